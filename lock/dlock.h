@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * dlock -- distributed locks over Redis, one rung of a ladder at a time.
+ *
+ * A CLIENT is one process' membership: one UUID, its connections, its timekeeper thread.
+ * A LOCK is a name under a rung (the strategy that guards it); any number of threads share one.
+ * A HOLD is ONE acquisition. Whoever has the pointer may ask it and release it, from any thread.
+ *
+ *     struct dlock_options options = { .size = sizeof options };
+ *     dlock_client *client = NULL;
+ *     dlock *lock = NULL;
+ *     dlock_hold *hold = NULL;
+ *     if (dlock_client_open(&options, &client) != DLOCK_OK ||
+ *         dlock_open(client, NULL, "lock:{phone}", &lock) != DLOCK_OK)
+ *         errx(1, "%s", dlock_error());
+ *     struct dlock_want want = { .size = sizeof want, .wait_ms = 5000 };
+ *     if (dlock_acquire(lock, &want, &hold) == DLOCK_OK) {
+ *         if (dlock_valid(hold)) { ... the critical section ... }
+ *         dlock_release(hold, NULL);
+ *     }
+ *     dlock_close(lock);
+ *     dlock_client_close(client);
+ *
+ * WHAT A LOCK CAN PROMISE.  At most one holder that is right to believe it holds, as long as clocks
+ * run at nearly the same speed and Redis keeps what it acknowledged. A process that is frozen
+ * between dlock_valid() and its write can still write late: only a resource that checks a token
+ * refuses that. What this library does promise is notice: a hold is called lost before its time to
+ * live is over on the server, also when the server does not answer.
+ *
+ * TIME.  All durations are milliseconds. A hold's validity is counted on CLOCK_BOOTTIME (it also
+ * counts while the machine sleeps) from before its request was sent, less 1 % + 2 ms for clocks
+ * that drift. Waiting is counted on CLOCK_MONOTONIC. The wall clock is never read.
+ *
+ * THREADS.  Every function may be called from any thread unless it says otherwise. Objects must
+ * outlive the calls that use them: release all holds, then close the locks, then the client.
+ *
+ * FORK.  A client belongs to the process that opened it. In a forked child every call answers
+ * DLOCK_FORKED and dlock_valid() is false; open a client there. Closing or releasing an inherited
+ * object in the child frees nothing and sends nothing.
+ *
+ * STRUCTS.  Every struct that crosses this interface begins with its size, set by the caller to
+ * sizeof; a field that is zero means its documented default, so `= { .size = sizeof x }` is valid.
+ */
+#ifndef DLOCK_H
+#define DLOCK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DLOCK_VERSION "0.1.0"
+
+#if defined(__GNUC__)
+#define DLOCK_API __attribute__((visibility("default")))
+#else
+#define DLOCK_API
+#endif
+
+/* ---- Statuses ------------------------------------------------------------------------------- *
+ * X(name, definite, text). Definite: what the status says is known to be so. UNKNOWN is the one
+ * that is not: the request may have been carried out, because its reply was lost. It is never the
+ * same as "failed".
+ */
+#define DLOCK_STATUS_MAP(X)                                                                        \
+    X(OK, true, "done")                                                                            \
+    X(BUSY, true, "another holder has the lock")                                                   \
+    X(TIMED_OUT, true, "the lock was not had within the limit")                                    \
+    X(CANCELLED, true, "the wait was cancelled")                                                   \
+    X(LOST, true, "the hold was lost before it was released: it expired or another took it")       \
+    X(UNKNOWN, false, "the reply was lost: the request may have been carried out")                 \
+    X(UNREACHABLE, true, "no server could be reached: nothing was sent")                           \
+    X(REFUSED, true, "the server refused the request")                                             \
+    X(WRONG_TYPE, true, "the lock's key holds something else")                                     \
+    X(FLAWED, true, "this rung is flawed: set allow_flawed to use it")                             \
+    X(INVALID, true, "an argument is not valid")                                                   \
+    X(UNSUPPORTED, true, "this rung cannot do that")                                               \
+    X(LIMIT, true, "a documented limit was reached")                                               \
+    X(NO_MEMORY, true, "out of memory or threads")                                                 \
+    X(FORKED, true, "the client belongs to the parent process")
+
+typedef enum dlock_status {
+#define X(name, definite, text) DLOCK_##name,
+    DLOCK_STATUS_MAP(X)
+#undef X
+} dlock_status;
+
+/* The status as a word ("TIMED_OUT"), as a sentence, and whether it is definite.
+ * A number that is no status gives "?", "no such status", false. Never NULL; static storage. */
+DLOCK_API const char *dlock_status_name(dlock_status status);
+DLOCK_API const char *dlock_status_text(dlock_status status);
+DLOCK_API bool dlock_status_definite(dlock_status status);
+
+/* What went wrong in this thread's latest call that did not answer DLOCK_OK, in one sentence that
+ * names the server, the key or the argument. Valid until this thread's next dlock call.
+ * Never NULL; "" before the first such call. */
+DLOCK_API const char *dlock_error(void);
+
+/* ---- The ladder ----------------------------------------------------------------------------- */
+
+struct dlock_rung {
+    const char *name;  /* "owner_lua" */
+    bool flawed;       /* kept for teaching; refused unless dlock_options.allow_flawed */
+    bool expires;      /* its holds have a time to live */
+    bool renewed;      /* the timekeeper renews its holds */
+    bool reentrant;    /* the same owner may acquire again */
+    const char *adds;  /* what it adds to the rung before it */
+    const char *flaw;  /* what still breaks it */
+};
+
+/* All rungs in learning order; *count is set to their number. Static storage. */
+DLOCK_API const struct dlock_rung *dlock_rungs(size_t *count);
+
+/* The rung of that name, or NULL. NULL asks for the default, "watchdog". */
+DLOCK_API const struct dlock_rung *dlock_rung_find(const char *name);
+
+/* ---- Client --------------------------------------------------------------------------------- */
+
+typedef struct dlock_client dlock_client;
+typedef struct dlock dlock;
+typedef struct dlock_hold dlock_hold;
+typedef struct dlock_cancel dlock_cancel;
+typedef struct dlock_batch dlock_batch;
+
+enum dlock_event_kind {
+    DLOCK_EVENT_RENEWED,        /* a renewal was confirmed */
+    DLOCK_EVENT_RENEWAL_FAILED, /* a renewal was not confirmed; it is tried again while valid */
+    DLOCK_EVENT_LOST,           /* the hold is not valid any more; said once per hold */
+};
+
+/* Told about a hold by its client's timekeeper. The pointers live as long as the call. */
+struct dlock_event {
+    size_t size;
+    enum dlock_event_kind kind;
+    const char *name;     /* the lock's name */
+    const char *rung;     /* its rung */
+    const char *owner;    /* the hold's owner, as dlock_owner() */
+    uint64_t acquisition; /* the hold's number, as dlock_acquisition() */
+    int64_t remaining_ms; /* what is left of its validity; 0 with LOST */
+    const char *reason;   /* one sentence */
+    void *user;           /* dlock_want.user of the acquisition */
+};
+
+/* One command and its reply, for teaching and tests. The pointers live as long as the call. */
+struct dlock_trace {
+    size_t size;
+    const char *server; /* the URL it was sent to, without its password */
+    const char *sent;   /* as redis-cli would take it; arguments over 80 bytes are cut */
+    const char *reply;  /* as redis-cli would print it; "(lost)" when none came */
+    int64_t took_us;    /* from before the send to after the reply */
+};
+
+struct dlock_options {
+    size_t size;
+
+    /* Redis servers: redis://[[user]:password@]host[:port][/db] or unix:[[user]:password@]path[?db=N]
+     * or unix:///path. User, password and path may be %-encoded; an IPv6 host stands in brackets.
+     * One for every rung of this release; several are for rungs that need several.
+     * Default: one, redis://127.0.0.1:6379/0. */
+    const char *const *servers;
+    size_t server_count;
+
+    int64_t connect_timeout_ms; /* to connect and log in. Default 1000, 1 to 60000 */
+    int64_t command_timeout_ms; /* from send to reply. Default 1000, 1 to 60000 */
+    int64_t ttl_ms;             /* a hold's time to live. Default 30000, 100 to 86400000 */
+    int64_t retry_ms;           /* pause of the rungs that poll. Default 20, 1 to 60000 */
+    size_t connections_max;     /* per server, the timekeeper's not counted. Default 64, 1 to 10000;
+                                   a call that finds none free waits for one */
+    bool allow_flawed;          /* accept rungs that are known to break. Default false */
+
+    /* Called on the timekeeper's thread, one call at a time: must not block and must not call
+     * dlock_acquire, dlock_release or dlock_client_close. Default NULL: nobody is told. */
+    void (*on_event)(void *arg, const struct dlock_event *event);
+    void *on_event_arg;
+
+    /* Called at named points of the code ("owner_check.between_get_and_del"), on the thread that
+     * passes them; may block or end the process. Default NULL. For demonstrations and tests. */
+    void (*on_point)(void *arg, const char *point);
+    void *on_point_arg;
+
+    /* Called after every command, on the thread that sent it; must not call into the client.
+     * Default NULL. For demonstrations and tests. */
+    void (*on_trace)(void *arg, const struct dlock_trace *trace);
+    void *on_trace_arg;
+};
+
+/* Opens a client: makes its UUID and starts its timekeeper. No server is contacted yet: whether
+ * one is there shows at the first acquire.
+ * options: NULL means all defaults; copied, nothing in it is used after the call (but the hooks).
+ * OK; INVALID (a URL or a number; dlock_error() says which and what would be right); NO_MEMORY.
+ * Unless OK, *client is NULL. */
+DLOCK_API dlock_status dlock_client_open(const struct dlock_options *options,
+                                         dlock_client **client);
+
+/* Stops the timekeeper and closes the connections; waits for a hook that runs. All holds must be
+ * released and all locks closed before. NULL is allowed. Not from a hook. */
+DLOCK_API void dlock_client_close(dlock_client *client);
+
+/* The client's UUID, 36 characters; lives as long as the client. */
+DLOCK_API const char *dlock_client_id(const dlock_client *client);
+
+/* Counts since the client was opened. */
+struct dlock_stats {
+    size_t size;
+    uint64_t acquired;          /* holds given out */
+    uint64_t attempts;          /* tries of a rung, the successful ones included */
+    uint64_t released;          /* releases that answered OK */
+    uint64_t renewals;          /* renewals that were confirmed */
+    uint64_t renewals_failed;   /* renewals that were not */
+    uint64_t lost;              /* holds called lost */
+    uint64_t unknown;           /* calls that answered UNKNOWN */
+    uint64_t commands;          /* commands sent */
+    uint64_t connects;          /* connections made, reconnects included */
+    uint64_t scripts_loaded;    /* scripts sent in full because the server did not know them */
+};
+/* Fills in *stats up to stats->size. Each count is exact, together they are not one instant's. */
+DLOCK_API void dlock_client_stats(const dlock_client *client, struct dlock_stats *stats);
+
+/* ---- Lock ----------------------------------------------------------------------------------- */
+
+#define DLOCK_NAME_MAX 512 /* bytes of a lock's name */
+
+/* Opens a lock: no server is contacted.
+ * rung: a name of the ladder, NULL for the default. name: the key in Redis, verbatim (no prefix is
+ * added), 1 to DLOCK_NAME_MAX bytes; copied.
+ * Every dlock of one client with one rung and one name is the same lock, `local` included.
+ * OK; INVALID (no such rung: dlock_error() lists them; name empty or too long); FLAWED; NO_MEMORY;
+ * FORKED. Unless OK, *lock is NULL. */
+DLOCK_API dlock_status dlock_open(dlock_client *client, const char *rung, const char *name,
+                                  dlock **lock);
+
+/* Closes it; its holds must be released before. NULL is allowed. */
+DLOCK_API void dlock_close(dlock *lock);
+
+DLOCK_API const char *dlock_name(const dlock *lock);
+DLOCK_API const struct dlock_rung *dlock_rung_of(const dlock *lock);
+
+/* Who holds a lock at this moment, as the server says. */
+struct dlock_holder {
+    size_t size;
+    bool held;
+    char owner[128];  /* as the holder wrote it, cut to fit; "" when nobody holds it */
+    int64_t ttl_ms;   /* what is left on the server; -1: the key never expires */
+};
+/* Asks the server. OK; UNSUPPORTED (`none`, `local`: no server knows them); WRONG_TYPE;
+ * UNREACHABLE; UNKNOWN (no answer); REFUSED; LIMIT; INVALID; FORKED. */
+DLOCK_API dlock_status dlock_inspect(dlock *lock, struct dlock_holder *holder);
+
+/* ---- Acquire and release --------------------------------------------------------------------- */
+
+#define DLOCK_WAIT_FOREVER (-1)
+
+struct dlock_want {
+    size_t size;
+
+    /* 0 (default): one try. > 0: at most so many ms, the requests on their way included.
+     * DLOCK_WAIT_FOREVER: until had or cancelled. */
+    int64_t wait_ms;
+
+    /* On whose behalf. Re-entrant rungs count per owner. 0 (default): the calling thread's number,
+     * never used again by another. The owner in Redis is "<client id>:<n>", or "<client id>:x<n>"
+     * for a number given here, so that the two never meet. One call at a time per owner id. */
+    uint64_t owner_id;
+
+    dlock_cancel *cancel; /* another thread can end the wait with it. Default NULL */
+    dlock_batch *reads;   /* sent with the acquire, see dlock_batch. Default NULL */
+    void *user;           /* handed to on_event. Default NULL */
+};
+
+/* Acquires the lock. want: NULL means all defaults, one try.
+ * OK         *hold is set; release it with dlock_release.
+ * BUSY       wait_ms is 0 and another holds it.
+ * TIMED_OUT  not had within wait_ms. Also when every server was unreachable all that time:
+ *            dlock_error() tells.
+ * CANCELLED  dlock_cancel_now() was called.
+ * UNKNOWN    the reply was lost and the rung cannot find out: the lock may be held by nobody's
+ *            hold until its time to live is over (for ever on rungs that do not expire).
+ * UNREACHABLE (only with wait_ms 0; a longer wait tries again), REFUSED (LOADING, BUSY, CLUSTERDOWN
+ *            and the like are tried again while there is time), WRONG_TYPE, LIMIT, INVALID,
+ *            NO_MEMORY, FORKED.
+ * Unless OK, *hold is NULL and nothing is held, UNKNOWN excepted. */
+DLOCK_API dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want,
+                                     dlock_hold **hold);
+
+/* Releases the hold and frees it, whatever the answer: the pointer is dead after the call. It is
+ * not renewed from here on, and no event is told of it after the call.
+ * last: commands sent just ahead of the release in the same write, or NULL.
+ * OK; LOST (nothing of anybody else's was freed; on rungs that are not flawed nothing is sent once
+ * the loss is known, `last` neither); UNKNOWN (it frees itself when its time to live is over);
+ * UNREACHABLE, REFUSED, WRONG_TYPE (likewise); FORKED. Takes at most connect_timeout_ms +
+ * command_timeout_ms for each server request of the rung. */
+DLOCK_API dlock_status dlock_release(dlock_hold *hold, dlock_batch *last);
+
+/* Whether the hold is still to be believed: a load and a clock read, no network. False from the
+ * moment its validity is over, before the server frees it. Always true on rungs that do not expire. */
+DLOCK_API bool dlock_valid(const dlock_hold *hold);
+
+#define DLOCK_NEVER_EXPIRES INT64_MAX
+/* What is left of the hold's validity, 0 when it is over; DLOCK_NEVER_EXPIRES on rungs without. */
+DLOCK_API int64_t dlock_remaining_ms(const dlock_hold *hold);
+
+/* The owner as written in Redis, "<client id>:<n>"; lives as long as the hold. */
+DLOCK_API const char *dlock_owner(const dlock_hold *hold);
+
+/* The acquisition's number: unique within the client, grows. */
+DLOCK_API uint64_t dlock_acquisition(const dlock_hold *hold);
+
+/* A number that grows with every acquisition of the lock, over all clients; 0: this rung has none. */
+DLOCK_API uint64_t dlock_token(const dlock_hold *hold);
+
+/* ---- Cancel ---------------------------------------------------------------------------------- */
+
+/* A switch that ends waits. One may serve many calls; once thrown it stays thrown.
+ * dlock_cancel_now is safe from any thread and from a signal handler. Free it when no call uses it.
+ * dlock_cancel_new: NULL when out of memory or descriptors. */
+DLOCK_API dlock_cancel *dlock_cancel_new(void);
+DLOCK_API void dlock_cancel_now(dlock_cancel *cancel);
+DLOCK_API void dlock_cancel_free(dlock_cancel *cancel);
+
+/* ---- Batch ----------------------------------------------------------------------------------- *
+ * Commands that ride on the lock's own connection and in its own write: reads behind the acquire's
+ * first command, writes ahead of the release's. They cost no round trip of their own. On `none` and
+ * `local` they are sent alone. The library does not look into them; with several servers they go
+ * to the first. A batch belongs to one call at a time.
+ */
+#define DLOCK_BATCH_MAX 64 /* commands in one batch */
+
+enum dlock_reply_kind {
+    DLOCK_REPLY_NONE, /* no reply: not sent, or lost */
+    DLOCK_REPLY_NIL,
+    DLOCK_REPLY_INTEGER,
+    DLOCK_REPLY_TEXT,
+    DLOCK_REPLY_ERROR, /* text holds what Redis said */
+    DLOCK_REPLY_OTHER, /* an array: not taken apart */
+};
+struct dlock_reply {
+    size_t size;
+    enum dlock_reply_kind kind;
+    int64_t integer;
+    const char *text; /* bytes, NUL-terminated; lives until the batch is cleared, sent or freed */
+    size_t text_size;
+};
+
+DLOCK_API dlock_batch *dlock_batch_new(void); /* NULL when out of memory */
+DLOCK_API void dlock_batch_free(dlock_batch *batch);
+DLOCK_API void dlock_batch_clear(dlock_batch *batch);
+/* Adds a command; arguments are copied. sizes NULL: they are NUL-terminated.
+ * OK, INVALID (no argument), LIMIT (the batch is full), NO_MEMORY. */
+DLOCK_API dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *argv,
+                                       const size_t *sizes);
+/* The reply of the command that was added as number `index`, from 0. After an acquire it counts
+ * only when that answered OK. OK, INVALID (no such command). */
+DLOCK_API dlock_status dlock_batch_reply(const dlock_batch *batch, size_t index,
+                                         struct dlock_reply *reply);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
