@@ -256,7 +256,8 @@ DLOCK_API dlock_status dlock_inspect(dlock *lock, struct dlock_holder *holder);
 struct dlock_want {
     size_t size;
 
-    /* 0 (default): one try. > 0: at most so many ms, the requests on their way included.
+    /* 0 (default): one try. > 0: no try begins later than so many ms from the call; a request that
+     * is under way then is not cut off, since it may have worked: it ends within command_timeout_ms.
      * DLOCK_WAIT_FOREVER: until had or cancelled. */
     int64_t wait_ms;
 
@@ -275,7 +276,7 @@ struct dlock_want {
  * BUSY       wait_ms is 0 and another holds it.
  * TIMED_OUT  not had within wait_ms. Also when every server was unreachable all that time:
  *            dlock_error() tells.
- * CANCELLED  dlock_cancel_now() was called.
+ * CANCELLED  dlock_cancel_now() was called; a request under way is awaited first, as above.
  * UNKNOWN    the reply was lost and the rung cannot find out: the lock may be held by nobody's
  *            hold until its time to live is over (for ever on rungs that do not expire).
  * UNREACHABLE (only with wait_ms 0; a longer wait tries again), REFUSED (LOADING, BUSY, CLUSTERDOWN

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See batch.h.
+ */
+#include "batch.h"
+
+#include "status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void command_free(struct batch_command *command)
+{
+    for (int i = 0; command->argv != NULL && i < command->argc; i++)
+        free(command->argv[i]);
+    free(command->argv);
+    free(command->sizes);
+    free(command->text);
+    *command = (struct batch_command){0};
+}
+
+dlock_batch *dlock_batch_new(void)
+{
+    return calloc(1, sizeof(struct dlock_batch));
+}
+
+void dlock_batch_clear(dlock_batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        command_free(&batch->commands[i]);
+    batch->count = 0;
+}
+
+void dlock_batch_free(dlock_batch *batch)
+{
+    if (batch == NULL)
+        return;
+    dlock_batch_clear(batch);
+    free(batch);
+}
+
+dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *argv,
+                             const size_t *sizes)
+{
+    if (argc < 1)
+        return fail(DLOCK_INVALID, "a command needs at least its name");
+    if (batch->count == DLOCK_BATCH_MAX)
+        return fail(DLOCK_LIMIT, "a batch holds at most %d commands", DLOCK_BATCH_MAX);
+    struct batch_command command = {.argc = argc};
+    command.argv = calloc((size_t)argc, sizeof *command.argv);
+    command.sizes = calloc((size_t)argc, sizeof *command.sizes);
+    bool copied = command.argv != NULL && command.sizes != NULL;
+    for (int i = 0; copied && i < argc; i++) {
+        command.sizes[i] = sizes != NULL ? sizes[i] : strlen(argv[i]);
+        command.argv[i] = malloc(command.sizes[i] + 1);
+        copied = command.argv[i] != NULL;
+        if (copied)
+            memcpy(command.argv[i], argv[i], command.sizes[i]);
+    }
+    if (!copied) {
+        command_free(&command);
+        return fail(DLOCK_NO_MEMORY, "out of memory");
+    }
+    batch->commands[batch->count++] = command;
+    return DLOCK_OK;
+}
+
+dlock_status dlock_batch_reply(const dlock_batch *batch, size_t index, struct dlock_reply *reply)
+{
+    if (index >= batch->count)
+        return fail(DLOCK_INVALID, "the batch holds %zu commands, numbered from 0; %zu is none",
+                    batch->count, index);
+    const struct batch_command *command = &batch->commands[index];
+    struct dlock_reply all = {
+        .size = reply->size,
+        .kind = command->kind,
+        .integer = command->integer,
+        .text = command->text != NULL ? command->text : "",
+        .text_size = command->text_size,
+    };
+    memcpy(reply, &all, reply->size < sizeof all ? reply->size : sizeof all);
+    return DLOCK_OK;
+}
+
+void batch_forget(struct dlock_batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        batch_keep(&batch->commands[i], NULL);
+}
+
+void batch_keep(struct batch_command *command, const redisReply *reply)
+{
+    free(command->text);
+    command->text = NULL;
+    command->text_size = 0;
+    command->integer = 0;
+    command->kind = DLOCK_REPLY_NONE;
+    if (reply == NULL)
+        return;
+    switch (reply->type) {
+    case REDIS_REPLY_NIL:
+        command->kind = DLOCK_REPLY_NIL;
+        return;
+    case REDIS_REPLY_INTEGER:
+        command->kind = DLOCK_REPLY_INTEGER;
+        command->integer = reply->integer;
+        return;
+    case REDIS_REPLY_STRING:
+    case REDIS_REPLY_STATUS:
+    case REDIS_REPLY_ERROR:
+        command->text = malloc((size_t)reply->len + 1);
+        if (command->text == NULL)
+            return;
+        memcpy(command->text, reply->str, (size_t)reply->len);
+        command->text[reply->len] = '\0';
+        command->text_size = (size_t)reply->len;
+        command->kind = reply->type == REDIS_REPLY_ERROR ? DLOCK_REPLY_ERROR : DLOCK_REPLY_TEXT;
+        return;
+    default:
+        command->kind = DLOCK_REPLY_OTHER;
+    }
+}

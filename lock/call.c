@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a rung's command gets to the first server: with the commands that ride along, in one write,
+ * and a script by its SHA1 first.
+ */
+#include "batch.h"
+#include "rung.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define ARGUMENTS_MAX 32
+
+/* Errors that go away by themselves: nothing was done, and a later try may work. */
+static bool is_transient(const char *error)
+{
+    static const char *const prefixes[] = {"LOADING", "BUSY ", "CLUSTERDOWN", "TRYAGAIN",
+                                           "MASTERDOWN", "READONLY"};
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
+        if (strncmp(error, prefixes[i], strlen(prefixes[i])) == 0)
+            return true;
+    return false;
+}
+
+struct answer answer_of(struct rung_env *env, const redisReply *reply, const char *server)
+{
+    struct answer answer = {.text = "", .reply = reply};
+    if (reply == NULL) {
+        answer.status = DLOCK_UNKNOWN;
+        return answer;
+    }
+    switch (reply->type) {
+    case REDIS_REPLY_ERROR:
+        env->transient = is_transient(reply->str);
+        answer.status = fail(strncmp(reply->str, "WRONGTYPE", 9) == 0 ? DLOCK_WRONG_TYPE
+                                                                      : DLOCK_REFUSED,
+                             "%s: %s", server, reply->str);
+        answer.kind = DLOCK_REPLY_ERROR;
+        break;
+    case REDIS_REPLY_NIL:
+        answer.kind = DLOCK_REPLY_NIL;
+        break;
+    case REDIS_REPLY_INTEGER:
+        answer.kind = DLOCK_REPLY_INTEGER;
+        answer.integer = reply->integer;
+        break;
+    case REDIS_REPLY_STRING:
+    case REDIS_REPLY_STATUS:
+        answer.kind = DLOCK_REPLY_TEXT;
+        answer.text = reply->str;
+        break;
+    default:
+        answer.kind = DLOCK_REPLY_OTHER;
+    }
+    return answer;
+}
+
+size_t env_ride_append(struct redis *redis, const struct dlock_batch *batch)
+{
+    if (batch == NULL)
+        return 0;
+    for (size_t i = 0; i < batch->count; i++)
+        redis_append(redis, 0, batch->commands[i].argc,
+                     (const char *const *)batch->commands[i].argv, batch->commands[i].sizes);
+    return batch->count;
+}
+
+void env_ride_take(struct redis *redis, struct dlock_batch *batch, size_t first)
+{
+    for (size_t i = 0; batch != NULL && i < batch->count; i++)
+        batch_keep(&batch->commands[i], redis_reply(redis, 0, first + i));
+}
+
+/* One write: `last`, the command, `reads`; and the command's answer. */
+static struct answer exchange(struct rung_env *env, int argc, const char *const *argv)
+{
+    struct redis *redis = env->redis;
+    redis_begin(redis);
+    size_t mine = env_ride_append(redis, env->last);
+    redis_append(redis, 0, argc, argv, NULL);
+    env_ride_append(redis, env->reads);
+    dlock_status status = redis_gather(redis, env->deadline_ns, env->wake_fd);
+    env_ride_take(redis, env->last, 0);
+    env_ride_take(redis, env->reads, mine + 1);
+    env->last = NULL;
+    const redisReply *reply = redis_reply(redis, 0, mine);
+    if (reply == NULL)
+        return (struct answer){.status = status, .text = ""};
+    return answer_of(env, reply, redis_server(redis, 0));
+}
+
+static int count(const char *const *argv)
+{
+    int argc = 0;
+    while (argv[argc] != NULL)
+        argc++;
+    return argc;
+}
+
+struct answer rung_call(struct rung_env *env, const char *const *argv)
+{
+    struct answer answer = exchange(env, count(argv), argv);
+    env->reads = NULL;
+    return answer;
+}
+
+struct answer rung_eval(struct rung_env *env, const struct script *script,
+                        const char *const *argv)
+{
+    const char *full[ARGUMENTS_MAX] = {"EVALSHA", script->sha1};
+    int argc = count(argv);
+    if (argc > ARGUMENTS_MAX - 2)
+        return (struct answer){.status = fail(DLOCK_INVALID, "too many arguments for a script"),
+                               .text = ""};
+    memcpy(full + 2, argv, (size_t)argc * sizeof *argv);
+    struct answer answer = exchange(env, argc + 2, full);
+    if (answer.kind == DLOCK_REPLY_ERROR && strncmp(answer.reply->str, "NOSCRIPT", 8) == 0) {
+        /* The riding reads were answered before the lock was asked for: they ride again. */
+        full[0] = "EVAL";
+        full[1] = script->text;
+        answer = exchange(env, argc + 2, full);
+        atomic_fetch_add_explicit(env->scripts_loaded, 1, memory_order_relaxed);
+    }
+    env->reads = NULL;
+    return answer;
+}
+
+void rung_point(struct rung_env *env, const char *name)
+{
+    char full[96];
+    snprintf(full, sizeof full, "%s.%s", env->rung, name);
+    env->on_point(env->on_point_arg, full);
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who holds a lock, as the server says. One script serves every rung that keeps a key.
+ */
+#include "client.h"
+
+#include <stdio.h>
+#include <string.h>
+
+extern const struct script lua_inspect;
+
+static dlock_status read_holder(const struct answer *answer, struct dlock_holder *holder,
+                                const char *name)
+{
+    const redisReply *reply = answer->reply;
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3 ||
+        reply->element[2]->type != REDIS_REPLY_INTEGER)
+        return fail(DLOCK_REFUSED, "the server's answer about '%s' was not understood", name);
+    const char *type = reply->element[0]->str != NULL ? reply->element[0]->str : "?";
+    if (strcmp(type, "none") != 0 && strcmp(type, "string") != 0 && strcmp(type, "hash") != 0)
+        return fail(DLOCK_WRONG_TYPE, "'%s' is a %s in Redis, which is no lock", name, type);
+    holder->held = strcmp(type, "none") != 0;
+    holder->ttl_ms = holder->held ? reply->element[2]->integer : 0;
+    if (reply->element[1]->str != NULL)
+        snprintf(holder->owner, sizeof holder->owner, "%s", reply->element[1]->str);
+    return DLOCK_OK;
+}
+
+dlock_status dlock_inspect(dlock *lock, struct dlock_holder *holder)
+{
+    dlock_status status = check_fork(lock->client);
+    if (status != DLOCK_OK)
+        return status;
+    if (holder->size < sizeof *holder)
+        return fail(DLOCK_INVALID, "holder.size is %zu; set it to sizeof(struct dlock_holder)",
+                    holder->size);
+    *holder = (struct dlock_holder){.size = holder->size};
+    if ((lock->ops->traits & TRAIT_SERVERLESS) != 0)
+        return fail(DLOCK_UNSUPPORTED, "no server knows who holds a '%s' lock", lock->ops->name);
+    struct rung_env env;
+    status = env_begin(lock, -1, &env);
+    if (status != DLOCK_OK)
+        return status;
+    struct answer answer = EVAL(&env, &lua_inspect, "1", lock->name);
+    status = answer.status == DLOCK_OK ? read_holder(&answer, holder, lock->name) : answer.status;
+    env_end(lock, &env);
+    return status;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The ladder as a table, made from ladder.def and the rungs' own ops.
+ */
+#include "ladder.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DEFAULT_RUNG "watchdog"
+#define FLAWED true
+#define SOUND false
+
+#define X(name, flawed, adds, flaw) extern const struct rung_ops rung_##name;
+#include "ladder.def"
+#undef X
+
+static const struct {
+    const struct rung_ops *ops;
+    bool flawed;
+    const char *adds;
+    const char *flaw;
+} ladder[] = {
+#define X(name, flawed, adds, flaw) {&rung_##name, flawed, adds, flaw},
+#include "ladder.def"
+#undef X
+};
+
+#define RUNG_COUNT (sizeof ladder / sizeof ladder[0])
+
+static struct dlock_rung described[RUNG_COUNT];
+static char names[32 * RUNG_COUNT];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+struct dlock_rung ladder_describe(const struct rung_ops *ops)
+{
+    struct dlock_rung rung = {
+        .name = ops->name,
+        .expires = (ops->traits & TRAIT_EXPIRES) != 0,
+        .renewed = ops->renew != NULL,
+        .reentrant = (ops->traits & TRAIT_REENTRANT) != 0,
+        .adds = "",
+        .flaw = "",
+    };
+    for (size_t i = 0; i < RUNG_COUNT; i++) {
+        if (ladder[i].ops != ops)
+            continue;
+        rung.flawed = ladder[i].flawed;
+        rung.adds = ladder[i].adds;
+        rung.flaw = ladder[i].flaw;
+    }
+    return rung;
+}
+
+static void describe_all(void)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < RUNG_COUNT; i++) {
+        described[i] = ladder_describe(ladder[i].ops);
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "",
+                                 described[i].name);
+    }
+}
+
+const struct dlock_rung *dlock_rungs(size_t *count)
+{
+    pthread_once(&once, describe_all);
+    *count = RUNG_COUNT;
+    return described;
+}
+
+const char *ladder_names(void)
+{
+    pthread_once(&once, describe_all);
+    return names;
+}
+
+static size_t find(const char *name)
+{
+    size_t i = 0;
+    while (i < RUNG_COUNT && strcmp(ladder[i].ops->name, name != NULL ? name : DEFAULT_RUNG) != 0)
+        i++;
+    return i;
+}
+
+const struct dlock_rung *dlock_rung_find(const char *name)
+{
+    size_t count;
+    const struct dlock_rung *rungs = dlock_rungs(&count);
+    size_t i = find(name);
+    return i < count ? &rungs[i] : NULL;
+}
+
+const struct rung_ops *ladder_ops(const char *name)
+{
+    size_t i = find(name);
+    return i < RUNG_COUNT ? ladder[i].ops : NULL;
+}

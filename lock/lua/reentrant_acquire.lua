@@ -1,0 +1,7 @@
+-- KEYS[1] lock; ARGV[1] owner, ARGV[2] ttl in ms. Returns nil: acquired, else what is left of the holder's ttl in ms.
+if redis.call('EXISTS', KEYS[1]) == 0 or redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
+    redis.call('HINCRBY', KEYS[1], ARGV[1], 1)
+    redis.call('PEXPIRE', KEYS[1], ARGV[2])
+    return nil
+end
+return redis.call('PTTL', KEYS[1])

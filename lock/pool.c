@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See pool.h. Last in, first out: few connections stay in use when few are needed.
+ */
+#include "pool.h"
+
+#include "clock.h"
+#include "status.h"
+
+#include <stdlib.h>
+
+bool pool_init(struct pool *pool, struct redis_config *config, size_t max)
+{
+    *pool = (struct pool){.config = config, .max = max};
+    pool->idle = calloc(max, sizeof *pool->idle);
+    pthread_mutex_init(&pool->mutex, NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&pool->returned, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return pool->idle != NULL;
+}
+
+void pool_destroy(struct pool *pool)
+{
+    for (size_t i = 0; i < pool->idle_count; i++)
+        redis_free(pool->idle[i]);
+    free(pool->idle);
+    pthread_mutex_destroy(&pool->mutex);
+    pthread_cond_destroy(&pool->returned);
+}
+
+dlock_status pool_take(struct pool *pool, int64_t deadline_ns, struct redis **redis)
+{
+    struct timespec deadline = {deadline_ns / 1000000000, deadline_ns % 1000000000};
+    int waited = 0;
+    *redis = NULL;
+    pthread_mutex_lock(&pool->mutex);
+    while (pool->idle_count == 0 && pool->made == pool->max && waited == 0)
+        waited = pthread_cond_timedwait(&pool->returned, &pool->mutex, &deadline);
+    bool make = false;
+    if (pool->idle_count > 0)
+        *redis = pool->idle[--pool->idle_count];
+    else if (pool->made < pool->max) {
+        pool->made++;
+        make = true;
+    }
+    pthread_mutex_unlock(&pool->mutex);
+    if (*redis != NULL)
+        return DLOCK_OK;
+    if (!make)
+        return fail(DLOCK_LIMIT, "all %zu connections (connections_max) are in use", pool->max);
+    *redis = redis_new(pool->config, RESOLVE);
+    if (*redis != NULL)
+        return DLOCK_OK;
+    pthread_mutex_lock(&pool->mutex);
+    pool->made--;
+    pthread_mutex_unlock(&pool->mutex);
+    return fail(DLOCK_NO_MEMORY, "out of memory");
+}
+
+void pool_give(struct pool *pool, struct redis *redis)
+{
+    pthread_mutex_lock(&pool->mutex);
+    pool->idle[pool->idle_count++] = redis;
+    pthread_cond_signal(&pool->returned);
+    pthread_mutex_unlock(&pool->mutex);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The client's connections: lent for one request, bounded in number.
+ */
+#ifndef DLOCK_POOL_H
+#define DLOCK_POOL_H
+
+#include "redis.h"
+
+struct pool {
+    struct redis_config *config;
+    pthread_mutex_t mutex; /* protects what is below */
+    pthread_cond_t returned;
+    struct redis **idle;
+    size_t idle_count;
+    size_t made;
+    size_t max;
+};
+
+bool pool_init(struct pool *pool, struct redis_config *config, size_t max);
+void pool_destroy(struct pool *pool);
+
+/* Lends connections, made new while fewer than `max` are. OK; LIMIT when none came back by the
+ * deadline; NO_MEMORY. */
+dlock_status pool_take(struct pool *pool, int64_t deadline_ns, struct redis **redis);
+void pool_give(struct pool *pool, struct redis *redis);
+
+#endif

@@ -1,0 +1,536 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See redis.h. A node moves DOWN -> CONNECTING -> LOGIN -> UP; whatever breaks puts it back DOWN.
+ */
+#include "redis.h"
+
+#include "clock.h"
+#include "reply_text.h"
+#include "status.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum state { DOWN, CONNECTING, LOGIN, UP };
+
+struct node {
+    struct server *server;
+    enum state state;
+    int fd;
+    redisReader *reader;
+
+    struct sockaddr_storage addresses[ADDRESSES_MAX]; /* to try, in turn */
+    socklen_t address_sizes[ADDRESSES_MAX];
+    size_t address_count;
+    size_t address_next;
+
+    char *out; /* not sent yet: [out_sent, out_size) */
+    size_t out_size;
+    size_t out_sent;
+    size_t out_capacity;
+
+    redisReply **replies; /* of this exchange */
+    size_t reply_count;
+    size_t reply_capacity;
+    size_t reply_wanted;
+    char **sent_texts; /* of this exchange, for the trace only */
+    size_t sent_text_count;
+    int64_t sent_ns;
+
+    dlock_status status; /* of this exchange */
+    dlock_status down_status;
+    char down_reason[128]; /* why it is DOWN */
+};
+
+struct redis {
+    struct redis_config *config;
+    enum resolve resolve;
+    size_t node_count;
+    struct node nodes[];
+};
+
+/* ---- One node -------------------------------------------------------------------------------- */
+
+static void node_close(struct node *node, dlock_status status, const char *reason)
+{
+    if (node->fd >= 0)
+        close(node->fd);
+    if (node->reader != NULL)
+        redisReaderFree(node->reader);
+    node->fd = -1;
+    node->reader = NULL;
+    node->state = DOWN;
+    node->down_status = status;
+    snprintf(node->down_reason, sizeof node->down_reason, "%s", reason);
+    /* What was under way is decided now: sent and unanswered is unknown, unsent is unreachable. */
+    if (node->status == DLOCK_OK && node->reply_count < node->reply_wanted)
+        node->status = node->out_sent > 0 ? DLOCK_UNKNOWN : status;
+    node->out_size = node->out_sent = 0;
+}
+
+static void node_forget(struct node *node)
+{
+    for (size_t i = 0; i < node->reply_count; i++)
+        freeReplyObject(node->replies[i]);
+    for (size_t i = 0; i < node->sent_text_count; i++)
+        free(node->sent_texts[i]);
+    node->sent_text_count = 0;
+    node->reply_count = node->reply_wanted = 0;
+    node->out_size = node->out_sent = 0;
+    node->status = DLOCK_OK;
+}
+
+static bool node_keep_reply(struct node *node, redisReply *reply)
+{
+    if (node->reply_count == node->reply_capacity) {
+        size_t capacity = node->reply_capacity * 2 + 8;
+        redisReply **more = realloc(node->replies, capacity * sizeof *more);
+        if (more == NULL) {
+            freeReplyObject(reply);
+            return false;
+        }
+        node->replies = more;
+        node->reply_capacity = capacity;
+    }
+    node->replies[node->reply_count++] = reply;
+    return true;
+}
+
+static bool node_put(struct node *node, const char *bytes, size_t size)
+{
+    if (node->out_size + size > node->out_capacity) {
+        size_t capacity = (node->out_size + size) * 2;
+        char *more = realloc(node->out, capacity);
+        if (more == NULL)
+            return false;
+        node->out = more;
+        node->out_capacity = capacity;
+    }
+    memcpy(node->out + node->out_size, bytes, size);
+    node->out_size += size;
+    return true;
+}
+
+static void node_append(struct node *node, int argc, const char *const *argv, const size_t *sizes)
+{
+    char *command = NULL;
+    long long length =
+        redisFormatCommandArgv(&command, argc, (const char **)(uintptr_t)argv, sizes);
+    bool put = length > 0 && node_put(node, command, (size_t)length);
+    if (length > 0)
+        redisFreeCommand(command);
+    node->reply_wanted++;
+    if (!put)
+        node_close(node, DLOCK_NO_MEMORY, "out of memory");
+}
+
+static void node_write(struct node *node)
+{
+    while (node->out_sent < node->out_size) {
+        ssize_t sent = send(node->fd, node->out + node->out_sent, node->out_size - node->out_sent,
+                            MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return;
+        if (sent < 0) {
+            node_close(node, DLOCK_UNREACHABLE, strerror(errno));
+            return;
+        }
+        node->out_sent += (size_t)sent;
+    }
+}
+
+static void trace(struct redis *redis, struct node *node, size_t index)
+{
+    if (index >= node->sent_text_count)
+        return;
+    const redisReply *reply = index < node->reply_count ? node->replies[index] : NULL;
+    char *text = reply_text(reply);
+    struct dlock_trace event = {
+        .size = sizeof event,
+        .server = node->server->url.shown,
+        .sent = node->sent_texts[index] != NULL ? node->sent_texts[index] : "?",
+        .reply = text != NULL ? text : "?",
+        .took_us = (mono_ns() - node->sent_ns) / 1000,
+    };
+    redis->config->on_trace(redis->config->on_trace_arg, &event);
+    free(text);
+}
+
+static void node_read(struct redis *redis, struct node *node)
+{
+    char bytes[16384];
+    ssize_t size = recv(node->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    if (size < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK))
+        return;
+    if (size <= 0) {
+        node_close(node, DLOCK_UNREACHABLE,
+                   size == 0 ? "the server closed the connection" : strerror(errno));
+        return;
+    }
+    redisReaderFeed(node->reader, bytes, (size_t)size);
+    for (;;) {
+        void *reply = NULL;
+        if (redisReaderGetReply(node->reader, &reply) != REDIS_OK) {
+            node_close(node, DLOCK_UNREACHABLE, "the answer is not Redis' protocol");
+            return;
+        }
+        if (reply == NULL)
+            break;
+        if (!node_keep_reply(node, reply)) {
+            node_close(node, DLOCK_NO_MEMORY, "out of memory");
+            return;
+        }
+        trace(redis, node, node->reply_count - 1);
+    }
+    if (node->reader->len > REPLY_BYTES_MAX)
+        node_close(node, DLOCK_UNREACHABLE, "a reply is larger than 1 MiB");
+}
+
+/* ---- Connecting ------------------------------------------------------------------------------ */
+
+/* Finds the server's addresses and keeps them for RESOLVE_NEVER. */
+static bool find_addresses(struct redis *redis, struct node *node)
+{
+    struct server *server = node->server;
+    struct addrinfo *found = NULL;
+    char reason[128];
+    int error = 0;
+    if (server->url.path == NULL && redis->resolve == RESOLVE) {
+        struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+        error = getaddrinfo(server->url.host, server->url.port, &hints, &found);
+    }
+    pthread_mutex_lock(&server->mutex);
+    if (server->url.path != NULL) {
+        struct sockaddr_un *address = (struct sockaddr_un *)&server->addresses[0];
+        address->sun_family = AF_UNIX;
+        snprintf(address->sun_path, sizeof address->sun_path, "%s", server->url.path);
+        server->address_sizes[0] = sizeof *address;
+        server->address_count = 1;
+    }
+    if (found != NULL) {
+        server->address_count = 0;
+        for (struct addrinfo *a = found; a != NULL && server->address_count < ADDRESSES_MAX;
+             a = a->ai_next) {
+            memcpy(&server->addresses[server->address_count], a->ai_addr, a->ai_addrlen);
+            server->address_sizes[server->address_count++] = a->ai_addrlen;
+        }
+        freeaddrinfo(found);
+    }
+    memcpy(node->addresses, server->addresses, sizeof node->addresses);
+    memcpy(node->address_sizes, server->address_sizes, sizeof node->address_sizes);
+    node->address_count = error == 0 ? server->address_count : 0;
+    node->address_next = 0;
+    pthread_mutex_unlock(&server->mutex);
+    if (node->address_count > 0)
+        return true;
+    snprintf(reason, sizeof reason, "its host name was not found: %s",
+             error != 0 ? gai_strerror(error) : "not looked up yet");
+    node_close(node, DLOCK_UNREACHABLE, reason);
+    return false;
+}
+
+/* Starts to connect to the next address that lets itself be tried. */
+static void connect_next(struct node *node, const char *reason)
+{
+    char last[128];
+    snprintf(last, sizeof last, "%s", reason);
+    while (node->address_next < node->address_count) {
+        node_close(node, DLOCK_UNREACHABLE, last);
+        const struct sockaddr *address =
+            (const struct sockaddr *)&node->addresses[node->address_next];
+        socklen_t size = node->address_sizes[node->address_next++];
+        node->fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        node->reader = redisReaderCreate();
+        if (node->fd >= 0 && node->reader != NULL &&
+            (connect(node->fd, address, size) == 0 || errno == EINPROGRESS)) {
+            node->state = CONNECTING;
+            return;
+        }
+        snprintf(last, sizeof last, "%s", strerror(errno));
+    }
+    node_close(node, DLOCK_UNREACHABLE, last);
+}
+
+static void login(struct redis *redis, struct node *node)
+{
+    const struct url *url = &node->server->url;
+    int on = 1;
+    if (url->path == NULL)
+        setsockopt(node->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    atomic_fetch_add_explicit(&redis->config->connects, 1, memory_order_relaxed);
+    node->state = LOGIN;
+    if (url->password != NULL && url->user != NULL)
+        node_append(node, 3, (const char *const[]){"AUTH", url->user, url->password}, NULL);
+    else if (url->password != NULL)
+        node_append(node, 2, (const char *const[]){"AUTH", url->password}, NULL);
+    if (url->db != NULL)
+        node_append(node, 2, (const char *const[]){"SELECT", url->db}, NULL);
+}
+
+/* The connection stands, or the login's replies are here: what follows from it. */
+static void connected(struct redis *redis, struct node *node)
+{
+    if (node->state == CONNECTING) {
+        int error = 0;
+        socklen_t size = sizeof error;
+        if (getsockopt(node->fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0)
+            error = errno;
+        if (error != 0) {
+            connect_next(node, strerror(error));
+            return;
+        }
+        login(redis, node);
+    }
+    if (node->state != LOGIN || node->reply_count < node->reply_wanted)
+        return;
+    for (size_t i = 0; i < node->reply_count; i++) {
+        if (node->replies[i]->type != REDIS_REPLY_ERROR)
+            continue;
+        char reason[128];
+        snprintf(reason, sizeof reason, "the login was refused: %s", node->replies[i]->str);
+        node_forget(node);
+        node_close(node, DLOCK_REFUSED, reason);
+        return;
+    }
+    node_forget(node);
+    node->state = UP;
+}
+
+/* ---- All nodes ------------------------------------------------------------------------------- */
+
+static bool settled(const struct node *node)
+{
+    return node->state == DOWN ||
+           (node->state == UP && node->reply_count >= node->reply_wanted);
+}
+
+static void step(struct redis *redis, struct node *node, short events)
+{
+    if (node->state == CONNECTING) {
+        if (events != 0)
+            connected(redis, node);
+        if (node->state != LOGIN)
+            return;
+    }
+    if (node->state != DOWN && node->out_sent < node->out_size)
+        node_write(node);
+    if (node->state != DOWN && (events & (POLLIN | POLLHUP | POLLERR)) != 0)
+        node_read(redis, node);
+    if (node->state == LOGIN)
+        connected(redis, node);
+}
+
+static short interest(const struct node *node)
+{
+    if (node->state == CONNECTING)
+        return POLLOUT;
+    return (short)(POLLIN | (node->out_sent < node->out_size ? POLLOUT : 0));
+}
+
+/* Lets all nodes go on until they are settled. OK, TIMED_OUT or CANCELLED. */
+static dlock_status pump(struct redis *redis, int64_t deadline_ns, int wake_fd)
+{
+    for (;;) {
+        struct pollfd polls[SERVERS_MAX + 1];
+        struct node *polled[SERVERS_MAX + 1];
+        nfds_t count = 0;
+        for (size_t i = 0; i < redis->node_count; i++) {
+            struct node *node = &redis->nodes[i];
+            if (settled(node))
+                continue;
+            polled[count] = node;
+            polls[count++] = (struct pollfd){.fd = node->fd, .events = interest(node)};
+        }
+        if (count == 0)
+            return DLOCK_OK;
+        polls[count] = (struct pollfd){.fd = wake_fd, .events = POLLIN};
+        int64_t left_ns = deadline_ns - mono_ns();
+        if (left_ns <= 0)
+            return DLOCK_TIMED_OUT;
+        struct timespec left = {left_ns / 1000000000, left_ns % 1000000000};
+        if (ppoll(polls, count + 1, &left, NULL) <= 0)
+            continue;
+        for (nfds_t i = 0; i < count; i++)
+            if (polls[i].revents != 0)
+                step(redis, polled[i], polls[i].revents);
+        if (polls[count].revents != 0)
+            return DLOCK_CANCELLED;
+    }
+}
+
+struct redis *redis_new(struct redis_config *config, enum resolve resolve)
+{
+    struct redis *redis =
+        calloc(1, sizeof *redis + config->server_count * sizeof redis->nodes[0]);
+    if (redis == NULL)
+        return NULL;
+    redis->config = config;
+    redis->resolve = resolve;
+    redis->node_count = config->server_count;
+    for (size_t i = 0; i < redis->node_count; i++) {
+        redis->nodes[i].server = &config->servers[i];
+        redis->nodes[i].fd = -1;
+    }
+    return redis;
+}
+
+void redis_free(struct redis *redis)
+{
+    if (redis == NULL)
+        return;
+    for (size_t i = 0; i < redis->node_count; i++) {
+        struct node *node = &redis->nodes[i];
+        node_forget(node);
+        node_close(node, DLOCK_UNREACHABLE, "closed");
+        free(node->sent_texts);
+        free(node->replies);
+        free(node->out);
+    }
+    free(redis);
+}
+
+size_t redis_nodes(const struct redis *redis)
+{
+    return redis->node_count;
+}
+
+void redis_disconnect(struct redis *redis)
+{
+    for (size_t i = 0; i < redis->node_count; i++)
+        node_close(&redis->nodes[i], DLOCK_UNREACHABLE, "closed");
+}
+
+/* Whether the server has closed the connection, or says something that nobody asked for. */
+static bool stale(const struct node *node)
+{
+    char byte;
+    ssize_t size = recv(node->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return size >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+}
+
+dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd)
+{
+    bool all_up = true;
+    for (size_t i = 0; i < redis->node_count; i++) {
+        struct node *node = &redis->nodes[i];
+        node_forget(node);
+        if (node->state == UP && stale(node))
+            node_close(node, DLOCK_UNREACHABLE, "the server closed the connection");
+        if (node->state == UP)
+            continue;
+        all_up = false;
+        if (find_addresses(redis, node))
+            connect_next(node, "no address");
+    }
+    if (all_up)
+        return DLOCK_OK;
+
+    int64_t limit_ns = mono_deadline_ns(redis->config->connect_timeout_ms);
+    dlock_status pumped = pump(redis, limit_ns < deadline_ns ? limit_ns : deadline_ns, wake_fd);
+    size_t up = 0;
+    const struct node *down = NULL;
+    for (size_t i = 0; i < redis->node_count; i++) {
+        struct node *node = &redis->nodes[i];
+        if (node->state != UP && node->state != DOWN) {
+            node_forget(node);
+            node_close(node, DLOCK_UNREACHABLE,
+                       pumped == DLOCK_CANCELLED ? "cancelled" : "connecting took too long");
+        }
+        if (node->state == UP)
+            up++;
+        else
+            down = node;
+    }
+    if (up > 0)
+        return DLOCK_OK;
+    if (pumped == DLOCK_CANCELLED)
+        return fail(DLOCK_CANCELLED, "cancelled while connecting to %s", down->server->url.shown);
+    return fail(down->down_status, "%s: %s", down->server->url.shown, down->down_reason);
+}
+
+void redis_begin(struct redis *redis)
+{
+    for (size_t i = 0; i < redis->node_count; i++)
+        node_forget(&redis->nodes[i]);
+}
+
+void redis_append(struct redis *redis, size_t index, int argc, const char *const *argv,
+                  const size_t *sizes)
+{
+    struct node *node = &redis->nodes[index];
+    node_append(node, argc, argv, sizes);
+    atomic_fetch_add_explicit(&redis->config->commands, 1, memory_order_relaxed);
+    if (redis->config->on_trace == NULL)
+        return;
+    char **texts = realloc(node->sent_texts, (node->sent_text_count + 1) * sizeof *texts);
+    if (texts == NULL)
+        return;
+    node->sent_texts = texts;
+    texts[node->sent_text_count++] = command_text(argc, argv, sizes);
+}
+
+dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd)
+{
+    int64_t limit_ns = mono_deadline_ns(redis->config->command_timeout_ms);
+    for (size_t i = 0; i < redis->node_count; i++) {
+        struct node *node = &redis->nodes[i];
+        node->sent_ns = mono_ns();
+        if (node->state == UP)
+            node_write(node);
+        else if (node->reply_wanted > 0)
+            node->status = node->down_status;
+    }
+    dlock_status pumped = pump(redis, limit_ns < deadline_ns ? limit_ns : deadline_ns, wake_fd);
+    dlock_status worst = DLOCK_OK;
+    for (size_t i = 0; i < redis->node_count; i++) {
+        struct node *node = &redis->nodes[i];
+        if (!settled(node))
+            node_close(node, DLOCK_UNREACHABLE,
+                       pumped == DLOCK_CANCELLED ? "cut off" : "no answer in time");
+        if (node->status == DLOCK_OK)
+            continue;
+        for (size_t lost = node->reply_count; lost < node->reply_wanted; lost++)
+            trace(redis, node, lost);
+        if (worst != DLOCK_UNKNOWN)
+            worst = fail(node->status, "%s: %s", node->server->url.shown, node->down_reason);
+    }
+    return worst;
+}
+
+dlock_status redis_listen(struct redis *redis, size_t index, int64_t deadline_ns, int wake_fd)
+{
+    struct node *node = &redis->nodes[index];
+    node->reply_wanted = node->reply_count + 1;
+    dlock_status pumped = pump(redis, deadline_ns, wake_fd);
+    bool came = node->reply_count >= node->reply_wanted;
+    node->reply_wanted = node->reply_count;
+    if (node->state != UP)
+        return fail(DLOCK_UNREACHABLE, "%s: %s", node->server->url.shown, node->down_reason);
+    return came ? DLOCK_OK : pumped;
+}
+
+dlock_status redis_status(const struct redis *redis, size_t node)
+{
+    return redis->nodes[node].status;
+}
+
+const redisReply *redis_reply(const struct redis *redis, size_t node, size_t index)
+{
+    const struct node *from = &redis->nodes[node];
+    return index < from->reply_count ? from->replies[index] : NULL;
+}
+
+const char *redis_server(const struct redis *redis, size_t node)
+{
+    return redis->nodes[node].server->url.shown;
+}

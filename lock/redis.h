@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Connections to one or several Redis servers, driven by poll() against an absolute deadline:
+ * append commands, gather the replies, of all servers side by side. hiredis writes and reads the
+ * protocol; the sockets are ours, because its own are blocking, raise SIGPIPE and hide what was
+ * sent, and whether a command was sent decides between "failed" and "unknown".
+ */
+#ifndef DLOCK_REDIS_H
+#define DLOCK_REDIS_H
+
+#include "url.h"
+
+#include <hiredis/hiredis.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+
+#define SERVERS_MAX 16
+#define ADDRESSES_MAX 8
+#define REPLY_BYTES_MAX (1 << 20)
+
+/* A server and where it was found last. */
+struct server {
+    struct url url;
+    pthread_mutex_t mutex; /* protects what is below */
+    struct sockaddr_storage addresses[ADDRESSES_MAX];
+    socklen_t address_sizes[ADDRESSES_MAX];
+    size_t address_count;
+};
+
+/* What all connections of a client share. */
+struct redis_config {
+    struct server *servers;
+    size_t server_count;
+    int64_t connect_timeout_ms;
+    int64_t command_timeout_ms;
+    void (*on_trace)(void *arg, const struct dlock_trace *trace);
+    void *on_trace_arg;
+    _Atomic uint64_t commands; /* sent */
+    _Atomic uint64_t connects; /* made */
+};
+
+enum resolve {
+    RESOLVE,       /* look host names up at every connect; may block as long as the resolver does */
+    RESOLVE_NEVER, /* connect to where others found the server: for a thread that must not block */
+};
+
+/* A connection to each server. Belongs to one thread at a time. */
+struct redis;
+
+/* NULL when out of memory. The config must outlive it. Connects nothing yet. */
+struct redis *redis_new(struct redis_config *config, enum resolve resolve);
+void redis_free(struct redis *redis);
+size_t redis_nodes(const struct redis *redis);
+
+/* Makes sure that the servers are connected and logged in, within connect_timeout_ms and the
+ * deadline, or until wake_fd is readable (-1: none). A connection that the server closed meanwhile
+ * is replaced. OK when at least one is up; UNREACHABLE, REFUSED (the login), CANCELLED. */
+dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd);
+
+/* Forgets the replies of the exchange before. */
+void redis_begin(struct redis *redis);
+
+/* Adds a command for one server. sizes NULL: the arguments are NUL-terminated. */
+void redis_append(struct redis *redis, size_t node, int argc, const char *const *argv,
+                  const size_t *sizes);
+
+/* Sends what was appended, one write a server, and collects one reply for each command within
+ * command_timeout_ms and the deadline, or until wake_fd is readable. A server that owes a reply
+ * then is disconnected, so that the next reply cannot be taken for it. The worst status of all. */
+dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd);
+
+/* Waits for one more message of a server that pushes them or blocks, without a time-out of its own.
+ * OK: the message is the newest reply. TIMED_OUT: none yet, and the connection stands. CANCELLED:
+ * wake_fd, likewise. UNREACHABLE: the connection broke. */
+dlock_status redis_listen(struct redis *redis, size_t node, int64_t deadline_ns, int wake_fd);
+
+/* Cuts the connections. */
+void redis_disconnect(struct redis *redis);
+
+/* Of the latest exchange. OK: all replies came (what they say is not looked at); UNREACHABLE:
+ * nothing was sent; UNKNOWN: something was sent and a reply is missing. */
+dlock_status redis_status(const struct redis *redis, size_t node);
+/* The index-th reply of the exchange, from 0; NULL when it did not come. */
+const redisReply *redis_reply(const struct redis *redis, size_t node, size_t index);
+const char *redis_server(const struct redis *redis, size_t node);
+
+#endif

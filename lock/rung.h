@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a rung fills in, and what it works through. A rung is ONE attempt: straight-line code over
+ * a handful of commands that never sleeps. Waiting belongs to wait.c, renewing in time to
+ * timekeeper.c, deadlines and bookkeeping to dlock.c.
+ */
+#ifndef DLOCK_RUNG_H
+#define DLOCK_RUNG_H
+
+#include "clock.h"
+#include "dlock.h"
+#include "redis.h"
+#include "status.h"
+
+#include <sys/queue.h>
+
+#define OWNER_MAX 64
+#define HOLD_ID_MAX 96
+#define BUSY_SOURCE_MAX (DLOCK_NAME_MAX + 64)
+
+struct lock;
+
+/* One acquisition. A rung reads it and may set `token`; the rest is dlock.c's. */
+struct dlock_hold {
+    /* Set before try_acquire; constant after it. */
+    const char *key;        /* the lock's name */
+    char owner[OWNER_MAX];  /* "<client id>:<n>" */
+    char id[HOLD_ID_MAX];   /* "<owner>#<acquisition>": this hold and no other */
+    char ttl[24];           /* ttl_ms as text, for commands */
+    int64_t ttl_ms;
+    uint64_t acquisition;
+    uint64_t depth;         /* re-entrant rungs: 1 + how many holds this owner already has */
+    void *lock_state;       /* rung_ops.state_size bytes, zero at first, shared by all holds of
+                               the lock in this process */
+    uint64_t token;         /* a rung with TRAIT_TOKEN sets it when it acquires */
+
+    struct dlock *lock;
+    void *user;
+    int fork_generation;
+    _Atomic int64_t valid_until_ns; /* CLOCK_BOOTTIME; INT64_MAX: never over */
+    LIST_ENTRY(dlock_hold) of_lock; /* protected by the lock's mutex */
+
+    /* Protected by the timekeeper's mutex. */
+    LIST_ENTRY(dlock_hold) timed;
+    int64_t renew_at_ns;
+    bool told;
+};
+
+/* How to wait when the lock is busy. All zero: poll after the client's retry_ms. */
+struct busy {
+    enum wait_kind {
+        WAIT_POLL,    /* sleep, try again */
+        WAIT_LOCAL,   /* until this process releases the lock */
+        WAIT_CHANNEL, /* until a message comes on the channel `source`: subscribe, try once more,
+                         then wait */
+        WAIT_LIST,    /* until an element can be taken from the list `source` */
+    } kind;
+    char source[BUSY_SOURCE_MAX];
+    int64_t again_ms; /* try again after so long in any case; 0: retry_ms */
+};
+
+enum contend {
+    CONTEND_EACH,           /* every waiter tries for itself */
+    CONTEND_ONE_PER_CLIENT, /* one tries, the others of this client queue behind it, in order */
+};
+
+enum {
+    TRAIT_EXPIRES = 1,    /* holds have a time to live */
+    TRAIT_REENTRANT = 2,  /* the same owner may acquire again: `depth` counts */
+    TRAIT_SERVERLESS = 4, /* sends nothing: `env->redis` is NULL */
+    TRAIT_TOKEN = 8,      /* sets hold->token */
+    TRAIT_QUORUM = 16,    /* works with several servers */
+};
+
+struct rung_env;
+
+struct rung_ops {
+    const char *name;
+    unsigned traits;
+    enum contend contend;
+    size_t state_size; /* memory per lock and process */
+
+    /* Every slot runs on the thread that called the library, `renew` on the timekeeper's; several
+     * may run at once for different holds. None may keep `env`, sleep, or block other than in
+     * CALL, EVAL and redis.h within env->deadline_ns. A NULL slot means what its comment says. */
+
+    /* One bounded attempt. OK: had. BUSY: fill in `busy` if polling is not the way. Any other
+     * status as it came from CALL or EVAL: UNREACHABLE and REFUSED only when nothing is held. */
+    dlock_status (*try_acquire)(struct rung_env *env, struct dlock_hold *hold, struct busy *busy);
+    /* Lets go. OK; LOST when it was not ours any more; as it came from CALL or EVAL otherwise. */
+    dlock_status (*release)(struct rung_env *env, struct dlock_hold *hold);
+    /* Gives the hold a full time to live again. OK; LOST when it is not ours any more; else the
+     * timekeeper tries again while the hold is valid. NULL: never renewed. */
+    dlock_status (*renew)(struct rung_env *env, struct dlock_hold *hold);
+    /* After try_acquire answered UNKNOWN, on a new connection: OK it was had, BUSY it was not.
+     * NULL: the caller gets UNKNOWN. */
+    dlock_status (*resolve)(struct rung_env *env, struct dlock_hold *hold);
+    /* The waiter leaves without the lock after at least one BUSY. NULL: it left nothing behind. */
+    void (*give_up)(struct rung_env *env, struct dlock_hold *hold);
+};
+
+/* What a rung works through. */
+struct rung_env {
+    struct redis *redis;   /* connected; NULL with TRAIT_SERVERLESS */
+    int64_t deadline_ns;   /* CLOCK_MONOTONIC: when the whole slot must be done */
+    int wake_fd;           /* cuts requests off when readable; -1: none */
+    int64_t (*now_ns)(void);       /* CLOCK_BOOTTIME; a test may set another */
+    const char *rung;              /* its name */
+    void (*on_point)(void *arg, const char *point);
+    void *on_point_arg;
+    _Atomic uint64_t *scripts_loaded;
+
+    /* Commands that ride along with the slot's first CALL or EVAL: see dlock_batch. NULL: none.
+     * Cleared once sent. A rung that uses redis.h itself sends them by env_ride_*(). */
+    struct dlock_batch *reads; /* right behind it */
+    struct dlock_batch *last;  /* right ahead of it */
+    bool transient; /* the server refused for a while only (LOADING, BUSY ...) */
+};
+
+/* The answer of one command. The text lives until the next CALL or EVAL of the slot. */
+struct answer {
+    dlock_status status; /* OK: it was answered without an error; nil is no error */
+    enum dlock_reply_kind kind;
+    int64_t integer;  /* with INTEGER */
+    const char *text; /* with TEXT; "" otherwise */
+    const redisReply *reply; /* as it came, for arrays */
+};
+
+/* A Lua script, embedded from lua/<name>.lua. */
+struct script {
+    const char *text;
+    const char *sha1; /* 40 hex digits */
+};
+
+/* Sends one command to the first server: CALL(env, "SET", hold->key, "1", "NX"). */
+#define CALL(env, ...) rung_call(env, (const char *const[]){__VA_ARGS__, NULL})
+/* Runs a script by its SHA1, and in full when the server does not know it:
+ * EVAL(env, &lua_x, "1", hold->key, hold->owner), the "1" being the number of keys. */
+#define EVAL(env, script, ...) rung_eval(env, script, (const char *const[]){__VA_ARGS__, NULL})
+
+struct answer rung_call(struct rung_env *env, const char *const *argv);
+struct answer rung_eval(struct rung_env *env, const struct script *script,
+                        const char *const *argv);
+
+/* What a reply says, as CALL would say it; NULL gives UNKNOWN. */
+struct answer answer_of(struct rung_env *env, const redisReply *reply, const char *server);
+
+/* For rungs that use redis.h themselves, on the first server: append the riding commands around
+ * their own command, and take the replies. `first` is the index of the first riding reply. */
+size_t env_ride_append(struct redis *redis, const struct dlock_batch *batch);
+void env_ride_take(struct redis *redis, struct dlock_batch *batch, size_t first);
+
+/* A named point of the code, "<rung>.<name>" to whoever listens. */
+static inline void point(struct rung_env *env, const char *name)
+{
+    extern void rung_point(struct rung_env *, const char *);
+    if (env->on_point != NULL)
+        rung_point(env, name);
+}
+
+/* Opens a lock under ops that are not on the ladder, for tests. */
+dlock_status dlock_open_ops(dlock_client *client, const struct rung_ops *ops, const char *name,
+                            dlock **lock);
+
+#endif

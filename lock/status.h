@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a call says what went wrong: a status, and a sentence kept for the calling thread.
+ */
+#ifndef DLOCK_STATUS_H
+#define DLOCK_STATUS_H
+
+#include "dlock.h"
+
+/* Keeps the sentence for dlock_error() and returns `status`. */
+dlock_status fail(dlock_status status, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See timekeeper.h. A renewal may take as long as the hold that ends first is still valid, not
+ * longer: so a server that hangs delays no telling.
+ */
+#include "timekeeper.h"
+
+#include "client.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#define RENEWALS_PER_TTL 3
+#define RETRIES_PER_TTL 30
+
+static int64_t min_ns(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t valid_until(const struct dlock_hold *hold)
+{
+    return atomic_load_explicit(&hold->valid_until_ns, memory_order_acquire);
+}
+
+static bool same_owner(const struct dlock_hold *a, const struct dlock_hold *b)
+{
+    return a->lock == b->lock && strcmp(a->owner, b->owner) == 0;
+}
+
+static int64_t next_event_ns(const struct dlock_hold *hold)
+{
+    if (hold->told)
+        return INT64_MAX;
+    return min_ns(valid_until(hold), hold->renew_at_ns);
+}
+
+/* A full time to live was given at sent_ns: to this hold, and where one key counts all holds of
+ * an owner, to those too. A hold that was called lost stays lost. */
+static void extend(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns)
+{
+    const struct rung_ops *ops = hold->lock->ops;
+    struct dlock_hold *other;
+    LIST_FOREACH(other, &timekeeper->holds, timed) {
+        bool shares = other == hold ||
+                      ((ops->traits & TRAIT_REENTRANT) != 0 && same_owner(other, hold));
+        if (!shares || other->told)
+            continue;
+        int64_t until_ns = validity_end_ns(sent_ns, hold->ttl_ms);
+        if (until_ns > valid_until(other))
+            atomic_store_explicit(&other->valid_until_ns, until_ns, memory_order_release);
+        if (ops->renew != NULL)
+            other->renew_at_ns = sent_ns + hold->ttl_ms * NS_PER_MS / RENEWALS_PER_TTL;
+    }
+}
+
+static void tell(struct timekeeper *timekeeper, struct dlock_hold *hold,
+                 enum dlock_event_kind kind, const char *reason)
+{
+    struct dlock_client *client = timekeeper->client;
+    if (client->options.on_event == NULL)
+        return;
+    struct dlock_event event = {
+        .size = sizeof event,
+        .kind = kind,
+        .name = hold->lock->name,
+        .rung = hold->lock->rung.name,
+        .owner = hold->owner,
+        .acquisition = hold->acquisition,
+        .remaining_ms = dlock_remaining_ms(hold),
+        .reason = reason,
+        .user = hold->user,
+    };
+    client->options.on_event(client->options.on_event_arg, &event);
+}
+
+/* The mutex is held at call and return, not in between; busy_with keeps the hold alive. */
+static void tell_lost(struct timekeeper *timekeeper, struct dlock_hold *hold)
+{
+    bool taken = valid_until(hold) == 0;
+    hold->told = true;
+    add_one(&timekeeper->client->lost);
+    pthread_mutex_unlock(&timekeeper->mutex);
+    tell(timekeeper, hold, DLOCK_EVENT_LOST,
+         taken                               ? "the lock is not this owner's any more"
+         : hold->lock->ops->renew != NULL ? "it could not be renewed in time"
+                                             : "its time to live is over");
+    pthread_mutex_lock(&timekeeper->mutex);
+}
+
+static dlock_status renew(struct timekeeper *timekeeper, struct dlock_hold *hold,
+                          int64_t deadline_ns)
+{
+    struct dlock_client *client = timekeeper->client;
+    struct rung_env env = {
+        .redis = timekeeper->redis,
+        .deadline_ns = mono_ns() + (deadline_ns - client->now_ns()),
+        .wake_fd = timekeeper->wake_fd,
+        .now_ns = client->now_ns,
+        .rung = hold->lock->ops->name,
+        .on_point = client->options.on_point,
+        .on_point_arg = client->options.on_point_arg,
+        .scripts_loaded = &client->scripts_loaded,
+    };
+    dlock_status status = redis_ready(env.redis, env.deadline_ns, env.wake_fd);
+    return status == DLOCK_OK ? hold->lock->ops->renew(&env, hold) : status;
+}
+
+/* As tell_lost. deadline_ns: when the next hold must be told of, CLOCK_BOOTTIME. */
+static void renew_one(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t deadline_ns)
+{
+    struct dlock_client *client = timekeeper->client;
+    timekeeper->next_ns = deadline_ns;
+    pthread_mutex_unlock(&timekeeper->mutex);
+    int64_t sent_ns = client->now_ns();
+    dlock_status status = renew(timekeeper, hold, deadline_ns);
+    pthread_mutex_lock(&timekeeper->mutex);
+
+    if (status == DLOCK_OK) {
+        add_one(&client->renewals);
+        extend(timekeeper, hold, sent_ns);
+    } else if (status == DLOCK_LOST) {
+        atomic_store_explicit(&hold->valid_until_ns, 0, memory_order_release);
+        return; /* told of in the next round */
+    } else {
+        add_one(&client->renewals_failed);
+        hold->renew_at_ns = client->now_ns() + hold->ttl_ms * NS_PER_MS / RETRIES_PER_TTL;
+    }
+    pthread_mutex_unlock(&timekeeper->mutex);
+    tell(timekeeper, hold, status == DLOCK_OK ? DLOCK_EVENT_RENEWED : DLOCK_EVENT_RENEWAL_FAILED,
+         status == DLOCK_OK ? "renewed" : dlock_error());
+    pthread_mutex_lock(&timekeeper->mutex);
+}
+
+static void sleep_until(struct timekeeper *timekeeper, int64_t until_ns)
+{
+    struct itimerspec at = {0};
+    if (until_ns != INT64_MAX)
+        at.it_value = (struct timespec){until_ns / 1000000000, until_ns % 1000000000 + 1};
+    timerfd_settime(timekeeper->timer_fd, TFD_TIMER_ABSTIME, &at, NULL);
+    struct pollfd polls[] = {{.fd = timekeeper->timer_fd, .events = POLLIN},
+                             {.fd = timekeeper->wake_fd, .events = POLLIN}};
+    poll(polls, 2, -1);
+}
+
+static void *run(void *arg)
+{
+    struct timekeeper *timekeeper = arg;
+    pthread_mutex_lock(&timekeeper->mutex);
+    while (!timekeeper->stop) {
+        uint64_t woken;
+        while (read(timekeeper->wake_fd, &woken, sizeof woken) > 0)
+            ;
+        int64_t now_ns = timekeeper->client->now_ns();
+        int64_t next_ns = INT64_MAX;
+        int64_t tell_ns = INT64_MAX;
+        struct dlock_hold *hold;
+        struct dlock_hold *lost = NULL;
+        struct dlock_hold *due = NULL;
+        LIST_FOREACH(hold, &timekeeper->holds, timed) {
+            if (hold->told)
+                continue;
+            if (valid_until(hold) <= now_ns)
+                lost = hold;
+            else if (hold->renew_at_ns <= now_ns)
+                due = hold;
+            tell_ns = min_ns(tell_ns, valid_until(hold));
+            next_ns = min_ns(next_ns, next_event_ns(hold));
+        }
+        if (lost == NULL && due == NULL) {
+            timekeeper->next_ns = next_ns;
+            pthread_mutex_unlock(&timekeeper->mutex);
+            sleep_until(timekeeper, next_ns);
+            pthread_mutex_lock(&timekeeper->mutex);
+            continue;
+        }
+        timekeeper->busy_with = lost != NULL ? lost : due;
+        if (lost != NULL)
+            tell_lost(timekeeper, lost);
+        else
+            renew_one(timekeeper, due, tell_ns);
+        timekeeper->busy_with = NULL;
+        pthread_cond_broadcast(&timekeeper->idle);
+    }
+    pthread_mutex_unlock(&timekeeper->mutex);
+    return NULL;
+}
+
+static void wake(struct timekeeper *timekeeper)
+{
+    uint64_t one = 1;
+    (void)!write(timekeeper->wake_fd, &one, sizeof one);
+}
+
+dlock_status timekeeper_start(struct timekeeper *timekeeper, struct dlock_client *client)
+{
+    *timekeeper = (struct timekeeper){.client = client, .next_ns = INT64_MAX};
+    pthread_mutex_init(&timekeeper->mutex, NULL);
+    pthread_cond_init(&timekeeper->idle, NULL);
+    timekeeper->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    timekeeper->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    timekeeper->redis = redis_new(&client->config, RESOLVE_NEVER);
+    if (timekeeper->timer_fd >= 0 && timekeeper->wake_fd >= 0 && timekeeper->redis != NULL &&
+        pthread_create(&timekeeper->thread, NULL, run, timekeeper) == 0)
+        return DLOCK_OK;
+    redis_free(timekeeper->redis);
+    close(timekeeper->timer_fd);
+    close(timekeeper->wake_fd);
+    return fail(DLOCK_NO_MEMORY, "no memory, descriptor or thread is left for the timekeeper");
+}
+
+void timekeeper_stop(struct timekeeper *timekeeper)
+{
+    pthread_mutex_lock(&timekeeper->mutex);
+    timekeeper->stop = true;
+    pthread_mutex_unlock(&timekeeper->mutex);
+    wake(timekeeper);
+    pthread_join(timekeeper->thread, NULL);
+    redis_free(timekeeper->redis);
+    close(timekeeper->timer_fd);
+    close(timekeeper->wake_fd);
+    pthread_mutex_destroy(&timekeeper->mutex);
+    pthread_cond_destroy(&timekeeper->idle);
+}
+
+void timekeeper_watch(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns)
+{
+    pthread_mutex_lock(&timekeeper->mutex);
+    hold->renew_at_ns = INT64_MAX;
+    LIST_INSERT_HEAD(&timekeeper->holds, hold, timed);
+    extend(timekeeper, hold, sent_ns);
+    bool sooner = next_event_ns(hold) < timekeeper->next_ns;
+    pthread_mutex_unlock(&timekeeper->mutex);
+    if (sooner)
+        wake(timekeeper);
+}
+
+void timekeeper_forget(struct timekeeper *timekeeper, struct dlock_hold *hold)
+{
+    pthread_mutex_lock(&timekeeper->mutex);
+    while (timekeeper->busy_with == hold)
+        pthread_cond_wait(&timekeeper->idle, &timekeeper->mutex);
+    LIST_REMOVE(hold, timed);
+    pthread_mutex_unlock(&timekeeper->mutex);
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A server's URL, taken apart.
+ */
+#ifndef DLOCK_URL_H
+#define DLOCK_URL_H
+
+#include "dlock.h"
+
+struct url {
+    char *host;     /* NULL: a unix socket */
+    char *port;     /* as text, for getaddrinfo */
+    char *path;     /* of the unix socket, or NULL */
+    char *user;     /* or NULL */
+    char *password; /* or NULL */
+    char *db;       /* as text, or NULL for 0 */
+    char *shown;    /* the URL without its password, for messages */
+};
+
+/* OK, INVALID (dlock_error() says what is wrong and what would be right), NO_MEMORY.
+ * Unless OK there is nothing to free. */
+dlock_status url_parse(const char *text, struct url *url);
+void url_free(struct url *url);
+
+#endif
