@@ -291,7 +291,7 @@ DLOCK_API dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want,
  * last: commands sent just ahead of the release in the same write, or NULL.
  * OK; LOST (nothing of anybody else's was freed; on rungs that are not flawed nothing is sent once
  * the loss is known, `last` neither); UNKNOWN (it frees itself when its time to live is over);
- * UNREACHABLE, REFUSED, WRONG_TYPE (likewise); FORKED. Takes at most connect_timeout_ms +
+ * UNREACHABLE, LIMIT, REFUSED, WRONG_TYPE (likewise); FORKED. Takes at most connect_timeout_ms +
  * command_timeout_ms for each server request of the rung. */
 DLOCK_API dlock_status dlock_release(dlock_hold *hold, dlock_batch *last);
 

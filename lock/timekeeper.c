@@ -27,11 +27,6 @@ static int64_t valid_until(const struct dlock_hold *hold)
     return atomic_load_explicit(&hold->valid_until_ns, memory_order_acquire);
 }
 
-static bool same_owner(const struct dlock_hold *a, const struct dlock_hold *b)
-{
-    return a->lock == b->lock && strcmp(a->owner, b->owner) == 0;
-}
-
 static int64_t next_event_ns(const struct dlock_hold *hold)
 {
     if (hold->told)
@@ -39,23 +34,29 @@ static int64_t next_event_ns(const struct dlock_hold *hold)
     return min_ns(valid_until(hold), hold->renew_at_ns);
 }
 
+static void extend_one(struct dlock_hold *hold, int64_t sent_ns)
+{
+    int64_t until_ns = validity_end_ns(sent_ns, hold->ttl_ms);
+    if (until_ns > valid_until(hold))
+        atomic_store_explicit(&hold->valid_until_ns, until_ns, memory_order_release);
+    if (hold->lock->ops->renew != NULL)
+        hold->renew_at_ns = sent_ns + hold->ttl_ms * NS_PER_MS / RENEWALS_PER_TTL;
+}
+
 /* A full time to live was given at sent_ns: to this hold, and where one key counts all holds of
  * an owner, to those too. A hold that was called lost stays lost. */
-static void extend(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns)
+static void extend(struct dlock_hold *hold, int64_t sent_ns)
 {
-    const struct rung_ops *ops = hold->lock->ops;
+    struct dlock *lock = hold->lock;
+    extend_one(hold, sent_ns);
+    if ((lock->ops->traits & TRAIT_REENTRANT) == 0)
+        return;
     struct dlock_hold *other;
-    LIST_FOREACH(other, &timekeeper->holds, timed) {
-        bool shares = other == hold ||
-                      ((ops->traits & TRAIT_REENTRANT) != 0 && same_owner(other, hold));
-        if (!shares || other->told)
-            continue;
-        int64_t until_ns = validity_end_ns(sent_ns, hold->ttl_ms);
-        if (until_ns > valid_until(other))
-            atomic_store_explicit(&other->valid_until_ns, until_ns, memory_order_release);
-        if (ops->renew != NULL)
-            other->renew_at_ns = sent_ns + hold->ttl_ms * NS_PER_MS / RENEWALS_PER_TTL;
-    }
+    pthread_mutex_lock(&lock->mutex);
+    LIST_FOREACH(other, &lock->holds, of_lock)
+        if (!other->told && strcmp(other->owner, hold->owner) == 0)
+            extend_one(other, sent_ns);
+    pthread_mutex_unlock(&lock->mutex);
 }
 
 static void tell(struct timekeeper *timekeeper, struct dlock_hold *hold,
@@ -122,7 +123,7 @@ static void renew_one(struct timekeeper *timekeeper, struct dlock_hold *hold, in
 
     if (status == DLOCK_OK) {
         add_one(&client->renewals);
-        extend(timekeeper, hold, sent_ns);
+        extend(hold, sent_ns);
     } else if (status == DLOCK_LOST) {
         atomic_store_explicit(&hold->valid_until_ns, 0, memory_order_release);
         return; /* told of in the next round */
@@ -232,8 +233,10 @@ void timekeeper_watch(struct timekeeper *timekeeper, struct dlock_hold *hold, in
     pthread_mutex_lock(&timekeeper->mutex);
     hold->renew_at_ns = INT64_MAX;
     LIST_INSERT_HEAD(&timekeeper->holds, hold, timed);
-    extend(timekeeper, hold, sent_ns);
-    bool sooner = next_event_ns(hold) < timekeeper->next_ns;
+    extend(hold, sent_ns);
+    /* A renewal under way is cut off only for a hold that must be told of before it would end. */
+    int64_t event_ns = timekeeper->busy_with != NULL ? valid_until(hold) : next_event_ns(hold);
+    bool sooner = event_ns < timekeeper->next_ns;
     pthread_mutex_unlock(&timekeeper->mutex);
     if (sooner)
         wake(timekeeper);
