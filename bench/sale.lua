@@ -1,0 +1,3 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- For wrk: every request sells one.
+wrk.method = "POST"

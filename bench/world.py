@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A shop to measure: a private Redis, inventoryd twice, nginx; free ports, a folder of its own,
+ended by pid. Histories are off: recording is for proofs."""
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = pathlib.Path(os.environ.get("LADDER_BUILD", ROOT / "build" / "release"))
+STOCK = 1_000_000_000  # never runs out
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def request(port, method, path, body=None):
+    """(code, body) of one request."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+class World:
+    def __init__(self, options):
+        self.stack = contextlib.ExitStack()
+        self.folder = pathlib.Path(self.stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="ladder-bench-", ignore_cleanup_errors=True)))
+        self.redis_port, self.port = free_port(), free_port()
+        self.instances = [(free_port(), free_port()) for _ in range(2)]
+        self.options = options
+
+    def __enter__(self):
+        try:
+            self.start(["redis-server", "--port", str(self.redis_port), "--bind", "127.0.0.1",
+                        "--save", "", "--appendonly", "no", "--dir", str(self.folder)])
+            self.wait(lambda: "PONG" in self.redis("PING"), "redis-server")
+            for name, (port, admin) in zip("ab", self.instances):
+                self.start([str(BUILD / "service" / "inventoryd"), "--instance", name,
+                            "--listen", f"127.0.0.1:{port}", "--admin-listen", f"127.0.0.1:{admin}",
+                            "--admin-writes", "--redis", f"redis://127.0.0.1:{self.redis_port}",
+                            *self.options])
+                self.wait(lambda a=admin: request(a, "GET", "/readyz")[0] == 200, "inventoryd")
+            self.start_nginx()
+            self.wait(lambda: request(self.port, "PUT", "/inventory/phone",
+                                      json.dumps({"stock": STOCK}))[0] < 300, "nginx")
+        except BaseException:
+            self.stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.stack.close()
+
+    def start_nginx(self):
+        """The very file that the shop runs behind."""
+        conf = self.folder / "nginx.conf"
+        upstreams = " ".join(f"--upstream {n}=127.0.0.1:{p}" for n, (p, _) in zip("ab", self.instances))
+        subprocess.run(["bash", "-c", f"source {ROOT}/scripts/lib/common.sh; "
+                        f"source {ROOT}/scripts/lib/nginx.sh; nginx_render --out {conf} "
+                        f"--listen 127.0.0.1:{self.port} --log {self.folder}/access.log {upstreams}"],
+                       check=True)
+        self.start(["nginx", "-p", str(self.folder), "-c", str(conf), "-g", "daemon off;"])
+
+    def start(self, command):
+        log = self.stack.enter_context(open(self.folder / f"{len(os.listdir(self.folder))}.log", "w"))
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.stack.callback(self.end, process)
+
+    @staticmethod
+    def end(process):
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def wait(self, ready, what):
+        for _ in range(200):
+            with contextlib.suppress(OSError, http.client.HTTPException, subprocess.SubprocessError):
+                if ready():
+                    return
+            time.sleep(0.05)
+        logs = "\n".join(p.read_text()[-500:] for p in self.folder.glob("*.log"))
+        raise SystemExit(f"bench: {what} did not become ready in 10 s\n{logs}")
+
+    def redis(self, *command):
+        return subprocess.run(["redis-cli", "-p", str(self.redis_port), *command],
+                              check=True, capture_output=True, text=True).stdout
+
+    def redis_commands(self):
+        """Commands that Redis ran, those inside scripts included; bookkeeping left out."""
+        calls = 0
+        for name, count in re.findall(r"cmdstat_(\S+?):calls=(\d+)", self.redis("INFO", "commandstats")):
+            if name.split("|")[0] not in ("info", "ping", "config", "client", "hello"):
+                calls += int(count)
+        return calls
+
+    def switch(self, rung, write):
+        for _, admin in self.instances:
+            code, body = request(admin, "PUT", "/lock", json.dumps({"rung": rung, "write": write}))
+            if code != 200:
+                raise SystemExit(f"bench: an instance did not switch to {rung}, {write}: {body}")
+
+
+def wrk(port, path, connections, seconds, sale=False, threads=1):
+    """What wrk saw: rate counts good answers (2xx) only."""
+    command = ["wrk", f"-t{threads}", f"-c{connections}", f"-d{seconds}s", "--latency",
+               "--timeout", "30s"]
+    if sale:
+        command += ["-s", str(ROOT / "bench" / "sale.lua")]
+    out = subprocess.run([*command, f"http://127.0.0.1:{port}{path}"], check=True,
+                         capture_output=True, text=True).stdout
+    requests, took = re.search(r"(\d+) requests in ([\d.]+)s", out).groups()
+    bad = re.search(r"Non-2xx or 3xx responses: (\d+)", out)
+    broken = re.search(r"Socket errors: (.*)", out)
+    good = int(requests) - (int(bad[1]) if bad else 0)
+    return {"rate": good / float(took), "good": good, "bad": int(bad[1]) if bad else 0,
+            "broken": broken[1] if broken else "", "p50_ms": latency_ms(out, "50%"),
+            "p99_ms": latency_ms(out, "99%")}
+
+
+def latency_ms(out, quantile):
+    value, unit = re.search(rf"{quantile}\s+([\d.]+)(us|ms|s|m)", out).groups()
+    return float(value) * {"us": 0.001, "ms": 1, "s": 1000, "m": 60000}[unit]
+
+
+def machine():
+    """What it ran on, for the head of every table."""
+    cpu = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
+    version = subprocess.run(["redis-server", "--version"], capture_output=True, text=True).stdout
+    nginx = subprocess.run(["nginx", "-v"], capture_output=True, text=True).stderr
+    return (f"{os.cpu_count()} cores of {cpu[1] if cpu else 'an unknown processor'}, Linux "
+            f"{os.uname().release}, Redis {re.search(r'v=([0-9.]+)', version)[1]}, "
+            f"{nginx.strip().rsplit(' ', 1)[-1]}")
