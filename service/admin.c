@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What operators and scripts ask for: how the instance is, and another lock for the next run.
+ */
+#include "handlers.h"
+
+#include "clock.h"
+#include "log.h"
+#include "metrics.h"
+
+#include <cjson/cJSON.h>
+#include <hiredis/hiredis.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void answer_object(struct request *request, cJSON *json)
+{
+    char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
+    answer_long(request, 200, "application/json", text);
+    cJSON_Delete(json);
+}
+
+void admin_live(struct service *service, struct request *request)
+{
+    answer_json(request, 200, "{\"live\":true,\"instance\":\"%s\"}", service->config.instance);
+}
+
+void admin_ready(struct service *service, struct seller *seller, struct request *request)
+{
+    struct stock *lock_server = NULL;
+    if (atomic_load(&service->draining)) {
+        answer_problem(request, PROBLEM_NOT_READY, "the instance is shutting down");
+        return;
+    }
+    if (stock_ping(seller->stock) != STOCK_OK) {
+        answer_problem(request, PROBLEM_NOT_READY, "%s", stock_error(seller->stock));
+        return;
+    }
+    if (service->lock_server != NULL) {
+        lock_server = stock_new(service->lock_server);
+        if (lock_server == NULL || stock_ping(lock_server) != STOCK_OK) {
+            answer_problem(request, PROBLEM_NOT_READY, "%s",
+                           lock_server != NULL ? stock_error(lock_server) : "out of memory");
+            goto out;
+        }
+    }
+    answer_json(request, 200, "{\"ready\":true,\"instance\":\"%s\"}", service->config.instance);
+out:
+    stock_free(lock_server);
+}
+
+void admin_version(struct service *service, struct request *request)
+{
+    answer_json(request, 200,
+                "{\"name\":\"inventoryd\",\"version\":\"%s\",\"instance\":\"%s\",\"dlock\":\"%s\","
+                "\"libmicrohttpd\":\"%s\",\"hiredis\":\"%d.%d.%d\",\"cjson\":\"%s\"}",
+                DLOCK_VERSION, service->config.instance, DLOCK_VERSION, http_version(),
+                HIREDIS_MAJOR, HIREDIS_MINOR, HIREDIS_PATCH, cJSON_Version());
+}
+
+void admin_config(struct service *service, struct request *request)
+{
+    answer_object(request, config_json(&service->config));
+}
+
+void admin_metrics(struct service *service, struct request *request)
+{
+    struct setting setting = mode_copy(&service->mode);
+    struct metrics_now now = {
+        .version = DLOCK_VERSION,
+        .instance = service->config.instance,
+        .rung = setting.rung->name,
+        .write = config_write_name(setting.write),
+        .queue_depth = workers_depth(service->sales),
+        .queue_max = (size_t)service->config.queue,
+        .in_flight = atomic_load(&service->mode.in_flight),
+        .lock = {.size = sizeof now.lock},
+    };
+    dlock_client_stats(service->env.client, &now.lock);
+    answer_long(request, 200, "text/plain; version=0.0.4", metrics_print(&now));
+}
+
+/* ---- The lock -------------------------------------------------------------------------------- */
+
+static void answer_setting(struct service *service, struct request *request,
+                           const struct setting *setting)
+{
+    cJSON *json = cJSON_CreateObject();
+    char file[4352];
+    cJSON_AddStringToObject(json, "rung", setting->rung->name);
+    cJSON_AddStringToObject(json, "write", config_write_name(setting->write));
+    cJSON_AddBoolToObject(json, "check_hold", setting->check_hold);
+    if (setting->run[0] != '\0')
+        cJSON_AddStringToObject(json, "run", setting->run);
+    else
+        cJSON_AddNullToObject(json, "run");
+    if (service->env.history != NULL) {
+        history_file(service->env.history, file, sizeof file);
+        cJSON_AddStringToObject(json, "history", file);
+    } else {
+        cJSON_AddNullToObject(json, "history");
+    }
+    cJSON_AddStringToObject(json, "instance", service->config.instance);
+    answer_object(request, json);
+}
+
+void admin_get_lock(struct service *service, struct request *request)
+{
+    struct setting setting = mode_copy(&service->mode);
+    answer_setting(service, request, &setting);
+}
+
+void admin_accept_lock(struct service *service, struct request *request)
+{
+    if (!service->config.admin_writes)
+        answer_problem(request, PROBLEM_WRITES_OFF,
+                       "start the instance with --admin-writes to allow PUT /lock");
+}
+
+/* One member of the body into the setting. False: answered with what is wrong. */
+static bool take_member(struct request *request, const cJSON *member, struct setting *setting,
+                        bool *named_run)
+{
+    const char *name = member->string;
+    const char *text = cJSON_IsString(member) ? member->valuestring : "";
+    char names[512];
+    if (strcmp(name, "rung") == 0) {
+        setting->rung = text[0] != '\0' ? dlock_rung_find(text) : NULL;
+        config_rung_names(names, sizeof names);
+        if (setting->rung == NULL)
+            answer_problem(request, PROBLEM_INVALID_VALUE, "rung must be one of %s", names);
+        return setting->rung != NULL;
+    }
+    if (strcmp(name, "write") == 0) {
+        bool found = config_write_find(text, &setting->write);
+        if (!found)
+            answer_problem(request, PROBLEM_INVALID_VALUE, "write must be one of " CONFIG_WRITES);
+        return found;
+    }
+    if (strcmp(name, "check_hold") == 0) {
+        setting->check_hold = cJSON_IsTrue(member);
+        if (!cJSON_IsBool(member))
+            answer_problem(request, PROBLEM_INVALID_VALUE, "check_hold must be true or false");
+        return cJSON_IsBool(member);
+    }
+    if (strcmp(name, "run") == 0) {
+        *named_run = config_is_name(text, RUN_MAX);
+        if (!*named_run)
+            answer_problem(request, PROBLEM_INVALID_VALUE,
+                           "run must be 1 to %d letters, digits, . _ -, a letter or digit first",
+                           RUN_MAX);
+        snprintf(setting->run, sizeof setting->run, "%s", *named_run ? text : "");
+        return *named_run;
+    }
+    answer_problem(request, PROBLEM_INVALID_VALUE,
+                   "\"%.40s\" is not known: the members are rung, write, run, check_hold", name);
+    return false;
+}
+
+/* What the body asks for, on top of what is. */
+static bool take_setting(struct service *service, struct request *request, struct setting *setting,
+                         bool *named_run)
+{
+    cJSON *json = cJSON_ParseWithLength(request->body, request->body_size);
+    bool valid = cJSON_IsObject(json);
+    *named_run = false;
+    if (!valid)
+        answer_problem(request, PROBLEM_INVALID_JSON,
+                       "the body must be a JSON object, as in {\"rung\":\"watchdog\"}");
+    const cJSON *member = NULL;
+    if (valid)
+        cJSON_ArrayForEach(member, json)
+            if (valid)
+                valid = take_member(request, member, setting, named_run);
+    cJSON_Delete(json);
+    if (valid && *named_run && service->env.history == NULL) {
+        answer_problem(request, PROBLEM_NO_HISTORY,
+                       "start the instance with --history FILE, or leave run out");
+        return false;
+    }
+    return valid;
+}
+
+/* The sales in flight may wait for the lock, and then work. */
+static int64_t finish_by_ns(const struct config *config)
+{
+    return now_ns() +
+           (config->wait_ms + config->work_ms + 4 * config->redis_timeout_ms) * NS_PER_MS;
+}
+
+void admin_put_lock(struct service *service, struct seller *seller, struct request *request)
+{
+    (void)seller;
+    struct setting setting = mode_copy(&service->mode);
+    bool named_run;
+    char begin[512], error[HISTORY_ERROR_MAX];
+    if (!take_setting(service, request, &setting, &named_run))
+        return;
+    enum mode_close closed = mode_close(&service->mode, finish_by_ns(&service->config));
+    if (closed == MODE_BUSY) {
+        answer_problem(request, PROBLEM_SWITCHING, "try again when it is done");
+        return;
+    }
+    if (closed == MODE_NOT_EMPTY) {
+        answer_problem(request, PROBLEM_SWITCH_TIMEOUT, "%ld sales are still in flight",
+                       atomic_load(&service->mode.in_flight));
+        return;
+    }
+    service_begin_members(service, &setting, begin, sizeof begin);
+    if (named_run && !history_switch(service->env.history, setting.run, begin, error)) {
+        mode_open(&service->mode, NULL);
+        answer_problem(request, PROBLEM_INTERNAL, "%s", error);
+        return;
+    }
+    mode_open(&service->mode, &setting);
+    log_event(setting.rung->flawed ? LOG_WARNING : LOG_INFO, "lock", "%s with %s, run %s%s%s",
+              setting.rung->name, config_write_name(setting.write),
+              setting.run[0] != '\0' ? setting.run : "-",
+              setting.rung->flawed ? "; this rung is flawed: " : "",
+              setting.rung->flawed ? setting.rung->flaw : "");
+    answer_setting(service, request, &setting);
+}

@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See config.h. To add a setting: a field there, a row here.
+ */
+#include "config.h"
+
+#include "log.h"
+#include "net.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef DEFAULT_LOCK
+#define DEFAULT_LOCK "watchdog"
+#endif
+
+enum kind { TEXT, NAME, ADDRESS, ADDRESS_OR_OFF, SERVER, NUMBER, SWITCH, CHOICE, RUNG };
+
+struct row {
+    const char *flag;
+    enum kind kind;
+    const char *values; /* what may be given; of a CHOICE the words, by | */
+    const char *unit;   /* or "" */
+    const char *fallback;
+    int64_t min, max;
+    size_t offset;
+    const char *help;
+};
+
+#define AT(field) offsetof(struct config, field)
+#define SERVER_FORM "redis://[[user]:password@]host[:port][/db] or unix:path"
+
+static const struct row rows[] = {
+    {"listen", ADDRESS, "host:port", "", "127.0.0.1:8000", 0, 0, AT(listen),
+     "where the shop listens; port 0 takes a free one"},
+    {"admin-listen", ADDRESS_OR_OFF, "host:port or off", "", "127.0.0.1:8001", 0, 0,
+     AT(admin_listen), "where /livez, /readyz, /metrics and the like listen"},
+    {"instance", NAME, "a name of letters, digits, . _ -", "", "a", 0, 32, AT(instance),
+     "this instance's name in answers, histories and logs"},
+    {"redis", SERVER, SERVER_FORM, "", "redis://127.0.0.1:6379/0", 0, 0, AT(redis),
+     "the Redis server of lock and stock"},
+    {"lock-redis", SERVER, SERVER_FORM, "", "", 0, 0, AT(lock_redis),
+     "another server for the lock; default: as --redis"},
+    {"stock-redis", SERVER, SERVER_FORM, "", "", 0, 0, AT(stock_redis),
+     "another server for the stock; default: as --redis"},
+    {"lock", RUNG, "a rung", "", DEFAULT_LOCK, 0, 0, AT(lock), "the rung that guards a sale"},
+    {"write", CHOICE, CONFIG_WRITES, "", "decr", 0, 0, AT(write),
+     "how a sale writes the stock: GET then DECR, GET then SET, or one script that checks"},
+    {"check-hold", SWITCH, "off|on", "", "off", 0, 0, AT(check_hold),
+     "ask the hold whether it is still valid before the write"},
+    {"keys", CHOICE, "item|article", "", "item", 0, 0, AT(keys),
+     "inventory:{item} and lock:{item}, or the article's inventory and redisLock (item: phone)"},
+    {"work-ms", NUMBER, "", "ms", "0", 0, 600000, AT(work_ms),
+     "business between the read and the write of a sale"},
+    {"workers", NUMBER, "", "threads", "16", 1, 1024, AT(workers),
+     "sales at once, each with a Redis connection of its own"},
+    {"queue", NUMBER, "", "requests", "4096", 1, 1000000, AT(queue),
+     "requests that may wait for a worker; more are answered 503"},
+    {"wait-ms", NUMBER, "", "ms", "20000", 1, 600000, AT(wait_ms),
+     "how long a sale may take to get the lock, from its arrival"},
+    {"ttl-ms", NUMBER, "", "ms", "30000", 100, 86400000, AT(ttl_ms), "a lock's time to live"},
+    {"retry-ms", NUMBER, "", "ms", "20", 1, 60000, AT(retry_ms),
+     "pause between two tries of the rungs that poll"},
+    {"redis-timeout-ms", NUMBER, "", "ms", "1000", 1, 60000, AT(redis_timeout_ms),
+     "to connect to Redis, and from a command to its reply"},
+    {"connections", NUMBER, "", "connections", "4096", 2, 100000, AT(connections),
+     "HTTP connections at once; more wait to be accepted"},
+    {"history", TEXT, "a file", "", "", 0, 4000, AT(history),
+     "record what every sale did, a JSON object a line; an existing file is continued"},
+    {"admin-writes", SWITCH, "off|on", "", "off", 0, 0, AT(admin_writes),
+     "allow PUT /lock on the admin listener"},
+    {"drain-ms", NUMBER, "", "ms", "30000", 100, 600000, AT(drain_ms),
+     "how long SIGTERM lets the requests in flight take"},
+    {"log-level", CHOICE, LOG_LEVELS, "", "info", 0, 0, AT(log_level),
+     "the least important lines that are logged"},
+    {"log-requests", SWITCH, "off|on", "", "off", 0, 0, AT(log_requests),
+     "log a line for every request"},
+};
+#define ROWS (sizeof rows / sizeof rows[0])
+
+struct action_row {
+    const char *flag;
+    const char *help;
+};
+static const struct action_row actions[] = {
+    {"print-config", "print the settings as JSON and exit"},
+    {"healthcheck URL", "GET the URL; exit 0 when it answers 200 within 3 s, else 1"},
+    {"help", "print this and exit; --help=markdown, --help=problems: tables for the documentation"},
+    {"version", "print the version and exit"},
+};
+
+static bool wrong(char error[CONFIG_ERROR_MAX], const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static bool wrong(char error[CONFIG_ERROR_MAX], const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(error, CONFIG_ERROR_MAX, format, args);
+    va_end(args);
+    return false;
+}
+
+/* ---- Values ---------------------------------------------------------------------------------- */
+
+bool config_is_name(const char *text, size_t size_max)
+{
+    size_t size = strlen(text);
+    if (size == 0 || size > size_max || !isalnum((unsigned char)text[0]))
+        return false;
+    for (const char *c = text; *c != '\0'; c++)
+        if (!isalnum((unsigned char)*c) && strchr("._-", *c) == NULL)
+            return false;
+    return true;
+}
+
+static bool word_find(const char *words, const char *word, int *index)
+{
+    size_t size = strlen(word);
+    *index = 0;
+    for (const char *w = words; *w != '\0'; (*index)++) {
+        size_t length = strcspn(w, "|");
+        if (length == size && strncmp(w, word, size) == 0)
+            return true;
+        w += length + (w[length] == '|');
+    }
+    return false;
+}
+
+/* The index-th of words divided by |, in a buffer of the calling thread. */
+static const char *word_at(const char *words, int index)
+{
+    static _Thread_local char word[32];
+    for (; index > 0; index--)
+        words += strcspn(words, "|") + 1;
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(words, "|"), words);
+    return word;
+}
+
+const char *config_write_name(int write)
+{
+    return word_at(CONFIG_WRITES, write);
+}
+
+bool config_write_find(const char *name, int *write)
+{
+    return word_find(CONFIG_WRITES, name, write);
+}
+
+void config_rung_names(char *text, size_t size)
+{
+    size_t count, used = 0;
+    const struct dlock_rung *rungs = dlock_rungs(&count);
+    text[0] = '\0';
+    for (size_t i = 0; i < count && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s", i > 0 ? ", " : "",
+                                 rungs[i].name);
+}
+
+static bool set_text(char **field, const char *value)
+{
+    free(*field);
+    *field = strdup(value);
+    return *field != NULL;
+}
+
+static bool parse_number(const char *value, int64_t *number)
+{
+    char *end;
+    errno = 0;
+    *number = strtoll(value, &end, 10);
+    return isdigit((unsigned char)value[0]) && *end == '\0' && errno == 0;
+}
+
+/* The library knows what a server's URL is: it is asked, and contacts nobody. */
+static bool is_server(const char *value, const char **why)
+{
+    struct dlock_options options = {
+        .size = sizeof options, .servers = &value, .server_count = 1};
+    dlock_client *client = NULL;
+    bool valid = dlock_client_open(&options, &client) == DLOCK_OK;
+    *why = valid ? "" : dlock_error();
+    dlock_client_close(client);
+    return valid;
+}
+
+/* from: "--lock" or "INVENTORYD_LOCK", for messages. */
+static bool set_value(struct config *config, const struct row *row, const char *from,
+                      const char *value, char error[CONFIG_ERROR_MAX])
+{
+    void *field = (char *)config + row->offset;
+    char names[512];
+    const char *why;
+    int64_t number;
+    int index;
+    switch (row->kind) {
+    case NUMBER:
+        if (!parse_number(value, &number) || number < row->min || number > row->max)
+            return wrong(error, "%s: \"%s\" is not a number from %lld to %lld (%s)", from, value,
+                         (long long)row->min, (long long)row->max, row->unit);
+        *(int64_t *)field = number;
+        return true;
+    case SWITCH:
+        if (!word_find("off|on", value, &index))
+            return wrong(error, "%s: \"%s\" is neither \"on\" nor \"off\"", from, value);
+        *(bool *)field = index == 1;
+        return true;
+    case CHOICE:
+        if (!word_find(row->values, value, &index))
+            return wrong(error, "%s: \"%s\" is none of %s", from, value, row->values);
+        *(int *)field = index;
+        return true;
+    case RUNG:
+        *(const struct dlock_rung **)field = dlock_rung_find(value);
+        config_rung_names(names, sizeof names);
+        return *(const struct dlock_rung **)field != NULL ||
+               wrong(error, "%s: \"%s\" is no rung; the rungs are %s", from, value, names);
+    case NAME:
+        if (!config_is_name(value, (size_t)row->max))
+            return wrong(error, "%s: \"%s\" is not %s (at most %lld)", from, value, row->values,
+                         (long long)row->max);
+        break;
+    case ADDRESS:
+    case ADDRESS_OR_OFF:
+        if (!net_is_address(value) && (row->kind == ADDRESS || strcmp(value, "off") != 0))
+            return wrong(error, "%s: \"%s\" is not %s, as in %s", from, value, row->values,
+                         row->fallback);
+        break;
+    case SERVER:
+        if (value[0] != '\0' && !is_server(value, &why))
+            return wrong(error, "%s: %s", from, why);
+        break;
+    case TEXT:
+        if (strlen(value) > (size_t)row->max)
+            return wrong(error, "%s: longer than %lld bytes", from, (long long)row->max);
+        break;
+    }
+    return set_text(field, value) || wrong(error, "out of memory");
+}
+
+/* ---- Where values come from ------------------------------------------------------------------ */
+
+static void environment_name(const struct row *row, char name[64])
+{
+    int length = snprintf(name, 64, "INVENTORYD_%s", row->flag);
+    for (int i = 0; i < length; i++)
+        name[i] = name[i] == '-' ? '_' : (char)toupper((unsigned char)name[i]);
+}
+
+static bool read_defaults_and_environment(struct config *config, char error[CONFIG_ERROR_MAX])
+{
+    char name[64];
+    for (size_t i = 0; i < ROWS; i++) {
+        if (!set_value(config, &rows[i], rows[i].flag, rows[i].fallback, error))
+            return false;
+        environment_name(&rows[i], name);
+        const char *value = getenv(name);
+        if (value != NULL && !set_value(config, &rows[i], name, value, error))
+            return false;
+    }
+    return true;
+}
+
+static const struct row *find_row(const char *flag, size_t size)
+{
+    for (size_t i = 0; i < ROWS; i++)
+        if (strlen(rows[i].flag) == size && strncmp(rows[i].flag, flag, size) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+static bool unknown_flag(const char *argument, char error[CONFIG_ERROR_MAX])
+{
+    int used = snprintf(error, CONFIG_ERROR_MAX, "%s is no flag of inventoryd; the flags are",
+                        argument);
+    for (size_t i = 0; i < ROWS && used < CONFIG_ERROR_MAX; i++)
+        used += snprintf(error + used, CONFIG_ERROR_MAX - (size_t)used, " --%s", rows[i].flag);
+    if (used < CONFIG_ERROR_MAX)
+        snprintf(error + used, CONFIG_ERROR_MAX - (size_t)used,
+                 " --print-config --healthcheck --help --version");
+    return false;
+}
+
+/* The flags that ask for something else than to run. False with error[] empty: it is none of them. */
+static bool read_action(struct config_request *request, const char *name, const char *value,
+                        const char *next, bool *took_next, char error[CONFIG_ERROR_MAX])
+{
+    error[0] = '\0';
+    if (strcmp(name, "healthcheck") == 0) {
+        *took_next = value == NULL;
+        request->action = CONFIG_HEALTHCHECK;
+        request->url = value != NULL ? value : next;
+        return request->url != NULL ||
+               wrong(error, "--healthcheck needs a URL, as in http://127.0.0.1:8001/livez");
+    }
+    if (strcmp(name, "help") == 0 && value != NULL) {
+        request->action = CONFIG_HELP_MARKDOWN;
+        if (strcmp(value, "problems") == 0)
+            request->action = CONFIG_HELP_PROBLEMS;
+        else if (strcmp(value, "markdown") != 0)
+            return wrong(error, "--help: \"%s\" is none of markdown, problems", value);
+        return true;
+    }
+    if (value != NULL)
+        return false;
+    if (strcmp(name, "help") == 0)
+        request->action = CONFIG_HELP;
+    else if (strcmp(name, "version") == 0)
+        request->action = CONFIG_VERSION;
+    else if (strcmp(name, "print-config") == 0)
+        request->action = CONFIG_PRINT;
+    else
+        return false;
+    return true;
+}
+
+/* One argument and, where it takes the next one as its value, that; *at is moved on. */
+static bool read_argument(struct config *config, struct config_request *request, char **argv,
+                          int *at, char error[CONFIG_ERROR_MAX])
+{
+    const char *argument = argv[(*at)++];
+    const char *next = argv[*at];
+    bool took_next = false;
+    if (strncmp(argument, "--", 2) != 0 || argument[2] == '\0')
+        return wrong(error, "\"%s\" is not a flag: flags begin with --, see --help", argument);
+    const char *flag = argument + 2;
+    const char *equals = strchr(flag, '=');
+    size_t size = equals != NULL ? (size_t)(equals - flag) : strlen(flag);
+    const char *value = equals != NULL ? equals + 1 : NULL;
+    char name[64];
+    snprintf(name, sizeof name, "--%.*s", (int)size, flag);
+    const struct row *row = find_row(flag, size);
+    if (row == NULL) {
+        bool done = read_action(request, name + 2, value, next, &took_next, error);
+        *at += took_next && next != NULL;
+        return done || (error[0] == '\0' ? unknown_flag(argument, error) : false);
+    }
+    if (value == NULL && row->kind == SWITCH) {
+        /* "--admin-writes" alone means on; "--check-hold off" has its value behind it. */
+        took_next = next != NULL && (strcmp(next, "on") == 0 || strcmp(next, "off") == 0);
+        value = took_next ? next : "on";
+    } else if (value == NULL) {
+        if (next == NULL)
+            return wrong(error, "%s needs a value: %s", name,
+                         row->values[0] != '\0' ? row->values : row->unit);
+        took_next = true;
+        value = next;
+    }
+    *at += took_next;
+    return set_value(config, row, name, value, error);
+}
+
+bool config_read(struct config *config, struct config_request *request, int argc, char **argv,
+                 char error[CONFIG_ERROR_MAX])
+{
+    *config = (struct config){0};
+    *request = (struct config_request){.action = CONFIG_RUN};
+    if (!read_defaults_and_environment(config, error))
+        return false;
+    for (int at = 1; at < argc;)
+        if (!read_argument(config, request, argv, &at, error))
+            return false;
+    if (config->redis[0] == '\0')
+        return wrong(error, "--redis: a server's URL is missing; give %s", SERVER_FORM);
+    if ((config->lock_redis[0] == '\0' && !set_text(&config->lock_redis, config->redis)) ||
+        (config->stock_redis[0] == '\0' && !set_text(&config->stock_redis, config->redis)))
+        return wrong(error, "out of memory");
+    return true;
+}
+
+void config_free(struct config *config)
+{
+    for (size_t i = 0; i < ROWS; i++)
+        if (rows[i].kind <= SERVER)
+            free(*(char **)((char *)config + rows[i].offset));
+    *config = (struct config){0};
+}
+
+/* ---- Printing -------------------------------------------------------------------------------- */
+
+/* The URL without what may be a login: everything between the scheme and the last @. */
+static void hide_login(const char *url, char *shown, size_t size)
+{
+    const char *at = strrchr(url, '@');
+    size_t scheme = strncmp(url, "redis://", 8) == 0 ? 8 : strncmp(url, "unix://", 7) == 0 ? 7 : 5;
+    if (at == NULL)
+        snprintf(shown, size, "%s", url);
+    else
+        snprintf(shown, size, "%.*s***@%s", (int)scheme, url, at + 1);
+}
+
+cJSON *config_json(const struct config *config)
+{
+    cJSON *json = cJSON_CreateObject();
+    for (size_t i = 0; i < ROWS && json != NULL; i++) {
+        const void *field = (const char *)config + rows[i].offset;
+        const char *flag = rows[i].flag;
+        char name[64], shown[1024];
+        snprintf(name, sizeof name, "%s", flag);
+        for (char *c = name; *c != '\0'; c++)
+            if (*c == '-')
+                *c = '_';
+        switch (rows[i].kind) {
+        case NUMBER:
+            cJSON_AddNumberToObject(json, name, (double)*(const int64_t *)field);
+            break;
+        case SWITCH:
+            cJSON_AddBoolToObject(json, name, *(const bool *)field);
+            break;
+        case CHOICE:
+            cJSON_AddStringToObject(json, name, word_at(rows[i].values, *(const int *)field));
+            break;
+        case RUNG:
+            cJSON_AddStringToObject(json, name,
+                                    (*(const struct dlock_rung *const *)field)->name);
+            break;
+        case SERVER:
+            hide_login(*(char *const *)field, shown, sizeof shown);
+            cJSON_AddStringToObject(json, name, shown);
+            break;
+        default:
+            cJSON_AddStringToObject(json, name, *(char *const *)field);
+        }
+    }
+    return json;
+}
+
+/* What may be given, for a reader. */
+static void describe_values(const struct row *row, char *text, size_t size)
+{
+    if (row->kind == NUMBER)
+        snprintf(text, size, "%lld to %lld", (long long)row->min, (long long)row->max);
+    else if (row->kind == RUNG)
+        config_rung_names(text, size);
+    else
+        snprintf(text, size, "%s", row->values);
+}
+
+void config_help(FILE *out)
+{
+    fprintf(out,
+            "inventoryd sells items of a stock in Redis, each sale under a lock.\n\n"
+            "usage: inventoryd [--flag VALUE | --flag=VALUE]...\n\n"
+            "A setting NAME is also read from the environment variable INVENTORYD_NAME\n"
+            "(--work-ms: INVENTORYD_WORK_MS); the flag wins.\n\n");
+    for (size_t i = 0; i < ROWS; i++) {
+        char values[512];
+        describe_values(&rows[i], values, sizeof values);
+        fprintf(out, "  --%s\n      %s\n      %s%s%s; default %s\n", rows[i].flag, rows[i].help,
+                values, rows[i].unit[0] != '\0' ? " " : "", rows[i].unit,
+                rows[i].fallback[0] != '\0' ? rows[i].fallback : "none");
+    }
+    for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++)
+        fprintf(out, "  --%s\n      %s\n", actions[i].flag, actions[i].help);
+}
+
+/* A cell of a Markdown table: its | would end it. */
+static void print_cell(FILE *out, const char *text)
+{
+    for (; *text != '\0'; text++)
+        fprintf(out, *text == '|' ? "\\|" : "%c", *text);
+}
+
+void config_help_markdown(FILE *out)
+{
+    fprintf(out, "| flag | environment variable | values | unit | default | what it does |\n"
+                 "|---|---|---|---|---|---|\n");
+    for (size_t i = 0; i < ROWS; i++) {
+        char name[64], values[512];
+        environment_name(&rows[i], name);
+        describe_values(&rows[i], values, sizeof values);
+        fprintf(out, "| `--%s` | `%s` | ", rows[i].flag, name);
+        print_cell(out, values);
+        fprintf(out, " | %s | %s%s%s | ", rows[i].unit, rows[i].fallback[0] != '\0' ? "`" : "",
+                rows[i].fallback, rows[i].fallback[0] != '\0' ? "`" : "");
+        print_cell(out, rows[i].help);
+        fprintf(out, " |\n");
+    }
+    for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++)
+        fprintf(out, "| `--%s` | | | | | %s |\n", actions[i].flag, actions[i].help);
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What inventoryd can be told: one table (config.c) drives the parsing of flags and environment
+ * variables, --help, --print-config, GET /config and the table in the documentation.
+ */
+#ifndef CONFIG_H
+#define CONFIG_H
+
+#include <cjson/cJSON.h>
+#include <dlock.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* In the order of the values that the table lists. */
+enum write_mode { WRITE_DECR, WRITE_SET, WRITE_ATOMIC };
+enum key_style { KEYS_ITEM, KEYS_ARTICLE };
+
+struct config {
+    char *listen;
+    char *admin_listen; /* "off": none */
+    char *instance;
+    char *redis;
+    char *lock_redis;  /* as redis unless given */
+    char *stock_redis; /* as redis unless given */
+    const struct dlock_rung *lock;
+    int write; /* enum write_mode */
+    bool check_hold;
+    int keys; /* enum key_style */
+    int64_t work_ms;
+    int64_t workers;
+    int64_t queue;
+    int64_t wait_ms;
+    int64_t ttl_ms;
+    int64_t retry_ms;
+    int64_t redis_timeout_ms;
+    int64_t connections;
+    char *history; /* "": none */
+    bool admin_writes;
+    int64_t drain_ms;
+    bool log_requests;
+    int log_level; /* enum log_level */
+};
+
+/* What the command line asks for beside running. */
+enum config_action {
+    CONFIG_RUN,
+    CONFIG_PRINT,
+    CONFIG_HELP,
+    CONFIG_HELP_MARKDOWN,
+    CONFIG_HELP_PROBLEMS,
+    CONFIG_VERSION,
+    CONFIG_HEALTHCHECK,
+};
+
+struct config_request {
+    enum config_action action;
+    const char *url; /* of CONFIG_HEALTHCHECK */
+};
+
+#define CONFIG_ERROR_MAX 1024
+
+/* Defaults, then the environment, then the flags. False: error[] says what was wrong and what would
+ * be right. Free the config in either case. */
+bool config_read(struct config *config, struct config_request *request, int argc, char **argv,
+                 char error[CONFIG_ERROR_MAX]);
+void config_free(struct config *config);
+
+/* The settings by name, passwords left out. NULL when out of memory. */
+cJSON *config_json(const struct config *config);
+void config_help(FILE *out);
+void config_help_markdown(FILE *out);
+
+/* The names of --write's values and of the rungs, for messages: "decr, set, atomic". */
+const char *config_write_name(int write);
+bool config_write_find(const char *name, int *write);
+void config_rung_names(char *text, size_t size);
+#define CONFIG_WRITES "decr|set|atomic"
+
+/* "a", "web-1": what may stand in headers, file names and JSON as it is. */
+bool config_is_name(const char *text, size_t size_max);
+
+#endif

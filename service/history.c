@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See history.h.
+ */
+#include "history.h"
+
+#include "clock.h"
+#include "log.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LINE_MAX_BYTES 2048
+#define PREFIX_MAX 128 /* room for the stamp, the number and the instance */
+#define FILE_MAX_BYTES 4352
+#define TICK_NS (5 * NS_PER_MS)
+#define STALL_NS (50 * NS_PER_MS)
+
+struct history {
+    char instance[33];
+    char first[FILE_MAX_BYTES]; /* what history_open was given: DIR/FILE */
+    pthread_mutex_t mutex;      /* protects what is below */
+    char file[FILE_MAX_BYTES];
+    int fd;
+    uint64_t seq; /* of the newest line */
+    bool failed;  /* a line was not written: said once */
+    pthread_cond_t ended;
+    bool ending;
+    pthread_t ticker;
+};
+
+/* ---- Lines ----------------------------------------------------------------------------------- */
+
+void history_escape(char *out, size_t size, const char *text)
+{
+    size_t used = 0;
+    for (; *text != '\0' && used + 3 < size; text++) {
+        if (*text == '"' || *text == '\\')
+            out[used++] = '\\';
+        out[used++] = *text >= 0x20 && *text < 0x7f ? *text : '?';
+    }
+    out[used] = '\0';
+}
+
+/* Stamps and writes. line has PREFIX_MAX free bytes, then the body of that size: the prefix is put
+ * right ahead of it, so that one write() takes both. The mutex is held. */
+static void write_line(struct history *history, char *line, size_t body_size)
+{
+    char prefix[PREFIX_MAX];
+    int64_t t_ns = now_ns();
+    int length = snprintf(prefix, sizeof prefix,
+                          "{\"t_ns\":%" PRId64 ",\"seq\":%" PRIu64 ",\"instance\":\"%s\"", t_ns,
+                          ++history->seq, history->instance);
+    char *start = line + PREFIX_MAX - length;
+    memcpy(start, prefix, (size_t)length);
+    size_t size = (size_t)length + body_size;
+    ssize_t written = write(history->fd, start, size);
+    if (written == (ssize_t)size || history->failed)
+        return;
+    /* The number is used up: the judge sees the gap. */
+    history->failed = true;
+    log_event(LOG_ERROR, "history-failed", "%s: %s; the history is incomplete from line %" PRIu64,
+              history->file, written < 0 ? strerror(errno) : "only a part of a line was written",
+              history->seq);
+}
+
+static void write_text(struct history *history, const char *event, const char *members)
+{
+    char line[PREFIX_MAX + LINE_MAX_BYTES];
+    int size = snprintf(line + PREFIX_MAX, LINE_MAX_BYTES, ",\"event\":\"%s\"%s}\n", event,
+                        members);
+    write_line(history, line, (size_t)size);
+}
+
+void history_event(struct history *history, const struct history_request *request,
+                   const char *event, const char *format, ...)
+{
+    char line[PREFIX_MAX + LINE_MAX_BYTES], *body = line + PREFIX_MAX;
+    if (history == NULL)
+        return;
+    int size = snprintf(body, LINE_MAX_BYTES, ",\"event\":\"%s\"", event);
+    if (request != NULL)
+        size += snprintf(body + size, LINE_MAX_BYTES - (size_t)size,
+                         ",\"thread\":%u,\"request\":\"%s\",\"item\":\"%s\",\"rung\":\"%s\","
+                         "\"lock\":\"%s\"",
+                         request->thread, request->request, request->item, request->rung,
+                         request->lock);
+    va_list args;
+    va_start(args, format);
+    size += vsnprintf(body + size, LINE_MAX_BYTES - (size_t)size, format, args);
+    va_end(args);
+    if (size > LINE_MAX_BYTES - 3)
+        size = LINE_MAX_BYTES - 3;
+    memcpy(body + size, "}\n", 2);
+    pthread_mutex_lock(&history->mutex);
+    write_line(history, line, (size_t)size + 2);
+    pthread_mutex_unlock(&history->mutex);
+}
+
+/* ---- The witness for stalls of the machine ---------------------------------------------------- */
+
+static void *tick(void *arg)
+{
+    struct history *history = arg;
+    pthread_mutex_lock(&history->mutex);
+    while (!history->ending) {
+        int64_t due_ns = now_ns() + TICK_NS;
+        struct timespec due = timespec_of(due_ns);
+        pthread_cond_timedwait(&history->ended, &history->mutex, &due);
+        int64_t late_ns = now_ns() - due_ns;
+        char members[64];
+        snprintf(members, sizeof members, ",\"late_ns\":%" PRId64, late_ns);
+        if (late_ns > STALL_NS)
+            write_text(history, "stall", members);
+    }
+    pthread_mutex_unlock(&history->mutex);
+    return NULL;
+}
+
+/* ---- Files ----------------------------------------------------------------------------------- */
+
+/* The number of the last whole line, so that a restarted instance goes on counting. A line without
+ * an end, left by a full disk, is closed: the judge shall find it. */
+static uint64_t last_seq(int fd)
+{
+    char tail[2 * LINE_MAX_BYTES + 1];
+    off_t end = lseek(fd, 0, SEEK_END);
+    off_t from = end > 2 * LINE_MAX_BYTES ? end - 2 * LINE_MAX_BYTES : 0;
+    ssize_t size = end > 0 ? pread(fd, tail, (size_t)(end - from), from) : 0;
+    if (size <= 0)
+        return 0;
+    if (tail[size - 1] != '\n' && write(fd, "\n", 1) != 1)
+        return 0;
+    tail[size] = '\0';
+    uint64_t seq = 0;
+    for (char *line = tail; line != NULL && *line != '\0';
+         line = strchr(line, '\n') != NULL ? strchr(line, '\n') + 1 : NULL) {
+        cJSON *json = cJSON_ParseWithOpts(line, NULL, false);
+        const cJSON *number = cJSON_GetObjectItemCaseSensitive(json, "seq");
+        if (cJSON_IsNumber(number))
+            seq = (uint64_t)number->valuedouble;
+        cJSON_Delete(json);
+    }
+    return seq;
+}
+
+/* Opens the file and finds its number. -1: error[] says why. */
+static int open_file(const char *file, uint64_t *seq, char error[HISTORY_ERROR_MAX])
+{
+    int fd = open(file, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0)
+        snprintf(error, HISTORY_ERROR_MAX,
+                 "cannot write the history %.300s: %s; give a file in a folder that can be written",
+                 file, strerror(errno));
+    else
+        *seq = last_seq(fd);
+    return fd;
+}
+
+struct history *history_open(const char *file, const char *instance, const char *begin,
+                             char error[HISTORY_ERROR_MAX])
+{
+    pthread_condattr_t monotonic;
+    struct history *history = calloc(1, sizeof *history);
+    snprintf(error, HISTORY_ERROR_MAX, "out of memory");
+    if (history == NULL)
+        return NULL;
+    snprintf(history->instance, sizeof history->instance, "%s", instance);
+    snprintf(history->first, sizeof history->first, "%s", file);
+    snprintf(history->file, sizeof history->file, "%s", file);
+    pthread_mutex_init(&history->mutex, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&history->ended, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    history->fd = open_file(file, &history->seq, error);
+    if (history->fd < 0)
+        goto failed;
+    write_text(history, "begin", begin);
+    if (pthread_create(&history->ticker, NULL, tick, history) == 0)
+        return history;
+    snprintf(error, HISTORY_ERROR_MAX, "cannot start a thread: %s", strerror(errno));
+    close(history->fd);
+failed:
+    pthread_cond_destroy(&history->ended);
+    pthread_mutex_destroy(&history->mutex);
+    free(history);
+    return NULL;
+}
+
+void history_close(struct history *history)
+{
+    if (history == NULL)
+        return;
+    pthread_mutex_lock(&history->mutex);
+    history->ending = true;
+    pthread_cond_signal(&history->ended);
+    pthread_mutex_unlock(&history->mutex);
+    pthread_join(history->ticker, NULL);
+    write_text(history, "end", "");
+    close(history->fd);
+    pthread_cond_destroy(&history->ended);
+    pthread_mutex_destroy(&history->mutex);
+    free(history);
+}
+
+/* DIR/<run>/FILE; makes DIR/<run>. */
+static bool place_run(const char *first, const char *run, char file[FILE_MAX_BYTES],
+                      char error[HISTORY_ERROR_MAX])
+{
+    char directory[FILE_MAX_BYTES], name[FILE_MAX_BYTES], folder[FILE_MAX_BYTES];
+    snprintf(directory, sizeof directory, "%s", first);
+    snprintf(name, sizeof name, "%s", first);
+    int length = snprintf(folder, sizeof folder, "%s/%s", dirname(directory), run);
+    if (length < (int)sizeof folder)
+        length = snprintf(file, FILE_MAX_BYTES, "%s/%s", folder, basename(name));
+    if (length >= FILE_MAX_BYTES) {
+        snprintf(error, HISTORY_ERROR_MAX, "the history's path is longer than %d bytes",
+                 FILE_MAX_BYTES - 1);
+        return false;
+    }
+    if (mkdir(folder, 0777) == 0 || errno == EEXIST)
+        return true;
+    snprintf(error, HISTORY_ERROR_MAX, "cannot make the folder %.300s: %s", folder,
+             strerror(errno));
+    return false;
+}
+
+bool history_switch(struct history *history, const char *run, const char *begin,
+                    char error[HISTORY_ERROR_MAX])
+{
+    char file[FILE_MAX_BYTES];
+    uint64_t seq = 0;
+    if (!place_run(history->first, run, file, error))
+        return false;
+    pthread_mutex_lock(&history->mutex);
+    /* A run that is asked for again goes on in its file. */
+    bool same = strcmp(file, history->file) == 0;
+    int fd = same ? history->fd : open_file(file, &seq, error);
+    if (fd >= 0)
+        write_text(history, "end", "");
+    if (fd >= 0 && !same) {
+        close(history->fd);
+        memcpy(history->file, file, sizeof file);
+        history->fd = fd;
+        history->seq = seq;
+        history->failed = false;
+    }
+    if (fd >= 0)
+        write_text(history, "begin", begin);
+    pthread_mutex_unlock(&history->mutex);
+    return fd >= 0;
+}
+
+void history_file(struct history *history, char *file, size_t size)
+{
+    pthread_mutex_lock(&history->mutex);
+    snprintf(file, size, "%s", history->file);
+    pthread_mutex_unlock(&history->mutex);
+}

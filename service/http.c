@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See http.h. libmicrohttpd answers some bad requests itself, with a bare status and before any
+ * callback: what does not fit its memory for a connection, or is no HTTP at all. The limits here
+ * are lower, so that our answers come first.
+ */
+#include "http.h"
+
+#include "clock.h"
+#include "log.h"
+#include "metrics.h"
+
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define HEADERS_BYTES_MAX 4096
+#define HEADERS_MAX 48
+#define SWALLOW_MAX 65536    /* of a body that is refused: read, so that the answer gets through */
+#define CONNECTION_BYTES 16384 /* libmicrohttpd's memory for one; cleared after every request */
+#define IDLE_S 120             /* nginx keeps idle connections for 60 s: it must be the first to close */
+#define IDLE_POLL_NS (5 * NS_PER_MS)
+
+struct http {
+    struct http_options options;
+    struct MHD_Daemon *daemon;
+    atomic_bool quiesced;
+    atomic_long active; /* requests that were read and are not answered yet */
+    uint64_t id_base;
+    atomic_ulong id_next;
+};
+
+enum phase { PHASE_HEAD, PHASE_BODY, PHASE_WAITING };
+
+/* A request, and what libmicrohttpd is to know of it. */
+struct exchange {
+    struct request request;
+    struct http *http;
+    struct MHD_Connection *connection;
+    enum phase phase;
+    bool active;
+    size_t body_seen;
+    /* of its headers */
+    size_t header_bytes;
+    unsigned header_count;
+    unsigned hosts;
+    unsigned lengths;
+    unsigned encodings;
+    uint64_t length;
+    bool bad_encoding;
+    bool bad_length;
+    bool bad_type;
+    bool expects;
+    bool too_long;
+    char target[];
+};
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+static enum method method_of(const char *text)
+{
+    for (enum method method = 0; method < METHOD_OTHER; method++)
+        if (strcmp(text, method_name(method)) == 0)
+            return method;
+    return METHOD_OTHER;
+}
+
+static bool is_request_id(const char *text)
+{
+    size_t size = strspn(
+        text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+    return size > 0 && size <= REQUEST_ID_MAX && text[size] == '\0';
+}
+
+/* 16 hex digits that no other request has: a counter, stirred (splitmix64), from a random start. */
+static void make_request_id(struct http *http, char id[REQUEST_ID_MAX + 1])
+{
+    uint64_t x = http->id_base + atomic_fetch_add_explicit(&http->id_next, 1, memory_order_relaxed) *
+                                     0x9e3779b97f4a7c15;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    x ^= x >> 31;
+    snprintf(id, REQUEST_ID_MAX + 1, "%016jx", (uintmax_t)x);
+}
+
+static bool is_json(const char *type)
+{
+    static const char json[] = "application/json";
+    return strncasecmp(type, json, sizeof json - 1) == 0 &&
+           strchr("; \t", type[sizeof json - 1]) != NULL;
+}
+
+static void take_length(struct exchange *exchange, const char *value)
+{
+    char *end;
+    exchange->lengths++;
+    exchange->length = strtoull(value, &end, 10);
+    exchange->bad_length = exchange->bad_length || *end != '\0';
+}
+
+static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const char *name,
+                                   const char *value)
+{
+    struct exchange *exchange = cls;
+    (void)kind;
+    value = value != NULL ? value : "";
+    exchange->header_bytes += strlen(name) + strlen(value) + 4;
+    exchange->header_count++;
+    if (strcasecmp(name, "Host") == 0)
+        exchange->hosts++;
+    else if (strcasecmp(name, "X-Request-Id") == 0 && is_request_id(value))
+        snprintf(exchange->request.id, sizeof exchange->request.id, "%s", value);
+    else if (strcasecmp(name, "Content-Type") == 0)
+        exchange->bad_type = exchange->bad_type || !is_json(value);
+    else if (strcasecmp(name, "Content-Length") == 0)
+        take_length(exchange, value);
+    else if (strcasecmp(name, "Transfer-Encoding") == 0) {
+        exchange->encodings++;
+        exchange->bad_encoding = exchange->bad_encoding || strcasecmp(value, "chunked") != 0;
+    } else if (strcasecmp(name, "Expect") == 0)
+        exchange->expects = true;
+    return MHD_YES;
+}
+
+/* What is wrong with the head, if anything, is answered in the request. */
+static void check_head(struct exchange *exchange, const char *version)
+{
+    struct request *request = &exchange->request;
+    bool needs_host = strcmp(version, "HTTP/1.0") != 0;
+    if (exchange->too_long)
+        answer_problem(request, PROBLEM_URL_TOO_LONG, "at most %d bytes", REQUEST_URL_MAX);
+    else if (exchange->header_bytes > HEADERS_BYTES_MAX || exchange->header_count > HEADERS_MAX)
+        answer_problem(request, PROBLEM_HEADERS_TOO_LARGE,
+                       "%zu bytes in %u headers; at most %d bytes in %d headers",
+                       exchange->header_bytes, exchange->header_count, HEADERS_BYTES_MAX,
+                       HEADERS_MAX);
+    else if (exchange->hosts > 1 || (needs_host && exchange->hosts == 0))
+        answer_problem(request, PROBLEM_MALFORMED, "there must be one Host header, there are %u",
+                       exchange->hosts);
+    else if (exchange->bad_encoding || exchange->encodings > 1 || exchange->lengths > 1 ||
+             exchange->bad_length || (exchange->encodings > 0 && exchange->lengths > 0))
+        answer_problem(request, PROBLEM_MALFORMED,
+                       "a body comes with one Content-Length, or with Transfer-Encoding: chunked");
+    else
+        routes_find(exchange->http->options.listener, exchange->target, request);
+    if (request->answer.status == 0 && exchange->length > REQUEST_BODY_MAX)
+        answer_problem(request, PROBLEM_TOO_LARGE, "at most %d bytes", REQUEST_BODY_MAX);
+}
+
+/* False: more than is read for the sake of an answer. */
+static bool take_body(struct exchange *exchange, const char *bytes, size_t size)
+{
+    struct request *request = &exchange->request;
+    exchange->body_seen += size;
+    if (exchange->body_seen > SWALLOW_MAX)
+        return false;
+    if (request->answer.status != 0)
+        return true;
+    if (exchange->body_seen > REQUEST_BODY_MAX) {
+        answer_problem(request, PROBLEM_TOO_LARGE, "at most %d bytes", REQUEST_BODY_MAX);
+        return true;
+    }
+    if (request->body == NULL && (request->body = malloc(REQUEST_BODY_MAX + 1)) == NULL)
+        return false;
+    memcpy(request->body + request->body_size, bytes, size);
+    request->body_size += size;
+    request->body[request->body_size] = '\0';
+    return true;
+}
+
+static void check_body(struct exchange *exchange)
+{
+    struct request *request = &exchange->request;
+    if (!request->route->takes_body && request->body_size > 0)
+        answer_problem(request, PROBLEM_UNEXPECTED_BODY, "%s %s takes no body",
+                       method_name(request->route->method), request->route->path);
+    else if (request->route->takes_body && request->body_size == 0)
+        answer_problem(request, PROBLEM_INVALID_JSON, "%s %s needs a body in JSON",
+                       method_name(request->route->method), request->route->path);
+    else if (request->route->takes_body && exchange->bad_type)
+        answer_problem(request, PROBLEM_MEDIA_TYPE,
+                       "send it with Content-Type: application/json, or without the header");
+}
+
+/* ---- Answering ------------------------------------------------------------------------------- */
+
+static bool add_headers(const struct exchange *exchange, struct MHD_Response *response)
+{
+    const struct answer *answer = &exchange->request.answer;
+    bool added =
+        MHD_add_response_header(response, "X-Request-Id", exchange->request.id) == MHD_YES &&
+        MHD_add_response_header(response, "X-Instance", exchange->http->options.instance) ==
+            MHD_YES;
+    if (added && answer->body_size > 0)
+        added = MHD_add_response_header(response, "Content-Type", answer->content_type) == MHD_YES;
+    if (added && answer->retry_later)
+        added = MHD_add_response_header(response, "Retry-After", "1") == MHD_YES;
+    if (added && answer->allow[0] != '\0')
+        added = MHD_add_response_header(response, "Allow", answer->allow) == MHD_YES;
+    if (added && atomic_load_explicit(&exchange->http->quiesced, memory_order_relaxed))
+        added = MHD_add_response_header(response, "Connection", "close") == MHD_YES;
+    return added;
+}
+
+/* Hands the answer to libmicrohttpd. The exchange, and with it the text, lives until it is sent. */
+static enum MHD_Result send_answer(struct exchange *exchange)
+{
+    const struct request *request = &exchange->request;
+    const struct answer *answer = &request->answer;
+    struct MHD_Response *response = MHD_create_response_from_buffer(
+        answer->body_size, (void *)(uintptr_t)answer->body, MHD_RESPMEM_PERSISTENT);
+    if (response == NULL)
+        return MHD_NO;
+    enum MHD_Result sent = MHD_NO;
+    if (add_headers(exchange, response))
+        sent = MHD_queue_response(exchange->connection, answer->status, response);
+    MHD_destroy_response(response);
+    metrics_http(routes_number(request->route), request->method, answer->status);
+    if (exchange->http->options.log_requests)
+        log_request(request->id, method_name(request->method), exchange->target, answer->status,
+                    (double)(now_ns() - request->arrived_ns) / NS_PER_MS);
+    return sent;
+}
+
+static void set_active(struct exchange *exchange)
+{
+    exchange->active = true;
+    atomic_fetch_add_explicit(&exchange->http->active, 1, memory_order_relaxed);
+}
+
+void http_answer(struct request *request)
+{
+    MHD_resume_connection(request->exchange->connection);
+}
+
+/* The whole request is here. */
+static enum MHD_Result serve(struct exchange *exchange)
+{
+    struct request *request = &exchange->request;
+    const struct http_options *options = &exchange->http->options;
+    set_active(exchange);
+    if (request->answer.status == 0)
+        check_body(exchange);
+    if (request->answer.status != 0)
+        return send_answer(exchange);
+    if (request->route->where == RUN_HERE) {
+        options->serve(options->service, request);
+        return send_answer(exchange);
+    }
+    /* Suspended before anybody else can see it: the answer may come at once. */
+    exchange->phase = PHASE_WAITING;
+    MHD_suspend_connection(exchange->connection);
+    if (options->serve(options->service, request))
+        MHD_resume_connection(exchange->connection);
+    return MHD_YES;
+}
+
+/* ---- libmicrohttpd's callbacks ------------------------------------------------------------------ */
+
+/* The request line is here. The exchange comes into being. */
+static void *on_target(void *cls, const char *target, struct MHD_Connection *connection)
+{
+    struct http *http = cls;
+    size_t size = strlen(target);
+    bool too_long = size > REQUEST_URL_MAX;
+    size = too_long ? REQUEST_URL_MAX : size;
+    struct exchange *exchange = malloc(sizeof *exchange + size + 1);
+    if (exchange == NULL)
+        return NULL;
+    memset(exchange, 0, sizeof *exchange);
+    exchange->http = http;
+    exchange->connection = connection;
+    exchange->too_long = too_long;
+    exchange->request.exchange = exchange;
+    exchange->request.arrived_ns = now_ns();
+    memcpy(exchange->target, target, size);
+    exchange->target[size] = '\0';
+    return exchange;
+}
+
+/* Called for the head, for each piece of the body, for the end, and after a resume. */
+static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, const char *url,
+                                  const char *method, const char *version, const char *upload,
+                                  size_t *upload_size, void **con_cls)
+{
+    struct exchange *exchange = *con_cls;
+    (void)cls, (void)url;
+    if (exchange == NULL)
+        return MHD_NO;
+    if (exchange->phase == PHASE_WAITING)
+        return send_answer(exchange);
+    if (exchange->phase == PHASE_BODY && *upload_size == 0)
+        return serve(exchange);
+    if (exchange->phase == PHASE_BODY) {
+        bool taken = take_body(exchange, upload, *upload_size);
+        *upload_size = 0;
+        return taken ? MHD_YES : MHD_NO;
+    }
+    exchange->phase = PHASE_BODY;
+    exchange->request.method = method_of(method);
+    MHD_get_connection_values(connection, MHD_HEADER_KIND, take_header, exchange);
+    if (exchange->request.id[0] == '\0')
+        make_request_id(exchange->http, exchange->request.id);
+    check_head(exchange, version);
+    /* Refused, and the body is not on its way yet or more than we care to read: answered here,
+     * which ends the connection. */
+    bool at_once = exchange->expects || exchange->length > SWALLOW_MAX || exchange->bad_encoding ||
+                   exchange->bad_length || exchange->lengths + exchange->encodings > 1;
+    if (exchange->request.answer.status != 0 && at_once) {
+        set_active(exchange);
+        return send_answer(exchange);
+    }
+    return MHD_YES;
+}
+
+static void on_completed(void *cls, struct MHD_Connection *connection, void **con_cls,
+                         enum MHD_RequestTerminationCode why)
+{
+    struct exchange *exchange = *con_cls;
+    (void)cls, (void)connection;
+    if (exchange == NULL)
+        return;
+    if (why != MHD_REQUEST_TERMINATED_COMPLETED_OK)
+        metrics_http_aborted();
+    if (exchange->active)
+        atomic_fetch_sub_explicit(&exchange->http->active, 1, memory_order_release);
+    free(exchange->request.answer.long_body);
+    free(exchange->request.body);
+    free(exchange);
+    *con_cls = NULL;
+}
+
+static void on_log(void *cls, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
+static void on_log(void *cls, const char *format, va_list args)
+{
+    char text[256];
+    (void)cls;
+    vsnprintf(text, sizeof text, format, args);
+    text[strcspn(text, "\n")] = '\0';
+    log_event(LOG_DEBUG, "http", "%s", text);
+}
+
+/* ---- Start and stop -------------------------------------------------------------------------- */
+
+struct http *http_start(const struct http_options *options)
+{
+    struct http *http = calloc(1, sizeof *http);
+    if (http == NULL)
+        return NULL;
+    http->options = *options;
+    if (getrandom(&http->id_base, sizeof http->id_base, 0) != sizeof http->id_base)
+        http->id_base = (uint64_t)clock_now_ns(CLOCK_REALTIME);
+    struct MHD_OptionItem pool[] = {
+        {MHD_OPTION_THREAD_POOL_SIZE, (intptr_t)options->threads, NULL},
+        {MHD_OPTION_END, 0, NULL},
+    };
+    if (options->threads < 2)
+        pool[0] = pool[1];
+    http->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL,
+        NULL, on_request, http, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
+        MHD_OPTION_LISTEN_SOCKET, options->fd, MHD_OPTION_CONNECTION_LIMIT,
+        options->connections_max, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_URI_LOG_CALLBACK,
+        on_target, http, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
+        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY, pool, MHD_OPTION_END);
+    if (http->daemon != NULL)
+        return http;
+    free(http);
+    return NULL;
+}
+
+void http_quiesce(struct http *http)
+{
+    if (atomic_exchange(&http->quiesced, true))
+        return;
+    MHD_quiesce_daemon(http->daemon);
+    /* From here on the kernel refuses connections, and a balancer takes the next instance. */
+    shutdown(http->options.fd, SHUT_RDWR);
+}
+
+bool http_wait_idle(struct http *http, int64_t deadline_ns)
+{
+    const struct timespec tick = timespec_of(IDLE_POLL_NS);
+    while (atomic_load(&http->active) > 0) {
+        if (now_ns() >= deadline_ns)
+            return false;
+        nanosleep(&tick, NULL);
+    }
+    return true;
+}
+
+void http_stop(struct http *http)
+{
+    if (http == NULL)
+        return;
+    http_quiesce(http);
+    MHD_stop_daemon(http->daemon);
+    close(http->options.fd);
+    free(http);
+}
+
+const char *http_version(void)
+{
+    return MHD_get_version();
+}

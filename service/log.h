@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * JSON logs on standard error, one line an event. A flood is cut: what was left out is counted in
+ * the next line that passes.
+ */
+#ifndef LOG_H
+#define LOG_H
+
+enum log_level { LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DEBUG };
+#define LOG_LEVELS "error|warning|info|debug"
+
+/* Before any thread; the instance is kept by reference. */
+void log_setup(enum log_level level, const char *instance);
+
+/* event: a word ("started"). The sentence behind it goes to "detail", escaped. */
+void log_event(enum log_level level, const char *event, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* A line for a request, when asked for (--log-requests): never cut. All texts need no escaping. */
+void log_request(const char *id, const char *method, const char *path, unsigned status,
+                 double time_ms);
+
+#endif

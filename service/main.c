@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * inventoryd: config, start, wait for a signal, drain, stop.
+ */
+#include "cli.h"
+#include "log.h"
+#include "service.h"
+
+#include <malloc.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define ARENAS 4
+
+/* The second signal: at once, with what a shell says of a process that a signal ended. */
+static void end_now(int number)
+{
+    _exit(128 + number);
+}
+
+static int run(struct config *config)
+{
+    static struct service service;
+    char error[SERVICE_ERROR_MAX];
+    sigset_t ends;
+    int number = 0;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGTERM);
+    sigaddset(&ends, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &ends, NULL); /* in all threads: only sigwait below sees them */
+    signal(SIGPIPE, SIG_IGN);
+    mallopt(M_ARENA_MAX, ARENAS); /* an arena a thread would cost more memory than it saves time */
+    log_setup((enum log_level)config->log_level, config->instance);
+    if (!service_start(&service, config, error)) {
+        fprintf(stderr, "inventoryd: %s\n", error);
+        _exit(1);
+    }
+    log_event(LOG_INFO, "started", "inventoryd " DLOCK_VERSION ", --lock %s, --write %s",
+              service.config.lock->name, config_write_name(service.config.write));
+    sigwait(&ends, &number);
+    signal(SIGTERM, end_now);
+    signal(SIGINT, end_now);
+    pthread_sigmask(SIG_UNBLOCK, &ends, NULL);
+    log_event(LOG_INFO, "draining", "signal %d; a second one ends at once", number);
+    if (!service_drain(&service)) {
+        log_event(LOG_ERROR, "stopped", "requests were still in flight after --drain-ms");
+        _exit(1);
+    }
+    log_event(LOG_INFO, "stopped", "all requests were answered");
+    service_stop(&service);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct config config;
+    struct config_request request;
+    char error[CONFIG_ERROR_MAX];
+    int code = 2;
+    if (!config_read(&config, &request, argc, argv, error))
+        fprintf(stderr, "inventoryd: %s\n", error);
+    else
+        code = request.action == CONFIG_RUN ? run(&config) : cli_act(&config, &request);
+    config_free(&config);
+    return code;
+}

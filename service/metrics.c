@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See metrics.h.
+ */
+#include "metrics.h"
+
+#include "routes.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROUTES_MAX 16
+#define ITEMS_MAX 256
+
+static const double buckets_s[] = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
+                                   0.05,   0.1,     0.25,   0.5,   1,      2.5,   5,    10,
+                                   20,     30};
+#define BUCKETS (sizeof buckets_s / sizeof buckets_s[0])
+
+struct histogram {
+    atomic_ulong counts[BUCKETS + 1]; /* not cumulated; the last one: above all limits */
+    atomic_ulong sum_ns;
+};
+
+static const unsigned codes[] = {200, 204, 400, 403, 404, 405, 409, 413, 414, 415, 422, 431, 500,
+                                 503};
+#define CODES (sizeof codes / sizeof codes[0])
+
+static atomic_ulong sales[SALE_RESULT_COUNT];
+static atomic_ulong requests[ROUTES_MAX][METHOD_COUNT][CODES];
+static atomic_ulong aborted;
+static struct histogram acquire_time, hold_time;
+
+static pthread_mutex_t items_mutex = PTHREAD_MUTEX_INITIALIZER; /* protects the items */
+static struct {
+    char name[ITEM_MAX + 1];
+    int64_t left;
+} items[ITEMS_MAX];
+static size_t item_count;
+
+static void count(atomic_ulong *counter, unsigned long by)
+{
+    atomic_fetch_add_explicit(counter, by, memory_order_relaxed);
+}
+
+static unsigned long get(atomic_ulong *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+static void observe(struct histogram *histogram, int64_t took_ns)
+{
+    size_t i = 0;
+    while (i < BUCKETS && (double)took_ns > buckets_s[i] * 1e9)
+        i++;
+    count(&histogram->counts[i], 1);
+    count(&histogram->sum_ns, (unsigned long)took_ns);
+}
+
+void metrics_sale(int result)
+{
+    count(&sales[result], 1);
+}
+
+void metrics_acquired(int64_t took_ns)
+{
+    observe(&acquire_time, took_ns);
+}
+
+void metrics_held(int64_t took_ns)
+{
+    observe(&hold_time, took_ns);
+}
+
+void metrics_stock(const char *item, int64_t left)
+{
+    size_t i = 0;
+    pthread_mutex_lock(&items_mutex);
+    while (i < item_count && strcmp(items[i].name, item) != 0)
+        i++;
+    if (i < ITEMS_MAX) {
+        if (i == item_count)
+            snprintf(items[item_count++].name, sizeof items[0].name, "%s", item);
+        items[i].left = left;
+    }
+    pthread_mutex_unlock(&items_mutex);
+}
+
+void metrics_http(size_t route, enum method method, unsigned status)
+{
+    for (size_t i = 0; i < CODES; i++)
+        if (codes[i] == status)
+            count(&requests[route][method][i], 1);
+}
+
+void metrics_http_aborted(void)
+{
+    count(&aborted, 1);
+}
+
+/* ---- Printing -------------------------------------------------------------------------------- */
+
+static void head(FILE *out, const char *name, const char *type, const char *help)
+{
+    fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void single(FILE *out, const char *name, const char *type, const char *help,
+                   unsigned long value)
+{
+    head(out, name, type, help);
+    fprintf(out, "%s %lu\n", name, value);
+}
+
+static void print_histogram(FILE *out, const char *name, const char *help,
+                            struct histogram *histogram)
+{
+    unsigned long total = 0;
+    head(out, name, "histogram", help);
+    for (size_t i = 0; i < BUCKETS; i++) {
+        total += get(&histogram->counts[i]);
+        fprintf(out, "%s_bucket{le=\"%g\"} %lu\n", name, buckets_s[i], total);
+    }
+    total += get(&histogram->counts[BUCKETS]);
+    fprintf(out, "%s_bucket{le=\"+Inf\"} %lu\n", name, total);
+    fprintf(out, "%s_sum %.9f\n", name, (double)get(&histogram->sum_ns) / 1e9);
+    fprintf(out, "%s_count %lu\n", name, total);
+}
+
+static void print_sales(FILE *out)
+{
+    static const char *const names[] = {
+#define X(name, event, reason) #name,
+        SALE_RESULTS(X)
+#undef X
+    };
+    head(out, "inventory_sales_total", "counter", "Sales by how they ended.");
+    for (size_t i = 0; i < SALE_RESULT_COUNT; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "%s", names[i]);
+        for (char *c = name; *c != '\0'; c++)
+            *c = (char)tolower((unsigned char)*c);
+        fprintf(out, "inventory_sales_total{outcome=\"%s\"} %lu\n", name, get(&sales[i]));
+    }
+}
+
+static void print_stock(FILE *out)
+{
+    head(out, "inventory_stock", "gauge", "The stock when this instance last saw it.");
+    pthread_mutex_lock(&items_mutex);
+    for (size_t i = 0; i < item_count; i++)
+        fprintf(out, "inventory_stock{item=\"%s\"} %" PRId64 "\n", items[i].name, items[i].left);
+    pthread_mutex_unlock(&items_mutex);
+}
+
+static void print_requests(FILE *out)
+{
+    head(out, "http_requests_total", "counter", "Answers by route, method and status.");
+    for (size_t route = 0; route <= routes_count(); route++)
+        for (int method = 0; method < METHOD_COUNT; method++)
+            for (size_t i = 0; i < CODES; i++)
+                if (get(&requests[route][method][i]) > 0)
+                    fprintf(out,
+                            "http_requests_total{route=\"%s\",method=\"%s\",code=\"%u\"} %lu\n",
+                            routes_name(route), method_name((enum method)method), codes[i],
+                            get(&requests[route][method][i]));
+    single(out, "http_requests_aborted_total", "counter",
+           "Requests whose client was gone before the answer was sent.", get(&aborted));
+}
+
+static void print_locks(FILE *out, const struct dlock_stats *lock)
+{
+    print_histogram(out, "lock_acquire_time_seconds",
+                    "From asking for the lock to having it.", &acquire_time);
+    print_histogram(out, "lock_hold_time_seconds",
+                    "From having the lock to the answer to its release.", &hold_time);
+    single(out, "lock_acquired_total", "counter", "Locks that were had.", lock->acquired);
+    single(out, "lock_attempts_total", "counter", "Tries to get a lock, the successful included.",
+           lock->attempts);
+    single(out, "lock_renewals_total", "counter", "Renewals that were confirmed.", lock->renewals);
+    single(out, "lock_renewals_failed_total", "counter", "Renewals that were not confirmed.",
+           lock->renewals_failed);
+    single(out, "lock_lost_total", "counter", "Holds that were lost before their release.",
+           lock->lost);
+    single(out, "lock_unknown_total", "counter", "Calls whose reply was lost.", lock->unknown);
+    single(out, "lock_redis_commands_total", "counter", "Commands sent to the lock's server.",
+           lock->commands);
+    single(out, "lock_redis_connects_total", "counter", "Connections made to the lock's server.",
+           lock->connects);
+}
+
+char *metrics_print(const struct metrics_now *now)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (out == NULL)
+        return NULL;
+    head(out, "inventoryd_info", "gauge", "What runs here.");
+    fprintf(out, "inventoryd_info{version=\"%s\",instance=\"%s\",rung=\"%s\",write=\"%s\"} 1\n",
+            now->version, now->instance, now->rung, now->write);
+    print_sales(out);
+    print_stock(out);
+    print_locks(out, &now->lock);
+    single(out, "inventoryd_queue_depth", "gauge", "Requests that wait for a worker.",
+           now->queue_depth);
+    single(out, "inventoryd_queue_limit", "gauge", "How many may wait.", now->queue_max);
+    single(out, "inventoryd_sales_in_flight", "gauge", "Sales accepted and not answered yet.",
+           (unsigned long)now->in_flight);
+    print_requests(out);
+    return fclose(out) == 0 ? text : NULL;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Counts for GET /metrics, in Prometheus' text format. One set a process; any thread may count.
+ */
+#ifndef METRICS_H
+#define METRICS_H
+
+#include "request.h"
+
+#include <dlock.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* How a sale ended; sale->result. */
+void metrics_sale(int result);
+void metrics_acquired(int64_t took_ns);
+void metrics_held(int64_t took_ns);
+/* What the stock of an item was when this instance last saw it. */
+void metrics_stock(const char *item, int64_t left);
+/* route: its number in the table of routes. */
+void metrics_http(size_t route, enum method method, unsigned status);
+void metrics_http_aborted(void);
+
+/* What is asked for at the moment of printing. */
+struct metrics_now {
+    const char *version;
+    const char *instance;
+    const char *rung;
+    const char *write;
+    size_t queue_depth;
+    size_t queue_max;
+    long in_flight;
+    struct dlock_stats lock;
+};
+/* Allocated; NULL when out of memory. */
+char *metrics_print(const struct metrics_now *now);
+
+#endif

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See mode.h. Entering is two atomic steps, count and look; closing is the same two the other way
+ * round, so that one of the two always sees the other.
+ */
+#include "mode.h"
+
+#include "clock.h"
+
+void mode_init(struct mode *mode, const struct setting *setting)
+{
+    pthread_condattr_t monotonic;
+    *mode = (struct mode){.now = *setting};
+    atomic_init(&mode->in_flight, 0);
+    atomic_init(&mode->closed, false);
+    pthread_mutex_init(&mode->mutex, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&mode->emptied, &monotonic);
+    pthread_cond_init(&mode->opened, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+void mode_destroy(struct mode *mode)
+{
+    pthread_cond_destroy(&mode->opened);
+    pthread_cond_destroy(&mode->emptied);
+    pthread_mutex_destroy(&mode->mutex);
+}
+
+bool mode_enter(struct mode *mode)
+{
+    atomic_fetch_add(&mode->in_flight, 1);
+    if (!atomic_load(&mode->closed))
+        return true;
+    mode_leave(mode);
+    return false;
+}
+
+bool mode_enter_by(struct mode *mode, int64_t deadline_ns)
+{
+    const struct timespec deadline = timespec_of(deadline_ns);
+    while (!mode_enter(mode)) {
+        int waited = 0;
+        pthread_mutex_lock(&mode->mutex);
+        while (atomic_load(&mode->closed) && waited == 0)
+            waited = pthread_cond_timedwait(&mode->opened, &mode->mutex, &deadline);
+        pthread_mutex_unlock(&mode->mutex);
+        if (waited != 0)
+            return false;
+    }
+    return true;
+}
+
+void mode_leave(struct mode *mode)
+{
+    if (atomic_fetch_sub(&mode->in_flight, 1) > 1 || !atomic_load(&mode->closed))
+        return;
+    pthread_mutex_lock(&mode->mutex);
+    pthread_cond_signal(&mode->emptied);
+    pthread_mutex_unlock(&mode->mutex);
+}
+
+enum mode_close mode_close(struct mode *mode, int64_t deadline_ns)
+{
+    const struct timespec deadline = timespec_of(deadline_ns);
+    int waited = 0;
+    pthread_mutex_lock(&mode->mutex);
+    bool busy = atomic_exchange(&mode->closed, true);
+    while (!busy && waited == 0 && atomic_load(&mode->in_flight) > 0)
+        waited = pthread_cond_timedwait(&mode->emptied, &mode->mutex, &deadline);
+    pthread_mutex_unlock(&mode->mutex);
+    if (busy)
+        return MODE_BUSY;
+    if (waited == 0)
+        return MODE_CLOSED;
+    mode_open(mode, NULL);
+    return MODE_NOT_EMPTY;
+}
+
+void mode_open(struct mode *mode, const struct setting *setting)
+{
+    pthread_mutex_lock(&mode->mutex);
+    if (setting != NULL)
+        mode->now = *setting;
+    atomic_store(&mode->closed, false);
+    pthread_cond_broadcast(&mode->opened);
+    pthread_mutex_unlock(&mode->mutex);
+}
+
+struct setting mode_copy(struct mode *mode)
+{
+    pthread_mutex_lock(&mode->mutex);
+    struct setting now = mode->now;
+    pthread_mutex_unlock(&mode->mutex);
+    return now;
+}

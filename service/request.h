@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A request and its answer, without HTTP's machinery: what http.c fills in, routes and handlers
+ * read, and handlers answer. It belongs to one thread at a time.
+ */
+#ifndef REQUEST_H
+#define REQUEST_H
+
+#include "problem.h"
+#include "sale.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define REQUEST_URL_MAX 1024
+#define REQUEST_BODY_MAX 4096
+#define REQUEST_ID_MAX 64
+
+#define METHODS(X) X(GET) X(HEAD) X(PUT) X(POST) X(OPTIONS) X(OTHER)
+enum method {
+#define X(name) METHOD_##name,
+    METHODS(X)
+#undef X
+    METHOD_COUNT
+};
+
+struct route;
+
+struct answer {
+    unsigned status; /* 0: none yet */
+    const char *content_type;
+    const char *body;       /* text, or what `long_body` points to */
+    size_t body_size;
+    char *long_body;        /* freed with the request; NULL: text */
+    bool retry_later;       /* Retry-After */
+    bool close;             /* end the connection after it */
+    char allow[64];         /* "" or the methods for Allow */
+    char text[1024];
+};
+
+struct request {
+    enum method method;
+    char id[REQUEST_ID_MAX + 1];
+    int64_t arrived_ns;
+    const struct route *route; /* NULL: none was found, and the answer says so */
+    struct sale sale;          /* of the routes of an item: the item at least */
+    char *body; /* NUL-terminated; NULL when there was none */
+    size_t body_size;
+    bool entered; /* it counts as a sale in flight, see mode.h */
+    struct answer answer;
+
+    struct request *next;    /* for the queue it is in */
+    struct exchange *exchange; /* http.c's own */
+};
+
+/* Answers. The JSON must fit in answer.text: for small bodies of known size. */
+void answer_json(struct request *request, unsigned status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* body: allocated, taken over; NULL answers internal-error. */
+void answer_long(struct request *request, unsigned status, const char *content_type, char *body);
+void answer_problem(struct request *request, enum problem problem, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* With how many are left: 409. */
+void answer_left(struct request *request, enum problem problem, int64_t left, const char *format,
+                 ...) __attribute__((format(printf, 4, 5)));
+
+const char *method_name(enum method method);
+
+#endif

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See routes.h.
+ */
+#include "routes.h"
+
+#include "handlers.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct route routes[] = {
+    {LISTENER_SHOP, METHOD_GET, "/healthz", NULL, false, RUN_HERE, shop_health, NULL},
+    {LISTENER_SHOP, METHOD_POST, "/inventory/{item}/sale", "quantity", false, RUN_SALES,
+     shop_accept_sale, shop_sell},
+    {LISTENER_SHOP, METHOD_GET, "/inventory/{item}", NULL, false, RUN_ASIDE, NULL, shop_read},
+    {LISTENER_SHOP, METHOD_PUT, "/inventory/{item}", NULL, true, RUN_SALES, shop_accept_restock,
+     shop_sell},
+    {LISTENER_ADMIN, METHOD_GET, "/livez", NULL, false, RUN_HERE, admin_live, NULL},
+    {LISTENER_ADMIN, METHOD_GET, "/readyz", NULL, false, RUN_ASIDE, NULL, admin_ready},
+    {LISTENER_ADMIN, METHOD_GET, "/version", NULL, false, RUN_HERE, admin_version, NULL},
+    {LISTENER_ADMIN, METHOD_GET, "/config", NULL, false, RUN_HERE, admin_config, NULL},
+    {LISTENER_ADMIN, METHOD_GET, "/metrics", NULL, false, RUN_HERE, admin_metrics, NULL},
+    {LISTENER_ADMIN, METHOD_GET, "/lock", NULL, false, RUN_HERE, admin_get_lock, NULL},
+    {LISTENER_ADMIN, METHOD_PUT, "/lock", NULL, true, RUN_ASIDE, admin_accept_lock,
+     admin_put_lock},
+};
+#define ROUTES (sizeof routes / sizeof routes[0])
+
+size_t routes_count(void)
+{
+    return ROUTES;
+}
+
+const char *routes_name(size_t number)
+{
+    return number < ROUTES ? routes[number].path : "none";
+}
+
+size_t routes_number(const struct route *route)
+{
+    return route != NULL ? (size_t)(route - routes) : ROUTES;
+}
+
+/* ---- Finding --------------------------------------------------------------------------------- */
+
+/* The request line of a proxy names the server too: only the path counts. */
+static const char *skip_origin(const char *target)
+{
+    if (strncmp(target, "http://", 7) != 0)
+        return target;
+    const char *path = target + 7 + strcspn(target + 7, "/?");
+    return *path == '/' ? path : "/";
+}
+
+/* %-decodes in [from, from + size). False: malformed, or a character that has no place in a path. */
+static bool decode_path(const char *from, size_t size, char *path)
+{
+    for (const char *end = from + size; from < end; from++) {
+        unsigned char c = (unsigned char)*from;
+        if (c == '%') {
+            char hex[3] = {0}, *rest;
+            if (end - from < 3)
+                return false;
+            memcpy(hex, from + 1, 2);
+            c = (unsigned char)strtoul(hex, &rest, 16);
+            if (strspn(hex, "0123456789abcdefABCDEF") != 2 || c == '/' || c == '\0')
+                return false;
+            from += 2;
+        } else if (c <= ' ' || c >= 0x7f) {
+            return false;
+        }
+        *path++ = (char)c;
+    }
+    *path = '\0';
+    return true;
+}
+
+/* Whether the path is that of the route; what stands for {item} goes to item, cut to fit. */
+static bool matches(const struct route *route, const char *path, char item[ITEM_MAX + 2])
+{
+    const char *pattern = route->path;
+    const char *brace = strchr(pattern, '{');
+    if (brace == NULL)
+        return strcmp(pattern, path) == 0;
+    size_t before = (size_t)(brace - pattern);
+    if (strncmp(pattern, path, before) != 0)
+        return false;
+    size_t size = strcspn(path + before, "/");
+    if (strcmp(path + before + size, strchr(brace, '}') + 1) != 0)
+        return false;
+    snprintf(item, ITEM_MAX + 2, "%.*s", (int)size, path + before);
+    return true;
+}
+
+static void allow(struct request *request, enum method method)
+{
+    char *allowed = request->answer.allow;
+    size_t used = strlen(allowed);
+    snprintf(allowed + used, sizeof request->answer.allow - used, "%s%s%s", used > 0 ? ", " : "",
+             method_name(method), method == METHOD_GET ? ", HEAD" : "");
+}
+
+static void not_found(enum listener listener, struct request *request)
+{
+    char paths[400] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < ROUTES; i++)
+        if (routes[i].listener == listener)
+            used += (size_t)snprintf(paths + used, sizeof paths - used, "%s%s %s",
+                                     used > 0 ? ", " : "", method_name(routes[i].method),
+                                     routes[i].path);
+    answer_problem(request, PROBLEM_NOT_FOUND, "there are: %s", paths);
+}
+
+/* quantity=N, once. */
+static void take_query(struct request *request, const char *query)
+{
+    const char *name = request->route->query;
+    size_t size = name != NULL ? strlen(name) : 0;
+    char *end = NULL;
+    request->sale.quantity = 1;
+    if (query == NULL || *query == '\0')
+        return;
+    if (name == NULL) {
+        answer_problem(request, PROBLEM_INVALID_QUERY, "%s %s takes no parameters",
+                       method_name(request->route->method), request->route->path);
+        return;
+    }
+    errno = 0;
+    if (strncmp(query, name, size) == 0 && query[size] == '=' &&
+        strspn(query + size + 1, "0123456789") > 0)
+        request->sale.quantity = strtoll(query + size + 1, &end, 10);
+    if (end == NULL || *end != '\0' || errno != 0 || request->sale.quantity < 1 ||
+        request->sale.quantity > QUANTITY_MAX)
+        answer_problem(request, PROBLEM_INVALID_QUERY,
+                       "\"%.100s\" is not valid: the only parameter is %s, once, 1 to %d", query,
+                       name, QUANTITY_MAX);
+}
+
+void routes_find(enum listener listener, const char *target, struct request *request)
+{
+    char path[REQUEST_URL_MAX + 1], item[ITEM_MAX + 2] = "";
+    enum method method = request->method == METHOD_HEAD ? METHOD_GET : request->method;
+    target = skip_origin(target);
+    size_t size = strcspn(target, "?");
+    if (method != METHOD_OPTIONS || strcmp(target, "*") != 0) {
+        if (target[0] != '/' || !decode_path(target, size, path)) {
+            answer_problem(request, PROBLEM_MALFORMED,
+                           "the path must begin with /, in printable ASCII or %%XX (not %%2F, %%00)");
+            return;
+        }
+        for (size_t i = 0; i < ROUTES; i++) {
+            if (routes[i].listener != listener || !matches(&routes[i], path, item))
+                continue;
+            allow(request, routes[i].method);
+            if (routes[i].method == method)
+                request->route = &routes[i];
+        }
+        if (request->answer.allow[0] == '\0') {
+            not_found(listener, request);
+            return;
+        }
+    }
+    if (request->route != NULL) {
+        request->answer.allow[0] = '\0';
+    } else if (method == METHOD_OPTIONS) {
+        allow(request, METHOD_OPTIONS);
+        answer_json(request, 204, "%s", "");
+        return;
+    } else {
+        allow(request, METHOD_OPTIONS);
+        answer_problem(request, PROBLEM_WRONG_METHOD, "it takes %s", request->answer.allow);
+        return;
+    }
+    if (strchr(request->route->path, '{') != NULL && !sale_is_item(item)) {
+        answer_problem(request, PROBLEM_INVALID_ITEM,
+                       "\"%.80s\" is not 1 to %d of a-z 0-9 _ -", item, ITEM_MAX);
+        return;
+    }
+    snprintf(request->sale.item, sizeof request->sale.item, "%.*s", ITEM_MAX, item);
+    take_query(request, target[size] == '?' ? target + size + 1 : NULL);
+}
+
+/* ---- Serving --------------------------------------------------------------------------------- */
+
+bool routes_serve(struct service *service, struct request *request)
+{
+    const struct route *route = request->route;
+    if (route->accept != NULL)
+        route->accept(service, request);
+    if (request->answer.status != 0 || route->where == RUN_HERE)
+        return true;
+    if (workers_push(route->where == RUN_SALES ? service->sales : service->aside, request))
+        return false;
+    if (route->where == RUN_SALES)
+        shop_refuse(service, request, SALE_QUEUE_FULL, "the queue (--queue) is full");
+    else
+        answer_problem(request, PROBLEM_QUEUE_FULL, "the queue (--queue) is full");
+    return true;
+}
+
+void routes_expire(struct service *service, struct request *request)
+{
+    bool ending = atomic_load(&service->draining);
+    const char *detail = ending ? "the instance was told to end while the request waited"
+                                : "it waited in the queue for longer than --wait-ms";
+    if (request->route->where == RUN_SALES)
+        shop_refuse(service, request, ending ? SALE_DRAINING : SALE_DEADLINE, detail);
+    else
+        answer_problem(request, ending ? PROBLEM_DRAINING : PROBLEM_DEADLINE, "%s", detail);
+}

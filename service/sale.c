@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See sale.h.
+ */
+#include "sale.h"
+
+#include "clock.h"
+#include "log.h"
+#include "metrics.h"
+#include "problem.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct seller *seller_new(const struct sale_env *env, unsigned thread)
+{
+    struct seller *seller = calloc(1, sizeof *seller);
+    if (seller == NULL)
+        return NULL;
+    *seller = (struct seller){
+        .env = env, .thread = thread, .stock = stock_new(env->stock_server)};
+    if (seller->stock != NULL)
+        return seller;
+    free(seller);
+    return NULL;
+}
+
+void seller_free(struct seller *seller)
+{
+    dlock_close(seller->lock);
+    stock_free(seller->stock);
+    free(seller);
+}
+
+bool sale_is_item(const char *item)
+{
+    size_t size = strspn(item, "abcdefghijklmnopqrstuvwxyz0123456789_-");
+    return size > 0 && size <= ITEM_MAX && item[size] == '\0';
+}
+
+bool sale_keys(const struct config *config, const char *item, char stock_key[KEY_MAX],
+               char lock_name[KEY_MAX])
+{
+    bool article = config->keys == KEYS_ARTICLE;
+    snprintf(stock_key, KEY_MAX, article ? "inventory" : "inventory:{%s}", item);
+    snprintf(lock_name, KEY_MAX, article ? "redisLock" : "lock:{%s}", item);
+    return !article || strcmp(item, "phone") == 0;
+}
+
+/* ---- Records --------------------------------------------------------------------------------- */
+
+static struct history_request record_of(const struct sale_env *env, const struct sale *sale)
+{
+    return (struct history_request){.thread = sale->thread,
+                                    .request = sale->request,
+                                    .item = sale->item,
+                                    .rung = env->mode->now.rung->name,
+                                    .lock = sale->lock_name};
+}
+
+#define RECORD(env, sale, event, ...)                                                              \
+    do {                                                                                           \
+        if ((env)->history != NULL) {                                                              \
+            struct history_request record = record_of(env, sale);                                  \
+            history_event((env)->history, &record, event, __VA_ARGS__);                            \
+        }                                                                                          \
+    } while (0)
+
+static void end(struct sale *sale, enum sale_result result, const char *detail)
+{
+    sale->result = result;
+    snprintf(sale->detail, sizeof sale->detail, "%s", detail);
+}
+
+/* How it ended, unless a `write` or `unknown` in the section said so already. A restock that did
+ * not come about is no event. */
+static void record_end(const struct sale_env *env, const struct sale *sale)
+{
+    static const struct {
+        const char *event, *reason;
+        int code;
+    } rows[] = {
+#define PROBLEM_CODE_SOLD 200
+#define X(name, event, reason) {event, reason, PROBLEM_CODE_##name},
+        SALE_RESULTS(X)
+#undef X
+    };
+    if (sale->purpose == SALE_RESTOCK)
+        return;
+    metrics_sale((int)sale->result);
+    if (sale->accepted && rows[sale->result].reason[0] != '\0')
+        RECORD(env, sale, rows[sale->result].event, ",\"code\":%d,\"reason\":\"%s\"",
+               rows[sale->result].code, rows[sale->result].reason);
+}
+
+void sale_accept(const struct sale_env *env, struct sale *sale)
+{
+    if (!sale_keys(env->config, sale->item, sale->stock_key, sale->lock_name))
+        end(sale, SALE_UNKNOWN_ITEM, "with --keys article there is one item: phone");
+    sale->accepted = true;
+    if (sale->purpose == SALE_SELL)
+        RECORD(env, sale, "invoke", ",\"quantity\":%" PRId64, sale->quantity);
+}
+
+void sale_refuse(const struct sale_env *env, struct sale *sale, enum sale_result result,
+                 const char *detail)
+{
+    end(sale, result, detail);
+    record_end(env, sale);
+}
+
+void sale_on_event(void *arg, const struct dlock_event *event)
+{
+    struct history *history = arg;
+    const struct sale *sale = event->user;
+    char reason[160];
+    if (event->kind == DLOCK_EVENT_LOST)
+        log_event(LOG_WARNING, "lock-lost", "%s: %s", event->name, event->reason);
+    else if (event->kind == DLOCK_EVENT_RENEWAL_FAILED)
+        log_event(LOG_WARNING, "renewal-failed", "%s: %s", event->name, event->reason);
+    if (history == NULL || event->kind == DLOCK_EVENT_RENEWAL_FAILED)
+        return;
+    struct history_request record = {.thread = sale->thread,
+                                     .request = sale->request,
+                                     .item = sale->item,
+                                     .rung = event->rung,
+                                     .lock = event->name};
+    if (event->kind == DLOCK_EVENT_RENEWED) {
+        history_event(history, &record, "renew", ",\"hold\":\"%s#%" PRIu64 "\"", event->owner,
+                      event->acquisition);
+        return;
+    }
+    history_escape(reason, sizeof reason, event->reason);
+    history_event(history, &record, "lost", ",\"hold\":\"%s#%" PRIu64 "\",\"reason\":\"%s\"",
+                  event->owner, event->acquisition, reason);
+}
+
+/* ---- Begin ----------------------------------------------------------------------------------- */
+
+/* The lock of the sale's item under the rung of now: mostly the one of the sale before. */
+static bool open_lock(struct seller *seller, struct sale *sale)
+{
+    const struct dlock_rung *rung = seller->env->mode->now.rung;
+    if (seller->lock != NULL && dlock_rung_of(seller->lock) == rung &&
+        strcmp(dlock_name(seller->lock), sale->lock_name) == 0)
+        return true;
+    dlock_close(seller->lock);
+    seller->lock = NULL;
+    if (dlock_open(seller->env->client, rung->name, sale->lock_name, &seller->lock) == DLOCK_OK)
+        return true;
+    end(sale, SALE_INTERNAL, dlock_error());
+    return false;
+}
+
+static bool is_late(const struct sale *sale)
+{
+    return now_ns() >= sale->deadline_ns;
+}
+
+bool sale_begin(struct seller *seller, struct sale *sale, struct dlock_want *want)
+{
+    const struct sale_env *env = seller->env;
+    sale->thread = seller->thread;
+    sale->deadline_ns = sale->arrived_ns + env->config->wait_ms * NS_PER_MS;
+    sale->acquire_ns = now_ns();
+    if (sale->result != SALE_SOLD) /* sale_accept has found something */
+        return false;
+    int64_t left_ms = (sale->deadline_ns - sale->acquire_ns) / NS_PER_MS;
+    if (left_ms <= 0) {
+        end(sale, SALE_DEADLINE, "it waited in the queue for longer than --wait-ms");
+        return false;
+    }
+    *want = (struct dlock_want){
+        .size = sizeof *want, .wait_ms = left_ms, .cancel = env->cancel, .user = sale};
+    return open_lock(seller, sale);
+}
+
+/* ---- The section ------------------------------------------------------------------------------ */
+
+static void end_by_lock(struct sale *sale, dlock_status status)
+{
+    switch (status) {
+    case DLOCK_BUSY:
+    case DLOCK_TIMED_OUT:
+        end(sale, SALE_LOCK_TIMEOUT, dlock_error());
+        break;
+    case DLOCK_CANCELLED:
+        end(sale, SALE_DRAINING, "the instance was told to end while the sale waited for the lock");
+        break;
+    case DLOCK_UNKNOWN:
+    case DLOCK_UNREACHABLE:
+    case DLOCK_REFUSED:
+    case DLOCK_LIMIT:
+        end(sale, SALE_LOCK_UNAVAILABLE, dlock_error());
+        break;
+    case DLOCK_WRONG_TYPE:
+        end(sale, SALE_LOCK_INVALID, dlock_error());
+        break;
+    default:
+        end(sale, SALE_INTERNAL, dlock_error());
+    }
+}
+
+/* What an answer of the stock means before (or without) a write. */
+static void end_by_stock(struct seller *seller, struct sale *sale, enum stock_status status)
+{
+    if (status == STOCK_MISSING)
+        end(sale, SALE_UNKNOWN_ITEM, stock_error(seller->stock));
+    else if (status == STOCK_INVALID)
+        end(sale, SALE_STOCK_INVALID, stock_error(seller->stock));
+    else
+        end(sale, SALE_STOCK_UNAVAILABLE, stock_error(seller->stock));
+}
+
+/* Whether what was read is enough. */
+static bool is_enough(const struct sale_env *env, struct sale *sale, int64_t stock)
+{
+    RECORD(env, sale, "read", ",\"hold\":\"%s\",\"stock_before\":%" PRId64, sale->hold_id, stock);
+    sale->left = stock;
+    if (stock >= sale->quantity)
+        return true;
+    end(sale, stock <= 0 ? SALE_SOLD_OUT : SALE_TOO_FEW, "");
+    return false;
+}
+
+static void work(const struct sale_env *env)
+{
+    if (env->config->work_ms == 0)
+        return;
+    struct timespec until = timespec_of(now_ns() + env->config->work_ms * NS_PER_MS);
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0)
+        ;
+}
+
+/* The last look before the write. */
+static bool may_write(const struct sale_env *env, struct sale *sale)
+{
+    if (env->mode->now.check_hold && !dlock_valid(sale->hold))
+        end(sale, SALE_LOCK_LOST, "the hold was not valid any more; nothing was written");
+    else if (is_late(sale))
+        end(sale, SALE_DEADLINE, "its time (--wait-ms) was over before the write");
+    else
+        return true;
+    return false;
+}
+
+/* Writes the stock in the way of now. *after: what it is said to be. */
+static enum stock_status write_stock(struct seller *seller, struct sale *sale, int64_t *after)
+{
+    enum stock_status status;
+    int64_t before = 0;
+    switch ((enum write_mode)seller->env->mode->now.write) {
+    case WRITE_DECR:
+        /* The reply is not looked at: that it may be below zero is the lesson. */
+        return stock_decrement(seller->stock, sale->stock_key, sale->quantity, after);
+    case WRITE_SET:
+        *after = sale->left - sale->quantity;
+        return stock_write(seller->stock, sale->stock_key, *after);
+    case WRITE_ATOMIC:
+        break;
+    }
+    status = stock_take(seller->stock, sale->stock_key, sale->quantity, &before);
+    if ((status == STOCK_OK || status == STOCK_TOO_FEW) &&
+        !is_enough(seller->env, sale, before))
+        return STOCK_TOO_FEW;
+    *after = before - sale->quantity;
+    return status;
+}
+
+static void sell(struct seller *seller, struct sale *sale)
+{
+    const struct sale_env *env = seller->env;
+    int64_t stock, after = 0;
+    if (env->mode->now.write != WRITE_ATOMIC) {
+        enum stock_status read = stock_read(seller->stock, sale->stock_key, &stock);
+        if (read != STOCK_OK)
+            end_by_stock(seller, sale, read);
+        if (read != STOCK_OK || !is_enough(env, sale, stock))
+            return;
+    }
+    work(env);
+    if (!may_write(env, sale))
+        return;
+    enum stock_status written = write_stock(seller, sale, &after);
+    if (written == STOCK_LOST) {
+        RECORD(env, sale, "unknown", ",\"hold\":\"%s\",\"code\":500,\"quantity\":%" PRId64,
+               sale->hold_id, sale->quantity);
+        end(sale, SALE_OUTCOME_UNKNOWN, stock_error(seller->stock));
+    } else if (written == STOCK_OK) {
+        sale->left = after;
+        sale->unit = after + 1;
+        RECORD(env, sale, "write",
+               ",\"hold\":\"%s\",\"stock_before\":%" PRId64 ",\"stock_after\":%" PRId64
+               ",\"unit\":%" PRId64 ",\"quantity\":%" PRId64,
+               sale->hold_id, after + sale->quantity, after, sale->unit, sale->quantity);
+    } else if (written != STOCK_TOO_FEW) {
+        end_by_stock(seller, sale, written);
+    }
+}
+
+static void restock(struct seller *seller, struct sale *sale)
+{
+    if (!may_write(seller->env, sale))
+        return;
+    enum stock_status written = stock_write(seller->stock, sale->stock_key, sale->quantity);
+    sale->left = sale->quantity;
+    if (written == STOCK_OK)
+        RECORD(seller->env, sale, "restock", ",\"stock_after\":%" PRId64, sale->left);
+    else if (written == STOCK_LOST)
+        end(sale, SALE_OUTCOME_UNKNOWN, stock_error(seller->stock));
+    else
+        end_by_stock(seller, sale, written);
+}
+
+void sale_granted(struct seller *seller, struct sale *sale, dlock_status status, dlock_hold *hold)
+{
+    const struct sale_env *env = seller->env;
+    if (hold == NULL) {
+        end_by_lock(sale, status);
+        return;
+    }
+    sale->hold = hold;
+    sale->granted_ns = now_ns();
+    metrics_acquired(sale->granted_ns - sale->acquire_ns);
+    if (sale->purpose == SALE_RESTOCK) {
+        restock(seller, sale);
+        return;
+    }
+    if (env->history != NULL) {
+        snprintf(sale->hold_id, sizeof sale->hold_id, "%s#%" PRIu64, dlock_owner(hold),
+                 dlock_acquisition(hold));
+        RECORD(env, sale, "granted",
+               ",\"hold\":\"%s\",\"owner\":\"%s\",\"token\":%" PRIu64 ",\"waited_ns\":%" PRId64,
+               sale->hold_id, dlock_owner(hold), dlock_token(hold),
+               sale->granted_ns - sale->arrived_ns);
+        RECORD(env, sale, "enter", ",\"hold\":\"%s\"", sale->hold_id);
+    }
+    sell(seller, sale);
+    RECORD(env, sale, "exit", ",\"hold\":\"%s\"", sale->hold_id);
+}
+
+void sale_finish(struct seller *seller, struct sale *sale)
+{
+    const struct sale_env *env = seller->env;
+    if (sale->hold != NULL) {
+        /* What was written is written, whatever becomes of the lock. */
+        dlock_status released = dlock_release(sale->hold, NULL);
+        sale->hold = NULL;
+        metrics_held(now_ns() - sale->granted_ns);
+        if (sale->purpose == SALE_SELL)
+            RECORD(env, sale, "release", ",\"hold\":\"%s\",\"status\":\"%s\"", sale->hold_id,
+                   dlock_status_name(released));
+        if (released != DLOCK_OK)
+            log_event(LOG_WARNING, "release", "%s: %s", sale->lock_name, dlock_error());
+    }
+    if (sale->result == SALE_SOLD || sale->result == SALE_SOLD_OUT ||
+        sale->result == SALE_TOO_FEW)
+        metrics_stock(sale->item, sale->left);
+    record_end(env, sale);
+}
+
+void sale_run(struct seller *seller, struct sale *sale)
+{
+    struct dlock_want want;
+    if (sale_begin(seller, sale, &want)) {
+        dlock_hold *hold = NULL;
+        dlock_status status = dlock_acquire(seller->lock, &want, &hold);
+        sale_granted(seller, sale, status, hold);
+    }
+    sale_finish(seller, sale);
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The use case: sell under a lock. Steps over a struct -- begin, granted, finish -- so that a pool of
+ * threads can drive them (sale_run) as well as an acquire that calls back. Setting the stock anew
+ * takes the same way: it writes what the lock guards.
+ */
+#ifndef SALE_H
+#define SALE_H
+
+#include "config.h"
+#include "history.h"
+#include "mode.h"
+#include "stock.h"
+
+#define ITEM_MAX 64
+#define KEY_MAX (ITEM_MAX + 16)
+#define QUANTITY_MAX 1000000
+
+/* X(NAME, event of the history, its reason). The names are those of the problems in problem.def. */
+#define SALE_RESULTS(X)                                                                            \
+    X(SOLD, "write", "")                                                                           \
+    X(SOLD_OUT, "refused", "sold-out")                                                             \
+    X(TOO_FEW, "refused", "too-few")                                                               \
+    X(UNKNOWN_ITEM, "refused", "unknown-item")                                                     \
+    X(QUEUE_FULL, "refused", "queue-full")                                                         \
+    X(DEADLINE, "refused", "deadline")                                                             \
+    X(DRAINING, "refused", "draining")                                                             \
+    X(LOCK_TIMEOUT, "refused", "lock-timeout")                                                     \
+    X(LOCK_LOST, "refused", "lock-lost")                                                           \
+    X(LOCK_UNAVAILABLE, "refused", "lock-error")                                                   \
+    X(LOCK_INVALID, "fail", "lock-error")                                                          \
+    X(STOCK_UNAVAILABLE, "refused", "stock-error")                                                 \
+    X(STOCK_INVALID, "fail", "stock-error")                                                        \
+    X(OUTCOME_UNKNOWN, "unknown", "")                                                              \
+    X(INTERNAL, "fail", "internal-error")
+
+enum sale_result {
+#define X(name, event, reason) SALE_##name,
+    SALE_RESULTS(X)
+#undef X
+    SALE_RESULT_COUNT
+};
+
+/* What all sales share. */
+struct sale_env {
+    const struct config *config;
+    struct mode *mode;
+    dlock_client *client;
+    const struct stock_server *stock_server;
+    struct history *history; /* or NULL */
+    dlock_cancel *cancel;    /* ends all waits for locks */
+};
+
+/* What a thread that sells keeps: its connection, and the lock of the item it sold last. */
+struct seller {
+    const struct sale_env *env;
+    unsigned thread;
+    struct stock *stock;
+    dlock *lock;
+};
+
+/* NULL when out of memory. */
+struct seller *seller_new(const struct sale_env *env, unsigned thread);
+void seller_free(struct seller *seller);
+
+enum sale_purpose { SALE_SELL, SALE_RESTOCK };
+
+struct sale {
+    /* what is asked for */
+    enum sale_purpose purpose;
+    const char *request;     /* its id */
+    char item[ITEM_MAX + 1]; /* valid: see sale_is_item */
+    int64_t quantity;        /* of a restock: what the stock shall be */
+    int64_t arrived_ns;
+
+    /* what came of it */
+    enum sale_result result;
+    int64_t left; /* what is left; with SOLD_OUT and TOO_FEW what was read */
+    int64_t unit; /* the lowest unit that was sold */
+    char detail[256];
+
+    /* on the way */
+    bool accepted; /* its invoke is recorded */
+    unsigned thread;
+    char stock_key[KEY_MAX];
+    char lock_name[KEY_MAX];
+    int64_t deadline_ns;
+    int64_t acquire_ns; /* when the lock was asked for */
+    int64_t granted_ns;
+    dlock_hold *hold;
+    char hold_id[192]; /* for the history */
+};
+
+bool sale_is_item(const char *item);
+/* The keys of an item. False: there is no such item (--keys article has one). */
+bool sale_keys(const struct config *config, const char *item, char stock_key[KEY_MAX],
+               char lock_name[KEY_MAX]);
+
+/* The sale was accepted: from here on mode->now is its setting, so mode_enter comes first. */
+void sale_accept(const struct sale_env *env, struct sale *sale);
+/* It ends before it began. */
+void sale_refuse(const struct sale_env *env, struct sale *sale, enum sale_result result,
+                 const char *detail);
+
+/* Makes the lock and says how to ask for it. False: it is over, sale->result says how. */
+bool sale_begin(struct seller *seller, struct sale *sale, struct dlock_want *want);
+/* The acquire was answered: the critical section. hold NULL: it was not granted. */
+void sale_granted(struct seller *seller, struct sale *sale, dlock_status status, dlock_hold *hold);
+/* Releases, and records how it ended. */
+void sale_finish(struct seller *seller, struct sale *sale);
+
+/* All of them, waiting for the lock. */
+void sale_run(struct seller *seller, struct sale *sale);
+
+/* For the client's on_event: what happened to a hold of a sale. arg: the history. */
+void sale_on_event(void *arg, const struct dlock_event *event);
+
+#endif

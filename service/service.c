@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See service.h.
+ */
+#include "service.h"
+
+#include "clock.h"
+#include "log.h"
+#include "net.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define ASIDE_THREADS 2
+#define ASIDE_QUEUE 1024
+#define SHOP_THREADS 2
+#define ADMIN_CONNECTIONS 64
+#define OTHER_DESCRIPTORS 64
+
+static bool wrong(char error[SERVICE_ERROR_MAX], const char *text)
+{
+    snprintf(error, SERVICE_ERROR_MAX, "%s", text);
+    return false;
+}
+
+/* ---- What a worker thread has ------------------------------------------------------------------ */
+
+struct worker_state {
+    struct service *service;
+    struct seller *seller;
+};
+
+static void *open_worker(void *arg, unsigned number)
+{
+    struct service *service = arg;
+    struct worker_state *state = calloc(1, sizeof *state);
+    if (state == NULL)
+        return NULL;
+    *state = (struct worker_state){service, seller_new(&service->env, number)};
+    if (state->seller != NULL)
+        return state;
+    free(state);
+    return NULL;
+}
+
+static void close_worker(void *arg)
+{
+    struct worker_state *state = arg;
+    seller_free(state->seller);
+    free(state);
+}
+
+static void run_request(void *arg, struct request *request)
+{
+    struct worker_state *state = arg;
+    request->route->work(state->service, state->seller, request);
+    http_answer(request);
+}
+
+static void expire_request(void *arg, struct request *request)
+{
+    routes_expire(arg, request);
+    http_answer(request);
+}
+
+static struct workers *start_workers(struct service *service, size_t threads, size_t queue_max)
+{
+    return workers_start(&(struct workers_options){.threads = threads,
+                                                   .queue_max = queue_max,
+                                                   .wait_ms = service->config.wait_ms,
+                                                   .arg = service,
+                                                   .open = open_worker,
+                                                   .close = close_worker,
+                                                   .run = run_request,
+                                                   .expire = expire_request});
+}
+
+/* ---- Start ----------------------------------------------------------------------------------- */
+
+static bool raise_descriptor_limit(const struct config *config, char error[SERVICE_ERROR_MAX])
+{
+    struct rlimit limit;
+    rlim_t needed = (rlim_t)(config->connections + ADMIN_CONNECTIONS + 3 * config->workers +
+                             OTHER_DESCRIPTORS);
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return wrong(error, strerror(errno));
+    if (limit.rlim_cur >= needed)
+        return true;
+    limit.rlim_cur = needed;
+    rlim_t hard = limit.rlim_max;
+    if (limit.rlim_max < needed)
+        limit.rlim_max = needed;
+    if (setrlimit(RLIMIT_NOFILE, &limit) == 0)
+        return true;
+    snprintf(error, SERVICE_ERROR_MAX,
+             "--connections %" PRId64 " needs %ju file descriptors, the limit is %ju: raise it "
+             "(ulimit -Hn %ju) or ask for fewer connections",
+             config->connections, (uintmax_t)needed, (uintmax_t)hard, (uintmax_t)needed);
+    return false;
+}
+
+void service_begin_members(const struct service *service, const struct setting *setting, char *text,
+                           size_t size)
+{
+    const struct config *config = &service->config;
+    snprintf(text, size,
+             ",\"run\":\"%s\",\"rung\":\"%s\",\"write\":\"%s\",\"pid\":%ld,\"version\":\"%s\","
+             "\"ttl_ms\":%" PRId64 ",\"work_ms\":%" PRId64 ",\"wait_ms\":%" PRId64
+             ",\"workers\":%" PRId64 ",\"check_hold\":%s,\"keys\":\"%s\","
+             "\"clock_ns_realtime\":%" PRId64,
+             setting->run, setting->rung->name, config_write_name(setting->write), (long)getpid(),
+             DLOCK_VERSION, config->ttl_ms, config->work_ms, config->wait_ms, config->workers,
+             setting->check_hold ? "true" : "false",
+             config->keys == KEYS_ARTICLE ? "article" : "item", clock_now_ns(CLOCK_REALTIME));
+}
+
+/* What sales need: the mode, the history, the lock's client, the stock's server. */
+static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
+{
+    const struct config *config = &service->config;
+    struct setting setting = {
+        .rung = config->lock, .write = config->write, .check_hold = config->check_hold};
+    char begin[512];
+    mode_init(&service->mode, &setting);
+    service->env = (struct sale_env){.config = config, .mode = &service->mode};
+    service_begin_members(service, &setting, begin, sizeof begin);
+    if (config->history[0] != '\0' &&
+        (service->env.history =
+             history_open(config->history, config->instance, begin, error)) == NULL)
+        return false;
+    struct dlock_options options = {
+        .size = sizeof options,
+        .servers = (const char *const[]){config->lock_redis},
+        .server_count = 1,
+        .connect_timeout_ms = config->redis_timeout_ms,
+        .command_timeout_ms = config->redis_timeout_ms,
+        .ttl_ms = config->ttl_ms,
+        .retry_ms = config->retry_ms,
+        .connections_max = (size_t)config->workers + ASIDE_THREADS,
+        .allow_flawed = true, /* the flaws are what is to be seen here */
+        .on_event = sale_on_event,
+        .on_event_arg = service->env.history,
+    };
+    if (dlock_client_open(&options, &service->env.client) != DLOCK_OK)
+        return wrong(error, dlock_error());
+    service->env.cancel = dlock_cancel_new();
+    service->stock_server = stock_server_new(config->stock_redis, config->redis_timeout_ms);
+    service->env.stock_server = service->stock_server;
+    bool apart = strcmp(config->lock_redis, config->stock_redis) != 0;
+    if (apart)
+        service->lock_server = stock_server_new(config->lock_redis, config->redis_timeout_ms);
+    if (service->env.cancel == NULL || service->stock_server == NULL ||
+        (apart && service->lock_server == NULL))
+        return wrong(error, "out of memory or descriptors");
+    service->sales =
+        start_workers(service, (size_t)config->workers, (size_t)config->queue);
+    service->aside = start_workers(service, ASIDE_THREADS, ASIDE_QUEUE);
+    return (service->sales != NULL && service->aside != NULL) ||
+           wrong(error, "not enough memory or threads for --workers");
+}
+
+/* Both sockets first: a busy port shall be known before anything is written. */
+struct sockets {
+    struct listening shop;
+    struct listening admin;
+};
+
+static bool open_sockets(const struct config *config, struct sockets *sockets,
+                         char error[SERVICE_ERROR_MAX])
+{
+    sockets->admin.fd = -1;
+    return net_listen(config->listen, &sockets->shop, error) &&
+           (strcmp(config->admin_listen, "off") == 0 ||
+            net_listen(config->admin_listen, &sockets->admin, error));
+}
+
+static struct http *start_http(struct service *service, enum listener listener,
+                               const struct listening *listening, unsigned threads,
+                               int64_t connections_max)
+{
+    return http_start(&(struct http_options){.listener = listener,
+                                             .fd = listening->fd,
+                                             .threads = threads,
+                                             .connections_max = (unsigned)connections_max,
+                                             .instance = service->config.instance,
+                                             .log_requests = service->config.log_requests,
+                                             .service = service,
+                                             .serve = routes_serve});
+}
+
+static bool listen_now(struct service *service, const struct sockets *sockets,
+                       char error[SERVICE_ERROR_MAX])
+{
+    const struct config *config = &service->config;
+    bool has_admin = sockets->admin.fd >= 0;
+    if (has_admin)
+        service->admin =
+            start_http(service, LISTENER_ADMIN, &sockets->admin, 1, ADMIN_CONNECTIONS);
+    service->shop = start_http(service, LISTENER_SHOP, &sockets->shop, SHOP_THREADS,
+                               config->connections);
+    if (service->shop == NULL || (has_admin && service->admin == NULL))
+        return wrong(error, "libmicrohttpd could not start");
+    if (has_admin)
+        log_event(LOG_INFO, "admin-listening", "%s", sockets->admin.address);
+    if (has_admin && !sockets->admin.loopback)
+        log_event(LOG_WARNING, "admin-exposed",
+                  "the admin listener is on %s: whoever reaches it sees the settings%s",
+                  sockets->admin.address,
+                  config->admin_writes ? " and can switch the lock" : "");
+    log_event(LOG_INFO, "listening", "%s", sockets->shop.address);
+    return true;
+}
+
+bool service_start(struct service *service, struct config *config, char error[SERVICE_ERROR_MAX])
+{
+    struct sockets sockets;
+    memset(service, 0, sizeof *service);
+    service->config = *config;
+    *config = (struct config){0};
+    config = &service->config;
+    atomic_init(&service->draining, false);
+    if (config->lock->flawed)
+        log_event(LOG_WARNING, "flawed-rung", "--lock %s is flawed: %s", config->lock->name,
+                  config->lock->flaw);
+    return raise_descriptor_limit(config, error) && open_sockets(config, &sockets, error) &&
+           start_parts(service, error) && listen_now(service, &sockets, error);
+}
+
+/* ---- End ------------------------------------------------------------------------------------- */
+
+/* Waits for locks end early enough for the sections behind them. */
+static int64_t cancel_after_ms(const struct config *config)
+{
+    int64_t section_ms = config->work_ms + 4 * config->redis_timeout_ms;
+    int64_t after_ms = config->drain_ms - section_ms;
+    return after_ms > config->drain_ms / 2 ? after_ms : config->drain_ms / 2;
+}
+
+bool service_drain(struct service *service)
+{
+    const struct config *config = &service->config;
+    int64_t start_ns = now_ns();
+    atomic_store(&service->draining, true);
+    http_quiesce(service->shop);
+    if (http_wait_idle(service->shop, start_ns + cancel_after_ms(config) * NS_PER_MS))
+        return true;
+    log_event(LOG_WARNING, "drain", "requests still wait for locks: their waits are cancelled");
+    dlock_cancel_now(service->env.cancel);
+    workers_expire_all(service->sales);
+    return http_wait_idle(service->shop, start_ns + config->drain_ms * NS_PER_MS);
+}
+
+void service_stop(struct service *service)
+{
+    /* Nobody may answer what is gone: first the workers, then what they answer to. */
+    workers_stop(service->sales);
+    workers_stop(service->aside);
+    http_stop(service->shop);
+    http_stop(service->admin);
+    workers_free(service->sales);
+    workers_free(service->aside);
+    dlock_client_close(service->env.client);
+    dlock_cancel_free(service->env.cancel);
+    stock_server_free(service->stock_server);
+    stock_server_free(service->lock_server);
+    history_close(service->env.history);
+    mode_destroy(&service->mode);
+    config_free(&service->config);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The parts of a running instance, and how they are started and stopped.
+ */
+#ifndef SERVICE_H
+#define SERVICE_H
+
+#include "http.h"
+#include "sale.h"
+#include "workers.h"
+
+struct service {
+    struct config config;
+    struct mode mode;
+    struct sale_env env;
+    struct stock_server *stock_server;
+    struct stock_server *lock_server; /* only to see whether it is there; NULL: as stock_server */
+    struct workers *sales;
+    struct workers *aside;
+    struct http *shop;
+    struct http *admin; /* NULL: off */
+    atomic_bool draining;
+};
+
+#define SERVICE_ERROR_MAX 512
+
+/* The config is taken over, success or not. False: error[] says why. */
+bool service_start(struct service *service, struct config *config, char error[SERVICE_ERROR_MAX]);
+/* Turns readiness off, takes no more sales, and waits until those in flight are answered; waits for
+ * locks are cancelled in time. False: --drain-ms was not enough. */
+bool service_drain(struct service *service);
+void service_stop(struct service *service);
+
+/* The further members of a history's first line, for that setting. */
+void service_begin_members(const struct service *service, const struct setting *setting, char *text,
+                           size_t size);
+
+#endif

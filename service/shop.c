@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What customers ask for: buy, look, and set the stock.
+ */
+#include "handlers.h"
+
+#include "clock.h"
+
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#define STOCK_MAX 1000000000000
+
+void shop_health(struct service *service, struct request *request)
+{
+    answer_json(request, 200, "{\"status\":\"ok\",\"instance\":\"%s\"}", service->config.instance);
+}
+
+/* ---- Selling --------------------------------------------------------------------------------- */
+
+static void leave(struct service *service, struct request *request)
+{
+    if (request->entered)
+        mode_leave(&service->mode);
+    request->entered = false;
+}
+
+/* Counts the sale in, if no switch is under way; those that come during a switch enter later. */
+static void enter(struct service *service, struct request *request)
+{
+    request->sale.request = request->id;
+    request->sale.arrived_ns = request->arrived_ns;
+    if (!request->entered)
+        request->entered = mode_enter(&service->mode);
+    if (request->entered && !request->sale.accepted)
+        sale_accept(&service->env, &request->sale);
+}
+
+static void answer_sale(const struct service *service, struct request *request)
+{
+    static const enum problem problems[] = {
+#define PROBLEM_SOLD PROBLEM_COUNT
+#define X(name, event, reason) PROBLEM_##name,
+        SALE_RESULTS(X)
+#undef X
+    };
+    const struct sale *sale = &request->sale;
+    const char *instance = service->config.instance;
+    if (sale->result == SALE_SOLD && sale->purpose == SALE_RESTOCK)
+        answer_json(request, 200, "{\"item\":\"%s\",\"stock\":%" PRId64 ",\"instance\":\"%s\"}",
+                    sale->item, sale->left, instance);
+    else if (sale->result == SALE_SOLD)
+        answer_json(request, 200,
+                    "{\"sold\":%" PRId64 ",\"left\":%" PRId64 ",\"unit\":%" PRId64
+                    ",\"item\":\"%s\",\"instance\":\"%s\"}",
+                    sale->quantity, sale->left, sale->unit, sale->item, instance);
+    else if (sale->result == SALE_SOLD_OUT || sale->result == SALE_TOO_FEW)
+        answer_left(request, problems[sale->result], sale->left,
+                    "%" PRId64 " of %s were asked for, %" PRId64 " are left", sale->quantity,
+                    sale->item, sale->left);
+    else
+        answer_problem(request, problems[sale->result], "%s", sale->detail);
+}
+
+void shop_refuse(struct service *service, struct request *request, enum sale_result result,
+                 const char *detail)
+{
+    enter(service, request);
+    sale_refuse(&service->env, &request->sale, result, detail);
+    answer_sale(service, request);
+    leave(service, request);
+}
+
+void shop_accept_sale(struct service *service, struct request *request)
+{
+    request->sale.purpose = SALE_SELL;
+    if (atomic_load(&service->draining))
+        shop_refuse(service, request, SALE_DRAINING, "the instance takes no more sales");
+    else
+        enter(service, request);
+}
+
+void shop_sell(struct service *service, struct seller *seller, struct request *request)
+{
+    int64_t deadline_ns = request->arrived_ns + service->config.wait_ms * NS_PER_MS;
+    if (!request->entered) {
+        request->entered = mode_enter_by(&service->mode, deadline_ns);
+        enter(service, request);
+    }
+    if (request->entered) {
+        sale_run(seller, &request->sale);
+        answer_sale(service, request);
+    } else {
+        shop_refuse(service, request, SALE_DEADLINE, "the lock was being switched all that time");
+    }
+    leave(service, request);
+}
+
+/* ---- The stock ------------------------------------------------------------------------------- */
+
+/* {"stock":N} and nothing else. */
+static bool take_stock(struct request *request, int64_t *stock)
+{
+    cJSON *json = cJSON_ParseWithLength(request->body, request->body_size);
+    const cJSON *number = cJSON_GetObjectItemCaseSensitive(json, "stock");
+    bool valid = false;
+    if (json == NULL)
+        answer_problem(request, PROBLEM_INVALID_JSON, "the body must be JSON, as in {\"stock\":1000}");
+    else if (!cJSON_IsNumber(number) || cJSON_GetArraySize(json) != 1 ||
+             !(number->valuedouble >= 0 && number->valuedouble <= (double)STOCK_MAX) ||
+             number->valuedouble != floor(number->valuedouble))
+        answer_problem(request, PROBLEM_INVALID_VALUE,
+                       "the body must be {\"stock\":N} with N a whole number from 0 to %lld",
+                       (long long)STOCK_MAX);
+    else
+        valid = true;
+    if (valid)
+        *stock = (int64_t)number->valuedouble;
+    cJSON_Delete(json);
+    return valid;
+}
+
+void shop_accept_restock(struct service *service, struct request *request)
+{
+    request->sale.purpose = SALE_RESTOCK;
+    if (!take_stock(request, &request->sale.quantity))
+        return;
+    if (atomic_load(&service->draining))
+        shop_refuse(service, request, SALE_DRAINING, "the instance takes no more changes");
+    else
+        enter(service, request);
+}
+
+void shop_read(struct service *service, struct seller *seller, struct request *request)
+{
+    char key[KEY_MAX], unused[KEY_MAX];
+    const char *item = request->sale.item;
+    int64_t stock = 0;
+    enum stock_status status = STOCK_MISSING;
+    bool exists = sale_keys(&service->config, item, key, unused);
+    if (exists)
+        status = stock_read(seller->stock, key, &stock);
+    if (status == STOCK_OK)
+        answer_json(request, 200, "{\"item\":\"%s\",\"stock\":%" PRId64 ",\"instance\":\"%s\"}",
+                    item, stock, service->config.instance);
+    else if (status == STOCK_MISSING)
+        answer_problem(request, PROBLEM_UNKNOWN_ITEM, "%s",
+                       exists ? stock_error(seller->stock)
+                              : "with --keys article there is one item: phone");
+    else
+        answer_problem(request,
+                       status == STOCK_INVALID ? PROBLEM_STOCK_INVALID : PROBLEM_STOCK_UNAVAILABLE,
+                       "%s", stock_error(seller->stock));
+}

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See stock.h. hiredis does the talking, blocking, with time-outs on the socket.
+ */
+#include "stock.h"
+
+#include "stock_url.h"
+
+#include <errno.h>
+#include <hiredis/hiredis.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* Made from lua/sell.lua by CMake: its text and the SHA1 that Redis knows it by. */
+extern const char sell_lua[];
+extern const char sell_lua_sha1[];
+
+struct stock_server {
+    struct stock_url url;
+    struct timeval timeout;
+};
+
+struct stock {
+    const struct stock_server *server;
+    redisContext *context; /* NULL: not connected */
+    bool used;             /* the connection carried a command before: it may have gone stale */
+    char error[256];
+};
+
+/* ---- Servers and connections ------------------------------------------------------------------ */
+
+struct stock_server *stock_server_new(const char *url, int64_t timeout_ms)
+{
+    struct stock_server *server = calloc(1, sizeof *server);
+    if (server == NULL || !stock_url_parse(url, &server->url)) {
+        free(server);
+        return NULL;
+    }
+    server->timeout.tv_sec = timeout_ms / 1000;
+    server->timeout.tv_usec = timeout_ms % 1000 * 1000;
+    return server;
+}
+
+void stock_server_free(struct stock_server *server)
+{
+    if (server == NULL)
+        return;
+    stock_url_free(&server->url);
+    free(server);
+}
+
+struct stock *stock_new(const struct stock_server *server)
+{
+    struct stock *stock = calloc(1, sizeof *stock);
+    if (stock != NULL)
+        stock->server = server;
+    return stock;
+}
+
+static void disconnect(struct stock *stock)
+{
+    if (stock->context != NULL)
+        redisFree(stock->context);
+    stock->context = NULL;
+}
+
+void stock_free(struct stock *stock)
+{
+    if (stock == NULL)
+        return;
+    disconnect(stock);
+    free(stock);
+}
+
+const char *stock_error(const struct stock *stock)
+{
+    return stock->error;
+}
+
+static enum stock_status failed(struct stock *stock, enum stock_status status, const char *format,
+                                ...) __attribute__((format(printf, 3, 4)));
+static enum stock_status failed(struct stock *stock, enum stock_status status, const char *format,
+                                ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(stock->error, sizeof stock->error, format, args);
+    va_end(args);
+    return status;
+}
+
+/* ---- Commands -------------------------------------------------------------------------------- */
+
+/* What hiredis says of a time-out is "Resource temporarily unavailable". */
+static const char *reason_of(const redisContext *context)
+{
+    bool timed_out = context->err == REDIS_ERR_IO && (errno == EAGAIN || errno == EWOULDBLOCK);
+    return timed_out ? "no answer within the time-out" : context->errstr;
+}
+
+/* Sends one command and waits for its reply. UNAVAILABLE: nothing was sent; LOST: it was. */
+static enum stock_status exchange(struct stock *stock, int argc, const char **argv,
+                                  redisReply **reply)
+{
+    redisContext *context = stock->context;
+    const char *shown = stock->server->url.shown;
+    int done = 0;
+    bool sent = false;
+    *reply = NULL;
+    if (redisAppendCommandArgv(context, argc, argv, NULL) != REDIS_OK)
+        goto broken;
+    while (!done) {
+        if (redisBufferWrite(context, &done) != REDIS_OK)
+            goto broken;
+        sent = true;
+    }
+    if (redisGetReply(context, (void **)reply) != REDIS_OK)
+        goto broken;
+    stock->used = true;
+    return STOCK_OK;
+broken:
+    failed(stock, STOCK_LOST, "%s: %s", shown, reason_of(context));
+    disconnect(stock);
+    return sent ? STOCK_LOST : STOCK_UNAVAILABLE;
+}
+
+/* A setup command: anything but success is "not available". */
+static bool set_up(struct stock *stock, int argc, const char **argv)
+{
+    redisReply *reply;
+    if (exchange(stock, argc, argv, &reply) != STOCK_OK)
+        return false;
+    bool accepted = reply->type != REDIS_REPLY_ERROR;
+    if (!accepted)
+        failed(stock, STOCK_UNAVAILABLE, "%s: the login was refused: %s", stock->server->url.shown,
+               reply->str);
+    freeReplyObject(reply);
+    return accepted;
+}
+
+static bool connect_now(struct stock *stock)
+{
+    const struct stock_url *url = &stock->server->url;
+    struct timeval timeout = stock->server->timeout;
+    redisContext *context = url->path != NULL
+                                ? redisConnectUnixWithTimeout(url->path, timeout)
+                                : redisConnectWithTimeout(url->host, url->port, timeout);
+    stock->context = context;
+    stock->used = false;
+    if (context == NULL || context->err != 0 || redisSetTimeout(context, timeout) != REDIS_OK) {
+        failed(stock, STOCK_UNAVAILABLE, "%s: %s", url->shown,
+               context != NULL ? reason_of(context) : "out of memory");
+        disconnect(stock);
+        return false;
+    }
+    bool ready = true;
+    if (url->password != NULL && url->user != NULL)
+        ready = set_up(stock, 3, (const char *[]){"AUTH", url->user, url->password});
+    else if (url->password != NULL)
+        ready = set_up(stock, 2, (const char *[]){"AUTH", url->password});
+    if (ready && url->db != NULL)
+        ready = set_up(stock, 2, (const char *[]){"SELECT", url->db});
+    if (!ready)
+        disconnect(stock);
+    stock->used = false;
+    return ready;
+}
+
+/* A server that restarted has closed its end: seen here, a write is not lost to it. */
+static bool is_stale(const struct stock *stock)
+{
+    char byte;
+    ssize_t size = recv(stock->context->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return size >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+/* An error that says that the key is to blame. */
+static bool blames_key(const char *error)
+{
+    return strncmp(error, "WRONGTYPE", 9) == 0 || strstr(error, "not an integer") != NULL ||
+           strstr(error, "overflow") != NULL;
+}
+
+/* One command, on a connection that is not known to be dead. Unless OK there is no reply. */
+static enum stock_status command(struct stock *stock, int argc, const char **argv,
+                                 redisReply **reply)
+{
+    *reply = NULL;
+    if (stock->context != NULL && is_stale(stock))
+        disconnect(stock);
+    if (stock->context == NULL && !connect_now(stock))
+        return STOCK_UNAVAILABLE;
+    enum stock_status status = exchange(stock, argc, argv, reply);
+    if (status != STOCK_OK || (*reply)->type != REDIS_REPLY_ERROR)
+        return status;
+    status = blames_key((*reply)->str) ? STOCK_INVALID : STOCK_UNAVAILABLE;
+    failed(stock, status, "%s: %s", stock->server->url.shown, (*reply)->str);
+    freeReplyObject(*reply);
+    *reply = NULL;
+    return status;
+}
+
+/* A command that may be carried out twice: once more, on a new connection, when the old one broke. */
+static enum stock_status repeatable(struct stock *stock, int argc, const char **argv,
+                                    redisReply **reply)
+{
+    bool may_be_stale = stock->context != NULL && stock->used;
+    enum stock_status status = command(stock, argc, argv, reply);
+    if (may_be_stale && stock->context == NULL)
+        status = command(stock, argc, argv, reply);
+    return status;
+}
+
+/* ---- What the shop asks for ------------------------------------------------------------------ */
+
+static enum stock_status to_number(struct stock *stock, const char *key, const redisReply *reply,
+                                   int64_t *value)
+{
+    char *end = NULL;
+    if (reply->type == REDIS_REPLY_INTEGER) {
+        *value = reply->integer;
+        return STOCK_OK;
+    }
+    if (reply->type == REDIS_REPLY_NIL)
+        return failed(stock, STOCK_MISSING, "there is no key %s", key);
+    errno = 0;
+    if (reply->type == REDIS_REPLY_STRING)
+        *value = strtoll(reply->str, &end, 10);
+    if (end == NULL || end == reply->str || *end != '\0' || errno != 0 ||
+        strchr(" \t\n\v\f\r+", reply->str[0]) != NULL)
+        return failed(stock, STOCK_INVALID, "%s holds something that is no whole number", key);
+    return STOCK_OK;
+}
+
+enum stock_status stock_ping(struct stock *stock)
+{
+    redisReply *reply;
+    enum stock_status status = repeatable(stock, 1, (const char *[]){"PING"}, &reply);
+    freeReplyObject(reply);
+    return status;
+}
+
+enum stock_status stock_read(struct stock *stock, const char *key, int64_t *value)
+{
+    redisReply *reply;
+    enum stock_status status = repeatable(stock, 2, (const char *[]){"GET", key}, &reply);
+    if (status == STOCK_OK)
+        status = to_number(stock, key, reply, value);
+    freeReplyObject(reply);
+    return status;
+}
+
+enum stock_status stock_decrement(struct stock *stock, const char *key, int64_t quantity,
+                                  int64_t *after)
+{
+    char number[24];
+    redisReply *reply;
+    snprintf(number, sizeof number, "%" PRId64, quantity);
+    const char *argv[] = {quantity == 1 ? "DECR" : "DECRBY", key, number};
+    enum stock_status status = command(stock, quantity == 1 ? 2 : 3, argv, &reply);
+    if (status == STOCK_OK)
+        status = to_number(stock, key, reply, after);
+    freeReplyObject(reply);
+    return status;
+}
+
+enum stock_status stock_write(struct stock *stock, const char *key, int64_t value)
+{
+    char number[24];
+    redisReply *reply;
+    snprintf(number, sizeof number, "%" PRId64, value);
+    enum stock_status status =
+        command(stock, 3, (const char *[]){"SET", key, number}, &reply);
+    freeReplyObject(reply);
+    return status;
+}
+
+enum stock_status stock_take(struct stock *stock, const char *key, int64_t quantity,
+                             int64_t *before)
+{
+    char number[24];
+    redisReply *reply;
+    snprintf(number, sizeof number, "%" PRId64, quantity);
+    const char *by_sha[] = {"EVALSHA", sell_lua_sha1, "1", key, number};
+    const char *in_full[] = {"EVAL", sell_lua, "1", key, number};
+    enum stock_status status = command(stock, 5, by_sha, &reply);
+    if (status == STOCK_UNAVAILABLE && strstr(stock->error, "NOSCRIPT") != NULL)
+        status = command(stock, 5, in_full, &reply);
+    if (status != STOCK_OK)
+        return status;
+    if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2) {
+        status = to_number(stock, key, reply->element[1], before);
+        if (status == STOCK_OK && reply->element[0]->integer == 0)
+            status = STOCK_TOO_FEW;
+    } else {
+        status = failed(stock, STOCK_MISSING, "there is no key %s", key);
+    }
+    freeReplyObject(reply);
+    return status;
+}

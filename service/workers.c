@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See workers.h. Waking a thread costs more than a sale without a lock, so as few as needed are
+ * woken: at most one is on its way at any moment, the one that slept last (its caches are warm), and
+ * it wakes the next when it finds more to do. A thread that is through takes the next request
+ * without sleeping.
+ */
+#include "workers.h"
+
+#include "clock.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#define EXPIRE_TICK_NS (100 * NS_PER_MS)
+
+struct worker {
+    struct workers *workers;
+    unsigned number;
+    pthread_t thread;
+    pthread_cond_t wake;
+    bool woken;
+    struct worker *next_idle;
+};
+
+struct workers {
+    struct workers_options options;
+    pthread_mutex_t mutex; /* protects what is below */
+    struct request *first;
+    struct request *last;
+    size_t depth;
+    struct worker *idle; /* a stack: the one on top slept last */
+    bool waking;         /* a woken thread has not come for work yet */
+    bool stopping;
+    pthread_cond_t stopped;
+    pthread_t expirer;
+    bool expirer_runs;
+    size_t started;
+    struct worker worker[];
+};
+
+/* The mutex is held. */
+static void wake_one(struct workers *workers)
+{
+    struct worker *worker = workers->idle;
+    if (worker == NULL || workers->waking || workers->first == NULL)
+        return;
+    workers->idle = worker->next_idle;
+    workers->waking = true;
+    worker->woken = true;
+    pthread_cond_signal(&worker->wake);
+}
+
+/* The mutex is held, and there is one. */
+static struct request *take_first(struct workers *workers)
+{
+    struct request *request = workers->first;
+    workers->first = request->next;
+    request->next = NULL;
+    if (workers->first == NULL)
+        workers->last = NULL;
+    workers->depth--;
+    return request;
+}
+
+/* The next request; NULL: it is over. */
+static struct request *take(struct worker *worker)
+{
+    struct workers *workers = worker->workers;
+    struct request *request = NULL;
+    pthread_mutex_lock(&workers->mutex);
+    while (workers->first == NULL && !workers->stopping) {
+        worker->woken = false;
+        worker->next_idle = workers->idle;
+        workers->idle = worker;
+        while (!worker->woken)
+            pthread_cond_wait(&worker->wake, &workers->mutex);
+        workers->waking = false;
+    }
+    if (workers->first != NULL) {
+        request = take_first(workers);
+        wake_one(workers);
+    }
+    pthread_mutex_unlock(&workers->mutex);
+    return request;
+}
+
+static void *work(void *arg)
+{
+    struct worker *worker = arg;
+    const struct workers_options *options = &worker->workers->options;
+    void *state = options->open(options->arg, worker->number);
+    struct request *request;
+    while (state != NULL && (request = take(worker)) != NULL)
+        options->run(state, request);
+    if (state != NULL)
+        options->close(state);
+    return NULL;
+}
+
+bool workers_push(struct workers *workers, struct request *request)
+{
+    request->next = NULL;
+    pthread_mutex_lock(&workers->mutex);
+    bool fits = !workers->stopping && workers->depth < workers->options.queue_max;
+    if (fits) {
+        if (workers->last != NULL)
+            workers->last->next = request;
+        else
+            workers->first = request;
+        workers->last = request;
+        workers->depth++;
+        wake_one(workers);
+    }
+    pthread_mutex_unlock(&workers->mutex);
+    return fits;
+}
+
+/* Takes off the queue what arrived before that moment. */
+static void expire_before(struct workers *workers, int64_t arrived_ns)
+{
+    for (;;) {
+        struct request *request = NULL;
+        pthread_mutex_lock(&workers->mutex);
+        if (workers->first != NULL && workers->first->arrived_ns < arrived_ns)
+            request = take_first(workers);
+        pthread_mutex_unlock(&workers->mutex);
+        if (request == NULL)
+            return;
+        workers->options.expire(workers->options.arg, request);
+    }
+}
+
+void workers_expire_all(struct workers *workers)
+{
+    expire_before(workers, INT64_MAX);
+}
+
+/* Threads may all be busy for longer than a request may wait. */
+static void *expire_old(void *arg)
+{
+    struct workers *workers = arg;
+    pthread_mutex_lock(&workers->mutex);
+    while (!workers->stopping) {
+        struct timespec tick = timespec_of(now_ns() + EXPIRE_TICK_NS);
+        pthread_cond_timedwait(&workers->stopped, &workers->mutex, &tick);
+        pthread_mutex_unlock(&workers->mutex);
+        expire_before(workers, now_ns() - workers->options.wait_ms * NS_PER_MS);
+        pthread_mutex_lock(&workers->mutex);
+    }
+    pthread_mutex_unlock(&workers->mutex);
+    return NULL;
+}
+
+size_t workers_depth(struct workers *workers)
+{
+    pthread_mutex_lock(&workers->mutex);
+    size_t depth = workers->depth;
+    pthread_mutex_unlock(&workers->mutex);
+    return depth;
+}
+
+struct workers *workers_start(const struct workers_options *options)
+{
+    pthread_condattr_t monotonic;
+    struct workers *workers =
+        calloc(1, sizeof *workers + options->threads * sizeof workers->worker[0]);
+    if (workers == NULL)
+        return NULL;
+    workers->options = *options;
+    pthread_mutex_init(&workers->mutex, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&workers->stopped, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    workers->expirer_runs = pthread_create(&workers->expirer, NULL, expire_old, workers) == 0;
+    bool running = workers->expirer_runs;
+    for (size_t i = 0; i < options->threads && running; i++) {
+        struct worker *worker = &workers->worker[i];
+        *worker = (struct worker){.workers = workers, .number = (unsigned)i + 1};
+        pthread_cond_init(&worker->wake, NULL);
+        running = pthread_create(&worker->thread, NULL, work, worker) == 0;
+        if (running)
+            workers->started++;
+        else
+            pthread_cond_destroy(&worker->wake);
+    }
+    if (running)
+        return workers;
+    workers_stop(workers);
+    workers_free(workers);
+    return NULL;
+}
+
+void workers_stop(struct workers *workers)
+{
+    if (workers == NULL)
+        return;
+    pthread_mutex_lock(&workers->mutex);
+    workers->stopping = true;
+    pthread_cond_signal(&workers->stopped);
+    for (struct worker *worker = workers->idle; worker != NULL; worker = worker->next_idle) {
+        worker->woken = true;
+        pthread_cond_signal(&worker->wake);
+    }
+    workers->idle = NULL;
+    pthread_mutex_unlock(&workers->mutex);
+    if (workers->expirer_runs)
+        pthread_join(workers->expirer, NULL);
+    for (size_t i = 0; i < workers->started; i++)
+        pthread_join(workers->worker[i].thread, NULL);
+    workers_expire_all(workers);
+}
+
+void workers_free(struct workers *workers)
+{
+    if (workers == NULL)
+        return;
+    for (size_t i = 0; i < workers->started; i++)
+        pthread_cond_destroy(&workers->worker[i].wake);
+    pthread_cond_destroy(&workers->stopped);
+    pthread_mutex_destroy(&workers->mutex);
+    free(workers);
+}

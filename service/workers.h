@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A bounded queue of requests and the threads that take them, first come first served.
+ */
+#ifndef WORKERS_H
+#define WORKERS_H
+
+#include "request.h"
+
+struct workers;
+
+struct workers_options {
+    size_t threads;
+    size_t queue_max;
+    int64_t wait_ms; /* a request older than that is not run but handed to `expire` */
+    void *arg;
+    /* Each thread's own state. number: from 1. NULL: it cannot run. */
+    void *(*open)(void *arg, unsigned number);
+    void (*close)(void *state);
+    void (*run)(void *state, struct request *request);
+    /* Called on a thread of its own: must not block. */
+    void (*expire)(void *arg, struct request *request);
+};
+
+/* NULL when out of memory or threads. */
+struct workers *workers_start(const struct workers_options *options);
+/* Takes nothing more, and ends the threads once they are through with what is queued. */
+void workers_stop(struct workers *workers);
+void workers_free(struct workers *workers);
+
+/* False: the queue is full, or stopped. Any thread. */
+bool workers_push(struct workers *workers, struct request *request);
+/* Hands all that waits to `expire`. */
+void workers_expire_all(struct workers *workers);
+size_t workers_depth(struct workers *workers);
+
+#endif
