@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every rung of the ladder under the one oracle: a rung's test is two lines. A rung of ladder.def
+ * without one does not compile.
+ */
+#include "server.h"
+#include "validate.h"
+
+#include <stdarg.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+static struct server *server;
+
+static void run(const char *rung, int processes, enum expectation expected)
+{
+    const char *servers[] = {server_url(server), NULL};
+    server_text(server, "FLUSHALL");
+    assert_true(oracle_agrees(&(struct oracle){
+        .rung = rung,
+        .servers = servers,
+        .expected = expected,
+        .processes = processes,
+        .threads = 4,
+        .rounds = 15,
+        .riding = expected == HOLDS,
+    }));
+    assert_int_equal(server_integer(server, "EXISTS %s", ORACLE_LOCK), 0);
+}
+
+#define RUNG(name)                                                                                 \
+    static void test_##name(void **state)                                                          \
+    {                                                                                              \
+        (void)state;                                                                               \
+        static const char *const rung = #name;
+#define PROCESSES(count, expected) run(rung, count, expected);
+#define END }
+
+/* clang-format off */
+RUNG(none)          PROCESSES(1, BREAKS) PROCESSES(2, BREAKS) END
+RUNG(local)         PROCESSES(1, HOLDS)  PROCESSES(2, BREAKS) END
+RUNG(setnx)         PROCESSES(2, HOLDS) END
+RUNG(setnx_expire)  PROCESSES(2, HOLDS) END
+RUNG(set_nx_ex)     PROCESSES(2, HOLDS) END
+RUNG(owner_check)   PROCESSES(2, HOLDS) END
+RUNG(owner_lua)     PROCESSES(2, HOLDS) END
+RUNG(reentrant_tls) PROCESSES(2, HOLDS) END
+RUNG(reentrant)     PROCESSES(2, HOLDS) END
+RUNG(watchdog)      PROCESSES(2, HOLDS) END
+/* clang-format on */
+
+static int start(void **state)
+{
+    (void)state;
+    server = server_start(NULL);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    server_free(server);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define X(name, flawed, adds, flaw) cmocka_unit_test(test_##name),
+#include "ladder.def"
+#undef X
+    };
+    return cmocka_run_group_tests_name("oracle", tests, start, stop);
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See child.h.
+ */
+#include "child.h"
+
+#include "must.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+pid_t child_start(int (*body)(void *arg), void *arg)
+{
+    fflush(NULL);
+    pid_t pid = fork();
+    must(pid >= 0);
+    if (pid > 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    exit(body(arg));
+}
+
+int child_wait(pid_t pid)
+{
+    int status;
+    while (waitpid(pid, &status, 0) < 0)
+        must(errno == EINTR);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+pthread_t thread_start(void *(*body)(void *arg), void *arg)
+{
+    pthread_t thread;
+    must(pthread_create(&thread, NULL, body, arg) == 0);
+    return thread;
+}
+
+void thread_wait(pthread_t thread)
+{
+    must(pthread_join(thread, NULL) == 0);
+}

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See server.h.
+ */
+#include "server.h"
+
+#include "must.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ARGS_MAX 48
+#define MARK "the-monitor's-mark"
+
+struct server {
+    pid_t pid; /* 0: none runs */
+    int port;
+    char folder[64];
+    char socket[96];
+    char url[64];
+    redisContext *own; /* the test's connection; NULL: to be made */
+    redisReply *reply;
+};
+
+/* ---- The process ----------------------------------------------------------------------------- */
+
+int free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    must(fd >= 0 && bind(fd, (struct sockaddr *)&address, size) == 0);
+    must(getsockname(fd, (struct sockaddr *)&address, &size) == 0);
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+static void become_redis(const struct server *server, const char *const *args)
+{
+    char port[16];
+    snprintf(port, sizeof port, "%d", server->port);
+    const char *argv[ARGS_MAX] = {"redis-server", "--port",       port,           "--bind",
+                                  "127.0.0.1",    "--unixsocket", server->socket, "--dir",
+                                  server->folder, "--save",       "",             "--appendonly",
+                                  "no",           "--logfile",    "log"};
+    size_t count = 15;
+    for (; args != NULL && *args != NULL; args++) {
+        must(count < ARGS_MAX - 1);
+        argv[count++] = *args;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    execvp(argv[0], (char *const *)(uintptr_t)argv);
+    fprintf(stderr, "cannot start redis-server: %s; install the package redis-server\n",
+            strerror(errno));
+    _exit(127);
+}
+
+static bool running(struct server *server)
+{
+    if (server->pid != 0 && waitpid(server->pid, NULL, WNOHANG) == server->pid)
+        server->pid = 0;
+    return server->pid != 0;
+}
+
+static void forget_connection(struct server *server)
+{
+    if (server->reply != NULL)
+        freeReplyObject(server->reply);
+    if (server->own != NULL)
+        redisFree(server->own);
+    server->reply = NULL;
+    server->own = NULL;
+}
+
+static bool connected(struct server *server)
+{
+    if (server->own != NULL && server->own->err == 0)
+        return true;
+    forget_connection(server);
+    server->own = redisConnectUnix(server->socket);
+    must(server->own != NULL);
+    redisSetTimeout(server->own, (struct timeval){.tv_sec = PATIENCE_MS / 1000});
+    return server->own->err == 0;
+}
+
+static void launch(struct server *server, const char *const *args)
+{
+    fflush(NULL);
+    server->pid = fork();
+    must(server->pid >= 0);
+    if (server->pid == 0)
+        become_redis(server, args);
+    /* Whoever took the port in between makes redis-server end: then it is not `running`. */
+    eventually(!running(server) || connected(server));
+}
+
+struct server *server_start(const char *const *args)
+{
+    struct server *server = calloc(1, sizeof *server);
+    must(server != NULL);
+    strcpy(server->folder, "/tmp/dlock-test-XXXXXX");
+    must(mkdtemp(server->folder) != NULL);
+    snprintf(server->socket, sizeof server->socket, "%s/redis.sock", server->folder);
+    for (int tries = 0; server->pid == 0; tries++) {
+        must(tries < 10);
+        server->port = free_port();
+        launch(server, args);
+    }
+    snprintf(server->url, sizeof server->url, "redis://127.0.0.1:%d", server->port);
+    return server;
+}
+
+void server_restart_unready(struct server *server, const char *const *args)
+{
+    server_kill(server);
+    launch(server, args);
+    must(server->pid != 0);
+}
+
+void server_restart(struct server *server, const char *const *args)
+{
+    server_restart_unready(server, args);
+    server_text(server, "PING");
+}
+
+void server_kill(struct server *server)
+{
+    forget_connection(server);
+    if (server->pid == 0)
+        return;
+    kill(server->pid, SIGKILL);
+    waitpid(server->pid, NULL, 0);
+    server->pid = 0;
+    unlink(server->socket);
+}
+
+void server_pause(struct server *server)
+{
+    int status = 0;
+    kill(server->pid, SIGSTOP);
+    must(waitpid(server->pid, &status, WUNTRACED) == server->pid && WIFSTOPPED(status));
+}
+
+void server_resume(struct server *server)
+{
+    int status = 0;
+    kill(server->pid, SIGCONT);
+    must(waitpid(server->pid, &status, WCONTINUED) == server->pid && WIFCONTINUED(status));
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *where)
+{
+    (void)info, (void)kind, (void)where;
+    return remove(path);
+}
+
+void server_free(struct server *server)
+{
+    if (server == NULL)
+        return;
+    server_kill(server);
+    nftw(server->folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    free(server);
+}
+
+int server_port(const struct server *server)
+{
+    return server->port;
+}
+
+const char *server_url(const struct server *server)
+{
+    return server->url;
+}
+
+const char *server_socket(const struct server *server)
+{
+    return server->socket;
+}
+
+const char *server_folder(const struct server *server)
+{
+    return server->folder;
+}
+
+/* ---- The test's own commands ----------------------------------------------------------------- */
+
+static const redisReply *ask(struct server *server, const char *format, va_list arguments)
+{
+    must(connected(server));
+    if (server->reply != NULL)
+        freeReplyObject(server->reply);
+    server->reply = redisvCommand(server->own, format, arguments);
+    if (server->reply == NULL)
+        fprintf(stderr, "%s: %s\n", format, server->own->errstr);
+    must(server->reply != NULL);
+    return server->reply;
+}
+
+const redisReply *server_ask(struct server *server, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    const redisReply *reply = ask(server, format, arguments);
+    va_end(arguments);
+    return reply;
+}
+
+long long server_integer(struct server *server, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    const redisReply *reply = ask(server, format, arguments);
+    va_end(arguments);
+    if (reply->type != REDIS_REPLY_INTEGER)
+        fprintf(stderr, "%s: %s\n", format, reply->str != NULL ? reply->str : "(no integer)");
+    must(reply->type == REDIS_REPLY_INTEGER);
+    return reply->integer;
+}
+
+const char *server_text(struct server *server, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    const redisReply *reply = ask(server, format, arguments);
+    va_end(arguments);
+    if (reply->type == REDIS_REPLY_NIL)
+        return "";
+    if (reply->type == REDIS_REPLY_ERROR)
+        fprintf(stderr, "%s: %s\n", format, reply->str);
+    must(reply->type == REDIS_REPLY_STRING || reply->type == REDIS_REPLY_STATUS);
+    return reply->str;
+}
+
+/* ---- What the server carries out ------------------------------------------------------------- */
+
+struct monitor {
+    struct server *server;
+    redisContext *context;
+    char **lines;
+    size_t count;
+};
+
+struct monitor *monitor_start(struct server *server)
+{
+    struct monitor *monitor = calloc(1, sizeof *monitor);
+    must(monitor != NULL);
+    monitor->server = server;
+    monitor->context = redisConnectUnix(server->socket);
+    must(monitor->context != NULL && monitor->context->err == 0);
+    redisSetTimeout(monitor->context, (struct timeval){.tv_sec = PATIENCE_MS / 1000});
+    redisReply *reply = redisCommand(monitor->context, "MONITOR");
+    must(reply != NULL && reply->type == REDIS_REPLY_STATUS);
+    freeReplyObject(reply);
+    return monitor;
+}
+
+/* Reads up to a mark that is set now: all that was carried out before is then known. */
+static void catch_up(struct monitor *monitor)
+{
+    server_text(monitor->server, "ECHO %s", MARK);
+    for (;;) {
+        redisReply *reply = NULL;
+        must(redisGetReply(monitor->context, (void **)&reply) == REDIS_OK);
+        bool mark = strstr(reply->str, MARK) != NULL;
+        if (!mark) {
+            monitor->lines =
+                realloc(monitor->lines, (monitor->count + 1) * sizeof *monitor->lines);
+            must(monitor->lines != NULL);
+            monitor->lines[monitor->count++] = strdup(reply->str);
+        }
+        freeReplyObject(reply);
+        if (mark)
+            return;
+    }
+}
+
+size_t monitor_count(struct monitor *monitor, const char *text)
+{
+    size_t count = 0;
+    catch_up(monitor);
+    for (size_t i = 0; i < monitor->count; i++)
+        count += strcasestr(monitor->lines[i], text) != NULL;
+    return count;
+}
+
+void monitor_free(struct monitor *monitor)
+{
+    for (size_t i = 0; i < monitor->count; i++)
+        free(monitor->lines[i]);
+    free(monitor->lines);
+    redisFree(monitor->context);
+    free(monitor);
+}

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+# lock_test(NAME SOURCE...): a test program linked with the library's objects and the fixtures.
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+if(NOT TARGET PkgConfig::HIREDIS)
+  pkg_check_modules(HIREDIS REQUIRED IMPORTED_TARGET hiredis>=0.14)
+endif()
+if(NOT TARGET PkgConfig::CMOCKA)
+  pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+endif()
+if(NOT TARGET test_support)
+  add_subdirectory(${CMAKE_CURRENT_LIST_DIR} ${CMAKE_BINARY_DIR}/tests_support)
+endif()
+
+function(lock_test name)
+  add_executable(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE test_support dlock_objects PkgConfig::CMOCKA ladder_flags)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 300)
+endfunction()
