@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+#
+# nginx in front of instances: makes its configuration from deploy/nginx/, starts and ends it. It
+# runs as any user; all it writes is in the folder of its configuration. Needs common.sh.
+
+# Debian keeps nginx where only root looks.
+PATH=$PATH:/usr/sbin
+
+# nginx_render --out FILE --listen ADDRESS:PORT --log FILE --upstream NAME=HOST:PORT ...
+#              [--profile proof|failover]
+nginx_render() {
+    local out='' listen='' log='' profile=proof servers='' upstreams=() upstream limits
+    while (($#)); do
+        case $1 in
+        --out) out=$(option_value "$@") ;;
+        --listen) listen=$(option_value "$@") ;;
+        --log) log=$(option_value "$@") ;;
+        --profile) profile=$(option_value "$@") ;;
+        --upstream) upstreams+=("$(option_value "$@")") ;;
+        *) fail "nginx_render: \"$1\" is not understood" ;;
+        esac
+        shift 2
+    done
+    [[ -n $out && -n $listen && -n $log && ${#upstreams[@]} -gt 0 ]] ||
+        fail "nginx_render needs --out, --listen, --log and at least one --upstream"
+    one_of --profile "$profile" proof failover
+    limits='max_fails=0'
+    [[ $profile == proof ]] || limits='max_fails=3 fail_timeout=2s'
+    for upstream in "${upstreams[@]}"; do
+        [[ $upstream =~ ^[A-Za-z0-9_-]+=[A-Za-z0-9.:_-]+:[0-9]+$ ]] ||
+            fail "--upstream is \"$upstream\": it must be NAME=HOST:PORT"
+        servers+="server ${upstream#*=} $limits; "
+    done
+    # The words end up inside sed's and nginx's own syntax.
+    [[ $out$listen$log != *[\|\;\{\}\"\'\\\&\$[:space:]]* ]] ||
+        fail "paths for nginx must be free of spaces and of | ; { } \" ' \\ & \$:" \
+            "\"$out\", \"$listen\", \"$log\""
+    mkdir -p "$(dirname "$out")"
+    sed -e '/^#/d' -e "s|@LISTEN@|$listen|" -e "s|@LOG@|$log|" -e 's|@ERROR_LOG@|error.log|' \
+        -e "s|@SERVERS@|${servers% }|" "$LADDER_ROOT/deploy/nginx/nginx.conf.in" >"$out"
+}
+
+# nginx_words CONF: the command that nginx is asked with, in NGINX_WORDS.
+nginx_words() {
+    local conf
+    conf=$(realpath "$1")
+    NGINX_WORDS=(nginx -e "$(dirname "$conf")/error.log" -p "$(dirname "$conf")/" -c "$conf")
+}
+
+# nginx_test CONF: fails with nginx's own words.
+nginx_test() {
+    local words
+    need nginx
+    nginx_words "$1"
+    words=$("${NGINX_WORDS[@]}" -t -q 2>&1) || fail "nginx refuses $1: $words"
+}
+
+# nginx_start CONF: returns when it listens; its pid is in nginx.pid beside CONF.
+nginx_start() {
+    local words pid_file
+    nginx_test "$1"
+    pid_file=$(dirname "$1")/nginx.pid
+    words=$("${NGINX_WORDS[@]}" 2>&1) || fail "nginx does not start: $words"
+    wait_until 10 test -s "$pid_file" || fail "nginx wrote no $pid_file within 10 s"
+}
+
+# nginx_stop CONF: what is under way is finished first. Not running is fine.
+nginx_stop() {
+    local pid_file pid start
+    pid_file=$(dirname "$1")/nginx.pid
+    [[ -s $pid_file ]] || return 0
+    pid=$(<"$pid_file")
+    # A pid file that a crash left may name another's process by now.
+    [[ $(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null) == *"$(realpath "$1")"* ]] || return 0
+    start=$(process_start "$pid") || return 0
+    end_process "$pid" "$start" QUIT
+}
