@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The checks, each a row of what counts as proof. Each looks at a settled run, adds what it found to
+ * run->findings and run->counts, and knows nothing of the others, check_conservation excepted: it
+ * comes first and sums up each item.
+ */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include "run.h"
+
+void check_conservation(struct run *run); /* sold + left == initial, left >= 0 */
+void check_distinct(struct run *run);     /* each unit is sold once */
+void check_exclusion(struct run *run);    /* no two sections of a lock at the same time */
+void check_fencing(struct run *run);      /* tokens grow, no write with an older one */
+void check_order(struct run *run);        /* first come, first served; counted only */
+void check_deadlock(struct run *run);     /* nobody waits for the lock of a dead owner */
+void check_liveness(struct run *run);     /* what can be sold is sold, nobody is sent away early */
+void check_complete(struct run *run);     /* the histories tell how everything ended */
+void check_views(struct run *run);        /* client, nginx and instances say the same */
+void check_witness(struct run *run);      /* the run could have shown a fault */
+
+void check_all(struct run *run);
+
+/* Whether nobody knows how that request ended: it may have taken units. */
+bool is_unknown(const struct run *run, const struct request *request);
+/* Not the last word on a request: a restock before the first request only sets the run up. */
+bool is_setup(const struct run *run, const struct restock *restock);
+
+#endif

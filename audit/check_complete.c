@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Complete: in a history that was ended in order, every section has its exit, every hold its release
+ * and every request its end. What a killed process left open is no gap: it could not write more.
+ */
+#include "check.h"
+
+#include <string.h>
+
+static bool is_open(enum stage stage)
+{
+    return stage >= STAGE_ENTER && stage < STAGE_EXIT;
+}
+
+static void check_sections(struct run *run)
+{
+    const struct section *inside = NULL;
+    const struct section *held = NULL;
+    long long open = 0;
+    long long unreleased = 0;
+    for (size_t i = 0; i < run->section_count; i++) {
+        const struct section *section = &run->sections[i];
+        if (!run->histories[section->history].ended)
+            continue;
+        if (is_open(section->stage) && open++ == 0)
+            inside = section;
+        if ((section->stage == STAGE_GRANTED || section->stage == STAGE_EXIT) && unreleased++ == 0)
+            held = section;
+    }
+    if (open > 0)
+        findings_add(&run->findings, RESULT_INCONCLUSIVE, "%s: %lld sections have no exit, first "
+                     "that of request %.60s; every enter must have its exit",
+                     run->histories[inside->history].file, open,
+                     run_request_id(run, inside->request));
+    if (unreleased > 0 && strcmp(run->asked.fault, "none") == 0)
+        findings_add(&run->findings, RESULT_INCONCLUSIVE, "%s: %lld holds have no release, first "
+                     "that of request %.60s; every granted must have its release",
+                     run->histories[held->history].file, unreleased,
+                     run_request_id(run, held->request));
+}
+
+static void check_requests(struct run *run)
+{
+    const struct request *example = NULL;
+    long long endless = 0;
+    for (size_t i = 0; i < run->request_count; i++) {
+        const struct request *request = &run->requests[i];
+        if (request->invokes > 0 && request->outcome == OUTCOME_NONE &&
+            run->histories[request->history].ended && endless++ == 0)
+            example = request;
+    }
+    if (endless > 0)
+        findings_add(&run->findings, RESULT_INCONCLUSIVE, "%s: %lld requests have no end, first "
+                     "%.60s; every invoke must have its write, refused, fail or unknown",
+                     run->histories[example->history].file, endless,
+                     run_request_id(run, (size_t)(example - run->requests)));
+}
+
+void check_complete(struct run *run)
+{
+    check_sections(run);
+    check_requests(run);
+}

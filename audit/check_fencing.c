@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fencing, where the lock gives tokens: a later section has a greater token, and no write was
+ * accepted with a token older than the newest given out. The write's stamp is that of its answer, so
+ * the stamps alone do not convict: it landed too late when the newer holder had read a stock from
+ * before it.
+ */
+#include "check.h"
+#include "memory.h"
+
+#include <stdlib.h>
+
+/* So many newer grants are looked at for each write: more are never under way at once. */
+enum { NEWER_MAX = 1000 };
+
+static int by_end(const void *a, const void *b)
+{
+    const struct section *one = *(const struct section *const *)a;
+    const struct section *two = *(const struct section *const *)b;
+    if (one->lock != two->lock)
+        return one->lock < two->lock ? -1 : 1;
+    if (one->ended_ns != two->ended_ns)
+        return one->ended_ns < two->ended_ns ? -1 : 1;
+    int64_t one_ns = one->at_ns[STAGE_ENTER];
+    int64_t two_ns = two->at_ns[STAGE_ENTER];
+    return (one_ns > two_ns) - (one_ns < two_ns);
+}
+
+static int by_token(const void *a, const void *b)
+{
+    const struct section *one = *(const struct section *const *)a;
+    const struct section *two = *(const struct section *const *)b;
+    if (one->lock != two->lock)
+        return one->lock < two->lock ? -1 : 1;
+    return (one->token > two->token) - (one->token < two->token);
+}
+
+/* The sections with a token, in the order they were entered. */
+static struct section **with_tokens(const struct run *run, size_t *count)
+{
+    struct section **list = memory_new(run->by_lock_count, sizeof *list);
+    *count = 0;
+    for (size_t i = 0; i < run->by_lock_count; i++) {
+        if (run->by_lock[i]->token > 0)
+            list[(*count)++] = run->by_lock[i];
+    }
+    return list;
+}
+
+/* Whether `one` was over when `two` began; two empty sections at one stamp have no order. */
+static bool was_over(const struct section *one, const struct section *two)
+{
+    return one->lock == two->lock && one->ended_ns <= two->at_ns[STAGE_ENTER] &&
+           one->at_ns[STAGE_ENTER] < two->at_ns[STAGE_ENTER];
+}
+
+static void check_growth(struct run *run, struct section **entered, struct section **ended,
+                         size_t count)
+{
+    const struct section *newest = NULL; /* of those that were over */
+    const struct section *example[2] = {NULL, NULL};
+    long long times = 0;
+    size_t over = 0;
+    qsort(ended, count, sizeof *ended, by_end);
+    for (size_t i = 0; i < count; i++) {
+        while (over < count && (ended[over]->lock < entered[i]->lock ||
+                                was_over(ended[over], entered[i]))) {
+            if (newest == NULL || newest->lock != ended[over]->lock ||
+                newest->token < ended[over]->token)
+                newest = ended[over];
+            over++;
+        }
+        if (newest == NULL || newest->lock != entered[i]->lock ||
+            newest->token < entered[i]->token || times++ > 0)
+            continue;
+        example[0] = newest;
+        example[1] = entered[i];
+    }
+    if (times > 0)
+        findings_add(&run->findings, RESULT_OVERLAP, "%lld times a token did not grow; first: "
+                     "request %.60s entered at %.3f ms with token %lld, after request %.60s had had "
+                     "token %lld", times, run_request_id(run, example[1]->request),
+                     run_ms(run, example[1]->at_ns[STAGE_ENTER]), (long long)example[1]->token,
+                     run_request_id(run, example[0]->request), (long long)example[0]->token);
+}
+
+/* Whether the write of `old` landed between the newer holder's grant and reading, or later. */
+static bool is_stale(const struct section *old, const struct section *newer)
+{
+    return newer->lock == old->lock && newer->item == old->item && newer->token > old->token &&
+           newer->at_ns[STAGE_GRANTED] < old->at_ns[STAGE_WRITE] &&
+           newer->stock_before != NOT_KNOWN && newer->stock_before > old->stock_after;
+}
+
+static void check_writes(struct run *run, struct section **tokens, size_t count)
+{
+    const struct section *example[2] = {NULL, NULL};
+    long long times = 0;
+    qsort(tokens, count, sizeof *tokens, by_token);
+    for (size_t i = 0; i < count; i++) {
+        size_t end = count - i < NEWER_MAX ? count : i + NEWER_MAX;
+        for (size_t j = i + 1; tokens[i]->sold && j < end; j++) {
+            if (!is_stale(tokens[i], tokens[j]))
+                continue;
+            if (times++ == 0) {
+                example[0] = tokens[i];
+                example[1] = tokens[j];
+            }
+            break;
+        }
+    }
+    if (times > 0)
+        findings_add(&run->findings, RESULT_OVERLAP, "%lld writes were accepted with an old token; "
+                     "first: request %.60s wrote with token %lld at %.3f ms, but token %lld had been "
+                     "given to request %.60s, which had read the stock", times,
+                     run_request_id(run, example[0]->request), (long long)example[0]->token,
+                     run_ms(run, example[0]->at_ns[STAGE_WRITE]), (long long)example[1]->token,
+                     run_request_id(run, example[1]->request));
+}
+
+void check_fencing(struct run *run)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < run->request_count; i++) {
+        if (run->requests[i].reason == REASON_STALE_TOKEN)
+            run->counts.token_refusals++;
+    }
+    struct section **entered = with_tokens(run, &count);
+    struct section **sorted = with_tokens(run, &count);
+    if (count > 0) {
+        check_growth(run, entered, sorted, count);
+        if (!run->asked.restocked) /* where the stock only falls, it tells what was read first */
+            check_writes(run, sorted, count);
+    }
+    free(sorted);
+    free(entered);
+}

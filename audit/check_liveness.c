@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Liveness: what can be sold is sold, and nobody is sent away while there is as much as was asked
+ * for. The stock only falls (runs with restocks are not judged by it), so a request was sent away too
+ * early when its own read, a section that began later, or the end still found enough.
+ */
+#include "check.h"
+#include "memory.h"
+
+#include <stdlib.h>
+
+static bool was_sent_away(const struct request *request)
+{
+    return request->item != NONE &&
+           (request->outcome == OUTCOME_REFUSED || request->outcome == OUTCOME_FAILED);
+}
+
+static int by_item_enter(const void *a, const void *b)
+{
+    const struct section *one = *(const struct section *const *)a;
+    const struct section *two = *(const struct section *const *)b;
+    if (one->item != two->item)
+        return one->item < two->item ? -1 : 1;
+    int64_t one_ns = one->at_ns[STAGE_ENTER];
+    int64_t two_ns = two->at_ns[STAGE_ENTER];
+    return (one_ns > two_ns) - (one_ns < two_ns);
+}
+
+/* Sections that read the stock, by item and enter; most[i] is the most that this one or a later one
+ * of its item read, or that was left in the end. */
+struct later {
+    const struct section **sections;
+    int64_t *most;
+    size_t count;
+};
+
+static void find_later(const struct run *run, struct later *later)
+{
+    later->sections = memory_new(run->by_lock_count, sizeof *later->sections);
+    later->most = memory_new(run->by_lock_count, sizeof *later->most);
+    for (size_t i = 0; i < run->by_lock_count; i++) {
+        const struct section *section = run->by_lock[i];
+        if (section->item != NONE && section->stock_before != NOT_KNOWN)
+            later->sections[later->count++] = section;
+    }
+    qsort(later->sections, later->count, sizeof *later->sections, by_item_enter);
+    for (size_t i = later->count; i-- > 0;) {
+        const struct section *section = later->sections[i];
+        bool last = i + 1 == later->count || later->sections[i + 1]->item != section->item;
+        int64_t behind = last ? run->items[section->item].redis[AFTER].stock : later->most[i + 1];
+        later->most[i] = section->stock_before > behind ? section->stock_before : behind;
+    }
+}
+
+/* What the item's stock was at least, at that time. */
+static int64_t known_stock(const struct run *run, const struct later *later, size_t item,
+                           int64_t t_ns)
+{
+    size_t low = 0;
+    size_t high = later->count;
+    while (low < high) { /* the first section of the item that began after t_ns */
+        size_t middle = (low + high) / 2;
+        const struct section *section = later->sections[middle];
+        if (section->item < item ||
+            (section->item == item && section->at_ns[STAGE_ENTER] <= t_ns))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low < later->count && later->sections[low]->item == item)
+        return later->most[low];
+    return run->items[item].redis[AFTER].stock;
+}
+
+/* What was there when the request was sent away, as far as anybody knows. */
+static int64_t stock_at(const struct run *run, const struct later *later,
+                        const struct request *request)
+{
+    if (request->section != NONE && run->sections[request->section].stock_before != NOT_KNOWN)
+        return run->sections[request->section].stock_before;
+    return known_stock(run, later, request->item, request->outcome_ns);
+}
+
+static void check_refusals(struct run *run)
+{
+    struct later later = {.count = 0};
+    const struct request *example = NULL;
+    int64_t example_stock = 0;
+    find_later(run, &later);
+    for (size_t i = 0; i < run->request_count; i++) {
+        const struct request *request = &run->requests[i];
+        if (!was_sent_away(request))
+            continue;
+        int64_t stock = stock_at(run, &later, request);
+        if (stock == NOT_KNOWN || stock < request->quantity)
+            continue;
+        run->counts.refused_early++;
+        if (example == NULL || request->outcome_ns < example->outcome_ns) {
+            example = request;
+            example_stock = stock;
+        }
+    }
+    free(later.sections);
+    free(later.most);
+    if (example != NULL)
+        findings_add(&run->findings, RESULT_UNDERSOLD, "%lld requests were sent away while enough "
+                     "was left; first: request %.60s got %d at %.3f ms, when at least %lld of %.80s "
+                     "were left", (long long)run->counts.refused_early,
+                     run_request_id(run, (size_t)(example - run->requests)), example->code,
+                     run_ms(run, example->outcome_ns), (long long)example_stock,
+                     run->items[example->item].name);
+}
+
+/* What should be on the shelf in the end, if what unknown sales took is taken off. */
+static int64_t shelf_of(const struct item *item)
+{
+    int64_t shelf = item->supply - item->sold;
+    int64_t left = item->redis[AFTER].stock;
+    int64_t taken = left == NOT_KNOWN ? item->unknown : shelf - left;
+    taken = taken < 0 ? 0 : taken > item->unknown ? item->unknown : taken;
+    return shelf - taken;
+}
+
+static void check_unsold(struct run *run)
+{
+    int64_t *wanted = memory_new(run->item_count, sizeof *wanted);
+    for (size_t i = 0; i < run->request_count; i++) {
+        const struct request *request = &run->requests[i];
+        if (was_sent_away(request) && request->quantity <= shelf_of(&run->items[request->item]))
+            wanted[request->item] += request->quantity;
+    }
+    for (size_t i = 0; i < run->item_count; i++) {
+        int64_t shelf = shelf_of(&run->items[i]);
+        if (wanted[i] > 0)
+            run->counts.unsold += wanted[i] < shelf ? wanted[i] : shelf;
+    }
+    free(wanted);
+    if (run->counts.unsold > 0)
+        findings_add(&run->findings, RESULT_UNDERSOLD, "%lld units were not sold, though there were "
+                     "requests for them", (long long)run->counts.unsold);
+}
+
+void check_liveness(struct run *run)
+{
+    if (run->asked.restocked)
+        return;
+    check_refusals(run);
+    check_unsold(run);
+}

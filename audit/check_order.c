@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Order, on the rungs that promise one: inside an instance, first come is first served. Counted, not
+ * judged: several workers take from one queue, so neighbours may change places before they ask.
+ */
+#include "check.h"
+#include "memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int by_grant(const void *a, const void *b)
+{
+    const struct section *one = *(const struct section *const *)a;
+    const struct section *two = *(const struct section *const *)b;
+    if (one->lock != two->lock)
+        return one->lock < two->lock ? -1 : 1;
+    if (one->instance != two->instance)
+        return one->instance < two->instance ? -1 : 1;
+    int64_t one_ns = one->at_ns[STAGE_GRANTED];
+    int64_t two_ns = two->at_ns[STAGE_GRANTED];
+    return (one_ns > two_ns) - (one_ns < two_ns);
+}
+
+void check_order(struct run *run)
+{
+    if (strcmp(run->asked.rung, "fair") != 0 && strcmp(run->asked.rung, "fenced") != 0)
+        return;
+    const struct section **granted = memory_new(run->section_count, sizeof *granted);
+    for (size_t i = 0; i < run->section_count; i++)
+        granted[i] = &run->sections[i];
+    qsort(granted, run->section_count, sizeof *granted, by_grant);
+    int64_t newest_ns = NOT_STAMPED; /* the latest arrival that was served */
+    for (size_t i = 0; i < run->section_count; i++) {
+        int64_t invoke_ns = run->requests[granted[i]->request].invoke_ns;
+        bool same = i > 0 && granted[i]->lock == granted[i - 1]->lock &&
+                    granted[i]->instance == granted[i - 1]->instance;
+        if (same && invoke_ns < newest_ns)
+            run->counts.order_inversions++;
+        if (!same || invoke_ns > newest_ns)
+            newest_ns = invoke_ns;
+    }
+    free(granted);
+}

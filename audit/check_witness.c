@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Witness: whether the run could have shown a fault at all. Enough samples, every instance had its
+ * share, attempts met in time, the answers came through, and the machine did not stand still.
+ */
+#include "check.h"
+#include "memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void check_samples(struct run *run)
+{
+    for (size_t i = 0; i < run->request_count; i++)
+        run->counts.requests += run->requests[i].samples > 0;
+    if (run->counts.requests < run->asked.requests)
+        findings_add(&run->findings, RESULT_INCONCLUSIVE, "sale.jtl holds %lld buying samples; "
+                     "run.json asks for %lld", (long long)run->counts.requests,
+                     (long long)run->asked.requests);
+    if (run->counts.requests == 0)
+        findings_add(&run->findings, RESULT_INCONCLUSIVE, "sale.jtl holds no buying sample; their "
+                     "labels must begin with \"POST \"");
+}
+
+static void check_transport(struct run *run)
+{
+    const struct request *example = NULL;
+    long long errors = 0;
+    for (size_t i = 0; i < run->request_count; i++) {
+        if (run->requests[i].transport_error && errors++ == 0)
+            example = &run->requests[i];
+    }
+    if (errors > 0 && strcmp(run->asked.fault, "none") == 0)
+        findings_add(&run->findings, RESULT_INCONCLUSIVE, "%lld requests got no answer of the shop "
+                     "(transport errors), first %.60s with code %d; there must be none", errors,
+                     run_request_id(run, (size_t)(example - run->requests)),
+                     example->client_code);
+}
+
+static void check_shares(struct run *run)
+{
+    struct counts *counts = &run->counts;
+    int64_t served = 0;
+    for (size_t i = 0; i < run->request_count; i++) {
+        if (run->requests[i].invokes > 0)
+            counts->served_by[run->requests[i].instance]++;
+        served += run->requests[i].invokes > 0;
+    }
+    double fair = (double)served / (double)run->asked.instance_count;
+    for (size_t i = 0; i < run->asked.instance_count; i++) {
+        if ((double)counts->served_by[i] < run->asked.min_share * fair)
+            findings_add(&run->findings, RESULT_INCONCLUSIVE, "instance %.40s served %lld of %lld "
+                         "requests; it must serve at least %g of its fair share of %g",
+                         run->asked.instances[i], (long long)counts->served_by[i],
+                         (long long)served, run->asked.min_share, fair);
+    }
+}
+
+static int by_item_invoke(const void *a, const void *b)
+{
+    const struct request *one = *(const struct request *const *)a;
+    const struct request *two = *(const struct request *const *)b;
+    if (one->item != two->item)
+        return one->item < two->item ? -1 : 1;
+    return (one->invoke_ns > two->invoke_ns) - (one->invoke_ns < two->invoke_ns);
+}
+
+/* Whether two attempts at one item, at different instances if there are several, met in time. */
+static bool attempts_met(const struct request **attempts, size_t count, bool across)
+{
+    const struct request *longest = NULL; /* ends last so far */
+    const struct request *other = NULL;   /* ends last of those at other instances than longest */
+    for (size_t i = 0; i < count; i++) {
+        const struct request *attempt = attempts[i];
+        if (longest != NULL && longest->item != attempt->item)
+            longest = other = NULL;
+        const struct request *rival = longest;
+        if (across && rival != NULL && rival->instance == attempt->instance)
+            rival = other;
+        if (rival != NULL && attempt->invoke_ns < rival->last_ns)
+            return true;
+        if (longest == NULL || attempt->last_ns > longest->last_ns) {
+            if (longest != NULL && longest->instance != attempt->instance)
+                other = longest;
+            longest = attempt;
+        } else if (attempt->instance != longest->instance &&
+                   (other == NULL || attempt->last_ns > other->last_ns)) {
+            other = attempt;
+        }
+    }
+    return false;
+}
+
+static void check_contention(struct run *run)
+{
+    const struct request **attempts = memory_new(run->request_count, sizeof *attempts);
+    size_t count = 0;
+    bool across = run->asked.instance_count > 1;
+    for (size_t i = 0; i < run->request_count; i++) {
+        const struct request *request = &run->requests[i];
+        if (request->invokes > 0 && request->item != NONE)
+            attempts[count++] = request;
+    }
+    qsort(attempts, count, sizeof *attempts, by_item_invoke);
+    if (!attempts_met(attempts, count, across))
+        findings_add(&run->findings, RESULT_INCONCLUSIVE, "no two attempts at one item%s overlapped "
+                     "in time: the lock had nothing to do; more requests must come at once",
+                     across ? ", at different instances," : "");
+    free(attempts);
+}
+
+/* Survival hangs on renewal once a hold of a renewed rung outlives the first renewal. */
+static bool hangs_on_renewal(const struct run *run)
+{
+    if (strcmp(run->asked.rung, "watchdog") != 0)
+        return false;
+    for (size_t i = 0; i < run->section_count; i++) {
+        const struct section *section = &run->sections[i];
+        if (section->at_ns[STAGE_ENTER] != NOT_STAMPED &&
+            section->ended_ns - section->at_ns[STAGE_GRANTED] > run->asked.ttl_ms * 1000000 / 3)
+            return true;
+    }
+    return false;
+}
+
+static void check_stalls(struct run *run)
+{
+    int64_t longest_ns = 0;
+    for (size_t i = 0; i < run->mark_count; i++) {
+        if (run->marks[i].kind != MARK_STALL)
+            continue;
+        run->counts.stalls++;
+        if (run->marks[i].late_ns > longest_ns)
+            longest_ns = run->marks[i].late_ns;
+    }
+    if (longest_ns > run->asked.ttl_ms * 1000000 / 3 && hangs_on_renewal(run))
+        findings_add(&run->findings, RESULT_INCONCLUSIVE, "the machine stood still for %.0f ms; "
+                     "where a hold lives by renewal it must be less than a third of the TTL of %lld "
+                     "ms", (double)longest_ns / 1e6, (long long)run->asked.ttl_ms);
+}
+
+/* What each item's stock was when the first request came: as set last, or as Redis had it. */
+static int64_t *stocks_at_start(const struct run *run)
+{
+    int64_t *began = memory_new(run->item_count, sizeof *began);
+    int64_t *set_ns = memory_new(run->item_count, sizeof *set_ns);
+    for (size_t i = 0; i < run->item_count; i++)
+        began[i] = run->items[i].redis[BEFORE].stock;
+    for (size_t i = 0; i < run->restock_count; i++) {
+        const struct restock *restock = &run->restocks[i];
+        if (!is_setup(run, restock) || restock->t_ns < set_ns[restock->item])
+            continue;
+        began[restock->item] = restock->after;
+        set_ns[restock->item] = restock->t_ns;
+    }
+    free(set_ns);
+    return began;
+}
+
+/* The run must begin as run.json says: with its stock, and with nobody in the lock. */
+static void check_start(struct run *run)
+{
+    int64_t *began = stocks_at_start(run);
+    for (size_t i = 0; i < run->item_count; i++) {
+        const struct item *item = &run->items[i];
+        if (began[i] != NOT_KNOWN && began[i] != item->stock)
+            findings_add(&run->findings, RESULT_INCONCLUSIVE, "the run began with %lld of %.80s; "
+                         "run.json says %lld", (long long)began[i], item->name,
+                         (long long)item->stock);
+        if (item->redis[BEFORE].lock_known && item->redis[BEFORE].lock_there)
+            findings_add(&run->findings, RESULT_INCONCLUSIVE, "the lock of %.80s was held before the "
+                         "run began; its key must not exist", item->name);
+    }
+    free(began);
+}
+
+static void check_restocks(struct run *run)
+{
+    for (size_t i = 0; i < run->restock_count && !run->asked.restocked; i++) {
+        if (is_setup(run, &run->restocks[i]))
+            continue;
+        findings_add(&run->findings, RESULT_INCONCLUSIVE, "the stock of %.80s was set at %.3f ms, "
+                     "during the run; run.json must say \"restocked\":true",
+                     run->items[run->restocks[i].item].name, run_ms(run, run->restocks[i].t_ns));
+        return;
+    }
+}
+
+void check_witness(struct run *run)
+{
+    check_samples(run);
+    check_transport(run);
+    check_shares(run);
+    check_contention(run);
+    check_stalls(run);
+    check_start(run);
+    check_restocks(run);
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "csv.h"
+
+#include "memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool csv_open(struct csv *csv, const char *path)
+{
+    memset(csv, 0, sizeof *csv);
+    csv->file = fopen(path, "rb");
+    if (csv->file == NULL)
+        return false;
+    csv->buffer = memory_new(CSV_RECORD_MAX + 1, 1);
+    return true;
+}
+
+void csv_close(struct csv *csv)
+{
+    if (csv->file != NULL)
+        fclose(csv->file);
+    free(csv->buffer);
+    memset(csv, 0, sizeof *csv);
+}
+
+static int next_byte(struct csv *csv)
+{
+    int byte = getc_unlocked(csv->file);
+    if (byte == '\n')
+        csv->lines++;
+    return byte;
+}
+
+/* Appends to the current field; what does not fit is dropped and flagged. */
+static void put(struct csv *csv, size_t *used, int byte)
+{
+    if (*used < CSV_RECORD_MAX)
+        csv->buffer[(*used)++] = (char)byte;
+    else
+        csv->flaw = "longer than 262144 bytes; a record must be shorter";
+}
+
+static void end_field(struct csv *csv, size_t *used, char **start)
+{
+    csv->buffer[*used < CSV_RECORD_MAX ? (*used)++ : CSV_RECORD_MAX] = '\0';
+    if (csv->count < CSV_FIELDS_MAX)
+        csv->fields[csv->count++] = *start;
+    else
+        csv->flaw = "more than 128 fields; a record must have fewer";
+    *start = csv->buffer + *used;
+}
+
+/* Inside quotes: up to the closing one. Returns the byte behind it. */
+static int quoted(struct csv *csv, size_t *used)
+{
+    for (;;) {
+        int byte = next_byte(csv);
+        if (byte == EOF) {
+            csv->flaw = "a quote that never closes; every \" must have its partner";
+            return EOF;
+        }
+        if (byte == '"') {
+            byte = next_byte(csv);
+            if (byte != '"')
+                return byte;
+        }
+        put(csv, used, byte);
+    }
+}
+
+static bool read_record(struct csv *csv)
+{
+    size_t used = 0;
+    char *start = csv->buffer;
+    csv->count = 0;
+    csv->flaw = NULL;
+    csv->line = csv->lines + 1;
+    int byte = next_byte(csv);
+    if (byte == EOF)
+        return false;
+    for (; byte != EOF && byte != '\n'; byte = next_byte(csv)) {
+        if (byte == '"' && start == csv->buffer + used)
+            byte = quoted(csv, &used);
+        if (byte == EOF || byte == '\n')
+            break;
+        if (byte == ',')
+            end_field(csv, &used, &start);
+        else if (byte != '\r' && byte != '\0')
+            put(csv, &used, byte);
+    }
+    end_field(csv, &used, &start);
+    return true;
+}
+
+bool csv_next(struct csv *csv)
+{
+    while (read_record(csv)) {
+        if (csv->count > 1 || csv->fields[0][0] != '\0' || csv->flaw != NULL)
+            return true;
+    }
+    return false;
+}

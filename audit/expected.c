@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "expected.h"
+
+#include <string.h>
+
+/* The words of expected.def. */
+enum { OK = 1 << RESULT_OK, OVERSOLD = 1 << RESULT_OVERSOLD, OVERLAP = 1 << RESULT_OVERLAP };
+enum { ONE = 1, MANY = 2, SHORT = 1, ENOUGH = 2, ANY = 3 };
+#define ANY_TEXT ""
+
+static const struct cell {
+    const char *rung;
+    const char *write;
+    const char *fault;
+    unsigned instances;
+    unsigned stock;
+    unsigned results;
+    const char *why;
+} cells[] = {
+#define CELL(rung, write, fault, instances, stock, results, why)                                   \
+    {rung, write, fault, instances, stock, results, why},
+#include "expected.def"
+#undef CELL
+};
+
+static bool fits(const char *cell, const char *value)
+{
+    return cell[0] == '\0' || strcmp(cell, value) == 0;
+}
+
+static bool known_write(const char *write)
+{
+    return strcmp(write, "decr") == 0 || strcmp(write, "set") == 0 || strcmp(write, "atomic") == 0;
+}
+
+/* Short when some item has less than was asked of it. */
+static unsigned stock_of(const struct run *run)
+{
+    unsigned stock = ENOUGH;
+    for (size_t i = 0; i < run->item_count; i++) {
+        if (run->items[i].wanted > run->items[i].supply)
+            stock = SHORT;
+    }
+    return stock;
+}
+
+struct expected expected_of(const struct run *run)
+{
+    const struct asked *asked = &run->asked;
+    unsigned instances = asked->instance_count > 1 ? MANY : ONE;
+    unsigned stock = stock_of(run);
+    if (asked->expect_given)
+        return (struct expected){asked->expect, "run.json says so"};
+    for (size_t i = 0; known_write(asked->write) && i < sizeof cells / sizeof *cells; i++) {
+        const struct cell *cell = &cells[i];
+        if (fits(cell->rung, asked->rung) && fits(cell->write, asked->write) &&
+            fits(cell->fault, asked->fault) && (cell->instances & instances) != 0 &&
+            (cell->stock & stock) != 0)
+            return (struct expected){cell->results, cell->why};
+    }
+    return (struct expected){0, "no cell of the table of expected results speaks for it"};
+}

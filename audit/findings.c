@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "findings.h"
+
+#include "text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const names[] = {
+#define X(name, text) text,
+    RESULTS(X)
+#undef X
+};
+
+const char *result_name(enum result result)
+{
+    return names[result];
+}
+
+bool result_parse(const char *text, enum result *result)
+{
+    for (size_t i = 0; i < RESULT_COUNT; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *result = (enum result)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+void findings_init(struct findings *findings)
+{
+    memset(findings, 0, sizeof *findings);
+    findings->worst = RESULT_OK;
+}
+
+void findings_add(struct findings *findings, enum result supports, const char *format, ...)
+{
+    if (supports < findings->worst)
+        findings->worst = supports;
+    if (findings->count == FINDINGS_MAX) {
+        findings->left_out++;
+        return;
+    }
+    struct finding *finding = &findings->list[findings->count++];
+    finding->supports = supports;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(finding->sentence, sizeof finding->sentence, format, args);
+    va_end(args);
+    text_clean(finding->sentence); /* a cut may fall into a character */
+}
+
+void findings_sort(struct findings *findings)
+{
+    struct findings sorted = *findings;
+    sorted.count = 0;
+    for (size_t result = 0; result < RESULT_COUNT; result++) {
+        for (size_t i = 0; i < findings->count; i++) {
+            if (findings->list[i].supports == result)
+                sorted.list[sorted.count++] = findings->list[i];
+        }
+    }
+    *findings = sorted;
+}

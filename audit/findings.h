@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the judge may conclude, and the sentences that say why.
+ */
+#ifndef FINDINGS_H
+#define FINDINGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* In order of precedence: when several apply, the first one is the result. */
+#define RESULTS(X)                                                                                 \
+    X(INCONCLUSIVE, "inconclusive")                                                                \
+    X(OVERSOLD, "oversold")                                                                        \
+    X(OVERLAP, "overlap")                                                                          \
+    X(DEADLOCK, "deadlock")                                                                        \
+    X(UNDERSOLD, "undersold")                                                                      \
+    X(OK, "ok")
+
+enum result {
+#define X(name, text) RESULT_##name,
+    RESULTS(X)
+#undef X
+    RESULT_COUNT
+};
+
+const char *result_name(enum result result);
+bool result_parse(const char *text, enum result *result);
+
+enum { FINDINGS_MAX = 64, SENTENCE_MAX = 480 };
+
+struct finding {
+    enum result supports;
+    char sentence[SENTENCE_MAX];
+};
+
+struct findings {
+    struct finding list[FINDINGS_MAX];
+    size_t count;
+    size_t left_out; /* found when the list was full */
+    enum result worst;
+};
+
+void findings_init(struct findings *findings);
+void findings_add(struct findings *findings, enum result supports, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Sorted by precedence, in the order they were found within one. */
+void findings_sort(struct findings *findings);
+
+#endif

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "json.h"
+
+#include "memory.h"
+#include "text.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* So that a refusal can be returned in one line. */
+static bool refuse(char error[JSON_ERROR_MAX], const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static bool refuse(char error[JSON_ERROR_MAX], const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(error, JSON_ERROR_MAX, format, args);
+    va_end(args);
+    return false;
+}
+
+static cJSON *object_of(const char *text, size_t size, char error[JSON_ERROR_MAX])
+{
+    const char *end = NULL;
+    cJSON *object = cJSON_ParseWithLengthOpts(text, size + 1, &end, 1);
+    if (object == NULL) {
+        refuse(error, "not JSON from byte %zu on; it must be one JSON object",
+               end == NULL ? (size_t)0 : (size_t)(end - text) + 1);
+        return NULL;
+    }
+    if (!cJSON_IsObject(object)) {
+        refuse(error, "JSON, but not an object; it must be one JSON object");
+        cJSON_Delete(object);
+        return NULL;
+    }
+    return object;
+}
+
+cJSON *json_file(const char *path, char error[JSON_ERROR_MAX])
+{
+    cJSON *object = NULL;
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        refuse(error, "cannot be opened: %s; it must be a readable file", strerror(errno));
+        return NULL;
+    }
+    char *text = memory_new(JSON_FILE_MAX + 2, 1);
+    size_t size = fread(text, 1, JSON_FILE_MAX + 1, file);
+    if (ferror(file))
+        refuse(error, "cannot be read: %s; it must be a readable file", strerror(errno));
+    else if (size > JSON_FILE_MAX)
+        refuse(error, "longer than %d bytes; it must be one small JSON object", JSON_FILE_MAX);
+    else
+        object = object_of(text, size, error);
+    free(text);
+    fclose(file);
+    return object;
+}
+
+bool json_lines_open(struct json_lines *lines, const char *path)
+{
+    memset(lines, 0, sizeof *lines);
+    lines->file = fopen(path, "rb");
+    if (lines->file == NULL)
+        return false;
+    lines->buffer = memory_new(JSON_LINE_MAX + 1, 1);
+    return true;
+}
+
+/* Reads one line of any length, keeps what fits. False at the end of the file. */
+static bool read_line(struct json_lines *lines)
+{
+    int byte = 0;
+    bool any = false;
+    lines->size = 0;
+    lines->flaw = NULL;
+    while ((byte = getc_unlocked(lines->file)) != EOF && byte != '\n') {
+        any = true;
+        if (lines->size < JSON_LINE_MAX)
+            lines->buffer[lines->size++] = (char)byte;
+        else
+            lines->flaw = "longer than 65536 bytes; a record must be shorter";
+    }
+    if (byte == EOF && !any)
+        return false;
+    if (lines->size > 0 && lines->buffer[lines->size - 1] == '\r')
+        lines->size--;
+    lines->buffer[lines->size] = '\0';
+    lines->number++;
+    return true;
+}
+
+bool json_lines_next(struct json_lines *lines)
+{
+    while (read_line(lines)) {
+        if (lines->size > 0 || lines->flaw != NULL)
+            return true;
+    }
+    return false;
+}
+
+void json_lines_close(struct json_lines *lines)
+{
+    if (lines->file != NULL)
+        fclose(lines->file);
+    free(lines->buffer);
+    memset(lines, 0, sizeof *lines);
+}
+
+cJSON *json_line(const struct json_lines *lines, char error[JSON_ERROR_MAX])
+{
+    if (lines->flaw != NULL) {
+        refuse(error, "%s", lines->flaw);
+        return NULL;
+    }
+    return object_of(lines->buffer, lines->size, error);
+}
+
+/* The field, NULL when absent or null. */
+static cJSON *field_of(const cJSON *object, const char *field)
+{
+    cJSON *item = cJSON_GetObjectItemCaseSensitive(object, field);
+    return cJSON_IsNull(item) ? NULL : item;
+}
+
+static bool absent(const char *field, enum json_need need, const char *kind,
+                   char error[JSON_ERROR_MAX])
+{
+    return need == JSON_OPTIONAL || refuse(error, "no \"%s\"; it must be %s", field, kind);
+}
+
+bool json_text(const cJSON *object, const char *field, enum json_need need, const char **value,
+               char error[JSON_ERROR_MAX])
+{
+    const cJSON *item = field_of(object, field);
+    if (item == NULL)
+        return absent(field, need, "a text", error);
+    if (!cJSON_IsString(item))
+        return refuse(error, "\"%s\" is no text; it must be one", field);
+    if (item->valuestring[0] == '\0' && need == JSON_REQUIRED)
+        return refuse(error, "\"%s\" is empty; it must say something", field);
+    text_clean(item->valuestring);
+    *value = item->valuestring;
+    return true;
+}
+
+bool json_real(const cJSON *object, const char *field, enum json_need need, double *value,
+               char error[JSON_ERROR_MAX])
+{
+    const cJSON *item = field_of(object, field);
+    if (item == NULL)
+        return absent(field, need, "a number", error);
+    if (!cJSON_IsNumber(item) || !isfinite(item->valuedouble))
+        return refuse(error, "\"%s\" is no number; it must be one", field);
+    *value = item->valuedouble;
+    return true;
+}
+
+bool json_int(const cJSON *object, const char *field, enum json_need need, int64_t min,
+              int64_t max, int64_t *value, char error[JSON_ERROR_MAX])
+{
+    const cJSON *item = field_of(object, field);
+    if (item == NULL)
+        return absent(field, need, "a whole number", error);
+    double number = item->valuedouble;
+    if (!cJSON_IsNumber(item) || !(number >= (double)min && number <= (double)max) ||
+        floor(number) < number)
+        return refuse(error, "\"%s\" must be a whole number from %lld to %lld", field,
+                      (long long)min, (long long)max);
+    *value = (int64_t)number;
+    return true;
+}
+
+bool json_bool(const cJSON *object, const char *field, enum json_need need, bool *value,
+               char error[JSON_ERROR_MAX])
+{
+    const cJSON *item = field_of(object, field);
+    if (item == NULL)
+        return absent(field, need, "true or false", error);
+    if (!cJSON_IsBool(item))
+        return refuse(error, "\"%s\" is neither true nor false; it must be one of them", field);
+    *value = cJSON_IsTrue(item);
+    return true;
+}
+
+/* The text of a top-level field's value in JSON that is known to be valid. */
+static const char *raw_value(const char *json, const char *field)
+{
+    size_t length = strlen(field);
+    int depth = 0;
+    for (const char *at = json; *at != '\0'; at++) {
+        if (*at == '{' || *at == '[')
+            depth++;
+        if (*at == '}' || *at == ']')
+            depth--;
+        if (*at != '"')
+            continue;
+        const char *name = ++at;
+        for (; *at != '"' && *at != '\0'; at++) {
+            if (*at == '\\' && at[1] != '\0')
+                at++;
+        }
+        if (*at == '\0')
+            return NULL;
+        const char *behind = at + 1 + strspn(at + 1, " \t\r\n");
+        if (depth == 1 && *behind == ':' && (size_t)(at - name) == length &&
+            memcmp(name, field, length) == 0)
+            return behind + 1 + strspn(behind + 1, " \t\r\n");
+    }
+    return NULL;
+}
+
+bool json_line_time(const struct json_lines *lines, const cJSON *object, const char *field,
+                    int64_t *t_ns, char error[JSON_ERROR_MAX])
+{
+    const cJSON *item = field_of(object, field);
+    if (!cJSON_IsNumber(item) || fabs(item->valuedouble) < (double)JSON_EXACT_MAX)
+        return json_int(object, field, JSON_REQUIRED, 0, JSON_EXACT_MAX, t_ns, error);
+    const char *raw = raw_value(lines->buffer, field);
+    char *end = NULL;
+    errno = 0;
+    long long exact = raw == NULL ? -1 : strtoll(raw, &end, 10);
+    if (exact < 0 || errno != 0 || *end == '.' || *end == 'e' || *end == 'E')
+        return refuse(error, "\"%s\" must be a whole number from 0 to 2^63 - 1", field);
+    *t_ns = exact;
+    return true;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "memory.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+_Noreturn void memory_out(void)
+{
+    fputs("ladder-audit: out of memory: judge a shorter run, or on a larger machine\n", stderr);
+    exit(2);
+}
+
+void *memory_new(size_t count, size_t size)
+{
+    void *memory = calloc(count > 0 ? count : 1, size);
+    if (memory == NULL)
+        memory_out();
+    return memory;
+}
+
+void *memory_grow(void *array, size_t count, size_t *capacity, size_t size)
+{
+    if (count < *capacity)
+        return array;
+    size_t wanted = *capacity < 16 ? 16 : *capacity * 2;
+    if (wanted > SIZE_MAX / 2 / size)
+        memory_out();
+    char *grown = realloc(array, wanted * size);
+    if (grown == NULL)
+        memory_out();
+    memset(grown + *capacity * size, 0, (wanted - *capacity) * size);
+    *capacity = wanted;
+    return grown;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory for a program that reads, judges and ends: without memory it says so and exits with 2.
+ */
+#ifndef MEMORY_H
+#define MEMORY_H
+
+#include <stddef.h>
+
+_Noreturn void memory_out(void); /* the end of a program without memory */
+
+void *memory_new(size_t count, size_t size); /* zeroed; never NULL */
+
+/* Room for one more behind `count` items; new room is zeroed. Returns the array, moved or not. */
+void *memory_grow(void *array, size_t count, size_t *capacity, size_t size);
+
+#endif

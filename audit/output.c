@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "output.h"
+
+#include <errno.h>
+#include <string.h>
+
+bool output_open(struct output *output, const char *folder, const char *name)
+{
+    snprintf(output->path, sizeof output->path, "%.4096s/%.64s", folder, name);
+    snprintf(output->partial, sizeof output->partial, "%s.part", output->path);
+    output->file = fopen(output->partial, "wb");
+    return output->file != NULL;
+}
+
+bool output_close(struct output *output)
+{
+    bool fine = output->file != NULL;
+    if (fine) {
+        fine = ferror(output->file) == 0;
+        fine = fclose(output->file) == 0 && fine;
+        fine = fine && rename(output->partial, output->path) == 0;
+    }
+    if (!fine) {
+        fprintf(stderr, "ladder-audit: %s cannot be written: %s; the folder must be writable\n",
+                output->path, strerror(errno));
+        if (output->file != NULL)
+            remove(output->partial);
+    }
+    return fine;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The readers, one for each kind of file in a run folder (docs/reference/run.md has the formats).
+ * Without run.json there is no run; whatever else is missing or wrong becomes a finding.
+ */
+#ifndef READ_H
+#define READ_H
+
+#include "json.h"
+#include "run.h"
+
+bool read_asked(struct run *run, char error[JSON_ERROR_MAX]); /* run.json */
+void read_redis(struct run *run);                             /* redis.json */
+void read_client(struct run *run);                            /* sale.jtl */
+void read_nginx(struct run *run);                             /* nginx.log */
+void read_histories(struct run *run);                         /* history-*.jsonl */
+
+#endif

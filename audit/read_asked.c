@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * run.json: what was asked for.
+ */
+#include "memory.h"
+#include "read.h"
+#include "source.h"
+#include "text.h"
+
+#include <math.h>
+
+static bool read_instances(struct asked *asked, char error[JSON_ERROR_MAX])
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(asked->json, "instances");
+    const cJSON *entry = NULL;
+    cJSON_ArrayForEach(entry, list) {
+        if (!cJSON_IsString(entry) || entry->valuestring[0] == '\0' ||
+            asked->instance_count == INSTANCES_MAX)
+            break;
+        text_clean(entry->valuestring);
+        asked->instances[asked->instance_count++] = entry->valuestring;
+    }
+    if (!cJSON_IsArray(list) || asked->instance_count == 0 || entry != NULL) {
+        snprintf(error, JSON_ERROR_MAX, "\"instances\" must be a list of 1 to %d names",
+                 INSTANCES_MAX);
+        return false;
+    }
+    return true;
+}
+
+static bool read_items(struct run *run, char error[JSON_ERROR_MAX])
+{
+    const cJSON *items = cJSON_GetObjectItemCaseSensitive(run->asked.json, "items");
+    int size = cJSON_IsObject(items) ? cJSON_GetArraySize(items) : 0;
+    if (size < 1 || size > ITEMS_MAX) {
+        snprintf(error, JSON_ERROR_MAX, "\"items\" must be an object of 1 to %d items and their "
+                 "stock at the start, as {\"phone\":1000}", ITEMS_MAX);
+        return false;
+    }
+    run->items = memory_new((size_t)size, sizeof *run->items);
+    cJSON *entry = NULL;
+    cJSON_ArrayForEach(entry, items) {
+        double stock = entry->valuedouble;
+        text_clean(entry->string);
+        if (!cJSON_IsNumber(entry) || !(stock >= 0 && stock <= (double)UNITS_MAX) || floor(stock) < stock ||
+            names_add(&run->item_names, entry->string) != run->item_count) {
+            snprintf(error, JSON_ERROR_MAX, "\"items\": %.60s must be there once and hold a whole "
+                     "number from 0 to 10^12", entry->string);
+            return false;
+        }
+        run->items[run->item_count++] = (struct item){
+            .name = entry->string,
+            .stock = (int64_t)stock,
+            .redis = {{.stock = NOT_KNOWN}, {.stock = NOT_KNOWN}},
+        };
+    }
+    return true;
+}
+
+static bool read_expect(struct asked *asked, char error[JSON_ERROR_MAX])
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(asked->json, "expect");
+    if (list == NULL || cJSON_IsNull(list))
+        return true;
+    const cJSON *entry = NULL;
+    enum result result = RESULT_OK;
+    cJSON_ArrayForEach(entry, list) {
+        if (!cJSON_IsString(entry) || !result_parse(entry->valuestring, &result))
+            break;
+        asked->expect |= 1U << result;
+    }
+    if (!cJSON_IsArray(list) || asked->expect == 0 || entry != NULL) {
+        snprintf(error, JSON_ERROR_MAX, "\"expect\" must be null or a list of results, of: ok, "
+                 "oversold, undersold, overlap, deadlock, inconclusive");
+        return false;
+    }
+    asked->expect_given = true;
+    return true;
+}
+
+static bool read_numbers(struct asked *asked, char error[JSON_ERROR_MAX])
+{
+    asked->ttl_ms = 30000;
+    asked->quantity = 1;
+    asked->min_share = 0.5;
+    if (!json_int(asked->json, "requests", JSON_REQUIRED, 0, REQUESTS_MAX, &asked->requests,
+                  error) ||
+        !json_int(asked->json, "ttl_ms", JSON_OPTIONAL, 1, 86400000, &asked->ttl_ms, error) ||
+        !json_int(asked->json, "quantity", JSON_OPTIONAL, 1, UNITS_MAX, &asked->quantity, error) ||
+        !json_real(asked->json, "min_share", JSON_OPTIONAL, &asked->min_share, error))
+        return false;
+    if (asked->min_share >= 0 && asked->min_share <= 1)
+        return true;
+    snprintf(error, JSON_ERROR_MAX, "\"min_share\" is %g; it must be from 0 to 1",
+             asked->min_share);
+    return false;
+}
+
+bool read_asked(struct run *run, char error[JSON_ERROR_MAX])
+{
+    char path[PATH_MAX_BYTES];
+    struct asked *asked = &run->asked;
+    if (!source_path(run, "run.json", path)) {
+        snprintf(error, JSON_ERROR_MAX, "the folder's path is too long");
+        return false;
+    }
+    asked->fault = "none";
+    asked->json = json_file(path, error);
+    return asked->json != NULL &&
+           json_text(asked->json, "run", JSON_REQUIRED, &asked->run, error) &&
+           json_text(asked->json, "rung", JSON_REQUIRED, &asked->rung, error) &&
+           json_text(asked->json, "write", JSON_REQUIRED, &asked->write, error) &&
+           json_text(asked->json, "fault", JSON_OPTIONAL, &asked->fault, error) &&
+           json_bool(asked->json, "restocked", JSON_OPTIONAL, &asked->restocked, error) &&
+           read_numbers(asked, error) && read_instances(asked, error) && read_items(run, error) &&
+           read_expect(asked, error);
+}

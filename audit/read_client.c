@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * sale.jtl: what the client saw. The buying samples are those whose label begins with "POST ".
+ */
+#include "csv.h"
+#include "read.h"
+#include "source.h"
+#include "text.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define COLUMNS(X)                                                                                 \
+    X(timeStamp) X(elapsed) X(label) X(responseCode) X(success) X(request) X(item) X(instance)     \
+    X(unit) X(left)
+
+enum column {
+#define X(name) COLUMN_##name,
+    COLUMNS(X)
+#undef X
+    COLUMN_COUNT
+};
+
+static const char *const column_names[] = {
+#define X(name) #name,
+    COLUMNS(X)
+#undef X
+};
+
+struct table {
+    struct csv csv;
+    size_t width;               /* fields in the head line */
+    size_t place[COLUMN_COUNT]; /* of each column */
+};
+
+static const char *field(const struct table *table, enum column column)
+{
+    return table->csv.fields[table->place[column]];
+}
+
+static bool read_head(struct source *source, struct table *table)
+{
+    if (!csv_next(&table->csv)) {
+        complain(source, 0, "empty; its first line must name the columns");
+        return false;
+    }
+    if (table->csv.flaw != NULL) {
+        complain(source, table->csv.line, "%s", table->csv.flaw);
+        return false;
+    }
+    table->width = table->csv.count;
+    for (size_t column = 0; column < COLUMN_COUNT; column++) {
+        size_t place = 0;
+        while (place < table->width &&
+               strcmp(table->csv.fields[place], column_names[column]) != 0)
+            place++;
+        if (place == table->width) {
+            complain(source, table->csv.line, "no column \"%s\"; the head line must name it",
+                     column_names[column]);
+            return false;
+        }
+        table->place[column] = place;
+    }
+    return true;
+}
+
+/* No HTTP status at all ("Non HTTP response code: ..."), or a gateway that got no answer. */
+static bool is_transport_error(int64_t code)
+{
+    return code < 100 || code > 599 || code == 502 || code == 504;
+}
+
+static void read_answer(struct run *run, const struct table *table, struct request *request)
+{
+    int64_t code = 0;
+    if (!text_int(field(table, COLUMN_responseCode), &code) || code < 0 || code > 999)
+        code = 0;
+    request->client_code = (int)code;
+    request->transport_error = is_transport_error(code);
+    request->called_failed = strcmp(field(table, COLUMN_success), "false") == 0;
+    if (!text_int(field(table, COLUMN_unit), &request->client_unit))
+        request->client_unit = NOT_KNOWN;
+    if (!text_int(field(table, COLUMN_left), &request->client_left))
+        request->client_left = NOT_KNOWN;
+    request->client_item = run_item(run, field(table, COLUMN_item));
+    request->client_instance = run_instance(run, field(table, COLUMN_instance));
+}
+
+static void read_sample(struct source *source, struct table *table)
+{
+    int64_t line = table->csv.line;
+    int64_t start_ms = 0;
+    int64_t elapsed_ms = 0;
+    if (table->csv.flaw != NULL || table->csv.count != table->width) {
+        complain(source, line, "%s", table->csv.flaw != NULL
+                                         ? table->csv.flaw
+                                         : "not as many fields as the head line has; it must");
+        return;
+    }
+    if (strncmp(field(table, COLUMN_label), "POST ", 5) != 0)
+        return;
+    for (size_t column = 0; column < COLUMN_COUNT; column++)
+        text_clean(table->csv.fields[table->place[column]]);
+    if (!text_int(field(table, COLUMN_timeStamp), &start_ms) || start_ms < 0 ||
+        start_ms > INT64_C(1000000000000000) || !text_int(field(table, COLUMN_elapsed), &elapsed_ms) ||
+        elapsed_ms < 0 || elapsed_ms > INT64_C(1000000000000)) {
+        complain(source, line, "timeStamp and elapsed must be whole milliseconds");
+        return;
+    }
+    const char *id = field(table, COLUMN_request);
+    size_t place = id[0] == '\0' ? NONE : run_request(source->run, id);
+    if (place == NONE) {
+        complain(source, line, "%s", id[0] == '\0'
+                                         ? "no request id; the column \"request\" must hold it"
+                                         : "more than 2000000 requests; a run must have fewer");
+        return;
+    }
+    struct request *request = &source->run->requests[place];
+    if (request->samples++ > 0) {
+        complain(source, line, "request %.60s is there twice; an id must be used once", id);
+        return;
+    }
+    request->start_ms = start_ms;
+    request->elapsed_ms = elapsed_ms;
+    read_answer(source->run, table, request);
+}
+
+void read_client(struct run *run)
+{
+    struct source source = {.run = run, .file = "sale.jtl"};
+    struct table table = {.width = 0};
+    char path[PATH_MAX_BYTES];
+    if (!source_path(run, source.file, path) || !csv_open(&table.csv, path)) {
+        complain(&source, 0, "cannot be opened: %s; it must hold JMeter's samples",
+                 strerror(errno));
+    } else if (read_head(&source, &table)) {
+        while (csv_next(&table.csv))
+            read_sample(&source, &table);
+    }
+    source_close(&source);
+    csv_close(&table.csv);
+}

@@ -1,0 +1,544 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * history-<instance>.jsonl: what each instance did, an event a line. Every hold must pass through
+ * its stages in order, every request must end once, no line may be missing.
+ */
+#include "memory.h"
+#include "read.h"
+#include "source.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* X(name, what it is about) */
+#define EVENTS(X)                                                                                  \
+    X(begin, FILE) X(end, FILE) X(stall, FILE) X(restock, FILE)                                    \
+    X(invoke, REQUEST) X(refused, REQUEST) X(fail, REQUEST) X(unknown, REQUEST)                    \
+    X(granted, HOLD) X(enter, HOLD) X(read, HOLD) X(write, HOLD) X(exit, HOLD) X(release, HOLD)    \
+    X(lost, KEEPER) X(renew, KEEPER)
+
+enum about { ABOUT_FILE, ABOUT_REQUEST, ABOUT_HOLD, ABOUT_KEEPER };
+
+enum event {
+#define X(name, about) EVENT_##name,
+    EVENTS(X)
+#undef X
+    EVENT_COUNT
+};
+
+static const struct {
+    const char *name;
+    enum about about;
+} events[] = {
+#define X(name, about) {#name, ABOUT_##about},
+    EVENTS(X)
+#undef X
+};
+
+/* A history while it is read. */
+struct reader {
+    struct source source;
+    struct run *run;
+    struct history *history;
+    size_t index; /* of the history */
+    int64_t seq;  /* the latest */
+};
+
+/* One line. */
+struct record {
+    int64_t line;
+    const cJSON *json;
+    enum event event;
+    int64_t t_ns;
+    size_t request; /* NONE with ABOUT_FILE and ABOUT_KEEPER */
+    char error[JSON_ERROR_MAX];
+};
+
+static void wrong(struct reader *reader, const struct record *record)
+{
+    complain(&reader->source, record->line, "%s", record->error);
+}
+
+/* ---- Lines about the instance --------------------------------------------------------------- */
+
+/* A history that was recorded for another run proves nothing about this one. */
+static void check_begin(struct reader *reader, struct record *record)
+{
+    const struct asked *asked = &reader->run->asked;
+    const char *const fields[] = {"run", "rung", "write"};
+    const char *const wanted[] = {asked->run, asked->rung, asked->write};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        const char *value = NULL;
+        if (!json_text(record->json, fields[i], JSON_REQUIRED, &value, record->error)) {
+            wrong(reader, record);
+            return;
+        }
+        if (strcmp(value, wanted[i]) != 0) {
+            complain(&reader->source, record->line,
+                     "recorded with %s \"%.60s\"; it must be run.json's \"%.60s\"", fields[i],
+                     value, wanted[i]);
+            return;
+        }
+    }
+}
+
+static struct mark *add_mark(struct run *run, enum mark_kind kind, const struct record *record,
+                             size_t instance)
+{
+    run->marks = memory_grow(run->marks, run->mark_count, &run->mark_capacity, sizeof *run->marks);
+    struct mark *mark = &run->marks[run->mark_count++];
+    *mark = (struct mark){
+        .kind = kind, .instance = instance, .section = NONE, .t_ns = record->t_ns};
+    return mark;
+}
+
+static void add_stall(struct reader *reader, struct record *record)
+{
+    int64_t late_ns = 0;
+    if (json_int(record->json, "late_ns", JSON_REQUIRED, 0, JSON_EXACT_MAX, &late_ns, record->error))
+        add_mark(reader->run, MARK_STALL, record, reader->history->instance)->late_ns = late_ns;
+    else
+        wrong(reader, record);
+}
+
+static void add_restock(struct reader *reader, struct record *record)
+{
+    struct run *run = reader->run;
+    const char *item = NULL;
+    struct restock restock = {.t_ns = record->t_ns, .before = NOT_KNOWN};
+    if (!json_text(record->json, "item", JSON_REQUIRED, &item, record->error) ||
+        !json_int(record->json, "stock_after", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX, &restock.after,
+                  record->error) ||
+        !json_int(record->json, "stock_before", JSON_OPTIONAL, -UNITS_MAX, UNITS_MAX,
+                  &restock.before, record->error)) {
+        wrong(reader, record);
+        return;
+    }
+    restock.item = run_item(run, item);
+    if (restock.item == NONE)
+        return; /* not on sale in this run */
+    run->restocks = memory_grow(run->restocks, run->restock_count, &run->restock_capacity,
+                                sizeof *run->restocks);
+    run->restocks[run->restock_count++] = restock;
+}
+
+static void about_file(struct reader *reader, struct record *record)
+{
+    if (record->event == EVENT_begin)
+        check_begin(reader, record);
+    else if (record->event == EVENT_end)
+        reader->history->ended = true;
+    else if (record->event == EVENT_stall)
+        add_stall(reader, record);
+    else
+        add_restock(reader, record);
+}
+
+/* ---- Lines about a request ------------------------------------------------------------------ */
+
+static void invoke(struct reader *reader, struct record *record, struct request *request)
+{
+    const char *item = NULL;
+    request->history = reader->index;
+    request->instance = reader->history->instance;
+    request->invoke_ns = record->t_ns;
+    if (request->invokes++ > 0)
+        complain(&reader->source, record->line,
+                 "request %.60s was accepted twice; it must be accepted once",
+                 run_request_id(reader->run, record->request));
+    if (!json_text(record->json, "item", JSON_REQUIRED, &item, record->error) ||
+        !json_int(record->json, "quantity", JSON_OPTIONAL, 1, UNITS_MAX, &request->quantity,
+                  record->error)) {
+        wrong(reader, record);
+        return;
+    }
+    request->item = run_item(reader->run, item);
+}
+
+static enum reason reason_of(const char *text)
+{
+    if (strcmp(text, "sold-out") == 0 || strcmp(text, "too-few") == 0)
+        return REASON_SOLD_OUT;
+    if (strcmp(text, "lock-timeout") == 0)
+        return REASON_LOCK_TIMEOUT;
+    return strcmp(text, "stale-token") == 0 ? REASON_STALE_TOKEN : REASON_OTHER;
+}
+
+static void set_outcome(struct reader *reader, struct record *record, struct request *request,
+                        enum outcome outcome)
+{
+    if (request->outcome != OUTCOME_NONE)
+        complain(&reader->source, record->line,
+                 "request %.60s ends a second time, with %s; it must end once",
+                 run_request_id(reader->run, record->request), events[record->event].name);
+    request->outcome = outcome;
+    request->outcome_ns = record->t_ns;
+}
+
+static void about_request(struct reader *reader, struct record *record)
+{
+    struct request *request = &reader->run->requests[record->request];
+    const char *reason = "";
+    int64_t code = 0;
+    if (record->event == EVENT_invoke) {
+        invoke(reader, record, request);
+        return;
+    }
+    if (!json_int(record->json, "code", JSON_REQUIRED, 0, 999, &code, record->error) ||
+        !json_text(record->json, "reason", JSON_OPTIONAL, &reason, record->error)) {
+        wrong(reader, record);
+        return;
+    }
+    set_outcome(reader, record, request,
+                record->event == EVENT_refused ? OUTCOME_REFUSED
+                : record->event == EVENT_fail  ? OUTCOME_FAILED
+                                               : OUTCOME_UNKNOWN);
+    request->code = (int)code;
+    request->reason = reason_of(reason);
+}
+
+/* ---- Lines about a hold --------------------------------------------------------------------- */
+
+static const char *const stage_names[] = {"nothing", "granted", "enter", "read",
+                                          "write",   "exit",    "release"};
+
+/* The section of that hold, made by its `granted`; NULL: there is none. */
+static struct section *section_of(struct reader *reader, struct record *record, const char *hold)
+{
+    struct run *run = reader->run;
+    struct request *request = &run->requests[record->request];
+    uint32_t number = names_find(&run->holds, hold);
+    if (number != NO_NAME)
+        return &run->sections[number];
+    if (record->event != EVENT_granted || run->section_count == REQUESTS_MAX)
+        return NULL;
+    names_add(&run->holds, hold);
+    run->sections = memory_grow(run->sections, run->section_count, &run->section_capacity,
+                                sizeof *run->sections);
+    struct section *section = &run->sections[run->section_count];
+    *section = (struct section){
+        .request = record->request,
+        .next = request->section,
+        .history = reader->index,
+        .instance = reader->history->instance,
+        .item = request->item,
+        .lost_ns = NOT_STAMPED,
+        .stock_before = NOT_KNOWN,
+        .stock_after = NOT_KNOWN,
+        .unit = NOT_KNOWN,
+    };
+    for (size_t stage = 0; stage < STAGE_COUNT; stage++)
+        section->at_ns[stage] = NOT_STAMPED;
+    request->section = run->section_count++;
+    return section;
+}
+
+static bool stage_fits(enum stage last, enum stage next)
+{
+    switch (next) {
+    case STAGE_GRANTED:
+        return last == STAGE_NONE;
+    case STAGE_ENTER: /* a hold may also be let go without entering */
+        return last == STAGE_GRANTED;
+    case STAGE_READ:
+        return last == STAGE_ENTER;
+    case STAGE_WRITE:
+        return last == STAGE_READ;
+    case STAGE_EXIT:
+        return last >= STAGE_ENTER && last <= STAGE_WRITE;
+    case STAGE_RELEASE:
+        return last == STAGE_GRANTED || last == STAGE_EXIT;
+    default:
+        return false;
+    }
+}
+
+static bool read_granted(struct reader *reader, struct record *record, struct section *section)
+{
+    const char *lock = NULL;
+    if (!json_text(record->json, "lock", JSON_REQUIRED, &lock, record->error) ||
+        !json_int(record->json, "token", JSON_OPTIONAL, 0, JSON_EXACT_MAX, &section->token,
+                  record->error))
+        return false;
+    section->lock = names_add(&reader->run->locks, lock);
+    return true;
+}
+
+static bool read_sale(struct reader *reader, struct record *record, struct section *section)
+{
+    struct request *request = &reader->run->requests[record->request];
+    section->quantity = request->quantity;
+    if (!json_int(record->json, "stock_before", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX,
+                  &section->stock_before, record->error) ||
+        !json_int(record->json, "stock_after", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX,
+                  &section->stock_after, record->error) ||
+        !json_int(record->json, "unit", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX, &section->unit,
+                  record->error) ||
+        !json_int(record->json, "quantity", JSON_OPTIONAL, 1, UNITS_MAX, &section->quantity,
+                  record->error))
+        return false;
+    if (section->item == NONE) {
+        snprintf(record->error, sizeof record->error,
+                 "a sale of an item that run.json does not name; \"items\" must name it");
+        return false;
+    }
+    section->sold = true;
+    set_outcome(reader, record, request, OUTCOME_SOLD);
+    request->code = 200;
+    return true;
+}
+
+static void about_hold(struct reader *reader, struct record *record)
+{
+    const enum stage stage = STAGE_GRANTED + (enum stage)(record->event - EVENT_granted);
+    const char *hold = NULL;
+    if (!json_text(record->json, "hold", JSON_REQUIRED, &hold, record->error)) {
+        wrong(reader, record);
+        return;
+    }
+    struct section *section = section_of(reader, record, hold);
+    if (section == NULL || section->request != record->request ||
+        section->history != reader->index) {
+        complain(&reader->source, record->line, "%s of hold %.80s, which %s", stage_names[stage],
+                 hold, section == NULL ? "was never granted; its granted line must come first"
+                                       : "belongs to another request or instance; it must not");
+        return;
+    }
+    enum stage last = section->stage;
+    if (!stage_fits(last, stage) ||
+        (last != STAGE_NONE && record->t_ns < section->at_ns[last])) {
+        complain(&reader->source, record->line, "%s of hold %.80s comes %s %s; the order must be "
+                 "granted, enter, read, write, exit, release", stage_names[stage], hold,
+                 stage_fits(last, stage) ? "with an earlier time than" : "right after",
+                 stage_names[last]);
+        return;
+    }
+    section->stage = stage;
+    section->at_ns[stage] = record->t_ns;
+    bool fine = true;
+    if (stage == STAGE_GRANTED)
+        fine = read_granted(reader, record, section);
+    else if (stage == STAGE_READ)
+        fine = json_int(record->json, "stock_before", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX,
+                        &section->stock_before, record->error);
+    else if (stage == STAGE_WRITE)
+        fine = read_sale(reader, record, section);
+    if (!fine)
+        wrong(reader, record);
+}
+
+/* The timekeeper may speak of a hold before its grant, or after its release, is recorded. */
+static void about_keeper(struct reader *reader, struct record *record)
+{
+    struct run *run = reader->run;
+    const char *hold = NULL;
+    if (!json_text(record->json, "hold", JSON_REQUIRED, &hold, record->error)) {
+        wrong(reader, record);
+        return;
+    }
+    uint32_t number = names_find(&run->holds, hold);
+    struct mark *mark = add_mark(run, record->event == EVENT_lost ? MARK_LOST : MARK_RENEW, record,
+                                 reader->history->instance);
+    if (number == NO_NAME)
+        return;
+    mark->section = number;
+    if (record->event == EVENT_lost)
+        run->sections[number].lost_ns = record->t_ns;
+}
+
+/* ---- Any line ------------------------------------------------------------------------------- */
+
+static bool find_event(struct record *record)
+{
+    const char *name = NULL;
+    if (!json_text(record->json, "event", JSON_REQUIRED, &name, record->error))
+        return false;
+    for (size_t i = 0; i < EVENT_COUNT; i++) {
+        if (strcmp(name, events[i].name) == 0) {
+            record->event = (enum event)i;
+            return true;
+        }
+    }
+    snprintf(record->error, sizeof record->error, "there is no event \"%.40s\"; it must be one of "
+             "docs/reference/run.md", name);
+    return false;
+}
+
+static bool find_instance(struct reader *reader, struct record *record)
+{
+    const char *name = NULL;
+    if (!json_text(record->json, "instance", JSON_REQUIRED, &name, record->error))
+        return false;
+    size_t instance = run_instance(reader->run, name);
+    if (instance == NONE) {
+        snprintf(record->error, sizeof record->error,
+                 "instance \"%.60s\" is not in run.json; \"instances\" must name it", name);
+        return false;
+    }
+    if (reader->history->instance != NONE && reader->history->instance != instance) {
+        snprintf(record->error, sizeof record->error,
+                 "instance \"%.60s\" in another one's history; a file must tell of one", name);
+        return false;
+    }
+    reader->history->instance = instance;
+    return true;
+}
+
+/* seq counts the lines: a gap is a line that was lost. */
+static bool follow_seq(struct reader *reader, struct record *record)
+{
+    int64_t seq = 0;
+    if (!json_int(record->json, "seq", JSON_REQUIRED, 1, JSON_EXACT_MAX, &seq, record->error))
+        return false;
+    int64_t expected = reader->seq + 1;
+    reader->seq = seq;
+    if (seq == expected)
+        return true;
+    reader->run->truncated = true;
+    complain(&reader->source, record->line, "seq is %lld; it must be %lld: lines are missing",
+             (long long)seq, (long long)expected);
+    return true;
+}
+
+static bool find_request(struct reader *reader, struct record *record)
+{
+    struct run *run = reader->run;
+    enum about about = events[record->event].about;
+    const char *id = NULL;
+    record->request = NONE;
+    if (about != ABOUT_REQUEST && about != ABOUT_HOLD)
+        return true;
+    if (!json_text(record->json, "request", JSON_REQUIRED, &id, record->error))
+        return false;
+    record->request = run_request(run, id);
+    if (record->request == NONE) {
+        snprintf(record->error, sizeof record->error,
+                 "more than %d requests; a run must have fewer", REQUESTS_MAX);
+        return false;
+    }
+    struct request *request = &run->requests[record->request];
+    if (record->event != EVENT_invoke && request->invokes == 0) {
+        snprintf(record->error, sizeof record->error,
+                 "%s of request %.60s, which was not accepted; its invoke must come first",
+                 events[record->event].name, id);
+        return false;
+    }
+    if (request->last_ns == NOT_STAMPED || record->t_ns > request->last_ns)
+        request->last_ns = record->t_ns;
+    return true;
+}
+
+static void read_record(struct reader *reader, struct record *record,
+                        const struct json_lines *lines)
+{
+    bool first = reader->seq == 0;
+    if (!json_line_time(lines, record->json, "t_ns", &record->t_ns, record->error) ||
+        !follow_seq(reader, record) || !find_event(record) ||
+        !find_instance(reader, record) || !find_request(reader, record)) {
+        wrong(reader, record);
+        return;
+    }
+    if (first != (record->event == EVENT_begin))
+        complain(&reader->source, record->line, "%s",
+                 first ? "the first event must be a begin" : "a second begin; there must be one");
+    if (reader->history->ended)
+        complain(&reader->source, record->line, "behind the end; nothing must follow it");
+    if (record->t_ns > reader->history->last_ns)
+        reader->history->last_ns = record->t_ns;
+    switch (events[record->event].about) {
+    case ABOUT_FILE:
+        about_file(reader, record);
+        break;
+    case ABOUT_REQUEST:
+        about_request(reader, record);
+        break;
+    case ABOUT_HOLD:
+        about_hold(reader, record);
+        break;
+    case ABOUT_KEEPER:
+        about_keeper(reader, record);
+        break;
+    }
+}
+
+static void read_history(struct reader *reader, const char *path)
+{
+    struct json_lines lines;
+    if (!json_lines_open(&lines, path)) {
+        complain(&reader->source, 0, "cannot be opened: %s; it must be readable", strerror(errno));
+        return;
+    }
+    while (json_lines_next(&lines)) {
+        struct record record = {.line = lines.number};
+        cJSON *json = json_line(&lines, record.error);
+        record.json = json;
+        if (json == NULL)
+            wrong(reader, &record);
+        else
+            read_record(reader, &record, &lines);
+        cJSON_Delete(json);
+    }
+    if (lines.number == 0)
+        complain(&reader->source, 0, "empty; its first line must be a begin event");
+    json_lines_close(&lines);
+}
+
+/* ---- All histories --------------------------------------------------------------------------- */
+
+static int is_history(const struct dirent *entry)
+{
+    static const char head[] = "history-";
+    static const char tail[] = ".jsonl";
+    size_t length = strlen(entry->d_name);
+    return length >= sizeof head + sizeof tail - 2 &&
+           strncmp(entry->d_name, head, sizeof head - 1) == 0 &&
+           strcmp(entry->d_name + length - (sizeof tail - 1), tail) == 0;
+}
+
+static void read_file(struct run *run, const char *file)
+{
+    char path[PATH_MAX_BYTES];
+    struct history *history = &run->histories[run->history_count];
+    history->instance = NONE;
+    history->file = memory_new(strlen(file) + 1, 1);
+    strcpy(history->file, file);
+    struct reader reader = {
+        .source = {.run = run, .file = history->file},
+        .run = run,
+        .history = history,
+        .index = run->history_count++,
+    };
+    if (source_path(run, file, path))
+        read_history(&reader, path);
+    if (!history->ended && strcmp(run->asked.fault, "none") == 0)
+        complain(&reader.source, 0, "no end line, and no fault was asked for; the instance must "
+                 "end its history before it is judged");
+    source_close(&reader.source);
+}
+
+/* Sections hold the order in which files are read: sorted by name, so that a verdict is repeatable. */
+void read_histories(struct run *run)
+{
+    struct dirent **entries = NULL;
+    int count = scandir(run->folder, &entries, is_history, alphasort);
+    for (int i = 0; i < count; i++) {
+        if (run->history_count < HISTORIES_MAX)
+            read_file(run, entries[i]->d_name);
+        else if (run->history_count == (size_t)i)
+            findings_add(&run->findings, RESULT_INCONCLUSIVE,
+                         "more than %d histories; a run must have fewer", HISTORIES_MAX);
+        free(entries[i]);
+    }
+    free(entries);
+    for (size_t i = 0; i < run->asked.instance_count; i++) {
+        bool found = false;
+        for (size_t j = 0; j < run->history_count; j++)
+            found = found || run->histories[j].instance == i;
+        if (!found)
+            findings_add(&run->findings, RESULT_INCONCLUSIVE,
+                         "history-%s.jsonl: missing or empty; every instance must leave one",
+                         run->asked.instances[i]);
+    }
+}

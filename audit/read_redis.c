@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * redis.json: the stock and the lock keys in Redis, before and after.
+ */
+#include "json.h"
+#include "read.h"
+#include "source.h"
+
+#include <string.h>
+
+static void read_lock(struct source *source, const char *when, const struct item *item,
+                      const cJSON *lock, struct redis_side *side)
+{
+    char error[JSON_ERROR_MAX];
+    const char *type = NULL;
+    int64_t pttl_ms = 0;
+    if (!json_text(lock, "type", JSON_REQUIRED, &type, error) ||
+        !json_int(lock, "pttl_ms", JSON_REQUIRED, -2, JSON_EXACT_MAX, &pttl_ms, error)) {
+        complain(source, 0, "%s, lock of %.60s: %s", when, item->name, error);
+        return;
+    }
+    side->lock_known = true;
+    side->lock_there = strcmp(type, "none") != 0;
+    side->lock_pttl_ms = pttl_ms;
+}
+
+static void read_side(struct source *source, const cJSON *json, enum moment moment)
+{
+    struct run *run = source->run;
+    const char *when = moment == BEFORE ? "before" : "after";
+    char error[JSON_ERROR_MAX];
+    const cJSON *side_json = cJSON_GetObjectItemCaseSensitive(json, when);
+    const cJSON *stocks = cJSON_GetObjectItemCaseSensitive(side_json, "stock");
+    const cJSON *locks = cJSON_GetObjectItemCaseSensitive(side_json, "locks");
+    if (!cJSON_IsObject(stocks)) {
+        complain(source, 0, "no \"%s\" with a \"stock\"; it must be as "
+                 "{\"before\":{\"stock\":{\"phone\":1000}},\"after\":…}", when);
+        return;
+    }
+    for (size_t i = 0; i < run->item_count; i++) {
+        struct item *item = &run->items[i];
+        struct redis_side *side = &item->redis[moment];
+        if (!json_int(stocks, item->name, JSON_OPTIONAL, -UNITS_MAX, UNITS_MAX, &side->stock,
+                      error))
+            complain(source, 0, "%s, stock: %s", when, error);
+        const cJSON *lock = cJSON_GetObjectItemCaseSensitive(locks, item->name);
+        if (cJSON_IsObject(lock))
+            read_lock(source, when, item, lock, side);
+    }
+}
+
+/* Optional: how many commands Redis had served. Both or neither. */
+static void read_commands(struct source *source, const cJSON *json)
+{
+    int64_t before = NOT_KNOWN;
+    int64_t after = NOT_KNOWN;
+    char error[JSON_ERROR_MAX];
+    if (!json_int(cJSON_GetObjectItemCaseSensitive(json, "before"), "commands", JSON_OPTIONAL,
+                  0, JSON_EXACT_MAX, &before, error) ||
+        !json_int(cJSON_GetObjectItemCaseSensitive(json, "after"), "commands", JSON_OPTIONAL,
+                  0, JSON_EXACT_MAX, &after, error))
+        complain(source, 0, "%s", error);
+    else if (before != NOT_KNOWN && after != NOT_KNOWN)
+        source->run->redis_commands = after - before;
+}
+
+void read_redis(struct run *run)
+{
+    struct source source = {.run = run, .file = "redis.json"};
+    char path[PATH_MAX_BYTES];
+    char error[JSON_ERROR_MAX] = "the folder's path is too long";
+    cJSON *json = source_path(run, source.file, path) ? json_file(path, error) : NULL;
+    if (json == NULL) {
+        complain(&source, 0, "%s", error);
+    } else {
+        read_side(&source, json, BEFORE);
+        read_side(&source, json, AFTER);
+        read_commands(&source, json);
+    }
+    source_close(&source);
+    cJSON_Delete(json);
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "run.h"
+
+#include "memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void run_init(struct run *run, const char *folder)
+{
+    memset(run, 0, sizeof *run);
+    run->folder = folder;
+    run->redis_commands = NOT_KNOWN;
+    findings_init(&run->findings);
+}
+
+void run_free(struct run *run)
+{
+    cJSON_Delete(run->asked.json);
+    for (size_t i = 0; i < run->history_count; i++)
+        free(run->histories[i].file);
+    free(run->items);
+    free(run->requests);
+    free(run->sections);
+    free(run->marks);
+    free(run->restocks);
+    free(run->by_lock);
+    names_free(&run->item_names);
+    names_free(&run->request_ids);
+    names_free(&run->holds);
+    names_free(&run->locks);
+}
+
+size_t run_request(struct run *run, const char *id)
+{
+    uint32_t number = names_find(&run->request_ids, id);
+    if (number != NO_NAME)
+        return number;
+    if (run->request_count == REQUESTS_MAX)
+        return NONE;
+    names_add(&run->request_ids, id);
+    run->requests = memory_grow(run->requests, run->request_count, &run->request_capacity,
+                                sizeof *run->requests);
+    run->requests[run->request_count] = (struct request){
+        .client_unit = NOT_KNOWN,
+        .client_left = NOT_KNOWN,
+        .client_item = NONE,
+        .client_instance = NONE,
+        .instance = NONE,
+        .item = NONE,
+        .quantity = run->asked.quantity,
+        .invoke_ns = NOT_STAMPED,
+        .last_ns = NOT_STAMPED,
+        .outcome_ns = NOT_STAMPED,
+        .section = NONE,
+    };
+    return run->request_count++;
+}
+
+size_t run_instance(const struct run *run, const char *name)
+{
+    for (size_t i = 0; i < run->asked.instance_count; i++) {
+        if (strcmp(run->asked.instances[i], name) == 0)
+            return i;
+    }
+    return NONE;
+}
+
+size_t run_item(const struct run *run, const char *name)
+{
+    uint32_t number = names_find(&run->item_names, name);
+    return number == NO_NAME ? NONE : number;
+}
+
+const char *run_request_id(const struct run *run, size_t request)
+{
+    return names_text(&run->request_ids, (uint32_t)request);
+}
+
+double run_ms(const struct run *run, int64_t t_ns)
+{
+    return ((double)t_ns - (double)run->start_ns) / 1e6;
+}
+
+/* A section without an exit lasted for certain until the next thing that its hold did, or, when the
+ * process was killed inside it, as long as the process is known to have lived. */
+static int64_t end_of(const struct run *run, const struct section *section)
+{
+    if (section->at_ns[STAGE_EXIT] != NOT_STAMPED)
+        return section->at_ns[STAGE_EXIT];
+    if (section->at_ns[STAGE_RELEASE] != NOT_STAMPED)
+        return section->at_ns[STAGE_RELEASE];
+    return run->histories[section->history].last_ns;
+}
+
+static int by_lock(const void *a, const void *b)
+{
+    const struct section *one = *(const struct section *const *)a;
+    const struct section *two = *(const struct section *const *)b;
+    if (one->lock != two->lock)
+        return one->lock < two->lock ? -1 : 1;
+    if (one->at_ns[STAGE_ENTER] != two->at_ns[STAGE_ENTER])
+        return one->at_ns[STAGE_ENTER] < two->at_ns[STAGE_ENTER] ? -1 : 1;
+    if (one->ended_ns != two->ended_ns)
+        return one->ended_ns < two->ended_ns ? -1 : 1;
+    return (one > two) - (one < two);
+}
+
+/* The time from the first event of a request to the last. */
+static void find_span(struct run *run)
+{
+    bool any = false;
+    for (size_t i = 0; i < run->request_count; i++) {
+        const struct request *request = &run->requests[i];
+        if (request->last_ns == NOT_STAMPED)
+            continue;
+        int64_t first = request->invoke_ns != NOT_STAMPED ? request->invoke_ns : request->last_ns;
+        if (!any || first < run->start_ns)
+            run->start_ns = first;
+        if (!any || request->last_ns > run->end_ns)
+            run->end_ns = request->last_ns;
+        any = true;
+    }
+}
+
+void run_settle(struct run *run)
+{
+    find_span(run);
+    run->by_lock = memory_new(run->section_count, sizeof *run->by_lock);
+    for (size_t i = 0; i < run->section_count; i++) {
+        struct section *section = &run->sections[i];
+        if (section->at_ns[STAGE_ENTER] == NOT_STAMPED)
+            continue;
+        section->ended_ns = end_of(run, section);
+        if (section->ended_ns < section->at_ns[STAGE_ENTER])
+            section->ended_ns = section->at_ns[STAGE_ENTER];
+        run->by_lock[run->by_lock_count++] = section;
+    }
+    qsort(run->by_lock, run->by_lock_count, sizeof *run->by_lock, by_lock);
+}

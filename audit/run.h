@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One run as the judge sees it: what was asked for, and the three views of what happened, joined by
+ * request id. The readers fill it in, the checks only look.
+ */
+#ifndef RUN_H
+#define RUN_H
+
+#include "findings.h"
+#include "names.h"
+
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    INSTANCES_MAX = 64,
+    ITEMS_MAX = 10000,
+    HISTORIES_MAX = 256,
+    REQUESTS_MAX = 2000000, /* about 0.6 GB of memory */
+    PATH_MAX_BYTES = 4096,
+};
+
+#define UNITS_MAX INT64_C(1000000000000) /* of any number of units: sums stay within 64 bits */
+#define NOT_STAMPED INT64_MIN /* of a time: that event was not recorded */
+#define NOT_KNOWN INT64_MIN   /* of a number: nobody said */
+#define NONE SIZE_MAX         /* of an index */
+
+/* run.json */
+struct asked {
+    cJSON *json; /* holds the texts */
+    const char *run;
+    const char *rung;
+    const char *write;
+    const char *fault;
+    const char *instances[INSTANCES_MAX];
+    size_t instance_count;
+    int64_t ttl_ms;
+    int64_t requests;
+    int64_t quantity;
+    double min_share;
+    bool restocked;
+    bool expect_given;
+    unsigned expect; /* a bit per result */
+};
+
+enum moment { BEFORE, AFTER };
+
+/* What an item's stock and lock were in Redis before the run, or after it. */
+struct redis_side {
+    int64_t stock; /* NOT_KNOWN: redis.json does not say */
+    bool lock_known;
+    bool lock_there;
+    int64_t lock_pttl_ms; /* -1: it never expires */
+};
+
+struct item {
+    const char *name;
+    int64_t stock; /* run.json's, at the start */
+    struct redis_side redis[2]; /* by moment */
+
+    /* Found by check_conservation, for the checks behind it. */
+    int64_t supply;     /* units on the shelf: the stock and what restocks added */
+    bool supply_exact;  /* false: a restock did not say what it found, supply is an upper bound */
+    int64_t wanted;     /* units that requests asked for */
+    int64_t sold;       /* units */
+    int64_t unknown;    /* units of sales whose outcome nobody knows */
+};
+
+enum outcome {
+    OUTCOME_NONE, /* no instance said how it ended */
+    OUTCOME_SOLD,
+    OUTCOME_REFUSED,
+    OUTCOME_FAILED,
+    OUTCOME_UNKNOWN,
+};
+
+enum reason { /* of a refusal; the ones that a check asks for */
+    REASON_OTHER,
+    REASON_SOLD_OUT, /* sold-out, too-few */
+    REASON_LOCK_TIMEOUT,
+    REASON_STALE_TOKEN,
+};
+
+struct request {
+    /* the client's view: sale.jtl */
+    unsigned samples;
+    bool transport_error; /* no answer of the shop came back */
+    bool called_failed;   /* JMeter says success=false */
+    int client_code;      /* 0: none */
+    int64_t start_ms;
+    int64_t elapsed_ms;
+    int64_t client_unit; /* NOT_KNOWN: none was told */
+    int64_t client_left;
+    size_t client_item;     /* NONE: none, or one that is not on sale */
+    size_t client_instance; /* NONE likewise */
+
+    /* nginx's view */
+    unsigned proxied;
+    int nginx_status;
+
+    /* the instance's view: history-*.jsonl */
+    unsigned invokes;
+    size_t history;
+    size_t instance;
+    size_t item; /* NONE: not one of run.json's */
+    int64_t quantity;
+    int64_t invoke_ns;
+    int64_t last_ns; /* its last event */
+    enum outcome outcome;
+    enum reason reason;
+    int code;
+    int64_t outcome_ns;
+    size_t section; /* its first one, NONE */
+};
+
+/* What happened to one hold, in this order. */
+enum stage { STAGE_NONE, STAGE_GRANTED, STAGE_ENTER, STAGE_READ, STAGE_WRITE, STAGE_EXIT,
+             STAGE_RELEASE, STAGE_COUNT };
+
+/* One hold of one lock: a critical section. */
+struct section {
+    size_t request;
+    size_t next; /* of the same request, NONE */
+    size_t history;
+    size_t instance;
+    size_t item; /* NONE: not one of run.json's */
+    uint32_t lock;
+    enum stage stage;           /* the last one recorded */
+    int64_t at_ns[STAGE_COUNT]; /* NOT_STAMPED where not recorded */
+    int64_t lost_ns;            /* the timekeeper told that the hold is lost */
+    int64_t ended_ns;           /* exit, or as long as it is known to have lasted */
+    int64_t token;              /* 0: none */
+    int64_t stock_before;       /* as read; NOT_KNOWN */
+    int64_t stock_after;
+    int64_t unit; /* the lowest that was sold */
+    int64_t quantity;
+    bool sold;
+    bool overlapped; /* found by check_exclusion */
+};
+
+enum mark_kind { MARK_RENEW, MARK_LOST, MARK_STALL };
+
+struct mark {
+    enum mark_kind kind;
+    size_t instance;
+    size_t section; /* NONE with MARK_STALL */
+    int64_t t_ns;
+    int64_t late_ns; /* MARK_STALL */
+};
+
+struct restock {
+    int64_t t_ns;
+    size_t item;
+    int64_t before; /* NOT_KNOWN */
+    int64_t after;
+};
+
+struct history {
+    char *file; /* its name in the folder */
+    size_t instance;
+    bool ended;      /* an orderly end: nothing can be missing at its tail */
+    int64_t last_ns; /* the instance lived at least until then */
+};
+
+/* What verdict.json tells in numbers; several items are summed up. */
+struct counts {
+    int64_t initial, requests, sold, left, oversold, conjured, vanished, unsold, unknown, distinct;
+    int64_t resold; /* units sold more often than they were there */
+    int64_t overlaps, max_parallel, order_inversions, token_refusals, refused_early, stalls;
+    int64_t served_by[INSTANCES_MAX], sold_by[INSTANCES_MAX];
+};
+
+/* Two sections that tell the story, the first to enter first; NULL, NULL when there are none. */
+struct collision {
+    const struct section *first;
+    const struct section *second;
+    bool same_unit; /* they sold the same unit */
+};
+
+struct run {
+    const char *folder;
+    struct asked asked;
+    struct findings findings;
+
+    struct item *items;
+    size_t item_count;
+    struct names item_names;
+
+    struct request *requests;
+    size_t request_count, request_capacity;
+    struct names request_ids;
+
+    struct section *sections;
+    size_t section_count, section_capacity;
+    struct names holds; /* a hold's number is its section's */
+    struct names locks;
+
+    struct mark *marks;
+    size_t mark_count, mark_capacity;
+    struct restock *restocks;
+    size_t restock_count, restock_capacity;
+    struct history histories[HISTORIES_MAX];
+    size_t history_count;
+
+    bool nginx_read;      /* nginx.log is there */
+    bool truncated;       /* a history lacks lines */
+    int64_t redis_commands; /* sent during the run; NOT_KNOWN */
+
+    struct section **by_lock; /* those that were entered, by lock, enter, exit */
+    size_t by_lock_count;
+    int64_t start_ns; /* the first event of a request: times are told from here */
+    int64_t end_ns;
+
+    struct counts counts;
+    struct collision twice;   /* the first unit that was sold twice */
+    const struct section *beyond; /* the first sale of a unit <= 0 */
+    struct collision meeting; /* the overlap where most were inside at once */
+};
+
+void run_init(struct run *run, const char *folder);
+void run_free(struct run *run);
+
+/* The request of that id, made when it is new; NONE when there are too many. */
+size_t run_request(struct run *run, const char *id);
+/* The instance's place in run.json's list, NONE. */
+size_t run_instance(const struct run *run, const char *name);
+size_t run_item(const struct run *run, const char *name); /* NONE: not on sale */
+const char *run_request_id(const struct run *run, size_t request);
+/* Milliseconds from the start of the run. */
+double run_ms(const struct run *run, int64_t t_ns);
+
+/* Once everything is read: puts the sections in order and finds out how long each lasted. */
+void run_settle(struct run *run);
+
+#endif

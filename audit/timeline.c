@@ -1,0 +1,2 @@
+#include "timeline.h"
+bool timeline_write(const struct run *run, const struct verdict *verdict) { (void)run;(void)verdict; return true; }

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * timeline.svg: the run as a picture.
+ */
+#ifndef TIMELINE_H
+#define TIMELINE_H
+
+#include "verdict.h"
+
+bool timeline_write(const struct run *run, const struct verdict *verdict);
+
+#endif

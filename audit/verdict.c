@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "verdict.h"
+
+#include "memory.h"
+#include "output.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Numbers --------------------------------------------------------------------------------- */
+
+static int by_value(const void *a, const void *b)
+{
+    double one = *(const double *)a;
+    double two = *(const double *)b;
+    return (one > two) - (one < two);
+}
+
+/* Nearest rank: the least value that so many per cent do not exceed. */
+static double percentile(const double *sorted, size_t count, size_t percent)
+{
+    size_t rank = (count * percent + 99) / 100;
+    return sorted[rank > 0 ? rank - 1 : 0];
+}
+
+static struct spread spread_of(double *values, size_t count)
+{
+    struct spread spread = {.known = count > 0};
+    if (count == 0)
+        return spread;
+    qsort(values, count, sizeof *values, by_value);
+    spread.p50 = percentile(values, count, 50);
+    spread.p99 = percentile(values, count, 99);
+    spread.max = values[count - 1];
+    return spread;
+}
+
+static double rounded_ms(int64_t from_ns, int64_t to_ns)
+{
+    return round((double)(to_ns - from_ns) / 1e3) / 1e3;
+}
+
+static void measure_client(const struct run *run, struct verdict *verdict, double *values)
+{
+    size_t count = 0;
+    int64_t first_ms = 0;
+    int64_t last_ms = 0;
+    for (size_t i = 0; i < run->request_count; i++) {
+        const struct request *request = &run->requests[i];
+        if (request->samples == 0)
+            continue;
+        if (count == 0 || request->start_ms < first_ms)
+            first_ms = request->start_ms;
+        if (count == 0 || request->start_ms > last_ms)
+            last_ms = request->start_ms;
+        values[count++] = (double)request->elapsed_ms;
+    }
+    verdict->start_spread_ms = last_ms - first_ms;
+    verdict->latency_ms = spread_of(values, count);
+}
+
+static void measure_sections(const struct run *run, struct verdict *verdict, double *values)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < run->section_count; i++) {
+        const struct section *section = &run->sections[i];
+        int64_t invoke_ns = run->requests[section->request].invoke_ns;
+        if (invoke_ns != NOT_STAMPED && section->at_ns[STAGE_GRANTED] != NOT_STAMPED)
+            values[count++] = rounded_ms(invoke_ns, section->at_ns[STAGE_GRANTED]);
+    }
+    verdict->wait_ms = spread_of(values, count);
+    count = 0;
+    for (size_t i = 0; i < run->section_count; i++) {
+        const struct section *section = &run->sections[i];
+        if (section->at_ns[STAGE_EXIT] != NOT_STAMPED)
+            values[count++] = rounded_ms(section->at_ns[STAGE_ENTER], section->at_ns[STAGE_EXIT]);
+    }
+    verdict->hold_ms = spread_of(values, count);
+}
+
+/* ---- Result ---------------------------------------------------------------------------------- */
+
+static void tell_more(struct run *run, const struct verdict *verdict)
+{
+    const struct counts *counts = &run->counts;
+    if (verdict->result == RESULT_OK)
+        findings_add(&run->findings, RESULT_OK, "%lld of %lld sold to %lld requests, %lld left, each "
+                     "unit once; %zu sections, no two of one lock at the same time",
+                     (long long)counts->sold, (long long)counts->initial,
+                     (long long)counts->requests, (long long)counts->left, run->by_lock_count);
+    if (verdict->expected.results == 0)
+        findings_add(&run->findings, verdict->result, "rung %.40s, write %.40s, fault %.40s: %s; "
+                     "\"expect\" in run.json must name the results", run->asked.rung,
+                     run->asked.write, run->asked.fault, verdict->expected.why);
+}
+
+void verdict_reach(struct run *run, struct verdict *verdict)
+{
+    size_t most = run->request_count > run->section_count ? run->request_count
+                                                          : run->section_count;
+    double *values = memory_new(most, sizeof *values);
+    memset(verdict, 0, sizeof *verdict);
+    measure_client(run, verdict, values);
+    measure_sections(run, verdict, values);
+    free(values);
+    verdict->expected = expected_of(run);
+    verdict->result = run->findings.worst;
+    tell_more(run, verdict);
+    verdict->agrees = (verdict->expected.results & (1U << verdict->result)) != 0;
+    findings_sort(&run->findings);
+}
+
+int verdict_exit_code(const struct verdict *verdict)
+{
+    if (verdict->result == RESULT_INCONCLUSIVE || verdict->expected.results == 0)
+        return 2;
+    return verdict->agrees ? 0 : 1;
+}
+
+static void shout(char *text)
+{
+    for (; *text != '\0'; text++)
+        *text = (char)toupper((unsigned char)*text);
+}
+
+static int64_t greatest(int64_t one, int64_t two)
+{
+    return one > two ? one : two;
+}
+
+void verdict_got(const struct run *run, const struct verdict *verdict, char *text, size_t size)
+{
+    const struct counts *counts = &run->counts;
+    long long amount = greatest(greatest(counts->oversold, counts->conjured), counts->resold);
+    const char *name = result_name(verdict->result);
+    if (verdict->result == RESULT_OVERSOLD && amount > 0)
+        snprintf(text, size, "%s (+%lld)", name, amount);
+    else if (verdict->result == RESULT_UNDERSOLD && counts->unsold + counts->vanished > 0)
+        snprintf(text, size, "%s (-%lld)", name,
+                 (long long)greatest(counts->unsold, counts->vanished));
+    else
+        snprintf(text, size, "%s", name);
+    shout(text);
+}
+
+void verdict_expected(const struct verdict *verdict, const char *separator, char *text,
+                      size_t size)
+{
+    size_t used = 0;
+    snprintf(text, size, "?");
+    for (size_t result = 0; result < RESULT_COUNT && used < size; result++) {
+        if ((verdict->expected.results & (1U << result)) == 0)
+            continue;
+        char *word = text + used + (used > 0 ? strlen(separator) : 0);
+        used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? separator : "",
+                                 result_name((enum result)result));
+        if (used < size)
+            shout(word);
+    }
+}
+
+/* ---- verdict.json ---------------------------------------------------------------------------- */
+
+static void add_spread(cJSON *json, const char *name, const struct spread *spread)
+{
+    if (!spread->known) {
+        cJSON_AddNullToObject(json, name);
+        return;
+    }
+    cJSON *object = cJSON_AddObjectToObject(json, name);
+    cJSON_AddNumberToObject(object, "p50", spread->p50);
+    cJSON_AddNumberToObject(object, "p99", spread->p99);
+    cJSON_AddNumberToObject(object, "max", spread->max);
+}
+
+static void add_result(cJSON *json, const struct run *run, const struct verdict *verdict)
+{
+    cJSON_AddStringToObject(json, "run", run->asked.run);
+    cJSON_AddStringToObject(json, "rung", run->asked.rung);
+    cJSON_AddStringToObject(json, "write", run->asked.write);
+    cJSON_AddStringToObject(json, "fault", run->asked.fault);
+    cJSON *expected = cJSON_AddArrayToObject(json, "expected");
+    for (size_t result = 0; result < RESULT_COUNT; result++) {
+        if ((verdict->expected.results & (1U << result)) != 0)
+            cJSON_AddItemToArray(expected, cJSON_CreateString(result_name((enum result)result)));
+    }
+    cJSON_AddStringToObject(json, "expected_why", verdict->expected.why);
+    cJSON_AddStringToObject(json, "result", result_name(verdict->result));
+    cJSON_AddBoolToObject(json, "agrees", verdict->agrees);
+}
+
+static void add_counts(cJSON *json, const struct counts *counts)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {
+        {"initial", counts->initial},
+        {"requests", counts->requests},
+        {"sold", counts->sold},
+        {"left", counts->left},
+        {"oversold", counts->oversold},
+        {"conjured", counts->conjured},
+        {"vanished", counts->vanished},
+        {"unsold", counts->unsold},
+        {"unknown", counts->unknown},
+        {"distinct", counts->distinct},
+        {"resold", counts->resold},
+        {"refused_early", counts->refused_early},
+        {"overlaps", counts->overlaps},
+        {"max_parallel", counts->max_parallel},
+        {"order_inversions", counts->order_inversions},
+        {"token_refusals", counts->token_refusals},
+        {"stalls", counts->stalls},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        cJSON_AddNumberToObject(json, numbers[i].name, (double)numbers[i].value);
+}
+
+static void add_groups(cJSON *json, const struct run *run)
+{
+    int64_t by_code[1000] = {0};
+    cJSON *instances = cJSON_AddObjectToObject(json, "by_instance");
+    for (size_t i = 0; i < run->asked.instance_count; i++) {
+        cJSON *instance = cJSON_AddObjectToObject(instances, run->asked.instances[i]);
+        cJSON_AddNumberToObject(instance, "served", (double)run->counts.served_by[i]);
+        cJSON_AddNumberToObject(instance, "sold", (double)run->counts.sold_by[i]);
+    }
+    for (size_t i = 0; i < run->request_count; i++) {
+        if (run->requests[i].samples > 0)
+            by_code[run->requests[i].client_code]++;
+    }
+    cJSON *statuses = cJSON_AddObjectToObject(json, "by_status");
+    for (size_t code = 0; code < 1000; code++) {
+        char name[24] = "none";
+        if (code > 0)
+            snprintf(name, sizeof name, "%zu", code);
+        if (by_code[code] > 0)
+            cJSON_AddNumberToObject(statuses, name, (double)by_code[code]);
+    }
+}
+
+static void add_rest(cJSON *json, const struct run *run, const struct verdict *verdict)
+{
+    cJSON_AddNumberToObject(json, "start_spread_ms", (double)verdict->start_spread_ms);
+    add_spread(json, "latency_ms", &verdict->latency_ms);
+    add_spread(json, "wait_ms", &verdict->wait_ms);
+    add_spread(json, "hold_ms", &verdict->hold_ms);
+    if (run->redis_commands == NOT_KNOWN || run->counts.sold <= 0)
+        cJSON_AddNullToObject(json, "redis_commands_per_sale");
+    else
+        cJSON_AddNumberToObject(json, "redis_commands_per_sale",
+                                round((double)run->redis_commands * 100 /
+                                      (double)run->counts.sold) / 100);
+    cJSON_AddBoolToObject(json, "truncated", run->truncated);
+    cJSON *reasons = cJSON_AddArrayToObject(json, "reasons");
+    for (size_t i = 0; i < run->findings.count; i++)
+        cJSON_AddItemToArray(reasons, cJSON_CreateString(run->findings.list[i].sentence));
+    if (run->findings.left_out > 0) {
+        char text[80];
+        snprintf(text, sizeof text, "and %zu more", run->findings.left_out);
+        cJSON_AddItemToArray(reasons, cJSON_CreateString(text));
+    }
+}
+
+bool verdict_write(const struct run *run, const struct verdict *verdict)
+{
+    struct output output;
+    cJSON *json = cJSON_CreateObject();
+    add_result(json, run, verdict);
+    add_counts(json, &run->counts);
+    add_groups(json, run);
+    add_rest(json, run, verdict);
+    char *text = cJSON_Print(json);
+    cJSON_Delete(json);
+    if (text == NULL) {
+        fputs("ladder-audit: out of memory: verdict.json is not written\n", stderr);
+        return false;
+    }
+    if (output_open(&output, run->folder, "verdict.json"))
+        fprintf(output.file, "%s\n", text);
+    cJSON_free(text);
+    return output_close(&output);
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The verdict on a checked run, verdict.json, and the judge's last line.
+ */
+#ifndef VERDICT_H
+#define VERDICT_H
+
+#include "expected.h"
+#include "run.h"
+
+struct spread { /* of a duration in ms; known only when there was one */
+    bool known;
+    double p50;
+    double p99;
+    double max;
+};
+
+struct verdict {
+    enum result result;
+    struct expected expected;
+    bool agrees;
+    int64_t start_spread_ms;
+    struct spread latency_ms; /* as the client saw it */
+    struct spread wait_ms;    /* from invoke to granted */
+    struct spread hold_ms;    /* from enter to exit */
+};
+
+void verdict_reach(struct run *run, struct verdict *verdict);
+int verdict_exit_code(const struct verdict *verdict); /* 0 expected, 1 not, 2 inconclusive */
+
+/* "OVERSOLD (+400)": how much stands behind a result that has an amount. */
+void verdict_got(const struct run *run, const struct verdict *verdict, char *text, size_t size);
+/* "OVERSOLD|OVERLAP", with that separator. */
+void verdict_expected(const struct verdict *verdict, const char *separator, char *text,
+                      size_t size);
+
+/* False: a sentence is on standard error. */
+bool verdict_write(const struct run *run, const struct verdict *verdict);
+
+#endif
