@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+#
+# What every script shares: words to the user, bounded waits, checks of ports, tools and processes,
+# and an end that undoes what was begun. Source it first. Progress and errors go to standard error,
+# results to standard output.
+set -euo pipefail
+
+LADDER_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# What is fetched, and what running shops leave: git ignores both.
+LADDER_CACHE=${LADDER_CACHE:-$LADDER_ROOT/.cache}
+LADDER_STATE=${LADDER_STATE:-$LADDER_CACHE/shops}
+# The folder the programs are built in. One that the caller names is used as it is, never built.
+LADDER_BUILD_GIVEN=${LADDER_BUILD:-}
+LADDER_BUILD=${LADDER_BUILD:-$LADDER_ROOT/build/release}
+
+PROGRAM=$(basename "$0")
+
+# ---- Words ---------------------------------------------------------------------------------------
+
+say() {
+    printf '%s\n' "$*" >&2
+}
+
+# Ends the script: 2 says that nothing can be said about what was asked, 1 is kept for "it failed".
+fail() {
+    printf '%s: %s\n' "$PROGRAM" "$*" >&2
+    exit 2
+}
+
+# ---- Options -------------------------------------------------------------------------------------
+# A script fills OPTIONS: "--port" -> the variable that takes the value; "list+" takes many,
+# "!flag" takes none and becomes yes. What is not in it is left in REST, in order.
+declare -A OPTIONS=()
+REST=()
+
+# parse_options "$@": also prints the script's usage() for --help.
+parse_options() {
+    local target
+    while (($#)); do
+        if [[ $1 == --*=* && -n ${OPTIONS[${1%%=*}]-} ]]; then
+            set -- "${1%%=*}" "${1#*=}" "${@:2}"
+        fi
+        target=${OPTIONS[$1]-}
+        case $1/$target in
+        --help/)
+            usage
+            exit 0
+            ;;
+        */)
+            REST+=("$1")
+            ;;
+        */!*)
+            printf -v "${target#!}" yes
+            ;;
+        *)
+            take_option "$target" "$(option_value "$@")"
+            shift
+            ;;
+        esac
+        shift
+    done
+}
+
+# option_value "$@": the value behind the option $1, or a clear refusal.
+option_value() {
+    [[ -n ${2:-} ]] || fail "$1 needs a value. See $PROGRAM --help"
+    printf '%s' "$2"
+}
+
+take_option() {
+    if [[ $1 == *+ ]]; then
+        local -n list=${1%+}
+        list+=("$2")
+    else
+        printf -v "$1" '%s' "$2"
+    fi
+}
+
+# refuse_rest [ARG...]: nothing may be left over.
+refuse_rest() {
+    (($# > 0)) || return 0
+    fail "\"$1\" is not understood. Options:" \
+        "$(printf '%s\n' "${!OPTIONS[@]}" | sort | tr '\n' ' ')--help"
+}
+
+# whole_number OPTION VALUE MIN MAX
+whole_number() {
+    if [[ ! $2 =~ ^(0|[1-9][0-9]{0,8})$ ]] || (($2 < $3 || $2 > $4)); then
+        fail "$1 is \"$2\": it must be a whole number from $3 to $4"
+    fi
+}
+
+# one_of OPTION VALUE WORD...
+one_of() {
+    local option=$1 value=$2 word
+    shift 2
+    for word; do
+        [[ $value != "$word" ]] || return 0
+    done
+    fail "$option is \"$value\": it must be one of: $*"
+}
+
+# ---- The end -------------------------------------------------------------------------------------
+# at_exit COMMAND...: run when the script ends, however it ends, the latest first.
+
+EXIT_STEPS=()
+ATTENDED=
+
+at_exit() {
+    EXIT_STEPS+=("$(printf '%q ' "$@")")
+}
+
+leave() {
+    local code=$? i
+    trap - EXIT
+    trap '' INT TERM HUP PIPE
+    set +e
+    end_attended
+    for ((i = ${#EXIT_STEPS[@]} - 1; i >= 0; i--)); do
+        eval "${EXIT_STEPS[i]}"
+    done
+    exit "$code"
+}
+
+trap leave EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 141' PIPE
+trap 'exit 143' TERM
+
+# attend COMMAND...: runs it as a process group of its own and waits for it. A signal to the script
+# is acted on at once, not when the command is done, and ends the whole group with it.
+attend() {
+    local code=0
+    set -m
+    "$@" </dev/null &
+    ATTENDED=$!
+    set +m
+    wait "$ATTENDED" || code=$?
+    ATTENDED=
+    return "$code"
+}
+
+end_attended() {
+    local group=$ATTENDED
+    [[ -n $group ]] || return 0
+    ATTENDED=
+    kill -TERM -- "-$group" 2>/dev/null
+    if ! wait_until 60 group_is_gone "$group"; then
+        kill -KILL -- "-$group" 2>/dev/null
+    fi
+    wait "$group" 2>/dev/null
+}
+
+group_is_gone() {
+    ! kill -0 -- "-$1" 2>/dev/null
+}
+
+# ---- Waiting, ports, tools, processes ------------------------------------------------------------
+
+# wait_until SECONDS COMMAND...: asks again and again until it succeeds; 1 when the time is over.
+wait_until() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        ((SECONDS < end)) || return 1
+        sleep 0.05
+    done
+}
+
+# need TOOL...: all on PATH, or a sentence that says how to get them.
+need() {
+    local tool missing=()
+    for tool; do
+        command -v "$tool" >/dev/null || missing+=("$tool")
+    done
+    ((${#missing[@]} == 0)) ||
+        fail "not found on PATH: ${missing[*]}. scripts/setup --for run installs what is missing" \
+            "(as root or with sudo)"
+}
+
+# who_listens PORT: "nginx, pid 12" or "another process"; fails when the port is free.
+who_listens() {
+    local lines
+    lines=$(ss --no-header --listening --tcp --numeric --processes "sport = :$1")
+    [[ -n $lines ]] || return 1
+    if [[ $lines =~ \(\(\"([^\"]+)\",pid=([0-9]+) ]]; then
+        printf '%s, pid %s' "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}"
+    else
+        printf 'another user'\''s process'
+    fi
+}
+
+# need_free_port PORT WHAT OPTION
+need_free_port() {
+    local who
+    if who=$(who_listens "$1"); then
+        fail "port $1, wanted for $2, is taken by $who. End that, or choose another with $3" \
+            "(a shop of this clone is ended with scripts/shop down)"
+    fi
+}
+
+# process_start PID: when it began, in the kernel's ticks; fails when it is gone or a zombie.
+# A pid with its start names one process: the number alone may be used again.
+process_start() {
+    local stat fields
+    { stat=$(<"/proc/$1/stat"); } 2>/dev/null || return 1
+    read -ra fields <<<"${stat##*) }"
+    [[ ${fields[0]} != Z ]] || return 1
+    printf '%s' "${fields[19]}"
+}
+
+# process_lives PID START
+process_lives() {
+    [[ $(process_start "$1") == "$2" ]]
+}
+
+process_is_gone() {
+    ! process_lives "$@"
+}
+
+# end_process PID START [SIGNAL]: asks it to end, insists after 15 s; never touches another process.
+end_process() {
+    process_lives "$1" "$2" || return 0
+    kill -s "${3:-TERM}" "$1" 2>/dev/null || return 0
+    if ! wait_until 15 process_is_gone "$1" "$2"; then
+        kill -s KILL "$1" 2>/dev/null || true
+        wait_until 5 process_is_gone "$1" "$2"
+    fi
+}
+
+# build_programs: inventoryd and ladder-audit, in LADDER_BUILD, unless the caller named a folder.
+build_programs() {
+    local log=$LADDER_CACHE/build.log
+    [[ -z $LADDER_BUILD_GIVEN ]] || return 0
+    need cmake
+    mkdir -p "$LADDER_CACHE"
+    say "building inventoryd and ladder-audit (about 20 s the first time)"
+    if ! attend build_quietly >"$log" 2>&1; then
+        tail -n 20 "$log" >&2
+        fail "the build failed; the whole log is $log"
+    fi
+}
+
+build_quietly() {
+    cd "$LADDER_ROOT" && cmake --preset release && cmake --build --preset release --parallel 2
+}

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash disable=SC2034  # its settings are read and set by the scripts that source it
+#
+# Drives rows, a rung and a way to write each, against a shop that is up, wherever its parts are:
+# on this machine or in containers. Needs common.sh and jmeter.sh. The caller says:
+RUN_HTTP=127.0.0.1:8888     # nginx
+RUN_INSTANCES=()            # name=host:port of each instance's admin listener
+RUN_REDIS=127.0.0.1:7000    # read here, never written to
+RUN_NGINX_LOG=              # nginx's access log, as this process can read it
+RUN_ROOT=$LADDER_ROOT/runs  # where runs are kept
+RUN_HISTORIES=              # where the instances write: <there>/<run>/history-<name>.jsonl
+RUN_SCENARIO=               # a file of JMeter properties
+RUN_PROPERTIES=()           # -Jname=value, which go before the file's
+RUN_EXPECT=                 # results by comma that replace the judge's table, for experiments
+RUN_SHOWS_JMETER=           # yes: JMeter's progress is shown, not kept in jmeter.out
+
+# What drive_row says back of the latest run:
+RUN_FOLDER=
+RUN_CODE=                   # the judge's exit code: 0 as expected, 1 not, 2 inconclusive
+
+# ---- What is asked for ---------------------------------------------------------------------------
+
+# run_property NAME DEFAULT: what the plan will see.
+run_property() {
+    jmeter_value "$1" "$2" "$RUN_SCENARIO" "${RUN_PROPERTIES[@]}"
+}
+
+run_items() {
+    jmeter_items "$(run_property items phone)"
+}
+
+# How many requests; with loops=-1 nobody knows before: "".
+run_requests() {
+    local loops
+    loops=$(run_property loops 1)
+    ((loops < 0)) || printf '%s' $(($(run_property threads 1500) * loops))
+}
+
+# take_properties ARG...: -Jname=value into RUN_PROPERTIES; anything else is refused.
+take_properties() {
+    local arg
+    for arg; do
+        [[ $arg == -J?*=* ]] || refuse_rest "$arg"
+        RUN_PROPERTIES+=("$arg")
+    done
+}
+
+run_auditor() {
+    if [[ -x $LADDER_BUILD/audit/ladder-audit ]]; then
+        printf '%s' "$LADDER_BUILD/audit/ladder-audit"
+    else
+        command -v ladder-audit ||
+            fail "ladder-audit is neither in $LADDER_BUILD/audit nor on PATH: build it first"
+    fi
+}
+
+# ask METHOD URL [BODY]: prints the answer; a refusal is told with its reason.
+ask() {
+    local body
+    if ! body=$(curl --silent --show-error --fail-with-body --max-time 60 --request "$1" \
+        ${3:+--data-binary "$3" --header 'Content-Type: application/json'} "$2" 2>&1); then
+        say "$1 $2${3:+ $3}: $body"
+        return 1
+    fi
+    printf '%s' "$body"
+}
+
+# ---- What Redis holds ----------------------------------------------------------------------------
+
+redis_ask() {
+    timeout 20 redis-cli -h "${RUN_REDIS%:*}" -p "${RUN_REDIS##*:}" "$@"
+}
+
+redis_commands() {
+    redis_ask info stats | sed -n 's/^total_commands_processed:\([0-9]*\).*/\1/p'
+}
+
+# redis_state KEYS ITEM...: {"stock":{...},"locks":{...}}, in one go.
+redis_state() {
+    local keys=$1 item stock lock
+    shift
+    for item; do
+        stock="inventory:{$item}" lock="lock:{$item}"
+        [[ $keys != article ]] || stock=inventory lock=redisLock
+        printf 'GET %s\nTYPE %s\nPTTL %s\n' "$stock" "$lock" "$lock"
+    done | redis_ask |
+        jq --null-input --raw-input --compact-output '[inputs] as $line
+            | [$ARGS.positional | to_entries[]
+               | {item: .value, stock: $line[3 * .key], type: $line[3 * .key + 1],
+                  pttl: $line[3 * .key + 2]}]
+            | {stock: map({(.item): (.stock | tonumber? // null)}) | add,
+               locks: map({(.item): {type: .type, pttl_ms: (.pttl | tonumber)}}) | add}' \
+            --args "$@"
+}
+
+# The commands that look are not counted: last before the load, first after it.
+redis_before() {
+    local state
+    state=$(redis_state "$@")
+    jq --compact-output --argjson commands "$(redis_commands)" '.commands = $commands' <<<"$state"
+}
+
+redis_after() {
+    local commands
+    commands=$(redis_commands)
+    redis_state "$@" | jq --compact-output --argjson commands "$commands" '.commands = $commands'
+}
+
+# ---- One row -------------------------------------------------------------------------------------
+
+# new_folder RUNG WRITE: makes runs/<time>-<rung>-<write>; two in one second wait for the next.
+new_folder() {
+    mkdir -p "$RUN_ROOT"
+    wait_until 10 try_new_folder "$@" || fail "no new folder can be made in $RUN_ROOT"
+}
+
+try_new_folder() {
+    RUN_FOLDER=$RUN_ROOT/$(date +%Y%m%d-%H%M%S)-$1-$2
+    mkdir "$RUN_FOLDER" 2>/dev/null
+}
+
+# switch_lock RUNG WRITE RUN: on every instance; sales in flight finish first.
+switch_lock() {
+    local instance
+    for instance in "${RUN_INSTANCES[@]}"; do
+        ask PUT "http://${instance#*=}/lock" \
+            "{\"rung\":\"$1\",\"write\":\"$2\",\"run\":\"$3\"}" >/dev/null ||
+            fail "instance ${instance%%=*} did not switch to $1, $2"
+    done
+}
+
+# set_stock STOCK ITEM...: by the shop's own door, so that `before` shows what the load will find.
+set_stock() {
+    local stock=$1 item
+    shift
+    for item; do
+        ask PUT "http://$RUN_HTTP/inventory/$item" "{\"stock\":$stock}" >/dev/null ||
+            fail "the stock of $item could not be set"
+    done
+}
+
+write_env() {
+    printf 'commit %s\n' "${LADDER_COMMIT:-$(git -C "$LADDER_ROOT" describe --always --dirty \
+        2>/dev/null || printf unknown)}"
+    printf 'kernel %s\n' "$(uname -srm)"
+    printf 'system %s\n' "$(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release)"
+    printf 'cores %s\n' "$(nproc)"
+    printf 'memory %s\n' "$(sed -n 's/^MemTotal: *//p' /proc/meminfo)"
+    printf 'inventoryd %s\n' "$(ask GET "http://${RUN_INSTANCES[0]#*=}/version" | tr -d '\n')"
+    printf 'redis %s\n' "$(redis_ask info server | sed -n 's/^redis_version:\([^\r]*\).*/\1/p')"
+    printf 'java %s\n' "$(java -version 2>&1 | head -n 1)"
+    printf 'load %s\n' "$(cut -d ' ' -f 1-3 /proc/loadavg)"
+}
+
+# write_run_json RUNG WRITE ITEMS_JSON: what was asked for; what the instances were told comes from
+# themselves.
+write_run_json() {
+    local requests restocked=false
+    requests=$(run_requests)
+    [[ -n $requests ]] || requests=$(grep -c -E '^[0-9]+,[0-9]+,POST ' "$RUN_FOLDER/sale.jtl")
+    [[ $(run_property restock_every 0) == 0 ]] || restocked=true
+    jq --compact-output --arg run "$(basename "$RUN_FOLDER")" --arg rung "$1" --arg write "$2" \
+            --argjson items "$3" --arg instances "${RUN_INSTANCES[*]%%=*}" \
+            --argjson requests "$requests" --argjson quantity "$(run_property quantity 1)" \
+            --arg scenario "$(basename "$RUN_SCENARIO" .properties)" --arg expect "$RUN_EXPECT" \
+            --argjson restocked "$restocked" \
+            '{run: $run, rung: $rung, write: $write, fault: "none",
+              instances: ($instances | split(" ")),
+              workers: .workers, ttl_ms: .ttl_ms, work_ms: .work_ms, wait_ms: .wait_ms,
+              keys: .keys, guard: "lock", items: $items, requests: $requests,
+              quantity: $quantity, scenario: $scenario, min_share: 0.5,
+              expect: (if $expect == "" then null else $expect | split(",") end),
+              restocked: $restocked}' <<<"$RUN_CONFIG" >"$RUN_FOLDER/run.json"
+}
+
+# nginx writes a line after its answer: the last ones may come a moment after JMeter's end.
+nginx_has_logged() {
+    local lines
+    lines=$(tail -c +"$1" "$RUN_NGINX_LOG" | wc -l)
+    ((lines >= $2))
+}
+
+# take_histories RUNG WRITE: ends them by a switch to the run "idle", and puts them into the run's
+# folder where they are not there already.
+take_histories() {
+    local run instance file
+    run=$(basename "$RUN_FOLDER")
+    switch_lock "$1" "$2" idle
+    for instance in "${RUN_INSTANCES[@]}"; do
+        file=$RUN_HISTORIES/$run/history-${instance%%=*}.jsonl
+        if [[ -f $file && ! $file -ef $RUN_FOLDER/$(basename "$file") ]]; then
+            mv "$file" "$RUN_FOLDER/"
+        fi
+    done
+    [[ $RUN_HISTORIES -ef $RUN_ROOT ]] || rmdir "$RUN_HISTORIES/$run" 2>/dev/null || true
+}
+
+# drive_row RUNG WRITE: one run. Sets RUN_FOLDER and RUN_CODE; ends the script when there is nothing
+# to judge. Call it plainly, not in a condition, where bash would not stop at what fails in it.
+drive_row() {
+    local rung=$1 write=$2 keys items before from
+    jmeter_check "$RUN_SCENARIO" "${RUN_PROPERTIES[@]}"
+    mapfile -t items < <(run_items)
+    RUN_CONFIG=$(ask GET "http://${RUN_INSTANCES[0]#*=}/config") ||
+        fail "instance ${RUN_INSTANCES[0]%%=*} does not tell its settings"
+    keys=$(jq --raw-output .keys <<<"$RUN_CONFIG")
+    set_stock "$(run_property stock 1000)" "${items[@]}"
+    new_folder "$rung" "$write"
+    switch_lock "$rung" "$write" "$(basename "$RUN_FOLDER")"
+    before=$(redis_before "$keys" "${items[@]}")
+    write_env >"$RUN_FOLDER/env.txt"
+    from=$(($(wc -c <"$RUN_NGINX_LOG") + 1))
+    fire
+    write_run_json "$rung" "$write" "$(jq --compact-output .stock <<<"$before")"
+    wait_until 3 nginx_has_logged "$from" $(($(wc -l <"$RUN_FOLDER/sale.jtl") - 1)) || true
+    tail -c +"$from" "$RUN_NGINX_LOG" >"$RUN_FOLDER/nginx.log"
+    take_histories "$rung" "$write"
+    jq --null-input --compact-output --argjson before "$before" \
+        --argjson after "$(redis_after "$keys" "${items[@]}")" \
+        '{before: $before, after: $after}' >"$RUN_FOLDER/redis.json"
+    ln -sfn "$(basename "$RUN_FOLDER")" "$RUN_ROOT/latest"
+    RUN_CODE=0
+    "$(run_auditor)" "$RUN_FOLDER" >"$RUN_FOLDER/audit.out" 2>&1 || RUN_CODE=$?
+    ((RUN_CODE <= 2)) || fail "the judge ended with $RUN_CODE: $(tail -n 3 "$RUN_FOLDER/audit.out")"
+}
+
+# JMeter's part of a run.
+fire() {
+    local code=0 out=$RUN_FOLDER/jmeter.out
+    [[ -z $RUN_SHOWS_JMETER ]] || out=/dev/stderr
+    attend jmeter_run --scenario "$RUN_SCENARIO" --out "$RUN_FOLDER" --host "${RUN_HTTP%:*}" \
+        --port "${RUN_HTTP##*:}" "${RUN_PROPERTIES[@]}" >"$out" 2>&1 || code=$?
+    if ((code != 0)); then
+        [[ -n $RUN_SHOWS_JMETER ]] || tail -n 5 "$out" >&2
+        fail "JMeter ended with $code; see jmeter.log in $RUN_FOLDER"
+    fi
+}
+
+# ---- Several rows --------------------------------------------------------------------------------
+
+# The rungs, in learning order, a line each.
+ladder_rungs() {
+    sed -n 's/^X(\([a-z_]*\),.*/\1/p' "$LADDER_ROOT/lock/ladder.def"
+}
+
+# drive_rows RUNG:WRITE...: one run each, then their table. Sets RUN_CODE: 0 each row did what the
+# ladder says, 1 one did not, 2 one is inconclusive. Call it plainly, as drive_row.
+drive_rows() {
+    local row folders=() agreed=0 worst=0
+    for row; do
+        say "row $((${#folders[@]} + 1)) of $#: ${row%:*} with ${row#*:}:" \
+            "$(run_requests) requests (about 20 s)"
+        drive_row "${row%:*}" "${row#*:}"
+        say "    $(tail -n 1 "$RUN_FOLDER/audit.out")"
+        folders+=("$RUN_FOLDER")
+        # A row that is wrong weighs more than one that cannot be judged.
+        case $RUN_CODE/$worst in
+        0/*) agreed=$((agreed + 1)) ;;
+        1/* | 2/0) worst=$RUN_CODE ;;
+        esac
+    done
+    print_table "${folders[@]}"
+    printf '%s of %s rows did what the ladder says.\n' "$agreed" "$#"
+    RUN_CODE=$worst
+}
+
+print_table() {
+    local folder
+    "$(run_auditor)" --head
+    for folder; do
+        "$(run_auditor)" --row "$folder" || true
+    done
+    printf '\nEach folder holds the picture (timeline.svg) and JMeter'\''s dashboard/index.html:\n'
+    for folder; do
+        printf '  %s\n' "$(realpath --relative-base=. "$folder")"
+    done
+    printf '\n'
+}

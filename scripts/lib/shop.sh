@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash disable=SC2034  # its settings are read and set by the scripts that source it
+#
+# A shop on this machine: a private redis-server, N inventoryd, an nginx in front, all on loopback.
+# Needs common.sh and nginx.sh. A shop is known by nginx's port; what is up is written down in
+# LADDER_STATE/<port>/, so that `down` ends exactly what `up` started:
+#   parts       one line a process: name, pid, the process' start in ticks, port
+#   settings    one line each: port, redis, and an `instance` line for each instance
+#   history/    what the instances record; a run's part is moved to its folder
+#   redis/ nginx/ *.log
+
+SHOP_PORT=8888
+SHOP_REDIS_PORT=7000
+SHOP_BASE=8000     # the first instance; its admin listener is on the next port
+SHOP_STEP=1000     # from one instance to the next: 8000, 9000, 10000 ...
+SHOP_COUNT=2
+SHOP_COUNT_MAX=16  # 8000 to 23000: below the ports that the kernel gives to clients
+SHOP_REDIS_CONF=
+SHOP_OPTIONS=()    # inventoryd's
+
+SHOP_NAMES=abcdefghijklmnop
+# What the shop itself says to inventoryd; the user cannot.
+SHOP_OWN_OPTIONS=(--listen --admin-listen --instance --redis --lock-redis --stock-redis --history
+    --admin-writes)
+
+shop_folder() {
+    printf '%s/%s' "$LADDER_STATE" "$SHOP_PORT"
+}
+
+shop_name() {
+    printf '%s' "${SHOP_NAMES:$1:1}"
+}
+
+shop_instance_port() {
+    printf '%s' $((SHOP_BASE + $1 * SHOP_STEP))
+}
+
+# ---- What is written down ------------------------------------------------------------------------
+
+# shop_note NAME PID PORT: at once after the start, so that nothing started is ever forgotten.
+shop_note() {
+    local start
+    start=$(process_start "$2") || start=0
+    printf '%s %s %s %s\n' "$1" "$2" "$start" "$3" >>"$(shop_folder)/parts"
+}
+
+# shop_each COMMAND...: calls COMMAND NAME PID START PORT for each part, in the order of their start.
+shop_each() {
+    local name pid start port
+    [[ -f $(shop_folder)/parts ]] || return 0
+    while read -r name pid start port <&4; do
+        "$@" "$name" "$pid" "$start" "$port"
+    done 4<"$(shop_folder)/parts"
+}
+
+print_if_alive() {
+    if process_lives "$2" "$3"; then
+        printf '%s ' "$1"
+    fi
+}
+
+shop_alive() {
+    shop_each print_if_alive
+}
+
+# shop_setting NAME: the values of a setting, one a line.
+shop_setting() {
+    sed -n "s/^$1=//p" "$(shop_folder)/settings"
+}
+
+# ---- Up ------------------------------------------------------------------------------------------
+
+shop_check() {
+    local i option own words
+    need redis-server redis-cli nginx curl ss setsid flock
+    [[ -x $LADDER_BUILD/service/inventoryd ]] ||
+        fail "there is no $LADDER_BUILD/service/inventoryd: build it, or unset LADDER_BUILD"
+    for option in "${SHOP_OPTIONS[@]}"; do
+        for own in "${SHOP_OWN_OPTIONS[@]}"; do
+            [[ ${option%%=*} != "$own" ]] ||
+                fail "$own is set by the shop itself: it starts a Redis of its own and chooses" \
+                    "ports by --port, --base-port, --port-step, --redis-port"
+        done
+    done
+    if ! words=$("$LADDER_BUILD/service/inventoryd" "${SHOP_OPTIONS[@]}" --print-config 2>&1); then
+        fail "inventoryd refuses its options: $words"
+    fi
+    need_free_port "$SHOP_PORT" nginx --port
+    need_free_port "$SHOP_REDIS_PORT" redis-server --redis-port
+    for ((i = 0; i < SHOP_COUNT; i++)); do
+        need_free_port "$(shop_instance_port "$i")" "instance $(shop_name "$i")" --base-port
+        need_free_port $(($(shop_instance_port "$i") + 1)) \
+            "the admin listener of instance $(shop_name "$i")" --base-port
+    done
+    # nginx uses two descriptors a client: 1500 of them are more than the usual 1024.
+    ulimit -S -n 32768 2>/dev/null || ulimit -S -n "$(ulimit -H -n)"
+    (($(ulimit -n) >= 8192)) ||
+        fail "this session may open $(ulimit -n) files at once; 1500 buyers need 8192 (ulimit -Hn)"
+}
+
+# start_part NAME PORT LOG COMMAND...: in a session of its own, so that a Ctrl-C meant for a script
+# does not reach it; without the descriptor that guards the folder.
+start_part() {
+    local name=$1 port=$2 log=$3
+    shift 3
+    setsid "$@" </dev/null >>"$log" 2>&1 9>&- &
+    shop_note "$name" $! "$port"
+}
+
+redis_answers() {
+    [[ $(redis-cli -h 127.0.0.1 -p "$SHOP_REDIS_PORT" ping 2>/dev/null) == PONG ]]
+}
+
+# instance_ready PORT: the instance that listens there
+instance_ready() {
+    curl --silent --fail --max-time 2 --output /dev/null "http://127.0.0.1:$(($1 + 1))/readyz"
+}
+
+nginx_answers() {
+    curl --silent --fail --max-time 2 --output /dev/null "http://127.0.0.1:$SHOP_PORT/healthz"
+}
+
+# part_is_up NAME PORT
+part_is_up() {
+    case $1 in
+    redis) redis_answers ;;
+    nginx) nginx_answers ;;
+    *) instance_ready "$2" ;;
+    esac
+}
+
+# await_part NAME PID START PORT: ready, or a sentence why not.
+await_part() {
+    local folder
+    folder=$(shop_folder)
+    if ! wait_until 30 part_is_up_or_gone "$@" || ! process_lives "$2" "$3"; then
+        tail -n 5 "$folder/$1.log" >&2
+        fail "$1 did not become ready on port $4; its whole log is $folder/$1.log"
+    fi
+}
+
+part_is_up_or_gone() {
+    part_is_up "$1" "$4" || process_is_gone "$2" "$3"
+}
+
+start_redis() {
+    local folder conf=()
+    folder=$(shop_folder)
+    mkdir -p "$folder/redis"
+    # Without a file of the user's: nothing is kept on disk. noeviction: an evicted lock key would
+    # be a lost lock.
+    if [[ -n $SHOP_REDIS_CONF ]]; then
+        conf=("$SHOP_REDIS_CONF")
+    else
+        conf=(--save '' --appendonly no --maxmemory-policy noeviction)
+    fi
+    start_part redis "$SHOP_REDIS_PORT" "$folder/redis.log" redis-server "${conf[@]}" \
+        --bind 127.0.0.1 --port "$SHOP_REDIS_PORT" --dir "$folder/redis" --daemonize no
+}
+
+start_instances() {
+    local i name port folder redis=redis://127.0.0.1:$SHOP_REDIS_PORT/0
+    folder=$(shop_folder)
+    mkdir -p "$folder/history"
+    for ((i = 0; i < SHOP_COUNT; i++)); do
+        name=$(shop_name "$i")
+        port=$(shop_instance_port "$i")
+        start_part "$name" "$port" "$folder/$name.log" "$LADDER_BUILD/service/inventoryd" \
+            "${SHOP_OPTIONS[@]}" --instance "$name" --listen "127.0.0.1:$port" \
+            --admin-listen "127.0.0.1:$((port + 1))" --admin-writes \
+            --redis "$redis" --lock-redis "$redis" --stock-redis "$redis" \
+            --history "$folder/history/history-$name.jsonl"
+        printf 'instance=%s=127.0.0.1:%s\n' "$name" $((port + 1)) >>"$folder/settings"
+    done
+}
+
+start_nginx() {
+    local i folder upstreams=()
+    folder=$(shop_folder)/nginx
+    for ((i = 0; i < SHOP_COUNT; i++)); do
+        upstreams+=(--upstream "$(shop_name "$i")=127.0.0.1:$(shop_instance_port "$i")")
+    done
+    nginx_render --out "$folder/nginx.conf" --listen "127.0.0.1:$SHOP_PORT" \
+        --log "$folder/access.log" "${upstreams[@]}"
+    nginx_start "$folder/nginx.conf" 9>&-
+    shop_note nginx "$(<"$folder/nginx.pid")" "$SHOP_PORT"
+}
+
+shop_up() {
+    local folder
+    folder=$(shop_folder)
+    mkdir -p "$folder"
+    exec 9>"$folder/guard"
+    flock --nonblock 9 || fail "another command is starting or ending the shop on port $SHOP_PORT"
+    [[ -z $(shop_alive) ]] ||
+        fail "a shop is up on port $SHOP_PORT already ($(shop_alive)): scripts/shop status shows" \
+            "it, scripts/shop down ends it, --port starts another"
+    shop_check
+    rm -rf "${folder:?}"/{parts,settings,redis,nginx,history,*.log}
+    printf '%s\n' "port=$SHOP_PORT" "redis=$SHOP_REDIS_PORT" >"$folder/settings"
+    at_exit shop_down_unless_up
+    start_redis
+    shop_each await_part
+    start_instances
+    shop_each await_part
+    start_nginx
+    shop_each await_part
+    SHOP_IS_UP=yes
+    exec 9>&-
+}
+
+SHOP_IS_UP=
+
+shop_down_unless_up() {
+    [[ -n $SHOP_IS_UP ]] || shop_end_parts
+}
+
+# ---- Down and status -----------------------------------------------------------------------------
+
+shop_down() {
+    local folder
+    folder=$(shop_folder)
+    [[ -d $folder ]] || return 0
+    exec 9>"$folder/guard"
+    flock --wait 60 9 || fail "another command holds the shop on port $SHOP_PORT"
+    shop_end_parts
+    exec 9>&-
+}
+
+# The front first, so that what is under way can finish behind it.
+shop_end_parts() {
+    local folder name pid start port
+    folder=$(shop_folder)
+    [[ -f $folder/parts ]] || return 0
+    nginx_stop "$folder/nginx/nginx.conf" || true
+    while read -r name pid start port <&4; do
+        end_process "$pid" "$start" || say "$name (pid $pid, port $port) could not be ended"
+    done 4< <(tac "$folder/parts")
+    rm -f "$folder/parts"
+}
+
+# print_part NAME PID START PORT
+print_part() {
+    local ready=no
+    if ! process_lives "$2" "$3"; then
+        ready=ended
+    elif part_is_up "$1" "$4"; then
+        ready=yes
+    fi
+    printf '%-8s %8s %6s  %s\n' "$1" "$2" "$4" "$ready"
+    [[ $ready == yes ]] || SHOP_UNREADY=yes
+}
+
+# shop_status: 0 every part is ready, 1 one is not, 3 there is no shop.
+shop_status() {
+    SHOP_UNREADY=
+    if [[ ! -s $(shop_folder)/parts ]]; then
+        printf 'no shop is up on port %s\n' "$SHOP_PORT"
+        return 3
+    fi
+    SHOP_REDIS_PORT=$(shop_setting redis)
+    printf '%-8s %8s %6s  %s\n' part pid port ready
+    shop_each print_part
+    [[ -z $SHOP_UNREADY ]]
+}
+
+# shop_is_meant: the runs that follow (run.sh) go to this shop.
+shop_is_meant() {
+    local folder
+    folder=$(shop_folder)
+    [[ -s $folder/parts ]] ||
+        fail "no shop is up on port $SHOP_PORT: scripts/shop up --port $SHOP_PORT starts one"
+    RUN_HTTP=127.0.0.1:$SHOP_PORT
+    RUN_REDIS=127.0.0.1:$(shop_setting redis)
+    RUN_NGINX_LOG=$folder/nginx/access.log
+    RUN_HISTORIES=$folder/history
+    mapfile -t RUN_INSTANCES < <(shop_setting instance)
+}
