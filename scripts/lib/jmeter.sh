@@ -48,6 +48,18 @@ jmeter_words_of_path() {
     printf '%s\n' env "HEAP=${JMETER_HEAP[*]}" "JVM_ARGS=${JMETER_JVM[*]}" "$(command -v jmeter)"
 }
 
+# jmeter_is_there: nothing needs fetching. A JMETER_HOME that does not serve is refused; before Java
+# is there it cannot be asked.
+jmeter_is_there() {
+    if [[ -n ${JMETER_HOME:-} ]]; then
+        ! command -v java >/dev/null || jmeter_command >/dev/null
+    elif [[ -e $JMETER_FETCHED ]]; then
+        jmeter_is_whole "$JMETER_FETCHED"
+    else
+        (jmeter_command >/dev/null 2>&1)
+    fi
+}
+
 # jmeter_serves WORDS: it runs and is not older than JMETER_LEAST.
 jmeter_serves() {
     local words version
@@ -98,8 +110,16 @@ jmeter_gather() {
     mvn --batch-mode --strict-checksums --file "$LADDER_ROOT/jmeter/pom.xml" \
         "-Dhome=$1" "-Dmaven.repo.local=$2" -Daether.connector.connectTimeout=20000 \
         -Daether.connector.requestTimeout=60000 package 2>&1 8>&- |
-        tee "$3" |
-        awk '/Downloaded from .*\.jar / && ++jars % 30 == 0 {print "  " jars " jars"; fflush()}' >&2
+        tee "$3" | jmeter_show_progress
+}
+
+jmeter_show_progress() {
+    local line jars=0
+    while IFS= read -r line; do
+        [[ $line == *"Downloaded from "*.jar\ * ]] || continue
+        jars=$((jars + 1))
+        ((jars % 30)) || say "  $jars jars"
+    done
 }
 
 jmeter_explain_fetch() {
@@ -148,7 +168,7 @@ jmeter_value() {
 # jmeter_check SCENARIO [-Jname=value ...]: JMeter takes any text and makes 0 of what is no number,
 # so what does not fit is refused here.
 jmeter_check() {
-    local name value names word
+    local name names value word
     names=$(sed -n 's/^[ ]*\([^#!= ][^= ]*\)[ ]*=.*/\1/p' "$1")
     for word in "${@:2}"; do
         names+=" ${word:2}"

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+#
+# What the project needs from Debian, in one place, and how to tell what is missing. Needs
+# common.sh. scripts/lib/install-packages does the installing.
+
+# Debian keeps some programs where only root looks.
+PATH=$PATH:/usr/sbin:/sbin
+
+# setup_list run|test|bench: a line each: Debian's package, and what shows that it is there: a
+# program on PATH, a /file, lib:NAME for pkg-config, or `window`, a Java that can open one.
+setup_list() {
+    case $1 in
+    run)
+        cat <<'LIST'
+gcc                     cc
+libc6-dev               /usr/include/stdio.h
+make                    make
+cmake                   cmake
+pkgconf                 pkg-config
+libhiredis-dev          lib:hiredis
+libmicrohttpd-dev       lib:libmicrohttpd
+libcjson-dev            lib:libcjson
+redis-server            redis-server
+redis-tools             redis-cli
+nginx                   nginx
+default-jre-headless    java
+curl                    curl
+jq                      jq
+iproute2                ss
+procps                  ps
+LIST
+        ;;
+    test)
+        setup_list run
+        cat <<'LIST'
+libcmocka-dev           lib:cmocka
+python3-pytest          /usr/lib/python3/dist-packages/pytest/__init__.py
+shellcheck              shellcheck
+prometheus              promtool
+chromium                chromium
+default-jre             window
+fonts-dejavu-core       /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
+xvfb                    Xvfb
+xdotool                 xdotool
+imagemagick             import
+LIST
+        ;;
+    bench)
+        setup_list run
+        cat <<'LIST'
+wrk                     wrk
+gnuplot-nox             gnuplot
+LIST
+        ;;
+    esac
+}
+
+# is_there SIGN: what the second column of setup_list says.
+is_there() {
+    case $1 in
+    /*) [[ -e $1 ]] ;;
+    lib:*) pkg-config --exists "${1#lib:}" 2>/dev/null ;;
+    window) java_has_windows ;;
+    *) command -v "$1" >/dev/null ;;
+    esac
+}
+
+java_has_windows() {
+    local java
+    java=$(command -v java) && [[ -e $(dirname "$(readlink -f "$java")")/../lib/libawt_xawt.so ]]
+}
+
+# need_packages run|test|bench: prints the packages that are missing.
+need_packages() {
+    local package sign
+    while read -r package sign; do
+        is_there "$sign" || printf '%s\n' "$package"
+    done < <(setup_list "$1")
+}
+
+# system_name: what /etc/os-release calls this machine.
+system_name() {
+    (
+        # shellcheck disable=SC1091
+        source /etc/os-release 2>/dev/null || true
+        printf '%s' "${PRETTY_NAME:-an unknown system}"
+    )
+}
+
+system_is_debian() {
+    grep --quiet --extended-regexp '^ID(_LIKE)?=.*debian' /etc/os-release 2>/dev/null &&
+        command -v apt-get >/dev/null
+}
+
+# install PACKAGE...: as root, by sudo if need be.
+install() {
+    local command=("$LADDER_ROOT/scripts/lib/install-packages" "$@")
+    local by_hand="apt-get install --no-install-recommends $*"
+    system_is_debian ||
+        fail "missing: $*. These are names of Debian's packages, and this is $(system_name):" \
+            "scripts/setup installs on Debian 12 and 13 only. Install them by hand, then come back"
+    if ((EUID == 0)); then
+        "${command[@]}"
+        return
+    fi
+    command -v sudo >/dev/null ||
+        fail "missing: $*. Installing takes root, and there is no sudo. As root: $by_hand"
+    say "installing takes root: asking sudo"
+    if [[ -t 0 ]]; then
+        sudo -- "${command[@]}"
+    else
+        sudo --non-interactive true 2>/dev/null ||
+            fail "missing: $*. sudo wants a password, and there is no terminal to ask on. Run" \
+                "scripts/setup in a terminal first"
+        sudo --non-interactive -- "${command[@]}"
+    fi
+}
