@@ -54,8 +54,10 @@ dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *ar
         command.sizes[i] = sizes != NULL ? sizes[i] : strlen(argv[i]);
         command.argv[i] = malloc(command.sizes[i] + 1);
         copied = command.argv[i] != NULL;
-        if (copied)
-            memcpy(command.argv[i], argv[i], command.sizes[i]);
+        if (!copied)
+            break;
+        memcpy(command.argv[i], argv[i], command.sizes[i]);
+        command.argv[i][command.sizes[i]] = '\0';
     }
     if (!copied) {
         command_free(&command);

@@ -11,7 +11,7 @@
 
 struct batch_command {
     int argc;
-    char **argv;
+    char **argv; /* NUL-terminated, beyond their sizes */
     size_t *sizes;
     enum dlock_reply_kind kind;
     int64_t integer;

@@ -370,7 +370,7 @@ struct acquiring {
     int64_t sent_ns;  /* CLOCK_BOOTTIME, before the try that may have worked */
     bool unresolved;  /* a try's reply was lost, and the rung can find out what became of it */
     bool transient;   /* refused for a while only */
-    bool tried;       /* at least one try was answered BUSY */
+    bool tried;       /* at least one try may have left something behind: BUSY or UNKNOWN */
 };
 
 static uint64_t depth_of(struct dlock *lock, const char *owner)
@@ -510,9 +510,9 @@ static dlock_status drive(struct acquiring *a)
         status = step(a);
         if (status == DLOCK_OK)
             status = granted(a);
+        a->tried |= status == DLOCK_BUSY || status == DLOCK_UNKNOWN;
         if (status == DLOCK_OK || !worth_another_try(a, status))
             break;
-        a->tried |= status == DLOCK_BUSY;
         dlock_status cause = status;
         char why[256];
         snprintf(why, sizeof why, "%s",
@@ -523,6 +523,9 @@ static dlock_status drive(struct acquiring *a)
         else if (status == DLOCK_TIMED_OUT)
             status = fail(a->unresolved ? DLOCK_UNKNOWN : status, "'%s' was not had in %lld ms: %s",
                           a->lock->name, (long long)a->want.wait_ms, why);
+        else if (status == DLOCK_CANCELLED && a->unresolved)
+            status = fail(DLOCK_UNKNOWN, "'%s': cancelled before this was known: %s",
+                          a->lock->name, why);
     }
     wait_end(&wait);
     return status;

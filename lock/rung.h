@@ -7,6 +7,7 @@
 #ifndef DLOCK_RUNG_H
 #define DLOCK_RUNG_H
 
+#include "batch.h"
 #include "clock.h"
 #include "dlock.h"
 #include "redis.h"
@@ -95,7 +96,8 @@ struct rung_ops {
     /* After try_acquire answered UNKNOWN, on a new connection: OK it was had, BUSY it was not.
      * NULL: the caller gets UNKNOWN. */
     dlock_status (*resolve)(struct rung_env *env, struct dlock_hold *hold);
-    /* The waiter leaves without the lock after at least one BUSY. NULL: it left nothing behind. */
+    /* The waiter leaves without the lock after at least one BUSY or UNKNOWN. NULL: it left nothing
+     * behind. */
     void (*give_up)(struct rung_env *env, struct dlock_hold *hold);
 };
 
@@ -111,7 +113,9 @@ struct rung_env {
     _Atomic uint64_t *scripts_loaded;
 
     /* Commands that ride along with the slot's first CALL or EVAL: see dlock_batch. NULL: none.
-     * Cleared once sent. A rung that uses redis.h itself sends them by env_ride_*(). */
+     * Cleared once sent. A rung that uses redis.h itself sends them by env_ride_*(); one that
+     * carries them inside its own script takes them from the batch, keeps their replies with
+     * batch_keep() and clears the field. */
     struct dlock_batch *reads; /* right behind it */
     struct dlock_batch *last;  /* right ahead of it */
     bool transient; /* the server refused for a while only (LOADING, BUSY ...) */

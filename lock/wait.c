@@ -20,6 +20,11 @@ static void give(int event_fd)
     (void)!write(event_fd, &one, sizeof one);
 }
 
+static dlock_status cancelled(const struct wait *wait)
+{
+    return fail(DLOCK_CANCELLED, "the wait for '%s' was cancelled", wait->lock->name);
+}
+
 /* Sleeps until the time, CANCELLED, or OK when `event_fd` has something, which is taken. */
 static dlock_status sleep_until(const struct wait *wait, int64_t until_ns, int event_fd)
 {
@@ -33,7 +38,7 @@ static dlock_status sleep_until(const struct wait *wait, int64_t until_ns, int e
         ppoll(polls, 2, until_ns == INT64_MAX ? NULL : &left, NULL);
         uint64_t count;
         if (polls[0].revents != 0)
-            return fail(DLOCK_CANCELLED, "the wait for '%s' was cancelled", wait->lock->name);
+            return cancelled(wait);
         if (polls[1].revents != 0 && read(event_fd, &count, sizeof count) > 0)
             return DLOCK_OK;
     }
@@ -60,7 +65,12 @@ static dlock_status gate_enter(struct wait *wait)
     pthread_mutex_unlock(&lock->mutex);
     if (first)
         return DLOCK_OK;
-    return wait->queued ? sleep_until(wait, wait->deadline_ns, wait->place.turn_fd) : DLOCK_BUSY;
+    if (!wait->queued)
+        return fail(DLOCK_BUSY, "'%s': others of this client wait for it already", lock->name);
+    dlock_status status = sleep_until(wait, wait->deadline_ns, wait->place.turn_fd);
+    if (status == DLOCK_TIMED_OUT)
+        fail(status, "'%s' was not had in time: others of this client were first", lock->name);
+    return status;
 }
 
 static void gate_leave(struct wait *wait)
@@ -118,6 +128,8 @@ static dlock_status wait_for_message(struct wait *wait, const struct busy *busy,
     if (busy->kind == WAIT_CHANNEL)
         redis_begin(wait->ear);
     dlock_status heard = redis_listen(wait->ear, 0, until_ns, wait->cancel_fd);
+    if (heard == DLOCK_CANCELLED)
+        return cancelled(wait);
     if (heard == DLOCK_UNREACHABLE || (heard == DLOCK_OK && busy->kind == WAIT_LIST))
         wait->listening = false;
     return heard;
@@ -149,6 +161,9 @@ dlock_status wait_begin(struct wait *wait, struct dlock *lock, const struct dloc
         .cancel_fd = want->cancel != NULL ? want->cancel->fd : -1,
         .place.turn_fd = -1,
     };
+    struct pollfd thrown = {.fd = wait->cancel_fd, .events = POLLIN};
+    if (wait->cancel_fd >= 0 && poll(&thrown, 1, 0) > 0)
+        return cancelled(wait);
     if (lock->ops->contend == CONTEND_ONE_PER_CLIENT)
         return gate_enter(wait);
     return DLOCK_OK;
