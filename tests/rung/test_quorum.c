@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A seam: a majority of three servers, asked side by side. One of them may be dead or hang.
+ */
+#include "calls.h"
+#include "must.h"
+#include "record.h"
+#include "rung.h"
+#include "server.h"
+#include "validate.h"
+
+#include <string.h>
+
+#define LOCK "lock:{quorum}"
+#define SERVERS 3
+#define SCRIPT                                                                                     \
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+#define RENEW                                                                                      \
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then "                                               \
+    "return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
+
+/* ---- The rung -------------------------------------------------------------------------------- */
+
+/* A server that does not answer by then does not count: far below the time to live. */
+static int64_t node_ms = 1000;
+
+struct votes {
+    size_t yes;
+    size_t no;
+    size_t unknown; /* sent, not answered */
+    size_t needed;
+};
+
+static struct votes ask_all(struct rung_env *env, int argc, const char *const *argv,
+                            bool (*is_yes)(const redisReply *reply))
+{
+    struct redis *redis = env->redis;
+    struct votes votes = {.needed = redis_nodes(redis) / 2 + 1};
+    redis_begin(redis);
+    size_t mine = env_ride_append(redis, env->last);
+    for (size_t i = 0; i < redis_nodes(redis); i++)
+        redis_append(redis, i, argc, argv, NULL);
+    env_ride_append(redis, env->reads);
+    int64_t deadline_ns = mono_deadline_ns(node_ms);
+    redis_gather(redis, deadline_ns < env->deadline_ns ? deadline_ns : env->deadline_ns,
+                 env->wake_fd);
+    env_ride_take(redis, env->last, 0);
+    env_ride_take(redis, env->reads, mine + 1);
+    env->last = NULL;
+    env->reads = NULL;
+    for (size_t i = 0; i < redis_nodes(redis); i++) {
+        const redisReply *reply = redis_reply(redis, i, i == 0 ? mine : 0);
+        if (reply != NULL && is_yes(reply))
+            votes.yes++;
+        else if (reply != NULL)
+            votes.no++;
+        else if (redis_status(redis, i) == DLOCK_UNKNOWN)
+            votes.unknown++;
+    }
+    return votes;
+}
+
+static bool is_ok(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_STATUS;
+}
+
+static bool is_one(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_INTEGER && reply->integer == 1;
+}
+
+static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
+{
+    const char *const argv[] = {"EVAL", SCRIPT, "1", hold->key, hold->id};
+    struct votes votes = ask_all(env, 5, argv, is_one);
+    if (votes.yes >= votes.needed)
+        return DLOCK_OK;
+    return votes.yes + votes.unknown >= votes.needed ? DLOCK_UNKNOWN : DLOCK_LOST;
+}
+
+static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy)
+{
+    const char *const argv[] = {"SET", hold->key, hold->id, "NX", "PX", hold->ttl};
+    (void)busy;
+    struct votes votes = ask_all(env, 6, argv, is_ok);
+    if (votes.yes >= votes.needed)
+        return DLOCK_OK;
+    if (votes.yes + votes.unknown > 0 && redis_ready(env->redis, env->deadline_ns, -1) == DLOCK_OK)
+        release(env, hold);
+    if (votes.yes + votes.no < votes.needed)
+        return fail(DLOCK_UNREACHABLE, "fewer than %zu servers answered", votes.needed);
+    return DLOCK_BUSY;
+}
+
+static dlock_status renew(struct rung_env *env, struct dlock_hold *hold)
+{
+    const char *const argv[] = {"EVAL", RENEW, "1", hold->key, hold->id, hold->ttl};
+    struct votes votes = ask_all(env, 6, argv, is_one);
+    if (votes.yes >= votes.needed)
+        return DLOCK_OK;
+    return votes.no >= votes.needed ? DLOCK_LOST : DLOCK_UNREACHABLE;
+}
+
+static const struct rung_ops quorum = {
+    .name = "quorum",
+    .traits = TRAIT_EXPIRES | TRAIT_QUORUM,
+    .try_acquire = try_acquire,
+    .release = release,
+    .renew = renew,
+};
+
+/* ---- The tests ------------------------------------------------------------------------------- */
+
+static struct server *servers[SERVERS];
+static const char *urls[SERVERS + 1];
+
+static void oracle_of(int threads, int rounds)
+{
+    assert_true(oracle_agrees(&(struct oracle){
+        .ops = &quorum,
+        .servers = urls,
+        .expected = HOLDS,
+        .processes = 2,
+        .threads = threads,
+        .rounds = rounds,
+    }));
+}
+
+static dlock_client *client_of_all(struct dlock_options options)
+{
+    dlock_client *client;
+    options.size = sizeof options;
+    options.servers = urls;
+    options.server_count = SERVERS;
+    assert_status(dlock_client_open(&options, &client), OK);
+    return client;
+}
+
+static dlock *opened(dlock_client *client)
+{
+    dlock *lock;
+    assert_status(dlock_open_ops(client, &quorum, LOCK, &lock), OK);
+    return lock;
+}
+
+static int exist(void)
+{
+    int count = 0;
+    for (int i = 0; i < SERVERS; i++)
+        count += (int)server_integer(servers[i], "EXISTS " LOCK);
+    return count;
+}
+
+static void all_alive(void **state)
+{
+    (void)state;
+    oracle_of(3, 8);
+    dlock_client *client = client_of_all((struct dlock_options){0});
+    dlock *lock = opened(client);
+    dlock_hold *hold = acquired(lock);
+    assert_int_equal(exist(), SERVERS);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_int_equal(exist(), 0);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
+static void one_dead(void **state)
+{
+    (void)state;
+    server_kill(servers[0]);
+    oracle_of(3, 8);
+    server_restart(servers[0], NULL);
+}
+
+static void one_hangs(void **state)
+{
+    (void)state;
+    node_ms = 300;
+    server_pause(servers[1]);
+    oracle_of(1, 3);
+    server_resume(servers[1]);
+    node_ms = 1000;
+}
+
+/* No majority: nobody has it, and what one server gave is given back. */
+static void two_dead(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of_all((struct dlock_options){0});
+    dlock *lock = opened(client);
+    dlock_hold *hold;
+    server_kill(servers[0]);
+    server_kill(servers[2]);
+    assert_status(tried(lock, &hold), UNREACHABLE);
+    assert_says(dlock_error(), "fewer than 2");
+    assert_int_equal(server_integer(servers[1], "EXISTS " LOCK), 0);
+    server_restart(servers[0], NULL);
+    hold = acquired(lock);
+    assert_status(dlock_release(hold, NULL), OK);
+    server_restart(servers[2], NULL);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
+/* Another has a majority: what the minority gave is given back. */
+static void a_minority_is_given_back(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of_all((struct dlock_options){0});
+    dlock *lock = opened(client);
+    dlock_hold *hold;
+    server_text(servers[0], "SET " LOCK " another");
+    server_text(servers[1], "SET " LOCK " another");
+    assert_status(tried(lock, &hold), BUSY);
+    assert_int_equal(exist(), 2);
+    server_integer(servers[0], "DEL " LOCK);
+    assert_status(tried(lock, &hold), OK);
+    assert_int_equal(exist(), 3);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_int_equal(exist(), 1);
+    server_integer(servers[1], "DEL " LOCK);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
+/* The timekeeper renews on all that answer, and says LOST when a majority says no. */
+static void renewed_by_a_majority(void **state)
+{
+    (void)state;
+    struct record *events = record_new();
+    dlock_client *client = client_of_all((struct dlock_options){
+        .ttl_ms = 2000, .on_event = record_event, .on_event_arg = events});
+    dlock *lock = opened(client);
+    server_kill(servers[2]);
+    dlock_hold *hold = acquired(lock);
+    eventually(record_count(events, "RENEWED") >= 2);
+    assert_true(dlock_valid(hold));
+    server_integer(servers[0], "DEL " LOCK);
+    server_integer(servers[1], "DEL " LOCK);
+    eventually(record_count(events, "LOST") == 1);
+    assert_int_equal(record_count(events, "not this owner's"), 1);
+    assert_false(dlock_valid(hold));
+    assert_status(dlock_release(hold, NULL), LOST);
+    server_restart(servers[2], NULL);
+    dlock_close(lock);
+    dlock_client_close(client);
+    record_free(events);
+}
+
+/* The commands that ride go to the first server, in the lock's own write. */
+static void riding_goes_to_the_first(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of_all((struct dlock_options){0});
+    dlock *lock = opened(client);
+    dlock_batch *batch = dlock_batch_new();
+    struct dlock_want want = {.size = sizeof want, .wait_ms = 60000, .reads = batch};
+    struct dlock_reply reply = {.size = sizeof reply};
+    dlock_hold *hold;
+    server_text(servers[0], "SET stock 7");
+    dlock_batch_add(batch, 2, (const char *const[]){"GET", "stock"}, NULL);
+    assert_status(dlock_acquire(lock, &want, &hold), OK);
+    assert_status(dlock_batch_reply(batch, 0, &reply), OK);
+    assert_string_equal(reply.text, "7");
+    dlock_batch_clear(batch);
+    dlock_batch_add(batch, 2, (const char *const[]){"DECR", "stock"}, NULL);
+    assert_status(dlock_release(hold, batch), OK);
+    assert_status(dlock_batch_reply(batch, 0, &reply), OK);
+    assert_int_equal(reply.integer, 6);
+    assert_int_equal(server_integer(servers[1], "EXISTS stock"), 0);
+    dlock_batch_free(batch);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
+static int start(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SERVERS; i++) {
+        servers[i] = server_start(NULL);
+        urls[i] = server_url(servers[i]);
+    }
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SERVERS; i++)
+        server_free(servers[i]);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_alive),
+        cmocka_unit_test(one_dead),
+        cmocka_unit_test(one_hangs),
+        cmocka_unit_test(two_dead),
+        cmocka_unit_test(a_minority_is_given_back),
+        cmocka_unit_test(renewed_by_a_majority),
+        cmocka_unit_test(riding_goes_to_the_first),
+    };
+    return cmocka_run_group_tests_name("quorum", tests, start, stop);
+}

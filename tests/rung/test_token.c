@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A seam: a token that grows with every acquisition, over all processes.
+ */
+#include "calls.h"
+#include "must.h"
+#include "proxy.h"
+#include "rung.h"
+#include "server.h"
+#include "validate.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOCK "lock:{token}"
+
+extern const struct script lua_token_acquire;
+extern const struct script lua_guarded_release;
+
+/* ---- The rung -------------------------------------------------------------------------------- */
+
+struct keys {
+    char token[DLOCK_NAME_MAX + 16];
+};
+
+static struct keys keys_of(const struct dlock_hold *hold)
+{
+    struct keys keys;
+    snprintf(keys.token, sizeof keys.token, "%s:token", hold->key);
+    return keys;
+}
+
+static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy)
+{
+    (void)busy;
+    struct keys keys = keys_of(hold);
+    struct answer token =
+        EVAL(env, &lua_token_acquire, "2", hold->key, keys.token, hold->id, hold->ttl);
+    if (token.status != DLOCK_OK)
+        return token.status;
+    if (token.kind == DLOCK_REPLY_NIL)
+        return DLOCK_BUSY;
+    hold->token = (uint64_t)token.integer;
+    return DLOCK_OK;
+}
+
+static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
+{
+    struct answer del = EVAL(env, &lua_guarded_release, "1", hold->key, hold->id);
+    if (del.status != DLOCK_OK)
+        return del.status;
+    return del.kind == DLOCK_REPLY_NIL ? DLOCK_LOST : DLOCK_OK;
+}
+
+/* While the lock is this hold's, nobody else has drawn a token. */
+static dlock_status resolve(struct rung_env *env, struct dlock_hold *hold)
+{
+    struct answer owner = CALL(env, "GET", hold->key);
+    if (owner.status != DLOCK_OK)
+        return owner.status;
+    if (strcmp(owner.text, hold->id) != 0)
+        return DLOCK_BUSY;
+    struct keys keys = keys_of(hold);
+    struct answer token = CALL(env, "GET", keys.token);
+    if (token.status == DLOCK_OK)
+        hold->token = strtoull(token.text, NULL, 10);
+    return token.status;
+}
+
+static const struct rung_ops token_rung = {
+    .name = "token",
+    .traits = TRAIT_EXPIRES | TRAIT_TOKEN,
+    .try_acquire = try_acquire,
+    .release = release,
+    .resolve = resolve,
+};
+
+/* ---- The tests ------------------------------------------------------------------------------- */
+
+static struct server *server;
+
+static void oracle(void **state)
+{
+    (void)state;
+    const char *servers[] = {server_url(server), NULL};
+    assert_true(oracle_agrees(&(struct oracle){
+        .ops = &token_rung,
+        .servers = servers,
+        .expected = HOLDS,
+        .processes = 3,
+        .threads = 3,
+        .rounds = 12,
+        .riding = true,
+    }));
+    /* Not one was given out in vain, so the newest is the number of sections. */
+    assert_string_equal(server_text(server, "GET %s:token", ORACLE_LOCK), "108");
+}
+
+static void known_again_after_a_lost_reply(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start(server);
+    dlock_client *client = client_of(proxy_url(proxy), (struct dlock_options){0});
+    dlock *lock;
+    assert_status(dlock_open_ops(client, &token_rung, LOCK, &lock), OK);
+    dlock_hold *hold = acquired(lock);
+    assert_int_equal(dlock_token(hold), 1);
+    assert_status(dlock_release(hold, NULL), OK);
+    proxy_plan(proxy, PROXY_CUT_REPLY, "EVALSHA", NULL, 0);
+    assert_status(tried(lock, &hold), OK);
+    assert_true(proxy_done(proxy));
+    assert_int_equal(dlock_token(hold), 2);
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_close(lock);
+    dlock_client_close(client);
+    proxy_free(proxy);
+}
+
+static void the_ladder_has_none(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of(server_url(server), (struct dlock_options){0});
+    dlock *lock = lock_of(client, NULL, LOCK);
+    dlock_hold *hold = acquired(lock);
+    assert_int_equal(dlock_token(hold), 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
+static int start(void **state)
+{
+    (void)state;
+    server = server_start(NULL);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    server_free(server);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(oracle),
+        cmocka_unit_test(known_again_after_a_lost_reply),
+        cmocka_unit_test(the_ladder_has_none),
+    };
+    return cmocka_run_group_tests_name("token", tests, start, stop);
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The library's calls as a test writes them: what must work is one line, what must fail is one
+ * line that shows the library's own sentence when it does not.
+ */
+#ifndef TESTS_CALLS_H
+#define TESTS_CALLS_H
+
+#include "dlock.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+#include <string.h>
+
+/* The library has a function of that name; cmocka's macros that use theirs are not used here. */
+#undef fail
+#define failed(...)                                                                                \
+    do {                                                                                           \
+        print_error(__VA_ARGS__);                                                                  \
+        print_error("\n");                                                                         \
+        _fail(__FILE__, __LINE__);                                                                 \
+    } while (0)
+
+#define assert_status(call, expected)                                                              \
+    do {                                                                                           \
+        dlock_status got_status = (call);                                                          \
+        if (got_status != DLOCK_##expected)                                                        \
+            failed("%s answered %s, not " #expected "; %s", #call,                                 \
+                   dlock_status_name(got_status), dlock_error());                                  \
+    } while (0)
+
+/* The text holds the part. */
+#define assert_says(text, part)                                                                    \
+    do {                                                                                           \
+        if (strstr((text), (part)) == NULL)                                                        \
+            failed("'%s' does not say '%s'", (text), (part));                                      \
+    } while (0)
+
+/* A client of the one server, with these options beside; flawed rungs are allowed. */
+static inline dlock_client *client_of(const char *url, struct dlock_options options)
+{
+    dlock_client *client;
+    options.size = sizeof options;
+    options.servers = &url;
+    options.server_count = 1;
+    options.allow_flawed = true;
+    assert_status(dlock_client_open(&options, &client), OK);
+    return client;
+}
+
+static inline dlock *lock_of(dlock_client *client, const char *rung, const char *name)
+{
+    dlock *lock;
+    assert_status(dlock_open(client, rung, name, &lock), OK);
+    return lock;
+}
+
+/* Acquires within the tests' patience. */
+static inline dlock_hold *acquired(dlock *lock)
+{
+    dlock_hold *hold;
+    struct dlock_want want = {.size = sizeof want, .wait_ms = 60000};
+    assert_status(dlock_acquire(lock, &want, &hold), OK);
+    assert_non_null(hold);
+    return hold;
+}
+
+/* One try. */
+static inline dlock_status tried(dlock *lock, dlock_hold **hold)
+{
+    return dlock_acquire(lock, NULL, hold);
+}
+
+static inline struct dlock_stats stats_of(const dlock_client *client)
+{
+    struct dlock_stats stats = {.size = sizeof stats};
+    dlock_client_stats(client, &stats);
+    return stats;
+}
+
+#endif

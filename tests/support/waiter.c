@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See waiter.h.
+ */
+#include "waiter.h"
+
+#include "child.h"
+#include "must.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+
+static void *body(void *arg)
+{
+    struct waiter *waiter = arg;
+    waiter->status = dlock_acquire(waiter->lock, &waiter->want, &waiter->hold);
+    snprintf(waiter->error, sizeof waiter->error, "%s", dlock_error());
+    atomic_store(&waiter->over, true);
+    return NULL;
+}
+
+void waiter_start(struct waiter *waiter)
+{
+    waiter->want.size = sizeof waiter->want;
+    waiter->thread = thread_start(body, waiter);
+}
+
+dlock_status waiter_end(struct waiter *waiter)
+{
+    eventually(atomic_load(&waiter->over));
+    thread_wait(waiter->thread);
+    return waiter->status;
+}
