@@ -7,7 +7,8 @@
 # firewall rules never meet the host's. The way out is slirp4netns: no rule on the host is needed.
 # Source scripts/lib/common.sh and scripts/lib/setup.sh first.
 
-MACHINE_DNS=10.0.2.3 # slirp4netns answers there, by the host's own resolver
+# slirp4netns answers there, by the host's own resolver.
+export MACHINE_DNS=10.0.2.3
 
 # machine_debian SUITE DIR: the least Debian there is, with the site's CA certificates, if any: where
 # TLS goes through a proxy of the site, Maven needs them.
@@ -28,7 +29,8 @@ machine_start() {
     local log=$1 outer
     shift
     setsid unshare --net --mount --pid --fork --kill-child --mount-proc \
-        bash -c 'until grep -q tap0: /proc/net/dev; do sleep 0.05; done; exec "$@"' machine "$@" \
+        bash -c 'until grep -q "^tap0.00000000" /proc/net/route; do sleep 0.05; done; exec "$@"' \
+        machine "$@" \
         </dev/null >>"$log" 2>&1 &
     outer=$!
     at_exit end_process "$outer" "$(process_start "$outer")" KILL
@@ -44,7 +46,7 @@ machine_find() {
 }
 
 machine_is_online() {
-    machine_do ip -brief address show dev tap0 2>/dev/null | grep -q 10.0.2.
+    grep -q '^tap0.00000000' "/proc/$MACHINE_PID/net/route" # the way out
 }
 
 # machine_do COMMAND...: in the machine's network, with the host's files.
