@@ -146,19 +146,22 @@ dlock_status dlock_client_open(const struct dlock_options *options, dlock_client
     struct dlock_client *made = calloc(1, sizeof *made);
     if (made == NULL)
         return fail(DLOCK_NO_MEMORY, "out of memory");
-    made->now_ns = boot_ns;
-    made->fork_generation = fork_generation();
-    pthread_mutex_init(&made->mutex, NULL);
     if (options != NULL)
         memcpy(&made->options, options,
                options->size < sizeof made->options ? options->size : sizeof made->options);
     dlock_status status = check_options(&made->options);
+    if (status != DLOCK_OK) {
+        free(made);
+        return status;
+    }
+    made->now_ns = boot_ns;
+    made->fork_generation = fork_generation();
+    pthread_mutex_init(&made->mutex, NULL);
     made->config.connect_timeout_ms = made->options.connect_timeout_ms;
     made->config.command_timeout_ms = made->options.command_timeout_ms;
     made->config.on_trace = made->options.on_trace;
     made->config.on_trace_arg = made->options.on_trace_arg;
-    if (!pool_init(&made->pool, &made->config, made->options.connections_max) &&
-        status == DLOCK_OK)
+    if (!pool_init(&made->pool, &made->config, made->options.connections_max))
         status = fail(DLOCK_NO_MEMORY, "out of memory");
     if (status == DLOCK_OK)
         status = read_servers(made);

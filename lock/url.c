@@ -98,11 +98,12 @@ static bool parse_unix(const char *rest, struct url *url)
     if (strncmp(rest, "//", 2) == 0)
         rest += 2;
     const char *end = rest + strcspn(rest, "?");
-    const char *at = memchr(rest, '@', (size_t)(end - rest));
-    /* An '@' behind the first '/' belongs to the path. */
-    if (at != NULL && memchr(rest, '/', (size_t)(at - rest)) != NULL)
-        at = NULL;
+    /* What begins with '/' is a path, whatever follows. Anything else with a ':' must be a login:
+     * a path by mistake would be shown with the password in it. */
+    const char *at = *rest != '/' ? memchr(rest, '@', (size_t)(end - rest)) : NULL;
     if (at != NULL && !parse_login(rest, at, url))
+        return false;
+    if (at == NULL && *rest != '/' && memchr(rest, ':', (size_t)(end - rest)) != NULL)
         return false;
     const char *path = at != NULL ? at + 1 : rest;
     const char *db = NULL;
@@ -134,6 +135,22 @@ static char *show(const struct url *url)
     return length < 0 ? NULL : shown;
 }
 
+/* What may be a password is never shown: all before the last '@', and where there is none, all
+ * behind the second ':', the first being the scheme's. */
+static dlock_status refuse(const char *text)
+{
+    const char *at = strrchr(text, '@');
+    if (at != NULL)
+        return fail(DLOCK_INVALID, "'...%.200s' is no server's URL; give " FORM, at);
+    const char *colon = strchr(text, ':');
+    if (colon != NULL)
+        colon = strchr(colon + 1, ':');
+    if (colon == NULL || colon - text >= 200)
+        return fail(DLOCK_INVALID, "'%.200s' is no server's URL; give " FORM, text);
+    return fail(DLOCK_INVALID, "'%.*s:...' is no server's URL; give " FORM, (int)(colon - text),
+                text);
+}
+
 dlock_status url_parse(const char *text, struct url *url)
 {
     *url = (struct url){0};
@@ -145,11 +162,8 @@ dlock_status url_parse(const char *text, struct url *url)
     else if (strncmp(text, "unix:", 5) == 0)
         right = parse_unix(text + 5, url);
     if (!right) {
-        /* What stands before the last '@' may be a password: never shown. */
-        const char *at = strrchr(text, '@');
         url_free(url);
-        return fail(DLOCK_INVALID, "'%s%.200s' is no server's URL; give " FORM,
-                    at != NULL ? "..." : "", at != NULL ? at : text);
+        return refuse(text);
     }
     url->shown = show(url);
     if (url->shown == NULL) {
