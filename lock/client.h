@@ -65,9 +65,9 @@ int fork_generation(void);
 /* OK, or FORKED with a sentence. */
 dlock_status check_fork(const struct dlock_client *client);
 
-/* An env for one slot of a rung, connected unless the rung is serverless. Not OK: nothing was sent
- * and there is nothing to end. */
-dlock_status env_begin(struct dlock *lock, int cancel_fd, struct rung_env *env);
+/* An env for one slot of a rung, connected unless the rung is serverless; neither begins later than
+ * limit_ns, CLOCK_MONOTONIC. Not OK: nothing was sent and there is nothing to end. */
+dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int cancel_fd, struct rung_env *env);
 void env_end(struct dlock *lock, struct rung_env *env);
 
 /* What is believed of a time to live that was sent at `sent_ns`: less 1 % + 2 ms for drift. */

@@ -313,7 +313,7 @@ const struct dlock_rung *dlock_rung_of(const dlock *lock)
 
 /* ---- One slot of a rung ---------------------------------------------------------------------- */
 
-dlock_status env_begin(struct dlock *lock, int cancel_fd, struct rung_env *env)
+dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int cancel_fd, struct rung_env *env)
 {
     struct dlock_client *client = lock->client;
     int64_t request_ms = client->options.connect_timeout_ms + client->options.command_timeout_ms;
@@ -328,9 +328,11 @@ dlock_status env_begin(struct dlock *lock, int cancel_fd, struct rung_env *env)
     };
     if ((lock->ops->traits & TRAIT_SERVERLESS) != 0)
         return DLOCK_OK;
-    dlock_status status = pool_take(&client->pool, mono_deadline_ns(request_ms), &env->redis);
+    int64_t pool_ns = mono_deadline_ns(request_ms);
+    dlock_status status =
+        pool_take(&client->pool, pool_ns < limit_ns ? pool_ns : limit_ns, &env->redis);
     if (status == DLOCK_OK)
-        status = redis_ready(env->redis, INT64_MAX, cancel_fd);
+        status = redis_ready(env->redis, limit_ns, cancel_fd);
     if (status != DLOCK_OK)
         env_end(lock, env);
     return status;
@@ -370,6 +372,7 @@ struct acquiring {
     struct dlock_hold *hold;
     struct busy busy;
     int cancel_fd;
+    int64_t limit_ns; /* CLOCK_MONOTONIC: no try begins later; INT64_MAX where it is to try once */
     int64_t sent_ns;  /* CLOCK_BOOTTIME, before the try that may have worked */
     bool unresolved;  /* a try's reply was lost, and the rung can find out what became of it */
     bool transient;   /* refused for a while only */
@@ -418,7 +421,8 @@ static dlock_status run_try(struct acquiring *a)
     a->busy = (struct busy){0};
     if ((lock->ops->traits & TRAIT_REENTRANT) != 0)
         a->hold->depth = depth_of(lock, a->hold->owner);
-    dlock_status status = env_begin(lock, a->cancel_fd, &env);
+    a->transient = false;
+    dlock_status status = env_begin(lock, a->limit_ns, a->cancel_fd, &env);
     if (status != DLOCK_OK)
         return status;
     env.reads = a->want.reads;
@@ -431,10 +435,11 @@ static dlock_status run_try(struct acquiring *a)
     return status;
 }
 
+/* Belongs to the try that it asks about: neither the limit nor a cancel cuts it off. */
 static dlock_status run_resolve(struct acquiring *a)
 {
     struct rung_env env;
-    dlock_status status = env_begin(a->lock, a->cancel_fd, &env);
+    dlock_status status = env_begin(a->lock, INT64_MAX, -1, &env);
     if (status != DLOCK_OK)
         return status;
     status = a->lock->ops->resolve(&env, a->hold);
@@ -457,7 +462,7 @@ static dlock_status run_release(struct dlock_hold *hold, struct dlock_batch *las
 {
     struct dlock *lock = hold->lock;
     struct rung_env env;
-    dlock_status status = env_begin(lock, -1, &env);
+    dlock_status status = env_begin(lock, INT64_MAX, -1, &env);
     if (status != DLOCK_OK)
         return status;
     if (env.redis == NULL)
@@ -509,6 +514,7 @@ static dlock_status drive(struct acquiring *a)
 {
     struct wait wait;
     dlock_status status = wait_begin(&wait, a->lock, &a->want);
+    a->limit_ns = wait.deadline_ns != 0 ? wait.deadline_ns : INT64_MAX;
     while (status == DLOCK_OK) {
         status = step(a);
         if (status == DLOCK_OK)
@@ -538,7 +544,7 @@ static void give_up(struct acquiring *a)
 {
     struct rung_env env;
     if (!a->tried || a->lock->ops->give_up == NULL ||
-        env_begin(a->lock, -1, &env) != DLOCK_OK)
+        env_begin(a->lock, INT64_MAX, -1, &env) != DLOCK_OK)
         return;
     a->lock->ops->give_up(&env, a->hold);
     env_end(a->lock, &env);

@@ -38,7 +38,7 @@ dlock_status dlock_inspect(dlock *lock, struct dlock_holder *holder)
     if ((lock->ops->traits & TRAIT_SERVERLESS) != 0)
         return fail(DLOCK_UNSUPPORTED, "no server knows who holds a '%s' lock", lock->ops->name);
     struct rung_env env;
-    status = env_begin(lock, -1, &env);
+    status = env_begin(lock, INT64_MAX, -1, &env);
     if (status != DLOCK_OK)
         return status;
     struct answer answer = EVAL(&env, &lua_inspect, "1", lock->name);

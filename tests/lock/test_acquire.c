@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Acquire and release as the header promises them: tries, limits, cancels, owners, re-entrancy.
+ */
+#include "calls.h"
+#include "child.h"
+#include "must.h"
+#include "record.h"
+#include "server.h"
+#include "waiter.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define LOCK "lock:{acquire}"
+
+static struct server *server;
+
+static const char *const keyed[] = {"setnx",     "setnx_expire",  "set_nx_ex", "owner_check",
+                                    "owner_lua", "reentrant_tls", "reentrant", "watchdog"};
+#define KEYED (sizeof keyed / sizeof keyed[0])
+
+static dlock_client *new_client(void)
+{
+    return client_of(server_url(server), (struct dlock_options){0});
+}
+
+static dlock_status limited(dlock *lock, int64_t wait_ms, dlock_hold **hold)
+{
+    struct dlock_want want = {.size = sizeof want, .wait_ms = wait_ms};
+    return dlock_acquire(lock, &want, hold);
+}
+
+/* ---- Tries and limits ------------------------------------------------------------------------ */
+
+static void one_try_and_a_limit(void **state)
+{
+    (void)state;
+    dlock_client *one = new_client();
+    dlock_client *two = new_client();
+    for (size_t i = 0; i < KEYED; i++) {
+        if (strcmp(keyed[i], "reentrant_tls") == 0)
+            continue; /* its count is the thread's, whatever the client: see below */
+        dlock *mine = lock_of(one, keyed[i], LOCK);
+        dlock *theirs = lock_of(two, keyed[i], LOCK);
+        dlock_hold *hold;
+        dlock_hold *none = (dlock_hold *)&none;
+        assert_status(tried(mine, &hold), OK);
+        uint64_t before = stats_of(two).attempts;
+        assert_status(tried(theirs, &none), BUSY);
+        assert_null(none);
+        assert_says(dlock_error(), LOCK);
+        assert_int_equal(stats_of(two).attempts, before + 1);
+        assert_status(limited(theirs, 100, &none), TIMED_OUT);
+        assert_null(none);
+        assert_says(dlock_error(), "100 ms");
+        assert_true(stats_of(two).attempts >= before + 2);
+        assert_status(dlock_release(hold, NULL), OK);
+        assert_status(tried(theirs, &hold), OK);
+        assert_status(dlock_release(hold, NULL), OK);
+        dlock_close(mine);
+        dlock_close(theirs);
+    }
+    dlock_client_close(one);
+    dlock_client_close(two);
+}
+
+static void a_waiter_gets_it_when_it_is_free(void **state)
+{
+    (void)state;
+    dlock_client *one = new_client();
+    dlock_client *two = new_client();
+    dlock *mine = lock_of(one, NULL, LOCK);
+    struct waiter waiter = {.lock = lock_of(two, NULL, LOCK),
+                            .want = {.wait_ms = DLOCK_WAIT_FOREVER}};
+    dlock_hold *hold = acquired(mine);
+    waiter_start(&waiter);
+    eventually(stats_of(two).attempts >= 3);
+    assert_false(atomic_load(&waiter.over));
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_status(waiter_end(&waiter), OK);
+    assert_status(dlock_release(waiter.hold, NULL), OK);
+    dlock_close(mine);
+    dlock_close(waiter.lock);
+    dlock_client_close(one);
+    dlock_client_close(two);
+}
+
+/* The only connection is in use: the wait for it ends with the call's own limit. */
+static void the_limit_counts_while_a_connection_is_awaited(void **state)
+{
+    (void)state;
+    struct gate *gate = gate_new("setnx.acquired");
+    dlock_client *client = client_of(server_url(server), (struct dlock_options){
+                                                             .connections_max = 1,
+                                                             .connect_timeout_ms = 60000,
+                                                             .command_timeout_ms = 60000,
+                                                             .on_point = gate_point,
+                                                             .on_point_arg = gate,
+                                                         });
+    struct waiter parked = {.lock = lock_of(client, "setnx", LOCK)};
+    struct waiter limited_one = {.lock = lock_of(client, "setnx", "lock:{other}"),
+                                 .want = {.wait_ms = 50}};
+    waiter_start(&parked);
+    eventually(gate_arrived(gate) == 1);
+    waiter_start(&limited_one);
+    assert_status(waiter_end(&limited_one), TIMED_OUT);
+    assert_says(limited_one.error, "connections_max");
+    gate_open(gate);
+    assert_status(waiter_end(&parked), OK);
+    assert_status(dlock_release(parked.hold, NULL), OK);
+    dlock_close(parked.lock);
+    dlock_close(limited_one.lock);
+    dlock_client_close(client);
+    gate_free(gate);
+}
+
+/* A server that accepts and says nothing: logging in ends with the call's own limit. */
+static void the_limit_counts_while_connecting(void **state)
+{
+    (void)state;
+    char url[80];
+    snprintf(url, sizeof url, "%s/1", server_url(server));
+    dlock_client *client = client_of(url, (struct dlock_options){.connect_timeout_ms = 60000});
+    struct waiter waiter = {.lock = lock_of(client, "setnx", LOCK), .want = {.wait_ms = 50}};
+    server_pause(server);
+    waiter_start(&waiter);
+    assert_status(waiter_end(&waiter), TIMED_OUT);
+    server_resume(server);
+    assert_says(waiter.error, "connecting took too long");
+    dlock_close(waiter.lock);
+    dlock_client_close(client);
+}
+
+static void all_connections_in_use(void **state)
+{
+    (void)state;
+    struct gate *gate = gate_new("setnx.acquired");
+    dlock_client *client = client_of(server_url(server), (struct dlock_options){
+                                                             .connections_max = 2,
+                                                             .connect_timeout_ms = 20,
+                                                             .command_timeout_ms = 2000,
+                                                             .on_point = gate_point,
+                                                             .on_point_arg = gate,
+                                                         });
+    struct waiter parked[2];
+    for (int i = 0; i < 2; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "lock:%d", i);
+        parked[i] = (struct waiter){.lock = lock_of(client, "setnx", name),
+                                    .want = {.wait_ms = 60000}};
+        waiter_start(&parked[i]);
+        eventually(gate_arrived(gate) == (size_t)i + 1);
+    }
+    struct waiter third = {.lock = lock_of(client, "setnx", LOCK)};
+    waiter_start(&third);
+    assert_status(waiter_end(&third), LIMIT);
+    assert_says(third.error, "all 2 connections (connections_max) are in use");
+    gate_open(gate);
+    for (int i = 0; i < 2; i++) {
+        assert_status(waiter_end(&parked[i]), OK);
+        assert_status(dlock_release(parked[i].hold, NULL), OK);
+        dlock_close(parked[i].lock);
+    }
+    assert_int_equal(stats_of(client).connects, 2);
+    dlock_close(third.lock);
+    dlock_client_close(client);
+    gate_free(gate);
+}
+
+/* ---- Cancel ---------------------------------------------------------------------------------- */
+
+static void cancelled_from_another_thread(void **state)
+{
+    static const char *const rungs[] = {"local", "setnx", "watchdog"};
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        dlock_client *client = new_client();
+        dlock *lock = lock_of(client, rungs[i], LOCK);
+        dlock_cancel *cancel = dlock_cancel_new();
+        struct waiter waiters[3];
+        dlock_hold *hold = acquired(lock);
+        uint64_t before = stats_of(client).attempts;
+        for (int j = 0; j < 3; j++) {
+            waiters[j] = (struct waiter){
+                .lock = lock, .want = {.wait_ms = DLOCK_WAIT_FOREVER, .cancel = cancel}};
+            waiter_start(&waiters[j]);
+        }
+        eventually(stats_of(client).attempts >= before + 6);
+        dlock_cancel_now(cancel);
+        for (int j = 0; j < 3; j++) {
+            assert_status(waiter_end(&waiters[j]), CANCELLED);
+            assert_null(waiters[j].hold);
+            assert_says(waiters[j].error, "the wait for '" LOCK "' was cancelled");
+        }
+        assert_status(dlock_release(hold, NULL), OK);
+        dlock_cancel_free(cancel);
+        dlock_close(lock);
+        dlock_client_close(client);
+    }
+}
+
+/* Thrown before the call, it ends it although the lock is free; and it stays thrown. */
+static void cancelled_before_the_call(void **state)
+{
+    static const char *const rungs[] = {"none", "local", "setnx", "watchdog"};
+    (void)state;
+    dlock_client *client = new_client();
+    dlock_cancel *cancel = dlock_cancel_new();
+    dlock_cancel_now(cancel);
+    dlock_cancel_now(cancel);
+    for (size_t i = 0; i < 4; i++) {
+        dlock *lock = lock_of(client, rungs[i], LOCK);
+        for (int64_t wait_ms = DLOCK_WAIT_FOREVER; wait_ms <= 1; wait_ms++) {
+            struct dlock_want want = {.size = sizeof want, .wait_ms = wait_ms, .cancel = cancel};
+            dlock_hold *hold;
+            assert_status(dlock_acquire(lock, &want, &hold), CANCELLED);
+            assert_null(hold);
+        }
+        dlock_close(lock);
+    }
+    assert_int_equal(stats_of(client).attempts, 0);
+    assert_int_equal(stats_of(client).commands, 0);
+    dlock_cancel_free(cancel);
+    dlock_client_close(client);
+}
+
+/* A request is under way in a server that hangs. Whether it will be carried out nobody knows, so
+ * the cancelled call says UNKNOWN, while the server still hangs. */
+static void cancelled_while_redis_hangs(void **state)
+{
+    static const char *const rungs[] = {"setnx", "owner_lua", "watchdog"};
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        dlock_client *client =
+            client_of(server_url(server), (struct dlock_options){.command_timeout_ms = 100});
+        struct waiter waiter = {.lock = lock_of(client, rungs[i], LOCK)};
+        waiter.want = (struct dlock_want){.wait_ms = DLOCK_WAIT_FOREVER,
+                                          .cancel = dlock_cancel_new()};
+        dlock_hold *hold = acquired(waiter.lock);
+        assert_status(dlock_release(hold, NULL), OK);
+        uint64_t commands = stats_of(client).commands;
+        server_pause(server);
+        waiter_start(&waiter);
+        eventually(stats_of(client).commands > commands);
+        dlock_cancel_now(waiter.want.cancel);
+        assert_status(waiter_end(&waiter), UNKNOWN);
+        server_resume(server);
+        assert_int_equal(stats_of(client).unknown, 1);
+        dlock_cancel_free(waiter.want.cancel);
+        dlock_close(waiter.lock);
+        dlock_client_close(client);
+        server_text(server, "FLUSHALL");
+    }
+}
+
+/* Nothing was sent yet: the server accepts and does not let us in. */
+static void cancelled_while_connecting(void **state)
+{
+    (void)state;
+    char url[80];
+    snprintf(url, sizeof url, "%s/1", server_url(server));
+    dlock_client *client = client_of(url, (struct dlock_options){.connect_timeout_ms = 60000});
+    struct waiter waiter = {.lock = lock_of(client, "setnx", LOCK)};
+    waiter.want =
+        (struct dlock_want){.wait_ms = DLOCK_WAIT_FOREVER, .cancel = dlock_cancel_new()};
+    server_pause(server);
+    waiter_start(&waiter);
+    eventually(stats_of(client).connects == 1);
+    dlock_cancel_now(waiter.want.cancel);
+    assert_status(waiter_end(&waiter), CANCELLED);
+    server_resume(server);
+    assert_int_equal(stats_of(client).commands, 0);
+    dlock_cancel_free(waiter.want.cancel);
+    dlock_close(waiter.lock);
+    dlock_client_close(client);
+}
+
+/* ---- Holds and locks ------------------------------------------------------------------------- */
+
+static void *release_it(void *hold)
+{
+    must(dlock_release(hold, NULL) == DLOCK_OK);
+    return NULL;
+}
+
+static void released_from_another_thread(void **state)
+{
+    (void)state;
+    dlock_client *client = new_client();
+    for (size_t i = 0; i < KEYED; i++) {
+        if (strcmp(keyed[i], "reentrant_tls") == 0)
+            continue; /* its count is the thread's: see below */
+        dlock *lock = lock_of(client, keyed[i], LOCK);
+        thread_wait(thread_start(release_it, acquired(lock)));
+        assert_int_equal(server_integer(server, "EXISTS " LOCK), 0);
+        dlock_close(lock);
+    }
+    dlock *lock = lock_of(client, "local", LOCK);
+    thread_wait(thread_start(release_it, acquired(lock)));
+    dlock_hold *hold;
+    assert_status(tried(lock, &hold), OK);
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
+static void one_name_is_one_lock(void **state)
+{
+    (void)state;
+    dlock_client *client = new_client();
+    dlock *one = lock_of(client, "local", LOCK);
+    dlock *same = lock_of(client, "local", LOCK);
+    dlock *other = lock_of(client, "local", LOCK "2");
+    dlock *rung = lock_of(client, "setnx", LOCK);
+    dlock_hold *holds[3];
+    dlock_hold *none;
+    assert_ptr_equal(one, same);
+    assert_status(tried(one, &holds[0]), OK);
+    assert_status(tried(same, &none), BUSY);
+    assert_status(tried(other, &holds[1]), OK);
+    assert_status(tried(rung, &holds[2]), OK);
+    dlock_close(same);
+    for (int i = 0; i < 3; i++)
+        assert_status(dlock_release(holds[i], NULL), OK);
+    assert_status(tried(one, &holds[0]), OK);
+    assert_status(dlock_release(holds[0], NULL), OK);
+    dlock_close(one);
+    dlock_close(other);
+    dlock_close(rung);
+    dlock_client_close(client);
+}
+
+static void holds_have_numbers_and_owners(void **state)
+{
+    (void)state;
+    dlock_client *client = new_client();
+    dlock *lock = lock_of(client, "setnx", LOCK);
+    uint64_t last = 0;
+    for (int i = 0; i < 3; i++) {
+        dlock_hold *hold = acquired(lock);
+        assert_true(dlock_acquisition(hold) > last);
+        last = dlock_acquisition(hold);
+        const char *id = dlock_client_id(client);
+        assert_memory_equal(dlock_owner(hold), id, strlen(id));
+        assert_int_equal(dlock_owner(hold)[strlen(id)], ':');
+        assert_int_equal(dlock_token(hold), 0);
+        assert_status(dlock_release(hold, NULL), OK);
+    }
+    struct dlock_want want = {.size = sizeof want, .owner_id = UINT64_MAX};
+    dlock_hold *hold;
+    char expected[80];
+    assert_status(dlock_acquire(lock, &want, &hold), OK);
+    snprintf(expected, sizeof expected, "%s:x18446744073709551615", dlock_client_id(client));
+    assert_string_equal(dlock_owner(hold), expected);
+    assert_status(dlock_release(hold, NULL), OK);
+    want.size = 0;
+    assert_status(dlock_acquire(lock, &want, &hold), INVALID);
+    assert_says(dlock_error(), "want.size");
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
+/* The name is the key, byte for byte. */
+static void odd_names(void **state)
+{
+    static const char *const names[] = {
+        " ", "a b", "\r\n", "\"'\\", "{}", "%s%n", "\xff\xfe\x01\x7f", "l\xc3\xb6" "ck", "*?[a]",
+    };
+    (void)state;
+    dlock_client *client = new_client();
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        for (size_t j = 0; j < KEYED; j++) {
+            dlock *lock = lock_of(client, keyed[j], names[i]);
+            dlock_hold *hold = acquired(lock);
+            assert_int_equal(server_integer(server, "EXISTS %b", names[i], strlen(names[i])), 1);
+            assert_int_equal(server_integer(server, "DBSIZE"), 1);
+            assert_status(dlock_release(hold, NULL), OK);
+            assert_int_equal(server_integer(server, "DBSIZE"), 0);
+            dlock_close(lock);
+        }
+    char name[DLOCK_NAME_MAX + 1];
+    memset(name, '\x80', sizeof name);
+    name[DLOCK_NAME_MAX] = '\0';
+    for (size_t j = 0; j < KEYED; j++) {
+        dlock *lock = lock_of(client, keyed[j], name);
+        dlock_hold *hold = acquired(lock);
+        assert_int_equal(server_integer(server, "EXISTS %s", name), 1);
+        assert_status(dlock_release(hold, NULL), OK);
+        dlock_close(lock);
+    }
+    dlock_client_close(client);
+}
+
+/* ---- Re-entrancy ----------------------------------------------------------------------------- */
+
+static void the_same_owner_again(void **state)
+{
+    static const char *const rungs[] = {"reentrant", "watchdog"};
+    static const int orders[][3] = {{0, 1, 2}, {2, 1, 0}, {1, 0, 2}};
+    (void)state;
+    dlock_client *client = new_client();
+    for (size_t i = 0; i < 2; i++)
+        for (size_t j = 0; j < 3; j++) {
+            dlock *lock = lock_of(client, rungs[i], LOCK);
+            dlock_hold *holds[3];
+            char owner[80];
+            for (int depth = 0; depth < 3; depth++) {
+                assert_status(tried(lock, &holds[depth]), OK);
+                snprintf(owner, sizeof owner, "%s", dlock_owner(holds[depth]));
+                assert_int_equal(atoi(server_text(server, "HGET " LOCK " %s", owner)), depth + 1);
+            }
+            for (int depth = 3; depth > 0; depth--) {
+                assert_int_equal(atoi(server_text(server, "HGET " LOCK " %s", owner)), depth);
+                assert_status(dlock_release(holds[orders[j][3 - depth]], NULL), OK);
+            }
+            assert_int_equal(server_integer(server, "EXISTS " LOCK), 0);
+            dlock_close(lock);
+        }
+    dlock_client_close(client);
+}
+
+static void *try_as_this_thread(void *lock)
+{
+    dlock_hold *hold;
+    return (void *)(intptr_t)tried(lock, &hold);
+}
+
+static void another_owner_is_kept_out(void **state)
+{
+    static const char *const rungs[] = {"reentrant", "watchdog"};
+    (void)state;
+    dlock_client *client = new_client();
+    for (size_t i = 0; i < 2; i++) {
+        dlock *lock = lock_of(client, rungs[i], LOCK);
+        struct dlock_want seven = {.size = sizeof seven, .owner_id = 7};
+        struct dlock_want eight = {.size = sizeof eight, .owner_id = 8};
+        dlock_hold *holds[2];
+        dlock_hold *none;
+        void *status;
+        assert_status(dlock_acquire(lock, &seven, &holds[0]), OK);
+        assert_status(dlock_acquire(lock, &eight, &none), BUSY);
+        assert_status(tried(lock, &none), BUSY);
+        assert_status(dlock_acquire(lock, &seven, &holds[1]), OK);
+        assert_string_equal(dlock_owner(holds[0]), dlock_owner(holds[1]));
+        assert_status(dlock_release(holds[0], NULL), OK);
+        assert_status(dlock_acquire(lock, &eight, &none), BUSY);
+        assert_status(dlock_release(holds[1], NULL), OK);
+
+        holds[0] = acquired(lock);
+        pthread_join(thread_start(try_as_this_thread, lock), &status);
+        assert_int_equal((intptr_t)status, DLOCK_BUSY);
+        assert_status(dlock_release(holds[0], NULL), OK);
+        dlock_close(lock);
+    }
+    dlock_client_close(client);
+}
+
+/* The limits of the rungs before: the same thread waits for itself. */
+static void not_before_the_rung_that_can(void **state)
+{
+    static const char *const rungs[] = {"local", "setnx", "set_nx_ex", "owner_check", "owner_lua"};
+    (void)state;
+    dlock_client *client = new_client();
+    for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++) {
+        dlock *lock = lock_of(client, rungs[i], LOCK);
+        dlock_hold *hold = acquired(lock);
+        dlock_hold *none;
+        assert_status(tried(lock, &none), BUSY);
+        assert_status(dlock_release(hold, NULL), OK);
+        dlock_close(lock);
+    }
+    dlock_client_close(client);
+}
+
+static void *release_fails(void *hold)
+{
+    must(dlock_release(hold, NULL) == DLOCK_LOST);
+    return NULL;
+}
+
+/* Its flaw, faithfully: the count in the thread's memory outlives the key. */
+static void reentrant_tls_believes_after_the_expiry(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of(server_url(server), (struct dlock_options){.ttl_ms = 100});
+    dlock_client *other = new_client();
+    dlock *lock = lock_of(client, "reentrant_tls", LOCK);
+    dlock *theirs = lock_of(other, "reentrant_tls", LOCK);
+    struct waiter waiter = {.lock = theirs, .want = {.wait_ms = 60000}};
+    dlock_hold *outer = acquired(lock);
+    uint64_t commands = stats_of(client).commands;
+    waiter_start(&waiter); /* on a thread of its own, so with a count of its own */
+    assert_status(waiter_end(&waiter), OK);
+    dlock_hold *inner;
+    assert_status(tried(lock, &inner), OK); /* two holders now */
+    assert_int_equal(stats_of(client).commands, commands);
+    assert_status(dlock_release(inner, NULL), OK);
+    assert_status(dlock_release(outer, NULL), LOST);
+    assert_int_equal(server_integer(server, "EXISTS " LOCK), 1);
+    thread_wait(thread_start(release_fails, waiter.hold));
+    server_integer(server, "DEL " LOCK);
+    dlock_close(lock);
+    dlock_close(theirs);
+    dlock_client_close(client);
+    dlock_client_close(other);
+}
+
+static int start(void **state)
+{
+    (void)state;
+    server = server_start(NULL);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    server_free(server);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_try_and_a_limit),
+        cmocka_unit_test(a_waiter_gets_it_when_it_is_free),
+        cmocka_unit_test(the_limit_counts_while_a_connection_is_awaited),
+        cmocka_unit_test(the_limit_counts_while_connecting),
+        cmocka_unit_test(all_connections_in_use),
+        cmocka_unit_test(cancelled_from_another_thread),
+        cmocka_unit_test(cancelled_before_the_call),
+        cmocka_unit_test(cancelled_while_redis_hangs),
+        cmocka_unit_test(cancelled_while_connecting),
+        cmocka_unit_test(released_from_another_thread),
+        cmocka_unit_test(one_name_is_one_lock),
+        cmocka_unit_test(holds_have_numbers_and_owners),
+        cmocka_unit_test(odd_names),
+        cmocka_unit_test(the_same_owner_again),
+        cmocka_unit_test(another_owner_is_kept_out),
+        cmocka_unit_test(not_before_the_rung_that_can),
+        cmocka_unit_test(reentrant_tls_believes_after_the_expiry),
+    };
+    return cmocka_run_group_tests_name("acquire", tests, start, stop);
+}

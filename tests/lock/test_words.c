@@ -1,0 +1,543 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What needs no server: statuses, options, URLs, the ladder's table, batches, limits of the system.
+ */
+#include "calls.h"
+#include "child.h"
+#include "must.h"
+#include "url.h"
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* ---- Statuses -------------------------------------------------------------------------------- */
+
+static void statuses(void **state)
+{
+    static const struct {
+        dlock_status status;
+        const char *name;
+        bool definite;
+    } all[] = {
+        {DLOCK_OK, "OK", true},
+        {DLOCK_BUSY, "BUSY", true},
+        {DLOCK_TIMED_OUT, "TIMED_OUT", true},
+        {DLOCK_CANCELLED, "CANCELLED", true},
+        {DLOCK_LOST, "LOST", true},
+        {DLOCK_UNKNOWN, "UNKNOWN", false},
+        {DLOCK_UNREACHABLE, "UNREACHABLE", true},
+        {DLOCK_REFUSED, "REFUSED", true},
+        {DLOCK_WRONG_TYPE, "WRONG_TYPE", true},
+        {DLOCK_FLAWED, "FLAWED", true},
+        {DLOCK_INVALID, "INVALID", true},
+        {DLOCK_UNSUPPORTED, "UNSUPPORTED", true},
+        {DLOCK_LIMIT, "LIMIT", true},
+        {DLOCK_NO_MEMORY, "NO_MEMORY", true},
+        {DLOCK_FORKED, "FORKED", true},
+    };
+    (void)state;
+    assert_int_equal(DLOCK_OK, 0);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        assert_int_equal(all[i].status, i);
+        assert_string_equal(dlock_status_name(all[i].status), all[i].name);
+        assert_int_equal(dlock_status_definite(all[i].status), all[i].definite);
+        assert_true(strlen(dlock_status_text(all[i].status)) >= 4);
+    }
+    const int none[] = {-1, sizeof all / sizeof all[0], 1000000};
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
+        assert_string_equal(dlock_status_name((dlock_status)none[i]), "?");
+        assert_string_equal(dlock_status_text((dlock_status)none[i]), "no such status");
+        assert_false(dlock_status_definite((dlock_status)none[i]));
+    }
+}
+
+static void *its_own_error(void *arg)
+{
+    dlock_client *client;
+    must(strcmp(dlock_error(), "") == 0);
+    must(dlock_client_open(&(struct dlock_options){.size = sizeof(struct dlock_options),
+                                                   .ttl_ms = 1},
+                           &client) == DLOCK_INVALID);
+    must(strstr(dlock_error(), "ttl_ms") != NULL);
+    return arg;
+}
+
+static void an_error_belongs_to_its_thread(void **state)
+{
+    (void)state;
+    char before[512];
+    snprintf(before, sizeof before, "%s", dlock_error());
+    thread_wait(thread_start(its_own_error, NULL));
+    assert_string_equal(dlock_error(), before);
+}
+
+/* ---- Options --------------------------------------------------------------------------------- */
+
+static void numbers_out_of_range(void **state)
+{
+    const struct {
+        struct dlock_options options;
+        const char *says;
+    } bad[] = {
+        {{.connect_timeout_ms = -1}, "connect_timeout_ms is -1; it must be 1 to 60000"},
+        {{.connect_timeout_ms = 60001}, "connect_timeout_ms is 60001"},
+        {{.command_timeout_ms = -5}, "command_timeout_ms is -5"},
+        {{.command_timeout_ms = 60001}, "command_timeout_ms is 60001"},
+        {{.ttl_ms = 99}, "ttl_ms is 99; it must be 100 to 86400000, or 0 for 30000"},
+        {{.ttl_ms = 86400001}, "ttl_ms is 86400001"},
+        {{.ttl_ms = INT64_MIN}, "ttl_ms is -9223372036854775808"},
+        {{.ttl_ms = INT64_MAX}, "ttl_ms is 9223372036854775807"},
+        {{.retry_ms = -1}, "retry_ms is -1"},
+        {{.retry_ms = 60001}, "retry_ms is 60001"},
+        {{.connections_max = 10001}, "connections_max"},
+        {{.connections_max = SIZE_MAX}, "connections_max"},
+        {{.connections_max = SIZE_MAX, .ttl_ms = 1}, "ttl_ms"},
+        {{.server_count = 1}, "servers is NULL"},
+        {{.server_count = 17, .servers = (const char *const[17]){"redis://h"}}, "17 servers"},
+        {{.server_count = SIZE_MAX, .servers = (const char *const[1]){"redis://h"}}, "servers"},
+        {{.server_count = 2, .servers = (const char *const[2]){"redis://h"}}, "URL is missing"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        dlock_client *client = (dlock_client *)&client;
+        struct dlock_options options = bad[i].options;
+        options.size = sizeof options;
+        assert_status(dlock_client_open(&options, &client), INVALID);
+        assert_null(client);
+        assert_says(dlock_error(), bad[i].says);
+    }
+    dlock_client *client;
+    assert_status(dlock_client_open(&(struct dlock_options){.ttl_ms = 500}, &client), INVALID);
+    assert_says(dlock_error(), "options.size is 0");
+}
+
+static void numbers_in_range(void **state)
+{
+    static const struct dlock_options good[] = {
+        {.connect_timeout_ms = 1, .command_timeout_ms = 1, .ttl_ms = 100, .retry_ms = 1},
+        {.connect_timeout_ms = 60000, .command_timeout_ms = 60000, .ttl_ms = 86400000},
+        {.retry_ms = 60000, .connections_max = 10000},
+        {.connections_max = 1},
+    };
+    (void)state;
+    dlock_client *client;
+    assert_status(dlock_client_open(NULL, &client), OK);
+    dlock_client_close(client);
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        struct dlock_options options = good[i];
+        options.size = sizeof options;
+        assert_status(dlock_client_open(&options, &client), OK);
+        dlock_client_close(client);
+    }
+    dlock_client_close(NULL);
+}
+
+/* A caller that was built with an older, shorter struct: what it does not know is not looked at. */
+static void a_shorter_struct(void **state)
+{
+    (void)state;
+    struct dlock_options options = {.size = offsetof(struct dlock_options, ttl_ms), .ttl_ms = -1};
+    dlock_client *client;
+    assert_status(dlock_client_open(&options, &client), OK);
+    dlock_client_close(client);
+    options.size = sizeof options;
+    assert_status(dlock_client_open(&options, &client), INVALID);
+}
+
+/* Opens, and asks no server whether it is there. */
+static void nothing_is_contacted(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of("redis://127.0.0.1:1", (struct dlock_options){0});
+    dlock *lock = lock_of(client, NULL, "lock:a");
+    assert_int_equal(stats_of(client).connects, 0);
+    assert_int_equal(stats_of(client).commands, 0);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
+/* ---- URLs ------------------------------------------------------------------------------------ */
+
+static void same(const char *got, const char *expected)
+{
+    if (expected == NULL)
+        assert_null(got);
+    else
+        assert_string_equal(got, expected);
+}
+
+static void good_urls(void **state)
+{
+    static const struct {
+        const char *text, *host, *port, *path, *user, *password, *db, *shown;
+    } good[] = {
+        {"redis://h", "h", "6379", 0, 0, 0, 0, "redis://h:6379/0"},
+        {"redis://h/", "h", "6379", 0, 0, 0, 0, "redis://h:6379/0"},
+        {"redis://10.0.0.1:1/2", "10.0.0.1", "1", 0, 0, 0, "2", "redis://10.0.0.1:1/2"},
+        {"redis://h:65535/99999", "h", "65535", 0, 0, 0, "99999", "redis://h:65535/99999"},
+        {"redis://:pw@h", "h", "6379", 0, 0, "pw", 0, "redis://h:6379/0"},
+        {"redis://u:pw@h:7", "h", "7", 0, "u", "pw", 0, "redis://h:7/0"},
+        {"redis://u:a:b@h", "h", "6379", 0, "u", "a:b", 0, "redis://h:6379/0"},
+        {"redis://u:a@b@h", "h", "6379", 0, "u", "a@b", 0, "redis://h:6379/0"},
+        {"redis://u:@h", "h", "6379", 0, "u", "", 0, "redis://h:6379/0"},
+        {"redis://a%40b:p%3A%2f%25@h", "h", "6379", 0, "a@b", "p:/%", 0, "redis://h:6379/0"},
+        {"redis://[::1]", "::1", "6379", 0, 0, 0, 0, "redis://[::1]:6379/0"},
+        {"redis://u:p@[fe80::1%25lo]:8/3", "fe80::1%lo", "8", 0, "u", "p", "3",
+         "redis://[fe80::1%lo]:8/3"},
+        {"unix:/run/r.sock", 0, 0, "/run/r.sock", 0, 0, 0, "unix:/run/r.sock?db=0"},
+        {"unix:///run/r.sock", 0, 0, "/run/r.sock", 0, 0, 0, "unix:/run/r.sock?db=0"},
+        {"unix:/run/a:b@c", 0, 0, "/run/a:b@c", 0, 0, 0, "unix:/run/a:b@c?db=0"},
+        {"unix:/run/%3f?db=3", 0, 0, "/run/?", 0, 0, "3", "unix:/run/??db=3"},
+        {"unix:r.sock", 0, 0, "r.sock", 0, 0, 0, "unix:r.sock?db=0"},
+        {"unix::pw@/r", 0, 0, "/r", 0, "pw", 0, "unix:/r?db=0"},
+        {"unix://u:pw@/r?db=1", 0, 0, "/r", "u", "pw", "1", "unix:/r?db=1"},
+        {"unix:u:p/w@/r", 0, 0, "/r", "u", "p/w", 0, "unix:/r?db=0"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        struct url url;
+        assert_status(url_parse(good[i].text, &url), OK);
+        same(url.host, good[i].host);
+        same(url.port, good[i].port);
+        same(url.path, good[i].path);
+        same(url.user, good[i].user);
+        same(url.password, good[i].password);
+        same(url.db, good[i].db);
+        same(url.shown, good[i].shown);
+        url_free(&url);
+    }
+}
+
+#define SECRET "s3cr3t"
+
+static void bad_urls(void **state)
+{
+    static const char *const bad[] = {
+        "",
+        "h",
+        "h:6379",
+        "redis",
+        "redis:",
+        "redis:h",
+        "redis://",
+        "redis:///0",
+        "redis://:6379",
+        "redis://@h",
+        "redis://user@h",
+        "redis://h:",
+        "redis://h:0",
+        "redis://h:-1",
+        "redis://h:65536",
+        "redis://h:6379x",
+        "redis://h:123456789012345678901234567890",
+        "redis://h/x",
+        "redis://h/-1",
+        "redis://h/1/2",
+        "redis://h/1?db=2",
+        "redis://h/100000",
+        "redis://[::1",
+        "redis://[]",
+        "redis://[::1]x",
+        "redis://%",
+        "redis://%4",
+        "redis://%4g",
+        "redis://%00",
+        "rediss://h",
+        "http://h",
+        "unix",
+        "unix:",
+        "unix://",
+        "unix:?db=1",
+        "unix:/r?db=",
+        "unix:/r?db=x",
+        "unix:/r?x=1",
+        "unix:/r%zz",
+        "unix:user@/r",
+        /* sun_path holds 107 bytes */
+        "unix:/0123456789012345678901234567890123456789012345678901234567890123456789012345678901"
+        "23456789012345678901234567",
+        /* What was meant for a password is never told. */
+        "redis://:" SECRET,
+        "redis://user:" SECRET,
+        "redis://user:" SECRET "/0",
+        "redis://:" SECRET "@",
+        "redis://:" SECRET "@:1",
+        "redis://:" SECRET "%zz@h",
+        "redis://u:" SECRET "%00@h",
+        "redis://u:" SECRET "@h:port",
+        "redis://u:" SECRET "/@h",
+        "redis://u:" SECRET "@h/x",
+        "rediss://u:" SECRET "@h",
+        "rediss://u:" SECRET,
+        "u:" SECRET "@h",
+        "unix:u:" SECRET,
+        "unix:u:" SECRET "@",
+        "unix:u:" SECRET "?db=1",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct url url;
+        dlock_status status = url_parse(bad[i], &url);
+        if (status != DLOCK_INVALID)
+            failed("'%s' was taken for a server's URL", bad[i]);
+        assert_says(dlock_error(), "give redis://[[user]:password@]host[:port][/db] or unix:");
+        if (strstr(dlock_error(), SECRET) != NULL)
+            failed("'%s' tells the password: %s", bad[i], dlock_error());
+        url_free(&url);
+    }
+    struct url url;
+    assert_status(url_parse(NULL, &url), INVALID);
+}
+
+/* Pieces of URLs in any order: never anything but a URL or a refusal, and no word of what stands
+ * where a password stands. */
+static void garbage_urls(void **state)
+{
+    static const char *const pieces[] = {"redis://", "unix:", "//", "/",    ":",   "@",   "%",
+                                         "%41",      "%00",   "[",  "]",    "::1", "h",   "127.1",
+                                         "6379",     "65536", "?",  "?db=", "7",   "\xff", " "};
+    static const char *const starts[] = {"redis://", "unix:", "unix://"};
+    (void)state;
+    unsigned seed = 20240501;
+    for (int i = 0; i < 60000; i++) {
+        char text[512];
+        bool with_secret = i % 2 == 0;
+        int used = 0;
+        if (with_secret)
+            used = snprintf(text, sizeof text, "%s%s:" SECRET, starts[(unsigned)rand_r(&seed) % 3],
+                            rand_r(&seed) % 2 == 0 ? "user" : "");
+        for (int left = rand_r(&seed) % 12; left > 0; left--)
+            used += snprintf(text + used, sizeof text - (size_t)used, "%s",
+                             pieces[(unsigned)rand_r(&seed) % (sizeof pieces / sizeof pieces[0])]);
+        text[used] = '\0';
+        struct url url;
+        dlock_status status = url_parse(text, &url);
+        if (status != DLOCK_OK && status != DLOCK_INVALID)
+            failed("seed 20240501, %d: '%s' gave %s", i, text, dlock_status_name(status));
+        const char *said = status == DLOCK_OK ? url.shown : dlock_error();
+        if (with_secret && strstr(said, SECRET) != NULL)
+            failed("seed 20240501, %d: '%s' tells the password: %s", i, text, said);
+        url_free(&url);
+    }
+}
+
+/* ---- The ladder ------------------------------------------------------------------------------ */
+
+static void the_ladder(void **state)
+{
+    static const struct {
+        const char *name;
+        bool flawed, expires, renewed, reentrant;
+    } expected[] = {
+        {"none", true, false, false, false},         {"local", true, false, false, false},
+        {"setnx", true, false, false, false},        {"setnx_expire", true, true, false, false},
+        {"set_nx_ex", true, true, false, false},     {"owner_check", true, true, false, false},
+        {"owner_lua", false, true, false, false},    {"reentrant_tls", true, true, false, true},
+        {"reentrant", false, true, false, true},     {"watchdog", false, true, true, true},
+    };
+    (void)state;
+    size_t count;
+    const struct dlock_rung *rungs = dlock_rungs(&count);
+    assert_int_equal(count, sizeof expected / sizeof expected[0]);
+    for (size_t i = 0; i < count; i++) {
+        assert_string_equal(rungs[i].name, expected[i].name);
+        assert_int_equal(rungs[i].flawed, expected[i].flawed);
+        assert_int_equal(rungs[i].expires, expected[i].expires);
+        assert_int_equal(rungs[i].renewed, expected[i].renewed);
+        assert_int_equal(rungs[i].reentrant, expected[i].reentrant);
+        assert_true(strlen(rungs[i].adds) > 0 && strlen(rungs[i].flaw) > 0);
+        assert_ptr_equal(dlock_rung_find(rungs[i].name), &rungs[i]);
+    }
+    assert_string_equal(dlock_rung_find(NULL)->name, "watchdog");
+    assert_null(dlock_rung_find(""));
+    assert_null(dlock_rung_find("Watchdog"));
+}
+
+static void no_such_rung_lists_those_there_are(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of("redis://127.0.0.1:1", (struct dlock_options){0});
+    dlock *lock = (dlock *)&lock;
+    size_t count;
+    const struct dlock_rung *rungs = dlock_rungs(&count);
+    assert_status(dlock_open(client, "redlock", "lock:a", &lock), INVALID);
+    assert_null(lock);
+    assert_says(dlock_error(), "'redlock'");
+    for (size_t i = 0; i < count; i++)
+        assert_says(dlock_error(), rungs[i].name);
+    dlock_client_close(client);
+}
+
+static void flawed_rungs_must_be_asked_for(void **state)
+{
+    (void)state;
+    dlock_client *client;
+    assert_status(dlock_client_open(NULL, &client), OK);
+    size_t count;
+    const struct dlock_rung *rungs = dlock_rungs(&count);
+    for (size_t i = 0; i < count; i++) {
+        dlock *lock;
+        dlock_status status = dlock_open(client, rungs[i].name, "lock:a", &lock);
+        assert_int_equal(status, rungs[i].flawed ? DLOCK_FLAWED : DLOCK_OK);
+        if (status == DLOCK_FLAWED) {
+            assert_null(lock);
+            assert_says(dlock_error(), rungs[i].flaw);
+            assert_says(dlock_error(), "allow_flawed");
+        }
+        dlock_close(lock);
+    }
+    dlock_client_close(client);
+}
+
+static void names_have_1_to_512_bytes(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of("redis://127.0.0.1:1", (struct dlock_options){0});
+    char name[DLOCK_NAME_MAX + 2];
+    dlock *lock;
+    assert_int_equal(DLOCK_NAME_MAX, 512);
+    memset(name, 'n', sizeof name);
+    name[513] = '\0';
+    assert_status(dlock_open(client, NULL, name, &lock), INVALID);
+    assert_says(dlock_error(), "1 to 512 bytes; this one has 513");
+    assert_status(dlock_open(client, NULL, "", &lock), INVALID);
+    assert_status(dlock_open(client, NULL, NULL, &lock), INVALID);
+    assert_null(lock);
+    name[512] = '\0';
+    assert_status(dlock_open(client, NULL, name, &lock), OK);
+    assert_string_equal(dlock_name(lock), name);
+    assert_string_equal(dlock_rung_of(lock)->name, "watchdog");
+    dlock_close(lock);
+    dlock_close(NULL);
+    dlock_client_close(client);
+}
+
+static void one_server_for_these_rungs(void **state)
+{
+    (void)state;
+    const char *const two[] = {"redis://127.0.0.1:1", "redis://127.0.0.1:2"};
+    struct dlock_options options = {
+        .size = sizeof options, .servers = two, .server_count = 2, .allow_flawed = true};
+    dlock_client *client;
+    dlock *lock;
+    assert_status(dlock_client_open(&options, &client), OK);
+    assert_status(dlock_open(client, "watchdog", "lock:a", &lock), INVALID);
+    assert_says(dlock_error(), "'watchdog' works with one server; the client has 2");
+    assert_status(dlock_open(client, "local", "lock:a", &lock), OK);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
+static void a_client_has_a_uuid(void **state)
+{
+    (void)state;
+    dlock_client *clients[2];
+    for (int i = 0; i < 2; i++) {
+        assert_status(dlock_client_open(NULL, &clients[i]), OK);
+        const char *id = dlock_client_id(clients[i]);
+        assert_int_equal(strlen(id), 36);
+        for (size_t at = 0; at < 36; at++) {
+            bool dash = at == 8 || at == 13 || at == 18 || at == 23;
+            assert_true(dash ? id[at] == '-'
+                             : isxdigit((unsigned char)id[at]) && !isupper((unsigned char)id[at]));
+        }
+        assert_int_equal(id[14], '4');
+        assert_non_null(strchr("89ab", id[19]));
+    }
+    assert_string_not_equal(dlock_client_id(clients[0]), dlock_client_id(clients[1]));
+    dlock_client_close(clients[0]);
+    dlock_client_close(clients[1]);
+}
+
+/* ---- Batches --------------------------------------------------------------------------------- */
+
+static void batches(void **state)
+{
+    (void)state;
+    dlock_batch *batch = dlock_batch_new();
+    const char *const command[] = {"PING"};
+    struct dlock_reply reply = {.size = sizeof reply};
+    assert_non_null(batch);
+    assert_status(dlock_batch_add(batch, 0, command, NULL), INVALID);
+    assert_status(dlock_batch_add(batch, -1, command, NULL), INVALID);
+    assert_status(dlock_batch_reply(batch, 0, &reply), INVALID);
+    assert_says(dlock_error(), "holds 0 commands");
+    for (int i = 0; i < DLOCK_BATCH_MAX; i++)
+        assert_status(dlock_batch_add(batch, 1, command, NULL), OK);
+    assert_status(dlock_batch_add(batch, 1, command, NULL), LIMIT);
+    assert_says(dlock_error(), "at most 64");
+    assert_status(dlock_batch_reply(batch, 63, &reply), OK);
+    assert_int_equal(reply.kind, DLOCK_REPLY_NONE);
+    assert_string_equal(reply.text, "");
+    assert_status(dlock_batch_reply(batch, 64, &reply), INVALID);
+    dlock_batch_clear(batch);
+    assert_status(dlock_batch_reply(batch, 0, &reply), INVALID);
+    assert_status(dlock_batch_add(batch, 2, (const char *const[]){"GET", "a\0b"},
+                                  (const size_t[]){3, 3}),
+                  OK);
+    dlock_batch_free(batch);
+    dlock_batch_free(NULL);
+}
+
+/* ---- Limits of the system -------------------------------------------------------------------- */
+
+static void no_descriptor_is_left(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of("redis://127.0.0.1:1", (struct dlock_options){0});
+    dlock *lock = lock_of(client, "watchdog", "lock:a");
+    dlock *other;
+    dlock_client *none;
+    dlock_hold *hold;
+    struct rlimit before, now;
+    int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    assert_true(next >= 0);
+    close(next);
+    getrlimit(RLIMIT_NOFILE, &before);
+    now = before;
+    now.rlim_cur = (rlim_t)next;
+    setrlimit(RLIMIT_NOFILE, &now);
+    dlock_status opened = dlock_client_open(NULL, &none);
+    dlock_status made = dlock_open(client, "watchdog", "lock:b", &other);
+    dlock_cancel *cancel = dlock_cancel_new();
+    dlock_status had = dlock_acquire(lock, NULL, &hold);
+    setrlimit(RLIMIT_NOFILE, &before);
+    assert_int_equal(opened, DLOCK_NO_MEMORY);
+    assert_null(none);
+    assert_int_equal(made, DLOCK_NO_MEMORY);
+    assert_null(other);
+    assert_null(cancel);
+    assert_int_equal(had, DLOCK_UNREACHABLE);
+    assert_says(dlock_error(), "Too many open files");
+    dlock_cancel_free(NULL);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(statuses),
+        cmocka_unit_test(an_error_belongs_to_its_thread),
+        cmocka_unit_test(numbers_out_of_range),
+        cmocka_unit_test(numbers_in_range),
+        cmocka_unit_test(a_shorter_struct),
+        cmocka_unit_test(nothing_is_contacted),
+        cmocka_unit_test(good_urls),
+        cmocka_unit_test(bad_urls),
+        cmocka_unit_test(garbage_urls),
+        cmocka_unit_test(the_ladder),
+        cmocka_unit_test(no_such_rung_lists_those_there_are),
+        cmocka_unit_test(flawed_rungs_must_be_asked_for),
+        cmocka_unit_test(names_have_1_to_512_bytes),
+        cmocka_unit_test(one_server_for_these_rungs),
+        cmocka_unit_test(a_client_has_a_uuid),
+        cmocka_unit_test(batches),
+        cmocka_unit_test(no_descriptor_is_left),
+    };
+    return cmocka_run_group_tests_name("words", tests, NULL, NULL);
+}
