@@ -35,6 +35,8 @@ machine_start() {
     outer=$!
     at_exit end_process "$outer" "$(process_start "$outer")" KILL
     wait_until 10 machine_find "$outer" || fail "no machine: see $log"
+    at_exit machine_end "$MACHINE_PID" "$(process_start "$MACHINE_PID")" \
+        "$outer" "$(process_start "$outer")"
     slirp4netns --configure --mtu=65520 "$MACHINE_PID" tap0 </dev/null >>"$log.net" 2>&1 &
     at_exit end_process $! "$(process_start $!)"
     wait_until 10 machine_is_online || fail "the machine has no network: see $log.net"
@@ -47,6 +49,12 @@ machine_find() {
 
 machine_is_online() {
     grep -q '^tap0.00000000' "/proc/$MACHINE_PID/net/route" # the way out
+}
+
+# machine_end PID START OUTER START: all in it, and waits for the last of them.
+machine_end() {
+    end_process "$1" "$2" KILL
+    wait_until 30 process_is_gone "$3" "$4"
 }
 
 # machine_do COMMAND...: in the machine's network, with the host's files.
