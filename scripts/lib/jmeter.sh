@@ -16,8 +16,8 @@ JMETER_JVM=(-Xss256k -XX:TieredStopAtLevel=1 "-Djava.util.prefs.userRoot=$LADDER
 JMETER_HEAP=(-Xms256m -Xmx1g)
 
 # What the plan knows, and which values make sense.
-JMETER_PROPERTIES='host port items stock threads loops quantity meet_every_loop pace duration
-    restock_every'
+JMETER_PROPERTIES='host port items stock threads loops quantity look_first meet_every_loop pace
+    duration restock_every'
 
 # ---- Which one -----------------------------------------------------------------------------------
 
@@ -190,6 +190,7 @@ jmeter_check() {
     jmeter_number pace 0 600000 0 "$@"
     jmeter_number duration 1 86400 3600 "$@"
     jmeter_number restock_every 0 3600 0 "$@"
+    one_of look_first "$(jmeter_value look_first true "$@")" true false
     one_of meet_every_loop "$(jmeter_value meet_every_loop false "$@")" true false
     value=$(jmeter_value loops 1 "$@")
     if [[ $value == -1 ]]; then
@@ -255,7 +256,7 @@ jmeter_judge_run() {
     [[ ! -f $out/sale.jtl ]] || rows=$(grep --count --extended-regexp '^[0-9]+,[0-9]+,POST ' \
         "$out/sale.jtl") || true
     if ((rows == 0)); then
-        first=$(awk -F , 'NR == 2 {print $3 ": " $4 ", " $5}' "$out/sale.jtl" 2>/dev/null |
+        first=$(awk -F , 'NR > 1 && $8 != "true" {print $3 ": " $4 ", " $5; exit}' "$out/sale.jtl" 2>/dev/null |
             sed 's/Non HTTP response code: [^,]*, Non HTTP response message: //') || true
         say "$PROGRAM: JMeter (exit code $code) sent no sale${first:+: $first}. See $out/jmeter.log"
         return 1
