@@ -337,10 +337,11 @@ static short interest(const struct node *node)
     return (short)(POLLIN | (node->out_sent < node->out_size ? POLLOUT : 0));
 }
 
-/* Lets all nodes go on until they are settled. OK, TIMED_OUT or CANCELLED. */
+/* Lets all nodes go on until they are settled. OK, TIMED_OUT or CANCELLED. What is there already
+ * when the deadline has passed still counts. */
 static dlock_status pump(struct redis *redis, int64_t deadline_ns, int wake_fd)
 {
-    for (;;) {
+    for (bool over = false;;) {
         struct pollfd polls[SERVERS_MAX + 1];
         struct node *polled[SERVERS_MAX + 1];
         nfds_t count = 0;
@@ -355,9 +356,12 @@ static dlock_status pump(struct redis *redis, int64_t deadline_ns, int wake_fd)
             return DLOCK_OK;
         polls[count] = (struct pollfd){.fd = wake_fd, .events = POLLIN};
         int64_t left_ns = deadline_ns - mono_ns();
-        if (left_ns <= 0)
+        if (over)
             return DLOCK_TIMED_OUT;
-        struct timespec left = {left_ns / 1000000000, left_ns % 1000000000};
+        over = left_ns <= 0;
+        struct timespec left = {0};
+        if (!over)
+            left = (struct timespec){left_ns / 1000000000, left_ns % 1000000000};
         if (ppoll(polls, count + 1, &left, NULL) <= 0)
             continue;
         for (nfds_t i = 0; i < count; i++)
