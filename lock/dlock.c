@@ -376,6 +376,7 @@ struct acquiring {
     int64_t sent_ns;  /* CLOCK_BOOTTIME, before the try that may have worked */
     bool unresolved;  /* a try's reply was lost, and the rung can find out what became of it */
     bool transient;   /* refused for a while only */
+    bool late;        /* given, but nothing of its validity was left */
     bool tried;       /* at least one try may have left something behind: BUSY or UNKNOWN */
 };
 
@@ -421,7 +422,7 @@ static dlock_status run_try(struct acquiring *a)
     a->busy = (struct busy){0};
     if ((lock->ops->traits & TRAIT_REENTRANT) != 0)
         a->hold->depth = depth_of(lock, a->hold->owner);
-    a->transient = false;
+    a->transient = a->late = false;
     dlock_status status = env_begin(lock, a->limit_ns, a->cancel_fd, &env);
     if (status != DLOCK_OK)
         return status;
@@ -481,6 +482,7 @@ static dlock_status granted(struct acquiring *a)
     if (lock->rung.expires) {
         hold->valid_until_ns = validity_end_ns(a->sent_ns, hold->ttl_ms);
         if (!dlock_valid(hold)) {
+            a->late = true;
             run_release(hold, NULL);
             return fail(DLOCK_BUSY, "the answer took longer than the time to live");
         }
@@ -525,7 +527,7 @@ static dlock_status drive(struct acquiring *a)
         dlock_status cause = status;
         char why[256];
         snprintf(why, sizeof why, "%s",
-                 cause == DLOCK_BUSY ? dlock_status_text(cause) : dlock_error());
+                 cause == DLOCK_BUSY && !a->late ? dlock_status_text(cause) : dlock_error());
         status = wait_again(&wait, &a->busy);
         if (status == DLOCK_BUSY)
             status = fail(cause, "'%s': %s", a->lock->name, why);

@@ -238,7 +238,7 @@ static void cancelled_while_redis_hangs(void **state)
     (void)state;
     for (size_t i = 0; i < 3; i++) {
         dlock_client *client =
-            client_of(server_url(server), (struct dlock_options){.command_timeout_ms = 100});
+            client_of(server_url(server), (struct dlock_options){.command_timeout_ms = 500});
         struct waiter waiter = {.lock = lock_of(client, rungs[i], LOCK)};
         waiter.want = (struct dlock_want){.wait_ms = DLOCK_WAIT_FOREVER,
                                           .cancel = dlock_cancel_new()};

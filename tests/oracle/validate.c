@@ -135,8 +135,12 @@ static int process_body(void *arg)
 {
     struct process *process = arg;
     const struct oracle *oracle = process->oracle;
-    struct dlock_options options = {
-        .size = sizeof options, .servers = oracle->servers, .retry_ms = 3, .allow_flawed = true};
+    struct dlock_options options = {.size = sizeof options,
+                                    .servers = oracle->servers,
+                                    .connect_timeout_ms = PATIENCE_MS,
+                                    .command_timeout_ms = PATIENCE_MS,
+                                    .retry_ms = 3,
+                                    .allow_flawed = true};
     while (oracle->servers[options.server_count] != NULL)
         options.server_count++;
     must(dlock_client_open(&options, &process->client) == DLOCK_OK);
@@ -214,7 +218,7 @@ struct verdict oracle_run(const struct oracle *oracle)
 bool oracle_agrees(const struct oracle *oracle)
 {
     struct verdict v = oracle_run(oracle);
-    uint64_t all = (uint64_t)oracle->processes * (uint64_t)oracle->threads * (uint64_t)oracle->rounds;
+    uint64_t all = (uint64_t)(oracle->processes * oracle->threads * oracle->rounds);
     bool exclusive = v.overlaps == 0 && v.lost_updates == 0 && v.lost_rides == 0 &&
                      v.token_inversions == 0;
     bool broken_through = v.overlaps > 0 && v.lost_updates > 0;

@@ -37,7 +37,8 @@
             failed("'%s' does not say '%s'", (text), (part));                                      \
     } while (0)
 
-/* A client of the one server, with these options beside; flawed rungs are allowed. */
+/* A client of the one server, with these options beside; flawed rungs are allowed, and time-outs
+ * are far from what a busy machine needs. */
 static inline dlock_client *client_of(const char *url, struct dlock_options options)
 {
     dlock_client *client;
@@ -45,6 +46,10 @@ static inline dlock_client *client_of(const char *url, struct dlock_options opti
     options.servers = &url;
     options.server_count = 1;
     options.allow_flawed = true;
+    if (options.connect_timeout_ms == 0)
+        options.connect_timeout_ms = 10000;
+    if (options.command_timeout_ms == 0)
+        options.command_timeout_ms = 10000;
     assert_status(dlock_client_open(&options, &client), OK);
     return client;
 }

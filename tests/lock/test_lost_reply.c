@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Replies that are lost, late, or no replies at all: "not answered" is never taken for "not done".
+ */
+#include "calls.h"
+#include "must.h"
+#include "proxy.h"
+#include "record.h"
+#include "server.h"
+#include "waiter.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define LOCK "lock:{reply}"
+
+static struct server *server;
+
+/* A client whose wire can be cut, warmed up: connected, its scripts known to the server. */
+struct stage {
+    struct proxy *proxy;
+    struct record *trace;
+    dlock_client *client;
+    dlock *lock;
+};
+
+static void stage_set(struct stage *stage, const char *rung, struct dlock_options options)
+{
+    server_text(server, "FLUSHALL");
+    stage->proxy = proxy_start(server);
+    stage->trace = record_new();
+    if (options.on_trace == NULL) {
+        options.on_trace = record_trace;
+        options.on_trace_arg = stage->trace;
+    }
+    stage->client = client_of(proxy_url(stage->proxy), options);
+    stage->lock = lock_of(stage->client, rung, LOCK);
+    dlock_hold *hold = acquired(stage->lock);
+    assert_status(dlock_release(hold, NULL), OK);
+    record_clear(stage->trace);
+}
+
+static void stage_clear(struct stage *stage)
+{
+    dlock_close(stage->lock);
+    dlock_client_close(stage->client);
+    record_free(stage->trace);
+    proxy_free(stage->proxy);
+}
+
+static long long exists(void)
+{
+    return server_integer(server, "EXISTS " LOCK);
+}
+
+/* ---- Acquire --------------------------------------------------------------------------------- */
+
+/* The request was carried out and its reply is lost. Rungs that cannot ask say UNKNOWN, at once
+ * and whatever the limit, and the key is there. */
+static void an_acquire_nobody_can_resolve(void **state)
+{
+    static const char *const rungs[][2] = {{"setnx", "SETNX"},
+                                           {"setnx_expire", "SETNX"},
+                                           {"setnx_expire", "PEXPIRE"},
+                                           {"set_nx_ex", "SET"},
+                                           {"reentrant_tls", "SET"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++) {
+        struct stage stage;
+        struct dlock_want want = {.size = sizeof want, .wait_ms = 60000};
+        dlock_hold *hold = (dlock_hold *)&hold;
+        stage_set(&stage, rungs[i][0], (struct dlock_options){0});
+        uint64_t attempts = stats_of(stage.client).attempts;
+        proxy_plan(stage.proxy, PROXY_CUT_REPLY, rungs[i][1], NULL, 0);
+        assert_status(dlock_acquire(stage.lock, &want, &hold), UNKNOWN);
+        assert_null(hold);
+        assert_says(dlock_error(), "the server closed the connection");
+        assert_true(proxy_done(stage.proxy));
+        assert_int_equal(exists(), 1);
+        assert_int_equal(stats_of(stage.client).attempts, attempts + 1);
+        assert_int_equal(stats_of(stage.client).unknown, 1);
+        assert_int_equal(record_count(stage.trace, "(lost)"), 1);
+        stage_clear(&stage);
+    }
+}
+
+static const struct {
+    const char *rung;
+    const char *acquire; /* what it sends, and what it asks with */
+    const char *ask;
+    const char *release;
+} resolving[] = {
+    {"owner_check", "SET", "GET", "DEL"},
+    {"owner_lua", "SET", "GET", "EVALSHA"},
+    {"reentrant", "EVALSHA", "HGET", "EVALSHA"},
+    {"watchdog", "EVALSHA", "HGET", "EVALSHA"},
+};
+#define RESOLVING (sizeof resolving / sizeof resolving[0])
+
+/* It was had: one try, one question, and the hold is as good as any. */
+static void an_acquire_that_was_had(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RESOLVING; i++) {
+        struct stage stage;
+        dlock_hold *hold;
+        stage_set(&stage, resolving[i].rung, (struct dlock_options){0});
+        uint64_t attempts = stats_of(stage.client).attempts;
+        proxy_plan(stage.proxy, PROXY_CUT_REPLY, resolving[i].acquire, NULL, 0);
+        assert_status(tried(stage.lock, &hold), OK);
+        assert_true(proxy_done(stage.proxy));
+        assert_int_equal(record_count(stage.trace, ""), 2);
+        assert_int_equal(record_position(stage.trace, "(lost)"), 0);
+        assert_int_equal(record_position(stage.trace, resolving[i].ask), 1);
+        assert_int_equal(stats_of(stage.client).attempts, attempts + 1);
+        assert_int_equal(stats_of(stage.client).unknown, 0);
+        assert_true(dlock_valid(hold));
+        assert_status(dlock_release(hold, NULL), OK);
+        assert_int_equal(exists(), 0);
+        stage_clear(&stage);
+    }
+}
+
+/* Had a second time by the same owner: the count tells it from the first. */
+static void a_second_acquire_that_was_had_or_not(void **state)
+{
+    static const enum proxy_act acts[] = {PROXY_CUT_REPLY, PROXY_CUT_REQUEST};
+    (void)state;
+    for (size_t i = 0; i < RESOLVING; i++) {
+        if (strcmp(resolving[i].ask, "HGET") != 0)
+            continue;
+        for (size_t j = 0; j < 2; j++) {
+            struct stage stage;
+            stage_set(&stage, resolving[i].rung, (struct dlock_options){0});
+            dlock_hold *outer = acquired(stage.lock);
+            proxy_plan(stage.proxy, acts[j], "EVALSHA", NULL, 0);
+            dlock_hold *inner = acquired(stage.lock);
+            assert_true(proxy_done(stage.proxy));
+            assert_string_equal(server_text(server, "HGET " LOCK " %s", dlock_owner(inner)), "2");
+            assert_status(dlock_release(inner, NULL), OK);
+            assert_int_equal(exists(), 1);
+            assert_status(dlock_release(outer, NULL), OK);
+            assert_int_equal(exists(), 0);
+            stage_clear(&stage);
+        }
+    }
+}
+
+/* It never arrived: the question says so, and the wait goes on with another try. */
+static void an_acquire_that_was_not_had(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RESOLVING; i++) {
+        struct stage stage;
+        stage_set(&stage, resolving[i].rung, (struct dlock_options){0});
+        uint64_t attempts = stats_of(stage.client).attempts;
+        proxy_plan(stage.proxy, PROXY_CUT_REQUEST, resolving[i].acquire, NULL, 0);
+        dlock_hold *hold = acquired(stage.lock);
+        assert_true(proxy_done(stage.proxy));
+        assert_int_equal(stats_of(stage.client).attempts, attempts + 2);
+        assert_int_equal(record_count(stage.trace, resolving[i].ask), 1);
+        assert_status(dlock_release(hold, NULL), OK);
+        assert_int_equal(exists(), 0);
+        stage_clear(&stage);
+    }
+}
+
+/* The question's reply is lost as well, each time it is asked: then with a limit it is asked again
+ * and with one try the caller hears UNKNOWN. */
+struct persistent {
+    struct proxy *proxy;
+    const char *ask;
+    _Atomic int cuts_left;
+};
+
+static void cut_the_question_too(void *arg, const struct dlock_trace *trace)
+{
+    struct persistent *p = arg;
+    if (strcmp(trace->reply, "(lost)") == 0 && atomic_fetch_sub(&p->cuts_left, 1) > 0)
+        proxy_plan(p->proxy, PROXY_CUT_REPLY, p->ask, NULL, 0);
+}
+
+static void a_question_whose_reply_is_lost(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RESOLVING; i++)
+        for (int waits = 0; waits < 2; waits++) {
+            struct stage stage;
+            struct persistent persistent = {.ask = resolving[i].ask};
+            struct dlock_want want = {.size = sizeof want, .wait_ms = waits * 60000};
+            dlock_hold *hold;
+            stage_set(&stage, resolving[i].rung, (struct dlock_options){
+                                                     .on_trace = cut_the_question_too,
+                                                     .on_trace_arg = &persistent,
+                                                 });
+            persistent.proxy = stage.proxy;
+            atomic_store(&persistent.cuts_left, 3);
+            uint64_t attempts = stats_of(stage.client).attempts;
+            proxy_plan(stage.proxy, PROXY_CUT_REPLY, resolving[i].acquire, NULL, 0);
+            dlock_status status = dlock_acquire(stage.lock, &want, &hold);
+            assert_int_equal(stats_of(stage.client).attempts, attempts + 1);
+            assert_int_equal(exists(), 1);
+            if (waits) {
+                assert_int_equal(status, DLOCK_OK);
+                assert_status(dlock_release(hold, NULL), OK);
+            } else {
+                assert_int_equal(status, DLOCK_UNKNOWN);
+                assert_null(hold);
+                assert_int_equal(stats_of(stage.client).unknown, 1);
+            }
+            stage_clear(&stage);
+        }
+}
+
+/* Not known until the limit: that is UNKNOWN too, never TIMED_OUT. */
+static void unknown_until_the_limit(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RESOLVING; i++) {
+        struct stage stage;
+        struct persistent persistent = {.ask = resolving[i].ask};
+        struct dlock_want want = {.size = sizeof want, .wait_ms = 50};
+        dlock_hold *hold;
+        stage_set(&stage, resolving[i].rung, (struct dlock_options){
+                                                 .on_trace = cut_the_question_too,
+                                                 .on_trace_arg = &persistent,
+                                             });
+        persistent.proxy = stage.proxy;
+        atomic_store(&persistent.cuts_left, 1000000);
+        proxy_plan(stage.proxy, PROXY_CUT_REPLY, resolving[i].acquire, NULL, 0);
+        assert_status(dlock_acquire(stage.lock, &want, &hold), UNKNOWN);
+        assert_says(dlock_error(), "50 ms");
+        stage_clear(&stage);
+    }
+}
+
+/* ---- Release --------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *rung;
+    const char *release;
+} releasing[] = {
+    {"setnx", "DEL"},
+    {"setnx_expire", "DEL"},
+    {"set_nx_ex", "DEL"},
+    {"owner_check", "GET"},
+    {"owner_check", "DEL"},
+    {"owner_lua", "EVALSHA"},
+    {"reentrant_tls", "EVALSHA"},
+    {"reentrant", "EVALSHA"},
+    {"watchdog", "EVALSHA"},
+};
+
+static void a_release_whose_reply_is_lost(void **state)
+{
+    static const enum proxy_act acts[] = {PROXY_CUT_REPLY, PROXY_CUT_REQUEST};
+    (void)state;
+    for (size_t i = 0; i < sizeof releasing / sizeof releasing[0]; i++)
+        for (size_t j = 0; j < 2; j++) {
+            struct stage stage;
+            stage_set(&stage, releasing[i].rung, (struct dlock_options){0});
+            dlock_hold *hold = acquired(stage.lock);
+            proxy_plan(stage.proxy, acts[j], releasing[i].release, NULL, 0);
+            assert_status(dlock_release(hold, NULL), UNKNOWN);
+            assert_true(proxy_done(stage.proxy));
+            assert_int_equal(stats_of(stage.client).unknown, 1);
+            bool done = acts[j] == PROXY_CUT_REPLY && strcmp(releasing[i].release, "GET") != 0;
+            assert_int_equal(exists(), done ? 0 : 1);
+            if (i > 0 && !done) /* it frees itself, and nobody renews it meanwhile */
+                assert_true(server_integer(server, "PTTL " LOCK) > 0);
+            stage_clear(&stage);
+        }
+}
+
+/* The release never arrived. It is not renewed any more: the key goes by itself. */
+static void what_was_not_released_frees_itself(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_set(&stage, "watchdog", (struct dlock_options){.ttl_ms = 2000});
+    dlock_hold *hold = acquired(stage.lock);
+    server_integer(server, "PEXPIRE " LOCK " 200");
+    proxy_plan(stage.proxy, PROXY_CUT_REQUEST, "EVALSHA", NULL, 0);
+    assert_status(dlock_release(hold, NULL), UNKNOWN);
+    eventually(exists() == 0);
+    assert_int_equal(stats_of(stage.client).renewals, 0);
+    stage_clear(&stage);
+}
+
+/* ---- Late replies ---------------------------------------------------------------------------- */
+
+/* The grant's reply comes when the time to live is over on the server: it is not handed out. */
+#define TTL_MS 300
+static void a_grant_that_comes_too_late(void **state)
+{
+    static const char *const rungs[][2] = {
+        {"setnx_expire", "PEXPIRE"}, {"set_nx_ex", "SET"},     {"owner_check", "SET"},
+        {"owner_lua", "SET"},        {"reentrant", "EVALSHA"}, {"watchdog", "EVALSHA"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++) {
+        struct stage stage;
+        stage_set(&stage, rungs[i][0],
+                  (struct dlock_options){.ttl_ms = TTL_MS, .command_timeout_ms = 60000});
+        struct waiter once = {.lock = stage.lock};
+        struct waiter waits = {.lock = stage.lock, .want = {.wait_ms = 60000}};
+        struct waiter *const waiters[] = {&once, &waits};
+        for (int j = 0; j < 2; j++) {
+            uint64_t attempts = stats_of(stage.client).attempts;
+            proxy_plan(stage.proxy, PROXY_HOLD_REPLY, rungs[i][1], NULL, 0);
+            waiter_start(waiters[j]);
+            eventually(proxy_done(stage.proxy));
+            eventually(exists() == 0);
+            proxy_let_go(stage.proxy);
+            if (j == 0) {
+                assert_status(waiter_end(waiters[j]), BUSY);
+                assert_null(waiters[j]->hold);
+                assert_says(waiters[j]->error, "took longer than the time to live");
+            } else {
+                assert_status(waiter_end(waiters[j]), OK);
+                assert_true(stats_of(stage.client).attempts >= attempts + 2);
+                dlock_release(waiters[j]->hold, NULL);
+            }
+        }
+        stage_clear(&stage);
+    }
+}
+
+/* ---- No replies at all ----------------------------------------------------------------------- */
+
+struct bytes {
+    const char *bytes;
+    size_t size;
+};
+#define BYTES(text) {text, sizeof text - 1}
+
+static const struct bytes garbage[] = {
+    BYTES("\r\n"),
+    BYTES("\0"),
+    BYTES("\xff\xff\xff\xff"),
+    BYTES("HTTP/1.1 400 Bad Request\r\n\r\n"),
+    BYTES("+"),
+    BYTES("+\r\n"),
+    BYTES("+OK\r\n+OK\r\n"),
+    BYTES("-\r\n"),
+    BYTES("-ERR\r\n"),
+    BYTES("-NOSCRIPT \r\n"),
+    BYTES("-BUSY\r\n"),
+    BYTES(":\r\n"),
+    BYTES(":1x\r\n"),
+    BYTES(":-1\r\n"),
+    BYTES(":9223372036854775807\r\n"),
+    BYTES(":99999999999999999999999999\r\n"),
+    BYTES("$-1\r\n"),
+    BYTES("$-2\r\n"),
+    BYTES("$0\r\n\r\n"),
+    BYTES("$3\r\nabc"),
+    BYTES("$3\r\nabcde"),
+    BYTES("$1000000000000\r\nabc\r\n"),
+    BYTES("$99999999999999999999999\r\n"),
+    BYTES("*-1\r\n"),
+    BYTES("*0\r\n"),
+    BYTES("*-9\r\n"),
+    BYTES("*1\r\n"),
+    BYTES("*1\r\n$1\r\n"),
+    BYTES("*3\r\n:1\r\n:2\r\n:3\r\n"),
+    BYTES("*3\r\n$-1\r\n*0\r\n:3\r\n"),
+    BYTES("*3\r\n$6\r\nstring\r\n$-1\r\n:3\r\n"),
+    BYTES("*3\r\n-ERR\r\n-ERR\r\n-ERR\r\n"),
+    BYTES("*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n"),
+    BYTES("*4294967297\r\n:1\r\n"),
+    BYTES("*4611686018427387904\r\n:1\r\n"),
+    BYTES("%1\r\n+a\r\n+b\r\n"),
+    BYTES(">2\r\n+a\r\n+b\r\n"),
+    BYTES("#t\r\n"),
+    BYTES("_\r\n"),
+};
+
+static const char *const all_keyed[] = {"setnx",     "setnx_expire",  "set_nx_ex", "owner_check",
+                                        "owner_lua", "reentrant_tls", "reentrant", "watchdog"};
+
+/* Whatever comes instead of the first reply of a call: the call ends, with a status. */
+static void survive(struct stage *stage, const struct bytes *bytes, int call)
+{
+    dlock_hold *hold = NULL;
+    struct dlock_holder holder = {.size = sizeof holder};
+    if (call == 1)
+        hold = acquired(stage->lock);
+    proxy_plan(stage->proxy, PROXY_REPLACE_REPLY, "", bytes->bytes, bytes->size);
+    dlock_status status;
+    if (call == 0)
+        status = tried(stage->lock, &hold);
+    else
+        status = call == 1 ? dlock_release(hold, NULL) : dlock_inspect(stage->lock, &holder);
+    assert_string_not_equal(dlock_status_name(status), "?");
+    if (call == 0 && status == DLOCK_OK)
+        dlock_release(hold, NULL);
+    server_text(server, "FLUSHALL");
+}
+
+static void garbage_instead_of_a_reply(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof all_keyed / sizeof all_keyed[0]; i++) {
+        struct stage stage;
+        stage_set(&stage, all_keyed[i], (struct dlock_options){0});
+        dlock_close(stage.lock);
+        dlock_client_close(stage.client);
+        /* Many of these are the beginning of something: not waited for any longer than this. */
+        stage.client = client_of(proxy_url(stage.proxy), (struct dlock_options){
+                                                             .command_timeout_ms = 10,
+                                                             .on_trace = record_trace,
+                                                             .on_trace_arg = stage.trace,
+                                                         });
+        stage.lock = lock_of(stage.client, all_keyed[i], LOCK);
+        for (size_t j = 0; j < sizeof garbage / sizeof garbage[0]; j++)
+            survive(&stage, &garbage[j], 0);
+        stage_clear(&stage);
+    }
+}
+
+static void garbage_instead_of_other_replies(void **state)
+{
+    (void)state;
+    struct stage stage;
+    for (int call = 1; call <= 2; call++) {
+        stage_set(&stage, "watchdog", (struct dlock_options){.command_timeout_ms = 200});
+        for (size_t j = 0; j < sizeof garbage / sizeof garbage[0]; j++)
+            survive(&stage, &garbage[j], call);
+        /* the wire is whole again and so is the client */
+        dlock_hold *hold = acquired(stage.lock);
+        assert_status(dlock_release(hold, NULL), OK);
+        stage_clear(&stage);
+    }
+}
+
+static void random_bytes_instead_of_a_reply(void **state)
+{
+    static const char alphabet[] = "+-:$*0123456789\r\n\r\n\r\nOKabc\xff";
+    (void)state;
+    struct stage stage;
+    unsigned seed = 20240502;
+    stage_set(&stage, "owner_lua", (struct dlock_options){.command_timeout_ms = 10});
+    for (int i = 0; i < 150; i++) {
+        char text[48];
+        size_t size = 1 + (unsigned)rand_r(&seed) % sizeof text;
+        for (size_t at = 0; at < size; at++)
+            text[at] = alphabet[(unsigned)rand_r(&seed) % (sizeof alphabet - 1)];
+        survive(&stage, &(struct bytes){text, size}, 0);
+    }
+    stage_clear(&stage);
+}
+
+static void a_reply_without_end(void **state)
+{
+    (void)state;
+    struct stage stage;
+    dlock_hold *hold;
+    size_t size = 3 << 20;
+    char *bytes = malloc(size);
+    must(bytes != NULL);
+    memset(bytes, 'x', size);
+    memcpy(bytes, "$900000000\r\n", 12);
+    stage_set(&stage, "setnx", (struct dlock_options){.command_timeout_ms = 60000});
+    proxy_plan(stage.proxy, PROXY_REPLACE_REPLY, "SETNX", bytes, size);
+    assert_status(tried(stage.lock, &hold), UNKNOWN);
+    assert_says(dlock_error(), "larger than 1 MiB");
+    free(bytes);
+    stage_clear(&stage);
+}
+
+/* A second reply that nobody asked for is not taken for the next command's. */
+static void one_reply_too_many(void **state)
+{
+    (void)state;
+    struct stage stage;
+    dlock_hold *hold;
+    struct bytes two = BYTES("+OK\r\n:0\r\n");
+    stage_set(&stage, "owner_lua", (struct dlock_options){0});
+    proxy_plan(stage.proxy, PROXY_REPLACE_REPLY, "SET", two.bytes, two.size);
+    assert_status(tried(stage.lock, &hold), OK);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_int_equal(exists(), 0);
+    stage_clear(&stage);
+}
+
+static int start(void **state)
+{
+    (void)state;
+    server = server_start(NULL);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    server_free(server);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_acquire_nobody_can_resolve),
+        cmocka_unit_test(an_acquire_that_was_had),
+        cmocka_unit_test(a_second_acquire_that_was_had_or_not),
+        cmocka_unit_test(an_acquire_that_was_not_had),
+        cmocka_unit_test(a_question_whose_reply_is_lost),
+        cmocka_unit_test(unknown_until_the_limit),
+        cmocka_unit_test(a_release_whose_reply_is_lost),
+        cmocka_unit_test(what_was_not_released_frees_itself),
+        cmocka_unit_test(a_grant_that_comes_too_late),
+        cmocka_unit_test(garbage_instead_of_a_reply),
+        cmocka_unit_test(garbage_instead_of_other_replies),
+        cmocka_unit_test(random_bytes_instead_of_a_reply),
+        cmocka_unit_test(a_reply_without_end),
+        cmocka_unit_test(one_reply_too_many),
+    };
+    return cmocka_run_group_tests_name("lost reply", tests, start, stop);
+}
