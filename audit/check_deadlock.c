@@ -55,12 +55,12 @@ void check_deadlock(struct run *run)
         bool for_ever = !after->lock_known || (after->lock_there && after->lock_pttl_ms == -1);
         if (last[i].timeouts_behind == 0 || !for_ever || !owner_is_gone(run, &last[i]))
             continue;
-        findings_add(&run->findings, RESULT_DEADLOCK, "the lock of %.80s is held for ever: %lld "
-                     "requests timed out waiting for it, nobody had it after %s %.60s, and %s",
-                     run->items[i].name, (long long)last[i].timeouts_behind,
-                     last[i].grant == NULL ? "the start of" : "request",
+        findings_add(&run->findings, RESULT_DEADLOCK, "the lock of %.80s is held for ever: nobody "
+                     "had it after %s %.60s, requests that timed out waiting for it: %lld, and %s",
+                     run->items[i].name, last[i].grant == NULL ? "the start of" : "request",
                      last[i].grant == NULL ? "the run"
                                            : run_request_id(run, last[i].grant->request),
+                     (long long)last[i].timeouts_behind,
                      after->lock_known ? "its key never expires"
                                        : "redis.json does not say when its key expires");
         break; /* one tells enough */

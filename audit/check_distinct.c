@@ -156,8 +156,7 @@ static void tell(struct run *run)
                      run_request_id(run, run->beyond->request),
                      run->asked.instances[run->beyond->instance],
                      run_ms(run, run->beyond->at_ns[STAGE_WRITE]));
-    findings_add(&run->findings, RESULT_OVERSOLD, "%lld units were sold more often than they were "
-                 "there", (long long)run->counts.resold);
+    findings_add(&run->findings, RESULT_OVERSOLD, "units sold more often than they were there: %lld", (long long)run->counts.resold);
 }
 
 void check_distinct(struct run *run)

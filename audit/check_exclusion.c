@@ -93,8 +93,8 @@ void check_exclusion(struct run *run)
     if (first.first == NULL)
         return;
     const char *lock = names_text(&run->locks, first.first->lock);
-    findings_add(&run->findings, RESULT_OVERLAP, "%lld times a section began while another one of "
-                 "its lock was still inside, up to %lld at once; first: request %.60s on %.40s "
+    findings_add(&run->findings, RESULT_OVERLAP, "sections that began while another one of their "
+                 "lock was still inside: %lld, up to %lld at once; first: request %.60s on %.40s "
                  "entered %.80s at %.3f ms, request %.60s on %.40s was inside until %.3f ms",
                  (long long)run->counts.overlaps, (long long)run->counts.max_parallel,
                  run_request_id(run, first.second->request),

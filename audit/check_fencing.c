@@ -77,7 +77,7 @@ static void check_growth(struct run *run, struct section **entered, struct secti
         example[1] = entered[i];
     }
     if (times > 0)
-        findings_add(&run->findings, RESULT_OVERLAP, "%lld times a token did not grow; first: "
+        findings_add(&run->findings, RESULT_OVERLAP, "tokens that did not grow: %lld; first: "
                      "request %.60s entered at %.3f ms with token %lld, after request %.60s had had "
                      "token %lld", times, run_request_id(run, example[1]->request),
                      run_ms(run, example[1]->at_ns[STAGE_ENTER]), (long long)example[1]->token,
@@ -110,7 +110,7 @@ static void check_writes(struct run *run, struct section **tokens, size_t count)
         }
     }
     if (times > 0)
-        findings_add(&run->findings, RESULT_OVERLAP, "%lld writes were accepted with an old token; "
+        findings_add(&run->findings, RESULT_OVERLAP, "writes accepted with an old token: %lld; "
                      "first: request %.60s wrote with token %lld at %.3f ms, but token %lld had been "
                      "given to request %.60s, which had read the stock", times,
                      run_request_id(run, example[0]->request), (long long)example[0]->token,

@@ -102,10 +102,11 @@ static void check_refusals(struct run *run)
     }
     free(later.sections);
     free(later.most);
+    run->sent_away = example;
     if (example != NULL)
-        findings_add(&run->findings, RESULT_UNDERSOLD, "%lld requests were sent away while enough "
-                     "was left; first: request %.60s got %d at %.3f ms, when at least %lld of %.80s "
-                     "were left", (long long)run->counts.refused_early,
+        findings_add(&run->findings, RESULT_UNDERSOLD, "requests sent away while enough was left: "
+                     "%lld; first: request %.60s got %d at %.3f ms, when at least %lld of %.80s were "
+                     "left", (long long)run->counts.refused_early,
                      run_request_id(run, (size_t)(example - run->requests)), example->code,
                      run_ms(run, example->outcome_ns), (long long)example_stock,
                      run->items[example->item].name);
@@ -136,8 +137,8 @@ static void check_unsold(struct run *run)
     }
     free(wanted);
     if (run->counts.unsold > 0)
-        findings_add(&run->findings, RESULT_UNDERSOLD, "%lld units were not sold, though there were "
-                     "requests for them", (long long)run->counts.unsold);
+        findings_add(&run->findings, RESULT_UNDERSOLD, "units not sold, though there were requests "
+                     "for them: %lld", (long long)run->counts.unsold);
 }
 
 void check_liveness(struct run *run)

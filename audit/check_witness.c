@@ -31,8 +31,8 @@ static void check_transport(struct run *run)
             example = &run->requests[i];
     }
     if (errors > 0 && strcmp(run->asked.fault, "none") == 0)
-        findings_add(&run->findings, RESULT_INCONCLUSIVE, "%lld requests got no answer of the shop "
-                     "(transport errors), first %.60s with code %d; there must be none", errors,
+        findings_add(&run->findings, RESULT_INCONCLUSIVE, "requests without an answer of the shop "
+                     "(transport errors): %lld, first %.60s with code %d; there must be none", errors,
                      run_request_id(run, (size_t)(example - run->requests)),
                      example->client_code);
 }

@@ -224,8 +224,8 @@ bool json_line_time(const struct json_lines *lines, const cJSON *object, const c
     char *end = NULL;
     errno = 0;
     long long exact = raw == NULL ? -1 : strtoll(raw, &end, 10);
-    if (exact < 0 || errno != 0 || *end == '.' || *end == 'e' || *end == 'E')
-        return refuse(error, "\"%s\" must be a whole number from 0 to 2^63 - 1", field);
+    if (exact < 0 || exact > JSON_TIME_MAX || errno != 0 || *end == '.' || *end == 'e' || *end == 'E')
+        return refuse(error, "\"%s\" must be a whole number from 0 to 2^60", field);
     *t_ns = exact;
     return true;
 }

@@ -47,8 +47,10 @@ bool json_real(const cJSON *object, const char *field, enum json_need need, doub
 bool json_bool(const cJSON *object, const char *field, enum json_need need, bool *value,
                char error[JSON_ERROR_MAX]);
 
-/* A time of the current line, a required whole number >= 0, exact over all 63 bits: t_ns passes 2^53
- * after 104 days without a restart of the machine. */
+#define JSON_TIME_MAX (INT64_C(1) << 60) /* 36 years in ns */
+
+/* A time of the current line, a required whole number from 0 to JSON_TIME_MAX, exact in all its bits:
+ * t_ns passes 2^53 after 104 days without a restart of the machine. */
 bool json_line_time(const struct json_lines *lines, const cJSON *object, const char *field,
                     int64_t *t_ns, char error[JSON_ERROR_MAX]);
 

@@ -79,7 +79,7 @@ const char *run_request_id(const struct run *run, size_t request)
 
 double run_ms(const struct run *run, int64_t t_ns)
 {
-    return ((double)t_ns - (double)run->start_ns) / 1e6;
+    return (double)(t_ns - run->start_ns) / 1e6; /* whole numbers: a double holds no such time */
 }
 
 /* A section without an exit lasted for certain until the next thing that its hold did, or, when the

@@ -216,6 +216,7 @@ struct run {
     struct counts counts;
     struct collision twice;   /* the first unit that was sold twice */
     const struct section *beyond; /* the first sale of a unit <= 0 */
+    const struct request *sent_away; /* the first that was, while enough was left */
     struct collision meeting; /* the overlap where most were inside at once */
 };
 

@@ -1,2 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The picture from top to bottom: what the verdict is, what happened in words, the whole run, the
+ * scene close up, the scene step by step, and what the colours mean.
+ */
 #include "timeline.h"
-bool timeline_write(const struct run *run, const struct verdict *verdict) { (void)run;(void)verdict; return true; }
+
+#include "memory.h"
+#include "output.h"
+#include "picture.h"
+
+#include <stdlib.h>
+
+static const char style[] =
+    "text{font-family:'DejaVu Sans',Verdana,system-ui,sans-serif;font-size:13px;fill:#1f2933}"
+    ".badge{font-size:22px;font-weight:bold;fill:#fff}"
+    ".title{font-size:22px;font-weight:bold}"
+    ".heading{font-size:16px;font-weight:bold}"
+    ".fact{font-size:15px}.note,.tick{fill:#52606d}.tick,.small{font-size:12px}"
+    ".tick,.digit,.meeting-text{text-anchor:middle}.name,.tick.end,.event-text.end{text-anchor:end}"
+    ".name.big{font-size:15px;font-weight:bold}.inside{font-size:12px;fill:#fff}"
+    ".strong{font-weight:bold;stroke:#7f1d1d;stroke-width:3px;paint-order:stroke}"
+    ".digit{font-size:13px;font-weight:bold}.number{fill:#fff;stroke:#1f2933;stroke-width:2}"
+    ".event{stroke:#1f2933;stroke-width:1.5}.event-text{font-size:12px;font-weight:bold}"
+    ".meeting-text{font-weight:bold;fill:#b91c1c}.worst{font-weight:bold;fill:#b91c1c}"
+    ".lane{fill:#f1f4f8}.grid{stroke:#cbd2d9;stroke-width:1}"
+    ".sold{fill:#2f6fb0}.area{fill:#9cc3e6}.looked{fill:#b8c2cc}.clash{fill:url(#hatch)}"
+    ".star{fill:none;stroke:#1f2933;stroke-width:2}.meeting{fill:#dc2626;fill-opacity:.12}"
+    ".window{fill:#f59e0b;fill-opacity:.18;stroke:#b45309;stroke-width:2}"
+    ".beam{fill:#f59e0b;fill-opacity:.10}.stock{stroke:#1f2933;stroke-dasharray:6 4}"
+    ".open{stroke:#2f6fb0;stroke-width:2;stroke-dasharray:5 5}"
+    ".renew{stroke:#15803d;stroke-width:2;stroke-dasharray:3 2}"
+    ".lost{stroke:#b91c1c;stroke-width:2.5;stroke-dasharray:2 3}"
+    ".stall{stroke:#a16207;stroke-width:2;stroke-dasharray:8 3}"
+    ".refused{stroke:#52606d;stroke-width:2}"
+    ".good{fill:#15803d}.bad{fill:#b91c1c}.warn{fill:#b45309}.dim{fill:#52606d}"
+    ".panel-good{fill:#ecfdf3}.panel-bad{fill:#fef2f2}.panel-warn{fill:#fff7ed}"
+    ".panel-dim{fill:#f3f4f6}";
+
+static const char *const colours[RESULT_COUNT] = {
+    [RESULT_INCONCLUSIVE] = "dim", [RESULT_OVERSOLD] = "bad",    [RESULT_OVERLAP] = "warn",
+    [RESULT_DEADLOCK] = "bad",     [RESULT_UNDERSOLD] = "warn", [RESULT_OK] = "good",
+};
+
+static void draw_badge(const struct picture *picture, double y)
+{
+    char got[64];
+    char rung[SVG_LABEL_MAX];
+    char write[SVG_LABEL_MAX];
+    const struct asked *asked = &picture->run->asked;
+    verdict_got(picture->run, picture->verdict, got, sizeof got);
+    double width = svg_width(got, 24) + 32;
+    fprintf(picture->svg.file,
+            "<rect x=\"%d\" y=\"%.1f\" width=\"%.1f\" height=\"40\" rx=\"8\" class=\"%s\"/>\n",
+            PICTURE_LEFT, y, width, colours[picture->verdict->result]);
+    svg_text(&picture->svg, PICTURE_LEFT + 16, y + 28, "badge", "%s", got);
+    svg_text(&picture->svg, PICTURE_LEFT + width + 20, y + 28, "title", "rung %s, write %s",
+             shortened(asked->rung, 300, 24, rung), shortened(asked->write, 160, 24, write));
+}
+
+static void draw_facts(const struct picture *picture, double y)
+{
+    const struct run *run = picture->run;
+    const struct counts *counts = &run->counts;
+    char expected[128];
+    char buffer[SVG_LABEL_MAX];
+    char line[SVG_LABEL_MAX];
+    verdict_expected(picture->verdict, " or ", expected, sizeof expected);
+    svg_text(&picture->svg, PICTURE_LEFT, y, "fact",
+             "%lld in stock, %lld sold, %lld left. %lld requests to %zu instance%s; %lld of %zu "
+             "sections began while another was inside.",
+             (long long)counts->initial, (long long)counts->sold, (long long)counts->left,
+             (long long)counts->requests, run->asked.instance_count,
+             run->asked.instance_count == 1 ? "" : "s", (long long)counts->overlaps,
+             run->by_lock_count);
+    snprintf(line, sizeof line, "expected %s: %s", expected, picture->verdict->expected.why);
+    svg_text(&picture->svg, PICTURE_LEFT, y + 22, "note", "%s", shortened(line, PICTURE_RIGHT - PICTURE_LEFT, 13, buffer));
+    svg_text(&picture->svg, PICTURE_LEFT, y + 42, "note", "run %s",
+             shortened(run->asked.run, 1000, 13, buffer));
+}
+
+/* The panel's height follows its text, so the text is drawn first, into memory. */
+static double draw_story(const struct picture *picture, double y)
+{
+    FILE *file = picture->svg.file;
+    char *text = NULL;
+    size_t size = 0;
+    struct svg inner = {.file = open_memstream(&text, &size)};
+    if (inner.file == NULL)
+        memory_out();
+    struct paragraph paragraph = {
+        .x = PICTURE_LEFT + 16,
+        .y = y + 52,
+        .width = PICTURE_RIGHT - PICTURE_LEFT - 32,
+        .line_height = 22,
+        .font_size = 15,
+        .lines_max = 4,
+        .class = "fact",
+    };
+    double below = svg_paragraph(&inner, &paragraph, picture->story.text);
+    if (fclose(inner.file) != 0)
+        memory_out();
+    fprintf(file, "<rect x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%.1f\" rx=\"8\" "
+            "class=\"panel-%s\"/>\n", PICTURE_LEFT, y, PICTURE_RIGHT - PICTURE_LEFT,
+            below - y - 4, colours[picture->verdict->result]);
+    svg_text(&picture->svg, PICTURE_LEFT + 16, y + 27, "heading", "%s", picture->story.title);
+    fwrite(text, 1, size, file);
+    free(text);
+    return below + 16;
+}
+
+double draw_header(const struct picture *picture, double y)
+{
+    draw_badge(picture, y);
+    draw_facts(picture, y + 66);
+    return draw_story(picture, y + 124);
+}
+
+/* From the window in the strip down to the close up. */
+static void draw_beam(const struct picture *picture, double top, double bottom)
+{
+    struct box window = overview_window(picture, 0, 0);
+    fprintf(picture->svg.file, "<path class=\"beam\" d=\"M%.1f,%.1f H%.1f L%d,%.1f H%d Z\"/>\n",
+            window.x, top, window.x + window.width, PICTURE_RIGHT, bottom, PLOT_LEFT);
+}
+
+static void draw_legend(const struct picture *picture, double x, double y)
+{
+    static const struct {
+        const char *class;
+        bool line;
+        const char *text;
+    } entries[] = {
+        {"sold", false, "inside, sold"},
+        {"looked", false, "inside, sold nothing"},
+        {"clash", false, "inside while another one was: must not be"},
+        {"refused", true, "a request was sent away"},
+        {"renew", true, "the lock was renewed"},
+        {"lost", true, "the lock was lost"},
+        {"stall", true, "the machine stood still"},
+    };
+    svg_text(&picture->svg, x, y, "heading", "What the colours mean");
+    for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
+        double row = y + 24 + 22 * (double)i;
+        struct box box = {x, row - 12, 26, 14};
+        if (entries[i].line)
+            svg_line(&picture->svg, x + 13, row - 13, x + 13, row + 3, entries[i].class);
+        else
+            svg_rect(&picture->svg, &box, entries[i].class);
+        svg_text(&picture->svg, x + 38, row, "note", "%s", entries[i].text);
+    }
+}
+
+double draw_steps(const struct picture *picture, double y)
+{
+    const struct story *story = &picture->story;
+    const struct svg *svg = &picture->svg;
+    char time[TIME_TEXT_MAX];
+    svg_text(svg, PICTURE_LEFT, y + 16, "heading", "Step by step");
+    for (size_t i = 0; i < story->count; i++) {
+        const struct step *step = &story->steps[i];
+        double row = y + 44 + 24 * (double)i;
+        svg_text(svg, PICTURE_LEFT + 120, row, "name", "%s ms",
+                 moment(picture->run, &picture->scene, step->t_ns, time));
+        fprintf(svg->file, "<circle cx=\"%d\" cy=\"%.1f\" r=\"10\" class=\"number\"/>",
+                PICTURE_LEFT + 146 + 34 * (step->who - 1), row - 4);
+        svg_text(svg, PICTURE_LEFT + 146 + 34 * (step->who - 1), row + 1, "digit", "%d", step->who);
+        svg_text(svg, PICTURE_LEFT + 214, row, step->worst ? "worst" : "step", "%s", step->what);
+    }
+    draw_legend(picture, 820, y + 16);
+    double steps = y + 44 + 24 * (double)story->count;
+    return steps > y + 200 ? steps : y + 200;
+}
+
+static double draw(const struct picture *picture)
+{
+    double y = draw_header(picture, 28);
+    double below = draw_overview(picture, y);
+    if (picture->scene.kind != SCENE_EMPTY)
+        draw_beam(picture, below - 20, below + 50);
+    y = draw_zoom(picture, below);
+    return draw_steps(picture, y + 8) + 16;
+}
+
+bool timeline_write(const struct run *run, const struct verdict *verdict)
+{
+    struct output output;
+    struct picture *picture = memory_new(1, sizeof *picture);
+    char *body = NULL;
+    size_t size = 0;
+    picture->run = run;
+    picture->verdict = verdict;
+    picture->svg.file = open_memstream(&body, &size); /* the height is known when all is drawn */
+    if (picture->svg.file == NULL)
+        memory_out();
+    scene_choose(run, verdict, &picture->scene);
+    story_tell(run, verdict, &picture->scene, &picture->story);
+    double height = draw(picture);
+    if (fclose(picture->svg.file) != 0)
+        memory_out();
+    if (output_open(&output, run->folder, "timeline.svg")) {
+        fprintf(output.file,
+                "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" "
+                "viewBox=\"0 0 %d %.0f\">\n<style>%s</style>\n"
+                "<defs><pattern id=\"hatch\" width=\"7\" height=\"7\" "
+                "patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">"
+                "<rect width=\"7\" height=\"7\" fill=\"#ef4444\"/>"
+                "<rect width=\"3\" height=\"7\" fill=\"#991b1b\"/></pattern></defs>\n"
+                "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
+                PICTURE_WIDTH, height, PICTURE_WIDTH, height, style);
+        fwrite(body, 1, size, output.file);
+        fputs("</svg>\n", output.file);
+    }
+    free(body);
+    free(picture);
+    return output_close(&output);
+}

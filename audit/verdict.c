@@ -134,7 +134,9 @@ static int64_t greatest(int64_t one, int64_t two)
 void verdict_got(const struct run *run, const struct verdict *verdict, char *text, size_t size)
 {
     const struct counts *counts = &run->counts;
-    long long amount = greatest(greatest(counts->oversold, counts->conjured), counts->resold);
+    long long amount = counts->oversold > 0   ? counts->oversold
+                       : counts->conjured > 0 ? counts->conjured
+                                              : counts->resold;
     const char *name = result_name(verdict->result);
     if (verdict->result == RESULT_OVERSOLD && amount > 0)
         snprintf(text, size, "%s (+%lld)", name, amount);

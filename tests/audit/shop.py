@@ -162,7 +162,7 @@ def side(stock, lock="none", pttl_ms=-2):
 def start(world, rung=None, write=None, instances=None, items=None, **more):
     """run.json, redis.json and empty histories; items: {name: stock}."""
     rand = world.random
-    world.t0 = rand.choice([5 * MS, 86_400_000 * MS + 1, 2**53 + 12_345, 2**60 + 7])
+    world.t0 = rand.choice([5 * MS, 86_400_000 * MS + 1, 2**53 + 12_345, 2**59 + 7])
     instances = instances or ["a", "b", "c"][:rand.randint(1, 3)]
     items = items or {"item-%d" % i: rand.randint(0, 9) for i in range(rand.randint(1, 3))}
     world.run = {

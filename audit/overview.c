@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The whole run in a strip: a lane an instance, and below them how many were sold. Drawn pixel
+ * column by pixel column, so that its size does not grow with the run's.
+ */
+#include "memory.h"
+#include "picture.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { COLUMNS = PICTURE_RIGHT - PLOT_LEFT, LANES_MAX = 16, CHART_HEIGHT = 64 };
+
+enum cell { CELL_FREE, CELL_BUSY, CELL_OVERLAP };
+static const char *const cell_classes[] = {"", "sold", "clash"};
+
+struct axis overview_axis(const struct picture *picture)
+{
+    int64_t from_ns = picture->run->start_ns;
+    int64_t to_ns = picture->run->end_ns;
+    int64_t margin = (to_ns - from_ns) / 100 + 1;
+    return (struct axis){from_ns - margin, to_ns + margin};
+}
+
+struct box overview_window(const struct picture *picture, double y, double height)
+{
+    struct axis axis = overview_axis(picture);
+    double from = axis_x(&axis, picture->scene.from_ns);
+    double to = axis_x(&axis, picture->scene.to_ns);
+    double width = fmax(to - from, 6); /* to be seen */
+    from = fmin(fmax((from + to - width) / 2, PLOT_LEFT), PICTURE_RIGHT - width);
+    return (struct box){from, y, width, height};
+}
+
+static size_t column_of(const struct axis *axis, int64_t t_ns)
+{
+    double column = floor(axis_x(axis, t_ns) - PLOT_LEFT);
+    return column < COLUMNS - 1 ? (size_t)column : COLUMNS - 1;
+}
+
+static void fill_lane(const struct picture *picture, const struct axis *axis, size_t instance,
+                      enum cell lane[COLUMNS])
+{
+    const struct run *run = picture->run;
+    for (size_t i = 0; i < run->by_lock_count; i++) {
+        const struct section *section = run->by_lock[i];
+        if (section->instance != instance)
+            continue;
+        enum cell cell = section->overlapped ? CELL_OVERLAP : CELL_BUSY;
+        size_t last = column_of(axis, section->ended_ns);
+        for (size_t column = column_of(axis, section->at_ns[STAGE_ENTER]); column <= last;
+             column++) {
+            if (lane[column] < cell)
+                lane[column] = cell;
+        }
+    }
+}
+
+/* Neighbours that look alike become one rectangle. */
+static void draw_lane(const struct picture *picture, const enum cell lane[COLUMNS], double y,
+                      double height)
+{
+    for (size_t from = 0; from < COLUMNS;) {
+        size_t to = from + 1;
+        while (to < COLUMNS && lane[to] == lane[from])
+            to++;
+        struct box box = {PLOT_LEFT + (double)from, y, (double)(to - from), height};
+        if (lane[from] != CELL_FREE)
+            svg_rect(&picture->svg, &box, cell_classes[lane[from]]);
+        from = to;
+    }
+}
+
+static double draw_lanes(const struct picture *picture, const struct axis *axis, double y)
+{
+    const struct run *run = picture->run;
+    char name[SVG_LABEL_MAX];
+    size_t count = run->asked.instance_count;
+    double height = count <= 4 ? 24 : 12;
+    enum cell *lane = memory_new(COLUMNS, sizeof *lane);
+    for (size_t i = 0; i < count && i < LANES_MAX; i++) {
+        struct box back = {PLOT_LEFT, y, COLUMNS, height};
+        svg_rect(&picture->svg, &back, "lane");
+        for (size_t column = 0; column < COLUMNS; column++)
+            lane[column] = CELL_FREE;
+        fill_lane(picture, axis, i, lane);
+        draw_lane(picture, lane, y, height);
+        svg_text(&picture->svg, PLOT_LEFT - 10, y + height / 2 + 5, "name", "%s",
+                 shortened(run->asked.instances[i], NAME_WIDTH, 13, name));
+        y += height + 4;
+    }
+    free(lane);
+    if (count > LANES_MAX) {
+        svg_text(&picture->svg, PLOT_LEFT, y + 12, "note", "and %zu more instances",
+                 count - LANES_MAX);
+        y += 18;
+    }
+    return y;
+}
+
+static int by_write(const void *a, const void *b)
+{
+    const struct section *one = *(const struct section *const *)a;
+    const struct section *two = *(const struct section *const *)b;
+    int64_t one_ns = one->at_ns[STAGE_WRITE];
+    int64_t two_ns = two->at_ns[STAGE_WRITE];
+    return (one_ns > two_ns) - (one_ns < two_ns);
+}
+
+/* Units sold, up to the end of each column. */
+static int64_t count_sold(const struct run *run, const struct axis *axis, int64_t sold[COLUMNS])
+{
+    const struct section **sales = memory_new(run->section_count, sizeof *sales);
+    size_t count = 0;
+    int64_t all = 0;
+    for (size_t i = 0; i < run->section_count; i++) {
+        if (run->sections[i].sold)
+            sales[count++] = &run->sections[i];
+    }
+    qsort(sales, count, sizeof *sales, by_write);
+    size_t next = 0;
+    for (size_t column = 0; column < COLUMNS; column++) {
+        for (; next < count && column_of(axis, sales[next]->at_ns[STAGE_WRITE]) <= column; next++)
+            all += sales[next]->quantity;
+        sold[column] = all;
+    }
+    free(sales);
+    return all;
+}
+
+/* A filled step line of what was sold, what is above the stock in red. */
+static void draw_chart(const struct picture *picture, const struct axis *axis, double top)
+{
+    const struct run *run = picture->run;
+    FILE *file = picture->svg.file;
+    int64_t *sold = memory_new(COLUMNS, sizeof *sold);
+    double all = (double)count_sold(run, axis, sold);
+    double stock = (double)run->counts.initial;
+    double scale = CHART_HEIGHT / fmax(fmax(all, stock) * 1.08, 1);
+    double bottom = top + CHART_HEIGHT;
+    struct box back = {PLOT_LEFT, top, COLUMNS, CHART_HEIGHT};
+    svg_rect(&picture->svg, &back, "lane");
+    for (int above = 0; above < 2; above++) {
+        double base = above ? stock : 0;
+        if (above && all <= stock)
+            break;
+        fprintf(file, "<path class=\"%s\" d=\"M%d,%.1f", above ? "clash" : "area", PLOT_LEFT,
+                bottom - base * scale);
+        for (size_t column = 0; column < COLUMNS; column++) {
+            double units = (double)sold[column];
+            units = above ? fmax(units, stock) : fmin(units, stock);
+            if (column == 0 || column == COLUMNS - 1 || sold[column] != sold[column - 1])
+                fprintf(file, "H%zuV%.1f", PLOT_LEFT + column, bottom - units * scale);
+        }
+        fprintf(file, "H%d V%.1f Z\"/>\n", PICTURE_RIGHT, bottom - base * scale);
+    }
+    free(sold);
+    double y = bottom - stock * scale;
+    svg_line(&picture->svg, PLOT_LEFT, y, PICTURE_RIGHT, y, "stock");
+    svg_text(&picture->svg, PLOT_LEFT - 10, y + 5, "name", "stock %lld",
+             (long long)run->counts.initial);
+    double sold_y = bottom - all * scale;
+    if (fabs(sold_y - y) > 14)
+        svg_text(&picture->svg, PLOT_LEFT - 10, fmin(sold_y + 5, bottom), "name", "sold %.0f", all);
+    else if (y < bottom - 20)
+        svg_text(&picture->svg, PLOT_LEFT - 10, bottom - 2, "name", "sold %.0f", all);
+}
+
+double draw_overview(const struct picture *picture, double y)
+{
+    const struct run *run = picture->run;
+    struct axis axis = overview_axis(picture);
+    svg_text(&picture->svg, PICTURE_LEFT, y + 16, "heading", "The whole run");
+    svg_text(&picture->svg, PICTURE_LEFT + 150, y + 16, "note",
+             "%zu critical sections in %.0f ms; a lane shows when somebody was inside on that "
+             "instance, below them what was sold so far", run->by_lock_count,
+             run_ms(run, run->end_ns));
+    double top = y + 28;
+    double chart = draw_lanes(picture, &axis, top) + 4;
+    draw_chart(picture, &axis, chart);
+    double bottom = chart + CHART_HEIGHT;
+    axis_draw(picture, &axis, top, bottom);
+    if (picture->scene.kind != SCENE_EMPTY) {
+        struct box window = overview_window(picture, top - 4, bottom - top + 8);
+        svg_rect(&picture->svg, &window, "window");
+    }
+    return bottom + 24;
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scene.h"
+
+/* Beyond so many times the shorter section's length, the longer one is not shown whole. */
+enum { WHOLE_MAX = 50 };
+
+static int64_t least(int64_t one, int64_t two)
+{
+    return one < two ? one : two;
+}
+
+static int64_t greatest(int64_t one, int64_t two)
+{
+    return one > two ? one : two;
+}
+
+bool scene_meeting(const struct section *one, const struct section *two, int64_t *from_ns,
+                   int64_t *to_ns)
+{
+    *from_ns = greatest(one->at_ns[STAGE_ENTER], two->at_ns[STAGE_ENTER]);
+    *to_ns = least(one->ended_ns, two->ended_ns);
+    return one->lock == two->lock && one->at_ns[STAGE_ENTER] < two->ended_ns &&
+           two->at_ns[STAGE_ENTER] < one->ended_ns;
+}
+
+static bool meet(const struct section *one, const struct section *two)
+{
+    int64_t from_ns = 0;
+    int64_t to_ns = 0;
+    return one != NULL && two != NULL && scene_meeting(one, two, &from_ns, &to_ns);
+}
+
+static void set_pair(struct scene *scene, enum scene_kind kind, const struct section *one,
+                     const struct section *two)
+{
+    bool in_order = two == NULL || one->at_ns[STAGE_ENTER] <= two->at_ns[STAGE_ENTER];
+    scene->kind = kind;
+    scene->first = in_order ? one : two;
+    scene->second = in_order ? two : one;
+    scene->lock = one->lock;
+}
+
+/* Who was inside with the buyer of a unit that never was: best, who sold the unit before it. */
+static const struct section *partner_of(const struct run *run, const struct section *beyond)
+{
+    const struct section *partner = NULL;
+    for (size_t i = 0; i < run->by_lock_count; i++) {
+        const struct section *section = run->by_lock[i];
+        if (section == beyond || !meet(section, beyond))
+            continue;
+        if (partner == NULL || (section->sold && section->unit == beyond->unit + 1))
+            partner = section;
+    }
+    return partner;
+}
+
+/* The neighbours between which a request was sent away too early. */
+static bool choose_refusal(const struct run *run, struct scene *scene)
+{
+    const struct request *refused = run->sent_away;
+    for (size_t i = 0; refused != NULL && i + 1 < run->by_lock_count; i++) {
+        const struct section *one = run->by_lock[i];
+        const struct section *two = run->by_lock[i + 1];
+        if (one->lock == two->lock && one->item == refused->item &&
+            two->at_ns[STAGE_ENTER] > refused->outcome_ns) {
+            set_pair(scene, SCENE_HAND_OVER, one, two);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The middle one of all neighbours in one lock, of those on different instances if there are any. */
+static void choose_hand_over(const struct run *run, struct scene *scene)
+{
+    size_t count[2] = {0, 0};
+    for (size_t i = 0; i + 1 < run->by_lock_count; i++) {
+        if (run->by_lock[i]->lock == run->by_lock[i + 1]->lock)
+            count[run->by_lock[i]->instance != run->by_lock[i + 1]->instance]++;
+    }
+    bool across = count[1] > 0;
+    size_t wanted = count[across] / 2;
+    set_pair(scene, SCENE_ALONE, run->by_lock[0], NULL);
+    for (size_t i = 0; i + 1 < run->by_lock_count && count[across] > 0; i++) {
+        const struct section *one = run->by_lock[i];
+        const struct section *two = run->by_lock[i + 1];
+        if (one->lock != two->lock || (one->instance != two->instance) != across)
+            continue;
+        if (wanted-- > 0)
+            continue;
+        set_pair(scene, SCENE_HAND_OVER, one, two);
+        return;
+    }
+}
+
+/* Whose lock was never given back. */
+static const struct section *last_of(const struct run *run)
+{
+    const struct section *last = run->by_lock[0];
+    for (size_t i = 1; i < run->by_lock_count; i++) {
+        if (run->by_lock[i]->at_ns[STAGE_ENTER] > last->at_ns[STAGE_ENTER])
+            last = run->by_lock[i];
+    }
+    return last;
+}
+
+static void choose_pair(const struct run *run, const struct verdict *verdict, struct scene *scene)
+{
+    const struct collision *twice = &run->twice;
+    const struct section *partner = run->beyond == NULL ? NULL : partner_of(run, run->beyond);
+    if (meet(twice->first, twice->second))
+        set_pair(scene, SCENE_SAME_UNIT, twice->first, twice->second);
+    else if (partner != NULL)
+        set_pair(scene, SCENE_NO_UNIT, partner, run->beyond);
+    else if (run->meeting.first != NULL)
+        set_pair(scene, SCENE_OVERLAP, run->meeting.first, run->meeting.second);
+    else if (twice->first != NULL && twice->first->at_ns[STAGE_ENTER] != NOT_STAMPED &&
+             twice->second->at_ns[STAGE_ENTER] != NOT_STAMPED)
+        set_pair(scene, SCENE_APART, twice->first, twice->second);
+    else if (verdict->result == RESULT_DEADLOCK)
+        set_pair(scene, SCENE_ALONE, last_of(run), NULL);
+    else if (!choose_refusal(run, scene))
+        choose_hand_over(run, scene);
+}
+
+static int64_t length_of(const struct section *section)
+{
+    return section->ended_ns - section->at_ns[STAGE_ENTER];
+}
+
+/* So that both are seen whole, with what was before and behind them; but where one is far longer
+ * than the other, the place where they meet. */
+static void set_window(const struct run *run, struct scene *scene)
+{
+    const struct section *first = scene->first;
+    const struct section *second = scene->second == NULL ? first : scene->second;
+    int64_t from_ns = first->at_ns[STAGE_ENTER];
+    int64_t to_ns = greatest(first->ended_ns, second->ended_ns);
+    int64_t meet_from_ns = 0;
+    int64_t meet_to_ns = 0;
+    int64_t shorter = greatest(least(length_of(first), length_of(second)), 1000);
+    bool together = scene_meeting(first, second, &meet_from_ns, &meet_to_ns);
+    if (together && first != second && (to_ns - from_ns) / WHOLE_MAX > shorter) {
+        from_ns = meet_from_ns;
+        to_ns = greatest(meet_to_ns, meet_from_ns + shorter);
+    }
+    if (scene->kind == SCENE_ALONE && first->stage != STAGE_RELEASE)
+        to_ns = greatest(to_ns, run->end_ns); /* and all who waited for it */
+    int64_t margin = greatest((to_ns - from_ns) / 2, 1000);
+    if (scene->kind == SCENE_ALONE)
+        margin = greatest((to_ns - from_ns) / 10, 1000);
+    if (scene->kind == SCENE_HAND_OVER)
+        margin = greatest(2 * (to_ns - from_ns), 1000);
+    int64_t beside = (run->end_ns - run->start_ns) / 50 + 1000; /* the run is the most there is */
+    scene->from_ns = greatest(from_ns - margin, least(run->start_ns - beside, from_ns));
+    scene->to_ns = least(to_ns + margin, greatest(run->end_ns + beside, to_ns));
+}
+
+void scene_choose(const struct run *run, const struct verdict *verdict, struct scene *scene)
+{
+    *scene = (struct scene){.kind = SCENE_EMPTY};
+    if (run->by_lock_count == 0)
+        return;
+    choose_pair(run, verdict, scene);
+    set_window(run, scene);
+}

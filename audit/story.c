@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "story.h"
+
+#include "svg.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *duration(int64_t ns, char buffer[TIME_TEXT_MAX])
+{
+    if (ns < 1000)
+        snprintf(buffer, TIME_TEXT_MAX, "%lld ns", (long long)ns);
+    else
+        snprintf(buffer, TIME_TEXT_MAX, "%.3f ms", (double)ns / 1e6);
+    return buffer;
+}
+
+const char *moment(const struct run *run, const struct scene *scene, int64_t t_ns,
+                   char buffer[TIME_TEXT_MAX])
+{
+    bool fine = scene->to_ns - scene->from_ns < 100000;
+    snprintf(buffer, TIME_TEXT_MAX, "%.*f", fine ? 6 : 3, run_ms(run, t_ns));
+    return buffer;
+}
+
+static void add(struct story *story, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void add(struct story *story, const char *format, ...)
+{
+    size_t used = strlen(story->text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(story->text + used, sizeof story->text - used, format, args);
+    va_end(args);
+}
+
+/* ---- Sentences ------------------------------------------------------------------------------- */
+
+/* who: "Request 1", as a sentence begins, or "request 2". */
+static void tell_who(const struct run *run, const struct section *section, const char *who,
+                     struct story *story)
+{
+    char id[SVG_LABEL_MAX];
+    char instance[SVG_LABEL_MAX];
+    add(story, "%s (%s) on instance %s", who,
+        shortened(run_request_id(run, section->request), 220, 15, id),
+        shortened(run->asked.instances[section->instance], 160, 15, instance));
+}
+
+static void tell_meeting(const struct run *run, const struct scene *scene, struct story *story)
+{
+    char times[3][TIME_TEXT_MAX];
+    int64_t from_ns = 0;
+    int64_t to_ns = 0;
+    scene_meeting(scene->first, scene->second, &from_ns, &to_ns);
+    tell_who(run, scene->first, "Request 1", story);
+    add(story, " and ");
+    tell_who(run, scene->second, "request 2", story);
+    add(story, " were inside the section at the same time, for %s, from %s to %s ms. ",
+        duration(to_ns - from_ns, times[0]), moment(run, scene, from_ns, times[1]),
+        moment(run, scene, to_ns, times[2]));
+}
+
+static void tell_same_unit(const struct scene *scene, struct story *story)
+{
+    const struct section *first = scene->first;
+    const struct section *second = scene->second;
+    long long unit = first->unit > second->unit ? first->unit : second->unit;
+    if (first->stock_before == second->stock_before)
+        add(story, "Both read: %lld left. Both sold unit %lld.",
+            (long long)first->stock_before, unit);
+    else
+        add(story, "They read: %lld left and %lld left. Both sold unit %lld.",
+            (long long)first->stock_before, (long long)second->stock_before, unit);
+}
+
+static void tell_no_unit(const struct scene *scene, struct story *story)
+{
+    const struct section *wrong = scene->first->unit <= 0 && scene->first->sold ? scene->first
+                                                                                : scene->second;
+    int number = wrong == scene->first ? 1 : 2;
+    add(story, "Request %d read: %lld left. Another one took that before it did, so it sold unit %lld, "
+        "which never was.", number, (long long)wrong->stock_before, (long long)wrong->unit);
+}
+
+static void tell_overlap(const struct scene *scene, struct story *story)
+{
+    if (scene->first->sold && scene->second->sold)
+        add(story, "Units %lld and %lld are different ones, this time: nothing kept the two apart.",
+            (long long)scene->first->unit, (long long)scene->second->unit);
+    else
+        add(story, "No unit was sold twice by these two, but nothing kept them apart.");
+}
+
+static void tell_hand_over(const struct run *run, const struct scene *scene, struct story *story)
+{
+    char buffer[TIME_TEXT_MAX];
+    tell_who(run, scene->first, "Request 1", story);
+    add(story, " left the section at %s ms; ", moment(run, scene, scene->first->ended_ns, buffer));
+    tell_who(run, scene->second, "request 2", story);
+    add(story, " entered %s later. No two sections of one lock ever overlapped.",
+        duration(scene->second->at_ns[STAGE_ENTER] - scene->first->ended_ns, buffer));
+}
+
+static void tell_apart(const struct run *run, const struct scene *scene, struct story *story)
+{
+    tell_who(run, scene->first, "Request 1", story);
+    add(story, " and ");
+    tell_who(run, scene->second, "request 2", story);
+    add(story, " sold the same unit, %lld, though they were never inside together.",
+        (long long)(scene->first->unit > scene->second->unit ? scene->first->unit
+                                                             : scene->second->unit));
+}
+
+/* The first reason leads where the scene does not show why the result is what it is. */
+static bool reason_leads(const struct verdict *verdict, const struct scene *scene)
+{
+    switch (verdict->result) {
+    case RESULT_OVERSOLD:
+        return scene->kind != SCENE_SAME_UNIT && scene->kind != SCENE_NO_UNIT &&
+               scene->kind != SCENE_APART;
+    case RESULT_OVERLAP:
+        return scene->kind != SCENE_OVERLAP;
+    case RESULT_OK:
+        return false;
+    default:
+        return true;
+    }
+}
+
+static const char *const titles[RESULT_COUNT] = {
+    [RESULT_INCONCLUSIVE] = "Why nothing can be concluded",
+    [RESULT_OVERSOLD] = "What went wrong",
+    [RESULT_OVERLAP] = "What went wrong",
+    [RESULT_DEADLOCK] = "What went wrong",
+    [RESULT_UNDERSOLD] = "What went wrong",
+    [RESULT_OK] = "How it went",
+};
+
+static void tell_scene(const struct run *run, const struct scene *scene, struct story *story)
+{
+    switch (scene->kind) {
+    case SCENE_SAME_UNIT:
+        tell_meeting(run, scene, story);
+        tell_same_unit(scene, story);
+        break;
+    case SCENE_NO_UNIT:
+        tell_meeting(run, scene, story);
+        tell_no_unit(scene, story);
+        break;
+    case SCENE_OVERLAP:
+        tell_meeting(run, scene, story);
+        tell_overlap(scene, story);
+        break;
+    case SCENE_APART:
+        tell_apart(run, scene, story);
+        break;
+    case SCENE_HAND_OVER:
+        tell_hand_over(run, scene, story);
+        break;
+    case SCENE_ALONE:
+        tell_who(run, scene->first, "Request 1", story);
+        add(story, " was inside from %.3f ms%s.", run_ms(run, scene->first->at_ns[STAGE_ENTER]),
+            scene->first->stage == STAGE_RELEASE ? " on" : " on, and never gave its lock back");
+        break;
+    case SCENE_EMPTY:
+        add(story, "No critical section was recorded.");
+        break;
+    }
+}
+
+/* ---- Steps ----------------------------------------------------------------------------------- */
+
+/* stage: STAGE_NONE for what is no stage of a hold. */
+static void step(struct story *story, int64_t t_ns, int who, enum stage stage, const char *format,
+                 ...) __attribute__((format(printf, 5, 6)));
+
+static void step(struct story *story, int64_t t_ns, int who, enum stage stage, const char *format,
+                 ...)
+{
+    if (t_ns == NOT_STAMPED || story->count == STEPS_MAX)
+        return;
+    struct step *step = &story->steps[story->count++];
+    *step = (struct step){.t_ns = t_ns, .who = who, .stage = stage, .order = story->count};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(step->what, sizeof step->what, format, args);
+    va_end(args);
+}
+
+static void add_steps(const struct run *run, const struct section *section, int who,
+                      struct story *story)
+{
+    const struct request *request = &run->requests[section->request];
+    const int64_t *at_ns = section->at_ns;
+    char name[SVG_LABEL_MAX];
+    const char *instance = shortened(run->asked.instances[section->instance], 110, 13, name);
+    step(story, at_ns[STAGE_ENTER], who, STAGE_ENTER, "%s enters", instance);
+    step(story, at_ns[STAGE_READ], who, STAGE_READ, "%s reads: %lld left", instance,
+         (long long)section->stock_before);
+    if (section->sold && section->quantity == 1)
+        step(story, at_ns[STAGE_WRITE], who, STAGE_WRITE, "%s sells unit %lld, %lld left", instance,
+             (long long)section->unit, (long long)section->stock_after);
+    else if (section->sold)
+        step(story, at_ns[STAGE_WRITE], who, STAGE_WRITE, "%s sells units %lld to %lld, %lld left",
+             instance, (long long)section->unit,
+             (long long)(section->unit + section->quantity - 1), (long long)section->stock_after);
+    step(story, section->lost_ns, who, STAGE_NONE, "%s is told that its lock is lost", instance);
+    step(story, at_ns[STAGE_EXIT], who, STAGE_EXIT, "%s leaves", instance);
+    if (at_ns[STAGE_EXIT] == NOT_STAMPED)
+        step(story, section->ended_ns, who, STAGE_NONE, "%s was never seen to leave", instance);
+    if (request->outcome == OUTCOME_REFUSED)
+        step(story, request->outcome_ns, who, STAGE_NONE, "%s answers %d", instance,
+             request->code);
+    else if (request->outcome == OUTCOME_UNKNOWN)
+        step(story, request->outcome_ns, who, STAGE_NONE, "%s cannot know whether it sold",
+             instance);
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const struct step *one = a;
+    const struct step *two = b;
+    if (one->t_ns != two->t_ns)
+        return one->t_ns < two->t_ns ? -1 : 1;
+    return (one->order > two->order) - (one->order < two->order);
+}
+
+static void mark(struct step *step, const char *why)
+{
+    size_t used = strlen(step->what);
+    step->worst = true;
+    snprintf(step->what + used, sizeof step->what - used, "%s", why);
+}
+
+/* The second to enter while the first is inside, and the later of two bad sales. */
+static void mark_worst(const struct scene *scene, struct story *story)
+{
+    int64_t from_ns = 0;
+    int64_t to_ns = 0;
+    if (scene->second == NULL)
+        return;
+    bool together = scene_meeting(scene->first, scene->second, &from_ns, &to_ns);
+    bool bad_sale = scene->kind == SCENE_SAME_UNIT || scene->kind == SCENE_NO_UNIT ||
+                    scene->kind == SCENE_APART;
+    struct step *sale = NULL;
+    for (size_t i = 0; i < story->count; i++) {
+        struct step *step = &story->steps[i];
+        if (together && step->who == 2 && step->stage == STAGE_ENTER)
+            mark(step, ", while 1 is inside");
+        if (bad_sale && step->stage == STAGE_WRITE)
+            sale = step;
+    }
+    if (sale != NULL)
+        mark(sale, scene->kind == SCENE_NO_UNIT ? ": there was no such unit"
+                                                : ": that unit was sold already");
+}
+
+void story_tell(const struct run *run, const struct verdict *verdict, const struct scene *scene,
+                struct story *story)
+{
+    *story = (struct story){.title = titles[verdict->result]};
+    if (reason_leads(verdict, scene) && run->findings.count > 0)
+        add(story, "%s. ", run->findings.list[0].sentence);
+    tell_scene(run, scene, story);
+    if (scene->first != NULL)
+        add_steps(run, scene->first, 1, story);
+    if (scene->second != NULL)
+        add_steps(run, scene->second, 2, story);
+    qsort(story->steps, story->count, sizeof *story->steps, by_time);
+    mark_worst(scene, story);
+}

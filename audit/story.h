@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The scene in words: a sentence or two, and who did what when.
+ */
+#ifndef STORY_H
+#define STORY_H
+
+#include "scene.h"
+
+enum { STORY_MAX = 1200, STEPS_MAX = 14 };
+
+struct step {
+    int64_t t_ns;
+    int who; /* 1 or 2 */
+    enum stage stage;
+    size_t order; /* in which they were told */
+    bool worst; /* where it went wrong */
+    char what[160];
+};
+
+struct story {
+    const char *title;
+    char text[STORY_MAX];
+    struct step steps[STEPS_MAX];
+    size_t count;
+};
+
+void story_tell(const struct run *run, const struct verdict *verdict, const struct scene *scene,
+                struct story *story);
+
+enum { TIME_TEXT_MAX = 32 };
+
+/* A duration as a person says it: "0.830 ms", "1 ns". */
+const char *duration(int64_t ns, char buffer[TIME_TEXT_MAX]);
+
+/* A time as fine as the scene needs it: "812.345", "812.345001". */
+const char *moment(const struct run *run, const struct scene *scene, int64_t t_ns,
+                   char buffer[TIME_TEXT_MAX]);
+
+#endif

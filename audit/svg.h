@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A few marks on an SVG canvas. Texts are escaped here and nowhere else.
+ */
+#ifndef SVG_H
+#define SVG_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+enum { SVG_LABEL_MAX = 512 };
+
+struct svg {
+    FILE *file;
+};
+
+struct box {
+    double x, y, width, height;
+};
+
+/* class: one of the picture's style sheet. */
+void svg_text(const struct svg *svg, double x, double y, const char *class, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+void svg_rect(const struct svg *svg, const struct box *box, const char *class);
+void svg_line(const struct svg *svg, double x1, double y1, double x2, double y2,
+              const char *class);
+/* Text content of an element that is open: escaped. */
+void svg_escape(const struct svg *svg, const char *text);
+
+/* How wide a text is at most, in a sans-serif font of that size: an estimate on the wide side. */
+double svg_width(const char *text, double font_size);
+
+/* A paragraph: text broken into lines, the last of them cut when there is more. */
+struct paragraph {
+    double x, y, width;
+    double line_height;
+    double font_size;
+    size_t lines_max;
+    const char *class;
+};
+/* Returns the y below. */
+double svg_paragraph(const struct svg *svg, const struct paragraph *paragraph, const char *text);
+
+/* text, cut to that width; where it was cut it ends with an ellipsis. */
+const char *shortened(const char *text, double width, double font_size,
+                      char buffer[SVG_LABEL_MAX]);
+
+#endif
