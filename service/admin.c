@@ -100,6 +100,7 @@ static void answer_setting(struct service *service, struct request *request,
     } else {
         cJSON_AddNullToObject(json, "history");
     }
+    cJSON_AddBoolToObject(json, "switching", atomic_load(&service->mode.closed));
     cJSON_AddStringToObject(json, "instance", service->config.instance);
     answer_object(request, json);
 }

@@ -27,7 +27,6 @@ struct stock_server {
 struct stock {
     const struct stock_server *server;
     redisContext *context; /* NULL: not connected */
-    bool used;             /* the connection carried a command before: it may have gone stale */
     char error[256];
 };
 
@@ -120,7 +119,6 @@ static enum stock_status exchange(struct stock *stock, int argc, const char **ar
     }
     if (redisGetReply(context, (void **)reply) != REDIS_OK)
         goto broken;
-    stock->used = true;
     return STOCK_OK;
 broken:
     failed(stock, STOCK_LOST, "%s: %s", shown, reason_of(context));
@@ -150,7 +148,6 @@ static bool connect_now(struct stock *stock)
                                 ? redisConnectUnixWithTimeout(url->path, timeout)
                                 : redisConnectWithTimeout(url->host, url->port, timeout);
     stock->context = context;
-    stock->used = false;
     if (context == NULL || context->err != 0 || redisSetTimeout(context, timeout) != REDIS_OK) {
         failed(stock, STOCK_UNAVAILABLE, "%s: %s", url->shown,
                context != NULL ? reason_of(context) : "out of memory");
@@ -166,7 +163,6 @@ static bool connect_now(struct stock *stock)
         ready = set_up(stock, 2, (const char *[]){"SELECT", url->db});
     if (!ready)
         disconnect(stock);
-    stock->used = false;
     return ready;
 }
 
@@ -204,17 +200,6 @@ static enum stock_status command(struct stock *stock, int argc, const char **arg
     return status;
 }
 
-/* A command that may be carried out twice: once more, on a new connection, when the old one broke. */
-static enum stock_status repeatable(struct stock *stock, int argc, const char **argv,
-                                    redisReply **reply)
-{
-    bool may_be_stale = stock->context != NULL && stock->used;
-    enum stock_status status = command(stock, argc, argv, reply);
-    if (may_be_stale && stock->context == NULL)
-        status = command(stock, argc, argv, reply);
-    return status;
-}
-
 /* ---- What the shop asks for ------------------------------------------------------------------ */
 
 static enum stock_status to_number(struct stock *stock, const char *key, const redisReply *reply,
@@ -239,7 +224,7 @@ static enum stock_status to_number(struct stock *stock, const char *key, const r
 enum stock_status stock_ping(struct stock *stock)
 {
     redisReply *reply;
-    enum stock_status status = repeatable(stock, 1, (const char *[]){"PING"}, &reply);
+    enum stock_status status = command(stock, 1, (const char *[]){"PING"}, &reply);
     freeReplyObject(reply);
     return status;
 }
@@ -247,7 +232,7 @@ enum stock_status stock_ping(struct stock *stock)
 enum stock_status stock_read(struct stock *stock, const char *key, int64_t *value)
 {
     redisReply *reply;
-    enum stock_status status = repeatable(stock, 2, (const char *[]){"GET", key}, &reply);
+    enum stock_status status = command(stock, 2, (const char *[]){"GET", key}, &reply);
     if (status == STOCK_OK)
         status = to_number(stock, key, reply, value);
     freeReplyObject(reply);

@@ -29,7 +29,6 @@ struct stock;
 struct stock *stock_new(const struct stock_server *server); /* NULL when out of memory */
 void stock_free(struct stock *stock);
 
-/* Reads are sent again once when a reply was lost. */
 enum stock_status stock_ping(struct stock *stock);
 enum stock_status stock_read(struct stock *stock, const char *key, int64_t *value);
 /* *after: what the server says it is now. */

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures: each test owns its world, and leaves nothing behind."""
+import os
+import resource
+
+import pytest
+
+from world import Inventoryd, LossyProxy, Redis
+
+# The tests open thousands of connections.
+resource.setrlimit(resource.RLIMIT_NOFILE, (16384, max(16384, resource.getrlimit(resource.RLIMIT_NOFILE)[1])))
+
+
+def pytest_configure(config):
+    if not os.access(os.environ.get("INVENTORYD", ""), os.X_OK):
+        raise pytest.UsageError("INVENTORYD must name the inventoryd that is to be tested")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A test that is skipped proves nothing: it fails."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.skipped:
+        report.outcome = "failed"
+
+
+@pytest.fixture
+def redis(tmp_path):
+    server = Redis(tmp_path / "redis")
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts instances; ends them, and looks at how they ended."""
+    started = []
+
+    def start_one(redis, *flags, **named):
+        instance = Inventoryd(str(tmp_path), redis, *flags, **named)
+        started.append(instance)
+        return instance
+
+    yield start_one
+    errors = []
+    for instance in started:
+        try:
+            instance.end()
+        except AssertionError as error:
+            errors.append(error)
+            instance.kill()
+    if errors:
+        raise errors[0]
+
+
+@pytest.fixture
+def proxy(redis):
+    between = LossyProxy(redis)
+    yield between
+    between.end()
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    """One instance for all the tests of a file that only ask. It has 1000 phones on request."""
+    folder = tmp_path_factory.mktemp("shop")
+    server = Redis(folder / "redis")
+    instance = Inventoryd(str(folder), server, "--history", folder / "history.jsonl")
+    instance.redis = server
+    yield instance
+    try:
+        instance.end()
+    finally:
+        instance.kill()
+        server.end()

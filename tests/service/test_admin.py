@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The admin listener: what it tells, and how it switches the lock under load."""
+import json
+import subprocess
+import threading
+
+import pytest
+
+from world import Background, check_history, hold_lock, read_history, release_lock, wait_until
+
+JSON = {"Content-Type": "application/json"}
+
+
+def test_pages(shop):
+    assert shop.admin("GET", "/livez").json == {"live": True, "instance": "a"}
+    assert shop.admin("GET", "/readyz").json == {"ready": True, "instance": "a"}
+    version = shop.admin("GET", "/version").json
+    assert version["name"] == "inventoryd" and version["libmicrohttpd"] and version["hiredis"]
+    config = shop.admin("GET", "/config").json
+    assert config["lock"] == "watchdog" and config["workers"] == 16 and config["redis"] == shop.redis.url
+    lock = shop.admin("GET", "/lock").json
+    assert (lock["rung"], lock["write"], lock["check_hold"], lock["run"]) == ("watchdog", "decr", False, None)
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/inventory/phone", "/"])
+def test_the_shop_is_not_here(shop, path):
+    reply = shop.admin("GET", path)
+    assert reply.status == 404 and "GET /livez" in reply.json["detail"]
+
+
+def test_head_options_and_wrong_methods(shop):
+    assert shop.admin("HEAD", "/livez").status == 200
+    assert shop.admin("OPTIONS", "/lock").headers["allow"] == "GET, HEAD, PUT, OPTIONS"
+    assert shop.admin("POST", "/metrics").status == 405
+
+
+def test_metrics(redis, start):
+    shop = start(redis, "--wait-ms", 200)
+    shop.stock(value=3)
+    for _ in range(4):
+        shop.sell()
+    shop.sell("other")
+    shop.sell("BAD")
+    hold_lock(redis)
+    shop.sell()
+    reply = shop.admin("GET", "/metrics")
+    assert reply.headers["content-type"] == "text/plain; version=0.0.4"
+    lint = subprocess.run(["promtool", "check", "metrics"], input=reply.body, capture_output=True, timeout=60)
+    assert lint.returncode == 0 and not lint.stdout + lint.stderr, lint
+    expected = {
+        'inventory_sales_total{outcome="sold"}': 3, 'inventory_sales_total{outcome="sold_out"}': 1,
+        'inventory_sales_total{outcome="unknown_item"}': 1, 'inventory_sales_total{outcome="lock_timeout"}': 1,
+        'inventory_stock{item="phone"}': 0, "lock_acquired_total": 6, "lock_lost_total": 0,
+        "lock_acquire_time_seconds_count": 6, "lock_hold_time_seconds_count": 6,
+        'lock_acquire_time_seconds_bucket{le="+Inf"}': 6, "inventoryd_queue_depth": 0, "inventoryd_sales_in_flight": 0,
+        'http_requests_total{route="/inventory/{item}/sale",method="POST",code="200"}': 3,
+        'http_requests_total{route="/inventory/{item}/sale",method="POST",code="409"}': 1,
+        'http_requests_total{route="/inventory/{item}/sale",method="POST",code="400"}': 1,
+        'http_requests_total{route="/inventory/{item}",method="PUT",code="200"}': 1,
+        'inventoryd_info{version="0.1.0",instance="a",rung="watchdog",write="decr"}': 1,
+    }
+    assert {name: shop.metric(name) for name in expected} == expected
+
+
+def test_writes_are_forbidden_unless_allowed(shop):
+    reply = shop.switch(rung="none")
+    assert reply.status == 403 and reply.problem == "admin-writes-off" and "--admin-writes" in reply.json["detail"]
+    assert shop.admin("GET", "/lock").json["rung"] == "watchdog"
+
+
+def test_switch(redis, start, tmp_path):
+    shop = start(redis, "--admin-writes", "--history", tmp_path / "h.jsonl")
+    shop.stock(value=10)
+    shop.sell(request="before")
+    reply = shop.switch(rung="none", write="set", run="run-1.x", check_hold=True)
+    assert reply.status == 200
+    assert reply.json == {"rung": "none", "write": "set", "check_hold": True, "run": "run-1.x",
+                          "history": str(tmp_path / "run-1.x" / "h.jsonl"), "switching": False, "instance": "a"}
+    assert shop.admin("GET", "/lock").json == reply.json
+    shop.sell(request="after")
+    assert shop.switch(write="atomic").json["rung"] == "none"
+    assert shop.switch().json["write"] == "atomic"
+    assert shop.switch(run="run-2").json["rung"] == "none"
+    shop.end()
+    first = read_history(tmp_path / "h.jsonl")
+    second = read_history(tmp_path / "run-1.x" / "h.jsonl")
+    third = read_history(tmp_path / "run-2" / "h.jsonl")
+    for events in (first, second, third):
+        check_history(events)
+        assert events[-1]["event"] == "end"
+    assert "before" in {event.get("request") for event in first}
+    assert "after" not in {event.get("request") for event in first + third}
+    begin = second[0]
+    assert (begin["run"], begin["rung"], begin["write"], begin["check_hold"]) == ("run-1.x", "none", "set", True)
+    assert [event["event"] for event in second if event.get("request") == "after"][-2:] == ["exit", "release"]
+    assert third[0]["write"] == "atomic"
+
+
+def test_a_run_that_is_asked_for_again_goes_on_in_its_file(redis, start, tmp_path):
+    shop = start(redis, "--admin-writes", "--history", tmp_path / "h.jsonl")
+    for _ in range(2):
+        assert shop.switch(run="r").status == 200
+    shop.switch(run="other")
+    assert shop.switch(run="r").status == 200
+    shop.end()
+    events = read_history(tmp_path / "r" / "h.jsonl")
+    check_history(events)
+    assert [event["event"] for event in events if event["event"] != "stall"] == ["begin", "end"] * 3
+
+
+@pytest.mark.parametrize("body,status,problem,word", [
+    ('{"rung":"nope"}', 422, "invalid-value", "watchdog"), ('{"rung":5}', 422, "invalid-value", "watchdog"),
+    ('{"write":"fenced"}', 422, "invalid-value", "atomic"), ('{"run":""}', 422, "invalid-value", "run"),
+    ('{"run":"../x"}', 422, "invalid-value", "run"), ('{"run":".x"}', 422, "invalid-value", "run"),
+    ('{"run":"%s"}' % ("a" * 65), 422, "invalid-value", "64"), ('{"check_hold":1}', 422, "invalid-value", "true"),
+    ('{"lock":"none"}', 422, "invalid-value", "rung, write, run, check_hold"), ("[]", 400, "invalid-json", "object"),
+    ("", 400, "invalid-json", "body"), ('{"run":"r"}', 409, "no-history", "--history")])
+def test_what_cannot_be_switched(switchable, body, status, problem, word):
+    reply = switchable.admin("PUT", "/lock", body, JSON)
+    assert reply.status == status and reply.problem == problem and word in reply.json["detail"]
+    assert switchable.admin("GET", "/lock").json["rung"] == "watchdog"
+
+
+def test_a_switch_that_cannot_write_its_history_changes_nothing(redis, start, tmp_path):
+    shop = start(redis, "--admin-writes", "--history", tmp_path / "h.jsonl")
+    (tmp_path / "file").write_text("")
+    reply = shop.switch(rung="none", run="file")
+    assert reply.status == 500 and "file" in reply.json["detail"]
+    lock = shop.admin("GET", "/lock").json
+    assert lock["rung"] == "watchdog" and lock["run"] is None
+    shop.stock(value=1)
+    assert shop.sell().status == 200
+    shop.end()
+    check_history(read_history(tmp_path / "h.jsonl"))
+
+
+def test_a_switch_lets_sales_in_flight_finish_and_holds_the_others(redis, start, tmp_path):
+    shop = start(redis, "--admin-writes", "--history", tmp_path / "h.jsonl", "--workers", 2)
+    shop.stock(value=10)
+    hold_lock(redis)
+    old = [Background(shop.sell, request=f"old{i}") for i in range(4)]
+    wait_until(lambda: shop.metric("inventoryd_sales_in_flight") == 4, "the old sales are accepted")
+    switch = Background(shop.switch, rung="set_nx_ex", run="new")
+    wait_until(lambda: shop.admin("GET", "/lock").json["switching"], "the switch is under way")
+    reply = shop.switch(rung="none")
+    assert reply.status == 409 and reply.problem == "switch-in-progress"
+    new = [Background(shop.sell, request=f"new{i}") for i in range(4)]
+    wait_until(lambda: shop.metric("inventoryd_queue_depth") >= 4, "the new sales have arrived")
+    assert shop.admin("GET", "/lock").json["rung"] == "watchdog"
+    release_lock(redis)
+    assert switch.result().status == 200
+    assert [sale.result().status for sale in old + new] == [200] * 8
+    shop.end()
+    for path, rung, prefix in ((tmp_path / "h.jsonl", "watchdog", "old"), (tmp_path / "new" / "h.jsonl", "set_nx_ex", "new")):
+        events = read_history(path)
+        check_history(events)
+        sales = [event for event in events if event.get("request", "").startswith(("old", "new"))]
+        assert {event["request"][:3] for event in sales} == {prefix} and {event["rung"] for event in sales} == {rung}
+        assert len(sales) == 4 * 7
+
+
+def test_switching_under_load_loses_nothing(redis, start, tmp_path):
+    shop = start(redis, "--admin-writes", "--history", tmp_path / "h.jsonl", "--retry-ms", 1, "--write", "set")
+    shop.stock(value=100000)
+    stop = threading.Event()
+    replies = []
+
+    def sell(seller):
+        i = 0
+        while not stop.is_set():
+            replies.append((f"s{seller}-{i}", shop.sell(request=f"s{seller}-{i}")))
+            i += 1
+
+    sellers = [Background(sell, i) for i in range(12)]
+    runs = [("setnx", "r1"), ("watchdog", "r2"), ("owner_lua", "r3"), ("reentrant", "r4"), ("local", "r5")]
+    for rung, run in runs:
+        count = len(replies)
+        wait_until(lambda: len(replies) > count + 20, "some more sales")
+        assert shop.switch(rung=rung, run=run).status == 200
+    count = len(replies)
+    wait_until(lambda: len(replies) > count + 20, "some more sales")
+    stop.set()
+    for seller in sellers:
+        seller.result()
+    assert {reply.status for _, reply in replies} == {200}
+    assert shop.stock().json["stock"] == 100000 - len(replies)
+    shop.end()
+    written = []
+    for path in [tmp_path / "h.jsonl"] + [tmp_path / run / "h.jsonl" for _, run in runs]:
+        events = read_history(path)
+        check_history(events)
+        assert events[-1]["event"] == "end"
+        by_request = {}
+        for event in events:
+            if event.get("request", "").startswith("s"):
+                by_request.setdefault(event["request"], []).append(event["event"])
+        for names in by_request.values():  # each one is whole, in one file
+            assert [name for name in names if name != "renew"] == ["invoke", "granted", "enter", "read", "write", "exit",
+                                                                   "release"]
+        written += by_request
+    assert sorted(written) == sorted(request for request, _ in replies)
+
+
+@pytest.fixture(scope="module")
+def switchable(tmp_path_factory):
+    from world import Inventoryd, Redis
+    folder = tmp_path_factory.mktemp("switchable")
+    server = Redis(folder / "redis")
+    instance = Inventoryd(str(folder), server, "--admin-writes")
+    yield instance
+    try:
+        instance.end()
+    finally:
+        instance.kill()
+        server.end()

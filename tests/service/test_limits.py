@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits: the queue, the deadline, the number of connections."""
+import json
+import re
+
+import pytest
+
+from world import Background, hold_lock, read_answers, release_lock, wait_until
+
+SALE = b"POST /inventory/phone/sale HTTP/1.1\r\nHost: x\r\nX-Request-Id: %s\r\n\r\n"
+
+
+def test_queue_full(redis, start):
+    shop = start(redis, "--workers", 1, "--queue", 2)
+    shop.stock(value=10)
+    hold_lock(redis)
+    waiting = [Background(shop.sell)]
+    wait_until(lambda: shop.metric("inventoryd_sales_in_flight") == 1 and shop.metric("inventoryd_queue_depth") == 0,
+               "the worker has the first sale")
+    waiting += [Background(shop.sell) for _ in range(2)]
+    wait_until(lambda: shop.metric("inventoryd_queue_depth") == 2, "the queue is full")
+    reply = shop.sell()
+    assert reply.status == 503 and reply.problem == "queue-full" and "--queue" in reply.json["detail"]
+    release_lock(redis)
+    assert [sale.result().status for sale in waiting] == [200] * 3
+    assert shop.stock().json["stock"] == 7
+
+
+def test_the_lock_was_not_had_in_time(redis, start):
+    shop = start(redis, "--wait-ms", 200)
+    shop.stock(value=10)
+    hold_lock(redis)
+    reply = shop.sell()
+    assert reply.status == 503 and reply.problem == "lock-timeout" and reply.headers["retry-after"] == "1"
+    assert shop.stock().json["stock"] == 10
+
+
+@pytest.mark.parametrize("write", ["decr", "set", "atomic"])
+def test_a_request_past_its_deadline_never_sells(redis, start, write):
+    shop = start(redis, "--wait-ms", 100, "--work-ms", 300, "--write", write)
+    redis("SET", "inventory:{phone}", 10)
+    reply = shop.sell()
+    assert reply.status == 503 and reply.problem == "deadline"
+    assert redis("GET", "inventory:{phone}") == "10" and redis("EXISTS", "lock:{phone}") == 0
+
+
+def test_who_waits_in_the_queue_for_too_long_is_told_so(redis, start, tmp_path):
+    """The one worker is busy for longer than the others may wait."""
+    shop = start(redis, "--workers", 1, "--wait-ms", 300, "--work-ms", 1500, "--history", tmp_path / "h.jsonl")
+    redis("SET", "inventory:{phone}", 10)
+    busy = Background(shop.sell, request="busy")
+    wait_until(lambda: shop.metric("lock_acquired_total") == 1, "the worker works")
+    reply = shop.sell(request="late")
+    assert reply.status == 503 and reply.problem == "deadline" and "queue" in reply.json["detail"]
+    assert shop.metric("inventoryd_sales_in_flight") == 1  # answered while the worker was busy
+    assert busy.result().problem == "deadline"
+    events = [json.loads(line) for line in open(tmp_path / "h.jsonl", encoding="utf-8")]
+    late = [(event["event"], event.get("reason")) for event in events if event.get("request") == "late"]
+    assert late == [("invoke", None), ("refused", "deadline")]
+
+
+def test_the_admin_listener_answers_while_every_worker_waits(redis, start):
+    shop = start(redis, "--workers", 2)
+    shop.stock(value=10)
+    hold_lock(redis)
+    waiting = [Background(shop.sell) for _ in range(20)]
+    wait_until(lambda: shop.metric("inventoryd_sales_in_flight") == 20, "all sales are accepted")
+    for path in ("/livez", "/readyz", "/version", "/config", "/metrics", "/lock"):
+        assert shop.admin("GET", path).status == 200
+    assert shop.metric("inventoryd_queue_depth") == 18
+    assert shop.ask("GET", "/healthz").status == 200 and shop.stock().json["stock"] == 10
+    release_lock(redis)
+    assert sorted(sale.result().status for sale in waiting) == [200] * 10 + [409] * 10
+
+
+def test_two_thousand_connections_at_once(redis, start):
+    shop = start(redis, "--lock", "none", "--write", "atomic")
+    shop.stock(value=1500)
+    clients = [shop.connection() for _ in range(2000)]
+    for i, client in enumerate(clients):
+        client.sendall(SALE % b"r%d" % i)
+    answers = [read_answers(client)[0] for client in clients]
+    assert [headers["x-request-id"] for _, headers, _ in answers] == [f"r{i}" for i in range(2000)]
+    units = sorted(json.loads(body)["unit"] for code, _, body in answers if code == 200)
+    assert units == list(range(1, 1501))
+    assert sum(code == 409 for code, _, _ in answers) == 500
+    assert shop.clients() == 2000
+    for client in clients:
+        client.close()
+    wait_until(lambda: shop.clients() == 0, "the connections are closed")
+
+
+def test_two_thousand_wait_for_the_lock_at_once(redis, start):
+    """All of them are accepted and none costs a thread."""
+    shop = start(redis, "--lock", "set_nx_ex", "--retry-ms", 1, "--workers", 4)
+    shop.stock(value=100)
+    hold_lock(redis, rung="set_nx_ex")
+    clients = [shop.connection() for _ in range(2000)]
+    for i, client in enumerate(clients):
+        client.sendall(SALE % b"r%d" % i)
+    wait_until(lambda: shop.metric("inventoryd_sales_in_flight") == 2000, "all are accepted")
+    with open(f"/proc/{shop.process.pid}/status", encoding="ascii") as status:
+        assert int(re.search(r"Threads:\s+(\d+)", status.read()).group(1)) < 40
+    release_lock(redis)
+    codes = [read_answers(client)[0][0] for client in clients]
+    assert codes.count(200) == 100 and codes.count(409) == 1900
+    for client in clients:
+        client.close()
+
+
+def test_more_connections_than_the_limit_wait_to_be_accepted(redis, start):
+    shop = start(redis, "--connections", 4)
+    shop.stock(value=10)
+    clients = [shop.connection() for _ in range(20)]
+    for i, client in enumerate(clients):
+        client.sendall(SALE % b"r%d" % i)
+    served = 0
+    for client in clients:  # each one that leaves makes room
+        answers = read_answers(client)
+        served += answers[0][0] in (200, 409)
+        client.close()
+    assert served == 20

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Redis that is away, hangs, restarts, refuses, holds the wrong thing, or whose replies are lost."""
+import pytest
+
+from world import Background, LossyProxy, Redis, free_port, hold_lock, read_history, wait_until
+
+QUICK = ("--redis-timeout-ms", 200, "--wait-ms", 1000)
+
+
+def test_starts_without_redis_and_finds_it_later(redis, start):
+    redis.kill()
+    shop = start(redis, *QUICK)
+    assert shop.admin("GET", "/livez").status == 200
+    reply = shop.admin("GET", "/readyz")
+    assert reply.status == 503 and reply.problem == "not-ready" and str(redis.port) in reply.json["detail"]
+    assert shop.sell().status == 503
+    redis.start()
+    assert shop.admin("GET", "/readyz").status == 200
+    assert shop.stock(value=5).status == 200 and shop.sell().status == 200
+
+
+@pytest.mark.parametrize("lock,problem", [("watchdog", "lock-timeout"), ("none", "stock-unavailable")])
+def test_redis_dies(redis, start, lock, problem):
+    shop = start(redis, "--lock", lock, *QUICK)
+    shop.stock(value=5)
+    redis.kill()
+    reply = shop.sell()
+    assert reply.status == 503 and reply.problem == problem
+    assert shop.stock().problem == "stock-unavailable"
+    assert shop.admin("GET", "/livez").status == 200 and shop.admin("GET", "/readyz").status == 503
+
+
+@pytest.mark.parametrize("write", ["decr", "set", "atomic"])
+@pytest.mark.parametrize("lock", ["watchdog", "none"])
+def test_redis_restarts_between_two_sales(redis, start, lock, write):
+    """Connections that went stale meanwhile do not cost a sale, and leave no outcome unknown."""
+    shop = start(redis, "--lock", lock, "--write", write, "--workers", 2)
+    shop.stock(value=5)
+    for _ in range(4):
+        shop.sell()
+    redis.restart()
+    redis("SET", "inventory:{phone}", 100)
+    assert [shop.sell().status for _ in range(10)] == [200] * 10
+    assert redis("GET", "inventory:{phone}") == "90"
+
+
+def test_redis_hangs(redis, start):
+    """An acquire that it carries out when it wakes up is nobody's: it costs one time to live."""
+    shop = start(redis, *QUICK, "--ttl-ms", 1000)
+    shop.stock(value=5)
+    redis.freeze()
+    sales = [Background(shop.sell) for _ in range(5)]
+    assert shop.admin("GET", "/livez").status == 200
+    assert shop.admin("GET", "/readyz").problem == "not-ready"
+    assert shop.admin("GET", "/metrics").status == 200
+    assert {sale.result().status for sale in sales} == {503}
+    redis.thaw()
+    wait_until(lambda: shop.sell().status == 200, "a sale after Redis came back")
+    assert redis("GET", "inventory:{phone}") == "4"
+
+
+def test_redis_hangs_in_the_section(redis, start):
+    """Read, then no answer: what was sent may have been carried out."""
+    shop = start(redis, "--lock", "none", "--write", "decr", "--work-ms", 500, "--redis-timeout-ms", 200)
+    shop.stock(value=5)
+    sale = Background(shop.sell)
+    wait_until(lambda: "cmdstat_get:" in redis("INFO", "commandstats"), "the sale has read")
+    redis.freeze()
+    reply = sale.result()
+    assert reply.status == 500 and reply.problem == "outcome-unknown"
+    redis.thaw()
+    wait_until(lambda: redis("GET", "inventory:{phone}") == "4", "the write that nobody answered for")
+
+
+def test_redis_is_loading(redis, start):
+    shop = start(redis, *QUICK, "--lock", "none")
+    redis("CONFIG", "SET", "rdbcompression", "no")
+    for i in range(1000):
+        redis("SET", f"filler{i}", "x" * 2000)
+    shop.stock(value=5)
+    redis("SAVE")
+    redis.restart("--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024", ready=False)
+    wait_until(lambda: redis.answers() and isinstance(redis("GET", "filler0"), RuntimeError), "Redis says LOADING")
+    reply = shop.sell()
+    assert reply.status == 503 and reply.problem == "stock-unavailable" and "LOADING" in reply.json["detail"]
+    assert "LOADING" in shop.stock().json["detail"]
+
+
+@pytest.mark.parametrize("value", ["many", "", "1.5", " 5", "5 ", "0x10", "99999999999999999999", "1e3"])
+@pytest.mark.parametrize("write", ["decr", "set", "atomic"])
+def test_stock_that_is_no_number(redis, start_once, write, value):
+    shop = start_once("--write", write)
+    shop.redis("SET", "inventory:{phone}", value)
+    reply = shop.sell()
+    assert reply.status == 500 and reply.problem == "stock-invalid"
+    assert shop.stock().problem == "stock-invalid"
+    assert shop.redis("GET", "inventory:{phone}") == value
+
+
+@pytest.mark.parametrize("write", ["decr", "set", "atomic"])
+def test_stock_of_another_type(redis, start, write):
+    shop = start(redis, "--write", write)
+    redis("LPUSH", "inventory:{phone}", "x")
+    reply = shop.sell()
+    assert reply.status == 500 and reply.problem == "stock-invalid"
+    assert shop.stock().problem == "stock-invalid"
+    assert shop.stock(value=5).status == 200  # SET replaces it: this is how it is mended
+    assert shop.sell().status == 200
+
+
+@pytest.mark.parametrize("rung", ["set_nx_ex", "owner_lua", "reentrant", "watchdog"])
+def test_lock_of_another_type(redis, start, rung):
+    shop = start(redis, "--lock", rung, *QUICK)
+    redis("SET", "inventory:{phone}", 5)
+    redis("LPUSH", "lock:{phone}", "x")
+    reply = shop.sell()
+    # For the rungs that SET NX any key means "held"; those that look into a hash see that it is none.
+    expected = {"set_nx_ex": "lock-timeout", "owner_lua": "lock-timeout"}.get(rung, "lock-invalid")
+    assert reply.problem == expected and redis("GET", "inventory:{phone}") == "5"
+
+
+@pytest.mark.parametrize("write,word", [("decr", b"DECR"), ("set", b"SET\r\n"), ("atomic", b"EVALSHA")])
+def test_the_reply_to_the_write_is_lost(redis, start, proxy, write, word, tmp_path):
+    history = tmp_path / "h.jsonl"
+    shop = start(f"redis://127.0.0.1:{redis.port}", "--stock-redis", proxy.url, "--write", write, "--history", history)
+    shop.stock(value=5)
+    shop.sell()
+    proxy.lose = word
+    reply = shop.sell(request="lost")
+    assert reply.status == 500 and reply.problem == "outcome-unknown" and proxy.lost == 1
+    assert redis("GET", "inventory:{phone}") == "3"  # it was carried out
+    assert redis("EXISTS", "lock:{phone}") == 0  # and the lock was released
+    assert shop.sell().json["left"] == 2
+    events = [event["event"] for event in read_history(history) if event.get("request") == "lost"]
+    assert "unknown" in events and "write" not in events and events[-1] == "release"
+    assert shop.metric('inventory_sales_total{outcome="outcome_unknown"}') == 1
+
+
+def test_the_reply_to_the_read_is_lost(redis, start, proxy):
+    shop = start(f"redis://127.0.0.1:{redis.port}", "--stock-redis", proxy.url)
+    shop.stock(value=5)
+    proxy.lose = b"GET\r\n"
+    reply = shop.sell()
+    assert reply.status == 503 and reply.problem == "stock-unavailable" and proxy.lost == 1
+    assert redis("GET", "inventory:{phone}") == "5" and redis("EXISTS", "lock:{phone}") == 0
+    assert shop.sell().status == 200
+
+
+def test_the_reply_to_the_release_is_lost(redis, start, proxy, tmp_path):
+    """What was written is written: 200, and the history says how the release went."""
+    history = tmp_path / "h.jsonl"
+    shop = start(f"redis://127.0.0.1:{redis.port}", "--lock-redis", proxy.url, "--lock", "set_nx_ex", "--ttl-ms", 1000,
+                 "--history", history)
+    shop.stock(value=5)
+    proxy.lose = b"DEL\r\n"
+    assert shop.sell(request="r").status == 200 and proxy.lost == 1
+    release = [event for event in read_history(history) if event["event"] == "release" and event["request"] == "r"]
+    assert [event["status"] for event in release] == ["UNKNOWN"]
+    assert redis("GET", "inventory:{phone}") == "4"
+
+
+def test_the_reply_to_the_acquire_is_lost(redis, start, proxy):
+    shop = start(f"redis://127.0.0.1:{redis.port}", "--lock-redis", proxy.url, "--lock", "setnx", "--wait-ms", 500)
+    redis("SET", "inventory:{phone}", 5)
+    proxy.lose = b"SETNX"
+    reply = shop.sell()
+    assert reply.status == 503 and reply.problem in ("lock-unavailable", "lock-timeout")
+    assert redis("GET", "inventory:{phone}") == "5"
+
+
+def test_scripts_are_loaded_again(redis, start):
+    shop = start(redis, "--write", "atomic")
+    shop.stock(value=5)
+    assert shop.sell().status == 200
+    redis("SCRIPT", "FLUSH")
+    assert shop.sell().status == 200 and shop.stock().json["stock"] == 3
+
+
+def test_lock_and_stock_on_different_servers(redis, start, tmp_path):
+    other = Redis(tmp_path / "other")
+    try:
+        shop = start(None, "--lock-redis", redis.url, "--stock-redis", other.url, *QUICK)
+        assert shop.admin("GET", "/readyz").status == 200
+        shop.stock(value=5)
+        assert other("GET", "inventory:{phone}") == "5" and redis("GET", "inventory:{phone}") is None
+        hold_lock(redis)
+        assert shop.sell().problem == "lock-timeout"
+        redis.restart()  # a lock server that comes back empty does not take the stock with it
+        assert shop.sell().json["left"] == 4
+        redis.kill()
+        reply = shop.admin("GET", "/readyz")
+        assert reply.status == 503 and str(redis.port) in reply.json["detail"]
+        assert shop.stock().status == 200
+    finally:
+        other.end()
+
+
+def test_login_and_database(redis, start):
+    redis.restart("--requirepass", "s3cret:/@")
+    url = f"redis://default:s3cret%3A%2F%40@127.0.0.1:{redis.port}/3"
+    shop = start(url, *QUICK)
+    assert shop.stock(value=5).status == 200 and shop.sell().status == 200
+    assert shop.admin("GET", "/readyz").status == 200
+    assert b"s3cret" not in shop.log and b"s3cret" not in shop.admin("GET", "/config").body
+    wrong = start(f"redis://:nope@127.0.0.1:{redis.port}", *QUICK, name="b")
+    reply = wrong.admin("GET", "/readyz")
+    assert reply.status == 503 and "WRONGPASS" in reply.json["detail"] and "nope" not in reply.json["detail"]
+
+
+def test_unix_socket(redis, start):
+    path = redis.folder / "r.sock"
+    redis.restart("--unixsocket", str(path))
+    shop = start(f"unix:{path}?db=2")
+    assert shop.stock(value=5).status == 200 and shop.sell().status == 200
+    assert shop.admin("GET", "/readyz").status == 200
+
+
+def test_a_server_that_speaks_something_else(start):
+    listener = LossyProxy(type("Nothing", (), {"port": free_port()})())
+    shop = start(listener.url, *QUICK)
+    assert shop.sell().status == 503
+    assert shop.admin("GET", "/readyz").problem == "not-ready"
+    listener.end()
+
+
+@pytest.fixture(scope="module")
+def start_once(tmp_path_factory):
+    """One instance for each set of flags, for tests that only ask."""
+    from world import Inventoryd
+    folder = tmp_path_factory.mktemp("once")
+    server = Redis(folder / "redis")
+    running = {}
+
+    def get(*flags):
+        if flags not in running:
+            running[flags] = Inventoryd(str(folder), server, *flags)
+            running[flags].redis = server
+        return running[flags]
+
+    yield get
+    try:
+        for instance in running.values():
+            instance.end()
+    finally:
+        for instance in running.values():
+            instance.kill()
+        server.end()

@@ -1,0 +1,378 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the service are made of: a real redis-server, real inventoryd processes, a client
+that says what came back, a proxy that loses replies. Everything is private to a test and is ended by
+its process id."""
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+PATIENCE_S = 30  # how long something may take that must come about; never how long it should take
+ESTABLISHED, CLOSE_WAIT = "01", "08"  # of /proc/net/tcp
+SANITIZERS = re.compile(rb"(ERROR|WARNING): (Address|Leak|Thread|UndefinedBehavior)Sanitizer|runtime error:")
+
+
+def wait_until(condition, what):
+    """Waits for a cause, not for a time."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.01)
+    raise AssertionError(f"never came about: {what}")
+
+
+def hold_lock(redis, item="phone", rung="watchdog"):
+    """Somebody else holds the lock, until release_lock()."""
+    if rung in ("reentrant", "watchdog"):
+        redis("HSET", "lock:{%s}" % item, "the test", 1)
+    else:
+        redis("SET", "lock:{%s}" % item, "the test")
+
+
+def release_lock(redis, item="phone"):
+    redis("DEL", "lock:{%s}" % item)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Redis:
+    """A redis-server in a folder of its own."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.port = free_port()
+        self.process = None
+        self.start()
+
+    @property
+    def url(self):
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self, *options, ready=True):
+        os.makedirs(self.folder, exist_ok=True)
+        self.process = subprocess.Popen(
+            ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "",
+             "--appendonly", "no", "--dir", str(self.folder), *options],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        if ready:
+            wait_until(self.answers, "redis-server answers")
+
+    def answers(self):
+        try:
+            self("PING")
+            return True
+        except OSError:
+            return False
+
+    def __call__(self, *words):
+        """One command; its reply. An error reply comes back as an Exception object."""
+        with socket.create_connection(("127.0.0.1", self.port), PATIENCE_S) as sock:
+            stream = sock.makefile("rwb")
+            stream.write(b"*%d\r\n" % len(words))
+            for word in words:
+                data = str(word).encode()
+                stream.write(b"$%d\r\n%s\r\n" % (len(data), data))
+            stream.flush()
+            return self._reply(stream)
+
+    def _reply(self, stream):
+        line = stream.readline()
+        if not line:
+            raise ConnectionError("redis-server closed the connection")
+        kind, rest = line[:1], line[1:-2]
+        if kind == b"+":
+            return rest.decode()
+        if kind == b"-":
+            return RuntimeError(rest.decode())
+        if kind == b":":
+            return int(rest)
+        if kind == b"$":
+            return None if rest == b"-1" else stream.read(int(rest) + 2)[:-2].decode()
+        return None if rest == b"-1" else [self._reply(stream) for _ in range(int(rest))]
+
+    def freeze(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def kill(self):
+        self.thaw()
+        self.process.kill()
+        self.process.wait(PATIENCE_S)
+
+    def restart(self, *options, ready=True):
+        self.kill()
+        self.start(*options, ready=ready)
+
+    def end(self):
+        if self.process.poll() is None:
+            self.kill()
+
+
+class Reply:
+    def __init__(self, status, headers, body):
+        self.status = status
+        self.headers = {name.lower(): value for name, value in headers}
+        self.body = body
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+    @property
+    def problem(self):
+        """The problem's type, once it is seen to be a well-formed problem."""
+        assert self.headers["content-type"] == "application/problem+json", self
+        problem = self.json
+        assert problem["status"] == self.status, self
+        assert problem["title"] and "detail" in problem, self
+        assert ("retry-after" in self.headers) == (self.status == 503), self
+        prefix = "urn:lockladder:problem:"
+        assert problem["type"].startswith(prefix), self
+        return problem["type"][len(prefix):]
+
+    def __repr__(self):
+        return f"{self.status} {self.headers} {self.body!r}"
+
+
+class Inventoryd:
+    """An instance that runs. Its log is in a file; at its end the log must be free of complaints."""
+
+    def __init__(self, folder, redis, *flags, name="a", environment=None, ready=True):
+        os.makedirs(folder, exist_ok=True)
+        self.name = name
+        self.log_path = os.path.join(folder, f"{name}-{time.monotonic_ns()}.log")
+        command = [os.environ["INVENTORYD"], "--listen", "127.0.0.1:0", "--admin-listen",
+                   "127.0.0.1:0", "--instance", name]
+        if redis is not None:
+            command += ["--redis", redis if isinstance(redis, str) else redis.url]
+        with open(self.log_path, "wb") as log:
+            self.process = subprocess.Popen(command + [str(flag) for flag in flags], stderr=log,
+                                            stdout=log, env={**os.environ, **(environment or {})})
+        if ready:
+            wait_until(lambda: self.logged("started") or self.process.poll() is not None,
+                       "inventoryd starts")
+            assert self.process.poll() is None, self.log
+            self.port = self._port("listening")
+            self.admin_port = self._port("admin-listening")
+
+    def _port(self, event):
+        found = self.logged(event)
+        return int(found[0]["detail"].rsplit(":", 1)[1]) if found else None
+
+    @property
+    def log(self):
+        with open(self.log_path, "rb") as log:
+            return log.read()
+
+    def logged(self, event):
+        lines = [json.loads(line) for line in self.log.splitlines() if line.startswith(b"{")]
+        return [line for line in lines if line["event"] == event]
+
+    # ---- asking ----
+
+    def ask(self, method, path, body=None, headers=None, port=None):
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=PATIENCE_S)
+        try:
+            connection.request(method, path, body, headers or {})
+            answer = connection.getresponse()
+            return Reply(answer.status, answer.getheaders(), answer.read())
+        finally:
+            connection.close()
+
+    def admin(self, method, path, body=None, headers=None):
+        return self.ask(method, path, body, headers, self.admin_port)
+
+    def sell(self, item="phone", quantity=None, request=None):
+        query = "" if quantity is None else f"?quantity={quantity}"
+        headers = {"X-Request-Id": request} if request else {}
+        return self.ask("POST", f"/inventory/{item}/sale{query}", headers=headers)
+
+    def stock(self, item="phone", value=None):
+        if value is None:
+            return self.ask("GET", f"/inventory/{item}")
+        return self.ask("PUT", f"/inventory/{item}", json.dumps({"stock": value}),
+                        {"Content-Type": "application/json"})
+
+    def switch(self, **wanted):
+        return self.admin("PUT", "/lock", json.dumps(wanted), {"Content-Type": "application/json"})
+
+    def metric(self, name):
+        """The value of one line of /metrics: name{labels} as it stands there."""
+        for line in self.admin("GET", "/metrics").body.decode().splitlines():
+            if line.startswith(name + " "):
+                return float(line.rsplit(" ", 1)[1])
+        return None
+
+    def in_background(self, function, *args, **named):
+        """Runs it in a thread; .result() waits for what it returned."""
+        return Background(function, *args, **named)
+
+    def connection(self):
+        return socket.create_connection(("127.0.0.1", self.port), PATIENCE_S)
+
+    def raw(self, data, count=1):
+        """Sends bytes as they are; the first answers, fewer when the server closes before."""
+        with self.connection() as sock:
+            sock.sendall(data)
+            return read_answers(sock, count)
+
+    def _sockets(self):
+        """The open sockets of the shop's clients, on the server's side: (state, bytes not read yet)."""
+        with open("/proc/net/tcp", encoding="ascii") as table:
+            rows = [line.split() for line in table.readlines()[1:]]
+        return [(row[3], int(row[4].split(":")[1], 16)) for row in rows
+                if int(row[1].split(":")[1], 16) == self.port and row[3] in (ESTABLISHED, CLOSE_WAIT)]
+
+    def unread(self):
+        return sum(size for _, size in self._sockets())
+
+    def clients(self):
+        return len(self._sockets())
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    # ---- ending ----
+
+    def signal(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+
+    def wait(self):
+        code = self.process.wait(PATIENCE_S)
+        assert not SANITIZERS.search(self.log), self.log.decode(errors="replace")
+        return code
+
+    def end(self):
+        if self.process.poll() is None:
+            self.signal()
+            assert self.wait() == 0, self.log.decode(errors="replace")
+        assert not SANITIZERS.search(self.log), self.log.decode(errors="replace")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait(PATIENCE_S)
+
+
+class Background(threading.Thread):
+    def __init__(self, function, *args, **named):
+        super().__init__(daemon=True)
+        self.call = lambda: function(*args, **named)
+        self.value = self.error = None
+        self.start()
+
+    def run(self):
+        try:
+            self.value = self.call()
+        except BaseException as error:  # handed to whoever asks for the result
+            self.error = error
+
+    def result(self):
+        self.join(PATIENCE_S)
+        assert not self.is_alive(), "it did not end"
+        if self.error:
+            raise self.error
+        return self.value
+
+
+def read_answers(sock, count=1):
+    """The next answers, as (status, headers, body); fewer when the server closes before."""
+    sock.settimeout(PATIENCE_S)
+    answers, data = [], b""
+    while len(answers) < count:
+        head, end, rest = data.partition(b"\r\n\r\n")
+        size = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+        size = int(size.group(1)) if size else 0
+        if end and len(rest) >= size:
+            lines = head.decode("latin-1").split("\r\n")
+            headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
+            answers.append((int(lines[0].split()[1]), headers, rest[:size]))
+            data = rest[size:]
+            continue
+        try:
+            piece = sock.recv(65536)
+        except ConnectionResetError:
+            return answers
+        if not piece:
+            return answers
+        data += piece
+    return answers
+
+
+def is_closed(sock):
+    """Whether the server ends the connection; what it still sends is thrown away."""
+    sock.settimeout(PATIENCE_S)
+    try:
+        while sock.recv(65536):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+def read_history(path):
+    with open(path, encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def check_history(events):
+    """What holds for every history: numbers without gaps, stamps in order, the first and last line."""
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    stamps = [event["t_ns"] for event in events]
+    assert stamps == sorted(stamps)
+    assert events[0]["event"] == "begin"
+    assert len({event["instance"] for event in events}) == 1
+
+
+class LossyProxy:
+    """Stands between inventoryd and Redis. `lose` is a word: the reply to the next command that holds
+    it is thrown away and the connection cut, after Redis has carried the command out."""
+
+    def __init__(self, redis):
+        self.redis = redis
+        self.lose = None
+        self.lost = 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self):
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client):
+        try:
+            with client, socket.create_connection(("127.0.0.1", self.redis.port)) as server:
+                while command := client.recv(65536):
+                    server.sendall(command)
+                    reply = server.recv(65536)
+                    if self.lose is not None and self.lose in command:
+                        self.lose = None
+                        self.lost += 1
+                        return
+                    client.sendall(reply)
+        except OSError:
+            pass
+
+    def end(self):
+        self.listener.close()
