@@ -61,3 +61,52 @@ machine_end() {
 machine_do() {
     nsenter --net="/proc/$MACHINE_PID/ns/net" "$@"
 }
+
+# machine_boot DIR LOG: a machine with the Debian in DIR, with nothing running but a first process
+# that waits for others' children.
+machine_boot() {
+    local root=$1
+    printf 'nameserver %s\n' "$MACHINE_DNS" >"$root/etc/resolv.conf"
+    printf '127.0.0.1 localhost %s\n' "$(uname -n)" >"$root/etc/hosts"
+    # shellcheck disable=SC2016
+    machine_start "$2" bash -c "$(declare -f machine_mount)"'
+        set -e
+        machine_mount "$1"
+        exec chroot "$1" /bin/bash -c "while :; do sleep 3600 & wait; done"' machine "$root"
+    wait_until 10 machine_is_booted "$root" || fail "the machine did not come up: see $2"
+}
+
+# Its / is a mount point, as it is everywhere: ip netns exec, for one, makes it private.
+machine_mount() {
+    local node
+    mount --bind "$1" "$1"
+    mount -t proc proc "$1/proc"
+    mount -t sysfs sysfs "$1/sys"
+    mount -t tmpfs -o mode=755 tmpfs "$1/run"
+    mount -t tmpfs -o mode=755 tmpfs "$1/dev"
+    mkdir "$1/dev/pts" "$1/dev/shm"
+    mount -t devpts -o newinstance,ptmxmode=666,mode=620 devpts "$1/dev/pts"
+    mount -t tmpfs -o mode=1777 tmpfs "$1/dev/shm"
+    for node in null:1:3 zero:1:5 full:1:7 random:1:8 urandom:1:9 tty:5:0; do
+        mknod --mode=666 "$1/dev/${node%%:*}" c "$(cut -d : -f 2 <<<"$node")" "${node##*:}"
+    done
+    ln -s pts/ptmx "$1/dev/ptmx"
+    ln -s /proc/self/fd "$1/dev/fd"
+    ln -s fd/0 "$1/dev/stdin"
+    ln -s fd/1 "$1/dev/stdout"
+    ln -s fd/2 "$1/dev/stderr"
+}
+
+machine_is_booted() {
+    [[ $(readlink "/proc/$MACHINE_PID/root") == "$1" ]]
+}
+
+# machine_run DIR COMMAND...: in the booted machine, as root after a login, in its folder DIR.
+machine_run() {
+    local dir=$1
+    shift
+    nsenter --target "$MACHINE_PID" --mount --pid --net --root --wd="/proc/$MACHINE_PID/root$dir" -- \
+        env --ignore-environment HOME=/root LANG=C.UTF-8 TERM="${TERM:-dumb}" \
+        PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+        bash -c 'ulimit -S -n 1024; exec "$@"' login "$@"
+}
