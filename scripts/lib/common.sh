@@ -36,7 +36,7 @@ REST=()
 
 # parse_options "$@": also prints the script's usage() for --help.
 parse_options() {
-    local target
+    local target value
     while (($#)); do
         if [[ $1 == --*=* && -n ${OPTIONS[${1%%=*}]-} ]]; then
             set -- "${1%%=*}" "${1#*=}" "${@:2}"
@@ -54,7 +54,8 @@ parse_options() {
             printf -v "${target#!}" yes
             ;;
         *)
-            take_option "$target" "$(option_value "$@")"
+            value=$(option_value "$@")
+            take_option "$target" "$value"
             shift
             ;;
         esac
@@ -135,26 +136,49 @@ attend() {
     local code=0
     set -m
     "$@" </dev/null &
-    ATTENDED=$!
+    ATTENDED=-$!
     set +m
+    wait "${ATTENDED#-}" || code=$?
+    ATTENDED=
+    return "$code"
+}
+
+# attend_at_terminal COMMAND...: the same for one that may ask the user (sudo's password), for which
+# it must stay in the terminal's group. It is told to end and ends in its own time.
+attend_at_terminal() {
+    local code=0
+    "$@" <&0 &
+    ATTENDED=$!
     wait "$ATTENDED" || code=$?
     ATTENDED=
     return "$code"
 }
 
 end_attended() {
-    local group=$ATTENDED
-    [[ -n $group ]] || return 0
+    local target=$ATTENDED
+    [[ -n $target ]] || return 0
     ATTENDED=
-    kill -TERM -- "-$group" 2>/dev/null
-    if ! wait_until 60 group_is_gone "$group"; then
-        kill -KILL -- "-$group" 2>/dev/null
+    kill -TERM -- "$target" 2>/dev/null
+    if [[ $target == -* ]] && ! wait_until 60 target_is_gone "$target"; then
+        kill -KILL -- "$target" 2>/dev/null
     fi
-    wait "$group" 2>/dev/null
+    wait "${target#-}" 2>/dev/null
 }
 
-group_is_gone() {
-    ! kill -0 -- "-$1" 2>/dev/null
+# target_is_gone PID or -GROUP. A zombie is gone: not every first process of a container reaps.
+target_is_gone() {
+    local file stat fields
+    if [[ $1 != -* ]]; then
+        ! process_start "$1" >/dev/null
+        return
+    fi
+    for file in /proc/[0-9]*/stat; do
+        { read -r stat <"$file"; } 2>/dev/null || continue
+        read -ra fields <<<"${stat##*) }"
+        if [[ ${fields[2]} == "${1#-}" && ${fields[0]} != Z ]]; then
+            return 1
+        fi
+    done
 }
 
 # ---- Waiting, ports, tools, processes ------------------------------------------------------------
@@ -205,7 +229,7 @@ need_free_port() {
 # A pid with its start names one process: the number alone may be used again.
 process_start() {
     local stat fields
-    { stat=$(<"/proc/$1/stat"); } 2>/dev/null || return 1
+    { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
     read -ra fields <<<"${stat##*) }"
     [[ ${fields[0]} != Z ]] || return 1
     printf '%s' "${fields[19]}"
@@ -228,6 +252,16 @@ end_process() {
         kill -s KILL "$1" 2>/dev/null || true
         wait_until 5 process_is_gone "$1" "$2"
     fi
+}
+
+# end_orphans PID: what the process left in its group. The number cannot be used again while the
+# group lives, so when no process has it, the group is still that of the one that is gone.
+end_orphans() {
+    if process_start "$1" >/dev/null || target_is_gone "-$1"; then
+        return 0
+    fi
+    kill -s TERM -- "-$1" 2>/dev/null || true
+    wait_until 10 target_is_gone "-$1" || kill -s KILL -- "-$1" 2>/dev/null || true
 }
 
 # build_programs: inventoryd and ladder-audit, in LADDER_BUILD, unless the caller named a folder.

@@ -246,12 +246,13 @@ ladder_rungs() {
 # drive_rows RUNG:WRITE...: one run each, then their table. Sets RUN_CODE: 0 each row did what the
 # ladder says, 1 one did not, 2 one is inconclusive. Call it plainly, as drive_row.
 drive_rows() {
-    local row folders=() agreed=0 worst=0
+    local row requests folders=() agreed=0 worst=0
+    requests=$(run_requests)
     for row; do
-        say "row $((${#folders[@]} + 1)) of $#: ${row%:*} with ${row#*:}:" \
-            "$(run_requests) requests (about 20 s)"
+        say "row $((${#folders[@]} + 1)) of $#: ${row%:*}, ${row#*:}" \
+            "${requests:+($requests requests, about $((6 + requests / 150)) s)}"
         drive_row "${row%:*}" "${row#*:}"
-        say "    $(tail -n 1 "$RUN_FOLDER/audit.out")"
+        say "    $(tail -n $((RUN_CODE == 0 ? 1 : 20)) "$RUN_FOLDER/audit.out")"
         folders+=("$RUN_FOLDER")
         # A row that is wrong weighs more than one that cannot be judged.
         case $RUN_CODE/$worst in
@@ -260,7 +261,8 @@ drive_rows() {
         esac
     done
     print_table "${folders[@]}"
-    printf '%s of %s rows did what the ladder says.\n' "$agreed" "$#"
+    printf '\n%s of %s rows did what the ladder says.\n\n' "$agreed" "$#"
+    print_folders "${folders[@]}"
     RUN_CODE=$worst
 }
 
@@ -270,9 +272,12 @@ print_table() {
     for folder; do
         "$(run_auditor)" --row "$folder" || true
     done
-    printf '\nEach folder holds the picture (timeline.svg) and JMeter'\''s dashboard/index.html:\n'
+}
+
+print_folders() {
+    local folder
+    printf 'Pictures (timeline.svg) and dashboards (dashboard/index.html) are in\n'
     for folder; do
         printf '  %s\n' "$(realpath --relative-base=. "$folder")"
     done
-    printf '\n'
 }

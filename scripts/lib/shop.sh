@@ -235,6 +235,7 @@ shop_end_parts() {
     nginx_stop "$folder/nginx/nginx.conf" || true
     while read -r name pid start port <&4; do
         end_process "$pid" "$start" || say "$name (pid $pid, port $port) could not be ended"
+        end_orphans "$pid"
     done 4< <(tac "$folder/parts")
     rm -f "$folder/parts"
 }

@@ -25,14 +25,16 @@ watch_until_ended() {
 start_watch() {
     WATCH_FILE=$(shop_folder)/watch.csv
     printf 't_s,instance,rss_kib,descriptors\n' >"$WATCH_FILE"
+    set -m # a group of its own: its sleep ends with it
     watch_until_ended >>"$WATCH_FILE" 2>/dev/null </dev/null &
     WATCH_PID=$!
+    set +m
     at_exit stop_watch
 }
 
 stop_watch() {
     [[ -n $WATCH_PID ]] || return 0
-    kill "$WATCH_PID" 2>/dev/null || true
+    kill -- "-$WATCH_PID" 2>/dev/null || true
     wait "$WATCH_PID" 2>/dev/null || true
     WATCH_PID=
 }
@@ -45,9 +47,9 @@ end_watch() {
     mv "$WATCH_FILE" "$RUN_FOLDER/watch.csv"
     awk -F , '
         NR == 2 { from = $1 }
-        NR > 1 { line[NR] = $0; last = $1 }
+        NR > 1 && NF == 4 { line[++lines] = $0; last = $1 }  # the last one may be cut off
         END {
-            for (n = 2; n <= NR; n++) {
+            for (n = 1; n <= lines; n++) {
                 split(line[n], f, ",")
                 part = last > from ? int(4 * (f[1] - from) / (last - from + 1)) : 3
                 names[f[2]]

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A place of a test's own for the project's commands: state, runs and ports that nobody else uses, and
+a list of every process that came of them, so that a test can say that nothing was left behind."""
+import os
+import pathlib
+import random
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SCRIPTS = ROOT / "scripts"
+PATIENCE_S = 500  # how long something may take that must come about; never how long it should take
+STEP = 4  # from one instance's port to the next
+
+
+def wait_until(condition, what):
+    """Waits for a cause, not for a time."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"never came about: {what}")
+
+
+def listens(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Ports:
+    """A hundred ports below those that the kernel gives to clients. The first is held as long as the
+    test lives, so that tests that run side by side never choose the same hundred."""
+
+    def __init__(self):
+        while True:
+            self.first = random.randrange(12000, 31900, 100)
+            self.guard = socket.socket()
+            try:
+                self.guard.bind(("127.0.0.1", self.first))
+                self.guard.listen()
+            except OSError:
+                self.guard.close()
+                continue
+            if not any(listens(port) for port in range(self.first + 1, self.first + 100)):
+                break
+            self.guard.close()
+        self.nginx = self.first + 1
+        self.redis = self.first + 2
+        self.base = self.first + 10
+
+    def instance(self, number):
+        return self.base + number * STEP
+
+    @property
+    def options(self):
+        return ["--port", self.nginx, "--redis-port", self.redis, "--base-port", self.base,
+                "--port-step", STEP]
+
+    def all(self, instances=2):
+        ports = [self.nginx, self.redis]
+        for number in range(instances):
+            ports += [self.instance(number), self.instance(number) + 1]
+        return ports
+
+    def close(self):
+        self.guard.close()
+
+
+class Place:
+    def __init__(self, folder):
+        self.folder = folder
+        self.state = folder / "state"
+        self.runs = folder / "runs"
+        self.environment = {**os.environ, "LADDER_STATE": str(self.state)}
+        self.all_ports = []
+        self.ports = self.more_ports()
+
+    def more_ports(self):
+        self.all_ports.append(Ports())
+        return self.all_ports[-1]
+
+    # ---- commands ----
+
+    def start(self, *words, around=(), **environment):
+        """Starts a command as a terminal would: a group of its own, and Ctrl-C means something."""
+        log = self.folder / f"command-{time.monotonic_ns()}"
+        with open(f"{log}.out", "wb") as out, open(f"{log}.err", "wb") as err:
+            process = subprocess.Popen(
+                [*around, *(str(word) for word in words)], stdout=out, stderr=err,
+                stdin=subprocess.DEVNULL, start_new_session=True, cwd=self.folder,
+                env={name: str(value) for name, value in {**self.environment, **environment}.items()
+                     if value is not None},
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+        return Command(process, log)
+
+    def run(self, *words, **more):
+        """Runs a command to its end."""
+        return self.start(*words, **more).finish()
+
+    def shop(self, verb, *words, ports=None, **more):
+        ports = ports or self.ports
+        options = ports.options if verb == "up" else ["--port", ports.nginx]
+        return self.run(SCRIPTS / "shop", verb, *options, *words, **more)
+
+    def demo(self, *words, **more):
+        return self.run(*self.demo_words(*words), **more)
+
+    def demo_words(self, *words):
+        return [SCRIPTS / "demo", *self.ports.options, "--runs", self.runs, *words]
+
+    def jmeter(self, *words, **more):
+        return self.run(SCRIPTS / "jmeter", *words, "--port", self.ports.nginx, "--runs", self.runs,
+                        **more)
+
+    def parts(self, ports=None):
+        """name -> pid of the shop's parts, as `up` wrote them down."""
+        file = self.state / str((ports or self.ports).nginx) / "parts"
+        if not file.exists():
+            return {}
+        return {line.split()[0]: int(line.split()[1]) for line in file.read_text().splitlines()}
+
+    def get(self, path, port=None):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port or self.ports.nginx}{path}",
+                                    timeout=PATIENCE_S) as answer:
+            return answer.read().decode()
+
+    def path_without(self, *tools):
+        """A PATH on which those tools are not to be found."""
+        farm = self.folder / "bin"
+        farm.mkdir(exist_ok=True)
+        farm.chmod(0o755)
+        for folder in ("/usr/local/bin", "/usr/bin", "/bin"):
+            for file in pathlib.Path(folder).iterdir():
+                if file.name not in tools and not (farm / file.name).is_symlink():
+                    (farm / file.name).symlink_to(file)
+        return str(farm)
+
+    # ---- what is left ----
+
+    def processes(self):
+        """Every process that was started in this place, by whomever: they inherit LADDER_STATE, or, as
+        nginx, which writes its title over its environment, the working folder."""
+        mark = f"LADDER_STATE={self.state}".encode()
+        found = {}
+        for folder in pathlib.Path("/proc").iterdir():
+            try:
+                if folder.name.isdigit() and (
+                        mark in (folder / "environ").read_bytes().split(b"\0") or
+                        pathlib.Path(os.readlink(folder / "cwd")).is_relative_to(self.folder)):
+                    words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    if words:  # a zombie has none
+                        found[int(folder.name)] = words
+            except OSError:
+                pass
+        return found
+
+    def check_nothing_is_left(self, instances=2):
+        left = self.processes()
+        assert not left, f"these go on: {left}"
+        assert [port for port in self.ports.all(instances) if listens(port)] == []
+
+    def close(self):
+        for pid in self.processes():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        for ports in self.all_ports:
+            ports.close()
+
+
+class Command:
+    def __init__(self, process, log):
+        self.process = process
+        self.log = log
+
+    @property
+    def out(self):
+        return pathlib.Path(f"{self.log}.out").read_text()
+
+    @property
+    def err(self):
+        return pathlib.Path(f"{self.log}.err").read_text()
+
+    @property
+    def code(self):
+        return self.process.returncode
+
+    def finish(self):
+        self.process.wait(PATIENCE_S)
+        return self
+
+    def press_ctrl_c(self):
+        """What a terminal does: SIGINT to the whole group in its foreground."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def __repr__(self):
+        return f"exit code {self.code}\n--- out\n{self.out}\n--- err\n{self.err}"

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/demo: the story, told small; its end, however it comes; and what can be wrong."""
+import json
+import os
+import pathlib
+import signal
+import socket
+import stat
+import tempfile
+
+import pytest
+
+from place import SCRIPTS, Place, listens, wait_until
+
+SMALL = ["--stock", "40", "--requests", "60"]
+
+
+def rows(text):
+    """The table: a list of its lines' words."""
+    lines = text.splitlines()
+    head = next(i for i, line in enumerate(lines) if line.startswith("rung "))
+    end = lines.index("", head)
+    return [line.split() for line in lines[head + 1:end]]
+
+
+def folders(place):
+    return sorted(folder for folder in place.runs.iterdir() if not folder.is_symlink())
+
+
+def test_it_tells_the_story_and_ends_what_it_started(place):
+    demo = place.demo(*SMALL)
+    assert demo.code == 0, demo
+    table = rows(demo.out)
+    assert [row[:3] for row in table] == [["local", "decr", "60"], ["local", "set", "60"],
+                                          ["watchdog", "decr", "60"], ["watchdog", "set", "60"]]
+    assert [row[3:6] for row in table[2:]] == [["40", "0", "0"], ["40", "0", "0"]]
+    assert int(table[1][5]) > 0, "a local lock and SET oversell"
+    assert "\n4 of 4 rows did what the ladder says.\n" in demo.out
+    assert "row 3 of 4: watchdog, decr" in demo.err
+    kept = folders(place)
+    assert len(kept) == 4
+    assert (place.runs / "latest").resolve() == kept[-1]
+    for folder in kept:
+        assert str(folder) in demo.out or folder.name in demo.out
+        for name in ("run.json", "redis.json", "sale.jtl", "nginx.log", "history-a.jsonl",
+                     "history-b.jsonl", "verdict.json", "env.txt", "dashboard/index.html",
+                     "timeline.svg"):
+            assert (folder / name).stat().st_size > 0, name
+        assert (folder / "history-a.jsonl").read_text().splitlines()[-1].count('"end"') == 1
+    place.check_nothing_is_left()
+
+
+def test_its_records_say_what_was_asked_for_and_what_was_there(place):
+    demo = place.demo("--lock", "watchdog", "--write", "set", "--stock", "20", "--items", "3",
+                      "--requests", "90", "--instances", "3", "--work-ms", "2")
+    assert demo.code == 0, demo
+    (folder,) = folders(place)
+    run = json.loads((folder / "run.json").read_text())
+    assert run["run"] == folder.name
+    assert (run["rung"], run["write"], run["work_ms"]) == ("watchdog", "set", 2)
+    assert (run["workers"], run["ttl_ms"], run["quantity"], run["min_share"]) == (16, 30000, 1, 0.5)
+    assert run["instances"] == ["a", "b", "c"]
+    assert (run["requests"], list(run["items"].values())) == (90, [20, 20, 20])
+    redis = json.loads((folder / "redis.json").read_text())
+    assert redis["before"]["stock"] == run["items"]
+    assert list(redis["after"]["stock"].values()) == [0, 0, 0]
+    assert {lock["type"] for side in redis.values() for lock in side["locks"].values()} == {"none"}
+    assert redis["after"]["commands"] - redis["before"]["commands"] > 60 * 4
+    posts = [line for line in (folder / "nginx.log").read_text().splitlines() if '"POST"' in line]
+    assert len(posts) == 90
+    place.check_nothing_is_left(3)
+
+
+def test_a_row_that_does_not_do_what_the_ladder_says_is_the_exit_code(place):
+    # A judge that always disagrees stands before the real one.
+    build = place.folder / "build"
+    (build / "audit").mkdir(parents=True)
+    (build / "service").symlink_to(pathlib.Path(os.environ["LADDER_BUILD"]) / "service")
+    judge = build / "audit" / "ladder-audit"
+    judge.write_text(f'#!/bin/sh\n"{os.environ["LADDER_BUILD"]}/audit/ladder-audit" "$@"\n'
+                     'case $1 in --*) exit 0 ;; *) exit ${JUDGE_SAYS} ;; esac\n')
+    judge.chmod(0o755)
+    for code in (1, 2):
+        demo = place.demo("--lock", "watchdog", "--write", "decr", *SMALL, LADDER_BUILD=build,
+                          JUDGE_SAYS=code)
+        assert demo.code == code, demo
+        assert "0 of 1 rows did what the ladder says." in demo.out
+        place.check_nothing_is_left()
+
+
+def loads(place):
+    return [pid for pid, words in place.processes().items() if "ApacheJMeter.jar" in words]
+
+
+@pytest.mark.parametrize("end, code", [
+    (lambda demo: demo.press_ctrl_c(), 130),
+    (lambda demo: os.kill(demo.process.pid, signal.SIGTERM), 143),
+    (lambda demo: os.kill(demo.process.pid, signal.SIGHUP), 129),
+], ids=["ctrl-c", "sigterm", "hangup"])
+def test_in_the_middle_of_the_load_it_ends_everything(place, end, code):
+    demo = place.start(*place.demo_words())
+    wait_until(lambda: loads(place) or demo.process.poll() is not None, "JMeter runs")
+    assert demo.process.poll() is None, demo
+    assert all(listens(port) for port in place.ports.all())
+    end(demo)
+    assert demo.finish().code == code, demo
+    place.check_nothing_is_left()
+
+
+def test_a_part_that_dies_in_the_middle_of_the_load_ends_it_with_a_sentence(place):
+    demo = place.start(*place.demo_words())
+    wait_until(lambda: loads(place) or demo.process.poll() is not None, "JMeter runs")
+    for name in ("a", "b"):
+        os.kill(place.parts()[name], signal.SIGKILL)
+    assert demo.finish().code == 2, demo
+    assert demo.err.splitlines()[-1].startswith("demo: "), demo
+    place.check_nothing_is_left()
+
+
+def test_keep_leaves_the_shop_up(place):
+    demo = place.demo("--keep", "--lock", "watchdog", "--write", "decr", *SMALL)
+    assert demo.code == 0, demo
+    assert f"scripts/shop down --port {place.ports.nginx}" in demo.err
+    assert json.loads(place.get("/inventory/phone"))["stock"] == 0
+    again = place.demo(*SMALL)
+    assert again.code == 2
+    assert f"a shop is up on port {place.ports.nginx} already" in again.err
+    assert place.shop("status").code == 0, "a shop that the demo did not start is not ended by it"
+    assert place.shop("down").code == 0
+    place.check_nothing_is_left()
+
+
+def test_a_busy_port_is_told(place):
+    with socket.create_server(("127.0.0.1", place.ports.nginx)):
+        demo = place.demo(*SMALL)
+        assert demo.code == 2
+        assert f"port {place.ports.nginx}, wanted for nginx, is taken by python3, pid {os.getpid()}" \
+            in demo.err
+        assert "choose another with --port" in demo.err
+    place.check_nothing_is_left()
+
+
+@pytest.mark.parametrize("words, told", [
+    (["--lock", "setmx"], "none local setnx"),
+    (["--write", "fast"], "decr set atomic"),
+    (["--stock", "-1"], "--stock is \"-1\""),
+    (["--requests", "0"], "a whole number from 1 to 10000"),
+    (["--items", "many"], "a whole number from 1 to 999"),
+    (["--instances", "99"], "a whole number from 1 to 16"),
+    (["--work-ms", "1s"], "a whole number from 0 to 10000"),
+    (["--slow"], "--work-ms"),
+    (["--lock"], "--lock needs a value"),
+])
+def test_a_wrong_option_is_refused_before_anything_is_done(place, words, told):
+    demo = place.demo(*words)
+    assert demo.code == 2, demo
+    assert told in demo.err, demo
+    assert not place.state.exists()
+
+
+def test_help_names_every_option_and_every_rung(place):
+    answer = place.run(SCRIPTS / "demo", "--help")
+    assert answer.code == 0
+    for word in ("--lock", "--write", "--stock", "--items", "--requests", "--instances", "--work-ms",
+                 "--keep", "reentrant_tls", "watchdog"):
+        assert word in answer.out
+
+
+# ---- A machine on which something is missing -----------------------------------------------------
+
+@pytest.fixture
+def open_place():
+    """A place that any user may use."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO)
+        place = Place(pathlib.Path(folder))
+        yield place
+        place.close()
+
+
+AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+
+
+def test_a_missing_tool_that_cannot_be_installed_is_told(open_place):
+    around = AS_NOBODY if os.getuid() == 0 else []
+    demo = open_place.demo(*SMALL, around=around,
+                           PATH=open_place.path_without("redis-server", "sudo"))
+    assert demo.code == 2, demo
+    assert "missing: redis-server" in demo.err
+    assert "apt-get install" in demo.err
+    open_place.check_nothing_is_left()
+
+
+def test_without_a_network_the_missing_jmeter_is_told(place):
+    around = ["unshare", "--net"] if os.getuid() == 0 else ["unshare", "--net", "--map-root-user"]
+    demo = place.demo(*SMALL, around=around, LADDER_CACHE=place.folder / "cache", JMETER_HOME=None,
+                      PATH=place.path_without("jmeter"))
+    assert demo.code == 2, demo
+    assert "network" in demo.err
+    place.check_nothing_is_left()

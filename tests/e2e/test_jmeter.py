@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/jmeter and scripts/lib/rows: every scenario, told small, and the judge's word."""
+import json
+import os
+import signal
+
+import pytest
+
+from place import ROOT, SCRIPTS
+
+
+def latest(place):
+    return json.loads((place.runs / "latest" / "run.json").read_text())
+
+
+@pytest.mark.parametrize("words, requests, items", [
+    (["smoke"], 10, 1),
+    (["article", "-Jstock=60", "-Jthreads=90"], 90, 1),
+    (["many-items", "-Jstock=5", "-Jthreads=140"], 140, 20),
+    (["flash", "-Jstock=100", "-Jthreads=50", "-Jloops=3"], 150, 1),
+])
+def test_a_scenario_is_fired_and_judged(shop, words, requests, items):
+    load = shop.jmeter(*words)
+    assert load.code == 0, load
+    assert load.out.splitlines()[-1] == "expected OK, got OK"
+    run = latest(shop)
+    assert (run["scenario"], run["requests"], len(run["items"])) == (words[0], requests, items)
+    assert run["restocked"] is False
+
+
+def test_a_soak_is_watched(shop):
+    load = shop.jmeter("soak", "-Jduration=8", "-Jrestock_every=2", "-Jthreads=20", "-Jstock=100")
+    assert load.code == 0, load
+    assert latest(shop)["restocked"] is True
+    assert latest(shop)["requests"] > 0
+    lines = (shop.runs / "latest" / "watch.csv").read_text().splitlines()
+    assert lines[0] == "t_s,instance,rss_kib,descriptors"
+    assert {line.split(",")[1] for line in lines[1:]} == {"a", "b"}
+    for name in "ab":
+        assert f"{name}: memory " in load.out
+        assert load.out.count(": steady") == 2
+
+
+def test_it_switches_the_lock_when_told_and_keeps_it_when_not(shop):
+    assert shop.jmeter("smoke", "--lock", "owner_lua", "--write", "atomic").code == 0
+    assert (latest(shop)["rung"], latest(shop)["write"]) == ("owner_lua", "atomic")
+    assert shop.jmeter("smoke").code == 0
+    assert (latest(shop)["rung"], latest(shop)["write"]) == ("owner_lua", "atomic")
+
+
+def test_the_judges_no_is_the_exit_code(shop):
+    load = shop.jmeter("smoke", "--expect", "oversold,overlap")
+    assert load.code == 1, load
+    assert load.out.splitlines()[-1] == "expected OVERSOLD or OVERLAP, got OK"
+
+
+def test_a_file_of_ones_own_is_a_scenario(shop):
+    file = shop.folder / "tiny.properties"
+    file.write_text("items=pen,ink\nstock=2\nthreads=6\nloops=1\n")
+    load = shop.jmeter(file)
+    assert load.code == 0, load
+    assert (latest(shop)["scenario"], latest(shop)["items"]) == ("tiny", {"pen": 2, "ink": 2})
+
+
+def test_the_articles_keys(place):
+    assert place.shop("up", "--keys", "article", "--lock", "setnx", "--work-ms", 5).code == 0
+    load = place.jmeter("smoke")
+    assert load.code == 0, load
+    redis = json.loads((place.runs / "latest" / "redis.json").read_text())
+    assert (redis["before"]["stock"], redis["after"]["stock"]) == ({"phone": 5}, {"phone": 0})
+    assert place.shop("down").code == 0
+
+
+@pytest.mark.parametrize("words, told", [
+    ([], "article flash many-items smoke soak"),
+    (["articel"], "article flash many-items smoke soak"),
+    (["smoke", "-Jthread=10"], "the plan has no property \"thread\""),
+    (["smoke", "-Jstock=ten"], "stock is \"ten\""),
+    (["smoke", "--lock", "setmx"], "watchdog"),
+    (["smoke", "article"], "\"article\" is not understood"),
+])
+def test_what_cannot_be_fired_is_told(shop, words, told):
+    load = shop.jmeter(*words)
+    assert load.code == 2, load
+    assert told in load.err, load
+
+
+def test_without_a_shop_it_says_how_to_start_one(place):
+    load = place.jmeter("smoke")
+    assert load.code == 2
+    assert f"scripts/shop up --port {place.ports.nginx}" in load.err
+
+
+def test_an_instance_that_is_gone_is_told_by_name(shop):
+    os.kill(shop.parts()["b"], signal.SIGKILL)
+    load = shop.jmeter("smoke")
+    assert load.code == 2
+    assert "instance b did not switch" in load.err
+
+
+def test_every_rung_does_what_the_ladder_says(place):
+    """As the load job of the compose file does it: all that is known of the shop is where it is."""
+    assert place.shop("up", "--work-ms", 1).code == 0
+    rungs = [line.split("(")[1].split(",")[0]
+             for line in (ROOT / "lock" / "ladder.def").read_text().splitlines()
+             if line.startswith("X(")]
+    rows = [f"{rung}:{write}" for rung in rungs for write in ("decr", "set")]
+    ports, folder = place.ports, place.state / str(place.ports.nginx)
+    load = place.run(
+        SCRIPTS / "lib" / "rows", "--http", f"127.0.0.1:{ports.nginx}",
+        "--redis", f"127.0.0.1:{ports.redis}", "--nginx-log", folder / "nginx" / "access.log",
+        "--instance", f"a=127.0.0.1:{ports.instance(0) + 1}",
+        "--instance", f"b=127.0.0.1:{ports.instance(1) + 1}",
+        "--histories", folder / "history", "--runs", place.runs,
+        *[f"--row={row}" for row in rows], "-Jstock=100", "-Jthreads=200")
+    assert load.code == 0, load
+    assert f"{len(rows)} of {len(rows)} rows did what the ladder says." in load.out
+    assert place.shop("down").code == 0
+
+
+def test_rows_needs_to_know_where_the_shop_is(place):
+    assert "--instance NAME=HOST:PORT is missing" in place.run(SCRIPTS / "lib" / "rows").err

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/prove: repeats, counts, plots."""
+import csv
+
+import pytest
+
+from place import SCRIPTS
+
+
+def test_it_counts_plots_and_agrees(place):
+    out = place.folder / "proof"
+    proof = place.run(SCRIPTS / "prove", "--runs", "1", "--lock", "local,watchdog", "--write", "decr",
+                      "--instances", "2,3", "--out", out, *place.ports.options)
+    assert proof.code == 0, proof
+    with open(out / "summary.csv", encoding="utf-8") as lines:
+        runs = list(csv.DictReader(lines))
+    assert [(run["rung"], run["instances"], run["agrees"]) for run in runs] == [
+        ("local", "2", "yes"), ("watchdog", "2", "yes"), ("local", "3", "yes")]
+    assert (runs[1]["sold"], runs[1]["left"], runs[1]["overlaps"]) == ("1000", "0", "0")
+    assert "3 of 3 runs agreed" in proof.out
+    assert (out / "table.txt").read_text() in proof.out
+    assert [line.split(",")[0] for line in (out / "oversell.csv").read_text().splitlines()] == [
+        "instances", "2", "3"]
+    assert "</svg>" in (out / "oversell.svg").read_text()
+    place.check_nothing_is_left(3)
+
+
+@pytest.mark.parametrize("words, told", [
+    (["--runs", "0"], "a whole number from 1 to 1000"),
+    (["--lock", "setmx"], "it must be one of"),
+    (["--instances", "2,x"], "a whole number from 1 to 16"),
+    (["--run", "3"], "\"--run\" is not understood"),
+])
+def test_a_wrong_option_is_refused(place, words, told):
+    proof = place.run(SCRIPTS / "prove", *words)
+    assert proof.code == 2
+    assert told in proof.err

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/shop: up, down and status, and what can go wrong with them."""
+import os
+import signal
+import socket
+import subprocess
+
+import pytest
+
+from place import SCRIPTS, listens, wait_until
+
+
+def test_it_is_ready_when_up_returns_and_gone_when_down_returns(place):
+    up = place.shop("up", "--lock", "setnx", "--write", "set")
+    assert up.code == 0, up
+    assert {place.get("/healthz") for _ in range(4)} == {
+        f'{{"status":"ok","instance":"{name}"}}' for name in "ab"}
+    assert place.get("/lock", place.ports.instance(1) + 1).startswith('{"rung":"setnx","write":"set"')
+    status = place.shop("status")
+    assert status.code == 0, status
+    lines = [line.split() for line in status.out.splitlines()[1:]]
+    ports = [place.ports.redis, place.ports.instance(0), place.ports.instance(1), place.ports.nginx]
+    assert lines == [[name, str(pid), str(port), "yes"]
+                     for (name, pid), port in zip(place.parts().items(), ports)]
+    assert list(place.parts()) == ["redis", "a", "b", "nginx"]
+
+    down = place.shop("down")
+    assert down.code == 0, down
+    place.check_nothing_is_left()
+
+
+def test_down_without_a_shop_is_fine_and_status_says_that_there_is_none(place):
+    assert place.shop("down").code == 0
+    status = place.shop("status")
+    assert (status.code, status.out) == (3, f"no shop is up on port {place.ports.nginx}\n")
+    assert place.shop("up").code == 0
+    assert place.shop("down").code == 0
+    assert place.shop("down").code == 0
+    assert place.shop("status").code == 3
+
+
+def test_a_second_up_is_refused_and_harms_nothing(shop):
+    parts = shop.parts()
+    again = shop.shop("up")
+    assert again.code == 2
+    assert f"a shop is up on port {shop.ports.nginx} already" in again.err
+    assert "scripts/shop down" in again.err
+    assert shop.parts() == parts
+    assert shop.shop("status").code == 0
+
+
+def test_two_shops_stand_side_by_side(shop):
+    other = shop.more_ports()
+    assert shop.shop("up", "--instances", 3, ports=other).code == 0
+    assert list(shop.parts(other)) == ["redis", "a", "b", "c", "nginx"]
+    assert shop.shop("down", ports=other).code == 0
+    assert not any(listens(port) for port in other.all(3))
+    assert shop.shop("status").code == 0
+
+
+@pytest.mark.parametrize("part", ["redis", "a", "nginx"])
+def test_a_part_that_was_killed_is_told_and_down_ends_the_rest(place, part):
+    assert place.shop("up").code == 0
+    os.kill(place.parts()[part], signal.SIGKILL)
+    wait_until(lambda: place.parts()[part] not in place.processes(), "the part is gone")
+    status = place.shop("status")
+    assert status.code == 1, status
+    ready = {line.split()[0]: line.split()[-1] for line in status.out.splitlines()[1:]}
+    assert ready[part] == "ended"
+    down = place.shop("down")
+    assert down.code == 0, down
+    place.check_nothing_is_left()  # nginx's workers outlive a killed master, but not this
+
+
+def test_down_never_ends_a_process_that_only_has_the_number(place):
+    assert place.shop("up").code == 0
+    with subprocess.Popen(["sleep", "600"]) as stranger:
+        file = place.state / str(place.ports.nginx) / "parts"
+        lines = file.read_text().splitlines()
+        gone = lines[1].split()
+        os.kill(int(gone[1]), signal.SIGKILL)
+        gone[1] = str(stranger.pid)
+        file.write_text("\n".join([lines[0], " ".join(gone), *lines[2:]]) + "\n")
+        assert place.shop("down").code == 0
+        assert stranger.poll() is None
+        stranger.kill()
+    place.check_nothing_is_left()
+
+
+@pytest.mark.parametrize("taken, wanted_for, option", [
+    ("nginx", "nginx", "--port"),
+    ("redis", "redis-server", "--redis-port"),
+    ("instance", "instance b", "--base-port"),
+    ("admin", "the admin listener of instance a", "--base-port"),
+])
+def test_a_busy_port_is_named_with_its_holder_and_the_way_out(place, taken, wanted_for, option):
+    port = {"nginx": place.ports.nginx, "redis": place.ports.redis,
+            "instance": place.ports.instance(1), "admin": place.ports.instance(0) + 1}[taken]
+    with socket.create_server(("127.0.0.1", port)):
+        up = place.shop("up")
+    assert up.code == 2
+    assert f"port {port}, wanted for {wanted_for}, is taken by python3, pid {os.getpid()}" in up.err
+    assert f"choose another with {option}" in up.err
+    place.check_nothing_is_left()
+
+
+@pytest.mark.parametrize("words, told", [
+    (["--lock", "setmx"], "watchdog"),
+    (["--write", "sett"], "decr|set|atomic"),
+    (["--bogus"], "--work-ms"),
+    (["--instances", "0"], "a whole number from 1 to 16"),
+    (["--instances", "17"], "a whole number from 1 to 16"),
+    (["--port-step", "1"], "a whole number from 2 to 10000"),
+    (["--port=x"], "a whole number from 1 to 65535"),
+    (["--redis-port"], "--redis-port needs a value"),
+    (["--redis-conf", "/no/such"], "cannot be read"),
+    (["--redis", "redis://127.0.0.1:6379/0"], "starts a Redis of its own"),
+    (["--stock-redis=redis://127.0.0.1:6379/0"], "starts a Redis of its own"),
+    (["--history", "/tmp/x"], "set by the shop itself"),
+])
+def test_a_wrong_option_is_refused_with_what_would_be_right(place, words, told):
+    up = place.shop("up", *words)
+    assert up.code == 2, up
+    assert told in up.err, up
+    place.check_nothing_is_left()
+
+
+def test_a_wrong_verb_is_refused(place):
+    for words in ([], ["start"]):
+        answer = place.run(SCRIPTS / "shop", *words)
+        assert answer.code == 2
+        assert "up, down or status" in answer.err
+    assert place.run(SCRIPTS / "shop", "down", "--instance", "2").code == 2
+
+
+def test_a_missing_tool_is_named_with_the_command_that_installs_it(place):
+    up = place.shop("up", PATH=place.path_without("redis-server"))
+    assert up.code == 2
+    assert "redis-server" in up.err
+    assert "scripts/setup --for run" in up.err
+
+
+def test_a_part_that_does_not_start_is_told_with_its_own_words_and_the_rest_is_ended(place):
+    conf = place.folder / "redis.conf"
+    conf.write_text("maxmemory a lot\n")
+    up = place.shop("up", "--redis-conf", conf)
+    assert up.code == 2
+    assert "maxmemory a lot" in up.err
+    assert f"redis did not become ready on port {place.ports.redis}" in up.err
+    place.check_nothing_is_left()
+    assert place.shop("status").code == 3
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143),
+                                          (signal.SIGHUP, 129)])
+def test_an_up_that_is_interrupted_leaves_nothing(place, number, code):
+    # A Redis that never answers keeps `up` waiting.
+    path = place.path_without("redis-server")
+    (place.folder / "bin" / "redis-server").write_text("#!/bin/sh\nexec sleep 600\n")
+    (place.folder / "bin" / "redis-server").chmod(0o755)
+    up = place.start(SCRIPTS / "shop", "up", *place.ports.options, PATH=path)
+    wait_until(lambda: "redis" in place.parts(), "the first part is started")
+    os.kill(up.process.pid, number)
+    assert up.finish().code == code, up
+    place.check_nothing_is_left()
+
+
+def test_no_redis_but_its_own_is_written_to(place):
+    other = place.more_ports().redis
+    server = subprocess.Popen(["redis-server", "--port", str(other), "--save", "", "--dir",
+                               str(place.folder)], stdout=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: listens(other), "the other Redis listens")
+        url = f"redis://127.0.0.1:{other}/0"
+        assert place.shop("up", "--work-ms", 5, INVENTORYD_REDIS=url, INVENTORYD_LOCK_REDIS=url,
+                          INVENTORYD_STOCK_REDIS=url).code == 0
+        load = place.jmeter("smoke")
+        assert load.code == 0, load
+        assert place.shop("down").code == 0
+        size = subprocess.run(["redis-cli", "-p", str(other), "dbsize"], capture_output=True,
+                              text=True, check=True)
+        assert size.stdout == "0\n"
+    finally:
+        server.kill()
+        server.wait()
