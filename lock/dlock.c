@@ -380,13 +380,14 @@ struct acquiring {
     bool tried;       /* at least one try may have left something behind: BUSY or UNKNOWN */
 };
 
+/* Holds whose time is over do not count: the key that counted them is gone. */
 static uint64_t depth_of(struct dlock *lock, const char *owner)
 {
     uint64_t depth = 1;
     struct dlock_hold *hold;
     pthread_mutex_lock(&lock->mutex);
     LIST_FOREACH(hold, &lock->holds, of_lock)
-        depth += strcmp(hold->owner, owner) == 0;
+        depth += strcmp(hold->owner, owner) == 0 && dlock_valid(hold);
     pthread_mutex_unlock(&lock->mutex);
     return depth;
 }

@@ -34,8 +34,11 @@ static int64_t next_event_ns(const struct dlock_hold *hold)
     return min_ns(valid_until(hold), hold->renew_at_ns);
 }
 
+/* What is over stays over: another may have held the lock since, though the owner has it again. */
 static void extend_one(struct dlock_hold *hold, int64_t sent_ns)
 {
+    if (!dlock_valid(hold))
+        return;
     int64_t until_ns = validity_end_ns(sent_ns, hold->ttl_ms);
     if (until_ns > valid_until(hold))
         atomic_store_explicit(&hold->valid_until_ns, until_ns, memory_order_release);
@@ -44,7 +47,7 @@ static void extend_one(struct dlock_hold *hold, int64_t sent_ns)
 }
 
 /* A full time to live was given at sent_ns: to this hold, and where one key counts all holds of
- * an owner, to those too. A hold that was called lost stays lost. */
+ * an owner, to those too. */
 static void extend(struct dlock_hold *hold, int64_t sent_ns)
 {
     struct dlock *lock = hold->lock;
@@ -54,7 +57,7 @@ static void extend(struct dlock_hold *hold, int64_t sent_ns)
     struct dlock_hold *other;
     pthread_mutex_lock(&lock->mutex);
     LIST_FOREACH(other, &lock->holds, of_lock)
-        if (!other->told && strcmp(other->owner, hold->owner) == 0)
+        if (strcmp(other->owner, hold->owner) == 0)
             extend_one(other, sent_ns);
     pthread_mutex_unlock(&lock->mutex);
 }

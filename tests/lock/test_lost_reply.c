@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #define LOCK "lock:{reply}"
+#define TTL_MS 300 /* one that is meant to end */
 
 static struct server *server;
 
@@ -144,6 +145,28 @@ static void a_second_acquire_that_was_had_or_not(void **state)
             assert_int_equal(exists(), 0);
             stage_clear(&stage);
         }
+    }
+}
+
+/* The outer hold was lost long ago: it does not count any more. */
+static void an_acquire_that_was_had_after_a_loss(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RESOLVING; i++) {
+        if (strcmp(resolving[i].ask, "HGET") != 0)
+            continue;
+        struct stage stage;
+        stage_set(&stage, resolving[i].rung, (struct dlock_options){.ttl_ms = 2000});
+        dlock_hold *outer = acquired(stage.lock);
+        server_integer(server, "DEL " LOCK);
+        eventually(!dlock_valid(outer));
+        uint64_t attempts = stats_of(stage.client).attempts;
+        proxy_plan(stage.proxy, PROXY_CUT_REPLY, "EVALSHA", NULL, 0);
+        dlock_hold *inner = acquired(stage.lock);
+        assert_int_equal(stats_of(stage.client).attempts, attempts + 1);
+        dlock_release(inner, NULL);
+        assert_status(dlock_release(outer, NULL), LOST);
+        stage_clear(&stage);
     }
 }
 
@@ -291,7 +314,6 @@ static void what_was_not_released_frees_itself(void **state)
 /* ---- Late replies ---------------------------------------------------------------------------- */
 
 /* The grant's reply comes when the time to live is over on the server: it is not handed out. */
-#define TTL_MS 300
 static void a_grant_that_comes_too_late(void **state)
 {
     static const char *const rungs[][2] = {
@@ -504,6 +526,7 @@ int main(void)
         cmocka_unit_test(an_acquire_nobody_can_resolve),
         cmocka_unit_test(an_acquire_that_was_had),
         cmocka_unit_test(a_second_acquire_that_was_had_or_not),
+        cmocka_unit_test(an_acquire_that_was_had_after_a_loss),
         cmocka_unit_test(an_acquire_that_was_not_had),
         cmocka_unit_test(a_question_whose_reply_is_lost),
         cmocka_unit_test(unknown_until_the_limit),

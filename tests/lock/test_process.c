@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Forks, and many threads that open, use and close at once.
+ */
+#include "calls.h"
+#include "child.h"
+#include "must.h"
+#include "record.h"
+#include "server.h"
+#include "waiter.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LOCK "lock:{process}"
+
+static struct server *server;
+
+/* ---- Forks ----------------------------------------------------------------------------------- */
+
+struct inherited {
+    dlock_client *client;
+    dlock *lock;
+    dlock_hold *hold;
+};
+
+/* Not with ThreadSanitizer, which cannot follow the threads that a forked child starts. */
+#ifndef __SANITIZE_THREAD__
+static void a_client_of_its_own(const struct inherited *in)
+{
+    dlock *lock;
+    dlock_hold *hold;
+    const char *url = server_url(server);
+    struct dlock_options options = {.size = sizeof options, .servers = &url, .server_count = 1};
+    dlock_client *own;
+    must(dlock_client_open(&options, &own) == DLOCK_OK);
+    must(strcmp(dlock_client_id(own), dlock_client_id(in->client)) != 0);
+    must(dlock_open(own, NULL, LOCK, &lock) == DLOCK_OK);
+    must(dlock_acquire(lock, NULL, &hold) == DLOCK_BUSY);
+    dlock_close(lock);
+    must(dlock_open(own, NULL, LOCK "2", &lock) == DLOCK_OK);
+    must(dlock_acquire(lock, NULL, &hold) == DLOCK_OK);
+    must(dlock_release(hold, NULL) == DLOCK_OK);
+    dlock_close(lock);
+    dlock_client_close(own);
+}
+#endif
+
+/* In the child: what is inherited answers FORKED and is left alone; a client of its own works. */
+static int child_body(void *arg)
+{
+    struct inherited *in = arg;
+    struct dlock_holder holder = {.size = sizeof holder};
+    dlock *lock;
+    dlock_hold *hold = (dlock_hold *)&hold;
+    must(!dlock_valid(in->hold));
+    must(dlock_remaining_ms(in->hold) == 0);
+    must(dlock_acquire(in->lock, NULL, &hold) == DLOCK_FORKED && hold == NULL);
+    must(strstr(dlock_error(), "parent process") != NULL);
+    must(dlock_open(in->client, NULL, "lock:new", &lock) == DLOCK_FORKED && lock == NULL);
+    must(dlock_inspect(in->lock, &holder) == DLOCK_FORKED);
+    must(dlock_release(in->hold, NULL) == DLOCK_FORKED);
+    must(strlen(dlock_owner(in->hold)) > 36); /* still there: nothing was freed */
+    dlock_close(in->lock);
+    dlock_client_close(in->client);
+    must(strlen(dlock_client_id(in->client)) == 36);
+
+#ifndef __SANITIZE_THREAD__
+    a_client_of_its_own(in);
+#endif
+    return 23;
+}
+
+static void a_child_inherits_nothing(void **state)
+{
+    (void)state;
+    struct record *events = record_new();
+    struct inherited in = {
+        .client = client_of(server_url(server),
+                            (struct dlock_options){
+                                .ttl_ms = 3000, .on_event = record_event, .on_event_arg = events})};
+    in.lock = lock_of(in.client, NULL, LOCK);
+    in.hold = acquired(in.lock);
+    assert_int_equal(child_wait(child_start(child_body, &in)), 23);
+    /* The parent's lock is unharmed and still renewed. */
+    size_t renewed = record_count(events, "RENEWED");
+    eventually(record_count(events, "RENEWED") > renewed);
+    assert_true(dlock_valid(in.hold));
+    assert_string_equal(server_text(server, "HGET " LOCK " %s", dlock_owner(in.hold)), "1");
+    assert_int_equal(record_count(events, "LOST"), 0);
+    assert_status(dlock_release(in.hold, NULL), OK);
+    assert_int_equal(server_integer(server, "EXISTS " LOCK), 0);
+    dlock_close(in.lock);
+    dlock_client_close(in.client);
+    record_free(events);
+}
+
+/* The holder is killed: on a rung that expires the lock is free again by itself. */
+static int hold_for_ever(void *arg)
+{
+    const char *url = server_url(server);
+    struct dlock_options options = {
+        .size = sizeof options, .servers = &url, .server_count = 1, .ttl_ms = 1000};
+    struct dlock_want want = {.size = sizeof want, .wait_ms = 60000};
+    dlock_client *client;
+    dlock *lock;
+    dlock_hold *hold;
+    must(dlock_client_open(&options, &client) == DLOCK_OK);
+    must(dlock_open(client, arg, LOCK, &lock) == DLOCK_OK);
+    must(dlock_acquire(lock, &want, &hold) == DLOCK_OK);
+    for (;;)
+        pause();
+}
+
+static void a_killed_holder_frees_it_in_the_end(void **state)
+{
+    static char rungs[][16] = {"owner_lua", "reentrant", "watchdog"};
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        pid_t pid = child_start(hold_for_ever, rungs[i]);
+        dlock_client *client = client_of(server_url(server), (struct dlock_options){0});
+        dlock *lock = lock_of(client, rungs[i], LOCK);
+        eventually(server_integer(server, "EXISTS " LOCK) == 1);
+        kill(pid, SIGKILL);
+        assert_int_equal(child_wait(pid), 128 + SIGKILL);
+        assert_status(dlock_release(acquired(lock), NULL), OK);
+        dlock_close(lock);
+        dlock_client_close(client);
+    }
+}
+
+/* ---- Threads --------------------------------------------------------------------------------- */
+
+#define THREADS 8
+#define ROUNDS 60
+#define NAMES 4
+
+struct crowd {
+    dlock_client *client;
+    dlock_cancel *cancel;
+    _Atomic int inside[NAMES];
+    _Atomic int acquired;
+};
+
+static void use(struct crowd *crowd, unsigned *seed, dlock_batch *batch)
+{
+    static const char *const rungs[] = {"local", "owner_lua", "reentrant", "watchdog"};
+    /* A name has one rung: two rungs do not exclude each other. */
+    unsigned at = (unsigned)rand_r(seed) % NAMES;
+    char name[32];
+    snprintf(name, sizeof name, "lock:{%u}", at);
+    dlock *lock;
+    dlock_hold *hold;
+    must(dlock_open(crowd->client, rungs[at], name, &lock) == DLOCK_OK);
+    struct dlock_want want = {.size = sizeof want,
+                              .wait_ms = rand_r(seed) % 3 * 30,
+                              .reads = rand_r(seed) % 2 == 0 ? batch : NULL,
+                              .cancel = rand_r(seed) % 2 == 0 ? crowd->cancel : NULL};
+    dlock_status status = dlock_acquire(lock, &want, &hold);
+    must(status == DLOCK_OK || status == DLOCK_BUSY || status == DLOCK_TIMED_OUT);
+    if (status == DLOCK_OK) {
+        must(atomic_fetch_add(&crowd->inside[at], 1) == 0);
+        must(dlock_valid(hold));
+        atomic_fetch_add(&crowd->acquired, 1);
+        atomic_fetch_sub(&crowd->inside[at], 1);
+        must(dlock_release(hold, want.reads) == DLOCK_OK);
+    }
+    if (rand_r(seed) % 8 == 0) {
+        struct dlock_holder holder = {.size = sizeof holder};
+        struct dlock_stats stats = {.size = sizeof stats};
+        dlock_inspect(lock, &holder);
+        dlock_client_stats(crowd->client, &stats);
+    }
+    dlock_close(lock);
+}
+
+static _Atomic unsigned next_seed = 1;
+
+static void *crowd_body(void *arg)
+{
+    struct crowd *crowd = arg;
+    unsigned seed = atomic_fetch_add(&next_seed, 1);
+    dlock_batch *batch = dlock_batch_new();
+    must(dlock_batch_add(batch, 2, (const char *const[]){"GET", "k"}, NULL) == DLOCK_OK);
+    for (int i = 0; i < ROUNDS; i++)
+        use(crowd, &seed, batch);
+    dlock_batch_free(batch);
+    return NULL;
+}
+
+static void many_threads_open_use_and_close(void **state)
+{
+    (void)state;
+    server_text(server, "FLUSHALL");
+    struct crowd crowd = {
+        .client = client_of(server_url(server),
+                            (struct dlock_options){.connections_max = 5, .retry_ms = 1}),
+        .cancel = dlock_cancel_new()};
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        threads[i] = thread_start(crowd_body, &crowd);
+    for (int i = 0; i < THREADS; i++)
+        thread_wait(threads[i]);
+    struct dlock_stats stats = stats_of(crowd.client);
+    assert_true(crowd.acquired > 0);
+    assert_int_equal(stats.acquired, crowd.acquired);
+    assert_int_equal(stats.released, crowd.acquired);
+    assert_true(stats.connects <= 5);
+    assert_int_equal(stats.unknown + stats.lost, 0);
+    assert_int_equal(server_integer(server, "DBSIZE"), 0);
+    dlock_cancel_free(crowd.cancel);
+    dlock_client_close(crowd.client);
+}
+
+/* Holds are released on one thread while the timekeeper renews them and tells of them. */
+static void *churn(void *arg)
+{
+    struct crowd *crowd = arg;
+    unsigned seed = atomic_fetch_add(&next_seed, 1);
+    for (int i = 0; i < 4; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "lock:{%u-%d}", seed, i);
+        dlock *lock;
+        dlock_hold *hold;
+        must(dlock_open(crowd->client, i % 2 == 0 ? "watchdog" : "owner_lua", name, &lock) ==
+             DLOCK_OK);
+        if (dlock_acquire(lock, NULL, &hold) == DLOCK_OK) {
+            int64_t ends_ms = clock_ms() + rand_r(&seed) % 260;
+            while (clock_ms() < ends_ms)
+                dlock_valid(hold);
+            dlock_release(hold, NULL);
+        }
+        dlock_close(lock);
+    }
+    return NULL;
+}
+
+static void released_in_the_middle_of_renewals(void **state)
+{
+    (void)state;
+    struct record *events = record_new();
+    struct crowd crowd = {
+        .client = client_of(server_url(server),
+                            (struct dlock_options){
+                                .ttl_ms = 200, .on_event = record_event, .on_event_arg = events})};
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        threads[i] = thread_start(churn, &crowd);
+    for (int i = 0; i < THREADS; i++)
+        thread_wait(threads[i]);
+    struct dlock_stats stats = stats_of(crowd.client);
+    assert_int_equal(record_count(events, "LOST"), stats.lost);
+    assert_int_equal(record_count(events, "RENEWED"), stats.renewals);
+    dlock_client_close(crowd.client);
+    record_free(events);
+}
+
+static void *open_and_close(void *arg)
+{
+    const char *url = server_url(server);
+    for (int i = 0; i < 10; i++) {
+        struct dlock_options options = {.size = sizeof options, .servers = &url, .server_count = 1};
+        dlock_client *client;
+        dlock *lock;
+        dlock_hold *hold;
+        must(dlock_client_open(&options, &client) == DLOCK_OK);
+        must(dlock_open(client, NULL, LOCK, &lock) == DLOCK_OK);
+        dlock_status status = dlock_acquire(lock, NULL, &hold);
+        must(status == DLOCK_OK || status == DLOCK_BUSY);
+        if (status == DLOCK_OK)
+            must(dlock_release(hold, NULL) == DLOCK_OK);
+        dlock_close(lock);
+        dlock_client_close(client);
+    }
+    return arg;
+}
+
+static void many_clients_come_and_go(void **state)
+{
+    (void)state;
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        threads[i] = thread_start(open_and_close, NULL);
+    for (int i = 0; i < THREADS; i++)
+        thread_wait(threads[i]);
+    assert_int_equal(server_integer(server, "EXISTS " LOCK), 0);
+}
+
+static int start(void **state)
+{
+    (void)state;
+    server = server_start(NULL);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    server_free(server);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_child_inherits_nothing),
+        cmocka_unit_test(a_killed_holder_frees_it_in_the_end),
+        cmocka_unit_test(many_threads_open_use_and_close),
+        cmocka_unit_test(released_in_the_middle_of_renewals),
+        cmocka_unit_test(many_clients_come_and_go),
+    };
+    return cmocka_run_group_tests_name("process", tests, start, stop);
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How long a hold is believed, by a clock that the test sets: CLOCK_BOOTTIME of the whole process
+ * stands still, or jumps as it does when the machine sleeps.
+ */
+#include "calls.h"
+#include "child.h"
+#include "must.h"
+#include "record.h"
+#include "server.h"
+
+#include <stdatomic.h>
+#include <time.h>
+
+#define LOCK "lock:{validity}"
+#define TTL_MS 30000
+#define NS_PER_MS 1000000
+/* What the header promises: the time to live less 1 % and 2 ms. */
+#define VALID_NS ((int64_t)TTL_MS * NS_PER_MS / 100 * 99 - 2 * NS_PER_MS)
+
+static struct server *server;
+
+/* ---- The clock ------------------------------------------------------------------------------- */
+
+static _Atomic int64_t frozen_ns; /* 0: it runs */
+
+int __real_clock_gettime(clockid_t id, struct timespec *now);
+int __wrap_clock_gettime(clockid_t id, struct timespec *now);
+
+int __wrap_clock_gettime(clockid_t id, struct timespec *now)
+{
+    int64_t at_ns = atomic_load(&frozen_ns);
+    if (id != CLOCK_BOOTTIME || at_ns == 0)
+        return __real_clock_gettime(id, now);
+    *now = (struct timespec){at_ns / 1000000000, at_ns % 1000000000};
+    return 0;
+}
+
+static void freeze(void)
+{
+    struct timespec now;
+    __real_clock_gettime(CLOCK_BOOTTIME, &now);
+    atomic_store(&frozen_ns, (int64_t)now.tv_sec * 1000000000 + now.tv_nsec);
+}
+
+static void jump_ns(int64_t ns)
+{
+    atomic_fetch_add(&frozen_ns, ns);
+}
+
+static int thaw(void **state)
+{
+    (void)state;
+    atomic_store(&frozen_ns, 0);
+    return 0;
+}
+
+/* ---- The tests ------------------------------------------------------------------------------- */
+
+struct stage {
+    struct record *trace;
+    dlock_client *client;
+    dlock *lock;
+};
+
+static void stage_set(struct stage *stage, const char *rung)
+{
+    server_text(server, "FLUSHALL");
+    freeze();
+    stage->trace = record_new();
+    stage->client = client_of(server_url(server), (struct dlock_options){
+                                                      .ttl_ms = TTL_MS,
+                                                      .on_trace = record_trace,
+                                                      .on_trace_arg = stage->trace,
+                                                  });
+    stage->lock = lock_of(stage->client, rung, LOCK);
+}
+
+static void stage_clear(struct stage *stage)
+{
+    dlock_close(stage->lock);
+    dlock_client_close(stage->client);
+    record_free(stage->trace);
+}
+
+static const char *const expiring[] = {"setnx_expire",  "set_nx_ex", "owner_check", "owner_lua",
+                                       "reentrant_tls", "reentrant", "watchdog"};
+
+/* To the nanosecond. */
+static void ends_with_the_time_to_live(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof expiring / sizeof expiring[0]; i++) {
+        struct stage stage;
+        stage_set(&stage, expiring[i]);
+        dlock_hold *hold = acquired(stage.lock);
+        assert_true(dlock_valid(hold));
+        assert_int_equal(dlock_remaining_ms(hold), VALID_NS / NS_PER_MS);
+        jump_ns(10000 * (int64_t)NS_PER_MS);
+        assert_int_equal(dlock_remaining_ms(hold), VALID_NS / NS_PER_MS - 10000);
+        jump_ns(VALID_NS - 10000 * (int64_t)NS_PER_MS - 1);
+        assert_true(dlock_valid(hold));
+        jump_ns(1);
+        assert_false(dlock_valid(hold));
+        assert_int_equal(dlock_remaining_ms(hold), 0);
+        jump_ns(INT64_C(1) << 60);
+        assert_false(dlock_valid(hold));
+        assert_int_equal(dlock_remaining_ms(hold), 0);
+        dlock_release(hold, NULL);
+        stage_clear(&stage);
+    }
+}
+
+static void never_ends_where_nothing_expires(void **state)
+{
+    static const char *const rungs[] = {"none", "local", "setnx"};
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        struct stage stage;
+        stage_set(&stage, rungs[i]);
+        dlock_hold *hold = acquired(stage.lock);
+        jump_ns(INT64_C(1) << 60);
+        assert_true(dlock_valid(hold));
+        assert_true(dlock_remaining_ms(hold) == DLOCK_NEVER_EXPIRES);
+        assert_status(dlock_release(hold, NULL), OK);
+        stage_clear(&stage);
+    }
+}
+
+/* Counted from before the request was sent: what its reply took is gone from it. The clock jumps
+ * when the reply is there. */
+static void slow_reply(void *arg, const struct dlock_trace *trace)
+{
+    (void)arg, (void)trace;
+    jump_ns(1000 * (int64_t)NS_PER_MS);
+}
+
+static void counts_from_before_the_send(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof expiring / sizeof expiring[0]; i++) {
+        server_text(server, "FLUSHALL");
+        freeze();
+        dlock_client *client = client_of(
+            server_url(server), (struct dlock_options){.ttl_ms = TTL_MS, .on_trace = slow_reply});
+        dlock *lock = lock_of(client, expiring[i], LOCK);
+        dlock_release(acquired(lock), NULL); /* connects, loads the scripts */
+        dlock_hold *hold = acquired(lock);
+        int commands = strcmp(expiring[i], "setnx_expire") == 0 ? 2 : 1;
+        assert_int_equal(dlock_remaining_ms(hold), VALID_NS / NS_PER_MS - 1000 * commands);
+        dlock_release(hold, NULL);
+        dlock_close(lock);
+        dlock_client_close(client);
+    }
+}
+
+/* The machine slept: the hold is over at once, nothing is sent for it on sound rungs. */
+static void a_machine_that_slept(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof expiring / sizeof expiring[0]; i++) {
+        struct stage stage;
+        stage_set(&stage, expiring[i]);
+        bool flawed = dlock_rung_of(stage.lock)->flawed;
+        dlock_hold *hold = acquired(stage.lock);
+        jump_ns(VALID_NS);
+        assert_false(dlock_valid(hold));
+        record_clear(stage.trace);
+        dlock_status status = dlock_release(hold, NULL);
+        assert_int_equal(record_count(stage.trace, "") > 0, flawed);
+        assert_int_equal(status, flawed ? DLOCK_OK : DLOCK_LOST);
+        stage_clear(&stage);
+    }
+}
+
+/* One key counts for all holds of an owner: the inner acquire gives the outer hold a full time to
+ * live too. */
+static void an_inner_acquire_extends_the_outer_hold(void **state)
+{
+    static const char *const rungs[] = {"reentrant", "watchdog"};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct stage stage;
+        stage_set(&stage, rungs[i]);
+        struct dlock_want other = {.size = sizeof other, .owner_id = 9};
+        dlock_hold *outer = acquired(stage.lock);
+        dlock_hold *none;
+        jump_ns(9000 * (int64_t)NS_PER_MS);
+        assert_int_equal(dlock_remaining_ms(outer), VALID_NS / NS_PER_MS - 9000);
+        assert_status(dlock_acquire(stage.lock, &other, &none), BUSY);
+        assert_int_equal(dlock_remaining_ms(outer), VALID_NS / NS_PER_MS - 9000);
+        dlock_hold *inner = acquired(stage.lock);
+        assert_int_equal(dlock_remaining_ms(outer), VALID_NS / NS_PER_MS);
+        assert_int_equal(dlock_remaining_ms(inner), VALID_NS / NS_PER_MS);
+        assert_status(dlock_release(inner, NULL), OK);
+        assert_status(dlock_release(outer, NULL), OK);
+        stage_clear(&stage);
+    }
+}
+
+/* A hold whose time was over stays over: others may have held the lock in between, whatever the
+ * same owner acquires later. */
+static void an_inner_acquire_revives_nothing(void **state)
+{
+    static const char *const rungs[] = {"reentrant", "watchdog"};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct stage stage;
+        stage_set(&stage, rungs[i]);
+        dlock_hold *outer = acquired(stage.lock);
+        jump_ns(VALID_NS);
+        assert_false(dlock_valid(outer));
+        server_integer(server, "DEL " LOCK); /* the server's time is over as well */
+        dlock_hold *inner = acquired(stage.lock);
+        assert_false(dlock_valid(outer));
+        assert_true(dlock_valid(inner));
+        assert_status(dlock_release(outer, NULL), LOST);
+        assert_true(dlock_valid(inner));
+        assert_status(dlock_release(inner, NULL), OK);
+        stage_clear(&stage);
+    }
+}
+
+/* The flaw of reentrant_tls, faithfully: its inner acquire asks nobody, and believes. */
+static void reentrant_tls_extends_what_it_has_not_asked_for(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_set(&stage, "reentrant_tls");
+    dlock_hold *outer = acquired(stage.lock);
+    jump_ns(VALID_NS);
+    server_integer(server, "DEL " LOCK);
+    record_clear(stage.trace);
+    dlock_hold *inner = acquired(stage.lock);
+    assert_true(dlock_valid(inner));
+    assert_int_equal(record_count(stage.trace, ""), 0);
+    dlock_release(inner, NULL);
+    assert_status(dlock_release(outer, NULL), LOST);
+    stage_clear(&stage);
+}
+
+static int start(void **state)
+{
+    (void)state;
+    server = server_start(NULL);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    server_free(server);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(ends_with_the_time_to_live, thaw),
+        cmocka_unit_test_teardown(never_ends_where_nothing_expires, thaw),
+        cmocka_unit_test_teardown(counts_from_before_the_send, thaw),
+        cmocka_unit_test_teardown(a_machine_that_slept, thaw),
+        cmocka_unit_test_teardown(an_inner_acquire_extends_the_outer_hold, thaw),
+        cmocka_unit_test_teardown(an_inner_acquire_revives_nothing, thaw),
+        cmocka_unit_test_teardown(reentrant_tls_extends_what_it_has_not_asked_for, thaw),
+    };
+    return cmocka_run_group_tests_name("validity", tests, start, stop);
+}
