@@ -157,7 +157,8 @@ struct dlock_options {
     size_t size;
 
     /* Redis servers: redis://[[user]:password@]host[:port][/db] or unix:[[user]:password@]path[?db=N]
-     * or unix:///path. User, password and path may be %-encoded; an IPv6 host stands in brackets.
+     * or unix:///path. User, password and path may be %-encoded; an IPv6 host stands in brackets; a
+     * path that does not begin with '/' has its ':' and '@' encoded.
      * One for every rung of this release; several are for rungs that need several.
      * Default: one, redis://127.0.0.1:6379/0. */
     const char *const *servers;
@@ -235,6 +236,7 @@ DLOCK_API dlock_status dlock_open(dlock_client *client, const char *rung, const 
 /* Closes it; its holds must be released before. NULL is allowed. */
 DLOCK_API void dlock_close(dlock *lock);
 
+/* Its name, and what is known of its rung; both live as long as the lock. */
 DLOCK_API const char *dlock_name(const dlock *lock);
 DLOCK_API const struct dlock_rung *dlock_rung_of(const dlock *lock);
 
@@ -273,12 +275,14 @@ struct dlock_want {
 
 /* Acquires the lock. want: NULL means all defaults, one try.
  * OK         *hold is set; release it with dlock_release.
- * BUSY       wait_ms is 0 and another holds it.
+ * BUSY       wait_ms is 0 and another holds it, or its answer came when its time to live was over.
  * TIMED_OUT  not had within wait_ms. Also when every server was unreachable all that time:
  *            dlock_error() tells.
- * CANCELLED  dlock_cancel_now() was called; a request under way is awaited first, as above.
- * UNKNOWN    the reply was lost and the rung cannot find out: the lock may be held by nobody's
- *            hold until its time to live is over (for ever on rungs that do not expire).
+ * CANCELLED  dlock_cancel_now() was called, be it before this call; a request under way is awaited
+ *            first, as above.
+ * UNKNOWN    the reply was lost and the rung cannot find out, or could not in time: the lock may be
+ *            held by nobody's hold until its time to live is over (for ever on rungs that do not
+ *            expire).
  * UNREACHABLE (only with wait_ms 0; a longer wait tries again), REFUSED (LOADING, BUSY, CLUSTERDOWN
  *            and the like are tried again while there is time), WRONG_TYPE, LIMIT, INVALID,
  *            NO_MEMORY, FORKED.
@@ -345,7 +349,9 @@ struct dlock_reply {
     size_t text_size;
 };
 
-DLOCK_API dlock_batch *dlock_batch_new(void); /* NULL when out of memory */
+/* A batch without commands, NULL when out of memory; its end, NULL is allowed; and without commands
+ * again. */
+DLOCK_API dlock_batch *dlock_batch_new(void);
 DLOCK_API void dlock_batch_free(dlock_batch *batch);
 DLOCK_API void dlock_batch_clear(dlock_batch *batch);
 /* Adds a command; arguments are copied. sizes NULL: they are NUL-terminated.
