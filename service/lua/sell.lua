@@ -3,10 +3,7 @@ local stock = redis.call('GET', KEYS[1])
 if not stock then
     return nil
 end
-if not string.find(stock, '^-?%d+$') then
-    return redis.error_reply('ERR value is not an integer')
-end
-if tonumber(stock) < tonumber(ARGV[1]) then
+if (tonumber(stock) or 0) < tonumber(ARGV[1]) then
     return {0, stock}
 end
 redis.call('DECRBY', KEYS[1], ARGV[1])
