@@ -109,7 +109,7 @@ jmeter_fetch() {
 # jmeter_gather HOME REPOSITORY LOG: strict checksums; no wait for a silent server is longer than a
 # minute (Maven's own limit is half an hour).
 jmeter_gather() {
-    mvn --batch-mode --strict-checksums --file "$LADDER_ROOT/jmeter/pom.xml" \
+    mvn --batch-mode --strict-checksums --update-snapshots --file "$LADDER_ROOT/jmeter/pom.xml" \
         "-Dhome=$1" "-Dmaven.repo.local=$2" -Daether.connector.connectTimeout=20000 \
         -Daether.connector.requestTimeout=60000 package 2>&1 8>&- |
         tee "$3" | jmeter_show_progress
@@ -126,8 +126,9 @@ jmeter_show_progress() {
 
 jmeter_explain_fetch() {
     local why
-    why=$(sed -n 's/^\[ERROR\] *//p' "$1" | head -n 1 | cut -c 1-400)
-    fail "JMeter could not be fetched from Maven Central: ${why:-see $1}." \
+    why=$(grep -m 1 'Could not .* -> \[Help' "$1" |
+        sed -e 's/^\[ERROR\] *//' -e 's/ -> \[Help.*//' -e 's/.* column [0-9]*: //') || why="see $1"
+    fail "JMeter could not be fetched from Maven Central: $why." \
         "Is there a network? A proxy or a mirror is told to Maven in ~/.m2/settings.xml. Without" \
         "one, set JMETER_HOME to a JMeter of $JMETER_LEAST or later. The whole log is $1"
 }
