@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures: each test owns its place, and leaves no process behind."""
 import os
+import signal
 
 import pytest
 
 from place import Place
 
 
+def stop(*_):
+    raise KeyboardInterrupt
+
+
 def pytest_configure(config):
+    # Told to end, tests end what they started, as after a Ctrl-C.
+    signal.signal(signal.SIGTERM, stop)
     if not os.path.isdir(os.environ.get("LADDER_BUILD", "")):
         raise pytest.UsageError("LADDER_BUILD must name the build folder that is to be tested")
 

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/test and .ci/run, on a project of one file: do they count rightly, and end rightly?"""
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from place import ROOT, SCRIPTS, wait_until
+
+TESTS = """
+cmake_minimum_required(VERSION 3.25)
+project(small NONE)
+enable_testing()
+add_test(NAME good COMMAND true)
+add_test(NAME bad COMMAND false)
+add_test(NAME skipped COMMAND sh -c "exit 77")
+set_tests_properties(skipped PROPERTIES SKIP_RETURN_CODE 77)
+add_test(NAME missing COMMAND no-such-program)
+add_test(NAME whole COMMAND true)
+set_tests_properties(whole PROPERTIES LABELS e2e)
+add_test(NAME long COMMAND sleep 600)
+"""
+PRESETS = """
+{"version": 4, "configurePresets": [
+  {"name": "base", "hidden": true, "binaryDir": "${sourceDir}/build/${presetName}"},
+  {"name": "dev", "inherits": "base"}, {"name": "asan", "inherits": "base"},
+  {"name": "tsan", "inherits": "base"}],
+ "buildPresets": [{"name": "dev", "configurePreset": "dev"},
+  {"name": "asan", "configurePreset": "asan"}, {"name": "tsan", "configurePreset": "tsan"}]}
+"""
+
+
+@pytest.fixture
+def small(place):
+    """The project of one file, with the real scripts."""
+    root = place.folder / "small"
+    shutil.copytree(SCRIPTS, root / "scripts")
+    shutil.copytree(ROOT / "jmeter", root / "jmeter")
+    (root / "CMakeLists.txt").write_text(TESTS)
+    (root / "CMakePresets.json").write_text(PRESETS)
+    place.environment.setdefault("LADDER_CACHE", str(ROOT / ".cache"))
+    return root
+
+
+def test_it_sums_over_the_presets_and_what_was_skipped_has_failed(place, small):
+    run = place.run(small / "scripts" / "test", "--only", "good|bad|skipped|missing|whole")
+    assert run.code == 1, run
+    *told, last = run.out.splitlines()
+    assert last == "4 passed, 9 failed"  # whole is for dev alone
+    assert sorted(told) == sorted(f"failed: {preset}: {name}" for preset in ("dev", "asan", "tsan")
+                                  for name in ("bad", "skipped", "missing"))
+
+
+def test_all_passed_is_0(place, small):
+    run = place.run(small / "scripts" / "test", "--only", "good|whole", "--preset", "dev",
+                    "--preset=tsan")
+    assert run.code == 0, run
+    assert run.out == "3 passed, 0 failed\n"
+
+
+def test_a_build_that_fails_is_counted_and_told(place, small):
+    with open(small / "CMakeLists.txt", "a", encoding="utf-8") as file:
+        file.write('if(CMAKE_BINARY_DIR MATCHES "asan")\n message(FATAL_ERROR "no asan today")\nendif()\n')
+    run = place.run(small / "scripts" / "test", "--only", "good")
+    assert run.code == 1, run
+    assert run.out.splitlines()[-1] == "2 passed, 1 failed"
+    assert "no asan today" in run.err
+
+
+@pytest.mark.parametrize("words, told", [
+    (["--only", "no-such-test"], "no test's name matches"),
+    (["--preset", "release"], "it must be one of: dev asan tsan"),
+    (["dev"], "--preset"),
+])
+def test_what_cannot_be_run_is_told(place, small, words, told):
+    run = place.run(small / "scripts" / "test", *words)
+    assert run.code == 2, run
+    assert told in run.err
+
+
+def test_a_signal_ends_the_tests_too(place, small):
+    run = place.start(small / "scripts" / "test", "--only", "long", "--preset", "dev")
+    wait_until(lambda: any(words.endswith("sleep 600 ") for words in place.processes().values()), "the test runs")
+    os.kill(run.process.pid, signal.SIGTERM)
+    assert run.finish().code == 143, run
+    assert not place.processes()
+
+
+@pytest.mark.parametrize("test, compose, code", [(0, 0, 0), (1, 0, 1), (0, 1, 1), (2, 0, 1)])
+def test_ci_runs_both_parts_and_fails_with_either(place, test, compose, code):
+    root = place.folder / "ci"
+    for path, part_code in (("scripts/test", test), ("tests/compose/run", compose)):
+        (root / path).parent.mkdir(parents=True)
+        (root / path).write_text(f"#!/bin/sh\npwd >>ran\nexit {part_code}\n")
+        (root / path).chmod(0o755)
+    shutil.copytree(ROOT / ".ci", root / ".ci")
+    run = subprocess.run([root / ".ci" / "run"], capture_output=True, text=True)
+    assert run.returncode == code, run
+    assert (root / "ran").read_text().splitlines() == [str(root)] * 2
+    assert ("passed after" in run.stdout) == (code == 0)
