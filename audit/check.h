@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The checks, each a row of what counts as proof. Each looks at a settled run, adds what it found to
- * run->findings and run->counts, and knows nothing of the others, check_conservation excepted: it
- * comes first and sums up each item.
+ * The checks, each a row of what counts as proof. Each looks at a settled run, adds what it found
+ * to run->findings and run->counts, and knows nothing of the others, check_conservation excepted:
+ * it comes first and sums up each item.
  */
 #ifndef CHECK_H
 #define CHECK_H

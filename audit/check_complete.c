@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Complete: in a history that was ended in order, every section has its exit, every hold its release
- * and every request its end. What a killed process left open is no gap: it could not write more.
+ * Complete: in a history that was ended in order, every section has its exit, every hold its
+ * release and every request its end. What a killed process left open is no gap: it could not write
+ * more.
  */
 #include "check.h"
 
@@ -28,12 +29,14 @@ static void check_sections(struct run *run)
             held = section;
     }
     if (open > 0)
-        findings_add(&run->findings, RESULT_INCONCLUSIVE, "%s: sections without an exit: %lld, first "
+        findings_add(&run->findings, RESULT_INCONCLUSIVE,
+                     "%s: sections without an exit: %lld, first "
                      "that of request %.60s; every enter must have its exit",
                      run->histories[inside->history].file, open,
                      run_request_id(run, inside->request));
     if (unreleased > 0 && strcmp(run->asked.fault, "none") == 0)
-        findings_add(&run->findings, RESULT_INCONCLUSIVE, "%s: holds without a release: %lld, first "
+        findings_add(&run->findings, RESULT_INCONCLUSIVE,
+                     "%s: holds without a release: %lld, first "
                      "that of request %.60s; every granted must have its release",
                      run->histories[held->history].file, unreleased,
                      run_request_id(run, held->request));
@@ -50,7 +53,8 @@ static void check_requests(struct run *run)
             example = request;
     }
     if (endless > 0)
-        findings_add(&run->findings, RESULT_INCONCLUSIVE, "%s: requests without an end: %lld, first "
+        findings_add(&run->findings, RESULT_INCONCLUSIVE,
+                     "%s: requests without an end: %lld, first "
                      "%.60s; every invoke must have its write, refused, fail or unknown",
                      run->histories[example->history].file, endless,
                      run_request_id(run, (size_t)(example - run->requests)));

@@ -86,26 +86,32 @@ static void tell(struct run *run, enum fault fault, const struct item *item, siz
         snprintf(others, sizeof others, "; the same with %zu more items", more);
     switch (fault) {
     case NO_RECORD:
-        findings_add(findings, RESULT_INCONCLUSIVE, "redis.json does not say how much of %.80s is "
-                     "left; \"after\" must hold its stock%s", item->name, others);
+        findings_add(findings, RESULT_INCONCLUSIVE,
+                     "redis.json does not say how much of %.80s is "
+                     "left; \"after\" must hold its stock%s",
+                     item->name, others);
         break;
     case TOO_MANY:
-        findings_add(findings, RESULT_OVERSOLD, "%.80s: %lld sold, but only %lld were there: %lld "
-                     "too many%s", item->name, sold, supply, sold - supply, others);
+        findings_add(findings, RESULT_OVERSOLD,
+                     "%.80s: %lld sold, but only %lld were there: %lld "
+                     "too many%s",
+                     item->name, sold, supply, sold - supply, others);
         break;
     case FROM_NOWHERE:
-        findings_add(findings, RESULT_OVERSOLD, "%.80s: %lld sold and %lld left, but only %lld were "
-                     "there: %lld came from nowhere (lost updates)%s", item->name, sold, left,
-                     supply, sold + left - supply, others);
+        findings_add(findings, RESULT_OVERSOLD,
+                     "%.80s: %lld sold and %lld left, but only %lld were "
+                     "there: %lld came from nowhere (lost updates)%s",
+                     item->name, sold, left, supply, sold + left - supply, others);
         break;
     case BELOW_ZERO:
         findings_add(findings, RESULT_OVERSOLD, "%.80s: the stock ended at %lld, below zero%s",
                      item->name, left, others);
         break;
     default:
-        findings_add(findings, RESULT_UNDERSOLD, "%.80s: %lld sold and %lld left of %lld: %lld "
-                     "vanished, nobody was told to have bought them%s", item->name, sold, left,
-                     supply, supply - left - sold - item->unknown, others);
+        findings_add(findings, RESULT_UNDERSOLD,
+                     "%.80s: %lld sold and %lld left of %lld: %lld "
+                     "vanished, nobody was told to have bought them%s",
+                     item->name, sold, left, supply, supply - left - sold - item->unknown, others);
         break;
     }
 }

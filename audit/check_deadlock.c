@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Deadlock: waiters timed out, nobody was granted the lock any more, its key stands in Redis without
- * a time to live (or Redis was not asked), and whoever had it cannot give it back: its process
- * died, or its hold was never released.
+ * Deadlock: waiters timed out, nobody was granted the lock any more, its key stands in Redis
+ * without a time to live (or Redis was not asked), and whoever had it cannot give it back: its
+ * process died, or its hold was never released.
  */
 #include "check.h"
 #include "memory.h"
@@ -55,7 +55,8 @@ void check_deadlock(struct run *run)
         bool for_ever = !after->lock_known || (after->lock_there && after->lock_pttl_ms == -1);
         if (last[i].timeouts_behind == 0 || !for_ever || !owner_is_gone(run, &last[i]))
             continue;
-        findings_add(&run->findings, RESULT_DEADLOCK, "the lock of %.80s is held for ever: nobody "
+        findings_add(&run->findings, RESULT_DEADLOCK,
+                     "the lock of %.80s is held for ever: nobody "
                      "had it after %s %.60s, requests that timed out waiting for it: %lld, and %s",
                      run->items[i].name, last[i].grant == NULL ? "the start of" : "request",
                      last[i].grant == NULL ? "the run"

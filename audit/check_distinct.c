@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Distinct: every unit is sold once. A sale of q units covers unit ... unit + q - 1; a stock of N is
- * the units 1 ... N on the shelf, and a restock from B to A puts B + 1 ... A there anew. A unit that
- * was sold more often than it was there is an oversale, whichever way the stock is written.
+ * Distinct: every unit is sold once. A sale of q units covers unit ... unit + q - 1; a stock of N
+ * is the units 1 ... N on the shelf, and a restock from B to A puts B + 1 ... A there anew. A unit
+ * that was sold more often than it was there is an oversale, whichever way the stock is written.
  */
 #include "check.h"
 #include "memory.h"
@@ -54,8 +54,7 @@ static void add_edges(const struct run *run, struct edges *edges)
     for (size_t i = 0; i < run->section_count; i++) {
         const struct section *section = &run->sections[i];
         if (section->sold)
-            add_range(edges, section->item, section->unit, section->unit + section->quantity, 1,
-                      0);
+            add_range(edges, section->item, section->unit, section->unit + section->quantity, 1, 0);
     }
 }
 
@@ -112,8 +111,8 @@ static void find_first(struct run *run)
         if (!section->sold)
             continue;
         sales[count++] = section;
-        if (section->unit <= 0 && (run->beyond == NULL || section->at_ns[STAGE_WRITE] <
-                                                              run->beyond->at_ns[STAGE_WRITE]))
+        if (section->unit <= 0 &&
+            (run->beyond == NULL || section->at_ns[STAGE_WRITE] < run->beyond->at_ns[STAGE_WRITE]))
             run->beyond = section;
     }
     qsort(sales, count, sizeof *sales, by_item_unit);
@@ -141,7 +140,8 @@ static void tell(struct run *run)
     const struct section *second = run->twice.second;
     if (first != NULL) {
         int64_t unit = first->unit > second->unit ? first->unit : second->unit;
-        findings_add(&run->findings, RESULT_OVERSOLD, "unit %lld of %.80s was sold twice: to request "
+        findings_add(&run->findings, RESULT_OVERSOLD,
+                     "unit %lld of %.80s was sold twice: to request "
                      "%.60s by %.40s at %.3f ms and to request %.60s by %.40s at %.3f ms",
                      (long long)unit, run->items[first->item].name,
                      run_request_id(run, first->request), run->asked.instances[first->instance],
@@ -150,13 +150,15 @@ static void tell(struct run *run)
                      run_ms(run, second->at_ns[STAGE_WRITE]));
     }
     if (run->beyond != NULL)
-        findings_add(&run->findings, RESULT_OVERSOLD, "unit %lld of %.80s was sold to request %.60s "
+        findings_add(&run->findings, RESULT_OVERSOLD,
+                     "unit %lld of %.80s was sold to request %.60s "
                      "by %.40s at %.3f ms: there never was such a unit",
                      (long long)run->beyond->unit, run->items[run->beyond->item].name,
                      run_request_id(run, run->beyond->request),
                      run->asked.instances[run->beyond->instance],
                      run_ms(run, run->beyond->at_ns[STAGE_WRITE]));
-    findings_add(&run->findings, RESULT_OVERSOLD, "units sold more often than they were there: %lld", (long long)run->counts.resold);
+    findings_add(&run->findings, RESULT_OVERSOLD,
+                 "units sold more often than they were there: %lld", (long long)run->counts.resold);
 }
 
 void check_distinct(struct run *run)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Mutual exclusion: no two sections of one lock overlap. A section is [enter, exit): one that enters
- * at the very nanosecond when another exits only touches it. Sections come sorted by lock and enter,
- * so one pass with a heap of those that are still inside, the first to end on top, sees them all.
+ * Mutual exclusion: no two sections of one lock overlap. A section is [enter, exit): one that
+ * enters at the very nanosecond when another exits only touches it. Sections come sorted by lock
+ * and enter, so one pass with a heap of those that are still inside, the first to end on top, sees
+ * them all.
  */
 #include "check.h"
 #include "memory.h"
@@ -93,7 +94,8 @@ void check_exclusion(struct run *run)
     if (first.first == NULL)
         return;
     const char *lock = names_text(&run->locks, first.first->lock);
-    findings_add(&run->findings, RESULT_OVERLAP, "sections that began while another one of their "
+    findings_add(&run->findings, RESULT_OVERLAP,
+                 "sections that began while another one of their "
                  "lock was still inside: %lld, up to %lld at once; first: request %.60s on %.40s "
                  "entered %.80s at %.3f ms, request %.60s on %.40s was inside until %.3f ms",
                  (long long)run->counts.overlaps, (long long)run->counts.max_parallel,

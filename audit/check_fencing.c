@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Fencing, where the lock gives tokens: a later section has a greater token, and no write was
- * accepted with a token older than the newest given out. The write's stamp is that of its answer, so
- * the stamps alone do not convict: it landed too late when the newer holder had read a stock from
- * before it.
+ * accepted with a token older than the newest given out. The write's stamp is that of its answer,
+ * so the stamps alone do not convict: it landed too late when the newer holder had read a stock
+ * from before it.
  */
 #include "check.h"
 #include "memory.h"
@@ -63,8 +63,8 @@ static void check_growth(struct run *run, struct section **entered, struct secti
     size_t over = 0;
     qsort(ended, count, sizeof *ended, by_end);
     for (size_t i = 0; i < count; i++) {
-        while (over < count && (ended[over]->lock < entered[i]->lock ||
-                                was_over(ended[over], entered[i]))) {
+        while (over < count &&
+               (ended[over]->lock < entered[i]->lock || was_over(ended[over], entered[i]))) {
             if (newest == NULL || newest->lock != ended[over]->lock ||
                 newest->token < ended[over]->token)
                 newest = ended[over];
@@ -77,11 +77,14 @@ static void check_growth(struct run *run, struct section **entered, struct secti
         example[1] = entered[i];
     }
     if (times > 0)
-        findings_add(&run->findings, RESULT_OVERLAP, "tokens that did not grow: %lld; first: "
-                     "request %.60s entered at %.3f ms with token %lld, after request %.60s had had "
-                     "token %lld", times, run_request_id(run, example[1]->request),
-                     run_ms(run, example[1]->at_ns[STAGE_ENTER]), (long long)example[1]->token,
-                     run_request_id(run, example[0]->request), (long long)example[0]->token);
+        findings_add(
+            &run->findings, RESULT_OVERLAP,
+            "tokens that did not grow: %lld; first: "
+            "request %.60s entered at %.3f ms with token %lld, after request %.60s had had "
+            "token %lld",
+            times, run_request_id(run, example[1]->request),
+            run_ms(run, example[1]->at_ns[STAGE_ENTER]), (long long)example[1]->token,
+            run_request_id(run, example[0]->request), (long long)example[0]->token);
 }
 
 /* Whether the write of `old` landed between the newer holder's grant and reading, or later. */
@@ -110,12 +113,14 @@ static void check_writes(struct run *run, struct section **tokens, size_t count)
         }
     }
     if (times > 0)
-        findings_add(&run->findings, RESULT_OVERLAP, "writes accepted with an old token: %lld; "
-                     "first: request %.60s wrote with token %lld at %.3f ms, but token %lld had been "
-                     "given to request %.60s, which had read the stock", times,
-                     run_request_id(run, example[0]->request), (long long)example[0]->token,
-                     run_ms(run, example[0]->at_ns[STAGE_WRITE]), (long long)example[1]->token,
-                     run_request_id(run, example[1]->request));
+        findings_add(
+            &run->findings, RESULT_OVERLAP,
+            "writes accepted with an old token: %lld; "
+            "first: request %.60s wrote with token %lld at %.3f ms, but token %lld had been "
+            "given to request %.60s, which had read the stock",
+            times, run_request_id(run, example[0]->request), (long long)example[0]->token,
+            run_ms(run, example[0]->at_ns[STAGE_WRITE]), (long long)example[1]->token,
+            run_request_id(run, example[1]->request));
 }
 
 void check_fencing(struct run *run)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Liveness: what can be sold is sold, and nobody is sent away while there is as much as was asked
- * for. The stock only falls (runs with restocks are not judged by it), so a request was sent away too
- * early when its own read, a section that began later, or the end still found enough.
+ * for. The stock only falls (runs with restocks are not judged by it), so a request was sent away
+ * too early when its own read, a section that began later, or the end still found enough.
  */
 #include "check.h"
 #include "memory.h"
@@ -61,8 +61,7 @@ static int64_t known_stock(const struct run *run, const struct later *later, siz
     while (low < high) { /* the first section of the item that began after t_ns */
         size_t middle = (low + high) / 2;
         const struct section *section = later->sections[middle];
-        if (section->item < item ||
-            (section->item == item && section->at_ns[STAGE_ENTER] <= t_ns))
+        if (section->item < item || (section->item == item && section->at_ns[STAGE_ENTER] <= t_ns))
             low = middle + 1;
         else
             high = middle;
@@ -104,12 +103,15 @@ static void check_refusals(struct run *run)
     free(later.most);
     run->sent_away = example;
     if (example != NULL)
-        findings_add(&run->findings, RESULT_UNDERSOLD, "requests sent away while enough was left: "
-                     "%lld; first: request %.60s got %d at %.3f ms, when at least %lld of %.80s were "
-                     "left", (long long)run->counts.refused_early,
-                     run_request_id(run, (size_t)(example - run->requests)), example->code,
-                     run_ms(run, example->outcome_ns), (long long)example_stock,
-                     run->items[example->item].name);
+        findings_add(
+            &run->findings, RESULT_UNDERSOLD,
+            "requests sent away while enough was left: "
+            "%lld; first: request %.60s got %d at %.3f ms, when at least %lld of %.80s were "
+            "left",
+            (long long)run->counts.refused_early,
+            run_request_id(run, (size_t)(example - run->requests)), example->code,
+            run_ms(run, example->outcome_ns), (long long)example_stock,
+            run->items[example->item].name);
 }
 
 /* What should be on the shelf in the end, if what unknown sales took is taken off. */
@@ -137,8 +139,10 @@ static void check_unsold(struct run *run)
     }
     free(wanted);
     if (run->counts.unsold > 0)
-        findings_add(&run->findings, RESULT_UNDERSOLD, "units not sold, though there were requests "
-                     "for them: %lld", (long long)run->counts.unsold);
+        findings_add(&run->findings, RESULT_UNDERSOLD,
+                     "units not sold, though there were requests "
+                     "for them: %lld",
+                     (long long)run->counts.unsold);
 }
 
 void check_liveness(struct run *run)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Order, on the rungs that promise one: inside an instance, first come is first served. Counted, not
- * judged: several workers take from one queue, so neighbours may change places before they ask.
+ * Order, on the rungs that promise one: inside an instance, first come is first served. Counted,
+ * not judged: several workers take from one queue, so neighbours may change places before they ask.
  */
 #include "check.h"
 #include "memory.h"

@@ -14,11 +14,13 @@ static void check_samples(struct run *run)
     for (size_t i = 0; i < run->request_count; i++)
         run->counts.requests += run->requests[i].samples > 0;
     if (run->counts.requests < run->asked.requests)
-        findings_add(&run->findings, RESULT_INCONCLUSIVE, "sale.jtl holds %lld buying samples; "
-                     "run.json asks for %lld", (long long)run->counts.requests,
-                     (long long)run->asked.requests);
+        findings_add(&run->findings, RESULT_INCONCLUSIVE,
+                     "sale.jtl holds %lld buying samples; "
+                     "run.json asks for %lld",
+                     (long long)run->counts.requests, (long long)run->asked.requests);
     if (run->counts.requests == 0)
-        findings_add(&run->findings, RESULT_INCONCLUSIVE, "sale.jtl holds no buying sample; their "
+        findings_add(&run->findings, RESULT_INCONCLUSIVE,
+                     "sale.jtl holds no buying sample; their "
                      "labels must begin with \"POST \"");
 }
 
@@ -31,9 +33,10 @@ static void check_transport(struct run *run)
             example = &run->requests[i];
     }
     if (errors > 0 && strcmp(run->asked.fault, "none") == 0)
-        findings_add(&run->findings, RESULT_INCONCLUSIVE, "requests without an answer of the shop "
-                     "(transport errors): %lld, first %.60s with code %d; there must be none", errors,
-                     run_request_id(run, (size_t)(example - run->requests)),
+        findings_add(&run->findings, RESULT_INCONCLUSIVE,
+                     "requests without an answer of the shop "
+                     "(transport errors): %lld, first %.60s with code %d; there must be none",
+                     errors, run_request_id(run, (size_t)(example - run->requests)),
                      example->client_code);
 }
 
@@ -49,64 +52,65 @@ static void check_shares(struct run *run)
     double fair = (double)served / (double)run->asked.instance_count;
     for (size_t i = 0; i < run->asked.instance_count; i++) {
         if ((double)counts->served_by[i] < run->asked.min_share * fair)
-            findings_add(&run->findings, RESULT_INCONCLUSIVE, "instance %.40s served %lld of %lld "
+            findings_add(&run->findings, RESULT_INCONCLUSIVE,
+                         "instance %.40s served %lld of %lld "
                          "requests; it must serve at least %g of its fair share of %g",
                          run->asked.instances[i], (long long)counts->served_by[i],
                          (long long)served, run->asked.min_share, fair);
     }
 }
 
-static int by_item_invoke(const void *a, const void *b)
+/* One attempt to buy, in one view's time. */
+struct attempt {
+    size_t item;
+    int64_t from;
+    int64_t to;
+};
+
+static int by_item_from(const void *a, const void *b)
 {
-    const struct request *one = *(const struct request *const *)a;
-    const struct request *two = *(const struct request *const *)b;
+    const struct attempt *one = a;
+    const struct attempt *two = b;
     if (one->item != two->item)
         return one->item < two->item ? -1 : 1;
-    return (one->invoke_ns > two->invoke_ns) - (one->invoke_ns < two->invoke_ns);
+    return (one->from > two->from) - (one->from < two->from);
 }
 
-/* Whether two attempts at one item, at different instances if there are several, met in time. */
-static bool attempts_met(const struct request **attempts, size_t count, bool across)
+static bool attempts_met(struct attempt *attempts, size_t count)
 {
-    const struct request *longest = NULL; /* ends last so far */
-    const struct request *other = NULL;   /* ends last of those at other instances than longest */
+    qsort(attempts, count, sizeof *attempts, by_item_from);
+    int64_t latest = 0; /* end of those before */
     for (size_t i = 0; i < count; i++) {
-        const struct request *attempt = attempts[i];
-        if (longest != NULL && longest->item != attempt->item)
-            longest = other = NULL;
-        const struct request *rival = longest;
-        if (across && rival != NULL && rival->instance == attempt->instance)
-            rival = other;
-        if (rival != NULL && attempt->invoke_ns < rival->last_ns)
+        bool same = i > 0 && attempts[i].item == attempts[i - 1].item;
+        if (same && attempts[i].from < latest)
             return true;
-        if (longest == NULL || attempt->last_ns > longest->last_ns) {
-            if (longest != NULL && longest->instance != attempt->instance)
-                other = longest;
-            longest = attempt;
-        } else if (attempt->instance != longest->instance &&
-                   (other == NULL || attempt->last_ns > other->last_ns)) {
-            other = attempt;
-        }
+        if (!same || attempts[i].to > latest)
+            latest = attempts[i].to;
     }
     return false;
 }
 
+/* Somebody must have wanted an item while another one did, as the clients or the instances saw it.
+ */
 static void check_contention(struct run *run)
 {
-    const struct request **attempts = memory_new(run->request_count, sizeof *attempts);
+    struct attempt *client = memory_new(run->request_count, sizeof *client);
+    struct attempt *server = memory_new(run->request_count, sizeof *server);
     size_t count = 0;
-    bool across = run->asked.instance_count > 1;
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];
-        if (request->invokes > 0 && request->item != NONE)
-            attempts[count++] = request;
+        if (request->invokes == 0 || request->item == NONE || request->samples == 0)
+            continue;
+        client[count] = (struct attempt){request->item, request->start_ms,
+                                         request->start_ms + request->elapsed_ms};
+        server[count++] = (struct attempt){request->item, request->invoke_ns, request->last_ns};
     }
-    qsort(attempts, count, sizeof *attempts, by_item_invoke);
-    if (!attempts_met(attempts, count, across))
-        findings_add(&run->findings, RESULT_INCONCLUSIVE, "no two attempts at one item%s overlapped "
-                     "in time: the lock had nothing to do; more requests must come at once",
-                     across ? ", at different instances," : "");
-    free(attempts);
+    if (!attempts_met(client, count) && !attempts_met(server, count))
+        findings_add(&run->findings, RESULT_INCONCLUSIVE,
+                     "no two attempts at one item overlapped in "
+                     "time: the lock had nothing to do; more requests must come at once");
+    free(client);
+    free(server);
 }
 
 /* Survival hangs on renewal once a hold of a renewed rung outlives the first renewal. */
@@ -134,9 +138,12 @@ static void check_stalls(struct run *run)
             longest_ns = run->marks[i].late_ns;
     }
     if (longest_ns > run->asked.ttl_ms * 1000000 / 3 && hangs_on_renewal(run))
-        findings_add(&run->findings, RESULT_INCONCLUSIVE, "the machine stood still for %.0f ms; "
-                     "where a hold lives by renewal it must be less than a third of the TTL of %lld "
-                     "ms", (double)longest_ns / 1e6, (long long)run->asked.ttl_ms);
+        findings_add(
+            &run->findings, RESULT_INCONCLUSIVE,
+            "the machine stood still for %.0f ms; "
+            "where a hold lives by renewal it must be less than a third of the TTL of %lld "
+            "ms",
+            (double)longest_ns / 1e6, (long long)run->asked.ttl_ms);
 }
 
 /* What each item's stock was when the first request came: as set last, or as Redis had it. */
@@ -164,12 +171,15 @@ static void check_start(struct run *run)
     for (size_t i = 0; i < run->item_count; i++) {
         const struct item *item = &run->items[i];
         if (began[i] != NOT_KNOWN && began[i] != item->stock)
-            findings_add(&run->findings, RESULT_INCONCLUSIVE, "the run began with %lld of %.80s; "
-                         "run.json says %lld", (long long)began[i], item->name,
-                         (long long)item->stock);
+            findings_add(&run->findings, RESULT_INCONCLUSIVE,
+                         "the run began with %lld of %.80s; "
+                         "run.json says %lld",
+                         (long long)began[i], item->name, (long long)item->stock);
         if (item->redis[BEFORE].lock_known && item->redis[BEFORE].lock_there)
-            findings_add(&run->findings, RESULT_INCONCLUSIVE, "the lock of %.80s was held before the "
-                         "run began; its key must not exist", item->name);
+            findings_add(&run->findings, RESULT_INCONCLUSIVE,
+                         "the lock of %.80s was held before the "
+                         "run began; its key must not exist",
+                         item->name);
     }
     free(began);
 }
@@ -179,7 +189,8 @@ static void check_restocks(struct run *run)
     for (size_t i = 0; i < run->restock_count && !run->asked.restocked; i++) {
         if (is_setup(run, &run->restocks[i]))
             continue;
-        findings_add(&run->findings, RESULT_INCONCLUSIVE, "the stock of %.80s was set at %.3f ms, "
+        findings_add(&run->findings, RESULT_INCONCLUSIVE,
+                     "the stock of %.80s was set at %.3f ms, "
                      "during the run; run.json must say \"restocked\":true",
                      run->items[run->restocks[i].item].name, run_ms(run, run->restocks[i].t_ns));
         return;

@@ -14,12 +14,12 @@ enum { CSV_FIELDS_MAX = 128, CSV_RECORD_MAX = 256 * 1024 };
 
 struct csv {
     FILE *file;
-    char *buffer;                       /* the fields, each with its NUL */
+    char *buffer; /* the fields, each with its NUL */
     char *fields[CSV_FIELDS_MAX];
     size_t count;
-    int64_t line;                       /* the record's first, from 1 */
-    int64_t lines;                      /* read so far */
-    const char *flaw;                   /* why this record cannot be used; NULL: it can */
+    int64_t line;     /* the record's first, from 1 */
+    int64_t lines;    /* read so far */
+    const char *flaw; /* why this record cannot be used; NULL: it can */
 };
 
 bool csv_open(struct csv *csv, const char *path); /* false: see errno */

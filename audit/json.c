@@ -40,16 +40,34 @@ static cJSON *object_of(const char *text, size_t size, char error[JSON_ERROR_MAX
     return object;
 }
 
+/* All of the file, NUL-terminated; of one that is too long, somewhat more than is allowed. */
+static char *read_all(FILE *file, size_t *size)
+{
+    enum { CHUNK = 4096 };
+    char *text = NULL;
+    size_t capacity = 0;
+    size_t got = 0;
+    *size = 0;
+    do {
+        while (capacity < *size + CHUNK + 1)
+            text = memory_grow(text, capacity, &capacity, 1);
+        got = fread(text + *size, 1, CHUNK, file);
+        *size += got;
+    } while (got == CHUNK && *size <= JSON_FILE_MAX);
+    text[*size] = '\0';
+    return text;
+}
+
 cJSON *json_file(const char *path, char error[JSON_ERROR_MAX])
 {
     cJSON *object = NULL;
+    size_t size = 0;
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
         refuse(error, "cannot be opened: %s; it must be a readable file", strerror(errno));
         return NULL;
     }
-    char *text = memory_new(JSON_FILE_MAX + 2, 1);
-    size_t size = fread(text, 1, JSON_FILE_MAX + 1, file);
+    char *text = read_all(file, &size);
     if (ferror(file))
         refuse(error, "cannot be read: %s; it must be a readable file", strerror(errno));
     else if (size > JSON_FILE_MAX)
@@ -160,8 +178,8 @@ bool json_real(const cJSON *object, const char *field, enum json_need need, doub
     return true;
 }
 
-bool json_int(const cJSON *object, const char *field, enum json_need need, int64_t min,
-              int64_t max, int64_t *value, char error[JSON_ERROR_MAX])
+bool json_int(const cJSON *object, const char *field, enum json_need need, int64_t min, int64_t max,
+              int64_t *value, char error[JSON_ERROR_MAX])
 {
     const cJSON *item = field_of(object, field);
     if (item == NULL)
@@ -224,7 +242,8 @@ bool json_line_time(const struct json_lines *lines, const cJSON *object, const c
     char *end = NULL;
     errno = 0;
     long long exact = raw == NULL ? -1 : strtoll(raw, &end, 10);
-    if (exact < 0 || exact > JSON_TIME_MAX || errno != 0 || *end == '.' || *end == 'e' || *end == 'E')
+    if (exact < 0 || exact > JSON_TIME_MAX || errno != 0 || *end == '.' || *end == 'e' ||
+        *end == 'E')
         return refuse(error, "\"%s\" must be a whole number from 0 to 2^60", field);
     *t_ns = exact;
     return true;

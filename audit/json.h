@@ -22,7 +22,7 @@ cJSON *json_file(const char *path, char error[JSON_ERROR_MAX]);
 
 struct json_lines {
     FILE *file;
-    char *buffer;     /* the line, without its end */
+    char *buffer; /* the line, without its end */
     size_t size;
     int64_t number;   /* the line's, from 1 */
     const char *flaw; /* why this line cannot be an object; NULL: it may be one */
@@ -40,8 +40,8 @@ enum json_need { JSON_OPTIONAL, JSON_REQUIRED };
  * left alone. False: a sentence is in error. Texts are cleaned, and live as long as the object. */
 bool json_text(const cJSON *object, const char *field, enum json_need need, const char **value,
                char error[JSON_ERROR_MAX]);
-bool json_int(const cJSON *object, const char *field, enum json_need need, int64_t min,
-              int64_t max, int64_t *value, char error[JSON_ERROR_MAX]);
+bool json_int(const cJSON *object, const char *field, enum json_need need, int64_t min, int64_t max,
+              int64_t *value, char error[JSON_ERROR_MAX]);
 bool json_real(const cJSON *object, const char *field, enum json_need need, double *value,
                char error[JSON_ERROR_MAX]);
 bool json_bool(const cJSON *object, const char *field, enum json_need need, bool *value,
@@ -49,8 +49,8 @@ bool json_bool(const cJSON *object, const char *field, enum json_need need, bool
 
 #define JSON_TIME_MAX (INT64_C(1) << 60) /* 36 years in ns */
 
-/* A time of the current line, a required whole number from 0 to JSON_TIME_MAX, exact in all its bits:
- * t_ns passes 2^53 after 104 days without a restart of the machine. */
+/* A time of the current line, a required whole number from 0 to JSON_TIME_MAX, exact in all its
+ * bits: t_ns passes 2^53 after 104 days without a restart of the machine. */
 bool json_line_time(const struct json_lines *lines, const cJSON *object, const char *field,
                     int64_t *t_ns, char error[JSON_ERROR_MAX]);
 

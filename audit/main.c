@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ladder-audit -- judges run folders: reads the records, applies the checks, writes verdict.json and
- * timeline.svg, says what it found.
+ * ladder-audit -- judges run folders: reads the records, applies the checks, writes verdict.json
+ * and timeline.svg, says what it found.
  */
 #include "check.h"
 #include "memory.h"

@@ -173,8 +173,8 @@ double draw_overview(const struct picture *picture, double y)
     svg_text(&picture->svg, PICTURE_LEFT, y + 16, "heading", "The whole run");
     svg_text(&picture->svg, PICTURE_LEFT + 150, y + 16, "note",
              "%zu critical sections in %.0f ms; a lane shows when somebody was inside on that "
-             "instance, below them what was sold so far", run->by_lock_count,
-             run_ms(run, run->end_ns));
+             "instance, below them what was sold so far",
+             run->by_lock_count, run_ms(run, run->end_ns));
     double top = y + 28;
     double chart = draw_lanes(picture, &axis, top) + 4;
     draw_chart(picture, &axis, chart);

@@ -13,7 +13,8 @@ static bool read_instances(struct asked *asked, char error[JSON_ERROR_MAX])
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(asked->json, "instances");
     const cJSON *entry = NULL;
-    cJSON_ArrayForEach(entry, list) {
+    cJSON_ArrayForEach(entry, list)
+    {
         if (!cJSON_IsString(entry) || entry->valuestring[0] == '\0' ||
             asked->instance_count == INSTANCES_MAX)
             break;
@@ -33,19 +34,24 @@ static bool read_items(struct run *run, char error[JSON_ERROR_MAX])
     const cJSON *items = cJSON_GetObjectItemCaseSensitive(run->asked.json, "items");
     int size = cJSON_IsObject(items) ? cJSON_GetArraySize(items) : 0;
     if (size < 1 || size > ITEMS_MAX) {
-        snprintf(error, JSON_ERROR_MAX, "\"items\" must be an object of 1 to %d items and their "
-                 "stock at the start, as {\"phone\":1000}", ITEMS_MAX);
+        snprintf(error, JSON_ERROR_MAX,
+                 "\"items\" must be an object of 1 to %d items and their "
+                 "stock at the start, as {\"phone\":1000}",
+                 ITEMS_MAX);
         return false;
     }
     run->items = memory_new((size_t)size, sizeof *run->items);
     cJSON *entry = NULL;
-    cJSON_ArrayForEach(entry, items) {
+    cJSON_ArrayForEach(entry, items)
+    {
         double stock = entry->valuedouble;
         text_clean(entry->string);
-        if (!cJSON_IsNumber(entry) || !(stock >= 0 && stock <= (double)UNITS_MAX) || floor(stock) < stock ||
-            names_add(&run->item_names, entry->string) != run->item_count) {
-            snprintf(error, JSON_ERROR_MAX, "\"items\": %.60s must be there once and hold a whole "
-                     "number from 0 to 10^12", entry->string);
+        if (!cJSON_IsNumber(entry) || !(stock >= 0 && stock <= (double)UNITS_MAX) ||
+            floor(stock) < stock || names_add(&run->item_names, entry->string) != run->item_count) {
+            snprintf(error, JSON_ERROR_MAX,
+                     "\"items\": %.60s must be there once and hold a whole "
+                     "number from 0 to 10^12",
+                     entry->string);
             return false;
         }
         run->items[run->item_count++] = (struct item){
@@ -64,13 +70,15 @@ static bool read_expect(struct asked *asked, char error[JSON_ERROR_MAX])
         return true;
     const cJSON *entry = NULL;
     enum result result = RESULT_OK;
-    cJSON_ArrayForEach(entry, list) {
+    cJSON_ArrayForEach(entry, list)
+    {
         if (!cJSON_IsString(entry) || !result_parse(entry->valuestring, &result))
             break;
         asked->expect |= 1U << result;
     }
     if (!cJSON_IsArray(list) || asked->expect == 0 || entry != NULL) {
-        snprintf(error, JSON_ERROR_MAX, "\"expect\" must be null or a list of results, of: ok, "
+        snprintf(error, JSON_ERROR_MAX,
+                 "\"expect\" must be null or a list of results, of: ok, "
                  "oversold, undersold, overlap, deadlock, inconclusive");
         return false;
     }

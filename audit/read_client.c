@@ -11,8 +11,8 @@
 #include <string.h>
 
 #define COLUMNS(X)                                                                                 \
-    X(timeStamp) X(elapsed) X(label) X(responseCode) X(success) X(request) X(item) X(instance)     \
-    X(unit) X(left)
+    X(timeStamp)                                                                                   \
+    X(elapsed) X(label) X(responseCode) X(success) X(request) X(item) X(instance) X(unit) X(left)
 
 enum column {
 #define X(name) COLUMN_##name,
@@ -51,8 +51,7 @@ static bool read_head(struct source *source, struct table *table)
     table->width = table->csv.count;
     for (size_t column = 0; column < COLUMN_COUNT; column++) {
         size_t place = 0;
-        while (place < table->width &&
-               strcmp(table->csv.fields[place], column_names[column]) != 0)
+        while (place < table->width && strcmp(table->csv.fields[place], column_names[column]) != 0)
             place++;
         if (place == table->width) {
             complain(source, table->csv.line, "no column \"%s\"; the head line must name it",
@@ -92,8 +91,8 @@ static void read_sample(struct source *source, struct table *table)
     int64_t start_ms = 0;
     int64_t elapsed_ms = 0;
     if (table->csv.flaw != NULL || table->csv.count != table->width) {
-        complain(source, line, "%s", table->csv.flaw != NULL
-                                         ? table->csv.flaw
+        complain(source, line, "%s",
+                 table->csv.flaw != NULL ? table->csv.flaw
                                          : "not as many fields as the head line has; it must");
         return;
     }
@@ -102,17 +101,18 @@ static void read_sample(struct source *source, struct table *table)
     for (size_t column = 0; column < COLUMN_COUNT; column++)
         text_clean(table->csv.fields[table->place[column]]);
     if (!text_int(field(table, COLUMN_timeStamp), &start_ms) || start_ms < 0 ||
-        start_ms > INT64_C(1000000000000000) || !text_int(field(table, COLUMN_elapsed), &elapsed_ms) ||
-        elapsed_ms < 0 || elapsed_ms > INT64_C(1000000000000)) {
+        start_ms > INT64_C(1000000000000000) ||
+        !text_int(field(table, COLUMN_elapsed), &elapsed_ms) || elapsed_ms < 0 ||
+        elapsed_ms > INT64_C(1000000000000)) {
         complain(source, line, "timeStamp and elapsed must be whole milliseconds");
         return;
     }
     const char *id = field(table, COLUMN_request);
     size_t place = id[0] == '\0' ? NONE : run_request(source->run, id);
     if (place == NONE) {
-        complain(source, line, "%s", id[0] == '\0'
-                                         ? "no request id; the column \"request\" must hold it"
-                                         : "more than 2000000 requests; a run must have fewer");
+        complain(source, line, "%s",
+                 id[0] == '\0' ? "no request id; the column \"request\" must hold it"
+                               : "more than 2000000 requests; a run must have fewer");
         return;
     }
     struct request *request = &source->run->requests[place];

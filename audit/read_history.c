@@ -14,10 +14,10 @@
 
 /* X(name, what it is about) */
 #define EVENTS(X)                                                                                  \
-    X(begin, FILE) X(end, FILE) X(stall, FILE) X(restock, FILE)                                    \
-    X(invoke, REQUEST) X(refused, REQUEST) X(fail, REQUEST) X(unknown, REQUEST)                    \
-    X(granted, HOLD) X(enter, HOLD) X(read, HOLD) X(write, HOLD) X(exit, HOLD) X(release, HOLD)    \
-    X(lost, KEEPER) X(renew, KEEPER)
+    X(begin, FILE)                                                                                 \
+    X(end, FILE) X(stall, FILE) X(restock, FILE) X(invoke, REQUEST) X(refused, REQUEST)            \
+        X(fail, REQUEST) X(unknown, REQUEST) X(granted, HOLD) X(enter, HOLD) X(read, HOLD)         \
+            X(write, HOLD) X(exit, HOLD) X(release, HOLD) X(lost, KEEPER) X(renew, KEEPER)
 
 enum about { ABOUT_FILE, ABOUT_REQUEST, ABOUT_HOLD, ABOUT_KEEPER };
 
@@ -89,15 +89,16 @@ static struct mark *add_mark(struct run *run, enum mark_kind kind, const struct 
 {
     run->marks = memory_grow(run->marks, run->mark_count, &run->mark_capacity, sizeof *run->marks);
     struct mark *mark = &run->marks[run->mark_count++];
-    *mark = (struct mark){
-        .kind = kind, .instance = instance, .section = NONE, .t_ns = record->t_ns};
+    *mark =
+        (struct mark){.kind = kind, .instance = instance, .section = NONE, .t_ns = record->t_ns};
     return mark;
 }
 
 static void add_stall(struct reader *reader, struct record *record)
 {
     int64_t late_ns = 0;
-    if (json_int(record->json, "late_ns", JSON_REQUIRED, 0, JSON_EXACT_MAX, &late_ns, record->error))
+    if (json_int(record->json, "late_ns", JSON_REQUIRED, 0, JSON_EXACT_MAX, &late_ns,
+                 record->error))
         add_mark(reader->run, MARK_STALL, record, reader->history->instance)->late_ns = late_ns;
     else
         wrong(reader, record);
@@ -201,7 +202,7 @@ static void about_request(struct reader *reader, struct record *record)
 
 /* ---- Lines about a hold --------------------------------------------------------------------- */
 
-static const char *const stage_names[] = {"nothing", "granted", "enter", "read",
+static const char *const stage_names[] = {"nothing", "granted", "enter",  "read",
                                           "write",   "exit",    "release"};
 
 /* The section of that hold, made by its `granted`; NULL: there is none. */
@@ -270,9 +271,7 @@ static bool read_sale(struct reader *reader, struct record *record, struct secti
 {
     struct request *request = &reader->run->requests[record->request];
     section->quantity = request->quantity;
-    if (!json_int(record->json, "stock_before", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX,
-                  &section->stock_before, record->error) ||
-        !json_int(record->json, "stock_after", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX,
+    if (!json_int(record->json, "stock_after", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX,
                   &section->stock_after, record->error) ||
         !json_int(record->json, "unit", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX, &section->unit,
                   record->error) ||
@@ -302,15 +301,17 @@ static void about_hold(struct reader *reader, struct record *record)
     if (section == NULL || section->request != record->request ||
         section->history != reader->index) {
         complain(&reader->source, record->line, "%s of hold %.80s, which %s", stage_names[stage],
-                 hold, section == NULL ? "was never granted; its granted line must come first"
-                                       : "belongs to another request or instance; it must not");
+                 hold,
+                 section == NULL ? "was never granted; its granted line must come first"
+                                 : "belongs to another request or instance; it must not");
         return;
     }
     enum stage last = section->stage;
-    if (!stage_fits(last, stage) ||
-        (last != STAGE_NONE && record->t_ns < section->at_ns[last])) {
-        complain(&reader->source, record->line, "%s of hold %.80s comes %s %s; the order must be "
-                 "granted, enter, read, write, exit, release", stage_names[stage], hold,
+    if (!stage_fits(last, stage) || (last != STAGE_NONE && record->t_ns < section->at_ns[last])) {
+        complain(&reader->source, record->line,
+                 "%s of hold %.80s comes %s %s; the order must be "
+                 "granted, enter, read, write, exit, release",
+                 stage_names[stage], hold,
                  stage_fits(last, stage) ? "with an earlier time than" : "right after",
                  stage_names[last]);
         return;
@@ -361,8 +362,10 @@ static bool find_event(struct record *record)
             return true;
         }
     }
-    snprintf(record->error, sizeof record->error, "there is no event \"%.40s\"; it must be one of "
-             "docs/reference/run.md", name);
+    snprintf(record->error, sizeof record->error,
+             "there is no event \"%.40s\"; it must be one of "
+             "docs/reference/run.md",
+             name);
     return false;
 }
 
@@ -435,8 +438,8 @@ static void read_record(struct reader *reader, struct record *record,
 {
     bool first = reader->seq == 0;
     if (!json_line_time(lines, record->json, "t_ns", &record->t_ns, record->error) ||
-        !follow_seq(reader, record) || !find_event(record) ||
-        !find_instance(reader, record) || !find_request(reader, record)) {
+        !follow_seq(reader, record) || !find_event(record) || !find_instance(reader, record) ||
+        !find_request(reader, record)) {
         wrong(reader, record);
         return;
     }
@@ -513,12 +516,14 @@ static void read_file(struct run *run, const char *file)
     if (source_path(run, file, path))
         read_history(&reader, path);
     if (!history->ended && strcmp(run->asked.fault, "none") == 0)
-        complain(&reader.source, 0, "no end line, and no fault was asked for; the instance must "
+        complain(&reader.source, 0,
+                 "no end line, and no fault was asked for; the instance must "
                  "end its history before it is judged");
     source_close(&reader.source);
 }
 
-/* Sections hold the order in which files are read: sorted by name, so that a verdict is repeatable. */
+/* Sections hold the order in which files are read: sorted by name, so that a verdict is repeatable.
+ */
 void read_histories(struct run *run)
 {
     struct dirent **entries = NULL;

@@ -33,8 +33,10 @@ static void read_side(struct source *source, const cJSON *json, enum moment mome
     const cJSON *stocks = cJSON_GetObjectItemCaseSensitive(side_json, "stock");
     const cJSON *locks = cJSON_GetObjectItemCaseSensitive(side_json, "locks");
     if (!cJSON_IsObject(stocks)) {
-        complain(source, 0, "no \"%s\" with a \"stock\"; it must be as "
-                 "{\"before\":{\"stock\":{\"phone\":1000}},\"after\":…}", when);
+        complain(source, 0,
+                 "no \"%s\" with a \"stock\"; it must be as "
+                 "{\"before\":{\"stock\":{\"phone\":1000}},\"after\":…}",
+                 when);
         return;
     }
     for (size_t i = 0; i < run->item_count; i++) {
@@ -55,10 +57,10 @@ static void read_commands(struct source *source, const cJSON *json)
     int64_t before = NOT_KNOWN;
     int64_t after = NOT_KNOWN;
     char error[JSON_ERROR_MAX];
-    if (!json_int(cJSON_GetObjectItemCaseSensitive(json, "before"), "commands", JSON_OPTIONAL,
-                  0, JSON_EXACT_MAX, &before, error) ||
-        !json_int(cJSON_GetObjectItemCaseSensitive(json, "after"), "commands", JSON_OPTIONAL,
-                  0, JSON_EXACT_MAX, &after, error))
+    if (!json_int(cJSON_GetObjectItemCaseSensitive(json, "before"), "commands", JSON_OPTIONAL, 0,
+                  JSON_EXACT_MAX, &before, error) ||
+        !json_int(cJSON_GetObjectItemCaseSensitive(json, "after"), "commands", JSON_OPTIONAL, 0,
+                  JSON_EXACT_MAX, &after, error))
         complain(source, 0, "%s", error);
     else if (before != NOT_KNOWN && after != NOT_KNOWN)
         source->run->redis_commands = after - before;

@@ -18,14 +18,14 @@ enum {
     INSTANCES_MAX = 64,
     ITEMS_MAX = 10000,
     HISTORIES_MAX = 256,
-    REQUESTS_MAX = 2000000, /* about 0.6 GB of memory */
+    REQUESTS_MAX = 2000000, /* about 2 GB of memory */
     PATH_MAX_BYTES = 4096,
 };
 
 #define UNITS_MAX INT64_C(1000000000000) /* of any number of units: sums stay within 64 bits */
-#define NOT_STAMPED INT64_MIN /* of a time: that event was not recorded */
-#define NOT_KNOWN INT64_MIN   /* of a number: nobody said */
-#define NONE SIZE_MAX         /* of an index */
+#define NOT_STAMPED INT64_MIN            /* of a time: that event was not recorded */
+#define NOT_KNOWN INT64_MIN              /* of a number: nobody said */
+#define NONE SIZE_MAX                    /* of an index */
 
 /* run.json */
 struct asked {
@@ -57,15 +57,15 @@ struct redis_side {
 
 struct item {
     const char *name;
-    int64_t stock; /* run.json's, at the start */
+    int64_t stock;              /* run.json's, at the start */
     struct redis_side redis[2]; /* by moment */
 
     /* Found by check_conservation, for the checks behind it. */
-    int64_t supply;     /* units on the shelf: the stock and what restocks added */
-    bool supply_exact;  /* false: a restock did not say what it found, supply is an upper bound */
-    int64_t wanted;     /* units that requests asked for */
-    int64_t sold;       /* units */
-    int64_t unknown;    /* units of sales whose outcome nobody knows */
+    int64_t supply;    /* units on the shelf: the stock and what restocks added */
+    bool supply_exact; /* false: a restock did not say what it found, supply is an upper bound */
+    int64_t wanted;    /* units that requests asked for */
+    int64_t sold;      /* units */
+    int64_t unknown;   /* units of sales whose outcome nobody knows */
 };
 
 enum outcome {
@@ -77,10 +77,10 @@ enum outcome {
 };
 
 enum reason { /* of a refusal; the ones that a check asks for */
-    REASON_OTHER,
-    REASON_SOLD_OUT, /* sold-out, too-few */
-    REASON_LOCK_TIMEOUT,
-    REASON_STALE_TOKEN,
+              REASON_OTHER,
+              REASON_SOLD_OUT, /* sold-out, too-few */
+              REASON_LOCK_TIMEOUT,
+              REASON_STALE_TOKEN,
 };
 
 struct request {
@@ -116,8 +116,16 @@ struct request {
 };
 
 /* What happened to one hold, in this order. */
-enum stage { STAGE_NONE, STAGE_GRANTED, STAGE_ENTER, STAGE_READ, STAGE_WRITE, STAGE_EXIT,
-             STAGE_RELEASE, STAGE_COUNT };
+enum stage {
+    STAGE_NONE,
+    STAGE_GRANTED,
+    STAGE_ENTER,
+    STAGE_READ,
+    STAGE_WRITE,
+    STAGE_EXIT,
+    STAGE_RELEASE,
+    STAGE_COUNT
+};
 
 /* One hold of one lock: a critical section. */
 struct section {
@@ -132,7 +140,7 @@ struct section {
     int64_t lost_ns;            /* the timekeeper told that the hold is lost */
     int64_t ended_ns;           /* exit, or as long as it is known to have lasted */
     int64_t token;              /* 0: none */
-    int64_t stock_before;       /* as read; NOT_KNOWN */
+    int64_t stock_before;       /* what `read` found; NOT_KNOWN */
     int64_t stock_after;
     int64_t unit; /* the lowest that was sold */
     int64_t quantity;
@@ -204,8 +212,8 @@ struct run {
     struct history histories[HISTORIES_MAX];
     size_t history_count;
 
-    bool nginx_read;      /* nginx.log is there */
-    bool truncated;       /* a history lacks lines */
+    bool nginx_read;        /* nginx.log is there */
+    bool truncated;         /* a history lacks lines */
     int64_t redis_commands; /* sent during the run; NOT_KNOWN */
 
     struct section **by_lock; /* those that were entered, by lock, enter, exit */
@@ -214,10 +222,10 @@ struct run {
     int64_t end_ns;
 
     struct counts counts;
-    struct collision twice;   /* the first unit that was sold twice */
-    const struct section *beyond; /* the first sale of a unit <= 0 */
+    struct collision twice;          /* the first unit that was sold twice */
+    const struct section *beyond;    /* the first sale of a unit <= 0 */
     const struct request *sent_away; /* the first that was, while enough was left */
-    struct collision meeting; /* the overlap where most were inside at once */
+    struct collision meeting;        /* the overlap where most were inside at once */
 };
 
 void run_init(struct run *run, const char *folder);

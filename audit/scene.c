@@ -70,7 +70,8 @@ static bool choose_refusal(const struct run *run, struct scene *scene)
     return false;
 }
 
-/* The middle one of all neighbours in one lock, of those on different instances if there are any. */
+/* The middle one of all neighbours in one lock, of those on different instances if there are any.
+ */
 static void choose_hand_over(const struct run *run, struct scene *scene)
 {
     size_t count[2] = {0, 0};

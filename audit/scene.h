@@ -20,7 +20,7 @@ enum scene_kind {
 
 struct scene {
     enum scene_kind kind;
-    const struct section *first; /* the first to enter; NULL with SCENE_EMPTY */
+    const struct section *first;  /* the first to enter; NULL with SCENE_EMPTY */
     const struct section *second; /* NULL with SCENE_EMPTY, SCENE_ALONE */
     uint32_t lock;
     int64_t from_ns;

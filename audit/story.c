@@ -69,8 +69,8 @@ static void tell_same_unit(const struct scene *scene, struct story *story)
     const struct section *second = scene->second;
     long long unit = first->unit > second->unit ? first->unit : second->unit;
     if (first->stock_before == second->stock_before)
-        add(story, "Both read: %lld left. Both sold unit %lld.",
-            (long long)first->stock_before, unit);
+        add(story, "Both read: %lld left. Both sold unit %lld.", (long long)first->stock_before,
+            unit);
     else
         add(story, "They read: %lld left and %lld left. Both sold unit %lld.",
             (long long)first->stock_before, (long long)second->stock_before, unit);
@@ -78,11 +78,13 @@ static void tell_same_unit(const struct scene *scene, struct story *story)
 
 static void tell_no_unit(const struct scene *scene, struct story *story)
 {
-    const struct section *wrong = scene->first->unit <= 0 && scene->first->sold ? scene->first
-                                                                                : scene->second;
+    const struct section *wrong =
+        scene->first->unit <= 0 && scene->first->sold ? scene->first : scene->second;
     int number = wrong == scene->first ? 1 : 2;
-    add(story, "Request %d read: %lld left. Another one took that before it did, so it sold unit %lld, "
-        "which never was.", number, (long long)wrong->stock_before, (long long)wrong->unit);
+    add(story,
+        "Request %d read: %lld left. Another one took that before it did, so it sold unit %lld, "
+        "which never was.",
+        number, (long long)wrong->stock_before, (long long)wrong->unit);
 }
 
 static void tell_overlap(const struct scene *scene, struct story *story)
@@ -205,15 +207,14 @@ static void add_steps(const struct run *run, const struct section *section, int 
              (long long)section->unit, (long long)section->stock_after);
     else if (section->sold)
         step(story, at_ns[STAGE_WRITE], who, STAGE_WRITE, "%s sells units %lld to %lld, %lld left",
-             instance, (long long)section->unit,
-             (long long)(section->unit + section->quantity - 1), (long long)section->stock_after);
+             instance, (long long)section->unit, (long long)(section->unit + section->quantity - 1),
+             (long long)section->stock_after);
     step(story, section->lost_ns, who, STAGE_NONE, "%s is told that its lock is lost", instance);
     step(story, at_ns[STAGE_EXIT], who, STAGE_EXIT, "%s leaves", instance);
     if (at_ns[STAGE_EXIT] == NOT_STAMPED)
         step(story, section->ended_ns, who, STAGE_NONE, "%s was never seen to leave", instance);
     if (request->outcome == OUTCOME_REFUSED)
-        step(story, request->outcome_ns, who, STAGE_NONE, "%s answers %d", instance,
-             request->code);
+        step(story, request->outcome_ns, who, STAGE_NONE, "%s answers %d", instance, request->code);
     else if (request->outcome == OUTCOME_UNKNOWN)
         step(story, request->outcome_ns, who, STAGE_NONE, "%s cannot know whether it sold",
              instance);
@@ -250,7 +251,9 @@ static void mark_worst(const struct scene *scene, struct story *story)
         struct step *step = &story->steps[i];
         if (together && step->who == 2 && step->stage == STAGE_ENTER)
             mark(step, ", while 1 is inside");
-        if (bad_sale && step->stage == STAGE_WRITE)
+        const struct section *section = step->who == 1 ? scene->first : scene->second;
+        if (bad_sale && step->stage == STAGE_WRITE &&
+            (scene->kind != SCENE_NO_UNIT || section->unit <= 0))
             sale = step;
     }
     if (sale != NULL)

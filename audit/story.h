@@ -14,7 +14,7 @@ struct step {
     int who; /* 1 or 2 */
     enum stage stage;
     size_t order; /* in which they were told */
-    bool worst; /* where it went wrong */
+    bool worst;   /* where it went wrong */
     char what[160];
 };
 

@@ -41,8 +41,9 @@ void svg_text(const struct svg *svg, double x, double y, const char *class, cons
 
 void svg_rect(const struct svg *svg, const struct box *box, const char *class)
 {
-    fprintf(svg->file, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" class=\"%s\"/>\n",
-            box->x, box->y, box->width, box->height, class);
+    fprintf(svg->file,
+            "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" class=\"%s\"/>\n", box->x,
+            box->y, box->width, box->height, class);
 }
 
 void svg_line(const struct svg *svg, double x1, double y1, double x2, double y2, const char *class)
@@ -91,13 +92,12 @@ double svg_width(const char *text, double font_size)
     return width;
 }
 
-const char *shortened(const char *text, double width, double font_size,
-                      char buffer[SVG_LABEL_MAX])
+const char *shortened(const char *text, double width, double font_size, char buffer[SVG_LABEL_MAX])
 {
     if (text[bytes_within(text, width, font_size)] == '\0')
         return text;
-    snprintf(buffer, SVG_LABEL_MAX, "%.*s…", (int)bytes_within(text, width - font_size, font_size),
-             text);
+    size_t bytes = bytes_within(text, width - font_size, font_size);
+    snprintf(buffer, SVG_LABEL_MAX, "%.*s…", (int)bytes, text);
     return buffer;
 }
 

@@ -22,8 +22,7 @@ struct box {
 void svg_text(const struct svg *svg, double x, double y, const char *class, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 void svg_rect(const struct svg *svg, const struct box *box, const char *class);
-void svg_line(const struct svg *svg, double x1, double y1, double x2, double y2,
-              const char *class);
+void svg_line(const struct svg *svg, double x1, double y1, double x2, double y2, const char *class);
 /* Text content of an element that is open: escaped. */
 void svg_escape(const struct svg *svg, const char *text);
 
@@ -42,7 +41,6 @@ struct paragraph {
 double svg_paragraph(const struct svg *svg, const struct paragraph *paragraph, const char *text);
 
 /* text, cut to that width; where it was cut it ends with an ellipsis. */
-const char *shortened(const char *text, double width, double font_size,
-                      char buffer[SVG_LABEL_MAX]);
+const char *shortened(const char *text, double width, double font_size, char buffer[SVG_LABEL_MAX]);
 
 #endif

@@ -25,6 +25,7 @@ static const char style[] =
     ".meeting-text{font-weight:bold;fill:#b91c1c}.worst{font-weight:bold;fill:#b91c1c}"
     ".lane{fill:#f1f4f8}.grid{stroke:#cbd2d9;stroke-width:1}"
     ".sold{fill:#2f6fb0}.area{fill:#9cc3e6}.looked{fill:#b8c2cc}.clash{fill:url(#hatch)}"
+    ".bar .sold,.bar .looked{stroke:#fff;stroke-width:.7}"
     ".star{fill:none;stroke:#1f2933;stroke-width:2}.meeting{fill:#dc2626;fill-opacity:.12}"
     ".window{fill:#f59e0b;fill-opacity:.18;stroke:#b45309;stroke-width:2}"
     ".beam{fill:#f59e0b;fill-opacity:.10}.stock{stroke:#1f2933;stroke-dasharray:6 4}"
@@ -38,7 +39,7 @@ static const char style[] =
     ".panel-dim{fill:#f3f4f6}";
 
 static const char *const colours[RESULT_COUNT] = {
-    [RESULT_INCONCLUSIVE] = "dim", [RESULT_OVERSOLD] = "bad",    [RESULT_OVERLAP] = "warn",
+    [RESULT_INCONCLUSIVE] = "dim", [RESULT_OVERSOLD] = "bad",   [RESULT_OVERLAP] = "warn",
     [RESULT_DEADLOCK] = "bad",     [RESULT_UNDERSOLD] = "warn", [RESULT_OK] = "good",
 };
 
@@ -74,7 +75,8 @@ static void draw_facts(const struct picture *picture, double y)
              run->asked.instance_count == 1 ? "" : "s", (long long)counts->overlaps,
              run->by_lock_count);
     snprintf(line, sizeof line, "expected %s: %s", expected, picture->verdict->expected.why);
-    svg_text(&picture->svg, PICTURE_LEFT, y + 22, "note", "%s", shortened(line, PICTURE_RIGHT - PICTURE_LEFT, 13, buffer));
+    svg_text(&picture->svg, PICTURE_LEFT, y + 22, "note", "%s",
+             shortened(line, PICTURE_RIGHT - PICTURE_LEFT, 13, buffer));
     svg_text(&picture->svg, PICTURE_LEFT, y + 42, "note", "run %s",
              shortened(run->asked.run, 1000, 13, buffer));
 }
@@ -100,9 +102,11 @@ static double draw_story(const struct picture *picture, double y)
     double below = svg_paragraph(&inner, &paragraph, picture->story.text);
     if (fclose(inner.file) != 0)
         memory_out();
-    fprintf(file, "<rect x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%.1f\" rx=\"8\" "
-            "class=\"panel-%s\"/>\n", PICTURE_LEFT, y, PICTURE_RIGHT - PICTURE_LEFT,
-            below - y - 4, colours[picture->verdict->result]);
+    fprintf(file,
+            "<rect x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%.1f\" rx=\"8\" "
+            "class=\"panel-%s\"/>\n",
+            PICTURE_LEFT, y, PICTURE_RIGHT - PICTURE_LEFT, below - y - 4,
+            colours[picture->verdict->result]);
     svg_text(&picture->svg, PICTURE_LEFT + 16, y + 27, "heading", "%s", picture->story.title);
     fwrite(text, 1, size, file);
     free(text);

@@ -87,20 +87,21 @@ static void tell_more(struct run *run, const struct verdict *verdict)
 {
     const struct counts *counts = &run->counts;
     if (verdict->result == RESULT_OK)
-        findings_add(&run->findings, RESULT_OK, "%lld of %lld sold to %lld requests, %lld left, each "
+        findings_add(&run->findings, RESULT_OK,
+                     "%lld of %lld sold to %lld requests, %lld left, each "
                      "unit once; %zu sections, no two of one lock at the same time",
                      (long long)counts->sold, (long long)counts->initial,
                      (long long)counts->requests, (long long)counts->left, run->by_lock_count);
     if (verdict->expected.results == 0)
-        findings_add(&run->findings, verdict->result, "rung %.40s, write %.40s, fault %.40s: %s; "
-                     "\"expect\" in run.json must name the results", run->asked.rung,
-                     run->asked.write, run->asked.fault, verdict->expected.why);
+        findings_add(&run->findings, verdict->result,
+                     "rung %.40s, write %.40s, fault %.40s: %s; "
+                     "\"expect\" in run.json must name the results",
+                     run->asked.rung, run->asked.write, run->asked.fault, verdict->expected.why);
 }
 
 void verdict_reach(struct run *run, struct verdict *verdict)
 {
-    size_t most = run->request_count > run->section_count ? run->request_count
-                                                          : run->section_count;
+    size_t most = run->request_count > run->section_count ? run->request_count : run->section_count;
     double *values = memory_new(most, sizeof *values);
     memset(verdict, 0, sizeof *verdict);
     measure_client(run, verdict, values);
@@ -134,9 +135,9 @@ static int64_t greatest(int64_t one, int64_t two)
 void verdict_got(const struct run *run, const struct verdict *verdict, char *text, size_t size)
 {
     const struct counts *counts = &run->counts;
-    long long amount = counts->oversold > 0   ? counts->oversold
-                       : counts->conjured > 0 ? counts->conjured
-                                              : counts->resold;
+    long long amount = counts->oversold > 0 ? counts->oversold
+                     : counts->conjured > 0 ? counts->conjured
+                                            : counts->resold;
     const char *name = result_name(verdict->result);
     if (verdict->result == RESULT_OVERSOLD && amount > 0)
         snprintf(text, size, "%s (+%lld)", name, amount);
@@ -148,8 +149,7 @@ void verdict_got(const struct run *run, const struct verdict *verdict, char *tex
     shout(text);
 }
 
-void verdict_expected(const struct verdict *verdict, const char *separator, char *text,
-                      size_t size)
+void verdict_expected(const struct verdict *verdict, const char *separator, char *text, size_t size)
 {
     size_t used = 0;
     snprintf(text, size, "?");
@@ -254,9 +254,9 @@ static void add_rest(cJSON *json, const struct run *run, const struct verdict *v
     if (run->redis_commands == NOT_KNOWN || run->counts.sold <= 0)
         cJSON_AddNullToObject(json, "redis_commands_per_sale");
     else
-        cJSON_AddNumberToObject(json, "redis_commands_per_sale",
-                                round((double)run->redis_commands * 100 /
-                                      (double)run->counts.sold) / 100);
+        cJSON_AddNumberToObject(
+            json, "redis_commands_per_sale",
+            round((double)run->redis_commands * 100 / (double)run->counts.sold) / 100);
     cJSON_AddBoolToObject(json, "truncated", run->truncated);
     cJSON *reasons = cJSON_AddArrayToObject(json, "reasons");
     for (size_t i = 0; i < run->findings.count; i++)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scene's window: a lane an instance, a bar a critical section. The two that tell the story carry
- * the numbers 1 and 2 and say what they read and sold; where a bar overlaps another one it is red
- * and hatched.
+ * The scene's window: a lane an instance, a bar a critical section. The two that tell the story
+ * carry the numbers 1 and 2 and say what they read and sold; where a bar overlaps another one it is
+ * red and hatched.
  */
 #include "memory.h"
 #include "picture.h"
@@ -47,7 +47,8 @@ struct zoom {
     double bottom;
 };
 
-/* ---- What is in the window, and where it goes -------------------------------------------------- */
+/* ---- What is in the window, and where it goes --------------------------------------------------
+ */
 
 static int star_of(const struct scene *scene, const struct section *section)
 {
@@ -93,13 +94,16 @@ static struct lane *lane_of(struct zoom *zoom, size_t instance)
     return &zoom->lanes[zoom->lane_count++];
 }
 
+/* A second row means that two were inside at once, so bars that only touch share one. */
 static bool row_is_free(const struct zoom *zoom, const struct bar *bar, size_t row)
 {
+    int64_t from_ns = 0;
+    int64_t to_ns = 0;
     for (const struct bar *other = zoom->bars; other < bar; other++) {
         if (other->drawn && other->section->instance == bar->section->instance &&
             other->row == row &&
-            ((other->from < bar->to + 2 && bar->from < other->to + 2) ||
-             (other->star > 0 && bar->star > 0)))
+            ((other->star > 0 && bar->star > 0) ||
+             scene_meeting(bar->section, other->section, &from_ns, &to_ns)))
             return false;
     }
     return true;
@@ -149,10 +153,25 @@ static void lay_out(struct zoom *zoom, double y)
     zoom->bottom = y;
 }
 
-/* ---- Bars -------------------------------------------------------------------------------------- */
+/* ---- Bars --------------------------------------------------------------------------------------
+ */
 
+struct span {
+    double from, to; /* x */
+};
+
+static int by_from(const void *a, const void *b)
+{
+    const struct span *one = a;
+    const struct span *two = b;
+    return (one->from > two->from) - (one->from < two->from);
+}
+
+/* Where the bar overlaps others; spans that touch become one. */
 static void draw_hatch(const struct zoom *zoom, const struct bar *bar, double y)
 {
+    struct span spans[BARS_MAX];
+    size_t count = 0;
     for (size_t i = 0; i < zoom->bar_count && bar->section->overlapped; i++) {
         int64_t from_ns = 0;
         int64_t to_ns = 0;
@@ -160,8 +179,14 @@ static void draw_hatch(const struct zoom *zoom, const struct bar *bar, double y)
         if (other == bar->section || !scene_meeting(bar->section, other, &from_ns, &to_ns))
             continue;
         double from = axis_x(&zoom->axis, from_ns);
-        double width = fmax(axis_x(&zoom->axis, to_ns) - from, 2);
-        struct box box = {from, y, width, BAR_HEIGHT};
+        spans[count++] = (struct span){from, fmax(axis_x(&zoom->axis, to_ns), from + 2)};
+    }
+    qsort(spans, count, sizeof *spans, by_from);
+    for (size_t i = 0; i < count;) {
+        struct span span = spans[i];
+        for (; i < count && spans[i].from <= span.to; i++)
+            span.to = fmax(span.to, spans[i].to);
+        struct box box = {span.from, y, span.to - span.from, BAR_HEIGHT};
         svg_rect(&zoom->picture->svg, &box, "clash");
     }
 }
@@ -243,14 +268,16 @@ static void draw_star(const struct zoom *zoom, const struct bar *bar, double y)
     snprintf(text, sizeof text, "reads: %lld left", (long long)section->stock_before);
     if (section->stock_before != NOT_KNOWN)
         draw_event(zoom, section->at_ns[STAGE_READ], y, -1, text);
-    snprintf(text, sizeof text, "sells ");
-    name_units(section, text + 6, sizeof text - 6);
-    if (section->sold)
+    if (section->sold) {
+        snprintf(text, sizeof text, "sells ");
+        name_units(section, text + 6, sizeof text - 6);
         draw_event(zoom, section->at_ns[STAGE_WRITE], y, 1, text);
+    }
     draw_number(zoom->picture, fmax(bar->from, PLOT_LEFT + 4), y + BAR_HEIGHT / 2.0, bar->star);
 }
 
-/* ---- Marks ------------------------------------------------------------------------------------- */
+/* ---- Marks -------------------------------------------------------------------------------------
+ */
 
 static bool in_window(const struct zoom *zoom, int64_t t_ns)
 {
@@ -313,7 +340,8 @@ static void draw_meeting(const struct zoom *zoom, double top)
              duration(to_ns - from_ns, buffer));
 }
 
-/* ---- All of it --------------------------------------------------------------------------------- */
+/* ---- All of it ---------------------------------------------------------------------------------
+ */
 
 static void draw_lanes(const struct zoom *zoom)
 {
@@ -325,8 +353,8 @@ static void draw_lanes(const struct zoom *zoom)
                           lane->bottom - lane->top};
         svg_rect(&picture->svg, &box, "lane");
         svg_text(&picture->svg, PLOT_LEFT - 10, (lane->top + lane->bottom) / 2 + 6, "name big",
-                 "%s", shortened(picture->run->asked.instances[lane->instance], NAME_WIDTH, 17,
-                                 name));
+                 "%s",
+                 shortened(picture->run->asked.instances[lane->instance], NAME_WIDTH, 17, name));
     }
 }
 

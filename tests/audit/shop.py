@@ -12,6 +12,7 @@ RUNGS = ["none", "local", "setnx", "setnx_expire", "set_nx_ex", "owner_check", "
          "reentrant_tls", "reentrant", "watchdog"]
 WRITES = ["decr", "set", "atomic"]
 MS = 1_000_000
+SPECIAL = frozenset(',"\n\r')
 JTL_COLUMNS = ["timeStamp", "elapsed", "label", "responseCode", "responseMessage", "threadName",
                "success", "failureMessage", "request", "item", "instance", "unit", "left"]
 
@@ -58,7 +59,7 @@ class World:
         return sorted((s for s in self.sections if s["request"]["item"] == item),
                       key=lambda s: s["enter"]["t_ns"])
 
-    # ---- a request and what became of it ----------------------------------------------------------
+    # ---- a request and what became of it ----
     def request(self, item, instance, t_ns, quantity=1):
         request = {"id": "%08x%08x" % (self.random.getrandbits(32), len(self.requests)),
                    "item": item, "instance": instance, "quantity": quantity, "t_ns": t_ns}
@@ -150,7 +151,7 @@ class World:
 
 def csv_field(value):
     text = str(value)
-    if any(c in text for c in ',"\n\r'):
+    if not SPECIAL.isdisjoint(text):
         return '"' + text.replace('"', '""') + '"'
     return text
 
@@ -229,7 +230,7 @@ def clean(seed, tokens=None, unknowns=0.1, quantities=True, requests=None, **ask
     rand = world.random
     start(world, **asked)
     instances, items = world.run["instances"], list(world.run["items"])
-    count = requests or rand.randint(8, 36)
+    count = requests or rand.randint(8, 18)
     tokens = rand.random() < 0.3 if tokens is None else tokens
     waiting = {item: [] for item in items}
     for i in range(count):  # at first one item, so that every instance contends for it

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs that might have happened: workers of several instances, a lock that keeps apart what its rung
-keeps apart, and the article's sale between reading and writing."""
+"""Runs that might have happened: workers of several instances, a lock that keeps apart what its
+rung keeps apart, and the article's sale between reading and writing."""
 import heapq
 
 import shop

@@ -51,7 +51,7 @@ def change_sale(world, section, **fields):
     sample.update({"unit": section["write"]["unit"], "left": section["write"]["stock_after"]})
 
 
-# ---- mutual exclusion ---------------------------------------------------------------------------
+# ---- mutual exclusion --------------------------------------------------------------------------
 @plant("overlap", r"sections that began while another .* inside: 1, up to 2 at once")
 def overlap_by_one_ns(world, _):
     pair = neighbours(world)
@@ -74,8 +74,9 @@ def section_within_a_section(world, rand):
     return True
 
 
-# ---- distinct, conservation ---------------------------------------------------------------------
-@plant("oversold", r"unit -?\d+ of item-\d was sold twice: to request \w+ by \w+ at", quantities=False)
+# ---- distinct, conservation --------------------------------------------------------------------
+@plant("oversold", r"unit -?\d+ of item-\d was sold twice: to request \w+ by \w+ at",
+       quantities=False)
 def unit_sold_twice(world, _):
     """Only the number that buyers were told is wrong: everything else adds up."""
     pair = neighbours(world, both_sold=True)
@@ -164,7 +165,7 @@ def more_gone_than_unknown_sales_can_explain(world, rand):
     return left >= 0 and unknown > 0
 
 
-# ---- liveness -----------------------------------------------------------------------------------
+# ---- liveness ----------------------------------------------------------------------------------
 @plant("undersold", r"sent away while enough was left: 1; first: request \w+ got 503")
 def timed_out_with_stock_left(world, rand):
     sections = [s for s in world.sections if "write" in s]
@@ -202,7 +203,7 @@ def unsold_units(world, rand):
     return sold_out_said_too_early(world, rand)
 
 
-# ---- fencing ------------------------------------------------------------------------------------
+# ---- fencing -----------------------------------------------------------------------------------
 @plant("overlap", r"tokens that did not grow: [12];", tokens=True)
 def token_goes_back(world, _):
     pair = neighbours(world)
@@ -242,7 +243,7 @@ def write_with_an_old_token(world, _):
     return True
 
 
-# ---- deadlock -----------------------------------------------------------------------------------
+# ---- deadlock ----------------------------------------------------------------------------------
 def die_holding(world, rand, entered):
     """b takes the lock and dies; everybody who is still there waits in vain."""
     queue = [world.request("phone", "ab"[i % 2], world.t0) for i in range(10)]
@@ -271,7 +272,8 @@ def test_deadlock(entered):
     with judge(worlds) as verdicts:
         for seed, (verdict, _) in verdicts.items():
             assert verdict["result"] == "deadlock" and verdict["agrees"], (seed, verdict)
-            assert re.search(r"held for ever: .* timed out waiting for it: 3", verdict["reasons"][0])
+            assert re.search(r"held for ever: .* timed out waiting for it: 3",
+                             verdict["reasons"][0])
 
 
 def test_a_lock_that_will_expire_is_no_deadlock():
@@ -287,7 +289,7 @@ def test_a_lock_that_will_expire_is_no_deadlock():
             assert verdict["result"] == "undersold" and verdict["agrees"], (seed, verdict)
 
 
-# ---- witness: the evidence is not complete ------------------------------------------------------
+# ---- witness: the evidence is not complete -----------------------------------------------------
 @plant("inconclusive", r"history-\w.jsonl: sections without an exit: 1, first that of")
 def missing_exit(world, _):
     """The process lived and ended in order, and nothing else is missing."""
@@ -403,7 +405,8 @@ def attempts_that_never_met(world, _):
         lines.sort(key=lambda e: (e["event"] != "invoke", e["t_ns"]))
         for line in lines:
             line["t_ns"], now = now, now + 3
-        now += 1
+        world.sample_of(request).update(timeStamp=now, elapsed=7)
+        now += 7
     for lines in world.events.values():
         lines.sort(key=lambda line: line["t_ns"])
     return True
@@ -444,7 +447,7 @@ def stock_not_read(world, rand):
     return True
 
 
-# ---- views that disagree --------------------------------------------------------------------------
+# ---- views that disagree -----------------------------------------------------------------------
 def any_sale(world):
     section = pick(world, world.sales())
     return section and section["request"]

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""On small histories of any kind, the judge agrees with a check that looks at every pair and every
+unit, written from the definitions and from nothing else."""
+import shop
+from judge import SEEDS, judge
+
+FIELDS = ["initial", "sold", "left", "oversold", "conjured", "vanished", "unsold", "unknown",
+          "distinct", "resold", "refused_early", "overlaps", "max_parallel"]
+
+
+def dirty(seed):
+    """All views agree, all lines are there, and anything may have happened: times, units, stocks
+    and tokens from ranges so small that they often meet."""
+    world = shop.World(seed)
+    rand = world.random
+    shop.start(world, items={"lamp": rand.randint(0, 4), "phone": rand.randint(0, 4)},
+               instances=["a", "b"][:rand.randint(1, 2)])
+    tokens = rand.random() < 0.4
+    start, span = world.t0 + 10, rand.choice([6, 20, 60])
+    for i in range(rand.randint(4, 14)):
+        item = "phone" if i < 4 else rand.choice(["phone", "lamp"])
+        request = world.request(item, world.run["instances"][i % len(world.run["instances"])],
+                                world.t0, rand.choice([1, 1, 1, 2, 3]))
+        times = sorted(start + rand.randint(0, span) for _ in range(6))
+        what = rand.choice(["sold"] * 6 + ["looked", "timeout", "unknown", "failed"])
+        if what in ("timeout", "failed"):
+            world.refuse(request, times[0], 503 if what == "timeout" else 500, "lock-busy",
+                         "refused" if what == "timeout" else "fail")
+            continue
+        section = world.section(request, times, rand.randint(1, 9) if tokens else None)
+        if what == "sold":
+            world.sell(section, times[2], times[3], rand.randint(-1, 5), rand.randint(-2, 4))
+        else:
+            section["read"] = world.about(request, times[2], "read", hold=section["hold"],
+                                          stock_before=rand.randint(-1, 4))
+        if what == "unknown":
+            request["outcome"] = world.about(request, times[3], "unknown", code=500,
+                                             hold=section["hold"], quantity=request["quantity"])
+            world.answer(request, times[3], 500)
+        world.leave(section, times[4], times[5])
+        if what == "looked":
+            world.refuse(request, times[5], 409, "sold-out")
+    return shop.finish(world, {i: rand.randint(-1, 4) for i in ("lamp", "phone")})
+
+
+def meet(one, two):
+    """Half-open intervals with a point in common, or an empty one strictly inside another."""
+    return (one["enter"]["t_ns"] < two["exit"]["t_ns"]
+            and two["enter"]["t_ns"] < one["exit"]["t_ns"])
+
+
+def look_at_sections(world, found):
+    for item in world.run["items"]:
+        sections = world.sections_of(item)
+        sections.sort(key=lambda s: (s["enter"]["t_ns"], s["exit"]["t_ns"]))
+        for i, section in enumerate(sections):
+            before = sum(meet(other, section) for other in sections[:i])
+            found["overlaps"] += before > 0
+            found["max_parallel"] = max(found["max_parallel"], before + 1)
+        for one in sections:
+            for two in sections:
+                if bad_tokens(one, two):
+                    found["fencing"] += 1
+
+
+def bad_tokens(one, two):
+    token, newer = one["granted"]["token"], two["granted"]["token"]
+    if not token or one is two:
+        return False
+    if (one["exit"]["t_ns"] <= two["enter"]["t_ns"] and one["enter"]["t_ns"] < two["enter"]["t_ns"]
+            and newer <= token):
+        return True
+    return ("write" in one and newer > token
+            and two["granted"]["t_ns"] < one["write"]["t_ns"]
+            and two["read"]["stock_before"] > one["write"]["stock_after"])
+
+
+def look_at_units(world, item, stock, found):
+    units = {}
+    for section in world.sales(item):
+        first = section["write"]["unit"]
+        for unit in range(first, first + section["write"]["quantity"]):
+            units[unit] = units.get(unit, 0) + 1
+    found["distinct"] += len(units)
+    found["resold"] += sum(times - 1 if 1 <= unit <= stock else times
+                           for unit, times in units.items())
+
+
+def look_at_refusals(world, item, left, shelf, found):
+    wanted = 0
+    for request in world.requests:
+        if request["item"] != item or request["outcome"]["event"] not in ("refused", "fail"):
+            continue
+        quantity = request["quantity"]
+        own = [s for s in world.sections if s["request"] is request]
+        if own:
+            seen = [own[0]["read"]["stock_before"]]
+        else:
+            seen = [left] + [s["read"]["stock_before"] for s in world.sections_of(item)
+                             if s["enter"]["t_ns"] > request["outcome"]["t_ns"]]
+        found["refused_early"] += max(seen) >= quantity
+        wanted += quantity if quantity <= shelf else 0
+    found["unsold"] += min(shelf, wanted) if wanted else 0
+
+
+def look(world):
+    found = dict.fromkeys(FIELDS + ["fencing", "below"], 0)
+    look_at_sections(world, found)
+    for item, stock in world.run["items"].items():
+        left = world.redis["after"]["stock"][item]
+        sold = sum(s["write"]["quantity"] for s in world.sales(item))
+        unknown = sum(r["quantity"] for r in world.requests
+                      if r["item"] == item and r["outcome"]["event"] == "unknown")
+        found["initial"] += stock
+        found["sold"] += sold
+        found["left"] += left
+        found["unknown"] += unknown
+        found["oversold"] += max(0, sold - stock)
+        found["conjured"] += max(0, sold + left - stock)
+        found["vanished"] += max(0, stock - left - sold - unknown)
+        found["below"] += left < 0
+        taken = max(0, min(unknown, stock - sold - left))
+        look_at_units(world, item, stock, found)
+        look_at_refusals(world, item, left, stock - sold - taken, found)
+    if found["oversold"] or found["conjured"] or found["resold"] or found["below"]:
+        found["result"] = "oversold"
+    elif found["overlaps"] or found["fencing"]:
+        found["result"] = "overlap"
+    elif found["vanished"] or found["unsold"] or found["refused_early"]:
+        found["result"] = "undersold"
+    else:
+        found["result"] = "ok"
+    return found
+
+
+def test_agrees_with_brute_force():
+    results = {}
+    worlds = {seed: dirty(seed) for seed in range(max(600, 10 * SEEDS))}
+    with judge(worlds) as verdicts:
+        for seed, (verdict, folder) in verdicts.items():
+            found = look(worlds[seed])
+            told = {name: verdict[name] for name in FIELDS}
+            assert told == {name: found[name] for name in FIELDS}, (seed, folder)
+            assert verdict["result"] == found["result"], (seed, verdict["reasons"])
+            results[found["result"]] = results.get(found["result"], 0) + 1
+    assert set(results) >= {"oversold", "overlap", "undersold"}, results
+
+
+def quiet(seed):
+    """Worlds in which little goes wrong, so that the finer results come up too."""
+    world = shop.clean(seed, unknowns=0.2)
+    rand = world.random
+    for _ in range(rand.randint(0, 2)):
+        section, longer = rand.choice(world.sections), rand.choice([1, 2, 700])
+        section["exit"]["t_ns"] += longer
+        section["release"]["t_ns"] += longer
+    item = rand.choice(list(world.run["items"]))
+    world.redis["after"]["stock"][item] += rand.choice([0, 0, 0, -1, 1])
+    return world
+
+
+def test_agrees_on_worlds_that_are_nearly_clean():
+    results = {}
+    worlds = {seed: quiet(seed) for seed in range(max(600, 3 * SEEDS))}
+    with judge(worlds) as verdicts:
+        for seed, (verdict, folder) in verdicts.items():
+            found = look(worlds[seed])
+            told = {name: verdict[name] for name in FIELDS}
+            assert told == {name: found[name] for name in FIELDS}, (seed, folder)
+            assert verdict["result"] == found["result"], (seed, verdict["reasons"])
+            results[found["result"]] = results.get(found["result"], 0) + 1
+    assert set(results) == {"oversold", "overlap", "undersold", "ok"}, results
