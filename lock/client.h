@@ -66,7 +66,7 @@ int fork_generation(void);
 dlock_status check_fork(const struct dlock_client *client);
 
 /* An env for one slot of a rung, connected unless the rung is serverless; neither begins later than
- * limit_ns, CLOCK_MONOTONIC. Not OK: nothing was sent and there is nothing to end. */
+ * limit_ns, CLOCK_MONOTONIC. Not OK: nothing was sent. env_end in each case. */
 dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int cancel_fd, struct rung_env *env);
 void env_end(struct dlock *lock, struct rung_env *env);
 

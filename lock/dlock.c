@@ -331,11 +331,7 @@ dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int cancel_fd, stru
     int64_t pool_ns = mono_deadline_ns(request_ms);
     dlock_status status =
         pool_take(&client->pool, pool_ns < limit_ns ? pool_ns : limit_ns, &env->redis);
-    if (status == DLOCK_OK)
-        status = redis_ready(env->redis, limit_ns, cancel_fd);
-    if (status != DLOCK_OK)
-        env_end(lock, env);
-    return status;
+    return status == DLOCK_OK ? redis_ready(env->redis, limit_ns, cancel_fd) : status;
 }
 
 void env_end(struct dlock *lock, struct rung_env *env)
@@ -425,11 +421,10 @@ static dlock_status run_try(struct acquiring *a)
         a->hold->depth = depth_of(lock, a->hold->owner);
     a->transient = a->late = false;
     dlock_status status = env_begin(lock, a->limit_ns, a->cancel_fd, &env);
-    if (status != DLOCK_OK)
-        return status;
     env.reads = a->want.reads;
     a->sent_ns = env.now_ns();
-    status = lock->ops->try_acquire(&env, a->hold, &a->busy);
+    if (status == DLOCK_OK)
+        status = lock->ops->try_acquire(&env, a->hold, &a->busy);
     a->transient = env.transient;
     if (status == DLOCK_OK && env.redis == NULL)
         send_alone(lock, a->want.reads);
@@ -442,9 +437,8 @@ static dlock_status run_resolve(struct acquiring *a)
 {
     struct rung_env env;
     dlock_status status = env_begin(a->lock, INT64_MAX, -1, &env);
-    if (status != DLOCK_OK)
-        return status;
-    status = a->lock->ops->resolve(&env, a->hold);
+    if (status == DLOCK_OK)
+        status = a->lock->ops->resolve(&env, a->hold);
     env_end(a->lock, &env);
     return status;
 }
@@ -460,17 +454,19 @@ static dlock_status step(struct acquiring *a)
     return a->unresolved ? DLOCK_UNKNOWN : status;
 }
 
+/* The rung runs also where no server is there, for what it keeps in the process: its calls answer
+ * UNREACHABLE then. */
 static dlock_status run_release(struct dlock_hold *hold, struct dlock_batch *last)
 {
     struct dlock *lock = hold->lock;
     struct rung_env env;
     dlock_status status = env_begin(lock, INT64_MAX, -1, &env);
-    if (status != DLOCK_OK)
-        return status;
-    if (env.redis == NULL)
+    bool serverless = (lock->ops->traits & TRAIT_SERVERLESS) != 0;
+    if (serverless)
         send_alone(lock, last);
     env.last = last;
-    status = lock->ops->release(&env, hold);
+    if (serverless || env.redis != NULL)
+        status = lock->ops->release(&env, hold);
     env_end(lock, &env);
     return status;
 }
@@ -546,10 +542,10 @@ static dlock_status drive(struct acquiring *a)
 static void give_up(struct acquiring *a)
 {
     struct rung_env env;
-    if (!a->tried || a->lock->ops->give_up == NULL ||
-        env_begin(a->lock, INT64_MAX, -1, &env) != DLOCK_OK)
+    if (!a->tried || a->lock->ops->give_up == NULL)
         return;
-    a->lock->ops->give_up(&env, a->hold);
+    if (env_begin(a->lock, INT64_MAX, -1, &env) == DLOCK_OK)
+        a->lock->ops->give_up(&env, a->hold);
     env_end(a->lock, &env);
 }
 

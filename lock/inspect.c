@@ -39,10 +39,11 @@ dlock_status dlock_inspect(dlock *lock, struct dlock_holder *holder)
         return fail(DLOCK_UNSUPPORTED, "no server knows who holds a '%s' lock", lock->ops->name);
     struct rung_env env;
     status = env_begin(lock, INT64_MAX, -1, &env);
-    if (status != DLOCK_OK)
-        return status;
-    struct answer answer = EVAL(&env, &lua_inspect, "1", lock->name);
-    status = answer.status == DLOCK_OK ? read_holder(&answer, holder, lock->name) : answer.status;
+    if (status == DLOCK_OK) {
+        struct answer answer = EVAL(&env, &lua_inspect, "1", lock->name);
+        status =
+            answer.status == DLOCK_OK ? read_holder(&answer, holder, lock->name) : answer.status;
+    }
     env_end(lock, &env);
     return status;
 }

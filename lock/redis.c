@@ -473,6 +473,8 @@ void redis_append(struct redis *redis, size_t index, int argc, const char *const
 {
     struct node *node = &redis->nodes[index];
     node_append(node, argc, argv, sizes);
+    if (node->state != UP)
+        return; /* it will not be sent */
     atomic_fetch_add_explicit(&redis->config->commands, 1, memory_order_relaxed);
     if (redis->config->on_trace == NULL)
         return;

@@ -103,7 +103,7 @@ struct rung_ops {
 
 /* What a rung works through. */
 struct rung_env {
-    struct redis *redis;   /* connected; NULL with TRAIT_SERVERLESS */
+    struct redis *redis;   /* connected (in a release perhaps not); NULL with TRAIT_SERVERLESS */
     int64_t deadline_ns;   /* CLOCK_MONOTONIC: when the whole slot must be done */
     int wake_fd;           /* cuts requests off when readable; -1: none */
     int64_t (*now_ns)(void);       /* CLOCK_BOOTTIME; a test may set another */

@@ -138,7 +138,7 @@ static void nobody_listens(void **state)
 {
     (void)state;
     char url[64];
-    snprintf(url, sizeof url, "redis://127.0.0.1:%d", free_port());
+    snprintf(url, sizeof url, "redis://127.0.0.1:%d", NOBODYS_PORT);
     unreachable(url, "Connection refused");
     unreachable("redis://no-such-host.invalid", "its host name was not found");
 }
@@ -274,7 +274,7 @@ static void read_only(void **state)
 {
     (void)state;
     struct ailment a;
-    server_text(server, "REPLICAOF 127.0.0.1 %d", free_port());
+    server_text(server, "REPLICAOF 127.0.0.1 %d", NOBODYS_PORT);
     ails(&a, "owner_lua", "READONLY");
     server_text(server, "REPLICAOF NO ONE");
     is_well(&a);
@@ -285,7 +285,7 @@ static void master_down(void **state)
     (void)state;
     struct ailment a;
     server_text(server, "CONFIG SET replica-serve-stale-data no");
-    server_text(server, "REPLICAOF 127.0.0.1 %d", free_port());
+    server_text(server, "REPLICAOF 127.0.0.1 %d", NOBODYS_PORT);
     ails(&a, "watchdog", "MASTERDOWN");
     server_text(server, "REPLICAOF NO ONE");
     is_well(&a);
@@ -348,7 +348,7 @@ static void a_release_is_refused(void **state)
     dlock_client *client = new_client();
     dlock *lock = lock_of(client, "owner_lua", LOCK);
     dlock_hold *hold = acquired(lock);
-    server_text(server, "REPLICAOF 127.0.0.1 %d", free_port());
+    server_text(server, "REPLICAOF 127.0.0.1 %d", NOBODYS_PORT);
     assert_status(dlock_release(hold, NULL), REFUSED);
     assert_says(dlock_error(), "READONLY");
     server_text(server, "REPLICAOF NO ONE");
@@ -443,6 +443,10 @@ static void released_while_it_is_gone(void **state)
         assert_status(dlock_release(hold, NULL), UNREACHABLE);
         assert_says(dlock_error(), "Connection refused");
         server_restart(server, NULL);
+        /* and what the rung keeps in the process knows that the hold has ended */
+        uint64_t commands = stats_of(client).commands;
+        works(lock);
+        assert_true(stats_of(client).commands >= commands + 2);
         dlock_close(lock);
     }
     dlock_client_close(client);

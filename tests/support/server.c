@@ -35,16 +35,25 @@ struct server {
 
 /* ---- The process ----------------------------------------------------------------------------- */
 
-int free_port(void)
+/* A port below those that the kernel gives to connections, so that it is still free when a server
+ * comes back to it, and low enough for a cluster's second port, 10000 above. */
+static int free_port(void)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    must(fd >= 0 && bind(fd, (struct sockaddr *)&address, size) == 0);
-    must(getsockname(fd, (struct sockaddr *)&address, &size) == 0);
-    close(fd);
-    return ntohs(address.sin_port);
+    static unsigned seed;
+    if (seed == 0)
+        seed = (unsigned)getpid() * 2654435761u;
+    for (;;) {
+        int port = 12000 + rand_r(&seed) % 10000;
+        struct sockaddr_in address = {.sin_family = AF_INET,
+                                      .sin_port = htons((uint16_t)port),
+                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        must(fd >= 0);
+        bool is_free = bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
+        close(fd);
+        if (is_free)
+            return port;
+    }
 }
 
 static void become_redis(const struct server *server, const char *const *args)
@@ -95,6 +104,15 @@ static bool connected(struct server *server)
     return server->own->err == 0;
 }
 
+/* Whatever it says: it may be loading, or want a password. */
+static bool answers(struct server *server)
+{
+    if (!connected(server))
+        return false;
+    server->reply = redisCommand(server->own, "PING");
+    return server->reply != NULL;
+}
+
 static void launch(struct server *server, const char *const *args)
 {
     fflush(NULL);
@@ -103,7 +121,7 @@ static void launch(struct server *server, const char *const *args)
     if (server->pid == 0)
         become_redis(server, args);
     /* Whoever took the port in between makes redis-server end: then it is not `running`. */
-    eventually(!running(server) || connected(server));
+    eventually(!running(server) || answers(server));
 }
 
 struct server *server_start(const char *const *args)
