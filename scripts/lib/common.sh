@@ -117,6 +117,9 @@ leave() {
     trap - EXIT
     trap '' INT TERM HUP PIPE
     set +e
+    if ((code > 128)) && [[ -n $ATTENDED || ${#EXIT_STEPS[@]} -gt 0 ]]; then
+        say "$PROGRAM: told to stop; ending what was started"
+    fi
     end_attended
     for ((i = ${#EXIT_STEPS[@]} - 1; i >= 0; i--)); do
         eval "${EXIT_STEPS[i]}"
