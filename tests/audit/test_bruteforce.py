@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """On small histories of any kind, the judge agrees with a check that looks at every pair and every
 unit, written from the definitions and from nothing else."""
+import re
+
 import shop
 from judge import SEEDS, judge
+from shop import MS
+from simulate import simulate
 
 FIELDS = ["initial", "sold", "left", "oversold", "conjured", "vanished", "unsold", "unknown",
           "distinct", "resold", "refused_early", "overlaps", "max_parallel"]
@@ -144,6 +148,45 @@ def test_agrees_with_brute_force():
             assert verdict["result"] == found["result"], (seed, verdict["reasons"])
             results[found["result"]] = results.get(found["result"], 0) + 1
     assert set(results) >= {"oversold", "overlap", "undersold"}, results
+
+
+def first_sold_twice(world):
+    """The two buyers of one unit who were the first to both have it."""
+    pairs = [(max(a["write"]["t_ns"], b["write"]["t_ns"]), {a["request"]["id"], b["request"]["id"]})
+             for i, a in enumerate(world.sections) for b in world.sections[:i]
+             if "write" in a and "write" in b and a["write"]["unit"] == b["write"]["unit"]]
+    return min(pairs, key=lambda pair: pair[0])[1]
+
+
+def test_names_the_first_two_buyers_of_one_unit():
+    worlds = {seed: simulate(seed, 60, rung="local", write="set", instances=["a", "b"],
+                             items={"phone": 40}) for seed in range(40)}
+    with judge(worlds) as verdicts:
+        for seed, (verdict, _) in verdicts.items():
+            reason = next(text for text in verdict["reasons"] if "was sold twice" in text)
+            assert set(re.findall(r"request (\w+)", reason)) == first_sold_twice(worlds[seed])
+
+
+def test_a_restock_adds_what_it_adds():
+    """5 on the shelf, 2 sold, filled up from 3 to 5: units 4 and 5 are new, unit 3 is not."""
+    world = shop.World(1)
+    shop.start(world, rung="setnx", write="set", instances=["a"], items={"phone": 5},
+               restocked=True)
+    requests = [world.request("phone", "a", world.t0) for _ in range(6)]
+    now = world.t0 + MS
+    for request in requests[:2]:
+        now = shop.turn(world, request, now)
+    world.add("a", now, "restock", item="phone", stock_before=3, stock_after=5)
+    world.stock["phone"] = 5
+    for request in requests[2:]:
+        now = shop.turn(world, request, now + 1)
+    assert [s["write"]["unit"] for s in world.sales()] == [5, 4, 5, 4, 3, 2]
+    world.sales()[-1]["write"]["unit"] = 3
+    world.sample_of(requests[-1])["unit"] = 3
+    with judge({1: shop.finish(world)}) as verdicts:
+        verdict = verdicts[1][0]
+        assert (verdict["result"], verdict["initial"], verdict["resold"]) == ("oversold", 7, 1)
+        assert verdict["oversold"] == verdict["conjured"] == verdict["vanished"] == 0
 
 
 def quiet(seed):

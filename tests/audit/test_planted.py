@@ -244,35 +244,42 @@ def write_with_an_old_token(world, _):
 
 
 # ---- deadlock ----------------------------------------------------------------------------------
-def die_holding(world, rand, entered):
-    """b takes the lock and dies; everybody who is still there waits in vain."""
+def die_holding(world, rand, how):
+    """b takes the lock and never gives it back; everybody who is still there waits in vain."""
     queue = [world.request("phone", "ab"[i % 2], world.t0) for i in range(10)]
     now = world.t0 + MS
     for request in queue[:3]:
         now = shop.turn(world, request, now)
-    if entered:
-        world.section(queue[3], (now, now + 1))
-    for request in queue[3::2]:
-        world.answer(request, now + 9, 502)
+    lost = queue[3::2]
+    if how != "before_it_could_tell":
+        section = world.section(queue[3], (now, now + 1))
+    if how == "skipped_the_release":  # an error path without DEL; the process lives on
+        section["exit"] = world.about(queue[3], now + 2, "exit", hold=section["hold"])
+        world.refuse(queue[3], now + 3, 500, "stock-error", "fail")
+        for request in lost[1:]:
+            world.refuse(request, now + 20_000 * MS, 503, "lock-timeout")
+    else:
+        for request in lost:
+            world.answer(request, now + 9, 502)
+        world.unended.add("b")
     for request in queue[4::2]:
         world.refuse(request, now + 20_000 * MS + rand.randint(0, MS), 503, "lock-timeout")
-    world.unended.add("b")
     shop.finish(world)
     world.redis["after"] = shop.side(world.stock, "string", -1)
 
 
-@pytest.mark.parametrize("entered", [True, False], ids=["inside", "before_it_could_tell"])
-def test_deadlock(entered):
+@pytest.mark.parametrize("how", ["inside", "before_it_could_tell", "skipped_the_release"])
+def test_deadlock(how):
     worlds = {}
     for seed in range(SEEDS):
         world = worlds[seed] = shop.World(seed)
         shop.start(world, rung="setnx", instances=["a", "b"], items={"phone": 9}, fault="crash",
                    expect=["deadlock"])
-        die_holding(world, world.random, entered)
+        die_holding(world, world.random, how)
     with judge(worlds) as verdicts:
         for seed, (verdict, _) in verdicts.items():
             assert verdict["result"] == "deadlock" and verdict["agrees"], (seed, verdict)
-            assert re.search(r"held for ever: .* timed out waiting for it: 3",
+            assert re.search(r"held for ever: .* timed out waiting for it: \d",
                              verdict["reasons"][0])
 
 
@@ -282,7 +289,7 @@ def test_a_lock_that_will_expire_is_no_deadlock():
         world = worlds[seed] = shop.World(seed)
         shop.start(world, rung="set_nx_ex", instances=["a", "b"], items={"phone": 9},
                    fault="crash", expect=["undersold"])
-        die_holding(world, world.random, True)
+        die_holding(world, world.random, "inside")
         world.redis["after"] = shop.side(world.stock, "string", 9000)
     with judge(worlds) as verdicts:
         for seed, (verdict, _) in verdicts.items():
@@ -327,6 +334,28 @@ def lost_last_line(world, rand):
 def doubled_line(world, rand):
     instance = rand.choice(world.run["instances"])
     world.seq_edits[instance] = lambda lines: lines.insert(2, lines[rand.randrange(1, len(lines))])
+    return True
+
+
+@plant("inconclusive", r"history-\w.jsonl line \d+: exit of hold .* comes right after exit")
+def exit_twice(world, _):
+    section = pick(world, world.sections)
+    line = section["exit"]
+    events = world.events[line["instance"]]
+    events.insert(events.index(line), dict(line))
+    return True
+
+
+@plant("inconclusive", r"history-\w.jsonl line \d+: behind the end; nothing must follow it")
+def line_behind_the_end(world, rand):
+    def swap(lines):
+        lines[-1]["event"], lines[-2] = "stall", {**lines[-1], "seq": lines[-1]["seq"] - 1,
+                                                  "event": "end"}
+        lines[-1]["late_ns"] = 1
+    instance = rand.choice(world.run["instances"])
+    world.add(instance, world.t0 + 40, "stall", late_ns=1)
+    world.events[instance].sort(key=lambda line: line["event"] == "stall")
+    world.seq_edits[instance] = swap
     return True
 
 
