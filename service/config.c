@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #ifndef DEFAULT_LOCK
 #define DEFAULT_LOCK "watchdog"
@@ -44,9 +45,9 @@ static const struct row rows[] = {
     {"redis", SERVER, SERVER_FORM, "", "redis://127.0.0.1:6379/0", 0, 0, AT(redis),
      "the Redis server of lock and stock"},
     {"lock-redis", SERVER, SERVER_FORM, "", "", 0, 0, AT(lock_redis),
-     "another server for the lock; default: as --redis"},
+     "another server for the lock"},
     {"stock-redis", SERVER, SERVER_FORM, "", "", 0, 0, AT(stock_redis),
-     "another server for the stock; default: as --redis"},
+     "another server for the stock"},
     {"lock", RUNG, "a rung", "", DEFAULT_LOCK, 0, 0, AT(lock), "the rung that guards a sale"},
     {"write", CHOICE, CONFIG_WRITES, "", "decr", 0, 0, AT(write),
      "how a sale writes the stock: GET then DECR, GET then SET, or one script that checks"},
@@ -264,6 +265,25 @@ static bool read_defaults_and_environment(struct config *config, char error[CONF
     return true;
 }
 
+const char *config_unknown_variable(void)
+{
+    static char found[64];
+    char name[64];
+    for (char **variable = environ; *variable != NULL; variable++) {
+        size_t size = strcspn(*variable, "=");
+        bool known = strncmp(*variable, "INVENTORYD_", 11) != 0;
+        for (size_t i = 0; i < ROWS && !known; i++) {
+            environment_name(&rows[i], name);
+            known = strlen(name) == size && strncmp(*variable, name, size) == 0;
+        }
+        if (!known) {
+            snprintf(found, sizeof found, "%.*s", (int)size, *variable);
+            return found;
+        }
+    }
+    return NULL;
+}
+
 static const struct row *find_row(const char *flag, size_t size)
 {
     for (size_t i = 0; i < ROWS; i++)
@@ -439,6 +459,13 @@ static void describe_values(const struct row *row, char *text, size_t size)
         snprintf(text, size, "%s", row->values);
 }
 
+static const char *shown_default(const struct row *row)
+{
+    if (row->fallback[0] != '\0')
+        return row->fallback;
+    return row->kind == SERVER ? "as --redis" : "none";
+}
+
 void config_help(FILE *out)
 {
     fprintf(out,
@@ -451,7 +478,7 @@ void config_help(FILE *out)
         describe_values(&rows[i], values, sizeof values);
         fprintf(out, "  --%s\n      %s\n      %s%s%s; default %s\n", rows[i].flag, rows[i].help,
                 values, rows[i].unit[0] != '\0' ? " " : "", rows[i].unit,
-                rows[i].fallback[0] != '\0' ? rows[i].fallback : "none");
+                shown_default(&rows[i]));
     }
     for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++)
         fprintf(out, "  --%s\n      %s\n", actions[i].flag, actions[i].help);
@@ -474,8 +501,7 @@ void config_help_markdown(FILE *out)
         describe_values(&rows[i], values, sizeof values);
         fprintf(out, "| `--%s` | `%s` | ", rows[i].flag, name);
         print_cell(out, values);
-        fprintf(out, " | %s | %s%s%s | ", rows[i].unit, rows[i].fallback[0] != '\0' ? "`" : "",
-                rows[i].fallback, rows[i].fallback[0] != '\0' ? "`" : "");
+        fprintf(out, " | %s | `%s` | ", rows[i].unit, shown_default(&rows[i]));
         print_cell(out, rows[i].help);
         fprintf(out, " |\n");
     }

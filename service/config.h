@@ -66,6 +66,9 @@ bool config_read(struct config *config, struct config_request *request, int argc
                  char error[CONFIG_ERROR_MAX]);
 void config_free(struct config *config);
 
+/* A variable INVENTORYD_... of the environment that is no setting, or NULL: maybe a slip. */
+const char *config_unknown_variable(void);
+
 /* The settings by name, passwords left out. NULL when out of memory. */
 cJSON *config_json(const struct config *config);
 void config_help(FILE *out);

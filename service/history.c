@@ -41,17 +41,6 @@ struct history {
 
 /* ---- Lines ----------------------------------------------------------------------------------- */
 
-void history_escape(char *out, size_t size, const char *text)
-{
-    size_t used = 0;
-    for (; *text != '\0' && used + 3 < size; text++) {
-        if (*text == '"' || *text == '\\')
-            out[used++] = '\\';
-        out[used++] = *text >= 0x20 && *text < 0x7f ? *text : '?';
-    }
-    out[used] = '\0';
-}
-
 /* Stamps and writes. line has PREFIX_MAX free bytes, then the body of that size: the prefix is put
  * right ahead of it, so that one write() takes both. The mutex is held. */
 static void write_line(struct history *history, char *line, size_t body_size)

@@ -45,7 +45,4 @@ void history_event(struct history *history, const struct history_request *reques
                    const char *event, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* A copy of the text that may stand between quotes: only printable ASCII is let through. */
-void history_escape(char *out, size_t size, const char *text);
-
 #endif

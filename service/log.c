@@ -6,6 +6,7 @@
 #include "log.h"
 
 #include "clock.h"
+#include "text.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -52,21 +53,6 @@ static bool may_pass(unsigned long *missed)
     return pass;
 }
 
-static void escape(char *out, size_t size, const char *text)
-{
-    size_t used = 0;
-    for (; *text != '\0' && used + 7 < size; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\')
-            out[used++] = '\\';
-        if (c < 0x20 || c == 0x7f)
-            used += (size_t)snprintf(out + used, 7, "\\u%04x", (unsigned)c);
-        else
-            out[used++] = (char)c;
-    }
-    out[used] = '\0';
-}
-
 static int start_line(char *line, size_t size, const char *level, const char *event)
 {
     struct timespec now;
@@ -90,7 +76,7 @@ static void put_line(const char *line, int length)
 void log_event(enum log_level level, const char *event, const char *format, ...)
 {
     static const char *const names[] = {"error", "warning", "info", "debug"};
-    char detail[768], escaped[1024], line[1536];
+    char detail[768], quoted[1024], line[1536];
     unsigned long missed = 0;
     if (level > level_max || !may_pass(&missed))
         return;
@@ -98,25 +84,25 @@ void log_event(enum log_level level, const char *event, const char *format, ...)
     va_start(args, format);
     vsnprintf(detail, sizeof detail, format, args);
     va_end(args);
-    escape(escaped, sizeof escaped, detail);
+    text_quote(quoted, sizeof quoted, detail);
     int length = start_line(line, sizeof line, names[level], event);
     if (missed > 0)
         length += snprintf(line + length, sizeof line - (size_t)length, ",\"left_out\":%lu",
                            missed);
     length += snprintf(line + length, sizeof line - (size_t)length, ",\"detail\":\"%s\"}\n",
-                       escaped);
+                       quoted);
     put_line(line, length);
 }
 
 void log_request(const char *id, const char *method, const char *path, unsigned status,
                  double time_ms)
 {
-    char line[2048], escaped[1280];
-    escape(escaped, sizeof escaped, path);
+    char line[2048], quoted[1280];
+    text_quote(quoted, sizeof quoted, path);
     int length = start_line(line, sizeof line, "info", "request");
     length += snprintf(line + length, sizeof line - (size_t)length,
                        ",\"request\":\"%s\",\"method\":\"%s\",\"path\":\"%s\",\"status\":%u,"
                        "\"time_ms\":%.3f}\n",
-                       id, method, escaped, status, time_ms);
+                       id, method, quoted, status, time_ms);
     put_line(line, length);
 }

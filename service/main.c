@@ -32,6 +32,9 @@ static int run(struct config *config)
     signal(SIGPIPE, SIG_IGN);
     mallopt(M_ARENA_MAX, ARENAS); /* an arena a thread would cost more memory than it saves time */
     log_setup((enum log_level)config->log_level, config->instance);
+    const char *unknown = config_unknown_variable();
+    if (unknown != NULL)
+        log_event(LOG_WARNING, "unknown-variable", "%s is no setting, see --help", unknown);
     if (!service_start(&service, config, error)) {
         fprintf(stderr, "inventoryd: %s\n", error);
         _exit(1);

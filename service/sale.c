@@ -8,6 +8,7 @@
 #include "log.h"
 #include "metrics.h"
 #include "problem.h"
+#include "text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -119,7 +120,8 @@ void sale_on_event(void *arg, const struct dlock_event *event)
         log_event(LOG_WARNING, "lock-lost", "%s: %s", event->name, event->reason);
     else if (event->kind == DLOCK_EVENT_RENEWAL_FAILED)
         log_event(LOG_WARNING, "renewal-failed", "%s: %s", event->name, event->reason);
-    if (history == NULL || event->kind == DLOCK_EVENT_RENEWAL_FAILED)
+    if (history == NULL || event->kind == DLOCK_EVENT_RENEWAL_FAILED ||
+        sale->purpose == SALE_RESTOCK)
         return;
     struct history_request record = {.thread = sale->thread,
                                      .request = sale->request,
@@ -131,7 +133,7 @@ void sale_on_event(void *arg, const struct dlock_event *event)
                       event->acquisition);
         return;
     }
-    history_escape(reason, sizeof reason, event->reason);
+    text_quote(reason, sizeof reason, event->reason);
     history_event(history, &record, "lost", ",\"hold\":\"%s#%" PRIu64 "\",\"reason\":\"%s\"",
                   event->owner, event->acquisition, reason);
 }

@@ -157,6 +157,12 @@ def test_an_exposed_admin_listener_is_warned_of(redis, start):
     assert start(redis, "--admin-listen", "0.0.0.0:0").logged("admin-exposed")
 
 
+def test_a_variable_that_is_no_setting_is_warned_of(redis, start):
+    shop = start(redis, environment={"INVENTORYD_WORKER": "4"})
+    assert "INVENTORYD_WORKER " in shop.logged("unknown-variable")[0]["detail"]
+    assert not start(redis, name="b").logged("unknown-variable")
+
+
 def test_ipv6(redis, start):
     shop = start(redis, "--listen", "[::1]:0")
     with socket.create_connection(("::1", shop.port), PATIENCE_S) as sock:

@@ -73,6 +73,21 @@ def test_the_admin_listener_answers_while_every_worker_waits(redis, start):
     assert sorted(sale.result().status for sale in waiting) == [200] * 10 + [409] * 10
 
 
+def test_a_burst_wakes_as_many_workers_as_there_is_work(redis, start):
+    shop = start(redis, "--workers", 64)
+    shop.stock(value=100)
+    hold_lock(redis)
+    clients = [shop.connection() for _ in range(64)]
+    for client in clients:
+        client.sendall(SALE % b"r")
+    wait_until(lambda: shop.metric("inventoryd_sales_in_flight") == 64, "all are accepted")
+    wait_until(lambda: shop.metric("inventoryd_queue_depth") == 0, "each one has a worker")
+    release_lock(redis)
+    assert [read_answers(client)[0][0] for client in clients] == [200] * 64
+    for client in clients:
+        client.close()
+
+
 def test_two_thousand_connections_at_once(redis, start):
     shop = start(redis, "--lock", "none", "--write", "atomic")
     shop.stock(value=1500)

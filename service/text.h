@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Texts of others inside our JSON.
+ */
+#ifndef TEXT_H
+#define TEXT_H
+
+#include <stddef.h>
+
+/* A copy that may stand between quotes, cut to fit: what is not printable ASCII becomes '?', so that
+ * the result is valid JSON and valid UTF-8 whatever a client or a server sent. */
+void text_quote(char *out, size_t size, const char *text);
+
+#endif
