@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck shell=bash disable=SC2034  # its settings are read and set by the scripts that source it
+# shellcheck shell=bash disable=SC2034  # settings of those who source it
 #
 # Drives rows, a rung and a way to write each, against a shop that is up, wherever its parts are:
 # on this machine or in containers. Needs common.sh and jmeter.sh. The caller says:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck shell=bash disable=SC2034  # its settings are read and set by the scripts that source it
+# shellcheck shell=bash disable=SC2034  # settings of those who source it
 #
 # A shop on this machine: a private redis-server, N inventoryd, an nginx in front, all on loopback.
 # Needs common.sh and nginx.sh. A shop is known by nginx's port; what is up is written down in
@@ -44,7 +44,7 @@ shop_note() {
     printf '%s %s %s %s\n' "$1" "$2" "$start" "$3" >>"$(shop_folder)/parts"
 }
 
-# shop_each COMMAND...: calls COMMAND NAME PID START PORT for each part, in the order of their start.
+# shop_each COMMAND...: calls COMMAND NAME PID START PORT for each part, in the order of the start.
 shop_each() {
     local name pid start port
     [[ -f $(shop_folder)/parts ]] || return 0
@@ -108,7 +108,7 @@ start_part() {
 }
 
 redis_answers() {
-    [[ $(redis-cli -h 127.0.0.1 -p "$SHOP_REDIS_PORT" ping 2>/dev/null) == PONG ]]
+    [[ $(timeout 5 redis-cli -h 127.0.0.1 -p "$SHOP_REDIS_PORT" ping 2>/dev/null) == PONG ]]
 }
 
 # instance_ready PORT: the instance that listens there

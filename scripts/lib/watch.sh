@@ -57,7 +57,8 @@ end_watch() {
                 if (f[4] > fds[f[2], part]) fds[f[2], part] = f[4]
             }
             for (name in names) {
-                m = rss[name, 1] + 0; M = rss[name, 3] + 0; d = fds[name, 1] + 0; D = fds[name, 3] + 0
+                m = rss[name, 1] + 0; M = rss[name, 3] + 0
+                d = fds[name, 1] + 0; D = fds[name, 3] + 0
                 grown = M > 1.25 * m + 4096 || D > 1.25 * d + 64
                 printf "%s: memory %.1f -> %.1f MiB, descriptors %d -> %d: %s\n", name,
                     m / 1024, M / 1024, d, D, grown ? "GROWING" : "steady"

@@ -39,8 +39,8 @@ def place(tmp_path):
 
 @pytest.fixture
 def shop(place):
-    """A place with a shop that is up; it is ended behind the test. 5 ms of business: also ten buyers
-    get into each other's way, and the judge has something to judge."""
+    """A place with a shop that is up; it is ended behind the test. 5 ms of business: also ten
+    buyers get into each other's way, and the judge has something to judge."""
     up = place.shop("up", "--work-ms", 5)
     assert up.code == 0, up
     yield place

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A place of a test's own for the project's commands: state, runs and ports that nobody else uses, and
-a list of every process that came of them, so that a test can say that nothing was left behind."""
+"""A place of a test's own for the project's commands: state, runs and ports that nobody else uses,
+and a list of every process that came of them, so that a test can say that nothing was left."""
 import os
 import pathlib
 import random
@@ -33,8 +33,8 @@ def listens(port):
 
 
 class Ports:
-    """A hundred ports below those that the kernel gives to clients. The first is held as long as the
-    test lives, so that tests that run side by side never choose the same hundred."""
+    """A hundred ports below those that the kernel gives to clients. The first is held as long as
+    the test lives, so that tests that run side by side never choose the same hundred."""
 
     def __init__(self):
         while True:
@@ -143,8 +143,8 @@ class Place:
     # ---- what is left ----
 
     def processes(self):
-        """Every process that was started in this place, by whomever: they inherit LADDER_STATE, or, as
-        nginx, which writes its title over its environment, the working folder."""
+        """Every process that was started in this place, by whomever: they inherit LADDER_STATE, or,
+        as nginx, which writes its title over its environment, the working folder."""
         mark = f"LADDER_STATE={self.state}".encode()
         found = {}
         for folder in pathlib.Path("/proc").iterdir():

@@ -9,8 +9,8 @@ from place import SCRIPTS
 
 def test_it_counts_plots_and_agrees(place):
     out = place.folder / "proof"
-    proof = place.run(SCRIPTS / "prove", "--runs", "1", "--lock", "local,watchdog", "--write", "decr",
-                      "--instances", "2,3", "--out", out, *place.ports.options)
+    proof = place.run(SCRIPTS / "prove", "--runs", "1", "--lock", "local,watchdog",
+                      "--write", "decr", "--instances", "2,3", "--out", out, *place.ports.options)
     assert proof.code == 0, proof
     with open(out / "summary.csv", encoding="utf-8") as lines:
         runs = list(csv.DictReader(lines))

@@ -62,7 +62,8 @@ def test_all_passed_is_0(place, small):
 
 def test_a_build_that_fails_is_counted_and_told(place, small):
     with open(small / "CMakeLists.txt", "a", encoding="utf-8") as file:
-        file.write('if(CMAKE_BINARY_DIR MATCHES "asan")\n message(FATAL_ERROR "no asan today")\nendif()\n')
+        file.write('if(CMAKE_BINARY_DIR MATCHES "asan")\n'
+                   '  message(FATAL_ERROR "no asan today")\nendif()\n')
     run = place.run(small / "scripts" / "test", "--only", "good")
     assert run.code == 1, run
     assert run.out.splitlines()[-1] == "2 passed, 1 failed"
@@ -82,7 +83,8 @@ def test_what_cannot_be_run_is_told(place, small, words, told):
 
 def test_a_signal_ends_the_tests_too(place, small):
     run = place.start(small / "scripts" / "test", "--only", "long", "--preset", "dev")
-    wait_until(lambda: any(words.endswith("sleep 600 ") for words in place.processes().values()), "the test runs")
+    wait_until(lambda: any(words.endswith("sleep 600 ") for words in place.processes().values()),
+               "the test runs")
     os.kill(run.process.pid, signal.SIGTERM)
     assert run.finish().code == 143, run
     assert not place.processes()
