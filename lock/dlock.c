@@ -263,15 +263,16 @@ dlock_status dlock_open_ops(dlock_client *client, const struct rung_ops *ops, co
     if (made == NULL)
         return fail(DLOCK_NO_MEMORY, "out of memory or descriptors");
     pthread_mutex_lock(&client->mutex);
-    struct dlock **found = tsearch(made, &client->locks, compare_locks);
+    struct dlock **node = tsearch(made, &client->locks, compare_locks);
+    struct dlock *found = node != NULL ? *node : NULL; /* the node itself may go with the mutex */
     if (found != NULL)
-        (*found)->opened++;
+        found->opened++;
     pthread_mutex_unlock(&client->mutex);
-    if (found == NULL || *found != made)
+    if (found != made)
         lock_free(made);
     if (found == NULL)
         return fail(DLOCK_NO_MEMORY, "out of memory");
-    *lock = *found;
+    *lock = found;
     return DLOCK_OK;
 }
 

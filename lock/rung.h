@@ -17,7 +17,7 @@
 
 #define OWNER_MAX 64
 #define HOLD_ID_MAX 96
-#define BUSY_SOURCE_MAX (DLOCK_NAME_MAX + 64)
+#define BUSY_SOURCE_MAX (DLOCK_NAME_MAX + HOLD_ID_MAX + 64) /* a name, a hold and a word */
 
 struct lock;
 

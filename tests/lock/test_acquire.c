@@ -9,13 +9,10 @@
 #include "server.h"
 #include "waiter.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #define LOCK "lock:{acquire}"
 
@@ -227,6 +224,48 @@ static void cancelled_before_the_call(void **state)
     assert_int_equal(stats_of(client).attempts, 0);
     assert_int_equal(stats_of(client).commands, 0);
     dlock_cancel_free(cancel);
+    dlock_client_close(client);
+}
+
+/* From a signal handler; and signals that mean nothing disturb no wait and no request. */
+static dlock_cancel *cancel_of_the_handler;
+
+static void on_cancel_signal(int number)
+{
+    (void)number;
+    dlock_cancel_now(cancel_of_the_handler);
+}
+
+static void on_signal(int number)
+{
+    (void)number;
+}
+
+static void cancelled_from_a_signal_handler(void **state)
+{
+    (void)state;
+    dlock_client *client = new_client();
+    struct waiter waiter = {.lock = lock_of(client, "watchdog", LOCK)};
+    cancel_of_the_handler = dlock_cancel_new();
+    waiter.want =
+        (struct dlock_want){.wait_ms = DLOCK_WAIT_FOREVER, .cancel = cancel_of_the_handler};
+    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = on_signal}, NULL);
+    sigaction(SIGUSR2, &(struct sigaction){.sa_handler = on_cancel_signal}, NULL);
+    dlock_hold *hold = acquired(waiter.lock);
+    waiter_start(&waiter);
+    uint64_t attempts = stats_of(client).attempts;
+    for (int i = 0; i < 200 || stats_of(client).attempts < attempts + 3; i++) {
+        pthread_kill(waiter.thread, SIGUSR1);
+        short_pause();
+    }
+    assert_false(atomic_load(&waiter.over));
+    raise(SIGUSR2);
+    assert_status(waiter_end(&waiter), CANCELLED);
+    assert_status(dlock_release(hold, NULL), OK);
+    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+    sigaction(SIGUSR2, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+    dlock_cancel_free(cancel_of_the_handler);
+    dlock_close(waiter.lock);
     dlock_client_close(client);
 }
 
@@ -535,6 +574,7 @@ int main(void)
         cmocka_unit_test(all_connections_in_use),
         cmocka_unit_test(cancelled_from_another_thread),
         cmocka_unit_test(cancelled_before_the_call),
+        cmocka_unit_test(cancelled_from_a_signal_handler),
         cmocka_unit_test(cancelled_while_redis_hangs),
         cmocka_unit_test(cancelled_while_connecting),
         cmocka_unit_test(released_from_another_thread),

@@ -259,6 +259,33 @@ static void released_in_the_middle_of_renewals(void **state)
     record_free(events);
 }
 
+/* The same few locks are opened and closed by all: the last to close one frees it. */
+static void *open_and_close_locks(void *client)
+{
+    unsigned seed = atomic_fetch_add(&next_seed, 1);
+    for (int i = 0; i < 2000; i++) {
+        char name[32];
+        dlock *lock;
+        snprintf(name, sizeof name, "lock:{%d}", rand_r(&seed) % 12);
+        must(dlock_open(client, NULL, name, &lock) == DLOCK_OK);
+        must(strcmp(dlock_name(lock), name) == 0);
+        dlock_close(lock);
+    }
+    return NULL;
+}
+
+static void many_threads_open_the_same_locks(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of(server_url(server), (struct dlock_options){0});
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        threads[i] = thread_start(open_and_close_locks, client);
+    for (int i = 0; i < THREADS; i++)
+        thread_wait(threads[i]);
+    dlock_client_close(client);
+}
+
 static void *open_and_close(void *arg)
 {
     const char *url = server_url(server);
@@ -311,6 +338,7 @@ int main(void)
         cmocka_unit_test(a_killed_holder_frees_it_in_the_end),
         cmocka_unit_test(many_threads_open_use_and_close),
         cmocka_unit_test(released_in_the_middle_of_renewals),
+        cmocka_unit_test(many_threads_open_the_same_locks),
         cmocka_unit_test(many_clients_come_and_go),
     };
     return cmocka_run_group_tests_name("process", tests, start, stop);

@@ -45,8 +45,8 @@ static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, s
         return DLOCK_OK;
     busy->kind = WAIT_LIST;
     busy->again_ms = AGAIN_MS;
-    must(snprintf(busy->source, sizeof busy->source, "%s:wake:%s", hold->key, hold->id) <
-         (int)sizeof busy->source);
+    int size = snprintf(busy->source, sizeof busy->source, "%s:wake:%s", hold->key, hold->id);
+    must(size < (int)sizeof busy->source);
     return DLOCK_BUSY;
 }
 
@@ -84,12 +84,17 @@ struct member {
     struct waiter waiter;
 };
 
-static void join(struct member *member, const char *url)
+static void join_under(struct member *member, const char *url, const char *name)
 {
     *member = (struct member){.client = client_of(url, (struct dlock_options){0})};
-    assert_status(dlock_open_ops(member->client, &queue, LOCK, &member->lock), OK);
+    assert_status(dlock_open_ops(member->client, &queue, name, &member->lock), OK);
     member->waiter =
         (struct waiter){.lock = member->lock, .want = {.wait_ms = DLOCK_WAIT_FOREVER}};
+}
+
+static void join(struct member *member, const char *url)
+{
+    join_under(member, url, LOCK);
 }
 
 static void part(struct member *member)
@@ -149,6 +154,26 @@ static void handed_on_in_order_and_only_the_next_is_woken(void **state)
     assert_int_equal(server_integer(server, "EXISTS " LOCK), 0);
     for (int i = 0; i < CLIENTS; i++)
         part(&members[i]);
+    part(&holder);
+}
+
+/* The longest name leaves room for a list of the hold's own. */
+static void a_name_of_512_bytes(void **state)
+{
+    (void)state;
+    char name[DLOCK_NAME_MAX + 1];
+    struct member holder, next;
+    memset(name, 'n', sizeof name);
+    name[DLOCK_NAME_MAX] = '\0';
+    join_under(&holder, server_url(server), name);
+    join_under(&next, server_url(server), name);
+    dlock_hold *hold = acquired(holder.lock);
+    waiter_start(&next.waiter);
+    eventually(attempts(&next) == 2);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_status(waiter_end(&next.waiter), OK);
+    assert_status(dlock_release(next.waiter.hold, NULL), OK);
+    part(&next);
     part(&holder);
 }
 
@@ -238,6 +263,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(oracle),
         cmocka_unit_test(handed_on_in_order_and_only_the_next_is_woken),
+        cmocka_unit_test(a_name_of_512_bytes),
         cmocka_unit_test(who_leaves_leaves_the_queue),
         cmocka_unit_test(who_was_given_the_lock_and_leaves_hands_it_on),
         cmocka_unit_test(who_does_not_know_leaves_too),
