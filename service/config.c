@@ -304,7 +304,7 @@ static bool unknown_flag(const char *argument, char error[CONFIG_ERROR_MAX])
     return false;
 }
 
-/* The flags that ask for something else than to run. False with error[] empty: it is none of them. */
+/* The flags that ask for something else than to run. False with error[] empty: it is none. */
 static bool read_action(struct config_request *request, const char *name, const char *value,
                         const char *next, bool *took_next, char error[CONFIG_ERROR_MAX])
 {

@@ -96,7 +96,7 @@ void history_event(struct history *history, const struct history_request *reques
     pthread_mutex_unlock(&history->mutex);
 }
 
-/* ---- The witness for stalls of the machine ---------------------------------------------------- */
+/* ---- The witness for stalls of the machine --------------------------------------------------- */
 
 static void *tick(void *arg)
 {

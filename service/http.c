@@ -24,7 +24,7 @@
 #define HEADERS_MAX 48
 #define SWALLOW_MAX 65536    /* of a body that is refused: read, so that the answer gets through */
 #define CONNECTION_BYTES 16384 /* libmicrohttpd's memory for one; cleared after every request */
-#define IDLE_S 120             /* nginx keeps idle connections for 60 s: it must be the first to close */
+#define IDLE_S 120             /* more than nginx's 60: it must be the first to close */
 #define IDLE_POLL_NS (5 * NS_PER_MS)
 
 struct http {
@@ -81,8 +81,8 @@ static bool is_request_id(const char *text)
 /* 16 hex digits that no other request has: a counter, stirred (splitmix64), from a random start. */
 static void make_request_id(struct http *http, char id[REQUEST_ID_MAX + 1])
 {
-    uint64_t x = http->id_base + atomic_fetch_add_explicit(&http->id_next, 1, memory_order_relaxed) *
-                                     0x9e3779b97f4a7c15;
+    uint64_t number = atomic_fetch_add_explicit(&http->id_next, 1, memory_order_relaxed);
+    uint64_t x = http->id_base + number * 0x9e3779b97f4a7c15;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
     x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
     x ^= x >> 31;
@@ -261,7 +261,7 @@ static enum MHD_Result serve(struct exchange *exchange)
     return MHD_YES;
 }
 
-/* ---- libmicrohttpd's callbacks ------------------------------------------------------------------ */
+/* ---- libmicrohttpd's callbacks --------------------------------------------------------------- */
 
 /* The request line is here. The exchange comes into being. */
 static void *on_target(void *cls, const char *target, struct MHD_Connection *connection)
@@ -336,7 +336,8 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
     *con_cls = NULL;
 }
 
-static void on_log(void *cls, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
+static void on_log(void *cls, const char *format, va_list args)
+    __attribute__((format(printf, 2, 0)));
 static void on_log(void *cls, const char *format, va_list args)
 {
     char text[256];

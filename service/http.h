@@ -32,7 +32,7 @@ void http_answer(struct request *request);
 
 /* Accepts no more connections; those that are open go on. */
 void http_quiesce(struct http *http);
-/* Waits until every request that was read is answered and the answer is sent. False: not by then. */
+/* Waits until every request that was read is answered and the answer sent. False: not by then. */
 bool http_wait_idle(struct http *http, int64_t deadline_ns);
 /* Cuts what is left. Nobody may owe an answer. */
 void http_stop(struct http *http);

@@ -23,7 +23,7 @@ struct listening {
 /* A listening socket. False: error[] says why. */
 bool net_listen(const char *address, struct listening *listening, char error[NET_ERROR_MAX]);
 
-/* GET url (http://host:port/path) within timeout_ms. The answer's status, or 0: error[] says why. */
+/* GET url (http://host:port/path) within timeout_ms. The answer's status; 0: error[] says why. */
 int net_get(const char *url, int timeout_ms, char error[NET_ERROR_MAX]);
 
 #endif

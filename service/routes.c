@@ -54,7 +54,7 @@ static const char *skip_origin(const char *target)
     return *path == '/' ? path : "/";
 }
 
-/* %-decodes in [from, from + size). False: malformed, or a character that has no place in a path. */
+/* %-decodes [from, from + size). False: malformed, or a character that has no place in a path. */
 static bool decode_path(const char *from, size_t size, char *path)
 {
     for (const char *end = from + size; from < end; from++) {
@@ -148,7 +148,8 @@ void routes_find(enum listener listener, const char *target, struct request *req
     if (method != METHOD_OPTIONS || strcmp(target, "*") != 0) {
         if (target[0] != '/' || !decode_path(target, size, path)) {
             answer_problem(request, PROBLEM_MALFORMED,
-                           "the path must begin with /, in printable ASCII or %%XX (not %%2F, %%00)");
+                           "the path must begin with /, in printable ASCII or %%XX (not %%2F, "
+                           "%%00)");
             return;
         }
         for (size_t i = 0; i < ROUTES; i++) {

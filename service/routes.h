@@ -33,8 +33,8 @@ struct route {
     void (*work)(struct service *service, struct seller *seller, struct request *request);
 };
 
-/* Finds the route of the target ("/path?query", as it stands in the request line) and takes what the
- * target says into the request, or answers with what is wrong. */
+/* Finds the route of the target ("/path?query", as it stands in the request line) and takes what
+ * the target says into the request, or answers with what is wrong. */
 void routes_find(enum listener listener, const char *target, struct request *request);
 
 /* A whole request: accepted, and queued where the route says so. True: it is answered; false:

@@ -178,7 +178,7 @@ bool sale_begin(struct seller *seller, struct sale *sale, struct dlock_want *wan
     return open_lock(seller, sale);
 }
 
-/* ---- The section ------------------------------------------------------------------------------ */
+/* ---- The section ----------------------------------------------------------------------------- */
 
 static void end_by_lock(struct sale *sale, dlock_status status)
 {

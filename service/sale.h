@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The use case: sell under a lock. Steps over a struct -- begin, granted, finish -- so that a pool of
- * threads can drive them (sale_run) as well as an acquire that calls back. Setting the stock anew
- * takes the same way: it writes what the lock guards.
+ * The use case: sell under a lock. Steps over a struct -- begin, granted, finish -- so that a pool
+ * of threads can drive them (sale_run) as well as an acquire that calls back. Setting the stock
+ * anew takes the same way: it writes what the lock guards.
  */
 #ifndef SALE_H
 #define SALE_H

@@ -27,7 +27,7 @@ static bool wrong(char error[SERVICE_ERROR_MAX], const char *text)
     return false;
 }
 
-/* ---- What a worker thread has ------------------------------------------------------------------ */
+/* ---- What a worker thread has ---------------------------------------------------------------- */
 
 struct worker_state {
     struct service *service;

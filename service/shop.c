@@ -107,7 +107,8 @@ static bool take_stock(struct request *request, int64_t *stock)
     const cJSON *number = cJSON_GetObjectItemCaseSensitive(json, "stock");
     bool valid = false;
     if (json == NULL)
-        answer_problem(request, PROBLEM_INVALID_JSON, "the body must be JSON, as in {\"stock\":1000}");
+        answer_problem(request, PROBLEM_INVALID_JSON,
+                       "the body must be JSON, as in {\"stock\":1000}");
     else if (!cJSON_IsNumber(number) || cJSON_GetArraySize(json) != 1 ||
              !(number->valuedouble >= 0 && number->valuedouble <= (double)STOCK_MAX) ||
              number->valuedouble != floor(number->valuedouble))

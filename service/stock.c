@@ -30,7 +30,7 @@ struct stock {
     char error[256];
 };
 
-/* ---- Servers and connections ------------------------------------------------------------------ */
+/* ---- Servers and connections ----------------------------------------------------------------- */
 
 struct stock_server *stock_server_new(const char *url, int64_t timeout_ms)
 {

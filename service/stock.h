@@ -24,7 +24,7 @@ struct stock_server;
 struct stock_server *stock_server_new(const char *url, int64_t timeout_ms);
 void stock_server_free(struct stock_server *server);
 
-/* A connection: belongs to one thread. Connects when it is used, again after the server was away. */
+/* A connection: belongs to one thread. Connects when it is used, and again when it must. */
 struct stock;
 struct stock *stock_new(const struct stock_server *server); /* NULL when out of memory */
 void stock_free(struct stock *stock);

@@ -7,8 +7,8 @@
 
 #include <stddef.h>
 
-/* A copy that may stand between quotes, cut to fit: what is not printable ASCII becomes '?', so that
- * the result is valid JSON and valid UTF-8 whatever a client or a server sent. */
+/* A copy that may stand between quotes, cut to fit: what is not printable ASCII becomes '?', so
+ * that the result is valid JSON and valid UTF-8 whatever a client or a server sent. */
 void text_quote(char *out, size_t size, const char *text);
 
 #endif

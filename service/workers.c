@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * See workers.h. Waking a thread costs more than a sale without a lock, so as few as needed are
- * woken: at most one is on its way at any moment, the one that slept last (its caches are warm), and
- * it wakes the next when it finds more to do. A thread that is through takes the next request
+ * woken: at most one is on its way at any moment, the one that slept last (its caches are warm),
+ * and it wakes the next when it finds more to do. A thread that is through takes the next request
  * without sleeping.
  */
 #include "workers.h"
@@ -92,8 +92,8 @@ static void *work(void *arg)
     const struct workers_options *options = &worker->workers->options;
     void *state = options->open(options->arg, worker->number);
     struct request *request;
-    /* A reply that arrives shall not push another thread off its core: on a busy machine the switches
-     * cost more than the sale. Best effort: a sandbox may forbid it. */
+    /* A reply that arrives shall not push another thread off its core: on a busy machine the
+     * switches cost more than the sale. Best effort: a sandbox may forbid it. */
     sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0});
     while (state != NULL && (request = take(worker)) != NULL)
         options->run(state, request);
