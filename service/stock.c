@@ -277,13 +277,10 @@ enum stock_status stock_take(struct stock *stock, const char *key, int64_t quant
         status = command(stock, 5, in_full, &reply);
     if (status != STOCK_OK)
         return status;
-    if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2) {
-        status = to_number(stock, key, reply->element[1], before);
-        if (status == STOCK_OK && reply->element[0]->integer == 0)
-            status = STOCK_TOO_FEW;
-    } else {
-        status = failed(stock, STOCK_MISSING, "there is no key %s", key);
-    }
+    bool too_few = reply->type == REDIS_REPLY_ARRAY && reply->elements == 1;
+    status = to_number(stock, key, too_few ? reply->element[0] : reply, before);
+    if (status == STOCK_OK && !too_few)
+        *before += quantity;
     freeReplyObject(reply);
-    return status;
+    return status == STOCK_OK && too_few ? STOCK_TOO_FEW : status;
 }
