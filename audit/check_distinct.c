@@ -124,14 +124,14 @@ static void find_first(struct run *run)
         if (same_item && reach->unit + reach->quantity > sale->unit &&
             (twice->first == NULL ||
              later_write(reach, sale) < later_write(twice->first, twice->second)))
-            *twice = (struct collision){reach, sale, true};
+            *twice = (struct collision){reach, sale};
         if (!same_item || reach->unit + reach->quantity < sale->unit + sale->quantity)
             reach = sale;
     }
     free(sales);
     if (run->twice.first != NULL &&
         run->twice.first->at_ns[STAGE_ENTER] > run->twice.second->at_ns[STAGE_ENTER])
-        run->twice = (struct collision){run->twice.second, run->twice.first, true};
+        run->twice = (struct collision){run->twice.second, run->twice.first};
 }
 
 static void tell(struct run *run)

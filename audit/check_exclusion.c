@@ -52,7 +52,7 @@ static void pop(struct inside *inside)
 static void note_first(struct collision *first, struct section *one, struct section *two)
 {
     if (first->first == NULL || two->at_ns[STAGE_ENTER] < first->second->at_ns[STAGE_ENTER])
-        *first = (struct collision){one, two, false};
+        *first = (struct collision){one, two};
 }
 
 static void enter(struct run *run, struct inside *inside, struct section *section,
@@ -67,7 +67,7 @@ static void enter(struct run *run, struct inside *inside, struct section *sectio
             inside->heap[0]->overlapped = true; /* more than one inside: they know already */
         note_first(first, last_out, section);
         if (parallel > counts->max_parallel)
-            run->meeting = (struct collision){last_out, section, false};
+            run->meeting = (struct collision){last_out, section};
     }
     if (parallel > counts->max_parallel)
         counts->max_parallel = parallel;
@@ -77,7 +77,7 @@ static void enter(struct run *run, struct inside *inside, struct section *sectio
 void check_exclusion(struct run *run)
 {
     struct inside inside = {.heap = memory_new(run->by_lock_count, sizeof *inside.heap)};
-    struct collision first = {NULL, NULL, false};
+    struct collision first = {NULL, NULL};
     struct section *last_out = NULL; /* of those inside, the one that ends last */
     for (size_t i = 0; i < run->by_lock_count; i++) {
         struct section *section = run->by_lock[i];

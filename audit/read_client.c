@@ -12,7 +12,15 @@
 
 #define COLUMNS(X)                                                                                 \
     X(timeStamp)                                                                                   \
-    X(elapsed) X(label) X(responseCode) X(success) X(request) X(item) X(instance) X(unit) X(left)
+    X(elapsed)                                                                                     \
+    X(label)                                                                                       \
+    X(responseCode)                                                                                \
+    X(success)                                                                                     \
+    X(request)                                                                                     \
+    X(item)                                                                                        \
+    X(instance)                                                                                    \
+    X(unit)                                                                                        \
+    X(left)
 
 enum column {
 #define X(name) COLUMN_##name,

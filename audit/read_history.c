@@ -3,60 +3,22 @@
  * history-<instance>.jsonl: what each instance did, an event a line. Every hold must pass through
  * its stages in order, every request must end once, no line may be missing.
  */
+#include "history.h"
 #include "memory.h"
 #include "read.h"
-#include "source.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* X(name, what it is about) */
-#define EVENTS(X)                                                                                  \
-    X(begin, FILE)                                                                                 \
-    X(end, FILE) X(stall, FILE) X(restock, FILE) X(invoke, REQUEST) X(refused, REQUEST)            \
-        X(fail, REQUEST) X(unknown, REQUEST) X(granted, HOLD) X(enter, HOLD) X(read, HOLD)         \
-            X(write, HOLD) X(exit, HOLD) X(release, HOLD) X(lost, KEEPER) X(renew, KEEPER)
-
-enum about { ABOUT_FILE, ABOUT_REQUEST, ABOUT_HOLD, ABOUT_KEEPER };
-
-enum event {
-#define X(name, about) EVENT_##name,
-    EVENTS(X)
-#undef X
-    EVENT_COUNT
-};
-
-static const struct {
-    const char *name;
-    enum about about;
-} events[] = {
+const struct event_kind events[EVENT_COUNT] = {
 #define X(name, about) {#name, ABOUT_##about},
     EVENTS(X)
 #undef X
 };
 
-/* A history while it is read. */
-struct reader {
-    struct source source;
-    struct run *run;
-    struct history *history;
-    size_t index; /* of the history */
-    int64_t seq;  /* the latest */
-};
-
-/* One line. */
-struct record {
-    int64_t line;
-    const cJSON *json;
-    enum event event;
-    int64_t t_ns;
-    size_t request; /* NONE with ABOUT_FILE and ABOUT_KEEPER */
-    char error[JSON_ERROR_MAX];
-};
-
-static void wrong(struct reader *reader, const struct record *record)
+void wrong(struct reader *reader, const struct record *record)
 {
     complain(&reader->source, record->line, "%s", record->error);
 }
@@ -84,8 +46,8 @@ static void check_begin(struct reader *reader, struct record *record)
     }
 }
 
-static struct mark *add_mark(struct run *run, enum mark_kind kind, const struct record *record,
-                             size_t instance)
+struct mark *add_mark(struct run *run, enum mark_kind kind, const struct record *record,
+                      size_t instance)
 {
     run->marks = memory_grow(run->marks, run->mark_count, &run->mark_capacity, sizeof *run->marks);
     struct mark *mark = &run->marks[run->mark_count++];
@@ -167,9 +129,9 @@ static enum reason reason_of(const char *text)
     return strcmp(text, "stale-token") == 0 ? REASON_STALE_TOKEN : REASON_OTHER;
 }
 
-static void set_outcome(struct reader *reader, struct record *record, struct request *request,
-                        enum outcome outcome)
+void set_outcome(struct reader *reader, struct record *record, enum outcome outcome)
 {
+    struct request *request = &reader->run->requests[record->request];
     if (request->outcome != OUTCOME_NONE)
         complain(&reader->source, record->line,
                  "request %.60s ends a second time, with %s; it must end once",
@@ -192,161 +154,12 @@ static void about_request(struct reader *reader, struct record *record)
         wrong(reader, record);
         return;
     }
-    set_outcome(reader, record, request,
+    set_outcome(reader, record,
                 record->event == EVENT_refused ? OUTCOME_REFUSED
                 : record->event == EVENT_fail  ? OUTCOME_FAILED
                                                : OUTCOME_UNKNOWN);
     request->code = (int)code;
     request->reason = reason_of(reason);
-}
-
-/* ---- Lines about a hold --------------------------------------------------------------------- */
-
-static const char *const stage_names[] = {"nothing", "granted", "enter",  "read",
-                                          "write",   "exit",    "release"};
-
-/* The section of that hold, made by its `granted`; NULL: there is none. */
-static struct section *section_of(struct reader *reader, struct record *record, const char *hold)
-{
-    struct run *run = reader->run;
-    struct request *request = &run->requests[record->request];
-    uint32_t number = names_find(&run->holds, hold);
-    if (number != NO_NAME)
-        return &run->sections[number];
-    if (record->event != EVENT_granted || run->section_count == REQUESTS_MAX)
-        return NULL;
-    names_add(&run->holds, hold);
-    run->sections = memory_grow(run->sections, run->section_count, &run->section_capacity,
-                                sizeof *run->sections);
-    struct section *section = &run->sections[run->section_count];
-    *section = (struct section){
-        .request = record->request,
-        .next = request->section,
-        .history = reader->index,
-        .instance = reader->history->instance,
-        .item = request->item,
-        .lost_ns = NOT_STAMPED,
-        .stock_before = NOT_KNOWN,
-        .stock_after = NOT_KNOWN,
-        .unit = NOT_KNOWN,
-    };
-    for (size_t stage = 0; stage < STAGE_COUNT; stage++)
-        section->at_ns[stage] = NOT_STAMPED;
-    request->section = run->section_count++;
-    return section;
-}
-
-static bool stage_fits(enum stage last, enum stage next)
-{
-    switch (next) {
-    case STAGE_GRANTED:
-        return last == STAGE_NONE;
-    case STAGE_ENTER: /* a hold may also be let go without entering */
-        return last == STAGE_GRANTED;
-    case STAGE_READ:
-        return last == STAGE_ENTER;
-    case STAGE_WRITE:
-        return last == STAGE_READ;
-    case STAGE_EXIT:
-        return last >= STAGE_ENTER && last <= STAGE_WRITE;
-    case STAGE_RELEASE:
-        return last == STAGE_GRANTED || last == STAGE_EXIT;
-    default:
-        return false;
-    }
-}
-
-static bool read_granted(struct reader *reader, struct record *record, struct section *section)
-{
-    const char *lock = NULL;
-    if (!json_text(record->json, "lock", JSON_REQUIRED, &lock, record->error) ||
-        !json_int(record->json, "token", JSON_OPTIONAL, 0, JSON_EXACT_MAX, &section->token,
-                  record->error))
-        return false;
-    section->lock = names_add(&reader->run->locks, lock);
-    return true;
-}
-
-static bool read_sale(struct reader *reader, struct record *record, struct section *section)
-{
-    struct request *request = &reader->run->requests[record->request];
-    section->quantity = request->quantity;
-    if (!json_int(record->json, "stock_after", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX,
-                  &section->stock_after, record->error) ||
-        !json_int(record->json, "unit", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX, &section->unit,
-                  record->error) ||
-        !json_int(record->json, "quantity", JSON_OPTIONAL, 1, UNITS_MAX, &section->quantity,
-                  record->error))
-        return false;
-    if (section->item == NONE) {
-        snprintf(record->error, sizeof record->error,
-                 "a sale of an item that run.json does not name; \"items\" must name it");
-        return false;
-    }
-    section->sold = true;
-    set_outcome(reader, record, request, OUTCOME_SOLD);
-    request->code = 200;
-    return true;
-}
-
-static void about_hold(struct reader *reader, struct record *record)
-{
-    const enum stage stage = STAGE_GRANTED + (enum stage)(record->event - EVENT_granted);
-    const char *hold = NULL;
-    if (!json_text(record->json, "hold", JSON_REQUIRED, &hold, record->error)) {
-        wrong(reader, record);
-        return;
-    }
-    struct section *section = section_of(reader, record, hold);
-    if (section == NULL || section->request != record->request ||
-        section->history != reader->index) {
-        complain(&reader->source, record->line, "%s of hold %.80s, which %s", stage_names[stage],
-                 hold,
-                 section == NULL ? "was never granted; its granted line must come first"
-                                 : "belongs to another request or instance; it must not");
-        return;
-    }
-    enum stage last = section->stage;
-    if (!stage_fits(last, stage) || (last != STAGE_NONE && record->t_ns < section->at_ns[last])) {
-        complain(&reader->source, record->line,
-                 "%s of hold %.80s comes %s %s; the order must be "
-                 "granted, enter, read, write, exit, release",
-                 stage_names[stage], hold,
-                 stage_fits(last, stage) ? "with an earlier time than" : "right after",
-                 stage_names[last]);
-        return;
-    }
-    section->stage = stage;
-    section->at_ns[stage] = record->t_ns;
-    bool fine = true;
-    if (stage == STAGE_GRANTED)
-        fine = read_granted(reader, record, section);
-    else if (stage == STAGE_READ)
-        fine = json_int(record->json, "stock_before", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX,
-                        &section->stock_before, record->error);
-    else if (stage == STAGE_WRITE)
-        fine = read_sale(reader, record, section);
-    if (!fine)
-        wrong(reader, record);
-}
-
-/* The timekeeper may speak of a hold before its grant, or after its release, is recorded. */
-static void about_keeper(struct reader *reader, struct record *record)
-{
-    struct run *run = reader->run;
-    const char *hold = NULL;
-    if (!json_text(record->json, "hold", JSON_REQUIRED, &hold, record->error)) {
-        wrong(reader, record);
-        return;
-    }
-    uint32_t number = names_find(&run->holds, hold);
-    struct mark *mark = add_mark(run, record->event == EVENT_lost ? MARK_LOST : MARK_RENEW, record,
-                                 reader->history->instance);
-    if (number == NO_NAME)
-        return;
-    mark->section = number;
-    if (record->event == EVENT_lost)
-        run->sections[number].lost_ns = record->t_ns;
 }
 
 /* ---- Any line ------------------------------------------------------------------------------- */
@@ -441,6 +254,13 @@ static void read_record(struct reader *reader, struct record *record,
         !follow_seq(reader, record) || !find_event(record) || !find_instance(reader, record) ||
         !find_request(reader, record)) {
         wrong(reader, record);
+        return;
+    }
+    if (reader->run->mark_count >= REQUESTS_MAX || reader->run->restock_count >= REQUESTS_MAX) {
+        complain(&reader->source, record->line,
+                 "more than %d marks or restocks; a run must have "
+                 "fewer",
+                 REQUESTS_MAX);
         return;
     }
     if (first != (record->event == EVENT_begin))

@@ -184,7 +184,6 @@ struct counts {
 struct collision {
     const struct section *first;
     const struct section *second;
-    bool same_unit; /* they sold the same unit */
 };
 
 struct run {

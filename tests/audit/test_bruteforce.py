@@ -189,6 +189,23 @@ def test_a_restock_adds_what_it_adds():
         assert verdict["oversold"] == verdict["conjured"] == verdict["vanished"] == 0
 
 
+def test_counts_who_was_overtaken():
+    """On rungs with an order: grants to a request while a later one of its instance had had one."""
+    worlds = {seed: shop.clean(seed, rung="fair" if seed % 2 else "watchdog", expect=["ok"])
+              for seed in range(40)}
+    with judge(worlds) as verdicts:
+        for seed, (verdict, _) in verdicts.items():
+            sections = worlds[seed].sections
+            overtaken = sum(any(
+                other["request"]["item"] == one["request"]["item"]
+                and other["request"]["instance"] == one["request"]["instance"]
+                and other["granted"]["t_ns"] < one["granted"]["t_ns"]
+                and other["request"]["t_ns"] > one["request"]["t_ns"] for other in sections)
+                for one in sections)
+            assert verdict["order_inversions"] == (overtaken if seed % 2 else 0), seed
+    assert verdict["result"] == "ok"
+
+
 def quiet(seed):
     """Worlds in which little goes wrong, so that the finer results come up too."""
     world = shop.clean(seed, unknowns=0.2)

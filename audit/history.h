@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the readers of a history share: the events, the file that is read, and one line of it.
+ */
+#ifndef HISTORY_H
+#define HISTORY_H
+
+#include "json.h"
+#include "run.h"
+#include "source.h"
+
+/* X(name, what it is about). The stages of a hold stand in their order, see enum stage. */
+#define EVENTS(X)                                                                                  \
+    X(begin, FILE)                                                                                 \
+    X(end, FILE)                                                                                   \
+    X(stall, FILE)                                                                                 \
+    X(restock, FILE)                                                                               \
+    X(invoke, REQUEST)                                                                             \
+    X(refused, REQUEST)                                                                            \
+    X(fail, REQUEST)                                                                               \
+    X(unknown, REQUEST)                                                                            \
+    X(granted, HOLD)                                                                               \
+    X(enter, HOLD)                                                                                 \
+    X(read, HOLD)                                                                                  \
+    X(write, HOLD)                                                                                 \
+    X(exit, HOLD)                                                                                  \
+    X(release, HOLD)                                                                               \
+    X(lost, KEEPER)                                                                                \
+    X(renew, KEEPER)
+
+enum about { ABOUT_FILE, ABOUT_REQUEST, ABOUT_HOLD, ABOUT_KEEPER };
+
+enum event {
+#define X(name, about) EVENT_##name,
+    EVENTS(X)
+#undef X
+    EVENT_COUNT
+};
+
+struct event_kind {
+    const char *name;
+    enum about about;
+};
+extern const struct event_kind events[EVENT_COUNT];
+
+/* A history while it is read. */
+struct reader {
+    struct source source;
+    struct run *run;
+    struct history *history;
+    size_t index; /* of the history */
+    int64_t seq;  /* the latest */
+};
+
+/* One line. */
+struct record {
+    int64_t line;
+    const cJSON *json;
+    enum event event;
+    int64_t t_ns;
+    size_t request; /* NONE with ABOUT_FILE and ABOUT_KEEPER */
+    char error[JSON_ERROR_MAX];
+};
+
+/* Complains about the line with its own error. */
+void wrong(struct reader *reader, const struct record *record);
+struct mark *add_mark(struct run *run, enum mark_kind kind, const struct record *record,
+                      size_t instance);
+void set_outcome(struct reader *reader, struct record *record, enum outcome outcome);
+
+void about_hold(struct reader *reader, struct record *record);
+void about_keeper(struct reader *reader, struct record *record);
+
+#endif
