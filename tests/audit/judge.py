@@ -30,6 +30,13 @@ class judge:  # pylint: disable=invalid-name
 
     def __enter__(self):
         self.root = tempfile.mkdtemp(prefix="ladder-audit-", dir=FOLDERS)
+        try:
+            return self.audit_all()
+        except BaseException:
+            shutil.rmtree(self.root)
+            raise
+
+    def audit_all(self):
         folders = {key: world.write(os.path.join(self.root, str(key)))
                    for key, world in self.worlds.items()}
         keys = list(folders)
