@@ -149,8 +149,8 @@ static void all_connections_in_use(void **state)
     for (int i = 0; i < 2; i++) {
         char name[32];
         snprintf(name, sizeof name, "lock:%d", i);
-        parked[i] = (struct waiter){.lock = lock_of(client, "setnx", name),
-                                    .want = {.wait_ms = 60000}};
+        parked[i] =
+            (struct waiter){.lock = lock_of(client, "setnx", name), .want = {.wait_ms = 60000}};
         waiter_start(&parked[i]);
         eventually(gate_arrived(gate) == (size_t)i + 1);
     }
@@ -184,8 +184,8 @@ static void cancelled_from_another_thread(void **state)
         dlock_hold *hold = acquired(lock);
         uint64_t before = stats_of(client).attempts;
         for (int j = 0; j < 3; j++) {
-            waiters[j] = (struct waiter){
-                .lock = lock, .want = {.wait_ms = DLOCK_WAIT_FOREVER, .cancel = cancel}};
+            waiters[j] = (struct waiter){.lock = lock,
+                                         .want = {.wait_ms = DLOCK_WAIT_FOREVER, .cancel = cancel}};
             waiter_start(&waiters[j]);
         }
         eventually(stats_of(client).attempts >= before + 6);
@@ -279,8 +279,8 @@ static void cancelled_while_redis_hangs(void **state)
         dlock_client *client =
             client_of(server_url(server), (struct dlock_options){.command_timeout_ms = 500});
         struct waiter waiter = {.lock = lock_of(client, rungs[i], LOCK)};
-        waiter.want = (struct dlock_want){.wait_ms = DLOCK_WAIT_FOREVER,
-                                          .cancel = dlock_cancel_new()};
+        waiter.want =
+            (struct dlock_want){.wait_ms = DLOCK_WAIT_FOREVER, .cancel = dlock_cancel_new()};
         dlock_hold *hold = acquired(waiter.lock);
         assert_status(dlock_release(hold, NULL), OK);
         uint64_t commands = stats_of(client).commands;
@@ -306,8 +306,7 @@ static void cancelled_while_connecting(void **state)
     snprintf(url, sizeof url, "%s/1", server_url(server));
     dlock_client *client = client_of(url, (struct dlock_options){.connect_timeout_ms = 60000});
     struct waiter waiter = {.lock = lock_of(client, "setnx", LOCK)};
-    waiter.want =
-        (struct dlock_want){.wait_ms = DLOCK_WAIT_FOREVER, .cancel = dlock_cancel_new()};
+    waiter.want = (struct dlock_want){.wait_ms = DLOCK_WAIT_FOREVER, .cancel = dlock_cancel_new()};
     server_pause(server);
     waiter_start(&waiter);
     eventually(stats_of(client).connects == 1);
@@ -409,7 +408,16 @@ static void holds_have_numbers_and_owners(void **state)
 static void odd_names(void **state)
 {
     static const char *const names[] = {
-        " ", "a b", "\r\n", "\"'\\", "{}", "%s%n", "\xff\xfe\x01\x7f", "l\xc3\xb6" "ck", "*?[a]",
+        " ",
+        "a b",
+        "\r\n",
+        "\"'\\",
+        "{}",
+        "%s%n",
+        "\xff\xfe\x01\x7f",
+        "l\xc3\xb6"
+        "ck",
+        "*?[a]",
     };
     (void)state;
     dlock_client *client = new_client();

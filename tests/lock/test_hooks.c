@@ -187,8 +187,8 @@ static void the_text_of_a_trace(void **state)
     assert_status(dlock_release(hold, NULL), OK);
     const char *const lines[] = {
         "SET \"a b\\\"\\\\\\n\\x01\" \"\" -> OK",
-        "GET \"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...\""
-        " -> (nil)",
+        "GET \"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+        "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...\" -> (nil)",
         "NOSUCH -> (error) ERR unknown command 'NOSUCH', with args beginning with: ",
         "MGET \"a b\\\"\\\\\\n\\x01\" none -> [\"\", (nil)]",
     };

@@ -213,10 +213,11 @@ static void a_question_whose_reply_is_lost(void **state)
             struct persistent persistent = {.ask = resolving[i].ask};
             struct dlock_want want = {.size = sizeof want, .wait_ms = waits * 60000};
             dlock_hold *hold;
-            stage_set(&stage, resolving[i].rung, (struct dlock_options){
-                                                     .on_trace = cut_the_question_too,
-                                                     .on_trace_arg = &persistent,
-                                                 });
+            stage_set(&stage, resolving[i].rung,
+                      (struct dlock_options){
+                          .on_trace = cut_the_question_too,
+                          .on_trace_arg = &persistent,
+                      });
             persistent.proxy = stage.proxy;
             atomic_store(&persistent.cuts_left, 3);
             uint64_t attempts = stats_of(stage.client).attempts;
@@ -245,10 +246,11 @@ static void unknown_until_the_limit(void **state)
         struct persistent persistent = {.ask = resolving[i].ask};
         struct dlock_want want = {.size = sizeof want, .wait_ms = 50};
         dlock_hold *hold;
-        stage_set(&stage, resolving[i].rung, (struct dlock_options){
-                                                 .on_trace = cut_the_question_too,
-                                                 .on_trace_arg = &persistent,
-                                             });
+        stage_set(&stage, resolving[i].rung,
+                  (struct dlock_options){
+                      .on_trace = cut_the_question_too,
+                      .on_trace_arg = &persistent,
+                  });
         persistent.proxy = stage.proxy;
         atomic_store(&persistent.cuts_left, 1000000);
         proxy_plan(stage.proxy, PROXY_CUT_REPLY, resolving[i].acquire, NULL, 0);
@@ -316,9 +318,9 @@ static void what_was_not_released_frees_itself(void **state)
 /* The grant's reply comes when the time to live is over on the server: it is not handed out. */
 static void a_grant_that_comes_too_late(void **state)
 {
-    static const char *const rungs[][2] = {
-        {"setnx_expire", "PEXPIRE"}, {"set_nx_ex", "SET"},     {"owner_check", "SET"},
-        {"owner_lua", "SET"},        {"reentrant", "EVALSHA"}, {"watchdog", "EVALSHA"}};
+    static const char *const rungs[][2] = {{"setnx_expire", "PEXPIRE"}, {"set_nx_ex", "SET"},
+                                           {"owner_check", "SET"},      {"owner_lua", "SET"},
+                                           {"reentrant", "EVALSHA"},    {"watchdog", "EVALSHA"}};
     (void)state;
     for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++) {
         struct stage stage;
@@ -354,7 +356,10 @@ struct bytes {
     const char *bytes;
     size_t size;
 };
-#define BYTES(text) {text, sizeof text - 1}
+#define BYTES(text)                                                                                \
+    {                                                                                              \
+        text, sizeof text - 1                                                                      \
+    }
 
 static const struct bytes garbage[] = {
     BYTES("\r\n"),

@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 #define LOCK "lock:{process}"
+/* Far from what a busy machine needs. */
+#define PATIENT .connect_timeout_ms = 10000, .command_timeout_ms = 10000
 
 static struct server *server;
 
@@ -35,7 +37,8 @@ static void a_client_of_its_own(const struct inherited *in)
     dlock *lock;
     dlock_hold *hold;
     const char *url = server_url(server);
-    struct dlock_options options = {.size = sizeof options, .servers = &url, .server_count = 1};
+    struct dlock_options options = {
+        .size = sizeof options, .servers = &url, .server_count = 1, PATIENT};
     dlock_client *own;
     must(dlock_client_open(&options, &own) == DLOCK_OK);
     must(strcmp(dlock_client_id(own), dlock_client_id(in->client)) != 0);
@@ -80,9 +83,9 @@ static void a_child_inherits_nothing(void **state)
     (void)state;
     struct record *events = record_new();
     struct inherited in = {
-        .client = client_of(server_url(server),
-                            (struct dlock_options){
-                                .ttl_ms = 3000, .on_event = record_event, .on_event_arg = events})};
+        .client = client_of(server_url(server), (struct dlock_options){.ttl_ms = 3000,
+                                                                       .on_event = record_event,
+                                                                       .on_event_arg = events})};
     in.lock = lock_of(in.client, NULL, LOCK);
     in.hold = acquired(in.lock);
     assert_int_equal(child_wait(child_start(child_body, &in)), 23);
@@ -104,7 +107,7 @@ static int hold_for_ever(void *arg)
 {
     const char *url = server_url(server);
     struct dlock_options options = {
-        .size = sizeof options, .servers = &url, .server_count = 1, .ttl_ms = 1000};
+        .size = sizeof options, .servers = &url, .server_count = 1, .ttl_ms = 1000, PATIENT};
     struct dlock_want want = {.size = sizeof want, .wait_ms = 60000};
     dlock_client *client;
     dlock *lock;
@@ -244,9 +247,9 @@ static void released_in_the_middle_of_renewals(void **state)
     (void)state;
     struct record *events = record_new();
     struct crowd crowd = {
-        .client = client_of(server_url(server),
-                            (struct dlock_options){
-                                .ttl_ms = 200, .on_event = record_event, .on_event_arg = events})};
+        .client = client_of(server_url(server), (struct dlock_options){.ttl_ms = 200,
+                                                                       .on_event = record_event,
+                                                                       .on_event_arg = events})};
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++)
         threads[i] = thread_start(churn, &crowd);
@@ -290,7 +293,8 @@ static void *open_and_close(void *arg)
 {
     const char *url = server_url(server);
     for (int i = 0; i < 10; i++) {
-        struct dlock_options options = {.size = sizeof options, .servers = &url, .server_count = 1};
+        struct dlock_options options = {
+            .size = sizeof options, .servers = &url, .server_count = 1, PATIENT};
         dlock_client *client;
         dlock *lock;
         dlock_hold *hold;

@@ -184,9 +184,8 @@ static const struct {
     bool flawed;
     const char *release; /* what a flawed rung sends all the same */
 } expiring[] = {
-    {"setnx_expire", true, "DEL"},  {"set_nx_ex", true, "DEL"},
-    {"owner_check", true, "GET"},   {"owner_lua", false, ""},
-    {"reentrant_tls", true, "EVALSHA"}, {"reentrant", false, ""},
+    {"setnx_expire", true, "DEL"}, {"set_nx_ex", true, "DEL"},         {"owner_check", true, "GET"},
+    {"owner_lua", false, ""},      {"reentrant_tls", true, "EVALSHA"}, {"reentrant", false, ""},
     {"watchdog", false, ""},
 };
 #define EXPIRING (sizeof expiring / sizeof expiring[0])
@@ -312,7 +311,7 @@ static void nothing_rides_after_the_loss(void **state)
     stage_clear(&stage);
 }
 
-/* Another has it: seen at the next renewal, long before the time is over, and said as what it is. */
+/* Another has it: seen at the next renewal, before the time is over, and said as what it is. */
 static void lost_to_another(void **state)
 {
     (void)state;

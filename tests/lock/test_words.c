@@ -59,9 +59,9 @@ static void *its_own_error(void *arg)
 {
     dlock_client *client;
     must(strcmp(dlock_error(), "") == 0);
-    must(dlock_client_open(&(struct dlock_options){.size = sizeof(struct dlock_options),
-                                                   .ttl_ms = 1},
-                           &client) == DLOCK_INVALID);
+    must(dlock_client_open(
+             &(struct dlock_options){.size = sizeof(struct dlock_options), .ttl_ms = 1}, &client) ==
+         DLOCK_INVALID);
     must(strstr(dlock_error(), "ttl_ms") != NULL);
     return arg;
 }
@@ -214,79 +214,80 @@ static void good_urls(void **state)
 
 #define SECRET "s3cr3t"
 
+static const char *const bad_ones[] = {
+    "",
+    "h",
+    "h:6379",
+    "redis",
+    "redis:",
+    "redis:h",
+    "redis://",
+    "redis:///0",
+    "redis://:6379",
+    "redis://@h",
+    "redis://user@h",
+    "redis://h:",
+    "redis://h:0",
+    "redis://h:-1",
+    "redis://h:65536",
+    "redis://h:6379x",
+    "redis://h:123456789012345678901234567890",
+    "redis://h/x",
+    "redis://h/-1",
+    "redis://h/1/2",
+    "redis://h/1?db=2",
+    "redis://h/100000",
+    "redis://[::1",
+    "redis://[]",
+    "redis://[::1]x",
+    "redis://%",
+    "redis://%4",
+    "redis://%4g",
+    "redis://%00",
+    "rediss://h",
+    "http://h",
+    "unix",
+    "unix:",
+    "unix://",
+    "unix:?db=1",
+    "unix:/r?db=",
+    "unix:/r?db=x",
+    "unix:/r?x=1",
+    "unix:/r%zz",
+    "unix:user@/r",
+    /* sun_path holds 107 bytes */
+    "unix:/0123456789012345678901234567890123456789012345678901234567890123456789012345678901"
+    "23456789012345678901234567",
+    /* What was meant for a password is never told. */
+    "redis://:" SECRET,
+    "redis://user:" SECRET,
+    "redis://user:" SECRET "/0",
+    "redis://:" SECRET "@",
+    "redis://:" SECRET "@:1",
+    "redis://:" SECRET "%zz@h",
+    "redis://u:" SECRET "%00@h",
+    "redis://u:" SECRET "@h:port",
+    "redis://u:" SECRET "/@h",
+    "redis://u:" SECRET "@h/x",
+    "rediss://u:" SECRET "@h",
+    "rediss://u:" SECRET,
+    "u:" SECRET "@h",
+    "unix:u:" SECRET,
+    "unix:u:" SECRET "@",
+    "unix:u:" SECRET "?db=1",
+};
+
 static void bad_urls(void **state)
 {
-    static const char *const bad[] = {
-        "",
-        "h",
-        "h:6379",
-        "redis",
-        "redis:",
-        "redis:h",
-        "redis://",
-        "redis:///0",
-        "redis://:6379",
-        "redis://@h",
-        "redis://user@h",
-        "redis://h:",
-        "redis://h:0",
-        "redis://h:-1",
-        "redis://h:65536",
-        "redis://h:6379x",
-        "redis://h:123456789012345678901234567890",
-        "redis://h/x",
-        "redis://h/-1",
-        "redis://h/1/2",
-        "redis://h/1?db=2",
-        "redis://h/100000",
-        "redis://[::1",
-        "redis://[]",
-        "redis://[::1]x",
-        "redis://%",
-        "redis://%4",
-        "redis://%4g",
-        "redis://%00",
-        "rediss://h",
-        "http://h",
-        "unix",
-        "unix:",
-        "unix://",
-        "unix:?db=1",
-        "unix:/r?db=",
-        "unix:/r?db=x",
-        "unix:/r?x=1",
-        "unix:/r%zz",
-        "unix:user@/r",
-        /* sun_path holds 107 bytes */
-        "unix:/0123456789012345678901234567890123456789012345678901234567890123456789012345678901"
-        "23456789012345678901234567",
-        /* What was meant for a password is never told. */
-        "redis://:" SECRET,
-        "redis://user:" SECRET,
-        "redis://user:" SECRET "/0",
-        "redis://:" SECRET "@",
-        "redis://:" SECRET "@:1",
-        "redis://:" SECRET "%zz@h",
-        "redis://u:" SECRET "%00@h",
-        "redis://u:" SECRET "@h:port",
-        "redis://u:" SECRET "/@h",
-        "redis://u:" SECRET "@h/x",
-        "rediss://u:" SECRET "@h",
-        "rediss://u:" SECRET,
-        "u:" SECRET "@h",
-        "unix:u:" SECRET,
-        "unix:u:" SECRET "@",
-        "unix:u:" SECRET "?db=1",
-    };
     (void)state;
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < sizeof bad_ones / sizeof bad_ones[0]; i++) {
         struct url url;
-        dlock_status status = url_parse(bad[i], &url);
+        dlock_status status = url_parse(bad_ones[i], &url);
         if (status != DLOCK_INVALID)
-            failed("'%s' was taken for a server's URL", bad[i]);
+            failed("'%s' was taken for a server's URL", bad_ones[i]);
         assert_says(dlock_error(), "give redis://[[user]:password@]host[:port][/db] or unix:");
         if (strstr(dlock_error(), SECRET) != NULL)
-            failed("'%s' tells the password: %s", bad[i], dlock_error());
+            failed("'%s' tells the password: %s", bad_ones[i], dlock_error());
         url_free(&url);
     }
     struct url url;
@@ -297,8 +298,8 @@ static void bad_urls(void **state)
  * where a password stands. */
 static void garbage_urls(void **state)
 {
-    static const char *const pieces[] = {"redis://", "unix:", "//", "/",    ":",   "@",   "%",
-                                         "%41",      "%00",   "[",  "]",    "::1", "h",   "127.1",
+    static const char *const pieces[] = {"redis://", "unix:", "//", "/",    ":",   "@",    "%",
+                                         "%41",      "%00",   "[",  "]",    "::1", "h",    "127.1",
                                          "6379",     "65536", "?",  "?db=", "7",   "\xff", " "};
     static const char *const starts[] = {"redis://", "unix:", "unix://"};
     (void)state;
@@ -333,11 +334,11 @@ static void the_ladder(void **state)
         const char *name;
         bool flawed, expires, renewed, reentrant;
     } expected[] = {
-        {"none", true, false, false, false},         {"local", true, false, false, false},
-        {"setnx", true, false, false, false},        {"setnx_expire", true, true, false, false},
-        {"set_nx_ex", true, true, false, false},     {"owner_check", true, true, false, false},
-        {"owner_lua", false, true, false, false},    {"reentrant_tls", true, true, false, true},
-        {"reentrant", false, true, false, true},     {"watchdog", false, true, true, true},
+        {"none", true, false, false, false},      {"local", true, false, false, false},
+        {"setnx", true, false, false, false},     {"setnx_expire", true, true, false, false},
+        {"set_nx_ex", true, true, false, false},  {"owner_check", true, true, false, false},
+        {"owner_lua", false, true, false, false}, {"reentrant_tls", true, true, false, true},
+        {"reentrant", false, true, false, true},  {"watchdog", false, true, true, true},
     };
     (void)state;
     size_t count;
@@ -476,9 +477,9 @@ static void batches(void **state)
     assert_status(dlock_batch_reply(batch, 64, &reply), INVALID);
     dlock_batch_clear(batch);
     assert_status(dlock_batch_reply(batch, 0, &reply), INVALID);
-    assert_status(dlock_batch_add(batch, 2, (const char *const[]){"GET", "a\0b"},
-                                  (const size_t[]){3, 3}),
-                  OK);
+    assert_status(
+        dlock_batch_add(batch, 2, (const char *const[]){"GET", "a\0b"}, (const size_t[]){3, 3}),
+        OK);
     dlock_batch_free(batch);
     dlock_batch_free(NULL);
 }

@@ -120,8 +120,7 @@ static void *thread_body(void *arg)
     dlock_batch *reads = dlock_batch_new();
     dlock_batch *last = dlock_batch_new();
     must(reads != NULL && last != NULL);
-    must(dlock_batch_add(reads, 2, (const char *const[]){"GET", ORACLE_COUNTER}, NULL) ==
-         DLOCK_OK);
+    must(dlock_batch_add(reads, 2, (const char *const[]){"GET", ORACLE_COUNTER}, NULL) == DLOCK_OK);
     atomic_fetch_add(&process->witness->ready, 1);
     eventually(atomic_load(&process->witness->ready) == oracle->processes * oracle->threads);
     for (int i = 0; i < oracle->rounds; i++)
@@ -168,6 +167,8 @@ static uint64_t counted_in_redis(const struct oracle *oracle)
     struct dlock_options options = {.size = sizeof options,
                                     .servers = oracle->servers,
                                     .server_count = 1,
+                                    .connect_timeout_ms = PATIENCE_MS,
+                                    .command_timeout_ms = PATIENCE_MS,
                                     .allow_flawed = true};
     struct dlock_want want = {.size = sizeof want, .reads = dlock_batch_new()};
     struct dlock_reply reply = {.size = sizeof reply};
@@ -191,8 +192,8 @@ static uint64_t counted_in_redis(const struct oracle *oracle)
 
 struct verdict oracle_run(const struct oracle *oracle)
 {
-    struct witness *witness = mmap(NULL, sizeof *witness, PROT_READ | PROT_WRITE,
-                                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct witness *witness =
+        mmap(NULL, sizeof *witness, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     must(witness != MAP_FAILED);
     must(oracle->processes <= PROCESSES_MAX && oracle->threads <= THREADS_MAX);
     pid_t pids[PROCESSES_MAX];
@@ -219,8 +220,8 @@ bool oracle_agrees(const struct oracle *oracle)
 {
     struct verdict v = oracle_run(oracle);
     uint64_t all = (uint64_t)(oracle->processes * oracle->threads * oracle->rounds);
-    bool exclusive = v.overlaps == 0 && v.lost_updates == 0 && v.lost_rides == 0 &&
-                     v.token_inversions == 0;
+    bool exclusive =
+        v.overlaps == 0 && v.lost_updates == 0 && v.lost_rides == 0 && v.token_inversions == 0;
     bool broken_through = v.overlaps > 0 && v.lost_updates > 0;
     bool agrees = v.sections == all && v.errors == 0 &&
                   (oracle->expected == HOLDS ? exclusive : broken_through);

@@ -7,6 +7,6 @@ int main(int argc, char **argv)
     dlock_client *client;
     dlock *lock;
     dlock_hold *hold;
-    return dlock_client_open(&options, &client) || dlock_open(client, 0, "lock:{consumer}", &lock) ||
+    return dlock_client_open(&options, &client) || dlock_open(client, 0, "lock:{me}", &lock) ||
            dlock_acquire(lock, 0, &hold) || !dlock_valid(hold) || dlock_release(hold, 0);
 }

@@ -111,7 +111,8 @@ def test_by_pkg_config(prefix, redis, tmp_path):
     flags = run("pkg-config", "--cflags", "--libs", "dlock", env=environment).split()
     assert set(flags) == {f"-I{prefix}/include", f"-L{prefix}/lib", "-ldlock"}
     consumer = tmp_path / "consumer"
-    run("cc", "-std=c11", "-Wall", "-Wextra", "-Werror", HERE / "consumer.c", "-o", consumer, *flags)
+    run("cc", "-std=c11", "-Wall", "-Wextra", "-Werror", HERE / "consumer.c", "-o", consumer,
+        *flags)
     run(consumer, redis, env=environment)
     run(consumer, "nonsense", env=environment, fails=True)
 

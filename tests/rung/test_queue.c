@@ -88,8 +88,7 @@ static void join_under(struct member *member, const char *url, const char *name)
 {
     *member = (struct member){.client = client_of(url, (struct dlock_options){0})};
     assert_status(dlock_open_ops(member->client, &queue, name, &member->lock), OK);
-    member->waiter =
-        (struct waiter){.lock = member->lock, .want = {.wait_ms = DLOCK_WAIT_FOREVER}};
+    member->waiter = (struct waiter){.lock = member->lock, .want = {.wait_ms = DLOCK_WAIT_FOREVER}};
 }
 
 static void join(struct member *member, const char *url)

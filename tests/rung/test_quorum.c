@@ -133,6 +133,8 @@ static dlock_client *client_of_all(struct dlock_options options)
     options.size = sizeof options;
     options.servers = urls;
     options.server_count = SERVERS;
+    options.connect_timeout_ms = 10000;
+    options.command_timeout_ms = 10000;
     assert_status(dlock_client_open(&options, &client), OK);
     return client;
 }
@@ -230,8 +232,8 @@ static void renewed_by_a_majority(void **state)
 {
     (void)state;
     struct record *events = record_new();
-    dlock_client *client = client_of_all((struct dlock_options){
-        .ttl_ms = 2000, .on_event = record_event, .on_event_arg = events});
+    dlock_client *client = client_of_all(
+        (struct dlock_options){.ttl_ms = 2000, .on_event = record_event, .on_event_arg = events});
     dlock *lock = opened(client);
     server_kill(servers[2]);
     dlock_hold *hold = acquired(lock);

@@ -115,14 +115,13 @@ static void stage_set(struct stage *stage, const char *rung)
         assert_status(dlock_open_ops(stage->client, &guarded, LOCK, &stage->lock), OK);
     stage->reads = dlock_batch_new();
     stage->last = dlock_batch_new();
-    assert_status(
-        dlock_batch_add(stage->reads, 2, (const char *const[]){"GET", "stock"}, NULL), OK);
-    assert_status(
-        dlock_batch_add(stage->reads, 2, (const char *const[]){"GET", "nothing"}, NULL), OK);
-    assert_status(
-        dlock_batch_add(stage->last, 3, (const char *const[]){"SET", "stock", "6"}, NULL), OK);
-    assert_status(dlock_batch_add(stage->last, 2, (const char *const[]){"INCR", "sold"}, NULL),
+    assert_status(dlock_batch_add(stage->reads, 2, (const char *const[]){"GET", "stock"}, NULL),
                   OK);
+    assert_status(dlock_batch_add(stage->reads, 2, (const char *const[]){"GET", "nothing"}, NULL),
+                  OK);
+    assert_status(dlock_batch_add(stage->last, 3, (const char *const[]){"SET", "stock", "6"}, NULL),
+                  OK);
+    assert_status(dlock_batch_add(stage->last, 2, (const char *const[]){"INCR", "sold"}, NULL), OK);
     stage->want =
         (struct dlock_want){.size = sizeof stage->want, .wait_ms = 60000, .reads = stage->reads};
     dlock_hold *hold = acquired(stage->lock);
@@ -172,8 +171,10 @@ static void in_one_write(void **state)
         int acquire_sends;
         int release_sends;
     } rungs[] = {
-        {"setnx", "SETNX", "DEL", 1, 1},         {"setnx_expire", "SETNX", "DEL", 2, 1},
-        {"set_nx_ex", "SET " LOCK, "DEL", 1, 1}, {"owner_check", "SET " LOCK, "GET " LOCK, 1, 2},
+        {"setnx", "SETNX", "DEL", 1, 1},
+        {"setnx_expire", "SETNX", "DEL", 2, 1},
+        {"set_nx_ex", "SET " LOCK, "DEL", 1, 1},
+        {"owner_check", "SET " LOCK, "GET " LOCK, 1, 2},
         {"owner_lua", "SET " LOCK, "EVALSHA", 1, 1},
         {"reentrant_tls", "SET " LOCK, "EVALSHA", 1, 1},
         {"reentrant", "EVALSHA", "EVALSHA", 1, 1},

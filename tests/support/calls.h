@@ -26,8 +26,8 @@
     do {                                                                                           \
         dlock_status got_status = (call);                                                          \
         if (got_status != DLOCK_##expected)                                                        \
-            failed("%s answered %s, not " #expected "; %s", #call,                                 \
-                   dlock_status_name(got_status), dlock_error());                                  \
+            failed("%s answered %s, not " #expected "; %s", #call, dlock_status_name(got_status),  \
+                   dlock_error());                                                                 \
     } while (0)
 
 /* The text holds the part. */

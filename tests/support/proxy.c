@@ -215,8 +215,7 @@ struct proxy *proxy_start(const struct server *server)
 {
     struct proxy *proxy = calloc(1, sizeof *proxy);
     must(proxy != NULL);
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
     proxy->redis_port = server_port(server);
     proxy->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -60,10 +60,10 @@ static void become_redis(const struct server *server, const char *const *args)
 {
     char port[16];
     snprintf(port, sizeof port, "%d", server->port);
-    const char *argv[ARGS_MAX] = {"redis-server", "--port",       port,           "--bind",
-                                  "127.0.0.1",    "--unixsocket", server->socket, "--dir",
-                                  server->folder, "--save",       "",             "--appendonly",
-                                  "no",           "--logfile",    "log"};
+    const char *argv[ARGS_MAX] = {
+        "redis-server", "--port",    port,           "--bind", "127.0.0.1", "--unixsocket",
+        server->socket, "--dir",     server->folder, "--save", "",          "--appendonly",
+        "no",           "--logfile", "log"};
     size_t count = 15;
     for (; args != NULL && *args != NULL; args++) {
         must(count < ARGS_MAX - 1);
@@ -294,8 +294,7 @@ static void catch_up(struct monitor *monitor)
         must(redisGetReply(monitor->context, (void **)&reply) == REDIS_OK);
         bool mark = strstr(reply->str, MARK) != NULL;
         if (!mark) {
-            monitor->lines =
-                realloc(monitor->lines, (monitor->count + 1) * sizeof *monitor->lines);
+            monitor->lines = realloc(monitor->lines, (monitor->count + 1) * sizeof *monitor->lines);
             must(monitor->lines != NULL);
             monitor->lines[monitor->count++] = strdup(reply->str);
         }
