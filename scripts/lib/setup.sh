@@ -35,6 +35,7 @@ LIST
         setup_list run
         cat <<'LIST'
 libcmocka-dev           lib:cmocka
+g++                     c++
 python3-pytest          /usr/lib/python3/dist-packages/pytest/__init__.py
 shellcheck              shellcheck
 prometheus              promtool
