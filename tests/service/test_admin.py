@@ -151,7 +151,8 @@ def test_a_switch_lets_sales_in_flight_finish_and_holds_the_others(redis, start,
     assert switch.result().status == 200
     assert [sale.result().status for sale in old + new] == [200] * 8
     shop.end()
-    for path, rung, prefix in ((tmp_path / "h.jsonl", "watchdog", "old"), (tmp_path / "new" / "h.jsonl", "set_nx_ex", "new")):
+    for path, rung, prefix in ((tmp_path / "h.jsonl", "watchdog", "old"),
+                               (tmp_path / "new" / "h.jsonl", "set_nx_ex", "new")):
         events = read_history(path)
         check_history(events)
         sales = [event for event in events if event.get("request", "").startswith(("old", "new"))]
@@ -195,8 +196,8 @@ def test_switching_under_load_loses_nothing(redis, start, tmp_path):
             if event.get("request", "").startswith("s"):
                 by_request.setdefault(event["request"], []).append(event["event"])
         for names in by_request.values():  # each one is whole, in one file
-            assert [name for name in names if name != "renew"] == ["invoke", "granted", "enter", "read", "write", "exit",
-                                                                   "release"]
+            assert [name for name in names if name != "renew"] == [
+                "invoke", "granted", "enter", "read", "write", "exit", "release"]
         written += by_request
     assert sorted(written) == sorted(request for request, _ in replies)
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The history: its lines, their order, what survives a crash, what is recorded of what goes wrong."""
 import json
+import pathlib
 import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 from world import Background, check_history, hold_lock, read_history, release_lock, wait_until
@@ -145,8 +147,9 @@ def test_a_stall_of_the_process_is_seen(redis, start, tmp_path):
     shop = start(redis, "--history", tmp_path / "h.jsonl")
     seen = len([name for name in names(read_history(tmp_path / "h.jsonl")) if name == "stall"])
     shop.signal(signal.SIGSTOP)
-    wait_until(lambda: open(f"/proc/{shop.process.pid}/stat").read().rsplit(")", 1)[1].split()[0] == "T", "it is stopped")
-    Background(__import__("time").sleep, 0.2).result()  # what it must notice
+    state = pathlib.Path(f"/proc/{shop.process.pid}/stat")
+    wait_until(lambda: state.read_text().rsplit(")", 1)[1].split()[0] == "T", "it is stopped")
+    time.sleep(0.2)  # what it must notice
     shop.signal(signal.SIGCONT)
     wait_until(lambda: names(read_history(tmp_path / "h.jsonl")).count("stall") > seen, "a line for the stall")
     stalls = [event for event in read_history(tmp_path / "h.jsonl") if event["event"] == "stall"]

@@ -203,7 +203,8 @@ def test_url_length(shop, size, status):
     assert status == 404 or json.loads(body)["type"].endswith(":url-too-long")
 
 
-@pytest.mark.parametrize("count,size,status", [(40, 10, 200), (60, 1, 431), (1, 3500, 200), (1, 4500, 431), (30, 300, 431)])
+@pytest.mark.parametrize("count,size,status", [(40, 10, 200), (60, 1, 431), (1, 3500, 200), (1, 4500, 431),
+                                               (30, 300, 431)])
 def test_header_limits(shop, count, size, status):
     headers = [b"X-%d: %s" % (i, b"v" * size) for i in range(count)]
     (code, _, body), = shop.raw(request(b"GET /healthz HTTP/1.1", b"Host: x", *headers))
@@ -239,8 +240,10 @@ def test_malformed_requests_are_told_so(shop, head):
     assert json.loads(body)["type"].endswith(":malformed-request")
 
 
-@pytest.mark.parametrize("head", [request(b"GET /healthz HTTP/1.1"),  # no Host
-                                  request(b"PUT /inventory/a HTTP/1.1", b"Host: x", b"Transfer-Encoding: gzip", body=b"x")])
+@pytest.mark.parametrize("head", [
+    request(b"GET /healthz HTTP/1.1"),  # no Host
+    request(b"PUT /inventory/a HTTP/1.1", b"Host: x", b"Transfer-Encoding: gzip", body=b"x"),
+])
 def test_malformed_requests_are_refused(shop, head):
     """libmicrohttpd 1.0 does so itself, with a bare status."""
     (code, headers, body), = shop.raw(head)
@@ -248,10 +251,12 @@ def test_malformed_requests_are_refused(shop, head):
     assert "content-type" not in headers or json.loads(body)["type"].endswith(":malformed-request")
 
 
-@pytest.mark.parametrize("head", [b"GET\r\n\r\n", b"GET / HTTP/9.9\r\nHost: x\r\n\r\n",
-                                  b"GET / HTTP/1.1\r\nno colon\r\n\r\n", b"GET /\r\n\r\n", b"\r\n" * 100 + b"x y z\r\n\r\n",
-                                  b"PUT /inventory/a HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-                                  b"PUT /inventory/a HTTP/1.1\r\nHost: x\r\nContent-Length: 1x\r\n\r\n"])
+@pytest.mark.parametrize("head", [
+    b"GET\r\n\r\n", b"GET /\r\n\r\n", b"GET / HTTP/9.9\r\nHost: x\r\n\r\n", b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
+    b"\r\n" * 100 + b"x y z\r\n\r\n",
+    b"PUT /inventory/a HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+    b"PUT /inventory/a HTTP/1.1\r\nHost: x\r\nContent-Length: 1x\r\n\r\n",
+])
 def test_what_is_no_http_ends_the_connection(shop, head):
     """libmicrohttpd refuses it itself, with a bare status or none; nothing else happens."""
     with shop.connection() as sock:
@@ -261,7 +266,8 @@ def test_what_is_no_http_ends_the_connection(shop, head):
         assert is_closed(sock)
 
 
-@pytest.mark.parametrize("data", [b"", b"\x00" * 100 + b"\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", b"GET /heal", b"\r\n"])
+@pytest.mark.parametrize("data", [b"", b"\x00" * 100 + b"\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc",
+                                  b"GET /heal", b"\r\n"])
 def test_what_is_no_request_yet_holds_nothing_up(shop, data):
     with shop.connection() as sock:
         sock.sendall(data)

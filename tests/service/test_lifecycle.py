@@ -33,10 +33,10 @@ def config(*flags, environment=None):
 def test_defaults():
     settings = config()
     assert settings == {
-        "listen": "127.0.0.1:8000", "admin_listen": "127.0.0.1:8001", "instance": "a", "redis": "redis://127.0.0.1:6379/0",
-        "lock_redis": "redis://127.0.0.1:6379/0", "stock_redis": "redis://127.0.0.1:6379/0", "lock": settings["lock"],
-        "write": "decr", "check_hold": False, "keys": "item", "work_ms": 0, "workers": 16, "queue": 4096, "wait_ms": 20000,
-        "ttl_ms": 30000, "retry_ms": 20, "redis_timeout_ms": 1000, "connections": 4096, "history": "",
+        "listen": "127.0.0.1:8000", "admin_listen": "127.0.0.1:8001", "instance": "a",
+        "redis": "redis://127.0.0.1:6379/0", "lock_redis": "redis://127.0.0.1:6379/0",
+        "stock_redis": "redis://127.0.0.1:6379/0", "lock": settings["lock"], "write": "decr", "check_hold": False,
+        "keys": "item", "work_ms": 0, "workers": 16, "queue": 4096, "wait_ms": 20000, "ttl_ms": 30000, "retry_ms": 20, "redis_timeout_ms": 1000, "connections": 4096, "history": "",
         "admin_writes": False, "drain_ms": 30000, "log_level": "info", "log_requests": False}
 
 
@@ -65,7 +65,8 @@ def test_every_setting_has_a_flag_and_a_variable():
 
 
 @pytest.mark.parametrize("flags,words", [
-    (["--colour", "red"], ["--colour", "--lock", "--healthcheck"]), (["-h"], ["-h", "--"]), (["x"], ['"x"', "--help"]),
+    (["--colour", "red"], ["--colour", "--lock", "--healthcheck"]), (["-h"], ["-h", "--"]),
+    (["x"], ['"x"', "--help"]),
     (["--"], ["--help"]),
     (["--lock", "best"], ["--lock", '"best"', "none, local, setnx", "watchdog"]),
     (["--write", "fenced"], ["--write", "decr|set|atomic"]), (["--keys=x"], ["item|article"]),
@@ -173,9 +174,10 @@ def test_ipv6(redis, start):
 def test_logs_are_json_and_requests_are_logged_when_asked_for(redis, start):
     shop = start(redis, "--log-requests")
     shop.ask("GET", "/healthz?", headers={"X-Request-Id": "r1"})
-    shop.ask("GET", "/%22%0a\x7f".replace("\x7f", ""), headers={"X-Request-Id": "r2"})
+    shop.ask("GET", "/%22%0a", headers={"X-Request-Id": "r2"})
     lines = wait_until(lambda: len(shop.logged("request")) == 2 and shop.logged("request"), "two lines")
-    assert (lines[0]["request"], lines[0]["method"], lines[0]["path"], lines[0]["status"]) == ("r1", "GET", "/healthz?", 200)
+    first = lines[0]
+    assert (first["request"], first["method"], first["path"], first["status"]) == ("r1", "GET", "/healthz?", 200)
     assert lines[1]["status"] == 404 and lines[0]["time_ms"] >= 0
     for line in shop.log.splitlines():
         assert {"time", "level", "instance", "event"} <= set(json.loads(line))
@@ -254,7 +256,8 @@ def test_drain(redis, start, tmp_path):
     assert shop.wait() == 0
     assert redis("EXISTS", "lock:{phone}") == 0
     events = read_history(tmp_path / "h.jsonl")
-    assert events[-1]["event"] == "end" and [event["reason"] for event in events if event["event"] == "refused"] == ["draining"]
+    assert events[-1]["event"] == "end"
+    assert [event["reason"] for event in events if event["event"] == "refused"] == ["draining"]
 
 
 def refuses(port):
@@ -305,8 +308,8 @@ def test_drain_under_load_answers_everything_that_was_accepted(redis, start):
     shop.stock(value=100000)
     sold, ended = [], []
 
-    def sell():
-        with shop.connection() as sock:
+    def sell(sock):
+        with sock:
             while True:
                 try:
                     sock.sendall(SALE)
@@ -318,7 +321,7 @@ def test_drain_under_load_answers_everything_that_was_accepted(redis, start):
                     return
                 sold.append(json.loads(answers[0][2])["unit"])
 
-    sellers = [Background(sell) for _ in range(30)]
+    sellers = [Background(sell, sock) for sock in [shop.connection() for _ in range(30)]]
     wait_until(lambda: len(sold) > 300, "sales")
     shop.signal()
     for seller in sellers:

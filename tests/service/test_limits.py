@@ -99,7 +99,6 @@ def test_two_thousand_connections_at_once(redis, start):
     units = sorted(json.loads(body)["unit"] for code, _, body in answers if code == 200)
     assert units == list(range(1, 1501))
     assert sum(code == 409 for code, _, _ in answers) == 500
-    assert shop.clients() == 2000
     for client in clients:
         client.close()
     wait_until(lambda: shop.clients() == 0, "the connections are closed")
