@@ -308,7 +308,7 @@ def test_pipelined_requests_are_answered_in_order(shop):
 
 
 def test_fragmented_request(shop):
-    head = b"PUT /inventory/phone HTTP/1.1\r\nHost: x\r\nContent-Length: 11\r\nConnection: close\r\n\r\n" + b'{"stock":9}'
+    head = b"PUT /inventory/phone HTTP/1.1\r\nHost: x\r\nContent-Length: 11\r\nConnection: close\r\n\r\n{\"stock\":9}"
     with shop.connection() as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for i in range(len(head)):
