@@ -261,8 +261,8 @@ drive_rows() {
         esac
     done
     print_table "${folders[@]}"
-    printf '\n%s of %s rows did what the ladder says.\n\n' "$agreed" "$#"
     print_folders "${folders[@]}"
+    printf '\n%s of %s rows did what the ladder says.\n' "$agreed" "$#"
     RUN_CODE=$worst
 }
 
@@ -276,7 +276,7 @@ print_table() {
 
 print_folders() {
     local folder
-    printf 'Pictures (timeline.svg) and dashboards (dashboard/index.html) are in\n'
+    printf '\nEach folder holds the picture (timeline.svg) and JMeter'\''s dashboard/index.html:\n'
     for folder; do
         printf '  %s\n' "$(realpath --relative-base=. "$folder")"
     done
