@@ -408,16 +408,7 @@ static void holds_have_numbers_and_owners(void **state)
 static void odd_names(void **state)
 {
     static const char *const names[] = {
-        " ",
-        "a b",
-        "\r\n",
-        "\"'\\",
-        "{}",
-        "%s%n",
-        "\xff\xfe\x01\x7f",
-        "l\xc3\xb6"
-        "ck",
-        "*?[a]",
+        " ", "a b", "\r\n", "\"'\\", "{}", "%s%n", "\xff\xfe\x01\x7f", "l\xc3\xb6", "*?[a]",
     };
     (void)state;
     dlock_client *client = new_client();
