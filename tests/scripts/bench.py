@@ -3,6 +3,7 @@
 waiting for causes."""
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import time
@@ -62,3 +63,9 @@ def path_without(folder, *tools):
             if file.name not in tools and not (farm / file.name).is_symlink():
                 (farm / file.name).symlink_to(file)
     return farm
+
+
+def complaints(log):
+    """What JMeter's log holds against the plan. Not that this machine cannot resolve its own name."""
+    return [line for line in log.read_text().splitlines()
+            if re.search(r" (WARN|ERROR|FATAL) ", line) and "local host IP address" not in line]

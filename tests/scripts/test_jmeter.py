@@ -4,13 +4,14 @@ import collections
 import csv
 import json
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
 
 import pytest
 
-from bench import ROOT, SCENARIOS, call, free_ports, path_without, run, wait_until
+from bench import ROOT, SCENARIOS, call, complaints, free_ports, path_without, run, wait_until
 
 JMETER = ROOT / ".cache" / "jmeter"
 
@@ -61,8 +62,7 @@ class Run:
         return collections.Counter(row["responseCode"] for row in self.of("POST sale"))
 
     def complaints(self):
-        return [line for line in (self.folder / "jmeter.log").read_text().splitlines()
-                if " WARN " in line or " ERROR " in line]
+        return complaints(self.folder / "jmeter.log")
 
 
 def start(row):
@@ -246,16 +246,12 @@ def test_jmeter_is_killed_half_way(shop, tmp_path):
 # ---- Which JMeter --------------------------------------------------------------------------------
 
 def home_like(folder):
-    """A JMeter home of the test's own, by hard links."""
-    subprocess.run(["cp", "-rl", str(JMETER), str(folder)], check=True)
-    return folder
+    """A JMeter home of the test's own."""
+    return pathlib.Path(shutil.copytree(JMETER, folder))
 
 
 def break_file(file):
-    """Cuts it, and leaves the one it was linked to alone."""
-    content = file.read_bytes()
-    file.unlink()
-    file.write_bytes(content[:len(content) // 2])
+    file.write_bytes(file.read_bytes()[:file.stat().st_size // 2])
 
 
 def test_java_home_words(tmp_path):
@@ -314,7 +310,7 @@ def fake_maven(folder, source):
     farm = path_without(folder, "mvn")
     program = farm / "mvn"
     program.write_text(f"""#!/bin/sh
-for word; do case $word in -Dhome=*) cp -rl {source} "${{word#-Dhome=}}" ;; esac; done
+for word; do case $word in -Dhome=*) cp -r {source} "${{word#-Dhome=}}" ;; esac; done
 """)
     program.chmod(0o755)
     return {"PATH": farm}

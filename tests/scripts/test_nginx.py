@@ -140,8 +140,9 @@ def front(start, behind):
 def test_requests_go_round_and_the_log_says_where(front, behind, ports):
     answers = [front.ask("POST", "/inventory/phone/sale?quantity=1") for _ in range(20)]
     assert collections.Counter(body for _, _, body in answers) == {b"a": 10, b"b": 10}
-    lines = front.lines(20)
-    for (status, headers, body), line in zip(answers, lines):
+    lines = {line["request"]: line for line in front.lines(20)}  # two workers write it
+    for status, headers, body in answers:
+        line = lines[headers["X-Request-Id"]]
         upstream = f"127.0.0.1:{ports[1 if body == b'a' else 2]}"
         assert status == 200
         assert headers["X-Upstream"] == upstream
@@ -172,7 +173,7 @@ def test_what_clients_send_cannot_break_the_log(front, behind):
     front.raw(b"\x00\x01\x02\r\n\r\n")
     front.raw(b"GET /old\r\n")  # HTTP/0.9: no status is sent
     lines = front.lines(4)
-    assert [line["uri"] for line in lines] == ["/%22%0a%7b", '/"\\x', "", "/old"]
+    assert {line["uri"] for line in lines} == {"/%22%0a%7b", '/"\\x', "", "/old"}
     assert all(isinstance(line["status"], int) for line in lines)
 
 
