@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flags and environment, what is printed, how an instance starts, is checked, drains and ends."""
 import ctypes
+import ctypes
 import json
 import os
 import resource
@@ -13,6 +14,7 @@ import pytest
 from world import (PATIENCE_S, Background, free_port, hold_lock, is_closed, read_answers, read_history, release_lock,
                    wait_until)
 
+PR_CAPBSET_DROP, CAP_SYS_RESOURCE = 24, 24
 SALE = b"POST /inventory/phone/sale HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
@@ -72,7 +74,8 @@ def test_every_setting_has_a_flag_and_a_variable():
     (["--"], ["--help"]),
     (["--lock", "best"], ["--lock", '"best"', "none, local, setnx", "watchdog"]),
     (["--write", "fenced"], ["--write", "decr|set|atomic"]), (["--keys=x"], ["item|article"]),
-    (["--workers", "0"], ["1 to 1024"]), (["--workers", "many"], ['"many"', "1 to 1024"]), (["--workers"], ["--workers"]),
+    (["--workers", "0"], ["1 to 1024"]), (["--workers", "many"], ['"many"', "1 to 1024"]),
+    (["--workers"], ["--workers"]),
     (["--work-ms", "-1"], ["0 to"]), (["--work-ms", "1.5"], ["0 to"]), (["--ttl-ms", "99"], ["100 to"]),
     (["--wait-ms", "99999999999999999999"], ["1 to"]), (["--check-hold=maybe"], ['"on"', '"off"']),
     (["--listen", "8000"], ["host:port", "127.0.0.1:8000"]), (["--listen", "off"], ["host:port"]),
@@ -144,10 +147,9 @@ def test_the_descriptor_limit_is_raised_or_said(redis, start):
 
 
 def drop_rights():
-    """Root could raise any limit again; root without CAP_SYS_RESOURCE cannot. (Another user could not
-    either, but may not be able to read the program: the clone may be in root's home.)"""
+    """Root may raise any limit: without this capability it may not."""
     if os.geteuid() == 0:
-        assert ctypes.CDLL(None).prctl(24, 24, 0, 0, 0) == 0  # PR_CAPBSET_DROP, CAP_SYS_RESOURCE
+        assert ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_SYS_RESOURCE, 0, 0, 0) == 0
 
 
 def test_admin_off(redis, start):
