@@ -285,6 +285,7 @@ static void sell(struct seller *seller, struct sale *sale)
     if (!may_write(env, sale))
         return;
     enum stock_status written = write_stock(seller, sale, &after);
+    stock = sale->left; /* what was read */
     if (written == STOCK_LOST) {
         RECORD(env, sale, "unknown", ",\"hold\":\"%s\",\"code\":500,\"quantity\":%" PRId64,
                sale->hold_id, sale->quantity);
@@ -295,7 +296,7 @@ static void sell(struct seller *seller, struct sale *sale)
         RECORD(env, sale, "write",
                ",\"hold\":\"%s\",\"stock_before\":%" PRId64 ",\"stock_after\":%" PRId64
                ",\"unit\":%" PRId64 ",\"quantity\":%" PRId64,
-               sale->hold_id, after + sale->quantity, after, sale->unit, sale->quantity);
+               sale->hold_id, stock, after, sale->unit, sale->quantity);
     } else if (written != STOCK_TOO_FEW) {
         end_by_stock(seller, sale, written);
     }
@@ -305,9 +306,14 @@ static void restock(struct seller *seller, struct sale *sale)
 {
     if (!may_write(seller->env, sale))
         return;
-    enum stock_status written = stock_write(seller->stock, sale->stock_key, sale->quantity);
+    int64_t before;
+    enum stock_status written =
+        stock_replace(seller->stock, sale->stock_key, sale->quantity, &before);
     sale->left = sale->quantity;
-    if (written == STOCK_OK)
+    if (written == STOCK_OK && before != STOCK_NONE)
+        RECORD(seller->env, sale, "restock",
+               ",\"stock_before\":%" PRId64 ",\"stock_after\":%" PRId64, before, sale->left);
+    else if (written == STOCK_OK)
         RECORD(seller->env, sale, "restock", ",\"stock_after\":%" PRId64, sale->left);
     else if (written == STOCK_LOST)
         end(sale, SALE_OUTCOME_UNKNOWN, stock_error(seller->stock));

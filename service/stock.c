@@ -264,6 +264,21 @@ enum stock_status stock_write(struct stock *stock, const char *key, int64_t valu
     return status;
 }
 
+enum stock_status stock_replace(struct stock *stock, const char *key, int64_t value,
+                                int64_t *before)
+{
+    char number[24];
+    redisReply *reply;
+    snprintf(number, sizeof number, "%" PRId64, value);
+    const char *argv[] = {"SET", key, number, "GET"};
+    enum stock_status status = command(stock, 4, argv, &reply);
+    if (status != STOCK_OK || to_number(stock, key, reply, before) != STOCK_OK)
+        *before = STOCK_NONE;
+    freeReplyObject(reply);
+    /* SET with GET refuses a key of another type; a plain SET takes it over. */
+    return status == STOCK_INVALID ? stock_write(stock, key, value) : status;
+}
+
 enum stock_status stock_take(struct stock *stock, const char *key, int64_t quantity,
                              int64_t *before)
 {

@@ -35,6 +35,10 @@ enum stock_status stock_read(struct stock *stock, const char *key, int64_t *valu
 enum stock_status stock_decrement(struct stock *stock, const char *key, int64_t quantity,
                                   int64_t *after);
 enum stock_status stock_write(struct stock *stock, const char *key, int64_t value);
+/* Writes, whatever was there. *before: what that was, in the same step; STOCK_NONE: no number. */
+#define STOCK_NONE INT64_MIN
+enum stock_status stock_replace(struct stock *stock, const char *key, int64_t value,
+                                int64_t *before);
 /* Reads, checks and decrements in one script. *before: what it read, with OK and TOO_FEW. */
 enum stock_status stock_take(struct stock *stock, const char *key, int64_t quantity,
                              int64_t *before);

@@ -36,5 +36,10 @@ def test_every_path_that_a_readme_names_is_there():
         assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
+def test_the_reference_is_what_its_sources_say(place):
+    docs = place.run(ROOT / "scripts" / "docs", "--check")
+    assert docs.code == 0, docs
+
+
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120

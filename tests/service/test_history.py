@@ -32,6 +32,8 @@ def check(events):
         expected = {"t_ns", "seq", "instance", "event"} | FIELDS[event["event"]]
         if event["event"] not in ("begin", "end", "stall"):
             expected |= OF_A_REQUEST
+        if event["event"] == "restock":  # where there was a stock before
+            expected |= {"stock_before"} & set(event)
         assert set(event) == expected, event
 
 
@@ -51,9 +53,12 @@ def test_what_is_recorded_of_a_sale(redis, start, tmp_path):
     shop = start(redis, "--history", tmp_path / "h.jsonl", "--lock", "owner_lua", "--write", "set", "--ttl-ms", 5000)
     shop.stock(value=5)
     shop.sell(quantity=2, request="r1")
+    shop.stock(value=9)
     shop.end()
     events = read_history(tmp_path / "h.jsonl")
     check(events)
+    restocks = [(event.get("stock_before"), event["stock_after"]) for event in events if event["event"] == "restock"]
+    assert restocks == [(None, 5), (3, 9)]
     begin = events[0]
     assert (begin["rung"], begin["write"], begin["ttl_ms"], begin["run"]) == ("owner_lua", "set", 5000, "")
     assert begin["pid"] == shop.process.pid and begin["check_hold"] is False and begin["keys"] == "item"
