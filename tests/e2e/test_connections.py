@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """1500 connections at once, straight to one instance and through nginx, in a network of their own, so
 that the kernel's counters tell of nobody else: nothing is refused, dropped or left open."""
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -91,12 +92,14 @@ def buy_at_once(port):
 
 @pytest.fixture
 def shop(tmp_path):
-    redis = Redis(tmp_path / "redis")
-    instances = [Inventoryd(str(tmp_path), redis, "--lock", "watchdog", name=name) for name in "ab"]
-    yield redis, instances
-    for instance in instances:
-        instance.end()
-    redis.end()
+    with contextlib.ExitStack() as ends:
+        redis = Redis(tmp_path / "redis")
+        ends.callback(redis.end)
+        instances = []
+        for name in "ab":
+            instances.append(Inventoryd(str(tmp_path), redis, "--lock", "watchdog", name=name))
+            ends.callback(instances[-1].end)
+        yield redis, instances
 
 
 def descriptors(instance, redis):
