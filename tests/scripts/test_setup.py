@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """scripts/setup with the real apt, dpkg and Maven, on a machine of the test's own: the files of this
 one, with what is written kept in a folder (overlayfs), and no network."""
+import contextlib
 import os
 import pathlib
 import shutil
@@ -80,7 +81,8 @@ class Machine:
                     pass
             return found
         for pid in alive():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # one that ended with its parent
+                os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not alive(), "the end of all")
 
     def write(self, path, text, mode=0o644):
