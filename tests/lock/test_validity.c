@@ -154,6 +154,44 @@ static void counts_from_before_the_send(void **state)
     }
 }
 
+/* So does a renewal. The clock is set to when it is due, and jumps when its reply is there. */
+static _Atomic bool jump_once;
+
+static void slow_renewal(void *arg, const struct dlock_trace *trace)
+{
+    (void)arg, (void)trace;
+    if (atomic_exchange(&jump_once, false))
+        jump_ns(100 * (int64_t)NS_PER_MS);
+}
+
+static void a_renewal_counts_from_before_its_send(void **state)
+{
+    enum { SHORT_MS = 600 };
+    (void)state;
+    struct record *events = record_new();
+    server_text(server, "FLUSHALL");
+    freeze();
+    dlock_client *client = client_of(server_url(server), (struct dlock_options){
+                                                             .ttl_ms = SHORT_MS,
+                                                             .on_event = record_event,
+                                                             .on_event_arg = events,
+                                                             .on_trace = slow_renewal,
+                                                         });
+    dlock *lock = lock_of(client, "watchdog", LOCK);
+    dlock_hold *hold = acquired(lock);
+    int64_t valid_ms = SHORT_MS / 100 * 99 - 2;
+    assert_int_equal(dlock_remaining_ms(hold), valid_ms);
+    atomic_store(&jump_once, true);
+    jump_ns(SHORT_MS / 3 * (int64_t)NS_PER_MS);
+    assert_int_equal(dlock_remaining_ms(hold), valid_ms - SHORT_MS / 3);
+    eventually(record_count(events, "RENEWED") == 1);
+    assert_int_equal(dlock_remaining_ms(hold), valid_ms - 100);
+    dlock_release(hold, NULL);
+    dlock_close(lock);
+    dlock_client_close(client);
+    record_free(events);
+}
+
 /* The machine slept: the hold is over at once, nothing is sent for it on sound rungs. */
 static void a_machine_that_slept(void **state)
 {
@@ -259,6 +297,7 @@ int main(void)
         cmocka_unit_test_teardown(ends_with_the_time_to_live, thaw),
         cmocka_unit_test_teardown(never_ends_where_nothing_expires, thaw),
         cmocka_unit_test_teardown(counts_from_before_the_send, thaw),
+        cmocka_unit_test_teardown(a_renewal_counts_from_before_its_send, thaw),
         cmocka_unit_test_teardown(a_machine_that_slept, thaw),
         cmocka_unit_test_teardown(an_inner_acquire_extends_the_outer_hold, thaw),
         cmocka_unit_test_teardown(an_inner_acquire_revives_nothing, thaw),
