@@ -172,8 +172,10 @@ end_attended() {
 target_is_gone() {
     local file stat fields
     if [[ $1 != -* ]]; then
-        ! process_start "$1" >/dev/null
-        return
+        if process_start "$1" >/dev/null; then
+            return 1
+        fi
+        return 0
     fi
     for file in /proc/[0-9]*/stat; do
         { read -r stat <"$file"; } 2>/dev/null || continue

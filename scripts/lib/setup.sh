@@ -31,8 +31,15 @@ iproute2                ss
 procps                  ps
 LIST
         ;;
-    test)
+    bench)
         setup_list run
+        cat <<'LIST'
+wrk                     wrk
+gnuplot-nox             gnuplot
+LIST
+        ;;
+    test)
+        setup_list bench
         cat <<'LIST'
 libcmocka-dev           lib:cmocka
 g++                     c++
@@ -45,13 +52,6 @@ fonts-dejavu-core       /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
 xvfb                    Xvfb
 xdotool                 xdotool
 imagemagick             import
-LIST
-        ;;
-    bench)
-        setup_list run
-        cat <<'LIST'
-wrk                     wrk
-gnuplot-nox             gnuplot
 LIST
         ;;
     esac
@@ -94,8 +94,8 @@ system_is_debian() {
         command -v apt-get >/dev/null
 }
 
-# install PACKAGE...: as root, by sudo if need be.
-install() {
+# install_packages PACKAGE...: as root, by sudo if need be.
+install_packages() {
     local command=("$LADDER_ROOT/scripts/lib/install-packages" "$@")
     local by_hand="apt-get install --no-install-recommends $*"
     system_is_debian ||

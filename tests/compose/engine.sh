@@ -16,7 +16,7 @@ engine_install() {
     command -v debootstrap >/dev/null || missing+=(debootstrap)
     command -v slirp4netns >/dev/null || missing+=(slirp4netns)
     command -v docker-compose >/dev/null || missing+=(docker-compose)
-    ((${#missing[@]} == 0)) || install "${missing[@]}"
+    ((${#missing[@]} == 0)) || install_packages "${missing[@]}"
     [[ $(docker-compose version --short) == 1.29.* ]] ||
         fail "docker-compose is $(docker-compose version --short), not 1.29 as Debian 12 has it:" \
             "this test runs on Debian 12"
