@@ -144,7 +144,7 @@ def test_a_hold_that_is_lost_while_it_works(redis, start, check_hold, status):
 
 
 def test_a_hold_that_is_renewed_survives_its_time_to_live(redis, start):
-    shop = start(redis, "--lock", "watchdog", "--ttl-ms", 300, "--work-ms", 1200, "--check-hold", "on")
+    shop = start(redis, "--lock", "watchdog", "--ttl-ms", 2000, "--work-ms", 3000, "--check-hold", "on")
     shop.stock(value=5)
     assert shop.sell().status == 200
     assert shop.metric("lock_renewals_total") >= 1 and shop.metric("lock_lost_total") == 0
