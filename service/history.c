@@ -102,11 +102,13 @@ static void *tick(void *arg)
 {
     struct history *history = arg;
     pthread_mutex_lock(&history->mutex);
+    int64_t seen_ns = now_ns(); /* read once a turn: no gap in which a stall goes unseen */
     while (!history->ending) {
-        int64_t due_ns = now_ns() + TICK_NS;
+        int64_t due_ns = seen_ns + TICK_NS;
         struct timespec due = timespec_of(due_ns);
         pthread_cond_timedwait(&history->ended, &history->mutex, &due);
-        int64_t late_ns = now_ns() - due_ns;
+        seen_ns = now_ns();
+        int64_t late_ns = seen_ns - due_ns;
         char members[64];
         snprintf(members, sizeof members, ",\"late_ns\":%" PRId64, late_ns);
         if (late_ns > STALL_NS)
