@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Deadlock: waiters timed out, nobody was granted the lock any more, its key stands in Redis
- * without a time to live (or Redis was not asked), and whoever had it cannot give it back: its
- * process died, or its hold was never released.
+ * Deadlock, of two kinds. For ever: waiters timed out, nobody was granted the lock any more, its
+ * key stands in Redis without a time to live (or Redis was not asked), and whoever had it cannot
+ * give it back: its process died, its hold was never released, or nobody knows that it was had
+ * because the reply was lost. With itself: a request that had
+ * the lock asked for it again and waited in vain, though nobody else had it meanwhile.
  */
 #include "check.h"
 #include "memory.h"
@@ -12,6 +14,7 @@
 /* What is known of an item's lock. */
 struct last {
     const struct section *grant;
+    bool lost; /* an acquire failed behind it: it may have set the key all the same */
     int64_t timeouts_behind; /* waiters that timed out after it */
 };
 
@@ -27,17 +30,28 @@ static void find_last(const struct run *run, struct last *last)
     }
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];
-        if (request->item == NONE || request->reason != REASON_LOCK_TIMEOUT)
+        if (request->item == NONE || (request->reason != REASON_LOCK_TIMEOUT &&
+                                      request->reason != REASON_LOCK_ERROR))
             continue;
         const struct section *grant = last[request->item].grant;
-        if (grant == NULL || request->outcome_ns > grant->at_ns[STAGE_GRANTED])
+        if (grant != NULL && request->outcome_ns <= grant->at_ns[STAGE_GRANTED])
+            continue;
+        if (request->reason == REASON_LOCK_ERROR)
+            last[request->item].lost = true;
+        else
             last[request->item].timeouts_behind++;
     }
 }
 
+/* Left without a release: where the rung renews, it is renewed while its process lives. */
+static bool is_forgotten(const struct section *grant)
+{
+    return grant != NULL && grant->stage == STAGE_EXIT;
+}
+
 static bool owner_is_gone(const struct run *run, const struct last *last)
 {
-    if (last->grant != NULL && last->grant->stage != STAGE_RELEASE)
+    if (last->lost || (last->grant != NULL && last->grant->stage != STAGE_RELEASE))
         return true;
     for (size_t i = 0; i < run->history_count; i++) { /* one that died before it could tell */
         if (!run->histories[i].ended)
@@ -46,13 +60,43 @@ static bool owner_is_gone(const struct run *run, const struct last *last)
     return false;
 }
 
+/* Whether somebody else was granted the lock between the hold's grant and its second ask. */
+static bool was_elsewhere(const struct run *run, const struct section *section)
+{
+    for (size_t i = 0; i < run->section_count; i++) {
+        const struct section *other = &run->sections[i];
+        if (other->lock == section->lock && other->request != section->request &&
+            other->at_ns[STAGE_GRANTED] >= section->at_ns[STAGE_GRANTED] &&
+            other->at_ns[STAGE_GRANTED] < section->again_refused_ns)
+            return true;
+    }
+    return false;
+}
+
+static void find_self_wait(struct run *run)
+{
+    for (size_t i = 0; i < run->section_count; i++) {
+        const struct section *section = &run->sections[i];
+        if (section->again_refused_ns == NOT_STAMPED || was_elsewhere(run, section))
+            continue;
+        findings_add(&run->findings, RESULT_DEADLOCK,
+                     "request %.60s waited for itself: it had the lock of %.80s, asked for it "
+                     "again, and was refused though nobody else had it",
+                     run_request_id(run, section->request),
+                     section->item == NONE ? "an item" : run->items[section->item].name);
+        return; /* one tells enough */
+    }
+}
+
 void check_deadlock(struct run *run)
 {
+    find_self_wait(run);
     struct last *last = memory_new(run->item_count, sizeof *last);
     find_last(run, last);
     for (size_t i = 0; i < run->item_count; i++) {
         const struct redis_side *after = &run->items[i].redis[AFTER];
-        bool for_ever = !after->lock_known || (after->lock_there && after->lock_pttl_ms == -1);
+        bool for_ever = !after->lock_known || (after->lock_there && after->lock_pttl_ms == -1) ||
+                        (after->lock_there && is_forgotten(last[i].grant));
         if (last[i].timeouts_behind == 0 || !for_ever || !owner_is_gone(run, &last[i]))
             continue;
         findings_add(&run->findings, RESULT_DEADLOCK,
@@ -62,7 +106,9 @@ void check_deadlock(struct run *run)
                      last[i].grant == NULL ? "the run"
                                            : run_request_id(run, last[i].grant->request),
                      (long long)last[i].timeouts_behind,
-                     after->lock_known ? "its key never expires"
+                     after->lock_known && after->lock_pttl_ms != -1
+                         ? "its holder forgot the release, and renews it"
+                     : after->lock_known ? "its key never expires"
                                        : "redis.json does not say when its key expires");
         break; /* one tells enough */
     }

@@ -4,7 +4,13 @@
 #include <string.h>
 
 /* The words of expected.def. */
-enum { OK = 1 << RESULT_OK, OVERSOLD = 1 << RESULT_OVERSOLD, OVERLAP = 1 << RESULT_OVERLAP };
+enum {
+    OK = 1 << RESULT_OK,
+    OVERSOLD = 1 << RESULT_OVERSOLD,
+    OVERLAP = 1 << RESULT_OVERLAP,
+    DEADLOCK = 1 << RESULT_DEADLOCK,
+    UNDERSOLD = 1 << RESULT_UNDERSOLD,
+};
 enum { ONE = 1, MANY = 2, SHORT = 1, ENOUGH = 2, ANY = 3 };
 #define ANY_TEXT ""
 

@@ -15,10 +15,12 @@
     X(end, FILE)                                                                                   \
     X(stall, FILE)                                                                                 \
     X(restock, FILE)                                                                               \
+    X(command, FILE)                                                                               \
     X(invoke, REQUEST)                                                                             \
     X(refused, REQUEST)                                                                            \
     X(fail, REQUEST)                                                                               \
     X(unknown, REQUEST)                                                                            \
+    X(again, REQUEST)                                                                              \
     X(granted, HOLD)                                                                               \
     X(enter, HOLD)                                                                                 \
     X(read, HOLD)                                                                                  \

@@ -120,6 +120,7 @@ bool read_asked(struct run *run, char error[JSON_ERROR_MAX])
            json_text(asked->json, "write", JSON_REQUIRED, &asked->write, error) &&
            json_text(asked->json, "fault", JSON_OPTIONAL, &asked->fault, error) &&
            json_bool(asked->json, "restocked", JSON_OPTIONAL, &asked->restocked, error) &&
+           json_bool(asked->json, "direct", JSON_OPTIONAL, &asked->direct, error) &&
            read_numbers(asked, error) && read_instances(asked, error) && read_items(run, error) &&
            read_expect(asked, error);
 }

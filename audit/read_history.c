@@ -95,8 +95,9 @@ static void about_file(struct reader *reader, struct record *record)
         reader->history->ended = true;
     else if (record->event == EVENT_stall)
         add_stall(reader, record);
-    else
+    else if (record->event == EVENT_restock)
         add_restock(reader, record);
+    /* a command tells a reader how it came about; what came about stands in the other lines */
 }
 
 /* ---- Lines about a request ------------------------------------------------------------------ */
@@ -126,6 +127,8 @@ static enum reason reason_of(const char *text)
         return REASON_SOLD_OUT;
     if (strcmp(text, "lock-timeout") == 0)
         return REASON_LOCK_TIMEOUT;
+    if (strcmp(text, "lock-error") == 0)
+        return REASON_LOCK_ERROR;
     return strcmp(text, "stale-token") == 0 ? REASON_STALE_TOKEN : REASON_OTHER;
 }
 
@@ -140,6 +143,23 @@ void set_outcome(struct reader *reader, struct record *record, enum outcome outc
     request->outcome_ns = record->t_ns;
 }
 
+/* A hold's own request asked for the lock once more. */
+static void ask_again(struct reader *reader, struct record *record)
+{
+    const char *hold = NULL, *status = NULL;
+    if (!json_text(record->json, "hold", JSON_REQUIRED, &hold, record->error) ||
+        !json_text(record->json, "status", JSON_REQUIRED, &status, record->error)) {
+        wrong(reader, record);
+        return;
+    }
+    uint32_t number = names_find(&reader->run->holds, hold);
+    if (number == NO_NAME || reader->run->sections[number].request != record->request)
+        complain(&reader->source, record->line,
+                 "again of hold %.80s, which was not granted to that request; it must be", hold);
+    else if (strcmp(status, "OK") != 0)
+        reader->run->sections[number].again_refused_ns = record->t_ns;
+}
+
 static void about_request(struct reader *reader, struct record *record)
 {
     struct request *request = &reader->run->requests[record->request];
@@ -147,6 +167,10 @@ static void about_request(struct reader *reader, struct record *record)
     int64_t code = 0;
     if (record->event == EVENT_invoke) {
         invoke(reader, record, request);
+        return;
+    }
+    if (record->event == EVENT_again) {
+        ask_again(reader, record);
         return;
     }
     if (!json_int(record->json, "code", JSON_REQUIRED, 0, 999, &code, record->error) ||

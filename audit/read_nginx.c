@@ -48,6 +48,8 @@ void read_nginx(struct run *run)
     struct source source = {.run = run, .file = "nginx.log"};
     struct json_lines lines = {.file = NULL};
     char path[PATH_MAX_BYTES];
+    if (run->asked.direct)
+        return;
     if (!source_path(run, source.file, path) || !json_lines_open(&lines, path)) {
         complain(&source, 0, "cannot be opened: %s; it must be nginx's log of this run",
                  strerror(errno));

@@ -41,6 +41,7 @@ struct asked {
     int64_t quantity;
     double min_share;
     bool restocked;
+    bool direct; /* the clients asked the instances themselves: there is no nginx.log */
     bool expect_given;
     unsigned expect; /* a bit per result */
 };
@@ -80,6 +81,7 @@ enum reason { /* of a refusal; the ones that a check asks for */
               REASON_OTHER,
               REASON_SOLD_OUT, /* sold-out, too-few */
               REASON_LOCK_TIMEOUT,
+              REASON_LOCK_ERROR,
               REASON_STALE_TOKEN,
 };
 
@@ -137,6 +139,7 @@ struct section {
     uint32_t lock;
     enum stage stage;           /* the last one recorded */
     int64_t at_ns[STAGE_COUNT]; /* NOT_STAMPED where not recorded */
+    int64_t again_refused_ns;   /* its request asked for the same lock again, in vain */
     int64_t lost_ns;            /* the timekeeper told that the hold is lost */
     int64_t ended_ns;           /* exit, or as long as it is known to have lasted */
     int64_t token;              /* 0: none */

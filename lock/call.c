@@ -6,7 +6,6 @@
 #include "batch.h"
 #include "rung.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define ARGUMENTS_MAX 32
@@ -123,11 +122,4 @@ struct answer rung_eval(struct rung_env *env, const struct script *script,
     }
     env->reads = NULL;
     return answer;
-}
-
-void rung_point(struct rung_env *env, const char *name)
-{
-    char full[96];
-    snprintf(full, sizeof full, "%s.%s", env->rung, name);
-    env->on_point(env->on_point_arg, full);
 }

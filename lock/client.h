@@ -53,6 +53,7 @@ struct dlock_client {
     _Atomic uint64_t lost;
     _Atomic uint64_t unknown;
     _Atomic uint64_t scripts_loaded;
+    _Atomic uint64_t contended;
 };
 
 static inline void add_one(_Atomic uint64_t *counter)

@@ -204,6 +204,7 @@ void dlock_client_stats(const dlock_client *client, struct dlock_stats *stats)
         .commands = client->config.commands,
         .connects = client->config.connects,
         .scripts_loaded = client->scripts_loaded,
+        .contended = client->contended,
     };
     memcpy(stats, &all, stats->size < sizeof all ? stats->size : sizeof all);
 }
@@ -519,6 +520,8 @@ static dlock_status drive(struct acquiring *a)
         status = step(a);
         if (status == DLOCK_OK)
             status = granted(a);
+        if (status == DLOCK_BUSY && !a->tried)
+            add_one(&a->lock->client->contended);
         a->tried |= status == DLOCK_BUSY || status == DLOCK_UNKNOWN;
         if (status == DLOCK_OK || !worth_another_try(a, status))
             break;

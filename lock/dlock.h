@@ -177,9 +177,10 @@ struct dlock_options {
     void (*on_event)(void *arg, const struct dlock_event *event);
     void *on_event_arg;
 
-    /* Called at named points of the code ("owner_check.between_get_and_del"), on the thread that
-     * passes them; may block or end the process. Default NULL. For demonstrations and tests. */
-    void (*on_point)(void *arg, const char *point);
+    /* Called at named points of the code (of rung "owner_check": "between_get_and_del"), on the
+     * thread that passes them; may block or end the process. Default NULL. For demonstrations and
+     * tests. */
+    void (*on_point)(void *arg, const char *rung, const char *point);
     void *on_point_arg;
 
     /* Called after every command, on the thread that sent it; must not call into the client.
@@ -216,6 +217,7 @@ struct dlock_stats {
     uint64_t commands;          /* commands sent */
     uint64_t connects;          /* connections made, reconnects included */
     uint64_t scripts_loaded;    /* scripts sent in full because the server did not know them */
+    uint64_t contended;         /* acquires that found the lock busy and had to wait, or gave up */
 };
 /* Fills in *stats up to stats->size. Each count is exact, together they are not one instant's. */
 DLOCK_API void dlock_client_stats(const dlock_client *client, struct dlock_stats *stats);

@@ -108,7 +108,7 @@ struct rung_env {
     int wake_fd;           /* cuts requests off when readable; -1: none */
     int64_t (*now_ns)(void);       /* CLOCK_BOOTTIME; a test may set another */
     const char *rung;              /* its name */
-    void (*on_point)(void *arg, const char *point);
+    void (*on_point)(void *arg, const char *rung, const char *point);
     void *on_point_arg;
     _Atomic uint64_t *scripts_loaded;
 
@@ -154,12 +154,11 @@ struct answer answer_of(struct rung_env *env, const redisReply *reply, const cha
 size_t env_ride_append(struct redis *redis, const struct dlock_batch *batch);
 void env_ride_take(struct redis *redis, struct dlock_batch *batch, size_t first);
 
-/* A named point of the code, "<rung>.<name>" to whoever listens. */
+/* A named point of the code. Rungs that have the same point give it the same name. */
 static inline void point(struct rung_env *env, const char *name)
 {
-    extern void rung_point(struct rung_env *, const char *);
     if (env->on_point != NULL)
-        rung_point(env, name);
+        env->on_point(env->on_point_arg, env->rung, name);
 }
 
 /* Opens a lock under ops that are not on the ladder, for tests. */

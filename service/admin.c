@@ -80,6 +80,48 @@ void admin_metrics(struct service *service, struct request *request)
     answer_long(request, 200, "text/plain; version=0.0.4", metrics_print(&now));
 }
 
+/* ---- Failpoints ------------------------------------------------------------------------------ */
+
+static bool has_failpoints(struct service *service, struct request *request)
+{
+    if (service->env.failpoints == NULL)
+        answer_problem(request, PROBLEM_FAILPOINTS_OFF,
+                       "start the instance with --enable-failpoints, for demonstrations");
+    return service->env.failpoints != NULL;
+}
+
+void admin_get_failpoints(struct service *service, struct request *request)
+{
+    if (!has_failpoints(service, request))
+        return;
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddItemToObject(json, "failpoints", failpoints_json(service->env.failpoints));
+    cJSON_AddStringToObject(json, "instance", service->config.instance);
+    answer_object(request, json);
+}
+
+/* {"point":"sale.after_read","action":"1*pause"} and nothing else. */
+void admin_put_failpoint(struct service *service, struct request *request)
+{
+    char error[FAILPOINT_ERROR_MAX];
+    if (!has_failpoints(service, request))
+        return;
+    cJSON *json = cJSON_ParseWithLength(request->body, request->body_size);
+    const char *point = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "point"));
+    const char *action = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "action"));
+    if (json == NULL)
+        answer_problem(request, PROBLEM_INVALID_JSON, "the body must be JSON, as in "
+                       "{\"point\":\"sale.after_read\",\"action\":\"pause\"}");
+    else if (point == NULL || action == NULL || cJSON_GetArraySize(json) != 2)
+        answer_problem(request, PROBLEM_INVALID_VALUE, "the body must be "
+                       "{\"point\":\"...\",\"action\":\"...\"}, both texts");
+    else if (!failpoints_set(service->env.failpoints, point, action, error))
+        answer_problem(request, PROBLEM_INVALID_VALUE, "%s", error);
+    else
+        admin_get_failpoints(service, request);
+    cJSON_Delete(json);
+}
+
 /* ---- The lock -------------------------------------------------------------------------------- */
 
 static void answer_setting(struct service *service, struct request *request,

@@ -5,6 +5,7 @@
 #include "config.h"
 
 #include "log.h"
+#include "mode.h"
 #include "net.h"
 
 #include <ctype.h>
@@ -55,6 +56,9 @@ static const struct row rows[] = {
      "ask the hold whether it is still valid before the write"},
     {"keys", CHOICE, "item|article", "", "item", 0, 0, AT(keys),
      "inventory:{item} and lock:{item}, or the article's inventory and redisLock (item: phone)"},
+    {"owner", CHOICE, "thread|object", "", "thread", 0, 0, AT(owner),
+     "who holds a lock: this process' UUID and the thread, or, the mistake, every lock object "
+     "anew"},
     {"work-ms", NUMBER, "", "ms", "0", 0, 600000, AT(work_ms),
      "business between the read and the write of a sale"},
     {"workers", NUMBER, "", "threads", "16", 1, 1024, AT(workers),
@@ -72,8 +76,19 @@ static const struct row rows[] = {
      "HTTP connections at once; more wait to be accepted"},
     {"history", TEXT, "a file", "", "", 0, 4000, AT(history),
      "record what every sale did, a JSON object a line; an existing file is continued"},
+    {"history-commands", SWITCH, "off|on", "", "off", 0, 0, AT(history_commands),
+     "record every command to Redis and its reply in the history, too"},
+    {"run", NAME, "a name of letters, digits, . _ -", "", "", 0, RUN_MAX, AT(run),
+     "the run that is recorded, until PUT /lock names another"},
     {"admin-writes", SWITCH, "off|on", "", "off", 0, 0, AT(admin_writes),
      "allow PUT /lock on the admin listener"},
+    {"enable-failpoints", SWITCH, "off|on", "", "off", 0, 0, AT(enable_failpoints),
+     "for demonstrations: named points of the code may pause, delay, break or kill this process; "
+     "see GET and PUT /failpoints"},
+    {"failpoints", TEXT, "POINT=ACTION;...", "", "", 0, 4000, AT(failpoints),
+     "points that are set from the start, as in setnx.acquired=1*pause"},
+    {"failpoint-files", TEXT, "a folder", "", "", 0, 4000, AT(failpoint_files),
+     "a file <folder>/<point> ends the pause at that point"},
     {"drain-ms", NUMBER, "", "ms", "30000", 100, 600000, AT(drain_ms),
      "how long SIGTERM lets the requests in flight take"},
     {"log-level", CHOICE, LOG_LEVELS, "", "info", 0, 0, AT(log_level),
@@ -220,7 +235,8 @@ static bool set_value(struct config *config, const struct row *row, const char *
         return *(const struct dlock_rung **)field != NULL ||
                wrong(error, "%s: \"%s\" is no rung; the rungs are %s", from, value, names);
     case NAME:
-        if (!config_is_name(value, (size_t)row->max))
+        if ((value[0] != '\0' || row->fallback[0] != '\0') &&
+            !config_is_name(value, (size_t)row->max))
             return wrong(error, "%s: \"%s\" is not %s (at most %lld)", from, value, row->values,
                          (long long)row->max);
         break;
@@ -388,6 +404,12 @@ bool config_read(struct config *config, struct config_request *request, int argc
     if ((config->lock_redis[0] == '\0' && !set_text(&config->lock_redis, config->redis)) ||
         (config->stock_redis[0] == '\0' && !set_text(&config->stock_redis, config->redis)))
         return wrong(error, "out of memory");
+    if (config->history_commands && config->history[0] == '\0')
+        return wrong(error, "--history-commands needs a history: give --history FILE too");
+    if (!config->enable_failpoints &&
+        (config->failpoints[0] != '\0' || config->failpoint_files[0] != '\0'))
+        return wrong(error, "--failpoints and --failpoint-files need --enable-failpoints: it lets "
+                            "the points of this process pause, break or kill it");
     return true;
 }
 

@@ -15,6 +15,7 @@
 /* In the order of the values that the table lists. */
 enum write_mode { WRITE_DECR, WRITE_SET, WRITE_ATOMIC };
 enum key_style { KEYS_ITEM, KEYS_ARTICLE };
+enum owner_style { OWNER_THREAD, OWNER_OBJECT };
 
 struct config {
     char *listen;
@@ -35,8 +36,14 @@ struct config {
     int64_t retry_ms;
     int64_t redis_timeout_ms;
     int64_t connections;
+    int owner;     /* enum owner_style */
     char *history; /* "": none */
+    bool history_commands;
+    char *run; /* "": none was named */
     bool admin_writes;
+    bool enable_failpoints;
+    char *failpoints;      /* "": none */
+    char *failpoint_files; /* "": none */
     int64_t drain_ms;
     bool log_requests;
     int log_level; /* enum log_level */

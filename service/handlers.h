@@ -24,6 +24,8 @@ void admin_config(struct service *service, struct request *request);
 void admin_metrics(struct service *service, struct request *request);
 void admin_get_lock(struct service *service, struct request *request);
 void admin_accept_lock(struct service *service, struct request *request);
+void admin_get_failpoints(struct service *service, struct request *request);
+void admin_put_failpoint(struct service *service, struct request *request);
 void admin_put_lock(struct service *service, struct seller *seller, struct request *request);
 
 #endif

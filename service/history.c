@@ -80,10 +80,11 @@ void history_event(struct history *history, const struct history_request *reques
     int size = snprintf(body, LINE_MAX_BYTES, ",\"event\":\"%s\"", event);
     if (request != NULL)
         size += snprintf(body + size, LINE_MAX_BYTES - (size_t)size,
-                         ",\"thread\":%u,\"request\":\"%s\",\"item\":\"%s\",\"rung\":\"%s\","
-                         "\"lock\":\"%s\"",
-                         request->thread, request->request, request->item, request->rung,
-                         request->lock);
+                         ",\"thread\":%u,\"request\":\"%s\",\"item\":\"%s\"", request->thread,
+                         request->request, request->item);
+    if (request != NULL && request->rung != NULL)
+        size += snprintf(body + size, LINE_MAX_BYTES - (size_t)size,
+                         ",\"rung\":\"%s\",\"lock\":\"%s\"", request->rung, request->lock);
     va_list args;
     va_start(args, format);
     size += vsnprintf(body + size, LINE_MAX_BYTES - (size_t)size, format, args);

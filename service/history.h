@@ -22,7 +22,7 @@ struct history_request {
     unsigned thread;
     const char *request;
     const char *item;
-    const char *rung;
+    const char *rung; /* NULL: neither it nor the lock is said */
     const char *lock;
 };
 

@@ -181,6 +181,8 @@ static void print_locks(FILE *out, const struct dlock_stats *lock)
     single(out, "lock_acquired_total", "counter", "Locks that were had.", lock->acquired);
     single(out, "lock_attempts_total", "counter", "Tries to get a lock, the successful included.",
            lock->attempts);
+    single(out, "lock_contended_total", "counter", "Acquires that found the lock busy.",
+           lock->contended);
     single(out, "lock_renewals_total", "counter", "Renewals that were confirmed.", lock->renewals);
     single(out, "lock_renewals_failed_total", "counter", "Renewals that were not confirmed.",
            lock->renewals_failed);

@@ -15,7 +15,6 @@
 
 #define REQUEST_URL_MAX 1024
 #define REQUEST_BODY_MAX 4096
-#define REQUEST_ID_MAX 64
 
 #define METHODS(X) X(GET) X(HEAD) X(PUT) X(POST) X(OPTIONS) X(OTHER)
 enum method {

@@ -11,20 +11,22 @@
 #include <string.h>
 
 static const struct route routes[] = {
-    {LISTENER_SHOP, METHOD_GET, "/healthz", NULL, false, RUN_HERE, shop_health, NULL},
-    {LISTENER_SHOP, METHOD_POST, "/inventory/{item}/sale", "quantity", false, RUN_SALES,
+    {LISTENER_SHOP, METHOD_GET, "/healthz", false, false, RUN_HERE, shop_health, NULL},
+    {LISTENER_SHOP, METHOD_POST, "/inventory/{item}/sale", true, false, RUN_SALES,
      shop_accept_sale, shop_sell},
-    {LISTENER_SHOP, METHOD_GET, "/inventory/{item}", NULL, false, RUN_ASIDE, NULL, shop_read},
-    {LISTENER_SHOP, METHOD_PUT, "/inventory/{item}", NULL, true, RUN_SALES, shop_accept_restock,
+    {LISTENER_SHOP, METHOD_GET, "/inventory/{item}", false, false, RUN_ASIDE, NULL, shop_read},
+    {LISTENER_SHOP, METHOD_PUT, "/inventory/{item}", false, true, RUN_SALES, shop_accept_restock,
      shop_sell},
-    {LISTENER_ADMIN, METHOD_GET, "/livez", NULL, false, RUN_HERE, admin_live, NULL},
-    {LISTENER_ADMIN, METHOD_GET, "/readyz", NULL, false, RUN_ASIDE, NULL, admin_ready},
-    {LISTENER_ADMIN, METHOD_GET, "/version", NULL, false, RUN_HERE, admin_version, NULL},
-    {LISTENER_ADMIN, METHOD_GET, "/config", NULL, false, RUN_HERE, admin_config, NULL},
-    {LISTENER_ADMIN, METHOD_GET, "/metrics", NULL, false, RUN_HERE, admin_metrics, NULL},
-    {LISTENER_ADMIN, METHOD_GET, "/lock", NULL, false, RUN_HERE, admin_get_lock, NULL},
-    {LISTENER_ADMIN, METHOD_PUT, "/lock", NULL, true, RUN_ASIDE, admin_accept_lock,
+    {LISTENER_ADMIN, METHOD_GET, "/livez", false, false, RUN_HERE, admin_live, NULL},
+    {LISTENER_ADMIN, METHOD_GET, "/readyz", false, false, RUN_ASIDE, NULL, admin_ready},
+    {LISTENER_ADMIN, METHOD_GET, "/version", false, false, RUN_HERE, admin_version, NULL},
+    {LISTENER_ADMIN, METHOD_GET, "/config", false, false, RUN_HERE, admin_config, NULL},
+    {LISTENER_ADMIN, METHOD_GET, "/metrics", false, false, RUN_HERE, admin_metrics, NULL},
+    {LISTENER_ADMIN, METHOD_GET, "/lock", false, false, RUN_HERE, admin_get_lock, NULL},
+    {LISTENER_ADMIN, METHOD_PUT, "/lock", false, true, RUN_ASIDE, admin_accept_lock,
      admin_put_lock},
+    {LISTENER_ADMIN, METHOD_GET, "/failpoints", false, false, RUN_HERE, admin_get_failpoints, NULL},
+    {LISTENER_ADMIN, METHOD_PUT, "/failpoints", false, true, RUN_HERE, admin_put_failpoint, NULL},
 };
 #define ROUTES (sizeof routes / sizeof routes[0])
 
@@ -114,29 +116,53 @@ static void not_found(enum listener listener, struct request *request)
     answer_problem(request, PROBLEM_NOT_FOUND, "there are: %s", paths);
 }
 
-/* quantity=N, once. */
+/* What a sale may be asked for. */
+struct parameter {
+    const char *name;
+    int64_t min, max;
+};
+static const struct parameter parameters[] = {{"quantity", 1, QUANTITY_MAX}, {"gift", 0, 1}};
+#define PARAMETERS (sizeof parameters / sizeof parameters[0])
+
+/* NAME=N, once. False: it is not. */
+static bool take_parameter(struct sale *sale, const char *text, size_t size, bool taken[PARAMETERS])
+{
+    int64_t *const fields[PARAMETERS] = {&sale->quantity, &sale->gift};
+    for (size_t i = 0; i < PARAMETERS; i++) {
+        size_t name = strlen(parameters[i].name);
+        if (size <= name + 1 || strncmp(text, parameters[i].name, name) != 0 || text[name] != '=')
+            continue;
+        const char *digits = text + name + 1;
+        errno = 0;
+        int64_t number = strtoll(digits, NULL, 10);
+        if (taken[i] || errno != 0 || number < parameters[i].min || number > parameters[i].max ||
+            strspn(digits, "0123456789") != size - name - 1)
+            return false;
+        taken[i] = true;
+        *fields[i] = number;
+        return true;
+    }
+    return false;
+}
+
 static void take_query(struct request *request, const char *query)
 {
-    const char *name = request->route->query;
-    size_t size = name != NULL ? strlen(name) : 0;
-    char *end = NULL;
+    bool taken[PARAMETERS] = {false};
     request->sale.quantity = 1;
     if (query == NULL || *query == '\0')
         return;
-    if (name == NULL) {
+    if (!request->route->takes_query) {
         answer_problem(request, PROBLEM_INVALID_QUERY, "%s %s takes no parameters",
                        method_name(request->route->method), request->route->path);
         return;
     }
-    errno = 0;
-    if (strncmp(query, name, size) == 0 && query[size] == '=' &&
-        strspn(query + size + 1, "0123456789") > 0)
-        request->sale.quantity = strtoll(query + size + 1, &end, 10);
-    if (end == NULL || *end != '\0' || errno != 0 || request->sale.quantity < 1 ||
-        request->sale.quantity > QUANTITY_MAX)
-        answer_problem(request, PROBLEM_INVALID_QUERY,
-                       "\"%.100s\" is not valid: the only parameter is %s, once, 1 to %d", query,
-                       name, QUANTITY_MAX);
+    for (const char *at = query; at != NULL; at = strchr(at, '&') != NULL ? strchr(at, '&') + 1 : NULL)
+        if (!take_parameter(&request->sale, at, strcspn(at, "&"), taken)) {
+            answer_problem(request, PROBLEM_INVALID_QUERY,
+                           "\"%.100s\" is not valid: the parameters are quantity, 1 to %d, and "
+                           "gift, 0 or 1, each at most once", query, QUANTITY_MAX);
+            return;
+        }
 }
 
 void routes_find(enum listener listener, const char *target, struct request *request)

@@ -21,14 +21,22 @@ struct seller *seller_new(const struct sale_env *env, unsigned thread)
         return NULL;
     *seller = (struct seller){
         .env = env, .thread = thread, .stock = stock_new(env->stock_server)};
-    if (seller->stock != NULL)
+    seller->bearer = calloc(1, sizeof *seller->bearer);
+    if (seller->stock != NULL && seller->bearer != NULL)
         return seller;
-    free(seller);
+    seller_free(seller);
     return NULL;
 }
 
 void seller_free(struct seller *seller)
 {
+    while (seller->bearer != NULL) {
+        struct bearer *bearer = seller->bearer;
+        seller->bearer = bearer->next;
+        if (bearer->forgotten != NULL)
+            dlock_release(bearer->forgotten, NULL);
+        free(bearer);
+    }
     dlock_close(seller->lock);
     stock_free(seller->stock);
     free(seller);
@@ -111,23 +119,43 @@ void sale_refuse(const struct sale_env *env, struct sale *sale, enum sale_result
     record_end(env, sale);
 }
 
+/* Whom the calling thread serves; NULL: nobody, as the timekeeper. */
+static _Thread_local const struct bearer *served;
+
+static struct history_request record_for(const struct bearer *bearer)
+{
+    return (struct history_request){
+        .thread = bearer->thread, .request = bearer->request, .item = bearer->item};
+}
+
+void sale_on_trace(void *arg, const struct dlock_trace *trace)
+{
+    char sent[900], reply[400];
+    struct history_request record;
+    if (served != NULL)
+        record = record_for(served);
+    text_quote(sent, sizeof sent, trace->sent);
+    text_quote(reply, sizeof reply, trace->reply);
+    history_event(arg, served != NULL ? &record : NULL, "command",
+                  ",\"took_us\":%" PRId64 ",\"sent\":\"%s\",\"reply\":\"%s\"", trace->took_us, sent,
+                  reply);
+}
+
 void sale_on_event(void *arg, const struct dlock_event *event)
 {
     struct history *history = arg;
-    const struct sale *sale = event->user;
+    const struct bearer *bearer = event->user;
     char reason[160];
     if (event->kind == DLOCK_EVENT_LOST)
         log_event(LOG_WARNING, "lock-lost", "%s: %s", event->name, event->reason);
     else if (event->kind == DLOCK_EVENT_RENEWAL_FAILED)
         log_event(LOG_WARNING, "renewal-failed", "%s: %s", event->name, event->reason);
     if (history == NULL || event->kind == DLOCK_EVENT_RENEWAL_FAILED ||
-        sale->purpose == SALE_RESTOCK)
+        bearer->purpose == SALE_RESTOCK)
         return;
-    struct history_request record = {.thread = sale->thread,
-                                     .request = sale->request,
-                                     .item = sale->item,
-                                     .rung = event->rung,
-                                     .lock = event->name};
+    struct history_request record = record_for(bearer);
+    record.rung = event->rung;
+    record.lock = event->name;
     if (event->kind == DLOCK_EVENT_RENEWED) {
         history_event(history, &record, "renew", ",\"hold\":\"%s#%" PRIu64 "\"", event->owner,
                       event->acquisition);
@@ -160,9 +188,30 @@ static bool is_late(const struct sale *sale)
     return now_ns() >= sale->deadline_ns;
 }
 
+/* With --owner object nobody ever asks twice. */
+static uint64_t owner_of(const struct config *config)
+{
+    static _Atomic uint64_t objects;
+    return config->owner == OWNER_OBJECT ? ++objects : 0;
+}
+
+static struct dlock_want want_of(const struct seller *seller, int64_t wait_ms)
+{
+    return (struct dlock_want){.size = sizeof(struct dlock_want),
+                               .wait_ms = wait_ms,
+                               .owner_id = owner_of(seller->env->config),
+                               .cancel = seller->env->cancel,
+                               .user = seller->bearer};
+}
+
 bool sale_begin(struct seller *seller, struct sale *sale, struct dlock_want *want)
 {
     const struct sale_env *env = seller->env;
+    struct bearer *bearer = seller->bearer;
+    bearer->purpose = sale->purpose;
+    bearer->thread = seller->thread;
+    snprintf(bearer->request, sizeof bearer->request, "%s", sale->request);
+    snprintf(bearer->item, sizeof bearer->item, "%s", sale->item);
     sale->thread = seller->thread;
     sale->deadline_ns = sale->arrived_ns + env->config->wait_ms * NS_PER_MS;
     sale->acquire_ns = now_ns();
@@ -173,8 +222,7 @@ bool sale_begin(struct seller *seller, struct sale *sale, struct dlock_want *wan
         end(sale, SALE_DEADLINE, "it waited in the queue for longer than --wait-ms");
         return false;
     }
-    *want = (struct dlock_want){
-        .size = sizeof *want, .wait_ms = left_ms, .cancel = env->cancel, .user = sale};
+    *want = want_of(seller, left_ms);
     return open_lock(seller, sale);
 }
 
@@ -270,6 +318,25 @@ static enum stock_status write_stock(struct seller *seller, struct sale *sale, i
     return status;
 }
 
+/* The gift is packed by a helper that takes the lock for itself, as it would anywhere else. */
+static bool pack_gift(struct seller *seller, struct sale *sale)
+{
+    const struct sale_env *env = seller->env;
+    int64_t left_ms = (sale->deadline_ns - now_ns()) / NS_PER_MS;
+    struct dlock_want want = want_of(seller, left_ms > 0 ? left_ms : 0);
+    dlock_hold *again;
+    dlock_status status = dlock_acquire(seller->lock, &want, &again);
+    RECORD(env, sale, "again", ",\"hold\":\"%s\",\"status\":\"%s\"", sale->hold_id,
+           dlock_status_name(status));
+    if (status == DLOCK_OK && (status = dlock_release(again, NULL)) == DLOCK_OK)
+        return true;
+    if (status == DLOCK_LOST)
+        end(sale, SALE_LOCK_LOST, "the lock was lost while the gift was packed");
+    else
+        end_by_lock(sale, status);
+    return false;
+}
+
 static void sell(struct seller *seller, struct sale *sale)
 {
     const struct sale_env *env = seller->env;
@@ -281,9 +348,13 @@ static void sell(struct seller *seller, struct sale *sale)
         if (read != STOCK_OK || !is_enough(env, sale, stock))
             return;
     }
+    failpoint(env->failpoints, "sale", "after_read");
+    if (sale->gift && !pack_gift(seller, sale))
+        return;
     work(env);
     if (!may_write(env, sale))
         return;
+    failpoint(env->failpoints, "sale", "before_write");
     enum stock_status written = write_stock(seller, sale, &after);
     stock = sale->left; /* what was read */
     if (written == STOCK_LOST) {
@@ -297,6 +368,7 @@ static void sell(struct seller *seller, struct sale *sale)
                ",\"hold\":\"%s\",\"stock_before\":%" PRId64 ",\"stock_after\":%" PRId64
                ",\"unit\":%" PRId64 ",\"quantity\":%" PRId64,
                sale->hold_id, stock, after, sale->unit, sale->quantity);
+        sale->forgets = failpoint(env->failpoints, "sale", "after_write");
     } else if (written != STOCK_TOO_FEW) {
         end_by_stock(seller, sale, written);
     }
@@ -319,6 +391,18 @@ static void restock(struct seller *seller, struct sale *sale)
         end(sale, SALE_OUTCOME_UNKNOWN, stock_error(seller->stock));
     else
         end_by_stock(seller, sale, written);
+}
+
+/* The hold stays, renewed where its rung renews, with a bearer to speak of it. */
+static void forget(struct seller *seller, struct sale *sale)
+{
+    struct bearer *next = calloc(1, sizeof *next);
+    if (next == NULL)
+        return;
+    seller->bearer->forgotten = sale->hold;
+    next->next = seller->bearer;
+    seller->bearer = next;
+    sale->hold = NULL;
 }
 
 void sale_granted(struct seller *seller, struct sale *sale, dlock_status status, dlock_hold *hold)
@@ -344,8 +428,11 @@ void sale_granted(struct seller *seller, struct sale *sale, dlock_status status,
                sale->granted_ns - sale->arrived_ns);
         RECORD(env, sale, "enter", ",\"hold\":\"%s\"", sale->hold_id);
     }
+    failpoint(env->failpoints, "sale", "entered");
     sell(seller, sale);
     RECORD(env, sale, "exit", ",\"hold\":\"%s\"", sale->hold_id);
+    if (sale->forgets)
+        forget(seller, sale);
 }
 
 void sale_finish(struct seller *seller, struct sale *sale)
@@ -371,10 +458,12 @@ void sale_finish(struct seller *seller, struct sale *sale)
 void sale_run(struct seller *seller, struct sale *sale)
 {
     struct dlock_want want;
+    served = seller->bearer;
     if (sale_begin(seller, sale, &want)) {
         dlock_hold *hold = NULL;
         dlock_status status = dlock_acquire(seller->lock, &want, &hold);
         sale_granted(seller, sale, status, hold);
     }
     sale_finish(seller, sale);
+    served = NULL;
 }

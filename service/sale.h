@@ -8,10 +8,12 @@
 #define SALE_H
 
 #include "config.h"
+#include "failpoints.h"
 #include "history.h"
 #include "mode.h"
 #include "stock.h"
 
+#define REQUEST_ID_MAX 64
 #define ITEM_MAX 64
 #define KEY_MAX (ITEM_MAX + 16)
 #define QUANTITY_MAX 1000000
@@ -49,6 +51,20 @@ struct sale_env {
     const struct stock_server *stock_server;
     struct history *history; /* or NULL */
     dlock_cancel *cancel;    /* ends all waits for locks */
+    struct failpoints *failpoints; /* or NULL */
+};
+
+enum sale_purpose { SALE_SELL, SALE_RESTOCK };
+
+/* For whom a hold was acquired: what the client's timekeeper is told, who may speak of a hold that
+ * its sale forgot. */
+struct bearer {
+    enum sale_purpose purpose;
+    unsigned thread;
+    char request[REQUEST_ID_MAX + 1];
+    char item[ITEM_MAX + 1];
+    dlock_hold *forgotten; /* or NULL */
+    struct bearer *next;
 };
 
 /* What a thread that sells keeps: its connection, and the lock of the item it sold last. */
@@ -57,13 +73,12 @@ struct seller {
     unsigned thread;
     struct stock *stock;
     dlock *lock;
+    struct bearer *bearer; /* of the sale of now; behind it those of forgotten holds */
 };
 
 /* NULL when out of memory. */
 struct seller *seller_new(const struct sale_env *env, unsigned thread);
 void seller_free(struct seller *seller);
-
-enum sale_purpose { SALE_SELL, SALE_RESTOCK };
 
 struct sale {
     /* what is asked for */
@@ -71,6 +86,7 @@ struct sale {
     const char *request;     /* its id */
     char item[ITEM_MAX + 1]; /* valid: see sale_is_item */
     int64_t quantity;        /* of a restock: what the stock shall be */
+    int64_t gift;            /* 1: inside its section it asks for the same lock again */
     int64_t arrived_ns;
 
     /* what came of it */
@@ -81,6 +97,7 @@ struct sale {
 
     /* on the way */
     bool accepted; /* its invoke is recorded */
+    bool forgets;  /* to let go of its lock */
     unsigned thread;
     char stock_key[KEY_MAX];
     char lock_name[KEY_MAX];
@@ -114,5 +131,7 @@ void sale_run(struct seller *seller, struct sale *sale);
 
 /* For the client's on_event: what happened to a hold of a sale. arg: the history. */
 void sale_on_event(void *arg, const struct dlock_event *event);
+/* For the client's on_trace, and the stock's. arg: the history. */
+void sale_on_trace(void *arg, const struct dlock_trace *trace);
 
 #endif

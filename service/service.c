@@ -124,6 +124,7 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
     const struct config *config = &service->config;
     struct setting setting = {
         .rung = config->lock, .write = config->write, .check_hold = config->check_hold};
+    snprintf(setting.run, sizeof setting.run, "%s", config->run);
     char begin[512];
     mode_init(&service->mode, &setting);
     service->env = (struct sale_env){.config = config, .mode = &service->mode};
@@ -132,6 +133,16 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
         (service->env.history =
              history_open(config->history, config->instance, begin, error)) == NULL)
         return false;
+    char problem[FAILPOINT_ERROR_MAX];
+    if (config->enable_failpoints) {
+        service->env.failpoints = failpoints_new(config->failpoint_files);
+        if (service->env.failpoints == NULL)
+            return wrong(error, "out of memory");
+        if (!failpoints_set_list(service->env.failpoints, config->failpoints, problem)) {
+            snprintf(error, SERVICE_ERROR_MAX, "--failpoints: %.480s", problem);
+            return false;
+        }
+    }
     struct dlock_options options = {
         .size = sizeof options,
         .servers = (const char *const[]){config->lock_redis},
@@ -144,15 +155,24 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
         .allow_flawed = true, /* the flaws are what is to be seen here */
         .on_event = sale_on_event,
         .on_event_arg = service->env.history,
+        .on_point = config->enable_failpoints ? failpoints_on_point : NULL,
+        .on_point_arg = service->env.failpoints,
+        .on_trace = config->history_commands ? sale_on_trace : NULL,
+        .on_trace_arg = service->env.history,
     };
     if (dlock_client_open(&options, &service->env.client) != DLOCK_OK)
         return wrong(error, dlock_error());
     service->env.cancel = dlock_cancel_new();
-    service->stock_server = stock_server_new(config->stock_redis, config->redis_timeout_ms);
+    service->stock_server = stock_server_new(
+        &(struct stock_options){.url = config->stock_redis,
+                                .timeout_ms = config->redis_timeout_ms,
+                                .on_trace = options.on_trace,
+                                .on_trace_arg = options.on_trace_arg});
     service->env.stock_server = service->stock_server;
     bool apart = strcmp(config->lock_redis, config->stock_redis) != 0;
     if (apart)
-        service->lock_server = stock_server_new(config->lock_redis, config->redis_timeout_ms);
+        service->lock_server = stock_server_new(&(struct stock_options){
+            .url = config->lock_redis, .timeout_ms = config->redis_timeout_ms});
     if (service->env.cancel == NULL || service->stock_server == NULL ||
         (apart && service->lock_server == NULL))
         return wrong(error, "out of memory or descriptors");
@@ -223,6 +243,9 @@ bool service_start(struct service *service, struct config *config, char error[SE
     *config = (struct config){0};
     config = &service->config;
     atomic_init(&service->draining, false);
+    if (config->enable_failpoints)
+        log_event(LOG_WARNING, "failpoints", "this process may be paused, broken and killed at its "
+                                             "points, by whoever reaches the admin listener");
     if (config->lock->flawed)
         log_event(LOG_WARNING, "flawed-rung", "--lock %s is flawed: %s", config->lock->name,
                   config->lock->flaw);
@@ -245,6 +268,7 @@ bool service_drain(struct service *service)
     const struct config *config = &service->config;
     int64_t start_ns = now_ns();
     atomic_store(&service->draining, true);
+    failpoints_end(service->env.failpoints);
     http_quiesce(service->shop);
     if (http_wait_idle(service->shop, start_ns + cancel_after_ms(config) * NS_PER_MS))
         return true;
@@ -268,6 +292,7 @@ void service_stop(struct service *service)
     stock_server_free(service->stock_server);
     stock_server_free(service->lock_server);
     history_close(service->env.history);
+    failpoints_free(service->env.failpoints);
     mode_destroy(&service->mode);
     config_free(&service->config);
 }

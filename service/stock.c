@@ -4,6 +4,8 @@
  */
 #include "stock.h"
 
+#include "../lock/reply_text.h"
+#include "clock.h"
 #include "stock_url.h"
 
 #include <errno.h>
@@ -22,6 +24,8 @@ extern const char sell_lua_sha1[];
 struct stock_server {
     struct stock_url url;
     struct timeval timeout;
+    void (*on_trace)(void *arg, const struct dlock_trace *trace);
+    void *on_trace_arg;
 };
 
 struct stock {
@@ -32,15 +36,17 @@ struct stock {
 
 /* ---- Servers and connections ----------------------------------------------------------------- */
 
-struct stock_server *stock_server_new(const char *url, int64_t timeout_ms)
+struct stock_server *stock_server_new(const struct stock_options *options)
 {
     struct stock_server *server = calloc(1, sizeof *server);
-    if (server == NULL || !stock_url_parse(url, &server->url)) {
+    if (server == NULL || !stock_url_parse(options->url, &server->url)) {
         free(server);
         return NULL;
     }
-    server->timeout.tv_sec = timeout_ms / 1000;
-    server->timeout.tv_usec = timeout_ms % 1000 * 1000;
+    server->timeout.tv_sec = options->timeout_ms / 1000;
+    server->timeout.tv_usec = options->timeout_ms % 1000 * 1000;
+    server->on_trace = options->on_trace;
+    server->on_trace_arg = options->on_trace_arg;
     return server;
 }
 
@@ -101,6 +107,26 @@ static const char *reason_of(const redisContext *context)
     return timed_out ? "no answer within the time-out" : context->errstr;
 }
 
+/* sent_ns: when it was sent; 0: it was not. */
+static void trace(const struct stock *stock, int argc, const char **argv, const redisReply *reply,
+                  int64_t sent_ns)
+{
+    const struct stock_server *server = stock->server;
+    if (server->on_trace == NULL || sent_ns == 0)
+        return;
+    char *sent = command_text(argc, argv, NULL), *text = reply_text(reply);
+    struct dlock_trace event = {
+        .size = sizeof event,
+        .server = server->url.shown,
+        .sent = sent != NULL ? sent : "",
+        .reply = text != NULL ? text : "",
+        .took_us = (now_ns() - sent_ns) / 1000,
+    };
+    server->on_trace(server->on_trace_arg, &event);
+    free(sent);
+    free(text);
+}
+
 /* Sends one command and waits for its reply. UNAVAILABLE: nothing was sent; LOST: it was. */
 static enum stock_status exchange(struct stock *stock, int argc, const char **argv,
                                   redisReply **reply)
@@ -108,22 +134,24 @@ static enum stock_status exchange(struct stock *stock, int argc, const char **ar
     redisContext *context = stock->context;
     const char *shown = stock->server->url.shown;
     int done = 0;
-    bool sent = false;
+    int64_t sent_ns = 0;
     *reply = NULL;
     if (redisAppendCommandArgv(context, argc, argv, NULL) != REDIS_OK)
         goto broken;
     while (!done) {
         if (redisBufferWrite(context, &done) != REDIS_OK)
             goto broken;
-        sent = true;
+        sent_ns = sent_ns == 0 ? now_ns() : sent_ns;
     }
     if (redisGetReply(context, (void **)reply) != REDIS_OK)
         goto broken;
+    trace(stock, argc, argv, *reply, sent_ns);
     return STOCK_OK;
 broken:
     failed(stock, STOCK_LOST, "%s: %s", shown, reason_of(context));
     disconnect(stock);
-    return sent ? STOCK_LOST : STOCK_UNAVAILABLE;
+    trace(stock, argc, argv, NULL, sent_ns);
+    return sent_ns != 0 ? STOCK_LOST : STOCK_UNAVAILABLE;
 }
 
 /* A setup command: anything but success is "not available". */

@@ -6,6 +6,7 @@
 #ifndef STOCK_H
 #define STOCK_H
 
+#include <dlock.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -20,8 +21,15 @@ enum stock_status {
 
 /* A server: shared by all threads, never changed. */
 struct stock_server;
-/* url: one that the lock library takes. NULL when out of memory. */
-struct stock_server *stock_server_new(const char *url, int64_t timeout_ms);
+struct stock_options {
+    const char *url; /* one that the lock library takes */
+    int64_t timeout_ms;
+    /* As the lock library's: after every command. NULL: nobody is told. */
+    void (*on_trace)(void *arg, const struct dlock_trace *trace);
+    void *on_trace_arg;
+};
+/* NULL when out of memory. */
+struct stock_server *stock_server_new(const struct stock_options *options);
 void stock_server_free(struct stock_server *server);
 
 /* A connection: belongs to one thread. Connects when it is used, and again when it must. */

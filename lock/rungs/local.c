@@ -3,7 +3,7 @@
  * local -- a mutex in the process.
  * ADDS   one thread of this process at a time
  * FLAW   a second process has a mutex of its own: one thread of each sells the last unit
- * SHOW   scripts/demo --lock local
+ * SHOW   scripts/rung break local
  * NEXT   setnx
  * COST   0 round trips
  */

@@ -3,7 +3,7 @@
  * none -- no lock at all.
  * ADDS   nothing: read and write as they come
  * FLAW   two requests at once read the same stock and both sell the same unit
- * SHOW   scripts/demo --lock none
+ * SHOW   scripts/rung break none
  * NEXT   local
  * COST   0 round trips
  */

@@ -3,7 +3,7 @@
  * owner_check -- the holder's name is the value; compared before the DEL.
  * ADDS   a slow holder leaves the next holder's lock alone
  * FLAW   compare and delete are two steps: the lock may expire between them
- * SHOW   scripts/demo --lock owner_check
+ * SHOW   scripts/rung break owner_check
  * NEXT   owner_lua
  * COST   3 round trips
  */

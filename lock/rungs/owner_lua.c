@@ -3,7 +3,7 @@
  * owner_lua -- compare and delete in one script.
  * ADDS   nothing can happen between compare and delete
  * FLAW   the same owner asks twice and waits for itself
- * SHOW   scripts/demo --lock owner_lua
+ * SHOW   scripts/rung break owner_lua
  * NEXT   reentrant
  * COST   2 round trips
  */

@@ -3,7 +3,7 @@
  * reentrant -- a hash {owner -> count}, kept by scripts.
  * ADDS   the same owner may acquire again; the last release frees it
  * FLAW   work that outlives the TTL loses the lock
- * SHOW   scripts/demo --lock reentrant
+ * SHOW   scripts/rung break reentrant
  * NEXT   watchdog
  * COST   2 round trips
  */

@@ -3,7 +3,7 @@
  * reentrant_tls -- a count of holds in the thread's memory.
  * ADDS   the same thread may acquire again, without asking Redis
  * FLAW   the count outlives the key: after an expiry it believes that it still holds
- * SHOW   scripts/demo --lock reentrant_tls
+ * SHOW   scripts/rung break reentrant_tls
  * NEXT   reentrant
  * COST   2 round trips, 0 when nested
  */

@@ -3,7 +3,7 @@
  * set_nx_ex -- key and time to live in one command.
  * ADDS   no gap between the key and its expiry
  * FLAW   a holder that is slower than the TTL deletes the next holder's lock
- * SHOW   scripts/demo --lock set_nx_ex
+ * SHOW   scripts/rung break set_nx_ex
  * NEXT   owner_check
  * COST   2 round trips
  */

@@ -3,7 +3,7 @@
  * setnx -- a key in Redis that only one can set.
  * ADDS   one holder over all processes
  * FLAW   the holder dies, or forgets the DEL: locked for ever
- * SHOW   scripts/demo --lock setnx
+ * SHOW   scripts/rung break setnx
  * NEXT   setnx_expire
  * COST   2 round trips
  */

@@ -3,7 +3,7 @@
  * setnx_expire -- SETNX, then EXPIRE.
  * ADDS   a lock that frees itself when its holder dies
  * FLAW   two commands: die between them and it stays for ever
- * SHOW   scripts/demo --lock setnx_expire
+ * SHOW   scripts/rung break setnx_expire
  * NEXT   set_nx_ex
  * COST   3 round trips
  */

@@ -3,7 +3,7 @@
  * watchdog -- the hash, renewed every third of its time to live.
  * ADDS   work may take longer than the TTL
  * FLAW   a frozen process loses the lock unaware; every waiter polls
- * SHOW   scripts/demo --lock watchdog
+ * SHOW   scripts/rung break watchdog
  * NEXT   (wake-up instead of polling, a token that the stock checks)
  * COST   2 round trips, and one every TTL/3
  */

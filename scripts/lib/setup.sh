@@ -7,11 +7,11 @@
 # Debian keeps some programs where only root looks.
 PATH=$PATH:/usr/sbin:/sbin
 
-# setup_list run|test|bench: a line each: Debian's package, and what shows that it is there: a
+# setup_list rung|run|test|bench: a line each: Debian's package, and what shows that it is there: a
 # program on PATH, a /file, lib:NAME for pkg-config, or `window`, a Java that can open one.
 setup_list() {
     case $1 in
-    run)
+    rung)
         cat <<'LIST'
 gcc                     cc
 libc6-dev               /usr/include/stdio.h
@@ -23,6 +23,12 @@ libmicrohttpd-dev       lib:libmicrohttpd
 libcjson-dev            lib:libcjson
 redis-server            redis-server
 redis-tools             redis-cli
+python3                 python3
+LIST
+        ;;
+    run)
+        setup_list rung
+        cat <<'LIST'
 nginx                   nginx
 default-jre-headless    java
 curl                    curl
@@ -72,7 +78,7 @@ java_has_windows() {
     java=$(command -v java) && [[ -e $(dirname "$(readlink -f "$java")")/../lib/libawt_xawt.so ]]
 }
 
-# need_packages run|test|bench: prints the packages that are missing.
+# need_packages rung|run|test|bench: prints the packages that are missing.
 need_packages() {
     local package sign
     while read -r package sign; do

@@ -74,9 +74,9 @@ void record_trace(void *arg, const struct dlock_trace *trace)
     record_add(arg, "%s -> %s", trace->sent, trace->reply);
 }
 
-void record_point(void *arg, const char *point)
+void record_point(void *arg, const char *rung, const char *point)
 {
-    record_add(arg, "%s", point);
+    record_add(arg, "%s.%s", rung, point);
 }
 
 /* The index-th match; the mutex is held. */
@@ -141,10 +141,12 @@ void gate_free(struct gate *gate)
     free(gate);
 }
 
-void gate_point(void *arg, const char *point)
+void gate_point(void *arg, const char *rung, const char *point)
 {
     struct gate *gate = arg;
-    if (strcmp(gate->point, point) != 0)
+    size_t size = strlen(rung);
+    if (strncmp(gate->point, rung, size) != 0 || gate->point[size] != '.' ||
+        strcmp(gate->point + size + 1, point) != 0)
         return;
     pthread_mutex_lock(&gate->mutex);
     gate->arrived++;

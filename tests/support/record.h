@@ -19,7 +19,7 @@ void record_free(struct record *record);
  * "setnx.acquired" */
 void record_event(void *arg, const struct dlock_event *event);
 void record_trace(void *arg, const struct dlock_trace *trace);
-void record_point(void *arg, const char *point);
+void record_point(void *arg, const char *rung, const char *point);
 
 void record_add(struct record *record, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -35,7 +35,8 @@ void record_clear(struct record *record);
 struct gate;
 struct gate *gate_new(const char *point);
 void gate_free(struct gate *gate);
-void gate_point(void *arg, const char *point); /* the hook; `arg` is the gate */
+/* The hook; `arg` is the gate, whose point is "<rung>.<point>". */
+void gate_point(void *arg, const char *rung, const char *point);
 /* How many have come to it so far. */
 size_t gate_arrived(struct gate *gate);
 void gate_open(struct gate *gate);

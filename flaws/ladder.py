@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ladder as its files tell it: the rungs in learning order, the card on top of each, the code, the
+points where it can be stopped, and what a learner must change to get from one rung to the next."""
+import difflib
+import os
+import pathlib
+import re
+
+ROOT = pathlib.Path(os.environ.get("LADDER_ROOT") or pathlib.Path(__file__).resolve().parent.parent)
+ROW = re.compile(r'^X\((\w+), (FLAWED|SOUND), "([^"]*)", "([^"]*)"\)', re.MULTILINE)
+CARD = re.compile(r"^ \* (ADDS|FLAW|SHOW|NEXT|COST) +(.*)$", re.MULTILINE)
+
+
+class Rung:
+    def __init__(self, name, flawed, adds, flaw):
+        self.name, self.flawed, self.adds, self.flaw = name, flawed, adds, flaw
+
+    @property
+    def path(self):
+        return ROOT / "lock" / "rungs" / f"{self.name}.c"
+
+    @property
+    def text(self):
+        return self.path.read_text(encoding="utf-8")
+
+    @property
+    def card(self):
+        """ADDS, FLAW, SHOW, NEXT, COST, as the file's head says them."""
+        return dict(CARD.findall(self.text))
+
+    @property
+    def scripts(self):
+        """The Lua scripts that it runs, by name."""
+        names = re.findall(r"^extern const struct script lua_(\w+);", self.text, re.MULTILINE)
+        return {name: (ROOT / "lock" / "lua" / f"{name}.lua").read_text(encoding="utf-8") for name in names}
+
+    @property
+    def points(self):
+        """Where it can be stopped, without the rung's name."""
+        return re.findall(r'\bpoint\(env, "(\w+)"\)', self.text)
+
+    @property
+    def code(self):
+        """What a learner compares: the file without its card, the scripts behind it."""
+        head, _, body = self.text.partition("*/\n")
+        lines = body.splitlines()
+        for name, text in self.scripts.items():
+            lines += ["", f"-- {name}.lua"] + text.splitlines()
+        return [line.replace(f"rung_{self.name}", "rung_").replace(f'"{self.name}"', '"..."') for line in lines]
+
+
+def rungs():
+    text = (ROOT / "lock" / "ladder.def").read_text(encoding="utf-8")
+    return [Rung(name, flawed == "FLAWED", adds, flaw) for name, flawed, adds, flaw in ROW.findall(text)]
+
+
+def find(name):
+    """The rung, or None."""
+    return next((rung for rung in rungs() if rung.name == name), None)
+
+
+def diff(one, other):
+    """The lines that change, with two lines around them."""
+    lines = list(difflib.unified_diff(one.code, other.code, one.name, other.name, n=2, lineterm=""))
+    return [line for line in lines if not line.startswith("@@")]
+
+
+def changed(one, other):
+    """How many lines of code change: those that go, those that come; empty ones are none."""
+    return [line for line in diff(one, other)[2:] if line[:1] in "+-" and line[1:].strip()]

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The schedules: what is done to a shop, step by step. Each one is a column of the matrix and runs on every
+rung; `breaks` names the rung whose flaw it shows, and `cured` the one that survives it. A schedule waits for
+causes alone, so it takes the same course every time.
+
+Who acts: a and b, instances of inventoryd with a buyer or two each, and the director, who pauses them at
+named points of the code, kills or freezes them, and lets them go on. a's lock lives for a short time, so
+that it can expire on purpose; b's lives long, so that nothing else expires by chance."""
+from stage import LOCK_KEY, LONG_TTL_MS, RENEWED_TTL_MS, SHORT_TTL_MS, WAIT_MS, wait_until
+
+READ = "sale.after_read"
+ALL = {}
+
+
+class Schedule:
+    def __init__(self, run, title, breaks, cured, keeps, **settings):
+        self.run, self.name, self.title = run, run.__name__, title
+        self.breaks, self.cured, self.keeps = breaks, cured, keeps
+        self.settings = settings  # of the stage: write, stock
+
+
+def schedule(title, breaks, cured, keeps, **settings):
+    """Registers a function as the schedule of its name. keeps: what holds on the cure."""
+    def register(run):
+        ALL[run.__name__] = Schedule(run, title, breaks, cured, keeps, **settings)
+        return run
+    return register
+
+
+def point_of(stage, *names):
+    """The first of these points that the rung has; where it has none, the end of its section."""
+    for name in names:
+        if name in stage.rung.points:
+            return f"{stage.rung.name}.{name}"
+    return "sale.after_write"
+
+
+def short(stage, name="a", *flags, **where):
+    return stage.instance(name, SHORT_TTL_MS, *flags, **where)
+
+
+def long(stage, name="b", *flags, **where):
+    return stage.instance(name, LONG_TTL_MS, *flags, **where)
+
+
+def impatient(stage, name="b"):
+    """One that waits for a short time for a lock that may never come."""
+    return long(stage, name, "--wait-ms", str(WAIT_MS))
+
+
+def tell_entry(stage, sale, inside):
+    stage.note(f"{sale.name} has read the stock and pauses" if inside else f"{sale.name} waits for the lock")
+
+
+# ---- Two at once -----------------------------------------------------------------------------------
+
+
+def both_read(stage, one, other):
+    first = stage.park(one, READ)
+    tell_entry(stage, first, True)
+    second, inside = stage.enter(other, READ)
+    tell_entry(stage, second, inside)
+    stage.let_go(first, READ)
+    stage.wait_answered(first)
+    finish(stage, second, inside)
+
+
+def finish(stage, sale, inside):
+    """A sale that is paused behind its read, or waits for the lock, to its end."""
+    if inside:
+        stage.let_go(sale, READ)
+    else:
+        sale.instance.let_go(READ)
+    stage.wait_answered(sale)
+
+
+@schedule("two requests in one process read the same stock", "none", "local", "one waits for the other")
+def one_process(stage):
+    stage.open()
+    a = long(stage, "a")
+    both_read(stage, a, a)
+
+
+@schedule("two processes read the same stock", "local", "setnx", "one waits for the other")
+def two_instances(stage):
+    stage.open()
+    both_read(stage, long(stage, "a"), long(stage, "b"))
+
+
+# ---- The holder dies -------------------------------------------------------------------------------
+
+
+def dies_at(stage, point):
+    stage.open()
+    a, b = short(stage), impatient(stage)
+    a.set_point(point, "crash")
+    sale = a.sell()
+    a.wait_dead()
+    stage.wait_answered(sale)
+    stage.note(f"a is killed at {point}")
+    stage.wait_answered(b.sell())
+
+
+@schedule("the holder is killed while it holds the lock", "setnx", "setnx_expire",
+          "the lock frees itself", stock=2)
+def killed_holding(stage):
+    dies_at(stage, READ)
+
+
+@schedule("the holder is killed right behind its first command", "setnx_expire", "set_nx_ex",
+          "the lock frees itself", stock=2)
+def killed_acquiring(stage):
+    dies_at(stage, point_of(stage, "between_setnx_and_expire", "acquired"))
+
+
+@schedule("the holder is killed before it gives the lock back", "setnx", "setnx_expire",
+          "the lock frees itself", stock=2)
+def killed_releasing(stage):
+    dies_at(stage, point_of(stage, "between_get_and_del", "before_release"))
+
+
+@schedule("an error path forgets the release", "setnx", "setnx_expire", "the lock frees itself", stock=2)
+def forgotten(stage):
+    stage.open()
+    a, b = short(stage), impatient(stage)
+    a.set_point("sale.after_write", "fail")
+    sale = a.sell()
+    stage.wait_answered(sale)
+    stage.note(f"{sale.name} returned early and forgot to give the lock back; a lives on")
+    stage.wait_answered(b.sell())
+
+
+@schedule("Redis dies right behind the holder's first command, and comes back with all it was told",
+          "setnx_expire", "set_nx_ex", "the lock frees itself", stock=2)
+def redis_dies(stage):
+    stage.open(durable=True)
+    a, b = short(stage), impatient(stage)
+    point = point_of(stage, "between_setnx_and_expire", "acquired")
+    sale = stage.park(a, point)
+    stage.redis.kill()
+    stage.note("the Redis server dies")
+    a.process.kill()
+    a.wait_dead()
+    stage.wait_answered(sale)
+    stage.redis.start()
+    stage.note("it comes back, with everything that it had answered; a is gone")
+    stage.wait_answered(b.sell())
+
+
+# ---- The lock expires under its holder -------------------------------------------------------------
+
+
+def releases_late(stage, point):
+    """a is slow to give back, its lock expires, b gets it; what does a's release do to b's lock?"""
+    stage.open()
+    a, b = short(stage), long(stage)
+    first = stage.park(a, point)
+    stage.note(f"{first.name} pauses at {point}")
+    if stage.has_ttl():
+        stage.wait_expired()
+    second, inside = stage.enter(b, READ)
+    tell_entry(stage, second, inside)
+    stage.let_go(first, point)
+    stage.wait_answered(first)
+    if not inside:  # it polls: the third must not be quicker
+        inside = stage.wait_inside(second, READ)
+    third, too = stage.enter(a, READ)
+    tell_entry(stage, third, too)
+    finish(stage, second, inside)
+    finish(stage, third, too)
+
+
+@schedule("a slow holder gives back a lock that is another's by then", "set_nx_ex", "owner_check",
+          "the other's lock is left alone", stock=3)
+def late_release(stage):
+    releases_late(stage, point_of(stage, "before_release"))
+
+
+@schedule("the lock expires between the look and the delete", "owner_check", "owner_lua",
+          "the other's lock is left alone", stock=3)
+def release_gap(stage):
+    releases_late(stage, point_of(stage, "between_get_and_del", "before_release"))
+
+
+def outlive(stage, holder):
+    """Until the lock's time to live is over: it is gone then, or was renewed so often that it would be."""
+    if not stage.has_ttl():
+        return
+    is_there = lambda: stage.lock_redis("EXISTS", LOCK_KEY) == 1
+    wait_until(lambda: not is_there() or holder.renewals() > 4, "the lock expires, or is renewed")
+    stage.note("its time to live is over, and the lock is still there" if is_there() else "the lock expires")
+
+
+@schedule("the work takes longer than the lock lives", "reentrant", "watchdog", "the lock lives as long as the work")
+def long_section(stage):
+    stage.open()
+    a, b = stage.instance("a", RENEWED_TTL_MS), long(stage)
+    first = stage.park(a, READ)
+    tell_entry(stage, first, True)
+    outlive(stage, a)
+    second, inside = stage.enter(b, READ)
+    tell_entry(stage, second, inside)
+    stage.let_go(first, READ)
+    stage.wait_answered(first)
+    finish(stage, second, inside)
+
+
+@schedule("the holder is frozen for longer than its lock lives, wakes, and writes", "watchdog", None,
+          "a write with an old token is refused")
+def frozen(stage):
+    stage.open()
+    a, b = stage.instance("a", RENEWED_TTL_MS), long(stage)
+    first = stage.park(a, READ)
+    tell_entry(stage, first, True)
+    a.freeze()
+    stage.note("a is frozen (SIGSTOP)")
+    if stage.has_ttl():
+        stage.wait_expired()
+    second, inside = stage.enter(b, READ)
+    tell_entry(stage, second, inside)
+    stage.note("a wakes (SIGCONT), and knows nothing")
+    a.let_go(READ)
+    a.thaw()
+    stage.wait_answered(first)
+    finish(stage, second, inside)
+
+
+# ---- The holder asks twice -------------------------------------------------------------------------
+
+
+def asks_twice(stage, *flags):
+    stage.open()
+    a = long(stage, "a", "--wait-ms", str(WAIT_MS), *flags)
+    stage.note("a1 buys with a gift: inside its section it asks for the same lock again")
+    sale = a.sell(gift=True)
+    stage.wait_answered(sale)
+
+
+@schedule("inside its section the holder asks for its own lock again", "owner_lua", "reentrant",
+          "it is let in and counted")
+def reentry(stage):
+    asks_twice(stage)
+
+
+@schedule("the same, with a new identity for every lock object", "reentrant", None,
+          "one identity a process")
+def two_identities(stage):
+    asks_twice(stage, "--owner", "object")
+
+
+@schedule("the holder asks again when its lock has expired and is another's", "reentrant_tls", "reentrant",
+          "it is not told that it still holds the lock")
+def expired_reentry(stage):
+    stage.open()
+    a, b = stage.instance("a", RENEWED_TTL_MS, "--wait-ms", "6000"), long(stage)
+    first = stage.park(a, READ, gift=True)
+    tell_entry(stage, first, True)
+    outlive(stage, a)
+    second, inside = stage.enter(b, READ)
+    tell_entry(stage, second, inside)
+    stage.let_go(first, READ)
+    stage.wait_answered(first)
+    finish(stage, second, inside)
+
+
+# ---- Redis and the cable to it ---------------------------------------------------------------------
+
+
+@schedule("the lock's Redis is restarted empty", "watchdog", None, "a write with an old token is refused")
+def redis_empty(stage):
+    stage.open(lock_apart=True)
+    a, b = long(stage, "a"), long(stage)
+    first = stage.park(a, READ)
+    tell_entry(stage, first, True)
+    stage.lock_redis.kill()
+    stage.lock_redis.start()
+    stage.note("the lock's Redis dies, and comes back empty")
+    second, inside = stage.enter(b, READ)
+    tell_entry(stage, second, inside)
+    stage.let_go(first, READ)
+    stage.wait_answered(first)
+    finish(stage, second, inside)
+
+
+@schedule("Redis forgets its scripts while the lock is held", None, None, "scripts are sent again", stock=2)
+def script_flush(stage):
+    stage.open()
+    a, b = long(stage, "a"), long(stage)
+    first = stage.park(a, READ)
+    tell_entry(stage, first, True)
+    stage.redis("SCRIPT", "FLUSH")
+    stage.note("SCRIPT FLUSH")
+    second, inside = stage.enter(b, READ)
+    tell_entry(stage, second, inside)
+    stage.let_go(first, READ)
+    stage.wait_answered(first)
+    finish(stage, second, inside)
+
+
+@schedule("the reply to the holder's first command is lost", "setnx", "setnx_expire", "the lock frees itself, or is found",
+          stock=2)
+def cut_acquiring(stage):
+    stage.open(lock_apart=True)
+    cable = stage.cable()
+    a, b = short(stage, cable=cable), impatient(stage)
+    cable.lose_next = True
+    stage.note("a's connection to the lock's Redis will be cut before the first reply comes")
+    stage.wait_answered(a.sell())
+    stage.wait_answered(b.sell())
+
+
+@schedule("the connection is cut while the lock is held, and healed before its release", None, None,
+          "the release finds its way", stock=2)
+def cut_holding(stage):
+    stage.open(lock_apart=True)
+    cable = stage.cable()
+    a, b = long(stage, "a", cable=cable), long(stage)
+    first = stage.park(a, READ)
+    tell_entry(stage, first, True)
+    cable.cut()
+    stage.note("a's connections to the lock's Redis are cut; new ones work")
+    second, inside = stage.enter(b, READ)
+    tell_entry(stage, second, inside)
+    stage.let_go(first, READ)
+    stage.wait_answered(first)
+    finish(stage, second, inside)

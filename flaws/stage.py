@@ -1,0 +1,512 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stage of one demonstration: a redis-server, the instances of inventoryd that it needs, one item on
+sale, and a director who lets them act one after the other. Everything is real, private to the stage, and
+ended by its process id. Nothing is waited for by time: every wait is for a cause, with a limit behind
+which the demonstration is broken off."""
+import csv
+import http.client
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+
+import ladder
+
+PATIENCE_S = 15  # how long a cause may take to come about; never how long it should take
+ITEM = "phone"
+LOCK_KEY, STOCK_KEY = "lock:{phone}", "inventory:{phone}"
+SHORT_TTL_MS, LONG_TTL_MS = 500, 30000
+RENEWED_TTL_MS = 2000  # of a lock that must live by its renewals: a machine that stalls for 600 ms is let pass
+WAIT_MS = 1500  # how long a sale waits for a lock that never comes
+
+
+class Spoiled(Exception):
+    """What should have come about did not: it says nothing about the rung."""
+
+
+def wait_until(condition, what, patience_s=PATIENCE_S):
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.003)
+    raise Spoiled(f"{what}: that did not come about within {patience_s} s")
+
+
+# ---- Redis -----------------------------------------------------------------------------------------
+
+
+class Connection:
+    """One connection to Redis, for the director."""
+
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
+        self.address = "%s:%d" % self.socket.getsockname()
+        self.stream = self.socket.makefile("rwb")
+
+    def __call__(self, *words):
+        """The reply of one command; an error reply comes back as an exception object."""
+        data = [str(word).encode() for word in words]
+        self.stream.write(b"*%d\r\n" % len(data) + b"".join(b"$%d\r\n%s\r\n" % (len(d), d) for d in data))
+        self.stream.flush()
+        return self.reply()
+
+    def reply(self):
+        line = self.stream.readline()
+        if not line.endswith(b"\r\n"):
+            raise ConnectionError("Redis closed the connection")
+        kind, rest = line[:1], line[1:-2].decode(errors="replace")
+        if kind == b"-":
+            return RuntimeError(rest)
+        if kind == b":":
+            return int(rest)
+        if kind == b"$":
+            return None if rest == "-1" else self.stream.read(int(rest) + 2)[:-2].decode(errors="replace")
+        if kind == b"*":
+            return None if rest == "-1" else [self.reply() for _ in range(int(rest))]
+        return rest
+
+    def close(self):
+        self.stream.close()
+        self.socket.close()
+
+
+class Monitor(threading.Thread):
+    """MONITOR's lines: what the server says that it was sent, the second witness."""
+
+    def __init__(self, port):
+        super().__init__(daemon=True)
+        self.lines = []
+        self.connection = Connection(port)
+        self.connection("MONITOR")
+        self.start()
+
+    def run(self):
+        try:
+            while line := self.connection.stream.readline():
+                self.lines.append(line[1:].decode(errors="replace").rstrip("\r\n"))
+        except (OSError, ValueError):
+            pass
+
+
+class Redis:
+    """A redis-server. `durable`: what it has answered survives its death."""
+
+    def __init__(self, folder, name="redis", durable=False):
+        self.folder, self.name, self.durable = folder / name, name, durable
+        self.folder.mkdir()
+        self.monitors, self.own, self.port = [], set(), None
+        self.start()
+
+    def start(self):
+        """Again on the same port."""
+        for _ in range(5):  # another process may take the free port first
+            if self.port is None:
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", 0))
+                    self.port = probe.getsockname()[1]
+            self.process = subprocess.Popen(
+                ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.folder),
+                 "--appendonly", "yes" if self.durable else "no", "--appendfsync", "always"],
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            wait_until(lambda: self.answers() or self.process.poll() is not None, "redis-server answers")
+            if self.process.poll() is None:
+                break
+            self.port = None
+        else:
+            raise Spoiled("redis-server does not start")
+        self.connection = self.connect()
+        self.monitors.append(Monitor(self.port))
+        self.own.add(self.monitors[-1].connection.address)
+
+    def answers(self):
+        try:
+            connection = Connection(self.port)
+            self.own.add(connection.address)
+            answer = connection("PING")
+            connection.close()
+            return answer == "PONG"
+        except OSError:
+            return False
+
+    def connect(self):
+        connection = Connection(self.port)
+        self.own.add(connection.address)
+        return connection
+
+    def __call__(self, *words):
+        return self.connection(*words)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait(PATIENCE_S)
+
+    def witnessed(self):
+        """(client, command) of everything that it was sent, the director's own left out; what a script did
+        has the client "lua"."""
+        told = []
+        for monitor in self.monitors:
+            for line in list(monitor.lines):
+                client, _, command = line.partition("[")[2].partition("] ")
+                client = client.split(" ", 1)[1]
+                if client not in self.own:
+                    told.append((client, command))
+        return told
+
+    @property
+    def url(self):
+        return f"redis://127.0.0.1:{self.port}"
+
+
+class Cable(threading.Thread):
+    """The cable between an instance and Redis. cut() cuts every connection; with lose_next the next command
+    reaches Redis, but its reply is lost and the connection cut."""
+
+    def __init__(self, redis):
+        super().__init__(daemon=True)
+        self.redis = redis
+        self.lose_next = False
+        self.lost = 0
+        self.pairs = []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.start()
+
+    @property
+    def url(self):
+        return f"redis://127.0.0.1:{self.listener.getsockname()[1]}"
+
+    def run(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+                server = socket.create_connection(("127.0.0.1", self.redis.port), PATIENCE_S)
+            except OSError:
+                return
+            self.pairs.append((client, server))
+            threading.Thread(target=self.pump, args=(client, server, False), daemon=True).start()
+            threading.Thread(target=self.pump, args=(server, client, True), daemon=True).start()
+
+    def pump(self, source, target, from_server):
+        try:
+            while data := source.recv(65536):
+                if from_server and self.lose_next:
+                    self.lose_next = False
+                    self.lost += 1
+                    break
+                target.sendall(data)
+        except OSError:
+            pass
+        self.cut_pair(source, target)
+
+    @staticmethod
+    def cut_pair(*pair):
+        for end in pair:
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def cut(self):
+        for pair in self.pairs:
+            self.cut_pair(*pair)
+
+    def end(self):
+        self.listener.close()
+        self.cut()
+
+
+# ---- An instance and its sales ---------------------------------------------------------------------
+
+
+class Sale(threading.Thread):
+    """A buyer's request, from its sending to its answer."""
+
+    def __init__(self, instance, name, query):
+        super().__init__(daemon=True)
+        self.instance, self.name, self.query = instance, name, query
+        self.status, self.body, self.at_s, self.took_ms, self.answered_ns = 0, {}, time.time(), 0, None
+        self.start()
+
+    def run(self):
+        began = time.monotonic()
+        try:
+            self.status, self.body = self.instance.ask(
+                "POST", f"/inventory/{ITEM}/sale{self.query}", self.instance.port, headers={"X-Request-Id": self.name})
+        except OSError:  # its instance died
+            self.status = 0
+        self.answered_ns = time.monotonic_ns()
+        self.took_ms = int((time.monotonic() - began) * 1000)
+
+    @property
+    def answered(self):
+        return self.answered_ns is not None
+
+    @property
+    def answer(self):
+        """In words, as the buyer would tell it."""
+        if self.status == 200:
+            return f"sold unit {self.body['unit']}, {self.body['left']} left"
+        if self.status == 0:
+            return "no answer: the connection broke"
+        return f"{self.status} {self.body.get('type', '?').rsplit(':', 1)[-1]}"
+
+
+class Instance:
+    def __init__(self, stage, name, ttl_ms, flags, lock_url):
+        self.stage, self.name = stage, name
+        self.files = stage.folder / f"files-{name}"
+        self.files.mkdir()
+        self.history = stage.folder / f"history-{name}.jsonl"
+        self.log = stage.folder / f"{name}.log"
+        self.armed = set()
+        self.dead = self.frozen = False
+        command = [str(stage.inventoryd), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--instance", name,
+                   "--redis", stage.redis.url, "--lock-redis", lock_url, "--lock", stage.rung.name,
+                   "--write", stage.write, "--check-hold", "on" if stage.check_hold else "off",
+                   "--ttl-ms", str(ttl_ms), "--workers", "4", "--history", str(self.history), "--run", stage.folder.name, "--history-commands",
+                   "--enable-failpoints", "--failpoint-files", str(self.files), *flags]
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+        wait_until(lambda: self.logged("started") or self.process.poll() is not None, f"instance {name} starts")
+        if self.process.poll() is not None:
+            raise Spoiled(f"instance {name} does not start: {self.log.read_text(errors='replace').strip()}")
+        self.port, self.admin_port = self.port_of("listening"), self.port_of("admin-listening")
+
+    def logged(self, event):
+        for line in self.log.read_text(errors="replace").splitlines():
+            if line.startswith("{") and line.endswith("}") and json.loads(line)["event"] == event:
+                return json.loads(line)
+        return None
+
+    def port_of(self, event):
+        return int(self.logged(event)["detail"].rsplit(":", 1)[1])
+
+    def ask(self, method, path, port, body=None, headers=None):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2 * PATIENCE_S)
+        try:
+            connection.request(method, path, body, headers or {})
+            answer = connection.getresponse()
+            data = answer.read()
+            return answer.status, json.loads(data) if data[:1] == b"{" else data.decode()
+        except http.client.HTTPException as error:
+            raise ConnectionError(str(error)) from error
+        finally:
+            connection.close()
+
+    # ---- what the director does with it ----
+
+    def sell(self, gift=False):
+        """A buyer asks this instance; the sale goes on by itself."""
+        return self.stage.add_sale(Sale(self, self.stage.new_name(self), "?gift=1" if gift else ""))
+
+    def set_point(self, point, action):
+        status, answer = self.ask("PUT", "/failpoints", self.admin_port, json.dumps({"point": point, "action": action}))
+        if status != 200:
+            raise Spoiled(f"instance {self.name} refused {point}={action}: {answer}")
+
+    def arm(self, point):
+        """Whoever comes there is paused. To set it anew would let go of those who are."""
+        if point not in self.armed:
+            self.set_point(point, "pause")
+        self.armed.add(point)
+
+    def parked(self, point):
+        _, answer = self.ask("GET", "/failpoints", self.admin_port)
+        return next((one["parked"] for one in answer["failpoints"] if one["point"] == point), 0)
+
+    def let_go(self, point):
+        """Whoever is paused there goes on. By a file, so that it works for a frozen process too."""
+        (self.files / point).touch()
+
+    def contended(self):
+        """How many of its acquires found the lock busy."""
+        _, text = self.ask("GET", "/metrics", self.admin_port)
+        return int(next(line.split()[1] for line in text.splitlines() if line.startswith("lock_contended_total ")))
+
+    def renewals(self):
+        return sum(event["event"] == "renew" for event in self.events())
+
+    def events(self):
+        text = self.history.read_text(encoding="utf-8") if self.history.exists() else ""
+        return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+
+    def state(self):
+        return pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+    def freeze(self):
+        self.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: self.state() == "T", f"{self.name} is frozen")
+        self.frozen = True
+
+    def thaw(self):
+        self.process.send_signal(signal.SIGCONT)
+        self.frozen = False
+
+    def wait_dead(self):
+        self.process.wait(PATIENCE_S)
+        self.dead = True
+
+    def end(self):
+        """In order where it can: then its history has an end."""
+        if self.process.poll() is None:
+            if self.frozen:
+                self.thaw()
+            self.process.terminate()
+            try:
+                self.process.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+# ---- The stage -------------------------------------------------------------------------------------
+
+
+class Stage:
+    """One run of one schedule on one rung. Used by `with`: at its end nothing is left but the run's folder."""
+
+    def __init__(self, rung, fault, inventoryd, auditor, runs, write="set", check_hold=False, stock=1):
+        self.rung, self.fault, self.inventoryd, self.auditor = rung, fault, inventoryd, auditor
+        self.write, self.check_hold, self.stock = write, check_hold, stock
+        self.runs = pathlib.Path(runs)
+        self.instances, self.sales, self.notes, self.cables, self.names = {}, [], [], [], {}
+        self.redis = self.lock_redis = None
+
+    def __enter__(self):
+        self.runs.mkdir(parents=True, exist_ok=True)
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{stamp}-{self.rung.name}-{self.fault}-", dir=self.runs))
+        self.folder.chmod(0o755)
+        return self
+
+    def __exit__(self, *_):
+        for instance in self.instances.values():
+            instance.end()
+        for cable in self.cables:
+            cable.end()
+        for redis in {self.redis, self.lock_redis} - {None}:
+            redis.kill()
+            shutil.rmtree(redis.folder, ignore_errors=True)
+        for instance in self.instances.values():
+            shutil.rmtree(instance.files, ignore_errors=True)
+
+    # ---- setting up ----
+
+    def open(self, lock_apart=False, durable=False):
+        """Redis and the stock. lock_apart: the lock has a server of its own."""
+        self.redis = Redis(self.folder, durable=durable)
+        self.lock_redis = Redis(self.folder, "lock-redis", durable) if lock_apart else self.redis
+        self.redis("SET", STOCK_KEY, self.stock)
+        self.before = self.redis_side()
+
+    def instance(self, name, ttl_ms, *flags, cable=None):
+        url = cable.url if cable else self.lock_redis.url
+        self.ttl_ms = ttl_ms if not self.instances else self.ttl_ms  # the first one's is what may run out
+        self.instances[name] = Instance(self, name, ttl_ms, flags, url)
+        return self.instances[name]
+
+    def cable(self):
+        self.cables.append(Cable(self.lock_redis))
+        return self.cables[-1]
+
+    def new_name(self, instance):
+        self.names[instance.name] = self.names.get(instance.name, 0) + 1
+        return f"{instance.name}{self.names[instance.name]}"
+
+    def add_sale(self, sale):
+        self.sales.append(sale)
+        return sale
+
+    # ---- directing ----
+
+    def note(self, text):
+        """What the director does or sees, for the transcript."""
+        self.notes.append((time.monotonic_ns(), text))
+
+    def enter(self, instance, point, **how):
+        """A sale of that instance, up to the point, where it is paused; or the lock keeps it out. The sale,
+        and whether it is at the point."""
+        waited, parked = instance.contended(), instance.parked(point)
+        instance.arm(point)
+        sale = instance.sell(**how)
+        wait_until(lambda: instance.parked(point) > parked or instance.contended() > waited or sale.answered,
+                   f"{sale.name} comes to {point}, or waits")
+        if sale.answered:
+            raise Spoiled(f"{sale.name} was answered before it came to {point}: {sale.answer}")
+        return sale, instance.parked(point) > parked
+
+    def park(self, instance, point, **how):
+        """The same where nothing keeps it out."""
+        sale, inside = self.enter(instance, point, **how)
+        if not inside:
+            raise Spoiled(f"{sale.name} waits for a lock that should be free")
+        return sale
+
+    def wait_inside(self, sale, point):
+        """A sale that waited for the lock has it, and is paused."""
+        wait_until(lambda: sale.instance.parked(point) == 1, f"{sale.name} comes to {point}")
+        self.note(f"{sale.name} has read the stock and pauses")
+        return True
+
+    def let_go(self, sale, point):
+        """The sale that is paused there goes on. Said before it does."""
+        self.note(f"{sale.name} goes on")
+        sale.instance.let_go(point)
+
+    def wait_answered(self, *sales):
+        for sale in sales:
+            wait_until(lambda: sale.answered, f"{sale.name} is answered", 2 * PATIENCE_S)
+
+    def wait_expired(self):
+        """The lock's key goes by itself."""
+        wait_until(lambda: self.lock_redis("EXISTS", LOCK_KEY) == 0, "the lock expires")
+        self.note("the lock expires")
+
+    def has_ttl(self):
+        return self.lock_redis("PTTL", LOCK_KEY) >= 0
+
+    def redis_side(self):
+        kind, pttl = self.lock_redis("TYPE", LOCK_KEY), self.lock_redis("PTTL", LOCK_KEY)
+        stock = self.redis("GET", STOCK_KEY)
+        return {"stock": {ITEM: None if stock is None else int(stock)},
+                "locks": {ITEM: {"type": kind, "pttl_ms": pttl}}}
+
+    # ---- judging ----
+
+    def judge(self):
+        """Ends the instances in order and asks the judge. verdict.json, as it stands in the folder."""
+        self.wait_answered(*self.sales)
+        after = self.redis_side()
+        self.ended_ns = time.monotonic_ns()
+        for instance in self.instances.values():
+            instance.end()
+        write = lambda name, value: (self.folder / name).write_text(json.dumps(value) + "\n", encoding="utf-8")
+        write("redis.json", {"before": self.before, "after": after})
+        write("run.json", {
+            "run": self.folder.name, "rung": self.rung.name, "write": self.write, "fault": self.fault,
+            "instances": list(self.instances), "workers": 4, "ttl_ms": self.ttl_ms, "work_ms": 0, "wait_ms": WAIT_MS,
+            "keys": "item", "guard": "lock", "items": {ITEM: self.stock}, "requests": len(self.sales), "quantity": 1,
+            "scenario": self.fault, "min_share": 0, "expect": None, "restocked": False, "direct": True})
+        self.write_jtl()
+        done = subprocess.run([str(self.auditor), str(self.folder)], capture_output=True, text=True, timeout=60)
+        if done.returncode not in (0, 1, 2) or not (self.folder / "verdict.json").exists():
+            raise Spoiled(f"the judge ended with {done.returncode}: {done.stderr.strip()}")
+        return json.loads((self.folder / "verdict.json").read_text(encoding="utf-8"))
+
+    def write_jtl(self):
+        with open(self.folder / "sale.jtl", "w", newline="", encoding="utf-8") as file:
+            rows = csv.writer(file)
+            rows.writerow(["timeStamp", "elapsed", "label", "responseCode", "success", "failureMessage",
+                           "request", "item", "instance", "unit", "left"])
+            for sale in self.sales:
+                code = sale.status or "Non HTTP response code: java.net.SocketException"
+                rows.writerow([int(sale.at_s * 1000), sale.took_ms, f"POST /inventory/{ITEM}/sale", code,
+                               "true" if sale.status in (200, 409, 503) else "false", "", sale.name, ITEM,
+                               sale.instance.name if sale.status else "", sale.body.get("unit", ""), sale.body.get("left", "")])

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happened on a stage, a line a step: who sent what to Redis, what it answered, at what time. Taken from
+the instances' own records; MONITOR, the server's side, must agree. Repeated tries are one line, and every
+identity is written as the name of the buyer or instance whose it is."""
+import collections
+import hashlib
+import re
+
+import ladder
+
+ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):(x?\d+)(#\d+)?")
+ARGUMENT_MAX = 80  # the library cuts longer arguments in its records
+Line = collections.namedtuple("Line", "t_ns who what answer count")
+
+
+def scripts():
+    """Lua's scripts by the SHA1 that Redis knows them by: the lock's, and the stock's."""
+    folders = (ladder.ROOT / "lock" / "lua", ladder.ROOT / "service" / "lua")
+    files = [file for folder in folders for file in sorted(folder.glob("*.lua"))]
+    return {hashlib.sha1(file.read_bytes()).hexdigest(): file for file in files}
+
+
+class Names:
+    """Who is who: acquisitions by their sale, clients by their instance."""
+
+    def __init__(self, stage):
+        self.clients, self.holds, self.scripts = {}, {}, scripts()
+        for instance in stage.instances.values():
+            for event in instance.events():
+                for text in (event.get("hold", ""), event.get("sent", "")):
+                    found = ID.search(text)
+                    if found and event.get("request"):
+                        self.clients.setdefault(found[1], instance.name)
+                        if found[3]:
+                            self.holds.setdefault(found[0], event["request"])
+
+    def name(self, found):
+        if found[0] in self.holds:
+            return f"<{self.holds[found[0]]}>"
+        other = "'s other" if found[2].startswith("x") else ""
+        return f"<{self.clients.get(found[1], '?')}{other}>"
+
+    def plain(self, text):
+        """The text with identities and scripts by name."""
+        text = ID.sub(self.name, text)
+        for sha, file in self.scripts.items():
+            text = text.replace(f"EVALSHA {sha}", file.name)
+            head = file.read_text(encoding="utf-8").splitlines()[0][:40]
+            text = re.sub(r'^EVAL "' + re.escape(head) + r'[^"]*"', file.name, text)
+        return text
+
+
+def commands(stage, names):
+    """A command has its place when it was answered, a release when it was sent: so a release comes ahead of
+    the grant that it makes possible, even where the releaser hears of it last."""
+    for instance in stage.instances.values():
+        left = set()  # requests that have left their section: what they send now is their release
+        for event in instance.events():
+            who = event.get("request") or f"{instance.name}'s timekeeper"
+            if event["event"] == "exit":
+                left.add(who)
+            if event["event"] != "command" or event["reply"].startswith("(error) NOSCRIPT"):
+                continue  # a script that is not known is sent again in full, which is the next line
+            if event["t_ns"] > stage.ended_ns:
+                continue  # what the end of the stage brought about
+            t_ns = event["t_ns"] - (event["took_us"] * 1000 if who in left else 0)
+            sent, reply = names.plain(event["sent"]), names.plain(event["reply"])
+            if sent.startswith("reentrant_acquire.lua"):
+                reply = re.sub(r"\d+$", "ms left", reply)
+            yield Line(t_ns, who, sent, reply, 1)
+
+
+def answers(stage, lines):
+    """An answer has its place right behind what the sale did last."""
+    for sale in stage.sales:
+        did = [line.t_ns for line in lines if line.who == sale.name]
+        done = max(did) + 1 if did and sale.status != 0 else sale.answered_ns
+        yield Line(done, sale.name, sale.answer, "", 1)
+
+
+def merged(lines):
+    """One line for what somebody sends again and again and gets the same answer to."""
+    latest, result = {}, []
+    for line in sorted(lines, key=lambda line: line.t_ns):
+        at = latest.get(line.who)
+        if at is not None and (result[at].what, result[at].answer) == (line.what, line.answer):
+            result[at] = result[at]._replace(count=result[at].count + 1)
+            continue
+        latest[line.who] = len(result)
+        result.append(line)
+    return result
+
+
+def lines_of(stage):
+    names = Names(stage)
+    lines = list(commands(stage, names))
+    lines += [Line(t_ns, "", text, "", 1) for t_ns, text in stage.notes]
+    lines += list(answers(stage, lines))
+    return merged(lines)
+
+
+def text_of(stage):
+    """The transcript, ready to print."""
+    lines = lines_of(stage)
+    begin = lines[0].t_ns if lines else 0
+    wide = max([len(line.what) for line in lines if line.answer] + [20])
+    rows = [f"{'ms':>6}  {'who':<16}  {'to Redis':<{wide}}  its answer"]
+    for line in lines:
+        ms = (line.t_ns - begin) // 1000000
+        times = f"   ({line.count} times)" if line.count > 1 else ""
+        if line.who == "":
+            rows.append(f"{ms:>6}  -- {line.what}")
+        else:
+            rows.append(f"{ms:>6}  {line.who:<16}  {line.what:<{wide}}  {line.answer}{times}".rstrip())
+    return "\n".join(rows)
+
+
+def course_of(text):
+    """The transcript without what differs from run to run: times and counts."""
+    return re.sub(r" +\(\d+ times\)", " (again)", re.sub(r"^ *\d+  ", "", text, flags=re.MULTILINE))
+
+
+# ---- The second witness ----------------------------------------------------------------------------
+
+
+def as_recorded(command):
+    """A command as MONITOR prints it, every argument in quotes, the way the library records it."""
+    arguments = []
+    for quoted in re.findall(r'"((?:[^"\\]|\\.)*)"', command):
+        plain = quoted.replace('\\"', '"').replace("\\\\", "\\")
+        arguments.append(plain if re.fullmatch(r"[!#-\[\]-~]+", quoted) and len(quoted) <= ARGUMENT_MAX
+                         else f'"{quoted[:20]}')
+    return " ".join(arguments)
+
+
+def begun(text):
+    """A record, each of its long or quoted arguments cut to its beginning, for comparing."""
+    return re.sub(r'"((?:[^"\\]|\\.)*)"', lambda found: f'"{found[1][:20]}', text)
+
+
+def disagreement(stage):
+    """What Redis says that it was sent and nobody recorded, or the other way round; "" when they agree. What a
+    process was killed over, or whose reply was lost, may be missing on one side."""
+    recorded, lossy = collections.Counter(), False
+    for instance in stage.instances.values():
+        lossy |= instance.dead
+        for event in instance.events():
+            if event["event"] == "command" and event["reply"] != "(lost)":
+                recorded[begun(event["sent"])] += 1
+            lossy |= event["event"] == "command" and event["reply"] == "(lost)"
+    seen = collections.Counter()
+    for redis in {stage.redis, stage.lock_redis}:
+        for client, command in redis.witnessed():
+            if client != "lua":
+                seen[as_recorded(command)] += 1
+    unseen = recorded - seen
+    unrecorded = collections.Counter() if lossy else seen - recorded
+    if unseen:
+        return f"recorded, but not seen by Redis: {next(iter(unseen))}"
+    if unrecorded:
+        return f"seen by Redis, but recorded by nobody: {next(iter(unrecorded))}"
+    return ""
