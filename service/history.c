@@ -37,6 +37,7 @@ struct history {
     pthread_cond_t ended;
     bool ending;
     pthread_t ticker;
+    int64_t seen_ns; /* the ticker's, once it runs */
 };
 
 /* ---- Lines ----------------------------------------------------------------------------------- */
@@ -103,13 +104,14 @@ static void *tick(void *arg)
 {
     struct history *history = arg;
     pthread_mutex_lock(&history->mutex);
-    int64_t seen_ns = now_ns(); /* read once a turn: no gap in which a stall goes unseen */
+    /* The clock is read once a turn, and for the first time before this thread was there: no gap in
+     * which a stall goes unseen. */
     while (!history->ending) {
-        int64_t due_ns = seen_ns + TICK_NS;
+        int64_t due_ns = history->seen_ns + TICK_NS;
         struct timespec due = timespec_of(due_ns);
         pthread_cond_timedwait(&history->ended, &history->mutex, &due);
-        seen_ns = now_ns();
-        int64_t late_ns = seen_ns - due_ns;
+        history->seen_ns = now_ns();
+        int64_t late_ns = history->seen_ns - due_ns;
         char members[64];
         snprintf(members, sizeof members, ",\"late_ns\":%" PRId64, late_ns);
         if (late_ns > STALL_NS)
@@ -179,6 +181,7 @@ struct history *history_open(const char *file, const char *instance, const char 
     if (history->fd < 0)
         goto failed;
     write_text(history, "begin", begin);
+    history->seen_ns = now_ns();
     if (pthread_create(&history->ticker, NULL, tick, history) == 0)
         return history;
     snprintf(error, HISTORY_ERROR_MAX, "cannot start a thread: %s", strerror(errno));
