@@ -21,9 +21,14 @@ extern const struct script lua_message_release;
 
 /* ---- The rung -------------------------------------------------------------------------------- */
 
+/* Tries that were answered. The library's own count is of tries that began: one that is still under
+ * way may yet be answered by what the test does next. */
+static _Atomic uint64_t answered;
+
 static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy)
 {
     struct answer set = CALL(env, "SET", hold->key, hold->id, "NX", "PX", hold->ttl);
+    atomic_fetch_add(&answered, 1);
     if (set.status != DLOCK_OK)
         return set.status;
     if (set.kind != DLOCK_REPLY_NIL)
@@ -89,6 +94,7 @@ static void stage_set(struct stage *stage, const struct rung_ops *ops)
     stage->held = opened(stage->holder, ops);
     stage->lock = opened(stage->waiting, ops);
     stage->hold = acquired(stage->held);
+    atomic_store(&answered, 0); /* from here on: the waiters' */
     for (int i = 0; i < WAITERS; i++)
         stage->waiters[i] =
             (struct waiter){.lock = stage->lock, .want = {.wait_ms = DLOCK_WAIT_FOREVER}};
@@ -100,11 +106,6 @@ static void stage_clear(struct stage *stage)
     dlock_close(stage->lock);
     dlock_client_close(stage->holder);
     dlock_client_close(stage->waiting);
-}
-
-static uint64_t attempts(const struct stage *stage)
-{
-    return stats_of(stage->waiting).attempts;
 }
 
 static long long subscribers(void)
@@ -152,18 +153,18 @@ static void woken_by_the_message_alone(void **state)
     for (int i = 0; i < WAITERS; i++)
         waiter_start(&stage.waiters[i]);
     uint64_t expected = 2 * WAITERS;
-    eventually(attempts(&stage) == expected && subscribers() == WAITERS);
+    eventually(atomic_load(&answered) == expected && subscribers() == WAITERS);
     assert_status(dlock_release(stage.hold, NULL), OK);
     for (unsigned left = WAITERS; left > 0; left--) {
         struct waiter *had = winner(&stage);
         expected += left;
-        eventually(attempts(&stage) >= expected);
-        assert_int_equal(attempts(&stage), expected);
+        eventually(atomic_load(&answered) >= expected);
+        assert_int_equal(atomic_load(&answered), expected);
         assert_status(waiter_end(had), OK);
         assert_status(dlock_release(had->hold, NULL), OK);
         had->hold = NULL;
     }
-    assert_int_equal(attempts(&stage), expected);
+    assert_int_equal(atomic_load(&answered), expected);
     stage_clear(&stage);
 }
 
@@ -173,12 +174,12 @@ static void survives_a_dropped_subscription(void **state)
     struct stage stage;
     stage_set(&stage, &message);
     waiter_start(&stage.waiters[0]);
-    eventually(attempts(&stage) == 2 && subscribers() == 1);
+    eventually(atomic_load(&answered) == 2 && subscribers() == 1);
     assert_int_equal(server_integer(server, "CLIENT KILL TYPE pubsub"), 1);
-    eventually(attempts(&stage) == 4 && subscribers() == 1);
+    eventually(atomic_load(&answered) == 4 && subscribers() == 1);
     assert_status(dlock_release(stage.hold, NULL), OK);
     assert_status(waiter_end(&stage.waiters[0]), OK);
-    assert_int_equal(attempts(&stage), 5);
+    assert_int_equal(atomic_load(&answered), 5);
     assert_status(dlock_release(stage.waiters[0].hold, NULL), OK);
     stage_clear(&stage);
 }
@@ -191,7 +192,7 @@ static void a_listener_can_be_cancelled_and_times_out(void **state)
     dlock_cancel *cancel = dlock_cancel_new();
     stage.waiters[0].want.cancel = cancel;
     waiter_start(&stage.waiters[0]);
-    eventually(subscribers() == 1 && attempts(&stage) == 2);
+    eventually(subscribers() == 1 && atomic_load(&answered) == 2);
     dlock_cancel_now(cancel);
     assert_status(waiter_end(&stage.waiters[0]), CANCELLED);
     assert_says(stage.waiters[0].error, LOCK);
@@ -212,7 +213,7 @@ static void one_contends_for_its_client(void **state)
     struct stage stage;
     stage_set(&stage, &message_one);
     waiter_start(&stage.waiters[0]);
-    eventually(attempts(&stage) == 2 && subscribers() == 1);
+    eventually(atomic_load(&answered) == 2 && subscribers() == 1);
     dlock_cancel *cancel = dlock_cancel_new();
     stage.waiters[1].want.cancel = cancel;
     waiter_start(&stage.waiters[1]);
@@ -228,15 +229,15 @@ static void one_contends_for_its_client(void **state)
     dlock_hold *none;
     assert_status(tried(stage.lock, &none), BUSY);
     assert_says(dlock_error(), LOCK);
-    assert_int_equal(attempts(&stage), 2);
+    assert_int_equal(atomic_load(&answered), 2);
 
     waiter_start(&stage.waiters[3]);
     assert_status(dlock_release(stage.hold, NULL), OK);
     assert_status(waiter_end(&stage.waiters[0]), OK);
-    eventually(attempts(&stage) == 3 + 2 && subscribers() == 1);
+    eventually(atomic_load(&answered) == 3 + 2 && subscribers() == 1);
     assert_status(dlock_release(stage.waiters[0].hold, NULL), OK);
     assert_status(waiter_end(&stage.waiters[3]), OK);
-    assert_int_equal(attempts(&stage), 3 + 3);
+    assert_int_equal(atomic_load(&answered), 3 + 3);
     assert_status(dlock_release(stage.waiters[3].hold, NULL), OK);
     dlock_cancel_free(cancel);
     stage_clear(&stage);
