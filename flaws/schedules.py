@@ -8,7 +8,7 @@ named points of the code, kills or freezes them, and lets them go on. a's lock l
 that it can expire on purpose; b's lives long, so that nothing else expires by chance."""
 from stage import LOCK_KEY, LONG_TTL_MS, RENEWED_TTL_MS, SHORT_TTL_MS, WAIT_MS, wait_until
 
-READ = "sale.after_read"
+READ, WRITE = "sale.after_read", "sale.before_write"
 ALL = {}
 
 
@@ -55,22 +55,12 @@ def tell_entry(stage, sale, inside):
 # ---- Two at once -----------------------------------------------------------------------------------
 
 
-def both_read(stage, one, other):
-    first = stage.park(one, READ)
-    tell_entry(stage, first, True)
-    second, inside = stage.enter(other, READ)
-    tell_entry(stage, second, inside)
-    stage.let_go(first, READ)
-    stage.wait_answered(first)
-    finish(stage, second, inside)
-
-
-def finish(stage, sale, inside):
-    """A sale that is paused behind its read, or waits for the lock, to its end."""
+def finish(stage, sale, inside, point=READ):
+    """A sale that is paused, or waits for the lock, to its end."""
     if inside:
-        stage.let_go(sale, READ)
+        stage.let_go(sale, point)
     else:
-        sale.instance.let_go(READ)
+        sale.instance.let_go(point)
     stage.wait_answered(sale)
 
 
@@ -78,13 +68,30 @@ def finish(stage, sale, inside):
 def one_process(stage):
     stage.open()
     a = long(stage, "a")
-    both_read(stage, a, a)
+    a.arm(READ, "1*pause")
+    a.arm(WRITE, "1*pause")
+    first = stage.park(a, READ)
+    tell_entry(stage, first, True)
+    second, inside = stage.enter(a, WRITE)
+    tell_entry(stage, second, inside)
+    if not inside:
+        a.let_go(WRITE)
+    stage.let_go(first, READ)
+    stage.wait_answered(first)
+    finish(stage, second, inside, WRITE)
 
 
 @schedule("two processes read the same stock", "local", "setnx", "one waits for the other")
 def two_instances(stage):
     stage.open()
-    both_read(stage, long(stage, "a"), long(stage, "b"))
+    a, b = long(stage, "a"), long(stage, "b")
+    first = stage.park(a, READ)
+    tell_entry(stage, first, True)
+    second, inside = stage.enter(b, READ)
+    tell_entry(stage, second, inside)
+    stage.let_go(first, READ)
+    stage.wait_answered(first)
+    finish(stage, second, inside)
 
 
 # ---- The holder dies -------------------------------------------------------------------------------

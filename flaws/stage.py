@@ -311,10 +311,10 @@ class Instance:
         if status != 200:
             raise Spoiled(f"instance {self.name} refused {point}={action}: {answer}")
 
-    def arm(self, point):
+    def arm(self, point, action="pause"):
         """Whoever comes there is paused. To set it anew would let go of those who are."""
         if point not in self.armed:
-            self.set_point(point, "pause")
+            self.set_point(point, action)
         self.armed.add(point)
 
     def parked(self, point):

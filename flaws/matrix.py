@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every rung under every schedule, each cell run for real on a Redis of its own, several at a time; what the
+judge found is the cell's colour. Leaves matrix.json, one HTML page that needs no other file, and the runs."""
+import concurrent.futures
+import html
+import json
+import os
+import pathlib
+import re
+import sys
+import threading
+import time
+
+# The judge's results, as a reader of the table sees them.
+WORDS = {"ok": "safe", "undersold": "refused", "inconclusive": "?"}
+COLORS = {"safe": "32", "oversold": "31", "overlap": "33", "deadlock": "35", "refused": "36", "?": "7"}
+SHADES = {"safe": "#d9f2df", "oversold": "#f8c9c4", "overlap": "#fbe3b0", "deadlock": "#e3d0f5", "refused": "#cfe8f5",
+          "?": "#dddddd"}
+MEANINGS = {
+    "safe": "every unit was sold once, and nobody was kept out for ever",
+    "oversold": "more was sold than there was, or a unit twice",
+    "overlap": "two were inside the lock at once; nothing was oversold this time",
+    "deadlock": "the lock is held by nobody who could give it back, or by one who waits for itself",
+    "refused": "somebody was sent away though enough was left; nothing was sold wrongly",
+}
+
+
+class Cell:
+    def __init__(self, rung, flaw, verdict, transcript, folder, spoiled):
+        self.rung, self.flaw, self.folder, self.spoiled, self.transcript = rung.name, flaw.name, folder, spoiled, transcript
+        self.result = verdict["result"] if verdict else "inconclusive"
+        self.expected = verdict["expected"] if verdict else []
+        self.why = verdict.get("expected_why", "") if verdict else ""
+        self.reasons = verdict["reasons"] if verdict else spoiled[-1:]
+        self.agrees = bool(verdict) and verdict["agrees"]
+
+    @property
+    def word(self):
+        return WORDS.get(self.result, self.result)
+
+    def json(self):
+        return {"rung": self.rung, "schedule": self.flaw, "cell": self.word, "result": self.result,
+                "expected": self.expected, "why": self.why, "agrees": self.agrees, "reasons": self.reasons,
+                "spoiled": self.spoiled, "run": self.folder.name if self.folder else None}
+
+
+def run(rungs, flaws, perform, jobs, tell):
+    """All cells, in the order of the table. perform(flaw, rung): a Cell. tell: called with each as it is done."""
+    lock = threading.Lock()
+
+    def one(pair):
+        cell = perform(pair[1], pair[0])
+        with lock:
+            tell(cell)
+        return cell
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(one, [(rung, flaw) for flaw in flaws for rung in rungs]))
+
+
+def table(cells, color):
+    """For a terminal: a row a schedule, a column a rung, since the schedules are more and have longer names."""
+    rungs = list(dict.fromkeys(cell.rung for cell in cells))
+    flaws = list(dict.fromkeys(cell.flaw for cell in cells))
+    by_place = {(cell.rung, cell.flaw): cell for cell in cells}
+    left = max(len(flaw) for flaw in flaws)
+    lines = [" " * left + "".join(f"  {rung:<13}" for rung in rungs)]
+    for flaw in flaws:
+        line = f"{flaw:<{left}}"
+        for rung in rungs:
+            cell = by_place[rung, flaw]
+            word = f"{cell.word + ('' if cell.agrees else ' !'):<13}"
+            line += "  " + (f"\033[{COLORS[cell.word]}m{word}\033[0m" if color else word)
+        lines.append(line.rstrip() if not color else line)
+    return "\n".join(lines)
+
+
+# ---- The page --------------------------------------------------------------------------------------
+
+STYLE = """body{font:15px/1.45 sans-serif;margin:2em auto;max-width:1400px;padding:0 1em;color:#222}
+table{border-collapse:collapse;font-size:13px}th,td{border:1px solid #bbb;padding:.3em .5em;text-align:left}
+td.cell{cursor:pointer;text-align:center}td.cell:hover,td.cell:focus{outline:2px solid #222}
+th.fault{writing-mode:vertical-rl;transform:rotate(180deg);font-weight:400;max-height:17em}
+td.wrong{outline:3px solid #c00}pre{background:#f4f4f4;padding:1em;overflow-x:auto;font-size:12.5px}
+section{display:none;border-top:2px solid #222;margin-top:2em}section:target{display:block}
+svg{max-width:100%;height:auto}a{color:inherit;text-decoration:none}.key span{padding:.1em .6em;margin-right:.4em}"""
+
+
+def alone(svg, number):
+    """The picture's names made its own: many pictures stand in one page."""
+    svg = re.sub(r"<\?xml[^>]*\?>", "", svg)
+    names = set(re.findall(r'\bid="([^"]+)"', svg))
+    for name in names:
+        own = f"p{number}-{name}"
+        svg = svg.replace(f'id="{name}"', f'id="{own}"').replace(f"#{name})", f"#{own})").replace(f'"#{name}"', f'"#{own}"')
+    return svg
+
+
+def page(cells, flaws, took_s):
+    rungs = list(dict.fromkeys(cell.rung for cell in cells))
+    titles = {flaw.name: flaw.title for flaw in flaws}
+    by_place = {(cell.rung, cell.flaw): (number, cell) for number, cell in enumerate(cells)}
+    escape = html.escape
+    out = ["<!doctype html><html lang=en><meta charset=utf-8><title>lockladder: every rung under every fault</title>",
+           f"<style>{STYLE}</style><h1>Every rung under every fault</h1>",
+           f"<p>{len(cells)} cells, each run for real on a Redis of its own, in {took_s:.0f} s; "
+           f"{sum(cell.agrees for cell in cells)} are as expected. Click a cell to see what happened in it.</p><p class=key>"]
+    out += [f'<span style="background:{SHADES[word]}">{word}</span> {escape(meaning)}<br>' for word, meaning in MEANINGS.items()]
+    out.append("</p><table><tr><th></th>" + "".join(
+        f'<th class=fault title="{escape(name)}">{escape(title)}</th>' for name, title in titles.items()) + "</tr>")
+    for rung in rungs:
+        out.append(f"<tr><th>{escape(rung)}</th>")
+        for flaw in titles:
+            number, cell = by_place[rung, flaw]
+            out.append(f'<td class="cell{"" if cell.agrees else " wrong"}" style="background:{SHADES[cell.word]}">'
+                       f'<a href="#c{number}">{cell.word}</a></td>')
+        out.append("</tr>")
+    out.append("</table>")
+    for number, cell in enumerate(cells):
+        picture = cell.folder / "timeline.svg" if cell.folder else None
+        out.append(f'<section id="c{number}"><h2>{escape(cell.rung)}: {escape(titles[cell.flaw])}</h2>')
+        out.append(f"<p><b>{cell.word}</b>; expected: {escape(', '.join(WORDS.get(e, e) for e in cell.expected))}. "
+                   f"{escape(cell.why)}.</p>")
+        if picture and picture.exists():
+            out.append(alone(picture.read_text(encoding="utf-8"), number))
+        out.append(f"<pre>{escape(cell.transcript)}</pre><p>{'<br>'.join(map(escape, cell.reasons[:4]))}</p></section>")
+    return "\n".join(out) + "</html>\n"
+
+
+def write(cells, flaws, folder, took_s):
+    folder = pathlib.Path(folder)
+    (folder / "matrix.json").write_text(
+        json.dumps({"took_s": round(took_s, 1), "cells": [cell.json() for cell in cells]}, indent=1) + "\n", encoding="utf-8")
+    (folder / "matrix.html").write_text(page(cells, flaws, took_s), encoding="utf-8")
+
+
+def progress(total):
+    """Says how far it is, on a terminal in one line."""
+    done, began = [0], time.monotonic()
+
+    def tell(cell):
+        done[0] += 1
+        text = f"{done[0]} of {total}: {cell.rung}, {cell.flaw}: {cell.word}{'' if cell.agrees else ' (not as expected)'}"
+        if sys.stderr.isatty():
+            print(f"\r\033[K{text}", end="\n" if done[0] == total else "", file=sys.stderr, flush=True)
+        elif done[0] % 20 == 0 or done[0] == total or not cell.agrees:
+            print(f"{text}, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    return tell
+
+
+def default_jobs():
+    return max(2, 2 * (os.cpu_count() or 1))
