@@ -2,6 +2,7 @@
 """Every rung under every schedule, each cell run for real on a Redis of its own, several at a time; what the
 judge found is the cell's colour. Leaves matrix.json, one HTML page that needs no other file, and the runs."""
 import concurrent.futures
+import contextlib
 import html
 import json
 import os
@@ -10,6 +11,8 @@ import re
 import sys
 import threading
 import time
+
+from stage import STOP
 
 # The judge's results, as a reader of the table sees them.
 WORDS = {"ok": "safe", "undersold": "refused", "inconclusive": "?"}
@@ -44,6 +47,19 @@ class Cell:
                 "spoiled": self.spoiled, "run": self.folder.name if self.folder else None}
 
 
+@contextlib.contextmanager
+def side_by_side(function, items, jobs):
+    """function of each item, so many at once; the results in the items' order. What ends the caller ends all."""
+    pool = concurrent.futures.ThreadPoolExecutor(jobs)
+    try:
+        yield pool.map(function, items)
+    except BaseException:
+        STOP.set()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 def run(rungs, flaws, perform, jobs, tell):
     """All cells, in the order of the table. perform(flaw, rung): a Cell. tell: called with each as it is done."""
     lock = threading.Lock()
@@ -53,8 +69,8 @@ def run(rungs, flaws, perform, jobs, tell):
         with lock:
             tell(cell)
         return cell
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        return list(pool.map(one, [(rung, flaw) for flaw in flaws for rung in rungs]))
+    with side_by_side(one, [(rung, flaw) for flaw in flaws for rung in rungs], jobs) as cells:
+        return list(cells)
 
 
 def table(cells, color):

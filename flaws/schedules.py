@@ -304,8 +304,8 @@ def script_flush(stage):
     finish(stage, second, inside)
 
 
-@schedule("the reply to the holder's first command is lost", "setnx", "setnx_expire", "the lock frees itself, or is found",
-          stock=2)
+@schedule("the reply to the holder's first command is lost", "set_nx_ex", "owner_check",
+          "it asks whose the lock is, and finds that it is its own", stock=2)
 def cut_acquiring(stage):
     stage.open(lock_apart=True)
     cable = stage.cable()

@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -30,9 +31,18 @@ class Spoiled(Exception):
     """What should have come about did not: it says nothing about the rung."""
 
 
+class Stopped(Exception):
+    """The user wants no more of it."""
+
+
+STOP = threading.Event()  # ends every wait
+
+
 def wait_until(condition, what, patience_s=PATIENCE_S):
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
+        if STOP.is_set():
+            raise Stopped
         value = condition()
         if value:
             return value
@@ -99,8 +109,8 @@ class Monitor(threading.Thread):
 class Redis:
     """A redis-server. `durable`: what it has answered survives its death."""
 
-    def __init__(self, folder, name="redis", durable=False):
-        self.folder, self.name, self.durable = folder / name, name, durable
+    def __init__(self, stage, name="redis", durable=False):
+        self.stage, self.folder, self.durable = stage, stage.folder / name, durable
         self.folder.mkdir()
         self.monitors, self.own, self.port = [], set(), None
         self.start()
@@ -112,10 +122,9 @@ class Redis:
                 with socket.socket() as probe:
                     probe.bind(("127.0.0.1", 0))
                     self.port = probe.getsockname()[1]
-            self.process = subprocess.Popen(
+            self.process = self.stage.spawn(
                 ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.folder),
-                 "--appendonly", "yes" if self.durable else "no", "--appendfsync", "always"],
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                 "--appendonly", "yes" if self.durable else "no", "--appendfsync", "always"], subprocess.DEVNULL)
             wait_until(lambda: self.answers() or self.process.poll() is not None, "redis-server answers")
             if self.process.poll() is None:
                 break
@@ -273,7 +282,7 @@ class Instance:
                    "--ttl-ms", str(ttl_ms), "--workers", "4", "--history", str(self.history), "--run", stage.folder.name, "--history-commands",
                    "--enable-failpoints", "--failpoint-files", str(self.files), *flags]
         with open(self.log, "wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+            self.process = stage.spawn(command, log)
         wait_until(lambda: self.logged("started") or self.process.poll() is not None, f"instance {name} starts")
         if self.process.poll() is not None:
             raise Spoiled(f"instance {name} does not start: {self.log.read_text(errors='replace').strip()}")
@@ -365,6 +374,11 @@ class Instance:
                 self.process.kill()
                 self.process.wait()
 
+    def complaint(self):
+        """What a sanitizer said of it, or ""."""
+        found = re.search(r".*(?:ERROR|WARNING): \w+Sanitizer.*|.*runtime error:.*", self.log.read_text(errors="replace"))
+        return found[0] if found else ""
+
 
 # ---- The stage -------------------------------------------------------------------------------------
 
@@ -376,7 +390,7 @@ class Stage:
         self.rung, self.fault, self.inventoryd, self.auditor = rung, fault, inventoryd, auditor
         self.write, self.check_hold, self.stock = write, check_hold, stock
         self.runs = pathlib.Path(runs)
-        self.instances, self.sales, self.notes, self.cables, self.names = {}, [], [], [], {}
+        self.instances, self.sales, self.notes, self.cables, self.names, self.processes = {}, [], [], [], {}, []
         self.redis = self.lock_redis = None
 
     def __enter__(self):
@@ -391,18 +405,24 @@ class Stage:
             instance.end()
         for cable in self.cables:
             cable.end()
-        for redis in {self.redis, self.lock_redis} - {None}:
-            redis.kill()
-            shutil.rmtree(redis.folder, ignore_errors=True)
-        for instance in self.instances.values():
-            shutil.rmtree(instance.files, ignore_errors=True)
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        for name in ("redis", "lock-redis", *(f"files-{name}" for name in self.instances)):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+
+    def spawn(self, command, out):
+        """A process of this stage. In a session of its own: Ctrl-C is the director's to hear."""
+        self.processes.append(subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True))
+        return self.processes[-1]
 
     # ---- setting up ----
 
     def open(self, lock_apart=False, durable=False):
         """Redis and the stock. lock_apart: the lock has a server of its own."""
-        self.redis = Redis(self.folder, durable=durable)
-        self.lock_redis = Redis(self.folder, "lock-redis", durable) if lock_apart else self.redis
+        self.redis = Redis(self, durable=durable)
+        self.lock_redis = Redis(self, "lock-redis", durable) if lock_apart else self.redis
         self.redis("SET", STOCK_KEY, self.stock)
         self.before = self.redis_side()
 
@@ -487,6 +507,8 @@ class Stage:
         self.ended_ns = time.monotonic_ns()
         for instance in self.instances.values():
             instance.end()
+            if instance.complaint():
+                raise RuntimeError(f"instance {instance.name}: {instance.complaint()}")
         write = lambda name, value: (self.folder / name).write_text(json.dumps(value) + "\n", encoding="utf-8")
         write("redis.json", {"before": self.before, "after": after})
         write("run.json", {

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the demonstrations share: the command, and the programs of this build."""
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ["LADDER_BUILD"])
+TOOLS = BUILD / "service" / "inventoryd", BUILD / "audit" / "ladder-audit"
+LIMIT_S = 500
+sys.path.insert(0, str(ROOT / "flaws"))
+
+
+def rung(*words, **environment):
+    """scripts/rung, to its end."""
+    return subprocess.run([str(ROOT / "scripts" / "rung"), *map(str, words)], capture_output=True, text=True,
+                          timeout=LIMIT_S, env={**os.environ, **environment}, check=False)
+
+
+def left_behind(folder):
+    """The processes that have something to do with the folder."""
+    found = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if str(folder).encode() in (process / "cmdline").read_bytes() and process.name != str(os.getpid()):
+                found.append((process / "cmdline").read_bytes().replace(b"\0", b" "))
+        except OSError:
+            pass
+    return found

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every rung under every schedule, each cell run for real: a cell that differs from what was written down by
+hand fails. And the page, in a real browser."""
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from rung import left_behind, rung
+
+import ladder
+from schedules import ALL
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+SCRIPT = """<script>
+location.hash = 'c0';
+const shown = [...document.querySelectorAll('section')].filter(s => getComputedStyle(s).display != 'none');
+document.body.innerHTML = '<pre id=found>' + JSON.stringify({
+  cells: document.querySelectorAll('td.cell').length, wrong: document.querySelectorAll('td.wrong').length,
+  sections: document.querySelectorAll('section').length, pictures: document.querySelectorAll('section svg').length,
+  shown: shown.length, wide: document.documentElement.scrollWidth,
+  outside: [...document.querySelectorAll('[src],link')].length}) + '</pre>';
+</script>"""
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("matrix")
+    done = rung("matrix", "--runs", folder)
+    done.folder = next(folder.iterdir())
+    assert not left_behind(folder)
+    return done
+
+
+def test_every_cell_is_as_it_was_written_down(done):
+    assert done.returncode == 0, done.stdout + done.stderr
+    count = len(ladder.rungs()) * len(ALL)
+    assert re.search(rf"^{count} of {count} cells are as expected, in \d+ s$", done.stdout, re.M)
+
+
+def test_the_table_shows_the_ladder(done):
+    rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line.split()[:1] and line.split()[0] in ALL}
+    names = [one.name for one in ladder.rungs()]
+    assert list(rows) == list(ALL)
+    assert all(len(row) == len(names) for row in rows.values())
+    for flaw in ALL.values():  # where a rung breaks, and the next survives, the two cells differ
+        if flaw.cured:
+            assert rows[flaw.name][names.index(flaw.breaks)] != rows[flaw.name][names.index(flaw.cured)], flaw.name
+
+
+def test_the_json_says_why(done):
+    cells = json.loads((done.folder / "matrix.json").read_text())["cells"]
+    assert len(cells) == len(ladder.rungs()) * len(ALL)
+    for cell in cells:
+        assert cell["agrees"] and cell["result"] in cell["expected"] and len(cell["why"]) > 15 and cell["reasons"]
+        assert (done.folder / cell["run"] / "timeline.svg").exists()
+
+
+def test_the_page_in_a_browser(done, tmp_path):
+    text = (done.folder / "matrix.html").read_text()
+    page = tmp_path / "page.html"
+    page.write_text(text.replace("</html>", SCRIPT + "</html>"))
+    seen = subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+                           "--user-data-dir=" + str(tmp_path / "profile"), "--window-size=1400,1000", "--dump-dom",
+                           page.as_uri()], capture_output=True, timeout=120, check=True, encoding="utf-8").stdout
+    found = json.loads(re.search(r'<pre id="found">(.*?)</pre>', seen, re.S)[1])
+    count = len(ladder.rungs()) * len(ALL)
+    assert found["cells"] == found["sections"] == found["pictures"] == count
+    assert found["wrong"] == 0 and found["shown"] == 1 and found["outside"] == 0
+    assert found["wide"] <= 1400

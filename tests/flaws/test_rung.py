@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/rung: looking at the ladder, seeing one rung break and the next survive, and what it says to
+slips."""
+import os
+import signal
+import statistics
+import subprocess
+
+import pytest
+
+from rung import ROOT, TOOLS, left_behind, rung
+
+import ladder
+import transcript
+from schedules import ALL
+from stage import Stage, wait_until
+
+NAMES = [one.name for one in ladder.rungs()]
+
+
+# ---- Looking ----
+
+
+def test_the_ladder_as_a_table():
+    done = rung("list")
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()[::2]] == NAMES
+    assert "flawed" in done.stdout and "sound" in done.stdout
+
+
+def test_a_card_and_its_code():
+    done = rung("show", "owner_lua")
+    assert done.returncode == 0
+    assert "ADDS" in done.stdout and "try_acquire" in done.stdout
+    assert "redis.call('DEL', KEYS[1])" in done.stdout  # the script belongs to the code
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_card_is_whole_and_its_command_is_real(name):
+    card = ladder.find(name).card
+    assert list(card) == ["ADDS", "FLAW", "SHOW", "NEXT", "COST"]
+    assert card["SHOW"] == f"scripts/rung break {name}"
+    assert any(flaw.breaks == name for flaw in ALL.values())
+    assert ladder.find(card["NEXT"]) is not None or card["NEXT"].startswith("(")
+
+
+def test_neighbours_differ_by_their_lesson_alone():
+    redis = [one for one in ladder.rungs() if one.name not in ("none", "local")]
+    sizes = [len(ladder.changed(one, other)) for one, other in zip(redis, redis[1:])]
+    assert statistics.median(sizes) <= 20, sizes
+    done = rung("diff", "setnx_expire", "set_nx_ex")
+    assert done.returncode == 0
+    assert '-    struct answer set = CALL(env, "SETNX", hold->key, "1");' in done.stdout
+    assert "\n7 lines change.\n" in done.stdout
+    assert len(done.stdout.splitlines()) <= 40  # a screen
+
+
+def test_every_demonstration_is_listed():
+    done = rung("flaws")
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()[::2]] == list(ALL)
+
+
+# ---- Breaking and curing ----
+
+
+def test_a_flaw_is_shown_and_its_cure(tmp_path):
+    done = rung("break", "setnx_expire", "--runs", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "expected DEADLOCK, got DEADLOCK"
+    assert "a is killed at setnx_expire.between_setnx_and_expire" in done.stdout
+    assert done.stdout.count("SETNX lock:{phone} 1") == 2  # a's, and b's many in one line
+    assert "PEXPIRE" not in done.stdout
+    (folder,) = tmp_path.iterdir()
+    assert {file.name for file in folder.iterdir()} >= {
+        "run.json", "redis.json", "sale.jtl", "history-a.jsonl", "history-b.jsonl", "verdict.json", "timeline.svg",
+        "transcript.txt"}
+    assert (folder / "transcript.txt").read_text().strip() in done.stdout
+    done = rung("cure", "setnx_expire", "--runs", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("set_nx_ex: ") and done.stdout.endswith("\nexpected OK, got OK\n")
+    assert "sold unit 2, 1 left" in done.stdout
+    assert not left_behind(tmp_path)
+
+
+def test_every_course_is_the_same_twice(tmp_path):
+    done = rung("steady", "--times", 2, "--runs", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    pairs = [name for flaw in ALL.values() for name in (flaw.breaks, flaw.cured) if name]
+    assert done.stdout.splitlines()[-1] == (
+        f"{len(pairs)} of {len(pairs)} demonstrations took the same course each time")
+    assert not left_behind(tmp_path)
+
+
+def test_a_frozen_process_oversells_though_it_looks_at_its_hold_too_early(tmp_path):
+    """--check-hold: the process that wakes sees that its lock is gone, and writes nothing."""
+    done = rung("run", "frozen", "watchdog", "--check-hold", "--runs", tmp_path)
+    assert "503 lock-lost" in done.stdout
+    assert "OVERSOLD" not in done.stdout.splitlines()[-1].partition("got")[2]
+
+
+# ---- The second witness ----
+
+
+def test_what_redis_did_not_see_is_not_believed(tmp_path):
+    with Stage(ladder.find("setnx"), "two_instances", *TOOLS, tmp_path) as stage:
+        ALL["two_instances"].run(stage)
+        assert stage.judge()["agrees"]
+        assert transcript.disagreement(stage) == ""
+        history = stage.instances["a"].history
+        lines = history.read_text().splitlines()
+        command = next(line for line in lines if '"command"' in line and "SETNX" in line)
+        history.write_text("\n".join([*lines, command]) + "\n")
+        assert "not seen by Redis: SETNX" in transcript.disagreement(stage)
+        history.write_text("\n".join(line for line in lines if line != command) + "\n")
+        assert "recorded by nobody: SETNX" in transcript.disagreement(stage)
+
+
+# ---- Slips ----
+
+
+@pytest.mark.parametrize("words, says", [
+    (["shwo"], ['"shwo" is no command', "matrix"]),
+    (["show", "redlok"], ['"redlok" is no rung', "setnx_expire"]),
+    (["show"], ["show takes 1 names, not 0"]),
+    (["diff", "setnx"], ["diff takes 2 names, not 1"]),
+    (["break", "nobody"], ['"nobody" is nothing to break', "watchdog", "release_gap"]),
+    (["cure", "frozen"], ["frozen has no rung that survives it yet"]),
+    (["break", "setnx", "--write", "guess"], ["--write", "decr"]),
+    (["matrix", "--jobs", "0"], ["--jobs"]),
+    (["matrix", "--rungs", "setnx,setny"], ['"setny" is no rung']),
+    (["matrix", "--flaws", "gap"], ['"gap" is nothing to break']),
+    (["steady", "--times", "x"], ["--times"]),
+    (["list", "--colour"], ["--colour"]),
+])
+def test_slips_are_answered_with_what_would_be_right(words, says):
+    done = rung(*words)
+    assert done.returncode == 2
+    assert all(text in done.stderr for text in says), done.stderr
+    assert len(done.stderr.splitlines()) <= 3 and "Traceback" not in done.stderr
+
+
+def test_help_and_nothing():
+    assert rung("--help").returncode == 0 and rung("--help").stdout.startswith("usage: scripts/rung")
+    assert rung().returncode == 2
+
+
+def test_no_build_and_no_redis(tmp_path):
+    done = rung("break", "setnx", LADDER_BUILD=str(tmp_path))
+    assert done.returncode == 2 and "build them first" in done.stderr
+    done = rung("break", "setnx", PATH=str(tmp_path))
+    assert done.returncode == 2 and "redis-server is not on PATH" in done.stderr
+
+
+def test_what_is_spoiled_is_tried_three_times_and_not_called_shown(tmp_path):
+    broken = tmp_path / "redis-server"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    done = rung("break", "setnx", "--runs", tmp_path / "runs", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert done.returncode == 2
+    assert done.stdout.splitlines()[-1] == "It could not be shown."
+    assert [f"try {n} of 3: redis-server does not start" in done.stderr for n in (1, 2, 3)] == [True] * 3
+    assert "got" not in done.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_whoever_stops_it_leaves_nothing_running(tmp_path, number):
+    process = subprocess.Popen([str(ROOT / "scripts" / "rung"), "steady", "--runs", str(tmp_path)],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: left_behind("inventoryd") and len(list(tmp_path.iterdir())) >= 2, "demonstrations run")
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130 and "stopped" in said and "Traceback" not in said, said
+    assert not left_behind(tmp_path)
