@@ -3,28 +3,47 @@
 import itertools
 import os
 import re
+import subprocess
+import sys
 
 import pytest
 import shop
 from judge import audit, judge
 from simulate import simulate
 
-TABLE = os.path.join(os.path.dirname(__file__), "../../audit/expected.def")
-CELL = re.compile(r'^CELL\((".*?"|ANY_TEXT), (".*?"|ANY_TEXT), "(\w+)", (\w+), (\w+), '
-                  r'([A-Z| ]+),\s*((?:"[^"]+"\s*)+)\)$', re.M)
+ROOT = os.path.join(os.path.dirname(__file__), "../..")
+TABLE = os.path.join(ROOT, "audit/expected.def")
+TEXT = r'("[^"]*"|ANY_TEXT),\s*'
+CELL = re.compile(r'CELL\(' + 2 * TEXT + r'"(\w+)",\s*(\w+),\s*(\w+),\s*([A-Z| ]+?),\s*'
+                  r'((?:"[^"]+"\s*)+)\)')
+ANYTHING = ("ANY", "ANY_TEXT")
+sys.path.insert(0, os.path.join(ROOT, "flaws"))
+from schedules import ALL  # noqa: E402 pylint: disable=wrong-import-position,wrong-import-order
 
 
 def cells():
-    with open(TABLE, encoding="utf-8") as file:
-        text = file.read()
-    found = CELL.findall(text)
-    assert len(found) == text.count("\nCELL("), "a cell that the pattern does not know"
-    return found
+    """Rung, write, fault, instances, stock, results, why. Some cells are made by macros."""
+    text = subprocess.run(["cc", "-E", "-P", "-x", "c", TABLE], capture_output=True, check=True,
+                          encoding="utf-8").stdout
+    rest = CELL.sub("", text)
+    assert not rest.strip(), "not a cell that the pattern knows: " + rest.strip()[:200]
+    return [tuple(field.strip('"') for field in cell) for cell in CELL.findall(text)]
 
 
-def fits(cell, rung, write, instances, stock):
-    return (cell[0] in ("ANY_TEXT", '"%s"' % rung) and cell[1] in ("ANY_TEXT", '"%s"' % write)
-            and cell[2] == "none" and cell[3] in ("ANY", instances) and cell[4] in ("ANY", stock))
+def ladder():
+    with open(os.path.join(ROOT, "lock/ladder.def"), encoding="utf-8") as file:
+        return re.findall(r"^X\((\w+),", file.read(), re.M)
+
+
+def fits(cell, *run):
+    """run: rung, write, instances, stock, and the fault, if there is one."""
+    rung, write, instances, stock, fault = (*run, "none")[:5]
+    wanted = (rung, write, fault, instances, stock)
+    return all(field in (*ANYTHING, value) for field, value in zip(cell, wanted))
+
+
+def words(cell):
+    return {word.strip() for word in cell[5].split("|")}
 
 
 def test_one_cell_speaks_for_each_run():
@@ -36,21 +55,50 @@ def test_one_cell_speaks_for_each_run():
         assert len(matching) == 1, (rung, write, instances, stock)
         used.add(matching[0])
         key = "-".join((rung, write, instances, stock))
-        wanted[key] = {word.strip().lower() for word in matching[0][5].split("|")}
+        wanted[key] = {word.lower() for word in words(matching[0])}
         worlds[key] = shop.clean(
             1, rung=rung, write=write, unknowns=0, quantities=False, requests=10,
             instances=["a", "b", "c"] if instances == "MANY" else ["a"],
             items={"phone": 4 if stock == "SHORT" else 10})
-    assert used == set(table), "a cell that speaks for no run"
+    unused = {cell for cell in table if cell[2] == "none"} - used
+    assert not unused, "a cell that speaks for no run"
     with judge(worlds) as verdicts:
         for key, (verdict, _) in verdicts.items():
             assert set(verdict["expected"]) == wanted[key], key
             assert verdict["expected_why"]
 
 
+def test_one_cell_speaks_for_each_schedule_on_each_rung():
+    """Whatever the number of instances and the stock; and the judge reads the same table."""
+    table, worlds, wanted, used = cells(), {}, {}, set()
+    for fault, rung, instances, stock in itertools.product(
+            ALL, ladder(), ["ONE", "MANY"], ["SHORT", "ENOUGH"]):
+        matching = [cell for cell in table if fits(cell, rung, "set", instances, stock, fault)]
+        assert len(matching) == 1, (rung, fault, instances, stock, matching)
+        used.add(matching[0])
+        key = fault + "-" + rung
+        wanted[key] = {word.lower() for word in words(matching[0])}
+        worlds[key] = shop.clean(1, rung=rung, write="set", fault=fault, unknowns=0, requests=8,
+                                 instances=["a", "b"])
+    assert used == {cell for cell in table if cell[2] != "none"}, "a cell that speaks for no schedule"
+    with judge(worlds) as verdicts:
+        for key, (verdict, _) in verdicts.items():
+            assert set(verdict["expected"]) == wanted[key], key
+            assert verdict["expected_why"]
+
+
+def test_no_two_cells_for_one_run():
+    """Whichever fault, rung and write they name, or leave open."""
+    table = cells()
+    for one, other in itertools.combinations(table, 2):
+        assert any(a != b and a not in ANYTHING and b not in ANYTHING
+                   for a, b in zip(one[:5], other[:5])), (one, other)
+
+
 def test_every_cell_gives_its_reason():
     for cell in cells():
-        assert len(cell[6]) > 20, cell
+        assert len(cell[6]) > 10 and len(cell[6].split()) >= 4, cell
+        assert words(cell) <= {"OK", "OVERSOLD", "OVERLAP", "DEADLOCK", "UNDERSOLD"}, cell
 
 
 # What the ladder promises, said once more in other words than the table's.
@@ -58,8 +106,7 @@ def test_promises():
     table = cells()
 
     def expected(*key):
-        cell = next(cell for cell in table if fits(cell, *key))
-        return {word.strip() for word in cell[5].split("|")}
+        return words(next(cell for cell in table if fits(cell, *key)))
     assert expected("local", "set", "MANY", "SHORT") == {"OVERSOLD"}
     assert expected("local", "decr", "MANY", "SHORT") == {"OVERSOLD", "OVERLAP"}
     for rung, write, instances, stock in itertools.product(
@@ -70,6 +117,47 @@ def test_promises():
         if write == "atomic":
             assert "OVERSOLD" not in results
         assert results <= {"OK", "OVERSOLD", "OVERLAP"}
+
+
+# The same for the schedules: which rungs a schedule breaks, and how; on all others it does no harm.
+BROKEN_BY = {
+    "one_process": {"OVERSOLD": "none"},
+    "two_instances": {"OVERSOLD": "none local"},
+    "killed_holding": {"DEADLOCK": "setnx"},
+    "killed_acquiring": {"DEADLOCK": "setnx setnx_expire"},
+    "killed_releasing": {"DEADLOCK": "setnx"},
+    "forgotten": {"DEADLOCK": "setnx watchdog"},
+    "redis_dies": {"DEADLOCK": "setnx setnx_expire"},
+    "late_release": {"OVERSOLD": "none local setnx_expire set_nx_ex"},
+    "release_gap": {"OVERSOLD": "none local setnx_expire set_nx_ex owner_check"},
+    "long_section": {"OVERSOLD": "none local setnx_expire set_nx_ex owner_check owner_lua "
+                                 "reentrant_tls reentrant"},
+    "frozen": {"OVERSOLD": "none local setnx_expire set_nx_ex owner_check owner_lua "
+                           "reentrant_tls reentrant watchdog"},
+    "reentry": {"DEADLOCK": "local setnx setnx_expire set_nx_ex owner_check owner_lua"},
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN_BY)
+def test_promises_of_a_schedule(fault):
+    table = cells()
+    for rung in ladder():
+        harm = {result for result, rungs in BROKEN_BY[fault].items() if rung in rungs.split()}
+        cell = next(cell for cell in table if fits(cell, rung, "set", "MANY", "SHORT", fault))
+        assert words(cell) == (harm or {"OK"}), cell
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_schedule_breaks_its_rung_and_spares_the_cure(name):
+    """As each schedule says of itself. What it shows, that rung has and its cure has not."""
+    table, flaw = cells(), ALL[name]
+
+    def expected(rung):
+        return words(next(cell for cell in table if fits(cell, rung, "set", "MANY", "SHORT", name)))
+    if flaw.breaks:
+        assert "OK" not in expected(flaw.breaks)
+    if flaw.breaks and flaw.cured:
+        assert not expected(flaw.breaks) & expected(flaw.cured)
 
 
 @pytest.mark.parametrize("stock", ["SHORT", "ENOUGH"])
