@@ -3,8 +3,9 @@
  * Deadlock, of two kinds. For ever: waiters timed out, nobody was granted the lock any more, its
  * key stands in Redis without a time to live (or Redis was not asked), and whoever had it cannot
  * give it back: its process died, its hold was never released, or nobody knows that it was had
- * because the reply was lost. With itself: a request that had
- * the lock asked for it again and waited in vain, though nobody else had it meanwhile.
+ * because the reply was lost. A key with a time to live stands for ever too, when its holder left
+ * without a release and renews it all the same. With itself: a request that had the lock asked for
+ * it again and waited in vain, though nobody else had it meanwhile.
  */
 #include "check.h"
 #include "memory.h"
@@ -14,12 +15,11 @@
 /* What is known of an item's lock. */
 struct last {
     const struct section *grant;
-    bool lost; /* an acquire failed behind it: it may have set the key all the same */
+    bool lost;               /* an acquire failed behind it: it may have set the key all the same */
     int64_t timeouts_behind; /* waiters that timed out after it */
 };
 
-static void find_last(const struct run *run, struct last *last)
-{
+static void find_last(const struct run *run, struct last *last) {
     for (size_t i = 0; i < run->section_count; i++) {
         const struct section *section = &run->sections[i];
         if (section->item == NONE)
@@ -30,8 +30,8 @@ static void find_last(const struct run *run, struct last *last)
     }
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];
-        if (request->item == NONE || (request->reason != REASON_LOCK_TIMEOUT &&
-                                      request->reason != REASON_LOCK_ERROR))
+        if (request->item == NONE ||
+            (request->reason != REASON_LOCK_TIMEOUT && request->reason != REASON_LOCK_ERROR))
             continue;
         const struct section *grant = last[request->item].grant;
         if (grant != NULL && request->outcome_ns <= grant->at_ns[STAGE_GRANTED])
@@ -43,14 +43,20 @@ static void find_last(const struct run *run, struct last *last)
     }
 }
 
-/* Left without a release: where the rung renews, it is renewed while its process lives. */
-static bool is_forgotten(const struct section *grant)
-{
-    return grant != NULL && grant->stage == STAGE_EXIT;
+/* Left without a release, and renewed behind that, as it will be while its process lives. */
+static bool is_forgotten(const struct run *run, const struct section *grant) {
+    if (grant == NULL || grant->stage != STAGE_EXIT)
+        return false;
+    for (size_t i = 0; i < run->mark_count; i++) {
+        const struct mark *mark = &run->marks[i];
+        if (mark->kind == MARK_RENEW && mark->section != NONE &&
+            &run->sections[mark->section] == grant && mark->t_ns > grant->at_ns[STAGE_EXIT])
+            return true;
+    }
+    return false;
 }
 
-static bool owner_is_gone(const struct run *run, const struct last *last)
-{
+static bool owner_is_gone(const struct run *run, const struct last *last) {
     if (last->lost || (last->grant != NULL && last->grant->stage != STAGE_RELEASE))
         return true;
     for (size_t i = 0; i < run->history_count; i++) { /* one that died before it could tell */
@@ -61,8 +67,7 @@ static bool owner_is_gone(const struct run *run, const struct last *last)
 }
 
 /* Whether somebody else was granted the lock between the hold's grant and its second ask. */
-static bool was_elsewhere(const struct run *run, const struct section *section)
-{
+static bool was_elsewhere(const struct run *run, const struct section *section) {
     for (size_t i = 0; i < run->section_count; i++) {
         const struct section *other = &run->sections[i];
         if (other->lock == section->lock && other->request != section->request &&
@@ -73,12 +78,12 @@ static bool was_elsewhere(const struct run *run, const struct section *section)
     return false;
 }
 
-static void find_self_wait(struct run *run)
-{
+static void find_self_wait(struct run *run) {
     for (size_t i = 0; i < run->section_count; i++) {
         const struct section *section = &run->sections[i];
         if (section->again_refused_ns == NOT_STAMPED || was_elsewhere(run, section))
             continue;
+        run->self_wait = section;
         findings_add(&run->findings, RESULT_DEADLOCK,
                      "request %.60s waited for itself: it had the lock of %.80s, asked for it "
                      "again, and was refused though nobody else had it",
@@ -88,29 +93,38 @@ static void find_self_wait(struct run *run)
     }
 }
 
-void check_deadlock(struct run *run)
-{
+/* Whether nobody will ever have that item's lock again. */
+static bool is_stuck(const struct run *run, const struct item *item, const struct last *last) {
+    const struct redis_side *after = &item->redis[AFTER];
+    bool for_ever =
+        !after->lock_known ||
+        (after->lock_there && (after->lock_pttl_ms == -1 || is_forgotten(run, last->grant)));
+    return last->timeouts_behind > 0 && for_ever && owner_is_gone(run, last);
+}
+
+static void tell_stuck(struct run *run, const struct item *item, const struct last *last) {
+    const struct redis_side *after = &item->redis[AFTER];
+    findings_add(&run->findings, RESULT_DEADLOCK,
+                 "the lock of %.80s is held for ever: nobody "
+                 "had it after %s %.60s, requests that timed out waiting for it: %lld, and %s",
+                 item->name, last->grant == NULL ? "the start of" : "request",
+                 last->grant == NULL ? "the run" : run_request_id(run, last->grant->request),
+                 (long long)last->timeouts_behind,
+                 !after->lock_known          ? "redis.json does not say when its key expires"
+                 : after->lock_pttl_ms != -1 ? "its holder forgot the release, and renews it"
+                                             : "its key never expires");
+}
+
+void check_deadlock(struct run *run) {
     find_self_wait(run);
     struct last *last = memory_new(run->item_count, sizeof *last);
     find_last(run, last);
-    for (size_t i = 0; i < run->item_count; i++) {
-        const struct redis_side *after = &run->items[i].redis[AFTER];
-        bool for_ever = !after->lock_known || (after->lock_there && after->lock_pttl_ms == -1) ||
-                        (after->lock_there && is_forgotten(last[i].grant));
-        if (last[i].timeouts_behind == 0 || !for_ever || !owner_is_gone(run, &last[i]))
+    for (size_t i = 0; i < run->item_count && run->stuck == NULL; i++) { /* one tells enough */
+        if (!is_stuck(run, &run->items[i], &last[i]))
             continue;
-        findings_add(&run->findings, RESULT_DEADLOCK,
-                     "the lock of %.80s is held for ever: nobody "
-                     "had it after %s %.60s, requests that timed out waiting for it: %lld, and %s",
-                     run->items[i].name, last[i].grant == NULL ? "the start of" : "request",
-                     last[i].grant == NULL ? "the run"
-                                           : run_request_id(run, last[i].grant->request),
-                     (long long)last[i].timeouts_behind,
-                     after->lock_known && after->lock_pttl_ms != -1
-                         ? "its holder forgot the release, and renews it"
-                     : after->lock_known ? "its key never expires"
-                                       : "redis.json does not say when its key expires");
-        break; /* one tells enough */
+        tell_stuck(run, &run->items[i], &last[i]);
+        run->stuck = &run->items[i];
+        run->stuck_grant = last[i].grant;
     }
     free(last);
 }

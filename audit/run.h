@@ -224,10 +224,13 @@ struct run {
     int64_t end_ns;
 
     struct counts counts;
-    struct collision twice;          /* the first unit that was sold twice */
-    const struct section *beyond;    /* the first sale of a unit <= 0 */
-    const struct request *sent_away; /* the first that was, while enough was left */
-    struct collision meeting;        /* the overlap where most were inside at once */
+    struct collision twice;            /* the first unit that was sold twice */
+    const struct section *beyond;      /* the first sale of a unit <= 0 */
+    const struct request *sent_away;   /* the first that was, while enough was left */
+    struct collision meeting;          /* the overlap where most were inside at once */
+    const struct section *self_wait;   /* asked again for what its request had, in vain */
+    const struct item *stuck;          /* nobody will ever have its lock again */
+    const struct section *stuck_grant; /* who had that lock last; NULL: nobody told of it */
 };
 
 void run_init(struct run *run, const char *folder);

@@ -29,6 +29,7 @@ class World:
         self.requests = []   # dicts
         self.unended = set()  # instances that were killed
         self.crlf = self.random.random() < 0.2
+        self.logged = True    # nginx.log is there
         self.seq_edits = {}  # instance -> function(lines), after seq was given
 
     # ---- events ---------------------------------------------------------------------------------
@@ -138,7 +139,8 @@ class World:
                 file.write(text)
         put("run.json", json.dumps(self.run))
         put("redis.json", json.dumps(self.redis))
-        put("nginx.log", "".join(json.dumps(line) + "\n" for line in self.passed))
+        if self.logged:
+            put("nginx.log", "".join(json.dumps(line) + "\n" for line in self.passed))
         end = "\r\n" if self.crlf else "\n"
         rows = [",".join('"%s"' % c if c in JTL_COLUMNS[8:] else c for c in JTL_COLUMNS)]
         rows += [",".join(csv_field(sample[c]) for c in JTL_COLUMNS) for sample in self.samples]

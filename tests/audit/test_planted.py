@@ -429,12 +429,12 @@ def attempts_that_never_met(world, _):
     """One after the other: each request comes when the one before has its answer."""
     spans = sorted(world.requests, key=lambda r: r["outcome"]["t_ns"])
     now = world.t0 + 1
-    for request in spans:
+    for i, request in enumerate(spans):
         lines = [e for e in world.events[request["instance"]] if e.get("request") == request["id"]]
         lines.sort(key=lambda e: (e["event"] != "invoke", e["t_ns"]))
         for line in lines:
             line["t_ns"], now = now, now + 3
-        world.sample_of(request).update(timeStamp=now, elapsed=7)
+        world.sample_of(request).update(timeStamp=1_767_268_800_000 + 10 * i, elapsed=7)
         now += 7
     for lines in world.events.values():
         lines.sort(key=lambda line: line["t_ns"])
