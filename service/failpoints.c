@@ -124,7 +124,7 @@ static bool check_point(const char *point, bool fails, char error[FAILPOINT_ERRO
 
 /* [N*]ACTION. */
 static bool read_action(const char *text, struct armed *armed, char error[FAILPOINT_ERROR_MAX]) {
-    char name[16] = "", rest[2] = "";
+    char name[16] = "";
     const char *action = text;
     long times = 0, delay_ms = 0;
     size_t digits = strspn(text, "0123456789");
@@ -134,10 +134,13 @@ static bool read_action(const char *text, struct armed *armed, char error[FAILPO
         if (times < 1 || times > TIMES_MAX)
             return wrong(error, "\"%.60s\": N* is 1 to %d", text, TIMES_MAX);
     }
-    if (sscanf(action, "delay(%7ld)%1s", &delay_ms, rest) == 1 && action[strlen(action) - 1] == ')')
+    digits = strncmp(action, "delay(", 6) == 0 ? strspn(action + 6, "0123456789") : 0;
+    if (digits > 0 && strcmp(action + 6 + digits, ")") == 0) {
         snprintf(name, sizeof name, "delay");
-    else if (strcmp(action, "delay") != 0)
+        delay_ms = strtol(action + 6, NULL, 10);
+    } else if (strcmp(action, "delay") != 0) {
         snprintf(name, sizeof name, "%s", action);
+    }
     for (size_t i = 0; i < sizeof action_names / sizeof action_names[0]; i++) {
         if (strcmp(action_names[i], name) != 0)
             continue;
@@ -271,10 +274,12 @@ static void park(struct failpoints *failpoints, struct armed *at) {
                   FAILPOINT_PAUSE_MS);
 }
 
-static void delay(long ms) {
-    struct timespec until = timespec_of(now_ns() + ms * NS_PER_MS);
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0)
-        ;
+/* The mutex is held. */
+static void delay(struct failpoints *failpoints, long ms) {
+    int64_t end_ns = now_ns() + ms * NS_PER_MS;
+    struct timespec until = timespec_of(end_ns);
+    while (!failpoints->ended && now_ns() < end_ns)
+        pthread_cond_timedwait(&failpoints->changed, &failpoints->mutex, &until);
 }
 
 bool failpoints_pass(struct failpoints *failpoints, const char *group, const char *name) {
@@ -285,19 +290,17 @@ bool failpoints_pass(struct failpoints *failpoints, const char *group, const cha
     pthread_mutex_lock(&failpoints->mutex);
     struct armed *at = find(failpoints, point);
     enum action action = OFF;
-    long delay_ms = 0;
     if (at != NULL && !failpoints->ended && (at->times == 0 || at->hits < at->times))
         action = at->action;
     if (action != OFF) {
         at->hits++;
-        delay_ms = at->delay_ms;
         log_event(LOG_INFO, "failpoint", "%s: %s", point, action_names[action]);
     }
     if (action == PAUSE)
         park(failpoints, at);
+    else if (action == DELAY)
+        delay(failpoints, at->delay_ms);
     pthread_mutex_unlock(&failpoints->mutex);
-    if (action == DELAY)
-        delay(delay_ms);
     while (action == CRASH)
         kill(getpid(), SIGKILL);
     return action == FAIL;

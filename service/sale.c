@@ -35,6 +35,7 @@ void seller_free(struct seller *seller)
         seller->bearer = bearer->next;
         if (bearer->forgotten != NULL)
             dlock_release(bearer->forgotten, NULL);
+        dlock_close(bearer->lock);
         free(bearer);
     }
     dlock_close(seller->lock);
@@ -393,13 +394,15 @@ static void restock(struct seller *seller, struct sale *sale)
         end_by_stock(seller, sale, written);
 }
 
-/* The hold stays, renewed where its rung renews, with a bearer to speak of it. */
+/* The hold stays, renewed where its rung renews, with a bearer to speak of it and its lock open. */
 static void forget(struct seller *seller, struct sale *sale)
 {
     struct bearer *next = calloc(1, sizeof *next);
     if (next == NULL)
         return;
     seller->bearer->forgotten = sale->hold;
+    seller->bearer->lock = seller->lock;
+    seller->lock = NULL;
     next->next = seller->bearer;
     seller->bearer = next;
     sale->hold = NULL;

@@ -64,6 +64,7 @@ struct bearer {
     char request[REQUEST_ID_MAX + 1];
     char item[ITEM_MAX + 1];
     dlock_hold *forgotten; /* or NULL */
+    dlock *lock;           /* of what was forgotten: it may not be closed before */
     struct bearer *next;
 };
 

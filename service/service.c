@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define ASIDE_THREADS 2
@@ -118,6 +119,26 @@ void service_begin_members(const struct service *service, const struct setting *
              config->keys == KEYS_ARTICLE ? "article" : "item", clock_now_ns(CLOCK_REALTIME));
 }
 
+static bool start_failpoints(struct service *service, char error[SERVICE_ERROR_MAX])
+{
+    const struct config *config = &service->config;
+    const char *files = config->failpoint_files;
+    char problem[FAILPOINT_ERROR_MAX];
+    struct stat status;
+    if (files[0] != '\0' && (stat(files, &status) != 0 || !S_ISDIR(status.st_mode))) {
+        snprintf(error, SERVICE_ERROR_MAX,
+                 "--failpoint-files: \"%.400s\" is no folder; name one that is there", files);
+        return false;
+    }
+    service->env.failpoints = failpoints_new(files);
+    if (service->env.failpoints == NULL)
+        return wrong(error, "out of memory");
+    if (failpoints_set_list(service->env.failpoints, config->failpoints, problem))
+        return true;
+    snprintf(error, SERVICE_ERROR_MAX, "--failpoints: %.480s", problem);
+    return false;
+}
+
 /* What sales need: the mode, the history, the lock's client, the stock's server. */
 static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
 {
@@ -129,20 +150,12 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
     mode_init(&service->mode, &setting);
     service->env = (struct sale_env){.config = config, .mode = &service->mode};
     service_begin_members(service, &setting, begin, sizeof begin);
+    if (config->enable_failpoints && !start_failpoints(service, error))
+        return false;
     if (config->history[0] != '\0' &&
         (service->env.history =
              history_open(config->history, config->instance, begin, error)) == NULL)
         return false;
-    char problem[FAILPOINT_ERROR_MAX];
-    if (config->enable_failpoints) {
-        service->env.failpoints = failpoints_new(config->failpoint_files);
-        if (service->env.failpoints == NULL)
-            return wrong(error, "out of memory");
-        if (!failpoints_set_list(service->env.failpoints, config->failpoints, problem)) {
-            snprintf(error, SERVICE_ERROR_MAX, "--failpoints: %.480s", problem);
-            return false;
-        }
-    }
     struct dlock_options options = {
         .size = sizeof options,
         .servers = (const char *const[]){config->lock_redis},

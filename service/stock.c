@@ -31,6 +31,7 @@ struct stock_server {
 struct stock {
     const struct stock_server *server;
     redisContext *context; /* NULL: not connected */
+    bool ready;            /* connected and logged in */
     char error[256];
 };
 
@@ -71,6 +72,7 @@ static void disconnect(struct stock *stock)
     if (stock->context != NULL)
         redisFree(stock->context);
     stock->context = NULL;
+    stock->ready = false;
 }
 
 void stock_free(struct stock *stock)
@@ -107,12 +109,12 @@ static const char *reason_of(const redisContext *context)
     return timed_out ? "no answer within the time-out" : context->errstr;
 }
 
-/* sent_ns: when it was sent; 0: it was not. */
+/* sent_ns: when it was sent; 0: it was not. The login is nobody's business: it has a password. */
 static void trace(const struct stock *stock, int argc, const char **argv, const redisReply *reply,
                   int64_t sent_ns)
 {
     const struct stock_server *server = stock->server;
-    if (server->on_trace == NULL || sent_ns == 0)
+    if (server->on_trace == NULL || sent_ns == 0 || !stock->ready)
         return;
     char *sent = command_text(argc, argv, NULL), *text = reply_text(reply);
     struct dlock_trace event = {
@@ -149,8 +151,8 @@ static enum stock_status exchange(struct stock *stock, int argc, const char **ar
     return STOCK_OK;
 broken:
     failed(stock, STOCK_LOST, "%s: %s", shown, reason_of(context));
-    disconnect(stock);
     trace(stock, argc, argv, NULL, sent_ns);
+    disconnect(stock);
     return sent_ns != 0 ? STOCK_LOST : STOCK_UNAVAILABLE;
 }
 
@@ -191,6 +193,7 @@ static bool connect_now(struct stock *stock)
         ready = set_up(stock, 2, (const char *[]){"SELECT", url->db});
     if (!ready)
         disconnect(stock);
+    stock->ready = ready;
     return ready;
 }
 

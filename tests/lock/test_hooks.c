@@ -7,6 +7,7 @@
 #include "must.h"
 #include "record.h"
 #include "server.h"
+#include "waiter.h"
 
 #include <stdio.h>
 
@@ -353,12 +354,46 @@ static void counts(void **state)
     assert_int_equal(stats.commands, 5 + 4 + 1);
     assert_int_equal(stats.commands, record_count(stage.trace, ""));
     assert_int_equal(stats.connects, 1);
+    assert_int_equal(stats.contended, 1);
     assert_int_equal(stats.renewals + stats.renewals_failed + stats.unknown, 0);
     struct dlock_stats shorter = {.size = offsetof(struct dlock_stats, released), .released = 77};
     dlock_client_stats(stage.client, &shorter);
     assert_int_equal(shorter.acquired, 4);
     assert_int_equal(shorter.released, 77);
     stage_clear(&stage);
+}
+
+/* Counted once an acquire, however often it tried; a lock that is free counts nothing. */
+static void contended(void **state)
+{
+    (void)state;
+    const char *const rungs[] = {"local", "setnx", "watchdog"};
+    for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++) {
+        struct stage stage;
+        dlock_hold *none;
+        stage_set(&stage, rungs[i]);
+        for (int n = 0; n < 3; n++)
+            assert_status(dlock_release(acquired(stage.lock), NULL), OK);
+        assert_int_equal(stats_of(stage.client).contended, 0);
+        dlock_hold *hold = acquired(stage.lock);
+        struct waiter waiter = {.lock = stage.lock,
+                                .want = {.size = sizeof waiter.want, .wait_ms = 60000}};
+        waiter_start(&waiter);
+        eventually(stats_of(stage.client).contended > 0);
+        if (strcmp(rungs[i], "local") != 0) /* whose waiter is woken: no further try */
+            eventually(stats_of(stage.client).attempts >= 8);
+        assert_status(dlock_release(hold, NULL), OK);
+        assert_status(waiter_end(&waiter), OK);
+        assert_int_equal(stats_of(stage.client).contended, 1);
+        hold = waiter.hold;
+        dlock *other = lock_of(stage.client, rungs[i], LOCK);
+        struct dlock_want foreign = {.size = sizeof foreign, .owner_id = 77};
+        assert_status(dlock_acquire(other, &foreign, &none), BUSY);
+        assert_int_equal(stats_of(stage.client).contended, 2);
+        assert_status(dlock_release(hold, NULL), OK);
+        dlock_close(other);
+        stage_clear(&stage);
+    }
 }
 
 static int start(void **state)
@@ -385,6 +420,7 @@ int main(void)
         cmocka_unit_test(inspected),
         cmocka_unit_test(inspected_what_is_no_lock),
         cmocka_unit_test(counts),
+        cmocka_unit_test(contended),
     };
     return cmocka_run_group_tests_name("hooks", tests, start, stop);
 }

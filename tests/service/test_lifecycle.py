@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flags and environment, what is printed, how an instance starts, is checked, drains and ends."""
 import ctypes
-import ctypes
 import json
 import os
 import resource
@@ -40,8 +39,9 @@ def test_defaults():
         "redis": "redis://127.0.0.1:6379/0", "lock_redis": "redis://127.0.0.1:6379/0",
         "stock_redis": "redis://127.0.0.1:6379/0", "lock": settings["lock"], "write": "decr", "check_hold": False,
         "keys": "item", "work_ms": 0, "workers": 16, "queue": 4096, "wait_ms": 20000, "ttl_ms": 30000, "retry_ms": 20,
-        "redis_timeout_ms": 1000, "connections": 4096, "history": "", "admin_writes": False, "drain_ms": 30000,
-        "log_level": "info", "log_requests": False}
+        "redis_timeout_ms": 1000, "connections": 4096, "owner": "thread", "history": "", "history_commands": False,
+        "run": "", "admin_writes": False, "enable_failpoints": False, "failpoints": "", "failpoint_files": "",
+        "drain_ms": 30000, "log_level": "info", "log_requests": False}
 
 
 def test_a_flag_beats_the_environment_which_beats_the_default():
@@ -84,7 +84,11 @@ def test_every_setting_has_a_flag_and_a_variable():
     (["--redis", "localhost"], ["--redis", "redis://"]), (["--redis", ""], ["redis://"]),
     (["--lock-redis", "http://x"], ["--lock-redis", "redis://"]), (["--redis", "redis://u:secret@h:x/"], ["--redis"]),
     (["--log-level", "loud"], ["error|warning|info|debug"]), (["--help=html"], ["markdown"]),
-    (["--healthcheck"], ["URL"]), (["--history", "x" * 5000], ["--history"])])
+    (["--healthcheck"], ["URL"]), (["--history", "x" * 5000], ["--history"]),
+    (["--history-commands"], ["--history-commands", "--history FILE"]), (["--owner", "me"], ["thread|object"]),
+    (["--run", "a b"], ["--run", "letters, digits"]), (["--run", "-a"], ["--run"]), (["--run", "r" * 65], ["64"]),
+    (["--failpoints", "sale.entered=pause"], ["--enable-failpoints"]),
+    (["--failpoint-files", "/tmp"], ["--enable-failpoints"])])
 def test_bad_flags(flags, words):
     done = run(*flags)
     assert done.returncode == 2 and done.stdout == ""
