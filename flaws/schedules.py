@@ -249,6 +249,25 @@ def reentry(stage):
     asks_twice(stage)
 
 
+@schedule("the inner release of a nested hold must not free the lock", None, None, "it is freed by the last one")
+def inner_release(stage):
+    stage.open()
+    a, b = long(stage, "a", "--wait-ms", str(WAIT_MS)), long(stage)
+    stage.note("a1 buys with a gift: it asks for the same lock again, and gives it back once")
+    first, inside = stage.enter(a, WRITE, gift=True)
+    if not inside:
+        stage.note("a1 waits for itself")
+        stage.wait_answered(first)
+        stage.wait_answered(b.sell())
+        return
+    stage.note("a1 is about to write, and pauses")
+    second, too = stage.enter(b, READ)
+    tell_entry(stage, second, too)
+    stage.let_go(first, WRITE)
+    stage.wait_answered(first)
+    finish(stage, second, too)
+
+
 @schedule("the same, with a new identity for every lock object", "reentrant", None,
           "one identity a process")
 def two_identities(stage):

@@ -50,6 +50,15 @@ def wait_until(condition, what, patience_s=PATIENCE_S):
     raise Spoiled(f"{what}: that did not come about within {patience_s} s")
 
 
+def new_folder(runs, name):
+    """A folder that nobody else has, for a run that begins now."""
+    pathlib.Path(runs).mkdir(parents=True, exist_ok=True)
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{stamp}-{name}-", dir=runs))
+    folder.chmod(0o755)
+    return folder
+
+
 # ---- Redis -----------------------------------------------------------------------------------------
 
 
@@ -394,10 +403,7 @@ class Stage:
         self.redis = self.lock_redis = None
 
     def __enter__(self):
-        self.runs.mkdir(parents=True, exist_ok=True)
-        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{stamp}-{self.rung.name}-{self.fault}-", dir=self.runs))
-        self.folder.chmod(0o755)
+        self.folder = new_folder(self.runs, f"{self.rung.name}-{self.fault}")
         return self
 
     def __exit__(self, *_):
