@@ -19,7 +19,8 @@ struct last {
     int64_t timeouts_behind; /* waiters that timed out after it */
 };
 
-static void find_last(const struct run *run, struct last *last) {
+static void find_last(const struct run *run, struct last *last)
+{
     for (size_t i = 0; i < run->section_count; i++) {
         const struct section *section = &run->sections[i];
         if (section->item == NONE)
@@ -44,7 +45,8 @@ static void find_last(const struct run *run, struct last *last) {
 }
 
 /* Left without a release, and renewed behind that, as it will be while its process lives. */
-static bool is_forgotten(const struct run *run, const struct section *grant) {
+static bool is_forgotten(const struct run *run, const struct section *grant)
+{
     if (grant == NULL || grant->stage != STAGE_EXIT)
         return false;
     for (size_t i = 0; i < run->mark_count; i++) {
@@ -56,7 +58,8 @@ static bool is_forgotten(const struct run *run, const struct section *grant) {
     return false;
 }
 
-static bool owner_is_gone(const struct run *run, const struct last *last) {
+static bool owner_is_gone(const struct run *run, const struct last *last)
+{
     if (last->lost || (last->grant != NULL && last->grant->stage != STAGE_RELEASE))
         return true;
     for (size_t i = 0; i < run->history_count; i++) { /* one that died before it could tell */
@@ -67,7 +70,8 @@ static bool owner_is_gone(const struct run *run, const struct last *last) {
 }
 
 /* Whether somebody else was granted the lock between the hold's grant and its second ask. */
-static bool was_elsewhere(const struct run *run, const struct section *section) {
+static bool was_elsewhere(const struct run *run, const struct section *section)
+{
     for (size_t i = 0; i < run->section_count; i++) {
         const struct section *other = &run->sections[i];
         if (other->lock == section->lock && other->request != section->request &&
@@ -78,7 +82,8 @@ static bool was_elsewhere(const struct run *run, const struct section *section) 
     return false;
 }
 
-static void find_self_wait(struct run *run) {
+static void find_self_wait(struct run *run)
+{
     for (size_t i = 0; i < run->section_count; i++) {
         const struct section *section = &run->sections[i];
         if (section->again_refused_ns == NOT_STAMPED || was_elsewhere(run, section))
@@ -94,7 +99,8 @@ static void find_self_wait(struct run *run) {
 }
 
 /* Whether nobody will ever have that item's lock again. */
-static bool is_stuck(const struct run *run, const struct item *item, const struct last *last) {
+static bool is_stuck(const struct run *run, const struct item *item, const struct last *last)
+{
     const struct redis_side *after = &item->redis[AFTER];
     bool for_ever =
         !after->lock_known ||
@@ -102,7 +108,8 @@ static bool is_stuck(const struct run *run, const struct item *item, const struc
     return last->timeouts_behind > 0 && for_ever && owner_is_gone(run, last);
 }
 
-static void tell_stuck(struct run *run, const struct item *item, const struct last *last) {
+static void tell_stuck(struct run *run, const struct item *item, const struct last *last)
+{
     const struct redis_side *after = &item->redis[AFTER];
     findings_add(&run->findings, RESULT_DEADLOCK,
                  "the lock of %.80s is held for ever: nobody "
@@ -115,7 +122,8 @@ static void tell_stuck(struct run *run, const struct item *item, const struct la
                                              : "its key never expires");
 }
 
-void check_deadlock(struct run *run) {
+void check_deadlock(struct run *run)
+{
     find_self_wait(run);
     struct last *last = memory_new(run->item_count, sizeof *last);
     find_last(run, last);

@@ -4,7 +4,7 @@
  * column by pixel column, so that its size does not grow with the run's.
  */
 #include "memory.h"
-#include "picture.h"
+#include "strip.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -30,6 +30,13 @@ struct box overview_window(const struct picture *picture, double y, double heigh
     double width = fmax(to - from, 6); /* to be seen */
     from = fmin(fmax((from + to - width) / 2, PLOT_LEFT), PICTURE_RIGHT - width);
     return (struct box){from, y, width, height};
+}
+
+bool overview_frames(const struct picture *picture)
+{
+    enum { WHOLE = (PICTURE_RIGHT - PLOT_LEFT) * 9 / 10 };
+    return picture->scene.kind != SCENE_EMPTY && !strip_tells_all(picture) &&
+           (!strip_fits(picture->run) || overview_window(picture, 0, 0).width < WHOLE);
 }
 
 static size_t column_of(const struct axis *axis, int64_t t_ns)
@@ -172,15 +179,18 @@ double draw_overview(const struct picture *picture, double y)
     struct axis axis = overview_axis(picture);
     svg_text(&picture->svg, PICTURE_LEFT, y + 16, "heading", "The whole run");
     svg_text(&picture->svg, PICTURE_LEFT + 150, y + 16, "note",
-             "%zu critical sections in %.0f ms; a lane shows when somebody was inside on that "
+             "%zu critical section%s in %.0f ms; a lane shows when somebody was inside on that "
              "instance, below them what was sold so far",
-             run->by_lock_count, run_ms(run, run->end_ns));
+             run->by_lock_count, run->by_lock_count == 1 ? "" : "s", run_ms(run, run->end_ns));
     double top = y + 28;
-    double chart = draw_lanes(picture, &axis, top) + 4;
+    bool small = strip_fits(run);
+    double chart = (small ? draw_strip_lanes(picture, top) : draw_lanes(picture, &axis, top)) + 4;
     draw_chart(picture, &axis, chart);
     double bottom = chart + CHART_HEIGHT;
     axis_draw(picture, &axis, top, bottom);
-    if (picture->scene.kind != SCENE_EMPTY) {
+    if (small)
+        draw_strips(picture, &axis, top);
+    if (overview_frames(picture)) {
         struct box window = overview_window(picture, top - 4, bottom - top + 8);
         svg_rect(&picture->svg, &window, "window");
     }

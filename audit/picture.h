@@ -42,6 +42,8 @@ double draw_steps(const struct picture *picture, double y);
 
 /* The window as the overview shows it, so that the zoom can hang from it. */
 struct box overview_window(const struct picture *picture, double y, double height);
+/* Whether it is shown there: not where the zoom shows nothing more, or all of a small run. */
+bool overview_frames(const struct picture *picture);
 struct axis overview_axis(const struct picture *picture);
 
 #endif

@@ -159,7 +159,7 @@ static void set_window(const struct run *run, struct scene *scene)
 
 void scene_choose(const struct run *run, const struct verdict *verdict, struct scene *scene)
 {
-    *scene = (struct scene){.kind = SCENE_EMPTY};
+    *scene = (struct scene){.kind = SCENE_EMPTY, .from_ns = run->start_ns, .to_ns = run->end_ns};
     if (run->by_lock_count == 0)
         return;
     choose_pair(run, verdict, scene);

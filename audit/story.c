@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "story.h"
 
-#include "svg.h"
+#include "strip.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -47,6 +47,11 @@ static void tell_who(const struct run *run, const struct section *section, const
     add(story, "%s (%s) on instance %s", who,
         shortened(run_request_id(run, section->request), 220, 15, id),
         shortened(run->asked.instances[section->instance], 160, 15, instance));
+}
+
+static bool was_killed(const struct run *run, const struct section *section)
+{
+    return section->at_ns[STAGE_EXIT] == NOT_STAMPED && !run->histories[section->history].ended;
 }
 
 static void tell_meeting(const struct run *run, const struct scene *scene, struct story *story)
@@ -100,7 +105,9 @@ static void tell_hand_over(const struct run *run, const struct scene *scene, str
 {
     char buffer[TIME_TEXT_MAX];
     tell_who(run, scene->first, "Request 1", story);
-    add(story, " left the section at %s ms; ", moment(run, scene, scene->first->ended_ns, buffer));
+    add(story, " %s at %s ms; ",
+        was_killed(run, scene->first) ? "was killed inside the section" : "left the section",
+        moment(run, scene, scene->first->ended_ns, buffer));
     tell_who(run, scene->second, "request 2", story);
     add(story, " entered %s later. No two sections of one lock ever overlapped.",
         duration(scene->second->at_ns[STAGE_ENTER] - scene->first->ended_ns, buffer));
@@ -192,6 +199,20 @@ static void step(struct story *story, int64_t t_ns, int who, enum stage stage, c
     va_end(args);
 }
 
+static void mark(struct step *step, const char *why)
+{
+    size_t used = strlen(step->what);
+    step->worst = true;
+    snprintf(step->what + used, sizeof step->what - used, "%s", why);
+}
+
+/* The step that was told last, if there was room for it. */
+static void mark_last(struct story *story, size_t count_before)
+{
+    if (story->count > count_before)
+        mark(&story->steps[story->count - 1], "");
+}
+
 static void add_steps(const struct run *run, const struct section *section, int who,
                       struct story *story)
 {
@@ -211,13 +232,92 @@ static void add_steps(const struct run *run, const struct section *section, int 
              (long long)section->stock_after);
     step(story, section->lost_ns, who, STAGE_NONE, "%s is told that its lock is lost", instance);
     step(story, at_ns[STAGE_EXIT], who, STAGE_EXIT, "%s leaves", instance);
+    size_t before = story->count;
     if (at_ns[STAGE_EXIT] == NOT_STAMPED)
-        step(story, section->ended_ns, who, STAGE_NONE, "%s was never seen to leave", instance);
+        step(story, section->ended_ns, who, STAGE_NONE,
+             was_killed(run, section) ? "%s is killed" : "%s was never seen to leave", instance);
+    mark_last(story, before);
+    before = story->count;
+    step(story, section->again_refused_ns, who, STAGE_NONE,
+         "%s asked for the lock again, inside, and did not get it", instance);
+    mark_last(story, before);
     if (request->outcome == OUTCOME_REFUSED)
         step(story, request->outcome_ns, who, STAGE_NONE, "%s answers %d", instance, request->code);
     else if (request->outcome == OUTCOME_UNKNOWN)
         step(story, request->outcome_ns, who, STAGE_NONE, "%s cannot know whether it sold",
              instance);
+}
+
+/* Told with its section then. */
+static bool dies_inside(const struct run *run, size_t history)
+{
+    for (size_t i = 0; i < run->by_lock_count; i++) {
+        if (run->by_lock[i]->history == history && was_killed(run, run->by_lock[i]))
+            return true;
+    }
+    return false;
+}
+
+/* A request that never had the lock. */
+static void add_request(const struct run *run, size_t index, struct story *story)
+{
+    const struct request *request = &run->requests[index];
+    char name[SVG_LABEL_MAX];
+    char instance[SVG_LABEL_MAX];
+    if (request->invokes == 0 || request->section != NONE)
+        return;
+    const char *id = shortened(run_request_id(run, index), 110, 13, name);
+    step(story, request->invoke_ns, 0, STAGE_NONE, "%s asks %s for the lock", id,
+         shortened(run->asked.instances[request->instance], 110, 13, instance));
+    size_t before = story->count;
+    if (request->outcome != OUTCOME_NONE)
+        step(story, request->outcome_ns, 0, STAGE_NONE, "%s has waited %.0f ms, and gets a %d", id,
+             (double)(request->outcome_ns - request->invoke_ns) / 1e6, request->code);
+    if (request->reason == REASON_LOCK_TIMEOUT)
+        mark_last(story, before);
+}
+
+/* A section that is neither 1 nor 2, and its release, which may come late. */
+static void add_section(const struct run *run, const struct section *section, struct story *story)
+{
+    char name[SVG_LABEL_MAX];
+    const char *id = shortened(run_request_id(run, section->request), 110, 13, name);
+    step(story, section->at_ns[STAGE_ENTER], 0, STAGE_NONE, "%s enters", id);
+    step(story, section->at_ns[STAGE_EXIT], 0, STAGE_NONE, "%s leaves", id);
+    step(story, section->at_ns[STAGE_RELEASE], 0, STAGE_NONE, "%s has given its lock back", id);
+}
+
+/* What befell whole processes. */
+static void add_processes(const struct run *run, struct story *story)
+{
+    char name[SVG_LABEL_MAX];
+    for (size_t i = 0; i < run->history_count; i++) {
+        const struct history *history = &run->histories[i];
+        size_t before = story->count;
+        if (history->ended || history->instance == NONE || dies_inside(run, i))
+            continue;
+        step(story, history->last_ns, 0, STAGE_NONE, "%s is killed",
+             shortened(run->asked.instances[history->instance], 110, 13, name));
+        mark_last(story, before);
+    }
+    for (size_t i = 0; i < run->mark_count; i++) {
+        if (run->marks[i].kind == MARK_STALL)
+            step(story, run->marks[i].t_ns, 0, STAGE_NONE, "%s wakes: it stood still for %.0f ms",
+                 shortened(run->asked.instances[run->marks[i].instance], 110, 13, name),
+                 (double)run->marks[i].late_ns / 1e6);
+    }
+}
+
+/* In a small run: all that the two of the scene do not tell. */
+static void add_others(const struct run *run, const struct scene *scene, struct story *story)
+{
+    for (size_t i = 0; i < run->request_count; i++)
+        add_request(run, i, story);
+    for (size_t i = 0; i < run->section_count; i++) {
+        if (&run->sections[i] != scene->first && &run->sections[i] != scene->second)
+            add_section(run, &run->sections[i], story);
+    }
+    add_processes(run, story);
 }
 
 static int by_time(const void *a, const void *b)
@@ -227,13 +327,6 @@ static int by_time(const void *a, const void *b)
     if (one->t_ns != two->t_ns)
         return one->t_ns < two->t_ns ? -1 : 1;
     return (one->order > two->order) - (one->order < two->order);
-}
-
-static void mark(struct step *step, const char *why)
-{
-    size_t used = strlen(step->what);
-    step->worst = true;
-    snprintf(step->what + used, sizeof step->what - used, "%s", why);
 }
 
 /* The second to enter while the first is inside, and the later of two bad sales. */
@@ -272,6 +365,8 @@ void story_tell(const struct run *run, const struct verdict *verdict, const stru
         add_steps(run, scene->first, 1, story);
     if (scene->second != NULL)
         add_steps(run, scene->second, 2, story);
+    if (strip_fits(run))
+        add_others(run, scene, story);
     qsort(story->steps, story->count, sizeof *story->steps, by_time);
     mark_worst(scene, story);
 }

@@ -7,7 +7,7 @@
 
 #include "scene.h"
 
-enum { STORY_MAX = 1200, STEPS_MAX = 14 };
+enum { STORY_MAX = 1200, STEPS_MAX = 20 };
 
 struct step {
     int64_t t_ns;

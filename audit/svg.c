@@ -52,6 +52,12 @@ void svg_line(const struct svg *svg, double x1, double y1, double x2, double y2,
             y1, x2, y2, class);
 }
 
+void draw_cross(const struct svg *svg, double x, double y)
+{
+    svg_line(svg, x - 7, y - 7, x + 7, y + 7, "cross");
+    svg_line(svg, x - 7, y + 7, x + 7, y - 7, "cross");
+}
+
 static bool continues(char byte)
 {
     return ((unsigned char)byte & 0xc0) == 0x80;

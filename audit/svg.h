@@ -23,6 +23,7 @@ void svg_text(const struct svg *svg, double x, double y, const char *class, cons
     __attribute__((format(printf, 5, 6)));
 void svg_rect(const struct svg *svg, const struct box *box, const char *class);
 void svg_line(const struct svg *svg, double x1, double y1, double x2, double y2, const char *class);
+void draw_cross(const struct svg *svg, double x, double y);
 /* Text content of an element that is open: escaped. */
 void svg_escape(const struct svg *svg, const char *text);
 

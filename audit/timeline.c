@@ -7,9 +7,10 @@
 
 #include "memory.h"
 #include "output.h"
-#include "picture.h"
+#include "strip.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static const char style[] =
     "text{font-family:'DejaVu Sans',Verdana,system-ui,sans-serif;font-size:13px;fill:#1f2933}"
@@ -33,10 +34,27 @@ static const char style[] =
     ".renew{stroke:#15803d;stroke-width:2;stroke-dasharray:3 2}"
     ".lost{stroke:#b91c1c;stroke-width:2.5;stroke-dasharray:2 3}"
     ".stall{stroke:#a16207;stroke-width:2;stroke-dasharray:8 3}"
+    ".wait{fill:url(#waiting);stroke:#52606d;stroke-width:.7}"
+    ".vain{fill:url(#in-vain);stroke:#b91c1c;stroke-width:1}.still{fill:url(#standing)}"
+    ".giving{fill:#dbeafe;stroke:#2f6fb0;stroke-width:1}"
+    ".cross{stroke:#b91c1c;stroke-width:3.5}"
+    ".stuck{stroke:#b91c1c;stroke-width:2.5;stroke-dasharray:7 5}"
     ".refused{stroke:#52606d;stroke-width:2}"
     ".good{fill:#15803d}.bad{fill:#b91c1c}.warn{fill:#b45309}.dim{fill:#52606d}"
     ".panel-good{fill:#ecfdf3}.panel-bad{fill:#fef2f2}.panel-warn{fill:#fff7ed}"
     ".panel-dim{fill:#f3f4f6}";
+
+/* Hatches that only a small run's picture has. */
+static const char small_patterns[] =
+    "<pattern id=\"waiting\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
+    "patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" fill=\"#fff\"/>"
+    "<rect width=\"2\" height=\"6\" fill=\"#9aa5b1\"/></pattern>"
+    "<pattern id=\"in-vain\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
+    "patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" fill=\"#fff\"/>"
+    "<rect width=\"2\" height=\"6\" fill=\"#ef4444\"/></pattern>"
+    "<pattern id=\"standing\" width=\"12\" height=\"12\" patternUnits=\"userSpaceOnUse\" "
+    "patternTransform=\"rotate(-45)\">"
+    "<rect width=\"5\" height=\"12\" fill=\"#fbbf24\" fill-opacity=\".85\"/></pattern>";
 
 static const char *const colours[RESULT_COUNT] = {
     [RESULT_INCONCLUSIVE] = "dim", [RESULT_OVERSOLD] = "bad",   [RESULT_OVERLAP] = "warn",
@@ -68,12 +86,12 @@ static void draw_facts(const struct picture *picture, double y)
     char line[SVG_LABEL_MAX];
     verdict_expected(picture->verdict, " or ", expected, sizeof expected);
     svg_text(&picture->svg, PICTURE_LEFT, y, "fact",
-             "%lld in stock, %lld sold, %lld left. %lld requests to %zu instance%s; %lld of %zu "
+             "%lld in stock, %lld sold, %lld left. %lld request%s to %zu instance%s; %lld of %zu "
              "sections began while another was inside.",
              (long long)counts->initial, (long long)counts->sold, (long long)counts->left,
-             (long long)counts->requests, run->asked.instance_count,
-             run->asked.instance_count == 1 ? "" : "s", (long long)counts->overlaps,
-             run->by_lock_count);
+             (long long)counts->requests, counts->requests == 1 ? "" : "s",
+             run->asked.instance_count, run->asked.instance_count == 1 ? "" : "s",
+             (long long)counts->overlaps, run->by_lock_count);
     snprintf(line, sizeof line, "expected %s: %s", expected, picture->verdict->expected.why);
     svg_text(&picture->svg, PICTURE_LEFT, y + 22, "note", "%s",
              shortened(line, PICTURE_RIGHT - PICTURE_LEFT, 13, buffer));
@@ -128,31 +146,58 @@ static void draw_beam(const struct picture *picture, double top, double bottom)
             window.x, top, window.x + window.width, PICTURE_RIGHT, bottom, PLOT_LEFT);
 }
 
-static void draw_legend(const struct picture *picture, double x, double y)
+enum look { LOOK_BOX, LOOK_LINE, LOOK_CROSS, LOOK_DASHES };
+
+struct entry {
+    const char *class;
+    enum look look;
+    bool small_only; /* where a handful of requests are shown one by one */
+    const char *text;
+};
+
+static void draw_entry(const struct svg *svg, const struct entry *entry, double x, double y)
 {
-    static const struct {
-        const char *class;
-        bool line;
-        const char *text;
-    } entries[] = {
-        {"sold", false, "inside, sold"},
-        {"looked", false, "inside, sold nothing"},
-        {"clash", false, "inside while another one was: must not be"},
-        {"refused", true, "a request was sent away"},
-        {"renew", true, "the lock was renewed"},
-        {"lost", true, "the lock was lost"},
-        {"stall", true, "the machine stood still"},
+    struct box box = {x, y - 12, 26, 14};
+    if (entry->look == LOOK_LINE)
+        svg_line(svg, x + 13, y - 13, x + 13, y + 3, entry->class);
+    else if (entry->look == LOOK_DASHES)
+        svg_line(svg, x, y - 5, x + 26, y - 5, entry->class);
+    else if (entry->look == LOOK_CROSS)
+        draw_cross(svg, x + 13, y - 5);
+    else
+        svg_rect(svg, &box, entry->class);
+    svg_text(svg, x + 38, y, "note", "%s", entry->text);
+}
+
+/* Returns the y below. */
+static double draw_legend(const struct picture *picture, double x, double y)
+{
+    static const struct entry entries[] = {
+        {"sold", LOOK_BOX, false, "inside, sold"},
+        {"looked", LOOK_BOX, false, "inside, sold nothing"},
+        {"clash", LOOK_BOX, false, "inside while another one was: must not be"},
+        {"wait", LOOK_BOX, true, "waits for the lock"},
+        {"vain", LOOK_BOX, true, "waits for the lock in vain"},
+        {"giving", LOOK_BOX, true, "outside, and still giving the lock back"},
+        {"cross", LOOK_CROSS, true, "the process was killed"},
+        {"stuck", LOOK_DASHES, true, "nobody gives the lock back"},
+        {"still", LOOK_BOX, true, "the process, or the machine, stood still"},
+        {"refused", LOOK_LINE, false, "a request was sent away"},
+        {"renew", LOOK_LINE, false, "the lock was renewed"},
+        {"lost", LOOK_LINE, false, "the lock was lost"},
+        {"stall", LOOK_LINE, false, "the machine stood still"},
     };
+    bool small = strip_fits(picture->run);
+    double row = y + 24;
     svg_text(&picture->svg, x, y, "heading", "What the colours mean");
     for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
-        double row = y + 24 + 22 * (double)i;
-        struct box box = {x, row - 12, 26, 14};
-        if (entries[i].line)
-            svg_line(&picture->svg, x + 13, row - 13, x + 13, row + 3, entries[i].class);
-        else
-            svg_rect(&picture->svg, &box, entries[i].class);
-        svg_text(&picture->svg, x + 38, row, "note", "%s", entries[i].text);
+        bool told = small && strcmp(entries[i].class, "stall") == 0; /* as `still` */
+        if ((entries[i].small_only && !small) || told)
+            continue;
+        draw_entry(&picture->svg, &entries[i], x, row);
+        row += 22;
     }
+    return row;
 }
 
 double draw_steps(const struct picture *picture, double y)
@@ -166,21 +211,24 @@ double draw_steps(const struct picture *picture, double y)
         double row = y + 44 + 24 * (double)i;
         svg_text(svg, PICTURE_LEFT + 120, row, "name", "%s ms",
                  moment(picture->run, &picture->scene, step->t_ns, time));
-        fprintf(svg->file, "<circle cx=\"%d\" cy=\"%.1f\" r=\"10\" class=\"number\"/>",
-                PICTURE_LEFT + 146 + 34 * (step->who - 1), row - 4);
-        svg_text(svg, PICTURE_LEFT + 146 + 34 * (step->who - 1), row + 1, "digit", "%d", step->who);
+        if (step->who > 0) {
+            int x = PICTURE_LEFT + 146 + 34 * (step->who - 1);
+            fprintf(svg->file, "<circle cx=\"%d\" cy=\"%.1f\" r=\"10\" class=\"number\"/>", x,
+                    row - 4);
+            svg_text(svg, x, row + 1, "digit", "%d", step->who);
+        }
         svg_text(svg, PICTURE_LEFT + 214, row, step->worst ? "worst" : "step", "%s", step->what);
     }
-    draw_legend(picture, 820, y + 16);
+    double legend = draw_legend(picture, 820, y + 16) + 6;
     double steps = y + 44 + 24 * (double)story->count;
-    return steps > y + 200 ? steps : y + 200;
+    return steps > legend ? steps : legend;
 }
 
 static double draw(const struct picture *picture)
 {
     double y = draw_header(picture, 28);
     double below = draw_overview(picture, y);
-    if (picture->scene.kind != SCENE_EMPTY)
+    if (overview_frames(picture))
         draw_beam(picture, below - 20, below + 50);
     y = draw_zoom(picture, below);
     return draw_steps(picture, y + 8) + 16;
@@ -209,9 +257,10 @@ bool timeline_write(const struct run *run, const struct verdict *verdict)
                 "<defs><pattern id=\"hatch\" width=\"7\" height=\"7\" "
                 "patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">"
                 "<rect width=\"7\" height=\"7\" fill=\"#ef4444\"/>"
-                "<rect width=\"3\" height=\"7\" fill=\"#991b1b\"/></pattern></defs>\n"
+                "<rect width=\"3\" height=\"7\" fill=\"#991b1b\"/></pattern>%s</defs>\n"
                 "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
-                PICTURE_WIDTH, height, PICTURE_WIDTH, height, style);
+                PICTURE_WIDTH, height, PICTURE_WIDTH, height, style,
+                strip_fits(run) ? small_patterns : "");
         fwrite(body, 1, size, output.file);
         fputs("</svg>\n", output.file);
     }

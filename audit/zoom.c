@@ -5,7 +5,7 @@
  * red and hatched.
  */
 #include "memory.h"
-#include "picture.h"
+#include "strip.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -235,7 +235,9 @@ static void draw_bar(const struct zoom *zoom, const struct bar *bar, double y)
     draw_hatch(zoom, bar, y);
     if (bar->star > 0)
         svg_rect(&zoom->picture->svg, &box, "star");
-    if (section->at_ns[STAGE_EXIT] == NOT_STAMPED) /* nobody knows for how long */
+    if (section->at_ns[STAGE_EXIT] == NOT_STAMPED && !run->histories[section->history].ended)
+        draw_cross(&zoom->picture->svg, bar->to, y + BAR_HEIGHT / 2.0); /* killed */
+    else if (section->at_ns[STAGE_EXIT] == NOT_STAMPED) /* nobody knows for how long */
         svg_line(&zoom->picture->svg, bar->to, y + BAR_HEIGHT / 2.0, PICTURE_RIGHT,
                  y + BAR_HEIGHT / 2.0, "open");
     draw_label(zoom, bar, y);
@@ -389,7 +391,7 @@ static void draw_heading(const struct zoom *zoom, double y)
 
 double draw_zoom(const struct picture *picture, double y)
 {
-    if (picture->scene.kind == SCENE_EMPTY)
+    if (picture->scene.kind == SCENE_EMPTY || strip_tells_all(picture))
         return y;
     struct zoom *zoom = memory_new(1, sizeof *zoom);
     zoom->picture = picture;

@@ -137,6 +137,20 @@ def test_not_for_ever(how):
     check(lambda seed: left(seed, **how), "undersold", never=FOR_EVER)
 
 
+def test_killed_behind_a_renewal():
+    """b dies inside its section; the key still has some time to live, but nobody renews it."""
+    def make(seed):
+        world = left(seed, fault="killed_holding")
+        section = next(s for s in world.sections if "release" not in s)
+        world.remove(section["exit"])
+        died = section["enter"]["t_ns"] + 700 * MS
+        lines = world.events["b"]
+        lines[:] = [line for line in lines if line["t_ns"] <= died]
+        world.unended.add("b")
+        return world
+    check(make, "undersold", never=FOR_EVER)
+
+
 def test_forgotten_without_a_fault():
     """Then it is the record that is not complete."""
     check(lambda seed: left(seed, fault="none"), "inconclusive", "holds without a release")
