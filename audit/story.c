@@ -273,7 +273,7 @@ static void add_request(const struct run *run, size_t index, struct story *story
     if (request->outcome != OUTCOME_NONE)
         step(story, request->outcome_ns, 0, STAGE_NONE, "%s has waited %.0f ms, and gets a %d", id,
              (double)(request->outcome_ns - request->invoke_ns) / 1e6, request->code);
-    if (request->reason == REASON_LOCK_TIMEOUT)
+    if (request->reason == REASON_LOCK_TIMEOUT || request->reason == REASON_LOCK_ERROR)
         mark_last(story, before);
 }
 

@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 import shop
+import small
 from judge import audit
 from simulate import simulate
 from test_bruteforce import dirty
@@ -54,6 +55,8 @@ def worlds():
                          items={"M" * 64: 40}, run=long * 4),
         "quantity": shop.clean(5, instances=["a", "b"], items={"phone": 999999}),
     }
+    for make in small.ALL:
+        made[make.__name__] = make()
     for seed in range(4):
         made["dirty-%d" % seed] = dirty(seed)
     return made

@@ -80,7 +80,7 @@ def test_one_cell_speaks_for_each_schedule_on_each_rung():
         wanted[key] = {word.lower() for word in words(matching[0])}
         worlds[key] = shop.clean(1, rung=rung, write="set", fault=fault, unknowns=0, requests=8,
                                  instances=["a", "b"])
-    assert used == {cell for cell in table if cell[2] != "none"}, "a cell that speaks for no schedule"
+    assert used == {cell for cell in table if cell[2] != "none"}, "a cell for no schedule"
     with judge(worlds) as verdicts:
         for key, (verdict, _) in verdicts.items():
             assert set(verdict["expected"]) == wanted[key], key

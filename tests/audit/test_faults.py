@@ -34,7 +34,8 @@ def with_fault(seed, rung, fault, **more):
 
 
 def some_buy(world, count=3):
-    """Requests of both instances, and some sales before anything goes wrong. The time after them."""
+    """Requests of both instances, and some sales before anything goes wrong.
+    The time after them."""
     items = list(world.run["items"])
     queue = [world.request(items[0], "ab"[i % 2], world.t0) for i in range(count + 4)]
     now = world.t0 + MS

@@ -5,6 +5,7 @@ import xml.etree.ElementTree as xml
 
 import pytest
 import shop
+import small
 from judge import SEEDS, audit, judge, verdict_of
 from simulate import simulate
 from test_bruteforce import dirty
@@ -131,3 +132,154 @@ def test_without_sections(tmp_path):
     folder = world.write(str(tmp_path / "run"))
     audit(folder)
     assert "No critical section was recorded." in " ".join(texts(read(folder)))
+
+
+# ---- Demonstrations ------------------------------------------------------------------------------
+STRIPS = ".//%sg[@id='strips']" % SVG
+BAR_TOP, WAIT_TOP, LANE_HEIGHT = 4, 28, 58  # as the lanes are laid out
+
+
+class Strips:
+    """What stands in the lanes of a small run: shapes by class and lane, and all words."""
+
+    def __init__(self, make, tmp_path):
+        self.folder = make().write(str(tmp_path / "run"))
+        audit(self.folder)
+        self.root = read(self.folder)
+        self.group = self.root.find(STRIPS)
+        self.said = [text.text for text in self.group.iter(SVG + "text")]
+        lanes = [float(rect.get("y")) for rect in self.root.iter(SVG + "rect")
+                 if rect.get("class") == "lane" and float(rect.get("height")) == LANE_HEIGHT]
+        self.tops = dict(zip("ab", lanes))
+
+    def shapes(self, tag, name, lane):
+        """(x from, x to, y in the lane) of each."""
+        ends = ("x", "y", "width") if tag == "rect" else ("x1", "y1", "x2")
+        found = []
+        for shape in self.group.iter(SVG + tag):
+            x, y, other = (float(shape.get(end)) for end in ends)
+            below = y - self.tops[lane]
+            if shape.get("class") == name and 0 <= below < LANE_HEIGHT:
+                found.append((x, x + other if tag == "rect" else other, below))
+        return found
+
+    def rects(self, name, lane):
+        return self.shapes("rect", name, lane)
+
+    def lines(self, name, lane):
+        return self.shapes("line", name, lane)
+
+    def says(self, text):
+        return any(text in said for said in self.said)
+
+    @property
+    def steps(self):
+        return " ".join(texts(self.root))
+
+    @property
+    def has_close_up(self):
+        return self.root.find(".//%sg[@id='zoom']" % SVG) is not None
+
+
+def is_wide(spans):
+    """One span over nearly all of the run."""
+    return len(spans) == 1 and spans[0][1] - spans[0][0] > 1050
+
+
+@pytest.mark.parametrize("make", [small.killed_inside, small.killed_asking])
+def test_a_killed_process_and_its_lock(make, tmp_path):
+    strips = Strips(make, tmp_path)
+    assert len(strips.lines("cross", "a")) == 2 and not strips.lines("cross", "b")
+    assert is_wide(strips.lines("stuck", "a")) and not strips.lines("stuck", "b")
+    assert is_wide(strips.rects("vain", "b"))
+    assert strips.says("killed; nobody gives the lock back")
+    assert strips.says("waits in vain: 503 lock-timeout")
+    red = [text.text for text in strips.root.iter(SVG + "text") if text.get("class") == "worst"]
+    assert red[0] == "a is killed" and red[1].endswith("has waited 1500 ms, and gets a 503")
+    assert not strips.has_close_up
+
+
+def test_a_killed_process_whose_lock_expires(tmp_path):
+    strips = Strips(small.killed_and_expired, tmp_path)
+    assert verdict_of(strips.folder)["result"] == "ok"
+    assert len(strips.lines("cross", "a")) == 2 and "killed" in strips.said
+    assert not strips.lines("stuck", "a") and not strips.rects("vain", "b")
+    assert is_wide(strips.rects("wait", "b"))
+    assert "was killed inside the section at" in strips.steps
+    assert strips.root.find(".//%sline[@class='open']" % SVG) is None
+
+
+def test_a_forgotten_release(tmp_path):
+    strips = Strips(small.forgotten, tmp_path)
+    assert is_wide(strips.lines("stuck", "a")) and not strips.lines("cross", "a")
+    assert len(strips.lines("renew", "a")) == 8
+    assert strips.says("the release is forgotten; nobody gives the lock back")
+
+
+def test_a_lost_reply(tmp_path):
+    strips = Strips(small.reply_lost, tmp_path)
+    assert is_wide(strips.lines("stuck", "a")) and is_wide(strips.rects("vain", "b"))
+    assert strips.says("503 lock-error") and strips.says("the key is set; nobody gives")
+
+
+def test_a_request_that_waits_for_itself(tmp_path):
+    strips = Strips(small.waits_for_itself, tmp_path)
+    assert is_wide(strips.rects("vain", "a")) and is_wide(strips.rects("looked", "a"))
+    assert strips.says("asks for its own lock again, and waits for itself")
+    assert "a asked for the lock again, inside, and did not get it" in strips.steps
+
+
+def test_a_freeze(tmp_path):
+    strips = Strips(small.frozen, tmp_path)
+    assert is_wide(strips.rects("still", "a")) and not strips.rects("still", "b")
+    assert strips.says("stood still for 1990 ms") and strips.says("the lock is lost")
+    assert len(strips.lines("lost", "a")) == 1
+    assert "a wakes: it stood still for 1990 ms" in strips.steps
+    assert overlap_in(strips.root)
+
+
+def test_red_only_where_they_meet(tmp_path):
+    """a was inside for 2 s, and with b for 4 ms of them."""
+    strips = Strips(small.frozen, tmp_path)
+    for lane in "ab":
+        (sold,), (clash,) = strips.rects("sold", lane), strips.rects("clash", lane)
+        assert clash[1] - clash[0] < 5 and sold[0] <= clash[0]
+    assert is_wide(strips.rects("sold", "a"))
+
+
+def test_a_slow_release(tmp_path):
+    strips = Strips(small.slow_release, tmp_path)
+    ((_, gave, height),) = strips.rects("giving", "a")
+    assert height == WAIT_TOP and not strips.rects("giving", "b")
+    first, third = sorted(strips.rects("sold", "a"))
+    (second,) = strips.rects("sold", "b")
+    assert first[1] < second[0] < gave < third[0]
+    assert strips.says("is slow to give its lock back")
+    assert "has given its lock back" in strips.steps
+
+
+def test_two_in_one_lane_are_both_seen(tmp_path):
+    strips = Strips(small.two_in_one, tmp_path)
+    heights = [y for _, _, y in strips.rects("sold", "a")]
+    assert len(set(heights)) == 2 and min(heights) == BAR_TOP
+    assert {y for _, _, y in strips.rects("clash", "a")} == set(heights)
+
+
+def test_many_in_vain_are_not_told_one_by_one(tmp_path):
+    world, now = small.begin("setnx", "killed_holding")
+    small.inside(world, "a", now)
+    for i in range(100):
+        small.waits_in_vain(world, "b", now + i * small.MS)
+    small.die(world, "a")
+    folder = small.stay(world).write(str(tmp_path / "run"))
+    audit(folder)
+    assert verdict_of(folder)["result"] == "deadlock"
+    root = read(folder)
+    assert root.find(STRIPS) is None and root.find(".//%sg[@id='zoom']" % SVG) is not None
+
+
+def test_many_requests_are_not_told_one_by_one(tmp_path):
+    _, folder = oversold(tmp_path, write="set")
+    root = read(folder)
+    assert root.find(STRIPS) is None and "waits for the lock" not in texts(root)
+    assert [pattern.get("id") for pattern in root.iter(SVG + "pattern")] == ["hatch"]
