@@ -46,7 +46,8 @@ struct failpoints {
     struct armed points[FAILPOINTS_MAX];
 };
 
-struct failpoints *failpoints_new(const char *files) {
+struct failpoints *failpoints_new(const char *files)
+{
     struct failpoints *failpoints = calloc(1, sizeof *failpoints);
     pthread_condattr_t monotonic;
     if (failpoints == NULL)
@@ -60,7 +61,8 @@ struct failpoints *failpoints_new(const char *files) {
     return failpoints;
 }
 
-void failpoints_free(struct failpoints *failpoints) {
+void failpoints_free(struct failpoints *failpoints)
+{
     if (failpoints == NULL)
         return;
     pthread_cond_destroy(&failpoints->changed);
@@ -72,7 +74,8 @@ void failpoints_free(struct failpoints *failpoints) {
 
 static bool wrong(char error[FAILPOINT_ERROR_MAX], const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-static bool wrong(char error[FAILPOINT_ERROR_MAX], const char *format, ...) {
+static bool wrong(char error[FAILPOINT_ERROR_MAX], const char *format, ...)
+{
     va_list args;
     va_start(args, format);
     vsnprintf(error, FAILPOINT_ERROR_MAX, format, args);
@@ -84,7 +87,8 @@ static bool wrong(char error[FAILPOINT_ERROR_MAX], const char *format, ...) {
 struct sale_point {
     const char *name, *fails;
 };
-static const struct sale_point *find_sale_point(const char *name) {
+static const struct sale_point *find_sale_point(const char *name)
+{
     static const struct sale_point rows[] = {
 #define X(name, where, fails) {#name, fails},
         SALE_POINTS(X)
@@ -97,7 +101,8 @@ static const struct sale_point *find_sale_point(const char *name) {
 }
 
 /* Which points a rung has is known to its file alone: there a name is taken as it is. */
-static bool check_point(const char *point, bool fails, char error[FAILPOINT_ERROR_MAX]) {
+static bool check_point(const char *point, bool fails, char error[FAILPOINT_ERROR_MAX])
+{
     char group[FAILPOINT_NAME_MAX + 1];
     size_t size = strcspn(point, ".");
     const char *name = point + size + (point[size] == '.');
@@ -123,7 +128,8 @@ static bool check_point(const char *point, bool fails, char error[FAILPOINT_ERRO
 }
 
 /* [N*]ACTION. */
-static bool read_action(const char *text, struct armed *armed, char error[FAILPOINT_ERROR_MAX]) {
+static bool read_action(const char *text, struct armed *armed, char error[FAILPOINT_ERROR_MAX])
+{
     char name[16] = "";
     const char *action = text;
     long times = 0, delay_ms = 0;
@@ -155,7 +161,8 @@ static bool read_action(const char *text, struct armed *armed, char error[FAILPO
 }
 
 /* The mutex is held. */
-static struct armed *find(struct failpoints *failpoints, const char *point) {
+static struct armed *find(struct failpoints *failpoints, const char *point)
+{
     for (struct armed *at = failpoints->points; at < failpoints->points + FAILPOINTS_MAX; at++)
         if (strcmp(at->point, point) == 0)
             return at;
@@ -163,7 +170,8 @@ static struct armed *find(struct failpoints *failpoints, const char *point) {
 }
 
 /* A place for one more: a free one, or one that is off and empty. The mutex is held. */
-static struct armed *take_place(struct failpoints *failpoints) {
+static struct armed *take_place(struct failpoints *failpoints)
+{
     struct armed *place = find(failpoints, "");
     for (struct armed *at = failpoints->points;
          place == NULL && at < failpoints->points + FAILPOINTS_MAX; at++)
@@ -173,7 +181,8 @@ static struct armed *take_place(struct failpoints *failpoints) {
 }
 
 bool failpoints_set(struct failpoints *failpoints, const char *point, const char *action,
-                    char error[FAILPOINT_ERROR_MAX]) {
+                    char error[FAILPOINT_ERROR_MAX])
+{
     struct armed asked = {.action = OFF};
     if (!read_action(action, &asked, error) || !check_point(point, asked.action == FAIL, error))
         return false;
@@ -197,7 +206,8 @@ bool failpoints_set(struct failpoints *failpoints, const char *point, const char
 }
 
 bool failpoints_set_list(struct failpoints *failpoints, const char *list,
-                         char error[FAILPOINT_ERROR_MAX]) {
+                         char error[FAILPOINT_ERROR_MAX])
+{
     while (*list != '\0') {
         char one[FAILPOINT_NAME_MAX + 64];
         size_t size = strcspn(list, ";");
@@ -214,7 +224,8 @@ bool failpoints_set_list(struct failpoints *failpoints, const char *list,
     return true;
 }
 
-void failpoints_end(struct failpoints *failpoints) {
+void failpoints_end(struct failpoints *failpoints)
+{
     if (failpoints == NULL)
         return;
     pthread_mutex_lock(&failpoints->mutex);
@@ -223,7 +234,8 @@ void failpoints_end(struct failpoints *failpoints) {
     pthread_mutex_unlock(&failpoints->mutex);
 }
 
-cJSON *failpoints_json(struct failpoints *failpoints) {
+cJSON *failpoints_json(struct failpoints *failpoints)
+{
     cJSON *all = cJSON_CreateArray();
     pthread_mutex_lock(&failpoints->mutex);
     for (struct armed *at = failpoints->points; at < failpoints->points + FAILPOINTS_MAX; at++) {
@@ -247,7 +259,8 @@ cJSON *failpoints_json(struct failpoints *failpoints) {
 /* ---- Passing --------------------------------------------------------------------------------- */
 
 /* Whether the file that lets go is there. */
-static bool is_let_go(const struct failpoints *failpoints, const char *point) {
+static bool is_let_go(const struct failpoints *failpoints, const char *point)
+{
     char file[FILES_MAX + FAILPOINT_NAME_MAX + 2];
     if (failpoints->files[0] == '\0')
         return false;
@@ -256,7 +269,8 @@ static bool is_let_go(const struct failpoints *failpoints, const char *point) {
 }
 
 /* The mutex is held. */
-static void park(struct failpoints *failpoints, struct armed *at) {
+static void park(struct failpoints *failpoints, struct armed *at)
+{
     unsigned long set = at->set;
     int64_t end_ns = now_ns() + FAILPOINT_PAUSE_MS * NS_PER_MS;
     bool let_go = false;
@@ -275,14 +289,16 @@ static void park(struct failpoints *failpoints, struct armed *at) {
 }
 
 /* The mutex is held. */
-static void delay(struct failpoints *failpoints, long ms) {
+static void delay(struct failpoints *failpoints, long ms)
+{
     int64_t end_ns = now_ns() + ms * NS_PER_MS;
     struct timespec until = timespec_of(end_ns);
     while (!failpoints->ended && now_ns() < end_ns)
         pthread_cond_timedwait(&failpoints->changed, &failpoints->mutex, &until);
 }
 
-bool failpoints_pass(struct failpoints *failpoints, const char *group, const char *name) {
+bool failpoints_pass(struct failpoints *failpoints, const char *group, const char *name)
+{
     char point[FAILPOINT_NAME_MAX + 1];
     if (atomic_load_explicit(&failpoints->armed, memory_order_relaxed) == 0)
         return false;
@@ -306,6 +322,7 @@ bool failpoints_pass(struct failpoints *failpoints, const char *group, const cha
     return action == FAIL;
 }
 
-void failpoints_on_point(void *failpoints, const char *rung, const char *point) {
+void failpoints_on_point(void *failpoints, const char *rung, const char *point)
+{
     failpoints_pass(failpoints, rung, point);
 }
