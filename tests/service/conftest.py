@@ -2,6 +2,7 @@
 """Fixtures: each test owns its world, and leaves nothing behind."""
 import os
 import resource
+import subprocess
 
 import pytest
 
@@ -47,7 +48,7 @@ def start(tmp_path):
     for instance in started:
         try:
             instance.end()
-        except AssertionError as error:
+        except (AssertionError, subprocess.TimeoutExpired) as error:
             errors.append(error)
             instance.kill()
     if errors:
