@@ -94,7 +94,7 @@ def table(cells, color):
 
 STYLE = """body{font:15px/1.45 sans-serif;margin:2em auto;max-width:1400px;padding:0 1em;color:#222}
 table{border-collapse:collapse;font-size:13px}th,td{border:1px solid #bbb;padding:.3em .5em;text-align:left}
-td.cell{cursor:pointer;text-align:center}td.cell:hover,td.cell:focus{outline:2px solid #222}
+td.cell{cursor:pointer;text-align:center;padding:.3em .3em;font-size:12px}td.cell:hover,td.cell:focus{outline:2px solid #222}
 th.fault{writing-mode:vertical-rl;transform:rotate(180deg);font-weight:400;max-height:17em}
 td.wrong{outline:3px solid #c00}pre{background:#f4f4f4;padding:1em;overflow-x:auto;font-size:12.5px}
 section{display:none;border-top:2px solid #222;margin-top:2em}section:target{display:block}

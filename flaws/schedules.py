@@ -215,10 +215,20 @@ def long_section(stage):
 @schedule("the holder is frozen for longer than its lock lives, wakes, and writes", "watchdog", None,
           "a write with an old token is refused")
 def frozen(stage):
+    freezes_at(stage, READ)
+
+
+@schedule("the same, frozen between its last look at its hold and its write", "watchdog", None,
+          "a write with an old token is refused")
+def frozen_writing(stage):
+    freezes_at(stage, WRITE)
+
+
+def freezes_at(stage, point):
     stage.open()
     a, b = stage.instance("a", RENEWED_TTL_MS), long(stage)
-    first = stage.park(a, READ)
-    tell_entry(stage, first, True)
+    first = stage.park(a, point)
+    stage.note(f"{first.name} pauses at {point}")
     a.freeze()
     stage.note("a is frozen (SIGSTOP)")
     if stage.has_ttl():
@@ -226,7 +236,7 @@ def frozen(stage):
     second, inside = stage.enter(b, READ)
     tell_entry(stage, second, inside)
     stage.note("a wakes (SIGCONT), and knows nothing")
-    a.let_go(READ)
+    a.let_go(point)
     a.thaw()
     stage.wait_answered(first)
     finish(stage, second, inside)

@@ -396,14 +396,15 @@ class Stage:
     """One run of one schedule on one rung. Used by `with`: at its end nothing is left but the run's folder."""
 
     def __init__(self, rung, fault, inventoryd, auditor, runs, write="set", check_hold=False, stock=1):
-        self.rung, self.fault, self.inventoryd, self.auditor = rung, fault, inventoryd, auditor
+        self.rung, self.inventoryd, self.auditor = rung, inventoryd, auditor
+        self.fault = fault + ("+check" if check_hold else "")
         self.write, self.check_hold, self.stock = write, check_hold, stock
         self.runs = pathlib.Path(runs)
         self.instances, self.sales, self.notes, self.cables, self.names, self.processes = {}, [], [], [], {}, []
         self.redis = self.lock_redis = None
 
     def __enter__(self):
-        self.folder = new_folder(self.runs, f"{self.rung.name}-{self.fault}")
+        self.folder = new_folder(self.runs, f"{self.rung.name}-{self.fault.replace('+', '.')}")
         return self
 
     def __exit__(self, *_):

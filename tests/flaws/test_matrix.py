@@ -40,6 +40,12 @@ def test_every_cell_is_as_it_was_written_down(done):
     assert re.search(rf"^{count} of {count} cells are as expected, in \d+ s$", done.stdout, re.M)
 
 
+def test_the_cells_that_a_look_at_the_hold_may_change(tmp_path):
+    flaws = "long_section,frozen,frozen_writing,expired_reentry"
+    looked = rung("matrix", "--check-hold", "--flaws", flaws, "--runs", tmp_path)
+    assert looked.returncode == 0, looked.stdout + looked.stderr
+
+
 def test_the_table_shows_the_ladder(done):
     rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line.split()[:1] and line.split()[0] in ALL}
     names = [one.name for one in ladder.rungs()]

@@ -92,11 +92,13 @@ def test_every_course_is_the_same_twice(tmp_path):
     assert not left_behind(tmp_path)
 
 
-def test_a_frozen_process_oversells_though_it_looks_at_its_hold_too_early(tmp_path):
-    """--check-hold: the process that wakes sees that its lock is gone, and writes nothing."""
-    done = rung("run", "frozen", "watchdog", "--check-hold", "--runs", tmp_path)
-    assert "503 lock-lost" in done.stdout
-    assert "OVERSOLD" not in done.stdout.splitlines()[-1].partition("got")[2]
+def test_a_look_at_the_hold_helps_unless_it_comes_too_early(tmp_path):
+    done = rung("break", "frozen", "--check-hold", "--runs", tmp_path)
+    assert done.returncode == 0 and "503 lock-lost" in done.stdout, done.stdout + done.stderr
+    assert done.stdout.endswith("\nexpected OVERLAP, got OVERLAP\n")
+    done = rung("break", "frozen_writing", "--check-hold", "--runs", tmp_path)
+    assert done.returncode == 0 and "lock-lost" not in done.stdout, done.stdout + done.stderr
+    assert done.stdout.endswith("\nexpected OVERSOLD, got OVERSOLD\n")
 
 
 # ---- The second witness ----
