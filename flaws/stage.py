@@ -395,10 +395,10 @@ class Instance:
 class Stage:
     """One run of one schedule on one rung. Used by `with`: at its end nothing is left but the run's folder."""
 
-    def __init__(self, rung, fault, inventoryd, auditor, runs, write="set", check_hold=False, stock=1):
+    def __init__(self, rung, fault, inventoryd, auditor, runs, write="set", check_hold=False, stock=1, expect=None):
         self.rung, self.inventoryd, self.auditor = rung, inventoryd, auditor
         self.fault = fault + ("+check" if check_hold else "")
-        self.write, self.check_hold, self.stock = write, check_hold, stock
+        self.write, self.check_hold, self.stock, self.expect = write, check_hold, stock, expect
         self.runs = pathlib.Path(runs)
         self.instances, self.sales, self.notes, self.cables, self.names, self.processes = {}, [], [], [], {}, []
         self.redis = self.lock_redis = None
@@ -522,7 +522,7 @@ class Stage:
             "run": self.folder.name, "rung": self.rung.name, "write": self.write, "fault": self.fault,
             "instances": list(self.instances), "workers": 4, "ttl_ms": self.ttl_ms, "work_ms": 0, "wait_ms": WAIT_MS,
             "keys": "item", "guard": "lock", "items": {ITEM: self.stock}, "requests": len(self.sales), "quantity": 1,
-            "scenario": self.fault, "min_share": 0, "expect": None, "restocked": False, "direct": True})
+            "scenario": self.fault, "min_share": 0, "expect": self.expect, "restocked": False, "direct": True})
         self.write_jtl()
         done = subprocess.run([str(self.auditor), str(self.folder)], capture_output=True, text=True, timeout=60)
         if done.returncode not in (0, 1, 2) or not (self.folder / "verdict.json").exists():

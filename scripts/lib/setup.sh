@@ -21,6 +21,7 @@ pkgconf                 pkg-config
 libhiredis-dev          lib:hiredis
 libmicrohttpd-dev       lib:libmicrohttpd
 libcjson-dev            lib:libcjson
+libcmocka-dev           lib:cmocka
 redis-server            redis-server
 redis-tools             redis-cli
 python3                 python3
@@ -47,7 +48,6 @@ LIST
     test)
         setup_list bench
         cat <<'LIST'
-libcmocka-dev           lib:cmocka
 g++                     c++
 python3-pytest          /usr/lib/python3/dist-packages/pytest/__init__.py
 shellcheck              shellcheck

@@ -63,12 +63,15 @@ static int stop(void **state)
     return 0;
 }
 
-int main(void)
+/* One argument: only the test of that name, as in test_setnx. */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
 #define X(name, flawed, adds, flaw) cmocka_unit_test(test_##name),
 #include "ladder.def"
 #undef X
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests_name("oracle", tests, start, stop);
 }

@@ -215,7 +215,7 @@ def test_jmeter_home_serves_instead(tmp_path):
 
 
 @pytest.mark.parametrize("words,sentence", [
-    (["--for", "fun"], '--for is "fun": it must be one of: run test bench'),
+    (["--for", "fun"], '--for is "fun": it must be one of: rung run test bench'),
     (["--for"], "--for needs a value"),
     (["--dry-run"], '"--dry-run" is not understood. Options: --check --for --help'),
 ])
@@ -369,7 +369,8 @@ def test_a_setup_that_was_killed_is_made_good_by_the_next(machine):
 
 def test_every_list_holds_the_one_for_running():
     lists = {purpose: dict(line.split() for line in call("setup_list", purpose).stdout.splitlines())
-             for purpose in ("run", "test", "bench")}
+             for purpose in ("rung", "run", "test", "bench")}
+    assert lists["rung"].items() <= lists["run"].items()
     assert lists["run"]["redis-server"] == "redis-server"
     assert lists["run"].items() <= lists["test"].items()
     assert lists["run"].items() <= lists["bench"].items()

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A learner's own rung, in a clone of its own: begun, built, tried, and told where it fails first."""
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from rung import LIMIT_S, ROOT
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("clone")
+    files = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
+                           capture_output=True, text=True, check=True).stdout
+    for name in files.rstrip("\0").split("\0"):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    return folder
+
+
+def rung(clone, *words):
+    environment = {name: value for name, value in os.environ.items() if name not in ("LADDER_BUILD", "LADDER_ROOT")}
+    return subprocess.run([str(clone / "scripts" / "rung"), *words, "--runs", str(clone / "runs")], capture_output=True,
+                          text=True, timeout=LIMIT_S, env=environment, check=False)
+
+
+def test_slips(clone):
+    for name, says in (("Mine", "cannot be a rung's name"), ("2nd", "cannot be a rung's name"),
+                       ("watchdog", "there is a rung"), ("x" * 31, "at most 30")):
+        done = rung(clone, "new", name)
+        assert done.returncode == 2 and says in done.stderr, done.stderr
+    done = rung(clone, "new", "fine", "--from", "nothing")
+    assert done.returncode == 2 and '"nothing" is no rung' in done.stderr
+    done = rung(clone, "check", "fine")
+    assert done.returncode == 2 and '"fine" is no rung' in done.stderr
+
+
+def test_a_copy_of_setnx_fails_where_setnx_does(clone):
+    done = rung(clone, "new", "mine")
+    assert done.returncode == 0, done.stderr
+    assert "lock/rungs/mine.c" in done.stdout and "scripts/rung check mine" in done.stdout
+    assert rung(clone, "new", "mine").returncode == 2
+    done = rung(clone, "diff", "setnx", "mine")
+    assert "\n0 lines change." in done.stdout
+    done = rung(clone, "check", "mine")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.stdout.startswith("ok        the oracle\n")
+    assert "mine first fails under killed_holding: " in done.stdout
+    assert done.stdout.endswith("See it: scripts/rung run killed_holding mine\n")
+
+
+def test_a_rung_that_lets_everybody_in_fails_the_oracle(clone):
+    file = clone / "lock" / "rungs" / "mine.c"
+    code = file.read_text()
+    file.write_text(code.replace("if (set.integer == 0)", "if (set.integer == 2)"))
+    done = rung(clone, "check", "mine")
+    file.write_text(code)
+    assert done.returncode == 1
+    assert "FAILS     the oracle\n" in done.stdout and "mine first fails under the oracle" in done.stdout
+    assert "oversold  two_instances" in done.stdout
+
+
+def test_a_rung_that_does_not_compile_says_where(clone):
+    file = clone / "lock" / "rungs" / "mine.c"
+    code = file.read_text()
+    file.write_text(code.replace("return DLOCK_BUSY;", "return DLOCK_BUSI;"))
+    done = rung(clone, "check", "mine")
+    file.write_text(code)
+    assert done.returncode == 2
+    assert "mine.c" in done.stderr and "DLOCK_BUSI" in done.stderr
