@@ -142,6 +142,13 @@ def test_slips_are_answered_with_what_would_be_right(words, says):
     assert len(done.stderr.splitlines()) <= 3 and "Traceback" not in done.stderr
 
 
+def test_what_nobody_expects_and_where_nothing_can_be_kept(tmp_path):
+    done = rung("break", "two_instances", "--write", "decr", "--runs", tmp_path)
+    assert done.returncode == 2 and "\nexpected ?, got OVER" in done.stdout
+    done = rung("matrix", "--runs", "/dev/null/runs", "--rungs", "setnx")
+    assert done.returncode == 2 and "/dev/null" in done.stderr and "Traceback" not in done.stderr
+
+
 def test_help_and_nothing():
     assert rung("--help").returncode == 0 and rung("--help").stdout.startswith("usage: scripts/rung")
     assert rung().returncode == 2
