@@ -24,7 +24,7 @@ ITEM = "phone"
 LOCK_KEY, STOCK_KEY = "lock:{phone}", "inventory:{phone}"
 SHORT_TTL_MS, LONG_TTL_MS = 500, 30000
 RENEWED_TTL_MS = 2000  # of a lock that must live by its renewals: a machine that stalls for 600 ms is let pass
-WAIT_MS = 1500  # how long a sale waits for a lock that never comes
+WAIT_MS = 3000  # how long a sale waits for a lock that never comes: far longer than a short one lives
 
 
 class Spoiled(Exception):
