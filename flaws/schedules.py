@@ -64,6 +64,18 @@ def finish(stage, sale, inside, point=READ):
     stage.wait_answered(sale)
 
 
+def beside(stage, a, b, meanwhile=lambda: None, **how):
+    """A sale of a is inside and pauses; something happens; one of b comes. Then a's goes on, and then b's."""
+    first = stage.park(a, READ, **how)
+    tell_entry(stage, first, True)
+    meanwhile()
+    second, inside = stage.enter(b, READ)
+    tell_entry(stage, second, inside)
+    stage.let_go(first, READ)
+    stage.wait_answered(first)
+    finish(stage, second, inside)
+
+
 @schedule("two requests in one process read the same stock", "none", "local", "one waits for the other")
 def one_process(stage):
     stage.open()
@@ -84,14 +96,7 @@ def one_process(stage):
 @schedule("two processes read the same stock", "local", "setnx", "one waits for the other")
 def two_instances(stage):
     stage.open()
-    a, b = long(stage, "a"), long(stage, "b")
-    first = stage.park(a, READ)
-    tell_entry(stage, first, True)
-    second, inside = stage.enter(b, READ)
-    tell_entry(stage, second, inside)
-    stage.let_go(first, READ)
-    stage.wait_answered(first)
-    finish(stage, second, inside)
+    beside(stage, long(stage, "a"), long(stage, "b"))
 
 
 # ---- The holder dies -------------------------------------------------------------------------------
@@ -202,14 +207,7 @@ def outlive(stage, holder):
 def long_section(stage):
     stage.open()
     a, b = stage.instance("a", RENEWED_TTL_MS), long(stage)
-    first = stage.park(a, READ)
-    tell_entry(stage, first, True)
-    outlive(stage, a)
-    second, inside = stage.enter(b, READ)
-    tell_entry(stage, second, inside)
-    stage.let_go(first, READ)
-    stage.wait_answered(first)
-    finish(stage, second, inside)
+    beside(stage, a, b, lambda: outlive(stage, a))
 
 
 @schedule("the holder is frozen for longer than its lock lives, wakes, and writes", "watchdog", None,
@@ -218,7 +216,7 @@ def frozen(stage):
     freezes_at(stage, READ)
 
 
-@schedule("the same, frozen between its last look at its hold and its write", "watchdog", None,
+@schedule("the holder is frozen between its last look at its hold and its write", "watchdog", None,
           "a write with an old token is refused")
 def frozen_writing(stage):
     freezes_at(stage, WRITE)
@@ -259,6 +257,12 @@ def reentry(stage):
     asks_twice(stage)
 
 
+@schedule("the holder asks again under another name, as with an identity for every lock object", "reentrant", None,
+          "one identity a process")
+def two_identities(stage):
+    asks_twice(stage, "--owner", "object")
+
+
 @schedule("the inner release of a nested hold must not free the lock", None, None, "it is freed by the last one")
 def inner_release(stage):
     stage.open()
@@ -278,25 +282,12 @@ def inner_release(stage):
     finish(stage, second, too)
 
 
-@schedule("the same, with a new identity for every lock object", "reentrant", None,
-          "one identity a process")
-def two_identities(stage):
-    asks_twice(stage, "--owner", "object")
-
-
 @schedule("the holder asks again when its lock has expired and is another's", "reentrant_tls", "reentrant",
           "it is not told that it still holds the lock")
 def expired_reentry(stage):
     stage.open()
     a, b = stage.instance("a", RENEWED_TTL_MS, "--wait-ms", "6000"), long(stage)
-    first = stage.park(a, READ, gift=True)
-    tell_entry(stage, first, True)
-    outlive(stage, a)
-    second, inside = stage.enter(b, READ)
-    tell_entry(stage, second, inside)
-    stage.let_go(first, READ)
-    stage.wait_answered(first)
-    finish(stage, second, inside)
+    beside(stage, a, b, lambda: outlive(stage, a), gift=True)
 
 
 # ---- Redis and the cable to it ---------------------------------------------------------------------
@@ -304,33 +295,21 @@ def expired_reentry(stage):
 
 @schedule("the lock's Redis is restarted empty", "watchdog", None, "a write with an old token is refused")
 def redis_empty(stage):
+    def restart():
+        stage.lock_redis.kill()
+        stage.lock_redis.start()
+        stage.note("the lock's Redis dies, and comes back empty")
     stage.open(lock_apart=True)
-    a, b = long(stage, "a"), long(stage)
-    first = stage.park(a, READ)
-    tell_entry(stage, first, True)
-    stage.lock_redis.kill()
-    stage.lock_redis.start()
-    stage.note("the lock's Redis dies, and comes back empty")
-    second, inside = stage.enter(b, READ)
-    tell_entry(stage, second, inside)
-    stage.let_go(first, READ)
-    stage.wait_answered(first)
-    finish(stage, second, inside)
+    beside(stage, long(stage, "a"), long(stage), restart)
 
 
 @schedule("Redis forgets its scripts while the lock is held", None, None, "scripts are sent again", stock=2)
 def script_flush(stage):
+    def flush():
+        stage.redis("SCRIPT", "FLUSH")
+        stage.note("SCRIPT FLUSH")
     stage.open()
-    a, b = long(stage, "a"), long(stage)
-    first = stage.park(a, READ)
-    tell_entry(stage, first, True)
-    stage.redis("SCRIPT", "FLUSH")
-    stage.note("SCRIPT FLUSH")
-    second, inside = stage.enter(b, READ)
-    tell_entry(stage, second, inside)
-    stage.let_go(first, READ)
-    stage.wait_answered(first)
-    finish(stage, second, inside)
+    beside(stage, long(stage, "a"), long(stage), flush)
 
 
 @schedule("the reply to the holder's first command is lost", "set_nx_ex", "owner_check",
@@ -348,15 +327,9 @@ def cut_acquiring(stage):
 @schedule("the connection is cut while the lock is held, and healed before its release", None, None,
           "the release finds its way", stock=2)
 def cut_holding(stage):
+    def cut():
+        cable.cut()
+        stage.note("a's connections to the lock's Redis are cut; new ones work")
     stage.open(lock_apart=True)
     cable = stage.cable()
-    a, b = long(stage, "a", cable=cable), long(stage)
-    first = stage.park(a, READ)
-    tell_entry(stage, first, True)
-    cable.cut()
-    stage.note("a's connections to the lock's Redis are cut; new ones work")
-    second, inside = stage.enter(b, READ)
-    tell_entry(stage, second, inside)
-    stage.let_go(first, READ)
-    stage.wait_answered(first)
-    finish(stage, second, inside)
+    beside(stage, long(stage, "a", cable=cable), long(stage), cut)
