@@ -162,7 +162,8 @@ def test_an_up_that_is_interrupted_leaves_nothing(place, number, code):
     (place.folder / "bin" / "redis-server").chmod(0o755)
     up = place.start(SCRIPTS / "shop", "up", *place.ports.options, PATH=path)
     wait_until(lambda: "redis" in place.parts(), "the first part is started")
-    os.kill(up.process.pid, number)
+    # Ctrl-C goes to the terminal's whole group: a shell that alone hears it may take it for its child's.
+    (os.killpg if number == signal.SIGINT else os.kill)(up.process.pid, number)
     assert up.finish().code == code, up
     place.check_nothing_is_left()
 

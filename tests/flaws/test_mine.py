@@ -1,24 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A learner's own rung, in a clone of its own: begun, built, tried, and told where it fails first."""
 import os
-import shutil
 import subprocess
 
 import pytest
 
-from rung import LIMIT_S, ROOT
+from rung import LIMIT_S, copy_of_clone
 
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("clone")
-    files = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
-                           capture_output=True, text=True, check=True).stdout
-    for name in files.rstrip("\0").split("\0"):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
-    return folder
+    return copy_of_clone(tmp_path_factory.mktemp("clone") / "clone")
 
 
 def rung(clone, *words):
