@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -115,6 +116,19 @@ class Monitor(threading.Thread):
             pass
 
 
+def free_port():
+    """One below those that the kernel gives to connections, so that it is still free when a server comes back
+    to it."""
+    while True:
+        port = random.randrange(22000, 32000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
+
+
 class Redis:
     """A redis-server. `durable`: what it has answered survives its death."""
 
@@ -127,13 +141,10 @@ class Redis:
     def start(self):
         """Again on the same port."""
         for _ in range(5):  # another process may take the free port first
-            if self.port is None:
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", 0))
-                    self.port = probe.getsockname()[1]
+            self.port = self.port or free_port()
             self.process = self.stage.spawn(
                 ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.folder),
-                 "--appendonly", "yes" if self.durable else "no", "--appendfsync", "always"], subprocess.DEVNULL)
+                 "--unixsocket", "redis.sock", "--appendonly", "yes" if self.durable else "no", "--appendfsync", "always"], subprocess.DEVNULL)
             wait_until(lambda: self.answers() or self.process.poll() is not None, "redis-server answers")
             if self.process.poll() is None:
                 break
@@ -145,12 +156,13 @@ class Redis:
         self.own.add(self.monitors[-1].connection.address)
 
     def answers(self):
+        """This server and no other that may have taken the port."""
         try:
-            connection = Connection(self.port)
-            self.own.add(connection.address)
-            answer = connection("PING")
-            connection.close()
-            return answer == "PONG"
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.settimeout(PATIENCE_S)
+                probe.connect(f"/proc/{self.process.pid}/cwd/redis.sock")
+                probe.sendall(b"PING\r\n")
+                return probe.recv(64) == b"+PONG\r\n"
         except OSError:
             return False
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Redis that is away, hangs, restarts, refuses, holds the wrong thing, or whose replies are lost."""
+import socket
+
 import pytest
 
-from world import Background, LossyProxy, Redis, free_port, hold_lock, read_history, wait_until
+from world import Background, LossyProxy, Redis, hold_lock, read_history, wait_until
 
 QUICK = ("--redis-timeout-ms", 200, "--wait-ms", 1000)
 
@@ -216,11 +218,13 @@ def test_unix_socket(redis, start):
 
 
 def test_a_server_that_speaks_something_else(start):
-    listener = LossyProxy(type("Nothing", (), {"port": free_port()})())
-    shop = start(listener.url, *QUICK)
-    assert shop.sell().status == 503
-    assert shop.admin("GET", "/readyz").problem == "not-ready"
-    listener.end()
+    with socket.socket() as nobody:  # keeps the port, and takes no connection
+        nobody.bind(("127.0.0.1", 0))
+        listener = LossyProxy(type("Nothing", (), {"port": nobody.getsockname()[1]})())
+        shop = start(listener.url, *QUICK)
+        assert shop.sell().status == 503
+        assert shop.admin("GET", "/readyz").problem == "not-ready"
+        listener.end()
 
 
 @pytest.fixture(scope="module")

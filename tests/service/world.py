@@ -5,6 +5,7 @@ its process id."""
 import http.client
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -41,9 +42,15 @@ def release_lock(redis, item="phone"):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """One below those that the kernel gives to connections, so that no other test comes by it."""
+    while True:
+        port = random.randrange(22000, 32000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
 
 
 class Redis:
