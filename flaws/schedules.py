@@ -107,9 +107,8 @@ def dies_at(stage, point):
     a, b = short(stage), impatient(stage)
     a.set_point(point, "crash")
     sale = a.sell()
-    a.wait_dead()
+    a.wait_dead(f"a is killed at {point}")
     stage.wait_answered(sale)
-    stage.note(f"a is killed at {point}")
     stage.wait_answered(b.sell())
 
 
@@ -152,10 +151,10 @@ def redis_dies(stage):
     stage.redis.kill()
     stage.note("the Redis server dies")
     a.process.kill()
-    a.wait_dead()
+    a.wait_dead("a is killed")
     stage.wait_answered(sale)
     stage.redis.start()
-    stage.note("it comes back, with everything that it had answered; a is gone")
+    stage.note("Redis comes back, with everything that it had answered")
     stage.wait_answered(b.sell())
 
 

@@ -296,7 +296,7 @@ class Instance:
         self.history = stage.folder / f"history-{name}.jsonl"
         self.log = stage.folder / f"{name}.log"
         self.armed = set()
-        self.dead = self.frozen = False
+        self.dead_ns, self.frozen = 0, False
         command = [str(stage.inventoryd), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--instance", name,
                    "--redis", stage.redis.url, "--lock-redis", lock_url, "--lock", stage.rung.name,
                    "--write", stage.write, "--check-hold", "on" if stage.check_hold else "off",
@@ -379,9 +379,9 @@ class Instance:
         self.process.send_signal(signal.SIGCONT)
         self.frozen = False
 
-    def wait_dead(self):
+    def wait_dead(self, how):
         self.process.wait(PATIENCE_S)
-        self.dead = True
+        self.dead_ns = self.stage.note(how)
 
     def end(self):
         """In order where it can: then its history has an end."""
@@ -466,8 +466,9 @@ class Stage:
     # ---- directing ----
 
     def note(self, text):
-        """What the director does or sees, for the transcript."""
+        """What the director does or sees, for the transcript. Its time."""
         self.notes.append((time.monotonic_ns(), text))
+        return self.notes[-1][0]
 
     def enter(self, instance, point, **how):
         """A sale of that instance, up to the point, where it is paused; or the lock keeps it out. The sale,

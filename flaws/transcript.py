@@ -71,10 +71,12 @@ def commands(stage, names):
 
 
 def answers(stage, lines):
-    """An answer has its place right behind what the sale did last."""
+    """An answer has its place right behind what the sale did last; where it breaks off, behind the death that
+    broke it, which the buyer may notice before the director does."""
     for sale in stage.sales:
         did = [line.t_ns for line in lines if line.who == sale.name]
-        done = max(did) + 1 if did and sale.status != 0 else sale.answered_ns
+        broken = max(sale.answered_ns, sale.instance.dead_ns + 1)
+        done = max(did) + 1 if did and sale.status != 0 else broken
         yield Line(done, sale.name, sale.answer, "", 1)
 
 
@@ -143,7 +145,7 @@ def disagreement(stage):
     process was killed over, or whose reply was lost, may be missing on one side."""
     recorded, lossy = collections.Counter(), False
     for instance in stage.instances.values():
-        lossy |= instance.dead
+        lossy |= instance.dead_ns > 0
         for event in instance.events():
             if event["event"] == "command" and event["reply"] != "(lost)":
                 recorded[begun(event["sent"])] += 1
