@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+# pytest_files(PREFIX [KEEP] [TIMEOUT S] [LABELS LABEL...] [ENVIRONMENT NAME=VALUE...])
+# Each test_*.py of this folder is one CTest test, called by its file with PREFIX in place of test_.
+# KEEP: what it wrote stays in the build folder until it runs again; without it, that is below /tmp,
+# where paths are short enough for sockets.
+function(pytest_files prefix)
+  cmake_parse_arguments(PARSE_ARGV 1 its KEEP TIMEOUT "LABELS;ENVIRONMENT")
+  file(GLOB files CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/test_*.py)
+  foreach(file ${files})
+    get_filename_component(name ${file} NAME_WE)
+    string(REPLACE "test_" ${prefix} name ${name})
+    set(folder)
+    if(its_KEEP)
+      set(folder --basetemp=${CMAKE_CURRENT_BINARY_DIR}/${name})
+    endif()
+    add_test(NAME ${name} COMMAND /usr/bin/python3 -m pytest -q -p no:cacheprovider ${folder} ${file}
+      WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${its_TIMEOUT} LABELS "${its_LABELS}"
+      ENVIRONMENT "${its_ENVIRONMENT};PYTHONDONTWRITEBYTECODE=1")
+  endforeach()
+endfunction()
