@@ -109,12 +109,13 @@ static const char *reason_of(const redisContext *context)
     return timed_out ? "no answer within the time-out" : context->errstr;
 }
 
-/* sent_ns: when it was sent; 0: it was not. The login is nobody's business: it has a password. */
+/* sent_ns: when it was sent; 0: it was not, or nobody wants to know. The login is nobody's business:
+ * it has a password. */
 static void trace(const struct stock *stock, int argc, const char **argv, const redisReply *reply,
                   int64_t sent_ns)
 {
     const struct stock_server *server = stock->server;
-    if (server->on_trace == NULL || sent_ns == 0 || !stock->ready)
+    if (sent_ns == 0 || !stock->ready)
         return;
     char *sent = command_text(argc, argv, NULL), *text = reply_text(reply);
     struct dlock_trace event = {
@@ -136,6 +137,7 @@ static enum stock_status exchange(struct stock *stock, int argc, const char **ar
     redisContext *context = stock->context;
     const char *shown = stock->server->url.shown;
     int done = 0;
+    bool sent = false;
     int64_t sent_ns = 0;
     *reply = NULL;
     if (redisAppendCommandArgv(context, argc, argv, NULL) != REDIS_OK)
@@ -143,7 +145,9 @@ static enum stock_status exchange(struct stock *stock, int argc, const char **ar
     while (!done) {
         if (redisBufferWrite(context, &done) != REDIS_OK)
             goto broken;
-        sent_ns = sent_ns == 0 ? now_ns() : sent_ns;
+        if (!sent && stock->server->on_trace != NULL)
+            sent_ns = now_ns();
+        sent = true;
     }
     if (redisGetReply(context, (void **)reply) != REDIS_OK)
         goto broken;
@@ -153,7 +157,7 @@ broken:
     failed(stock, STOCK_LOST, "%s: %s", shown, reason_of(context));
     trace(stock, argc, argv, NULL, sent_ns);
     disconnect(stock);
-    return sent_ns != 0 ? STOCK_LOST : STOCK_UNAVAILABLE;
+    return sent ? STOCK_LOST : STOCK_UNAVAILABLE;
 }
 
 /* A setup command: anything but success is "not available". */
