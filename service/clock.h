@@ -5,6 +5,7 @@
 #ifndef SERVICE_CLOCK_H
 #define SERVICE_CLOCK_H
 
+#include <pthread.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -26,6 +27,16 @@ static inline int64_t now_ns(void)
 static inline struct timespec timespec_of(int64_t ns)
 {
     return (struct timespec){.tv_sec = ns / NS_PER_S, .tv_nsec = ns % NS_PER_S};
+}
+
+/* Its timed waits end by this clock too. */
+static inline void cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &monotonic);
+    pthread_condattr_destroy(&monotonic);
 }
 
 #endif

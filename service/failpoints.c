@@ -49,15 +49,11 @@ struct failpoints {
 struct failpoints *failpoints_new(const char *files)
 {
     struct failpoints *failpoints = calloc(1, sizeof *failpoints);
-    pthread_condattr_t monotonic;
     if (failpoints == NULL)
         return NULL;
     snprintf(failpoints->files, sizeof failpoints->files, "%s", files);
     pthread_mutex_init(&failpoints->mutex, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&failpoints->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    cond_init(&failpoints->changed);
     return failpoints;
 }
 

@@ -164,7 +164,6 @@ static int open_file(const char *file, uint64_t *seq, char error[HISTORY_ERROR_M
 struct history *history_open(const char *file, const char *instance, const char *begin,
                              char error[HISTORY_ERROR_MAX])
 {
-    pthread_condattr_t monotonic;
     struct history *history = calloc(1, sizeof *history);
     snprintf(error, HISTORY_ERROR_MAX, "out of memory");
     if (history == NULL)
@@ -173,10 +172,7 @@ struct history *history_open(const char *file, const char *instance, const char 
     snprintf(history->first, sizeof history->first, "%s", file);
     snprintf(history->file, sizeof history->file, "%s", file);
     pthread_mutex_init(&history->mutex, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&history->ended, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    cond_init(&history->ended);
     history->fd = open_file(file, &history->seq, error);
     if (history->fd < 0)
         goto failed;

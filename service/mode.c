@@ -9,16 +9,12 @@
 
 void mode_init(struct mode *mode, const struct setting *setting)
 {
-    pthread_condattr_t monotonic;
     *mode = (struct mode){.now = *setting};
     atomic_init(&mode->in_flight, 0);
     atomic_init(&mode->closed, false);
     pthread_mutex_init(&mode->mutex, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&mode->emptied, &monotonic);
-    pthread_cond_init(&mode->opened, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    cond_init(&mode->emptied);
+    cond_init(&mode->opened);
 }
 
 void mode_destroy(struct mode *mode)

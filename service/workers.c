@@ -166,17 +166,13 @@ size_t workers_depth(struct workers *workers)
 
 struct workers *workers_start(const struct workers_options *options)
 {
-    pthread_condattr_t monotonic;
     struct workers *workers =
         calloc(1, sizeof *workers + options->threads * sizeof workers->worker[0]);
     if (workers == NULL)
         return NULL;
     workers->options = *options;
     pthread_mutex_init(&workers->mutex, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&workers->stopped, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    cond_init(&workers->stopped);
     workers->expirer_runs = pthread_create(&workers->expirer, NULL, expire_old, workers) == 0;
     bool running = workers->expirer_runs;
     for (size_t i = 0; i < options->threads && running; i++) {
