@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The book's blocks that nobody writes by hand. A marker, an HTML comment on a line of its own, says what
+stands in the block right behind it: code as its file has it, what changes from a rung to the next, what a
+demonstration printed, or its picture. What a demonstration shows is written anew only when it took another
+course: times and counts differ from run to run and are no news."""
+import collections
+import concurrent.futures
+import difflib
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+
+import ladder
+import matrix
+import named
+import transcript
+from schedules import ALL
+
+ROOT = ladder.ROOT
+PICTURES = ROOT / "docs" / "pictures"
+MARKER = re.compile(r"<!-- (\w+)(?: (.*?))? -->")
+ELSEWHERE = ("demo", "answer", "Made")  # comments that mean something to others
+LANGUAGES = {".c": "c", ".h": "c", ".def": "c", ".lua": "lua", ".py": "python"}
+DEMONSTRATION = r"((break|cure) \w+|run \w+ \w+)( --check-hold)?"
+
+Demonstration = collections.namedtuple("Demonstration", "flaw rung options")  # names, words of the command line
+Shown = collections.namedtuple("Shown", "printed picture complaint")
+Job = collections.namedtuple("Job", "page shown check")  # shown: by demonstration; check: write nothing
+
+
+class Mistake(Exception):
+    """Of a marker or of its block: what is wrong, and what would be right."""
+
+
+def pages():
+    """Those that may have markers."""
+    return sorted((ROOT / "docs").glob("*.md")) + sorted(ROOT.glob("README*.md"))
+
+
+# ---- What a page says --------------------------------------------------------------------------------
+
+
+def end_of_fence(lines, at):
+    """Behind the block of code that begins there."""
+    fence = re.match(r"`+", lines[at])[0]
+    return next((end + 1 for end in range(at + 1, len(lines)) if lines[end].rstrip() == fence), len(lines))
+
+
+def end_of_block(lines, at):
+    """Behind the block or the picture that begins there, if one does."""
+    if at < len(lines) and lines[at].startswith("```"):
+        return end_of_fence(lines, at)
+    return at + 1 if at < len(lines) and lines[at].startswith("![") else at
+
+
+def parts(text):
+    """(number, marker, lines): each marker with the lines of the block behind it; all other lines alone."""
+    lines, at = text.split("\n"), 0
+    while at < len(lines):
+        marker = MARKER.fullmatch(lines[at].rstrip())
+        if marker:
+            end = end_of_block(lines, at + 1)
+            yield at + 1, marker, lines[at:end]
+        else:
+            end = end_of_fence(lines, at) if lines[at].startswith("```") else at + 1
+            yield at + 1, None, lines[at:end]
+        at = end
+
+
+# ---- What stands behind a marker ---------------------------------------------------------------------
+
+
+def fenced(language, lines):
+    return ["```" + language, *lines, "```"]
+
+
+def definition(text, name):
+    """A function, struct, variable or macro as the file has it, with the comment right above; None: no such."""
+    found = re.search(rf"""^(?:/\*(?:(?!\*/).)*\*/\n)?
+        (?: [a-z][\w\ *]*\b{name}\([^;{{]*\n\{{ .*? ^\}}
+        | (?:typedef\ )?(?:struct|enum|union)\ {name}\ \{{ .*? ^\}}[^\n]*
+        | [a-z][\w\ *]*\b{name}(?:\[\w*\])*\ =(?:[^;{{]*|[^;{{]*\{{.*?\}});$
+        | \#define\ {name}\b(?:[^\n]*\\\n)*[^\n]* )""", text, re.MULTILINE | re.DOTALL | re.VERBOSE)
+    return found and found[0]
+
+
+def code(words, _old, _job):
+    path, name = (words.split() + [None])[:2]
+    file = ROOT / path
+    if not file.is_file():
+        raise Mistake(f'there is no file "{path}"; it is named from the top of the clone')
+    text = file.read_text(encoding="utf-8").rstrip("\n")
+    found = definition(text, name) if name else text
+    if found is None:
+        raise Mistake(f'"{name}" is no function, struct, variable or macro of {path}')
+    return fenced(LANGUAGES.get(file.suffix, ""), found.split("\n"))
+
+
+def diff(words, _old, _job):
+    return fenced("diff", ladder.diff(*map(named.rung, words.split())))
+
+
+def demonstration(words):
+    options = tuple(word for word in words.split() if word.startswith("--"))
+    flaw, rung = named.demonstration(*(word for word in words.split() if word not in options))
+    return Demonstration(flaw.name, rung.name, options)
+
+
+def looked_at(words, job):
+    """What that demonstration showed; None when none was run."""
+    found = job.shown.get(demonstration(words))
+    if found and found.complaint:
+        raise Mistake(found.complaint)
+    return found
+
+
+def run(words, old, job):
+    found, command = looked_at(words, job), f"$ scripts/rung {words}"
+    if not found:
+        if len(old) < 4 or old[1] != command:
+            raise Mistake("not filled yet: scripts/docs --runs")
+        return old
+    new = fenced("", [command, *found.printed])
+    return old if course_of("\n".join(old)) == course_of("\n".join(new)) else new
+
+
+def picture(words, old, job):
+    """The words in brackets are the writer's; the file is the run's."""
+    what, found = demonstration(words), looked_at(words, job)
+    file = PICTURES / f"{what.flaw}-{what.rung}{'-checked' if what.options else ''}.svg"
+    if found and not (file.exists() and labels_of(file.read_text(encoding="utf-8")) == labels_of(found.picture)):
+        if job.check:
+            raise Mistake(f"{file.relative_to(ROOT)} tells another story")
+        PICTURES.mkdir(exist_ok=True)
+        file.write_text(found.picture, encoding="utf-8")
+    if not file.exists():
+        raise Mistake(f"{file.relative_to(ROOT)} is not there yet: scripts/docs --runs")
+    told = re.match(r"!\[(.+)\]\(", old[0] if old else "")
+    words = told[1] if told else f"{what.rung}: {ALL[what.flaw].title}"
+    return [f"![{words}]({os.path.relpath(file, job.page.parent)})"]
+
+
+# What is behind the word; what it takes, as a pattern and in words.
+MARKERS = {
+    "code": (code, r"\S+( \w+)?", "FILE [NAME]"),
+    "diff": (diff, r"\w+ \w+", "RUNG RUNG"),
+    "run": (run, DEMONSTRATION, "break NAME, cure NAME or run NAME RUNG, and --check-hold or nothing"),
+    "picture": (picture, DEMONSTRATION, "break NAME, cure NAME or run NAME RUNG, and --check-hold or nothing"),
+}
+
+
+def course_of(text):
+    """What was printed, without what differs from run to run."""
+    return re.sub(r"[\d.]+ ms\b", "N ms", transcript.course_of(text)).split()
+
+
+def labels_of(svg):
+    """What a picture says, without its numbers."""
+    labels = re.findall(r">([^<>]*)</text>", svg)
+    return [word for word in re.sub(r"run \d{8}-\S+|[\d.]+", "", " ".join(labels)).split() if word != "ms"]
+
+
+# ---- Demonstrations --------------------------------------------------------------------------------
+
+
+def wanted(some_pages):
+    """The demonstrations that the pages' markers name, each once. A marker with a mistake names none."""
+    found = {}
+    for page in some_pages:
+        for _, marker, _ in parts(page.read_text(encoding="utf-8")):
+            if marker and marker[1] in ("run", "picture") and re.fullmatch(DEMONSTRATION, marker[2] or ""):
+                try:
+                    found[demonstration(marker[2])] = None
+                except named.Unknown:
+                    pass
+    return list(found)
+
+
+def perform(what, folder, environment):
+    """scripts/rung, with what it printed and drew."""
+    words = ["run", what.flaw, what.rung, *what.options]
+    done = subprocess.run([str(ROOT / "scripts" / "rung"), *words, "--runs", f"{folder}/runs"], cwd=folder, env=environment,
+                          capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        said = (done.stdout + done.stderr).strip().splitlines()[-1:] or ["nothing"]
+        return Shown([], "", f"scripts/rung {' '.join(words)} ended with {done.returncode}: {said[0]}")
+    run_folder = re.search(r"^The picture: (runs/[^/]+)/", done.stdout, re.MULTILINE)[1]
+    svg = (pathlib.Path(folder) / run_folder / "timeline.svg").read_text(encoding="utf-8")
+    return Shown(done.stdout.replace(run_folder, "runs/...").rstrip("\n").split("\n"), svg, None)
+
+
+def perform_all(demonstrations, build):
+    """Each once, several side by side. The first goes alone: it builds what is not built yet."""
+    if not demonstrations:
+        return {}
+    first, *rest = demonstrations
+    with tempfile.TemporaryDirectory(prefix="book-") as folder:
+        shown = {first: perform(first, folder, os.environ)}
+        with concurrent.futures.ThreadPoolExecutor(matrix.default_jobs()) as pool:
+            built = {**os.environ, "LADDER_BUILD": str(build)}
+            shown.update(zip(rest, pool.map(lambda what: perform(what, folder, built), rest)))
+    return shown
+
+
+# ---- Pages -----------------------------------------------------------------------------------------
+
+
+def difference(old, new):
+    lines = [line for line in difflib.unified_diff(old, new, n=0, lineterm="") if not line.startswith(("---", "+++", "@@"))]
+    return "".join(f"\n    {line}" for line in lines[:12])
+
+
+def made(marker, old, job):
+    """The block as it should be. Raises Mistake or Unknown."""
+    word, words = marker[1], marker[2] or ""
+    if word in ELSEWHERE:
+        return old
+    if word not in MARKERS:
+        raise Mistake(f'"{word}" is no marker; there are {", ".join(MARKERS)}')
+    make, pattern, takes = MARKERS[word]
+    if not re.fullmatch(pattern, words):
+        raise Mistake(f'{word} takes {takes}, not "{words}"')
+    new = make(words, old, job)
+    if job.check and new != old:
+        raise Mistake(f"out of step, run scripts/docs{difference(old, new)}")
+    return new
+
+
+def go_through(job):
+    """Writes the page's blocks anew where they are out of step; with check, says so instead. Whether it wrote,
+    and the complaints."""
+    before, out, complaints = job.page.read_text(encoding="utf-8"), [], []
+    for number, marker, (line, *old) in parts(before):
+        try:
+            new = made(marker, old, job) if marker else old
+        except (Mistake, named.Unknown) as why:
+            new = old
+            complaints.append(f"{job.page.relative_to(ROOT)}:{number}: {why}")
+        out += [line, *new]
+    after = "\n".join(out)
+    if after != before:
+        job.page.write_text(after, encoding="utf-8")
+    return after != before, complaints
+
+
+def unused_pictures():
+    """Those that no page shows."""
+    told = "".join(page.read_text(encoding="utf-8") for page in pages())
+    return [file for file in sorted(PICTURES.glob("*")) if f"pictures/{file.name})" not in told]
