@@ -39,9 +39,20 @@ def test_a_copy_of_setnx_fails_where_setnx_does(clone):
     assert "\n0 lines change." in done.stdout
     done = rung(clone, "check", "mine")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert done.stdout.startswith("ok        the oracle\n")
+    assert done.stdout.startswith("holds     oracle\n")
     assert "mine first fails under killed_holding: " in done.stdout
     assert done.stdout.endswith("See it: scripts/rung run killed_holding mine\n")
+
+
+def test_only_what_is_asked_for(clone):
+    done = rung(clone, "check", "mine", "--flaws", "killed_holding,two_instances")
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[:3] == ["deadlock  killed_holding", "safe      two_instances", ""]
+    done = rung(clone, "check", "mine", "--flaws", "two_instances,oracle")
+    assert (done.returncode, done.stdout) == (
+        0, "holds     oracle\nsafe      two_instances\n\nmine survives what was asked for.\n"), done.stderr
+    done = rung(clone, "check", "mine", "--flaws", "two_instance")
+    assert done.returncode == 2 and '"two_instance" is nothing to break' in done.stderr
 
 
 def test_a_rung_that_lets_everybody_in_fails_the_oracle(clone):
@@ -51,7 +62,7 @@ def test_a_rung_that_lets_everybody_in_fails_the_oracle(clone):
     done = rung(clone, "check", "mine")
     file.write_text(code)
     assert done.returncode == 1
-    assert "FAILS     the oracle\n" in done.stdout and "mine first fails under the oracle" in done.stdout
+    assert "breaks    oracle\n" in done.stdout and "mine first fails under oracle: " in done.stdout
     assert "oversold  two_instances" in done.stdout
 
 
