@@ -7,20 +7,18 @@ import json
 import os
 import pathlib
 import re
-import socket
 import subprocess
+import sys
 import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "flaws"))
+
+from server import free_port  # noqa: E402
+
 BUILD = pathlib.Path(os.environ.get("LADDER_BUILD", ROOT / "build" / "release"))
 STOCK = 1_000_000_000  # never runs out
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def request(port, method, path, body=None):
@@ -39,16 +37,18 @@ class World:
         self.stack = contextlib.ExitStack()
         self.folder = pathlib.Path(self.stack.enter_context(
             tempfile.TemporaryDirectory(prefix="ladder-bench-", ignore_cleanup_errors=True)))
-        self.redis_port, self.port = free_port(), free_port()
-        self.instances = [(free_port(), free_port()) for _ in range(2)]
+        self.instances = []  # their ports: the shop's, the admin's
         self.options = options
 
     def __enter__(self):
         try:
+            self.redis_port = free_port()
             self.start(["redis-server", "--port", str(self.redis_port), "--bind", "127.0.0.1",
                         "--save", "", "--appendonly", "no", "--dir", str(self.folder)])
             self.wait(lambda: "PONG" in self.redis("PING"), "redis-server")
-            for name, (port, admin) in zip("ab", self.instances):
+            for name in "ab":
+                port, admin = free_port(), free_port()
+                self.instances.append((port, admin))
                 self.start([str(BUILD / "service" / "inventoryd"), "--instance", name,
                             "--listen", f"127.0.0.1:{port}", "--admin-listen", f"127.0.0.1:{admin}",
                             "--admin-writes", "--redis", f"redis://127.0.0.1:{self.redis_port}",
@@ -67,6 +67,7 @@ class World:
 
     def start_nginx(self):
         """The very file that the shop runs behind."""
+        self.port = free_port()
         conf = self.folder / "nginx.conf"
         upstreams = " ".join(f"--upstream {n}=127.0.0.1:{p}" for n, (p, _) in zip("ab", self.instances))
         subprocess.run(["bash", "-c", f"source {ROOT}/scripts/lib/common.sh; "

@@ -8,7 +8,6 @@ import http.client
 import json
 import os
 import pathlib
-import random
 import re
 import shutil
 import signal
@@ -19,6 +18,7 @@ import threading
 import time
 
 import ladder
+from server import Connection, free_port
 
 PATIENCE_S = 15  # how long a cause may take to come about; never how long it should take
 ITEM = "phone"
@@ -63,48 +63,13 @@ def new_folder(runs, name):
 # ---- Redis -----------------------------------------------------------------------------------------
 
 
-class Connection:
-    """One connection to Redis, for the director."""
-
-    def __init__(self, port):
-        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
-        self.address = "%s:%d" % self.socket.getsockname()
-        self.stream = self.socket.makefile("rwb")
-
-    def __call__(self, *words):
-        """The reply of one command; an error reply comes back as an exception object."""
-        data = [str(word).encode() for word in words]
-        self.stream.write(b"*%d\r\n" % len(data) + b"".join(b"$%d\r\n%s\r\n" % (len(d), d) for d in data))
-        self.stream.flush()
-        return self.reply()
-
-    def reply(self):
-        line = self.stream.readline()
-        if not line.endswith(b"\r\n"):
-            raise ConnectionError("Redis closed the connection")
-        kind, rest = line[:1], line[1:-2].decode(errors="replace")
-        if kind == b"-":
-            return RuntimeError(rest)
-        if kind == b":":
-            return int(rest)
-        if kind == b"$":
-            return None if rest == "-1" else self.stream.read(int(rest) + 2)[:-2].decode(errors="replace")
-        if kind == b"*":
-            return None if rest == "-1" else [self.reply() for _ in range(int(rest))]
-        return rest
-
-    def close(self):
-        self.stream.close()
-        self.socket.close()
-
-
 class Monitor(threading.Thread):
     """MONITOR's lines: what the server says that it was sent, the second witness."""
 
     def __init__(self, port):
         super().__init__(daemon=True)
         self.lines = []
-        self.connection = Connection(port)
+        self.connection = Connection(port, PATIENCE_S)
         self.connection("MONITOR")
         self.start()
 
@@ -114,19 +79,6 @@ class Monitor(threading.Thread):
                 self.lines.append(line[1:].decode(errors="replace").rstrip("\r\n"))
         except (OSError, ValueError):
             pass
-
-
-def free_port():
-    """One below those that the kernel gives to connections, so that it is still free when a server comes back
-    to it."""
-    while True:
-        port = random.randrange(22000, 32000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                pass
 
 
 class Redis:
@@ -167,7 +119,7 @@ class Redis:
             return False
 
     def connect(self):
-        connection = Connection(self.port)
+        connection = Connection(self.port, PATIENCE_S)
         self.own.add(connection.address)
         return connection
 

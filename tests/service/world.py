@@ -2,16 +2,22 @@
 """What the tests of the service are made of: a real redis-server, real inventoryd processes, a client
 that says what came back, a proxy that loses replies. Everything is private to a test and is ended by
 its process id."""
+import contextlib
 import http.client
 import json
 import os
-import random
+import pathlib
 import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "flaws"))
+
+from server import Connection, free_port  # noqa: E402
 
 PATIENCE_S = 30  # how long something may take that must come about; never how long it should take
 ESTABLISHED, CLOSE_WAIT = "01", "08"  # of /proc/net/tcp
@@ -39,18 +45,6 @@ def hold_lock(redis, item="phone", rung="watchdog"):
 
 def release_lock(redis, item="phone"):
     redis("DEL", "lock:{%s}" % item)
-
-
-def free_port():
-    """One below those that the kernel gives to connections, so that no other test comes by it."""
-    while True:
-        port = random.randrange(22000, 32000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                pass
 
 
 class Redis:
@@ -84,29 +78,8 @@ class Redis:
 
     def __call__(self, *words):
         """One command; its reply. An error reply comes back as an Exception object."""
-        with socket.create_connection(("127.0.0.1", self.port), PATIENCE_S) as sock:
-            stream = sock.makefile("rwb")
-            stream.write(b"*%d\r\n" % len(words))
-            for word in words:
-                data = str(word).encode()
-                stream.write(b"$%d\r\n%s\r\n" % (len(data), data))
-            stream.flush()
-            return self._reply(stream)
-
-    def _reply(self, stream):
-        line = stream.readline()
-        if not line:
-            raise ConnectionError("redis-server closed the connection")
-        kind, rest = line[:1], line[1:-2]
-        if kind == b"+":
-            return rest.decode()
-        if kind == b"-":
-            return RuntimeError(rest.decode())
-        if kind == b":":
-            return int(rest)
-        if kind == b"$":
-            return None if rest == b"-1" else stream.read(int(rest) + 2)[:-2].decode()
-        return None if rest == b"-1" else [self._reply(stream) for _ in range(int(rest))]
+        with contextlib.closing(Connection(self.port, PATIENCE_S)) as connection:
+            return connection(*words)
 
     def freeze(self):
         self.process.send_signal(signal.SIGSTOP)
