@@ -2,7 +2,6 @@
 """What the tests of the demonstrations share: the command, and the programs of this build."""
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 
@@ -10,21 +9,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ["LADDER_BUILD"])
 TOOLS = BUILD / "service" / "inventoryd", BUILD / "audit" / "ladder-audit"
 LIMIT_S = 500
-sys.path.insert(0, str(ROOT / "flaws"))
+sys.path[:0] = [str(ROOT / "flaws"), str(ROOT / "tests" / "support")]
 
 
 def rung(*words, **environment):
     """scripts/rung, to its end."""
     return subprocess.run([str(ROOT / "scripts" / "rung"), *map(str, words)], capture_output=True, text=True,
                           timeout=LIMIT_S, env={**os.environ, **environment}, check=False)
-
-
-def copy_of_clone(folder):
-    """The sources without what was built from them: to change them, and build again."""
-    shutil.copytree(ROOT, folder, symlinks=True,
-                    ignore=lambda at, names: {".git", ".cache", "build", "runs", "__pycache__"} & set(names)
-                    if pathlib.Path(at) == ROOT else {"__pycache__"} & set(names))
-    return folder
 
 
 def left_behind(folder):

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A learner's own rung, in a clone of its own: begun, built, tried, and told where it fails first."""
+import contextlib
 import os
 import subprocess
 
 import pytest
 
-from rung import LIMIT_S, copy_of_clone
+from rung import LIMIT_S
+
+from clone import copy_of_clone
 
 
 @pytest.fixture(scope="module")
@@ -17,6 +20,19 @@ def rung(clone, *words):
     environment = {name: value for name, value in os.environ.items() if name not in ("LADDER_BUILD", "LADDER_ROOT")}
     return subprocess.run([str(clone / "scripts" / "rung"), *words, "--runs", str(clone / "runs")], capture_output=True,
                           text=True, timeout=LIMIT_S, env=environment, check=False)
+
+
+@contextlib.contextmanager
+def mistake(clone, right, wrong):
+    """The learner's rung with something wrong in it."""
+    file = clone / "lock" / "rungs" / "mine.c"
+    code = file.read_text()
+    assert right in code
+    file.write_text(code.replace(right, wrong))
+    try:
+        yield
+    finally:
+        file.write_text(code)
 
 
 def test_slips(clone):
@@ -56,21 +72,15 @@ def test_only_what_is_asked_for(clone):
 
 
 def test_a_rung_that_lets_everybody_in_fails_the_oracle(clone):
-    file = clone / "lock" / "rungs" / "mine.c"
-    code = file.read_text()
-    file.write_text(code.replace("if (set.integer == 0)", "if (set.integer == 2)"))
-    done = rung(clone, "check", "mine")
-    file.write_text(code)
+    with mistake(clone, "if (set.integer == 0)", "if (set.integer == 2)"):
+        done = rung(clone, "check", "mine")
     assert done.returncode == 1
     assert "breaks    oracle\n" in done.stdout and "mine first fails under oracle: " in done.stdout
     assert "oversold  two_instances" in done.stdout
 
 
 def test_a_rung_that_does_not_compile_says_where(clone):
-    file = clone / "lock" / "rungs" / "mine.c"
-    code = file.read_text()
-    file.write_text(code.replace("return DLOCK_BUSY;", "return DLOCK_BUSI;"))
-    done = rung(clone, "check", "mine")
-    file.write_text(code)
+    with mistake(clone, "return DLOCK_BUSY;", "return DLOCK_BUSI;"):
+        done = rung(clone, "check", "mine")
     assert done.returncode == 2
     assert "mine.c" in done.stderr and "DLOCK_BUSI" in done.stderr
