@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from world import Inventoryd, LossyProxy, Redis
+from world import Inventoryd, LossyProxy, Redis, running
 
 # The tests open thousands of connections.
 resource.setrlimit(resource.RLIMIT_NOFILE, (16384, max(16384, resource.getrlimit(resource.RLIMIT_NOFILE)[1])))
@@ -66,12 +66,5 @@ def proxy(redis):
 def shop(tmp_path_factory):
     """One instance for all the tests of a file that only ask. It has 1000 phones on request."""
     folder = tmp_path_factory.mktemp("shop")
-    server = Redis(folder / "redis")
-    instance = Inventoryd(str(folder), server, "--history", folder / "history.jsonl")
-    instance.redis = server
-    yield instance
-    try:
-        instance.end()
-    finally:
-        instance.kill()
-        server.end()
+    with running(folder, "--history", folder / "history.jsonl") as instance:
+        yield instance

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from world import Background, check_history, hold_lock, read_history, release_lock, wait_until
+from world import Background, check_history, hold_lock, read_history, release_lock, running, wait_until
 
 JSON = {"Content-Type": "application/json"}
 
@@ -204,13 +204,5 @@ def test_switching_under_load_loses_nothing(redis, start, tmp_path):
 
 @pytest.fixture(scope="module")
 def switchable(tmp_path_factory):
-    from world import Inventoryd, Redis
-    folder = tmp_path_factory.mktemp("switchable")
-    server = Redis(folder / "redis")
-    instance = Inventoryd(str(folder), server, "--admin-writes")
-    yield instance
-    try:
-        instance.end()
-    finally:
-        instance.kill()
-        server.end()
+    with running(tmp_path_factory.mktemp("switchable"), "--admin-writes") as instance:
+        yield instance

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from world import PATIENCE_S, Background, Inventoryd, Redis, check_history, hold_lock, read_history, wait_until
+from world import PATIENCE_S, Background, check_history, hold_lock, read_history, running, wait_until
 
 ON = "--enable-failpoints"
 ALONE = ("--workers", 1)
@@ -126,15 +126,8 @@ BAD = [  # point, action, what is said
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     """One instance for all tests that only ask wrongly."""
-    folder = tmp_path_factory.mktemp("lab")
-    server = Redis(folder / "redis")
-    instance = Inventoryd(str(folder), server, ON)
-    yield instance
-    try:
-        instance.end()
-    finally:
-        instance.kill()
-        server.end()
+    with running(tmp_path_factory.mktemp("lab"), ON) as instance:
+        yield instance
 
 
 @pytest.mark.parametrize("point,action,words", BAD)

@@ -246,6 +246,22 @@ class Inventoryd:
         self.process.wait(PATIENCE_S)
 
 
+@contextlib.contextmanager
+def running(folder, *flags):
+    """An instance with a Redis of its own, as long as the block lasts."""
+    redis = Redis(folder / "redis")
+    try:
+        instance = Inventoryd(str(folder), redis, *flags)
+        instance.redis = redis
+        try:
+            yield instance
+            instance.end()
+        finally:
+            instance.kill()
+    finally:
+        redis.end()
+
+
 class Background(threading.Thread):
     def __init__(self, function, *args, **named):
         super().__init__(daemon=True)
