@@ -376,6 +376,7 @@ struct acquiring {
     bool transient;   /* refused for a while only */
     bool late;        /* given, but nothing of its validity was left */
     bool tried;       /* at least one try may have left something behind: BUSY or UNKNOWN */
+    bool contended;   /* at least one try found the lock busy: counted */
 };
 
 /* Holds whose time is over do not count: the key that counted them is gone. */
@@ -427,6 +428,9 @@ static dlock_status run_try(struct acquiring *a)
     a->sent_ns = env.now_ns();
     if (status == DLOCK_OK)
         status = lock->ops->try_acquire(&env, a->hold, &a->busy);
+    if (status == DLOCK_BUSY && !a->contended)
+        add_one(&lock->client->contended);
+    a->contended |= status == DLOCK_BUSY;
     a->transient = env.transient;
     if (status == DLOCK_OK && env.redis == NULL)
         send_alone(lock, a->want.reads);
@@ -520,8 +524,6 @@ static dlock_status drive(struct acquiring *a)
         status = step(a);
         if (status == DLOCK_OK)
             status = granted(a);
-        if (status == DLOCK_BUSY && !a->tried)
-            add_one(&a->lock->client->contended);
         a->tried |= status == DLOCK_BUSY || status == DLOCK_UNKNOWN;
         if (status == DLOCK_OK || !worth_another_try(a, status))
             break;

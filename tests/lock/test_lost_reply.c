@@ -183,6 +183,7 @@ static void an_acquire_that_was_not_had(void **state)
         assert_true(proxy_done(stage.proxy));
         assert_int_equal(stats_of(stage.client).attempts, attempts + 2);
         assert_int_equal(record_count(stage.trace, resolving[i].ask), 1);
+        assert_int_equal(stats_of(stage.client).contended, 0);
         assert_status(dlock_release(hold, NULL), OK);
         assert_int_equal(exists(), 0);
         stage_clear(&stage);
@@ -235,6 +236,33 @@ static void a_question_whose_reply_is_lost(void **state)
             }
             stage_clear(&stage);
         }
+}
+
+/* Contended is what a try finds busy, though the one before it was lost. */
+static void a_lost_try_and_then_a_busy_one(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RESOLVING; i++) {
+        struct stage stage;
+        struct persistent persistent = {.ask = resolving[i].ask};
+        stage_set(&stage, resolving[i].rung,
+                  (struct dlock_options){
+                      .on_trace = cut_the_question_too,
+                      .on_trace_arg = &persistent,
+                  });
+        persistent.proxy = stage.proxy;
+        atomic_store(&persistent.cuts_left, 1);
+        dlock_hold *hold = acquired(stage.lock);
+        proxy_plan(stage.proxy, PROXY_CUT_REQUEST, resolving[i].acquire, NULL, 0);
+        struct waiter waiter = {.lock = stage.lock, .want = {.wait_ms = 60000}};
+        waiter_start(&waiter);
+        eventually(stats_of(stage.client).contended > 0);
+        assert_status(dlock_release(hold, NULL), OK);
+        assert_status(waiter_end(&waiter), OK);
+        assert_int_equal(stats_of(stage.client).contended, 1);
+        assert_status(dlock_release(waiter.hold, NULL), OK);
+        stage_clear(&stage);
+    }
 }
 
 /* Not known until the limit: that is UNKNOWN too, never TIMED_OUT. */
@@ -346,6 +374,7 @@ static void a_grant_that_comes_too_late(void **state)
                 dlock_release(waiters[j]->hold, NULL);
             }
         }
+        assert_int_equal(stats_of(stage.client).contended, 0);
         stage_clear(&stage);
     }
 }
@@ -534,6 +563,7 @@ int main(void)
         cmocka_unit_test(an_acquire_that_was_had_after_a_loss),
         cmocka_unit_test(an_acquire_that_was_not_had),
         cmocka_unit_test(a_question_whose_reply_is_lost),
+        cmocka_unit_test(a_lost_try_and_then_a_busy_one),
         cmocka_unit_test(unknown_until_the_limit),
         cmocka_unit_test(a_release_whose_reply_is_lost),
         cmocka_unit_test(what_was_not_released_frees_itself),
