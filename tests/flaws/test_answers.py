@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The answers to the book's exercises, as a learner would give them: each is applied to the rung that
+`scripts/rung new` begins, all of them as rungs of one clone with one build, and `scripts/rung check` must say
+what the answer says, and say something else of the rung that it began from."""
+import collections
+import concurrent.futures
+import os
+import re
+import subprocess
+
+import pytest
+
+from rung import LIMIT_S, ROOT
+
+import ladder
+from clone import copy_of_clone
+
+PAGE = ROOT / "docs" / "answers.md"
+EXERCISES = [f"{chapter}.{number}" for chapter, _ in enumerate(ladder.rungs(), 1) for number in (1, 2)]
+MARK = re.compile(r"^<!-- answer (\S+) from (\w+) judge ([\w,]+) expect ((?:oracle (?=\w))?)([\w ]+) -->$", re.MULTILINE)
+Answer = collections.namedtuple("Answer", "number source judges words diff told")
+
+
+def answer_of(number, section):
+    marks, diffs = MARK.findall(section), re.findall(r"^```diff\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    assert len(marks) == len(diffs) == 1, f"answer {number} needs one ```diff block and one line such as\n" \
+        f"<!-- answer {number} from setnx judge killed_holding,forgotten expect safe safe -->"
+    named, source, judges, oracle, words = marks[0]
+    assert named == number
+    return Answer(number, source, f"oracle,{judges}" if oracle else judges, words.split(), diffs[0], section)
+
+
+def answers():
+    assert PAGE.exists(), "there is no docs/answers.md"
+    _, *parts = re.split(r"^## (\d+\.\d+)$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {number: answer_of(number, section) for number, section in zip(parts[::2], parts[1::2])}
+
+
+def applied(code, diff, number):
+    """The code with the hunks of a unified diff in it."""
+    hunks = re.split(r"^@@ .*\n", diff, flags=re.MULTILINE)
+    assert len(hunks) > 1 and "lock/rungs/mine.c" in hunks[0], f"answer {number} is no unified diff of lock/rungs/mine.c"
+    for hunk in hunks[1:]:
+        lines = [line if line.strip() else " \n" for line in hunk.splitlines(keepends=True)]
+        old, new = ("".join(line[1:] for line in lines if line[0] in " " + sign) for sign in "-+")
+        assert code.count(old) == 1, f"answer {number} does not fit what scripts/rung new begins:\n{old}"
+        code = code.replace(old, new)
+    return code
+
+
+def sh(clone, *words, **environment):
+    given = {name: value for name, value in os.environ.items() if name not in ("LADDER_BUILD", "LADDER_ROOT")}
+    done = subprocess.run(list(map(str, words)), cwd=clone, capture_output=True, text=True, timeout=LIMIT_S,
+                          env={**given, **environment}, check=False)
+    return done
+
+
+def begin(clone, answer, name):
+    """What a learner does, and then a name of its own for it: all answers stand side by side."""
+    done = sh(clone, "scripts/rung", "new", "mine", "--from", answer.source)
+    assert done.returncode == 0, done.stderr
+    rung = clone / "lock" / "rungs" / "mine.c"
+    code = applied(rung.read_text(encoding="utf-8"), answer.diff, answer.number)
+    rung.with_stem(name).write_text(code.replace("rung_mine", f"rung_{name}").replace('"mine"', f'"{name}"'), encoding="utf-8")
+    rung.unlink()
+    for file in (clone / "lock" / "ladder.def", clone / "tests" / "oracle" / "test_oracle.c"):
+        file.write_text(file.read_text(encoding="utf-8").replace("(mine", f"({name}"), encoding="utf-8")
+
+
+def judged(clone, rung, judges):
+    """The words that scripts/rung check says of that rung, in the order of what was asked for."""
+    done = sh(clone, "scripts/rung", "check", rung, "--flaws", judges, "--runs", clone / "runs", "--jobs", "2",
+              LADDER_BUILD=str(clone / "build" / "dev"))
+    said = dict(reversed(line.split()[:2]) for line in done.stdout.partition("\n\n")[0].splitlines())
+    return [said.get(judge) for judge in judges.split(",")], done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory):
+    """Of every answer, and of the rung that it began from: by the rung's name and what was asked."""
+    given = answers()
+    clone = copy_of_clone(tmp_path_factory.mktemp("answers") / "clone")
+    for source in {answer.source for answer in given.values()}:
+        done = sh(clone, "scripts/rung", "new", f"from_{source}", "--from", source)
+        assert done.returncode == 0, done.stderr
+    for number, answer in given.items():
+        begin(clone, answer, f"answer_{number.replace('.', '_')}")
+    for step in (["cmake", "--preset", "dev"],
+                 ["cmake", "--build", "--preset", "dev", "--parallel", "--target", "inventoryd", "ladder-audit", "oracle"]):
+        done = sh(clone, *step)
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    pairs = {(rung, answer.judges) for number, answer in given.items()
+             for rung in (f"answer_{number.replace('.', '_')}", f"from_{answer.source}")}
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        return dict(zip(pairs, pool.map(lambda pair: judged(clone, *pair), pairs)))
+
+
+def test_every_exercise_has_its_answer():
+    assert list(answers()) == EXERCISES
+
+
+@pytest.mark.parametrize("number", EXERCISES)
+def test_an_answer_says_what_to_type(number):
+    answer = answers()[number]
+    assert f"scripts/rung new mine --from {answer.source}\n" in answer.told
+    assert f"scripts/rung check mine --flaws {answer.judges}\n" in answer.told
+    assert len(answer.words) == len(answer.judges.split(","))
+
+
+@pytest.mark.parametrize("number", EXERCISES)
+def test_check_says_of_an_answer_what_the_book_says(verdicts, number):
+    answer = answers()[number]
+    words, said = verdicts[f"answer_{number.replace('.', '_')}", answer.judges]
+    assert words == answer.words, said
+    unchanged, said = verdicts[f"from_{answer.source}", answer.judges]
+    assert None not in unchanged and unchanged != answer.words, said

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The book: what it shows is what the commands print today, every rung has its chapter, and a chapter is no
+longer than a person reads in ten minutes."""
+import re
+import subprocess
+
+import pytest
+
+from rung import LIMIT_S, ROOT
+
+import book
+import ladder
+
+DOCS = ROOT / "docs"
+CONTENTS = "00-start.md"
+NAMES = [CONTENTS] + [f"{number:02}-{rung.name}.md" for number, rung in enumerate(ladder.rungs(), 1)]
+HEADINGS = ["See it break", "Why", "The cure", "Run the cure", "What it still cannot do", "Exercises"]
+WORDS_MAX, BLOCK_LINES_MAX = 1500, 200
+
+
+def text_of(name):
+    assert (DOCS / name).exists(), f"there is no docs/{name}: every rung has its chapter, in the ladder's order"
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def split(text):
+    """The prose, and the lines of the blocks."""
+    prose, blocks = [], []
+    for line, *block in (lines for _, _, lines in book.parts(text)):
+        if line.startswith("```"):
+            blocks += block[:-1]
+        elif block and block[0].startswith("```"):
+            blocks += block[1:-1]
+        elif not line.startswith("<!--"):
+            prose.append(line)
+        else:
+            prose += block
+    return "\n".join(prose), blocks
+
+
+def anchors(text):
+    """What a link may point to: the headings, as GitHub names them."""
+    titles = re.findall(r"^#+ (.*)$", split(text)[0], re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_what_it_shows_is_what_the_commands_print():
+    done = subprocess.run([str(ROOT / "scripts" / "docs"), "--check", "--runs"], capture_output=True, text=True,
+                          timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_rung_has_its_chapter_and_no_other():
+    assert [file.name for file in sorted(DOCS.glob("[0-9]*.md"))] == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_chapter_is_ten_minutes(name):
+    prose, blocks = split(text_of(name))
+    assert len(prose.split()) <= WORDS_MAX
+    assert len(blocks) <= BLOCK_LINES_MAX
+
+
+@pytest.mark.parametrize("number, name", enumerate(NAMES[1:], 1))
+def test_every_chapter_is_built_alike(number, name):
+    prose = split(text_of(name))[0]
+    rung = ladder.rungs()[number - 1].name
+    assert re.match(rf"# {number}\. `?{rung}`?: \S", prose)
+    assert re.findall(r"^## (.*)$", prose, re.MULTILINE) == HEADINGS
+    exercises = prose.partition("\n## Exercises\n")[2]
+    assert sorted(set(re.findall(rf"\b{number}\.\d\b", exercises))) == [f"{number}.1", f"{number}.2"]
+    assert "scripts/rung check" in text_of(name).partition("\n## Exercises\n")[2]
+
+
+@pytest.mark.parametrize("number, name", enumerate(NAMES[1:], 1))
+def test_a_chapter_leads_to_its_neighbours(number, name):
+    last = text_of(name).rstrip().splitlines()[-1]
+    around = [NAMES[number - 1], CONTENTS] + NAMES[number + 1:number + 2]
+    links = re.findall(r"\]\(([^)]+)\)", last)
+    assert links == around or number == 1 and set(links) == set(around)
+
+
+def test_the_contents_name_every_chapter():
+    links = re.findall(r"\]\(([^)]+)\)", text_of(CONTENTS))
+    assert [name for name in NAMES[1:] if name not in links] == []
+
+
+@pytest.mark.parametrize("page", book.pages() + sorted(DOCS.glob("*/*.md")), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page):
+    text = page.read_text(encoding="utf-8")
+    wrong = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", split(text)[0]):
+        if re.match(r"\w+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        if not target.exists() or anchor and anchor not in anchors(target.read_text(encoding="utf-8")):
+            wrong.append(link)
+    assert wrong == []
+
+
+# ---- The machinery ----
+
+MARKED = """\
+# Before
+<!-- code lock/rungs/local.c mutex -->
+
+<!-- diff none local -->
+```diff
+an old one
+```
+<!-- picture break two_instances -->
+![What one sees.](elsewhere.svg)
+```
+<!-- code inside a block is a block's -->
+```
+after
+"""
+
+
+@pytest.fixture
+def page(tmp_path, monkeypatch):
+    """A page of a book of its own, with the real ladder."""
+    for name in ("lock", "flaws", "service"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "docs" / "pictures").mkdir(parents=True)
+    monkeypatch.setattr(book, "ROOT", tmp_path)
+    monkeypatch.setattr(book, "PICTURES", tmp_path / "docs" / "pictures")
+    return tmp_path / "docs" / "02-local.md"
+
+
+def go_through(page, text, shown=None, check=False):
+    page.write_text(text, encoding="utf-8")
+    return book.go_through(book.Job(page, shown or {}, check))[1]
+
+
+def shown(took_ms, unit=1):
+    """What a run may have printed and drawn."""
+    printed = [f"{took_ms:>6}  a1  SET x", f"The judge: at {took_ms}.5 ms", f"sold unit {unit}"]
+    drawn = f"<text>OVERSOLD</text><text>Step by step</text><text>{took_ms} ms</text><text>a sells unit {unit}</text>"
+    return {book.Demonstration("two_instances", "local", ()): book.Shown(printed, drawn, None)}
+
+
+def test_blocks_are_filled_and_prose_is_left_alone(page):
+    assert go_through(page, MARKED, shown(1)) == []
+    text = page.read_text(encoding="utf-8")
+    assert "-->\n```c\n/* Not a pthread mutex: any thread may release a hold. */\nstruct mutex {\n    atomic_flag locked;\n};\n```\n" in text
+    assert "```diff\n--- none\n+++ local\n" in text and "an old one" not in text
+    assert "![What one sees.](pictures/two_instances-local.svg)\n" in text
+    assert text.startswith("# Before\n") and text.endswith("```\n<!-- code inside a block is a block's -->\n```\nafter\n")
+    assert go_through(page, text, check=True) == []
+    assert page.read_text(encoding="utf-8") == text
+
+
+def test_a_run_is_written_anew_only_when_it_took_another_course(page):
+    text = "<!-- run break two_instances -->\n\n<!-- picture break local -->\n"
+    assert len(go_through(page, text)) == 2  # not filled, and no run to fill it from
+    assert go_through(page, text, shown(1)) == []
+    first, picture = page.read_text(encoding="utf-8"), page.parent / "pictures" / "two_instances-local.svg"
+    assert "```\n$ scripts/rung break two_instances\n     1  a1" in first and "<text>1 ms" in picture.read_text()
+    assert go_through(page, first, shown(2), check=True) == []
+    assert go_through(page, first, shown(2)) == []
+    assert page.read_text(encoding="utf-8") == first and "<text>1 ms" in picture.read_text()
+    wrong = go_through(page, first, shown(3, unit=2), check=True)
+    assert ["docs/02-local.md:1: out of step" in wrong[0], "another story" in wrong[1], len(wrong)] == [True, True, 2]
+    assert go_through(page, first, shown(3, unit=2)) == []
+    assert "sold unit 2" in page.read_text(encoding="utf-8") and "<text>3 ms" in picture.read_text()
+
+
+def test_a_block_of_another_command_is_not_taken_for_this_one(page):
+    assert go_through(page, "<!-- run cure two_instances -->\n```\n$ scripts/rung break two_instances\nx\n```\n")
+
+
+@pytest.mark.parametrize("marker, says", [
+    ("cod x", '"cod" is no marker; there are code, diff, run, picture'),
+    ("code lock/local.c", 'there is no file "lock/local.c"'),
+    ("code lock/rungs/local.c try", '"try" is no function, struct, variable or macro of lock/rungs/local.c'),
+    ("diff none", 'diff takes RUNG RUNG, not "none"'),
+    ("diff none loca", '"loca" is no rung; the rungs are none'),
+    ("run break", "run takes break NAME, cure NAME or run NAME RUNG"),
+    ("run break nothing", '"nothing" is nothing to break'),
+    ("run run two_instances wachdog", '"wachdog" is no rung'),
+    ("picture cure frozen", "frozen has no rung that survives it yet"),
+])
+def test_a_marker_with_a_slip_is_answered_with_what_would_be_right(page, marker, says):
+    wrong = go_through(page, f"first\n\n<!-- {marker} -->\n")
+    assert len(wrong) == 1 and wrong[0].startswith("docs/02-local.md:3: ") and says in wrong[0], wrong
+    assert page.read_text(encoding="utf-8") == f"first\n\n<!-- {marker} -->\n"
