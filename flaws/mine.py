@@ -16,6 +16,7 @@ CARD = """/* SPDX-License-Identifier: Apache-2.0
  */
 """
 LADDER = ladder.ROOT / "lock" / "ladder.def"
+OWN = "a rung of your own, begun as "
 ORACLE = ladder.ROOT / "tests" / "oracle" / "test_oracle.c"
 
 
@@ -24,10 +25,16 @@ def problem_with(name):
     if not NAME.fullmatch(name):
         return f'"{name}" cannot be a rung\'s name: a letter first, then a-z, 0-9 and _, at most 30 in all'
     if ladder.find(name):
-        return f'there is a rung "{name}" already: take another name'
+        return f'there is a rung "{name}" already: take another name' + (
+            f", or take it away first: scripts/rung drop {name}" if is_own(name) else "")
     if (ladder.ROOT / "lock" / "rungs" / f"{name}.c").exists():
         return f"lock/rungs/{name}.c is there already, though lock/ladder.def does not name it"
     return ""
+
+
+def is_own(name):
+    """Whether it was begun here, and is none of the ladder's."""
+    return f'\nX({name}, FLAWED, "{OWN}' in LADDER.read_text(encoding="utf-8")
 
 
 def append(file, line, behind):
@@ -46,6 +53,16 @@ def begin(name, source):
     code = code.replace(f"rung_{source.name}", f"rung_{name}").replace(f'.name = "{source.name}"', f'.name = "{name}"')
     rung = ladder.ROOT / "lock" / "rungs" / f"{name}.c"
     rung.write_text(CARD.format(name=name, source=source.name) + code, encoding="utf-8")
-    append(LADDER, f'X({name}, FLAWED, "a rung of your own, begun as {source.name}", "to be found out")', "X(")
+    append(LADDER, f'X({name}, FLAWED, "{OWN}{source.name}", "to be found out")', "X(")
     append(ORACLE, f"RUNG({name}) PROCESSES(2, HOLDS) END", "RUNG(")
     return [rung, LADDER, ORACLE]
+
+
+def drop(name):
+    """Takes a rung of the learner's own away again, its code too. What was taken away."""
+    for file, begins in ((LADDER, f"X({name},"), (ORACLE, f"RUNG({name})")):
+        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+        file.write_text("".join(line for line in lines if not line.startswith(begins)), encoding="utf-8")
+    rung = ladder.ROOT / "lock" / "rungs" / f"{name}.c"
+    rung.unlink()
+    return rung

@@ -84,3 +84,19 @@ def test_a_rung_that_does_not_compile_says_where(clone):
         done = rung(clone, "check", "mine")
     assert done.returncode == 2
     assert "mine.c" in done.stderr and "DLOCK_BUSI" in done.stderr
+
+
+def test_it_goes_as_it_came(clone):
+    files = [clone / "lock" / "ladder.def", clone / "tests" / "oracle" / "test_oracle.c"]
+    before = [file.read_text() for file in files]
+    assert rung(clone, "new", "other", "--from", "owner_lua").returncode == 0
+    done = rung(clone, "new", "other")
+    assert done.returncode == 2 and "scripts/rung drop other" in done.stderr
+    done = rung(clone, "drop", "other")
+    assert (done.returncode, done.stdout) == (0, "taken away: lock/rungs/other.c\n"), done.stderr
+    assert [file.read_text() for file in files] == before and not (clone / "lock" / "rungs" / "other.c").exists()
+    assert rung(clone, "drop", "mine").returncode == 0
+    done = rung(clone, "check", "setnx", "--flaws", "two_instances")
+    assert done.returncode == 0, done.stderr  # it builds without them
+    done = rung(clone, "drop", "setnx")
+    assert done.returncode == 2 and "none of your own" in done.stderr
