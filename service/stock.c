@@ -109,8 +109,8 @@ static const char *reason_of(const redisContext *context)
     return timed_out ? "no answer within the time-out" : context->errstr;
 }
 
-/* sent_ns: when it was sent; 0: it was not, or nobody wants to know. The login is nobody's business:
- * it has a password. */
+/* sent_ns: when it was sent; 0: it was not, or nobody asks. The login is nobody's business: it has
+ * a password. */
 static void trace(const struct stock *stock, int argc, const char **argv, const redisReply *reply,
                   int64_t sent_ns)
 {
@@ -264,28 +264,30 @@ enum stock_status stock_ping(struct stock *stock)
     return status;
 }
 
-enum stock_status stock_read(struct stock *stock, const char *key, int64_t *value)
+/* A command about one key, argv[1], whose reply is a number. */
+static enum stock_status ask_number(struct stock *stock, int argc, const char **argv,
+                                    int64_t *value)
 {
     redisReply *reply;
-    enum stock_status status = command(stock, 2, (const char *[]){"GET", key}, &reply);
+    enum stock_status status = command(stock, argc, argv, &reply);
     if (status == STOCK_OK)
-        status = to_number(stock, key, reply, value);
+        status = to_number(stock, argv[1], reply, value);
     freeReplyObject(reply);
     return status;
+}
+
+enum stock_status stock_read(struct stock *stock, const char *key, int64_t *value)
+{
+    return ask_number(stock, 2, (const char *[]){"GET", key}, value);
 }
 
 enum stock_status stock_decrement(struct stock *stock, const char *key, int64_t quantity,
                                   int64_t *after)
 {
     char number[24];
-    redisReply *reply;
     snprintf(number, sizeof number, "%" PRId64, quantity);
     const char *argv[] = {quantity == 1 ? "DECR" : "DECRBY", key, number};
-    enum stock_status status = command(stock, quantity == 1 ? 2 : 3, argv, &reply);
-    if (status == STOCK_OK)
-        status = to_number(stock, key, reply, after);
-    freeReplyObject(reply);
-    return status;
+    return ask_number(stock, quantity == 1 ? 2 : 3, argv, after);
 }
 
 enum stock_status stock_write(struct stock *stock, const char *key, int64_t value)
