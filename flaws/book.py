@@ -123,7 +123,12 @@ def run(words, old, job):
             raise Mistake("not filled yet: scripts/docs --runs")
         return old
     new = fenced("", [command, *found.printed])
-    return old if course_of("\n".join(old)) == course_of("\n".join(new)) else new
+    if course_of("\n".join(old)) == course_of("\n".join(new)):
+        return old
+    if job.check:
+        courses = ([" ".join(course_of(line)) for line in lines] for lines in (old, new))
+        raise Mistake(f"another course, scripts/docs --runs takes it over{difference(*courses)}")
+    return new
 
 
 def picture(words, old, job):
@@ -210,8 +215,8 @@ def perform_all(demonstrations, build):
 
 
 def difference(old, new):
-    lines = [line for line in difflib.unified_diff(old, new, n=0, lineterm="") if not line.startswith(("---", "+++", "@@"))]
-    return "".join(f"\n    {line}" for line in lines[:12])
+    lines = list(difflib.unified_diff(old, new, n=0, lineterm=""))[2:]
+    return "".join(f"\n    {line}" for line in lines[:12] if not line.startswith("@@"))
 
 
 def made(marker, old, job):
