@@ -2,25 +2,34 @@
  *
  * Deadlock, of two kinds. For ever: waiters timed out, nobody was granted the lock any more, its
  * key stands in Redis without a time to live (or Redis was not asked), and whoever had it cannot
- * give it back: its process died, its hold was never released, or nobody knows that it was had
- * because the reply was lost. A key with a time to live stands for ever too, when its holder left
- * without a release and renews it all the same. With itself: a request that had the lock asked for
- * it again and waited in vain, though nobody else had it meanwhile.
+ * give it back: its process died, its release was forgotten or did not arrive, or nobody knows that
+ * it was had because the reply was lost. A key with a time to live stands for ever too, when it is
+ * renewed though its holder is gone: that was seen, or the key outlived its time. With itself: a
+ * request that had the lock asked for it again and waited in vain, though nobody else had it
+ * meanwhile.
  */
 #include "check.h"
 #include "memory.h"
 
 #include <stdlib.h>
 
+static int64_t max_ns(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 /* What is known of an item's lock. */
 struct last {
     const struct section *grant;
-    bool lost;               /* an acquire failed behind it: it may have set the key all the same */
+    int64_t lost_ns;         /* an acquire failed behind it, and may have set the key all the same */
     int64_t timeouts_behind; /* waiters that timed out after it */
+    int64_t timeout_ns;      /* the last of them */
 };
 
 static void find_last(const struct run *run, struct last *last)
 {
+    for (size_t i = 0; i < run->item_count; i++)
+        last[i] = (struct last){.lost_ns = NOT_STAMPED, .timeout_ns = NOT_STAMPED};
     for (size_t i = 0; i < run->section_count; i++) {
         const struct section *section = &run->sections[i];
         if (section->item == NONE)
@@ -38,17 +47,24 @@ static void find_last(const struct run *run, struct last *last)
         if (grant != NULL && request->outcome_ns <= grant->at_ns[STAGE_GRANTED])
             continue;
         if (request->reason == REASON_LOCK_ERROR)
-            last[request->item].lost = true;
-        else
+            last[request->item].lost_ns = max_ns(last[request->item].lost_ns, request->outcome_ns);
+        else {
             last[request->item].timeouts_behind++;
+            last[request->item].timeout_ns =
+                max_ns(last[request->item].timeout_ns, request->outcome_ns);
+        }
     }
 }
 
-/* Left without a release, and renewed behind that, as it will be while its process lives. */
-static bool is_forgotten(const struct run *run, const struct section *grant)
+/* Its section is over, and it did not give the lock back. */
+static bool left_with_it(const struct section *grant)
 {
-    if (grant == NULL || grant->stage != STAGE_EXIT)
-        return false;
+    return grant->stage == STAGE_EXIT || (grant->stage == STAGE_RELEASE && grant->kept);
+}
+
+/* Renewed behind that, as it will be while its process lives. */
+static bool is_renewed(const struct run *run, const struct section *grant)
+{
     for (size_t i = 0; i < run->mark_count; i++) {
         const struct mark *mark = &run->marks[i];
         if (mark->kind == MARK_RENEW && mark->section != NONE &&
@@ -58,9 +74,35 @@ static bool is_forgotten(const struct run *run, const struct section *grant)
     return false;
 }
 
+/* The latest moment at which somebody who is gone can have set the key; NOT_STAMPED: whoever had it
+ * may have it still. */
+static int64_t gone_ns(const struct run *run, const struct last *last)
+{
+    const struct section *grant = last->grant;
+    int64_t gone = last->lost_ns;
+    if (grant != NULL && left_with_it(grant))
+        gone = max_ns(gone, grant->at_ns[STAGE_EXIT]);
+    else if (grant != NULL && grant->stage != STAGE_RELEASE && run->histories[grant->history].ended)
+        return NOT_STAMPED;
+    for (size_t i = 0; i < run->history_count; i++)
+        if (!run->histories[i].ended)
+            gone = max_ns(gone, run->histories[i].last_ns);
+    return gone;
+}
+
+/* The key has a time to live, stands all the same when that is over, and will go on so. */
+static bool outlives_its_time(const struct run *run, const struct last *last)
+{
+    int64_t gone = gone_ns(run, last);
+    return (last->grant != NULL && last->grant->stage == STAGE_EXIT &&
+            is_renewed(run, last->grant)) ||
+           (gone != NOT_STAMPED && last->timeout_ns - gone > run->asked.ttl_ms * 1000000);
+}
+
 static bool owner_is_gone(const struct run *run, const struct last *last)
 {
-    if (last->lost || (last->grant != NULL && last->grant->stage != STAGE_RELEASE))
+    if (last->lost_ns != NOT_STAMPED ||
+        (last->grant != NULL && (last->grant->stage != STAGE_RELEASE || last->grant->kept)))
         return true;
     for (size_t i = 0; i < run->history_count; i++) { /* one that died before it could tell */
         if (!run->histories[i].ended)
@@ -104,7 +146,7 @@ static bool is_stuck(const struct run *run, const struct item *item, const struc
     const struct redis_side *after = &item->redis[AFTER];
     bool for_ever =
         !after->lock_known ||
-        (after->lock_there && (after->lock_pttl_ms == -1 || is_forgotten(run, last->grant)));
+        (after->lock_there && (after->lock_pttl_ms == -1 || outlives_its_time(run, last)));
     return last->timeouts_behind > 0 && for_ever && owner_is_gone(run, last);
 }
 
@@ -118,7 +160,8 @@ static void tell_stuck(struct run *run, const struct item *item, const struct la
                  last->grant == NULL ? "the run" : run_request_id(run, last->grant->request),
                  (long long)last->timeouts_behind,
                  !after->lock_known          ? "redis.json does not say when its key expires"
-                 : after->lock_pttl_ms != -1 ? "its holder forgot the release, and renews it"
+                 : after->lock_pttl_ms != -1
+                     ? "its key is renewed though its holder is gone, and would have expired"
                                              : "its key never expires");
 }
 

@@ -119,7 +119,7 @@ static void check_contention(struct run *run)
  * fault is that the process is frozen, it is not to survive. */
 static bool hangs_on_renewal(const struct run *run)
 {
-    if (strcmp(run->asked.rung, "watchdog") != 0 || strncmp(run->asked.fault, "frozen", 6) == 0)
+    if (strncmp(run->asked.rung, "watchdog", 8) != 0 || strncmp(run->asked.fault, "frozen", 6) == 0)
         return false;
     for (size_t i = 0; i < run->section_count; i++) {
         const struct section *section = &run->sections[i];

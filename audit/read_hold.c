@@ -95,6 +95,15 @@ static bool read_sale(struct reader *reader, struct record *record, struct secti
     return true;
 }
 
+static bool read_release(struct record *record, struct section *section)
+{
+    const char *status = "";
+    if (!json_text(record->json, "status", JSON_REQUIRED, &status, record->error))
+        return false;
+    section->kept = strcmp(status, "OK") != 0 && strcmp(status, "LOST") != 0;
+    return true;
+}
+
 void about_hold(struct reader *reader, struct record *record)
 {
     const enum stage stage = STAGE_GRANTED + (enum stage)(record->event - EVENT_granted);
@@ -132,6 +141,8 @@ void about_hold(struct reader *reader, struct record *record)
                         &section->stock_before, record->error);
     else if (stage == STAGE_WRITE)
         fine = read_sale(reader, record, section);
+    else if (stage == STAGE_RELEASE)
+        fine = read_release(record, section);
     if (!fine)
         wrong(reader, record);
 }

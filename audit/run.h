@@ -148,6 +148,7 @@ struct section {
     int64_t unit; /* the lowest that was sold */
     int64_t quantity;
     bool sold;
+    bool kept;       /* its release did not arrive, or nobody knows */
     bool overlapped; /* found by check_exclusion */
 };
 

@@ -278,9 +278,13 @@ static void draw_kept(struct strip *strip)
     const struct section *grant = run->stuck_grant;
     if (run->stuck == NULL)
         return;
-    if (grant != NULL && grant->instance == strip->instance && grant->stage == STAGE_EXIT &&
-        run->histories[grant->history].ended)
-        draw_stuck(strip, grant->ended_ns, "the release is forgotten");
+    if (grant != NULL && grant->instance == strip->instance &&
+        run->histories[grant->history].ended) {
+        if (grant->stage == STAGE_EXIT)
+            draw_stuck(strip, grant->ended_ns, "the release is forgotten");
+        else if (grant->kept)
+            draw_stuck(strip, grant->ended_ns, "the release does not arrive");
+    }
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];
         if (request->reason == REASON_LOCK_ERROR && request->instance == strip->instance &&

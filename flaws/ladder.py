@@ -40,6 +40,16 @@ class Rung:
         return re.findall(r'\bpoint\(env, "(\w+)"\)', self.text)
 
     @property
+    def renewed(self):
+        """Whether its lock lives on by renewals."""
+        return any("renew" in name for name in self.scripts)
+
+    @property
+    def polls(self):
+        """Whether who finds it busy asks again and again."""
+        return "TRAIT_SERVERLESS" not in self.text
+
+    @property
     def code(self):
         """What a learner compares: the file without its card, the scripts behind it."""
         head, _, body = self.text.partition("*/\n")

@@ -17,6 +17,7 @@ from stage import STOP
 # The judge's results, as a reader of the table sees them.
 WORDS = {"ok": "safe", "undersold": "refused", "inconclusive": "?"}
 COLORS = {"safe": "32", "oversold": "31", "overlap": "33", "deadlock": "35", "refused": "36", "?": "7"}
+WIDE = 9  # of a column of the terminal's table
 SHADES = {"safe": "#d9f2df", "oversold": "#f8c9c4", "overlap": "#fbe3b0", "deadlock": "#e3d0f5", "refused": "#cfe8f5",
           "?": "#dddddd"}
 MEANINGS = {
@@ -79,12 +80,14 @@ def table(cells, color):
     flaws = list(dict.fromkeys(cell.flaw for cell in cells))
     by_place = {(cell.rung, cell.flaw): cell for cell in cells}
     left = max(len(flaw) for flaw in flaws)
-    lines = [" " * left + "".join(f"  {rung:<13}" for rung in rungs)]
+    names = [rung.replace("_", "_ ").split() for rung in rungs]  # one below the other, to be narrow
+    lines = [(" " * left + "".join(f"  {name[line] if line < len(name) else '':<{WIDE}}" for name in names)).rstrip()
+             for line in range(max(map(len, names)))]
     for flaw in flaws:
         line = f"{flaw:<{left}}"
         for rung in rungs:
             cell = by_place[rung, flaw]
-            word = f"{cell.word + ('' if cell.agrees else ' !'):<13}"
+            word = f"{cell.word + ('' if cell.agrees else '!'):<{WIDE}}"
             line += "  " + (f"\033[{COLORS[cell.word]}m{word}\033[0m" if color else word)
         lines.append(line.rstrip() if not color else line)
     return "\n".join(lines)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is asked for by name, on the command line and in the book: a rung, a schedule, a demonstration."""
 import ladder
-from schedules import ALL
+from schedules import ALL, shown
 
 
 class Unknown(Exception):
@@ -19,9 +19,9 @@ def flaw(name):
     """The demonstration of that name, or the first that shows what breaks the rung of that name."""
     if name in ALL:
         return ALL[name]
-    flaws = [flaw for flaw in ALL.values() if flaw.breaks == name]
+    flaws = [flaw for flaw in ALL.values() if name in flaw.shows]
     if not flaws:
-        known = sorted({flaw.breaks for flaw in ALL.values() if flaw.breaks}, key=[r.name for r in ladder.rungs()].index)
+        known = sorted({name for _, name, _ in shown()}, key=[r.name for r in ladder.rungs()].index)
         raise Unknown(f'"{name}" is nothing to break; there are the rungs {", ".join(known)} '
                       f'and the demonstrations {", ".join(ALL)}')
     return flaws[0]
@@ -32,7 +32,8 @@ def demonstration(verb, name, on=None):
     found = flaw(name)
     if verb == "run":
         return found, rung(on)
-    where = found.breaks if verb == "break" else found.cured
+    breaks = name if name in found.shows else found.breaks
+    where = breaks if verb == "break" else found.shows.get(breaks)
     if where is None:
         raise Unknown(f"{found.name} has no rung that {'it breaks' if verb == 'break' else 'survives it'} yet")
     return found, rung(where)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The schedules: what is done to a shop, step by step. Each one is a column of the matrix and runs on every
-rung; `breaks` names the rung whose flaw it shows, and `cured` the one that survives it. A schedule waits for
+rung; `shows` names the rungs whose flaw it is, each with the one that survives it. A schedule waits for
 causes alone, so it takes the same course every time.
 
 Who acts: a and b, instances of inventoryd with a buyer or two each, and the director, who pauses them at
@@ -13,16 +13,32 @@ ALL = {}
 
 
 class Schedule:
-    def __init__(self, run, title, breaks, cured, keeps, **settings):
+    def __init__(self, run, title, shows, keeps, **settings):
         self.run, self.name, self.title = run, run.__name__, title
-        self.breaks, self.cured, self.keeps = breaks, cured, keeps
+        self.shows, self.keeps = shows, keeps
         self.settings = settings  # of the stage: write, stock
 
+    @property
+    def breaks(self):
+        """The first rung that it breaks, or None."""
+        return next(iter(self.shows), None)
 
-def schedule(title, breaks, cured, keeps, **settings):
-    """Registers a function as the schedule of its name. keeps: what holds on the cure."""
+    @property
+    def cured(self):
+        """The rung that survives what breaks the first one; None: none does yet."""
+        return self.shows.get(self.breaks)
+
+
+def shown():
+    """Every flaw wherever it shows: the schedule, the rung that has it, and the one that survives it, or None."""
+    return [(flaw, breaks, cured) for flaw in ALL.values() for breaks, cured in flaw.shows.items()]
+
+
+def schedule(title, shows, keeps, **settings):
+    """Registers a function as the schedule of its name. shows: the rungs whose flaw it is, each with the one
+    that survives it, or None. keeps: what holds on the cure."""
     def register(run):
-        ALL[run.__name__] = Schedule(run, title, breaks, cured, keeps, **settings)
+        ALL[run.__name__] = Schedule(run, title, shows, keeps, **settings)
         return run
     return register
 
@@ -76,7 +92,7 @@ def beside(stage, a, b, meanwhile=lambda: None, **how):
     finish(stage, second, inside)
 
 
-@schedule("two requests in one process read the same stock", "none", "local", "one waits for the other")
+@schedule("two requests in one process read the same stock", {"none": "local"}, "one waits for the other")
 def one_process(stage):
     stage.open()
     a = long(stage, "a")
@@ -93,7 +109,8 @@ def one_process(stage):
     finish(stage, second, inside, WRITE)
 
 
-@schedule("two processes read the same stock", "local", "setnx", "one waits for the other")
+@schedule("two processes read the same stock", {"local": "setnx", "reentrant_getset": "reentrant"},
+          "one waits for the other")
 def two_instances(stage):
     stage.open()
     beside(stage, long(stage, "a"), long(stage, "b"))
@@ -112,25 +129,25 @@ def dies_at(stage, point):
     stage.wait_answered(b.sell())
 
 
-@schedule("the holder is killed while it holds the lock", "setnx", "setnx_expire",
+@schedule("the holder is killed while it holds the lock", {"setnx": "setnx_expire", "setnx_multi": "set_nx_ex"},
           "the lock frees itself", stock=2)
 def killed_holding(stage):
     dies_at(stage, READ)
 
 
-@schedule("the holder is killed right behind its first command", "setnx_expire", "set_nx_ex",
+@schedule("the holder is killed right behind its first command", {"setnx_expire": "set_nx_ex"},
           "the lock frees itself", stock=2)
 def killed_acquiring(stage):
     dies_at(stage, point_of(stage, "between_setnx_and_expire", "acquired"))
 
 
-@schedule("the holder is killed before it gives the lock back", "setnx", "setnx_expire",
+@schedule("the holder is killed before it gives the lock back", {"setnx": "setnx_expire"},
           "the lock frees itself", stock=2)
 def killed_releasing(stage):
     dies_at(stage, point_of(stage, "between_get_and_del", "before_release"))
 
 
-@schedule("an error path forgets the release", "setnx", "setnx_expire", "the lock frees itself", stock=2)
+@schedule("an error path forgets the release", {"setnx": "setnx_expire"}, "the lock frees itself", stock=2)
 def forgotten(stage):
     stage.open()
     a, b = short(stage), impatient(stage)
@@ -142,7 +159,7 @@ def forgotten(stage):
 
 
 @schedule("Redis dies right behind the holder's first command, and comes back with all it was told",
-          "setnx_expire", "set_nx_ex", "the lock frees itself", stock=2)
+          {"setnx_expire": "set_nx_ex"}, "the lock frees itself", stock=2)
 def redis_dies(stage):
     stage.open(durable=True)
     a, b = short(stage), impatient(stage)
@@ -158,17 +175,37 @@ def redis_dies(stage):
     stage.wait_answered(b.sell())
 
 
+@schedule("the network is gone when the lock is given back, and comes back", {"watchdog_timer": "watchdog"},
+          "the lock frees itself", stock=4)
+def release_lost(stage):
+    stage.open(lock_apart=True)
+    cable = stage.cable()
+    a = stage.instance("a", RENEWED_TTL_MS, "--workers", "1", cable=cable)
+    b = long(stage, "b", "--wait-ms", str(3 * RENEWED_TTL_MS))
+    stage.wait_answered(a.sell())
+    stage.wait_answered(a.sell())
+    point = point_of(stage, "before_release")
+    third = stage.park(a, point)
+    stage.note(f"{third.name} pauses at {point}")
+    cable.down()
+    stage.note("a cannot reach the lock's Redis any more")
+    stage.let_go(third, point)
+    stage.wait_answered(third)
+    cable.up()
+    stage.note("it can again")
+    stage.wait_answered(b.sell())
+
+
 # ---- The lock expires under its holder -------------------------------------------------------------
 
 
 def releases_late(stage, point):
     """a is slow to give back, its lock expires, b gets it; what does a's release do to b's lock?"""
     stage.open()
-    a, b = short(stage), long(stage)
+    a, b = stage.instance("a", RENEWED_TTL_MS if stage.rung.renewed else SHORT_TTL_MS), long(stage)
     first = stage.park(a, point)
     stage.note(f"{first.name} pauses at {point}")
-    if stage.has_ttl():
-        stage.wait_expired()
+    outlive(stage, a)
     second, inside = stage.enter(b, READ)
     tell_entry(stage, second, inside)
     stage.let_go(first, point)
@@ -181,13 +218,13 @@ def releases_late(stage, point):
     finish(stage, third, too)
 
 
-@schedule("a slow holder gives back a lock that is another's by then", "set_nx_ex", "owner_check",
+@schedule("a slow holder gives back a lock that is another's by then", {"set_nx_ex": "owner_check"},
           "the other's lock is left alone", stock=3)
 def late_release(stage):
     releases_late(stage, point_of(stage, "before_release"))
 
 
-@schedule("the lock expires between the look and the delete", "owner_check", "owner_lua",
+@schedule("the lock expires between the look and the delete", {"owner_check": "owner_lua"},
           "the other's lock is left alone", stock=3)
 def release_gap(stage):
     releases_late(stage, point_of(stage, "between_get_and_del", "before_release"))
@@ -198,24 +235,24 @@ def outlive(stage, holder):
     if not stage.has_ttl():
         return
     is_there = lambda: stage.lock_redis("EXISTS", LOCK_KEY) == 1
-    wait_until(lambda: not is_there() or holder.renewals() > 4, "the lock expires, or is renewed")
+    wait_until(lambda: not is_there() or holder.count("renewals") > 4, "the lock expires, or is renewed")
     stage.note("its time to live is over, and the lock is still there" if is_there() else "the lock expires")
 
 
-@schedule("the work takes longer than the lock lives", "reentrant", "watchdog", "the lock lives as long as the work")
+@schedule("the work takes longer than the lock lives", {"reentrant": "watchdog"}, "the lock lives as long as the work")
 def long_section(stage):
     stage.open()
     a, b = stage.instance("a", RENEWED_TTL_MS), long(stage)
     beside(stage, a, b, lambda: outlive(stage, a))
 
 
-@schedule("the holder is frozen for longer than its lock lives, wakes, and writes", "watchdog", None,
+@schedule("the holder is frozen for longer than its lock lives, wakes, and writes", {"watchdog": None},
           "a write with an old token is refused")
 def frozen(stage):
     freezes_at(stage, READ)
 
 
-@schedule("the holder is frozen between its last look at its hold and its write", "watchdog", None,
+@schedule("the holder is frozen between its last look at its hold and its write", {"watchdog": None},
           "a write with an old token is refused")
 def frozen_writing(stage):
     freezes_at(stage, WRITE)
@@ -250,19 +287,19 @@ def asks_twice(stage, *flags):
     stage.wait_answered(sale)
 
 
-@schedule("inside its section the holder asks for its own lock again", "owner_lua", "reentrant",
+@schedule("inside its section the holder asks for its own lock again", {"owner_lua": "reentrant"},
           "it is let in and counted")
 def reentry(stage):
     asks_twice(stage)
 
 
-@schedule("the holder asks again under another name, as with an identity for every lock object", "reentrant", None,
+@schedule("the holder asks again under another name, as with an identity for every lock object", {"reentrant": None},
           "one identity a process")
 def two_identities(stage):
     asks_twice(stage, "--owner", "object")
 
 
-@schedule("the inner release of a nested hold must not free the lock", None, None, "it is freed by the last one")
+@schedule("the inner release of a nested hold must not free the lock", {}, "it is freed by the last one")
 def inner_release(stage):
     stage.open()
     a, b = long(stage, "a", "--wait-ms", str(WAIT_MS)), long(stage)
@@ -281,7 +318,7 @@ def inner_release(stage):
     finish(stage, second, too)
 
 
-@schedule("the holder asks again when its lock has expired and is another's", "reentrant_tls", "reentrant",
+@schedule("the holder asks again when its lock has expired and is another's", {"reentrant_tls": "reentrant"},
           "it is not told that it still holds the lock")
 def expired_reentry(stage):
     stage.open()
@@ -292,7 +329,7 @@ def expired_reentry(stage):
 # ---- Redis and the cable to it ---------------------------------------------------------------------
 
 
-@schedule("the lock's Redis is restarted empty", "watchdog", None, "a write with an old token is refused")
+@schedule("the lock's Redis is restarted empty", {"watchdog": None}, "a write with an old token is refused")
 def redis_empty(stage):
     def restart():
         stage.lock_redis.kill()
@@ -302,7 +339,7 @@ def redis_empty(stage):
     beside(stage, long(stage, "a"), long(stage), restart)
 
 
-@schedule("Redis forgets its scripts while the lock is held", None, None, "scripts are sent again", stock=2)
+@schedule("Redis forgets its scripts while the lock is held", {}, "scripts are sent again", stock=2)
 def script_flush(stage):
     def flush():
         stage.redis("SCRIPT", "FLUSH")
@@ -311,7 +348,7 @@ def script_flush(stage):
     beside(stage, long(stage, "a"), long(stage), flush)
 
 
-@schedule("the reply to the holder's first command is lost", "set_nx_ex", "owner_check",
+@schedule("the reply to the holder's first command is lost", {"set_nx_ex": "owner_check"},
           "it asks whose the lock is, and finds that it is its own", stock=2)
 def cut_acquiring(stage):
     stage.open(lock_apart=True)
@@ -323,7 +360,7 @@ def cut_acquiring(stage):
     stage.wait_answered(b.sell())
 
 
-@schedule("the connection is cut while the lock is held, and healed before its release", None, None,
+@schedule("the connection is cut while the lock is held, and healed before its release", {},
           "the release finds its way", stock=2)
 def cut_holding(stage):
     def cut():

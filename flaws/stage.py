@@ -25,6 +25,7 @@ ITEM = "phone"
 LOCK_KEY, STOCK_KEY = "lock:{phone}", "inventory:{phone}"
 SHORT_TTL_MS, LONG_TTL_MS = 500, 30000
 RENEWED_TTL_MS = 2000  # of a lock that must live by its renewals: a machine that stalls for 600 ms is let pass
+ASKED_IN_VAIN = 3  # a sale waits that asked so often; one that asks once more might yet get in
 WAIT_MS = 3000  # how long a sale waits for a lock that never comes: far longer than a short one lives
 
 
@@ -147,27 +148,30 @@ class Redis:
         return f"redis://127.0.0.1:{self.port}"
 
 
-class Cable(threading.Thread):
-    """The cable between an instance and Redis. cut() cuts every connection; with lose_next the next command
-    reaches Redis, but its reply is lost and the connection cut."""
+class Cable:
+    """The cable between an instance and Redis. cut() cuts every connection, down() lets none come again before
+    up(); with lose_next the next command reaches Redis, but its reply is lost and the connection cut."""
 
     def __init__(self, redis):
-        super().__init__(daemon=True)
-        self.redis = redis
+        self.redis, self.port = redis, free_port()
+        self.url = f"redis://127.0.0.1:{self.port}"
         self.lose_next = False
-        self.lost = 0
         self.pairs = []
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.start()
+        self.up()
 
-    @property
-    def url(self):
-        return f"redis://127.0.0.1:{self.listener.getsockname()[1]}"
+    def up(self):
+        self.listener = socket.create_server(("127.0.0.1", self.port))
+        threading.Thread(target=self.run, args=(self.listener,), daemon=True).start()
 
-    def run(self):
+    def down(self):
+        self.listener.shutdown(socket.SHUT_RDWR)  # accept() ends, and with it what it would have taken
+        self.listener.close()
+        self.cut()
+
+    def run(self, listener):
         while True:
             try:
-                client, _ = self.listener.accept()
+                client, _ = listener.accept()
                 server = socket.create_connection(("127.0.0.1", self.redis.port), PATIENCE_S)
             except OSError:
                 return
@@ -180,7 +184,6 @@ class Cable(threading.Thread):
             while data := source.recv(65536):
                 if from_server and self.lose_next:
                     self.lose_next = False
-                    self.lost += 1
                     break
                 target.sendall(data)
         except OSError:
@@ -307,13 +310,10 @@ class Instance:
         """Whoever is paused there goes on. By a file, so that it works for a frozen process too."""
         (self.files / point).touch()
 
-    def contended(self):
-        """How many of its acquires found the lock busy."""
+    def count(self, what):
+        """One of the lock's counts: contended (acquires that found it busy), attempts, renewals."""
         _, text = self.ask("GET", "/metrics", self.admin_port)
-        return int(next(line.split()[1] for line in text.splitlines() if line.startswith("lock_contended_total ")))
-
-    def renewals(self):
-        return sum(event["event"] == "renew" for event in self.events())
+        return int(next(line.split()[1] for line in text.splitlines() if line.startswith(f"lock_{what}_total ")))
 
     def events(self):
         text = self.history.read_text(encoding="utf-8") if self.history.exists() else ""
@@ -425,10 +425,12 @@ class Stage:
     def enter(self, instance, point, **how):
         """A sale of that instance, up to the point, where it is paused; or the lock keeps it out. The sale,
         and whether it is at the point."""
-        waited, parked = instance.contended(), instance.parked(point)
+        waited, asked, parked = instance.count("contended"), instance.count("attempts"), instance.parked(point)
+        enough = asked + (ASKED_IN_VAIN if self.rung.polls else 1)
         instance.arm(point)
         sale = instance.sell(**how)
-        wait_until(lambda: instance.parked(point) > parked or instance.contended() > waited or sale.answered,
+        is_kept_out = lambda: instance.count("contended") > waited and instance.count("attempts") >= enough
+        wait_until(lambda: instance.parked(point) > parked or is_kept_out() or sale.answered,
                    f"{sale.name} comes to {point}, or waits")
         if sale.answered:
             raise Spoiled(f"{sale.name} was answered before it came to {point}: {sale.answer}")

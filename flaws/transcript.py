@@ -3,6 +3,7 @@
 the instances' own records; MONITOR, the server's side, must agree. Repeated tries are one line, and every
 identity is written as the name of the buyer or instance whose it is."""
 import collections
+import dataclasses
 import hashlib
 import re
 
@@ -10,7 +11,16 @@ import ladder
 
 ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):(x?\d+)(#\d+)?")
 ARGUMENT_MAX = 80  # the library cuts longer arguments in its records
-Line = collections.namedtuple("Line", "t_ns who what answer count")
+STEPS_MAX = 4  # commands of one try
+
+
+@dataclasses.dataclass(eq=False)
+class Line:
+    t_ns: int
+    who: str
+    what: str
+    answer: str = ""
+    count: int = 1
 
 
 def scripts():
@@ -45,7 +55,7 @@ class Names:
         text = ID.sub(self.name, text)
         for sha, file in self.scripts.items():
             text = text.replace(f"EVALSHA {sha}", file.name)
-            head = file.read_text(encoding="utf-8").splitlines()[0][:40]
+            head = file.read_text(encoding="utf-8").splitlines()[0][:70]
             text = re.sub(r'^EVAL "' + re.escape(head) + r'[^"]*"', file.name, text)
         return text
 
@@ -56,7 +66,7 @@ def commands(stage, names):
     for instance in stage.instances.values():
         left = set()  # requests that have left their section: what they send now is their release
         for event in instance.events():
-            who = event.get("request") or f"{instance.name}'s timekeeper"
+            who = event.get("request") or f"{instance.name}'s timer"
             if event["event"] == "exit":
                 left.add(who)
             if event["event"] != "command" or event["reply"].startswith("(error) NOSCRIPT"):
@@ -67,7 +77,7 @@ def commands(stage, names):
             sent, reply = names.plain(event["sent"]), names.plain(event["reply"])
             if sent.startswith("reentrant_acquire.lua"):
                 reply = re.sub(r"\d+$", "ms left", reply)
-            yield Line(t_ns, who, sent, reply, 1)
+            yield Line(t_ns, who, sent, reply)
 
 
 def answers(stage, lines):
@@ -77,26 +87,37 @@ def answers(stage, lines):
         did = [line.t_ns for line in lines if line.who == sale.name]
         broken = max(sale.answered_ns, sale.instance.dead_ns + 1)
         done = max(did) + 1 if did and sale.status != 0 else broken
-        yield Line(done, sale.name, sale.answer, "", 1)
+        yield Line(done, sale.name, sale.answer)
+
+
+def alike(some, others):
+    return [(line.who, line.what, line.answer) for line in some] == [(line.who, line.what, line.answer) for line in others]
 
 
 def merged(lines):
-    """One line for what somebody sends again and again and gets the same answer to."""
-    latest, result = {}, []
+    """What somebody sends again and again and gets the same answers to, one command or a few that belong together,
+    is told once, with its count."""
+    told, result = collections.defaultdict(list), []
     for line in sorted(lines, key=lambda line: line.t_ns):
-        at = latest.get(line.who)
-        if at is not None and (result[at].what, result[at].answer) == (line.what, line.answer):
-            result[at] = result[at]._replace(count=result[at].count + 1)
-            continue
-        latest[line.who] = len(result)
+        mine = told[line.who]
+        mine.append(line)
         result.append(line)
+        for steps in range(1, STEPS_MAX + 1 if line.who else 1):
+            if len(mine) < 2 * steps or not alike(mine[-steps:], mine[-2 * steps:-steps]):
+                continue
+            for repeat in mine[-steps:]:
+                result.remove(repeat)
+            del mine[-steps:]
+            for first in mine[-steps:]:
+                first.count += 1
+            break
     return result
 
 
 def lines_of(stage):
     names = Names(stage)
     lines = list(commands(stage, names))
-    lines += [Line(t_ns, "", text, "", 1) for t_ns, text in stage.notes]
+    lines += [Line(t_ns, "", text) for t_ns, text in stage.notes]
     lines += list(answers(stage, lines))
     return merged(lines)
 

@@ -299,8 +299,11 @@ void dlock_close(dlock *lock)
     if (last)
         tdelete(lock, &lock->client->locks, compare_locks);
     pthread_mutex_unlock(&lock->client->mutex);
-    if (last)
-        lock_free(lock);
+    if (!last)
+        return;
+    if (lock->ops->closed != NULL)
+        lock->ops->closed(lock->state);
+    lock_free(lock);
 }
 
 const char *dlock_name(const dlock *lock)

@@ -99,6 +99,9 @@ struct rung_ops {
     /* The waiter leaves without the lock after at least one BUSY or UNKNOWN. NULL: it left nothing
      * behind. */
     void (*give_up)(struct rung_env *env, struct dlock_hold *hold);
+    /* The lock is closed in this process, by its last dlock_close: ends what lock_state still runs.
+     * NULL: nothing does. */
+    void (*closed)(void *lock_state);
 };
 
 /* What a rung works through. */

@@ -8,8 +8,8 @@ import json
 import os
 import random
 
-RUNGS = ["none", "local", "setnx", "setnx_expire", "set_nx_ex", "owner_check", "owner_lua",
-         "reentrant_tls", "reentrant", "watchdog"]
+RUNGS = ["none", "local", "setnx", "setnx_expire", "setnx_multi", "set_nx_ex", "owner_check",
+         "owner_lua", "reentrant_tls", "reentrant", "watchdog_timer", "watchdog"]
 WRITES = ["decr", "set", "atomic"]
 MS = 1_000_000
 SPECIAL = frozenset(',"\n\r')

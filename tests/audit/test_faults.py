@@ -106,17 +106,17 @@ def test_again_of_a_hold_that_it_was_not_granted(whose):
 
 
 # ---- A lock that nobody gives back ---------------------------------------------------------------
-def left(seed, fault="forgotten", released=False, renewed=True, waiters="lock-timeout",
-         lock=("hash", 400)):
-    """b sells, leaves its section, and forgets the release; the others are sent away."""
-    world = with_fault(seed, "watchdog", fault, ttl_ms=500)
+def left(seed, fault="forgotten", released=None, renewed=True, waiters="lock-timeout",
+         lock=("hash", 400), ttl_ms=500):
+    """b sells, leaves its section, and forgets the release; the others are sent away 1500 ms later."""
+    world = with_fault(seed, "watchdog", fault, ttl_ms=ttl_ms)
     now, (request, *rest) = some_buy(world)
     section = world.section(request, (now, now + 1))
     world.sell(section, now + 2, now + 3, world.stock["phone"])
     world.stock["phone"] -= 1
     section["exit"] = world.about(request, now + 4, "exit", hold=section["hold"])
     if released:
-        world.about(request, now + 5, "release", hold=section["hold"], status="OK")
+        world.about(request, now + 5, "release", hold=section["hold"], status=released)
     renewals = range(1, 9) if renewed else range(0)
     for i in renewals:
         world.add(request["instance"], now + 166 * i * MS, "renew", hold=section["hold"])
@@ -127,13 +127,21 @@ def left(seed, fault="forgotten", released=False, renewed=True, waiters="lock-ti
     return world
 
 
-def test_forgotten_and_renewed():
-    check(left, "deadlock", FOR_EVER + ".*forgot the release, and renews it")
+@pytest.mark.parametrize("how", [
+    {}, {"ttl_ms": 9000}, {"renewed": False},
+    {"released": "UNKNOWN"}, {"released": "UNREACHABLE", "renewed": False}],
+    ids=["forgotten", "renewed within its time", "outlives its time", "not released", "released in vain"])
+def test_renewed_though_its_holder_is_gone(how):
+    if how.get("released") == "UNKNOWN":
+        how = {**how, "fault": "release_lost"}
+    check(lambda seed: left(seed, **how), "deadlock", FOR_EVER + ".*renewed though its holder is gone")
 
 
 @pytest.mark.parametrize("how", [
-    {"lock": ("none", -2)}, {"released": True}, {"waiters": "lock-busy"},
-    {"renewed": False}], ids=["key gone", "released", "nobody timed out", "not renewed"])
+    {"lock": ("none", -2)}, {"released": "OK"}, {"released": "LOST"}, {"waiters": "lock-busy"},
+    {"renewed": False, "ttl_ms": 1600},
+    {"renewed": False, "ttl_ms": 1600, "released": "UNKNOWN"}],
+    ids=["key gone", "released", "another's", "nobody timed out", "its time is not over", "nor there"])
 def test_not_for_ever(how):
     check(lambda seed: left(seed, **how), "undersold", never=FOR_EVER)
 
@@ -144,7 +152,7 @@ def test_killed_behind_a_renewal():
         world = left(seed, fault="killed_holding")
         section = next(s for s in world.sections if "release" not in s)
         world.remove(section["exit"])
-        died = section["enter"]["t_ns"] + 700 * MS
+        died = section["enter"]["t_ns"] + 1200 * MS
         lines = world.events["b"]
         lines[:] = [line for line in lines if line["t_ns"] <= died]
         world.unended.add("b")

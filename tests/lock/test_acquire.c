@@ -18,8 +18,9 @@
 
 static struct server *server;
 
-static const char *const keyed[] = {"setnx",     "setnx_expire",  "set_nx_ex", "owner_check",
-                                    "owner_lua", "reentrant_tls", "reentrant", "watchdog"};
+static const char *const keyed[] = {"setnx",       "setnx_expire", "setnx_multi",   "set_nx_ex",
+                                    "owner_check", "owner_lua",    "reentrant_tls", "reentrant",
+                                    "watchdog_timer", "watchdog"};
 #define KEYED (sizeof keyed / sizeof keyed[0])
 
 static dlock_client *new_client(void)
@@ -439,11 +440,11 @@ static void odd_names(void **state)
 
 static void the_same_owner_again(void **state)
 {
-    static const char *const rungs[] = {"reentrant", "watchdog"};
+    static const char *const rungs[] = {"reentrant", "watchdog_timer", "watchdog"};
     static const int orders[][3] = {{0, 1, 2}, {2, 1, 0}, {1, 0, 2}};
     (void)state;
     dlock_client *client = new_client();
-    for (size_t i = 0; i < 2; i++)
+    for (size_t i = 0; i < 3; i++)
         for (size_t j = 0; j < 3; j++) {
             dlock *lock = lock_of(client, rungs[i], LOCK);
             dlock_hold *holds[3];
@@ -471,10 +472,10 @@ static void *try_as_this_thread(void *lock)
 
 static void another_owner_is_kept_out(void **state)
 {
-    static const char *const rungs[] = {"reentrant", "watchdog"};
+    static const char *const rungs[] = {"reentrant", "watchdog_timer", "watchdog"};
     (void)state;
     dlock_client *client = new_client();
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 3; i++) {
         dlock *lock = lock_of(client, rungs[i], LOCK);
         struct dlock_want seven = {.size = sizeof seven, .owner_id = 7};
         struct dlock_want eight = {.size = sizeof eight, .owner_id = 8};

@@ -19,8 +19,10 @@
 
 static struct server *server;
 
-static const char *const keyed[] = {"setnx",     "setnx_expire",  "set_nx_ex", "owner_check",
-                                    "owner_lua", "reentrant_tls", "reentrant", "watchdog"};
+static const char *const keyed[] = {"setnx",         "setnx_expire",     "setnx_multi",
+                                    "set_nx_ex",     "owner_check",      "owner_lua",
+                                    "reentrant_tls", "reentrant_getset", "reentrant",
+                                    "watchdog_timer", "watchdog"};
 #define KEYED (sizeof keyed / sizeof keyed[0])
 
 static dlock_client *new_client(void)
@@ -190,12 +192,13 @@ static void it_comes_later(void **state)
 
 static void the_key_is_something_else(void **state)
 {
-    static const char *const hashes[] = {"reentrant", "watchdog"};
+    static const char *const hashes[] = {"reentrant", "reentrant_getset", "watchdog_timer",
+                                         "watchdog"};
     (void)state;
     dlock_client *client = new_client();
     dlock_hold *hold;
     server_integer(server, "RPUSH " LOCK " x");
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof hashes / sizeof hashes[0]; i++) {
         dlock *lock = lock_of(client, hashes[i], LOCK);
         struct dlock_want want = {.size = sizeof want, .wait_ms = 60000};
         uint64_t attempts = stats_of(client).attempts;
@@ -360,10 +363,11 @@ static void a_release_is_refused(void **state)
 
 static void scripts_are_loaded_again(void **state)
 {
-    static const char *const scripted[] = {"owner_lua", "reentrant_tls", "reentrant", "watchdog"};
+    static const char *const scripted[] = {"owner_lua", "reentrant_tls", "reentrant",
+                                           "watchdog_timer", "watchdog"};
     (void)state;
     dlock_client *client = new_client();
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof scripted / sizeof scripted[0]; i++) {
         dlock *lock = lock_of(client, scripted[i], LOCK);
         struct dlock_holder holder = {.size = sizeof holder};
         server_text(server, "SCRIPT FLUSH");

@@ -184,8 +184,14 @@ static const struct {
     bool flawed;
     const char *release; /* what a flawed rung sends all the same */
 } expiring[] = {
-    {"setnx_expire", true, "DEL"}, {"set_nx_ex", true, "DEL"},         {"owner_check", true, "GET"},
-    {"owner_lua", false, ""},      {"reentrant_tls", true, "EVALSHA"}, {"reentrant", false, ""},
+    {"setnx_expire", true, "DEL"},
+    {"setnx_multi", true, "DEL"},
+    {"set_nx_ex", true, "DEL"},
+    {"owner_check", true, "GET"},
+    {"owner_lua", false, ""},
+    {"reentrant_tls", true, "EVALSHA"},
+    {"reentrant_getset", true, "EVALSHA"},
+    {"reentrant", false, ""},
     {"watchdog", false, ""},
 };
 #define EXPIRING (sizeof expiring / sizeof expiring[0])

@@ -336,9 +336,13 @@ static void the_ladder(void **state)
     } expected[] = {
         {"none", true, false, false, false},      {"local", true, false, false, false},
         {"setnx", true, false, false, false},     {"setnx_expire", true, true, false, false},
+        {"setnx_multi", true, true, false, false},
         {"set_nx_ex", true, true, false, false},  {"owner_check", true, true, false, false},
         {"owner_lua", false, true, false, false}, {"reentrant_tls", true, true, false, true},
-        {"reentrant", false, true, false, true},  {"watchdog", false, true, true, true},
+        {"reentrant_getset", true, true, false, true},
+        {"reentrant", false, true, false, true},
+        {"watchdog_timer", true, true, false, true}, /* `renewed`: by the timekeeper, which tells */
+        {"watchdog", false, true, true, true},
     };
     (void)state;
     size_t count;

@@ -28,7 +28,8 @@ struct verdict {
     uint64_t lost_updates;     /* of the counter in shared memory */
     uint64_t lost_rides;       /* of the counter in Redis; 0 unless `riding` */
     uint64_t token_inversions; /* tokens that did not grow; 0 unless the rung has tokens */
-    uint64_t errors;           /* calls that did not answer OK; each is told on stderr */
+    uint64_t errors;           /* calls that did not answer OK; each is told on stderr. A release
+                                  may say LOST of a rung that is expected to break */
     uint64_t attempts;         /* of all clients, see dlock_stats */
 };
 

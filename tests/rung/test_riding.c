@@ -174,10 +174,12 @@ static void in_one_write(void **state)
         {"setnx", "SETNX", "DEL", 1, 1},
         {"setnx_expire", "SETNX", "DEL", 2, 1},
         {"set_nx_ex", "SET " LOCK, "DEL", 1, 1},
+        {"reentrant_getset", "GETSET", "EVALSHA", 2, 1},
         {"owner_check", "SET " LOCK, "GET " LOCK, 1, 2},
         {"owner_lua", "SET " LOCK, "EVALSHA", 1, 1},
         {"reentrant_tls", "SET " LOCK, "EVALSHA", 1, 1},
         {"reentrant", "EVALSHA", "EVALSHA", 1, 1},
+        {"watchdog_timer", "EVALSHA", "EVALSHA", 1, 1},
         {"watchdog", "EVALSHA", "EVALSHA", 1, 1},
     };
     (void)state;
@@ -226,6 +228,23 @@ static void once_also_when_scripts_are_gone(void **state)
     assert_int_equal(record_count(stage.trace, "INCR sold"), 1);
     assert_string_equal(server_text(server, "GET sold"), "1");
     assert_int_equal(stats_of(stage.client).scripts_loaded, loaded + 2);
+    stage_clear(&stage);
+}
+
+/* A transaction is one write; the reads stand behind it, where they are not queued. */
+static void behind_a_transaction(void **state)
+{
+    (void)state;
+    struct stage stage;
+    dlock_hold *hold;
+    stage_set(&stage, "setnx_multi");
+    assert_status(dlock_acquire(stage.lock, &stage.want, &hold), OK);
+    assert_int_equal(atomic_load(&sends), 1);
+    assert_int_equal(record_position(stage.trace, "EXEC"), 3);
+    assert_int_equal(record_position(stage.trace, "GET stock -> \"7\""), 4);
+    assert_string_equal(reply_of(stage.reads, 0).text, "7");
+    assert_status(dlock_release(hold, stage.last), OK);
+    assert_string_equal(server_text(server, "GET stock"), "6");
     stage_clear(&stage);
 }
 
@@ -301,6 +320,7 @@ int main(void)
         cmocka_unit_test(oracle),
         cmocka_unit_test(in_one_write),
         cmocka_unit_test(once_also_when_scripts_are_gone),
+        cmocka_unit_test(behind_a_transaction),
         cmocka_unit_test(alone_where_nothing_is_sent),
         cmocka_unit_test(guarded_writes_are_one_command),
         cmocka_unit_test(guarded_writes_are_refused_after_the_loss),

@@ -7,8 +7,8 @@ import pytest
 
 from world import hold_lock, release_lock, wait_until
 
-RUNGS = ["none", "local", "setnx", "setnx_expire", "set_nx_ex", "owner_check", "owner_lua", "reentrant_tls",
-         "reentrant", "watchdog"]
+RUNGS = ["none", "local", "setnx", "setnx_expire", "setnx_multi", "set_nx_ex", "owner_check", "owner_lua", "reentrant_tls",
+         "reentrant_getset", "reentrant", "watchdog_timer", "watchdog"]
 WRITES = ["decr", "set", "atomic"]
 
 

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Timers that no release ends: how many there are, what they keep alive, and what ends them.
+ */
+#include "calls.h"
+#include "must.h"
+#include "proxy.h"
+#include "server.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+
+#define RUNG "watchdog_timer"
+#define LOCK "lock:{timed}"
+#define TTL_MS 2400 /* a busy machine does not outlast it by stalling */
+#define TIMERS_MAX 1000
+
+static struct server *server;
+
+static size_t threads(void)
+{
+    size_t count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    while (readdir(tasks) != NULL)
+        count++;
+    closedir(tasks);
+    return count;
+}
+
+static long exists(void)
+{
+    return server_integer(server, "EXISTS " LOCK);
+}
+
+/* The lock is had all the time; acquisitions of the same owner come and go, their timers stay. */
+static void each_acquisition_leaves_one(void **state)
+{
+    enum { ROUNDS = 50 };
+    (void)state;
+    dlock_client *client = client_of(server_url(server), (struct dlock_options){.ttl_ms = TTL_MS});
+    dlock *lock = lock_of(client, RUNG, LOCK);
+    size_t before = threads();
+    dlock_hold *hold = acquired(lock);
+    for (int i = 1; i < ROUNDS; i++)
+        assert_status(dlock_release(acquired(lock), NULL), OK);
+    assert_int_equal(threads(), before + ROUNDS);
+    eventually(stats_of(client).renewals >= 2 * ROUNDS);
+    assert_int_equal(threads(), before + ROUNDS);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(threads() == before); /* each asks once more, and finds nothing to renew */
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
+/* The release never arrived: it is renewed all the same, until the lock is closed. */
+static void what_was_not_released_lives_on(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start(server);
+    dlock_client *client = client_of(proxy_url(proxy), (struct dlock_options){.ttl_ms = TTL_MS});
+    dlock *lock = lock_of(client, RUNG, LOCK);
+    dlock_hold *hold = acquired(lock);
+    proxy_plan(proxy, PROXY_CUT_REQUEST, "EVALSHA", NULL, 0);
+    assert_status(dlock_release(hold, NULL), UNKNOWN);
+    assert_true(proxy_done(proxy));
+    eventually(stats_of(client).renewals > 4); /* for longer than it could live without */
+    assert_int_equal(exists(), 1);
+    dlock_close(lock);
+    uint64_t renewals = stats_of(client).renewals;
+    eventually(exists() == 0);
+    assert_int_equal(stats_of(client).renewals, renewals);
+    dlock_client_close(client);
+    proxy_free(proxy);
+}
+
+static void there_is_a_limit(void **state)
+{
+    static dlock_hold *holds[TIMERS_MAX];
+    (void)state;
+    dlock_client *client = client_of(server_url(server), (struct dlock_options){0});
+    dlock *lock = lock_of(client, RUNG, LOCK);
+    dlock_hold *none;
+    for (int i = 0; i < TIMERS_MAX; i++)
+        holds[i] = acquired(lock);
+    assert_status(tried(lock, &none), LIMIT);
+    assert_null(none);
+    assert_says(dlock_error(), "at most 1000 run");
+    assert_int_equal(atoi(server_text(server, "HGET " LOCK " %s", dlock_owner(holds[0]))),
+                     TIMERS_MAX);
+    for (int i = 0; i < TIMERS_MAX; i++)
+        assert_status(dlock_release(holds[i], NULL), OK);
+    assert_int_equal(exists(), 0);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
+static int start(void **state)
+{
+    (void)state;
+    server = server_start(NULL);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    server_free(server);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_acquisition_leaves_one),
+        cmocka_unit_test(what_was_not_released_lives_on),
+        cmocka_unit_test(there_is_a_limit),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}
