@@ -3,14 +3,13 @@
 a second ask for the lock inside a section, an owner anew for every ask, commands in the history."""
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import time
 
 import pytest
 
-from world import PATIENCE_S, Background, check_history, hold_lock, read_history, running, wait_until
+from world import PATIENCE_S, Background, check_history, hold_lock, is_stopped, read_history, running, wait_until
 
 ON = "--enable-failpoints"
 ALONE = ("--workers", 1)
@@ -216,11 +215,6 @@ def test_only_the_point_that_was_set_lets_go(redis, start):
     assert sale.result().status == 200
 
 
-def is_stopped(shop):
-    state = pathlib.Path(f"/proc/{shop.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    return state == "T"
-
-
 @pytest.mark.parametrize("stopped", [False, True])
 def test_pause_until_the_file_is_there(redis, start, tmp_path, stopped):
     files = tmp_path / "files"
@@ -231,7 +225,7 @@ def test_pause_until_the_file_is_there(redis, start, tmp_path, stopped):
     assert parked(shop, "sale.after_read") == 1
     if stopped:
         shop.signal(signal.SIGSTOP)
-        wait_until(lambda: is_stopped(shop), "it is stopped")
+        wait_until(lambda: is_stopped(shop.process), "it is stopped")
     in_flight = sale.is_alive()
     (files / "sale.after_read").touch()
     if stopped:

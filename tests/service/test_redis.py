@@ -63,11 +63,13 @@ def test_redis_hangs(redis, start):
 
 def test_redis_hangs_in_the_section(redis, start):
     """Read, then no answer: what was sent may have been carried out."""
-    shop = start(redis, "--lock", "none", "--write", "decr", "--work-ms", 500, "--redis-timeout-ms", 200)
+    shop = start(redis, "--lock", "none", "--write", "decr", "--redis-timeout-ms", 200, "--enable-failpoints",
+                 "--failpoints", "sale.after_read=pause")
     shop.stock(value=5)
     sale = Background(shop.sell)
-    wait_until(lambda: "cmdstat_get:" in redis("INFO", "commandstats"), "the sale has read")
+    wait_until(lambda: shop.admin("GET", "/failpoints").json["failpoints"][0]["parked"] == 1, "the sale has read")
     redis.freeze()
+    assert shop.admin("PUT", "/failpoints", '{"point": "sale.after_read", "action": "off"}').status == 200
     reply = sale.result()
     assert reply.status == 500 and reply.problem == "outcome-unknown"
     redis.thaw()

@@ -35,6 +35,12 @@ def wait_until(condition, what):
     raise AssertionError(f"never came about: {what}")
 
 
+def is_stopped(process):
+    """Whether SIGSTOP has reached it."""
+    with open(f"/proc/{process.pid}/stat", encoding="ascii") as stat:
+        return stat.read().rsplit(")", 1)[1].split()[0] == "T"
+
+
 def hold_lock(redis, item="phone", rung="watchdog"):
     """Somebody else holds the lock, until release_lock()."""
     if rung in ("reentrant", "watchdog"):
@@ -83,6 +89,7 @@ class Redis:
 
     def freeze(self):
         self.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: is_stopped(self.process), "redis-server is stopped")
 
     def thaw(self):
         self.process.send_signal(signal.SIGCONT)
