@@ -162,11 +162,12 @@ def course_of(text):
 
 
 def story_of(svg):
-    """What a picture tells: its result and its steps. Where two act at once their order is luck, and that the
-    machine stalled is no part of it."""
+    """What a picture tells: its result and its steps. Where two act at once their order is luck; that the machine
+    stalled is no part of it, nor how soon a holder hears that its lock is lost."""
     labels = re.findall(r">([^<>]*)</text>", svg)
     steps = "\n".join(labels).partition("Step by step")[2].partition("What the colours mean")[0].split("\n")
-    return {re.sub(r"[\d.]+ ms\b", "N ms", label) for label in (*labels[:1], *steps) if "stood still" not in label}
+    told = {re.sub(r"-?[\d.]+ ms\b", "", label) for label in (*labels[:1], *steps)}
+    return {step for step in told if "stood still" not in step and "its lock is lost" not in step}
 
 
 # ---- Demonstrations --------------------------------------------------------------------------------
