@@ -51,7 +51,7 @@ def test_one_cell_speaks_for_each_run():
     table, used = cells(), set()
     worlds, wanted = {}, {}
     for rung, write, instances, stock in itertools.product(
-            shop.RUNGS, shop.WRITES, ["ONE", "MANY"], ["SHORT", "ENOUGH"]):
+            ladder(), shop.WRITES, ["ONE", "MANY"], ["SHORT", "ENOUGH"]):
         matching = [cell for cell in table if fits(cell, rung, write, instances, stock)]
         assert len(matching) == 1, (rung, write, instances, stock)
         used.add(matching[0])
