@@ -140,7 +140,7 @@ def text_of(stage):
 
 def course_of(text):
     """The transcript without what differs from run to run: times and counts."""
-    return re.sub(r" +\(\d+ times\)", " (again)", re.sub(r"^ *\d+  ", "", text, flags=re.MULTILINE))
+    return re.sub(r" +\(\d+ times\)", "", re.sub(r"^ *\d+  ", "", text, flags=re.MULTILINE))
 
 
 # ---- The second witness ----------------------------------------------------------------------------

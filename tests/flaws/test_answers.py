@@ -18,7 +18,7 @@ from clone import copy_of_clone
 PAGE = ROOT / "docs" / "answers.md"
 EXERCISES = [f"{chapter}.{number}" for chapter, _ in enumerate(ladder.rungs(), 1) for number in (1, 2)]
 MARK = re.compile(r"^<!-- answer (\S+) from (\w+) judge ([\w,]+) expect ((?:oracle (?=\w))?)([\w ]+) -->$", re.MULTILINE)
-Answer = collections.namedtuple("Answer", "number source judges words diff told")
+Answer = collections.namedtuple("Answer", "name source judges words diff told alone")
 
 
 def answer_of(number, section):
@@ -27,51 +27,57 @@ def answer_of(number, section):
         f"<!-- answer {number} from setnx judge killed_holding,forgotten expect safe safe -->"
     named, source, judges, oracle, words = marks[0]
     assert named == number
-    return Answer(number, source, f"oracle,{judges}" if oracle else judges, words.split(), diffs[0], section)
+    return Answer(f"answer_{number.replace('.', '_')}", source, f"oracle,{judges}" if oracle else judges, words.split(), diffs[0],
+                  section, " --jobs 1\n" in section)
 
 
 def answers():
-    assert PAGE.exists(), "there is no docs/answers.md"
     _, *parts = re.split(r"^## (\d+\.\d+)$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {number: answer_of(number, section) for number, section in zip(parts[::2], parts[1::2])}
 
 
-def applied(code, diff, number):
+def answer_to(number):
+    if number not in answers():
+        pytest.fail(f"docs/answers.md has no section ## {number}", pytrace=False)
+    return answers()[number]
+
+
+def applied(code, diff, name):
     """The code with the hunks of a unified diff in it."""
     hunks = re.split(r"^@@ .*\n", diff, flags=re.MULTILINE)
-    assert len(hunks) > 1 and "lock/rungs/mine.c" in hunks[0], f"answer {number} is no unified diff of lock/rungs/mine.c"
+    assert len(hunks) > 1 and "lock/rungs/mine.c" in hunks[0], f"{name} is no unified diff of lock/rungs/mine.c"
     for hunk in hunks[1:]:
         lines = [line if line.strip() else " \n" for line in hunk.splitlines(keepends=True)]
         old, new = ("".join(line[1:] for line in lines if line[0] in " " + sign) for sign in "-+")
-        assert code.count(old) == 1, f"answer {number} does not fit what scripts/rung new begins:\n{old}"
+        assert code.count(old) == 1, f"{name} does not fit what scripts/rung new begins:\n{old}"
         code = code.replace(old, new)
     return code
 
 
 def sh(clone, *words, **environment):
     given = {name: value for name, value in os.environ.items() if name not in ("LADDER_BUILD", "LADDER_ROOT")}
-    done = subprocess.run(list(map(str, words)), cwd=clone, capture_output=True, text=True, timeout=LIMIT_S,
+    return subprocess.run(list(map(str, words)), cwd=clone, capture_output=True, text=True, timeout=LIMIT_S,
                           env={**given, **environment}, check=False)
-    return done
 
 
-def begin(clone, answer, name):
+def begin(clone, answer):
     """What a learner does, and then a name of its own for it: all answers stand side by side."""
     done = sh(clone, "scripts/rung", "new", "mine", "--from", answer.source)
     assert done.returncode == 0, done.stderr
     rung = clone / "lock" / "rungs" / "mine.c"
-    code = applied(rung.read_text(encoding="utf-8"), answer.diff, answer.number)
-    rung.with_stem(name).write_text(code.replace("rung_mine", f"rung_{name}").replace('"mine"', f'"{name}"'), encoding="utf-8")
+    code = applied(rung.read_text(encoding="utf-8"), answer.diff, answer.name)
+    code = code.replace("rung_mine", f"rung_{answer.name}").replace('"mine"', f'"{answer.name}"')
+    rung.with_stem(answer.name).write_text(code, encoding="utf-8")
     rung.unlink()
     for file in (clone / "lock" / "ladder.def", clone / "tests" / "oracle" / "test_oracle.c"):
-        file.write_text(file.read_text(encoding="utf-8").replace("(mine", f"({name}"), encoding="utf-8")
+        file.write_text(file.read_text(encoding="utf-8").replace("(mine", f"({answer.name}"), encoding="utf-8")
 
 
-def judged(clone, rung, judges):
+def judged(clone, rung, judges, alone):
     """The words that scripts/rung check says of that rung, in the order of what was asked for."""
-    done = sh(clone, "scripts/rung", "check", rung, "--flaws", judges, "--runs", clone / "runs", "--jobs", "2",
+    done = sh(clone, "scripts/rung", "check", rung, "--flaws", judges, "--runs", clone / "runs", "--jobs", 1 if alone else 2,
               LADDER_BUILD=str(clone / "build" / "dev"))
-    said = dict(reversed(line.split()[:2]) for line in done.stdout.partition("\n\n")[0].splitlines())
+    said = {judge: word for word, judge in re.findall(r"^(\S+) +(\w+)(?: \(.*\))?$", done.stdout, re.MULTILINE)}
     return [said.get(judge) for judge in judges.split(",")], done.stdout + done.stderr
 
 
@@ -83,16 +89,17 @@ def verdicts(tmp_path_factory):
     for source in {answer.source for answer in given.values()}:
         done = sh(clone, "scripts/rung", "new", f"from_{source}", "--from", source)
         assert done.returncode == 0, done.stderr
-    for number, answer in given.items():
-        begin(clone, answer, f"answer_{number.replace('.', '_')}")
+    for answer in given.values():
+        begin(clone, answer)
     for step in (["cmake", "--preset", "dev"],
                  ["cmake", "--build", "--preset", "dev", "--parallel", "--target", "inventoryd", "ladder-audit", "oracle"]):
         done = sh(clone, *step)
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    pairs = {(rung, answer.judges) for number, answer in given.items()
-             for rung in (f"answer_{number.replace('.', '_')}", f"from_{answer.source}")}
+    asked = {(rung, answer.judges, answer.alone) for answer in given.values() for rung in (answer.name, f"from_{answer.source}")}
+    alone, together = [one for one in asked if one[2]], [one for one in asked if not one[2]]
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
-        return dict(zip(pairs, pool.map(lambda pair: judged(clone, *pair), pairs)))
+        found = dict(zip(together, pool.map(lambda one: judged(clone, *one), together)))
+    return found | {one: judged(clone, *one) for one in alone}
 
 
 def test_every_exercise_has_its_answer():
@@ -101,16 +108,16 @@ def test_every_exercise_has_its_answer():
 
 @pytest.mark.parametrize("number", EXERCISES)
 def test_an_answer_says_what_to_type(number):
-    answer = answers()[number]
+    answer = answer_to(number)
     assert f"scripts/rung new mine --from {answer.source}\n" in answer.told
-    assert f"scripts/rung check mine --flaws {answer.judges}\n" in answer.told
+    assert f"scripts/rung check mine --flaws {answer.judges}{' --jobs 1' if answer.alone else ''}\n" in answer.told
     assert len(answer.words) == len(answer.judges.split(","))
 
 
 @pytest.mark.parametrize("number", EXERCISES)
 def test_check_says_of_an_answer_what_the_book_says(verdicts, number):
-    answer = answers()[number]
-    words, said = verdicts[f"answer_{number.replace('.', '_')}", answer.judges]
+    answer = answer_to(number)
+    words, said = verdicts[answer.name, answer.judges, answer.alone]
     assert words == answer.words, said
-    unchanged, said = verdicts[f"from_{answer.source}", answer.judges]
+    unchanged, said = verdicts[f"from_{answer.source}", answer.judges, answer.alone]
     assert None not in unchanged and unchanged != answer.words, said
