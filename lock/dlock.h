@@ -235,7 +235,8 @@ DLOCK_API void dlock_client_stats(const dlock_client *client, struct dlock_stats
 DLOCK_API dlock_status dlock_open(dlock_client *client, const char *rung, const char *name,
                                   dlock **lock);
 
-/* Closes it; its holds must be released before. NULL is allowed. */
+/* Closes it; its holds must be released before. NULL is allowed. Of `watchdog_timer` the last close
+ * ends the timers that are left, and waits for a request under way. */
 DLOCK_API void dlock_close(dlock *lock);
 
 /* Its name, and what is known of its rung; both live as long as the lock. */
