@@ -86,6 +86,31 @@ static bool read_expect(struct asked *asked, char error[JSON_ERROR_MAX])
     return true;
 }
 
+static bool read_seen(struct asked *asked, char error[JSON_ERROR_MAX])
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(asked->json, "seen");
+    const cJSON *entry = NULL;
+    if (list == NULL)
+        return true;
+    cJSON_ArrayForEach(entry, list)
+    {
+        if (asked->seen_count == SEEN_MAX)
+            break;
+        struct seen *seen = &asked->seen[asked->seen_count];
+        if (!json_int(entry, "t_ns", JSON_REQUIRED, 0, JSON_EXACT_MAX, &seen->t_ns, error) ||
+            !json_text(entry, "text", JSON_REQUIRED, &seen->text, error))
+            return false;
+        asked->seen_count++;
+    }
+    if (!cJSON_IsArray(list) || entry != NULL) {
+        snprintf(error, JSON_ERROR_MAX,
+                 "\"seen\" must be a list of at most %d, as [{\"t_ns\":1,\"text\":\"Redis dies\"}]",
+                 SEEN_MAX);
+        return false;
+    }
+    return true;
+}
+
 static bool read_numbers(struct asked *asked, char error[JSON_ERROR_MAX])
 {
     asked->ttl_ms = 30000;
@@ -122,5 +147,5 @@ bool read_asked(struct run *run, char error[JSON_ERROR_MAX])
            json_bool(asked->json, "restocked", JSON_OPTIONAL, &asked->restocked, error) &&
            json_bool(asked->json, "direct", JSON_OPTIONAL, &asked->direct, error) &&
            read_numbers(asked, error) && read_instances(asked, error) && read_items(run, error) &&
-           read_expect(asked, error);
+           read_expect(asked, error) && read_seen(asked, error);
 }

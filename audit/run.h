@@ -27,6 +27,14 @@ enum {
 #define NOT_KNOWN INT64_MIN              /* of a number: nobody said */
 #define NONE SIZE_MAX                    /* of an index */
 
+#define SEEN_MAX 16
+
+/* What somebody who stood by saw: for the picture, not for the verdict. */
+struct seen {
+    int64_t t_ns;
+    const char *text;
+};
+
 /* run.json */
 struct asked {
     cJSON *json; /* holds the texts */
@@ -42,6 +50,8 @@ struct asked {
     double min_share;
     bool restocked;
     bool direct; /* the clients asked the instances themselves: there is no nginx.log */
+    struct seen seen[SEEN_MAX];
+    size_t seen_count;
     bool expect_given;
     unsigned expect; /* a bit per result */
 };

@@ -249,6 +249,21 @@ static void draw_marks(struct strip *strip)
     }
 }
 
+/* What befell all: a line through every lane, its words in the first one. */
+static void draw_seen(struct strip *strip)
+{
+    const struct asked *asked = &strip->run->asked;
+    for (size_t i = 0; i < asked->seen_count; i++) {
+        const struct seen *seen = &asked->seen[i];
+        if (seen->t_ns < strip->axis->from_ns || seen->t_ns > strip->axis->to_ns)
+            continue;
+        double x = axis_x(strip->axis, seen->t_ns);
+        svg_line(&strip->picture->svg, x, strip->top, x, strip->top + LANE_STEP, "seen");
+        if (strip->instance == 0)
+            note(strip, x + 4, false, "%.90s", seen->text);
+    }
+}
+
 /* The lock that stays: dashed from where its holder was last heard of. */
 static void draw_stuck(struct strip *strip, int64_t from_ns, const char *why)
 {
@@ -311,6 +326,7 @@ static void draw_strip(struct strip *strip)
         draw_second_ask(strip, &run->sections[i]);
     }
     draw_marks(strip);
+    draw_seen(strip);
     draw_kept(strip);
     for (size_t i = 0; i < run->history_count; i++) {
         if (run->histories[i].instance == strip->instance && !run->histories[i].ended)

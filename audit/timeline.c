@@ -38,6 +38,7 @@ static const char style[] =
     ".vain{fill:url(#in-vain);stroke:#b91c1c;stroke-width:1}.still{fill:url(#standing)}"
     ".giving{fill:#dbeafe;stroke:#2f6fb0;stroke-width:1}"
     ".cross{stroke:#b91c1c;stroke-width:3.5}"
+    ".seen{stroke:#1f2937;stroke-width:1.5;stroke-dasharray:2 4}"
     ".stuck{stroke:#b91c1c;stroke-width:2.5;stroke-dasharray:7 5}"
     ".refused{stroke:#52606d;stroke-width:2}"
     ".good{fill:#15803d}.bad{fill:#b91c1c}.warn{fill:#b45309}.dim{fill:#52606d}"

@@ -166,12 +166,12 @@ def redis_dies(stage):
     point = point_of(stage, "between_setnx_and_expire", "acquired")
     sale = stage.park(a, point)
     stage.redis.kill()
-    stage.note("the Redis server dies")
+    stage.note("the Redis server dies", "Redis dies")
     a.process.kill()
     a.wait_dead("a is killed")
     stage.wait_answered(sale)
     stage.redis.start()
-    stage.note("Redis comes back, with everything that it had answered")
+    stage.note("Redis comes back, with everything that it had answered", "Redis comes back")
     stage.wait_answered(b.sell())
 
 
@@ -188,11 +188,11 @@ def release_lost(stage):
     third = stage.park(a, point)
     stage.note(f"{third.name} pauses at {point}")
     cable.down()
-    stage.note("a cannot reach the lock's Redis any more")
+    stage.note("a cannot reach the lock's Redis any more", "a cannot reach Redis")
     stage.let_go(third, point)
     stage.wait_answered(third)
     cable.up()
-    stage.note("it can again")
+    stage.note("it can again", "it can again")
     stage.wait_answered(b.sell())
 
 
@@ -236,7 +236,10 @@ def outlive(stage, holder):
         return
     is_there = lambda: stage.lock_redis("EXISTS", LOCK_KEY) == 1
     wait_until(lambda: not is_there() or holder.count("renewals") > 4, "the lock expires, or is renewed")
-    stage.note("its time to live is over, and the lock is still there" if is_there() else "the lock expires")
+    if is_there():
+        stage.note("its time to live is over, and the lock is still there")
+    else:
+        stage.note("the lock expires", "the lock expires")
 
 
 @schedule("the work takes longer than the lock lives", {"reentrant": "watchdog"}, "the lock lives as long as the work")
@@ -334,7 +337,7 @@ def redis_empty(stage):
     def restart():
         stage.lock_redis.kill()
         stage.lock_redis.start()
-        stage.note("the lock's Redis dies, and comes back empty")
+        stage.note("the lock's Redis dies, and comes back empty", "Redis comes back empty")
     stage.open(lock_apart=True)
     beside(stage, long(stage, "a"), long(stage), restart)
 
@@ -365,7 +368,7 @@ def cut_acquiring(stage):
 def cut_holding(stage):
     def cut():
         cable.cut()
-        stage.note("a's connections to the lock's Redis are cut; new ones work")
+        stage.note("a's connections to the lock's Redis are cut; new ones work", "a's connections are cut")
     stage.open(lock_apart=True)
     cable = stage.cable()
     beside(stage, long(stage, "a", cable=cable), long(stage), cut)

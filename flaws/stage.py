@@ -364,7 +364,8 @@ class Stage:
         self.fault = fault + ("+check" if check_hold else "")
         self.write, self.check_hold, self.stock, self.expect = write, check_hold, stock, expect
         self.runs = pathlib.Path(runs)
-        self.instances, self.sales, self.notes, self.cables, self.names, self.processes = {}, [], [], [], {}, []
+        self.instances, self.sales, self.cables, self.names, self.processes = {}, [], [], {}, []
+        self.notes, self.seen = [], []
         self.redis = self.lock_redis = None
 
     def __enter__(self):
@@ -417,9 +418,11 @@ class Stage:
 
     # ---- directing ----
 
-    def note(self, text):
-        """What the director does or sees, for the transcript. Its time."""
+    def note(self, text, seen=None):
+        """What the director does or sees, for the transcript. Its time. seen: the same for the picture, in short."""
         self.notes.append((time.monotonic_ns(), text))
+        if seen:
+            self.seen.append({"t_ns": self.notes[-1][0], "text": seen})
         return self.notes[-1][0]
 
     def enter(self, instance, point, **how):
@@ -461,7 +464,7 @@ class Stage:
     def wait_expired(self):
         """The lock's key goes by itself."""
         wait_until(lambda: self.lock_redis("EXISTS", LOCK_KEY) == 0, "the lock expires")
-        self.note("the lock expires")
+        self.note("the lock expires", "the lock expires")
 
     def has_ttl(self):
         return self.lock_redis("PTTL", LOCK_KEY) >= 0
@@ -489,7 +492,7 @@ class Stage:
             "run": self.folder.name, "rung": self.rung.name, "write": self.write, "fault": self.fault,
             "instances": list(self.instances), "workers": 4, "ttl_ms": self.ttl_ms, "work_ms": 0, "wait_ms": WAIT_MS,
             "keys": "item", "guard": "lock", "items": {ITEM: self.stock}, "requests": len(self.sales), "quantity": 1,
-            "scenario": self.fault, "min_share": 0, "expect": self.expect, "restocked": False, "direct": True})
+            "scenario": self.fault, "min_share": 0, "expect": self.expect, "restocked": False, "direct": True, "seen": self.seen})
         self.write_jtl()
         done = subprocess.run([str(self.auditor), str(self.folder)], capture_output=True, text=True, timeout=60)
         if done.returncode not in (0, 1, 2) or not (self.folder / "verdict.json").exists():

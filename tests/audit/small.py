@@ -139,5 +139,16 @@ def two_in_one():
     return shop.finish(world)
 
 
+def emptied():
+    """Redis forgets the lock; who stood by saw it."""
+    world, now = begin("setnx", "redis_empty")
+    first = inside(world, "a", now)
+    world.run["seen"] = [{"t_ns": now + 10 * MS, "text": "Redis comes back empty"}]
+    second = inside(world, "b", now + 20 * MS)
+    sell(world, first, now + 25 * MS)
+    sell(world, second, now + 30 * MS)
+    return shop.finish(world)
+
+
 ALL = [killed_inside, killed_asking, killed_and_expired, forgotten, reply_lost, waits_for_itself,
-       frozen, slow_release, two_in_one]
+       frozen, slow_release, two_in_one, emptied]

@@ -139,6 +139,9 @@ RUN_FIELDS = [
     ("expect", ["fine"], '"expect" must be null or a list of results, of: ok, oversold'),
     ("min_share", 2, '"min_share" is 2; it must be from 0 to 1'),
     ("quantity", 0, '"quantity" must be a whole number from 1 to'),
+    ("seen", "Redis dies", '"seen" must be a list of at most 16, as'),
+    ("seen", [{"t_ns": 1, "text": "again"}] * 17, '"seen" must be a list of at most 16, as'),
+    ("seen", [{"t_ns": 1}], '"text"'), ("seen", [{"text": "when"}], '"t_ns"'), ("seen", [5], '"t_ns"'),
     ("restocked", "yes", '"restocked" is neither true nor false'),
 ]
 

@@ -238,6 +238,15 @@ def test_a_freeze(tmp_path):
     assert overlap_in(strips.root)
 
 
+def test_what_was_seen_goes_through_every_lane(tmp_path):
+    strips = Strips(small.emptied, tmp_path)
+    ((x, _, _),), ((other, _, _),) = strips.lines("seen", "a"), strips.lines("seen", "b")
+    (first,), (second,) = strips.rects("sold", "a"), strips.rects("sold", "b")
+    assert x == other and first[0] < x < second[0]
+    assert strips.said.count("Redis comes back empty") == 1
+    assert "Redis comes back empty" in strips.steps
+
+
 def test_red_only_where_they_meet(tmp_path):
     """a was inside for 2 s, and with b for 4 ms of them."""
     strips = Strips(small.frozen, tmp_path)
