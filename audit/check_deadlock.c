@@ -21,7 +21,7 @@ static int64_t max_ns(int64_t a, int64_t b)
 /* What is known of an item's lock. */
 struct last {
     const struct section *grant;
-    int64_t lost_ns;         /* an acquire failed behind it, and may have set the key all the same */
+    int64_t lost_ns;         /* an acquire failed behind it; it may have set the key all the same */
     int64_t timeouts_behind; /* waiters that timed out after it */
     int64_t timeout_ns;      /* the last of them */
 };

@@ -72,6 +72,7 @@ class Monitor(threading.Thread):
         self.lines = []
         self.connection = Connection(port, PATIENCE_S)
         self.connection("MONITOR")
+        self.connection.socket.settimeout(None)  # it may have nothing to tell for long
         self.start()
 
     def run(self):

@@ -156,8 +156,8 @@ struct dlock_trace {
 struct dlock_options {
     size_t size;
 
-    /* Redis servers: redis://[[user]:password@]host[:port][/db] or unix:[[user]:password@]path[?db=N]
-     * or unix:///path. User, password and path may be %-encoded; an IPv6 host stands in brackets; a
+    /* Redis servers: redis://[[user]:password@]host[:port][/db] or
+     * unix:[[user]:password@]path[?db=N] or unix:///path. User, password and path may be %-encoded; an IPv6 host stands in brackets; a
      * path that does not begin with '/' has its ':' and '@' encoded.
      * One for every rung of this release; several are for rungs that need several.
      * Default: one, redis://127.0.0.1:6379/0. */
@@ -262,8 +262,8 @@ struct dlock_want {
     size_t size;
 
     /* 0 (default): one try. > 0: no try begins later than so many ms from the call; a request that
-     * is under way then is not cut off, since it may have worked: it ends within command_timeout_ms.
-     * DLOCK_WAIT_FOREVER: until had or cancelled. */
+     * is under way then is not cut off, since it may have worked: it ends within
+     * command_timeout_ms. DLOCK_WAIT_FOREVER: until had or cancelled. */
     int64_t wait_ms;
 
     /* On whose behalf. Re-entrant rungs count per owner. 0 (default): the calling thread's number,
@@ -303,7 +303,8 @@ DLOCK_API dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want,
 DLOCK_API dlock_status dlock_release(dlock_hold *hold, dlock_batch *last);
 
 /* Whether the hold is still to be believed: a load and a clock read, no network. False from the
- * moment its validity is over, before the server frees it. Always true on rungs that do not expire. */
+ * moment its validity is over, before the server frees it. Always true on rungs that do not
+ * expire. */
 DLOCK_API bool dlock_valid(const dlock_hold *hold);
 
 #define DLOCK_NEVER_EXPIRES INT64_MAX
@@ -316,7 +317,8 @@ DLOCK_API const char *dlock_owner(const dlock_hold *hold);
 /* The acquisition's number: unique within the client, grows. */
 DLOCK_API uint64_t dlock_acquisition(const dlock_hold *hold);
 
-/* A number that grows with every acquisition of the lock, over all clients; 0: this rung has none. */
+/* A number that grows with every acquisition of the lock, over all clients; 0: this rung has
+ * none. */
 DLOCK_API uint64_t dlock_token(const dlock_hold *hold);
 
 /* ---- Cancel ---------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Named points of the code at which a demonstration stops, slows, breaks or kills this process. A
- * point is set to an action, written as in FreeBSD's fail(9): [N*]ACTION, N being how often at most.
+ * point is set to an action, written as in FreeBSD's fail(9): [N*]ACTION, N how often at most.
  *
  *   off        nothing; whoever is paused there goes on
  *   pause      the thread stays until the point is set anew, or until the file FILES/<point> is

@@ -156,13 +156,15 @@ static void take_query(struct request *request, const char *query)
                        method_name(request->route->method), request->route->path);
         return;
     }
-    for (const char *at = query; at != NULL; at = strchr(at, '&') != NULL ? strchr(at, '&') + 1 : NULL)
+    for (const char *at = query, *end; at != NULL; at = end != NULL ? end + 1 : NULL) {
+        end = strchr(at, '&');
         if (!take_parameter(&request->sale, at, strcspn(at, "&"), taken)) {
             answer_problem(request, PROBLEM_INVALID_QUERY,
                            "\"%.100s\" is not valid: the parameters are quantity, 1 to %d, and "
                            "gift, 0 or 1, each at most once", query, QUANTITY_MAX);
             return;
         }
+    }
 }
 
 void routes_find(enum listener listener, const char *target, struct request *request)

@@ -55,7 +55,8 @@ static bool renew(struct timer *timer)
     struct answer renewed = {.status = DLOCK_UNKNOWN};
     struct rung_env env;
     if (env_begin(timer->lock, mono_deadline_ns(timer->ttl_ms), -1, &env) == DLOCK_OK)
-        renewed = EVAL(&env, &lua_reentrant_renew, "1", timer->lock->name, timer->owner, timer->ttl);
+        renewed =
+            EVAL(&env, &lua_reentrant_renew, "1", timer->lock->name, timer->owner, timer->ttl);
     env_end(timer->lock, &env);
     if (renewed.status == DLOCK_OK && renewed.integer == 1)
         add_one(&timer->lock->client->renewals);

@@ -106,7 +106,7 @@ def test_two_thousand_connections_at_once(redis, start):
 
 def test_two_thousand_wait_for_the_lock_at_once(redis, start):
     """All of them are accepted and none costs a thread."""
-    shop = start(redis, "--lock", "set_nx_ex", "--retry-ms", 1, "--workers", 4)
+    shop = start(redis, "--lock", "set_nx_ex", "--retry-ms", 1, "--workers", 4, "--wait-ms", 60000)
     shop.stock(value=100)
     hold_lock(redis, rung="set_nx_ex")
     clients = [shop.connection() for _ in range(2000)]
