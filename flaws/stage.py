@@ -333,7 +333,7 @@ class Instance:
         self.frozen = False
 
     def wait_dead(self, how):
-        self.process.wait(PATIENCE_S)
+        wait_until(lambda: self.process.poll() is not None, f"instance {self.name} dies")
         self.dead_ns = self.stage.note(how)
 
     def end(self):
