@@ -135,9 +135,11 @@ def picture(words, old, job):
     """The words in brackets are the writer's; the file is the run's."""
     what, found = demonstration(words), looked_at(words, job)
     file = PICTURES / f"{what.flaw}-{what.rung}{'-checked' if what.options else ''}.svg"
-    if found and not (file.exists() and story_of(file.read_text(encoding="utf-8")) == story_of(found.picture)):
+    story = story_of(file.read_text(encoding="utf-8")) if file.exists() else []
+    if found and story_of(found.picture) != story:
         if job.check:
-            raise Mistake(f"{file.relative_to(ROOT)} tells another story than the run, or is not there: scripts/docs --runs")
+            raise Mistake(f"{file.relative_to(ROOT)} tells another story, scripts/docs --runs draws it anew"
+                          + difference(story, story_of(found.picture)))
         PICTURES.mkdir(exist_ok=True)
         file.write_text(found.picture, encoding="utf-8")
     if not file.exists():
@@ -167,7 +169,7 @@ def story_of(svg):
     labels = re.findall(r">([^<>]*)</text>", svg)
     steps = "\n".join(labels).partition("Step by step")[2].partition("What the colours mean")[0].split("\n")
     told = {re.sub(r"-?[\d.]+ ms\b", "", label) for label in (*labels[:1], *steps)}
-    return {step for step in told if "stood still" not in step and "its lock is lost" not in step}
+    return sorted(step for step in told if step and "stood still" not in step and "its lock is lost" not in step)
 
 
 # ---- Demonstrations --------------------------------------------------------------------------------
