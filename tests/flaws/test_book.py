@@ -135,10 +135,10 @@ def go_through(page, text, shown=None, check=False):
     return book.go_through(book.Job(page, shown or {}, check))[1]
 
 
-def shown(took_ms, unit=1):
+def shown(took_ms, unit=1, more=""):
     """What a run may have printed and drawn."""
     printed = [f"{took_ms:>6}  a1  SET x", f"The judge: at {took_ms}.5 ms", f"sold unit {unit}"]
-    drawn = f"<text>OVERSOLD</text><text>Step by step</text><text>{took_ms} ms</text><text>a sells unit {unit}</text>"
+    drawn = f"<text>OVERSOLD</text><text>Step by step</text><text>{took_ms} ms</text><text>a sells unit {unit}</text>{more}"
     return {book.Demonstration("two_instances", "local", ()): book.Shown(printed, drawn, None)}
 
 
@@ -167,6 +167,17 @@ def test_a_run_is_written_anew_only_when_it_took_another_course(page):
     assert ["docs/02-local.md:1: another course" in wrong[0], "another story" in wrong[1], len(wrong)] == [True, True, 2]
     assert go_through(page, first, shown(3, unit=2)) == []
     assert "sold unit 2" in page.read_text(encoding="utf-8") and "<text>3 ms" in picture.read_text()
+
+
+def test_a_picture_of_a_stalled_machine_gives_way_to_a_better_one(page):
+    text, picture = "<!-- picture break local -->", page.parent / "pictures" / "two_instances-local.svg"
+    assert go_through(page, text, shown(1, more="<text>b stood still for 9 ms</text>")) == []
+    assert "stood still" in picture.read_text()
+    assert go_through(page, page.read_text(), shown(2), check=True) == []
+    assert go_through(page, page.read_text(), shown(2)) == []
+    assert "stood still" not in picture.read_text()
+    assert go_through(page, page.read_text(), shown(3, more="<text>b stood still for 9 ms</text>")) == []
+    assert "stood still" not in picture.read_text()
 
 
 def test_a_block_of_another_command_is_not_taken_for_this_one(page):
