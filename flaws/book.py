@@ -137,13 +137,14 @@ def picture(words, old, job):
     what, found = demonstration(words), looked_at(words, job)
     file = PICTURES / f"{what.flaw}-{what.rung}{'-checked' if what.options else ''}.svg"
     before = file.read_text(encoding="utf-8") if file.exists() else ""
-    stalled = found and STALL in before and STALL not in found.picture  # one without is the better picture
-    if found and (stalled and not job.check or story_of(found.picture) != story_of(before)):
-        if job.check:
+    if found:
+        another = story_of(found.picture) != story_of(before)
+        if another and job.check:
             raise Mistake(f"{file.relative_to(ROOT)} tells another story, scripts/docs --runs draws it anew"
                           + difference(story_of(before), story_of(found.picture)))
-        PICTURES.mkdir(exist_ok=True)
-        file.write_text(found.picture, encoding="utf-8")
+        if not job.check and (another or STALL in before and STALL not in found.picture):
+            PICTURES.mkdir(exist_ok=True)
+            file.write_text(found.picture, encoding="utf-8")
     if not file.exists():
         raise Mistake(f"{file.relative_to(ROOT)} is not there yet: scripts/docs --runs")
     told = re.match(r"!\[(.+)\]\(", old[0] if old else "")

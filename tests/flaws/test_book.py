@@ -145,7 +145,8 @@ def shown(took_ms, unit=1, more=""):
 def test_blocks_are_filled_and_prose_is_left_alone(page):
     assert go_through(page, MARKED, shown(1)) == []
     text = page.read_text(encoding="utf-8")
-    assert "-->\n```c\n/* Not a pthread mutex: any thread may release a hold. */\nstruct mutex {\n    atomic_flag locked;\n};\n```\n" in text
+    assert ("-->\n```c\n/* Not a pthread mutex: any thread may release a hold. */\n"
+            "struct mutex {\n    atomic_flag locked;\n};\n```\n") in text
     assert "```diff\n--- none\n+++ local\n" in text and "an old one" not in text
     assert "![What one sees.](pictures/two_instances-local.svg)\n" in text
     assert text.startswith("# Before\n") and text.endswith("```\n<!-- code inside a block is a block's -->\n```\nafter\n")
