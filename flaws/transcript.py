@@ -81,10 +81,12 @@ def commands(stage, names):
 
 
 def answers(stage, lines):
-    """An answer has its place right behind what the sale did last; where it breaks off, behind the death that
-    broke it, which the buyer may notice before the director does."""
+    """An answer has its place right behind what the sale did last, its refusal included; where it breaks off,
+    behind the death that broke it, which the buyer may notice before the director does."""
     for sale in stage.sales:
         did = [line.t_ns for line in lines if line.who == sale.name]
+        did += [event["t_ns"] for event in sale.instance.events()
+                if event.get("request") == sale.name and event["event"] in ("refused", "fail", "unknown")]
         broken = max(sale.answered_ns, sale.instance.dead_ns + 1)
         done = max(did) + 1 if did and sale.status != 0 else broken
         yield Line(done, sale.name, sale.answer)
