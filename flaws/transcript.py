@@ -76,7 +76,7 @@ def commands(stage, names):
             t_ns = event["t_ns"] - (event["took_us"] * 1000 if who in left else 0)
             sent, reply = names.plain(event["sent"]), names.plain(event["reply"])
             if sent.startswith("reentrant_acquire.lua"):
-                reply = re.sub(r"\d+$", "ms left", reply)
+                reply = re.sub(r"(?<![-\d])\d+$", "ms left", reply)
             yield Line(t_ns, who, sent, reply)
 
 
@@ -166,19 +166,20 @@ def begun(text):
 def disagreement(stage):
     """What Redis says that it was sent and nobody recorded, or the other way round; "" when they agree. What a
     process was killed over, or whose reply was lost, may be missing on one side."""
-    recorded, lossy = collections.Counter(), False
+    recorded, dropped, lossy = collections.Counter(), collections.Counter(), False
     for instance in stage.instances.values():
         lossy |= instance.dead_ns > 0
         for event in instance.events():
             if event["event"] == "command" and event["reply"] != "(lost)":
                 recorded[begun(event["sent"])] += 1
+                dropped[begun(event["sent"])] += event["reply"] == "QUEUED"
             lossy |= event["event"] == "command" and event["reply"] == "(lost)"
     seen = collections.Counter()
     for redis in {stage.redis, stage.lock_redis}:
         for client, command in redis.witnessed():
             if client != "lua":
                 seen[as_recorded(command)] += 1
-    unseen = recorded - seen
+    unseen = recorded - dropped - seen  # MONITOR tells of a transaction's commands only when EXEC carries them out
     unrecorded = collections.Counter() if lossy else seen - recorded
     if unseen:
         return f"recorded, but not seen by Redis: {next(iter(unseen))}"

@@ -173,7 +173,7 @@ void sale_on_event(void *arg, const struct dlock_event *event)
 static bool open_lock(struct seller *seller, struct sale *sale)
 {
     const struct dlock_rung *rung = seller->env->mode->now.rung;
-    if (seller->lock != NULL && dlock_rung_of(seller->lock) == rung &&
+    if (seller->lock != NULL && strcmp(dlock_rung_of(seller->lock)->name, rung->name) == 0 &&
         strcmp(dlock_name(seller->lock), sale->lock_name) == 0)
         return true;
     dlock_close(seller->lock);

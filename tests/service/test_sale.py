@@ -38,6 +38,16 @@ def test_every_rung_with_every_write_sells_one_by_one(redis, start, rung, write)
     assert bool(flawed) == (rung not in ("owner_lua", "reentrant", "watchdog"))
 
 
+def test_a_worker_keeps_its_lock_open(redis, start):
+    """The timers of watchdog_timer, each a thread, live as long as the lock is open: they tell."""
+    shop = start(redis, "--lock", "watchdog_timer", "--workers", 1)
+    shop.stock(value=9)
+    assert shop.sell().status == 200
+    before = shop.threads()
+    assert [shop.sell().status for _ in range(3)] == [200] * 3
+    assert shop.threads() == before + 3
+
+
 @pytest.mark.parametrize("rung", ["watchdog", "setnx"])
 @pytest.mark.parametrize("write", WRITES)
 def test_two_instances_do_not_oversell_under_a_shared_lock(redis, start, rung, write):

@@ -196,6 +196,9 @@ class Inventoryd:
     def switch(self, **wanted):
         return self.admin("PUT", "/lock", json.dumps(wanted), {"Content-Type": "application/json"})
 
+    def threads(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/task"))
+
     def metric(self, name):
         """The value of one line of /metrics: name{labels} as it stands there."""
         for line in self.admin("GET", "/metrics").body.decode().splitlines():
