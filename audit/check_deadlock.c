@@ -11,6 +11,7 @@
 #include "check.h"
 #include "memory.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static int64_t max_ns(int64_t a, int64_t b)
@@ -144,21 +145,24 @@ static void find_self_wait(struct run *run)
 static bool is_stuck(const struct run *run, const struct item *item, const struct last *last)
 {
     const struct redis_side *after = &item->redis[AFTER];
-    bool for_ever =
-        !after->lock_known ||
-        (after->lock_there && (after->lock_pttl_ms == -1 || outlives_its_time(run, last)));
-    return last->timeouts_behind > 0 && for_ever && owner_is_gone(run, last);
+    if (last->timeouts_behind == 0 || (after->lock_known && !after->lock_there))
+        return false;
+    if (after->lock_known && after->lock_pttl_ms == -1)
+        return true; /* whoever set it: the run is over, and nobody came to delete it */
+    return owner_is_gone(run, last) && (!after->lock_known || outlives_its_time(run, last));
 }
 
 static void tell_stuck(struct run *run, const struct item *item, const struct last *last)
 {
     const struct redis_side *after = &item->redis[AFTER];
+    char who[96] = "ever entered with it";
+    if (last->grant != NULL)
+        snprintf(who, sizeof who, "had it after request %.60s",
+                 run_request_id(run, last->grant->request));
     findings_add(&run->findings, RESULT_DEADLOCK,
-                 "the lock of %.80s is held for ever: nobody "
-                 "had it after %s %.60s, requests that timed out waiting for it: %lld, and %s",
-                 item->name, last->grant == NULL ? "the start of" : "request",
-                 last->grant == NULL ? "the run" : run_request_id(run, last->grant->request),
-                 (long long)last->timeouts_behind,
+                 "the lock of %.80s is held for ever: nobody %s, requests that timed out waiting "
+                 "for it: %lld, and %s",
+                 item->name, who, (long long)last->timeouts_behind,
                  !after->lock_known          ? "redis.json does not say when its key expires"
                  : after->lock_pttl_ms != -1
                      ? "its key is renewed though its holder is gone, and would have expired"

@@ -297,8 +297,9 @@ static void draw_kept(struct strip *strip)
         run->histories[grant->history].ended) {
         if (grant->stage == STAGE_EXIT)
             draw_stuck(strip, grant->ended_ns, "the release is forgotten");
-        else if (grant->kept)
-            draw_stuck(strip, grant->ended_ns, "the release does not arrive");
+        else if (grant->stage == STAGE_RELEASE)
+            draw_stuck(strip, grant->ended_ns,
+                       grant->kept ? "the release does not arrive" : "the release frees nothing");
     }
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];

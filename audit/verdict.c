@@ -88,10 +88,11 @@ static void tell_more(struct run *run, const struct verdict *verdict)
     const struct counts *counts = &run->counts;
     if (verdict->result == RESULT_OK)
         findings_add(&run->findings, RESULT_OK,
-                     "%lld of %lld sold to %lld requests, %lld left, each "
-                     "unit once; %zu sections, no two of one lock at the same time",
-                     (long long)counts->sold, (long long)counts->initial,
-                     (long long)counts->requests, (long long)counts->left, run->by_lock_count);
+                     "%lld request%s, %lld of %lld sold, %lld left, no unit twice; %zu section%s, "
+                     "no two of one lock at the same time",
+                     (long long)counts->requests, counts->requests == 1 ? "" : "s",
+                     (long long)counts->sold, (long long)counts->initial, (long long)counts->left,
+                     run->by_lock_count, run->by_lock_count == 1 ? "" : "s");
     if (verdict->expected.results == 0)
         findings_add(&run->findings, verdict->result,
                      "rung %.40s, write %.40s, fault %.40s: %s; "

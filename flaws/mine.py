@@ -59,10 +59,11 @@ def begin(name, source):
 
 
 def drop(name):
-    """Takes a rung of the learner's own away again, its code too. What was taken away."""
+    """Takes a rung of the learner's own away again. What was taken away, and where a copy of its code is."""
     for file, begins in ((LADDER, f"X({name},"), (ORACLE, f"RUNG({name})")):
         lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
         file.write_text("".join(line for line in lines if not line.startswith(begins)), encoding="utf-8")
-    rung = ladder.ROOT / "lock" / "rungs" / f"{name}.c"
-    rung.unlink()
-    return rung
+    rung, kept = ladder.ROOT / "lock" / "rungs" / f"{name}.c", ladder.ROOT / "runs" / f"{name}.c"
+    kept.parent.mkdir(exist_ok=True)
+    rung.replace(kept)
+    return rung, kept

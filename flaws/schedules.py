@@ -65,7 +65,8 @@ def impatient(stage, name="b"):
 
 
 def tell_entry(stage, sale, inside):
-    stage.note(f"{sale.name} has read the stock and pauses" if inside else f"{sale.name} waits for the lock")
+    done = "is inside" if stage.write == "atomic" else "has read the stock"
+    stage.note(f"{sale.name} {done} and pauses" if inside else f"{sale.name} waits for the lock")
 
 
 # ---- Two at once -----------------------------------------------------------------------------------
@@ -322,7 +323,7 @@ def inner_release(stage):
 
 
 @schedule("the holder asks again when its lock has expired and is another's", {"reentrant_tls": "reentrant"},
-          "it is not told that it still holds the lock")
+          "nothing is sold on the strength of a lock that is gone")
 def expired_reentry(stage):
     stage.open()
     a, b = stage.instance("a", RENEWED_TTL_MS, "--wait-ms", "6000"), long(stage)

@@ -281,6 +281,10 @@ class Instance:
             answer = connection.getresponse()
             data = answer.read()
             return answer.status, json.loads(data) if data[:1] == b"{" else data.decode()
+        except OSError as error:
+            if port == self.admin_port and not self.dead_ns and self.process.poll() is not None:
+                raise Spoiled(f"process {self.name} ended by itself, with {self.ending()}: see {self.log}") from error
+            raise
         except http.client.HTTPException as error:
             raise ConnectionError(str(error)) from error
         finally:
@@ -347,6 +351,10 @@ class Instance:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
+
+    def ending(self):
+        code = self.process.returncode
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
     def complaint(self):
         """What a sanitizer said of it, or ""."""

@@ -186,10 +186,17 @@ def test_lost_reply_left_the_key():
 
 @pytest.mark.parametrize("how", [
     {"lock": ("string", 9000)}, {"lock": ("none", -2)},
-    {"lock": ("string", -1), "granted_behind": True}, {"lock": ("string", -1), "error": False}],
+    {"lock": ("string", 9000), "granted_behind": True}, {"lock": ("string", 9000), "error": False}],
     ids=["a key that expires", "no key", "granted behind it", "no reply was lost"])
 def test_lost_reply_did_no_harm(how):
     check(lambda seed: lost_reply(seed, **how), "undersold", never=FOR_EVER)
+
+
+@pytest.mark.parametrize("how", [{"granted_behind": True}, {"error": False}],
+                         ids=["released, it says", "set by nobody who told"])
+def test_a_key_without_an_end_that_nobody_deletes(how):
+    """Whoever set it: the run is over, the key stands, and those behind it waited in vain."""
+    check(lambda seed: lost_reply(seed, ("string", -1), **how), "deadlock", FOR_EVER + ".*never expires")
 
 
 # ---- Clients that ask the instances themselves ---------------------------------------------------

@@ -93,7 +93,7 @@ def test_it_goes_as_it_came(clone):
     done = rung(clone, "new", "other")
     assert done.returncode == 2 and "scripts/rung drop other" in done.stderr
     done = rung(clone, "drop", "other")
-    assert (done.returncode, done.stdout) == (0, "taken away: lock/rungs/other.c\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "taken away: lock/rungs/other.c; a copy is in runs/other.c\n"), done.stderr
     assert [file.read_text() for file in files] == before and not (clone / "lock" / "rungs" / "other.c").exists()
     assert rung(clone, "drop", "mine").returncode == 0
     done = rung(clone, "check", "setnx", "--flaws", "two_instances")

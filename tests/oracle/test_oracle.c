@@ -8,13 +8,17 @@
 
 #include <stdarg.h>
 #include <setjmp.h>
+#include <string.h>
 #include <cmocka.h>
 
 static struct server *server;
+static bool must_hold; /* asked of any rung: does it hold? */
 
 static void run(const char *rung, int processes, enum expectation expected)
 {
     const char *servers[] = {server_url(server), NULL};
+    if (must_hold)
+        expected = HOLDS;
     server_text(server, "FLUSHALL");
     assert_true(oracle_agrees(&(struct oracle){
         .rung = rung,
@@ -66,7 +70,8 @@ static int stop(void **state)
     return 0;
 }
 
-/* One argument: only the test of that name, as in test_setnx. */
+/* One argument: only the test of that name, as in test_setnx. And "holds": whatever is expected of
+ * it, it must keep all but one out. */
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -76,5 +81,6 @@ int main(int argc, char **argv)
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
+    must_hold = argc > 2 && strcmp(argv[2], "holds") == 0;
     return cmocka_run_group_tests_name("oracle", tests, start, stop);
 }
