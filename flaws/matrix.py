@@ -97,7 +97,7 @@ def table(cells, color):
 
 STYLE = """body{font:15px/1.45 sans-serif;margin:2em auto;max-width:1400px;padding:0 1em;color:#222}
 table{border-collapse:collapse;font-size:13px}th,td{border:1px solid #bbb;padding:.3em .5em;text-align:left}
-td.cell{cursor:pointer;text-align:center;padding:.3em .3em;font-size:12px}td.cell:hover,td.cell:focus{outline:2px solid #222}
+td.cell{cursor:pointer;text-align:center;padding:.3em .1em;font-size:11px}div.wide{overflow-x:auto}td.cell:hover,td.cell:focus{outline:2px solid #222}
 th.fault{writing-mode:vertical-rl;transform:rotate(180deg);font-weight:400;max-height:17em}
 td.wrong{outline:3px solid #c00}pre{background:#f4f4f4;padding:1em;overflow-x:auto;font-size:12.5px}
 section{display:none;border-top:2px solid #222;margin-top:2em}section:target{display:block}
@@ -124,7 +124,7 @@ def page(cells, flaws, took_s):
            f"<p>{len(cells)} cells, each run for real on a Redis of its own, in {took_s:.0f} s; "
            f"{sum(cell.agrees for cell in cells)} are as expected. Click a cell to see what happened in it.</p><p class=key>"]
     out += [f'<span style="background:{SHADES[word]}">{word}</span> {escape(meaning)}<br>' for word, meaning in MEANINGS.items()]
-    out.append("</p><table><tr><th></th>" + "".join(
+    out.append("</p><div class=wide><table><tr><th></th>" + "".join(
         f'<th class=fault title="{escape(name)}">{escape(title)}</th>' for name, title in titles.items()) + "</tr>")
     for rung in rungs:
         out.append(f"<tr><th>{escape(rung)}</th>")
@@ -133,7 +133,7 @@ def page(cells, flaws, took_s):
             out.append(f'<td class="cell{"" if cell.agrees else " wrong"}" style="background:{SHADES[cell.word]}">'
                        f'<a href="#c{number}">{cell.word}</a></td>')
         out.append("</tr>")
-    out.append("</table>")
+    out.append("</table></div>")
     for number, cell in enumerate(cells):
         picture = cell.folder / "timeline.svg" if cell.folder else None
         out.append(f'<section id="c{number}"><h2>{escape(cell.rung)}: {escape(titles[cell.flaw])}</h2>')
