@@ -404,6 +404,7 @@ static struct dlock_hold *hold_new(struct dlock *lock, const struct dlock_want *
     hold->key = lock->name;
     hold->lock_state = lock->state;
     hold->user = want->user;
+    hold->mode = want->mode;
     hold->fork_generation = client->fork_generation;
     hold->ttl_ms = client->options.ttl_ms;
     hold->acquisition = atomic_fetch_add(&client->acquisitions, 1) + 1;
@@ -569,6 +570,10 @@ dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want, dlock_hol
     struct acquiring a = {.lock = lock};
     if (want != NULL)
         memcpy(&a.want, want, want->size < sizeof a.want ? want->size : sizeof a.want);
+    if (a.want.mode != DLOCK_EXCLUSIVE &&
+        (a.want.mode != DLOCK_SHARED || (lock->ops->traits & TRAIT_SHARED) == 0))
+        return fail(DLOCK_UNSUPPORTED, "'%s' locks are not shared (want.mode is %d)",
+                    lock->ops->name, (int)a.want.mode);
     if (a.want.reads != NULL)
         batch_forget(a.want.reads);
     a.cancel_fd = a.want.cancel != NULL ? a.want.cancel->fd : -1;

@@ -78,6 +78,7 @@ extern "C" {
     X(FLAWED, true, "this rung is flawed: set allow_flawed to use it")                             \
     X(INVALID, true, "an argument is not valid")                                                   \
     X(UNSUPPORTED, true, "this rung cannot do that")                                               \
+    X(UPGRADE, true, "its owner holds the read lock, which cannot become the write lock")          \
     X(LIMIT, true, "a documented limit was reached")                                               \
     X(NO_MEMORY, true, "out of memory or threads")                                                 \
     X(FORKED, true, "the client belongs to the parent process")
@@ -258,6 +259,11 @@ DLOCK_API dlock_status dlock_inspect(dlock *lock, struct dlock_holder *holder);
 
 #define DLOCK_WAIT_FOREVER (-1)
 
+enum dlock_mode {
+    DLOCK_EXCLUSIVE, /* nobody else holds it: every rung; the write lock of one that has two */
+    DLOCK_SHARED,    /* others may hold it so, too: the read lock of `read_write` and `rw_counter` */
+};
+
 struct dlock_want {
     size_t size;
 
@@ -274,6 +280,7 @@ struct dlock_want {
     dlock_cancel *cancel; /* another thread can end the wait with it. Default NULL */
     dlock_batch *reads;   /* sent with the acquire, see dlock_batch. Default NULL */
     void *user;           /* handed to on_event. Default NULL */
+    enum dlock_mode mode; /* Default DLOCK_EXCLUSIVE */
 };
 
 /* Acquires the lock. want: NULL means all defaults, one try.
@@ -289,6 +296,9 @@ struct dlock_want {
  * UNREACHABLE (only with wait_ms 0; a longer wait tries again), REFUSED (LOADING, BUSY, CLUSTERDOWN
  *            and the like are tried again while there is time), WRONG_TYPE, LIMIT, INVALID,
  *            NO_MEMORY, FORKED.
+ * UNSUPPORTED a mode that the rung does not have.
+ * UPGRADE    DLOCK_EXCLUSIVE, and this owner holds the lock shared: it would wait for itself, and two
+ *            that both did so for each other. Release the shared hold first.
  * Unless OK, *hold is NULL and nothing is held, UNKNOWN excepted. */
 DLOCK_API dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want,
                                      dlock_hold **hold);

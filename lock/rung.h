@@ -30,6 +30,7 @@ struct dlock_hold {
     char ttl[24];           /* ttl_ms as text, for commands */
     int64_t ttl_ms;
     uint64_t acquisition;
+    enum dlock_mode mode;   /* TRAIT_SHARED: how it is wanted; DLOCK_EXCLUSIVE on other rungs */
     uint64_t depth;         /* re-entrant rungs: 1 + how many holds this owner already has */
     void *lock_state;       /* rung_ops.state_size bytes, zero at first, shared by all holds of
                                the lock in this process */
@@ -71,6 +72,7 @@ enum {
     TRAIT_SERVERLESS = 4, /* sends nothing: `env->redis` is NULL */
     TRAIT_TOKEN = 8,      /* sets hold->token */
     TRAIT_QUORUM = 16,    /* works with several servers */
+    TRAIT_SHARED = 32,    /* has holds of mode DLOCK_SHARED; may answer UPGRADE */
 };
 
 struct rung_env;

@@ -35,6 +35,7 @@ static void statuses(void **state)
         {DLOCK_FLAWED, "FLAWED", true},
         {DLOCK_INVALID, "INVALID", true},
         {DLOCK_UNSUPPORTED, "UNSUPPORTED", true},
+        {DLOCK_UPGRADE, "UPGRADE", true},
         {DLOCK_LIMIT, "LIMIT", true},
         {DLOCK_NO_MEMORY, "NO_MEMORY", true},
         {DLOCK_FORKED, "FORKED", true},
