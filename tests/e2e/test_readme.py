@@ -13,7 +13,7 @@ def shown(name):
 def without_numbers(text):
     text = re.sub(r"-?\d[\d.]*", "0", text)
     # Which of the two the mutex and DECR end in is luck; the judge accepts both.
-    text = re.sub(r"(OVERSOLD\|OVERLAP )(OVERSOLD \(\+0\)|OVERLAP \(0\))", r"\1either", text)
+    text = re.sub(r"(OVERSOLD\|OVERLAP )(OVERSOLD \(\+0\)|OVERLAP)", r"\1either", text)
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
