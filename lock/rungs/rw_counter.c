@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * rw_counter -- a key for the one writer, a count of the readers.
+ * ADDS   readers together, writers alone
+ * FLAW   a reader that dies leaves its count: writers wait for ever
+ * SHOW   scripts/rung break rw_counter
+ * NEXT   read_write
+ * COST   3 round trips
+ */
+#include "../rung.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct keys {
+    char count[DLOCK_NAME_MAX + 16];
+};
+
+static struct keys keys_of(const struct dlock_hold *hold)
+{
+    struct keys keys;
+    snprintf(keys.count, sizeof keys.count, "%s:read_count", hold->key);
+    return keys;
+}
+
+/* Whoever comes says so first and looks second: of a reader and a writer that come at once, one
+ * sees the other at least. */
+static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy)
+{
+    (void)busy;
+    struct keys keys = keys_of(hold);
+    bool writes = hold->mode == DLOCK_EXCLUSIVE;
+    struct dlock_batch *reads = env->reads;
+    env->reads = NULL; /* what rides is to be read behind the look */
+    struct answer said = writes ? CALL(env, "SET", hold->key, "WRITE", "NX")
+                                : CALL(env, "INCR", keys.count);
+    if (said.status != DLOCK_OK)
+        return said.status;
+    if (said.kind == DLOCK_REPLY_NIL)
+        return DLOCK_BUSY;
+    point(env, "between_say_and_look");
+    env->reads = reads;
+    struct answer seen = CALL(env, "GET", writes ? keys.count : hold->key);
+    bool is_free = seen.status == DLOCK_OK && (writes ? strtoll(seen.text, NULL, 10) <= 0
+                                                      : seen.kind == DLOCK_REPLY_NIL);
+    if (is_free) {
+        point(env, "acquired");
+        return DLOCK_OK;
+    }
+    struct answer unsaid = writes ? CALL(env, "DEL", hold->key) : CALL(env, "DECR", keys.count);
+    if (unsaid.status != DLOCK_OK)
+        return DLOCK_UNKNOWN; /* what was said stays said */
+    return seen.status == DLOCK_OK ? DLOCK_BUSY : seen.status;
+}
+
+static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
+{
+    struct keys keys = keys_of(hold);
+    bool writes = hold->mode == DLOCK_EXCLUSIVE;
+    point(env, "before_release");
+    struct answer left = writes ? CALL(env, "DEL", hold->key) : CALL(env, "DECR", keys.count);
+    if (left.status != DLOCK_OK)
+        return left.status;
+    return left.integer >= (writes ? 1 : 0) ? DLOCK_OK : DLOCK_LOST;
+}
+
+const struct rung_ops rung_rw_counter = {
+    .name = "rw_counter",
+    .traits = TRAIT_SHARED,
+    .try_acquire = try_acquire,
+    .release = release,
+};
