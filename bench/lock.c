@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -56,16 +57,15 @@ static const struct {
     {"pairs", "of the shape pairs", 1, 1000000, 2000},
     {"ttl-ms", "of a hold", 1000, 600000, 30000},
     {"wait-ms", "after which a waiter gives up", 100, 600000, 60000},
-    {"handoff-max", "sales that a client passes on to its own; 0: the library's default", 0, 100000,
-     0},
+    {"handoff-max", "sales that a client passes to its own; 0: its default", 0, 1000, 0},
 };
 enum { PROCESSES, WAITERS, STOCK, LOOP_MS, PAIRS, TTL_MS, WAIT_MS, HANDOFF_MAX, NUMBERS };
 
 static void usage(FILE *out)
 {
     fprintf(out, "usage: bench-lock CONTESTANT --redis redis://HOST:PORT [options]\n\n");
-    fprintf(out, "One round of one contestant; prints a line of JSON. The server must be empty, and "
-                 "is emptied.\n\n");
+    fprintf(out, "One round of one contestant; prints a line of JSON. The server must be empty, "
+                 "and is emptied.\n\n");
     for (int i = 0; i < CONTESTANTS; i++)
         fprintf(out, "  %-18s %s\n", contestants[i].name, contestants[i].about);
     fprintf(out, "\n  --shape SHAPE        burst: each waiter buys once, all start together;\n"
@@ -334,6 +334,16 @@ static int play(struct crew *crew, struct server *server, struct round *round)
     return round_print(round) ? 0 : 1;
 }
 
+/* Every waiter may need a connection. */
+static void allow_files(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct plan plan = {.shape = SHAPE_BURST};
@@ -342,6 +352,7 @@ int main(int argc, char **argv)
     char error[512];
     const struct contestant *contestant = parse(argc, argv, &plan);
     signal(SIGPIPE, SIG_IGN);
+    allow_files();
     crew_init(&crew, &plan);
     if (!server_open(&server, &plan, error, sizeof error))
         errx(2, "%s", error);

@@ -54,6 +54,12 @@ static void *library_open(struct part *part)
     struct library *library = calloc(1, sizeof *library);
     if (library == NULL)
         part_give_up(part, "dlock: out of memory");
+#ifdef BENCH_ASYNC
+    options.handoff_max = (size_t)plan->handoff_max;
+#else
+    if (plan->handoff_max != 0)
+        part_give_up(part, "dlock: this libdlock has no handoff_max");
+#endif
     library->part = part;
     must(part, dlock_client_open(&options, &library->client));
     must(part, dlock_open(library->client, plan->rung, LOCK_NAME, &library->lock));
@@ -77,8 +83,9 @@ static bool buyer_init(struct buyer *buyer, struct library *library, int number)
     buyer->write = dlock_batch_new();
     buyer->want = (struct dlock_want){.size = sizeof buyer->want,
                                       .wait_ms = library->part->plan->wait_ms,
-                                      .owner_id = (uint64_t)number + 1,
-                                      .reads = buyer->read};
+                                      .owner_id = (uint64_t)number + 1};
+    if (library->part->plan->shape != SHAPE_PAIRS)
+        buyer->want.reads = buyer->read;
     return buyer->read != NULL && buyer->write != NULL &&
            dlock_batch_add(buyer->read, 2, (const char *const[]){"GET", STOCK_KEY}, NULL) ==
                DLOCK_OK &&
@@ -224,10 +231,12 @@ static void had(void *arg, dlock_status status, dlock_hold *hold)
 {
     struct buyer *buyer = arg;
     struct sale sale = {.outcome = OUTCOME_FAILED};
-    if (status == DLOCK_OK)
-        sell(buyer, hold, &sale);
-    else
+    if (status != DLOCK_OK)
         complain(buyer, "acquire", status);
+    else if (buyer->library->part->plan->shape != SHAPE_PAIRS)
+        sell(buyer, hold, &sale);
+    else if (release(buyer, hold, NULL))
+        sale = (struct sale){.outcome = OUTCOME_SOLD, .granted_ns = now_ns()};
     part_tally(buyer->library->part, buyer->number, buyer->asked_ns, &sale);
     ask(buyer);
 }

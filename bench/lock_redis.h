@@ -36,7 +36,7 @@ void wire_settle(struct wire *wire);
 #define ASK(wire, ...) wire_ask(wire, (const char *const[]){__VA_ARGS__, NULL})
 #define TELL(wire, ...) wire_tell(wire, (const char *const[]){__VA_ARGS__, NULL})
 
-/* The GET, the look and the DECR of a sale, each its own round trip. False: Redis did not answer. */
+/* The GET, the look and the DECR of a sale, each its own round trip. False: no answer. */
 bool wire_section(struct wire *wire, struct sale *sale);
 
 /* A fixed number of connections, one thread each at a time; who finds none waits. */

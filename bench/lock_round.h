@@ -81,9 +81,9 @@ struct sale {
     int64_t granted_ns; /* 0: never */
 };
 
-/* Who takes part. run: called in a process of its own; gets everything ready (connections, threads,
- * scripts), says part_ready, lets its waiters begin behind gate_wait(part->start), and when the last
- * of them is done calls part_done before it takes anything down. */
+/* Who takes part. run: called in a process of its own; gets everything ready (connections,
+ * threads, scripts), says part_ready, lets its waiters begin behind gate_wait(part->start), and
+ * when the last of them is done calls part_done before it takes anything down. */
 struct contestant {
     const char *name;
     const char *about;
@@ -113,7 +113,8 @@ bool part_next(struct part *part, int waiter);
 void part_tally(struct part *part, int waiter, int64_t asked_ns, const struct sale *sale);
 
 /* Says on stderr what went wrong, once for each process: 750 waiters would say the same. */
-__attribute__((format(printf, 2, 3))) void part_complain(struct part *part, const char *format, ...);
+__attribute__((format(printf, 2, 3))) void part_complain(struct part *part, const char *format,
+                                                         ...);
 /* The same, and ends the process: it cannot take part. */
 __attribute__((format(printf, 2, 3), noreturn)) void part_give_up(struct part *part,
                                                                   const char *format, ...);

@@ -32,31 +32,17 @@ def request(port, method, path, body=None):
         connection.close()
 
 
-class World:
-    def __init__(self, options):
+class Redis:
+    """A private Redis that writes nothing to disk."""
+
+    def __init__(self):
         self.stack = contextlib.ExitStack()
         self.folder = pathlib.Path(self.stack.enter_context(
             tempfile.TemporaryDirectory(prefix="ladder-bench-", ignore_cleanup_errors=True)))
-        self.instances = []  # their ports: the shop's, the admin's
-        self.options = options
 
     def __enter__(self):
         try:
-            self.redis_port = free_port()
-            self.start(["redis-server", "--port", str(self.redis_port), "--bind", "127.0.0.1",
-                        "--save", "", "--appendonly", "no", "--dir", str(self.folder)])
-            self.wait(lambda: "PONG" in self.redis("PING"), "redis-server")
-            for name in "ab":
-                port, admin = free_port(), free_port()
-                self.instances.append((port, admin))
-                self.start([str(BUILD / "service" / "inventoryd"), "--instance", name,
-                            "--listen", f"127.0.0.1:{port}", "--admin-listen", f"127.0.0.1:{admin}",
-                            "--admin-writes", "--redis", f"redis://127.0.0.1:{self.redis_port}",
-                            *self.options])
-                self.wait(lambda a=admin: request(a, "GET", "/readyz")[0] == 200, "inventoryd")
-            self.start_nginx()
-            self.wait(lambda: request(self.port, "PUT", "/inventory/phone",
-                                      json.dumps({"stock": STOCK}))[0] < 300, "nginx")
+            self.start_all()
         except BaseException:
             self.stack.close()
             raise
@@ -65,16 +51,11 @@ class World:
     def __exit__(self, *_):
         self.stack.close()
 
-    def start_nginx(self):
-        """The very file that the shop runs behind."""
-        self.port = free_port()
-        conf = self.folder / "nginx.conf"
-        upstreams = " ".join(f"--upstream {n}=127.0.0.1:{p}" for n, (p, _) in zip("ab", self.instances))
-        subprocess.run(["bash", "-c", f"source {ROOT}/scripts/lib/common.sh; "
-                        f"source {ROOT}/scripts/lib/nginx.sh; nginx_render --out {conf} "
-                        f"--listen 127.0.0.1:{self.port} --log {self.folder}/access.log {upstreams}"],
-                       check=True)
-        self.start(["nginx", "-p", str(self.folder), "-c", str(conf), "-g", "daemon off;"])
+    def start_all(self):
+        self.redis_port = free_port()
+        self.start(["redis-server", "--port", str(self.redis_port), "--bind", "127.0.0.1",
+                    "--save", "", "--appendonly", "no", "--dir", str(self.folder)])
+        self.wait(lambda: "PONG" in self.redis("PING"), "redis-server")
 
     def start(self, command):
         log = self.stack.enter_context(open(self.folder / f"{len(os.listdir(self.folder))}.log", "w"))
@@ -111,6 +92,40 @@ class World:
                 calls += int(count)
         return calls
 
+
+class World(Redis):
+    """The shop on top of it."""
+
+    def __init__(self, options):
+        super().__init__()
+        self.instances = []  # their ports: the shop's, the admin's
+        self.options = options
+
+    def start_all(self):
+        super().start_all()
+        for name in "ab":
+            port, admin = free_port(), free_port()
+            self.instances.append((port, admin))
+            self.start([str(BUILD / "service" / "inventoryd"), "--instance", name,
+                        "--listen", f"127.0.0.1:{port}", "--admin-listen", f"127.0.0.1:{admin}",
+                        "--admin-writes", "--redis", f"redis://127.0.0.1:{self.redis_port}",
+                        *self.options])
+            self.wait(lambda a=admin: request(a, "GET", "/readyz")[0] == 200, "inventoryd")
+        self.start_nginx()
+        self.wait(lambda: request(self.port, "PUT", "/inventory/phone",
+                                  json.dumps({"stock": STOCK}))[0] < 300, "nginx")
+
+    def start_nginx(self):
+        """The very file that the shop runs behind."""
+        self.port = free_port()
+        conf = self.folder / "nginx.conf"
+        upstreams = " ".join(f"--upstream {n}=127.0.0.1:{p}" for n, (p, _) in zip("ab", self.instances))
+        subprocess.run(["bash", "-c", f"source {ROOT}/scripts/lib/common.sh; "
+                        f"source {ROOT}/scripts/lib/nginx.sh; nginx_render --out {conf} "
+                        f"--listen 127.0.0.1:{self.port} --log {self.folder}/access.log {upstreams}"],
+                       check=True)
+        self.start(["nginx", "-p", str(self.folder), "-c", str(conf), "-g", "daemon off;"])
+
     def switch(self, rung, write):
         for _, admin in self.instances:
             code, body = request(admin, "PUT", "/lock", json.dumps({"rung": rung, "write": write}))
@@ -140,11 +155,13 @@ def latency_ms(out, quantile):
     return float(value) * {"us": 0.001, "ms": 1, "s": 1000, "m": 60000}[unit]
 
 
-def machine():
+def machine(with_nginx=True):
     """What it ran on, for the head of every table."""
     cpu = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
     version = subprocess.run(["redis-server", "--version"], capture_output=True, text=True).stdout
-    nginx = subprocess.run(["nginx", "-v"], capture_output=True, text=True).stderr
-    return (f"{os.cpu_count()} cores of {cpu[1] if cpu else 'an unknown processor'}, Linux "
-            f"{os.uname().release}, Redis {re.search(r'v=([0-9.]+)', version)[1]}, "
-            f"{nginx.strip().rsplit(' ', 1)[-1]}")
+    told = (f"{os.cpu_count()} cores of {cpu[1] if cpu else 'an unknown processor'}, Linux "
+            f"{os.uname().release}, Redis {re.search(r'v=([0-9.]+)', version)[1]}")
+    if with_nginx:
+        nginx = subprocess.run(["nginx", "-v"], capture_output=True, text=True).stderr
+        told += f", {nginx.strip().rsplit(' ', 1)[-1]}"
+    return told

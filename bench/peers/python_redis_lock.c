@@ -7,7 +7,7 @@
  *   acquire(timeout=T)  GET lock:<n> (is it mine already?), then until had: SET lock:<n> id EX NX,
  *                       and if that failed BLPOP lock-signal:<n> for T seconds, at most the expiry
  *   release()           EVALSHA: GET and compare, DEL signal, LPUSH signal, PEXPIRE signal 1000,
- *                       DEL lock:<n>. The waiter that BLPOP wakes tries SET again, and may be beaten.
+ *                       DEL lock:<n>. The waiter that BLPOP wakes tries SET again and may be beaten
  *
  * Left out, each of which would slow it down: Python itself (its interpreter lock, logging and
  * redis-py's poll of a connection before each use), connecting (all connections stand before the

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Redisson 4's RLock, as it speaks to Redis, replayed from its source (github.com/redisson/redisson:
- * RedissonLock.lock and unlockInnerAsync, RedissonBaseLock.unlockInnerAsync, RedissonLockEntry,
- * pubsub/LockPubSub and PublishSubscribe, config/SingleServerConfig). The scripts run the same
- * commands in the same order; their text is our own.
+ * Redisson 4's RLock, as it speaks to Redis, replayed from its source
+ * (github.com/redisson/redisson: RedissonLock.lock and unlockInnerAsync,
+ * RedissonBaseLock.unlockInnerAsync, RedissonLockEntry, pubsub/LockPubSub and PublishSubscribe,
+ * command/RedisExecutor, config/SingleServerConfig). The scripts run the same commands in the same
+ * order; their text is our own.
  *
  * Replayed, a thread a waiter:
- *   lock()    EVALSHA acquire. If another holds it: subscribe (SUBSCRIBE is sent by the first waiter
- *             of the process alone, all wait for it to be confirmed), then until had: EVALSHA
- *             acquire, and wait on the process' semaphore for as long as the reply said the holder's
- *             lease still runs. Then unsubscribe (UNSUBSCRIBE is sent by the last waiter alone).
+ *   lock()    EVALSHA acquire. If another holds it: subscribe (SUBSCRIBE is sent by the first
+ *             waiter of the process alone, all wait for it to be confirmed), then until had:
+ *             EVALSHA acquire, and wait on the process' semaphore for as long as the reply said the
+ *             holder's lease still runs. Then unsubscribe (UNSUBSCRIBE is sent by the last waiter
+ *             alone).
  *   message   each "0" on the one subscriber connection gives the semaphore one permit: one waiter
  *             of each subscribed process tries, however many wait.
  *   unlock()  EVALSHA: GET latch, HEXISTS, HINCRBY -1, DEL, PUBLISH, SET latch PX. Its reply read,
