@@ -24,17 +24,21 @@ struct floor {
     struct part *part;
     struct wire wire;
     char sha[41];
+    pthread_mutex_t mutex; /* protects what follows while it is traced */
     int count;
     struct command commands[COMMANDS_MAX];
 };
 
+/* On whichever thread sent it. */
 static void on_trace(void *arg, const struct dlock_trace *trace)
 {
     struct floor *floor = arg;
+    pthread_mutex_lock(&floor->mutex);
     if (floor->count < COMMANDS_MAX)
         snprintf(floor->commands[floor->count].text, sizeof floor->commands[0].text, "%s",
                  trace->sent);
     floor->count++;
+    pthread_mutex_unlock(&floor->mutex);
 }
 
 /* EVALSHA keeps its keys and arguments; of any other command all but its name become arguments.
@@ -75,7 +79,9 @@ static void trace_rung(struct floor *floor)
     if (status == DLOCK_OK)
         status = dlock_open(client, plan->rung, LOCK_NAME, &lock);
     for (int i = 0; i < 2 && status == DLOCK_OK; i++) {
+        pthread_mutex_lock(&floor->mutex);
         floor->count = 0;
+        pthread_mutex_unlock(&floor->mutex);
         status = dlock_acquire(lock, NULL, &hold);
         if (status == DLOCK_OK)
             status = dlock_release(hold, NULL);
@@ -93,6 +99,7 @@ static void *floor_open(struct part *part)
     if (floor == NULL || !wire_open(&floor->wire, part->plan, error, sizeof error))
         part_give_up(part, "floor: %s", error);
     floor->part = part;
+    pthread_mutex_init(&floor->mutex, NULL);
     trace_rung(floor);
     if (floor->count < 1 || floor->count > COMMANDS_MAX)
         part_give_up(part, "floor: the rung sends %d commands; 1 to %d can be replayed",
@@ -134,6 +141,7 @@ static void floor_close(void *client)
 {
     struct floor *floor = client;
     wire_close(&floor->wire);
+    pthread_mutex_destroy(&floor->mutex);
     free(floor);
 }
 
