@@ -5,38 +5,64 @@
 #ifndef DLOCK_CLIENT_H
 #define DLOCK_CLIENT_H
 
+#include "loop.h"
 #include "pool.h"
-#include "rung.h"
 #include "timekeeper.h"
+#include "wait.h"
 
 struct dlock_cancel {
     int fd; /* an eventfd: readable once cancelled */
 };
+bool cancel_thrown(const dlock_cancel *cancel);
 
-struct gate_waiter;
+#define TENURE_NUMBERS 1000 /* so many tokens belong to one tenure */
+
+/* TRAIT_HANDOFF: a client has the lock from one grant of the server to the next. */
+struct tenure {
+    int64_t started_ns; /* CLOCK_MONOTONIC */
+    int64_t sent_ns;    /* CLOCK_BOOTTIME: its time to live counts from here */
+    uint64_t token;     /* the first; each acquisition of the tenure has the next */
+    uint64_t numbers;   /* how many it has used beyond the first */
+    size_t passed;      /* how often it was passed on */
+    size_t holds;       /* of now: more than one when nested */
+    bool queued;        /* this client may stand in the server's queue, or be granted the lock */
+};
 
 struct dlock {
     struct dlock_client *client;
     const struct rung_ops *ops;
     struct dlock_rung rung;
     char name[DLOCK_NAME_MAX + 1];
+    int64_t ttl_ms;
     size_t opened; /* protected by the client's mutex */
 
     pthread_mutex_t mutex; /* protects what is below */
     LIST_HEAD(, dlock_hold) holds;
-    struct gate_waiter *gate_first; /* CONTEND_ONE_PER_CLIENT: who tries, then who is next */
-    struct gate_waiter *gate_last;
 
-    int released_fd; /* eventfd: a release that somebody of this process waits for */
-    _Atomic int local_waiters;
+    /* Protected by the loop's mutex. */
+    struct line line;
+    struct source source;
+    struct tenure tenure;
+
     void *state; /* ops->state_size bytes */
 };
+
+/* Acquires that are over and wait for dlock_process to say so. */
+struct outbox {
+    int fd; /* eventfd: there are some */
+    pthread_mutex_t mutex; /* protects what is below */
+    STAILQ_HEAD(, acquiring) over;
+};
+bool outbox_init(struct outbox *outbox);
+void outbox_free(struct outbox *outbox);
 
 struct dlock_client {
     struct dlock_options options; /* with the defaults filled in; servers is not kept */
     struct redis_config config;
     struct pool pool;
     struct timekeeper timekeeper;
+    struct loop loop;
+    struct outbox outbox;
     char id[37];
     int fork_generation;
     int64_t (*now_ns)(void); /* CLOCK_BOOTTIME */
@@ -54,6 +80,8 @@ struct dlock_client {
     _Atomic uint64_t unknown;
     _Atomic uint64_t scripts_loaded;
     _Atomic uint64_t contended;
+    _Atomic uint64_t passed_on;
+    _Atomic uint64_t grants_expired;
 };
 
 static inline void add_one(_Atomic uint64_t *counter)
@@ -70,6 +98,16 @@ dlock_status check_fork(const struct dlock_client *client);
  * limit_ns, CLOCK_MONOTONIC. Not OK: nothing was sent. env_end in each case. */
 dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int cancel_fd, struct rung_env *env);
 void env_end(struct dlock *lock, struct rung_env *env);
+
+/* Commands that have no lock's command to ride with: in one write of their own, `last` first. Either may
+ * be NULL. OK: all were answered; else as redis_gather. */
+dlock_status send_alone(struct dlock *lock, struct dlock_batch *last, struct dlock_batch *reads);
+
+/* The rung's release, or where no server can be reached what it keeps in the process. */
+dlock_status run_release(struct dlock_hold *hold, struct dlock_batch *last);
+
+/* Sets hold->depth and hold->count, where they are used. */
+void count_holds(struct dlock_hold *hold);
 
 /* What is believed of a time to live that was sent at `sent_ns`: less 1 % + 2 ms for drift. */
 static inline int64_t validity_end_ns(int64_t sent_ns, int64_t ttl_ms)

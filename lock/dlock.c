@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Clients, locks, holds, and the acquire loop. No Redis command in here: those are the rungs'.
+ * Clients, locks and cancels.
  */
-#include "batch.h"
 #include "client.h"
 #include "ladder.h"
-#include "wait.h"
 
+#include <poll.h>
 #include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +14,9 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-/* ---- Forks and threads ----------------------------------------------------------------------- */
+#define TTL_MS 30000
+
+/* ---- Forks ----------------------------------------------------------------------- */
 
 static _Atomic int forks;
 static pthread_once_t watch_forks_once = PTHREAD_ONCE_INIT;
@@ -42,16 +43,6 @@ dlock_status check_fork(const struct dlock_client *client)
     return fail(DLOCK_FORKED, "this client belongs to the parent process; open one in the child");
 }
 
-/* The calling thread's number: counted up, never used again. */
-static uint64_t thread_number(void)
-{
-    static _Atomic uint64_t last;
-    static _Thread_local uint64_t mine;
-    if (mine == 0)
-        mine = atomic_fetch_add(&last, 1) + 1;
-    return mine;
-}
-
 /* ---- Client ---------------------------------------------------------------------------------- */
 
 /* Takes the default for 0 and checks the range. */
@@ -66,21 +57,36 @@ static dlock_status set_number(int64_t *value, const char *name, int64_t fallbac
                 (long long)*value, (long long)least, (long long)most, (long long)fallback);
 }
 
+static int64_t as_number(size_t value)
+{
+    return value > 10000000 ? 10000000 : (int64_t)value;
+}
+
 static dlock_status check_options(struct dlock_options *options)
 {
-    int64_t connections = options->connections_max > 1000000
-                              ? 1000000
-                              : (int64_t)options->connections_max;
+    int64_t connections = as_number(options->connections_max);
+    int64_t contenders = as_number(options->contenders);
+    int64_t waiters = as_number(options->waiters_max);
+    int64_t handoffs = as_number(options->handoff_max);
     dlock_status status;
     if ((status = set_number(&options->connect_timeout_ms, "connect_timeout_ms", 1000, 60000,
                              1)) != DLOCK_OK ||
         (status = set_number(&options->command_timeout_ms, "command_timeout_ms", 1000, 60000,
                              1)) != DLOCK_OK ||
-        (status = set_number(&options->ttl_ms, "ttl_ms", 30000, 86400000, 100)) != DLOCK_OK ||
+        (options->ttl_ms != 0 && /* the default is the rung's */
+         (status = set_number(&options->ttl_ms, "ttl_ms", TTL_MS, 86400000, 100)) != DLOCK_OK) ||
         (status = set_number(&options->retry_ms, "retry_ms", 20, 60000, 1)) != DLOCK_OK ||
-        (status = set_number(&connections, "connections_max", 64, 10000, 1)) != DLOCK_OK)
+        (status = set_number(&connections, "connections_max", 64, 10000, 1)) != DLOCK_OK ||
+        (status = set_number(&contenders, "contenders", 16, 10000, 1)) != DLOCK_OK ||
+        (status = set_number(&waiters, "waiters_max", 100000, 1000000, 1)) != DLOCK_OK ||
+        (status = set_number(&handoffs, "handoff_max", 64, 1000, 1)) != DLOCK_OK ||
+        (status = set_number(&options->handoff_ms, "handoff_ms", 10, 60000, 1)) != DLOCK_OK ||
+        (status = set_number(&options->grant_ms, "grant_ms", 200, 60000, 10)) != DLOCK_OK)
         return status;
     options->connections_max = (size_t)connections;
+    options->contenders = (size_t)contenders;
+    options->waiters_max = (size_t)waiters;
+    options->handoff_max = (size_t)handoffs;
     if (options->server_count > SERVERS_MAX)
         return fail(DLOCK_INVALID, "%zu servers; at most %d", options->server_count, SERVERS_MAX);
     if (options->server_count > 0 && options->servers == NULL)
@@ -127,6 +133,8 @@ static dlock_status make_id(char id[37])
 
 static void client_free(struct dlock_client *client)
 {
+    loop_stop(&client->loop);
+    outbox_free(&client->outbox);
     pool_destroy(&client->pool);
     for (size_t i = 0; i < client->config.server_count; i++) {
         url_free(&client->config.servers[i].url);
@@ -161,8 +169,11 @@ dlock_status dlock_client_open(const struct dlock_options *options, dlock_client
     made->config.command_timeout_ms = made->options.command_timeout_ms;
     made->config.on_trace = made->options.on_trace;
     made->config.on_trace_arg = made->options.on_trace_arg;
+    status = loop_init(&made->loop, made);
     if (!pool_init(&made->pool, &made->config, made->options.connections_max))
         status = fail(DLOCK_NO_MEMORY, "out of memory");
+    if (!outbox_init(&made->outbox))
+        status = fail(DLOCK_NO_MEMORY, "no memory or descriptor is left");
     if (status == DLOCK_OK)
         status = read_servers(made);
     if (status == DLOCK_OK)
@@ -205,6 +216,8 @@ void dlock_client_stats(const dlock_client *client, struct dlock_stats *stats)
         .connects = client->config.connects,
         .scripts_loaded = client->scripts_loaded,
         .contended = client->contended,
+        .passed_on = client->passed_on,
+        .grants_expired = client->grants_expired,
     };
     memcpy(stats, &all, stats->size < sizeof all ? stats->size : sizeof all);
 }
@@ -221,8 +234,6 @@ static int compare_locks(const void *a, const void *b)
 
 static void lock_free(struct dlock *lock)
 {
-    if (lock->released_fd >= 0)
-        close(lock->released_fd);
     pthread_mutex_destroy(&lock->mutex);
     free(lock->state);
     free(lock);
@@ -239,8 +250,11 @@ static struct dlock *lock_new(dlock_client *client, const struct rung_ops *ops, 
     strcpy(lock->name, name);
     pthread_mutex_init(&lock->mutex, NULL);
     lock->state = calloc(1, ops->state_size + 1);
-    lock->released_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
-    if (lock->state != NULL && lock->released_fd >= 0)
+    lock->ttl_ms = client->options.ttl_ms != 0 ? client->options.ttl_ms
+                   : ops->ttl_ms != 0          ? ops->ttl_ms
+                                               : TTL_MS;
+    TAILQ_INIT(&lock->line.waits);
+    if (lock->state != NULL)
         return lock;
     lock_free(lock);
     return NULL;
@@ -262,7 +276,7 @@ dlock_status dlock_open_ops(dlock_client *client, const struct rung_ops *ops, co
                     client->config.server_count);
     struct dlock *made = lock_new(client, ops, name);
     if (made == NULL)
-        return fail(DLOCK_NO_MEMORY, "out of memory or descriptors");
+        return fail(DLOCK_NO_MEMORY, "out of memory");
     pthread_mutex_lock(&client->mutex);
     struct dlock **node = tsearch(made, &client->locks, compare_locks);
     struct dlock *found = node != NULL ? *node : NULL; /* the node itself may go with the mutex */
@@ -301,6 +315,9 @@ void dlock_close(dlock *lock)
     pthread_mutex_unlock(&lock->client->mutex);
     if (!last)
         return;
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    ear_forget(&lock->client->loop, lock);
+    pthread_mutex_unlock(&lock->client->loop.mutex);
     if (lock->ops->closed != NULL)
         lock->ops->closed(lock->state);
     lock_free(lock);
@@ -314,346 +331,6 @@ const char *dlock_name(const dlock *lock)
 const struct dlock_rung *dlock_rung_of(const dlock *lock)
 {
     return &lock->rung;
-}
-
-/* ---- One slot of a rung ---------------------------------------------------------------------- */
-
-dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int cancel_fd, struct rung_env *env)
-{
-    struct dlock_client *client = lock->client;
-    int64_t request_ms = client->options.connect_timeout_ms + client->options.command_timeout_ms;
-    *env = (struct rung_env){
-        .deadline_ns = INT64_MAX, /* each request has command_timeout_ms */
-        .wake_fd = -1,            /* a request that was sent is not cut off: it may have worked */
-        .now_ns = client->now_ns,
-        .rung = lock->ops->name,
-        .on_point = client->options.on_point,
-        .on_point_arg = client->options.on_point_arg,
-        .scripts_loaded = &client->scripts_loaded,
-    };
-    if ((lock->ops->traits & TRAIT_SERVERLESS) != 0)
-        return DLOCK_OK;
-    int64_t pool_ns = mono_deadline_ns(request_ms);
-    dlock_status status =
-        pool_take(&client->pool, pool_ns < limit_ns ? pool_ns : limit_ns, &env->redis);
-    return status == DLOCK_OK ? redis_ready(env->redis, limit_ns, cancel_fd) : status;
-}
-
-void env_end(struct dlock *lock, struct rung_env *env)
-{
-    if (env->redis != NULL)
-        pool_give(&lock->client->pool, env->redis);
-    env->redis = NULL;
-}
-
-/* A serverless rung has no write to ride on: the batch goes alone. Its replies say what came. */
-static void send_alone(struct dlock *lock, struct dlock_batch *batch)
-{
-    struct dlock_client *client = lock->client;
-    struct redis *redis = NULL;
-    int64_t request_ms = client->options.connect_timeout_ms + client->options.command_timeout_ms;
-    if (batch == NULL ||
-        pool_take(&client->pool, mono_deadline_ns(request_ms), &redis) != DLOCK_OK)
-        return;
-    if (redis_ready(redis, INT64_MAX, -1) == DLOCK_OK) {
-        redis_begin(redis);
-        env_ride_append(redis, batch);
-        redis_gather(redis, INT64_MAX, -1);
-        env_ride_take(redis, batch, 0);
-    }
-    pool_give(&client->pool, redis);
-}
-
-/* ---- Acquire --------------------------------------------------------------------------------- */
-
-/* An acquire under way: steps over a struct, so that a thread may drive it or a loop. */
-struct acquiring {
-    struct dlock *lock;
-    struct dlock_want want;
-    struct dlock_hold *hold;
-    struct busy busy;
-    int cancel_fd;
-    int64_t limit_ns; /* CLOCK_MONOTONIC: no try begins later; INT64_MAX where it is to try once */
-    int64_t sent_ns;  /* CLOCK_BOOTTIME, before the try that may have worked */
-    bool unresolved;  /* a try's reply was lost, and the rung can find out what became of it */
-    bool transient;   /* refused for a while only */
-    bool late;        /* given, but nothing of its validity was left */
-    bool tried;       /* at least one try may have left something behind: BUSY or UNKNOWN */
-    bool contended;   /* at least one try found the lock busy: counted */
-};
-
-/* Holds whose time is over do not count: the key that counted them is gone. */
-static uint64_t depth_of(struct dlock *lock, const char *owner)
-{
-    uint64_t depth = 1;
-    struct dlock_hold *hold;
-    pthread_mutex_lock(&lock->mutex);
-    LIST_FOREACH(hold, &lock->holds, of_lock)
-        depth += strcmp(hold->owner, owner) == 0 && dlock_valid(hold);
-    pthread_mutex_unlock(&lock->mutex);
-    return depth;
-}
-
-static struct dlock_hold *hold_new(struct dlock *lock, const struct dlock_want *want)
-{
-    struct dlock_client *client = lock->client;
-    struct dlock_hold *hold = calloc(1, sizeof *hold);
-    if (hold == NULL)
-        return NULL;
-    hold->lock = lock;
-    hold->key = lock->name;
-    hold->lock_state = lock->state;
-    hold->user = want->user;
-    hold->mode = want->mode;
-    hold->fork_generation = client->fork_generation;
-    hold->ttl_ms = client->options.ttl_ms;
-    hold->acquisition = atomic_fetch_add(&client->acquisitions, 1) + 1;
-    hold->valid_until_ns = INT64_MAX;
-    snprintf(hold->ttl, sizeof hold->ttl, "%lld", (long long)hold->ttl_ms);
-    snprintf(hold->owner, sizeof hold->owner, want->owner_id != 0 ? "%s:x%llu" : "%s:%llu",
-             client->id,
-             (unsigned long long)(want->owner_id != 0 ? want->owner_id : thread_number()));
-    snprintf(hold->id, sizeof hold->id, "%s#%llu", hold->owner,
-             (unsigned long long)hold->acquisition);
-    return hold;
-}
-
-static dlock_status run_try(struct acquiring *a)
-{
-    struct dlock *lock = a->lock;
-    struct rung_env env;
-    add_one(&lock->client->attempts);
-    a->busy = (struct busy){0};
-    if ((lock->ops->traits & TRAIT_REENTRANT) != 0)
-        a->hold->depth = depth_of(lock, a->hold->owner);
-    a->transient = a->late = false;
-    dlock_status status = env_begin(lock, a->limit_ns, a->cancel_fd, &env);
-    env.reads = a->want.reads;
-    a->sent_ns = env.now_ns();
-    if (status == DLOCK_OK)
-        status = lock->ops->try_acquire(&env, a->hold, &a->busy);
-    if (status == DLOCK_BUSY && !a->contended)
-        add_one(&lock->client->contended);
-    a->contended |= status == DLOCK_BUSY;
-    a->transient = env.transient;
-    if (status == DLOCK_OK && env.redis == NULL)
-        send_alone(lock, a->want.reads);
-    env_end(lock, &env);
-    return status;
-}
-
-/* Belongs to the try that it asks about: neither the limit nor a cancel cuts it off. */
-static dlock_status run_resolve(struct acquiring *a)
-{
-    struct rung_env env;
-    dlock_status status = env_begin(a->lock, INT64_MAX, -1, &env);
-    if (status == DLOCK_OK)
-        status = a->lock->ops->resolve(&env, a->hold);
-    env_end(a->lock, &env);
-    return status;
-}
-
-/* One try, or one look at what became of the try before. */
-static dlock_status step(struct acquiring *a)
-{
-    dlock_status status = a->unresolved ? DLOCK_UNKNOWN : run_try(a);
-    if (status != DLOCK_UNKNOWN || a->lock->ops->resolve == NULL)
-        return status;
-    status = run_resolve(a);
-    a->unresolved = status != DLOCK_OK && status != DLOCK_BUSY;
-    return a->unresolved ? DLOCK_UNKNOWN : status;
-}
-
-/* The rung runs also where no server is there, for what it keeps in the process: its calls answer
- * UNREACHABLE then. */
-static dlock_status run_release(struct dlock_hold *hold, struct dlock_batch *last)
-{
-    struct dlock *lock = hold->lock;
-    struct rung_env env;
-    dlock_status status = env_begin(lock, INT64_MAX, -1, &env);
-    bool serverless = (lock->ops->traits & TRAIT_SERVERLESS) != 0;
-    if (serverless)
-        send_alone(lock, last);
-    env.last = last;
-    if (serverless || env.redis != NULL)
-        status = lock->ops->release(&env, hold);
-    env_end(lock, &env);
-    return status;
-}
-
-/* The rung gave the lock. BUSY when that came so late that nothing of its validity is left. */
-static dlock_status granted(struct acquiring *a)
-{
-    struct dlock *lock = a->lock;
-    struct dlock_hold *hold = a->hold;
-    if (lock->rung.expires) {
-        hold->valid_until_ns = validity_end_ns(a->sent_ns, hold->ttl_ms);
-        if (!dlock_valid(hold)) {
-            a->late = true;
-            run_release(hold, NULL);
-            return fail(DLOCK_BUSY, "the answer took longer than the time to live");
-        }
-    }
-    pthread_mutex_lock(&lock->mutex);
-    LIST_INSERT_HEAD(&lock->holds, hold, of_lock);
-    pthread_mutex_unlock(&lock->mutex);
-    if (lock->rung.expires)
-        timekeeper_watch(&lock->client->timekeeper, hold, a->sent_ns);
-    add_one(&lock->client->acquired);
-    return DLOCK_OK;
-}
-
-static bool worth_another_try(const struct acquiring *a, dlock_status status)
-{
-    switch (status) {
-    case DLOCK_BUSY:
-    case DLOCK_UNREACHABLE:
-    case DLOCK_LIMIT:
-        return true;
-    case DLOCK_UNKNOWN:
-        return a->unresolved;
-    case DLOCK_REFUSED:
-        return a->transient;
-    default:
-        return false;
-    }
-}
-
-static dlock_status drive(struct acquiring *a)
-{
-    struct wait wait;
-    dlock_status status = wait_begin(&wait, a->lock, &a->want);
-    a->limit_ns = wait.deadline_ns != 0 ? wait.deadline_ns : INT64_MAX;
-    while (status == DLOCK_OK) {
-        status = step(a);
-        if (status == DLOCK_OK)
-            status = granted(a);
-        a->tried |= status == DLOCK_BUSY || status == DLOCK_UNKNOWN;
-        if (status == DLOCK_OK || !worth_another_try(a, status))
-            break;
-        dlock_status cause = status;
-        char why[256];
-        snprintf(why, sizeof why, "%s",
-                 cause == DLOCK_BUSY && !a->late ? dlock_status_text(cause) : dlock_error());
-        status = wait_again(&wait, &a->busy);
-        if (status == DLOCK_BUSY)
-            status = fail(cause, "'%s': %s", a->lock->name, why);
-        else if (status == DLOCK_TIMED_OUT)
-            status = fail(a->unresolved ? DLOCK_UNKNOWN : status, "'%s' was not had in %lld ms: %s",
-                          a->lock->name, (long long)a->want.wait_ms, why);
-        else if (status == DLOCK_CANCELLED && a->unresolved)
-            status = fail(DLOCK_UNKNOWN, "'%s': cancelled before this was known: %s",
-                          a->lock->name, why);
-    }
-    wait_end(&wait);
-    return status;
-}
-
-static void give_up(struct acquiring *a)
-{
-    struct rung_env env;
-    if (!a->tried || a->lock->ops->give_up == NULL)
-        return;
-    if (env_begin(a->lock, INT64_MAX, -1, &env) == DLOCK_OK)
-        a->lock->ops->give_up(&env, a->hold);
-    env_end(a->lock, &env);
-}
-
-dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want, dlock_hold **hold)
-{
-    *hold = NULL;
-    dlock_status status = check_fork(lock->client);
-    if (status != DLOCK_OK)
-        return status;
-    if (want != NULL && want->size == 0)
-        return fail(DLOCK_INVALID, "want.size is 0; set it to sizeof(struct dlock_want)");
-    struct acquiring a = {.lock = lock};
-    if (want != NULL)
-        memcpy(&a.want, want, want->size < sizeof a.want ? want->size : sizeof a.want);
-    if (a.want.mode != DLOCK_EXCLUSIVE &&
-        (a.want.mode != DLOCK_SHARED || (lock->ops->traits & TRAIT_SHARED) == 0))
-        return fail(DLOCK_UNSUPPORTED, "'%s' locks are not shared (want.mode is %d)",
-                    lock->ops->name, (int)a.want.mode);
-    if (a.want.reads != NULL)
-        batch_forget(a.want.reads);
-    a.cancel_fd = a.want.cancel != NULL ? a.want.cancel->fd : -1;
-    a.hold = hold_new(lock, &a.want);
-    if (a.hold == NULL)
-        return fail(DLOCK_NO_MEMORY, "out of memory");
-    status = drive(&a);
-    if (status == DLOCK_OK) {
-        *hold = a.hold;
-        return DLOCK_OK;
-    }
-    if (status == DLOCK_UNKNOWN)
-        add_one(&lock->client->unknown);
-    char why[256];
-    snprintf(why, sizeof why, "%s", dlock_error());
-    give_up(&a);
-    free(a.hold);
-    return fail(status, "%s", why);
-}
-
-/* ---- Release and questions ------------------------------------------------------------------- */
-
-dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
-{
-    struct dlock *lock = hold->lock;
-    struct dlock_client *client = lock->client;
-    dlock_status status = check_fork(client);
-    if (status != DLOCK_OK)
-        return status;
-    if (last != NULL)
-        batch_forget(last);
-    if (lock->rung.expires)
-        timekeeper_forget(&client->timekeeper, hold);
-    /* A flawed rung sends what it sends: that is its lesson. */
-    if (!lock->rung.flawed && !dlock_valid(hold))
-        status = fail(DLOCK_LOST, "'%s' was lost before its release", lock->name);
-    else
-        status = run_release(hold, last);
-    pthread_mutex_lock(&lock->mutex);
-    LIST_REMOVE(hold, of_lock);
-    pthread_mutex_unlock(&lock->mutex);
-    wait_wake_local(lock);
-    if (status == DLOCK_OK)
-        add_one(&client->released);
-    else if (status == DLOCK_UNKNOWN)
-        add_one(&client->unknown);
-    free(hold);
-    return status;
-}
-
-bool dlock_valid(const dlock_hold *hold)
-{
-    int64_t until_ns = atomic_load_explicit(&hold->valid_until_ns, memory_order_acquire);
-    return hold->fork_generation == fork_generation() && hold->lock->client->now_ns() < until_ns;
-}
-
-int64_t dlock_remaining_ms(const dlock_hold *hold)
-{
-    int64_t until_ns = atomic_load_explicit(&hold->valid_until_ns, memory_order_acquire);
-    if (hold->fork_generation != fork_generation())
-        return 0;
-    if (until_ns == INT64_MAX)
-        return DLOCK_NEVER_EXPIRES;
-    int64_t left_ns = until_ns - hold->lock->client->now_ns();
-    return left_ns > 0 ? left_ns / NS_PER_MS : 0;
-}
-
-const char *dlock_owner(const dlock_hold *hold)
-{
-    return hold->owner;
-}
-
-uint64_t dlock_acquisition(const dlock_hold *hold)
-{
-    return hold->acquisition;
-}
-
-uint64_t dlock_token(const dlock_hold *hold)
-{
-    return hold->token;
 }
 
 /* ---- Cancel ---------------------------------------------------------------------------------- */
@@ -674,6 +351,12 @@ void dlock_cancel_now(dlock_cancel *cancel)
 {
     uint64_t one = 1;
     (void)!write(cancel->fd, &one, sizeof one);
+}
+
+bool cancel_thrown(const dlock_cancel *cancel)
+{
+    struct pollfd thrown = {.fd = cancel->fd, .events = POLLIN};
+    return poll(&thrown, 1, 0) > 0;
 }
 
 void dlock_cancel_free(dlock_cancel *cancel)

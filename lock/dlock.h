@@ -167,7 +167,8 @@ struct dlock_options {
 
     int64_t connect_timeout_ms; /* to connect and log in. Default 1000, 1 to 60000 */
     int64_t command_timeout_ms; /* from send to reply. Default 1000, 1 to 60000 */
-    int64_t ttl_ms;             /* a hold's time to live. Default 30000, 100 to 86400000 */
+    int64_t ttl_ms;             /* a hold's time to live. Default the rung's: 30000, of `fair` 3000;
+                                   100 to 86400000 */
     int64_t retry_ms;           /* pause of the rungs that poll. Default 20, 1 to 60000 */
     size_t connections_max;     /* per server, the timekeeper's not counted. Default 64, 1 to 10000;
                                    a call that finds none free waits for one */
@@ -188,6 +189,21 @@ struct dlock_options {
      * Default NULL. For demonstrations and tests. */
     void (*on_trace)(void *arg, const struct dlock_trace *trace);
     void *on_trace_arg;
+
+    size_t contenders;  /* of the rungs that poll: how many waiters of this client try for a lock, the
+                           others stand in line behind them. Default 16, 1 to 10000 */
+    size_t waiters_max; /* acquires that were started and are not over. Default 100000, 1 to 1000000 */
+    bool own_loop;      /* answers of started acquires wait for dlock_process(). Default false: they
+                           are given on a thread of the client's */
+
+    /* Rungs that hand the lock on in order (`fair`). A client that has the lock gives it to its own
+     * waiters, in order, so many times and so long at most (and never longer than a 20th of the time
+     * to live) before the next client's turn; 1 alternates strictly. */
+    size_t handoff_max; /* Default 64, 1 to 1000 */
+    int64_t handoff_ms; /* Default 10, 1 to 60000 */
+    int64_t grant_ms;   /* how long a client that the lock was given to may take to answer before the
+                           next has its turn: longer than the pauses that it may suffer. Default 200,
+                           10 to 60000 */
 };
 
 /* Opens a client: makes its UUID and starts its timekeeper. No server is contacted yet: whether
@@ -219,6 +235,8 @@ struct dlock_stats {
     uint64_t connects;          /* connections made, reconnects included */
     uint64_t scripts_loaded;    /* scripts sent in full because the server did not know them */
     uint64_t contended;         /* acquires that found the lock busy and had to wait, or gave up */
+    uint64_t passed_on;         /* holds that came from another of this client, without the server */
+    uint64_t grants_expired;    /* clients found that were given the lock and did not answer in time */
 };
 /* Fills in *stats up to stats->size. Each count is exact, together they are not one instant's. */
 DLOCK_API void dlock_client_stats(const dlock_client *client, struct dlock_stats *stats);
@@ -273,8 +291,9 @@ struct dlock_want {
     int64_t wait_ms;
 
     /* On whose behalf. Re-entrant rungs count per owner. 0 (default): the calling thread's number,
-     * never used again by another. The owner in Redis is "<client id>:<n>", or "<client id>:x<n>"
-     * for a number given here, so that the two never meet. One call at a time per owner id. */
+     * never used again by another; of dlock_acquire_start a number of the acquisition's own. The owner
+     * in Redis is "<client id>:<n>", or "<client id>:x<n>" for a number given here, "<client id>:s<n>"
+     * for a started acquire, so that they never meet. One call at a time per owner id. */
     uint64_t owner_id;
 
     dlock_cancel *cancel; /* another thread can end the wait with it. Default NULL */
@@ -302,6 +321,27 @@ struct dlock_want {
  * Unless OK, *hold is NULL and nothing is held, UNKNOWN excepted. */
 DLOCK_API dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want,
                                      dlock_hold **hold);
+
+/* How a started acquire ended: the status, with its sentence in dlock_error() for as long as the call
+ * lasts, and the hold when it is OK, NULL otherwise. */
+typedef void dlock_done(void *arg, dlock_status status, dlock_hold *hold);
+
+/* Starts to acquire the lock and returns at once. Waiters need no thread: ten thousand of them are as
+ * many structs in memory, served by a few threads and connections of the client's.
+ * want: as dlock_acquire; `cancel` and `reads` must live until `done` was called.
+ * OK         `done` is called exactly once, with any answer of dlock_acquire: on one of the client's
+ *            threads, perhaps before this returns; with dlock_options.own_loop by dlock_process. It may
+ *            release holds and start acquires, but must not block otherwise: others wait behind it.
+ * INVALID, UNSUPPORTED, FORKED, NO_MEMORY, LIMIT (waiters_max): `done` is not called.
+ * A lock must not be closed before its acquires are over. */
+DLOCK_API dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want,
+                                           dlock_done *done, void *arg);
+
+/* With dlock_options.own_loop. A descriptor that is readable when dlock_process has something to do, for
+ * poll() and the like; -1 without own_loop; lives as long as the client. And: calls `done` of the acquires
+ * that are over by now, on the calling thread; returns how many. Never waits. */
+DLOCK_API int dlock_fd(const dlock_client *client);
+DLOCK_API size_t dlock_process(dlock_client *client);
 
 /* Releases the hold and frees it, whatever the answer: the pointer is dead after the call. It is
  * not renewed from here on, and no event is told of it after the call.

@@ -44,6 +44,7 @@ struct node {
     char **sent_texts; /* of this exchange, for the trace only */
     size_t sent_text_count;
     int64_t sent_ns;
+    bool listens; /* messages come between its replies */
 
     dlock_status status; /* of this exchange */
     dlock_status down_status;
@@ -67,6 +68,7 @@ static void node_close(struct node *node, dlock_status status, const char *reaso
         redisReaderFree(node->reader);
     node->fd = -1;
     node->reader = NULL;
+    node->listens = false;
     node->state = DOWN;
     node->down_status = status;
     snprintf(node->down_reason, sizeof node->down_reason, "%s", reason);
@@ -149,11 +151,11 @@ static void node_write(struct node *node)
     }
 }
 
-static void trace(struct redis *redis, struct node *node, size_t index)
+/* index: which command's reply it is; NULL: it was lost. */
+static void trace(struct redis *redis, struct node *node, size_t index, const redisReply *reply)
 {
     if (index >= node->sent_text_count)
         return;
-    const redisReply *reply = index < node->reply_count ? node->replies[index] : NULL;
     char *text = reply_text(reply);
     struct dlock_trace event = {
         .size = sizeof event,
@@ -164,6 +166,19 @@ static void trace(struct redis *redis, struct node *node, size_t index)
     };
     redis->config->on_trace(redis->config->on_trace_arg, &event);
     free(text);
+}
+
+/* The replies of a connection that is listened on come one by one, and messages in between. */
+static void trace_heard(struct redis *redis, struct node *node, const redisReply *reply)
+{
+    if (node->sent_text_count == 0 ||
+        (reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 &&
+         reply->element[0]->str != NULL && strcmp(reply->element[0]->str, "message") == 0))
+        return;
+    trace(redis, node, 0, reply);
+    free(node->sent_texts[0]);
+    memmove(node->sent_texts, node->sent_texts + 1,
+            --node->sent_text_count * sizeof *node->sent_texts);
 }
 
 static void node_read(struct redis *redis, struct node *node)
@@ -190,7 +205,10 @@ static void node_read(struct redis *redis, struct node *node)
             node_close(node, DLOCK_NO_MEMORY, "out of memory");
             return;
         }
-        trace(redis, node, node->reply_count - 1);
+        if (node->listens)
+            trace_heard(redis, node, reply);
+        else
+            trace(redis, node, node->reply_count - 1, reply);
     }
     if (node->reader->len > REPLY_BYTES_MAX)
         node_close(node, DLOCK_UNREACHABLE, "a reply is larger than 1 MiB");
@@ -506,23 +524,47 @@ dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd)
         if (node->status == DLOCK_OK)
             continue;
         for (size_t lost = node->reply_count; lost < node->reply_wanted; lost++)
-            trace(redis, node, lost);
+            trace(redis, node, lost, NULL);
         if (worst != DLOCK_UNKNOWN)
             worst = fail(node->status, "%s: %s", node->server->url.shown, node->down_reason);
     }
     return worst;
 }
 
-dlock_status redis_listen(struct redis *redis, size_t index, int64_t deadline_ns, int wake_fd)
+int redis_fd(const struct redis *redis, size_t index)
+{
+    return redis->nodes[index].state == UP ? redis->nodes[index].fd : -1;
+}
+
+static dlock_status listened(struct node *node)
+{
+    if (node->state == UP)
+        return DLOCK_OK;
+    node_forget(node);
+    return fail(DLOCK_UNREACHABLE, "%s: %s", node->server->url.shown, node->down_reason);
+}
+
+dlock_status redis_flush(struct redis *redis, size_t index)
 {
     struct node *node = &redis->nodes[index];
-    node->reply_wanted = node->reply_count + 1;
-    dlock_status pumped = pump(redis, deadline_ns, wake_fd);
-    bool came = node->reply_count >= node->reply_wanted;
-    node->reply_wanted = node->reply_count;
-    if (node->state != UP)
-        return fail(DLOCK_UNREACHABLE, "%s: %s", node->server->url.shown, node->down_reason);
-    return came ? DLOCK_OK : pumped;
+    node->listens = true;
+    node->sent_ns = mono_ns();
+    if (node->state == UP)
+        node_write(node);
+    if (node->out_sent == node->out_size)
+        node->out_sent = node->out_size = 0;
+    return listened(node);
+}
+
+dlock_status redis_pull(struct redis *redis, size_t index)
+{
+    struct node *node = &redis->nodes[index];
+    for (size_t i = 0; i < node->reply_count; i++)
+        freeReplyObject(node->replies[i]);
+    node->reply_count = 0;
+    if (node->state == UP)
+        node_read(redis, node);
+    return listened(node);
 }
 
 dlock_status redis_status(const struct redis *redis, size_t node)

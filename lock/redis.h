@@ -70,10 +70,13 @@ void redis_append(struct redis *redis, size_t node, int argc, const char *const 
  * then is disconnected, so that the next reply cannot be taken for it. The worst status of all. */
 dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
-/* Waits for one more message of a server that pushes them or blocks, without a time-out of its own.
- * OK: the message is the newest reply. TIMED_OUT: none yet, and the connection stands. CANCELLED:
- * wake_fd, likewise. UNREACHABLE: the connection broke. */
-dlock_status redis_listen(struct redis *redis, size_t node, int64_t deadline_ns, int wake_fd);
+/* For a connection that is listened on, in a loop of the caller's: neither waits.
+ * redis_flush sends what was appended; redis_pull reads what is there, whose replies take the place of
+ * those before. OK, perhaps without a reply; UNREACHABLE: the connection broke.
+ * redis_fd: readable when redis_pull has something to read; -1 while it is not connected. */
+int redis_fd(const struct redis *redis, size_t node);
+dlock_status redis_flush(struct redis *redis, size_t node);
+dlock_status redis_pull(struct redis *redis, size_t node);
 
 /* Cuts the connections. */
 void redis_disconnect(struct redis *redis);

@@ -31,10 +31,15 @@ struct dlock_hold {
     int64_t ttl_ms;
     uint64_t acquisition;
     enum dlock_mode mode;   /* TRAIT_SHARED: how it is wanted; DLOCK_EXCLUSIVE on other rungs */
-    uint64_t depth;         /* re-entrant rungs: 1 + how many holds this owner already has */
+    uint64_t depth;         /* re-entrant rungs: how many holds this owner has, this one included;
+                               set before try_acquire and before release */
+    char count[24];         /* the same as text, for commands */
     void *lock_state;       /* rung_ops.state_size bytes, zero at first, shared by all holds of
                                the lock in this process */
     uint64_t token;         /* a rung with TRAIT_TOKEN sets it when it acquires */
+    bool more;              /* TRAIT_HANDOFF, at release: others of this client wait for it */
+    bool kept;              /* TRAIT_HANDOFF: release sets it when it kept the lock for them, with a new
+                               `token` and a full time to live */
 
     struct dlock *lock;
     void *user;
@@ -53,16 +58,17 @@ struct busy {
     enum wait_kind {
         WAIT_POLL,    /* sleep, try again */
         WAIT_LOCAL,   /* until this process releases the lock */
-        WAIT_CHANNEL, /* until a message comes on the channel `source`: subscribe, try once more,
-                         then wait */
-        WAIT_LIST,    /* until an element can be taken from the list `source` */
+        WAIT_CHANNEL, /* until a message comes on the channel `source`: "0" wakes one of this
+                         client's waiters, anything else all */
+        WAIT_LIST,    /* until the lock's name comes on the list `source`, of which a client has one
+                         for all its locks */
     } kind;
     char source[BUSY_SOURCE_MAX];
     int64_t again_ms; /* try again after so long in any case; 0: retry_ms */
 };
 
 enum contend {
-    CONTEND_EACH,           /* every waiter tries for itself */
+    CONTEND_EACH,           /* every waiter tries for itself, `contenders` of a client at a time */
     CONTEND_ONE_PER_CLIENT, /* one tries, the others of this client queue behind it, in order */
 };
 
@@ -72,6 +78,8 @@ enum {
     TRAIT_SERVERLESS = 4, /* sends nothing: `env->redis` is NULL */
     TRAIT_TOKEN = 8,      /* sets hold->token */
     TRAIT_QUORUM = 16,    /* works with several servers */
+    TRAIT_HANDOFF = 64,   /* the client has the lock, and passes it on among its waiters in order:
+                             with CONTEND_ONE_PER_CLIENT and TRAIT_TOKEN. One slot of a lock at a time */
     TRAIT_SHARED = 32,    /* has holds of mode DLOCK_SHARED; may answer UPGRADE */
 };
 
@@ -82,15 +90,18 @@ struct rung_ops {
     unsigned traits;
     enum contend contend;
     size_t state_size; /* memory per lock and process */
+    int64_t ttl_ms;    /* its holds' time to live where the client's options name none; 0: 30000 */
 
-    /* Every slot runs on the thread that called the library, `renew` on the timekeeper's; several
-     * may run at once for different holds. None may keep `env`, sleep, or block other than in
+    /* A slot runs on the thread that called the library, on a worker where the acquire has none;
+     * `renew` on the timekeeper's. Several may run at once for different holds. None may keep `env`, sleep, or block other than in
      * CALL, EVAL and redis.h within env->deadline_ns. A NULL slot means what its comment says. */
 
     /* One bounded attempt. OK: had. BUSY: fill in `busy` if polling is not the way. Any other
      * status as it came from CALL or EVAL: UNREACHABLE and REFUSED only when nothing is held. */
     dlock_status (*try_acquire)(struct rung_env *env, struct dlock_hold *hold, struct busy *busy);
-    /* Lets go. OK; LOST when it was not ours any more; as it came from CALL or EVAL otherwise. */
+    /* Lets go. OK; LOST when it was not ours any more; as it came from CALL or EVAL otherwise. After
+     * UNKNOWN it is called once more, unless the rung is flawed or commands rode ahead: a release that
+     * was carried out then counts once. */
     dlock_status (*release)(struct rung_env *env, struct dlock_hold *hold);
     /* Gives the hold a full time to live again. OK; LOST when it is not ours any more; else the
      * timekeeper tries again while the hold is valid. NULL: never renewed. */

@@ -4,203 +4,356 @@
  */
 #include "wait.h"
 
+#include "client.h"
+
 #include <poll.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+#define NO_DESCRIPTOR_MS 10 /* how often to look where no descriptor is left to be woken by */
+#define DEAF_MS 100 /* how soon to try again while nothing is heard of the lock */
 
 static int64_t min_ns(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
-static void give(int event_fd)
+static struct loop *loop_of(const struct dlock *lock)
+{
+    return &lock->client->loop;
+}
+
+static size_t contenders_max(const struct dlock *lock)
+{
+    return lock->ops->contend == CONTEND_EACH ? lock->client->options.contenders : 1;
+}
+
+static bool hands_off(const struct dlock *lock)
+{
+    return (lock->ops->traits & TRAIT_HANDOFF) != 0;
+}
+
+static int cancel_fd(const struct wait *wait)
+{
+    return wait->cancel != NULL ? wait->cancel->fd : -1;
+}
+
+static bool is_cancelled(const struct wait *wait)
+{
+    return wait->cancel != NULL && cancel_thrown(wait->cancel);
+}
+
+/* ---- Being due ------------------------------------------------------------------------------- */
+
+void wait_due(struct wait *wait)
 {
     uint64_t one = 1;
-    (void)!write(event_fd, &one, sizeof one);
+    loop_untime(loop_of(wait->lock), wait);
+    if (wait->run != NULL)
+        loop_run(loop_of(wait->lock), wait);
+    else if (wait->wake_fd >= 0)
+        (void)!write(wait->wake_fd, &one, sizeof one);
 }
 
-static dlock_status cancelled(const struct wait *wait)
+static void try_now(struct wait *wait)
 {
-    return fail(DLOCK_CANCELLED, "the wait for '%s' was cancelled", wait->lock->name);
+    wait->state = WAIT_TRYING;
+    wait_due(wait);
 }
 
-/* Sleeps until the time, CANCELLED, or OK when `event_fd` has something, which is taken. */
-static dlock_status sleep_until(const struct wait *wait, int64_t until_ns, int event_fd)
+/* Until wait->until_ns, unless something comes before. */
+static void sleep_on(struct wait *wait, enum wait_state state, int64_t until_ns)
 {
-    for (;;) {
-        int64_t left_ns = until_ns == INT64_MAX ? INT64_MAX : until_ns - mono_ns();
-        if (left_ns <= 0)
-            return DLOCK_TIMED_OUT;
-        struct timespec left = {left_ns / 1000000000, left_ns % 1000000000};
-        struct pollfd polls[] = {{.fd = wait->cancel_fd, .events = POLLIN},
-                                 {.fd = event_fd, .events = POLLIN}};
-        ppoll(polls, 2, until_ns == INT64_MAX ? NULL : &left, NULL);
-        uint64_t count;
-        if (polls[0].revents != 0)
-            return cancelled(wait);
-        if (polls[1].revents != 0 && read(event_fd, &count, sizeof count) > 0)
-            return DLOCK_OK;
+    wait->state = state;
+    wait->until_ns = until_ns;
+    if (wait->run == NULL)
+        return;
+    wait->running = false;
+    loop_time(loop_of(wait->lock), wait);
+}
+
+void wait_wake(struct dlock *lock, bool all)
+{
+    struct wait *wait;
+    lock->line.wakes++;
+    TAILQ_FOREACH(wait, &lock->line.waits, in_line) {
+        if (wait->state != WAIT_SLEEPING)
+            continue;
+        wait->woken = true;
+        try_now(wait);
+        if (!all)
+            return;
     }
 }
 
-/* ---- The client's own queue ------------------------------------------------------------------ */
+void wait_released(struct dlock *lock)
+{
+    if ((lock->ops->traits & TRAIT_SERVERLESS) == 0)
+        return; /* the server tells */
+    pthread_mutex_lock(&loop_of(lock)->mutex);
+    wait_wake(lock, false);
+    pthread_mutex_unlock(&loop_of(lock)->mutex);
+}
 
-static dlock_status gate_enter(struct wait *wait)
+/* ---- The line -------------------------------------------------------------------------------- */
+
+/* Whether it may contend at once. */
+static bool get_in_line(struct wait *wait)
+{
+    struct line *line = &wait->lock->line;
+    TAILQ_INSERT_TAIL(&line->waits, wait, in_line);
+    if (line->contenders >= contenders_max(wait->lock))
+        return false;
+    line->contenders++;
+    wait->state = WAIT_TRYING;
+    wait->seen = line->wakes;
+    return true;
+}
+
+static struct wait *first_behind(const struct dlock *lock)
+{
+    struct wait *wait;
+    TAILQ_FOREACH(wait, &lock->line.waits, in_line)
+        if (wait->state == WAIT_BEHIND)
+            return wait;
+    return NULL;
+}
+
+/* The next contends. sleeping: it need not try before something comes. */
+static void move_up(struct dlock *lock, bool sleeping)
+{
+    struct line *line = &lock->line;
+    struct wait *next = first_behind(lock);
+    if (next == NULL || line->contenders >= contenders_max(lock))
+        return;
+    line->contenders++;
+    if (!sleeping) {
+        try_now(next);
+        return;
+    }
+    next->seen = line->wakes;
+    loop_untime(loop_of(lock), next);
+    int64_t again_ns = min_ns(line->again_ms, lock->ttl_ms + 2) * NS_PER_MS;
+    sleep_on(next, WAIT_SLEEPING, min_ns(mono_ns() + again_ns, next->deadline_ns));
+    if (next->run == NULL)
+        wait_due(next); /* its thread sleeps for too long: it looks, and sleeps on */
+}
+
+/* Whoever has the lock now is of this process, and its release will be heard. */
+static bool will_be_heard(const struct wait *winner)
+{
+    const struct dlock *lock = winner->lock;
+    return contenders_max(lock) == 1 && winner->seen == lock->line.wakes &&
+           lock->line.again_ms > 0 &&
+           (lock->source.kind == WAIT_LOCAL || lock->source.state == SOURCE_HEARD);
+}
+
+static void leave_line(struct wait *wait, bool had)
 {
     struct dlock *lock = wait->lock;
-    wait->place.turn_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (wait->place.turn_fd < 0)
-        return fail(DLOCK_NO_MEMORY, "no descriptor is left to wait with");
-    pthread_mutex_lock(&lock->mutex);
-    bool first = lock->gate_first == NULL;
-    if (first || wait->deadline_ns != 0) {
-        if (first)
-            lock->gate_first = &wait->place;
-        else
-            lock->gate_last->next = &wait->place;
-        lock->gate_last = &wait->place;
-        wait->queued = true;
-    }
-    pthread_mutex_unlock(&lock->mutex);
-    if (first)
-        return DLOCK_OK;
-    if (!wait->queued)
-        return fail(DLOCK_BUSY, "'%s': others of this client wait for it already", lock->name);
-    dlock_status status = sleep_until(wait, wait->deadline_ns, wait->place.turn_fd);
-    if (status == DLOCK_TIMED_OUT)
-        fail(status, "'%s' was not had in time: others of this client were first", lock->name);
-    return status;
-}
-
-static void gate_leave(struct wait *wait)
-{
-    struct dlock *lock = wait->lock;
-    pthread_mutex_lock(&lock->mutex);
-    bool was_first = lock->gate_first == &wait->place;
-    struct gate_waiter *before = NULL;
-    struct gate_waiter **link = &lock->gate_first;
-    while (*link != &wait->place) {
-        before = *link;
-        link = &before->next;
-    }
-    *link = wait->place.next;
-    if (lock->gate_last == &wait->place)
-        lock->gate_last = before;
-    if (was_first && lock->gate_first != NULL)
-        give(lock->gate_first->turn_fd);
-    pthread_mutex_unlock(&lock->mutex);
-}
-
-/* ---- Wake-ups -------------------------------------------------------------------------------- */
-
-/* Subscribes, or blocks on the list. Whether it worked shows in wait->listening. */
-static void listen_to(struct wait *wait, const struct busy *busy)
-{
-    if (wait->ear == NULL)
-        wait->ear = redis_new(&wait->lock->client->config, RESOLVE);
-    if (wait->ear == NULL)
+    enum wait_state state = wait->state;
+    wait->state = WAIT_OUTSIDE;
+    if (state == WAIT_OUTSIDE || state == WAIT_GIVEN)
         return;
-    bool other = strcmp(wait->source, busy->source) != 0;
-    if (other)
-        redis_disconnect(wait->ear);
-    strcpy(wait->source, busy->source);
-    if (redis_ready(wait->ear, wait->deadline_ns, wait->cancel_fd) != DLOCK_OK)
+    TAILQ_REMOVE(&lock->line.waits, wait, in_line);
+    if (state == WAIT_BEHIND)
         return;
-    redis_begin(wait->ear);
-    if (busy->kind == WAIT_CHANNEL) {
-        redis_append(wait->ear, 0, 2, (const char *const[]){"SUBSCRIBE", busy->source}, NULL);
-        wait->listening = redis_gather(wait->ear, wait->deadline_ns, wait->cancel_fd) == DLOCK_OK;
-    } else {
-        redis_append(wait->ear, 0, 3, (const char *const[]){"BLPOP", busy->source, "0"}, NULL);
-        wait->listening = true;
+    if (had && hands_off(lock)) {
+        lock->line.kept = true;
+        return;
     }
+    lock->line.contenders--;
+    bool sleeping = had && will_be_heard(wait);
+    if (wait->woken && contenders_max(lock) > 1)
+        wait_wake(lock, false); /* it was woken for all of them */
+    move_up(lock, sleeping);
 }
 
-/* Listens first and tries again at once: a release in between would not be heard otherwise. */
-static dlock_status wait_for_message(struct wait *wait, const struct busy *busy, int64_t until_ns)
+/* ---- Passing the lock on --------------------------------------------------------------------- */
+
+bool wait_others(const struct dlock *lock)
 {
-    if (!wait->listening || strcmp(wait->source, busy->source) != 0) {
-        wait->listening = false;
-        listen_to(wait, busy);
-        return wait->listening ? DLOCK_OK : sleep_until(wait, until_ns, -1);
+    return first_behind(lock) != NULL;
+}
+
+struct wait *wait_choose(struct dlock *lock)
+{
+    struct wait *next = first_behind(lock);
+    if (next == NULL)
+        return NULL;
+    next->state = WAIT_CHOSEN;
+    loop_untime(loop_of(lock), next);
+    TAILQ_REMOVE(&lock->line.waits, next, in_line);
+    return next;
+}
+
+void wait_give(struct wait *chosen, bool has_it)
+{
+    struct line *line = &chosen->lock->line;
+    if (has_it) {
+        chosen->state = WAIT_GIVEN;
+        wait_due(chosen);
+        return;
     }
-    if (busy->kind == WAIT_CHANNEL)
-        redis_begin(wait->ear);
-    dlock_status heard = redis_listen(wait->ear, 0, until_ns, wait->cancel_fd);
-    if (heard == DLOCK_CANCELLED)
-        return cancelled(wait);
-    if (heard == DLOCK_UNREACHABLE || (heard == DLOCK_OK && busy->kind == WAIT_LIST))
-        wait->listening = false;
-    return heard;
+    line->kept = false; /* its place is the first, which was the lock's holder's */
+    TAILQ_INSERT_HEAD(&line->waits, chosen, in_line);
+    try_now(chosen);
 }
 
-static dlock_status wait_for_release(struct wait *wait, int64_t until_ns)
+void wait_open(struct dlock *lock, bool queued, uint64_t seen)
 {
-    if (!wait->local) {
-        atomic_fetch_add(&wait->lock->local_waiters, 1);
-        wait->local = true;
-        return DLOCK_OK;
-    }
-    return sleep_until(wait, until_ns, wait->lock->released_fd);
+    struct line *line = &lock->line;
+    line->kept = false;
+    line->contenders--;
+    move_up(lock, queued && seen == line->wakes && line->again_ms > 0 &&
+                      lock->source.state == SOURCE_HEARD);
 }
 
-void wait_wake_local(struct dlock *lock)
+/* ---- One waiter ------------------------------------------------------------------------------ */
+
+static enum wait_next begin_in_line(struct wait *wait)
 {
-    if (atomic_load(&lock->local_waiters) > 0)
-        give(lock->released_fd);
+    struct line *line = &wait->lock->line;
+    if (wait->deadline_ns == 0 && (line->contenders > 0 || line->closed_until_ns > mono_ns()))
+        return NEXT_BUSY; /* whoever hands the lock on in order lets nobody by */
+    if (!get_in_line(wait))
+        sleep_on(wait, WAIT_BEHIND, wait->deadline_ns);
+    else if (line->closed_until_ns <= mono_ns())
+        return NEXT_TRY;
+    else
+        sleep_on(wait, WAIT_SLEEPING, min_ns(line->closed_until_ns, wait->deadline_ns));
+    return NEXT_SLEEP;
 }
 
-/* ---- The wait -------------------------------------------------------------------------------- */
-
-dlock_status wait_begin(struct wait *wait, struct dlock *lock, const struct dlock_want *want)
+enum wait_next wait_begin(struct wait *wait, bool in_line)
 {
-    *wait = (struct wait){
-        .lock = lock,
-        .deadline_ns = want->wait_ms == 0 ? 0 : mono_deadline_ns(want->wait_ms),
-        .cancel_fd = want->cancel != NULL ? want->cancel->fd : -1,
-        .place.turn_fd = -1,
-    };
-    struct pollfd thrown = {.fd = wait->cancel_fd, .events = POLLIN};
-    if (wait->cancel_fd >= 0 && poll(&thrown, 1, 0) > 0)
-        return cancelled(wait);
-    if (lock->ops->contend == CONTEND_ONE_PER_CLIENT)
-        return gate_enter(wait);
-    return DLOCK_OK;
+    struct loop *loop = loop_of(wait->lock);
+    if (is_cancelled(wait))
+        return NEXT_CANCELLED;
+    if (!in_line || (wait->deadline_ns == 0 && !hands_off(wait->lock)))
+        return NEXT_TRY;
+    pthread_mutex_lock(&loop->mutex);
+    enum wait_next next = wait->cancelled ? NEXT_CANCELLED : begin_in_line(wait);
+    pthread_mutex_unlock(&loop->mutex);
+    return next;
 }
 
-dlock_status wait_again(struct wait *wait, const struct busy *busy)
+enum wait_next wait_look(struct wait *wait)
 {
+    struct loop *loop = loop_of(wait->lock);
+    enum wait_next next = NEXT_SLEEP;
+    pthread_mutex_lock(&loop->mutex);
     int64_t now_ns = mono_ns();
-    if (wait->deadline_ns == 0)
-        return DLOCK_BUSY;
-    if (now_ns >= wait->deadline_ns)
-        return DLOCK_TIMED_OUT;
-    int64_t again_ms =
-        busy->again_ms > 0 ? busy->again_ms : wait->lock->client->options.retry_ms;
-    int64_t until_ns = min_ns(now_ns + again_ms * NS_PER_MS, wait->deadline_ns);
-    dlock_status status;
-    switch (busy->kind) {
-    case WAIT_LOCAL:
-        status = wait_for_release(wait, until_ns);
-        break;
-    case WAIT_CHANNEL:
-    case WAIT_LIST:
-        status = wait_for_message(wait, busy, until_ns);
-        break;
-    default:
-        status = sleep_until(wait, until_ns, -1);
+    if (wait->state == WAIT_GIVEN) {
+        next = NEXT_HAD;
+    } else if (wait->state == WAIT_CHOSEN) {
+        wait->running = false;
+    } else if (wait->cancelled) {
+        next = NEXT_CANCELLED;
+    } else if (wait->state == WAIT_BEHIND && now_ns >= wait->deadline_ns) {
+        next = NEXT_TIMED_OUT;
+    } else if (wait->state == WAIT_BEHIND ||
+               (wait->state == WAIT_SLEEPING && now_ns < wait->until_ns)) {
+        sleep_on(wait, wait->state, wait->until_ns);
+    } else if (wait->lock->line.closed_until_ns > now_ns) {
+        if (now_ns >= wait->deadline_ns && wait->deadline_ns != 0)
+            next = NEXT_TIMED_OUT;
+        else
+            sleep_on(wait, WAIT_SLEEPING,
+                     min_ns(wait->lock->line.closed_until_ns, wait->deadline_ns));
+    } else {
+        if (wait->state == WAIT_SLEEPING)
+            wait->state = WAIT_TRYING;
+        wait->woken = false;
+        wait->seen = wait->lock->line.wakes;
+        next = NEXT_TRY;
     }
-    return status == DLOCK_CANCELLED ? DLOCK_CANCELLED : DLOCK_OK;
+    pthread_mutex_unlock(&loop->mutex);
+    return next;
 }
 
-void wait_end(struct wait *wait)
+/* The mutex is held. How long to sleep after that answer; 0: it should try again at once. */
+static int64_t sleep_ns(struct wait *wait, const struct busy *busy)
 {
-    if (wait->queued)
-        gate_leave(wait);
-    if (wait->local)
-        atomic_fetch_sub(&wait->lock->local_waiters, 1);
-    if (wait->place.turn_fd >= 0)
-        close(wait->place.turn_fd);
-    redis_free(wait->ear);
+    struct dlock *lock = wait->lock;
+    int64_t again_ms = busy->again_ms > 0 ? busy->again_ms : lock->client->options.retry_ms;
+    if (busy->kind == WAIT_LOCAL)
+        lock->source.kind = WAIT_LOCAL;
+    if ((busy->kind == WAIT_CHANNEL || busy->kind == WAIT_LIST) &&
+        !ear_listen(loop_of(lock), lock, busy, wait->deadline_ns, cancel_fd(wait)) &&
+        again_ms > DEAF_MS)
+        again_ms = DEAF_MS;
+    lock->line.again_ms = again_ms;
+    return lock->line.wakes == wait->seen || busy->kind == WAIT_POLL ? again_ms * NS_PER_MS : 0;
+}
+
+enum wait_next wait_again(struct wait *wait, const struct busy *busy)
+{
+    struct loop *loop = loop_of(wait->lock);
+    if (wait->deadline_ns == 0)
+        return NEXT_BUSY;
+    if (is_cancelled(wait))
+        return NEXT_CANCELLED;
+    enum wait_next next = NEXT_SLEEP;
+    pthread_mutex_lock(&loop->mutex);
+    int64_t left_ns = sleep_ns(wait, busy);
+    int64_t now_ns = mono_ns();
+    if (wait->cancelled)
+        next = NEXT_CANCELLED;
+    else if (now_ns >= wait->deadline_ns)
+        next = NEXT_TIMED_OUT;
+    else if (wait->state == WAIT_OUTSIDE && !get_in_line(wait)) /* what it held is lost */
+        sleep_on(wait, WAIT_BEHIND, wait->deadline_ns);
+    else if (left_ns == 0)
+        next = NEXT_TRY;
+    else
+        sleep_on(wait, WAIT_SLEEPING, min_ns(now_ns + left_ns, wait->deadline_ns));
+    pthread_mutex_unlock(&loop->mutex);
+    return next;
+}
+
+/* Until when its thread may sleep, which then has something to be woken by; 0: not at all. */
+static int64_t prepare_sleep(struct wait *wait)
+{
+    bool sleeps = wait->state == WAIT_BEHIND || wait->state == WAIT_SLEEPING;
+    if (wait->wake_fd < 0 && (sleeps || wait->state == WAIT_CHOSEN))
+        wait->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (wait->wake_fd < 0)
+        return mono_ns() + NO_DESCRIPTOR_MS * NS_PER_MS;
+    return wait->state == WAIT_CHOSEN ? INT64_MAX : sleeps ? wait->until_ns : 0;
+}
+
+void wait_sleep(struct wait *wait)
+{
+    struct loop *loop = loop_of(wait->lock);
+    pthread_mutex_lock(&loop->mutex);
+    int64_t until_ns = prepare_sleep(wait);
+    pthread_mutex_unlock(&loop->mutex);
+    int64_t left_ns = until_ns == INT64_MAX ? INT64_MAX : until_ns - mono_ns();
+    if (left_ns <= 0)
+        return;
+    struct timespec left = {left_ns / 1000000000, left_ns % 1000000000};
+    struct pollfd polls[] = {{.fd = wait->cancelled ? -1 : cancel_fd(wait), .events = POLLIN},
+                             {.fd = wait->wake_fd, .events = POLLIN}};
+    ppoll(polls, 2, until_ns == INT64_MAX ? NULL : &left, NULL);
+    uint64_t count;
+    if (polls[1].revents != 0)
+        (void)!read(wait->wake_fd, &count, sizeof count);
+    if (polls[0].revents == 0)
+        return;
+    pthread_mutex_lock(&loop->mutex);
+    wait->cancelled = true;
+    pthread_mutex_unlock(&loop->mutex);
+}
+
+void wait_end(struct wait *wait, bool had)
+{
+    struct loop *loop = loop_of(wait->lock);
+    pthread_mutex_lock(&loop->mutex);
+    leave_line(wait, had);
+    if (wait->run != NULL)
+        loop_leave(loop, wait);
+    pthread_mutex_unlock(&loop->mutex);
+    if (wait->wake_fd >= 0)
+        close(wait->wake_fd);
 }

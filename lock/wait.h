@@ -1,42 +1,95 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a waiter waits: pause, message, list, turn in the client's own queue; until its deadline or
- * its cancelling. The same for every rung.
+ * How a waiter waits: in the line of its client at the lock, then by pausing, or until a message, an
+ * element of the wake list or a release of this process; until its deadline or its cancelling. The
+ * same for every rung, and for a waiter that has a thread as for one that is only this struct.
+ *
+ * A line has a front of contenders, who try: `contenders` of them where waiters poll, one where a
+ * wake-up is for one. The others of this client stand behind them, in order.
  */
 #ifndef DLOCK_WAIT_H
 #define DLOCK_WAIT_H
 
-#include "client.h"
+#include "rung.h"
 
-/* A place in the client's own queue (CONTEND_ONE_PER_CLIENT). */
-struct gate_waiter {
-    struct gate_waiter *next;
-    int turn_fd; /* eventfd: it is this waiter's turn */
+struct line {
+    TAILQ_HEAD(, wait) waits;
+    size_t contenders;
+    uint64_t wakes; /* counts them, so that one that comes during a try is not missed */
+    int64_t again_ms; /* what the latest busy answer said */
+    int64_t closed_until_ns; /* CLOCK_MONOTONIC: nobody tries before */
+    bool kept; /* TRAIT_HANDOFF: this client has the lock, and with it the first place */
 };
 
 struct wait {
+    /* Set by the caller of wait_begin. */
     struct dlock *lock;
-    int64_t deadline_ns; /* CLOCK_MONOTONIC; 0: one try */
-    int cancel_fd;       /* -1: none */
-    struct redis *ear;   /* listens for the wake-up; connected when first needed */
-    bool listening;
-    char source[BUSY_SOURCE_MAX]; /* to what */
-    bool local;                   /* counted in lock->local_waiters */
-    bool queued;                  /* in the client's own queue */
-    struct gate_waiter place;
+    dlock_cancel *cancel; /* or NULL */
+    int64_t deadline_ns;  /* CLOCK_MONOTONIC; 0: one try */
+    /* It is due: goes on with it. Called on a worker, or the loop's thread when it only has to end.
+     * NULL: it has a thread, which calls wait_sleep. */
+    void (*run)(struct wait *wait);
+
+
+    /* Protected by the loop's mutex. */
+    enum wait_state {
+        WAIT_OUTSIDE,  /* not in line */
+        WAIT_BEHIND,   /* others of this client are before it */
+        WAIT_TRYING,   /* a contender that tries, or is about to */
+        WAIT_SLEEPING, /* a contender until something comes */
+        WAIT_CHOSEN,   /* the lock is about to be passed on to it: it may not leave */
+        WAIT_GIVEN,    /* the lock was passed on to it */
+    } state;
+    int wake_fd; /* eventfd, of one with a thread: it is due; -1 until it must sleep */
+    bool cancelled;
+    bool woken;       /* and has not tried since */
+    bool running;     /* of one without a thread: due, or being run */
+    int64_t until_ns; /* CLOCK_MONOTONIC: when it is due anyway */
+    uint64_t seen;    /* line.wakes before its try */
+    size_t place;     /* in the loop's heap, from 1; 0: it is not */
+    TAILQ_ENTRY(wait) in_line;
+    TAILQ_ENTRY(wait) of_due;
+    LIST_ENTRY(wait) of_loop;
 };
 
-/* Starts a wait, and where one waiter contends per client waits for its turn to.
- * OK; BUSY (one try, and others are before it); TIMED_OUT; CANCELLED; NO_MEMORY.
- * wait_end must follow in each case. */
-dlock_status wait_begin(struct wait *wait, struct dlock *lock, const struct dlock_want *want);
+enum wait_next {
+    NEXT_TRY,
+    NEXT_SLEEP, /* with a thread: call wait_sleep. Without: it may be run, even be gone, by now */
+    NEXT_HAD,   /* the lock was passed on to it */
+    NEXT_BUSY,  /* it was to try once, and that is over */
+    NEXT_TIMED_OUT,
+    NEXT_CANCELLED,
+};
 
-/* Waits as `busy` says. OK: try again; TIMED_OUT, CANCELLED; BUSY when it was to try once. */
-dlock_status wait_again(struct wait *wait, const struct busy *busy);
+/* Begins. in_line: not at once, when others of this client are before it. wait_end must follow in each
+ * case. */
+enum wait_next wait_begin(struct wait *wait, bool in_line);
+/* It was asked to go on. Before each try. */
+enum wait_next wait_look(struct wait *wait);
+/* The try was answered BUSY, or could not be made. */
+enum wait_next wait_again(struct wait *wait, const struct busy *busy);
+/* Sleeps until there is something to look at. */
+void wait_sleep(struct wait *wait);
+/* had: it leaves with the lock. */
+void wait_end(struct wait *wait, bool had);
 
-void wait_end(struct wait *wait);
+/* The mutex is held. Wakes one that sleeps at the lock, or all. */
+void wait_wake(struct dlock *lock, bool all);
+/* A hold was released in this process. */
+void wait_released(struct dlock *lock);
 
-/* To those of this process that wait for a release of this process. */
-void wait_wake_local(struct dlock *lock);
+/* TRAIT_HANDOFF; the mutex is held. */
+/* Whether others of this client stand in line. */
+bool wait_others(const struct dlock *lock);
+/* The first of them, which may not leave from here on; NULL: there is none. */
+struct wait *wait_choose(struct dlock *lock);
+/* It has the lock, or must try for it. */
+void wait_give(struct wait *chosen, bool has_it);
+/* The client does not have the lock any more; the first in line contends for it, at once unless it is
+ * queued at the server and nothing has come since `seen` (line.wakes). */
+void wait_open(struct dlock *lock, bool queued, uint64_t seen);
+
+/* For the loop; the mutex is held. What was to be waited for, or the cancel, has come: runs it. */
+void wait_due(struct wait *wait);
 
 #endif

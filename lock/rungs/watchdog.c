@@ -31,7 +31,8 @@ static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, s
 static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
 {
     point(env, "before_release");
-    struct answer left = EVAL(env, &lua_reentrant_release, "1", hold->key, hold->owner);
+    struct answer left =
+        EVAL(env, &lua_reentrant_release, "1", hold->key, hold->owner, hold->count);
     if (left.status != DLOCK_OK)
         return left.status;
     return left.kind == DLOCK_REPLY_NIL ? DLOCK_LOST : DLOCK_OK;

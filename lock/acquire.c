@@ -1,0 +1,521 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The acquire: steps over a struct, driven by the caller's thread, or by the client's loop and its
+ * workers where the caller does not wait. No Redis command in here: those are the rungs'.
+ */
+#include "acquire.h"
+
+#include "batch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/* The calling thread's number: counted up, never used again. */
+static uint64_t thread_number(void)
+{
+    static _Atomic uint64_t last;
+    static _Thread_local uint64_t mine;
+    if (mine == 0)
+        mine = atomic_fetch_add(&last, 1) + 1;
+    return mine;
+}
+
+static bool has(const struct dlock *lock, unsigned trait)
+{
+    return (lock->ops->traits & trait) != 0;
+}
+
+/* ---- Holds ----------------------------------------------------------------------------------- */
+
+/* Holds whose time is over do not count: the key that counted them is gone. */
+void count_holds(struct dlock_hold *hold)
+{
+    struct dlock *lock = hold->lock;
+    const struct dlock_hold *other;
+    if ((lock->ops->traits & TRAIT_REENTRANT) == 0)
+        return;
+    hold->depth = 1;
+    pthread_mutex_lock(&lock->mutex);
+    LIST_FOREACH(other, &lock->holds, of_lock)
+        hold->depth += other != hold && strcmp(other->owner, hold->owner) == 0 && dlock_valid(other);
+    pthread_mutex_unlock(&lock->mutex);
+    snprintf(hold->count, sizeof hold->count, "%llu", (unsigned long long)hold->depth);
+}
+
+/* "<client id>:<n>", with the number of the thread that waits; ":x<n>" with one that the caller gave;
+ * ":s<n>" with the acquisition's own, where nobody waits for it: one thread may start many. */
+static void name_owner(struct dlock_hold *hold, uint64_t owner_id, bool started)
+{
+    const char *id = hold->lock->client->id;
+    unsigned long long number = owner_id != 0 ? owner_id : started ? hold->acquisition : thread_number();
+    snprintf(hold->owner, sizeof hold->owner, "%s:%s%llu", id,
+             owner_id != 0 ? "x" : started ? "s" : "", number);
+    snprintf(hold->id, sizeof hold->id, "%s#%llu", hold->owner,
+             (unsigned long long)hold->acquisition);
+}
+
+static struct dlock_hold *hold_new(struct dlock *lock, const struct dlock_want *want, bool started)
+{
+    struct dlock_client *client = lock->client;
+    struct dlock_hold *hold = calloc(1, sizeof *hold);
+    if (hold == NULL)
+        return NULL;
+    hold->lock = lock;
+    hold->key = lock->name;
+    hold->lock_state = lock->state;
+    hold->user = want->user;
+    hold->mode = want->mode;
+    hold->fork_generation = client->fork_generation;
+    hold->ttl_ms = lock->ttl_ms;
+    hold->acquisition = atomic_fetch_add(&client->acquisitions, 1) + 1;
+    hold->valid_until_ns = INT64_MAX;
+    snprintf(hold->ttl, sizeof hold->ttl, "%lld", (long long)hold->ttl_ms);
+    name_owner(hold, want->owner_id, started);
+    return hold;
+}
+
+/* It is had, since its time to live was sent; from here on it is watched. */
+static void keep(struct acquiring *a, int64_t sent_ns)
+{
+    struct dlock *lock = a->lock;
+    pthread_mutex_lock(&lock->mutex);
+    LIST_INSERT_HEAD(&lock->holds, a->hold, of_lock);
+    pthread_mutex_unlock(&lock->mutex);
+    if (lock->rung.expires)
+        timekeeper_watch(&lock->client->timekeeper, a->hold, sent_ns);
+    add_one(&lock->client->acquired);
+}
+
+/* ---- One try --------------------------------------------------------------------------------- */
+
+static dlock_status run_try(struct acquiring *a, struct busy *busy)
+{
+    struct dlock *lock = a->lock;
+    struct rung_env env;
+    add_one(&lock->client->attempts);
+    *busy = (struct busy){0};
+    count_holds(a->hold);
+    a->transient = a->late = false;
+    dlock_status status = env_begin(lock, a->limit_ns, a->cancel_fd, &env);
+    env.reads = a->want.reads;
+    a->sent_ns = env.now_ns();
+    if (status == DLOCK_OK)
+        status = lock->ops->try_acquire(&env, a->hold, busy);
+    if (status == DLOCK_BUSY && !a->contended)
+        add_one(&lock->client->contended);
+    a->contended |= status == DLOCK_BUSY;
+    a->transient = env.transient;
+    if (status == DLOCK_OK && env.redis == NULL)
+        send_alone(lock, NULL, a->want.reads);
+    env_end(lock, &env);
+    return status;
+}
+
+/* Belongs to the try that it asks about: neither the limit nor a cancel cuts it off. */
+static dlock_status run_resolve(struct acquiring *a)
+{
+    struct rung_env env;
+    dlock_status status = env_begin(a->lock, INT64_MAX, -1, &env);
+    if (status == DLOCK_OK)
+        status = a->lock->ops->resolve(&env, a->hold);
+    env_end(a->lock, &env);
+    return status;
+}
+
+/* The client may stand in the server's queue, or not any more. */
+static void set_queued(struct acquiring *a, bool queued)
+{
+    if (!has(a->lock, TRAIT_HANDOFF))
+        return;
+    pthread_mutex_lock(&a->lock->client->loop.mutex);
+    a->lock->tenure.queued = queued;
+    pthread_mutex_unlock(&a->lock->client->loop.mutex);
+}
+
+static void begin_tenure(struct acquiring *a)
+{
+    struct dlock *lock = a->lock;
+    if (!has(lock, TRAIT_HANDOFF))
+        return;
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    lock->tenure = (struct tenure){.started_ns = mono_ns(),
+                                   .sent_ns = a->sent_ns,
+                                   .token = a->hold->token,
+                                   .holds = 1};
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+}
+
+/* The rung gave the lock. BUSY when that came so late that nothing of its validity is left. */
+static dlock_status granted(struct acquiring *a)
+{
+    struct dlock_hold *hold = a->hold;
+    if (a->lock->rung.expires) {
+        hold->valid_until_ns = validity_end_ns(a->sent_ns, hold->ttl_ms);
+        if (!dlock_valid(hold)) {
+            a->late = true;
+            hold->more = false;
+            run_release(hold, NULL);
+            return fail(DLOCK_BUSY, "the answer took longer than the time to live");
+        }
+    }
+    begin_tenure(a);
+    keep(a, a->sent_ns);
+    return DLOCK_OK;
+}
+
+/* One try, or one look at what became of the try before. */
+static dlock_status step(struct acquiring *a, struct busy *busy)
+{
+    *busy = (struct busy){0};
+    dlock_status status = a->unresolved ? DLOCK_UNKNOWN : run_try(a, busy);
+    if (status == DLOCK_UNKNOWN && a->lock->ops->resolve != NULL) {
+        status = run_resolve(a);
+        a->unresolved = status != DLOCK_OK && status != DLOCK_BUSY;
+        if (a->unresolved)
+            status = DLOCK_UNKNOWN;
+    }
+    if (status == DLOCK_OK)
+        status = granted(a);
+    if (status == DLOCK_BUSY || status == DLOCK_UNKNOWN) {
+        a->tried = true;
+        set_queued(a, true);
+    }
+    return status;
+}
+
+static bool worth_another_try(const struct acquiring *a, dlock_status status)
+{
+    switch (status) {
+    case DLOCK_BUSY:
+    case DLOCK_UNREACHABLE:
+    case DLOCK_LIMIT:
+        return true;
+    case DLOCK_UNKNOWN:
+        return a->unresolved;
+    case DLOCK_REFUSED:
+        return a->transient;
+    default:
+        return false;
+    }
+}
+
+/* ---- Without a try --------------------------------------------------------------------------- */
+
+/* The hold of this owner that it may nest in; NULL: none. */
+static const struct dlock_hold *find_outer(struct acquiring *a)
+{
+    struct dlock *lock = a->lock;
+    const struct dlock_hold *outer = NULL;
+    const struct dlock_hold *hold;
+    if (!has(lock, TRAIT_REENTRANT))
+        return NULL;
+    pthread_mutex_lock(&lock->mutex);
+    LIST_FOREACH(hold, &lock->holds, of_lock)
+        if (strcmp(hold->owner, a->hold->owner) == 0 &&
+            (dlock_valid(hold) || !has(lock, TRAIT_HANDOFF)))
+            outer = hold;
+    pthread_mutex_unlock(&lock->mutex);
+    return outer;
+}
+
+/* Nobody asks the server whether it is let in again: the client has the lock, and this owner in it. */
+static dlock_status nest(struct acquiring *a)
+{
+    struct dlock *lock = a->lock;
+    struct tenure *tenure = &lock->tenure;
+    const struct dlock_hold *outer = find_outer(a);
+    if (outer == NULL)
+        return fail(DLOCK_LOST, "'%s' was lost just now by who wanted it once more", lock->name);
+    int64_t until_ns = atomic_load(&outer->valid_until_ns);
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    bool fits = tenure->numbers < TENURE_NUMBERS - 1;
+    if (fits) {
+        tenure->holds++;
+        a->hold->token = tenure->token + ++tenure->numbers;
+    }
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+    if (!fits)
+        return fail(DLOCK_LIMIT, "'%s' was acquired %d times since the server gave it", lock->name,
+                    TENURE_NUMBERS);
+    a->hold->valid_until_ns = until_ns;
+    send_alone(lock, NULL, a->want.reads);
+    keep(a, until_ns - validity_end_ns(0, a->hold->ttl_ms));
+    return DLOCK_OK;
+}
+
+/* The lock was passed on to it inside the client. */
+static dlock_status take_over(struct acquiring *a)
+{
+    struct dlock *lock = a->lock;
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    int64_t sent_ns = lock->tenure.sent_ns;
+    a->hold->token = lock->tenure.token + lock->tenure.numbers;
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+    a->hold->valid_until_ns = validity_end_ns(sent_ns, a->hold->ttl_ms);
+    if (!a->reads_sent)
+        send_alone(lock, NULL, a->want.reads);
+    keep(a, sent_ns);
+    return DLOCK_OK;
+}
+
+/* ---- Going on -------------------------------------------------------------------------------- */
+
+/* The first answer that is no wait. `cause` and `why` are of the latest try, if there was one. */
+static dlock_status conclude(const struct acquiring *a, enum wait_next next)
+{
+    const char *name = a->lock->name;
+    switch (next) {
+    case NEXT_BUSY:
+        if (a->why[0] == '\0')
+            return fail(DLOCK_BUSY, "'%s': others of this client wait for it already", name);
+        return fail(a->cause, "'%s': %s", name, a->why);
+    case NEXT_TIMED_OUT:
+        if (a->why[0] == '\0')
+            return fail(DLOCK_TIMED_OUT, "'%s' was not had in time: others of this client were first",
+                        name);
+        return fail(a->unresolved ? DLOCK_UNKNOWN : DLOCK_TIMED_OUT, "'%s' was not had in %lld ms: %s",
+                    name, (long long)a->want.wait_ms, a->why);
+    default:
+        if (a->unresolved)
+            return fail(DLOCK_UNKNOWN, "'%s': cancelled before this was known: %s", name, a->why);
+        return fail(DLOCK_CANCELLED, "the wait for '%s' was cancelled", name);
+    }
+}
+
+/* Goes on until it is over, and true, or must sleep: then it may be gone by the return. */
+static bool advance(struct acquiring *a, enum wait_next next)
+{
+    struct busy busy;
+    for (;;) {
+        if (next == NEXT_SLEEP)
+            return false;
+        if (next == NEXT_HAD)
+            a->status = a->nested ? nest(a) : take_over(a);
+        else if (next == NEXT_TRY)
+            a->status = step(a, &busy);
+        else
+            a->status = conclude(a, next);
+        if (next != NEXT_TRY || a->status == DLOCK_OK || !worth_another_try(a, a->status))
+            return true;
+        a->cause = a->status;
+        snprintf(a->why, sizeof a->why, "%s",
+                 a->status == DLOCK_BUSY && !a->late ? dlock_status_text(a->status)
+                                                     : dlock_error());
+        next = wait_again(&a->wait, &busy);
+        if (next == NEXT_TRY)
+            next = wait_look(&a->wait);
+    }
+}
+
+/* Whether the rung has something to take back. With TRAIT_HANDOFF that is the client's, as long as
+ * one of its waiters is left. */
+static bool left_something(struct acquiring *a)
+{
+    struct dlock *lock = a->lock;
+    if (!has(lock, TRAIT_HANDOFF))
+        return a->tried;
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    bool contends = a->wait.state == WAIT_TRYING || a->wait.state == WAIT_SLEEPING;
+    bool left = contends && lock->tenure.queued && !wait_others(lock);
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+    return left;
+}
+
+static void give_up(struct acquiring *a)
+{
+    struct rung_env env;
+    if (a->lock->ops->give_up == NULL || !left_something(a))
+        return;
+    if (env_begin(a->lock, INT64_MAX, -1, &env) == DLOCK_OK)
+        a->lock->ops->give_up(&env, a->hold);
+    env_end(a->lock, &env);
+    set_queued(a, false);
+}
+
+/* It is over: a->status with its sentence, and a hold if OK. */
+static void finish(struct acquiring *a)
+{
+    char why[sizeof a->why];
+    if (a->status != DLOCK_OK) {
+        snprintf(why, sizeof why, "%s", dlock_error());
+        if (a->status == DLOCK_UNKNOWN)
+            add_one(&a->lock->client->unknown);
+        give_up(a);
+    }
+    wait_end(&a->wait, a->status == DLOCK_OK);
+    if (a->status == DLOCK_OK)
+        return;
+    free(a->hold);
+    a->hold = NULL;
+    fail(a->status, "%s", why);
+}
+
+/* ---- Beginning ------------------------------------------------------------------------------- */
+
+static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock_want *want,
+                            bool started)
+{
+    dlock_status status = check_fork(lock->client);
+    if (status != DLOCK_OK)
+        return status;
+    if (want != NULL && want->size == 0)
+        return fail(DLOCK_INVALID, "want.size is 0; set it to sizeof(struct dlock_want)");
+    *a = (struct acquiring){.lock = lock};
+    if (want != NULL)
+        memcpy(&a->want, want, want->size < sizeof a->want ? want->size : sizeof a->want);
+    if (a->want.mode != DLOCK_EXCLUSIVE &&
+        (a->want.mode != DLOCK_SHARED || !has(lock, TRAIT_SHARED)))
+        return fail(DLOCK_UNSUPPORTED, "'%s' locks are not shared (want.mode is %d)",
+                    lock->ops->name, (int)a->want.mode);
+    if (a->want.reads != NULL)
+        batch_forget(a->want.reads);
+    a->cancel_fd = a->want.cancel != NULL ? a->want.cancel->fd : -1;
+    int64_t deadline_ns = a->want.wait_ms == 0 ? 0 : mono_deadline_ns(a->want.wait_ms);
+    a->limit_ns = deadline_ns != 0 ? deadline_ns : INT64_MAX;
+    a->wait = (struct wait){
+        .lock = lock, .cancel = a->want.cancel, .deadline_ns = deadline_ns, .wake_fd = -1};
+    a->hold = hold_new(lock, &a->want, started);
+    return a->hold != NULL ? DLOCK_OK : fail(DLOCK_NO_MEMORY, "out of memory");
+}
+
+static enum wait_next begin(struct acquiring *a)
+{
+    const struct dlock_hold *outer = find_outer(a);
+    a->nested = outer != NULL && has(a->lock, TRAIT_HANDOFF);
+    return a->nested ? NEXT_HAD : wait_begin(&a->wait, outer == NULL);
+}
+
+dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want, dlock_hold **hold)
+{
+    struct acquiring a;
+    *hold = NULL;
+    dlock_status status = prepare(&a, lock, want, false);
+    if (status != DLOCK_OK)
+        return status;
+    for (enum wait_next next = begin(&a); !advance(&a, next); next = wait_look(&a.wait))
+        wait_sleep(&a.wait);
+    finish(&a);
+    *hold = a.hold;
+    return a.status;
+}
+
+/* ---- Without a thread ------------------------------------------------------------------------ */
+
+bool outbox_init(struct outbox *outbox)
+{
+    STAILQ_INIT(&outbox->over);
+    pthread_mutex_init(&outbox->mutex, NULL);
+    outbox->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return outbox->fd >= 0;
+}
+
+void outbox_free(struct outbox *outbox)
+{
+    if (outbox->fd >= 0)
+        close(outbox->fd);
+    pthread_mutex_destroy(&outbox->mutex);
+}
+
+static void put_out(struct outbox *outbox, struct acquiring *a)
+{
+    uint64_t one = 1;
+    pthread_mutex_lock(&outbox->mutex);
+    STAILQ_INSERT_TAIL(&outbox->over, a, of_outbox);
+    pthread_mutex_unlock(&outbox->mutex);
+    (void)!write(outbox->fd, &one, sizeof one);
+}
+
+static void answer(struct acquiring *a)
+{
+    dlock_done *done = a->done;
+    void *arg = a->done_arg;
+    dlock_status status = a->status;
+    dlock_hold *hold = a->hold;
+    free(a);
+    done(arg, status, hold);
+}
+
+/* wait.run: goes on, and says so if it is over. */
+static void run(struct wait *wait)
+{
+    struct acquiring *a = (struct acquiring *)wait;
+    enum wait_next next = a->begun;
+    a->begun = NEXT_SLEEP;
+    if (next == NEXT_SLEEP)
+        next = wait_look(wait);
+    if (!advance(a, next))
+        return;
+    finish(a);
+    if (!a->lock->client->options.own_loop) {
+        answer(a);
+        return;
+    }
+    if (a->status != DLOCK_OK)
+        snprintf(a->why, sizeof a->why, "%s", dlock_error());
+    put_out(&a->lock->client->outbox, a);
+}
+
+dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlock_done *done,
+                                 void *arg)
+{
+    struct loop *loop = &lock->client->loop;
+    struct acquiring *a = calloc(1, sizeof *a);
+    if (a == NULL)
+        return fail(DLOCK_NO_MEMORY, "out of memory");
+    dlock_status status = prepare(a, lock, want, true);
+    if (status == DLOCK_OK) {
+        a->wait.run = run;
+        a->wait.running = true; /* until it sleeps: it is begun here */
+        a->done = done;
+        a->done_arg = arg;
+        pthread_mutex_lock(&loop->mutex);
+        status = loop_join(loop, &a->wait);
+        pthread_mutex_unlock(&loop->mutex);
+    }
+    if (status != DLOCK_OK) {
+        free(a->hold);
+        free(a);
+        return status;
+    }
+    a->begun = NEXT_SLEEP;
+    enum wait_next next = begin(a);
+    if (next == NEXT_SLEEP)
+        return DLOCK_OK; /* it may be over by now */
+    a->begun = next;
+    pthread_mutex_lock(&loop->mutex);
+    a->wait.running = false;
+    loop_run(loop, &a->wait);
+    pthread_mutex_unlock(&loop->mutex);
+    return DLOCK_OK;
+}
+
+int dlock_fd(const dlock_client *client)
+{
+    return client->options.own_loop ? client->outbox.fd : -1;
+}
+
+size_t dlock_process(dlock_client *client)
+{
+    struct outbox *outbox = &client->outbox;
+    STAILQ_HEAD(, acquiring) over = STAILQ_HEAD_INITIALIZER(over);
+    struct acquiring *a;
+    uint64_t count;
+    size_t answered = 0;
+    if (check_fork(client) != DLOCK_OK)
+        return 0;
+    (void)!read(outbox->fd, &count, sizeof count);
+    pthread_mutex_lock(&outbox->mutex);
+    STAILQ_CONCAT(&over, &outbox->over);
+    pthread_mutex_unlock(&outbox->mutex);
+    while ((a = STAILQ_FIRST(&over)) != NULL) {
+        STAILQ_REMOVE_HEAD(&over, of_outbox);
+        if (a->status != DLOCK_OK)
+            fail(a->status, "%s", a->why);
+        answer(a);
+        answered++;
+    }
+    return answered;
+}

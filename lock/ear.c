@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See ear.h. Whoever needs an ear connects it, since connecting may block; from then on it is the
+ * loop's, until it breaks. Then all who listen try again at once, and the first that must wait
+ * connects it anew.
+ */
+#include "ear.h"
+
+#include "client.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void ear_init(struct ear *ear, enum wait_kind kind)
+{
+    *ear = (struct ear){.kind = kind};
+}
+
+void ear_free(struct ear *ear)
+{
+    redis_free(ear->redis);
+}
+
+static struct ear *ear_for(struct loop *loop, enum wait_kind kind)
+{
+    return kind == WAIT_LIST ? &loop->lists : &loop->channels;
+}
+
+/* ---- Whoever wants to hear ------------------------------------------------------------------- */
+
+static void connect_ear(struct loop *loop, struct ear *ear, int64_t limit_ns, int cancel_fd)
+{
+    ear->state = EAR_CONNECTING;
+    pthread_mutex_unlock(&loop->mutex);
+    if (ear->redis == NULL)
+        ear->redis = redis_new(&loop->client->config, RESOLVE);
+    bool up = ear->redis != NULL && redis_ready(ear->redis, limit_ns, cancel_fd) == DLOCK_OK;
+    pthread_mutex_lock(&loop->mutex);
+    ear->state = up ? EAR_UP : EAR_DOWN;
+}
+
+bool ear_listen(struct loop *loop, struct dlock *lock, const struct busy *busy, int64_t limit_ns,
+                int cancel_fd)
+{
+    struct source *source = &lock->source;
+    struct ear *ear = ear_for(loop, busy->kind);
+    if (source->name[0] == '\0') {
+        source->kind = busy->kind;
+        strcpy(source->name, busy->source);
+        LIST_INSERT_HEAD(&ear->locks, lock, source.of_ear);
+    }
+    if (source->state == SOURCE_HEARD)
+        return true;
+    if (loop_start(loop) != DLOCK_OK)
+        return false;
+    if (source->state == SOURCE_SILENT)
+        source->state = SOURCE_WANTED;
+    if (ear->state == EAR_DOWN)
+        connect_ear(loop, ear, limit_ns, cancel_fd);
+    if (ear->state == EAR_UP || ear->state == EAR_WATCHED)
+        loop_wake(loop);
+    return false;
+}
+
+static bool is_shared(const struct ear *ear, const struct dlock *lock)
+{
+    const struct dlock *other;
+    LIST_FOREACH(other, &ear->locks, source.of_ear)
+        if (other != lock && strcmp(other->source.name, lock->source.name) == 0)
+            return true;
+    return false;
+}
+
+void ear_forget(struct loop *loop, struct dlock *lock)
+{
+    struct source *source = &lock->source;
+    if (source->name[0] == '\0')
+        return;
+    struct ear *ear = ear_for(loop, source->kind);
+    LIST_REMOVE(lock, source.of_ear);
+    if (source->kind != WAIT_CHANNEL || source->state < SOURCE_ASKED || is_shared(ear, lock))
+        return;
+    redis_append(ear->redis, 0, 2, (const char *const[]){"UNSUBSCRIBE", source->name}, NULL);
+    loop_wake(loop);
+}
+
+/* ---- The loop's thread ----------------------------------------------------------------------- */
+
+/* It is heard from here on. What was tried before must be tried again: a release in between was
+ * not heard. */
+static void is_heard(struct dlock *lock)
+{
+    if (lock->source.state == SOURCE_HEARD)
+        return;
+    lock->source.state = SOURCE_HEARD;
+    wait_wake(lock, true);
+}
+
+static void broke(struct ear *ear)
+{
+    struct dlock *lock;
+    ear->state = EAR_DOWN;
+    LIST_FOREACH(lock, &ear->locks, source.of_ear) {
+        if (lock->source.state == SOURCE_SILENT)
+            continue;
+        lock->source.state = SOURCE_SILENT;
+        wait_wake(lock, true);
+    }
+}
+
+static void ask(struct ear *ear, struct dlock *lock)
+{
+    if (lock->source.state != SOURCE_WANTED)
+        return;
+    if (ear->kind == WAIT_LIST) {
+        is_heard(lock); /* what is on the list stays there until it is taken */
+        return;
+    }
+    lock->source.state = SOURCE_ASKED;
+    redis_append(ear->redis, 0, 2, (const char *const[]){"SUBSCRIBE", lock->source.name}, NULL);
+}
+
+static void take_from(struct ear *ear, const char *list)
+{
+    redis_append(ear->redis, 0, 3, (const char *const[]){"BLPOP", list, "0"}, NULL);
+}
+
+void ear_send(struct ear *ear)
+{
+    struct dlock *lock;
+    if (ear->kind == WAIT_LIST && ear->state == EAR_UP && !LIST_EMPTY(&ear->locks))
+        take_from(ear, LIST_FIRST(&ear->locks)->source.name); /* one list a client */
+    ear->state = EAR_WATCHED;
+    LIST_FOREACH(lock, &ear->locks, source.of_ear)
+        ask(ear, lock);
+    if (redis_flush(ear->redis, 0) != DLOCK_OK)
+        broke(ear);
+}
+
+static const char *text_of(const redisReply *reply, size_t index)
+{
+    if (reply->type != REDIS_REPLY_ARRAY || index >= reply->elements ||
+        reply->element[index]->str == NULL)
+        return "";
+    return reply->element[index]->str;
+}
+
+/* ["subscribe", channel, count], ["message", channel, payload]; of a list [list, element]. */
+static void hear(struct ear *ear, const redisReply *reply)
+{
+    bool list = ear->kind == WAIT_LIST;
+    const char *what = text_of(reply, 1);
+    bool confirms = strcmp(text_of(reply, 0), "subscribe") == 0;
+    bool says = strcmp(text_of(reply, 0), "message") == 0;
+    struct dlock *lock;
+    LIST_FOREACH(lock, &ear->locks, source.of_ear) {
+        if (strcmp(list ? lock->name : lock->source.name, what) != 0)
+            continue;
+        if (list)
+            wait_wake(lock, false);
+        else if (confirms && lock->source.state == SOURCE_ASKED)
+            is_heard(lock);
+        else if (says)
+            wait_wake(lock, strcmp(text_of(reply, 2), "0") != 0);
+    }
+    if (list)
+        take_from(ear, text_of(reply, 0));
+}
+
+void ear_hear(struct ear *ear)
+{
+    const redisReply *reply;
+    if (redis_pull(ear->redis, 0) != DLOCK_OK) {
+        broke(ear);
+        return;
+    }
+    for (size_t i = 0; (reply = redis_reply(ear->redis, 0, i)) != NULL; i++) {
+        if (reply->type == REDIS_REPLY_ERROR) { /* it may not subscribe, or the list is none */
+            redis_disconnect(ear->redis);
+            break;
+        }
+        hear(ear, reply);
+    }
+    if (redis_flush(ear->redis, 0) != DLOCK_OK)
+        broke(ear);
+}

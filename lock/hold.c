@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a hold answers, and how it ends: released, or passed on inside the client.
+ */
+#include "acquire.h"
+
+#include "batch.h"
+
+#include <stdlib.h>
+
+/* ---- Release --------------------------------------------------------------------------------- */
+
+/* A lost reply is no lost release: the same release may be sent again, and while the hold is valid
+ * nobody but the first can have freed the lock. Not when commands rode ahead of it: they may still be on
+ * their way, and whoever has the lock next must not overtake them. */
+static dlock_status release_surely(struct dlock_hold *hold, struct dlock_batch *last)
+{
+    count_holds(hold);
+    dlock_status status = run_release(hold, last);
+    if (status != DLOCK_UNKNOWN || hold->lock->rung.flawed || last != NULL)
+        return status;
+    status = run_release(hold, NULL);
+    return status == DLOCK_LOST && dlock_valid(hold) ? DLOCK_OK : status;
+}
+
+/* ---- Passing on ------------------------------------------------------------------------------ */
+
+/* CLOCK_MONOTONIC: when the server has forgotten the hold at the latest. */
+static int64_t forgotten_ns(const struct dlock_hold *hold)
+{
+    int64_t drift_ns = validity_end_ns(0, 0) - validity_end_ns(0, hold->ttl_ms) +
+                       hold->ttl_ms * NS_PER_MS;
+    int64_t left_ns = atomic_load(&hold->valid_until_ns) - hold->lock->client->now_ns();
+    return mono_ns() + (left_ns > 0 ? left_ns : 0) + drift_ns;
+}
+
+/* The mutex is held. The next of this client, if the turn of another client has not come yet. */
+static struct wait *choose_next(struct dlock *lock)
+{
+    const struct dlock_options *options = &lock->client->options;
+    const struct tenure *tenure = &lock->tenure;
+    int64_t most_ms = lock->ttl_ms / 20 < options->handoff_ms ? lock->ttl_ms / 20
+                                                              : options->handoff_ms;
+    if (tenure->passed + 1 >= options->handoff_max || tenure->numbers + 1 >= TENURE_NUMBERS ||
+        mono_ns() - tenure->started_ns >= most_ms * NS_PER_MS)
+        return NULL;
+    return wait_choose(lock);
+}
+
+/* Sends what the holder has left to send, with what the next wants to read behind it. */
+static dlock_status pass_on(struct dlock_hold *hold, struct dlock_batch *last, struct wait *next)
+{
+    struct dlock *lock = hold->lock;
+    struct acquiring *a = (struct acquiring *)next;
+    dlock_status status = DLOCK_OK;
+    if (last != NULL)
+        status = send_alone(lock, last, a->want.reads);
+    a->reads_sent = last != NULL && status == DLOCK_OK;
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    bool ours = status != DLOCK_UNKNOWN && dlock_valid(hold);
+    if (ours) {
+        lock->tenure.passed++;
+        lock->tenure.numbers++;
+        lock->tenure.holds = 1;
+        add_one(&lock->client->passed_on);
+    } else if (status == DLOCK_UNKNOWN) {
+        lock->line.closed_until_ns = forgotten_ns(hold);
+    }
+    wait_give(next, ours);
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+    return status;
+}
+
+/* To the next client, or to nobody; or kept for those of this client that have come meanwhile. */
+static dlock_status let_go(struct dlock_hold *hold, struct dlock_batch *last)
+{
+    struct dlock *lock = hold->lock;
+    struct loop *loop = &lock->client->loop;
+    for (;;) {
+        pthread_mutex_lock(&loop->mutex);
+        hold->more = wait_others(lock);
+        uint64_t seen = lock->line.wakes;
+        pthread_mutex_unlock(&loop->mutex);
+        hold->kept = false;
+        int64_t sent_ns = lock->client->now_ns();
+        dlock_status status = release_surely(hold, last);
+        bool kept = status == DLOCK_OK && hold->kept;
+        pthread_mutex_lock(&loop->mutex);
+        struct wait *next = kept ? wait_choose(lock) : NULL;
+        if (next != NULL) {
+            lock->tenure = (struct tenure){.started_ns = mono_ns(),
+                                           .sent_ns = sent_ns,
+                                           .token = hold->token,
+                                           .holds = 1};
+            wait_give(next, true);
+        } else if (!kept) {
+            lock->tenure.queued = hold->more;
+            if (status == DLOCK_UNKNOWN && last != NULL)
+                lock->line.closed_until_ns = forgotten_ns(hold);
+            wait_open(lock, status == DLOCK_OK && hold->more, seen);
+        }
+        pthread_mutex_unlock(&loop->mutex);
+        if (next != NULL || !kept)
+            return status;
+        last = NULL; /* all have left meanwhile: once more, and now for good */
+    }
+}
+
+static dlock_status hand_on(struct dlock_hold *hold, struct dlock_batch *last)
+{
+    struct dlock *lock = hold->lock;
+    struct loop *loop = &lock->client->loop;
+    struct wait *next = NULL;
+    pthread_mutex_lock(&loop->mutex);
+    bool nested = --lock->tenure.holds > 0;
+    bool valid = dlock_valid(hold);
+    if (!nested && valid)
+        next = choose_next(lock);
+    else if (!nested)
+        wait_open(lock, false, 0);
+    pthread_mutex_unlock(&loop->mutex);
+    if (!valid)
+        return fail(DLOCK_LOST, "'%s' was lost before its release", lock->name);
+    if (nested)
+        return send_alone(lock, last, NULL);
+    return next != NULL ? pass_on(hold, last, next) : let_go(hold, last);
+}
+
+dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
+{
+    struct dlock *lock = hold->lock;
+    struct dlock_client *client = lock->client;
+    dlock_status status = check_fork(client);
+    if (status != DLOCK_OK)
+        return status;
+    if (last != NULL)
+        batch_forget(last);
+    if (lock->rung.expires)
+        timekeeper_forget(&client->timekeeper, hold);
+    /* A flawed rung sends what it sends: that is its lesson. */
+    if ((lock->ops->traits & TRAIT_HANDOFF) != 0)
+        status = hand_on(hold, last);
+    else if (!lock->rung.flawed && !dlock_valid(hold))
+        status = fail(DLOCK_LOST, "'%s' was lost before its release", lock->name);
+    else
+        status = release_surely(hold, last);
+    pthread_mutex_lock(&lock->mutex);
+    LIST_REMOVE(hold, of_lock);
+    pthread_mutex_unlock(&lock->mutex);
+    wait_released(lock);
+    if (status == DLOCK_OK)
+        add_one(&client->released);
+    else if (status == DLOCK_UNKNOWN)
+        add_one(&client->unknown);
+    free(hold);
+    return status;
+}
+
+/* ---- Questions ------------------------------------------------------------------------------- */
+
+bool dlock_valid(const dlock_hold *hold)
+{
+    int64_t until_ns = atomic_load_explicit(&hold->valid_until_ns, memory_order_acquire);
+    return hold->fork_generation == fork_generation() && hold->lock->client->now_ns() < until_ns;
+}
+
+int64_t dlock_remaining_ms(const dlock_hold *hold)
+{
+    int64_t until_ns = atomic_load_explicit(&hold->valid_until_ns, memory_order_acquire);
+    if (hold->fork_generation != fork_generation())
+        return 0;
+    if (until_ns == INT64_MAX)
+        return DLOCK_NEVER_EXPIRES;
+    int64_t left_ns = until_ns - hold->lock->client->now_ns();
+    return left_ns > 0 ? left_ns / NS_PER_MS : 0;
+}
+
+const char *dlock_owner(const dlock_hold *hold)
+{
+    return hold->owner;
+}
+
+uint64_t dlock_acquisition(const dlock_hold *hold)
+{
+    return hold->acquisition;
+}
+
+uint64_t dlock_token(const dlock_hold *hold)
+{
+    return hold->token;
+}
+

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See loop.h. The thread itself never blocks but in epoll_wait; whatever asks a server is a worker's.
+ * A waiter whose time is over while it stood in line has nothing to ask: the thread ends it itself,
+ * so that servers that hang, and workers with them, delay no answer.
+ */
+#include "loop.h"
+
+#include "client.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define EVENTS_MAX 64
+
+/* ---- The heap -------------------------------------------------------------------------------- */
+
+static void put_at(struct loop *loop, size_t place, struct wait *wait)
+{
+    loop->heap[place - 1] = wait;
+    wait->place = place;
+}
+
+/* From a free place: up where what is above is later, else down where what is below is sooner. */
+static void sift(struct loop *loop, size_t place, struct wait *wait)
+{
+    while (place > 1 && loop->heap[place / 2 - 1]->until_ns > wait->until_ns) {
+        put_at(loop, place, loop->heap[place / 2 - 1]);
+        place /= 2;
+    }
+    for (size_t child; (child = 2 * place) <= loop->heap_count; place = child) {
+        if (child < loop->heap_count &&
+            loop->heap[child]->until_ns < loop->heap[child - 1]->until_ns)
+            child++;
+        if (loop->heap[child - 1]->until_ns >= wait->until_ns)
+            break;
+        put_at(loop, place, loop->heap[child - 1]);
+    }
+    put_at(loop, place, wait);
+}
+
+void loop_time(struct loop *loop, struct wait *wait)
+{
+    loop_untime(loop, wait);
+    if (wait->until_ns == INT64_MAX)
+        return;
+    sift(loop, ++loop->heap_count, wait);
+    if (wait->place == 1)
+        loop_wake(loop);
+}
+
+void loop_untime(struct loop *loop, struct wait *wait)
+{
+    size_t place = wait->place;
+    if (place == 0)
+        return;
+    wait->place = 0;
+    struct wait *last = loop->heap[--loop->heap_count];
+    if (last != wait)
+        sift(loop, place, last);
+}
+
+/* ---- Waiters --------------------------------------------------------------------------------- */
+
+/* Its cancel is seen once; whoever joins later has it seen anew. */
+static bool watch_cancel(struct loop *loop, const dlock_cancel *cancel)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLONESHOT,
+                                .data.ptr = (void *)(uintptr_t)cancel};
+    return epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, cancel->fd, &event) == 0 ||
+           (errno == EEXIST && epoll_ctl(loop->epoll_fd, EPOLL_CTL_MOD, cancel->fd, &event) == 0);
+}
+
+static bool make_room(struct loop *loop)
+{
+    if (loop->wait_count < loop->heap_capacity)
+        return true;
+    size_t capacity = loop->heap_capacity * 2 + 64;
+    struct wait **heap = realloc(loop->heap, capacity * sizeof(struct wait *));
+    if (heap == NULL)
+        return false;
+    loop->heap = heap;
+    loop->heap_capacity = capacity;
+    return true;
+}
+
+dlock_status loop_join(struct loop *loop, struct wait *wait)
+{
+    dlock_status status = loop_start(loop);
+    if (status != DLOCK_OK)
+        return status;
+    if (loop->wait_count >= loop->client->options.waiters_max)
+        return fail(DLOCK_LIMIT, "%zu acquires wait already (waiters_max)", loop->wait_count);
+    if (!make_room(loop) || (wait->cancel != NULL && !watch_cancel(loop, wait->cancel)))
+        return fail(DLOCK_NO_MEMORY, "no memory is left for one more waiter");
+    loop->wait_count++;
+    LIST_INSERT_HEAD(&loop->waits, wait, of_loop);
+    return DLOCK_OK;
+}
+
+void loop_leave(struct loop *loop, struct wait *wait)
+{
+    loop_untime(loop, wait);
+    LIST_REMOVE(wait, of_loop);
+    loop->wait_count--;
+}
+
+static void *work(void *arg);
+
+/* As few workers as needed: one that is through takes the next without sleeping, and what a worker
+ * brings about itself it does itself. */
+static _Thread_local const struct loop *working_for;
+
+static void find_worker(struct loop *loop)
+{
+    if (working_for == loop && loop->due_count == 1)
+        return;
+    if (loop->idle_count > 0)
+        pthread_cond_signal(&loop->work);
+    else if (loop->worker_count < LOOP_WORKERS_MAX &&
+             pthread_create(&loop->workers[loop->worker_count], NULL, work, loop) == 0)
+        loop->worker_count++;
+}
+
+void loop_run(struct loop *loop, struct wait *wait)
+{
+    if (wait->running)
+        return;
+    wait->running = true;
+    TAILQ_INSERT_TAIL(&loop->due, wait, of_due);
+    loop->due_count++;
+    find_worker(loop);
+}
+
+/* ---- Threads --------------------------------------------------------------------------------- */
+
+static void *work(void *arg)
+{
+    struct loop *loop = arg;
+    working_for = loop;
+    pthread_mutex_lock(&loop->mutex);
+    while (!loop->stop) {
+        struct wait *wait = TAILQ_FIRST(&loop->due);
+        if (wait == NULL) {
+            loop->idle_count++;
+            pthread_cond_wait(&loop->work, &loop->mutex);
+            loop->idle_count--;
+            continue;
+        }
+        TAILQ_REMOVE(&loop->due, wait, of_due);
+        loop->due_count--;
+        pthread_mutex_unlock(&loop->mutex);
+        wait->run(wait);
+        pthread_mutex_lock(&loop->mutex);
+    }
+    pthread_mutex_unlock(&loop->mutex);
+    return NULL;
+}
+
+/* The mutex is held at call and return, not in between. */
+static void run_here(struct loop *loop, struct wait *wait)
+{
+    if (wait->running)
+        return;
+    wait->running = true;
+    pthread_mutex_unlock(&loop->mutex);
+    wait->run(wait);
+    pthread_mutex_lock(&loop->mutex);
+}
+
+static void go_on(struct loop *loop, struct wait *wait)
+{
+    if (wait->state == WAIT_BEHIND)
+        run_here(loop, wait);
+    else
+        loop_run(loop, wait);
+}
+
+static void run_timed(struct loop *loop)
+{
+    while (loop->heap_count > 0 && loop->heap[0]->until_ns <= mono_ns()) {
+        struct wait *wait = loop->heap[0];
+        loop_untime(loop, wait);
+        go_on(loop, wait);
+    }
+}
+
+/* The address alone says whose it is: the cancel may be gone by now, and another be at its place. */
+static void run_cancelled(struct loop *loop, const dlock_cancel *cancel)
+{
+    struct wait *wait;
+    struct wait *found;
+    do {
+        found = NULL;
+        LIST_FOREACH(wait, &loop->waits, of_loop) {
+            if (wait->cancel != cancel || wait->cancelled || !cancel_thrown(cancel))
+                continue;
+            wait->cancelled = true;
+            if (wait->running || wait->state == WAIT_CHOSEN || wait->state == WAIT_GIVEN)
+                continue; /* it looks itself */
+            found = wait;
+            break;
+        }
+        if (found != NULL) {
+            loop_untime(loop, found);
+            go_on(loop, found);
+        }
+    } while (found != NULL);
+}
+
+static bool is_ear(struct loop *loop, const void *what)
+{
+    return what == &loop->channels || what == &loop->lists;
+}
+
+/* Sends what the ears have to send, and watches those that are new. */
+static void tend(struct loop *loop, struct ear *ear)
+{
+    if (ear->state != EAR_UP && ear->state != EAR_WATCHED)
+        return;
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = ear};
+    if (ear->state == EAR_UP)
+        epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, redis_fd(ear->redis, 0), &event);
+    ear_send(ear);
+}
+
+static int sleep_ms(const struct loop *loop)
+{
+    if (loop->heap_count == 0)
+        return -1;
+    int64_t left_ns = loop->heap[0]->until_ns - mono_ns();
+    if (left_ns <= 0)
+        return 0;
+    return left_ns > 3600 * (int64_t)1000 * NS_PER_MS ? 3600 * 1000
+                                                       : (int)((left_ns - 1) / NS_PER_MS + 1);
+}
+
+static void *run(void *arg)
+{
+    struct loop *loop = arg;
+    pthread_mutex_lock(&loop->mutex);
+    while (!loop->stop) {
+        struct epoll_event events[EVENTS_MAX];
+        tend(loop, &loop->channels);
+        tend(loop, &loop->lists);
+        int timeout_ms = sleep_ms(loop);
+        pthread_mutex_unlock(&loop->mutex);
+        int count = epoll_wait(loop->epoll_fd, events, EVENTS_MAX, timeout_ms);
+        pthread_mutex_lock(&loop->mutex);
+        for (int i = 0; i < count; i++) {
+            void *what = events[i].data.ptr;
+            uint64_t woken;
+            if (what == loop)
+                (void)!read(loop->wake_fd, &woken, sizeof woken);
+            else if (!is_ear(loop, what))
+                run_cancelled(loop, what);
+            else if (((struct ear *)what)->state == EAR_WATCHED)
+                ear_hear(what);
+        }
+        run_timed(loop);
+    }
+    pthread_mutex_unlock(&loop->mutex);
+    return NULL;
+}
+
+void loop_wake(struct loop *loop)
+{
+    uint64_t one = 1;
+    (void)!write(loop->wake_fd, &one, sizeof one);
+}
+
+dlock_status loop_init(struct loop *loop, struct dlock_client *client)
+{
+    *loop = (struct loop){.client = client};
+    pthread_mutex_init(&loop->mutex, NULL);
+    pthread_cond_init(&loop->work, NULL);
+    TAILQ_INIT(&loop->due);
+    ear_init(&loop->channels, WAIT_CHANNEL);
+    ear_init(&loop->lists, WAIT_LIST);
+    loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = loop};
+    if (loop->epoll_fd >= 0 && loop->wake_fd >= 0 &&
+        epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, loop->wake_fd, &event) == 0)
+        return DLOCK_OK;
+    loop_stop(loop);
+    return fail(DLOCK_NO_MEMORY, "no memory or descriptor is left for the client's loop");
+}
+
+dlock_status loop_start(struct loop *loop)
+{
+    if (!loop->started)
+        loop->started = pthread_create(&loop->thread, NULL, run, loop) == 0;
+    return loop->started ? DLOCK_OK
+                         : fail(DLOCK_NO_MEMORY, "no thread is left for the client's loop");
+}
+
+void loop_stop(struct loop *loop)
+{
+    pthread_mutex_lock(&loop->mutex);
+    loop->stop = true;
+    pthread_cond_broadcast(&loop->work);
+    pthread_mutex_unlock(&loop->mutex);
+    loop_wake(loop);
+    if (loop->started)
+        pthread_join(loop->thread, NULL);
+    for (size_t i = 0; i < loop->worker_count; i++)
+        pthread_join(loop->workers[i], NULL);
+    ear_free(&loop->channels);
+    ear_free(&loop->lists);
+    if (loop->epoll_fd >= 0)
+        close(loop->epoll_fd);
+    if (loop->wake_fd >= 0)
+        close(loop->wake_fd);
+    free(loop->heap);
+    pthread_cond_destroy(&loop->work);
+    pthread_mutex_destroy(&loop->mutex);
+}

@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Started acquires: answered exactly once, whatever happens, without a thread for each.
+ */
+#include "calls.h"
+#include "must.h"
+#include "server.h"
+
+#include <dirent.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define LOCK "lock:{start}"
+#define CROWD 10000
+
+static struct server *server;
+
+/* ---- Answers --------------------------------------------------------------------------------- */
+
+/* What came of one started acquire. */
+struct started {
+    _Atomic int answers;
+    dlock_status status;
+    dlock_hold *hold;
+    bool release; /* in its answer */
+    char error[256];
+    _Atomic int *over; /* counts the answers of all; or NULL */
+    pthread_t thread;
+};
+
+static void done(void *arg, dlock_status status, dlock_hold *hold)
+{
+    struct started *started = arg;
+    started->status = status;
+    started->hold = hold;
+    started->thread = pthread_self();
+    snprintf(started->error, sizeof started->error, "%s", dlock_error());
+    must((status == DLOCK_OK) == (hold != NULL));
+    if (hold != NULL && started->release)
+        must(dlock_release(hold, NULL) == DLOCK_OK);
+    _Atomic int *over = started->over;
+    atomic_fetch_add(&started->answers, 1); /* from here on it may be gone */
+    if (over != NULL)
+        atomic_fetch_add(over, 1);
+}
+
+static void start(dlock *lock, struct dlock_want want, struct started *started)
+{
+    want.size = sizeof want;
+    assert_status(dlock_acquire_start(lock, &want, done, started), OK);
+}
+
+static void answered(struct started *started)
+{
+    eventually(atomic_load(&started->answers) == 1);
+}
+
+static struct dlock_want waiting(int64_t wait_ms)
+{
+    return (struct dlock_want){.wait_ms = wait_ms};
+}
+
+static struct started *crowd_new(size_t count, bool release, _Atomic int *over)
+{
+    struct started *crowd = calloc(count, sizeof *crowd);
+    must(crowd != NULL);
+    for (size_t i = 0; i < count; i++) {
+        crowd[i].release = release;
+        crowd[i].over = over;
+    }
+    return crowd;
+}
+
+/* Each was answered once, with that. */
+static void crowd_answered(struct started *crowd, size_t count, dlock_status status)
+{
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(atomic_load(&crowd[i].answers), 1);
+        assert_int_equal(crowd[i].status, status);
+    }
+}
+
+/* ---- The stage ------------------------------------------------------------------------------- */
+
+struct stage {
+    dlock_client *holder;
+    dlock_client *client;
+    dlock *held;
+    dlock *lock;
+};
+
+static void stage_set(struct stage *stage, const char *rung, struct dlock_options options)
+{
+    server_text(server, "FLUSHALL");
+    stage->holder = client_of(server_url(server), (struct dlock_options){0});
+    stage->client = client_of(server_url(server), options);
+    stage->held = lock_of(stage->holder, rung, LOCK);
+    stage->lock = lock_of(stage->client, rung, LOCK);
+}
+
+static void stage_clear(struct stage *stage)
+{
+    dlock_close(stage->held);
+    dlock_close(stage->lock);
+    dlock_client_close(stage->holder);
+    dlock_client_close(stage->client);
+}
+
+static int threads(void)
+{
+    int count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    must(tasks != NULL);
+    while (readdir(tasks) != NULL)
+        count++;
+    closedir(tasks);
+    return count - 2; /* . and .. */
+}
+
+static long long connections(void)
+{
+    const redisReply *info = server_ask(server, "INFO clients");
+    const char *line = strstr(info->str, "connected_clients:");
+    must(line != NULL);
+    return atoll(line + strlen("connected_clients:"));
+}
+
+/* ---- One ------------------------------------------------------------------------------------- */
+
+static void every_rung(void **state)
+{
+    (void)state;
+    size_t count;
+    const struct dlock_rung *rungs = dlock_rungs(&count);
+    for (size_t i = 0; i < count; i++) {
+        struct stage stage;
+        struct started had = {.release = true};
+        stage_set(&stage, rungs[i].name, (struct dlock_options){0});
+        start(stage.lock, waiting(60000), &had);
+        answered(&had);
+        assert_int_equal(had.status, DLOCK_OK);
+        assert_false(pthread_equal(had.thread, pthread_self()));
+        assert_int_equal(stats_of(stage.client).released, 1);
+        stage_clear(&stage);
+    }
+}
+
+/* Held by another: one try is BUSY, a wait ends in time, or with the release. */
+static void every_rung_that_keeps_out(void **state)
+{
+    (void)state;
+    size_t count;
+    const struct dlock_rung *rungs = dlock_rungs(&count);
+    for (size_t i = 0; i < count; i++) {
+        struct stage stage;
+        struct started once = {0}, late = {0}, had = {.release = true};
+        if (strcmp(rungs[i].name, "none") == 0 || strcmp(rungs[i].name, "local") == 0 ||
+            strcmp(rungs[i].name, "reentrant_getset") == 0) /* whoever asks twice has it */
+            continue;
+        stage_set(&stage, rungs[i].name, (struct dlock_options){0});
+        dlock_hold *hold = acquired(stage.held);
+        start(stage.lock, waiting(0), &once);
+        answered(&once);
+        assert_int_equal(once.status, DLOCK_BUSY);
+        assert_says(once.error, LOCK);
+        start(stage.lock, waiting(30), &late);
+        answered(&late);
+        assert_int_equal(late.status, DLOCK_TIMED_OUT);
+        start(stage.lock, waiting(DLOCK_WAIT_FOREVER), &had);
+        eventually(stats_of(stage.client).attempts > 3);
+        assert_int_equal(atomic_load(&had.answers), 0);
+        dlock_release(hold, NULL);
+        answered(&had);
+        assert_int_equal(had.status, DLOCK_OK);
+        stage_clear(&stage);
+    }
+}
+
+static void the_local_mutex(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct started had = {.release = true};
+    stage_set(&stage, "local", (struct dlock_options){.retry_ms = 60000});
+    dlock_hold *hold = acquired(stage.lock);
+    start(stage.lock, waiting(DLOCK_WAIT_FOREVER), &had);
+    eventually(stats_of(stage.client).contended == 1);
+    assert_status(dlock_release(hold, NULL), OK);
+    answered(&had);
+    assert_int_equal(had.status, DLOCK_OK);
+    stage_clear(&stage);
+}
+
+static void cancelled(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct started before = {0}, during = {0};
+    stage_set(&stage, "watchdog", (struct dlock_options){.retry_ms = 60000});
+    dlock_hold *hold = acquired(stage.held);
+    dlock_cancel *cancel = dlock_cancel_new();
+    struct dlock_want want = waiting(DLOCK_WAIT_FOREVER);
+    want.cancel = cancel;
+    start(stage.lock, want, &during);
+    eventually(stats_of(stage.client).contended == 1);
+    dlock_cancel_now(cancel);
+    answered(&during);
+    assert_int_equal(during.status, DLOCK_CANCELLED);
+    start(stage.lock, want, &before);
+    answered(&before);
+    assert_int_equal(before.status, DLOCK_CANCELLED);
+    dlock_cancel_free(cancel);
+    assert_status(dlock_release(hold, NULL), OK);
+    stage_clear(&stage);
+}
+
+/* Cancels that are freed and made anew at the same place do not end what they are not for. */
+static void a_cancel_of_its_own(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_set(&stage, "watchdog", (struct dlock_options){.retry_ms = 60000});
+    dlock_hold *hold = acquired(stage.held);
+    for (int i = 0; i < 200; i++) {
+        struct started one = {0}, other = {0};
+        dlock_cancel *cancel = dlock_cancel_new(), *stays = dlock_cancel_new();
+        struct dlock_want want = waiting(DLOCK_WAIT_FOREVER);
+        want.cancel = stays;
+        start(stage.lock, want, &other);
+        want.cancel = cancel;
+        start(stage.lock, want, &one);
+        dlock_cancel_now(cancel);
+        answered(&one);
+        assert_int_equal(one.status, DLOCK_CANCELLED);
+        assert_int_equal(atomic_load(&other.answers), 0);
+        dlock_cancel_now(stays);
+        answered(&other);
+        dlock_cancel_free(cancel);
+        dlock_cancel_free(stays);
+    }
+    assert_status(dlock_release(hold, NULL), OK);
+    stage_clear(&stage);
+}
+
+static void what_is_wrong_is_said_at_once(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct started one = {0};
+    stage_set(&stage, "watchdog", (struct dlock_options){.waiters_max = 1, .retry_ms = 60000});
+    dlock_hold *hold = acquired(stage.held);
+    struct dlock_want wrong = {.size = 0};
+    assert_status(dlock_acquire_start(stage.lock, &wrong, done, &one), INVALID);
+    wrong = (struct dlock_want){.size = sizeof wrong, .mode = DLOCK_SHARED};
+    assert_status(dlock_acquire_start(stage.lock, &wrong, done, &one), UNSUPPORTED);
+    dlock_cancel *cancel = dlock_cancel_new();
+    struct dlock_want want = waiting(DLOCK_WAIT_FOREVER);
+    want.cancel = cancel;
+    start(stage.lock, want, &one);
+    assert_status(dlock_acquire_start(stage.lock, NULL, done, &one), LIMIT);
+    assert_says(dlock_error(), "waiters_max");
+    dlock_cancel_now(cancel);
+    answered(&one);
+    dlock_cancel_free(cancel);
+    assert_status(dlock_release(hold, NULL), OK);
+    stage_clear(&stage);
+}
+
+/* Reads that ride with it have their replies when it is answered. */
+static void with_riding_reads(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct started had = {.release = true};
+    stage_set(&stage, "watchdog", (struct dlock_options){0});
+    server_text(server, "SET stock 7");
+    dlock_batch *reads = dlock_batch_new();
+    assert_status(dlock_batch_add(reads, 2, (const char *const[]){"GET", "stock"}, NULL), OK);
+    struct dlock_want want = waiting(60000);
+    want.reads = reads;
+    start(stage.lock, want, &had);
+    answered(&had);
+    struct dlock_reply reply = {.size = sizeof reply};
+    assert_status(dlock_batch_reply(reads, 0, &reply), OK);
+    assert_string_equal(reply.text, "7");
+    dlock_batch_free(reads);
+    stage_clear(&stage);
+}
+
+/* ---- Many ------------------------------------------------------------------------------------ */
+
+static void ten_thousand_wait_on_four_threads(void **state)
+{
+    (void)state;
+    struct stage stage;
+    _Atomic int over = 0;
+    struct started *crowd = crowd_new(CROWD, true, &over);
+    server_text(server, "FLUSHALL");
+    long long connected = connections();
+    int before = threads();
+    stage_set(&stage, "watchdog", (struct dlock_options){0});
+    dlock_hold *hold = acquired(stage.held);
+    dlock_cancel *cancel = dlock_cancel_new();
+    struct dlock_want want = waiting(DLOCK_WAIT_FOREVER);
+    want.cancel = cancel;
+    for (size_t i = 0; i < CROWD; i++)
+        start(stage.lock, want, &crowd[i]);
+    eventually(stats_of(stage.client).attempts > 100);
+    assert_in_range(threads() - before, 2, 5);           /* the holder's client has one */
+    assert_in_range(connections() - connected, 2, 5);    /* and one connection */
+    dlock_cancel_now(cancel);
+    eventually(atomic_load(&over) == CROWD);
+    crowd_answered(crowd, CROWD, DLOCK_CANCELLED);
+    dlock_cancel_free(cancel);
+    assert_status(dlock_release(hold, NULL), OK);
+    stage_clear(&stage);
+    free(crowd);
+}
+
+static void all_are_served(void **state)
+{
+    (void)state;
+    struct stage stage;
+    _Atomic int over = 0;
+    struct started *crowd = crowd_new(300, true, &over);
+    stage_set(&stage, "watchdog", (struct dlock_options){.retry_ms = 1});
+    dlock_hold *hold = acquired(stage.held);
+    for (size_t i = 0; i < 300; i++)
+        start(stage.lock, waiting(DLOCK_WAIT_FOREVER), &crowd[i]);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(atomic_load(&over) == 300);
+    crowd_answered(crowd, 300, DLOCK_OK);
+    assert_int_equal(stats_of(stage.client).acquired, 300);
+    assert_int_equal(server_integer(server, "EXISTS " LOCK), 0);
+    stage_clear(&stage);
+    free(crowd);
+}
+
+/* Of a rung that polls so many try, the others stand behind them. */
+static void so_many_contend(void **state)
+{
+    (void)state;
+    struct stage stage;
+    _Atomic int over = 0;
+    struct started *crowd = crowd_new(50, true, &over);
+    stage_set(&stage, "watchdog", (struct dlock_options){.contenders = 3, .retry_ms = 60000});
+    dlock_hold *hold = acquired(stage.held);
+    dlock_cancel *cancel = dlock_cancel_new();
+    struct dlock_want want = waiting(DLOCK_WAIT_FOREVER);
+    want.cancel = cancel;
+    for (size_t i = 0; i < 50; i++)
+        start(stage.lock, want, &crowd[i]);
+    eventually(stats_of(stage.client).contended == 3);
+    short_pause();
+    assert_int_equal(stats_of(stage.client).attempts, 3);
+    dlock_cancel_now(cancel);
+    eventually(atomic_load(&over) == 50);
+    dlock_cancel_free(cancel);
+    assert_status(dlock_release(hold, NULL), OK);
+    stage_clear(&stage);
+    free(crowd);
+}
+
+/* The server hangs, and with it all workers: whoever stands in line is answered all the same. */
+static void a_server_that_hangs_delays_no_answer(void **state)
+{
+    (void)state;
+    struct stage stage;
+    _Atomic int over = 0;
+    struct started *crowd = crowd_new(20, true, &over), *line = crowd + 4;
+    stage_set(&stage, "watchdog", (struct dlock_options){.contenders = 4, .retry_ms = 1});
+    dlock_hold *hold = acquired(stage.held);
+    for (size_t i = 0; i < 4; i++)
+        start(stage.lock, waiting(DLOCK_WAIT_FOREVER), &crowd[i]);
+    eventually(stats_of(stage.client).contended == 4);
+    server_pause(server);
+    for (size_t i = 0; i < 16; i++)
+        start(stage.lock, waiting(20), &line[i]);
+    eventually(atomic_load(&over) == 16);
+    crowd_answered(line, 16, DLOCK_TIMED_OUT);
+    server_resume(server);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(atomic_load(&over) == 20);
+    crowd_answered(crowd, 4, DLOCK_OK);
+    stage_clear(&stage);
+    free(crowd);
+}
+
+struct chain {
+    dlock *lock;
+    _Atomic int left;
+};
+
+static void link_done(void *arg, dlock_status status, dlock_hold *hold)
+{
+    struct chain *chain = arg;
+    struct dlock_want want = {.size = sizeof want, .wait_ms = DLOCK_WAIT_FOREVER};
+    must(status == DLOCK_OK && dlock_release(hold, NULL) == DLOCK_OK);
+    if (atomic_fetch_sub(&chain->left, 1) > 1)
+        must(dlock_acquire_start(chain->lock, &want, link_done, chain) == DLOCK_OK);
+}
+
+static void an_answer_may_start_the_next(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_set(&stage, "watchdog", (struct dlock_options){0});
+    struct chain chain = {.lock = stage.lock, .left = 500};
+    struct dlock_want want = {.size = sizeof want, .wait_ms = DLOCK_WAIT_FOREVER};
+    assert_status(dlock_acquire_start(stage.lock, &want, link_done, &chain), OK);
+    eventually(atomic_load(&chain.left) == 0);
+    assert_int_equal(stats_of(stage.client).acquired, 500);
+    stage_clear(&stage);
+}
+
+/* ---- A loop of the caller's ------------------------------------------------------------------ */
+
+static void in_a_loop_of_the_callers(void **state)
+{
+    (void)state;
+    struct stage stage;
+    _Atomic int over = 0;
+    struct started *crowd = crowd_new(100, true, &over), late = {0};
+    stage_set(&stage, "watchdog", (struct dlock_options){.own_loop = true, .retry_ms = 1});
+    assert_int_equal(dlock_fd(stage.holder), -1);
+    assert_int_equal(dlock_process(stage.client), 0);
+    for (size_t i = 0; i < 100; i++)
+        start(stage.lock, waiting(DLOCK_WAIT_FOREVER), &crowd[i]);
+    while (atomic_load(&over) < 100) {
+        struct pollfd ready = {.fd = dlock_fd(stage.client), .events = POLLIN};
+        must(poll(&ready, 1, PATIENCE_MS) == 1);
+        dlock_process(stage.client);
+    }
+    crowd_answered(crowd, 100, DLOCK_OK);
+    for (size_t i = 0; i < 100; i++)
+        assert_true(pthread_equal(crowd[i].thread, pthread_self()));
+    dlock_hold *hold = acquired(stage.held);
+    start(stage.lock, waiting(5), &late);
+    struct pollfd ready = {.fd = dlock_fd(stage.client), .events = POLLIN};
+    must(poll(&ready, 1, PATIENCE_MS) == 1);
+    assert_int_equal(atomic_load(&late.answers), 0);
+    assert_int_equal(dlock_process(stage.client), 1);
+    assert_int_equal(late.status, DLOCK_TIMED_OUT);
+    assert_says(late.error, LOCK);
+    assert_status(dlock_release(hold, NULL), OK);
+    stage_clear(&stage);
+    free(crowd);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    server = server_start(NULL);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    server_free(server);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_rung),
+        cmocka_unit_test(every_rung_that_keeps_out),
+        cmocka_unit_test(the_local_mutex),
+        cmocka_unit_test(cancelled),
+        cmocka_unit_test(a_cancel_of_its_own),
+        cmocka_unit_test(what_is_wrong_is_said_at_once),
+        cmocka_unit_test(with_riding_reads),
+        cmocka_unit_test(ten_thousand_wait_on_four_threads),
+        cmocka_unit_test(all_are_served),
+        cmocka_unit_test(so_many_contend),
+        cmocka_unit_test(a_server_that_hangs_delays_no_answer),
+        cmocka_unit_test(an_answer_may_start_the_next),
+        cmocka_unit_test(in_a_loop_of_the_callers),
+    };
+    return cmocka_run_group_tests_name("start", tests, set_up, tear_down);
+}
