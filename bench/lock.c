@@ -34,10 +34,8 @@ static const struct contestant contestants[] = {
     {"python_redis_lock", "python-redis-lock, replayed; a thread a waiter", true,
      run_python_redis_lock},
     {"dlock", "libdlock, the rung of --rung; a thread a waiter", true, run_dlock},
-#ifdef BENCH_ASYNC
     {"dlock_async", "libdlock, the rung of --rung; asynchronous acquire, no thread a waiter", true,
      run_dlock_async},
-#endif
     {"floor", "as many empty scripts as the rung of --rung sends commands; pairs only", false,
      run_floor},
 };

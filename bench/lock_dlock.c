@@ -7,6 +7,8 @@
 #include "dlock.h"
 #include "lock_waiters.h"
 
+#include <semaphore.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 struct library {
@@ -22,9 +24,7 @@ struct buyer {
     dlock_batch *write; /* DECR */
     struct dlock_want want;
     int64_t asked_ns;
-#ifdef BENCH_ASYNC
-    struct party *party;
-#endif
+    struct party *party; /* asynchronous ones only */
 };
 
 static void must(struct part *part, dlock_status status)
@@ -50,16 +50,11 @@ static void *library_open(struct part *part)
                                     .server_count = 1,
                                     .command_timeout_ms = 10000,
                                     .ttl_ms = plan->ttl_ms,
-                                    .allow_flawed = true};
+                                    .allow_flawed = true,
+                                    .handoff_max = (size_t)plan->handoff_max};
     struct library *library = calloc(1, sizeof *library);
     if (library == NULL)
         part_give_up(part, "dlock: out of memory");
-#ifdef BENCH_ASYNC
-    options.handoff_max = (size_t)plan->handoff_max;
-#else
-    if (plan->handoff_max != 0)
-        part_give_up(part, "dlock: this libdlock has no handoff_max");
-#endif
     library->part = part;
     must(part, dlock_client_open(&options, &library->client));
     must(part, dlock_open(library->client, plan->rung, LOCK_NAME, &library->lock));
@@ -196,11 +191,6 @@ void run_dlock(struct part *part)
 
 /* ---- Asynchronously ---- */
 
-#ifdef BENCH_ASYNC
-
-#include <semaphore.h>
-#include <stdatomic.h>
-
 /* All waiters of the process. */
 struct party {
     atomic_int left; /* waiters that are not done yet */
@@ -220,7 +210,8 @@ static void ask(struct buyer *buyer)
         if (status == DLOCK_OK)
             return;
         complain(buyer, "acquire", status);
-        part_tally(part, buyer->number, buyer->asked_ns, &(struct sale){OUTCOME_FAILED, false, 0});
+        part_tally(part, buyer->number, buyer->asked_ns,
+                   &(struct sale){.outcome = OUTCOME_FAILED});
     }
     if (atomic_fetch_sub(&buyer->party->left, 1) == 1)
         sem_post(&buyer->party->over);
@@ -267,5 +258,3 @@ void run_dlock_async(struct part *part)
     free(buyers);
     sem_destroy(&party.over);
 }
-
-#endif
