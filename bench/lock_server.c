@@ -11,7 +11,7 @@
 bool server_open(struct server *server, const struct plan *plan, char *text, size_t size)
 {
     char stock[24];
-    server->plan = plan;
+    *server = (struct server){.plan = plan};
     if (!wire_open(&server->wire, plan, text, size))
         return false;
     struct said keys = ASK(&server->wire, "DBSIZE");
@@ -70,6 +70,7 @@ static int64_t count_commands(const char *info)
 static redisReply *info(struct server *server, const char *section)
 {
     redisReply *reply = redisCommand(server->wire.redis, "INFO %s", section);
+    server->asked++;
     if (reply == NULL || reply->type == REDIS_REPLY_STRING)
         return reply;
     freeReplyObject(reply);
@@ -83,7 +84,8 @@ bool server_counters(struct server *server, struct counters *counters)
         return false;
     double cpu_s = field(all->str, "used_cpu_user") + field(all->str, "used_cpu_sys");
     *counters = (struct counters){.commands = count_commands(all->str),
-                                  .reads = (int64_t)field(all->str, "total_reads_processed"),
+                                  .reads = (int64_t)field(all->str, "total_reads_processed") -
+                                           server->asked,
                                   .cpu_us = (int64_t)(cpu_s * 1e6)};
     freeReplyObject(all);
     return true;

@@ -7,7 +7,7 @@
 
 #include "lock_redis.h"
 
-/* Since the server started; this connection's own commands and keys are in none but cpu_us. */
+/* Since some moment; this connection's own are in none but cpu_us. */
 struct counters {
     int64_t commands; /* those inside scripts too; INFO, CLIENT and their like left out */
     int64_t reads;    /* pieces of input that the server read from its clients: round trips */
@@ -17,6 +17,7 @@ struct counters {
 struct server {
     struct wire wire;
     const struct plan *plan;
+    int64_t asked; /* INFO, so often */
 };
 
 /* What the round left in Redis. */

@@ -97,7 +97,7 @@ def test_a_lock_that_does_not_exclude_is_found(redis):
 
 
 def test_a_unit_that_went_elsewhere_is_found(redis, ask):
-    process = subprocess.Popen(words(redis, "redisson", "--shape", "loop", "--loop-ms", "2000",
+    process = subprocess.Popen(words(redis, "redisson", "--shape", "loop", "--loop-ms", "5000",
                                      "--stock", "1000000"), stdout=subprocess.PIPE, text=True)
     deadline = time.monotonic() + PATIENCE_S
     while int(ask("GET", "stock:{phone}") or 1000000) == 1000000:
