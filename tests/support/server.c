@@ -56,12 +56,19 @@ static int free_port(void)
     }
 }
 
+/* What to start: another make of Redis can be named. */
+static const char *program(void)
+{
+    const char *named = getenv("REDIS_SERVER");
+    return named != NULL && *named != '\0' ? named : "redis-server";
+}
+
 static void become_redis(const struct server *server, const char *const *args)
 {
     char port[16];
     snprintf(port, sizeof port, "%d", server->port);
     const char *argv[ARGS_MAX] = {
-        "redis-server", "--port",    port,           "--bind", "127.0.0.1", "--unixsocket",
+        program(),      "--port",    port,           "--bind", "127.0.0.1", "--unixsocket",
         server->socket, "--dir",     server->folder, "--save", "",          "--appendonly",
         "no",           "--logfile", "log"};
     size_t count = 15;
@@ -71,8 +78,8 @@ static void become_redis(const struct server *server, const char *const *args)
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     execvp(argv[0], (char *const *)(uintptr_t)argv);
-    fprintf(stderr, "cannot start redis-server: %s; install the package redis-server\n",
-            strerror(errno));
+    fprintf(stderr, "cannot start %s: %s; install its package, or name another in REDIS_SERVER\n",
+            argv[0], strerror(errno));
     _exit(127);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A real redis-server of a test's own: on a free port and a unix socket in a folder of its own,
- * ended with the test. It keeps nothing on disk unless told to.
+ * ended with the test. It keeps nothing on disk unless told to. REDIS_SERVER in the environment
+ * names another program to start, such as valkey-server.
  */
 #ifndef TESTS_SERVER_H
 #define TESTS_SERVER_H

@@ -1,0 +1,8 @@
+-- KEYS[1] lock, KEYS[2] its counter; ARGV[1] lease in ms, ARGV[2] owner. Returns {-1, token}: acquired, else {what is left of the lease in ms, -1}. A fenced lock's acquire in Redisson's layout.
+if redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then
+    return {redis.call('PTTL', KEYS[1]), -1}
+end
+local token = redis.call('INCR', KEYS[2])
+redis.call('HINCRBY', KEYS[1], ARGV[2], 1)
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
+return {-1, token}

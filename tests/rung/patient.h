@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rung `notify`, but whose waiters try again by themselves only after ten minutes: whoever is
+ * woken was woken by a message, or by what befell its connection. And what its slots answered.
+ */
+#ifndef TESTS_PATIENT_H
+#define TESTS_PATIENT_H
+
+#include "rung.h"
+
+extern const struct rung_ops rung_notify;
+
+/* One contends per client, as on the ladder; and each for itself. */
+const struct rung_ops *patient(void);
+const struct rung_ops *patient_each(void);
+
+/* Tries that were answered. The library's own count is of tries that began: one that is still under
+ * way may yet be answered by what the test does next. */
+extern _Atomic uint64_t patient_answered;
+/* After how long the rung would have tried again, as it said at the latest BUSY. */
+extern _Atomic int64_t patient_again_ms;
+
+/* Takes the place of its release unless NULL. */
+extern dlock_status (*patient_release)(struct rung_env *env, struct dlock_hold *hold);
+
+#endif
