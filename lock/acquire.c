@@ -289,9 +289,12 @@ static dlock_status conclude(const struct acquiring *a, enum wait_next next)
 static bool advance(struct acquiring *a, enum wait_next next)
 {
     struct busy busy;
+    redis_send_for(a->want.user);
     for (;;) {
-        if (next == NEXT_SLEEP)
+        if (next == NEXT_SLEEP) {
+            redis_send_for(NULL);
             return false;
+        }
         if (next == NEXT_HAD)
             a->status = a->nested ? nest(a) : take_over(a);
         else if (next == NEXT_TRY)
@@ -346,6 +349,7 @@ static void finish(struct acquiring *a)
         give_up(a);
     }
     wait_end(&a->wait, a->status == DLOCK_OK);
+    redis_send_for(NULL);
     if (a->status == DLOCK_OK)
         return;
     free(a->hold);
@@ -466,6 +470,9 @@ dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlo
     if (a == NULL)
         return fail(DLOCK_NO_MEMORY, "out of memory");
     dlock_status status = prepare(a, lock, want, true);
+    if (status == DLOCK_OK && has(lock, TRAIT_THREAD))
+        status = fail(DLOCK_UNSUPPORTED, "'%s' counts in the memory of the thread that acquires: it must "
+                                         "wait itself", lock->ops->name);
     if (status == DLOCK_OK) {
         a->wait.run = run;
         a->wait.running = true; /* until it sleeps: it is begun here */
@@ -485,6 +492,10 @@ dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlo
     if (next == NEXT_SLEEP)
         return DLOCK_OK; /* it may be over by now */
     a->begun = next;
+    if (a->want.try_here) {
+        run(&a->wait);
+        return DLOCK_OK;
+    }
     pthread_mutex_lock(&loop->mutex);
     a->wait.running = false;
     loop_run(loop, &a->wait);

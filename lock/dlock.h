@@ -152,6 +152,8 @@ struct dlock_trace {
     const char *sent;   /* as redis-cli would take it; arguments over 80 bytes are cut */
     const char *reply;  /* as redis-cli would print it; "(lost)" when none came */
     int64_t took_us;    /* from before the send to after the reply */
+    void *user;         /* dlock_want.user of the acquisition that it was sent for; NULL: of none, a
+                           renewal or a wake-up */
 };
 
 struct dlock_options {
@@ -300,6 +302,11 @@ struct dlock_want {
     dlock_batch *reads;   /* sent with the acquire, see dlock_batch. Default NULL */
     void *user;           /* handed to on_event. Default NULL */
     enum dlock_mode mode; /* Default DLOCK_EXCLUSIVE */
+
+    /* dlock_acquire_start: the first try is made by the calling thread, which so may be kept as long as a
+     * request takes, and saves two switches of threads where the lock is free; `done` is called on it then.
+     * Default false. */
+    bool try_here;
 };
 
 /* Acquires the lock. want: NULL means all defaults, one try.
@@ -332,7 +339,9 @@ typedef void dlock_done(void *arg, dlock_status status, dlock_hold *hold);
  * OK         `done` is called exactly once, with any answer of dlock_acquire: on one of the client's
  *            threads, perhaps before this returns; with dlock_options.own_loop by dlock_process. It may
  *            release holds and start acquires, but must not block otherwise: others wait behind it.
- * INVALID, UNSUPPORTED, FORKED, NO_MEMORY, LIMIT (waiters_max): `done` is not called.
+ * UNSUPPORTED a mode that the rung does not have; or the rung (`reentrant_tls`) counts in the memory of
+ *            the thread that acquires.
+ * INVALID, FORKED, NO_MEMORY, LIMIT (waiters_max). Unless OK, `done` is not called.
  * A lock must not be closed before its acquires are over. */
 DLOCK_API dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want,
                                            dlock_done *done, void *arg);

@@ -137,6 +137,7 @@ dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
         batch_forget(last);
     if (lock->rung.expires)
         timekeeper_forget(&client->timekeeper, hold);
+    redis_send_for(hold->user);
     /* A flawed rung sends what it sends: that is its lesson. */
     if ((lock->ops->traits & TRAIT_HANDOFF) != 0)
         status = hand_on(hold, last);
@@ -144,6 +145,7 @@ dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
         status = fail(DLOCK_LOST, "'%s' was lost before its release", lock->name);
     else
         status = release_surely(hold, last);
+    redis_send_for(NULL);
     pthread_mutex_lock(&lock->mutex);
     LIST_REMOVE(hold, of_lock);
     pthread_mutex_unlock(&lock->mutex);

@@ -151,6 +151,13 @@ static void node_write(struct node *node)
     }
 }
 
+static _Thread_local void *sends_for;
+
+void redis_send_for(void *user)
+{
+    sends_for = user;
+}
+
 /* index: which command's reply it is; NULL: it was lost. */
 static void trace(struct redis *redis, struct node *node, size_t index, const redisReply *reply)
 {
@@ -163,6 +170,7 @@ static void trace(struct redis *redis, struct node *node, size_t index, const re
         .sent = node->sent_texts[index] != NULL ? node->sent_texts[index] : "?",
         .reply = text != NULL ? text : "?",
         .took_us = (mono_ns() - node->sent_ns) / 1000,
+        .user = sends_for,
     };
     redis->config->on_trace(redis->config->on_trace_arg, &event);
     free(text);

@@ -45,6 +45,9 @@ enum resolve {
     RESOLVE_NEVER, /* connect to where others found the server: for a thread that must not block */
 };
 
+/* For whom the calling thread sends from here on: traces say so. NULL: for nobody. */
+void redis_send_for(void *user);
+
 /* A connection to each server. Belongs to one thread at a time. */
 struct redis;
 

@@ -78,6 +78,7 @@ enum {
     TRAIT_SERVERLESS = 4, /* sends nothing: `env->redis` is NULL */
     TRAIT_TOKEN = 8,      /* sets hold->token */
     TRAIT_QUORUM = 16,    /* works with several servers */
+    TRAIT_THREAD = 128,   /* who acquires and who releases must be the same thread */
     TRAIT_HANDOFF = 64,   /* the client has the lock, and passes it on among its waiters in order:
                              with CONTEND_ONE_PER_CLIENT and TRAIT_TOKEN. One slot of a lock at a time */
     TRAIT_SHARED = 32,    /* has holds of mode DLOCK_SHARED; may answer UPGRADE */

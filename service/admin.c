@@ -25,16 +25,16 @@ void admin_live(struct service *service, struct request *request)
     answer_json(request, 200, "{\"live\":true,\"instance\":\"%s\"}", service->config.instance);
 }
 
-void admin_ready(struct service *service, struct seller *seller, struct request *request)
+bool admin_ready(struct service *service, struct seller *seller, struct request *request)
 {
     struct stock *lock_server = NULL;
     if (atomic_load(&service->draining)) {
         answer_problem(request, PROBLEM_NOT_READY, "the instance is shutting down");
-        return;
+        return true;
     }
     if (stock_ping(seller->stock) != STOCK_OK) {
         answer_problem(request, PROBLEM_NOT_READY, "%s", stock_error(seller->stock));
-        return;
+        return true;
     }
     if (service->lock_server != NULL) {
         lock_server = stock_new(service->lock_server);
@@ -47,6 +47,7 @@ void admin_ready(struct service *service, struct seller *seller, struct request 
     answer_json(request, 200, "{\"ready\":true,\"instance\":\"%s\"}", service->config.instance);
 out:
     stock_free(lock_server);
+    return true;
 }
 
 void admin_version(struct service *service, struct request *request)
@@ -74,6 +75,7 @@ void admin_metrics(struct service *service, struct request *request)
         .queue_depth = workers_depth(service->sales),
         .queue_max = (size_t)service->config.queue,
         .in_flight = atomic_load(&service->mode.in_flight),
+        .waiting = atomic_load(&service->waiting),
         .lock = {.size = sizeof now.lock},
     };
     dlock_client_stats(service->env.client, &now.lock);
@@ -231,35 +233,39 @@ static int64_t finish_by_ns(const struct config *config)
            (config->wait_ms + config->work_ms + 4 * config->redis_timeout_ms) * NS_PER_MS;
 }
 
-void admin_put_lock(struct service *service, struct seller *seller, struct request *request)
+bool admin_put_lock(struct service *service, struct seller *seller, struct request *request)
 {
     (void)seller;
     struct setting setting = mode_copy(&service->mode);
     bool named_run;
     char begin[512], error[HISTORY_ERROR_MAX];
     if (!take_setting(service, request, &setting, &named_run))
-        return;
+        return true;
     enum mode_close closed = mode_close(&service->mode, finish_by_ns(&service->config));
     if (closed == MODE_BUSY) {
         answer_problem(request, PROBLEM_SWITCHING, "try again when it is done");
-        return;
+        return true;
     }
     if (closed == MODE_NOT_EMPTY) {
+        workers_go_on(service->sales);
         answer_problem(request, PROBLEM_SWITCH_TIMEOUT, "%ld sales are still in flight",
                        atomic_load(&service->mode.in_flight));
-        return;
+        return true;
     }
     service_begin_members(service, &setting, begin, sizeof begin);
     if (named_run && !history_switch(service->env.history, setting.run, begin, error)) {
         mode_open(&service->mode, NULL);
+        workers_go_on(service->sales);
         answer_problem(request, PROBLEM_INTERNAL, "%s", error);
-        return;
+        return true;
     }
     mode_open(&service->mode, &setting);
+    workers_go_on(service->sales);
     log_event(setting.rung->flawed ? LOG_WARNING : LOG_INFO, "lock", "%s with %s, run %s%s%s",
               setting.rung->name, config_write_name(setting.write),
               setting.run[0] != '\0' ? setting.run : "-",
               setting.rung->flawed ? "; this rung is flawed: " : "",
               setting.rung->flawed ? setting.rung->flaw : "");
     answer_setting(service, request, &setting);
+    return true;
 }

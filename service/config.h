@@ -34,6 +34,7 @@ struct config {
     int64_t wait_ms;
     int64_t ttl_ms;
     int64_t retry_ms;
+    int64_t contenders;
     int64_t redis_timeout_ms;
     int64_t connections;
     int owner;     /* enum owner_style */

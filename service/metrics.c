@@ -213,6 +213,8 @@ char *metrics_print(const struct metrics_now *now)
     single(out, "inventoryd_queue_limit", "gauge", "How many may wait.", now->queue_max);
     single(out, "inventoryd_sales_in_flight", "gauge", "Sales accepted and not answered yet.",
            (unsigned long)now->in_flight);
+    single(out, "inventoryd_sales_waiting", "gauge", "Sales that wait for their lock.",
+           (unsigned long)now->waiting);
     print_requests(out);
     return fclose(out) == 0 ? text : NULL;
 }

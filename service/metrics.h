@@ -30,6 +30,7 @@ struct metrics_now {
     size_t queue_depth;
     size_t queue_max;
     long in_flight;
+    long waiting;
     struct dlock_stats lock;
 };
 /* Allocated; NULL when out of memory. */

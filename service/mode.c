@@ -14,12 +14,10 @@ void mode_init(struct mode *mode, const struct setting *setting)
     atomic_init(&mode->closed, false);
     pthread_mutex_init(&mode->mutex, NULL);
     cond_init(&mode->emptied);
-    cond_init(&mode->opened);
 }
 
 void mode_destroy(struct mode *mode)
 {
-    pthread_cond_destroy(&mode->opened);
     pthread_cond_destroy(&mode->emptied);
     pthread_mutex_destroy(&mode->mutex);
 }
@@ -31,21 +29,6 @@ bool mode_enter(struct mode *mode)
         return true;
     mode_leave(mode);
     return false;
-}
-
-bool mode_enter_by(struct mode *mode, int64_t deadline_ns)
-{
-    const struct timespec deadline = timespec_of(deadline_ns);
-    while (!mode_enter(mode)) {
-        int waited = 0;
-        pthread_mutex_lock(&mode->mutex);
-        while (atomic_load(&mode->closed) && waited == 0)
-            waited = pthread_cond_timedwait(&mode->opened, &mode->mutex, &deadline);
-        pthread_mutex_unlock(&mode->mutex);
-        if (waited != 0)
-            return false;
-    }
-    return true;
 }
 
 void mode_leave(struct mode *mode)
@@ -80,7 +63,6 @@ void mode_open(struct mode *mode, const struct setting *setting)
     if (setting != NULL)
         mode->now = *setting;
     atomic_store(&mode->closed, false);
-    pthread_cond_broadcast(&mode->opened);
     pthread_mutex_unlock(&mode->mutex);
 }
 

@@ -27,7 +27,6 @@ struct mode {
     atomic_bool closed; /* a switch is under way */
     pthread_mutex_t mutex;
     pthread_cond_t emptied;
-    pthread_cond_t opened;
 };
 
 void mode_init(struct mode *mode, const struct setting *setting);
@@ -35,8 +34,6 @@ void mode_destroy(struct mode *mode);
 
 /* Counts a sale in: until it leaves, mode->now does not change. False: a switch is under way. */
 bool mode_enter(struct mode *mode);
-/* The same, but waits for the switch, until the deadline. */
-bool mode_enter_by(struct mode *mode, int64_t deadline_ns);
 void mode_leave(struct mode *mode);
 
 enum mode_close { MODE_CLOSED, MODE_BUSY, MODE_NOT_EMPTY };

@@ -14,31 +14,79 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct seller *seller_new(const struct sale_env *env, unsigned thread)
+/* ---- Tills and sellers ----------------------------------------------------------------------- */
+
+void tills_init(struct tills *tills)
 {
-    struct seller *seller = calloc(1, sizeof *seller);
-    if (seller == NULL)
-        return NULL;
-    *seller = (struct seller){
-        .env = env, .thread = thread, .stock = stock_new(env->stock_server)};
-    seller->bearer = calloc(1, sizeof *seller->bearer);
-    if (seller->stock != NULL && seller->bearer != NULL)
-        return seller;
-    seller_free(seller);
-    return NULL;
+    *tills = (struct tills){0};
+    pthread_mutex_init(&tills->mutex, NULL);
 }
 
-void seller_free(struct seller *seller)
+static void till_free(struct till *till)
 {
-    while (seller->bearer != NULL) {
-        struct bearer *bearer = seller->bearer;
-        seller->bearer = bearer->next;
+    while (till->bearer != NULL) {
+        struct bearer *bearer = till->bearer;
+        till->bearer = bearer->next;
         if (bearer->forgotten != NULL)
             dlock_release(bearer->forgotten, NULL);
         dlock_close(bearer->lock);
         free(bearer);
     }
-    dlock_close(seller->lock);
+    dlock_close(till->lock);
+    free(till);
+}
+
+void tills_free(struct tills *tills)
+{
+    while (tills->free != NULL) {
+        struct till *till = tills->free;
+        tills->free = till->next;
+        till_free(till);
+    }
+    pthread_mutex_destroy(&tills->mutex);
+}
+
+/* NULL when out of memory. */
+static struct till *till_take(struct tills *tills)
+{
+    pthread_mutex_lock(&tills->mutex);
+    struct till *till = tills->free;
+    if (till != NULL)
+        tills->free = till->next;
+    unsigned number = till == NULL ? ++tills->count : 0;
+    pthread_mutex_unlock(&tills->mutex);
+    if (till != NULL || (till = calloc(1, sizeof *till)) == NULL)
+        return till;
+    till->number = number;
+    till->bearer = calloc(1, sizeof *till->bearer);
+    if (till->bearer != NULL)
+        return till;
+    free(till);
+    return NULL;
+}
+
+static void till_give(struct tills *tills, struct till *till)
+{
+    pthread_mutex_lock(&tills->mutex);
+    till->next = tills->free;
+    tills->free = till;
+    pthread_mutex_unlock(&tills->mutex);
+}
+
+struct seller *seller_new(const struct sale_env *env)
+{
+    struct seller *seller = calloc(1, sizeof *seller);
+    if (seller == NULL)
+        return NULL;
+    *seller = (struct seller){.env = env, .stock = stock_new(env->stock_server)};
+    if (seller->stock != NULL)
+        return seller;
+    free(seller);
+    return NULL;
+}
+
+void seller_free(struct seller *seller)
+{
     stock_free(seller->stock);
     free(seller);
 }
@@ -62,7 +110,7 @@ bool sale_keys(const struct config *config, const char *item, char stock_key[KEY
 
 static struct history_request record_of(const struct sale_env *env, const struct sale *sale)
 {
-    return (struct history_request){.thread = sale->thread,
+    return (struct history_request){.thread = sale->till != NULL ? sale->till->number : 0,
                                     .request = sale->request,
                                     .item = sale->item,
                                     .rung = env->mode->now.rung->name,
@@ -120,7 +168,7 @@ void sale_refuse(const struct sale_env *env, struct sale *sale, enum sale_result
     record_end(env, sale);
 }
 
-/* Whom the calling thread serves; NULL: nobody, as the timekeeper. */
+/* Whom the calling thread serves; NULL: nobody. */
 static _Thread_local const struct bearer *served;
 
 static struct history_request record_for(const struct bearer *bearer)
@@ -133,11 +181,12 @@ void sale_on_trace(void *arg, const struct dlock_trace *trace)
 {
     char sent[900], reply[400];
     struct history_request record;
-    if (served != NULL)
-        record = record_for(served);
+    const struct bearer *bearer = trace->user != NULL ? trace->user : served;
+    if (bearer != NULL)
+        record = record_for(bearer);
     text_quote(sent, sizeof sent, trace->sent);
     text_quote(reply, sizeof reply, trace->reply);
-    history_event(arg, served != NULL ? &record : NULL, "command",
+    history_event(arg, bearer != NULL ? &record : NULL, "command",
                   ",\"took_us\":%" PRId64 ",\"sent\":\"%s\",\"reply\":\"%s\"", trace->took_us, sent,
                   reply);
 }
@@ -173,12 +222,13 @@ void sale_on_event(void *arg, const struct dlock_event *event)
 static bool open_lock(struct seller *seller, struct sale *sale)
 {
     const struct dlock_rung *rung = seller->env->mode->now.rung;
-    if (seller->lock != NULL && strcmp(dlock_rung_of(seller->lock)->name, rung->name) == 0 &&
-        strcmp(dlock_name(seller->lock), sale->lock_name) == 0)
+    struct till *till = sale->till;
+    if (till->lock != NULL && strcmp(dlock_rung_of(till->lock)->name, rung->name) == 0 &&
+        strcmp(dlock_name(till->lock), sale->lock_name) == 0)
         return true;
-    dlock_close(seller->lock);
-    seller->lock = NULL;
-    if (dlock_open(seller->env->client, rung->name, sale->lock_name, &seller->lock) == DLOCK_OK)
+    dlock_close(till->lock);
+    till->lock = NULL;
+    if (dlock_open(seller->env->client, rung->name, sale->lock_name, &till->lock) == DLOCK_OK)
         return true;
     end(sale, SALE_INTERNAL, dlock_error());
     return false;
@@ -190,51 +240,68 @@ static bool is_late(const struct sale *sale)
 }
 
 /* With --owner object nobody ever asks twice. */
-static uint64_t owner_of(const struct config *config)
+static uint64_t owner_of(const struct config *config, const struct till *till)
 {
-    static _Atomic uint64_t objects;
-    return config->owner == OWNER_OBJECT ? ++objects : 0;
+    static _Atomic uint64_t objects = 1000000;
+    return config->owner == OWNER_OBJECT ? ++objects : till->number;
 }
 
-static struct dlock_want want_of(const struct seller *seller, int64_t wait_ms)
+static struct dlock_want want_of(const struct sale_env *env, const struct sale *sale, int64_t wait_ms)
 {
     return (struct dlock_want){.size = sizeof(struct dlock_want),
                                .wait_ms = wait_ms,
-                               .owner_id = owner_of(seller->env->config),
-                               .cancel = seller->env->cancel,
-                               .user = seller->bearer};
+                               .owner_id = owner_of(env->config, sale->till),
+                               .cancel = env->cancel,
+                               .user = sale->till->bearer};
 }
 
-bool sale_begin(struct seller *seller, struct sale *sale, struct dlock_want *want)
+static bool take_till(struct seller *seller, struct sale *sale)
 {
-    const struct sale_env *env = seller->env;
-    struct bearer *bearer = seller->bearer;
+    sale->till = till_take(seller->env->tills);
+    if (sale->till == NULL) {
+        end(sale, SALE_INTERNAL, "out of memory");
+        return false;
+    }
+    struct bearer *bearer = sale->till->bearer;
     bearer->purpose = sale->purpose;
-    bearer->thread = seller->thread;
+    bearer->thread = sale->till->number;
     snprintf(bearer->request, sizeof bearer->request, "%s", sale->request);
     snprintf(bearer->item, sizeof bearer->item, "%s", sale->item);
-    sale->thread = seller->thread;
+    served = bearer;
+    return true;
+}
+
+/* Takes a till, and opens the lock. False: it is over, sale->result says how. */
+static bool begin(struct seller *seller, struct sale *sale)
+{
+    const struct sale_env *env = seller->env;
     sale->deadline_ns = sale->arrived_ns + env->config->wait_ms * NS_PER_MS;
     sale->acquire_ns = now_ns();
+    if (!take_till(seller, sale))
+        return false;
     if (sale->result != SALE_SOLD) /* sale_accept has found something */
         return false;
-    int64_t left_ms = (sale->deadline_ns - sale->acquire_ns) / NS_PER_MS;
-    if (left_ms <= 0) {
+    if (sale->deadline_ns - sale->acquire_ns < NS_PER_MS) {
         end(sale, SALE_DEADLINE, "it waited in the queue for longer than --wait-ms");
         return false;
     }
-    *want = want_of(seller, left_ms);
     return open_lock(seller, sale);
+}
+
+static int64_t left_ms(const struct sale *sale)
+{
+    int64_t left_ns = sale->deadline_ns - now_ns();
+    return left_ns > 0 ? left_ns / NS_PER_MS : 0;
 }
 
 /* ---- The section ----------------------------------------------------------------------------- */
 
-static void end_by_lock(struct sale *sale, dlock_status status)
+static void end_by_lock(struct sale *sale, dlock_status status, const char *error)
 {
     switch (status) {
     case DLOCK_BUSY:
     case DLOCK_TIMED_OUT:
-        end(sale, SALE_LOCK_TIMEOUT, dlock_error());
+        end(sale, SALE_LOCK_TIMEOUT, error);
         break;
     case DLOCK_CANCELLED:
         end(sale, SALE_DRAINING, "the instance was told to end while the sale waited for the lock");
@@ -242,14 +309,16 @@ static void end_by_lock(struct sale *sale, dlock_status status)
     case DLOCK_UNKNOWN:
     case DLOCK_UNREACHABLE:
     case DLOCK_REFUSED:
+        end(sale, SALE_LOCK_UNAVAILABLE, error);
+        break;
     case DLOCK_LIMIT:
-        end(sale, SALE_LOCK_UNAVAILABLE, dlock_error());
+        end(sale, SALE_QUEUE_FULL, "more sales than --queue wait for their lock");
         break;
     case DLOCK_WRONG_TYPE:
-        end(sale, SALE_LOCK_INVALID, dlock_error());
+        end(sale, SALE_LOCK_INVALID, error);
         break;
     default:
-        end(sale, SALE_INTERNAL, dlock_error());
+        end(sale, SALE_INTERNAL, error);
     }
 }
 
@@ -323,10 +392,9 @@ static enum stock_status write_stock(struct seller *seller, struct sale *sale, i
 static bool pack_gift(struct seller *seller, struct sale *sale)
 {
     const struct sale_env *env = seller->env;
-    int64_t left_ms = (sale->deadline_ns - now_ns()) / NS_PER_MS;
-    struct dlock_want want = want_of(seller, left_ms > 0 ? left_ms : 0);
+    struct dlock_want want = want_of(env, sale, left_ms(sale));
     dlock_hold *again;
-    dlock_status status = dlock_acquire(seller->lock, &want, &again);
+    dlock_status status = dlock_acquire(sale->till->lock, &want, &again);
     RECORD(env, sale, "again", ",\"hold\":\"%s\",\"status\":\"%s\"", sale->hold_id,
            dlock_status_name(status));
     if (status == DLOCK_OK && (status = dlock_release(again, NULL)) == DLOCK_OK)
@@ -334,7 +402,7 @@ static bool pack_gift(struct seller *seller, struct sale *sale)
     if (status == DLOCK_LOST)
         end(sale, SALE_LOCK_LOST, "the lock was lost while the gift was packed");
     else
-        end_by_lock(sale, status);
+        end_by_lock(sale, status, dlock_error());
     return false;
 }
 
@@ -395,27 +463,29 @@ static void restock(struct seller *seller, struct sale *sale)
 }
 
 /* The hold stays, renewed where its rung renews, with a bearer to speak of it and its lock open. */
-static void forget(struct seller *seller, struct sale *sale)
+static void forget(struct sale *sale)
 {
+    struct till *till = sale->till;
     struct bearer *next = calloc(1, sizeof *next);
     if (next == NULL)
         return;
-    seller->bearer->forgotten = sale->hold;
-    seller->bearer->lock = seller->lock;
-    seller->lock = NULL;
-    next->next = seller->bearer;
-    seller->bearer = next;
+    till->bearer->forgotten = sale->hold;
+    till->bearer->lock = till->lock;
+    till->lock = NULL;
+    next->next = till->bearer;
+    till->bearer = next;
     sale->hold = NULL;
 }
 
-void sale_granted(struct seller *seller, struct sale *sale, dlock_status status, dlock_hold *hold)
+/* The acquire was answered: the critical section. */
+static void granted(struct seller *seller, struct sale *sale)
 {
     const struct sale_env *env = seller->env;
+    dlock_hold *hold = sale->hold;
     if (hold == NULL) {
-        end_by_lock(sale, status);
+        end_by_lock(sale, sale->lock_status, sale->lock_error);
         return;
     }
-    sale->hold = hold;
     sale->granted_ns = now_ns();
     metrics_acquired(sale->granted_ns - sale->acquire_ns);
     if (sale->purpose == SALE_RESTOCK) {
@@ -435,10 +505,11 @@ void sale_granted(struct seller *seller, struct sale *sale, dlock_status status,
     sell(seller, sale);
     RECORD(env, sale, "exit", ",\"hold\":\"%s\"", sale->hold_id);
     if (sale->forgets)
-        forget(seller, sale);
+        forget(sale);
 }
 
-void sale_finish(struct seller *seller, struct sale *sale)
+/* Releases, and records how it ended. */
+static void finish(struct seller *seller, struct sale *sale)
 {
     const struct sale_env *env = seller->env;
     if (sale->hold != NULL) {
@@ -458,15 +529,84 @@ void sale_finish(struct seller *seller, struct sale *sale)
     record_end(env, sale);
 }
 
-void sale_run(struct seller *seller, struct sale *sale)
+/* ---- Waiting --------------------------------------------------------------------------------- */
+
+static void note_answer(struct sale *sale, dlock_status status, dlock_hold *hold)
 {
-    struct dlock_want want;
-    served = seller->bearer;
-    if (sale_begin(seller, sale, &want)) {
-        dlock_hold *hold = NULL;
-        dlock_status status = dlock_acquire(seller->lock, &want, &hold);
-        sale_granted(seller, sale, status, hold);
+    sale->lock_status = status;
+    sale->hold = hold;
+    if (hold == NULL)
+        snprintf(sale->lock_error, sizeof sale->lock_error, "%s", dlock_error());
+}
+
+/* The sale whose acquire this thread is starting; NULL once that is answered. */
+static _Thread_local const struct sale *starting;
+
+/* dlock_done. */
+static void on_answer(void *arg, dlock_status status, dlock_hold *hold)
+{
+    struct sale *sale = arg;
+    note_answer(sale, status, hold);
+    atomic_fetch_sub(sale->waiting, 1);
+    if (starting == sale)
+        starting = NULL;
+    else
+        sale->resume(sale);
+}
+
+/* Asks for the lock. False: it waits without this thread, and may be resumed on another by now. */
+static bool acquire(const struct sale_env *env, struct sale *sale)
+{
+    struct dlock_want want = want_of(env, sale, left_ms(sale));
+    want.try_here = true;
+    sale->waiting = env->waiting;
+    starting = sale;
+    atomic_fetch_add(env->waiting, 1);
+    dlock_status status = dlock_acquire_start(sale->till->lock, &want, on_answer, sale);
+    if (status == DLOCK_OK && starting != NULL) {
+        starting = NULL;
+        return false;
     }
-    sale_finish(seller, sale);
+    starting = NULL;
+    if (status == DLOCK_OK)
+        return true;
+    atomic_fetch_sub(env->waiting, 1);
+    note_answer(sale, status, NULL);
+    if (status == DLOCK_UNSUPPORTED) { /* this rung's count is in its thread's memory: it waits here */
+        dlock_hold *hold = NULL;
+        status = dlock_acquire(sale->till->lock, &want, &hold);
+        note_answer(sale, status, hold);
+    }
+    return true;
+}
+
+static void conclude(struct seller *seller, struct sale *sale)
+{
+    granted(seller, sale);
+    finish(seller, sale);
+    till_give(seller->env->tills, sale->till);
     served = NULL;
+}
+
+bool sale_run(struct seller *seller, struct sale *sale)
+{
+    if (begin(seller, sale)) {
+        if (!acquire(seller->env, sale)) {
+            served = NULL;
+            return false;
+        }
+        conclude(seller, sale);
+        return true;
+    }
+    finish(seller, sale);
+    if (sale->till != NULL)
+        till_give(seller->env->tills, sale->till);
+    served = NULL;
+    return true;
+}
+
+void sale_resume(struct seller *seller, struct sale *sale)
+{
+    served = sale->till->bearer;
+    conclude(seller, sale);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The use case: sell under a lock. Steps over a struct -- begin, granted, finish -- so that a pool
- * of threads can drive them (sale_run) as well as an acquire that calls back. Setting the stock
- * anew takes the same way: it writes what the lock guards.
+ * The use case: sell under a lock. Steps over a struct -- begin, granted, finish -- because a sale
+ * that must wait for its lock keeps no thread meanwhile. Setting the stock anew takes the same way: it
+ * writes what the lock guards.
  */
 #ifndef SALE_H
 #define SALE_H
@@ -12,6 +12,9 @@
 #include "history.h"
 #include "mode.h"
 #include "stock.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
 
 #define REQUEST_ID_MAX 64
 #define ITEM_MAX 64
@@ -52,6 +55,8 @@ struct sale_env {
     struct history *history; /* or NULL */
     dlock_cancel *cancel;    /* ends all waits for locks */
     struct failpoints *failpoints; /* or NULL */
+    struct tills *tills;
+    atomic_long *waiting; /* acquires that are not answered yet */
 };
 
 enum sale_purpose { SALE_SELL, SALE_RESTOCK };
@@ -68,17 +73,33 @@ struct bearer {
     struct bearer *next;
 };
 
-/* What a thread that sells keeps: its connection, and the lock of the item it sold last. */
-struct seller {
-    const struct sale_env *env;
-    unsigned thread;
-    struct stock *stock;
+/* Where a sale stands from its beginning to its end, whichever threads work on it: one sale at a time.
+ * Its number is the owner of locks. It keeps the lock of the item it sold last. */
+struct till {
+    unsigned number; /* from 1 */
     dlock *lock;
     struct bearer *bearer; /* of the sale of now; behind it those of forgotten holds */
+    struct till *next;     /* a free one */
+};
+
+/* All tills: as many as sales were ever in flight at once. */
+struct tills {
+    pthread_mutex_t mutex; /* protects what is below */
+    struct till *free;     /* a stack */
+    unsigned count;
+};
+void tills_init(struct tills *tills);
+/* All sales must be over. */
+void tills_free(struct tills *tills);
+
+/* A thread that works on sales, and its connection to the stock. */
+struct seller {
+    const struct sale_env *env;
+    struct stock *stock;
 };
 
 /* NULL when out of memory. */
-struct seller *seller_new(const struct sale_env *env, unsigned thread);
+struct seller *seller_new(const struct sale_env *env);
 void seller_free(struct seller *seller);
 
 struct sale {
@@ -89,6 +110,9 @@ struct sale {
     int64_t quantity;        /* of a restock: what the stock shall be */
     int64_t gift;            /* 1: inside its section it asks for the same lock again */
     int64_t arrived_ns;
+    /* Called when a sale that waited can go on: on a thread of the lock library's, which must not be
+     * kept. */
+    void (*resume)(struct sale *sale);
 
     /* what came of it */
     enum sale_result result;
@@ -99,7 +123,7 @@ struct sale {
     /* on the way */
     bool accepted; /* its invoke is recorded */
     bool forgets;  /* to let go of its lock */
-    unsigned thread;
+    struct till *till;
     char stock_key[KEY_MAX];
     char lock_name[KEY_MAX];
     int64_t deadline_ns;
@@ -107,6 +131,9 @@ struct sale {
     int64_t granted_ns;
     dlock_hold *hold;
     char hold_id[192]; /* for the history */
+    atomic_long *waiting; /* the env's */
+    dlock_status lock_status; /* how the wait ended, and its sentence */
+    char lock_error[256];
 };
 
 bool sale_is_item(const char *item);
@@ -120,15 +147,10 @@ void sale_accept(const struct sale_env *env, struct sale *sale);
 void sale_refuse(const struct sale_env *env, struct sale *sale, enum sale_result result,
                  const char *detail);
 
-/* Makes the lock and says how to ask for it. False: it is over, sale->result says how. */
-bool sale_begin(struct seller *seller, struct sale *sale, struct dlock_want *want);
-/* The acquire was answered: the critical section. hold NULL: it was not granted. */
-void sale_granted(struct seller *seller, struct sale *sale, dlock_status status, dlock_hold *hold);
-/* Releases, and records how it ended. */
-void sale_finish(struct seller *seller, struct sale *sale);
-
-/* All of them, waiting for the lock. */
-void sale_run(struct seller *seller, struct sale *sale);
+/* Sells, or restocks. False: the lock is not free, and the sale waits for it without this thread:
+ * sale->resume will be called, and then sale_resume must be. */
+bool sale_run(struct seller *seller, struct sale *sale);
+void sale_resume(struct seller *seller, struct sale *sale);
 
 /* For the client's on_event: what happened to a hold of a sale. arg: the history. */
 void sale_on_event(void *arg, const struct dlock_event *event);

@@ -18,6 +18,7 @@
 
 #define ASIDE_THREADS 2
 #define ASIDE_QUEUE 1024
+#define LOCK_THREADS 2 /* of the lock library, that try for sales that wait */
 #define SHOP_THREADS 2
 #define ADMIN_CONNECTIONS 64
 #define OTHER_DESCRIPTORS 64
@@ -35,13 +36,13 @@ struct worker_state {
     struct seller *seller;
 };
 
-static void *open_worker(void *arg, unsigned number)
+static void *open_worker(void *arg)
 {
     struct service *service = arg;
     struct worker_state *state = calloc(1, sizeof *state);
     if (state == NULL)
         return NULL;
-    *state = (struct worker_state){service, seller_new(&service->env, number)};
+    *state = (struct worker_state){service, seller_new(&service->env)};
     if (state->seller != NULL)
         return state;
     free(state);
@@ -58,8 +59,8 @@ static void close_worker(void *arg)
 static void run_request(void *arg, struct request *request)
 {
     struct worker_state *state = arg;
-    request->route->work(state->service, state->seller, request);
-    http_answer(request);
+    if (request->route->work(state->service, state->seller, request))
+        http_answer(request);
 }
 
 static void expire_request(void *arg, struct request *request)
@@ -85,7 +86,7 @@ static struct workers *start_workers(struct service *service, size_t threads, si
 static bool raise_descriptor_limit(const struct config *config, char error[SERVICE_ERROR_MAX])
 {
     struct rlimit limit;
-    rlim_t needed = (rlim_t)(config->connections + ADMIN_CONNECTIONS + 3 * config->workers +
+    rlim_t needed = (rlim_t)(config->connections + ADMIN_CONNECTIONS + 2 * config->workers +
                              OTHER_DESCRIPTORS);
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return wrong(error, strerror(errno));
@@ -148,7 +149,12 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
     snprintf(setting.run, sizeof setting.run, "%s", config->run);
     char begin[512];
     mode_init(&service->mode, &setting);
-    service->env = (struct sale_env){.config = config, .mode = &service->mode};
+    tills_init(&service->tills);
+    atomic_init(&service->waiting, 0);
+    service->env = (struct sale_env){.config = config,
+                                     .mode = &service->mode,
+                                     .tills = &service->tills,
+                                     .waiting = &service->waiting};
     service_begin_members(service, &setting, begin, sizeof begin);
     if (config->enable_failpoints && !start_failpoints(service, error))
         return false;
@@ -164,7 +170,9 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
         .command_timeout_ms = config->redis_timeout_ms,
         .ttl_ms = config->ttl_ms,
         .retry_ms = config->retry_ms,
-        .connections_max = (size_t)config->workers + ASIDE_THREADS,
+        .connections_max = (size_t)config->workers + ASIDE_THREADS + LOCK_THREADS,
+        .contenders = (size_t)config->contenders,
+        .waiters_max = (size_t)config->queue,
         .allow_flawed = true, /* the flaws are what is to be seen here */
         .on_event = sale_on_event,
         .on_event_arg = service->env.history,
@@ -291,15 +299,27 @@ bool service_drain(struct service *service)
     return http_wait_idle(service->shop, start_ns + config->drain_ms * NS_PER_MS);
 }
 
+/* A cancelled wait ends with the request that is under way. */
+static void wait_resumed(struct service *service)
+{
+    const struct timespec pause = {.tv_nsec = NS_PER_MS};
+    dlock_cancel_now(service->env.cancel);
+    while (atomic_load(&service->waiting) > 0)
+        nanosleep(&pause, NULL);
+}
+
 void service_stop(struct service *service)
 {
-    /* Nobody may answer what is gone: first the workers, then what they answer to. */
+    /* Nobody may answer what is gone: first those who wait for locks, whose waits were cancelled, then the
+     * workers, then what they answer to. */
+    wait_resumed(service);
     workers_stop(service->sales);
     workers_stop(service->aside);
     http_stop(service->shop);
     http_stop(service->admin);
     workers_free(service->sales);
     workers_free(service->aside);
+    tills_free(&service->tills);
     dlock_client_close(service->env.client);
     dlock_cancel_free(service->env.cancel);
     stock_server_free(service->stock_server);

@@ -82,20 +82,37 @@ void shop_accept_sale(struct service *service, struct request *request)
         enter(service, request);
 }
 
-void shop_sell(struct service *service, struct seller *seller, struct request *request)
+static void resume(struct sale *sale)
 {
-    int64_t deadline_ns = request->arrived_ns + service->config.wait_ms * NS_PER_MS;
-    if (!request->entered) {
-        request->entered = mode_enter_by(&service->mode, deadline_ns);
-        enter(service, request);
-    }
-    if (request->entered) {
-        sale_run(seller, &request->sale);
+    struct request *request = (struct request *)((char *)sale - offsetof(struct request, sale));
+    workers_resume(request->service->sales, request);
+}
+
+bool shop_sell(struct service *service, struct seller *seller, struct request *request)
+{
+    if (request->waits) {
+        request->waits = false;
+        sale_resume(seller, &request->sale);
         answer_sale(service, request);
-    } else {
-        shop_refuse(service, request, SALE_DEADLINE, "the lock was being switched all that time");
+        leave(service, request);
+        return true;
     }
+    enter(service, request);
+    if (!request->entered) { /* no thread is kept: those in flight need them for the switch to end */
+        workers_put_off(service->sales, request);
+        if (!atomic_load(&service->mode.closed)) /* it ended just now */
+            workers_go_on(service->sales);
+        return false;
+    }
+    request->service = service;
+    request->sale.resume = resume;
+    request->waits = true; /* for when it is resumed, which may be before the next line returns */
+    if (!sale_run(seller, &request->sale))
+        return false;
+    request->waits = false;
+    answer_sale(service, request);
     leave(service, request);
+    return true;
 }
 
 /* ---- The stock ------------------------------------------------------------------------------- */
@@ -134,7 +151,7 @@ void shop_accept_restock(struct service *service, struct request *request)
         enter(service, request);
 }
 
-void shop_read(struct service *service, struct seller *seller, struct request *request)
+bool shop_read(struct service *service, struct seller *seller, struct request *request)
 {
     char key[KEY_MAX], unused[KEY_MAX];
     const char *item = request->sale.item;
@@ -154,4 +171,5 @@ void shop_read(struct service *service, struct seller *seller, struct request *r
         answer_problem(request,
                        status == STOCK_INVALID ? PROBLEM_STOCK_INVALID : PROBLEM_STOCK_UNAVAILABLE,
                        "%s", stock_error(seller->stock));
+    return true;
 }

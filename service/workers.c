@@ -17,7 +17,6 @@
 
 struct worker {
     struct workers *workers;
-    unsigned number;
     pthread_t thread;
     pthread_cond_t wake;
     bool woken;
@@ -27,9 +26,11 @@ struct worker {
 struct workers {
     struct workers_options options;
     pthread_mutex_t mutex; /* protects what is below */
-    struct request *first;
-    struct request *last;
-    size_t depth;
+    struct line {
+        struct request *first;
+        struct request *last;
+    } fresh, resumed, put_off;
+    size_t depth;        /* of those that were not run yet */
     struct worker *idle; /* a stack: the one on top slept last */
     bool waking;         /* a woken thread has not come for work yet */
     bool stopping;
@@ -40,11 +41,26 @@ struct workers {
     struct worker worker[];
 };
 
+static void append(struct line *line, struct request *request)
+{
+    request->next = NULL;
+    if (line->first != NULL)
+        line->last->next = request;
+    else
+        line->first = request;
+    line->last = request;
+}
+
+static bool is_empty(const struct workers *workers)
+{
+    return workers->fresh.first == NULL && workers->resumed.first == NULL;
+}
+
 /* The mutex is held. */
 static void wake_one(struct workers *workers)
 {
     struct worker *worker = workers->idle;
-    if (worker == NULL || workers->waking || workers->first == NULL)
+    if (worker == NULL || workers->waking || is_empty(workers))
         return;
     workers->idle = worker->next_idle;
     workers->waking = true;
@@ -53,14 +69,12 @@ static void wake_one(struct workers *workers)
 }
 
 /* The mutex is held, and there is one. */
-static struct request *take_first(struct workers *workers)
+static struct request *take_first(struct workers *workers, struct line *line)
 {
-    struct request *request = workers->first;
-    workers->first = request->next;
+    struct request *request = line->first;
+    line->first = request->next;
     request->next = NULL;
-    if (workers->first == NULL)
-        workers->last = NULL;
-    workers->depth--;
+    workers->depth -= line != &workers->resumed;
     return request;
 }
 
@@ -70,7 +84,7 @@ static struct request *take(struct worker *worker)
     struct workers *workers = worker->workers;
     struct request *request = NULL;
     pthread_mutex_lock(&workers->mutex);
-    while (workers->first == NULL && !workers->stopping) {
+    while (is_empty(workers) && !workers->stopping) {
         worker->woken = false;
         worker->next_idle = workers->idle;
         workers->idle = worker;
@@ -78,8 +92,9 @@ static struct request *take(struct worker *worker)
             pthread_cond_wait(&worker->wake, &workers->mutex);
         workers->waking = false;
     }
-    if (workers->first != NULL) {
-        request = take_first(workers);
+    if (!is_empty(workers)) {
+        request = take_first(workers, workers->resumed.first != NULL ? &workers->resumed
+                                                                     : &workers->fresh);
         wake_one(workers);
     }
     pthread_mutex_unlock(&workers->mutex);
@@ -90,7 +105,7 @@ static void *work(void *arg)
 {
     struct worker *worker = arg;
     const struct workers_options *options = &worker->workers->options;
-    void *state = options->open(options->arg, worker->number);
+    void *state = options->open(options->arg);
     struct request *request;
     /* A reply that arrives shall not push another thread off its core: on a busy machine the
      * switches cost more than the sale. Best effort: a sandbox may forbid it. */
@@ -104,15 +119,10 @@ static void *work(void *arg)
 
 bool workers_push(struct workers *workers, struct request *request)
 {
-    request->next = NULL;
     pthread_mutex_lock(&workers->mutex);
     bool fits = !workers->stopping && workers->depth < workers->options.queue_max;
     if (fits) {
-        if (workers->last != NULL)
-            workers->last->next = request;
-        else
-            workers->first = request;
-        workers->last = request;
+        append(&workers->fresh, request);
         workers->depth++;
         wake_one(workers);
     }
@@ -120,14 +130,45 @@ bool workers_push(struct workers *workers, struct request *request)
     return fits;
 }
 
-/* Takes off the queue what arrived before that moment. */
-static void expire_before(struct workers *workers, int64_t arrived_ns)
+void workers_resume(struct workers *workers, struct request *request)
+{
+    pthread_mutex_lock(&workers->mutex);
+    append(&workers->resumed, request);
+    wake_one(workers);
+    pthread_mutex_unlock(&workers->mutex);
+}
+
+void workers_put_off(struct workers *workers, struct request *request)
+{
+    pthread_mutex_lock(&workers->mutex);
+    append(&workers->put_off, request);
+    workers->depth++;
+    pthread_mutex_unlock(&workers->mutex);
+}
+
+void workers_go_on(struct workers *workers)
+{
+    struct line *put_off = &workers->put_off;
+    pthread_mutex_lock(&workers->mutex);
+    if (put_off->first != NULL) {
+        put_off->last->next = workers->fresh.first;
+        if (workers->fresh.first == NULL)
+            workers->fresh.last = put_off->last;
+        workers->fresh.first = put_off->first;
+        put_off->first = NULL;
+        wake_one(workers);
+    }
+    pthread_mutex_unlock(&workers->mutex);
+}
+
+/* Takes off the line what arrived before that moment. */
+static void expire_before(struct workers *workers, struct line *line, int64_t arrived_ns)
 {
     for (;;) {
         struct request *request = NULL;
         pthread_mutex_lock(&workers->mutex);
-        if (workers->first != NULL && workers->first->arrived_ns < arrived_ns)
-            request = take_first(workers);
+        if (line->first != NULL && line->first->arrived_ns < arrived_ns)
+            request = take_first(workers, line);
         pthread_mutex_unlock(&workers->mutex);
         if (request == NULL)
             return;
@@ -135,9 +176,15 @@ static void expire_before(struct workers *workers, int64_t arrived_ns)
     }
 }
 
+static void expire_all_before(struct workers *workers, int64_t arrived_ns)
+{
+    expire_before(workers, &workers->fresh, arrived_ns);
+    expire_before(workers, &workers->put_off, arrived_ns);
+}
+
 void workers_expire_all(struct workers *workers)
 {
-    expire_before(workers, INT64_MAX);
+    expire_all_before(workers, INT64_MAX);
 }
 
 /* Threads may all be busy for longer than a request may wait. */
@@ -149,7 +196,7 @@ static void *expire_old(void *arg)
         struct timespec tick = timespec_of(now_ns() + EXPIRE_TICK_NS);
         pthread_cond_timedwait(&workers->stopped, &workers->mutex, &tick);
         pthread_mutex_unlock(&workers->mutex);
-        expire_before(workers, now_ns() - workers->options.wait_ms * NS_PER_MS);
+        expire_all_before(workers, now_ns() - workers->options.wait_ms * NS_PER_MS);
         pthread_mutex_lock(&workers->mutex);
     }
     pthread_mutex_unlock(&workers->mutex);
@@ -177,7 +224,7 @@ struct workers *workers_start(const struct workers_options *options)
     bool running = workers->expirer_runs;
     for (size_t i = 0; i < options->threads && running; i++) {
         struct worker *worker = &workers->worker[i];
-        *worker = (struct worker){.workers = workers, .number = (unsigned)i + 1};
+        *worker = (struct worker){.workers = workers};
         pthread_cond_init(&worker->wake, NULL);
         running = pthread_create(&worker->thread, NULL, work, worker) == 0;
         if (running)

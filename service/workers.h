@@ -14,8 +14,8 @@ struct workers_options {
     size_t queue_max;
     int64_t wait_ms; /* a request older than that is not run but handed to `expire` */
     void *arg;
-    /* Each thread's own state. number: from 1. NULL: it cannot run. */
-    void *(*open)(void *arg, unsigned number);
+    /* Each thread's own state. NULL: it cannot run. */
+    void *(*open)(void *arg);
     void (*close)(void *state);
     void (*run)(void *state, struct request *request);
     /* Called on a thread of its own: must not block. */
@@ -30,6 +30,12 @@ void workers_free(struct workers *workers);
 
 /* False: the queue is full, or stopped. Any thread. */
 bool workers_push(struct workers *workers, struct request *request);
+/* One that `run` left unfinished goes on: ahead of the queue, whatever its length. Any thread; not after
+ * workers_stop. */
+void workers_resume(struct workers *workers, struct request *request);
+/* One that cannot be run now stays in the queue, but is not given out before workers_go_on. */
+void workers_put_off(struct workers *workers, struct request *request);
+void workers_go_on(struct workers *workers);
 /* Hands all that waits to `expire`. */
 void workers_expire_all(struct workers *workers);
 size_t workers_depth(struct workers *workers);

@@ -69,7 +69,7 @@ static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
 
 const struct rung_ops rung_reentrant_tls = {
     .name = "reentrant_tls",
-    .traits = TRAIT_EXPIRES | TRAIT_REENTRANT,
+    .traits = TRAIT_EXPIRES | TRAIT_REENTRANT | TRAIT_THREAD,
     .try_acquire = try_acquire,
     .release = release,
 };

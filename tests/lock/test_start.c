@@ -16,6 +16,7 @@
 
 #define LOCK "lock:{start}"
 #define CROWD 10000
+#define THREAD_S "reentrant_tls" /* counts in the memory of the thread that acquires */
 
 static struct server *server;
 
@@ -140,6 +141,12 @@ static void every_rung(void **state)
         struct stage stage;
         struct started had = {.release = true};
         stage_set(&stage, rungs[i].name, (struct dlock_options){0});
+        if (strcmp(rungs[i].name, THREAD_S) == 0) {
+            assert_status(dlock_acquire_start(stage.lock, NULL, done, &had), UNSUPPORTED);
+            assert_says(dlock_error(), "thread");
+            stage_clear(&stage);
+            continue;
+        }
         start(stage.lock, waiting(60000), &had);
         answered(&had);
         assert_int_equal(had.status, DLOCK_OK);
@@ -147,6 +154,29 @@ static void every_rung(void **state)
         assert_int_equal(stats_of(stage.client).released, 1);
         stage_clear(&stage);
     }
+}
+
+/* The calling thread makes the first try: the lock was free, so it has the answer. */
+static void tried_here(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct started had = {.release = true}, waits = {.release = true};
+    struct dlock_want want = waiting(DLOCK_WAIT_FOREVER);
+    want.try_here = true;
+    stage_set(&stage, "watchdog", (struct dlock_options){0});
+    start(stage.lock, want, &had);
+    assert_int_equal(atomic_load(&had.answers), 1);
+    assert_int_equal(had.status, DLOCK_OK);
+    assert_true(pthread_equal(had.thread, pthread_self()));
+    dlock_hold *hold = acquired(stage.held);
+    start(stage.lock, want, &waits);
+    assert_int_equal(atomic_load(&waits.answers), 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    answered(&waits);
+    assert_int_equal(waits.status, DLOCK_OK);
+    assert_false(pthread_equal(waits.thread, pthread_self()));
+    stage_clear(&stage);
 }
 
 /* Held by another: one try is BUSY, a wait ends in time, or with the release. */
@@ -159,6 +189,7 @@ static void every_rung_that_keeps_out(void **state)
         struct stage stage;
         struct started once = {0}, late = {0}, had = {.release = true};
         if (strcmp(rungs[i].name, "none") == 0 || strcmp(rungs[i].name, "local") == 0 ||
+            strcmp(rungs[i].name, THREAD_S) == 0 ||
             strcmp(rungs[i].name, "reentrant_getset") == 0) /* whoever asks twice has it */
             continue;
         stage_set(&stage, rungs[i].name, (struct dlock_options){0});
@@ -469,6 +500,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rung),
+        cmocka_unit_test(tried_here),
         cmocka_unit_test(every_rung_that_keeps_out),
         cmocka_unit_test(the_local_mutex),
         cmocka_unit_test(cancelled),

@@ -10,19 +10,32 @@ SALE = b"POST /inventory/phone/sale HTTP/1.1\r\nHost: x\r\nX-Request-Id: %s\r\n\
 
 
 def test_queue_full(redis, start):
-    shop = start(redis, "--workers", 1, "--queue", 2)
+    shop = start(redis, "--workers", 1, "--queue", 2, "--work-ms", 1500)
     shop.stock(value=10)
-    hold_lock(redis)
     waiting = [Background(shop.sell)]
-    wait_until(lambda: shop.metric("inventoryd_sales_in_flight") == 1 and shop.metric("inventoryd_queue_depth") == 0,
+    wait_until(lambda: shop.metric("lock_acquired_total") == 2 and shop.metric("inventoryd_queue_depth") == 0,
                "the worker has the first sale")
     waiting += [Background(shop.sell) for _ in range(2)]
     wait_until(lambda: shop.metric("inventoryd_queue_depth") == 2, "the queue is full")
     reply = shop.sell()
     assert reply.status == 503 and reply.problem == "queue-full" and "--queue" in reply.json["detail"]
-    release_lock(redis)
     assert [sale.result().status for sale in waiting] == [200] * 3
     assert shop.stock().json["stock"] == 7
+
+
+def test_so_many_wait_for_their_lock(redis, start):
+    """They keep no worker, but are no more than may stand in the queue."""
+    shop = start(redis, "--workers", 1, "--queue", 2)
+    shop.stock(value=10)
+    hold_lock(redis)
+    waiting = [Background(shop.sell) for _ in range(2)]
+    wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 2, "two wait")
+    assert shop.metric("inventoryd_queue_depth") == 0
+    reply = shop.sell()
+    assert reply.status == 503 and reply.problem == "queue-full" and "--queue" in reply.json["detail"]
+    release_lock(redis)
+    assert [sale.result().status for sale in waiting] == [200] * 2
+    assert shop.stock().json["stock"] == 8
 
 
 def test_the_lock_was_not_had_in_time(redis, start):
@@ -58,7 +71,7 @@ def test_who_waits_in_the_queue_for_too_long_is_told_so(redis, start, tmp_path):
     assert late == [("invoke", None), ("refused", "deadline")]
 
 
-def test_the_admin_listener_answers_while_every_worker_waits(redis, start):
+def test_the_admin_listener_answers_while_sales_wait(redis, start):
     shop = start(redis, "--workers", 2)
     shop.stock(value=10)
     hold_lock(redis)
@@ -66,22 +79,20 @@ def test_the_admin_listener_answers_while_every_worker_waits(redis, start):
     wait_until(lambda: shop.metric("inventoryd_sales_in_flight") == 20, "all sales are accepted")
     for path in ("/livez", "/readyz", "/version", "/config", "/metrics", "/lock"):
         assert shop.admin("GET", path).status == 200
-    assert shop.metric("inventoryd_queue_depth") == 18
+    assert shop.metric("inventoryd_queue_depth") == 0 and shop.metric("inventoryd_sales_waiting") == 20
     assert shop.ask("GET", "/healthz").status == 200 and shop.stock().json["stock"] == 10
     release_lock(redis)
     assert sorted(sale.result().status for sale in waiting) == [200] * 10 + [409] * 10
 
 
 def test_a_burst_wakes_as_many_workers_as_there_is_work(redis, start):
-    shop = start(redis, "--workers", 64)
-    shop.stock(value=100)
-    hold_lock(redis)
+    shop = start(redis, "--workers", 64, "--lock", "none", "--work-ms", 3000)
+    redis("SET", "inventory:{phone}", 100)
     clients = [shop.connection() for _ in range(64)]
     for client in clients:
         client.sendall(SALE % b"r")
-    wait_until(lambda: shop.metric("inventoryd_sales_in_flight") == 64, "all are accepted")
-    wait_until(lambda: shop.metric("inventoryd_queue_depth") == 0, "each one has a worker")
-    release_lock(redis)
+    wait_until(lambda: shop.metric("lock_acquired_total") == 64, "each one has a worker")
+    assert shop.metric("inventoryd_sales_in_flight") == 64  # and none is through
     assert [read_answers(client)[0][0] for client in clients] == [200] * 64
     for client in clients:
         client.close()
