@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See loop.h. The thread itself never blocks but in epoll_wait; whatever asks a server is a worker's.
- * A waiter whose time is over while it stood in line has nothing to ask: the thread ends it itself,
- * so that servers that hang, and workers with them, delay no answer.
+ * See loop.h. Who listens never blocks but in epoll_wait; whatever asks a server is due, and run when
+ * another listens. A waiter whose time is over while it stood in line has nothing to ask: the listener
+ * ends it, so that servers that hang, and threads with them, delay no answer.
  */
 #include "loop.h"
 
@@ -108,21 +108,25 @@ void loop_leave(struct loop *loop, struct wait *wait)
     loop->wait_count--;
 }
 
-static void *work(void *arg);
-
-/* As few workers as needed: one that is through takes the next without sleeping, and what a worker
+/* As few threads as needed: one that is through takes the next without sleeping, and what a thread
  * brings about itself it does itself. */
-static _Thread_local const struct loop *working_for;
+static _Thread_local const struct loop *serves;
 
-static void find_worker(struct loop *loop)
+static void *serve(void *arg);
+
+static void find_other(struct loop *loop)
 {
-    if (working_for == loop && loop->due_count == 1)
-        return;
     if (loop->idle_count > 0)
         pthread_cond_signal(&loop->work);
-    else if (loop->worker_count < LOOP_WORKERS_MAX &&
-             pthread_create(&loop->workers[loop->worker_count], NULL, work, loop) == 0)
-        loop->worker_count++;
+    else if (loop->thread_count < LOOP_THREADS_MAX &&
+             pthread_create(&loop->threads[loop->thread_count], NULL, serve, loop) == 0)
+        loop->thread_count++;
+}
+
+static void find_thread(struct loop *loop)
+{
+    if (serves != loop || loop->due_count > 1)
+        find_other(loop);
 }
 
 void loop_run(struct loop *loop, struct wait *wait)
@@ -132,33 +136,10 @@ void loop_run(struct loop *loop, struct wait *wait)
     wait->running = true;
     TAILQ_INSERT_TAIL(&loop->due, wait, of_due);
     loop->due_count++;
-    find_worker(loop);
+    find_thread(loop);
 }
 
 /* ---- Threads --------------------------------------------------------------------------------- */
-
-static void *work(void *arg)
-{
-    struct loop *loop = arg;
-    working_for = loop;
-    pthread_mutex_lock(&loop->mutex);
-    while (!loop->stop) {
-        struct wait *wait = TAILQ_FIRST(&loop->due);
-        if (wait == NULL) {
-            loop->idle_count++;
-            pthread_cond_wait(&loop->work, &loop->mutex);
-            loop->idle_count--;
-            continue;
-        }
-        TAILQ_REMOVE(&loop->due, wait, of_due);
-        loop->due_count--;
-        pthread_mutex_unlock(&loop->mutex);
-        wait->run(wait);
-        pthread_mutex_lock(&loop->mutex);
-    }
-    pthread_mutex_unlock(&loop->mutex);
-    return NULL;
-}
 
 /* The mutex is held at call and return, not in between. */
 static void run_here(struct loop *loop, struct wait *wait)
@@ -238,29 +219,57 @@ static int sleep_ms(const struct loop *loop)
                                                        : (int)((left_ns - 1) / NS_PER_MS + 1);
 }
 
-static void *run(void *arg)
+/* Listens once, and sees to what has come; what asks a server is due then. */
+static void lead(struct loop *loop)
+{
+    struct epoll_event events[EVENTS_MAX];
+    tend(loop, &loop->channels);
+    tend(loop, &loop->lists);
+    int timeout_ms = sleep_ms(loop);
+    pthread_mutex_unlock(&loop->mutex);
+    int count = epoll_wait(loop->epoll_fd, events, EVENTS_MAX, timeout_ms);
+    pthread_mutex_lock(&loop->mutex);
+    for (int i = 0; i < count; i++) {
+        void *what = events[i].data.ptr;
+        uint64_t woken;
+        if (what == loop)
+            (void)!read(loop->wake_fd, &woken, sizeof woken);
+        else if (!is_ear(loop, what))
+            run_cancelled(loop, what);
+        else if (((struct ear *)what)->state == EAR_WATCHED)
+            ear_hear(what);
+    }
+    run_timed(loop);
+}
+
+/* Leader and followers: one thread listens. What comes it does itself, and another listens meanwhile:
+ * so what has come is done without a switch of threads, and somebody listens always. */
+static void *serve(void *arg)
 {
     struct loop *loop = arg;
+    serves = loop;
     pthread_mutex_lock(&loop->mutex);
     while (!loop->stop) {
-        struct epoll_event events[EVENTS_MAX];
-        tend(loop, &loop->channels);
-        tend(loop, &loop->lists);
-        int timeout_ms = sleep_ms(loop);
-        pthread_mutex_unlock(&loop->mutex);
-        int count = epoll_wait(loop->epoll_fd, events, EVENTS_MAX, timeout_ms);
-        pthread_mutex_lock(&loop->mutex);
-        for (int i = 0; i < count; i++) {
-            void *what = events[i].data.ptr;
-            uint64_t woken;
-            if (what == loop)
-                (void)!read(loop->wake_fd, &woken, sizeof woken);
-            else if (!is_ear(loop, what))
-                run_cancelled(loop, what);
-            else if (((struct ear *)what)->state == EAR_WATCHED)
-                ear_hear(what);
+        struct wait *wait = TAILQ_FIRST(&loop->due);
+        if (wait != NULL && loop->busy_count < LOOP_THREADS_MAX - 1) {
+            TAILQ_REMOVE(&loop->due, wait, of_due);
+            loop->due_count--;
+            loop->busy_count++;
+            if (!loop->led || loop->due_count > 0)
+                find_other(loop);
+            pthread_mutex_unlock(&loop->mutex);
+            wait->run(wait);
+            pthread_mutex_lock(&loop->mutex);
+            loop->busy_count--;
+        } else if (!loop->led) {
+            loop->led = true;
+            lead(loop);
+            loop->led = false;
+        } else {
+            loop->idle_count++;
+            pthread_cond_wait(&loop->work, &loop->mutex);
+            loop->idle_count--;
         }
-        run_timed(loop);
     }
     pthread_mutex_unlock(&loop->mutex);
     return NULL;
@@ -292,10 +301,12 @@ dlock_status loop_init(struct loop *loop, struct dlock_client *client)
 
 dlock_status loop_start(struct loop *loop)
 {
-    if (!loop->started)
-        loop->started = pthread_create(&loop->thread, NULL, run, loop) == 0;
-    return loop->started ? DLOCK_OK
-                         : fail(DLOCK_NO_MEMORY, "no thread is left for the client's loop");
+    while (loop->thread_count < LOOP_THREADS_LEAST)
+        if (pthread_create(&loop->threads[loop->thread_count], NULL, serve, loop) == 0)
+            loop->thread_count++;
+        else
+            return fail(DLOCK_NO_MEMORY, "no thread is left for the client's loop");
+    return DLOCK_OK;
 }
 
 void loop_stop(struct loop *loop)
@@ -305,10 +316,8 @@ void loop_stop(struct loop *loop)
     pthread_cond_broadcast(&loop->work);
     pthread_mutex_unlock(&loop->mutex);
     loop_wake(loop);
-    if (loop->started)
-        pthread_join(loop->thread, NULL);
-    for (size_t i = 0; i < loop->worker_count; i++)
-        pthread_join(loop->workers[i], NULL);
+    for (size_t i = 0; i < loop->thread_count; i++)
+        pthread_join(loop->threads[i], NULL);
     ear_free(&loop->channels);
     ear_free(&loop->lists);
     if (loop->epoll_fd >= 0)

@@ -1,33 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What drives the waiters of a client that have no thread of their own: a thread that keeps their
- * time, hears what the server says and sees what is cancelled; and a few workers that run the rungs'
- * slots for them. Started when first needed.
+ * What drives the waiters of a client that have no thread of their own: a few threads, one of which keeps
+ * their time, hears what the server says and sees what is cancelled, while the others run the rungs' slots
+ * for them. Started when first needed.
  */
 #ifndef DLOCK_LOOP_H
 #define DLOCK_LOOP_H
 
 #include "ear.h"
 
-#define LOOP_WORKERS_MAX 2
+#define LOOP_THREADS_MAX 3
+#define LOOP_THREADS_LEAST 2 /* one listens, one does */
 
 struct wait;
 
 struct loop {
     struct dlock_client *client;
     int epoll_fd;
-    int wake_fd; /* eventfd: the thread shall look again */
+    int wake_fd; /* eventfd: the listener shall look again */
     pthread_mutex_t mutex; /* protects what is below, and all waiters of the client */
     pthread_cond_t work;   /* something is due */
-    bool started;
     bool stop;
-    pthread_t thread;
-    pthread_t workers[LOOP_WORKERS_MAX];
-    size_t worker_count;
+    bool led; /* one listens */
+    pthread_t threads[LOOP_THREADS_MAX];
+    size_t thread_count;
     size_t idle_count;
+    size_t busy_count; /* that run a waiter */
     struct ear channels;
     struct ear lists;
-    TAILQ_HEAD(, wait) due; /* for the workers, in order */
+    TAILQ_HEAD(, wait) due; /* to be run, in order */
     size_t due_count;
     LIST_HEAD(, wait) waits; /* all that have no thread */
     size_t wait_count;
@@ -41,9 +42,9 @@ dlock_status loop_init(struct loop *loop, struct dlock_client *client);
 /* All waits must be over. */
 void loop_stop(struct loop *loop);
 
-/* The mutex is held. Makes sure that the thread runs. OK, NO_MEMORY. */
+/* The mutex is held. Makes sure that there are threads. OK, NO_MEMORY. */
 dlock_status loop_start(struct loop *loop);
-/* The mutex is held. The thread looks again. */
+/* The mutex is held. The listener looks again. */
 void loop_wake(struct loop *loop);
 
 /* The mutex is held. Takes on a waiter without a thread: room in the heap, its cancel watched.
@@ -53,7 +54,7 @@ void loop_leave(struct loop *loop, struct wait *wait);
 /* The mutex is held. Runs it at wait->until_ns; and not at any moment any more. */
 void loop_time(struct loop *loop, struct wait *wait);
 void loop_untime(struct loop *loop, struct wait *wait);
-/* The mutex is held. Runs it on a worker, soon. */
+/* The mutex is held. Runs it soon. */
 void loop_run(struct loop *loop, struct wait *wait);
 
 #endif
