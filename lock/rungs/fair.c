@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * fair -- first come, first served: whoever releases hands the lock to the next, and wakes only it.
+ * ADDS   order: clients queue in Redis, the waiters of a client in its memory
+ * FLAW   a frozen process still writes late: the order is right, its write is not
+ * SHOW   scripts/rung break fair
+ * NEXT   the same lock, with --write fenced: the stock refuses a write without the newest token
+ * COST   2 round trips; passed on inside the client 0; one every TTL/3
+ */
+#include "../client.h"
+
+#include <stdio.h>
+
+extern const struct script lua_fair;
+
+/* Of one lock in this process. */
+struct tenure_token {
+    _Atomic uint64_t first; /* of the numbers that this client was given last */
+};
+
+struct keys {
+    char queue[DLOCK_NAME_MAX + 16];
+    char token[DLOCK_NAME_MAX + 16];
+    char grant[DLOCK_NAME_MAX + 16];
+    char client[37];
+    char grant_ms[24];
+    char first[24];
+};
+
+static struct keys keys_of(const struct dlock_hold *hold)
+{
+    struct keys keys;
+    const struct tenure_token *tenure = hold->lock_state;
+    snprintf(keys.queue, sizeof keys.queue, "%s:queue", hold->key);
+    snprintf(keys.token, sizeof keys.token, "%s:token", hold->key);
+    snprintf(keys.grant, sizeof keys.grant, "%s:grant", hold->key);
+    snprintf(keys.client, sizeof keys.client, "%.36s", hold->owner);
+    snprintf(keys.grant_ms, sizeof keys.grant_ms, "%lld",
+             (long long)hold->lock->client->options.grant_ms);
+    snprintf(keys.first, sizeof keys.first, "%llu", (unsigned long long)tenure->first);
+    return keys;
+}
+
+/* The script's answer: a list of numbers. */
+struct result {
+    dlock_status status;
+    long long numbers[3];
+};
+
+static struct result run(struct rung_env *env, struct dlock_hold *hold, const char *what)
+{
+    struct keys keys = keys_of(hold);
+    struct answer answer =
+        EVAL(env, &lua_fair, "4", hold->key, keys.queue, keys.token, keys.grant, what, keys.client,
+             hold->ttl, keys.grant_ms, keys.first, hold->more ? "1" : "0");
+    struct result result = {.status = answer.status};
+    if (answer.status != DLOCK_OK)
+        return result;
+    if (answer.reply->type != REDIS_REPLY_ARRAY)
+        result.status = fail(DLOCK_REFUSED, "'%s': the server's answer was not understood", hold->key);
+    for (size_t i = 0; result.status == DLOCK_OK && i < answer.reply->elements && i < 3; i++)
+        result.numbers[i] = answer.reply->element[i]->integer;
+    return result;
+}
+
+static void take(struct dlock_hold *hold, long long token)
+{
+    struct tenure_token *tenure = hold->lock_state;
+    hold->token = (uint64_t)token;
+    tenure->first = hold->token;
+}
+
+static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy)
+{
+    struct result had = run(env, hold, "acquire");
+    if (had.status != DLOCK_OK)
+        return had.status;
+    if (had.numbers[2] == 1)
+        add_one(&hold->lock->client->grants_expired);
+    if (had.numbers[0] == 1) {
+        take(hold, had.numbers[1]);
+        point(env, "acquired");
+        return DLOCK_OK;
+    }
+    int64_t poll_ms = hold->lock->client->options.grant_ms / 2;
+    busy->kind = WAIT_LIST;
+    busy->again_ms = had.numbers[1] >= 0 && had.numbers[1] + 2 < poll_ms ? had.numbers[1] + 2 : poll_ms;
+    snprintf(busy->source, sizeof busy->source, "wake:%.36s", hold->owner);
+    return DLOCK_BUSY;
+}
+
+static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
+{
+    point(env, "before_release");
+    struct result left = run(env, hold, "release");
+    if (left.status != DLOCK_OK)
+        return left.status;
+    hold->kept = left.numbers[0] == 2;
+    if (hold->kept)
+        take(hold, left.numbers[1]);
+    return left.numbers[0] == 0 ? DLOCK_LOST : DLOCK_OK;
+}
+
+static dlock_status renew(struct rung_env *env, struct dlock_hold *hold)
+{
+    struct result renewed = run(env, hold, "renew");
+    if (renewed.status != DLOCK_OK)
+        return renewed.status;
+    return renewed.numbers[0] == 1 ? DLOCK_OK : DLOCK_LOST;
+}
+
+/* To ask again is to ask what became of it: what is held already is held with a new token. */
+static dlock_status resolve(struct rung_env *env, struct dlock_hold *hold)
+{
+    struct busy busy;
+    return try_acquire(env, hold, &busy);
+}
+
+static void give_up(struct rung_env *env, struct dlock_hold *hold)
+{
+    run(env, hold, "leave");
+}
+
+const struct rung_ops rung_fair = {
+    .name = "fair",
+    .traits = TRAIT_EXPIRES | TRAIT_REENTRANT | TRAIT_TOKEN | TRAIT_HANDOFF,
+    .contend = CONTEND_ONE_PER_CLIENT,
+    .state_size = sizeof(struct tenure_token),
+    .ttl_ms = 3000,
+    .try_acquire = try_acquire,
+    .release = release,
+    .renew = renew,
+    .resolve = resolve,
+    .give_up = give_up,
+};

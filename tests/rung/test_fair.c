@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rung `fair` through the library: order, passing on, who is woken, and that whoever leaves, dies or
+ * hears nothing leaves nobody waiting.
+ */
+#include "calls.h"
+#include "must.h"
+#include "proxy.h"
+#include "rung.h"
+#include "server.h"
+#include "validate.h"
+#include "waiter.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define LOCK "lock:{fair}"
+#define QUEUE LOCK ":queue"
+#define CLIENTS 3
+
+extern const struct rung_ops rung_fair;
+
+static struct server *server;
+
+/* ---- The stage ------------------------------------------------------------------------------- */
+
+struct member {
+    dlock_client *client;
+    dlock *lock;
+    struct waiter waiter;
+};
+
+/* Grants run out after so long: far from what a busy machine needs, unless a test is about it. */
+#define GRANT_MS 20000
+
+static void join_with(struct member *member, const char *url, struct dlock_options options)
+{
+    if (options.grant_ms == 0)
+        options.grant_ms = GRANT_MS;
+    if (options.ttl_ms == 0)
+        options.ttl_ms = 60000;
+    *member = (struct member){.client = client_of(url, options)};
+    assert_status(dlock_open_ops(member->client, &rung_fair, LOCK, &member->lock), OK);
+    member->waiter = (struct waiter){.lock = member->lock, .want = {.wait_ms = DLOCK_WAIT_FOREVER}};
+}
+
+static void join(struct member *member)
+{
+    join_with(member, server_url(server), (struct dlock_options){0});
+}
+
+static void part(struct member *member)
+{
+    dlock_close(member->lock);
+    dlock_client_close(member->client);
+}
+
+static uint64_t attempts(const struct member *member)
+{
+    return stats_of(member->client).attempts;
+}
+
+/* Stands in the queue at the server, and hears of its grant. */
+static void line_up(struct member *member, long long place)
+{
+    waiter_start(&member->waiter);
+    eventually(server_integer(server, "LLEN " QUEUE) == place && attempts(member) == 2);
+}
+
+static void nothing_is_left(void)
+{
+    assert_int_equal(server_integer(server, "EXISTS " LOCK), 0);
+    assert_int_equal(server_integer(server, "EXISTS " QUEUE), 0);
+}
+
+/* Started acquires that note in what order they were had. */
+struct queue {
+    dlock *lock;
+    _Atomic int had;
+    int order[64];
+    uint64_t tokens[64];
+    struct place {
+        struct queue *queue;
+        int number;
+        dlock_hold *hold;
+    } places[64];
+};
+
+static void noted(void *arg, dlock_status status, dlock_hold *hold)
+{
+    struct place *place = arg;
+    struct queue *queue = place->queue;
+    must(status == DLOCK_OK);
+    int turn = atomic_load(&queue->had);
+    queue->order[turn] = place->number;
+    queue->tokens[turn] = dlock_token(hold);
+    must(dlock_release(hold, NULL) == DLOCK_OK);
+    atomic_fetch_add(&queue->had, 1);
+}
+
+static void enqueue(struct queue *queue, dlock *lock, int count)
+{
+    struct dlock_want want = {.size = sizeof want, .wait_ms = DLOCK_WAIT_FOREVER};
+    queue->lock = lock;
+    for (int i = 0; i < count; i++) {
+        queue->places[i] = (struct place){.queue = queue, .number = i};
+        assert_status(dlock_acquire_start(lock, &want, noted, &queue->places[i]), OK);
+    }
+}
+
+/* ---- The tests ------------------------------------------------------------------------------- */
+
+static void oracle(void **state)
+{
+    (void)state;
+    const char *servers[] = {server_url(server), NULL};
+    assert_true(oracle_agrees(&(struct oracle){
+        .ops = &rung_fair,
+        .servers = servers,
+        .expected = HOLDS,
+        .processes = 3,
+        .threads = 4,
+        .rounds = 30,
+        .riding = true,
+    }));
+    assert_int_equal(server_integer(server, "LLEN %s:queue", ORACLE_LOCK), 0);
+    assert_int_equal(server_integer(server, "EXISTS %s", ORACLE_LOCK), 0);
+}
+
+/* Clients in the order in which they asked; only the next is woken, and asks once to claim it. */
+static void handed_on_in_order_and_only_the_next_is_woken(void **state)
+{
+    (void)state;
+    struct member holder, members[CLIENTS];
+    join(&holder);
+    dlock_hold *hold = acquired(holder.lock);
+    for (int i = 0; i < CLIENTS; i++) {
+        join(&members[i]);
+        line_up(&members[i], i + 1);
+    }
+    uint64_t token = dlock_token(hold);
+    for (int i = 0; i < CLIENTS; i++) {
+        assert_status(dlock_release(hold, NULL), OK);
+        assert_status(waiter_end(&members[i].waiter), OK);
+        hold = members[i].waiter.hold;
+        assert_true(dlock_token(hold) > token);
+        token = dlock_token(hold);
+        assert_int_equal(attempts(&members[i]), 3);
+        for (int behind = i + 1; behind < CLIENTS; behind++)
+            assert_int_equal(attempts(&members[behind]), 2);
+    }
+    assert_status(dlock_release(hold, NULL), OK);
+    nothing_is_left();
+    for (int i = 0; i < CLIENTS; i++)
+        part(&members[i]);
+    part(&holder);
+}
+
+/* Inside a client: in order, without the server, each with a token above the one before. */
+static void passed_on_inside_the_client(void **state)
+{
+    (void)state;
+    struct member member;
+    struct queue *queue = calloc(1, sizeof *queue);
+    join_with(&member, server_url(server), (struct dlock_options){.handoff_ms = 60000});
+    dlock_hold *hold = acquired(member.lock);
+    uint64_t token = dlock_token(hold);
+    enqueue(queue, member.lock, 20);
+    uint64_t commands = stats_of(member.client).commands;
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(atomic_load(&queue->had) == 20);
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(queue->order[i], i);
+        assert_true(queue->tokens[i] > token);
+        token = queue->tokens[i];
+    }
+    assert_int_equal(stats_of(member.client).passed_on, 20);
+    assert_int_equal(stats_of(member.client).commands - commands, 1); /* the last one's release */
+    nothing_is_left();
+    part(&member);
+    free(queue);
+}
+
+/* With a budget of one, two clients take turns. */
+static void strict_alternation(void **state)
+{
+    (void)state;
+    struct member holder, a, b;
+    struct queue *of_a = calloc(1, sizeof *of_a), *of_b = calloc(1, sizeof *of_b);
+    struct dlock_options one = {.handoff_max = 1};
+    join(&holder);
+    join_with(&a, server_url(server), one);
+    join_with(&b, server_url(server), one);
+    dlock_hold *hold = acquired(holder.lock);
+    enqueue(of_a, a.lock, 20);
+    enqueue(of_b, b.lock, 20);
+    eventually(server_integer(server, "LLEN " QUEUE) == 2);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(atomic_load(&of_a->had) == 20 && atomic_load(&of_b->had) == 20);
+    bool a_first = of_a->tokens[0] < of_b->tokens[0];
+    const struct queue *first = a_first ? of_a : of_b, *second = a_first ? of_b : of_a;
+    for (int i = 0; i < 20; i++) {
+        assert_true(first->tokens[i] < second->tokens[i]);
+        assert_true(i == 19 || second->tokens[i] < first->tokens[i + 1]);
+    }
+    assert_int_equal(stats_of(a.client).passed_on + stats_of(b.client).passed_on, 0);
+    nothing_is_left();
+    part(&holder);
+    part(&a);
+    part(&b);
+    free(of_a);
+    free(of_b);
+}
+
+/* The budget is used up and nobody else waits: the client goes on with a new tenure. */
+static void goes_on_alone(void **state)
+{
+    (void)state;
+    struct member member;
+    struct queue *queue = calloc(1, sizeof *queue);
+    join_with(&member, server_url(server),
+              (struct dlock_options){.handoff_max = 5, .handoff_ms = 60000});
+    dlock_hold *hold = acquired(member.lock);
+    enqueue(queue, member.lock, 20);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(atomic_load(&queue->had) == 20);
+    assert_int_equal(stats_of(member.client).attempts, 1);
+    assert_int_equal(stats_of(member.client).passed_on, 16);
+    for (int i = 1; i < 20; i++)
+        assert_true(queue->tokens[i] > queue->tokens[i - 1]);
+    nothing_is_left();
+    part(&member);
+    free(queue);
+}
+
+/* The same owner asks again: let in without the server, and the lock stays until the last release. */
+static void nested(void **state)
+{
+    (void)state;
+    struct member member, other;
+    join(&member);
+    join(&other);
+    dlock_hold *outer = acquired(member.lock);
+    uint64_t commands = stats_of(member.client).commands;
+    dlock_hold *inner = acquired(member.lock);
+    assert_true(dlock_token(inner) > dlock_token(outer));
+    assert_true(dlock_valid(inner));
+    dlock_hold *none;
+    assert_status(tried(other.lock, &none), BUSY);
+    assert_status(dlock_release(outer, NULL), OK);
+    assert_int_equal(stats_of(member.client).commands, commands);
+    assert_status(tried(other.lock, &none), BUSY);
+    assert_status(dlock_release(inner, NULL), OK);
+    nothing_is_left();
+    part(&member);
+    part(&other);
+}
+
+/* Nobody is let by: a try fails while others wait, be it in this client or another. */
+static void nobody_gets_by(void **state)
+{
+    (void)state;
+    struct member holder, waiting, late;
+    join(&holder);
+    join(&waiting);
+    join(&late);
+    dlock_hold *hold = acquired(holder.lock), *none;
+    line_up(&waiting, 1);
+    uint64_t commands = stats_of(waiting.client).commands;
+    assert_status(tried(waiting.lock, &none), BUSY);
+    assert_int_equal(stats_of(waiting.client).commands, commands);
+    assert_status(tried(late.lock, &none), BUSY);
+    assert_int_equal(server_integer(server, "LLEN " QUEUE), 1);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_status(waiter_end(&waiting.waiter), OK);
+    assert_status(dlock_release(waiting.waiter.hold, NULL), OK);
+    nothing_is_left();
+    part(&holder);
+    part(&waiting);
+    part(&late);
+}
+
+static void who_leaves_leaves_the_queue(void **state)
+{
+    (void)state;
+    struct member holder, other;
+    join(&holder);
+    join(&other);
+    dlock_hold *hold = acquired(holder.lock), *none;
+    struct dlock_want want = {.size = sizeof want, .wait_ms = 50};
+    assert_status(dlock_acquire(other.lock, &want, &none), TIMED_OUT);
+    assert_int_equal(server_integer(server, "EXISTS " QUEUE), 0);
+    /* Two wait; one leaves: the client stays in the queue for the other, and leaves with it. */
+    other.waiter.want.cancel = dlock_cancel_new();
+    struct waiter second = {.lock = other.lock, .want = {.wait_ms = DLOCK_WAIT_FOREVER}};
+    second.want.cancel = dlock_cancel_new();
+    waiter_start(&other.waiter);
+    eventually(server_integer(server, "LLEN " QUEUE) == 1);
+    waiter_start(&second);
+    dlock_cancel_now(other.waiter.want.cancel);
+    assert_status(waiter_end(&other.waiter), CANCELLED);
+    assert_int_equal(server_integer(server, "LLEN " QUEUE), 1);
+    dlock_cancel_now(second.want.cancel);
+    assert_status(waiter_end(&second), CANCELLED);
+    assert_int_equal(server_integer(server, "EXISTS " QUEUE), 0);
+    dlock_cancel_free(other.waiter.want.cancel);
+    dlock_cancel_free(second.want.cancel);
+    assert_status(dlock_release(hold, NULL), OK);
+    part(&other);
+    part(&holder);
+}
+
+/* The lock is handed to one that is about to leave and has not heard of it: it hands it on. */
+static void who_was_given_the_lock_and_leaves_hands_it_on(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start(server);
+    struct member holder, deaf, next;
+    join(&holder);
+    join_with(&deaf, proxy_url(proxy), (struct dlock_options){0});
+    join(&next);
+    dlock_hold *hold = acquired(holder.lock);
+    deaf.waiter.want.cancel = dlock_cancel_new();
+    proxy_plan(proxy, PROXY_HOLD_REPLY, "BLPOP", NULL, 0);
+    line_up(&deaf, 1);
+    line_up(&next, 2);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(proxy_done(proxy));
+    assert_false(atomic_load(&deaf.waiter.over));
+    dlock_cancel_now(deaf.waiter.want.cancel);
+    assert_status(waiter_end(&deaf.waiter), CANCELLED);
+    assert_status(waiter_end(&next.waiter), OK);
+    assert_status(dlock_release(next.waiter.hold, NULL), OK);
+    nothing_is_left();
+    dlock_cancel_free(deaf.waiter.want.cancel);
+    part(&next);
+    part(&deaf);
+    part(&holder);
+    proxy_free(proxy);
+}
+
+/* The hint was lost: half a grant's time later it looks itself. */
+static void a_lost_hint(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start(server);
+    struct member holder, deaf;
+    join(&holder);
+    join_with(&deaf, proxy_url(proxy), (struct dlock_options){.grant_ms = 2000});
+    dlock_hold *hold = acquired(holder.lock);
+    proxy_plan(proxy, PROXY_HOLD_REPLY, "BLPOP", NULL, 0);
+    waiter_start(&deaf.waiter);
+    eventually(server_integer(server, "LLEN " QUEUE) == 1 && attempts(&deaf) >= 2);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_status(waiter_end(&deaf.waiter), OK);
+    assert_status(dlock_release(deaf.waiter.hold, NULL), OK);
+    part(&deaf);
+    part(&holder);
+    proxy_free(proxy);
+}
+
+/* The connection that listens is cut: made anew, and the lock is had. */
+static void the_ear_is_cut(void **state)
+{
+    (void)state;
+    struct member holder, other;
+    join(&holder);
+    join(&other);
+    dlock_hold *hold = acquired(holder.lock);
+    line_up(&other, 1);
+    const redisReply *clients = server_ask(server, "CLIENT LIST");
+    const char *line = strstr(clients->str, "cmd=blpop");
+    must(line != NULL);
+    while (line > clients->str && line[-1] != '\n')
+        line--;
+    long long id = atoll(line + strlen("id="));
+    assert_int_equal(server_integer(server, "CLIENT KILL ID %lld", id), 1);
+    eventually(attempts(&other) == 4); /* at once, and once more when it hears again */
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_status(waiter_end(&other.waiter), OK);
+    assert_status(dlock_release(other.waiter.hold, NULL), OK);
+    part(&other);
+    part(&holder);
+}
+
+/* The try that queued it lost its reply: whoever leaves then leaves the queue as well. */
+static void who_does_not_know_asks_again(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start(server);
+    struct member holder, other;
+    join(&holder);
+    join_with(&other, proxy_url(proxy), (struct dlock_options){0});
+    dlock_hold *hold = acquired(holder.lock), *none;
+    proxy_plan(proxy, PROXY_CUT_REPLY, "EVALSHA", NULL, 0);
+    assert_status(tried(other.lock, &none), BUSY);
+    assert_true(proxy_done(proxy));
+    assert_int_equal(server_integer(server, "EXISTS " QUEUE), 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    /* And the one that acquired it: held already, so held, with a new token. */
+    proxy_plan(proxy, PROXY_CUT_REPLY, "EVALSHA", NULL, 0);
+    hold = acquired(other.lock);
+    assert_true(proxy_done(proxy));
+    proxy_plan(proxy, PROXY_CUT_REPLY, "EVALSHA", NULL, 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_true(proxy_done(proxy));
+    nothing_is_left();
+    part(&other);
+    part(&holder);
+    proxy_free(proxy);
+}
+
+static int start(void **state)
+{
+    (void)state;
+    server = server_start(NULL);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    server_free(server);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(oracle),
+        cmocka_unit_test(handed_on_in_order_and_only_the_next_is_woken),
+        cmocka_unit_test(passed_on_inside_the_client),
+        cmocka_unit_test(strict_alternation),
+        cmocka_unit_test(goes_on_alone),
+        cmocka_unit_test(nested),
+        cmocka_unit_test(nobody_gets_by),
+        cmocka_unit_test(who_leaves_leaves_the_queue),
+        cmocka_unit_test(who_was_given_the_lock_and_leaves_hands_it_on),
+        cmocka_unit_test(a_lost_hint),
+        cmocka_unit_test(the_ear_is_cut),
+        cmocka_unit_test(who_does_not_know_asks_again),
+    };
+    return cmocka_run_group_tests_name("fair", tests, start, stop);
+}
