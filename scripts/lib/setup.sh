@@ -51,6 +51,7 @@ LIST
 g++                     c++
 python3-pytest          /usr/lib/python3/dist-packages/pytest/__init__.py
 shellcheck              shellcheck
+spin                    spin
 prometheus              promtool
 chromium                chromium
 default-jre             window
