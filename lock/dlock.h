@@ -275,6 +275,16 @@ struct dlock_holder {
  * UNREACHABLE; UNKNOWN (no answer); REFUSED; LIMIT; INVALID; FORKED. */
 DLOCK_API dlock_status dlock_inspect(dlock *lock, struct dlock_holder *holder);
 
+/* Frees the lock, whoever holds it, and wakes those who wait for it: for operators, when a holder is
+ * known to be gone, or must be overruled. A holder that lives is not asked: the next one enters while
+ * it is still in its section. Its hold is called lost at its next renewal, or found lost at its
+ * release.
+ * broken: who held it, as dlock_inspect would have said just before; `held` false: nobody did, and
+ * nothing was freed. NULL: not asked for.
+ * As dlock_inspect, but UNKNOWN: it may have been freed. Then inspect it before breaking it again:
+ * the next holder may have it. WRONG_TYPE: the key is left as it is. */
+DLOCK_API dlock_status dlock_break(dlock *lock, struct dlock_holder *broken);
+
 /* ---- Acquire and release --------------------------------------------------------------------- */
 
 #define DLOCK_WAIT_FOREVER (-1)

@@ -3,6 +3,7 @@
  * Who holds a lock, as the server says. One script serves every rung that keeps a key.
  */
 #include "client.h"
+#include "holder.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,7 +27,8 @@ static dlock_status read_holder(const struct answer *answer, struct dlock_holder
     return DLOCK_OK;
 }
 
-dlock_status dlock_inspect(dlock *lock, struct dlock_holder *holder)
+dlock_status holder_ask(dlock *lock, struct dlock_holder *holder,
+                        struct answer (*ask)(struct rung_env *env, const char *key))
 {
     dlock_status status = check_fork(lock->client);
     if (status != DLOCK_OK)
@@ -40,10 +42,20 @@ dlock_status dlock_inspect(dlock *lock, struct dlock_holder *holder)
     struct rung_env env;
     status = env_begin(lock, INT64_MAX, -1, &env);
     if (status == DLOCK_OK) {
-        struct answer answer = EVAL(&env, &lua_inspect, "1", lock->name);
+        struct answer answer = ask(&env, lock->name);
         status =
             answer.status == DLOCK_OK ? read_holder(&answer, holder, lock->name) : answer.status;
     }
     env_end(lock, &env);
     return status;
+}
+
+static struct answer look(struct rung_env *env, const char *key)
+{
+    return EVAL(env, &lua_inspect, "1", key);
+}
+
+dlock_status dlock_inspect(dlock *lock, struct dlock_holder *holder)
+{
+    return holder_ask(lock, holder, look);
 }

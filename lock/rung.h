@@ -85,6 +85,7 @@ enum {
 };
 
 struct rung_env;
+struct answer;
 
 struct rung_ops {
     const char *name;
@@ -113,6 +114,9 @@ struct rung_ops {
     /* The waiter leaves without the lock after at least one BUSY or UNKNOWN. NULL: it left nothing
      * behind. */
     void (*give_up)(struct rung_env *env, struct dlock_hold *hold);
+    /* Frees the lock whoever holds it, and wakes those who wait; answers what lua/inspect.lua would
+     * have answered just before. NULL: its key is deleted (lua/break.lua), and nobody is woken. */
+    struct answer (*force_release)(struct rung_env *env, const char *key);
     /* The lock is closed in this process, by its last dlock_close: ends what lock_state still runs.
      * NULL: nothing does. */
     void (*closed)(void *lock_state);

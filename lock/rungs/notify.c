@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+extern const struct script lua_break;
 extern const struct script lua_notify_acquire;
 extern const struct script lua_notify_release;
 extern const struct script lua_notify_resolve;
@@ -126,6 +127,13 @@ static dlock_status resolve(struct rung_env *env, struct dlock_hold *hold)
     return strtoull(count.reply->element[0]->str, NULL, 10) == hold->depth ? DLOCK_OK : DLOCK_BUSY;
 }
 
+static struct answer force_release(struct rung_env *env, const char *key)
+{
+    char channel[KEY_MAX];
+    channel_of(channel, key);
+    return EVAL(env, &lua_break, "2", key, channel);
+}
+
 const struct rung_ops rung_notify = {
     .name = "notify",
     .traits = TRAIT_EXPIRES | TRAIT_REENTRANT | TRAIT_TOKEN,
@@ -135,4 +143,5 @@ const struct rung_ops rung_notify = {
     .release = release,
     .renew = renew,
     .resolve = resolve,
+    .force_release = force_release,
 };

@@ -66,6 +66,7 @@ static int child_body(void *arg)
     must(strstr(dlock_error(), "parent process") != NULL);
     must(dlock_open(in->client, NULL, "lock:new", &lock) == DLOCK_FORKED && lock == NULL);
     must(dlock_inspect(in->lock, &holder) == DLOCK_FORKED);
+    must(dlock_break(in->lock, &holder) == DLOCK_FORKED);
     must(dlock_release(in->hold, NULL) == DLOCK_FORKED);
     must(strlen(dlock_owner(in->hold)) > 36); /* still there: nothing was freed */
     dlock_close(in->lock);

@@ -200,6 +200,24 @@ static void woken_by_the_other_sides_forced_unlock(void **state)
     assert_string_equal(messages_new(messages), LOCK_CHANNEL " 0"); /* the release's */
 }
 
+/* The library's forced unlock is the other side's, key for key: a message if it was held. */
+static void a_break_is_a_forced_unlock(void **state)
+{
+    (void)state;
+    struct waiter waiter;
+    struct dlock_holder broken = {.size = sizeof broken};
+    assert_status(dlock_break(lock, &broken), OK);
+    assert_false(broken.held);
+    assert_string_equal(messages_new(messages), "");
+    assert_int_equal(lock_acquire(server, OWNER_V, LEASE_MS), NIL);
+    let_wait(&waiter);
+    assert_status(dlock_break(others, &broken), OK);
+    assert_true(broken.held);
+    assert_string_equal(broken.owner, OWNER_V);
+    must_have_it(&waiter, LOCK_CHANNEL " 0");
+    assert_int_equal(lock_unlock(server, OWNER_V, "req01"), NIL);
+}
+
 /* No message comes of an expiry: the waiter knows from the other side's lease when to try. */
 static void not_later_than_the_other_sides_expiry(void **state)
 {
@@ -525,6 +543,7 @@ int main(void)
         TEST(a_key_of_another_type),
         TEST(woken_by_the_other_sides_unlock),
         TEST(woken_by_the_other_sides_forced_unlock),
+        TEST(a_break_is_a_forced_unlock),
         TEST(not_later_than_the_other_sides_expiry),
         TEST(a_long_lease_is_not_slept_through),
         TEST(the_other_side_is_woken),

@@ -1,0 +1,16 @@
+-- KEYS[1] lock, KEYS[2] the channel that its waiters listen to, if they do. Deletes the lock, whoever holds it. Returns what inspect.lua would have returned before.
+local type = redis.call('TYPE', KEYS[1]).ok
+local owner = ''
+if type == 'string' then
+    owner = redis.call('GET', KEYS[1])
+elseif type == 'hash' then
+    owner = redis.call('HKEYS', KEYS[1])[1]
+end
+local left = redis.call('PTTL', KEYS[1])
+if type == 'string' or type == 'hash' then
+    redis.call('DEL', KEYS[1])
+    if KEYS[2] then
+        redis.call('PUBLISH', KEYS[2], '0')
+    end
+end
+return {type, owner, left}
