@@ -145,6 +145,7 @@ static void begin_tenure(struct acquiring *a)
                                    .sent_ns = a->sent_ns,
                                    .token = a->hold->token,
                                    .holds = 1};
+    a->hold->tenure = a->hold->token;
     pthread_mutex_unlock(&lock->client->loop.mutex);
 }
 
@@ -221,6 +222,11 @@ static const struct dlock_hold *find_outer(struct acquiring *a)
     return outer;
 }
 
+static dlock_status lost_meanwhile(const struct dlock *lock)
+{
+    return fail(DLOCK_LOST, "'%s' was lost just now by who wanted it once more", lock->name);
+}
+
 /* Nobody asks the server whether it is let in again: the client has the lock, and this owner in it. */
 static dlock_status nest(struct acquiring *a)
 {
@@ -228,15 +234,19 @@ static dlock_status nest(struct acquiring *a)
     struct tenure *tenure = &lock->tenure;
     const struct dlock_hold *outer = find_outer(a);
     if (outer == NULL)
-        return fail(DLOCK_LOST, "'%s' was lost just now by who wanted it once more", lock->name);
+        return lost_meanwhile(lock);
     int64_t until_ns = atomic_load(&outer->valid_until_ns);
     pthread_mutex_lock(&lock->client->loop.mutex);
+    bool lasts = tenure->token == outer->tenure;
     bool fits = tenure->numbers < TENURE_NUMBERS - 1;
-    if (fits) {
+    if (lasts && fits) {
         tenure->holds++;
+        a->hold->tenure = tenure->token;
         a->hold->token = tenure->token + ++tenure->numbers;
     }
     pthread_mutex_unlock(&lock->client->loop.mutex);
+    if (!lasts)
+        return lost_meanwhile(lock);
     if (!fits)
         return fail(DLOCK_LIMIT, "'%s' was acquired %d times since the server gave it", lock->name,
                     TENURE_NUMBERS);
@@ -252,6 +262,7 @@ static dlock_status take_over(struct acquiring *a)
     struct dlock *lock = a->lock;
     pthread_mutex_lock(&lock->client->loop.mutex);
     int64_t sent_ns = lock->tenure.sent_ns;
+    a->hold->tenure = lock->tenure.token;
     a->hold->token = lock->tenure.token + lock->tenure.numbers;
     pthread_mutex_unlock(&lock->client->loop.mutex);
     a->hold->valid_until_ns = validity_end_ns(sent_ns, a->hold->ttl_ms);

@@ -106,6 +106,9 @@ dlock_status send_alone(struct dlock *lock, struct dlock_batch *last, struct dlo
 /* The rung's release, or where no server can be reached what it keeps in the process. */
 dlock_status run_release(struct dlock_hold *hold, struct dlock_batch *last);
 
+/* The timekeeper found it lost: nobody of this client waits for its release any more. */
+void hold_lost(struct dlock_hold *hold);
+
 /* Sets hold->depth and hold->count, where they are used. */
 void count_holds(struct dlock_hold *hold);
 

@@ -93,8 +93,8 @@ static dlock_status let_go(struct dlock_hold *hold, struct dlock_batch *last)
                                            .token = hold->token,
                                            .holds = 1};
             wait_give(next, true);
-        } else if (!kept) {
-            lock->tenure.queued = hold->more;
+        } else if (!kept && lock->tenure.token == hold->tenure) {
+            lock->tenure = (struct tenure){.queued = hold->more};
             if (status == DLOCK_UNKNOWN && last != NULL)
                 lock->line.closed_until_ns = forgotten_ns(hold);
             wait_open(lock, status == DLOCK_OK && hold->more, seen);
@@ -106,18 +106,38 @@ static dlock_status let_go(struct dlock_hold *hold, struct dlock_batch *last)
     }
 }
 
+/* The mutex is held. It was lost: who waits in this client contends anew. Once for all its holds. */
+static void end_tenure(struct dlock_hold *hold)
+{
+    struct dlock *lock = hold->lock;
+    if (lock->tenure.token != hold->tenure)
+        return;
+    lock->tenure = (struct tenure){0};
+    wait_open(lock, false, 0);
+}
+
+void hold_lost(struct dlock_hold *hold)
+{
+    struct loop *loop = &hold->lock->client->loop;
+    if ((hold->lock->ops->traits & TRAIT_HANDOFF) == 0)
+        return;
+    pthread_mutex_lock(&loop->mutex);
+    end_tenure(hold);
+    pthread_mutex_unlock(&loop->mutex);
+}
+
 static dlock_status hand_on(struct dlock_hold *hold, struct dlock_batch *last)
 {
     struct dlock *lock = hold->lock;
     struct loop *loop = &lock->client->loop;
     struct wait *next = NULL;
     pthread_mutex_lock(&loop->mutex);
-    bool nested = --lock->tenure.holds > 0;
-    bool valid = dlock_valid(hold);
-    if (!nested && valid)
-        next = choose_next(lock);
+    bool valid = lock->tenure.token == hold->tenure && dlock_valid(hold);
+    bool nested = valid && --lock->tenure.holds > 0;
+    if (!valid)
+        end_tenure(hold);
     else if (!nested)
-        wait_open(lock, false, 0);
+        next = choose_next(lock);
     pthread_mutex_unlock(&loop->mutex);
     if (!valid)
         return fail(DLOCK_LOST, "'%s' was lost before its release", lock->name);

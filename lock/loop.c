@@ -295,7 +295,6 @@ dlock_status loop_init(struct loop *loop, struct dlock_client *client)
     if (loop->epoll_fd >= 0 && loop->wake_fd >= 0 &&
         epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, loop->wake_fd, &event) == 0)
         return DLOCK_OK;
-    loop_stop(loop);
     return fail(DLOCK_NO_MEMORY, "no memory or descriptor is left for the client's loop");
 }
 

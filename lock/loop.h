@@ -37,7 +37,7 @@ struct loop {
     size_t heap_capacity;
 };
 
-/* OK, NO_MEMORY. */
+/* OK, NO_MEMORY; loop_stop in each case. */
 dlock_status loop_init(struct loop *loop, struct dlock_client *client);
 /* All waits must be over. */
 void loop_stop(struct loop *loop);

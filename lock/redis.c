@@ -287,12 +287,22 @@ static void connect_next(struct node *node, const char *reason)
     node_close(node, DLOCK_UNREACHABLE, last);
 }
 
+/* A connection that is only listened on would never notice that the other machine is gone. */
+static void set_tcp_options(int fd)
+{
+    static const int on = 1, idle_s = 15, between_s = 5, probes = 3;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &between_s, sizeof between_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
 static void login(struct redis *redis, struct node *node)
 {
     const struct url *url = &node->server->url;
-    int on = 1;
     if (url->path == NULL)
-        setsockopt(node->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        set_tcp_options(node->fd);
     atomic_fetch_add_explicit(&redis->config->connects, 1, memory_order_relaxed);
     node->state = LOGIN;
     if (url->password != NULL && url->user != NULL)

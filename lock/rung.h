@@ -38,6 +38,7 @@ struct dlock_hold {
                                the lock in this process */
     uint64_t token;         /* a rung with TRAIT_TOKEN sets it when it acquires */
     bool more;              /* TRAIT_HANDOFF, at release: others of this client wait for it */
+    uint64_t tenure;        /* TRAIT_HANDOFF: the first token of the tenure that it is of */
     bool kept;              /* TRAIT_HANDOFF: release sets it when it kept the lock for them, with a new
                                `token` and a full time to live */
 

@@ -89,6 +89,7 @@ static void tell_lost(struct timekeeper *timekeeper, struct dlock_hold *hold)
     hold->told = true;
     add_one(&timekeeper->client->lost);
     pthread_mutex_unlock(&timekeeper->mutex);
+    hold_lost(hold);
     tell(timekeeper, hold, DLOCK_EVENT_LOST,
          taken                               ? "the lock is not this owner's any more"
          : hold->lock->ops->renew != NULL ? "it could not be renewed in time"

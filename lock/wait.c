@@ -158,10 +158,8 @@ static void leave_line(struct wait *wait, bool had)
     TAILQ_REMOVE(&lock->line.waits, wait, in_line);
     if (state == WAIT_BEHIND)
         return;
-    if (had && hands_off(lock)) {
-        lock->line.kept = true;
+    if (had && hands_off(lock))
         return;
-    }
     lock->line.contenders--;
     bool sleeping = had && will_be_heard(wait);
     if (wait->woken && contenders_max(lock) > 1)
@@ -195,7 +193,6 @@ void wait_give(struct wait *chosen, bool has_it)
         wait_due(chosen);
         return;
     }
-    line->kept = false; /* its place is the first, which was the lock's holder's */
     TAILQ_INSERT_HEAD(&line->waits, chosen, in_line);
     try_now(chosen);
 }
@@ -203,7 +200,6 @@ void wait_give(struct wait *chosen, bool has_it)
 void wait_open(struct dlock *lock, bool queued, uint64_t seen)
 {
     struct line *line = &lock->line;
-    line->kept = false;
     line->contenders--;
     move_up(lock, queued && seen == line->wakes && line->again_ms > 0 &&
                       lock->source.state == SOURCE_HEARD);

@@ -5,7 +5,8 @@
  * same for every rung, and for a waiter that has a thread as for one that is only this struct.
  *
  * A line has a front of contenders, who try: `contenders` of them where waiters poll, one where a
- * wake-up is for one. The others of this client stand behind them, in order.
+ * wake-up is for one. The others of this client stand behind them, in order. With TRAIT_HANDOFF whoever
+ * has the lock keeps the one place of a contender.
  */
 #ifndef DLOCK_WAIT_H
 #define DLOCK_WAIT_H
@@ -18,7 +19,6 @@ struct line {
     uint64_t wakes; /* counts them, so that one that comes during a try is not missed */
     int64_t again_ms; /* what the latest busy answer said */
     int64_t closed_until_ns; /* CLOCK_MONOTONIC: nobody tries before */
-    bool kept; /* TRAIT_HANDOFF: this client has the lock, and with it the first place */
 };
 
 struct wait {

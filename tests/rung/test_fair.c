@@ -280,6 +280,27 @@ static void nobody_gets_by(void **state)
     part(&late);
 }
 
+/* The hold is lost, and its holder does not notice: whoever waits in this client does not wait for it. */
+static void nobody_waits_for_who_lost_it(void **state)
+{
+    (void)state;
+    struct member member;
+    join_with(&member, server_url(server), (struct dlock_options){.ttl_ms = 3000});
+    dlock_hold *hold = acquired(member.lock);
+    waiter_start(&member.waiter);
+    uint64_t token = dlock_token(hold);
+    server_integer(server, "DEL " LOCK);
+    must(dlock_valid(hold));
+    eventually(stats_of(member.client).lost == 1);
+    assert_status(waiter_end(&member.waiter), OK);
+    assert_true(dlock_token(member.waiter.hold) > token);
+    assert_status(dlock_release(hold, NULL), LOST);
+    assert_true(dlock_valid(member.waiter.hold));
+    assert_status(dlock_release(member.waiter.hold, NULL), OK);
+    nothing_is_left();
+    part(&member);
+}
+
 static void who_leaves_leaves_the_queue(void **state)
 {
     (void)state;
@@ -434,6 +455,7 @@ int main(void)
         cmocka_unit_test(goes_on_alone),
         cmocka_unit_test(nested),
         cmocka_unit_test(nobody_gets_by),
+        cmocka_unit_test(nobody_waits_for_who_lost_it),
         cmocka_unit_test(who_leaves_leaves_the_queue),
         cmocka_unit_test(who_was_given_the_lock_and_leaves_hands_it_on),
         cmocka_unit_test(a_lost_hint),
