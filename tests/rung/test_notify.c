@@ -623,6 +623,25 @@ static void a_release_is_sent_again(void **state)
     release_sent_again(PROXY_CUT_REQUEST, NULL, 2, "%s=1", "");
 }
 
+/* The library sends it again itself, and says what became of it. */
+static void a_release_whose_reply_is_lost(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start(server);
+    struct side side = side_of(proxy_url(proxy), patient(), 0);
+    struct messages *messages = messages_start(server);
+    released(acquired(side.lock));
+    assert_string_equal(messages_new(messages), LOCK_CHANNEL " 0");
+    dlock_hold *hold = acquired(side.lock);
+    proxy_plan(proxy, PROXY_CUT_REPLY, "redisson_unlock_latch", NULL, 0);
+    released(hold);
+    assert_true(proxy_done(proxy));
+    assert_string_equal(messages_new(messages), LOCK_CHANNEL " 0");
+    messages_free(messages);
+    side_close(&side);
+    proxy_free(proxy);
+}
+
 /* ---- The stage ------------------------------------------------------------------------------- */
 
 static int set_up(void **state)
@@ -680,6 +699,7 @@ int main(void)
         TEST(an_acquire_whose_reply_is_lost),
         TEST(an_acquire_that_is_lost_itself),
         TEST(a_release_is_sent_again),
+        TEST(a_release_whose_reply_is_lost),
     };
     return cmocka_run_group_tests_name("notify", tests, start, stop);
 }
