@@ -72,6 +72,7 @@ static struct dlock_hold *hold_new(struct dlock *lock, const struct dlock_want *
     hold->ttl_ms = lock->ttl_ms;
     hold->acquisition = atomic_fetch_add(&client->acquisitions, 1) + 1;
     hold->valid_until_ns = INT64_MAX;
+    hold->lost_fd = -1;
     snprintf(hold->ttl, sizeof hold->ttl, "%lld", (long long)hold->ttl_ms);
     name_owner(hold, want->owner_id, started);
     return hold;

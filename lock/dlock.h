@@ -380,6 +380,15 @@ DLOCK_API bool dlock_valid(const dlock_hold *hold);
 /* What is left of the hold's validity, 0 when it is over; DLOCK_NEVER_EXPIRES on rungs without. */
 DLOCK_API int64_t dlock_remaining_ms(const dlock_hold *hold);
 
+/* A descriptor for poll() and the like, made when first asked for: readable as soon as dlock_valid() is
+ * false, and as long as it is. The kernel keeps that moment, no thread of the library need run for it: it
+ * comes while the server hangs, and is there at once where the hold was lost before, the machine slept or
+ * the process was stopped and goes on. Never readable on rungs that do not expire.
+ * It is the hold's, the same for every call: wait for it, but do not read, set or close it. dlock_release
+ * closes it: take it out of what you wait for before, since its number may be used again then.
+ * -1: no descriptor is left, or the client is the parent process'; dlock_error() says which. */
+DLOCK_API int dlock_lost_fd(dlock_hold *hold);
+
 /* The owner as written in Redis, "<client id>:<n>"; lives as long as the hold. */
 DLOCK_API const char *dlock_owner(const dlock_hold *hold);
 

@@ -7,6 +7,7 @@
 #include "batch.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 /* ---- Release --------------------------------------------------------------------------------- */
 
@@ -174,6 +175,8 @@ dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
         add_one(&client->released);
     else if (status == DLOCK_UNKNOWN)
         add_one(&client->unknown);
+    if (hold->lost_fd >= 0)
+        close(hold->lost_fd);
     free(hold);
     return status;
 }
@@ -195,6 +198,17 @@ int64_t dlock_remaining_ms(const dlock_hold *hold)
         return DLOCK_NEVER_EXPIRES;
     int64_t left_ns = until_ns - hold->lock->client->now_ns();
     return left_ns > 0 ? left_ns / NS_PER_MS : 0;
+}
+
+int dlock_lost_fd(dlock_hold *hold)
+{
+    struct dlock_client *client = hold->lock->client;
+    if (check_fork(client) != DLOCK_OK)
+        return -1;
+    int fd = timekeeper_lost_fd(&client->timekeeper, hold);
+    if (fd < 0)
+        fail(DLOCK_NO_MEMORY, "no descriptor is left to tell of the loss of '%s'", hold->key);
+    return fd;
 }
 
 const char *dlock_owner(const dlock_hold *hold)

@@ -52,6 +52,7 @@ struct dlock_hold {
     LIST_ENTRY(dlock_hold) timed;
     int64_t renew_at_ns;
     bool told;
+    int lost_fd; /* a timer that ends with valid_until_ns; -1: not asked for yet */
 };
 
 /* How to wait when the lock is busy. All zero: poll after the client's retry_ms. */

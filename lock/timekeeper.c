@@ -34,6 +34,23 @@ static int64_t next_event_ns(const struct dlock_hold *hold)
     return min_ns(valid_until(hold), hold->renew_at_ns);
 }
 
+/* Absolute, CLOCK_BOOTTIME; INT64_MAX: it never ends. */
+static void set_timer(int fd, int64_t until_ns)
+{
+    struct itimerspec at = {0};
+    if (until_ns <= 0)
+        at.it_value.tv_nsec = 1; /* long over; 0 would stop it */
+    else if (until_ns != INT64_MAX)
+        at.it_value = (struct timespec){until_ns / 1000000000, until_ns % 1000000000};
+    timerfd_settime(fd, TFD_TIMER_ABSTIME, &at, NULL);
+}
+
+static void set_lost_fd(const struct dlock_hold *hold)
+{
+    if (hold->lost_fd >= 0)
+        set_timer(hold->lost_fd, valid_until(hold));
+}
+
 /* What is over stays over: another may have held the lock since, though the owner has it again. */
 static void extend_one(struct dlock_hold *hold, int64_t sent_ns)
 {
@@ -42,6 +59,7 @@ static void extend_one(struct dlock_hold *hold, int64_t sent_ns)
     int64_t until_ns = validity_end_ns(sent_ns, hold->ttl_ms);
     if (until_ns > valid_until(hold))
         atomic_store_explicit(&hold->valid_until_ns, until_ns, memory_order_release);
+    set_lost_fd(hold);
     if (hold->lock->ops->renew != NULL)
         hold->renew_at_ns = sent_ns + hold->ttl_ms * NS_PER_MS / RENEWALS_PER_TTL;
 }
@@ -130,6 +148,7 @@ static void renew_one(struct timekeeper *timekeeper, struct dlock_hold *hold, in
         extend(hold, sent_ns);
     } else if (status == DLOCK_LOST) {
         atomic_store_explicit(&hold->valid_until_ns, 0, memory_order_release);
+        set_lost_fd(hold);
         return; /* told of in the next round */
     } else {
         add_one(&client->renewals_failed);
@@ -143,10 +162,7 @@ static void renew_one(struct timekeeper *timekeeper, struct dlock_hold *hold, in
 
 static void sleep_until(struct timekeeper *timekeeper, int64_t until_ns)
 {
-    struct itimerspec at = {0};
-    if (until_ns != INT64_MAX)
-        at.it_value = (struct timespec){until_ns / 1000000000, until_ns % 1000000000 + 1};
-    timerfd_settime(timekeeper->timer_fd, TFD_TIMER_ABSTIME, &at, NULL);
+    set_timer(timekeeper->timer_fd, until_ns);
     struct pollfd polls[] = {{.fd = timekeeper->timer_fd, .events = POLLIN},
                              {.fd = timekeeper->wake_fd, .events = POLLIN}};
     poll(polls, 2, -1);
@@ -253,4 +269,16 @@ void timekeeper_forget(struct timekeeper *timekeeper, struct dlock_hold *hold)
         pthread_cond_wait(&timekeeper->idle, &timekeeper->mutex);
     LIST_REMOVE(hold, timed);
     pthread_mutex_unlock(&timekeeper->mutex);
+}
+
+int timekeeper_lost_fd(struct timekeeper *timekeeper, struct dlock_hold *hold)
+{
+    pthread_mutex_lock(&timekeeper->mutex);
+    if (hold->lost_fd < 0) {
+        hold->lost_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+        set_lost_fd(hold);
+    }
+    int fd = hold->lost_fd;
+    pthread_mutex_unlock(&timekeeper->mutex);
+    return fd;
 }

@@ -221,6 +221,32 @@ static void a_machine_that_slept(void **state)
     }
 }
 
+/* Told of also when its validity ends on the last nanosecond of a second. */
+static void ends_on_the_last_nanosecond(void **state)
+{
+    enum { SHORT_MS = 300 };
+    (void)state;
+    struct record *events = record_new();
+    server_text(server, "FLUSHALL");
+    freeze();
+    int64_t valid_ns = SHORT_MS * (int64_t)NS_PER_MS / 100 * 99 - 2 * NS_PER_MS;
+    int64_t ends_ns = (atomic_load(&frozen_ns) + valid_ns) / 1000000000 * 1000000000 + 999999999;
+    atomic_store(&frozen_ns, ends_ns - valid_ns);
+    dlock_client *client = client_of(server_url(server), (struct dlock_options){
+                                                             .ttl_ms = SHORT_MS,
+                                                             .on_event = record_event,
+                                                             .on_event_arg = events,
+                                                         });
+    dlock *lock = lock_of(client, "owner_lua", LOCK);
+    dlock_hold *hold = acquired(lock);
+    atomic_store(&frozen_ns, 0);
+    eventually(record_count(events, "LOST") == 1);
+    assert_status(dlock_release(hold, NULL), LOST);
+    dlock_close(lock);
+    dlock_client_close(client);
+    record_free(events);
+}
+
 /* One key counts for all holds of an owner: the inner acquire gives the outer hold a full time to
  * live too. */
 static void an_inner_acquire_extends_the_outer_hold(void **state)
@@ -309,6 +335,7 @@ int main(void)
         cmocka_unit_test_teardown(counts_from_before_the_send, thaw),
         cmocka_unit_test_teardown(a_renewal_counts_from_before_its_send, thaw),
         cmocka_unit_test_teardown(a_machine_that_slept, thaw),
+        cmocka_unit_test_teardown(ends_on_the_last_nanosecond, thaw),
         cmocka_unit_test_teardown(an_inner_acquire_extends_the_outer_hold, thaw),
         cmocka_unit_test_teardown(an_inner_acquire_revives_nothing, thaw),
         cmocka_unit_test_teardown(reentrant_tls_extends_what_it_has_not_asked_for, thaw),

@@ -71,6 +71,17 @@ static inline dlock_hold *acquired(dlock *lock)
     return hold;
 }
 
+/* The same in that mode; NULL where the rung has no such mode. */
+static inline dlock_hold *acquired_as(dlock *lock, enum dlock_mode mode)
+{
+    dlock_hold *hold;
+    struct dlock_want want = {.size = sizeof want, .wait_ms = 60000, .mode = mode};
+    dlock_status status = dlock_acquire(lock, &want, &hold);
+    if (status != DLOCK_UNSUPPORTED)
+        assert_status(status, OK);
+    return hold;
+}
+
 /* One try. */
 static inline dlock_status tried(dlock *lock, dlock_hold **hold)
 {
