@@ -165,6 +165,8 @@ static dlock_status granted(struct acquiring *a)
     }
     begin_tenure(a);
     keep(a, a->sent_ns);
+    if (a->wait.unheard)
+        add_one(&a->lock->client->unheard);
     return DLOCK_OK;
 }
 

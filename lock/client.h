@@ -82,6 +82,7 @@ struct dlock_client {
     _Atomic uint64_t contended;
     _Atomic uint64_t passed_on;
     _Atomic uint64_t grants_expired;
+    _Atomic uint64_t unheard;
 };
 
 static inline void add_one(_Atomic uint64_t *counter)

@@ -218,6 +218,7 @@ void dlock_client_stats(const dlock_client *client, struct dlock_stats *stats)
         .contended = client->contended,
         .passed_on = client->passed_on,
         .grants_expired = client->grants_expired,
+        .unheard = client->unheard,
     };
     memcpy(stats, &all, stats->size < sizeof all ? stats->size : sizeof all);
 }

@@ -238,6 +238,8 @@ struct dlock_stats {
     uint64_t scripts_loaded;    /* scripts sent in full because the server did not know them */
     uint64_t contended;         /* acquires that found the lock busy and had to wait, or gave up */
     uint64_t passed_on;         /* holds that came from another of this client, without the server */
+    uint64_t unheard;           /* holds had by looking after a while, not by being woken: who had the
+                                   lock died, or the message was lost */
     uint64_t grants_expired;    /* clients found that were given the lock and did not answer in time */
 };
 /* Fills in *stats up to stats->size. Each count is exact, together they are not one instant's. */

@@ -258,6 +258,7 @@ enum wait_next wait_look(struct wait *wait)
             sleep_on(wait, WAIT_SLEEPING,
                      min_ns(wait->lock->line.closed_until_ns, wait->deadline_ns));
     } else {
+        wait->unheard = wait->state == WAIT_SLEEPING && wait->lock->source.state == SOURCE_HEARD;
         if (wait->state == WAIT_SLEEPING)
             wait->state = WAIT_TRYING;
         wait->woken = false;

@@ -43,6 +43,7 @@ struct wait {
     int wake_fd; /* eventfd, of one with a thread: it is due; -1 until it must sleep */
     bool cancelled;
     bool woken;       /* and has not tried since */
+    bool unheard;     /* its time came, nothing else: what it waits for was lost, or is not there */
     bool running;     /* of one without a thread: due, or being run */
     int64_t until_ns; /* CLOCK_MONOTONIC: when it is due anyway */
     uint64_t seen;    /* line.wakes before its try */

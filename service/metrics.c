@@ -183,6 +183,16 @@ static void print_locks(FILE *out, const struct dlock_stats *lock)
            lock->attempts);
     single(out, "lock_contended_total", "counter", "Acquires that found the lock busy.",
            lock->contended);
+    single(out, "lock_passed_on_total", "counter",
+           "Locks passed on inside this instance, without the server.", lock->passed_on);
+    single(out, "lock_unheard_total", "counter",
+           "Locks had by looking after a while, not by being woken: who had it died, or the message was lost.",
+           lock->unheard);
+    single(out, "lock_grants_expired_total", "counter",
+           "Instances found that were handed the lock and did not take it in time.",
+           lock->grants_expired);
+    single(out, "lock_scripts_loaded_total", "counter",
+           "Scripts sent in full because the server did not know them.", lock->scripts_loaded);
     single(out, "lock_renewals_total", "counter", "Renewals that were confirmed.", lock->renewals);
     single(out, "lock_renewals_failed_total", "counter", "Renewals that were not confirmed.",
            lock->renewals_failed);
