@@ -1,44 +1,68 @@
--- KEYS[1] lock, KEYS[2] queue, KEYS[3] newest token, KEYS[4] grant; ARGV[1] what, ARGV[2] client, ARGV[3] ttl in ms, ARGV[4] a grant's ms, ARGV[5] token, ARGV[6] whether more of the client wait. Returns: acquire {1, token, expired} had, {0, what is left of the lock in ms, expired} not; release and leave {1, 0} let go, {2, token} kept for more, {0, 0} not the holder; renew {1}, {0}.
--- The protocol is docs/design/fair.md. Tokens above the newest up to newest + 999 belong to its client.
-local lock, queue, newest, grant = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local what, me, ttl, grant_ms, mine, more = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6] == '1'
+-- KEYS[1] lock, KEYS[2] queue, KEYS[3] newest token, KEYS[4] grant; ARGV[1] what to do, ARGV[2] client,
+-- ARGV[3] ttl in ms, ARGV[4] a grant's ttl in ms, ARGV[5] token (release, renew), ARGV[6] 1: more of the
+-- client's wait (release), ARGV[7] the last number that it used of its token's thousand (acquire, release;
+-- all of them, if left out).
+-- Returns acquire: {1, token, expired} had, {0, what is left of the lock in ms, expired} not;
+-- release: {1, 0, expired} let go, {2, token, expired} kept for more, {0, 0, expired} it was not mine;
+-- leave: {1, 0, expired} a grant of mine was let go, {0, 0, expired} there was none; renew: {1} or {0}.
+-- expired is 1 when a grant was found that had run out unclaimed. Which step is for what: docs/design/fair.md.
+local lock, queue, newest, grant = unpack(KEYS)
+local what, me, ttl_ms, grant_ms, mine, more, used = unpack(ARGV)
 local owner, token, state = unpack(redis.call('HMGET', lock, 'owner', 'token', 'state'))
+local expired = 0
+local DAY_MS = 86400000
+if not owner and redis.call('EXISTS', lock) == 1 then
+    owner = '?' -- somebody's, under another rung
+end
 
-local function next_token(last)
+-- The last number that may have been used of the newest token's, when I have the lock.
+local function used_by_me()
+    return math.max(token, used or token + 999)
+end
+
+-- The same when nobody has it. The note is left by a grant and by who lets go.
+local function used_by_who_had_it()
+    local note = redis.call('GETDEL', grant)
+    local first = tonumber(redis.call('GET', newest) or 0)
+    if note == 'granted' then
+        expired = 1
+        return first
+    end
+    return tonumber(note) or first + 999
+end
+
+-- Above all earlier tokens; the clock keeps it so when `newest` is lost.
+local function give(client, how, for_ms, last)
     local time = redis.call('TIME')
-    local number = math.max(last + 1000, time[1] * 1000000 + time[2])
-    redis.call('SET', newest, string.format('%.0f', number), 'PX', 86400000)
-    return string.format('%.0f', number)
-end
-
-local function last_token()
-    return tonumber(token or redis.call('GET', newest) or 0)
-end
-
-local function give(client, how, for_ms)
-    token = next_token(last_token())
+    token = string.format('%.0f', math.max(last + 1, time[1] * 1000000 + time[2]))
+    redis.call('SET', newest, token, 'PX', DAY_MS)
     redis.call('HSET', lock, 'owner', client, 'token', token, 'state', how)
     redis.call('PEXPIRE', lock, for_ms)
-end
-
-local function hold()
-    give(me, 'held', ttl)
     return tonumber(token)
 end
 
-local function grant_to(head)
-    give(head, 'granted', grant_ms)
-    redis.call('SET', grant, head, 'PX', grant_ms * 10)
-    redis.call('RPUSH', 'wake:' .. head, lock)
-    redis.call('PEXPIRE', 'wake:' .. head, grant_ms)
-end
-
-local function let_go()
+-- False: nobody waits.
+local function grant_to_head(last)
     local head = redis.call('LPOP', queue)
     if head then
-        grant_to(head)
-    elseif owner then
+        give(head, 'granted', grant_ms, last)
+        redis.call('SET', grant, 'granted', 'PX', 10 * grant_ms)
+        redis.pcall('RPUSH', 'wake:' .. head, lock) -- a hint: if it can't be given, the head polls
+        redis.pcall('PEXPIRE', 'wake:' .. head, grant_ms)
+    end
+    return head
+end
+
+local function grant_if_free()
+    if not owner and redis.call('EXISTS', queue) == 1 then
+        grant_to_head(used_by_who_had_it())
+    end
+end
+
+local function let_go(last)
+    if not grant_to_head(last) then
         redis.call('DEL', lock)
+        redis.call('SET', grant, string.format('%.0f', last), 'PX', 10 * grant_ms)
     end
 end
 
@@ -46,54 +70,56 @@ local function line_up()
     if not redis.call('LPOS', queue, me) then
         redis.call('RPUSH', queue, me)
     end
-    redis.call('PEXPIRE', queue, grant_ms * 10)
+    redis.call('PEXPIRE', queue, 10 * grant_ms)
 end
 
 if what == 'acquire' then
     if owner == me and state == 'granted' then
         redis.call('HSET', lock, 'state', 'held')
-        redis.call('PEXPIRE', lock, ttl)
+        redis.call('PEXPIRE', lock, ttl_ms)
         redis.call('DEL', grant)
         return {1, tonumber(token), 0}
-    end
-    if owner == me then
-        return {1, hold(), 0}
-    end
-    local expired = 0
-    if not owner then
-        expired = redis.call('DEL', grant)
+    elseif owner == me then -- its answer was lost
+        return {1, give(me, 'held', ttl_ms, used_by_me()), 0}
+    elseif not owner then
         local head = redis.call('LINDEX', queue, 0)
         if not head or head == me then
-            redis.call('LPOP', queue)
-            return {1, hold(), expired}
+            local last = used_by_who_had_it()
+            if head then
+                redis.call('LPOP', queue)
+            end
+            return {1, give(me, 'held', ttl_ms, last), expired}
         end
     end
     line_up()
-    if not owner then
-        let_go()
-    end
+    grant_if_free()
     return {0, redis.call('PTTL', lock), expired}
-end
-
-local is_mine = owner == me and token == mine
-
-if what == 'renew' then
-    return {is_mine and state == 'held' and redis.call('PEXPIRE', lock, ttl) or 0}
-end
-
-if what == 'leave' then
-    redis.call('LREM', queue, 0, me)
-    redis.call('DEL', grant)
-end
-if what == 'leave' and owner == me or is_mine then
-    if more and redis.call('RPUSH', queue, me) == 1 then
-        redis.call('LPOP', queue)
-        return {2, hold()}
+elseif what == 'release' then
+    if owner ~= me or token ~= mine then
+        grant_if_free()
+        return {0, 0, expired}
     end
-    let_go()
-    return {1, 0}
+    if more == '1' and redis.call('EXISTS', queue) == 0 then
+        return {2, give(me, 'held', ttl_ms, used_by_me()), 0}
+    end
+    let_go(used_by_me())
+    if more == '1' then
+        line_up()
+    end
+    return {1, 0, 0}
+elseif what == 'leave' then
+    redis.call('LREM', queue, 0, me)
+    if owner == me and state == 'granted' then -- what is held is let go by its token alone
+        let_go(tonumber(token))
+        return {1, 0, 0}
+    end
+    grant_if_free()
+    return {0, 0, expired}
+elseif what == 'renew' then
+    if owner ~= me or token ~= mine then
+        return {0}
+    end
+    redis.call('SET', newest, token, 'PX', DAY_MS)
+    return {redis.call('PEXPIRE', lock, ttl_ms)}
 end
-if not owner then
-    let_go()
-end
-return {0, 0}
+return redis.error_reply("ERR ARGV[1] is '" .. what .. "': it must be acquire, release, leave or renew")

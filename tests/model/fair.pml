@@ -2,19 +2,19 @@
  *
  * The hand-off of rung `fair` (docs/design/fair.md), for spin; tests/model/run walks it.
  *
- * There is no time in here: whatever may happen at some moment may happen at any, as long as what it
- * needs came before. A waiter may poll whenever that changes something, a grant may run out before
- * it is claimed, a command may arrive when its sender is long gone. Hence a renewal is no step of
- * its own. The one assumption is the library's: a client stops believing in its hold before the
- * server lets it expire.
+ * There is no time in here: whatever may happen at some moment may happen at any, as long as what
+ * it needs came before. A waiter may poll whenever that changes something, a grant may run out
+ * before it is claimed, a command may arrive when its sender is long gone. Hence a renewal is no
+ * step of its own. The one assumption is the library's: a client stops believing in its hold before
+ * the server lets it expire.
  *
  * CLIENTS       how many; each is one process with waiters of its own
  * SECTIONS      how many critical sections each of them wants
- * TROUBLES      how much may go wrong in a run, over all. Each run then ends, and there all who live
- *               must have been served, the lock be free and the queue empty
+ * TROUBLES      how much may go wrong in a run, over all. Each run then ends, and there all who
+ *               live must have been served, the lock be free and the queue empty
  * ENDLESS       instead: no bound on either, and who dies starts again
- * CALM          ENDLESS, and at some moment nothing goes wrong any more: from there on a client that
- *               waits is served (`served`, under weak fairness)
+ * CALM          ENDLESS, and at some moment nothing goes wrong any more: from there on a client
+ *               that waits is served (`served`, under weak fairness)
  * OTHER_SERVER  the stock is on another server than the lock
  * FORGETFUL     Redis may forget each key at any time: then two may believe, and the fence alone
  *               must hold
@@ -79,7 +79,7 @@ bool wake[IDS];  /* a hint waits for the client */
 byte mark;       /* of a stock that can't know the newest: the last token that it saw */
 byte mark_place;
 
-/* ---- What the clients know -------------------------------------------------------------------- */
+/* ---- What the clients know ------------------------------------------------------------------- */
 
 mtype = { IDLE, ASK, WAIT, INSIDE, SENT, DONE, DEAD };
 mtype = { NOTHING, ACQUIRE, RELEASE, LEAVE, WRITE };
@@ -126,7 +126,7 @@ hidden byte used;
 hidden byte accepted;
 hidden mtype said; /* an operation's answer */
 
-/* ---- Finitely many states for runs of any length ---------------------------------------------- */
+/* ---- Finitely many states for runs of any length --------------------------------------------- */
 
 inline clear(it) {
     it.op = NOTHING; it.token = 0; it.place = 0;
@@ -184,7 +184,7 @@ inline renumber() {
     rank = 0
 }
 
-/* ---- The operations: each is one step --------------------------------------------------------- */
+/* ---- The operations: each is one step -------------------------------------------------------- */
 
 inline give(client, is_held) {
     newest++;
@@ -354,7 +354,7 @@ inline carry_out(me, its, is_stale) {
     renumber()
 }
 
-/* ---- A client --------------------------------------------------------------------------------- */
+/* ---- A client -------------------------------------------------------------------------------- */
 
 inline send(me, what) {
     sent[me].op = what;
@@ -597,7 +597,7 @@ end:
     od
 }
 
-/* ---- Time, and what else befalls Redis --------------------------------------------------------- */
+/* ---- Time, and what else befalls Redis ------------------------------------------------------- */
 
 #define somebody_waits (waits(1) || waits(2) || (CLIENTS > 2 && waits(CLIENTS)))
 
