@@ -80,6 +80,7 @@ static dlock_status let_go(struct dlock_hold *hold, struct dlock_batch *last)
     for (;;) {
         pthread_mutex_lock(&loop->mutex);
         hold->more = wait_others(lock);
+        hold->newest = lock->tenure.token + lock->tenure.numbers;
         uint64_t seen = lock->line.wakes;
         pthread_mutex_unlock(&loop->mutex);
         hold->kept = false;

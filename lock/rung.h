@@ -37,6 +37,7 @@ struct dlock_hold {
     void *lock_state;       /* rung_ops.state_size bytes, zero at first, shared by all holds of
                                the lock in this process */
     uint64_t token;         /* a rung with TRAIT_TOKEN sets it when it acquires */
+    uint64_t newest;        /* TRAIT_HANDOFF, at release: the highest token that its tenure has used */
     bool more;              /* TRAIT_HANDOFF, at release: others of this client wait for it */
     uint64_t tenure;        /* TRAIT_HANDOFF: the first token of the tenure that it is of */
     bool kept;              /* TRAIT_HANDOFF: release sets it when it kept the lock for them, with a new

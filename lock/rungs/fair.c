@@ -25,6 +25,7 @@ struct keys {
     char client[37];
     char grant_ms[24];
     char first[24];
+    char newest[24];
 };
 
 static struct keys keys_of(const struct dlock_hold *hold)
@@ -38,6 +39,7 @@ static struct keys keys_of(const struct dlock_hold *hold)
     snprintf(keys.grant_ms, sizeof keys.grant_ms, "%lld",
              (long long)hold->lock->client->options.grant_ms);
     snprintf(keys.first, sizeof keys.first, "%llu", (unsigned long long)tenure->first);
+    snprintf(keys.newest, sizeof keys.newest, "%llu", (unsigned long long)hold->newest);
     return keys;
 }
 
@@ -52,7 +54,8 @@ static struct result run(struct rung_env *env, struct dlock_hold *hold, const ch
     struct keys keys = keys_of(hold);
     struct answer answer =
         EVAL(env, &lua_fair, "4", hold->key, keys.queue, keys.token, keys.grant, what, keys.client,
-             hold->ttl, keys.grant_ms, keys.first, hold->more ? "1" : "0");
+             hold->ttl, keys.grant_ms, keys.first, hold->more ? "1" : "0",
+             hold->newest != 0 ? keys.newest : NULL);
     struct result result = {.status = answer.status};
     if (answer.status != DLOCK_OK)
         return result;
@@ -60,6 +63,8 @@ static struct result run(struct rung_env *env, struct dlock_hold *hold, const ch
         result.status = fail(DLOCK_REFUSED, "'%s': the server's answer was not understood", hold->key);
     for (size_t i = 0; result.status == DLOCK_OK && i < answer.reply->elements && i < 3; i++)
         result.numbers[i] = answer.reply->element[i]->integer;
+    if (result.numbers[2] == 1)
+        add_one(&hold->lock->client->grants_expired);
     return result;
 }
 
@@ -75,8 +80,6 @@ static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, s
     struct result had = run(env, hold, "acquire");
     if (had.status != DLOCK_OK)
         return had.status;
-    if (had.numbers[2] == 1)
-        add_one(&hold->lock->client->grants_expired);
     if (had.numbers[0] == 1) {
         take(hold, had.numbers[1]);
         point(env, "acquired");
