@@ -316,21 +316,27 @@ static void a_subscription_that_is_cut_off_at_once(void **state)
     proxy_free(proxy);
 }
 
-/* The key is gone, and nobody has published anything: the fallback poll finds out. */
+/* The key is gone, and nobody has published anything: the fallback poll finds out. A try may have
+ * been under way at that moment, and have had it: then once more. */
 static void a_release_without_a_message(void **state)
 {
     (void)state;
     struct side side = side_of(server_url(server), &rung_notify, 0);
-    struct waiter waiter = {.lock = side.lock, .want = {.wait_ms = DLOCK_WAIT_FOREVER}};
     struct messages *messages = messages_start(server);
-    assert_int_equal(lock_acquire(server, OWNER_V, 3600000), NIL);
-    waiter_start(&waiter);
-    eventually(stats_of(side.client).attempts >= 2 && subscribers(server) == 1);
-    assert_int_equal(server_integer(server, "DEL " LOCK), 1);
-    assert_status(waiter_end(&waiter), OK);
-    assert_string_equal(messages_new(messages), "");
-    assert_in_range(stats_of(side.client).attempts, 2, 20);
-    released(waiter.hold);
+    for (int round = 0; stats_of(side.client).unheard == 0; round++) {
+        struct waiter waiter = {.lock = side.lock, .want = {.wait_ms = DLOCK_WAIT_FOREVER}};
+        uint64_t attempts = stats_of(side.client).attempts;
+        assert_true(round < 10);
+        assert_int_equal(lock_acquire(server, OWNER_V, 3600000), NIL);
+        waiter_start(&waiter);
+        eventually(stats_of(side.client).attempts >= attempts + 2 && subscribers(server) == 1);
+        assert_int_equal(server_integer(server, "DEL " LOCK), 1);
+        assert_status(waiter_end(&waiter), OK);
+        assert_string_equal(messages_new(messages), "");
+        assert_in_range(stats_of(side.client).attempts, attempts + 2, attempts + 20);
+        released(waiter.hold);
+        assert_string_equal(messages_new(messages), LOCK_CHANNEL " 0");
+    }
     messages_free(messages);
     side_close(&side);
 }
@@ -369,7 +375,10 @@ static void a_dead_holders_lock_is_had(void **state)
                      128 + SIGKILL);
     struct side side = side_of(server_url(server), &rung_notify, 0);
     dlock_hold *hold = acquired(side.lock);
-    assert_in_range(stats_of(side.client).attempts, 1, 20);
+    struct dlock_stats stats = stats_of(side.client);
+    bool in_time = stats.contended == 1; /* false: this machine stood still until the expiry */
+    assert_int_equal(stats.unheard, in_time);
+    assert_in_range(stats.attempts, in_time ? 3 : 1, 20);
     released(hold);
     side_close(&side);
 }
@@ -435,6 +444,7 @@ static void a_server_that_forgets_the_scripts(void **state)
     uint64_t loaded = stats_of(holder.client).scripts_loaded;
     released(hold);
     must_have_it(&waiter);
+    assert_int_equal(stats_of(side.client).unheard, 0); /* a message woke it */
     assert_int_equal(stats_of(holder.client).scripts_loaded, loaded + 1);
     side_close(&side);
     side_close(&holder);
