@@ -35,6 +35,9 @@ struct config {
     int64_t ttl_ms;
     int64_t retry_ms;
     int64_t contenders;
+    int64_t handoff_max;
+    int64_t handoff_ms;
+    int64_t grant_ms;
     int64_t redis_timeout_ms;
     int64_t connections;
     int owner;     /* enum owner_style */

@@ -173,6 +173,9 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
         .connections_max = (size_t)config->workers + ASIDE_THREADS + LOCK_THREADS,
         .contenders = (size_t)config->contenders,
         .waiters_max = (size_t)config->queue,
+        .handoff_max = (size_t)config->handoff_max,
+        .handoff_ms = config->handoff_ms,
+        .grant_ms = config->grant_ms,
         .allow_flawed = true, /* the flaws are what is to be seen here */
         .on_event = sale_on_event,
         .on_event_arg = service->env.history,

@@ -38,7 +38,7 @@ def test_defaults():
         "listen": "127.0.0.1:8000", "admin_listen": "127.0.0.1:8001", "instance": "a",
         "redis": "redis://127.0.0.1:6379/0", "lock_redis": "redis://127.0.0.1:6379/0",
         "stock_redis": "redis://127.0.0.1:6379/0", "lock": settings["lock"], "write": "decr", "check_hold": False,
-        "keys": "item", "work_ms": 0, "workers": 16, "queue": 4096, "wait_ms": 20000, "ttl_ms": 30000, "retry_ms": 20, "contenders": 16,
+        "keys": "item", "work_ms": 0, "workers": 16, "queue": 4096, "wait_ms": 20000, "ttl_ms": 30000, "retry_ms": 20, "contenders": 16, "handoff_max": 64, "handoff_ms": 10, "grant_ms": 200,
         "redis_timeout_ms": 1000, "connections": 4096, "owner": "thread", "history": "", "history_commands": False,
         "run": "", "admin_writes": False, "enable_failpoints": False, "failpoints": "", "failpoint_files": "",
         "drain_ms": 30000, "log_level": "info", "log_requests": False}
