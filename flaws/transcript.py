@@ -9,7 +9,8 @@ import re
 
 import ladder
 
-ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):(x?\d+)(#\d+)?")
+ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):(x?)(\d+)(#\d+)?")
+OBJECTS = 1000000  # an instance's numbers above it are of --owner object: a new one for every acquire
 ARGUMENT_MAX = 80  # the library cuts longer arguments in its records
 STEPS_MAX = 4  # commands of one try
 
@@ -41,13 +42,13 @@ class Names:
                     found = ID.search(text)
                     if found and event.get("request"):
                         self.clients.setdefault(found[1], instance.name)
-                        if found[3]:
+                        if found[4]:
                             self.holds.setdefault(found[0], event["request"])
 
     def name(self, found):
         if found[0] in self.holds:
             return f"<{self.holds[found[0]]}>"
-        other = "'s other" if found[2].startswith("x") else ""
+        other = "'s other" if found[2] and int(found[3]) > OBJECTS else ""
         return f"<{self.clients.get(found[1], '?')}{other}>"
 
     def plain(self, text):
