@@ -219,13 +219,19 @@ static int sleep_ms(const struct loop *loop)
                                                        : (int)((left_ns - 1) / NS_PER_MS + 1);
 }
 
+/* There is something to run, and a thread to spare for it. */
+static bool may_run(const struct loop *loop)
+{
+    return loop->due_count > 0 && loop->busy_count < LOOP_THREADS_MAX - 1;
+}
+
 /* Listens once, and sees to what has come; what asks a server is due then. */
 static void lead(struct loop *loop)
 {
     struct epoll_event events[EVENTS_MAX];
     tend(loop, &loop->channels);
     tend(loop, &loop->lists);
-    int timeout_ms = sleep_ms(loop);
+    int timeout_ms = may_run(loop) ? 0 : sleep_ms(loop); /* an ear's beginning wakes its waiters */
     pthread_mutex_unlock(&loop->mutex);
     int count = epoll_wait(loop->epoll_fd, events, EVENTS_MAX, timeout_ms);
     pthread_mutex_lock(&loop->mutex);
@@ -250,8 +256,8 @@ static void *serve(void *arg)
     serves = loop;
     pthread_mutex_lock(&loop->mutex);
     while (!loop->stop) {
-        struct wait *wait = TAILQ_FIRST(&loop->due);
-        if (wait != NULL && loop->busy_count < LOOP_THREADS_MAX - 1) {
+        if (may_run(loop)) {
+            struct wait *wait = TAILQ_FIRST(&loop->due);
             TAILQ_REMOVE(&loop->due, wait, of_due);
             loop->due_count--;
             loop->busy_count++;
