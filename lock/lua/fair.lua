@@ -4,7 +4,8 @@
 -- all of them, if left out).
 -- Returns acquire: {1, token, expired} had, {0, what is left of the lock in ms, expired} not;
 -- release: {1, 0, expired} let go, {2, token, expired} kept for more, {0, 0, expired} it was not mine;
--- leave: {1, 0, expired} a grant of mine was let go, {0, 0, expired} there was none; renew: {1} or {0}.
+-- leave: {1, 0, expired} a grant of mine was let go, {0, 0, expired} there was none; renew: {1} or {0};
+-- break, whoever has it: {type of the key, owner, what was left of it in ms}.
 -- expired is 1 when a grant was found that had run out unclaimed. Which step is for what: docs/design/fair.md.
 local lock, queue, newest, grant = unpack(KEYS)
 local what, me, ttl_ms, grant_ms, mine, more, used = unpack(ARGV)
@@ -119,7 +120,15 @@ elseif what == 'renew' then
     if owner ~= me or token ~= mine then
         return {0}
     end
-    redis.call('SET', newest, token, 'PX', DAY_MS)
+    if redis.call('PEXPIRE', newest, DAY_MS) == 0 then
+        redis.call('SET', newest, token, 'PX', DAY_MS)
+    end
     return {redis.call('PEXPIRE', lock, ttl_ms)}
+elseif what == 'break' then
+    local broken = {redis.call('TYPE', lock).ok, owner or '', redis.call('PTTL', lock)}
+    if token then
+        let_go(token + 999)
+    end
+    return broken
 end
-return redis.error_reply("ERR ARGV[1] is '" .. what .. "': it must be acquire, release, leave or renew")
+return redis.error_reply("ERR ARGV[1] is '" .. what .. "': it must be acquire, release, leave, renew or break")

@@ -13,6 +13,8 @@
 
 extern const struct script lua_fair;
 
+#define OPERATORS_GRANT_MS "1000" /* to the next, when a lock is broken */
+
 /* Of one lock in this process. */
 struct tenure_token {
     _Atomic uint64_t first; /* of the numbers that this client was given last */
@@ -124,6 +126,16 @@ static void give_up(struct rung_env *env, struct dlock_hold *hold)
     run(env, hold, "leave");
 }
 
+/* By an operator, who is in no client's queue. */
+static struct answer force_release(struct rung_env *env, const char *key)
+{
+    char queue[DLOCK_NAME_MAX + 16], token[DLOCK_NAME_MAX + 16], grant[DLOCK_NAME_MAX + 16];
+    snprintf(queue, sizeof queue, "%s:queue", key);
+    snprintf(token, sizeof token, "%s:token", key);
+    snprintf(grant, sizeof grant, "%s:grant", key);
+    return EVAL(env, &lua_fair, "4", key, queue, token, grant, "break", "", "0", OPERATORS_GRANT_MS, "0", "0");
+}
+
 const struct rung_ops rung_fair = {
     .name = "fair",
     .traits = TRAIT_EXPIRES | TRAIT_REENTRANT | TRAIT_TOKEN | TRAIT_HANDOFF,
@@ -135,4 +147,5 @@ const struct rung_ops rung_fair = {
     .renew = renew,
     .resolve = resolve,
     .give_up = give_up,
+    .force_release = force_release,
 };

@@ -108,6 +108,27 @@ static void enqueue(struct queue *queue, dlock *lock, int count)
     }
 }
 
+/* One that waits until it is cancelled; in line from the start of it. */
+struct ending {
+    dlock_cancel *cancel;
+    _Atomic bool over;
+};
+
+static void ended(void *arg, dlock_status status, dlock_hold *hold)
+{
+    struct ending *ending = arg;
+    must(status == DLOCK_CANCELLED && hold == NULL);
+    atomic_store(&ending->over, true);
+}
+
+static void wait_for(dlock *lock, struct ending *ending)
+{
+    ending->cancel = dlock_cancel_new();
+    struct dlock_want want = {
+        .size = sizeof want, .wait_ms = DLOCK_WAIT_FOREVER, .cancel = ending->cancel};
+    assert_status(dlock_acquire_start(lock, &want, ended, ending), OK);
+}
+
 /* ---- The tests ------------------------------------------------------------------------------- */
 
 static void oracle(void **state)
@@ -312,22 +333,46 @@ static void who_leaves_leaves_the_queue(void **state)
     assert_status(dlock_acquire(other.lock, &want, &none), TIMED_OUT);
     assert_int_equal(server_integer(server, "EXISTS " QUEUE), 0);
     /* Two wait; one leaves: the client stays in the queue for the other, and leaves with it. */
-    other.waiter.want.cancel = dlock_cancel_new();
-    struct waiter second = {.lock = other.lock, .want = {.wait_ms = DLOCK_WAIT_FOREVER}};
-    second.want.cancel = dlock_cancel_new();
-    waiter_start(&other.waiter);
+    struct ending first = {0}, second = {0};
+    wait_for(other.lock, &first);
     eventually(server_integer(server, "LLEN " QUEUE) == 1);
-    waiter_start(&second);
-    dlock_cancel_now(other.waiter.want.cancel);
-    assert_status(waiter_end(&other.waiter), CANCELLED);
+    wait_for(other.lock, &second);
+    dlock_cancel_now(first.cancel);
+    eventually(atomic_load(&first.over));
     assert_int_equal(server_integer(server, "LLEN " QUEUE), 1);
-    dlock_cancel_now(second.want.cancel);
-    assert_status(waiter_end(&second), CANCELLED);
+    assert_false(atomic_load(&second.over));
+    dlock_cancel_now(second.cancel);
+    eventually(atomic_load(&second.over));
     assert_int_equal(server_integer(server, "EXISTS " QUEUE), 0);
-    dlock_cancel_free(other.waiter.want.cancel);
-    dlock_cancel_free(second.want.cancel);
+    dlock_cancel_free(first.cancel);
+    dlock_cancel_free(second.cancel);
     assert_status(dlock_release(hold, NULL), OK);
     part(&other);
+    part(&holder);
+}
+
+/* An operator frees it: the next in the queue has it, and whoever had it learns that. */
+static void broken_open(void **state)
+{
+    (void)state;
+    struct member holder, next;
+    join_with(&holder, server_url(server), (struct dlock_options){.ttl_ms = 3000});
+    join(&next);
+    dlock_hold *hold = acquired(holder.lock);
+    line_up(&next, 1);
+    struct dlock_holder was = {.size = sizeof was};
+    assert_status(dlock_break(next.lock, &was), OK);
+    assert_true(was.held);
+    assert_memory_equal(was.owner, dlock_owner(hold), 36);
+    assert_status(waiter_end(&next.waiter), OK);
+    assert_true(dlock_token(next.waiter.hold) > dlock_token(hold));
+    eventually(stats_of(holder.client).lost == 1);
+    assert_status(dlock_release(hold, NULL), LOST);
+    assert_status(dlock_release(next.waiter.hold, NULL), OK);
+    assert_status(dlock_break(next.lock, &was), OK);
+    assert_false(was.held);
+    nothing_is_left();
+    part(&next);
     part(&holder);
 }
 
@@ -457,6 +502,7 @@ int main(void)
         cmocka_unit_test(nobody_gets_by),
         cmocka_unit_test(nobody_waits_for_who_lost_it),
         cmocka_unit_test(who_leaves_leaves_the_queue),
+        cmocka_unit_test(broken_open),
         cmocka_unit_test(who_was_given_the_lock_and_leaves_hands_it_on),
         cmocka_unit_test(a_lost_hint),
         cmocka_unit_test(the_ear_is_cut),
