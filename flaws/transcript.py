@@ -76,8 +76,8 @@ def commands(stage, names):
                 continue  # what the end of the stage brought about
             t_ns = event["t_ns"] - (event["took_us"] * 1000 if who in left else 0)
             sent, reply = names.plain(event["sent"]), names.plain(event["reply"])
-            if sent.startswith("reentrant_acquire.lua"):
-                reply = re.sub(r"(?<![-\d])\d+$", "ms left", reply)
+            if sent.startswith(("reentrant_acquire.lua", "inspect.lua")):
+                reply = re.sub(r"(?<![-\d])\d+(?=\]?$)", "ms left", reply)
             yield Line(t_ns, who, sent, reply)
 
 

@@ -352,26 +352,49 @@ static void give_up(struct acquiring *a)
     set_queued(a, false);
 }
 
+/* Whether the server may be asked why it was not had: who stood in line to the end is answered by a
+ * thread that must not block, and a server that was not reached by the last try is not asked again. */
+static bool may_ask(const struct acquiring *a)
+{
+    pthread_mutex_lock(&a->lock->client->loop.mutex);
+    bool in_line = a->wait.state == WAIT_BEHIND;
+    pthread_mutex_unlock(&a->lock->client->loop.mutex);
+    return !in_line && (a->status == DLOCK_WRONG_TYPE || (a->cause == DLOCK_BUSY && !a->late));
+}
+
 /* It is over: a->status with its sentence, and a hold if OK. */
 static void finish(struct acquiring *a)
 {
-    char why[sizeof a->why];
-    if (a->status != DLOCK_OK) {
+    char why[SENTENCE_MAX];
+    bool had = a->status == DLOCK_OK;
+    if (!had) {
         snprintf(why, sizeof why, "%s", dlock_error());
         if (a->status == DLOCK_UNKNOWN)
             add_one(&a->lock->client->unknown);
         give_up(a);
     }
-    wait_end(&a->wait, a->status == DLOCK_OK);
+    bool asks = !had && may_ask(a);
+    wait_end(&a->wait, had);
+    if (!had) {
+        fail(a->status, "%s", why);
+        a->status = explain(a->lock, a->status, a->hold->owner, asks ? a->ends_ns : 0, a->cancel_fd);
+        free(a->hold);
+        a->hold = NULL;
+    }
     redis_send_for(NULL);
-    if (a->status == DLOCK_OK)
-        return;
-    free(a->hold);
-    a->hold = NULL;
-    fail(a->status, "%s", why);
 }
 
 /* ---- Beginning ------------------------------------------------------------------------------- */
+
+/* deadline_ns 0: it is to try once, now. */
+static int64_t end_of_try_ns(const struct dlock_options *options, int64_t deadline_ns)
+{
+    if (deadline_ns == 0)
+        return mono_deadline_ns(options->connect_timeout_ms + options->command_timeout_ms);
+    if (deadline_ns == INT64_MAX)
+        return INT64_MAX;
+    return deadline_ns + options->command_timeout_ms * NS_PER_MS;
+}
 
 static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock_want *want,
                             bool started)
@@ -393,6 +416,7 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
     a->cancel_fd = a->want.cancel != NULL ? a->want.cancel->fd : -1;
     int64_t deadline_ns = a->want.wait_ms == 0 ? 0 : mono_deadline_ns(a->want.wait_ms);
     a->limit_ns = deadline_ns != 0 ? deadline_ns : INT64_MAX;
+    a->ends_ns = end_of_try_ns(&lock->client->options, deadline_ns);
     a->wait = (struct wait){
         .lock = lock, .cancel = a->want.cancel, .deadline_ns = deadline_ns, .wake_fd = -1};
     a->hold = hold_new(lock, &a->want, started);

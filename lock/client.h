@@ -5,6 +5,7 @@
 #ifndef DLOCK_CLIENT_H
 #define DLOCK_CLIENT_H
 
+#include "holder.h"
 #include "loop.h"
 #include "pool.h"
 #include "timekeeper.h"
@@ -38,6 +39,7 @@ struct dlock {
 
     pthread_mutex_t mutex; /* protects what is below */
     LIST_HEAD(, dlock_hold) holds;
+    struct sighting sighting;
 
     /* Protected by the loop's mutex. */
     struct line line;

@@ -332,12 +332,19 @@ struct dlock_want {
  *            held by nobody's hold until its time to live is over (for ever on rungs that do not
  *            expire).
  * UNREACHABLE (only with wait_ms 0; a longer wait tries again), REFUSED (LOADING, BUSY, CLUSTERDOWN
- *            and the like are tried again while there is time), WRONG_TYPE, LIMIT, INVALID,
- *            NO_MEMORY, FORKED.
+ *            and the like are tried again while there is time), LIMIT, INVALID, NO_MEMORY, FORKED.
+ * WRONG_TYPE the key holds something else; on `owner_lua`, whose SET does not look, it is seen when the
+ *            wait is over.
  * UNSUPPORTED a mode that the rung does not have.
  * UPGRADE    DLOCK_EXCLUSIVE, and this owner holds the lock shared: it would wait for itself, and two
  *            that both did so for each other. Release the shared hold first.
- * Unless OK, *hold is NULL and nothing is held, UNKNOWN excepted. */
+ * Unless OK, *hold is NULL and nothing is held, UNKNOWN excepted.
+ * On rungs that are not flawed dlock_error() also says of BUSY and TIMED_OUT who holds the lock and for
+ * how long still, of WRONG_TYPE what the key holds and what it would have to. For that the server is asked
+ * once more, when all else is over: not beyond the moment when a try that began at the limit would be over,
+ * and at a lock that is busy once per retry_ms, so that tries in a loop cost what they cost. Who fails in
+ * between, or in line behind others of this client, is told what was seen last, and how long ago. Where the
+ * server does not say, it is left out. */
 DLOCK_API dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want,
                                      dlock_hold **hold);
 
@@ -369,8 +376,10 @@ DLOCK_API size_t dlock_process(dlock_client *client);
  * last: commands sent just ahead of the release in the same write, or NULL.
  * OK; LOST (nothing of anybody else's was freed; on rungs that are not flawed nothing is sent once
  * the loss is known, `last` neither); UNKNOWN (it frees itself when its time to live is over);
- * UNREACHABLE, LIMIT, REFUSED, WRONG_TYPE (likewise); FORKED. Takes at most connect_timeout_ms +
- * command_timeout_ms for each server request of the rung. */
+ * UNREACHABLE, LIMIT, REFUSED, WRONG_TYPE (likewise); FORKED. A release whose reply is lost is sent
+ * once more and counts once, but not on rungs that are flawed, or behind `last`, which may still be on
+ * its way. Takes at most connect_timeout_ms + command_timeout_ms for each request: those of the rung,
+ * twice after a lost reply, and of WRONG_TYPE one more, as of dlock_acquire. */
 DLOCK_API dlock_status dlock_release(dlock_hold *hold, dlock_batch *last);
 
 /* Whether the hold is still to be believed: a load and a clock read, no network. False from the

@@ -18,10 +18,14 @@ static dlock_status release_surely(struct dlock_hold *hold, struct dlock_batch *
 {
     count_holds(hold);
     dlock_status status = run_release(hold, last);
-    if (status != DLOCK_UNKNOWN || hold->lock->rung.flawed || last != NULL)
-        return status;
-    status = run_release(hold, NULL);
-    return status == DLOCK_LOST && dlock_valid(hold) ? DLOCK_OK : status;
+    if (status == DLOCK_UNKNOWN && !hold->lock->rung.flawed && last == NULL) {
+        status = run_release(hold, NULL);
+        if (status == DLOCK_LOST && dlock_valid(hold))
+            return DLOCK_OK;
+    }
+    if (status == DLOCK_LOST)
+        fail(status, "'%s' was not this hold's any more at its release", hold->key);
+    return status;
 }
 
 /* ---- Passing on ------------------------------------------------------------------------------ */
@@ -167,6 +171,7 @@ dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
         status = fail(DLOCK_LOST, "'%s' was lost before its release", lock->name);
     else
         status = release_surely(hold, last);
+    status = status == DLOCK_WRONG_TYPE ? explain(lock, status, hold->owner, INT64_MAX, -1) : status;
     redis_send_for(NULL);
     pthread_mutex_lock(&lock->mutex);
     LIST_REMOVE(hold, of_lock);

@@ -11,4 +11,24 @@
 dlock_status holder_ask(dlock *lock, struct dlock_holder *holder,
                         struct answer (*ask)(struct rung_env *env, const char *key));
 
+/* The answer of such a script. OK; WRONG_TYPE: no rung keeps such a key; REFUSED: not understood. */
+dlock_status holder_read(const struct answer *answer, struct dlock_holder *holder,
+                         const char *name);
+
+/* What was seen last of a lock's holder. */
+struct sighting {
+    bool asking;
+    bool wrong;       /* the key was of a type that the rung does not keep */
+    int64_t asked_ns; /* CLOCK_MONOTONIC; 0: never */
+    int64_t seen_ns;
+    struct dlock_holder holder; /* held: or nothing is known */
+};
+
+/* A call for `owner` ends with that status, and dlock_error() tells it: adds who holds the lock, or
+ * says what its key holds instead. A request of its own for that goes not beyond limit_ns, 0: none, or
+ * cancel_fd. The status with which it ends now: WRONG_TYPE where that is the cause. Nothing of it on
+ * rungs that are flawed. */
+dlock_status explain(struct dlock *lock, dlock_status status, const char *owner, int64_t limit_ns,
+                     int cancel_fd);
+
 #endif

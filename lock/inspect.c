@@ -10,8 +10,8 @@
 
 extern const struct script lua_inspect;
 
-static dlock_status read_holder(const struct answer *answer, struct dlock_holder *holder,
-                                const char *name)
+dlock_status holder_read(const struct answer *answer, struct dlock_holder *holder,
+                         const char *name)
 {
     const redisReply *reply = answer->reply;
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3 ||
@@ -44,7 +44,7 @@ dlock_status holder_ask(dlock *lock, struct dlock_holder *holder,
     if (status == DLOCK_OK) {
         struct answer answer = ask(&env, lock->name);
         status =
-            answer.status == DLOCK_OK ? read_holder(&answer, holder, lock->name) : answer.status;
+            answer.status == DLOCK_OK ? holder_read(&answer, holder, lock->name) : answer.status;
     }
     env_end(lock, &env);
     return status;

@@ -17,7 +17,7 @@ static const struct {
 #undef X
 };
 
-static _Thread_local char sentence[512];
+static _Thread_local char sentence[SENTENCE_MAX];
 
 static bool known(dlock_status status)
 {

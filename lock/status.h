@@ -7,6 +7,8 @@
 
 #include "dlock.h"
 
+#define SENTENCE_MAX 512 /* bytes of dlock_error(), its end included */
+
 /* Keeps the sentence for dlock_error() and returns `status`. */
 dlock_status fail(dlock_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a call that failed at a lock says beside its status: who holds it, or what its key holds instead.
+ * The server is asked for that alone, when it is over; many that fail at once ask once, and the others
+ * say what was seen then, and how long ago.
+ */
+#include "client.h"
+#include "holder.h"
+
+#include <stdio.h>
+#include <string.h>
+
+extern const struct script lua_inspect;
+
+/* What one look showed. */
+struct look {
+    dlock_status status; /* OK; WRONG_TYPE: no lock of any rung; or why it showed nothing */
+    char type[16];       /* of the key, as Redis calls it */
+    struct dlock_holder holder;
+};
+
+static struct look look_at(struct dlock *lock, int64_t limit_ns, int cancel_fd)
+{
+    struct look look = {.holder.size = sizeof look.holder};
+    struct rung_env env;
+    look.status = env_begin(lock, limit_ns, cancel_fd, &env);
+    if (look.status == DLOCK_OK) {
+        env.deadline_ns = limit_ns;
+        env.wake_fd = cancel_fd; /* it changes nothing: it may be cut off */
+        struct answer answer = EVAL(&env, &lua_inspect, "1", lock->name);
+        look.status = answer.status;
+        if (answer.status == DLOCK_OK)
+            look.status = holder_read(&answer, &look.holder, lock->name);
+        if (answer.status == DLOCK_OK && look.status != DLOCK_REFUSED)
+            snprintf(look.type, sizeof look.type, "%s", answer.reply->element[0]->str);
+    }
+    env_end(lock, &env);
+    return look;
+}
+
+/* A rung that counts its owner's holds keeps a hash. */
+static const char *right_type(const struct dlock *lock)
+{
+    return (lock->ops->traits & TRAIT_REENTRANT) != 0 ? "hash" : "string";
+}
+
+/* The key holds something that this rung does not keep. */
+static bool is_wrong(const struct dlock *lock, const struct look *look)
+{
+    return look->status == DLOCK_WRONG_TYPE ||
+           (look->holder.held && strcmp(look->type, right_type(lock)) != 0);
+}
+
+static dlock_status say_type(const struct dlock *lock, const struct look *look)
+{
+    return fail(DLOCK_WRONG_TYPE, "'%s' holds a %s; a lock of rung '%s' is a %s", lock->name,
+                look->type, lock->ops->name, right_type(lock));
+}
+
+/* ---- Who holds it ---------------------------------------------------------------------------- */
+
+/* Whether to ask, and not to make do with what was seen last. */
+static bool begin_look(struct dlock *lock, int64_t limit_ns)
+{
+    struct sighting *sighting = &lock->sighting;
+    int64_t now_ns = mono_ns();
+    pthread_mutex_lock(&lock->mutex);
+    bool soon = sighting->asked_ns != 0 &&
+                now_ns - sighting->asked_ns < lock->client->options.retry_ms * NS_PER_MS;
+    bool asks = !sighting->asking && now_ns < limit_ns && (!soon || sighting->wrong);
+    if (asks) {
+        sighting->asking = true;
+        sighting->asked_ns = now_ns;
+    }
+    pthread_mutex_unlock(&lock->mutex);
+    return asks;
+}
+
+static void end_look(struct dlock *lock, const struct look *look)
+{
+    struct sighting *sighting = &lock->sighting;
+    pthread_mutex_lock(&lock->mutex);
+    sighting->asking = false;
+    sighting->wrong = is_wrong(lock, look);
+    sighting->seen_ns = mono_ns();
+    sighting->holder = look->holder;
+    sighting->holder.held &= !sighting->wrong;
+    pthread_mutex_unlock(&lock->mutex);
+}
+
+/* `said`, and who has it: seen just now, or longer ago; then only while it may still have it. */
+static dlock_status say_holder(struct dlock *lock, dlock_status status, const char *said,
+                               const char *owner, bool just_now)
+{
+    char when[48] = "", how_long[48] = ", without an end";
+    pthread_mutex_lock(&lock->mutex);
+    struct sighting seen = lock->sighting;
+    pthread_mutex_unlock(&lock->mutex);
+    const struct dlock_holder *holder = &seen.holder;
+    long long age_ms = just_now ? 0 : (mono_ns() - seen.seen_ns) / NS_PER_MS;
+    if (!holder->held || (holder->ttl_ms >= 0 && holder->ttl_ms < age_ms))
+        return fail(status, "%s", said);
+    if (!just_now)
+        snprintf(when, sizeof when, "%lld ms ago ", age_ms);
+    if (holder->ttl_ms >= 0)
+        snprintf(how_long, sizeof how_long, " for %lld ms more", (long long)holder->ttl_ms);
+    bool asks_itself = strncmp(holder->owner, owner, strlen(owner)) == 0 &&
+                       strchr("#", holder->owner[strlen(owner)]) != NULL;
+    bool ours = strncmp(holder->owner, lock->client->id, strlen(lock->client->id)) == 0;
+    return fail(status, "%s; %sheld by '%s'%s%s", said, when, holder->owner,
+                asks_itself ? " (who asks)" : ours ? " (of this client)" : "", how_long);
+}
+
+static dlock_status explain_busy(struct dlock *lock, dlock_status status, const char *said,
+                                 const char *owner, int64_t limit_ns, int cancel_fd)
+{
+    if (!begin_look(lock, limit_ns))
+        return say_holder(lock, status, said, owner, false);
+    struct look look = look_at(lock, limit_ns, cancel_fd);
+    end_look(lock, &look);
+    if (is_wrong(lock, &look))
+        return say_type(lock, &look);
+    if (look.status == DLOCK_OK && !look.holder.held)
+        return fail(status, "%s; it is free by now", said);
+    return say_holder(lock, status, said, owner, true);
+}
+
+dlock_status explain(struct dlock *lock, dlock_status status, const char *owner, int64_t limit_ns,
+                     int cancel_fd)
+{
+    char said[SENTENCE_MAX];
+    bool is_busy = status == DLOCK_BUSY || status == DLOCK_TIMED_OUT;
+    if (lock->rung.flawed || (lock->ops->traits & TRAIT_SERVERLESS) != 0 ||
+        (!is_busy && status != DLOCK_WRONG_TYPE))
+        return status;
+    snprintf(said, sizeof said, "%s", dlock_error());
+    if (is_busy)
+        return explain_busy(lock, status, said, owner, limit_ns, cancel_fd);
+    struct look look = look_at(lock, limit_ns, cancel_fd);
+    return is_wrong(lock, &look) ? say_type(lock, &look) : fail(status, "%s", said);
+}
