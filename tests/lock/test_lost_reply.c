@@ -360,6 +360,69 @@ static void a_nested_release_counts_once(void **state)
     }
 }
 
+/* Somebody else has the lock by the time the release is sent once more: it stays theirs. */
+struct later {
+    dlock *lock; /* of another client, on a wire of its own */
+    dlock_hold *mine;
+    dlock_hold *theirs;
+    bool over; /* my time is over as well by then */
+};
+
+static void acquire_behind_it(void *arg, const struct dlock_trace *trace)
+{
+    struct later *later = arg;
+    if (strcmp(trace->reply, "(lost)") != 0 || later->theirs != NULL)
+        return;
+    must(tried(later->lock, &later->theirs) == DLOCK_OK);
+    if (later->over)
+        eventually(!dlock_valid(later->mine));
+}
+
+static void release_behind_a_later_holder(const char *rung, enum dlock_mode mode, bool nested,
+                                          bool over)
+{
+    struct stage stage;
+    struct later later = {.over = over};
+    stage_set(&stage, rung,
+              (struct dlock_options){.ttl_ms = over ? 1000 : 0,
+                                     .on_trace = acquire_behind_it,
+                                     .on_trace_arg = &later});
+    dlock_client *other = client_of(server_url(server), (struct dlock_options){0});
+    later.lock = lock_of(other, rung, LOCK);
+    later.mine = acquired_as(stage.lock, mode);
+    if (later.mine != NULL) {
+        if (nested)
+            assert_status(dlock_release(acquired_as(stage.lock, mode), NULL), OK);
+        proxy_plan(stage.proxy, PROXY_CUT_REPLY, "", NULL, 0);
+        dlock_status status = dlock_release(later.mine, NULL);
+        assert_int_equal(status, over ? DLOCK_LOST : DLOCK_OK);
+        assert_true(proxy_done(stage.proxy));
+        assert_non_null(later.theirs);
+        struct dlock_holder holder = {.size = sizeof holder};
+        assert_status(dlock_inspect(later.lock, &holder), OK);
+        assert_memory_equal(holder.owner, dlock_client_id(other), 36);
+        assert_status(dlock_release(later.theirs, NULL), OK);
+        assert_int_equal(exists(), 0);
+    }
+    dlock_close(later.lock);
+    dlock_client_close(other);
+    stage_clear(&stage);
+}
+
+static void a_later_holder_keeps_the_lock(void **state)
+{
+    static const enum dlock_mode modes[] = {DLOCK_EXCLUSIVE, DLOCK_SHARED};
+    (void)state;
+    size_t count;
+    const struct dlock_rung *rungs = dlock_rungs(&count);
+    for (size_t i = 0; i < 8 * count; i++) {
+        const struct dlock_rung *rung = &rungs[i / 8];
+        bool nested = (i & 1) != 0;
+        if (!rung->flawed && (rung->reentrant || !nested))
+            release_behind_a_later_holder(rung->name, modes[i >> 1 & 1], nested, (i >> 2 & 1) != 0);
+    }
+}
+
 /* Commands rode ahead of the release: they may still be on their way, so it is not sent again. */
 static void a_release_with_riders_is_sent_once(void **state)
 {
@@ -623,6 +686,7 @@ int main(void)
         cmocka_unit_test(unknown_until_the_limit),
         cmocka_unit_test(a_release_whose_reply_is_lost),
         cmocka_unit_test(a_nested_release_counts_once),
+        cmocka_unit_test(a_later_holder_keeps_the_lock),
         cmocka_unit_test(a_release_with_riders_is_sent_once),
         cmocka_unit_test(what_was_not_released_frees_itself),
         cmocka_unit_test(a_grant_that_comes_too_late),

@@ -6,8 +6,10 @@
 #include "calls.h"
 #include "child.h"
 #include "must.h"
+#include "proxy.h"
 #include "record.h"
 #include "server.h"
+#include "waiter.h"
 
 #include <stdatomic.h>
 #include <time.h>
@@ -61,10 +63,12 @@ struct stage {
     struct record *trace;
     dlock_client *client;
     dlock *lock;
+    enum dlock_mode mode;
 };
 
 static void stage_set(struct stage *stage, const char *rung)
 {
+    stage->mode = DLOCK_EXCLUSIVE;
     server_text(server, "FLUSHALL");
     freeze();
     stage->trace = record_new();
@@ -83,33 +87,80 @@ static void stage_clear(struct stage *stage)
     record_free(stage->trace);
 }
 
-static const char *const expiring[] = {"setnx_expire", "setnx_multi",   "set_nx_ex",
-                                       "owner_check",  "owner_lua",     "reentrant_tls",
-                                       "reentrant",    "reentrant_getset", "watchdog_timer",
-                                       "watchdog"};
+/* Calls `body` for each rung that expires, in each mode it has. */
+static void on_each(void (*body)(struct stage *stage))
+{
+    static const enum dlock_mode modes[] = {DLOCK_EXCLUSIVE, DLOCK_SHARED};
+    size_t count;
+    const struct dlock_rung *rungs = dlock_rungs(&count);
+    for (size_t i = 0; i < 2 * count; i++) {
+        struct stage stage;
+        if (!rungs[i / 2].expires)
+            continue;
+        stage_set(&stage, rungs[i / 2].name);
+        stage.mode = modes[i % 2];
+        dlock_hold *hold = acquired_as(stage.lock, stage.mode);
+        if (hold != NULL) {
+            dlock_release(hold, NULL); /* it is connected, and its scripts are known */
+            body(&stage);
+        }
+        stage_clear(&stage);
+    }
+}
 
-/* To the nanosecond. */
+/* To the nanosecond; the key is there still. */
+static void ends(struct stage *stage)
+{
+    dlock_hold *hold = acquired_as(stage->lock, stage->mode);
+    assert_true(dlock_valid(hold));
+    assert_int_equal(dlock_remaining_ms(hold), VALID_NS / NS_PER_MS);
+    jump_ns(10000 * (int64_t)NS_PER_MS);
+    assert_int_equal(dlock_remaining_ms(hold), VALID_NS / NS_PER_MS - 10000);
+    jump_ns(VALID_NS - 10000 * (int64_t)NS_PER_MS - 1);
+    assert_true(dlock_valid(hold));
+    jump_ns(1);
+    assert_false(dlock_valid(hold));
+    assert_int_equal(dlock_remaining_ms(hold), 0);
+    assert_int_equal(server_integer(server, "EXISTS " LOCK), 1);
+    jump_ns(INT64_C(1) << 60);
+    assert_false(dlock_valid(hold));
+    assert_int_equal(dlock_remaining_ms(hold), 0);
+    dlock_release(hold, NULL);
+}
+
 static void ends_with_the_time_to_live(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof expiring / sizeof expiring[0]; i++) {
-        struct stage stage;
-        stage_set(&stage, expiring[i]);
-        dlock_hold *hold = acquired(stage.lock);
-        assert_true(dlock_valid(hold));
-        assert_int_equal(dlock_remaining_ms(hold), VALID_NS / NS_PER_MS);
-        jump_ns(10000 * (int64_t)NS_PER_MS);
-        assert_int_equal(dlock_remaining_ms(hold), VALID_NS / NS_PER_MS - 10000);
-        jump_ns(VALID_NS - 10000 * (int64_t)NS_PER_MS - 1);
-        assert_true(dlock_valid(hold));
-        jump_ns(1);
-        assert_false(dlock_valid(hold));
-        assert_int_equal(dlock_remaining_ms(hold), 0);
-        jump_ns(INT64_C(1) << 60);
-        assert_false(dlock_valid(hold));
-        assert_int_equal(dlock_remaining_ms(hold), 0);
-        dlock_release(hold, NULL);
-        stage_clear(&stage);
+    on_each(ends);
+}
+
+/* What a hold believes ends before the server's key does, by more than any stall in between: 1 % of an
+ * hour. */
+static void before_the_servers_key(void **state)
+{
+    enum { HOUR_MS = 3600999 };
+    static const enum dlock_mode modes[] = {DLOCK_EXCLUSIVE, DLOCK_SHARED};
+    (void)state;
+    size_t count;
+    const struct dlock_rung *rungs = dlock_rungs(&count);
+    server_text(server, "FLUSHALL");
+    for (size_t i = 0; i < 2 * count; i++) {
+        if (!rungs[i / 2].expires)
+            continue;
+        dlock_client *client =
+            client_of(server_url(server), (struct dlock_options){.ttl_ms = HOUR_MS});
+        dlock *lock = lock_of(client, rungs[i / 2].name, LOCK);
+        dlock_hold *hold = acquired_as(lock, modes[i % 2]);
+        if (hold != NULL) {
+            int64_t asked_ms = clock_ms();
+            int64_t key_ends_ms = asked_ms + server_integer(server, "PTTL " LOCK);
+            int64_t hold_ends_ms = dlock_remaining_ms(hold) + clock_ms() + 1;
+            assert_true(hold_ends_ms < key_ends_ms);
+            assert_true(hold_ends_ms > asked_ms + HOUR_MS / 100 * 98);
+            dlock_release(hold, NULL);
+        }
+        dlock_close(lock);
+        dlock_client_close(client);
     }
 }
 
@@ -129,39 +180,32 @@ static void never_ends_where_nothing_expires(void **state)
     }
 }
 
-/* Counted from before the request was sent: what its reply took is gone from it. The clock jumps
- * when the reply is there. */
-static void slow_reply(void *arg, const struct dlock_trace *trace)
+/* Counted from before the request was sent: what its reply took is gone from it. The reply is on its way
+ * while the clock goes on; of a try of several commands the first one's. */
+static void reply_on_its_way(struct stage *stage)
 {
-    (void)arg, (void)trace;
-    jump_ns(1000 * (int64_t)NS_PER_MS);
-}
-
-/* How many commands a try is. */
-static int commands_of(const char *rung)
-{
-    if (strcmp(rung, "setnx_multi") == 0)
-        return 4;
-    return strcmp(rung, "setnx_expire") == 0 || strcmp(rung, "reentrant_getset") == 0 ? 2 : 1;
+    struct proxy *proxy = proxy_start(server);
+    dlock_client *client = client_of(proxy_url(proxy), (struct dlock_options){.ttl_ms = TTL_MS});
+    struct waiter waiter = {.lock = lock_of(client, dlock_rung_of(stage->lock)->name, LOCK),
+                            .want = {.wait_ms = 60000, .mode = stage->mode}};
+    dlock_release(acquired_as(waiter.lock, stage->mode), NULL);
+    proxy_plan(proxy, PROXY_HOLD_REPLY, "", NULL, 0);
+    waiter_start(&waiter);
+    eventually(proxy_done(proxy));
+    jump_ns(5000 * (int64_t)NS_PER_MS); /* no renewal is due yet */
+    proxy_let_go(proxy);
+    assert_status(waiter_end(&waiter), OK);
+    assert_int_equal(dlock_remaining_ms(waiter.hold), VALID_NS / NS_PER_MS - 5000);
+    dlock_release(waiter.hold, NULL);
+    dlock_close(waiter.lock);
+    dlock_client_close(client);
+    proxy_free(proxy);
 }
 
 static void counts_from_before_the_send(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof expiring / sizeof expiring[0]; i++) {
-        server_text(server, "FLUSHALL");
-        freeze();
-        dlock_client *client = client_of(
-            server_url(server), (struct dlock_options){.ttl_ms = TTL_MS, .on_trace = slow_reply});
-        dlock *lock = lock_of(client, expiring[i], LOCK);
-        dlock_release(acquired(lock), NULL); /* connects, loads the scripts */
-        dlock_hold *hold = acquired(lock);
-        assert_int_equal(dlock_remaining_ms(hold),
-                         VALID_NS / NS_PER_MS - 1000 * commands_of(expiring[i]));
-        dlock_release(hold, NULL);
-        dlock_close(lock);
-        dlock_client_close(client);
-    }
+    on_each(reply_on_its_way);
 }
 
 /* So does a renewal. The clock is set to when it is due, and jumps when its reply is there. */
@@ -174,10 +218,9 @@ static void slow_renewal(void *arg, const struct dlock_trace *trace)
         jump_ns(100 * (int64_t)NS_PER_MS);
 }
 
-static void a_renewal_counts_from_before_its_send(void **state)
+static void renewal_on_its_way(const char *rung)
 {
     enum { SHORT_MS = 600 };
-    (void)state;
     struct record *events = record_new();
     server_text(server, "FLUSHALL");
     freeze();
@@ -187,7 +230,7 @@ static void a_renewal_counts_from_before_its_send(void **state)
                                                              .on_event_arg = events,
                                                              .on_trace = slow_renewal,
                                                          });
-    dlock *lock = lock_of(client, "watchdog", LOCK);
+    dlock *lock = lock_of(client, rung, LOCK);
     dlock_hold *hold = acquired(lock);
     int64_t valid_ms = SHORT_MS / 100 * 99 - 2;
     assert_int_equal(dlock_remaining_ms(hold), valid_ms);
@@ -202,23 +245,33 @@ static void a_renewal_counts_from_before_its_send(void **state)
     record_free(events);
 }
 
+static void a_renewal_counts_from_before_its_send(void **state)
+{
+    (void)state;
+    size_t count;
+    const struct dlock_rung *rungs = dlock_rungs(&count);
+    for (size_t i = 0; i < count; i++)
+        if (rungs[i].renewed)
+            renewal_on_its_way(rungs[i].name);
+}
+
 /* The machine slept: the hold is over at once, nothing is sent for it on sound rungs. */
+static void sleeps(struct stage *stage)
+{
+    bool flawed = dlock_rung_of(stage->lock)->flawed;
+    dlock_hold *hold = acquired_as(stage->lock, stage->mode);
+    jump_ns(VALID_NS);
+    assert_false(dlock_valid(hold));
+    record_clear(stage->trace);
+    dlock_status status = dlock_release(hold, NULL);
+    assert_int_equal(record_count(stage->trace, "") > 0, flawed);
+    assert_int_equal(status, flawed ? DLOCK_OK : DLOCK_LOST);
+}
+
 static void a_machine_that_slept(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof expiring / sizeof expiring[0]; i++) {
-        struct stage stage;
-        stage_set(&stage, expiring[i]);
-        bool flawed = dlock_rung_of(stage.lock)->flawed;
-        dlock_hold *hold = acquired(stage.lock);
-        jump_ns(VALID_NS);
-        assert_false(dlock_valid(hold));
-        record_clear(stage.trace);
-        dlock_status status = dlock_release(hold, NULL);
-        assert_int_equal(record_count(stage.trace, "") > 0, flawed);
-        assert_int_equal(status, flawed ? DLOCK_OK : DLOCK_LOST);
-        stage_clear(&stage);
-    }
+    on_each(sleeps);
 }
 
 /* Told of also when its validity ends on the last nanosecond of a second. */
@@ -331,6 +384,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(ends_with_the_time_to_live, thaw),
+        cmocka_unit_test_teardown(before_the_servers_key, thaw),
         cmocka_unit_test_teardown(never_ends_where_nothing_expires, thaw),
         cmocka_unit_test_teardown(counts_from_before_the_send, thaw),
         cmocka_unit_test_teardown(a_renewal_counts_from_before_its_send, thaw),
