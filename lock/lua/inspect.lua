@@ -1,9 +1,16 @@
--- KEYS[1] lock. Returns {type, who holds it, what is left in ms}: a string's value, a hash' first field.
+-- KEYS[1] lock. Returns {type, who holds it, what is left in ms}: a string's value, a hash' first field, a zset's last member unless its time, its score, is over ('', 0).
 local type = redis.call('TYPE', KEYS[1]).ok
-local owner = ''
+local owner, left = '', redis.call('PTTL', KEYS[1])
 if type == 'string' then
     owner = redis.call('GET', KEYS[1])
 elseif type == 'hash' then
     owner = redis.call('HKEYS', KEYS[1])[1]
+elseif type == 'zset' then
+    local time = redis.call('TIME')
+    local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
+    owner, left = last[1], last[2] - time[1] * 1000 - math.floor(time[2] / 1000)
+    if left <= 0 then
+        owner, left = '', 0
+    end
 end
-return {type, owner, redis.call('PTTL', KEYS[1])}
+return {type, owner, left}

@@ -1,0 +1,178 @@
+-- KEYS lock, holds, waiting readers, waiting writers, invited readers, newest token; ARGV what to do, owner, hold ("r7", "w7"), its ttl in ms, "first" if the owner has no other. Returns, see docs/design/read_write.md, for
+--   acquire: its token; or less than 0: kept out, ask again after so many ms; or nil: the owner reads and cannot write
+--   ask:     the hold's token, a new one, or 0: it is not held
+--   renew, release, give_up: 1, or 0: it was not held; break: as inspect.lua
+local lock, holds, readers, writers, invited, newest = unpack(KEYS)
+local what, owner, hold, ttl, first = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local call = redis.call
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local me = owner .. ' ' .. hold     -- as a waiter
+local writing = hold:sub(1, 1) == 'w'
+local ASK_AGAIN = 5000              -- at the latest
+local late = math.floor(ttl / 10)   -- so much a waiter may be before it counts as gone
+
+-- Whose time is over holds nothing. What is left in the zset is the truth, the hash says how.
+for _, gone in ipairs(call('ZRANGEBYSCORE', lock, '-inf', now)) do
+    call('ZREM', lock, gone)
+    call('HDEL', holds, gone)
+end
+local mine = call('ZSCORE', lock, owner) and call('HGET', holds, owner) -- " w7 r8 "
+local at = mine and mine:find(' ' .. hold .. ' ', 1, true)
+
+local function keep(key, ms)
+    if call('PTTL', key) < ms then
+        call('PEXPIRE', key, ms)
+    end
+end
+
+local function set_holds(list)
+    if list == ' ' then
+        call('ZREM', lock, owner)
+        call('HDEL', holds, owner)
+    else
+        call('HSET', holds, owner, list)
+    end
+end
+
+local function full_time()
+    call('ZADD', lock, now + ttl, owner)
+    keep(lock, ttl)
+    keep(holds, ttl)
+end
+
+local function draw_token()
+    local token = math.max((call('GET', newest) or 0) + 1, time[1] * 1000000 + time[2])
+    call('SET', newest, string.format('%.0f', token), 'PX', 86400000)
+    return token
+end
+
+-- The first to be over of those who hold, with its time left; two: others hold besides.
+local function holder()
+    local some = call('ZRANGE', lock, 0, 1, 'WITHSCORES')
+    return some[1], some[1] and some[2] - now, #some == 4
+end
+
+local function somebody_writes()
+    local one, left, others = holder()
+    local list = one and not others and (call('HGET', holds, one) or 'w')
+    return list and list:find('w', 1, true) and left
+end
+
+-- For how long somebody waits whose mark counts.
+local function waits(marks)
+    local last = call('ZRANGE', marks, -1, -1, 'WITHSCORES')[2]
+    return last and last - now > 0 and last - now
+end
+
+local function kept_out()
+    if mine then
+        return false
+    end
+    if writing then
+        local _, left = holder()
+        local turn = call('PTTL', invited)
+        return left or turn >= 0 and turn
+    end
+    local left = somebody_writes()
+    if left or call('ZREM', invited, me) == 1 then
+        return left
+    end
+    return waits(writers)
+end
+
+local function wait(left)
+    local marks = writing and writers or readers
+    local again = math.min(left + 2, ASK_AGAIN)
+    call('ZREMRANGEBYSCORE', marks, '-inf', now)
+    call('ZADD', marks, now + again + late, me)
+    keep(marks, again + late)
+    return -again
+end
+
+local function acquire()
+    if mine and not at and first == 'first' then -- left by holds that were lost
+        set_holds(' ')
+        mine, at = nil, nil
+    end
+    if mine and writing and not mine:find('w', 1, true) then
+        return false
+    end
+    local left = kept_out()
+    if left then
+        return wait(left)
+    end
+    call('ZREM', writing and writers or readers, me)
+    local token = draw_token()
+    if not at then
+        set_holds((mine or ' ') .. hold .. ' ')
+    end
+    full_time() -- last: an error before it, as of a key of another type, leaves nothing held
+    return token
+end
+
+-- "1" wakes all who wait, "0" one of each client: enough where all who wait write.
+local function tell(all)
+    call('PUBLISH', lock .. ':free', all and 1 or 0)
+end
+
+-- Tells those who may come in now: after a write the readers that wait, ahead of any writer.
+local function wake(wrote)
+    if somebody_writes() then
+        return
+    end
+    if wrote and waits(readers) then
+        call('ZREMRANGEBYSCORE', readers, '-inf', now)
+        call('RENAME', readers, invited)
+        call('PEXPIRE', invited, late)
+        tell(true)
+    elseif not waits(writers) then
+        if waits(readers) then
+            tell(true)
+        end
+    elseif not holder() and call('EXISTS', invited) == 0 then
+        tell(waits(readers))
+    end
+end
+
+local function leave()
+    local rest = mine
+    if at then
+        rest = mine:sub(1, at) .. mine:sub(at + #hold + 2)
+        set_holds(rest)
+    end
+    local wrote = at and writing and not rest:find('w', 1, true)
+    if wrote or rest == ' ' or what == 'give_up' then
+        wake(wrote)
+    end
+    return at and 1 or 0
+end
+
+-- Whoever holds it is out. What inspect.lua would have said is returned.
+local function break_open()
+    local last = call('ZRANGE', lock, -1, -1, 'WITHSCORES')
+    call('DEL', lock, holds)
+    wake(true)
+    return {last[1] and 'zset' or 'none', last[1] or '', last[1] and last[2] - now or 0}
+end
+
+if what == 'acquire' then
+    return acquire()
+elseif what == 'ask' then
+    return at and draw_token() or 0
+elseif what == 'renew' then
+    if at then
+        full_time()
+    end
+    return at and 1 or 0
+elseif what == 'release' then
+    return leave()
+elseif what == 'give_up' then
+    for _, marks in ipairs({readers, writers, invited}) do
+        call('ZREM', marks, me)
+    end
+    return leave()
+elseif what == 'break' then
+    return break_open()
+end
+return redis.error_reply("ERR ARGV[1] is '" .. what .. "': it must be acquire, ask, renew, release, give_up or break")

@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * read_write's script at random, step by step, against its rules: who is in, who is kept out and
+ * why, that nobody who may come in sleeps on, and that nothing stays behind.
+ */
+#include "calls.h"
+#include "must.h"
+#include "rung.h"
+#include "server.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define LOCK "lock:{script}"
+#define KEYS "6 " LOCK " " LOCK ":holds " LOCK ":readers " LOCK ":writers " LOCK ":invited " LOCK ":token"
+#define TTL "600000"
+#define OWNERS 5
+#define HOLDS_MAX 4
+#define STEPS 10000
+
+extern const struct script lua_read_write;
+
+static struct server *server;
+static const char *const marks[] = {":readers", ":writers", ":invited"};
+
+/* ---- What should be -------------------------------------------------------------------------- */
+
+struct owner {
+    char name[8];
+    char holds[HOLDS_MAX][16]; /* "r7" */
+    int count;
+    char wanted[16]; /* what it waits for, "" if it does not */
+    bool awake;      /* it was woken and has not asked since */
+    bool marked;     /* it is known that it waits */
+    bool invited;    /* it waited through a write: known, too, but before any writer */
+};
+
+struct model {
+    struct owner owners[OWNERS];
+    unsigned seed;
+    int numbers; /* of acquisitions */
+    long long token;
+    redisContext *ear;
+    int granted[2], kept_out[2], told[2], refused, passed_writers; /* for the test to know that all came up */
+};
+
+static bool has(const struct owner *owner, char kind)
+{
+    for (int i = 0; i < owner->count; i++)
+        if (owner->holds[i][0] == kind)
+            return true;
+    return false;
+}
+
+/* How many others hold, write, wait to write, are invited. */
+static int others(const struct model *m, const struct owner *but,
+                  bool (*counts)(const struct owner *))
+{
+    int count = 0;
+    for (int i = 0; i < OWNERS; i++)
+        count += &m->owners[i] != but && counts(&m->owners[i]);
+    return count;
+}
+
+static bool holding(const struct owner *owner)
+{
+    return owner->count > 0;
+}
+
+static bool writing(const struct owner *owner)
+{
+    return has(owner, 'w');
+}
+
+static bool waiting_writer(const struct owner *owner)
+{
+    return owner->wanted[0] == 'w' && owner->marked;
+}
+
+static bool waiting_reader(const struct owner *owner)
+{
+    return owner->wanted[0] == 'r' && owner->marked;
+}
+
+static bool invited(const struct owner *owner)
+{
+    return owner->invited;
+}
+
+static bool awake(const struct owner *owner)
+{
+    return owner->wanted[0] != '\0' && owner->awake;
+}
+
+static bool may_enter(const struct model *m, const struct owner *owner, char kind)
+{
+    if (holding(owner))
+        return kind == 'r' || has(owner, 'w');
+    if (kind == 'w')
+        return others(m, owner, holding) == 0 && others(m, owner, invited) == 0;
+    return others(m, owner, writing) == 0 &&
+           (owner->invited || others(m, owner, waiting_writer) == 0);
+}
+
+/* ---- Messages -------------------------------------------------------------------------------- */
+
+static void start_to_listen(struct model *m)
+{
+    m->ear = redisConnectUnix(server_socket(server));
+    must(m->ear != NULL && m->ear->err == 0);
+    redisReply *reply = redisCommand(m->ear, "SUBSCRIBE " LOCK ":free end");
+    must(reply != NULL);
+    freeReplyObject(reply);
+    must(redisGetReply(m->ear, (void **)&reply) == REDIS_OK);
+    freeReplyObject(reply);
+}
+
+/* "1" wakes all who wait, "0" one of them, as in one process. Nobody is woken for nothing: of those
+ * that "1" wakes one at least may come in, and whomever "0" wakes. */
+static void wake(struct model *m, bool all)
+{
+    int first = rand_r(&m->seed) % OWNERS;
+    bool in_vain = true;
+    for (int i = 0; i < OWNERS; i++) {
+        struct owner *owner = &m->owners[(first + i) % OWNERS];
+        if (owner->wanted[0] == '\0')
+            continue;
+        bool may = may_enter(m, owner, owner->wanted[0]);
+        assert_true(may || all || owner->awake || !owner->marked);
+        in_vain &= !may;
+        if (owner->awake)
+            continue;
+        owner->awake = true;
+        if (!all)
+            break;
+    }
+    assert_false(all && in_vain);
+    m->told[all]++;
+}
+
+/* Returns how many messages there were. */
+static int hear(struct model *m)
+{
+    server_integer(server, "PUBLISH end 1");
+    for (int count = 0;; count++) {
+        redisReply *message;
+        must(redisGetReply(m->ear, (void **)&message) == REDIS_OK);
+        bool end = strcmp(message->element[1]->str, "end") == 0;
+        if (!end)
+            wake(m, strcmp(message->element[2]->str, "1") == 0);
+        freeReplyObject(message);
+        if (end)
+            return count;
+    }
+}
+
+/* ---- Steps ----------------------------------------------------------------------------------- */
+
+static const redisReply *run(const char *what, const char *owner, const char *hold, bool first)
+{
+    const redisReply *reply =
+        server_ask(server, "EVAL %s " KEYS " %s %s %s " TTL " %s", lua_read_write.text, what,
+                   owner, hold, first ? "first" : "again");
+    if (reply->type == REDIS_REPLY_ERROR)
+        failed("%s", reply->str);
+    return reply;
+}
+
+static void stop_waiting(struct owner *owner)
+{
+    owner->wanted[0] = '\0';
+    owner->awake = owner->marked = owner->invited = false;
+}
+
+static void granted(struct model *m, struct owner *owner, const redisReply *reply)
+{
+    char kind = owner->wanted[0];
+    long long token = reply->integer;
+    assert_int_equal(reply->type, REDIS_REPLY_INTEGER);
+    assert_true(token > m->token);
+    /* The same request once more, because its reply was lost: the same hold, a new token. */
+    m->token = run("acquire", owner->name, owner->wanted, owner->count == 0)->integer;
+    assert_true(m->token > token);
+    m->passed_writers += kind == 'r' && owner->count == 0 && others(m, owner, waiting_writer) > 0;
+    strcpy(owner->holds[owner->count++], owner->wanted);
+    stop_waiting(owner);
+    m->granted[kind == 'w']++;
+}
+
+static void ask(struct model *m, struct owner *owner)
+{
+    char kind = owner->wanted[0];
+    bool refused = kind == 'w' && holding(owner) && !has(owner, 'w');
+    bool may = may_enter(m, owner, kind);
+    const redisReply *reply = run("acquire", owner->name, owner->wanted, owner->count == 0);
+    if (refused) {
+        assert_int_equal(reply->type, REDIS_REPLY_NIL);
+        stop_waiting(owner);
+        m->refused++;
+    } else if (may) {
+        granted(m, owner, reply);
+    } else {
+        assert_int_equal(reply->type, REDIS_REPLY_INTEGER);
+        assert_true(reply->integer < 0 && reply->integer >= -5000);
+        owner->awake = false;
+        owner->marked = true;
+        m->kept_out[kind == 'w']++;
+    }
+}
+
+/* A write ended: the readers that wait are invited. */
+static void invite(struct model *m)
+{
+    for (int i = 0; i < OWNERS; i++) {
+        struct owner *owner = &m->owners[i];
+        owner->invited = waiting_reader(owner);
+        if (owner->invited)
+            owner->marked = false;
+    }
+}
+
+static void release(struct model *m, struct owner *owner)
+{
+    int which = rand_r(&m->seed) % owner->count;
+    bool wrote = has(owner, 'w');
+    char hold[16];
+    strcpy(hold, owner->holds[which]);
+    for (int i = which + 1; i < owner->count; i++)
+        strcpy(owner->holds[i - 1], owner->holds[i]);
+    owner->count--;
+    assert_int_equal(run("release", owner->name, hold, false)->integer, 1);
+    if (wrote && !has(owner, 'w') && others(m, NULL, waiting_reader) > 0)
+        invite(m);
+    /* The same request once more, because its reply was lost: it finds nothing and does nothing. */
+    hear(m);
+    assert_int_equal(run("release", owner->name, hold, false)->integer, 0);
+    assert_int_equal(hear(m), 0);
+}
+
+static void time_passes(struct model *m)
+{
+    for (int i = 0; i < OWNERS; i++)
+        m->owners[i].awake = true;
+}
+
+/* Whose time is over is out, with the next who says anything; those who wait ask at that time. */
+static void expire(struct model *m, struct owner *owner)
+{
+    server_integer(server, "ZADD " LOCK " 1 %s", owner->name);
+    assert_int_equal(run("renew", owner->name, owner->holds[0], false)->integer, 0);
+    owner->count = 0;
+    time_passes(m);
+}
+
+/* It was not heard of for so long that it counts as gone; it is late only. */
+static void forget(struct model *m, struct owner *owner)
+{
+    char mark[32];
+    snprintf(mark, sizeof mark, "%s %s", owner->name, owner->wanted);
+    for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++)
+        server_integer(server, "ZREM " LOCK "%s %s", marks[i], mark);
+    owner->marked = owner->invited = false;
+    time_passes(m);
+}
+
+static void give_up(struct owner *owner)
+{
+    char hold[16];
+    strcpy(hold, owner->wanted);
+    stop_waiting(owner);
+    assert_int_equal(run("give_up", owner->name, hold, false)->integer, 0);
+}
+
+static void step(struct model *m)
+{
+    struct owner *owner = &m->owners[rand_r(&m->seed) % OWNERS];
+    int dice = rand_r(&m->seed) % 100;
+    if (owner->wanted[0] != '\0') {
+        if (dice < 12)
+            give_up(owner);
+        else if (dice >= 94)
+            forget(m, owner);
+        else if (owner->awake || dice < 50)
+            ask(m, owner);
+    } else if (dice < 50 && owner->count < HOLDS_MAX) {
+        char kind = rand_r(&m->seed) % 2 == 0 ? 'r' : 'w';
+        snprintf(owner->wanted, sizeof owner->wanted, "%c%d", kind, ++m->numbers);
+        ask(m, owner);
+    } else if (owner->count > 0 && dice < 96) {
+        release(m, owner);
+    } else if (owner->count > 0) {
+        expire(m, owner);
+    }
+    hear(m);
+}
+
+/* ---- What is --------------------------------------------------------------------------------- */
+
+static void check_holders(const struct model *m)
+{
+    int holders = 0;
+    for (int i = 0; i < OWNERS; i++) {
+        const struct owner *owner = &m->owners[i];
+        char list[HOLDS_MAX * 16 + 2] = "";
+        for (int j = 0; j < owner->count; j++) {
+            strcat(list, " ");
+            strcat(list, owner->holds[j]);
+        }
+        if (owner->count > 0)
+            strcat(list, " ");
+        holders += owner->count > 0;
+        assert_string_equal(server_text(server, "HGET " LOCK ":holds %s", owner->name), list);
+        for (int j = 0; j < owner->count; j++)
+            assert_int_equal(run("renew", owner->name, owner->holds[j], false)->integer, 1);
+    }
+    assert_int_equal(server_integer(server, "ZCARD " LOCK), holders);
+    assert_int_equal(server_integer(server, "HLEN " LOCK ":holds"), holders);
+    if (others(m, NULL, writing) > 0)
+        assert_int_equal(holders, 1);
+}
+
+static void check_marks(const struct model *m)
+{
+    assert_int_equal(server_integer(server, "ZCARD " LOCK ":writers"),
+                     others(m, NULL, waiting_writer));
+    assert_int_equal(server_integer(server, "ZCARD " LOCK ":readers"),
+                     others(m, NULL, waiting_reader));
+    assert_int_equal(server_integer(server, "ZCARD " LOCK ":invited"), others(m, NULL, invited));
+}
+
+/* Unless somebody has been woken and is about to ask, nobody sleeps who may come in. */
+static void check_nobody_sleeps_on(const struct model *m)
+{
+    if (others(m, NULL, awake) > 0)
+        return;
+    for (int i = 0; i < OWNERS; i++) {
+        const struct owner *owner = &m->owners[i];
+        if (owner->wanted[0] != '\0')
+            assert_false(may_enter(m, owner, owner->wanted[0]));
+    }
+}
+
+static void check_everything_has_an_end(void)
+{
+    static const char *const keys[] = {"", ":holds", ":readers", ":writers", ":invited", ":token"};
+    for (size_t i = 0; i < 6; i++)
+        assert_int_not_equal(server_integer(server, "PTTL " LOCK "%s", keys[i]), -1);
+}
+
+static void at_random(void **state)
+{
+    (void)state;
+    struct model m = {.seed = 20240511};
+    for (int i = 0; i < OWNERS; i++)
+        snprintf(m.owners[i].name, sizeof m.owners[i].name, "o%d", i);
+    start_to_listen(&m);
+    for (int i = 0; i < STEPS; i++) {
+        step(&m);
+        check_holders(&m);
+        check_marks(&m);
+        check_nobody_sleeps_on(&m);
+        check_everything_has_an_end();
+    }
+    for (int i = 0; i < OWNERS; i++) {
+        if (m.owners[i].wanted[0] != '\0')
+            give_up(&m.owners[i]);
+        while (m.owners[i].count > 0)
+            release(&m, &m.owners[i]);
+    }
+    assert_int_equal(server_integer(server, "EXISTS %s", LOCK), 0);
+    for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++)
+        assert_int_equal(server_integer(server, "EXISTS " LOCK "%s", marks[i]), 0);
+    print_message("%d reads, %d writes, %d and %d kept out, %d refused, %d readers before writers, "
+                  "%d and %d messages\n",
+                  m.granted[0], m.granted[1], m.kept_out[0], m.kept_out[1], m.refused,
+                  m.passed_writers, m.told[0], m.told[1]);
+    assert_true(m.granted[0] > 100 && m.granted[1] > 100 && m.kept_out[0] > 100 &&
+                m.kept_out[1] > 100 && m.refused > 20 && m.passed_writers > 20 && m.told[0] > 20 && m.told[1] > 100);
+    redisFree(m.ear);
+}
+
+static int start(void **state)
+{
+    (void)state;
+    server = server_start(NULL);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    server_free(server);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(at_random),
+    };
+    return cmocka_run_group_tests_name("read_write's script", tests, start, stop);
+}
