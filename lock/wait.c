@@ -313,11 +313,13 @@ enum wait_next wait_again(struct wait *wait, const struct busy *busy)
 static int64_t prepare_sleep(struct wait *wait)
 {
     bool sleeps = wait->state == WAIT_BEHIND || wait->state == WAIT_SLEEPING;
-    if (wait->wake_fd < 0 && (sleeps || wait->state == WAIT_CHOSEN))
+    if (!sleeps && wait->state != WAIT_CHOSEN)
+        return 0; /* it was woken before it slept */
+    if (wait->wake_fd < 0)
         wait->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (wait->wake_fd < 0)
         return mono_ns() + NO_DESCRIPTOR_MS * NS_PER_MS;
-    return wait->state == WAIT_CHOSEN ? INT64_MAX : sleeps ? wait->until_ns : 0;
+    return sleeps ? wait->until_ns : INT64_MAX;
 }
 
 void wait_sleep(struct wait *wait)

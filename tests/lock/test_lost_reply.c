@@ -395,7 +395,7 @@ static void release_behind_a_later_holder(const char *rung, enum dlock_mode mode
             assert_status(dlock_release(acquired_as(stage.lock, mode), NULL), OK);
         proxy_plan(stage.proxy, PROXY_CUT_REPLY, "", NULL, 0);
         dlock_status status = dlock_release(later.mine, NULL);
-        assert_int_equal(status, over ? DLOCK_LOST : DLOCK_OK);
+        assert_true(status == DLOCK_OK || (over && status == DLOCK_LOST));
         assert_true(proxy_done(stage.proxy));
         assert_non_null(later.theirs);
         struct dlock_holder holder = {.size = sizeof holder};
@@ -420,6 +420,28 @@ static void a_later_holder_keeps_the_lock(void **state)
         bool nested = (i & 1) != 0;
         if (!rung->flawed && (rung->reentrant || !nested))
             release_behind_a_later_holder(rung->name, modes[i >> 1 & 1], nested, (i >> 2 & 1) != 0);
+    }
+}
+
+/* The first release comes at last, when the same owner holds the lock anew: it was for another hold. */
+static void a_release_that_comes_late(void **state)
+{
+    static const char *const rungs[] = {"owner_lua"};
+    (void)state;
+    for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++) {
+        struct stage stage;
+        stage_set(&stage, rungs[i], (struct dlock_options){0});
+        dlock_hold *first = acquired(stage.lock);
+        proxy_plan(stage.proxy, PROXY_DELAY_REQUEST, "", NULL, 0);
+        assert_status(dlock_release(first, NULL), OK);
+        assert_true(proxy_done(stage.proxy));
+        dlock_hold *second = acquired(stage.lock);
+        proxy_let_go(stage.proxy);
+        assert_int_equal(exists(), 1);
+        assert_true(dlock_valid(second));
+        assert_status(dlock_release(second, NULL), OK);
+        assert_int_equal(exists(), 0);
+        stage_clear(&stage);
     }
 }
 
@@ -687,6 +709,7 @@ int main(void)
         cmocka_unit_test(a_release_whose_reply_is_lost),
         cmocka_unit_test(a_nested_release_counts_once),
         cmocka_unit_test(a_later_holder_keeps_the_lock),
+        cmocka_unit_test(a_release_that_comes_late),
         cmocka_unit_test(a_release_with_riders_is_sent_once),
         cmocka_unit_test(what_was_not_released_frees_itself),
         cmocka_unit_test(a_grant_that_comes_too_late),

@@ -40,6 +40,8 @@ struct proxy {
 
     pthread_mutex_t mutex; /* protects what is below */
     struct wire wires[WIRES_MAX];
+    char *late; /* a delayed request */
+    size_t late_size;
     char **requests;
     size_t request_count;
     bool pending; /* a plan waits for its request */
@@ -117,6 +119,28 @@ static void keep_request(struct proxy *proxy, const char *bytes, size_t size)
     proxy->requests[proxy->request_count++] = copy;
 }
 
+static void keep_late(struct proxy *proxy, const char *bytes, size_t size)
+{
+    must(proxy->late == NULL);
+    proxy->late = malloc(size);
+    must(proxy->late != NULL);
+    memcpy(proxy->late, bytes, size);
+    proxy->late_size = size;
+}
+
+/* On a connection of its own: the one that it was sent on is gone. */
+static void deliver_late(struct proxy *proxy)
+{
+    char reply[PIECE_MAX];
+    int redis = redis_socket(proxy);
+    must(redis >= 0);
+    forward(redis, proxy->late, proxy->late_size);
+    must(recv(redis, reply, sizeof reply, 0) > 0);
+    close(redis);
+    free(proxy->late);
+    proxy->late = NULL;
+}
+
 static void on_request(struct proxy *proxy, struct wire *wire)
 {
     char bytes[PIECE_MAX];
@@ -128,7 +152,9 @@ static void on_request(struct proxy *proxy, struct wire *wire)
     keep_request(proxy, bytes, (size_t)size);
     if (proxy->pending && memmem(bytes, (size_t)size, proxy->text, strlen(proxy->text)) != NULL) {
         proxy->pending = false;
-        if (proxy->act == PROXY_CUT_REQUEST) {
+        if (proxy->act == PROXY_CUT_REQUEST || proxy->act == PROXY_DELAY_REQUEST) {
+            if (proxy->act == PROXY_DELAY_REQUEST)
+                keep_late(proxy, bytes, (size_t)size);
             proxy->done = true;
             wire_cut(wire);
             return;
@@ -247,6 +273,7 @@ void proxy_free(struct proxy *proxy)
     free(proxy->requests);
     free(proxy->text);
     free(proxy->bytes);
+    free(proxy->late);
     close(proxy->listener);
     close(proxy->wake_fd);
     pthread_mutex_destroy(&proxy->mutex);
@@ -295,6 +322,8 @@ void proxy_let_go(struct proxy *proxy)
         free(wire->held);
         wire->held = NULL;
     }
+    if (proxy->late != NULL)
+        deliver_late(proxy);
     pthread_mutex_unlock(&proxy->mutex);
 }
 

@@ -14,6 +14,7 @@ struct proxy;
 
 enum proxy_act {
     PROXY_CUT_REQUEST,   /* never forwarded; the connection is cut */
+    PROXY_DELAY_REQUEST, /* the connection is cut; the request arrives with proxy_let_go */
     PROXY_CUT_REPLY,     /* forwarded and carried out; the connection is cut instead of the reply */
     PROXY_HOLD_REPLY,    /* forwarded and carried out; the reply waits for proxy_let_go */
     PROXY_REPLACE_REPLY, /* other bytes come instead of the reply */
@@ -27,8 +28,9 @@ const char *proxy_url(const struct proxy *proxy);
  * before. bytes: for PROXY_REPLACE_REPLY, copied. */
 void proxy_plan(struct proxy *proxy, enum proxy_act act, const char *text, const void *bytes,
                 size_t size);
-/* Whether the plan was carried out; a held reply is held from then on. */
+/* Whether the plan was carried out; what is held is held from then on. */
 bool proxy_done(struct proxy *proxy);
+/* What is held comes; a delayed request was carried out by the return. */
 void proxy_let_go(struct proxy *proxy);
 
 /* How many of the requests so far contain the text; each arrived in one piece. */
