@@ -1,7 +1,12 @@
--- KEYS lock, holds, waiting readers, waiting writers, invited readers, newest token; ARGV what to do, owner, hold ("r7", "w7"), its ttl in ms, "first" if the owner has no other. Returns, see docs/design/read_write.md, for
---   acquire: its token; or less than 0: kept out, ask again after so many ms; or nil: the owner reads and cannot write
---   ask:     the hold's token, a new one, or 0: it is not held
---   renew, release, give_up: 1, or 0: it was not held; break: as inspect.lua
+#!lua flags=allow-oom
+-- KEYS[1] lock, KEYS[2] holds, KEYS[3] waiting readers, KEYS[4] waiting writers, KEYS[5] invited readers,
+-- KEYS[6] newest token; ARGV[1] what to do, ARGV[2] owner, ARGV[3] hold, as "r7" or "w7", ARGV[4] its ttl in
+-- ms, ARGV[5] "first" if its owner has no other (acquire).
+-- Returns acquire: its token; or below 0: kept out, ask again after so many ms; or nil: the owner reads and
+-- asks to write; ask: a new token for the hold, or 0: it is not held; renew, release, give_up: 1, or 0: it was
+-- not held; break, whoever has it: {type of the key, owner, what was left of it in ms}.
+-- Which step is for what: docs/design/read_write.md. The first line: what is held is renewed and released by
+-- writes of a few bytes, also on a server that is out of memory.
 local lock, holds, readers, writers, invited, newest = unpack(KEYS)
 local what, owner, hold, ttl, first = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local call = redis.call
@@ -9,7 +14,8 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local me = owner .. ' ' .. hold     -- as a waiter
 local writing = hold:sub(1, 1) == 'w'
-local ASK_AGAIN = 5000              -- at the latest
+local ASK_AGAIN_MS = 5000           -- at the latest
+local DAY_MS = 86400000
 local late = math.floor(ttl / 10)   -- so much a waiter may be before it counts as gone
 
 -- Whose time is over holds nothing. What is left in the zset is the truth, the hash says how.
@@ -43,7 +49,7 @@ end
 
 local function draw_token()
     local token = math.max((call('GET', newest) or 0) + 1, time[1] * 1000000 + time[2])
-    call('SET', newest, string.format('%.0f', token), 'PX', 86400000)
+    call('SET', newest, string.format('%.0f', token), 'PX', DAY_MS)
     return token
 end
 
@@ -83,7 +89,7 @@ end
 
 local function wait(left)
     local marks = writing and writers or readers
-    local again = math.min(left + 2, ASK_AGAIN)
+    local again = math.min(left + 2, ASK_AGAIN_MS)
     call('ZREMRANGEBYSCORE', marks, '-inf', now)
     call('ZADD', marks, now + again + late, me)
     keep(marks, again + late)
@@ -163,6 +169,7 @@ elseif what == 'ask' then
 elseif what == 'renew' then
     if at then
         full_time()
+        call('PEXPIRE', newest, DAY_MS)
     end
     return at and 1 or 0
 elseif what == 'release' then
@@ -175,4 +182,5 @@ elseif what == 'give_up' then
 elseif what == 'break' then
     return break_open()
 end
-return redis.error_reply("ERR ARGV[1] is '" .. what .. "': it must be acquire, ask, renew, release, give_up or break")
+return redis.error_reply("ERR ARGV[1] is '" .. what ..
+                         "': it must be acquire, ask, renew, release, give_up or break")

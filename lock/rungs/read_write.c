@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * read_write -- readers with a time each, writers that announce themselves.
- * ADDS   a dead reader is in the way for its own time only; nobody starves the other kind
+ * read_write -- readers together, writers alone, in turns.
+ * ADDS   a time for each reader; readers give way to a waiting writer, writers to waiting readers
  * FLAW   no order among writers; a frozen process loses its lock unaware
  * SHOW   scripts/rung break read_write
  * NEXT   fenced

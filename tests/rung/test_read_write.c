@@ -99,14 +99,14 @@ static void waits(struct waiter *waiter, const struct party *party, enum dlock_m
                   uint64_t owner)
 {
     const char *marks = mode == DLOCK_SHARED ? ":readers" : ":writers";
-    long long before = count_of(marks);
+    long long before = server_integer(server, "ZCOUNT " LOCK "%s 3 +inf", marks);
     *waiter = (struct waiter){.lock = party->lock,
                               .want = {.wait_ms = DLOCK_WAIT_FOREVER,
                                        .mode = mode,
                                        .owner_id = owner,
                                        .cancel = dlock_cancel_new()}};
     waiter_start(waiter);
-    eventually(count_of(marks) > before);
+    eventually(server_integer(server, "ZCOUNT " LOCK "%s 3 +inf", marks) > before);
 }
 
 static dlock_hold *comes_in(struct waiter *waiter)
@@ -386,6 +386,28 @@ static void a_crowd_of_readers_comes_in_together(void **state)
     party_over(&other);
 }
 
+/* Marks whose time is over count for nothing, and go when the next one waits or is invited. */
+static void marks_of_the_dead_do_not_pile_up(void **state)
+{
+    (void)state;
+    struct party party = party_of(LONG_MS);
+    struct waiter reader, writer;
+    dlock_hold *write = write_of(&party, 1);
+    server_integer(server, "ZADD " LOCK ":readers 1 gone 2 lost");
+    server_integer(server, "ZADD " LOCK ":writers 1 gone 2 lost");
+    waits(&reader, &party, DLOCK_SHARED, 2);
+    waits(&writer, &party, DLOCK_EXCLUSIVE, 3);
+    assert_int_equal(count_of(":readers"), 1);
+    assert_int_equal(count_of(":writers"), 1);
+    gives_up(&writer);
+    server_integer(server, "ZADD " LOCK ":readers 1 gone 2 lost");
+    let_go(write);
+    let_go(comes_in(&reader));
+    let_go(write_of(&party, 1)); /* nobody is left who was invited */
+    assert_clean();
+    party_over(&party);
+}
+
 /* A reader died while it waited: its turn comes, and passes. */
 static void an_invited_reader_that_does_not_come(void **state)
 {
@@ -616,7 +638,9 @@ static void each_reader_is_renewed_for_its_own_time(void **state)
     (void)state;
     struct party brief = party_of(SHORT_MS), patient = party_of(LONG_MS);
     dlock_hold *one = read_of(&brief, 1), *nested = read_of(&brief, 1), *two = read_of(&patient, 1);
+    server_integer(server, "PEXPIRE " LOCK ":token %d", LONG_MS);
     eventually(stats_of(brief.client).renewals >= 4); /* longer than its time to live */
+    assert_true(server_integer(server, "PTTL " LOCK ":token") > LONG_MS);
     long long now_ms = server_now_ms();
     long long one_ms = atoll(server_text(server, "ZSCORE " LOCK " %s", dlock_owner(one)));
     long long two_ms = atoll(server_text(server, "ZSCORE " LOCK " %s", dlock_owner(two)));
@@ -631,6 +655,23 @@ static void each_reader_is_renewed_for_its_own_time(void **state)
     assert_clean();
     party_over(&brief);
     party_over(&patient);
+}
+
+/* A full server takes no new data, but a hold is renewed and released. */
+static void a_full_server_keeps_its_holds(void **state)
+{
+    (void)state;
+    struct party party = party_of(SHORT_MS);
+    dlock_hold *outer = write_of(&party, 1), *inner = read_of(&party, 1);
+    server_text(server, "CONFIG SET maxmemory 1");
+    uint64_t renewals = stats_of(party.client).renewals;
+    eventually(stats_of(party.client).renewals >= renewals + 4);
+    assert_int_equal(stats_of(party.client).renewals_failed, 0);
+    let_go(outer);
+    let_go(inner);
+    server_text(server, "CONFIG SET maxmemory 0");
+    assert_clean();
+    party_over(&party);
 }
 
 /* ---- An emptied server ----------------------------------------------------------------------- */
@@ -681,7 +722,7 @@ static void the_hash_alone_holds_nothing(void **state)
 
 /* ---- Lost replies ---------------------------------------------------------------------------- */
 
-/* A party whose wire can be cut; the script is known to the server, so that its requests are short. */
+/* A party whose wire can be cut; the script is known to the server: its requests are short. */
 static struct party party_on(struct proxy *proxy)
 {
     struct party party = party_at(proxy_url(proxy), LONG_MS);
@@ -728,33 +769,58 @@ static void an_acquire_whose_reply_is_lost(void **state)
     }
 }
 
-static void cut_the_question_too(void *arg, const struct dlock_trace *trace)
+/* When the reply to `lost` was cut off, what comes next is cut off as well. */
+struct again {
+    struct proxy *proxy;
+    const char *lost, *next;
+    enum proxy_act act;
+    int cuts;
+};
+
+static void cut_again(void *arg, const struct dlock_trace *trace)
 {
-    if (strstr(trace->sent, "acquire") != NULL && strcmp(trace->reply, "(lost)") == 0)
-        proxy_plan(arg, PROXY_CUT_REPLY, "ask", NULL, 0);
+    struct again *again = arg;
+    if (strstr(trace->sent, again->lost) != NULL && strcmp(trace->reply, "(lost)") == 0 &&
+        again->cuts++ == 0)
+        proxy_plan(again->proxy, again->act, again->next, NULL, 0);
+}
+
+/* As party_on, with that. */
+static struct party party_cut_again(struct again *again)
+{
+    struct party warm = party_on(again->proxy);
+    party_over(&warm);
+    struct party party = {
+        .client = client_of(proxy_url(again->proxy), (struct dlock_options){
+                                                         .ttl_ms = LONG_MS,
+                                                         .on_trace = cut_again,
+                                                         .on_trace_arg = again,
+                                                     }),
+        .trace = record_new(),
+        .events = record_new(),
+    };
+    assert_status(dlock_open_ops(party.client, &rung_read_write, LOCK, &party.lock), OK);
+    return party;
 }
 
 /* Nobody knows whether it was had: whoever gives up lets go of it, should it be. */
 static void an_acquire_that_stays_unknown_is_let_go(void **state)
 {
     (void)state;
-    struct proxy *proxy = proxy_start(server);
-    struct party warm = party_on(proxy);
-    struct party party = {.client = client_of(proxy_url(proxy), (struct dlock_options){
-                                                                    .on_trace = cut_the_question_too,
-                                                                    .on_trace_arg = proxy,
-                                                                })};
-    assert_status(dlock_open_ops(party.client, &rung_read_write, LOCK, &party.lock), OK);
     for (enum dlock_mode mode = DLOCK_EXCLUSIVE; mode <= DLOCK_SHARED; mode++) {
+        struct again again = {.proxy = proxy_start(server),
+                              .lost = "acquire",
+                              .next = "ask",
+                              .act = PROXY_CUT_REPLY};
+        struct party party = party_cut_again(&again);
         dlock_hold *none;
-        proxy_plan(proxy, PROXY_CUT_REPLY, "acquire", NULL, 0);
+        proxy_plan(again.proxy, PROXY_CUT_REPLY, "acquire", NULL, 0);
         assert_status(ask(&party, mode, 1, &none), UNKNOWN);
+        assert_int_equal(again.cuts, 1);
         assert_clean();
+        party_over(&party);
+        proxy_free(again.proxy);
     }
-    dlock_close(party.lock);
-    dlock_client_close(party.client);
-    party_over(&warm);
-    proxy_free(proxy);
 }
 
 /* Sent once more or not: one hold is let go, and it is this one. */
@@ -781,19 +847,59 @@ static void a_release_whose_reply_is_lost(void **state)
 static void a_release_that_never_arrived(void **state)
 {
     (void)state;
-    struct proxy *proxy = proxy_start(server);
-    struct party party = party_on(proxy);
+    struct again again = {.proxy = proxy_start(server),
+                          .lost = "release",
+                          .next = "release",
+                          .act = PROXY_CUT_REQUEST};
+    struct party party = party_cut_again(&again);
     dlock_hold *lost = write_of(&party, 1);
-    char mark[32];
-    snprintf(mark, sizeof mark, " w%llu ", (unsigned long long)dlock_acquisition(lost));
-    proxy_plan(proxy, PROXY_CUT_REQUEST, "release", NULL, 0);
-    dlock_release(lost, NULL);
-    assert_true(proxy_done(proxy));
+    proxy_plan(again.proxy, PROXY_CUT_REQUEST, "release", NULL, 0);
+    assert_status(dlock_release(lost, NULL), UNKNOWN);
+    assert_int_equal(count_of(""), 1);
     dlock_hold *read = read_of(&party, 1);
-    assert_null(strstr(list_of(read), mark));
+    char list[32];
+    snprintf(list, sizeof list, " r%llu ", (unsigned long long)dlock_acquisition(read));
+    assert_string_equal(list_of(read), list);
     let_go(read);
     assert_clean();
     party_over(&party);
+    proxy_free(again.proxy);
+}
+
+/* It was on its way longer than its sender waited for it. */
+static void a_request_that_arrives_late(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start(server);
+    struct party party = party_on(proxy), other = party_of(LONG_MS);
+    char list[32];
+    /* of a hold that was had by the next try: it is that hold's, once */
+    proxy_plan(proxy, PROXY_DELAY_REQUEST, "acquire", NULL, 0);
+    struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS, .owner_id = 1};
+    dlock_hold *hold;
+    assert_status(dlock_acquire(party.lock, &want, &hold), OK);
+    snprintf(list, sizeof list, " w%llu ", (unsigned long long)dlock_acquisition(hold));
+    proxy_let_go(proxy);
+    assert_string_equal(list_of(hold), list);
+    /* of a release that was sent again, and its owner has come again since */
+    proxy_plan(proxy, PROXY_DELAY_REQUEST, "release", NULL, 0);
+    let_go(hold);
+    hold = write_of(&party, 1);
+    snprintf(list, sizeof list, " w%llu ", (unsigned long long)dlock_acquisition(hold));
+    proxy_let_go(proxy);
+    assert_string_equal(list_of(hold), list);
+    let_go(hold);
+    /* of one that gave up: it is in the way for its time to live, but not of its owner */
+    proxy_plan(proxy, PROXY_DELAY_REQUEST, "acquire", NULL, 0);
+    assert_kept_out(&party, DLOCK_EXCLUSIVE, 1);
+    proxy_let_go(proxy);
+    assert_kept_out(&other, DLOCK_SHARED, 1);
+    assert_true(first_over_ms("") <= server_now_ms() + LONG_MS);
+    let_go(read_of(&party, 1));
+    let_go(write_of(&other, 1));
+    assert_clean();
+    party_over(&party);
+    party_over(&other);
     proxy_free(proxy);
 }
 
@@ -972,6 +1078,7 @@ int main(int argc, char **argv)
         TEST(endless_writers_and_readers),
         TEST(many_writers_do_not_stand_in_a_readers_way),
         TEST(a_crowd_of_readers_comes_in_together),
+        TEST(marks_of_the_dead_do_not_pile_up),
         TEST(an_invited_reader_that_does_not_come),
         TEST(nobody_is_told_when_nobody_waits),
         TEST(the_last_reader_tells_a_writer),
@@ -981,12 +1088,14 @@ int main(int argc, char **argv)
         TEST(a_dead_writer_delays_a_reader_by_its_own_time),
         TEST(a_dead_waiting_writer_keeps_readers_out_for_its_marks_time),
         TEST(each_reader_is_renewed_for_its_own_time),
+        TEST(a_full_server_keeps_its_holds),
         TEST(an_emptied_server_is_noticed),
         TEST(the_hash_alone_holds_nothing),
         TEST(an_acquire_whose_reply_is_lost),
         TEST(an_acquire_that_stays_unknown_is_let_go),
         TEST(a_release_whose_reply_is_lost),
         TEST(a_release_that_never_arrived),
+        TEST(a_request_that_arrives_late),
         TEST(tokens_grow),
         TEST(a_key_of_another_type_is_said_and_nothing_is_held),
         TEST(a_name_of_512_bytes),

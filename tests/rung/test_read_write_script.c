@@ -12,7 +12,8 @@
 #include <stdlib.h>
 
 #define LOCK "lock:{script}"
-#define KEYS "6 " LOCK " " LOCK ":holds " LOCK ":readers " LOCK ":writers " LOCK ":invited " LOCK ":token"
+#define WAITING LOCK ":readers " LOCK ":writers " LOCK ":invited"
+#define KEYS "6 " LOCK " " LOCK ":holds " WAITING " " LOCK ":token"
 #define TTL "600000"
 #define OWNERS 5
 #define HOLDS_MAX 4
@@ -41,7 +42,8 @@ struct model {
     int numbers; /* of acquisitions */
     long long token;
     redisContext *ear;
-    int granted[2], kept_out[2], told[2], refused, passed_writers; /* for the test to know that all came up */
+    /* for the test to know that all came up */
+    int granted[2], kept_out[2], told[2], refused, passed_writers;
 };
 
 static bool has(const struct owner *owner, char kind)
@@ -375,7 +377,8 @@ static void at_random(void **state)
                   m.granted[0], m.granted[1], m.kept_out[0], m.kept_out[1], m.refused,
                   m.passed_writers, m.told[0], m.told[1]);
     assert_true(m.granted[0] > 100 && m.granted[1] > 100 && m.kept_out[0] > 100 &&
-                m.kept_out[1] > 100 && m.refused > 20 && m.passed_writers > 20 && m.told[0] > 20 && m.told[1] > 100);
+                m.kept_out[1] > 100 && m.refused > 20 && m.passed_writers > 20 &&
+                m.told[0] > 20 && m.told[1] > 100);
     redisFree(m.ear);
 }
 
