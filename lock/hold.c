@@ -93,11 +93,12 @@ static dlock_status let_go(struct dlock_hold *hold, struct dlock_batch *last)
         bool kept = status == DLOCK_OK && hold->kept;
         pthread_mutex_lock(&loop->mutex);
         struct wait *next = kept ? wait_choose(lock) : NULL;
-        if (next != NULL) {
+        if (kept)
             lock->tenure = (struct tenure){.started_ns = mono_ns(),
                                            .sent_ns = sent_ns,
                                            .token = hold->token,
                                            .holds = 1};
+        if (next != NULL) {
             wait_give(next, true);
         } else if (!kept && lock->tenure.token == hold->tenure) {
             lock->tenure = (struct tenure){.queued = hold->more};

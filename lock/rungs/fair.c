@@ -15,11 +15,6 @@ extern const struct script lua_fair;
 
 #define OPERATORS_GRANT_MS "1000" /* to the next, when a lock is broken */
 
-/* Of one lock in this process. */
-struct tenure_token {
-    _Atomic uint64_t first; /* of the numbers that this client was given last */
-};
-
 struct keys {
     char queue[DLOCK_NAME_MAX + 16];
     char token[DLOCK_NAME_MAX + 16];
@@ -33,14 +28,13 @@ struct keys {
 static struct keys keys_of(const struct dlock_hold *hold)
 {
     struct keys keys;
-    const struct tenure_token *tenure = hold->lock_state;
     snprintf(keys.queue, sizeof keys.queue, "%s:queue", hold->key);
     snprintf(keys.token, sizeof keys.token, "%s:token", hold->key);
     snprintf(keys.grant, sizeof keys.grant, "%s:grant", hold->key);
     snprintf(keys.client, sizeof keys.client, "%.36s", hold->owner);
     snprintf(keys.grant_ms, sizeof keys.grant_ms, "%lld",
              (long long)hold->lock->client->options.grant_ms);
-    snprintf(keys.first, sizeof keys.first, "%llu", (unsigned long long)tenure->first);
+    snprintf(keys.first, sizeof keys.first, "%llu", (unsigned long long)hold->tenure);
     snprintf(keys.newest, sizeof keys.newest, "%llu", (unsigned long long)hold->newest);
     return keys;
 }
@@ -72,9 +66,7 @@ static struct result run(struct rung_env *env, struct dlock_hold *hold, const ch
 
 static void take(struct dlock_hold *hold, long long token)
 {
-    struct tenure_token *tenure = hold->lock_state;
-    hold->token = (uint64_t)token;
-    tenure->first = hold->token;
+    hold->token = hold->tenure = (uint64_t)token;
 }
 
 static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy)
@@ -140,7 +132,6 @@ const struct rung_ops rung_fair = {
     .name = "fair",
     .traits = TRAIT_EXPIRES | TRAIT_REENTRANT | TRAIT_TOKEN | TRAIT_HANDOFF,
     .contend = CONTEND_ONE_PER_CLIENT,
-    .state_size = sizeof(struct tenure_token),
     .ttl_ms = 3000,
     .try_acquire = try_acquire,
     .release = release,
