@@ -351,6 +351,39 @@ static void who_leaves_leaves_the_queue(void **state)
     part(&holder);
 }
 
+static void *released_apart(void *arg)
+{
+    must(dlock_release(arg, NULL) == DLOCK_OK);
+    return NULL;
+}
+
+/* The server keeps the lock for those of this client that wait, and by then they have all left: it is let
+ * go for good, and whoever comes next has it. */
+static void kept_for_nobody(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start(server);
+    struct member member;
+    struct ending ending = {0};
+    pthread_t thread;
+    join_with(&member, proxy_url(proxy), (struct dlock_options){.handoff_max = 1});
+    dlock_hold *hold = acquired(member.lock);
+    wait_for(member.lock, &ending);
+    proxy_plan(proxy, PROXY_HOLD_REPLY, "release", NULL, 0);
+    must(pthread_create(&thread, NULL, released_apart, hold) == 0);
+    eventually(proxy_done(proxy));
+    dlock_cancel_now(ending.cancel);
+    eventually(atomic_load(&ending.over));
+    proxy_let_go(proxy);
+    pthread_join(thread, NULL);
+    nothing_is_left();
+    assert_status(dlock_release(acquired(member.lock), NULL), OK);
+    nothing_is_left();
+    dlock_cancel_free(ending.cancel);
+    part(&member);
+    proxy_free(proxy);
+}
+
 /* An operator frees it: the next in the queue has it, and whoever had it learns that. */
 static void broken_open(void **state)
 {
@@ -502,6 +535,7 @@ int main(void)
         cmocka_unit_test(nobody_gets_by),
         cmocka_unit_test(nobody_waits_for_who_lost_it),
         cmocka_unit_test(who_leaves_leaves_the_queue),
+        cmocka_unit_test(kept_for_nobody),
         cmocka_unit_test(broken_open),
         cmocka_unit_test(who_was_given_the_lock_and_leaves_hands_it_on),
         cmocka_unit_test(a_lost_hint),
