@@ -1,10 +1,10 @@
--- KEYS[1] lock. Returns {type, who holds it, what is left in ms}: a string's value, a hash' first field, a zset's last member unless its time, its score, is over ('', 0).
+-- KEYS[1] lock. Returns {type, who holds it, what is left in ms}: a string's value, what a hash' field `owner` says or its first field, a zset's last member unless its time, its score, is over ('', 0).
 local type = redis.call('TYPE', KEYS[1]).ok
 local owner, left = '', redis.call('PTTL', KEYS[1])
 if type == 'string' then
     owner = redis.call('GET', KEYS[1])
 elseif type == 'hash' then
-    owner = redis.call('HKEYS', KEYS[1])[1]
+    owner = redis.call('HGET', KEYS[1], 'owner') or redis.call('HKEYS', KEYS[1])[1]
 elseif type == 'zset' then
     local time = redis.call('TIME')
     local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')

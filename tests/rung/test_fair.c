@@ -254,6 +254,44 @@ static void goes_on_alone(void **state)
     free(queue);
 }
 
+/* One that has no thread, alone: it asks once more when its client listens, and is woken. */
+static void a_lone_started_waiter(void **state)
+{
+    (void)state;
+    struct member holder, other;
+    struct queue *queue = calloc(1, sizeof *queue);
+    join(&holder);
+    join(&other);
+    dlock_hold *hold = acquired(holder.lock);
+    enqueue(queue, other.lock, 1);
+    eventually(attempts(&other) == 2);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(atomic_load(&queue->had) == 1);
+    assert_int_equal(stats_of(other.client).unheard, 0);
+    nothing_is_left();
+    part(&other);
+    part(&holder);
+    free(queue);
+}
+
+/* The client has it, whichever of its owners acquired. */
+static void inspected(void **state)
+{
+    (void)state;
+    struct member member;
+    struct dlock_holder holder = {.size = sizeof holder};
+    join(&member);
+    dlock_hold *hold = acquired(member.lock);
+    assert_status(dlock_inspect(member.lock, &holder), OK);
+    assert_true(holder.held);
+    assert_string_equal(holder.owner, dlock_client_id(member.client));
+    assert_true(holder.ttl_ms > 0 && holder.ttl_ms <= 60000);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_status(dlock_inspect(member.lock, &holder), OK);
+    assert_false(holder.held);
+    part(&member);
+}
+
 /* The same owner asks again: let in without the server, and the lock stays until the last release. */
 static void nested(void **state)
 {
@@ -531,6 +569,8 @@ int main(void)
         cmocka_unit_test(passed_on_inside_the_client),
         cmocka_unit_test(strict_alternation),
         cmocka_unit_test(goes_on_alone),
+        cmocka_unit_test(a_lone_started_waiter),
+        cmocka_unit_test(inspected),
         cmocka_unit_test(nested),
         cmocka_unit_test(nobody_gets_by),
         cmocka_unit_test(nobody_waits_for_who_lost_it),
