@@ -42,12 +42,28 @@ class Rung:
     @property
     def renewed(self):
         """Whether its lock lives on by renewals."""
-        return any("renew" in name for name in self.scripts)
+        return any("renew" in name for name in self.scripts) or ".renew = renew," in self.text
 
     @property
-    def polls(self):
-        """Whether who finds it busy asks again and again."""
+    def is_distributed(self):
+        """Whether it asks a server."""
         return "TRAIT_SERVERLESS" not in self.text
+
+    @property
+    def listens(self):
+        """Whether who finds it busy sleeps until the server says something."""
+        return "WAIT_CHANNEL" in self.text or "WAIT_LIST" in self.text
+
+    @property
+    def asks_in_vain(self):
+        """How often a sale has asked that certainly waits. One that polls and has asked so often might yet get
+        in; one that listens asks before it does and behind that."""
+        return 1 if not self.is_distributed else 2 if self.listens else 3
+
+    @property
+    def hands_over(self):
+        """Whether its client has the lock, passes it on among its own, and then to the next client."""
+        return "TRAIT_HANDOFF" in self.text
 
     @property
     def code(self):

@@ -25,7 +25,6 @@ ITEM = "phone"
 LOCK_KEY, STOCK_KEY = "lock:{phone}", "inventory:{phone}"
 SHORT_TTL_MS, LONG_TTL_MS = 500, 30000
 RENEWED_TTL_MS = 2000  # of a lock that must live by its renewals: a machine that stalls for 600 ms is let pass
-ASKED_IN_VAIN = 3  # a sale waits that asked so often; one that asks once more might yet get in
 WAIT_MS = 3000  # how long a sale waits for a lock that never comes: far longer than a short one lives
 
 
@@ -315,10 +314,17 @@ class Instance:
         """Whoever is paused there goes on. By a file, so that it works for a frozen process too."""
         (self.files / point).touch()
 
-    def count(self, what):
-        """One of the lock's counts: contended (acquires that found it busy), attempts, renewals."""
+    def metric(self, name):
         _, text = self.ask("GET", "/metrics", self.admin_port)
-        return int(next(line.split()[1] for line in text.splitlines() if line.startswith(f"lock_{what}_total ")))
+        return int(next(line.split()[1] for line in text.splitlines() if line.startswith(f"{name} ")))
+
+    def count(self, what):
+        """One of the lock's counts: contended (acquires that found it busy), attempts, renewals, grants_expired."""
+        return self.metric(f"lock_{what}_total")
+
+    def waiting(self):
+        """How many of its sales wait for their lock."""
+        return self.metric("inventoryd_sales_waiting")
 
     def events(self):
         text = self.history.read_text(encoding="utf-8") if self.history.exists() else ""
@@ -438,10 +444,17 @@ class Stage:
         """A sale of that instance, up to the point, where it is paused; or the lock keeps it out. The sale,
         and whether it is at the point."""
         waited, asked, parked = instance.count("contended"), instance.count("attempts"), instance.parked(point)
-        enough = asked + (ASKED_IN_VAIN if self.rung.polls else 1)
+        enough = asked + self.rung.asks_in_vain
+        # Its client has the lock: it does not ask, it stands in the client's own line.
+        in_line = self.rung.hands_over and any(sale.instance is instance and not sale.answered for sale in self.sales)
+        waiting = instance.waiting()
         instance.arm(point)
         sale = instance.sell(**how)
-        is_kept_out = lambda: instance.count("contended") > waited and instance.count("attempts") >= enough
+
+        def is_kept_out():
+            if in_line:
+                return instance.waiting() > waiting
+            return instance.count("contended") > waited and instance.count("attempts") >= enough
         wait_until(lambda: instance.parked(point) > parked or is_kept_out() or sale.answered,
                    f"{sale.name} comes to {point}, or waits")
         if sale.answered:
@@ -474,6 +487,10 @@ class Stage:
         """The lock's key goes by itself."""
         wait_until(lambda: self.lock_redis("EXISTS", LOCK_KEY) == 0, "the lock expires")
         self.note("the lock expires", "the lock expires")
+
+    def handed_over(self):
+        """Whether the lock was given to somebody who has not answered yet."""
+        return self.rung.hands_over and self.lock_redis("HGET", LOCK_KEY, "state") == "granted"
 
     def has_ttl(self):
         return self.lock_redis("PTTL", LOCK_KEY) >= 0

@@ -9,10 +9,15 @@ import re
 
 import ladder
 
-ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):(x?)(\d+)(#\d+)?")
+ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?::(x?)(\d+)(#\d+)?)?")
 OBJECTS = 1000000  # an instance's numbers above it are of --owner object: a new one for every acquire
 ARGUMENT_MAX = 80  # the library cuts longer arguments in its records
 STEPS_MAX = 4  # commands of one try
+LISTENING = ("SUBSCRIBE", "UNSUBSCRIBE", "BLPOP")  # sent by a process for all who wait in it
+TOKEN = re.compile(r"\b\d{16}\b")  # microseconds since 1970
+TENURE = 1000  # a client that passes the lock on counts up to so many tokens by itself
+# What fair.lua is sent: the keys beside the lock, and what a step does not look at, are left out.
+FAIR = re.compile(r"(fair\.lua) 4 (\S+) \2:queue \2:token \2:grant (\w+) (\S+) (\d+) \d+ (\S+) (\d)(?: \S+)?$")
 
 
 @dataclasses.dataclass(eq=False)
@@ -35,7 +40,7 @@ class Names:
     """Who is who: acquisitions by their sale, clients by their instance."""
 
     def __init__(self, stage):
-        self.clients, self.holds, self.scripts = {}, {}, scripts()
+        self.clients, self.holds, self.scripts, tokens = {}, {}, scripts(), set()
         for instance in stage.instances.values():
             for event in instance.events():
                 for text in (event.get("hold", ""), event.get("sent", "")):
@@ -44,6 +49,11 @@ class Names:
                         self.clients.setdefault(found[1], instance.name)
                         if found[4]:
                             self.holds.setdefault(found[0], event["request"])
+                tokens.update(int(found[0]) for found in TOKEN.finditer(f"{event.get('sent', '')} {event.get('reply', '')}"))
+        self.tokens = []  # the first one of each tenure
+        for token in sorted(tokens):
+            if not self.tokens or token - self.tokens[-1] >= TENURE:
+                self.tokens.append(token)
 
     def name(self, found):
         if found[0] in self.holds:
@@ -51,14 +61,46 @@ class Names:
         other = "'s other" if found[2] and int(found[3]) > OBJECTS else ""
         return f"<{self.clients.get(found[1], '?')}{other}>"
 
+    def token(self, found):
+        """T1, T2 in the order of growing; T1+1 is what its client made of T1."""
+        number = sum(first <= int(found[0]) for first in self.tokens)
+        more = int(found[0]) - self.tokens[number - 1]
+        return f"T{number}" + (f"+{more}" if more else "")
+
     def plain(self, text):
-        """The text with identities and scripts by name."""
-        text = ID.sub(self.name, text)
+        """The text with identities, tokens and scripts by name."""
+        text = TOKEN.sub(self.token, ID.sub(self.name, text))
         for sha, file in self.scripts.items():
             text = text.replace(f"EVALSHA {sha}", file.name)
             head = file.read_text(encoding="utf-8").splitlines()[0][:70]
             text = re.sub(r'^EVAL "' + re.escape(head) + r'[^"]*"', file.name, text)
         return text
+
+
+def sender(instance, event):
+    """For whom a command was sent."""
+    if event.get("request"):
+        return event["request"]
+    return f"{instance.name}'s {'ear' if event.get('sent', '').startswith(LISTENING) else 'timer'}"
+
+
+def of_fair(found):
+    script, lock, what, me, ttl_ms, token, more = found.groups()
+    words = [script, what, lock, me]
+    words += [ttl_ms] if what in ("acquire", "renew") else []
+    words += [token] if what in ("release", "renew") else []
+    return " ".join(words + (["more"] if more == "1" else []))
+
+
+def in_short(sent, reply):
+    """Without what differs from run to run, and without what fair sends only for its script's bookkeeping. The
+    reply of a try that found the lock busy says what is left of the holder's time."""
+    if sent.startswith("fair.lua"):
+        sent, reply = FAIR.sub(of_fair, sent), reply.replace("(integer) ", "")
+        return sent, re.sub(r"^\[0, \d+(?=, )", "[0, ms left", reply) if " acquire " in sent else reply
+    if sent.startswith(("reentrant_acquire.lua", "inspect.lua")):
+        reply = re.sub(r"(?<![-\d])\d+(?=\]?$)", "ms left", reply)
+    return sent, reply
 
 
 def commands(stage, names):
@@ -67,7 +109,7 @@ def commands(stage, names):
     for instance in stage.instances.values():
         left = set()  # requests that have left their section: what they send now is their release
         for event in instance.events():
-            who = event.get("request") or f"{instance.name}'s timer"
+            who = sender(instance, event)
             if event["event"] == "exit":
                 left.add(who)
             if event["event"] != "command" or event["reply"].startswith("(error) NOSCRIPT"):
@@ -75,10 +117,7 @@ def commands(stage, names):
             if event["t_ns"] > stage.ended_ns:
                 continue  # what the end of the stage brought about
             t_ns = event["t_ns"] - (event["took_us"] * 1000 if who in left else 0)
-            sent, reply = names.plain(event["sent"]), names.plain(event["reply"])
-            if sent.startswith(("reentrant_acquire.lua", "inspect.lua")):
-                reply = re.sub(r"(?<![-\d])\d+(?=\]?$)", "ms left", reply)
-            yield Line(t_ns, who, sent, reply)
+            yield Line(t_ns, who, *in_short(names.plain(event["sent"]), names.plain(event["reply"])))
 
 
 def answers(stage, lines):
@@ -182,6 +221,8 @@ def disagreement(stage):
                 seen[as_recorded(command)] += 1
     unseen = recorded - dropped - seen  # MONITOR tells of a transaction's commands only when EXEC carries them out
     unrecorded = collections.Counter() if lossy else seen - recorded
+    for command in [command for command in unrecorded if command.startswith(LISTENING)]:
+        del unrecorded[command]  # nobody answered before the end, or before the connection was cut
     if unseen:
         return f"recorded, but not seen by Redis: {next(iter(unseen))}"
     if unrecorded:

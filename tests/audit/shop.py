@@ -10,7 +10,8 @@ import random
 
 # reentrant_getset is not among them: it lets two in even of one process, and sends others away.
 RUNGS = ["none", "local", "setnx", "setnx_expire", "setnx_multi", "set_nx_ex", "owner_check",
-         "owner_lua", "reentrant_tls", "reentrant", "watchdog_timer", "watchdog"]
+         "owner_lua", "reentrant_tls", "reentrant", "watchdog_timer", "watchdog",
+         "fair"]
 WRITES = ["decr", "set", "atomic"]
 MS = 1_000_000
 SPECIAL = frozenset(',"\n\r')

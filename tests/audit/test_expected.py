@@ -149,7 +149,7 @@ BROKEN_BY = {
     "killed_holding": {"DEADLOCK": "setnx setnx_multi"},
     "killed_acquiring": {"DEADLOCK": "setnx setnx_expire setnx_multi"},
     "killed_releasing": {"DEADLOCK": "setnx setnx_multi"},
-    "forgotten": {"DEADLOCK": "setnx setnx_multi watchdog_timer watchdog"},
+    "forgotten": {"DEADLOCK": "setnx setnx_multi watchdog_timer watchdog fair"},
     "redis_dies": {"DEADLOCK": "setnx setnx_expire setnx_multi"},
     "release_lost": {"DEADLOCK": "setnx setnx_multi watchdog_timer"},
     "late_release": {"OVERSOLD": "none local setnx_expire setnx_multi set_nx_ex reentrant_getset"},
@@ -158,7 +158,8 @@ BROKEN_BY = {
     "long_section": {"OVERSOLD": "none local setnx_expire setnx_multi set_nx_ex owner_check "
                                  "owner_lua reentrant_tls reentrant_getset reentrant"},
     "frozen": {"OVERSOLD": "none local setnx_expire setnx_multi set_nx_ex owner_check owner_lua "
-                           "reentrant_tls reentrant_getset reentrant watchdog_timer watchdog"},
+                           "reentrant_tls reentrant_getset reentrant watchdog_timer watchdog fair"},
+    "dead_next": {"OVERSOLD": "none local reentrant_getset"},
     "reentry": {"DEADLOCK": "local setnx setnx_expire setnx_multi set_nx_ex owner_check owner_lua"},
 }
 

@@ -402,7 +402,7 @@ def absent_instance(world, _):
 @plant("inconclusive", r"recorded with rung")
 def history_of_another_run(world, rand):
     instance = rand.choice(world.run["instances"])
-    world.seq_edits[instance] = lambda lines: lines[0].update(rung="fair")
+    world.seq_edits[instance] = lambda lines: lines[0].update(rung="another")
     return True
 
 

@@ -20,7 +20,7 @@ static struct server *server;
 
 static const char *const keyed[] = {"setnx",       "setnx_expire", "setnx_multi",   "set_nx_ex",
                                     "owner_check", "owner_lua",    "reentrant_tls", "reentrant",
-                                    "watchdog_timer", "watchdog"};
+                                    "watchdog_timer", "watchdog",  "fair"};
 #define KEYED (sizeof keyed / sizeof keyed[0])
 
 static dlock_client *new_client(void)
@@ -413,14 +413,17 @@ static void odd_names(void **state)
     };
     (void)state;
     dlock_client *client = new_client();
+    server_text(server, "FLUSHALL");
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         for (size_t j = 0; j < KEYED; j++) {
             dlock *lock = lock_of(client, keyed[j], names[i]);
+            bool more = strcmp(keyed[j], "fair") == 0; /* its token; a note at the release */
             dlock_hold *hold = acquired(lock);
             assert_int_equal(server_integer(server, "EXISTS %b", names[i], strlen(names[i])), 1);
-            assert_int_equal(server_integer(server, "DBSIZE"), 1);
+            assert_int_equal(server_integer(server, "DBSIZE"), 1 + more);
             assert_status(dlock_release(hold, NULL), OK);
-            assert_int_equal(server_integer(server, "DBSIZE"), 0);
+            assert_int_equal(server_integer(server, "DBSIZE"), 2 * more);
+            server_text(server, "FLUSHALL");
             dlock_close(lock);
         }
     char name[DLOCK_NAME_MAX + 1];

@@ -312,6 +312,7 @@ static const struct {
     {"reentrant", "EVALSHA"},
     {"watchdog_timer", "EVALSHA"},
     {"watchdog", "EVALSHA"},
+    {"fair", "EVALSHA"},
 };
 
 /* Flawed rungs send what they send, once. The others send the release once more, which counts once. */
@@ -574,7 +575,7 @@ static const struct bytes garbage[] = {
 static const char *const all_keyed[] = {"setnx",         "setnx_expire",     "setnx_multi",
                                         "set_nx_ex",     "owner_check",      "owner_lua",
                                         "reentrant_tls", "reentrant_getset", "reentrant",
-                                        "watchdog_timer", "watchdog"};
+                                        "watchdog_timer", "watchdog",        "fair"};
 
 /* Whatever comes instead of the first reply of a call: the call ends, with a status. */
 static void survive(struct stage *stage, const struct bytes *bytes, int call)

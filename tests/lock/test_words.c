@@ -343,7 +343,7 @@ static void the_ladder(void **state)
         {"reentrant_getset", true, true, false, true},
         {"reentrant", false, true, false, true},
         {"watchdog_timer", true, true, false, true}, /* `renewed`: by the timekeeper, which tells */
-        {"watchdog", false, true, true, true},
+        {"watchdog", false, true, true, true},   {"fair", false, true, true, true},
     };
     (void)state;
     size_t count;

@@ -54,6 +54,7 @@ RUNG(reentrant_getset) PROCESSES(1, BREAKS) PROCESSES(2, BREAKS) END
 RUNG(reentrant)        PROCESSES(2, HOLDS) END
 RUNG(watchdog_timer)   PROCESSES(2, HOLDS) END
 RUNG(watchdog)         PROCESSES(2, HOLDS) END
+RUNG(fair)             PROCESSES(2, HOLDS) END
 /* clang-format on */
 
 static int start(void **state)

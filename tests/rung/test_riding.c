@@ -181,6 +181,7 @@ static void in_one_write(void **state)
         {"reentrant", "EVALSHA", "EVALSHA", 1, 1},
         {"watchdog_timer", "EVALSHA", "EVALSHA", 1, 1},
         {"watchdog", "EVALSHA", "EVALSHA", 1, 1},
+        {"fair", "EVALSHA", "EVALSHA", 1, 1},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++) {
