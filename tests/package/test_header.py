@@ -58,7 +58,7 @@ def test_every_source_names_its_licence():
             if not path.is_file() or "__pycache__" in path.parts:
                 continue
             text = path.read_bytes()[:200]
-            if path.suffix in kinds or path.name == "CMakeLists.txt" or text.startswith(b"#!"):
+            if path.suffix in kinds or path.name == "CMakeLists.txt" or text.startswith(b"#!/"):
                 if b"SPDX-License-Identifier: Apache-2.0" not in text:
                     missing.append(str(path.relative_to(ROOT)))
     assert missing == []
