@@ -1,4 +1,5 @@
 #!lua flags=allow-oom
+-- SPDX-License-Identifier: Apache-2.0
 -- KEYS[1] lock, KEYS[2] holds, KEYS[3] waiting readers, KEYS[4] waiting writers, KEYS[5] invited readers,
 -- KEYS[6] newest token; ARGV[1] what to do, ARGV[2] owner, ARGV[3] hold, as "r7" or "w7", ARGV[4] its ttl in
 -- ms, ARGV[5] "first" if its owner has no other (acquire).
