@@ -246,17 +246,13 @@ enum wait_next wait_look(struct wait *wait)
         wait->running = false;
     } else if (wait->cancelled) {
         next = NEXT_CANCELLED;
-    } else if (wait->state == WAIT_BEHIND && now_ns >= wait->deadline_ns) {
-        next = NEXT_TIMED_OUT;
+    } else if (wait->deadline_ns != 0 && now_ns >= wait->deadline_ns) {
+        next = NEXT_TIMED_OUT; /* also when it was due for long: a server that hangs holds up the threads */
     } else if (wait->state == WAIT_BEHIND ||
                (wait->state == WAIT_SLEEPING && now_ns < wait->until_ns)) {
         sleep_on(wait, wait->state, wait->until_ns);
     } else if (wait->lock->line.closed_until_ns > now_ns) {
-        if (now_ns >= wait->deadline_ns && wait->deadline_ns != 0)
-            next = NEXT_TIMED_OUT;
-        else
-            sleep_on(wait, WAIT_SLEEPING,
-                     min_ns(wait->lock->line.closed_until_ns, wait->deadline_ns));
+        sleep_on(wait, WAIT_SLEEPING, min_ns(wait->lock->line.closed_until_ns, wait->deadline_ns));
     } else {
         wait->unheard = wait->state == WAIT_SLEEPING && wait->lock->source.state == SOURCE_HEARD;
         if (wait->state == WAIT_SLEEPING)

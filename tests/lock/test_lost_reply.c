@@ -196,6 +196,49 @@ static void an_acquire_that_was_not_had(void **state)
     }
 }
 
+/* The same without a thread that waits, on every rung that is not flawed. */
+struct started {
+    _Atomic bool over;
+    dlock_status status;
+    dlock_hold *hold;
+};
+
+static void done(void *arg, dlock_status status, dlock_hold *hold)
+{
+    struct started *started = arg;
+    started->status = status;
+    started->hold = hold;
+    atomic_store(&started->over, true);
+}
+
+static void a_started_acquire_that_was_had_or_not(void **state)
+{
+    static const enum proxy_act acts[] = {PROXY_CUT_REPLY, PROXY_CUT_REQUEST};
+    (void)state;
+    size_t count;
+    const struct dlock_rung *rungs = dlock_rungs(&count);
+    for (size_t i = 0; i < 2 * count; i++) {
+        struct stage stage;
+        struct started started = {0};
+        struct dlock_want want = {.size = sizeof want, .wait_ms = 60000};
+        if (rungs[i / 2].flawed)
+            continue;
+        stage_set(&stage, rungs[i / 2].name, (struct dlock_options){0});
+        uint64_t attempts = stats_of(stage.client).attempts;
+        proxy_plan(stage.proxy, acts[i % 2], "", NULL, 0);
+        assert_status(dlock_acquire_start(stage.lock, &want, done, &started), OK);
+        eventually(atomic_load(&started.over));
+        assert_int_equal(started.status, DLOCK_OK);
+        assert_true(proxy_done(stage.proxy));
+        assert_in_range(stats_of(stage.client).attempts, attempts + 1, attempts + 1 + i % 2);
+        assert_int_equal(stats_of(stage.client).unknown, 0);
+        assert_true(dlock_valid(started.hold));
+        assert_status(dlock_release(started.hold, NULL), OK);
+        assert_int_equal(exists(), 0);
+        stage_clear(&stage);
+    }
+}
+
 /* The question's reply is lost as well, each time it is asked: then with a limit it is asked again
  * and with one try the caller hears UNKNOWN. */
 struct persistent {
@@ -704,6 +747,7 @@ int main(void)
         cmocka_unit_test(a_second_acquire_that_was_had_or_not),
         cmocka_unit_test(an_acquire_that_was_had_after_a_loss),
         cmocka_unit_test(an_acquire_that_was_not_had),
+        cmocka_unit_test(a_started_acquire_that_was_had_or_not),
         cmocka_unit_test(a_question_whose_reply_is_lost),
         cmocka_unit_test(a_lost_try_and_then_a_busy_one),
         cmocka_unit_test(unknown_until_the_limit),

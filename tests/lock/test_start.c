@@ -421,6 +421,29 @@ static void a_server_that_hangs_delays_no_answer(void **state)
     free(crowd);
 }
 
+/* It hangs when their time is over: no try begins then, so each knows that it was not had. */
+static void no_try_begins_after_the_limit(void **state)
+{
+    (void)state;
+    struct stage stage;
+    _Atomic int over = 0;
+    struct started *crowd = crowd_new(8, true, &over);
+    stage_set(&stage, "watchdog",
+              (struct dlock_options){.contenders = 8, .retry_ms = 60000, .command_timeout_ms = 300});
+    dlock_hold *hold = acquired(stage.held);
+    for (size_t i = 0; i < 8; i++)
+        start(stage.lock, waiting(500), &crowd[i]);
+    eventually(stats_of(stage.client).contended == 8);
+    server_pause(server);
+    eventually(atomic_load(&over) == 8);
+    server_resume(server);
+    crowd_answered(crowd, 8, DLOCK_TIMED_OUT);
+    assert_int_equal(stats_of(stage.client).attempts, 8);
+    assert_status(dlock_release(hold, NULL), OK);
+    stage_clear(&stage);
+    free(crowd);
+}
+
 struct chain {
     dlock *lock;
     _Atomic int left;
@@ -511,6 +534,7 @@ int main(void)
         cmocka_unit_test(all_are_served),
         cmocka_unit_test(so_many_contend),
         cmocka_unit_test(a_server_that_hangs_delays_no_answer),
+        cmocka_unit_test(no_try_begins_after_the_limit),
         cmocka_unit_test(an_answer_may_start_the_next),
         cmocka_unit_test(in_a_loop_of_the_callers),
     };
