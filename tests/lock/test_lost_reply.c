@@ -489,6 +489,23 @@ static void a_release_that_comes_late(void **state)
     }
 }
 
+/* A release that never arrived leaves a count behind, and its owner comes back before it ends: the next
+ * release lets go of that too. */
+static void what_a_lost_release_left_is_let_go(void **state)
+{
+    static const char *const rungs[] = {"reentrant", "watchdog"};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct stage stage;
+        stage_set(&stage, rungs[i], (struct dlock_options){0});
+        dlock_hold *hold = acquired(stage.lock);
+        server_integer(server, "HINCRBY " LOCK " %s 1", dlock_owner(hold)); /* an earlier one's */
+        assert_status(dlock_release(hold, NULL), OK);
+        assert_int_equal(exists(), 0);
+        stage_clear(&stage);
+    }
+}
+
 /* Commands rode ahead of the release: they may still be on their way, so it is not sent again. */
 static void a_release_with_riders_is_sent_once(void **state)
 {
@@ -755,6 +772,7 @@ int main(void)
         cmocka_unit_test(a_nested_release_counts_once),
         cmocka_unit_test(a_later_holder_keeps_the_lock),
         cmocka_unit_test(a_release_that_comes_late),
+        cmocka_unit_test(what_a_lost_release_left_is_let_go),
         cmocka_unit_test(a_release_with_riders_is_sent_once),
         cmocka_unit_test(what_was_not_released_frees_itself),
         cmocka_unit_test(a_grant_that_comes_too_late),
