@@ -289,7 +289,7 @@ void loop_wake(struct loop *loop)
 
 dlock_status loop_init(struct loop *loop, struct dlock_client *client)
 {
-    *loop = (struct loop){.client = client};
+    *loop = (struct loop){.client = client, .chance = (uint32_t)mono_ns()};
     pthread_mutex_init(&loop->mutex, NULL);
     pthread_cond_init(&loop->work, NULL);
     TAILQ_INIT(&loop->due);

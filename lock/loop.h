@@ -35,6 +35,7 @@ struct loop {
     struct wait **heap; /* those that wait for a moment, the soonest first */
     size_t heap_count;
     size_t heap_capacity;
+    uint32_t chance; /* spreads the pauses of those that poll */
 };
 
 /* OK, NO_MEMORY; loop_stop in each case. */

@@ -265,6 +265,14 @@ enum wait_next wait_look(struct wait *wait)
     return next;
 }
 
+/* Half as long more or less, by chance: waiters that poll shall not march in step, each behind the same
+ * other for ever. */
+static int64_t vary(struct loop *loop, int64_t pause_ns)
+{
+    loop->chance = loop->chance * 1664525U + 1013904223U; /* Numerical Recipes' quick one: it only spreads */
+    return pause_ns / 2 + pause_ns * (loop->chance >> 16) / 65536;
+}
+
 /* The mutex is held. How long to sleep after that answer; 0: it should try again at once. */
 static int64_t sleep_ns(struct wait *wait, const struct busy *busy)
 {
@@ -277,7 +285,9 @@ static int64_t sleep_ns(struct wait *wait, const struct busy *busy)
         again_ms > DEAF_MS)
         again_ms = DEAF_MS;
     lock->line.again_ms = again_ms;
-    return lock->line.wakes == wait->seen || busy->kind == WAIT_POLL ? again_ms * NS_PER_MS : 0;
+    if (busy->kind == WAIT_POLL)
+        return vary(loop_of(lock), again_ms * NS_PER_MS);
+    return lock->line.wakes == wait->seen ? again_ms * NS_PER_MS : 0;
 }
 
 enum wait_next wait_again(struct wait *wait, const struct busy *busy)
