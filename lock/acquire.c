@@ -208,21 +208,30 @@ static bool worth_another_try(const struct acquiring *a, dlock_status status)
 
 /* ---- Without a try --------------------------------------------------------------------------- */
 
-/* The hold of this owner that it may nest in; NULL: none. */
-static const struct dlock_hold *find_outer(struct acquiring *a)
+/* What is to be known of the hold that it may nest in, which another thread may release meanwhile. */
+struct outer {
+    int64_t until_ns;
+    uint64_t tenure;
+};
+
+/* The hold of this owner; false: there is none. */
+static bool find_outer(struct acquiring *a, struct outer *outer)
 {
     struct dlock *lock = a->lock;
-    const struct dlock_hold *outer = NULL;
     const struct dlock_hold *hold;
+    bool found = false;
     if (!has(lock, TRAIT_REENTRANT))
-        return NULL;
+        return false;
     pthread_mutex_lock(&lock->mutex);
-    LIST_FOREACH(hold, &lock->holds, of_lock)
-        if (strcmp(hold->owner, a->hold->owner) == 0 &&
-            (dlock_valid(hold) || !has(lock, TRAIT_HANDOFF)))
-            outer = hold;
+    LIST_FOREACH(hold, &lock->holds, of_lock) {
+        if (strcmp(hold->owner, a->hold->owner) != 0 ||
+            (!dlock_valid(hold) && has(lock, TRAIT_HANDOFF)))
+            continue;
+        *outer = (struct outer){atomic_load(&hold->valid_until_ns), hold->tenure};
+        found = true;
+    }
     pthread_mutex_unlock(&lock->mutex);
-    return outer;
+    return found;
 }
 
 static dlock_status lost_meanwhile(const struct dlock *lock)
@@ -235,12 +244,11 @@ static dlock_status nest(struct acquiring *a)
 {
     struct dlock *lock = a->lock;
     struct tenure *tenure = &lock->tenure;
-    const struct dlock_hold *outer = find_outer(a);
-    if (outer == NULL)
+    struct outer outer;
+    if (!find_outer(a, &outer))
         return lost_meanwhile(lock);
-    int64_t until_ns = atomic_load(&outer->valid_until_ns);
     pthread_mutex_lock(&lock->client->loop.mutex);
-    bool lasts = tenure->token == outer->tenure;
+    bool lasts = tenure->token == outer.tenure;
     bool fits = tenure->numbers < TENURE_NUMBERS - 1;
     if (lasts && fits) {
         tenure->holds++;
@@ -253,9 +261,9 @@ static dlock_status nest(struct acquiring *a)
     if (!fits)
         return fail(DLOCK_LIMIT, "'%s' was acquired %d times since the server gave it", lock->name,
                     TENURE_NUMBERS);
-    a->hold->valid_until_ns = until_ns;
+    a->hold->valid_until_ns = outer.until_ns;
     send_alone(lock, NULL, a->want.reads);
-    keep(a, until_ns - validity_end_ns(0, a->hold->ttl_ms));
+    keep(a, outer.until_ns - validity_end_ns(0, a->hold->ttl_ms));
     return DLOCK_OK;
 }
 
@@ -425,9 +433,10 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
 
 static enum wait_next begin(struct acquiring *a)
 {
-    const struct dlock_hold *outer = find_outer(a);
-    a->nested = outer != NULL && has(a->lock, TRAIT_HANDOFF);
-    return a->nested ? NEXT_HAD : wait_begin(&a->wait, outer == NULL);
+    struct outer outer;
+    bool inner = find_outer(a, &outer);
+    a->nested = inner && has(a->lock, TRAIT_HANDOFF);
+    return a->nested ? NEXT_HAD : wait_begin(&a->wait, !inner);
 }
 
 dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want, dlock_hold **hold)
