@@ -13,7 +13,7 @@
 
 void ear_init(struct ear *ear, enum wait_kind kind)
 {
-    *ear = (struct ear){.kind = kind};
+    *ear = (struct ear){.kind = kind, .watched_fd = -1};
 }
 
 void ear_free(struct ear *ear)

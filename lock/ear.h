@@ -23,6 +23,7 @@ struct ear {
     enum wait_kind kind; /* WAIT_CHANNEL or WAIT_LIST */
     enum { EAR_DOWN, EAR_CONNECTING, EAR_UP, EAR_WATCHED } state;
     struct redis *redis; /* EAR_CONNECTING: of the thread that connects it; else the loop's */
+    int watched_fd; /* a duplicate of its connection's, which the loop watches: -1: none */
     LIST_HEAD(, dlock) locks;
 };
 

@@ -9,6 +9,7 @@
 #include "client.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -197,15 +198,29 @@ static bool is_ear(struct loop *loop, const void *what)
     return what == &loop->channels || what == &loop->lists;
 }
 
+/* Closing a connection does not end its being watched where a forked child has it open, too: that goes
+ * by a descriptor that is still there. */
+static void unwatch(struct loop *loop, struct ear *ear)
+{
+    if (ear->watched_fd < 0)
+        return;
+    epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, ear->watched_fd, NULL);
+    close(ear->watched_fd);
+    ear->watched_fd = -1;
+}
+
 /* Sends what the ears have to send, and watches those that are new. */
 static void tend(struct loop *loop, struct ear *ear)
 {
-    if (ear->state != EAR_UP && ear->state != EAR_WATCHED)
-        return;
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = ear};
-    if (ear->state == EAR_UP)
-        epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, redis_fd(ear->redis, 0), &event);
-    ear_send(ear);
+    if (ear->state != EAR_WATCHED)
+        unwatch(loop, ear);
+    if (ear->state == EAR_UP) {
+        ear->watched_fd = fcntl(redis_fd(ear->redis, 0), F_DUPFD_CLOEXEC, 0);
+        epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, ear->watched_fd, &event);
+    }
+    if (ear->state == EAR_UP || ear->state == EAR_WATCHED)
+        ear_send(ear);
 }
 
 static int sleep_ms(const struct loop *loop)
@@ -323,6 +338,8 @@ void loop_stop(struct loop *loop)
     loop_wake(loop);
     for (size_t i = 0; i < loop->thread_count; i++)
         pthread_join(loop->threads[i], NULL);
+    unwatch(loop, &loop->channels);
+    unwatch(loop, &loop->lists);
     ear_free(&loop->channels);
     ear_free(&loop->lists);
     if (loop->epoll_fd >= 0)
