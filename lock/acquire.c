@@ -45,14 +45,36 @@ void count_holds(struct dlock_hold *hold)
     snprintf(hold->count, sizeof hold->count, "%llu", (unsigned long long)hold->depth);
 }
 
+/* Where a release says how often its owner holds, and not which hold it is for: one that may still come must
+ * find no later hold under its owner's name. From then on owners are "<client id>:<n>.<m>", but for those
+ * that hold the lock. */
+static void name_anew(struct dlock_hold *hold, size_t size)
+{
+    struct dlock *lock = hold->lock;
+    unsigned long long doubts = atomic_load(&lock->client->doubts);
+    const struct dlock_hold *outer;
+    char *behind = hold->owner + size;
+    if (doubts == 0)
+        return;
+    snprintf(behind, sizeof hold->owner - size, ".%llu", doubts);
+    pthread_mutex_lock(&lock->mutex);
+    LIST_FOREACH(outer, &lock->holds, of_lock)
+        if (strncmp(outer->owner, hold->owner, size) == 0 &&
+            (outer->owner[size] == '\0' || outer->owner[size] == '.') && dlock_valid(outer))
+            strcpy(behind, outer->owner + size);
+    pthread_mutex_unlock(&lock->mutex);
+}
+
 /* "<client id>:<n>", with the number of the thread that waits; ":x<n>" with one that the caller gave;
  * ":s<n>" with the acquisition's own, where nobody waits for it: one thread may start many. */
 static void name_owner(struct dlock_hold *hold, uint64_t owner_id, bool started)
 {
     const char *id = hold->lock->client->id;
     unsigned long long number = owner_id != 0 ? owner_id : started ? hold->acquisition : thread_number();
-    snprintf(hold->owner, sizeof hold->owner, "%s:%s%llu", id,
-             owner_id != 0 ? "x" : started ? "s" : "", number);
+    int size = snprintf(hold->owner, sizeof hold->owner, "%s:%s%llu", id,
+                        owner_id != 0 ? "x" : started ? "s" : "", number);
+    if ((hold->lock->ops->traits & (TRAIT_REENTRANT | TRAIT_TOKEN)) == TRAIT_REENTRANT)
+        name_anew(hold, (size_t)size);
     snprintf(hold->id, sizeof hold->id, "%s#%llu", hold->owner,
              (unsigned long long)hold->acquisition);
 }

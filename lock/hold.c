@@ -18,6 +18,8 @@ static dlock_status release_surely(struct dlock_hold *hold, struct dlock_batch *
 {
     count_holds(hold);
     dlock_status status = run_release(hold, last);
+    if (status == DLOCK_UNKNOWN && hold->depth == 1)
+        add_one(&hold->lock->client->doubts);
     if (status == DLOCK_UNKNOWN && !hold->lock->rung.flawed && last == NULL) {
         status = run_release(hold, NULL);
         if (status == DLOCK_LOST && dlock_valid(hold))

@@ -15,8 +15,8 @@
 
 #include <sys/queue.h>
 
-#define OWNER_MAX 64
-#define HOLD_ID_MAX 96
+#define OWNER_MAX 80
+#define HOLD_ID_MAX 112
 #define BUSY_SOURCE_MAX (DLOCK_NAME_MAX + HOLD_ID_MAX + 64) /* a name, a hold and a word */
 
 struct lock;
