@@ -308,8 +308,9 @@ struct dlock_want {
     /* On whose behalf. Re-entrant rungs count per owner. 0 (default): the calling thread's number,
      * never used again by another; of dlock_acquire_start a number of the acquisition's own. The owner
      * in Redis is "<client id>:<n>", or "<client id>:x<n>" for a number given here, "<client id>:s<n>"
-     * for a started acquire, so that they never meet; behind it ".<m>" once a release went unanswered, which may still come
-     * and must find no later hold under its owner's name. One call at a time per owner id. */
+     * for a started acquire, so that they never meet; behind it ".<m>" once a release went
+     * unanswered, which may still come and must find no later hold under its owner's name. One call
+     * at a time per owner id. */
     uint64_t owner_id;
 
     dlock_cancel *cancel; /* another thread can end the wait with it. Default NULL */
