@@ -40,14 +40,15 @@ void count_holds(struct dlock_hold *hold)
     hold->depth = 1;
     pthread_mutex_lock(&lock->mutex);
     LIST_FOREACH(other, &lock->holds, of_lock)
-        hold->depth += other != hold && strcmp(other->owner, hold->owner) == 0 && dlock_valid(other);
+        hold->depth +=
+            other != hold && strcmp(other->owner, hold->owner) == 0 && dlock_valid(other);
     pthread_mutex_unlock(&lock->mutex);
     snprintf(hold->count, sizeof hold->count, "%llu", (unsigned long long)hold->depth);
 }
 
-/* Where a release says how often its owner holds, and not which hold it is for: one that may still come must
- * find no later hold under its owner's name. From then on owners are "<client id>:<n>.<m>", but for those
- * that hold the lock. */
+/* Where a release says how often its owner holds, and not which hold it is for: one that may still
+ * come must find no later hold under its owner's name. From then on owners are "<client
+ * id>:<n>.<m>", but for those that hold the lock. */
 static void name_anew(struct dlock_hold *hold, size_t size)
 {
     struct dlock *lock = hold->lock;
@@ -65,12 +66,15 @@ static void name_anew(struct dlock_hold *hold, size_t size)
     pthread_mutex_unlock(&lock->mutex);
 }
 
-/* "<client id>:<n>", with the number of the thread that waits; ":x<n>" with one that the caller gave;
- * ":s<n>" with the acquisition's own, where nobody waits for it: one thread may start many. */
+/* "<client id>:<n>", with the number of the thread that waits; ":x<n>" with one that the caller
+ * gave; ":s<n>" with the acquisition's own, where nobody waits for it: one thread may start
+ * many. */
 static void name_owner(struct dlock_hold *hold, uint64_t owner_id, bool started)
 {
     const char *id = hold->lock->client->id;
-    unsigned long long number = owner_id != 0 ? owner_id : started ? hold->acquisition : thread_number();
+    unsigned long long number = owner_id != 0 ? owner_id
+                                : started     ? hold->acquisition
+                                              : thread_number();
     int size = snprintf(hold->owner, sizeof hold->owner, "%s:%s%llu", id,
                         owner_id != 0 ? "x" : started ? "s" : "", number);
     if ((hold->lock->ops->traits & (TRAIT_REENTRANT | TRAIT_TOKEN)) == TRAIT_REENTRANT)
@@ -106,6 +110,7 @@ static void keep(struct acquiring *a, int64_t sent_ns)
     struct dlock *lock = a->lock;
     pthread_mutex_lock(&lock->mutex);
     LIST_INSERT_HEAD(&lock->holds, a->hold, of_lock);
+    lock->trouble[0] = '\0';
     pthread_mutex_unlock(&lock->mutex);
     if (lock->rung.expires)
         timekeeper_watch(&lock->client->timekeeper, a->hold, sent_ns);
@@ -230,7 +235,8 @@ static bool worth_another_try(const struct acquiring *a, dlock_status status)
 
 /* ---- Without a try --------------------------------------------------------------------------- */
 
-/* What is to be known of the hold that it may nest in, which another thread may release meanwhile. */
+/* What is to be known of the hold that it may nest in, which another thread may release
+ * meanwhile. */
 struct outer {
     int64_t until_ns;
     uint64_t tenure;
@@ -261,7 +267,8 @@ static dlock_status lost_meanwhile(const struct dlock *lock)
     return fail(DLOCK_LOST, "'%s' was lost just now by who wanted it once more", lock->name);
 }
 
-/* Nobody asks the server whether it is let in again: the client has the lock, and this owner in it. */
+/* Nobody asks the server whether it is let in again: the client has the lock, and this owner in
+ * it. */
 static dlock_status nest(struct acquiring *a)
 {
     struct dlock *lock = a->lock;
@@ -307,6 +314,28 @@ static dlock_status take_over(struct acquiring *a)
 
 /* ---- Going on -------------------------------------------------------------------------------- */
 
+/* The try failed: for its own sentence, and for those who stand in line and will not try. */
+static void note_failure(struct acquiring *a)
+{
+    bool answered = a->status == DLOCK_BUSY;
+    a->cause = a->status;
+    snprintf(a->why, sizeof a->why, "%s",
+             answered && !a->late ? dlock_status_text(a->status) : dlock_error());
+    pthread_mutex_lock(&a->lock->mutex);
+    snprintf(a->lock->trouble, sizeof a->lock->trouble, "%s", answered ? "" : a->why);
+    pthread_mutex_unlock(&a->lock->mutex);
+}
+
+static dlock_status timed_out_in_line(struct dlock *lock)
+{
+    char trouble[sizeof lock->trouble];
+    pthread_mutex_lock(&lock->mutex);
+    snprintf(trouble, sizeof trouble, "%s", lock->trouble);
+    pthread_mutex_unlock(&lock->mutex);
+    return fail(DLOCK_TIMED_OUT, "'%s' was not had in time: others of this client were first%s%s",
+                lock->name, trouble[0] != '\0' ? ", in vain: " : "", trouble);
+}
+
 /* The first answer that is no wait. `cause` and `why` are of the latest try, if there was one. */
 static dlock_status conclude(const struct acquiring *a, enum wait_next next)
 {
@@ -318,10 +347,9 @@ static dlock_status conclude(const struct acquiring *a, enum wait_next next)
         return fail(a->cause, "'%s': %s", name, a->why);
     case NEXT_TIMED_OUT:
         if (a->why[0] == '\0')
-            return fail(DLOCK_TIMED_OUT, "'%s' was not had in time: others of this client were first",
-                        name);
-        return fail(a->unresolved ? DLOCK_UNKNOWN : DLOCK_TIMED_OUT, "'%s' was not had in %lld ms: %s",
-                    name, (long long)a->want.wait_ms, a->why);
+            return timed_out_in_line(a->lock);
+        return fail(a->unresolved ? DLOCK_UNKNOWN : DLOCK_TIMED_OUT,
+                    "'%s' was not had in %lld ms: %s", name, (long long)a->want.wait_ms, a->why);
     default:
         if (a->unresolved)
             return fail(DLOCK_UNKNOWN, "'%s': cancelled before this was known: %s", name, a->why);
@@ -347,10 +375,7 @@ static bool advance(struct acquiring *a, enum wait_next next)
             a->status = conclude(a, next);
         if (next != NEXT_TRY || a->status == DLOCK_OK || !worth_another_try(a, a->status))
             return true;
-        a->cause = a->status;
-        snprintf(a->why, sizeof a->why, "%s",
-                 a->status == DLOCK_BUSY && !a->late ? dlock_status_text(a->status)
-                                                     : dlock_error());
+        note_failure(a);
         next = wait_again(&a->wait, &busy);
         if (next == NEXT_TRY)
             next = wait_look(&a->wait);
@@ -383,7 +408,8 @@ static void give_up(struct acquiring *a)
 }
 
 /* Whether the server may be asked why it was not had: who stood in line to the end is answered by a
- * thread that must not block, and a server that was not reached by the last try is not asked again. */
+ * thread that must not block, and a server that was not reached by the last try is not asked
+ * again. */
 static bool may_ask(const struct acquiring *a)
 {
     pthread_mutex_lock(&a->lock->client->loop.mutex);
@@ -407,7 +433,8 @@ static void finish(struct acquiring *a)
     wait_end(&a->wait, had);
     if (!had) {
         fail(a->status, "%s", why);
-        a->status = explain(a->lock, a->status, a->hold->owner, asks ? a->ends_ns : 0, a->cancel_fd);
+        a->status =
+            explain(a->lock, a->status, a->hold->owner, asks ? a->ends_ns : 0, a->cancel_fd);
         free(a->hold);
         a->hold = NULL;
     }
@@ -447,8 +474,11 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
     int64_t deadline_ns = a->want.wait_ms == 0 ? 0 : mono_deadline_ns(a->want.wait_ms);
     a->limit_ns = deadline_ns != 0 ? deadline_ns : INT64_MAX;
     a->ends_ns = end_of_try_ns(&lock->client->options, deadline_ns);
-    a->wait = (struct wait){
-        .lock = lock, .cancel = a->want.cancel, .deadline_ns = deadline_ns, .wake_fd = -1};
+    a->wait = (struct wait){.lock = lock,
+                            .mode = a->want.mode,
+                            .cancel = a->want.cancel,
+                            .deadline_ns = deadline_ns,
+                            .wake_fd = -1};
     a->hold = hold_new(lock, &a->want, started);
     return a->hold != NULL ? DLOCK_OK : fail(DLOCK_NO_MEMORY, "out of memory");
 }
@@ -458,7 +488,8 @@ static enum wait_next begin(struct acquiring *a)
     struct outer outer;
     bool inner = find_outer(a, &outer);
     a->nested = inner && has(a->lock, TRAIT_HANDOFF);
-    return a->nested ? NEXT_HAD : wait_begin(&a->wait, !inner);
+    enum wait_next next = wait_begin(&a->wait, !inner);
+    return next == NEXT_TRY && a->nested ? NEXT_HAD : next; /* asleep, it may be gone by now */
 }
 
 dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want, dlock_hold **hold)
@@ -540,8 +571,9 @@ dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlo
         return fail(DLOCK_NO_MEMORY, "out of memory");
     dlock_status status = prepare(a, lock, want, true);
     if (status == DLOCK_OK && has(lock, TRAIT_THREAD))
-        status = fail(DLOCK_UNSUPPORTED, "'%s' counts in the memory of the thread that acquires: it must "
-                                         "wait itself", lock->ops->name);
+        status = fail(DLOCK_UNSUPPORTED,
+                      "'%s' counts in the memory of the thread that acquires: it must wait itself",
+                      lock->ops->name);
     if (status == DLOCK_OK) {
         a->wait.run = run;
         a->wait.running = true; /* until it sleeps: it is begun here */

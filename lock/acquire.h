@@ -23,7 +23,8 @@ struct acquiring {
     bool tried;       /* at least one try may have left something behind: BUSY or UNKNOWN */
     bool contended;   /* at least one try found the lock busy: counted */
     bool nested;      /* TRAIT_HANDOFF: its owner has the lock already */
-    bool reads_sent;  /* whoever passed the lock on has sent want.reads with its own last commands */
+    bool reads_sent;  /* whoever passed the lock on has sent want.reads with its own last
+                         commands */
     dlock_status cause; /* of the latest try */
     char why[256];      /* and its sentence; "" before the first */
 

@@ -72,6 +72,8 @@ dlock_status dlock_batch_reply(const dlock_batch *batch, size_t index, struct dl
     if (index >= batch->count)
         return fail(DLOCK_INVALID, "the batch holds %zu commands, numbered from 0; %zu is none",
                     batch->count, index);
+    if (reply->size == 0)
+        return fail(DLOCK_INVALID, "reply.size is 0; set it to sizeof(struct dlock_reply)");
     const struct batch_command *command = &batch->commands[index];
     struct dlock_reply all = {
         .size = reply->size,

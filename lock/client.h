@@ -40,6 +40,7 @@ struct dlock {
     pthread_mutex_t mutex; /* protects what is below */
     LIST_HEAD(, dlock_hold) holds;
     struct sighting sighting;
+    char trouble[256]; /* why the latest try of this client got no answer; "": it got one */
 
     /* Protected by the loop's mutex. */
     struct line line;
@@ -103,8 +104,8 @@ dlock_status check_fork(const struct dlock_client *client);
 dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int cancel_fd, struct rung_env *env);
 void env_end(struct dlock *lock, struct rung_env *env);
 
-/* Commands that have no lock's command to ride with: in one write of their own, `last` first. Either may
- * be NULL. OK: all were answered; else as redis_gather. */
+/* Commands that have no lock's command to ride with: in one write of their own, `last` first.
+ * Either may be NULL. OK: all were answered; else as redis_gather. */
 dlock_status send_alone(struct dlock *lock, struct dlock_batch *last, struct dlock_batch *reads);
 
 /* The rung's release, or where no server can be reached what it keeps in the process. */

@@ -21,6 +21,25 @@
  *     dlock_close(lock);
  *     dlock_client_close(client);
  *
+ * Where no thread shall wait, the answer comes to a function: on a thread of the client's, or with
+ * options.own_loop in the caller's own loop, as here:
+ *
+ *     void had(void *arg, dlock_status status, dlock_hold *hold)
+ *     {
+ *         if (status == DLOCK_OK) {
+ *             ... the critical section; or begin it, and release the hold later ...
+ *             dlock_release(hold, NULL);
+ *         }
+ *         *(bool *)arg = true;
+ *     }
+ *
+ *     bool over = false;
+ *     if (dlock_acquire_start(lock, &want, had, &over) != DLOCK_OK)
+ *         errx(1, "%s", dlock_error());
+ *     struct pollfd ready = { .fd = dlock_fd(client), .events = POLLIN };
+ *     while (!over && poll(&ready, 1, -1) > 0)
+ *         dlock_process(client);
+ *
  * WHAT A LOCK CAN PROMISE.  At most one holder that is right to believe it holds, as long as clocks
  * run at nearly the same speed and Redis keeps what it acknowledged. A process that is frozen
  * between dlock_valid() and its write can still write late: only a resource that checks a token
@@ -32,14 +51,23 @@
  * that drift. Waiting is counted on CLOCK_MONOTONIC. The wall clock is never read.
  *
  * THREADS.  Every function may be called from any thread unless it says otherwise. Objects must
- * outlive the calls that use them: release all holds, then close the locks, then the client.
+ * outlive the calls that use them: release all holds, then close the locks, then the client. An
+ * acquire that was started is such a call until its `done` has returned.
+ * A client has threads of its own: its timekeeper, and up to three more once an acquire was started
+ * or a rung waits to be woken. They block all signals but those of a fault (SIGSEGV, SIGBUS,
+ * SIGFPE, SIGILL, SIGTRAP, SIGSYS): no other handler of the application's runs on them, not during
+ * a hook or `done` either. A handler that runs on a thread inside a call does not end the call. Do
+ * not end such a thread (pthread_cancel), or leave the call (longjmp).
  *
  * FORK.  A client belongs to the process that opened it. In a forked child every call answers
  * DLOCK_FORKED and dlock_valid() is false; open a client there. Closing or releasing an inherited
  * object in the child frees nothing and sends nothing.
  *
  * STRUCTS.  Every struct that crosses this interface begins with its size, set by the caller to
- * sizeof; a field that is zero means its documented default, so `= { .size = sizeof x }` is valid.
+ * sizeof (of dlock_event and dlock_trace by the library); 0 is INVALID. What lies beyond it is
+ * neither read nor written, so a caller of today goes on working when a struct has grown. A field
+ * that is zero means its documented default, so `= { .size = sizeof x }` is valid. dlock_rung alone
+ * has no size: it is the library's, and grows with a new soname only.
  */
 #ifndef DLOCK_H
 #define DLOCK_H
@@ -108,6 +136,8 @@ struct dlock_rung {
     bool expires;      /* its holds have a time to live */
     bool renewed;      /* the timekeeper renews its holds */
     bool reentrant;    /* the same owner may acquire again */
+    bool tokens;       /* its holds have one, see dlock_token */
+    bool shared;       /* it has holds of mode DLOCK_SHARED, see dlock_want */
     const char *adds;  /* what it adds to the rung before it */
     const char *flaw;  /* what still breaks it */
 };
@@ -160,8 +190,9 @@ struct dlock_options {
     size_t size;
 
     /* Redis servers: redis://[[user]:password@]host[:port][/db] or
-     * unix:[[user]:password@]path[?db=N] or unix:///path. User, password and path may be %-encoded; an IPv6 host stands in brackets; a
-     * path that does not begin with '/' has its ':' and '@' encoded.
+     * unix:[[user]:password@]path[?db=N] or unix:///path. User, password and path may be
+     * %-encoded; an IPv6 host stands in brackets; a path that does not begin with '/' has its ':'
+     * and '@' encoded.
      * One for every rung of this release; several are for rungs that need several.
      * Default: one, redis://127.0.0.1:6379/0. */
     const char *const *servers;
@@ -171,14 +202,16 @@ struct dlock_options {
     int64_t command_timeout_ms; /* from send to reply. Default 1000, 1 to 60000 */
     int64_t ttl_ms;             /* a hold's time to live. Default the rung's: 30000, of `fair` 3000;
                                    100 to 86400000 */
-    int64_t retry_ms;           /* pause of the rungs that poll, half as long more or less by chance.
-                                   Default 20, 1 to 60000 */
-    size_t connections_max;     /* per server, the timekeeper's not counted. Default 64, 1 to 10000;
-                                   a call that finds none free waits for one */
+    int64_t retry_ms;           /* pause of the rungs that poll, half as long more or less by
+                                   chance. Default 20, 1 to 60000 */
+    size_t connections_max;     /* per server, the timekeeper's and those that hear wake-ups not
+                                   counted. Default 64, 1 to 10000; a call that finds none free
+                                   waits for one */
     bool allow_flawed;          /* accept rungs that are known to break. Default false */
 
     /* Called on the timekeeper's thread, one call at a time: must not block and must not call
-     * dlock_acquire, dlock_release or dlock_client_close. Default NULL: nobody is told. */
+     * dlock_acquire, dlock_release or dlock_client_close; may look at holds and start acquires, not
+     * with try_here. Default NULL: nobody is told. */
     void (*on_event)(void *arg, const struct dlock_event *event);
     void *on_event_arg;
 
@@ -193,20 +226,22 @@ struct dlock_options {
     void (*on_trace)(void *arg, const struct dlock_trace *trace);
     void *on_trace_arg;
 
-    size_t contenders;  /* of the rungs that poll: how many waiters of this client try for a lock, the
-                           others stand in line behind them. Default 16, 1 to 10000 */
-    size_t waiters_max; /* acquires that were started and are not over. Default 100000, 1 to 1000000 */
-    bool own_loop;      /* answers of started acquires wait for dlock_process(). Default false: they
-                           are given on a thread of the client's */
+    size_t contenders;  /* of the rungs that poll: how many waiters of this client try for a lock,
+                           the others stand in line behind them. Default 16, 1 to 10000 */
+    size_t waiters_max; /* acquires that were started and are not over. Default 100000,
+                           1 to 1000000 */
+    bool own_loop;      /* answers of started acquires wait for dlock_process(), and a lock that was
+                           had is held meanwhile. Default false: they are given on a thread of the
+                           client's */
 
     /* Rungs that hand the lock on in order (`fair`). A client that has the lock gives it to its own
-     * waiters, in order, so many times and so long at most (and never longer than a 20th of the time
-     * to live) before the next client's turn; 1 alternates strictly. */
+     * waiters, in order, so many times and so long at most (and never longer than a 20th of the
+     * time to live) before the next client's turn; 1 alternates strictly. */
     size_t handoff_max; /* Default 64, 1 to 1000 */
     int64_t handoff_ms; /* Default 10, 1 to 60000 */
-    int64_t grant_ms;   /* how long a client that the lock was given to may take to answer before the
-                           next has its turn: longer than the pauses that it may suffer. Default 200,
-                           10 to 60000 */
+    int64_t grant_ms;   /* how long a client that the lock was given to may take to answer before
+                           the next has its turn: longer than the pauses that it may suffer.
+                           Default 200, 10 to 60000 */
 };
 
 /* Opens a client: makes its UUID and starts its timekeeper. No server is contacted yet: whether
@@ -218,7 +253,7 @@ DLOCK_API dlock_status dlock_client_open(const struct dlock_options *options,
                                          dlock_client **client);
 
 /* Stops the timekeeper and closes the connections; waits for a hook that runs. All holds must be
- * released and all locks closed before. NULL is allowed. Not from a hook. */
+ * released and all locks closed before. NULL is allowed. Not from a hook or from `done`. */
 DLOCK_API void dlock_client_close(dlock_client *client);
 
 /* The client's UUID, 36 characters; lives as long as the client. */
@@ -238,10 +273,12 @@ struct dlock_stats {
     uint64_t connects;          /* connections made, reconnects included */
     uint64_t scripts_loaded;    /* scripts sent in full because the server did not know them */
     uint64_t contended;         /* acquires that found the lock busy and had to wait, or gave up */
-    uint64_t passed_on;         /* holds that came from another of this client, without the server */
-    uint64_t unheard;           /* holds had by looking after a while, not by being woken: who had the
-                                   lock died, or the message was lost */
-    uint64_t grants_expired;    /* clients found that were given the lock and did not answer in time */
+    uint64_t passed_on;         /* holds that came from another of this client, without the
+                                   server */
+    uint64_t unheard;           /* holds had by looking after a while, not by being woken: who had
+                                   the lock died, or the message was lost */
+    uint64_t grants_expired;    /* clients found that were given the lock and did not answer in
+                                   time */
 };
 /* Fills in *stats up to stats->size. Each count is exact, together they are not one instant's. */
 DLOCK_API void dlock_client_stats(const dlock_client *client, struct dlock_stats *stats);
@@ -254,13 +291,14 @@ DLOCK_API void dlock_client_stats(const dlock_client *client, struct dlock_stats
  * rung: a name of the ladder, NULL for the default. name: the key in Redis, verbatim (no prefix is
  * added), 1 to DLOCK_NAME_MAX bytes; copied.
  * Every dlock of one client with one rung and one name is the same lock, `local` included.
- * OK; INVALID (no such rung: dlock_error() lists them; name empty or too long); FLAWED; NO_MEMORY;
- * FORKED. Unless OK, *lock is NULL. */
+ * OK; INVALID (no such rung: dlock_error() lists them; name empty or too long; several servers, and
+ * the rung works with one); FLAWED; NO_MEMORY; FORKED. Unless OK, *lock is NULL. */
 DLOCK_API dlock_status dlock_open(dlock_client *client, const char *rung, const char *name,
                                   dlock **lock);
 
-/* Closes it; its holds must be released before. NULL is allowed. Of `watchdog_timer` the last close
- * ends the timers that are left, and waits for a request under way. */
+/* Closes it; its holds must be released and its acquires over before. NULL is allowed. Of
+ * `watchdog_timer` the last close ends the timers that are left, and waits for a request under
+ * way. */
 DLOCK_API void dlock_close(dlock *lock);
 
 /* Its name, and what is known of its rung; both live as long as the lock. */
@@ -278,10 +316,10 @@ struct dlock_holder {
  * UNREACHABLE; UNKNOWN (no answer); REFUSED; LIMIT; INVALID; FORKED. */
 DLOCK_API dlock_status dlock_inspect(dlock *lock, struct dlock_holder *holder);
 
-/* Frees the lock, whoever holds it, and wakes those who wait for it: for operators, when a holder is
- * known to be gone, or must be overruled. A holder that lives is not asked: the next one enters while
- * it is still in its section. Its hold is called lost at its next renewal, or found lost at its
- * release.
+/* Frees the lock, whoever holds it, and wakes those who wait for it: for operators, when a holder
+ * is known to be gone, or must be overruled. A holder that lives is not asked: the next one enters
+ * while it is still in its section. Its hold is called lost at its next renewal, or found lost at
+ * its release.
  * broken: who held it, as dlock_inspect would have said just before; `held` false: nobody did, and
  * nothing was freed. NULL: not asked for.
  * As dlock_inspect, but UNKNOWN: it may have been freed. Then inspect it before breaking it again:
@@ -294,7 +332,8 @@ DLOCK_API dlock_status dlock_break(dlock *lock, struct dlock_holder *broken);
 
 enum dlock_mode {
     DLOCK_EXCLUSIVE, /* nobody else holds it: every rung; the write lock of one that has two */
-    DLOCK_SHARED,    /* others may hold it so, too: the read lock of `read_write` and `rw_counter` */
+    DLOCK_SHARED,    /* others may hold it so, too: the read lock of `read_write` and
+                        `rw_counter` */
 };
 
 struct dlock_want {
@@ -302,25 +341,25 @@ struct dlock_want {
 
     /* 0 (default): one try. > 0: no try begins later than so many ms from the call; a request that
      * is under way then is not cut off, since it may have worked: it ends within
-     * command_timeout_ms. DLOCK_WAIT_FOREVER: until had or cancelled. */
+     * command_timeout_ms. DLOCK_WAIT_FOREVER (any number below 0): until had or cancelled. */
     int64_t wait_ms;
 
     /* On whose behalf. Re-entrant rungs count per owner. 0 (default): the calling thread's number,
-     * never used again by another; of dlock_acquire_start a number of the acquisition's own. The owner
-     * in Redis is "<client id>:<n>", or "<client id>:x<n>" for a number given here, "<client id>:s<n>"
-     * for a started acquire, so that they never meet; behind it ".<m>" once a release went
-     * unanswered, which may still come and must find no later hold under its owner's name. One call
-     * at a time per owner id. */
+     * never used again by another; of dlock_acquire_start a number of the acquisition's own. The
+     * owner in Redis is "<client id>:<n>", or "<client id>:x<n>" for a number given here,
+     * "<client id>:s<n>" for a started acquire, so that they never meet; behind it ".<m>" once a
+     * release went unanswered, which may still come and must find no later hold under its owner's
+     * name. One call at a time per owner id. */
     uint64_t owner_id;
 
     dlock_cancel *cancel; /* another thread can end the wait with it. Default NULL */
     dlock_batch *reads;   /* sent with the acquire, see dlock_batch. Default NULL */
-    void *user;           /* handed to on_event. Default NULL */
+    void *user;           /* handed to on_event and on_trace. Default NULL */
     enum dlock_mode mode; /* Default DLOCK_EXCLUSIVE */
 
-    /* dlock_acquire_start: the first try is made by the calling thread, which so may be kept as long as a
-     * request takes, and saves two switches of threads where the lock is free; `done` is called on it then.
-     * Default false. */
+    /* dlock_acquire_start: the first try is made by the calling thread, which so may be kept as
+     * long as a request takes, and saves two switches of threads where the lock is free; `done` is
+     * called on it then, unless with own_loop. Default false. */
     bool try_here;
 };
 
@@ -334,43 +373,52 @@ struct dlock_want {
  * UNKNOWN    the reply was lost and the rung cannot find out, or could not in time: the lock may be
  *            held by nobody's hold until its time to live is over (for ever on rungs that do not
  *            expire).
- * UNREACHABLE (only with wait_ms 0; a longer wait tries again), REFUSED (LOADING, BUSY, CLUSTERDOWN
- *            and the like are tried again while there is time), LIMIT, INVALID, NO_MEMORY, FORKED.
- * WRONG_TYPE the key holds something else; on `owner_lua`, whose SET does not look, it is seen when the
- *            wait is over.
+ * UNREACHABLE only with wait_ms 0: a longer wait tries again.
+ * REFUSED    dlock_error() says with what words. LOADING, BUSY, CLUSTERDOWN and the like are tried
+ *            again while there is time.
+ * WRONG_TYPE the key holds something else; on `owner_lua`, whose SET does not look, it is seen when
+ *            the wait is over.
+ * UPGRADE    DLOCK_EXCLUSIVE, and this owner holds the lock shared: it would wait for itself, and
+ *            two that both did so for each other. Release the shared hold first.
+ * LIMIT      no connection was free (connections_max), only with wait_ms 0; or whoever holds a
+ *            `fair` lock acquired it 1000 times since the server gave it; or 1000 timers of a
+ *            `watchdog_timer` lock run.
  * UNSUPPORTED a mode that the rung does not have.
- * UPGRADE    DLOCK_EXCLUSIVE, and this owner holds the lock shared: it would wait for itself, and two
- *            that both did so for each other. Release the shared hold first.
+ * INVALID (want->size is 0), NO_MEMORY, FORKED.
  * Unless OK, *hold is NULL and nothing is held, UNKNOWN excepted.
- * On rungs that are not flawed dlock_error() also says of BUSY and TIMED_OUT who holds the lock and for
- * how long still, of WRONG_TYPE what the key holds and what it would have to. For that the server is asked
- * once more, when all else is over: not beyond the moment when a try that began at the limit would be over,
- * and at a lock that is busy once per retry_ms, so that tries in a loop cost what they cost. Who fails in
- * between, or in line behind others of this client, is told what was seen last, and how long ago. Where the
- * server does not say, it is left out. */
+ *
+ * On rungs that are not flawed dlock_error() also says of BUSY and TIMED_OUT who holds the lock and
+ * for how long still, of WRONG_TYPE what the key holds and what it would have to. For that the
+ * server is asked once more, when all else is over: not beyond the moment when a try that began at
+ * the limit would be over, and at a lock that is busy once per retry_ms, so that tries in a loop
+ * cost what they cost. Who fails in between, or in line behind others of this client, is told what
+ * was seen last, and how long ago. Where the server does not say, it is left out. */
 DLOCK_API dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want,
                                      dlock_hold **hold);
 
-/* How a started acquire ended: the status, with its sentence in dlock_error() for as long as the call
- * lasts, and the hold when it is OK, NULL otherwise. */
+/* How a started acquire ended: the status, with its sentence in dlock_error() for as long as the
+ * call lasts, and the hold when it is OK, NULL otherwise. The hold is the callee's: to be released,
+ * then or later, on any thread. */
 typedef void dlock_done(void *arg, dlock_status status, dlock_hold *hold);
 
-/* Starts to acquire the lock and returns at once. Waiters need no thread: ten thousand of them are as
- * many structs in memory, served by a few threads and connections of the client's.
- * want: as dlock_acquire; `cancel` and `reads` must live until `done` was called.
- * OK         `done` is called exactly once, with any answer of dlock_acquire: on one of the client's
- *            threads, perhaps before this returns; with dlock_options.own_loop by dlock_process. It may
- *            release holds and start acquires, but must not block otherwise: others wait behind it.
- * UNSUPPORTED a mode that the rung does not have; or the rung (`reentrant_tls`) counts in the memory of
- *            the thread that acquires.
- * INVALID, FORKED, NO_MEMORY, LIMIT (waiters_max). Unless OK, `done` is not called.
- * A lock must not be closed before its acquires are over. */
+/* Starts to acquire the lock and returns at once. Waiters need no thread: ten thousand of them are
+ * as many structs in memory, served by a few threads and connections of the client's.
+ * want: as dlock_acquire, and copied; `cancel` and `reads` must live until `done` was called.
+ * OK         `done` is called exactly once, with any answer of dlock_acquire: on one of the
+ *            client's threads, perhaps before this returns; with dlock_options.own_loop by
+ *            dlock_process. It may release holds and start acquires, but must not block otherwise:
+ *            others wait behind it.
+ * UNSUPPORTED a mode that the rung does not have; or the rung (`reentrant_tls`) counts in the
+ *            memory of the thread that acquires.
+ * LIMIT      waiters_max.
+ * INVALID (want->size is 0), NO_MEMORY, FORKED. Unless OK, `done` is not called. */
 DLOCK_API dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want,
                                            dlock_done *done, void *arg);
 
-/* With dlock_options.own_loop. A descriptor that is readable when dlock_process has something to do, for
- * poll() and the like; -1 without own_loop; lives as long as the client. And: calls `done` of the acquires
- * that are over by now, on the calling thread; returns how many. Never waits. */
+/* With dlock_options.own_loop. A descriptor that is readable when dlock_process has something to
+ * do, for poll() and the like: wait for it, but do not read or close it; -1 without own_loop; lives
+ * as long as the client. And: calls `done` of the acquires that are over by now, on the calling
+ * thread; returns how many. Never waits. */
 DLOCK_API int dlock_fd(const dlock_client *client);
 DLOCK_API size_t dlock_process(dlock_client *client);
 
@@ -380,9 +428,9 @@ DLOCK_API size_t dlock_process(dlock_client *client);
  * OK; LOST (nothing of anybody else's was freed; on rungs that are not flawed nothing is sent once
  * the loss is known, `last` neither); UNKNOWN (it frees itself when its time to live is over);
  * UNREACHABLE, LIMIT, REFUSED, WRONG_TYPE (likewise); FORKED. A release whose reply is lost is sent
- * once more and counts once, but not on rungs that are flawed, or behind `last`, which may still be on
- * its way. Takes at most connect_timeout_ms + command_timeout_ms for each request: those of the rung,
- * twice after a lost reply, and of WRONG_TYPE one more, as of dlock_acquire. */
+ * once more and counts once, but not on rungs that are flawed, or behind `last`, which may still be
+ * on its way. Takes at most connect_timeout_ms + command_timeout_ms for each request: those of the
+ * rung, twice after a lost reply, and of WRONG_TYPE one more, as of dlock_acquire. */
 DLOCK_API dlock_status dlock_release(dlock_hold *hold, dlock_batch *last);
 
 /* Whether the hold is still to be believed: a load and a clock read, no network. False from the
@@ -394,12 +442,14 @@ DLOCK_API bool dlock_valid(const dlock_hold *hold);
 /* What is left of the hold's validity, 0 when it is over; DLOCK_NEVER_EXPIRES on rungs without. */
 DLOCK_API int64_t dlock_remaining_ms(const dlock_hold *hold);
 
-/* A descriptor for poll() and the like, made when first asked for: readable as soon as dlock_valid() is
- * false, and as long as it is. The kernel keeps that moment, no thread of the library need run for it: it
- * comes while the server hangs, and is there at once where the hold was lost before, the machine slept or
- * the process was stopped and goes on. Never readable on rungs that do not expire.
- * It is the hold's, the same for every call: wait for it, but do not read, set or close it. dlock_release
- * closes it: take it out of what you wait for before, since its number may be used again then.
+/* A descriptor for poll() and the like, made when first asked for: readable as soon as
+ * dlock_valid() is false, and as long as it is. The kernel keeps that moment, no thread of the
+ * library need run for it: it comes while the server hangs, and is there at once where the hold was
+ * lost before, the machine slept or the process was stopped and goes on. Never readable on rungs
+ * that do not expire.
+ * It is the hold's, the same for every call: wait for it, but do not read, set or close it.
+ * dlock_release closes it: take it out of what you wait for before, since its number may be used
+ * again then.
  * -1: no descriptor is left, or the client is the parent process'; dlock_error() says which. */
 DLOCK_API int dlock_lost_fd(dlock_hold *hold);
 
@@ -415,9 +465,11 @@ DLOCK_API uint64_t dlock_token(const dlock_hold *hold);
 
 /* ---- Cancel ---------------------------------------------------------------------------------- */
 
-/* A switch that ends waits. One may serve many calls; once thrown it stays thrown.
- * dlock_cancel_now is safe from any thread and from a signal handler. Free it when no call uses it.
- * dlock_cancel_new: NULL when out of memory or descriptors. */
+/* A switch that ends waits. One may serve many calls, of any clients; once thrown it stays thrown.
+ * dlock_cancel_new: NULL when out of memory or descriptors; each takes one.
+ * dlock_cancel_now throws it and returns; the waits end soon after. Safe from any thread and from a
+ * signal handler.
+ * dlock_cancel_free: when no call uses it any more. NULL is allowed. */
 DLOCK_API dlock_cancel *dlock_cancel_new(void);
 DLOCK_API void dlock_cancel_now(dlock_cancel *cancel);
 DLOCK_API void dlock_cancel_free(dlock_cancel *cancel);
@@ -456,7 +508,7 @@ DLOCK_API void dlock_batch_clear(dlock_batch *batch);
 DLOCK_API dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *argv,
                                        const size_t *sizes);
 /* The reply of the command that was added as number `index`, from 0. After an acquire it counts
- * only when that answered OK. OK, INVALID (no such command). */
+ * only when that answered OK. OK, INVALID (no such command; reply->size is 0). */
 DLOCK_API dlock_status dlock_batch_reply(const dlock_batch *batch, size_t index,
                                          struct dlock_reply *reply);
 

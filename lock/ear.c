@@ -93,7 +93,7 @@ static void is_heard(struct dlock *lock)
     if (lock->source.state == SOURCE_HEARD)
         return;
     lock->source.state = SOURCE_HEARD;
-    wait_wake(lock, true);
+    wait_wake(lock, WAKE_ALL);
 }
 
 static void broke(struct ear *ear)
@@ -104,7 +104,7 @@ static void broke(struct ear *ear)
         if (lock->source.state == SOURCE_SILENT)
             continue;
         lock->source.state = SOURCE_SILENT;
-        wait_wake(lock, true);
+        wait_wake(lock, WAKE_ALL);
     }
 }
 
@@ -145,6 +145,13 @@ static const char *text_of(const redisReply *reply, size_t index)
     return reply->element[index]->str;
 }
 
+static enum wake whom(const char *payload)
+{
+    return strcmp(payload, "0") == 0   ? WAKE_ONE
+           : strcmp(payload, "r") == 0 ? WAKE_READERS
+                                       : WAKE_ALL;
+}
+
 /* ["subscribe", channel, count], ["message", channel, payload]; of a list [list, element]. */
 static void hear(struct ear *ear, const redisReply *reply)
 {
@@ -157,11 +164,11 @@ static void hear(struct ear *ear, const redisReply *reply)
         if (strcmp(list ? lock->name : lock->source.name, what) != 0)
             continue;
         if (list)
-            wait_wake(lock, false);
+            wait_wake(lock, WAKE_ONE);
         else if (confirms && lock->source.state == SOURCE_ASKED)
             is_heard(lock);
         else if (says)
-            wait_wake(lock, strcmp(text_of(reply, 2), "0") != 0);
+            wait_wake(lock, whom(text_of(reply, 2)));
     }
     if (list)
         take_from(ear, text_of(reply, 0));

@@ -30,9 +30,9 @@ struct ear {
 void ear_init(struct ear *ear, enum wait_kind kind);
 void ear_free(struct ear *ear);
 
-/* Sees to it that the lock hears of its wake-ups, as `busy` says. True: it does. False: it will, and
- * is woken then; or it can't for now. Connects if need be, without the mutex meanwhile, not beyond
- * limit_ns or cancel_fd. */
+/* Sees to it that the lock hears of its wake-ups, as `busy` says. True: it does. False: it will,
+ * and is woken then; or it can't for now. Connects if need be, without the mutex meanwhile, not
+ * beyond limit_ns or cancel_fd. */
 bool ear_listen(struct loop *loop, struct dlock *lock, const struct busy *busy, int64_t limit_ns,
                 int cancel_fd);
 /* The lock goes: nothing is heard for it any more. */

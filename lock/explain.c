@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a call that failed at a lock says beside its status: who holds it, or what its key holds instead.
- * The server is asked for that alone, when it is over; many that fail at once ask once, and the others
- * say what was seen then, and how long ago.
+ * What a call that failed at a lock says beside its status: who holds it, or what its key holds
+ * instead. The server is asked for that alone, when it is over; many that fail at once ask once,
+ * and the others say what was seen then, and how long ago.
  */
 #include "client.h"
 #include "holder.h"
@@ -38,7 +38,8 @@ static struct look look_at(struct dlock *lock, int64_t limit_ns, int cancel_fd)
     return look;
 }
 
-/* A rung that counts its owners' holds keeps a hash, one that counts readers' too a zset of owners. */
+/* A rung that counts its owners' holds keeps a hash, one that counts readers' too a zset of
+ * owners. */
 static const char *right_type(const struct dlock *lock)
 {
     if ((lock->ops->traits & TRAIT_REENTRANT) == 0)

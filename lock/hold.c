@@ -12,8 +12,8 @@
 /* ---- Release --------------------------------------------------------------------------------- */
 
 /* A lost reply is no lost release: the same release may be sent again, and while the hold is valid
- * nobody but the first can have freed the lock. Not when commands rode ahead of it: they may still be on
- * their way, and whoever has the lock next must not overtake them. */
+ * nobody but the first can have freed the lock. Not when commands rode ahead of it: they may still
+ * be on their way, and whoever has the lock next must not overtake them. */
 static dlock_status release_surely(struct dlock_hold *hold, struct dlock_batch *last)
 {
     count_holds(hold);
@@ -115,7 +115,8 @@ static dlock_status let_go(struct dlock_hold *hold, struct dlock_batch *last)
     }
 }
 
-/* The mutex is held. It was lost: who waits in this client contends anew. Once for all its holds. */
+/* The mutex is held. It was lost: who waits in this client contends anew. Once for all its
+ * holds. */
 static void end_tenure(struct dlock_hold *hold)
 {
     struct dlock *lock = hold->lock;
@@ -174,7 +175,8 @@ dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
         status = fail(DLOCK_LOST, "'%s' was lost before its release", lock->name);
     else
         status = release_surely(hold, last);
-    status = status == DLOCK_WRONG_TYPE ? explain(lock, status, hold->owner, INT64_MAX, -1) : status;
+    if (status == DLOCK_WRONG_TYPE)
+        status = explain(lock, status, hold->owner, INT64_MAX, -1);
     redis_send_for(NULL);
     pthread_mutex_lock(&lock->mutex);
     LIST_REMOVE(hold, of_lock);

@@ -11,7 +11,8 @@
 dlock_status holder_ask(dlock *lock, struct dlock_holder *holder,
                         struct answer (*ask)(struct rung_env *env, const char *key));
 
-/* The answer of such a script. OK; WRONG_TYPE: no rung keeps such a key; REFUSED: not understood. */
+/* The answer of such a script. OK; WRONG_TYPE: no rung keeps such a key; REFUSED: not
+ * understood. */
 dlock_status holder_read(const struct answer *answer, struct dlock_holder *holder,
                          const char *name);
 
@@ -25,9 +26,9 @@ struct sighting {
 };
 
 /* A call for `owner` ends with that status, and dlock_error() tells it: adds who holds the lock, or
- * says what its key holds instead. A request of its own for that goes not beyond limit_ns, 0: none, or
- * cancel_fd. The status with which it ends now: WRONG_TYPE where that is the cause. Nothing of it on
- * rungs that are flawed. */
+ * says what its key holds instead. A request of its own for that goes not beyond limit_ns, 0: none,
+ * or cancel_fd. The status with which it ends now: WRONG_TYPE where that is the cause. Nothing of
+ * it on rungs that are flawed. */
 dlock_status explain(struct dlock *lock, dlock_status status, const char *owner, int64_t limit_ns,
                      int cancel_fd);
 

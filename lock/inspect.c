@@ -35,10 +35,11 @@ dlock_status holder_ask(dlock *lock, struct dlock_holder *holder,
     dlock_status status = check_fork(lock->client);
     if (status != DLOCK_OK)
         return status;
-    if (holder->size < sizeof *holder)
-        return fail(DLOCK_INVALID, "holder.size is %zu; set it to sizeof(struct dlock_holder)",
-                    holder->size);
-    *holder = (struct dlock_holder){.size = holder->size};
+    if (holder->size == 0)
+        return fail(DLOCK_INVALID, "holder.size is 0; set it to sizeof(struct dlock_holder)");
+    struct dlock_holder all = {.size = holder->size};
+    size_t size = holder->size < sizeof all ? holder->size : sizeof all;
+    memcpy(holder, &all, size);
     if ((lock->ops->traits & TRAIT_SERVERLESS) != 0)
         return fail(DLOCK_UNSUPPORTED, "no server knows who holds a '%s' lock", lock->ops->name);
     struct rung_env env;
@@ -46,9 +47,10 @@ dlock_status holder_ask(dlock *lock, struct dlock_holder *holder,
     if (status == DLOCK_OK) {
         struct answer answer = ask(&env, lock->name);
         status =
-            answer.status == DLOCK_OK ? holder_read(&answer, holder, lock->name) : answer.status;
+            answer.status == DLOCK_OK ? holder_read(&answer, &all, lock->name) : answer.status;
     }
     env_end(lock, &env);
+    memcpy(holder, &all, size);
     return status;
 }
 

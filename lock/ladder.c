@@ -40,6 +40,8 @@ struct dlock_rung ladder_describe(const struct rung_ops *ops)
         .expires = (ops->traits & TRAIT_EXPIRES) != 0,
         .renewed = ops->renew != NULL,
         .reentrant = (ops->traits & TRAIT_REENTRANT) != 0,
+        .tokens = (ops->traits & TRAIT_TOKEN) != 0,
+        .shared = (ops->traits & TRAIT_SHARED) != 0,
         .adds = "",
         .flaw = "",
     };

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See loop.h. Who listens never blocks but in epoll_wait; whatever asks a server is due, and run when
- * another listens. A waiter whose time is over while it stood in line has nothing to ask: the listener
- * ends it, so that servers that hang, and threads with them, delay no answer.
+ * See loop.h. Who listens never blocks but in epoll_wait; whatever asks a server is due, and run
+ * when another listens. A waiter whose time is over while it stood in line has nothing to ask: the
+ * listener ends it, so that servers that hang, and threads with them, delay no answer.
  */
 #include "loop.h"
 
 #include "client.h"
+#include "thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -66,6 +67,14 @@ void loop_untime(struct loop *loop, struct wait *wait)
 
 /* ---- Waiters --------------------------------------------------------------------------------- */
 
+/* Where those with that cancel are, and few others: one that is thrown must not be looked for among
+ * all that wait. By Knuth's multiplication. */
+static struct waits *with_cancel(struct loop *loop, const dlock_cancel *cancel)
+{
+    uint32_t hash = (uint32_t)((uintptr_t)cancel / sizeof(max_align_t)) * 2654435761U;
+    return &loop->by_cancel[hash >> (32 - CANCEL_BITS)];
+}
+
 /* Its cancel is seen once; whoever joins later has it seen anew. */
 static bool watch_cancel(struct loop *loop, const dlock_cancel *cancel)
 {
@@ -98,14 +107,16 @@ dlock_status loop_join(struct loop *loop, struct wait *wait)
     if (!make_room(loop) || (wait->cancel != NULL && !watch_cancel(loop, wait->cancel)))
         return fail(DLOCK_NO_MEMORY, "no memory is left for one more waiter");
     loop->wait_count++;
-    LIST_INSERT_HEAD(&loop->waits, wait, of_loop);
+    if (wait->cancel != NULL)
+        LIST_INSERT_HEAD(with_cancel(loop, wait->cancel), wait, by_cancel);
     return DLOCK_OK;
 }
 
 void loop_leave(struct loop *loop, struct wait *wait)
 {
     loop_untime(loop, wait);
-    LIST_REMOVE(wait, of_loop);
+    if (wait->cancel != NULL)
+        LIST_REMOVE(wait, by_cancel);
     loop->wait_count--;
 }
 
@@ -120,7 +131,7 @@ static void find_other(struct loop *loop)
     if (loop->idle_count > 0)
         pthread_cond_signal(&loop->work);
     else if (loop->thread_count < LOOP_THREADS_MAX &&
-             pthread_create(&loop->threads[loop->thread_count], NULL, serve, loop) == 0)
+             thread_begin(&loop->threads[loop->thread_count], serve, loop))
         loop->thread_count++;
 }
 
@@ -170,14 +181,15 @@ static void run_timed(struct loop *loop)
     }
 }
 
-/* The address alone says whose it is: the cancel may be gone by now, and another be at its place. */
+/* The address alone says whose it is: the cancel may be gone by now, and another be at its
+ * place. */
 static void run_cancelled(struct loop *loop, const dlock_cancel *cancel)
 {
     struct wait *wait;
     struct wait *found;
     do {
         found = NULL;
-        LIST_FOREACH(wait, &loop->waits, of_loop) {
+        LIST_FOREACH(wait, with_cancel(loop, cancel), by_cancel) {
             if (wait->cancel != cancel || wait->cancelled || !cancel_thrown(cancel))
                 continue;
             wait->cancelled = true;
@@ -198,8 +210,8 @@ static bool is_ear(struct loop *loop, const void *what)
     return what == &loop->channels || what == &loop->lists;
 }
 
-/* Closing a connection does not end its being watched where a forked child has it open, too: that goes
- * by a descriptor that is still there. */
+/* Closing a connection does not end its being watched where a forked child has it open, too: that
+ * goes by a descriptor that is still there. */
 static void unwatch(struct loop *loop, struct ear *ear)
 {
     if (ear->watched_fd < 0)
@@ -263,8 +275,8 @@ static void lead(struct loop *loop)
     run_timed(loop);
 }
 
-/* Leader and followers: one thread listens. What comes it does itself, and another listens meanwhile:
- * so what has come is done without a switch of threads, and somebody listens always. */
+/* Leader and followers: one thread listens. What comes it does itself, and another listens
+ * meanwhile: so what has come is done without a switch of threads, and somebody listens always. */
 static void *serve(void *arg)
 {
     struct loop *loop = arg;
@@ -322,7 +334,7 @@ dlock_status loop_init(struct loop *loop, struct dlock_client *client)
 dlock_status loop_start(struct loop *loop)
 {
     while (loop->thread_count < LOOP_THREADS_LEAST)
-        if (pthread_create(&loop->threads[loop->thread_count], NULL, serve, loop) == 0)
+        if (thread_begin(&loop->threads[loop->thread_count], serve, loop))
             loop->thread_count++;
         else
             return fail(DLOCK_NO_MEMORY, "no thread is left for the client's loop");

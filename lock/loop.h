@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What drives the waiters of a client that have no thread of their own: a few threads, one of which keeps
- * their time, hears what the server says and sees what is cancelled, while the others run the rungs' slots
- * for them. Started when first needed.
+ * What drives the waiters of a client that have no thread of their own: a few threads, one of which
+ * keeps their time, hears what the server says and sees what is cancelled, while the others run the
+ * rungs' slots for them. Started when first needed.
  */
 #ifndef DLOCK_LOOP_H
 #define DLOCK_LOOP_H
@@ -11,6 +11,7 @@
 
 #define LOOP_THREADS_MAX 3
 #define LOOP_THREADS_LEAST 2 /* one listens, one does */
+#define CANCEL_BITS 10
 
 struct wait;
 
@@ -30,8 +31,8 @@ struct loop {
     struct ear lists;
     TAILQ_HEAD(, wait) due; /* to be run, in order */
     size_t due_count;
-    LIST_HEAD(, wait) waits; /* all that have no thread */
-    size_t wait_count;
+    size_t wait_count;      /* all that have no thread */
+    LIST_HEAD(waits, wait) by_cancel[1 << CANCEL_BITS]; /* those with a cancel, by its address */
     struct wait **heap; /* those that wait for a moment, the soonest first */
     size_t heap_count;
     size_t heap_capacity;

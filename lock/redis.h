@@ -74,8 +74,8 @@ void redis_append(struct redis *redis, size_t node, int argc, const char *const 
 dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
 /* For a connection that is listened on, in a loop of the caller's: neither waits.
- * redis_flush sends what was appended; redis_pull reads what is there, whose replies take the place of
- * those before. OK, perhaps without a reply; UNREACHABLE: the connection broke.
+ * redis_flush sends what was appended; redis_pull reads what is there, whose replies take the place
+ * of those before. OK, perhaps without a reply; UNREACHABLE: the connection broke.
  * redis_fd: readable when redis_pull has something to read; -1 while it is not connected. */
 int redis_fd(const struct redis *redis, size_t node);
 dlock_status redis_flush(struct redis *redis, size_t node);

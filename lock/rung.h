@@ -37,11 +37,12 @@ struct dlock_hold {
     void *lock_state;       /* rung_ops.state_size bytes, zero at first, shared by all holds of
                                the lock in this process */
     uint64_t token;         /* a rung with TRAIT_TOKEN sets it when it acquires */
-    uint64_t newest;        /* TRAIT_HANDOFF, at release: the highest token that its tenure has used */
+    uint64_t newest;        /* TRAIT_HANDOFF, at release: the highest token that its tenure has
+                               used */
     bool more;              /* TRAIT_HANDOFF, at release: others of this client wait for it */
     uint64_t tenure;        /* TRAIT_HANDOFF: the first token of the tenure that it is of */
-    bool kept;              /* TRAIT_HANDOFF: release sets it when it kept the lock for them, with a new
-                               `token` and a full time to live */
+    bool kept;              /* TRAIT_HANDOFF: release sets it when it kept the lock for them, with
+                               a new `token` and a full time to live */
 
     struct dlock *lock;
     void *user;
@@ -62,7 +63,8 @@ struct busy {
         WAIT_POLL,    /* sleep, try again */
         WAIT_LOCAL,   /* until this process releases the lock */
         WAIT_CHANNEL, /* until a message comes on the channel `source`: "0" wakes one of this
-                         client's waiters, anything else all */
+                         client's waiters that wants the lock alone, "r" all that want it shared,
+                         anything else all */
         WAIT_LIST,    /* until the lock's name comes on the list `source`, of which a client has one
                          for all its locks */
     } kind;
@@ -83,7 +85,8 @@ enum {
     TRAIT_QUORUM = 16,    /* works with several servers */
     TRAIT_THREAD = 128,   /* who acquires and who releases must be the same thread */
     TRAIT_HANDOFF = 64,   /* the client has the lock, and passes it on among its waiters in order:
-                             with CONTEND_ONE_PER_CLIENT and TRAIT_TOKEN. One slot of a lock at a time */
+                             with CONTEND_ONE_PER_CLIENT and TRAIT_TOKEN. One slot of a lock at a
+                             time */
     TRAIT_SHARED = 32,    /* has holds of mode DLOCK_SHARED; may answer UPGRADE */
 };
 
@@ -98,15 +101,16 @@ struct rung_ops {
     int64_t ttl_ms;    /* its holds' time to live where the client's options name none; 0: 30000 */
 
     /* A slot runs on the thread that called the library, on a worker where the acquire has none;
-     * `renew` on the timekeeper's. Several may run at once for different holds. None may keep `env`, sleep, or block other than in
-     * CALL, EVAL and redis.h within env->deadline_ns. A NULL slot means what its comment says. */
+     * `renew` on the timekeeper's. Several may run at once for different holds. None may keep
+     * `env`, sleep, or block other than in CALL, EVAL and redis.h within env->deadline_ns. A NULL
+     * slot means what its comment says. */
 
     /* One bounded attempt. OK: had. BUSY: fill in `busy` if polling is not the way. Any other
      * status as it came from CALL or EVAL: UNREACHABLE and REFUSED only when nothing is held. */
     dlock_status (*try_acquire)(struct rung_env *env, struct dlock_hold *hold, struct busy *busy);
-    /* Lets go. OK; LOST when it was not ours any more; as it came from CALL or EVAL otherwise. After
-     * UNKNOWN it is called once more, unless the rung is flawed or commands rode ahead: a release that
-     * was carried out then counts once. */
+    /* Lets go. OK; LOST when it was not ours any more; as it came from CALL or EVAL otherwise.
+     * After UNKNOWN it is called once more, unless the rung is flawed or commands rode ahead: a
+     * release that was carried out then counts once. */
     dlock_status (*release)(struct rung_env *env, struct dlock_hold *hold);
     /* Gives the hold a full time to live again. OK; LOST when it is not ours any more; else the
      * timekeeper tries again while the hold is valid. NULL: never renewed. */

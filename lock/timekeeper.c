@@ -6,6 +6,7 @@
 #include "timekeeper.h"
 
 #include "client.h"
+#include "thread.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -226,7 +227,7 @@ dlock_status timekeeper_start(struct timekeeper *timekeeper, struct dlock_client
     timekeeper->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     timekeeper->redis = redis_new(&client->config, RESOLVE_NEVER);
     if (timekeeper->timer_fd >= 0 && timekeeper->wake_fd >= 0 && timekeeper->redis != NULL &&
-        pthread_create(&timekeeper->thread, NULL, run, timekeeper) == 0)
+        thread_begin(&timekeeper->thread, run, timekeeper))
         return DLOCK_OK;
     redis_free(timekeeper->redis);
     close(timekeeper->timer_fd);

@@ -29,8 +29,8 @@ void timekeeper_stop(struct timekeeper *timekeeper);
 
 /* Watches a hold that was just acquired; its valid_until_ns and its first renewal are set. */
 void timekeeper_watch(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns);
-/* Readable once the hold's validity is over, by the kernel's own clock: no thread need run for it. Made
- * when first asked for, the hold's from then on; -1: no descriptor is left. */
+/* Readable once the hold's validity is over, by the kernel's own clock: no thread need run for it.
+ * Made when first asked for, the hold's from then on; -1: no descriptor is left. */
 int timekeeper_lost_fd(struct timekeeper *timekeeper, struct dlock_hold *hold);
 /* Nothing is renewed or told of the hold after this; waits for what is under way. */
 void timekeeper_forget(struct timekeeper *timekeeper, struct dlock_hold *hold);

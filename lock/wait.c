@@ -72,16 +72,21 @@ static void sleep_on(struct wait *wait, enum wait_state state, int64_t until_ns)
     loop_time(loop_of(wait->lock), wait);
 }
 
-void wait_wake(struct dlock *lock, bool all)
+static bool is_for(const struct wait *wait, enum wake whom)
+{
+    return whom == WAKE_ALL || (whom == WAKE_READERS) == (wait->mode == DLOCK_SHARED);
+}
+
+void wait_wake(struct dlock *lock, enum wake whom)
 {
     struct wait *wait;
     lock->line.wakes++;
     TAILQ_FOREACH(wait, &lock->line.waits, in_line) {
-        if (wait->state != WAIT_SLEEPING)
+        if (wait->state != WAIT_SLEEPING || !is_for(wait, whom))
             continue;
         wait->woken = true;
         try_now(wait);
-        if (!all)
+        if (whom == WAKE_ONE)
             return;
     }
 }
@@ -91,7 +96,7 @@ void wait_released(struct dlock *lock)
     if ((lock->ops->traits & TRAIT_SERVERLESS) == 0)
         return; /* the server tells */
     pthread_mutex_lock(&loop_of(lock)->mutex);
-    wait_wake(lock, false);
+    wait_wake(lock, WAKE_ONE);
     pthread_mutex_unlock(&loop_of(lock)->mutex);
 }
 
@@ -162,8 +167,8 @@ static void leave_line(struct wait *wait, bool had)
         return;
     lock->line.contenders--;
     bool sleeping = had && will_be_heard(wait);
-    if (wait->woken && contenders_max(lock) > 1)
-        wait_wake(lock, false); /* it was woken for all of them */
+    if (wait->woken && wait->mode == DLOCK_EXCLUSIVE && contenders_max(lock) > 1)
+        wait_wake(lock, WAKE_ONE); /* it was woken for all of them; readers are never woken alone */
     move_up(lock, sleeping);
 }
 
@@ -247,7 +252,7 @@ enum wait_next wait_look(struct wait *wait)
     } else if (wait->cancelled) {
         next = NEXT_CANCELLED;
     } else if (wait->deadline_ns != 0 && now_ns >= wait->deadline_ns) {
-        next = NEXT_TIMED_OUT; /* also when it was due for long: a server that hangs holds up the threads */
+        next = NEXT_TIMED_OUT; /* even if due for long: a server that hangs holds threads up */
     } else if (wait->state == WAIT_BEHIND ||
                (wait->state == WAIT_SLEEPING && now_ns < wait->until_ns)) {
         sleep_on(wait, wait->state, wait->until_ns);
@@ -265,11 +270,12 @@ enum wait_next wait_look(struct wait *wait)
     return next;
 }
 
-/* Half as long more or less, by chance: waiters that poll shall not march in step, each behind the same
- * other for ever. */
+/* Half as long more or less, by chance: waiters that poll shall not march in step, each behind the
+ * same other for ever. */
 static int64_t vary(struct loop *loop, int64_t pause_ns)
 {
-    loop->chance = loop->chance * 1664525U + 1013904223U; /* Numerical Recipes' quick one: it only spreads */
+    /* Numerical Recipes' quick one: it only spreads. */
+    loop->chance = loop->chance * 1664525U + 1013904223U;
     return pause_ns / 2 + pause_ns * (loop->chance >> 16) / 65536;
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a waiter waits: in the line of its client at the lock, then by pausing, or until a message, an
- * element of the wake list or a release of this process; until its deadline or its cancelling. The
- * same for every rung, and for a waiter that has a thread as for one that is only this struct.
+ * How a waiter waits: in the line of its client at the lock, then by pausing, or until a message,
+ * an element of the wake list or a release of this process; until its deadline or its cancelling.
+ * The same for every rung, and for a waiter that has a thread as for one that is only this struct.
  *
  * A line has a front of contenders, who try: `contenders` of them where waiters poll, one where a
- * wake-up is for one. The others of this client stand behind them, in order. With TRAIT_HANDOFF whoever
- * has the lock keeps the one place of a contender.
+ * wake-up is for one. The others of this client stand behind them, in order. With TRAIT_HANDOFF
+ * whoever has the lock keeps the one place of a contender.
  */
 #ifndef DLOCK_WAIT_H
 #define DLOCK_WAIT_H
@@ -24,12 +24,12 @@ struct line {
 struct wait {
     /* Set by the caller of wait_begin. */
     struct dlock *lock;
+    enum dlock_mode mode; /* how it wants the lock */
     dlock_cancel *cancel; /* or NULL */
     int64_t deadline_ns;  /* CLOCK_MONOTONIC; 0: one try */
     /* It is due: goes on with it. Called on a worker, or the loop's thread when it only has to end.
      * NULL: it has a thread, which calls wait_sleep. */
     void (*run)(struct wait *wait);
-
 
     /* Protected by the loop's mutex. */
     enum wait_state {
@@ -50,7 +50,7 @@ struct wait {
     size_t place;     /* in the loop's heap, from 1; 0: it is not */
     TAILQ_ENTRY(wait) in_line;
     TAILQ_ENTRY(wait) of_due;
-    LIST_ENTRY(wait) of_loop;
+    LIST_ENTRY(wait) by_cancel; /* in the loop, if it has a cancel */
 };
 
 enum wait_next {
@@ -62,8 +62,8 @@ enum wait_next {
     NEXT_CANCELLED,
 };
 
-/* Begins. in_line: not at once, when others of this client are before it. wait_end must follow in each
- * case. */
+/* Begins. in_line: not at once, when others of this client are before it. wait_end must follow in
+ * each case. */
 enum wait_next wait_begin(struct wait *wait, bool in_line);
 /* It was asked to go on. Before each try. */
 enum wait_next wait_look(struct wait *wait);
@@ -74,8 +74,13 @@ void wait_sleep(struct wait *wait);
 /* had: it leaves with the lock. */
 void wait_end(struct wait *wait, bool had);
 
-/* The mutex is held. Wakes one that sleeps at the lock, or all. */
-void wait_wake(struct dlock *lock, bool all);
+enum wake {
+    WAKE_ONE,     /* who wants it alone */
+    WAKE_READERS, /* all who want it shared */
+    WAKE_ALL,
+};
+/* The mutex is held. Wakes those that sleep at the lock. */
+void wait_wake(struct dlock *lock, enum wake whom);
 /* A hold was released in this process. */
 void wait_released(struct dlock *lock);
 
@@ -86,8 +91,8 @@ bool wait_others(const struct dlock *lock);
 struct wait *wait_choose(struct dlock *lock);
 /* It has the lock, or must try for it. */
 void wait_give(struct wait *chosen, bool has_it);
-/* The client does not have the lock any more; the first in line contends for it, at once unless it is
- * queued at the server and nothing has come since `seen` (line.wakes). */
+/* The client does not have the lock any more; the first in line contends for it, at once unless it
+ * is queued at the server and nothing has come since `seen` (line.wakes). */
 void wait_open(struct dlock *lock, bool queued, uint64_t seen);
 
 /* For the loop; the mutex is held. What was to be waited for, or the cancel, has come: runs it. */

@@ -1,13 +1,14 @@
 #!lua flags=allow-oom
 -- SPDX-License-Identifier: Apache-2.0
--- KEYS[1] lock, KEYS[2] holds, KEYS[3] waiting readers, KEYS[4] waiting writers, KEYS[5] invited readers,
--- KEYS[6] newest token; ARGV[1] what to do, ARGV[2] owner, ARGV[3] hold, as "r7" or "w7", ARGV[4] its ttl in
--- ms, ARGV[5] "first" if its owner has no other (acquire).
--- Returns acquire: its token; or below 0: kept out, ask again after so many ms; or nil: the owner reads and
--- asks to write; ask: a new token for the hold, or 0: it is not held; renew, release, give_up: 1, or 0: it was
--- not held; break, whoever has it: {type of the key, owner, what was left of it in ms}.
--- Which step is for what: docs/design/read_write.md. The first line: what is held is renewed and released by
--- writes of a few bytes, also on a server that is out of memory.
+-- KEYS[1] lock, KEYS[2] holds, KEYS[3] waiting readers, KEYS[4] waiting writers, KEYS[5] invited
+-- readers, KEYS[6] newest token; ARGV[1] what to do, ARGV[2] owner, ARGV[3] hold, as "r7" or "w7",
+-- ARGV[4] its ttl in ms, ARGV[5] "first" if its owner has no other (acquire).
+-- Returns acquire: its token; or below 0: kept out, ask again after so many ms; or nil: the owner
+-- reads and asks to write; ask: a new token for the hold, or 0: it is not held; renew, release,
+-- give_up: 1, or 0: it was not held; break, whoever has it: {type of the key, owner, what was left of
+-- it in ms}.
+-- Which step is for what: docs/design/read_write.md. The first line: what is held is renewed and
+-- released by writes of a few bytes, also on a server that is out of memory.
 local lock, holds, readers, writers, invited, newest = unpack(KEYS)
 local what, owner, hold, ttl, first = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local call = redis.call
@@ -118,9 +119,9 @@ local function acquire()
     return token
 end
 
--- "1" wakes all who wait, "0" one of each client: enough where all who wait write.
-local function tell(all)
-    call('PUBLISH', lock .. ':free', all and 1 or 0)
+-- "r" wakes the readers that wait, "0" one of each client's writers.
+local function tell(whom)
+    call('PUBLISH', lock .. ':free', whom)
 end
 
 -- Tells those who may come in now: after a write the readers that wait, ahead of any writer.
@@ -132,13 +133,13 @@ local function wake(wrote)
         call('ZREMRANGEBYSCORE', readers, '-inf', now)
         call('RENAME', readers, invited)
         call('PEXPIRE', invited, late)
-        tell(true)
+        tell('r')
     elseif not waits(writers) then
         if waits(readers) then
-            tell(true)
+            tell('r')
         end
     elseif not holder() and call('EXISTS', invited) == 0 then
-        tell(waits(readers))
+        tell('0')
     end
 end
 

@@ -4,7 +4,7 @@
  * ADDS   order: clients queue in Redis, the waiters of a client in its memory
  * FLAW   a frozen process still writes late: the order is right, its write is not
  * SHOW   scripts/rung break fair
- * NEXT   (the same lock, and a stock that refuses a write without the newest token)
+ * NEXT   fenced
  * COST   2 round trips; passed on inside the client 0; one every TTL/3
  */
 #include "../client.h"

@@ -63,6 +63,19 @@ static bool has_tag(const char *name)
     return close != NULL && close > open + 1;
 }
 
+/* Two values of that type are all that the scripts answer with. */
+static bool is_pair(const struct answer *answer, int type)
+{
+    const redisReply *reply = answer->reply;
+    return reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+           reply->element[0]->type == type && reply->element[1]->type == type;
+}
+
+static dlock_status not_understood(const struct dlock_hold *hold)
+{
+    return fail(DLOCK_UNKNOWN, "'%s': the server's answer was not understood", hold->key);
+}
+
 static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy)
 {
     char token[KEY_MAX];
@@ -76,6 +89,8 @@ static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, s
         EVAL(env, &lua_notify_acquire, "2", hold->key, token, hold->owner, hold->ttl, TOKEN_MS);
     if (had.status != DLOCK_OK)
         return had.status;
+    if (!is_pair(&had, REDIS_REPLY_INTEGER))
+        return not_understood(hold);
     int64_t number = had.reply->element[1]->integer;
     if (had.reply->element[0]->integer == 0) {
         busy->kind = WAIT_CHANNEL;
@@ -123,6 +138,8 @@ static dlock_status resolve(struct rung_env *env, struct dlock_hold *hold)
     struct answer count = EVAL(env, &lua_notify_resolve, "2", hold->key, token, hold->owner);
     if (count.status != DLOCK_OK)
         return count.status;
+    if (!is_pair(&count, REDIS_REPLY_STRING))
+        return not_understood(hold);
     hold->token = strtoull(count.reply->element[1]->str, NULL, 10);
     return strtoull(count.reply->element[0]->str, NULL, 10) == hold->depth ? DLOCK_OK : DLOCK_BUSY;
 }

@@ -12,14 +12,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+extern const struct script lua_break;
+
 struct keys {
     char count[DLOCK_NAME_MAX + 16];
 };
 
-static struct keys keys_of(const struct dlock_hold *hold)
+static struct keys keys_of(const char *name)
 {
     struct keys keys;
-    snprintf(keys.count, sizeof keys.count, "%s:read_count", hold->key);
+    snprintf(keys.count, sizeof keys.count, "%s:read_count", name);
     return keys;
 }
 
@@ -28,7 +30,7 @@ static struct keys keys_of(const struct dlock_hold *hold)
 static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy)
 {
     (void)busy;
-    struct keys keys = keys_of(hold);
+    struct keys keys = keys_of(hold->key);
     bool writes = hold->mode == DLOCK_EXCLUSIVE;
     struct dlock_batch *reads = env->reads;
     env->reads = NULL; /* what rides is to be read behind the look */
@@ -55,7 +57,7 @@ static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, s
 
 static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
 {
-    struct keys keys = keys_of(hold);
+    struct keys keys = keys_of(hold->key);
     bool writes = hold->mode == DLOCK_EXCLUSIVE;
     point(env, "before_release");
     struct answer left = writes ? CALL(env, "DEL", hold->key) : CALL(env, "DECR", keys.count);
@@ -64,9 +66,18 @@ static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
     return left.integer >= (writes ? 1 : 0) ? DLOCK_OK : DLOCK_LOST;
 }
 
+/* The readers go first: whoever comes in between meets the writer's key. */
+static struct answer force_release(struct rung_env *env, const char *key)
+{
+    struct keys keys = keys_of(key);
+    struct answer uncounted = CALL(env, "DEL", keys.count);
+    return uncounted.status == DLOCK_OK ? EVAL(env, &lua_break, "1", key) : uncounted;
+}
+
 const struct rung_ops rung_rw_counter = {
     .name = "rw_counter",
     .traits = TRAIT_SHARED,
     .try_acquire = try_acquire,
     .release = release,
+    .force_release = force_release,
 };

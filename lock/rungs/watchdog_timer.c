@@ -8,6 +8,7 @@
  * COST   2 round trips, and one every TTL/3 for each timer that is left
  */
 #include "../client.h"
+#include "../thread.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -88,7 +89,7 @@ static bool start_timer(const struct dlock_hold *hold)
     strcpy(timer->owner, hold->owner);
     strcpy(timer->ttl, hold->ttl);
     pthread_mutex_lock(&mutex);
-    bool started = timers->running < TIMERS_MAX && pthread_create(&thread, NULL, run, timer) == 0;
+    bool started = timers->running < TIMERS_MAX && thread_begin(&thread, run, timer);
     if (started) {
         pthread_detach(thread);
         timers->running++;

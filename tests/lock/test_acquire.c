@@ -20,7 +20,8 @@ static struct server *server;
 
 static const char *const keyed[] = {"setnx",       "setnx_expire", "setnx_multi",   "set_nx_ex",
                                     "owner_check", "owner_lua",    "reentrant_tls", "reentrant",
-                                    "watchdog_timer", "watchdog",  "fair"};
+                                    "watchdog_timer", "watchdog", "blpop_wake",    "notify",
+                                    "fair",        "rw_counter",   "read_write"};
 #define KEYED (sizeof keyed / sizeof keyed[0])
 
 static dlock_client *new_client(void)
@@ -206,13 +207,13 @@ static void cancelled_from_another_thread(void **state)
 /* Thrown before the call, it ends it although the lock is free; and it stays thrown. */
 static void cancelled_before_the_call(void **state)
 {
-    static const char *const rungs[] = {"none", "local", "setnx", "watchdog"};
+    static const char *const rungs[] = {"none", "local", "setnx", "watchdog", "notify"};
     (void)state;
     dlock_client *client = new_client();
     dlock_cancel *cancel = dlock_cancel_new();
     dlock_cancel_now(cancel);
     dlock_cancel_now(cancel);
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++) {
         dlock *lock = lock_of(client, rungs[i], LOCK);
         for (int64_t wait_ms = DLOCK_WAIT_FOREVER; wait_ms <= 1; wait_ms++) {
             struct dlock_want want = {.size = sizeof want, .wait_ms = wait_ms, .cancel = cancel};
@@ -224,6 +225,36 @@ static void cancelled_before_the_call(void **state)
     }
     assert_int_equal(stats_of(client).attempts, 0);
     assert_int_equal(stats_of(client).commands, 0);
+    dlock_cancel_free(cancel);
+    dlock_client_close(client);
+}
+
+/* Who holds the lock already is let in without waiting, but not with a cancel that was thrown. */
+static void cancelled_before_a_nested_call(void **state)
+{
+    size_t count;
+    const struct dlock_rung *rungs = dlock_rungs(&count);
+    (void)state;
+    dlock_client *client = new_client();
+    dlock_cancel *cancel = dlock_cancel_new();
+    for (size_t i = 0; i < count; i++) {
+        if (!rungs[i].reentrant)
+            continue;
+        dlock *lock = lock_of(client, rungs[i].name, LOCK);
+        struct dlock_want want = {.size = sizeof want, .wait_ms = 60000, .owner_id = 1};
+        dlock_hold *outer, *inner, *none;
+        assert_status(dlock_acquire(lock, &want, &outer), OK);
+        assert_status(dlock_acquire(lock, &want, &inner), OK);
+        want.cancel = cancel;
+        dlock_cancel_now(cancel);
+        assert_status(dlock_acquire(lock, &want, &none), CANCELLED);
+        assert_null(none);
+        assert_status(dlock_release(inner, NULL), OK);
+        assert_true(dlock_valid(outer));
+        assert_status(dlock_release(outer, NULL), OK);
+        assert_int_equal(server_integer(server, "EXISTS " LOCK), 0);
+        dlock_close(lock);
+    }
     dlock_cancel_free(cancel);
     dlock_client_close(client);
 }
@@ -375,6 +406,43 @@ static void one_name_is_one_lock(void **state)
     dlock_client_close(client);
 }
 
+static void a_rung_with_tokens_gives_every_hold_one(void **state)
+{
+    (void)state;
+    dlock_client *client = new_client();
+    for (size_t i = 0; i < KEYED; i++) {
+        uint64_t last = 0;
+        for (int times = 0; times < 2; times++) {
+            dlock *lock = lock_of(client, keyed[i], LOCK);
+            dlock_hold *hold = acquired(lock);
+            assert_int_equal(dlock_rung_of(lock)->tokens, dlock_token(hold) > last);
+            last = dlock_token(hold);
+            assert_status(dlock_release(hold, NULL), OK);
+            dlock_close(lock);
+        }
+    }
+    assert_true(dlock_rung_find("fair")->tokens);
+    assert_false(dlock_rung_find("none")->tokens);
+    dlock_client_close(client);
+}
+
+static void a_rung_is_shared_that_has_a_read_lock(void **state)
+{
+    (void)state;
+    dlock_client *client = new_client();
+    struct dlock_want want = {.size = sizeof want, .mode = DLOCK_SHARED};
+    for (size_t i = 0; i < KEYED; i++) {
+        dlock *lock = lock_of(client, keyed[i], LOCK);
+        bool shared = dlock_rung_of(lock)->shared;
+        dlock_hold *hold = NULL;
+        assert_int_equal(dlock_acquire(lock, &want, &hold),
+                         shared ? DLOCK_OK : DLOCK_UNSUPPORTED);
+        assert_true(hold == NULL || dlock_release(hold, NULL) == DLOCK_OK);
+        dlock_close(lock);
+    }
+    dlock_client_close(client);
+}
+
 static void holds_have_numbers_and_owners(void **state)
 {
     (void)state;
@@ -405,6 +473,16 @@ static void holds_have_numbers_and_owners(void **state)
     dlock_client_close(client);
 }
 
+/* How many keys it keeps beside the lock's: while it is held, and behind its release. */
+static int keys_beside(const char *rung, bool held)
+{
+    if (strcmp(rung, "notify") == 0 || strcmp(rung, "fair") == 0)
+        return held ? 1 : 2; /* its token; and what the release notes down */
+    if (strcmp(rung, "read_write") == 0)
+        return held ? 2 : 1; /* its token; and how it is held */
+    return strcmp(rung, "blpop_wake") == 0 && !held ? 1 : 0;
+}
+
 /* The name is the key, byte for byte. */
 static void odd_names(void **state)
 {
@@ -416,13 +494,15 @@ static void odd_names(void **state)
     server_text(server, "FLUSHALL");
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         for (size_t j = 0; j < KEYED; j++) {
+            if (strcmp(keyed[j], "notify") == 0 && strpbrk(names[i], "{}") != NULL)
+                continue; /* it refuses a brace without a hash tag */
             dlock *lock = lock_of(client, keyed[j], names[i]);
-            bool more = strcmp(keyed[j], "fair") == 0; /* its token; a note at the release */
             dlock_hold *hold = acquired(lock);
             assert_int_equal(server_integer(server, "EXISTS %b", names[i], strlen(names[i])), 1);
-            assert_int_equal(server_integer(server, "DBSIZE"), 1 + more);
+            assert_int_equal(server_integer(server, "DBSIZE"), 1 + keys_beside(keyed[j], true));
             assert_status(dlock_release(hold, NULL), OK);
-            assert_int_equal(server_integer(server, "DBSIZE"), 2 * more);
+            assert_int_equal(server_integer(server, "EXISTS %b", names[i], strlen(names[i])), 0);
+            assert_int_equal(server_integer(server, "DBSIZE"), keys_beside(keyed[j], false));
             server_text(server, "FLUSHALL");
             dlock_close(lock);
         }
@@ -443,11 +523,12 @@ static void odd_names(void **state)
 
 static void the_same_owner_again(void **state)
 {
-    static const char *const rungs[] = {"reentrant", "watchdog_timer", "watchdog"};
+    static const char *const rungs[] = {"reentrant", "watchdog_timer", "watchdog", "blpop_wake",
+                                        "notify"};
     static const int orders[][3] = {{0, 1, 2}, {2, 1, 0}, {1, 0, 2}};
     (void)state;
     dlock_client *client = new_client();
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++)
         for (size_t j = 0; j < 3; j++) {
             dlock *lock = lock_of(client, rungs[i], LOCK);
             dlock_hold *holds[3];
@@ -475,10 +556,11 @@ static void *try_as_this_thread(void *lock)
 
 static void another_owner_is_kept_out(void **state)
 {
-    static const char *const rungs[] = {"reentrant", "watchdog_timer", "watchdog"};
+    static const char *const rungs[] = {"reentrant", "watchdog_timer", "watchdog", "blpop_wake",
+                                        "notify"};
     (void)state;
     dlock_client *client = new_client();
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++) {
         dlock *lock = lock_of(client, rungs[i], LOCK);
         struct dlock_want seven = {.size = sizeof seven, .owner_id = 7};
         struct dlock_want eight = {.size = sizeof eight, .owner_id = 8};
@@ -577,11 +659,14 @@ int main(void)
         cmocka_unit_test(all_connections_in_use),
         cmocka_unit_test(cancelled_from_another_thread),
         cmocka_unit_test(cancelled_before_the_call),
+        cmocka_unit_test(cancelled_before_a_nested_call),
         cmocka_unit_test(cancelled_from_a_signal_handler),
         cmocka_unit_test(cancelled_while_redis_hangs),
         cmocka_unit_test(cancelled_while_connecting),
         cmocka_unit_test(released_from_another_thread),
         cmocka_unit_test(one_name_is_one_lock),
+        cmocka_unit_test(a_rung_with_tokens_gives_every_hold_one),
+        cmocka_unit_test(a_rung_is_shared_that_has_a_read_lock),
         cmocka_unit_test(holds_have_numbers_and_owners),
         cmocka_unit_test(odd_names),
         cmocka_unit_test(the_same_owner_again),

@@ -244,7 +244,7 @@ static void who_ends_in_line_asks_nobody(void **state)
     struct monitor *monitor = monitor_start(server);
     assert_status(dlock_acquire_start(stage.lock, &forever, done, &first), OK);
     eventually(stats_of(stage.client).contended == 1);
-    mine.wait_ms = 20;
+    mine.wait_ms = 500; /* its try is over by then, and it stands in line */
     assert_status(dlock_acquire_start(stage.lock, &mine, done, &second), OK);
     eventually(atomic_load(&second.over));
     assert_int_equal(second.status, DLOCK_TIMED_OUT);

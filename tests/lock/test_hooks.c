@@ -9,6 +9,7 @@
 #include "server.h"
 #include "waiter.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #define LOCK "lock:{hooks}"
@@ -49,7 +50,7 @@ static void stage_clear(struct stage *stage)
 #define LINES_MAX 6
 
 /* $O the owner, $C its client, $I the hold's id, $T a token, $A $R the scripts that acquire and
- * release, $F that of fair; $D the one that deletes if it is the owner's. */
+ * release, $F that of fair, $W that of read_write; $D the one that deletes if it is the owner's. */
 static const struct {
     const char *rung;
     const char *sent[LINES_MAX];
@@ -94,39 +95,102 @@ static const struct {
     {"watchdog",
      {"EVALSHA $A 1 " LOCK " $O 30000 -> (nil)", "EVALSHA $R 1 " LOCK " $O 1 -> (integer) 0"},
      {"watchdog.acquired", "watchdog.before_release"}},
+    {"blpop_wake",
+     {"EVALSHA $A 1 " LOCK " $O 30000 -> (nil)",
+      "EVALSHA $B 2 " LOCK " blpop_wake:signals $O -> (integer) 0"},
+     {"blpop_wake.acquired", "blpop_wake.before_release"}},
+    {"notify",
+     {"EVALSHA $N 2 " LOCK " " LOCK ":token $O 30000 86400000 -> [(integer) 1, (integer) $T]",
+      "EVALSHA $M 4 " LOCK " redisson_lock__channel:" LOCK " $L $P $O 30000 20000 -> (integer) 1"},
+     {"notify.acquired", "notify.before_release"}},
     {"fair",
      {"EVALSHA $F 4 " LOCK " " LOCK ":queue " LOCK ":token " LOCK
       ":grant acquire $C 3000 200 0 0 -> [(integer) 1, (integer) $T, (integer) 0]",
       "EVALSHA $F 4 " LOCK " " LOCK ":queue " LOCK ":token " LOCK
       ":grant release $C 3000 200 $T 0 $T -> [(integer) 1, (integer) 0, (integer) 0]"},
      {"fair.acquired", "fair.before_release"}},
+    {"rw_counter",
+     {"SET " LOCK " WRITE NX -> OK", "GET " LOCK ":read_count -> (nil)",
+      "DEL " LOCK " -> (integer) 1"},
+     {"rw_counter.between_say_and_look", "rw_counter.acquired", "rw_counter.before_release"}},
+    {"read_write",
+     {"EVALSHA $W 6 " LOCK " " LOCK ":holds " LOCK ":readers " LOCK ":writers " LOCK
+      ":invited " LOCK ":token acquire $O w2 30000 first -> (integer) $T",
+      "EVALSHA $W 6 " LOCK " " LOCK ":holds " LOCK ":readers " LOCK ":writers " LOCK
+      ":invited " LOCK ":token release $O w2 30000 first -> (integer) 1"},
+     {"read_write.acquired", "read_write.before_release"}},
 };
 
 struct script {
     const char *text;
     const char *sha1;
 };
-extern const struct script lua_delete_if_owner, lua_reentrant_acquire, lua_reentrant_release;
-extern const struct script lua_fair;
+extern const struct script lua_blpop_wake_release, lua_delete_if_owner, lua_fair,
+    lua_notify_acquire, lua_notify_release, lua_read_write, lua_reentrant_acquire,
+    lua_reentrant_release;
 
-static void fill_in(const char *from, const char *owner, const char *id, char *to, size_t size)
+/* What of a hold is in its commands. */
+struct known {
+    char owner[80], id[120], client[37], latch[120], latch_before[120];
+};
+
+/* The key of that acquisition's latch. */
+static void name_latch(char latch[120], const char *owner, uint64_t acquisition)
+{
+    snprintf(latch, 120, "redisson_unlock_latch:" LOCK ":%.8s%.4s%.4s%016" PRIx64, owner, owner + 9,
+             owner + 14, acquisition);
+}
+
+static void know(struct known *known, const dlock_hold *hold)
+{
+    snprintf(known->owner, sizeof known->owner, "%s", dlock_owner(hold));
+    snprintf(known->id, sizeof known->id, "%s#%" PRIu64, known->owner, dlock_acquisition(hold));
+    snprintf(known->client, sizeof known->client, "%.36s", known->owner);
+    name_latch(known->latch, known->owner, dlock_acquisition(hold));
+    name_latch(known->latch_before, known->owner, dlock_acquisition(hold) - 1);
+}
+
+static const char *piece_of(const struct known *known, char letter)
+{
+    switch (letter) {
+    case 'O':
+        return known->owner;
+    case 'I':
+        return known->id;
+    case 'C':
+        return known->client;
+    case 'T':
+        return "$T"; /* tokens are hidden */
+    case 'L':
+        return known->latch;
+    case 'P':
+        return known->latch_before;
+    case 'A':
+        return lua_reentrant_acquire.sha1;
+    case 'R':
+        return lua_reentrant_release.sha1;
+    case 'F':
+        return lua_fair.sha1;
+    case 'B':
+        return lua_blpop_wake_release.sha1;
+    case 'N':
+        return lua_notify_acquire.sha1;
+    case 'M':
+        return lua_notify_release.sha1;
+    case 'W':
+        return lua_read_write.sha1;
+    default:
+        return lua_delete_if_owner.sha1;
+    }
+}
+
+static void fill_in(const char *from, const struct known *known, char *to, size_t size)
 {
     size_t used = 0;
-    char client[37];
-    snprintf(client, sizeof client, "%.36s", owner);
     for (; *from != '\0'; from++) {
         const char *piece = NULL;
-        if (*from == '$') {
-            from++;
-            piece = *from == 'O'   ? owner
-                    : *from == 'I' ? id
-                    : *from == 'C' ? client
-                    : *from == 'T' ? "$T"
-                    : *from == 'F' ? lua_fair.sha1
-                    : *from == 'A' ? lua_reentrant_acquire.sha1
-                    : *from == 'R' ? lua_reentrant_release.sha1
-                                   : lua_delete_if_owner.sha1;
-        }
+        if (*from == '$')
+            piece = piece_of(known, *++from);
         used += (size_t)(piece != NULL ? snprintf(to + used, size - used, "%s", piece)
                                        : snprintf(to + used, size - used, "%c", *from));
     }
@@ -152,18 +216,18 @@ static void what_each_rung_sends_and_passes(void **state)
     assert_int_equal(count, sizeof sending / sizeof sending[0]);
     for (size_t i = 0; i < count; i++) {
         struct stage stage;
-        char owner[80], id[120], line[512], expected[512];
+        struct known known;
+        char line[512], expected[512];
         stage_set(&stage, sending[i].rung);
         dlock_release(acquired(stage.lock), NULL); /* the scripts are loaded now */
         record_clear(stage.trace);
         record_clear(stage.points);
         dlock_hold *hold = acquired(stage.lock);
-        snprintf(owner, sizeof owner, "%s", dlock_owner(hold));
-        snprintf(id, sizeof id, "%s#%llu", owner, (unsigned long long)dlock_acquisition(hold));
+        know(&known, hold);
         assert_status(dlock_release(hold, NULL), OK);
         size_t lines = 0;
         for (; lines < LINES_MAX && sending[i].sent[lines] != NULL; lines++) {
-            fill_in(sending[i].sent[lines], owner, id, expected, sizeof expected);
+            fill_in(sending[i].sent[lines], &known, expected, sizeof expected);
             record_line(stage.trace, "", lines, line, sizeof line);
             hide_tokens(line);
             assert_string_equal(line, expected);
@@ -330,7 +394,8 @@ static void inspected(void **state)
         else if (named)
             assert_memory_equal(holder.owner, dlock_owner(hold), strlen(dlock_owner(hold)));
         else
-            assert_string_equal(holder.owner, "1");
+            assert_string_equal(holder.owner,
+                                strcmp(rungs[i].name, "rw_counter") == 0 ? "WRITE" : "1");
         if (rungs[i].expires)
             assert_true(holder.ttl_ms > 0 && holder.ttl_ms <= 30000);
         else
@@ -340,6 +405,27 @@ static void inspected(void **state)
         assert_false(holder.held);
         stage_clear(&stage);
     }
+}
+
+/* A caller that knows a shorter struct gets no more than that. */
+static void inspected_into_a_shorter_struct(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct dlock_holder shorter = {.size = offsetof(struct dlock_holder, ttl_ms), .ttl_ms = 77};
+    stage_set(&stage, "watchdog");
+    dlock_hold *hold = acquired(stage.lock);
+    assert_status(dlock_inspect(stage.lock, &shorter), OK);
+    assert_true(shorter.held);
+    assert_string_equal(shorter.owner, dlock_owner(hold));
+    assert_int_equal(shorter.ttl_ms, 77);
+    shorter = (struct dlock_holder){.size = offsetof(struct dlock_holder, owner), .owner = "?"};
+    assert_status(dlock_break(stage.lock, &shorter), OK);
+    assert_true(shorter.held);
+    assert_string_equal(shorter.owner, "?");
+    assert_int_equal(shorter.size, offsetof(struct dlock_holder, owner));
+    assert_status(dlock_release(hold, NULL), LOST);
+    stage_clear(&stage);
 }
 
 static void inspected_what_is_no_lock(void **state)
@@ -457,6 +543,7 @@ int main(void)
         cmocka_unit_test(the_text_of_a_trace),
         cmocka_unit_test(every_kind_of_reply),
         cmocka_unit_test(inspected),
+        cmocka_unit_test(inspected_into_a_shorter_struct),
         cmocka_unit_test(inspected_what_is_no_lock),
         cmocka_unit_test(counts),
         cmocka_unit_test(contended),

@@ -22,7 +22,9 @@ static struct server *server;
 static const char *const keyed[] = {"setnx",         "setnx_expire",     "setnx_multi",
                                     "set_nx_ex",     "owner_check",      "owner_lua",
                                     "reentrant_tls", "reentrant_getset", "reentrant",
-                                    "watchdog_timer", "watchdog",        "fair"};
+                                    "watchdog_timer", "watchdog",    "blpop_wake",
+                                    "notify",        "fair",         "rw_counter",
+                                    "read_write"};
 #define KEYED (sizeof keyed / sizeof keyed[0])
 
 static dlock_client *new_client(void)
@@ -193,7 +195,8 @@ static void it_comes_later(void **state)
 static void the_key_is_something_else(void **state)
 {
     static const char *const hashes[] = {"reentrant", "reentrant_getset", "watchdog_timer",
-                                         "watchdog", "fair"};
+                                         "watchdog",  "blpop_wake",       "notify",
+                                         "fair",      "read_write"};
     (void)state;
     dlock_client *client = new_client();
     dlock_hold *hold;
@@ -364,7 +367,8 @@ static void a_release_is_refused(void **state)
 static void scripts_are_loaded_again(void **state)
 {
     static const char *const scripted[] = {"owner_lua", "reentrant_tls", "reentrant",
-                                           "watchdog_timer", "watchdog", "fair"};
+                                           "watchdog_timer", "watchdog", "blpop_wake", "notify",
+                                           "fair", "read_write"};
     (void)state;
     dlock_client *client = new_client();
     for (size_t i = 0; i < sizeof scripted / sizeof scripted[0]; i++) {

@@ -193,7 +193,10 @@ static const struct {
     {"reentrant_getset", true, "EVALSHA"},
     {"reentrant", false, ""},
     {"watchdog", false, ""},
+    {"blpop_wake", true, "EVALSHA"},
+    {"notify", false, ""},
     {"fair", false, ""},
+    {"read_write", false, ""},
 };
 #define EXPIRING (sizeof expiring / sizeof expiring[0])
 

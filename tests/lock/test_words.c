@@ -147,6 +147,16 @@ static void a_shorter_struct(void **state)
     dlock_client_close(client);
     options.size = sizeof options;
     assert_status(dlock_client_open(&options, &client), INVALID);
+
+    client = client_of("redis://127.0.0.1:1", (struct dlock_options){0});
+    dlock *lock = lock_of(client, "local", "lock:a");
+    dlock_hold *hold;
+    struct dlock_want want = {.size = offsetof(struct dlock_want, owner_id), .owner_id = 77};
+    assert_status(dlock_acquire(lock, &want, &hold), OK);
+    assert_null(strstr(dlock_owner(hold), ":x77"));
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_close(lock);
+    dlock_client_close(client);
 }
 
 /* Opens, and asks no server whether it is there. */
@@ -343,7 +353,11 @@ static void the_ladder(void **state)
         {"reentrant_getset", true, true, false, true},
         {"reentrant", false, true, false, true},
         {"watchdog_timer", true, true, false, true}, /* `renewed`: by the timekeeper, which tells */
-        {"watchdog", false, true, true, true},   {"fair", false, true, true, true},
+        {"watchdog", false, true, true, true},
+        {"blpop_wake", true, true, true, true},
+        {"notify", false, true, true, true},   {"fair", false, true, true, true},
+        {"rw_counter", true, false, false, false},
+        {"read_write", false, true, true, true},
     };
     (void)state;
     size_t count;
@@ -480,6 +494,8 @@ static void batches(void **state)
     assert_int_equal(reply.kind, DLOCK_REPLY_NONE);
     assert_string_equal(reply.text, "");
     assert_status(dlock_batch_reply(batch, 64, &reply), INVALID);
+    assert_status(dlock_batch_reply(batch, 63, &(struct dlock_reply){.size = 0}), INVALID);
+    assert_says(dlock_error(), "sizeof(struct dlock_reply)");
     dlock_batch_clear(batch);
     assert_status(dlock_batch_reply(batch, 0, &reply), INVALID);
     assert_status(

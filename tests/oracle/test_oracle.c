@@ -54,7 +54,11 @@ RUNG(reentrant_getset) PROCESSES(1, BREAKS) PROCESSES(2, BREAKS) END
 RUNG(reentrant)        PROCESSES(2, HOLDS) END
 RUNG(watchdog_timer)   PROCESSES(2, HOLDS) END
 RUNG(watchdog)         PROCESSES(2, HOLDS) END
+RUNG(blpop_wake)       PROCESSES(1, HOLDS) END /* of two, the last would wait for lost signals */
+RUNG(notify)           PROCESSES(2, HOLDS) END
 RUNG(fair)             PROCESSES(2, HOLDS) END
+RUNG(rw_counter)       PROCESSES(2, HOLDS) END
+RUNG(read_write)       PROCESSES(2, HOLDS) END
 /* clang-format on */
 
 static int start(void **state)

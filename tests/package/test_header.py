@@ -53,7 +53,7 @@ def test_the_private_headers_are_not_needed():
 def test_every_source_names_its_licence():
     kinds = {".c", ".h", ".py", ".sh", ".cmake"}
     missing = []
-    for part in ("lock", "service", "audit", "tests", "bench", "scripts", "deploy", "jmeter"):
+    for part in ("lock", "service", "audit", "tests", "bench", "scripts", "deploy", "jmeter", "examples"):
         for path in (ROOT / part).rglob("*"):
             if not path.is_file() or "__pycache__" in path.parts:
                 continue

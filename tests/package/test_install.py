@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Installs the library into a folder and uses it as a stranger would: by find_package and by
 pkg-config, against a real Redis; and looks at what was installed."""
+import json
 import os
 import pathlib
 import re
@@ -66,6 +67,13 @@ def test_what_is_installed(prefix):
     assert (prefix / "include/dlock.h").read_bytes() == (LOCK / "dlock.h").read_bytes()
 
 
+def test_is_optimised_unless_told_otherwise(tmp_path):
+    """As README.md builds it, without a build type."""
+    run("cmake", "-S", LOCK, "-B", tmp_path, "-D", "CMAKE_EXPORT_COMPILE_COMMANDS=ON")
+    commands = json.loads((tmp_path / "compile_commands.json").read_text())
+    assert len(commands) > 20 and all(" -O2 " in command["command"] for command in commands)
+
+
 def test_exports_the_header_and_nothing_else(prefix):
     declared = set(re.findall(r"^DLOCK_API\s[^;(]*?(\w+)\(", (LOCK / "dlock.h").read_text(), re.M))
     table = run("nm", "--dynamic", "--defined-only", prefix / "lib/libdlock.so")
@@ -115,6 +123,47 @@ def test_by_pkg_config(prefix, redis, tmp_path):
         *flags)
     run(consumer, redis, env=environment)
     run(consumer, "nonsense", env=environment, fails=True)
+
+
+@pytest.fixture(scope="session")
+def compiled(prefix, tmp_path_factory):
+    """A function that compiles one C file against what is installed; the program finds it by itself."""
+    environment = dict(os.environ, PKG_CONFIG_PATH=str(prefix / "lib/pkgconfig"))
+    flags = run("pkg-config", "--cflags", "--libs", "dlock", env=environment).split()
+
+    def program(source):
+        made = tmp_path_factory.mktemp("program") / source.stem
+        run("cc", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", source, "-o", made, *flags,
+            f"-Wl,-rpath,{prefix}/lib")
+        return made
+    return program
+
+
+def test_what_the_header_shows_works(compiled, redis, tmp_path):
+    """The blocking use, and then the one in the caller's own loop, as they stand in its first comment."""
+    head = (LOCK / "dlock.h").read_text().partition("*/")[0]
+    lines = [line[7:] for line in head.split("\n") if line.startswith(" *     ") or line == " *"]
+    code = re.sub(r"\.\.\. .* \.\.\.", 'puts("section");', "\n".join(lines))
+    begin, end, function, loop = re.fullmatch(
+        r"\s*(struct.*\n)(dlock_close.*?)\s+(void.*?\n}\n)(.*)", code, re.S).groups()
+    begin = begin.replace("{ .size = sizeof options }", "{ .size = sizeof options, .own_loop = true,\n"
+                          "    .servers = (const char *const[]){argv[1]}, .server_count = (size_t)argc - 1 }")
+    source = tmp_path / "shown.c"
+    source.write_text("#include <dlock.h>\n#include <err.h>\n#include <poll.h>\n#include <stdio.h>\n"
+                      f"{function}int main(int argc, char **argv)\n{{\n{begin}{loop}\n{end}\n}}\n")
+    assert run(compiled(source), redis) == "section\nsection\n"
+
+
+def test_the_example_of_an_own_loop(compiled, redis):
+    program = compiled(HERE.parents[1] / "examples/own_loop.c")
+    silent, kept_open = os.pipe()
+    assert re.fullmatch(r"held by [-0-9a-f]{36}:s1\n", run(program, redis, stdin=silent))
+    os.close(silent)
+    os.close(kept_open)
+    held = ("redis-cli", "-s", redis.removeprefix("unix:"))
+    run(*held, "HSET", "lock:{me}", "another", "1")
+    assert "CANCELLED: the wait for 'lock:{me}'" in run(program, redis, stdin=subprocess.DEVNULL)
+    run(*held, "DEL", "lock:{me}")
 
 
 @pytest.mark.parametrize("compiler, standard", [("c++", "c++11"), ("c++", "c++20"), ("cc", "c99"),

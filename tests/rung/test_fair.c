@@ -315,6 +315,30 @@ static void nested(void **state)
     part(&other);
 }
 
+/* A grant of the server stands for a thousand tokens, and each acquisition uses one up. */
+static void nested_as_often_as_there_are_tokens(void **state)
+{
+    (void)state;
+    struct member member;
+    join(&member);
+    dlock_hold *outer = acquired(member.lock), *none;
+    for (int i = 1; i < 1000; i++) {
+        dlock_hold *inner = acquired(member.lock);
+        assert_int_equal(dlock_token(inner), dlock_token(outer) + (uint64_t)i);
+        assert_status(dlock_release(inner, NULL), OK);
+    }
+    assert_status(tried(member.lock, &none), LIMIT);
+    assert_says(dlock_error(), "1000 times");
+    assert_true(dlock_valid(outer));
+    uint64_t token = dlock_token(outer);
+    assert_status(dlock_release(outer, NULL), OK);
+    nothing_is_left();
+    outer = acquired(member.lock);
+    assert_true(dlock_token(outer) >= token + 1000);
+    assert_status(dlock_release(outer, NULL), OK);
+    part(&member);
+}
+
 /* Nobody is let by: a try fails while others wait, be it in this client or another. */
 static void nobody_gets_by(void **state)
 {
@@ -505,9 +529,9 @@ static void the_ear_is_cut(void **state)
     join(&other);
     dlock_hold *hold = acquired(holder.lock);
     line_up(&other, 1);
-    const redisReply *clients = server_ask(server, "CLIENT LIST");
+    const redisReply *clients;
+    eventually(strstr((clients = server_ask(server, "CLIENT LIST"))->str, "cmd=blpop") != NULL);
     const char *line = strstr(clients->str, "cmd=blpop");
-    must(line != NULL);
     while (line > clients->str && line[-1] != '\n')
         line--;
     long long id = atoll(line + strlen("id="));
@@ -572,6 +596,7 @@ int main(void)
         cmocka_unit_test(a_lone_started_waiter),
         cmocka_unit_test(inspected),
         cmocka_unit_test(nested),
+        cmocka_unit_test(nested_as_often_as_there_are_tokens),
         cmocka_unit_test(nobody_gets_by),
         cmocka_unit_test(nobody_waits_for_who_lost_it),
         cmocka_unit_test(who_leaves_leaves_the_queue),

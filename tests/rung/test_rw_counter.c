@@ -192,6 +192,26 @@ static void a_dead_reader_keeps_writers_out_for_ever(void **state)
     party_over(&party);
 }
 
+/* What an operator must do about it. */
+static void broken_by_an_operator(void **state)
+{
+    static char name[] = LOCK;
+    (void)state;
+    dlock_hold *hold;
+    struct dlock_holder broken = {.size = sizeof broken};
+    kill_a_reader(name);
+    struct party party = party_of(LOCK);
+    assert_status(dlock_break(party.lock, &broken), OK);
+    assert_false(broken.held); /* it knows its writer alone */
+    assert_int_equal(server_integer(server, "EXISTS " COUNT), 0);
+    assert_status(ask(&party, DLOCK_EXCLUSIVE, &hold), OK);
+    assert_status(dlock_break(party.lock, &broken), OK);
+    assert_true(broken.held);
+    assert_string_equal(broken.owner, "WRITE");
+    assert_status(dlock_release(hold, NULL), LOST);
+    party_over(&party);
+}
+
 static void the_oracle_sees_the_dead_reader(void **state)
 {
     static char name[] = RW_LOCK;
@@ -319,6 +339,7 @@ int main(void)
         TEST(the_oracle_sees_who_keeps_readers_apart),
         TEST(keeps_them_apart_while_nobody_dies),
         TEST(a_dead_reader_keeps_writers_out_for_ever),
+        TEST(broken_by_an_operator),
         TEST(the_oracle_sees_the_dead_reader),
         TEST(endless_readers_starve_a_writer),
         TEST(who_comes_in_vain_leaves_nothing),
