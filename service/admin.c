@@ -71,7 +71,7 @@ void admin_metrics(struct service *service, struct request *request)
         .version = DLOCK_VERSION,
         .instance = service->config.instance,
         .rung = setting.rung->name,
-        .write = config_write_name(setting.write),
+        .write = write_ways[setting.write].name,
         .queue_depth = workers_depth(service->sales),
         .queue_max = (size_t)service->config.queue,
         .in_flight = atomic_load(&service->mode.in_flight),
@@ -132,8 +132,9 @@ static void answer_setting(struct service *service, struct request *request,
     cJSON *json = cJSON_CreateObject();
     char file[4352];
     cJSON_AddStringToObject(json, "rung", setting->rung->name);
-    cJSON_AddStringToObject(json, "write", config_write_name(setting->write));
+    cJSON_AddStringToObject(json, "write", write_ways[setting->write].name);
     cJSON_AddBoolToObject(json, "check_hold", setting->check_hold);
+    cJSON_AddBoolToObject(json, "guard_reads", setting->guard_reads);
     if (setting->run[0] != '\0')
         cJSON_AddStringToObject(json, "run", setting->run);
     else
@@ -162,53 +163,80 @@ void admin_accept_lock(struct service *service, struct request *request)
                        "start the instance with --admin-writes to allow PUT /lock");
 }
 
-/* One member of the body into the setting. False: answered with what is wrong. */
-static bool take_member(struct request *request, const cJSON *member, struct setting *setting,
-                        bool *named_run)
+/* What PUT /lock asks for. */
+struct wish {
+    struct setting setting;
+    struct write_choice choice;
+    bool named_run;
+};
+
+/* true or false. False: answered with what is wrong. */
+static bool take_switch(struct request *request, const cJSON *member, bool *value)
+{
+    *value = cJSON_IsTrue(member);
+    if (!cJSON_IsBool(member))
+        answer_problem(request, PROBLEM_INVALID_VALUE, "%s must be true or false", member->string);
+    return cJSON_IsBool(member);
+}
+
+/* One member of the body into the wish. False: answered with what is wrong. */
+static bool take_member(struct request *request, const cJSON *member, struct wish *wish)
 {
     const char *name = member->string;
     const char *text = cJSON_IsString(member) ? member->valuestring : "";
-    char names[512];
+    char names[WRITE_NAMES_MAX];
     if (strcmp(name, "rung") == 0) {
-        setting->rung = text[0] != '\0' ? dlock_rung_find(text) : NULL;
-        config_rung_names(names, sizeof names);
-        if (setting->rung == NULL)
-            answer_problem(request, PROBLEM_INVALID_VALUE, "rung must be one of %s", names);
-        return setting->rung != NULL;
-    }
-    if (strcmp(name, "write") == 0) {
-        bool found = config_write_find(text, &setting->write);
+        bool found = write_find_lock(text, &wish->choice);
+        write_lock_names(names);
         if (!found)
-            answer_problem(request, PROBLEM_INVALID_VALUE, "write must be one of " CONFIG_WRITES);
+            answer_problem(request, PROBLEM_INVALID_VALUE, "rung must be one of %s", names);
         return found;
     }
-    if (strcmp(name, "check_hold") == 0) {
-        setting->check_hold = cJSON_IsTrue(member);
-        if (!cJSON_IsBool(member))
-            answer_problem(request, PROBLEM_INVALID_VALUE, "check_hold must be true or false");
-        return cJSON_IsBool(member);
+    if (strcmp(name, "write") == 0) {
+        bool found = write_find(text, &wish->choice.by_write);
+        write_names("|", names);
+        if (!found)
+            answer_problem(request, PROBLEM_INVALID_VALUE, "write must be one of %s", names);
+        return found;
     }
+    if (strcmp(name, "check_hold") == 0)
+        return take_switch(request, member, &wish->setting.check_hold);
+    if (strcmp(name, "guard_reads") == 0)
+        return take_switch(request, member, &wish->setting.guard_reads);
     if (strcmp(name, "run") == 0) {
-        *named_run = config_is_name(text, RUN_MAX);
-        if (!*named_run)
+        wish->named_run = config_is_name(text, RUN_MAX);
+        if (!wish->named_run)
             answer_problem(request, PROBLEM_INVALID_VALUE,
                            "run must be 1 to %d letters, digits, . _ -, a letter or digit first",
                            RUN_MAX);
-        snprintf(setting->run, sizeof setting->run, "%s", *named_run ? text : "");
-        return *named_run;
+        snprintf(wish->setting.run, sizeof wish->setting.run, "%s", wish->named_run ? text : "");
+        return wish->named_run;
     }
     answer_problem(request, PROBLEM_INVALID_VALUE,
-                   "\"%.40s\" is not known: the members are rung, write, run, check_hold", name);
+                   "\"%.40s\" is not known: the members are rung, write, run, check_hold, guard_reads",
+                   name);
+    return false;
+}
+
+/* The lock and the way to write of the wish, if they go together. */
+static bool settle(struct request *request, struct wish *wish)
+{
+    char error[WRITE_ERROR_MAX];
+    wish->setting.rung = wish->choice.rung;
+    if (write_settle(&wish->choice, wish->setting.write, &wish->setting.write, error))
+        return true;
+    answer_problem(request, PROBLEM_INVALID_VALUE, "%s", error);
     return false;
 }
 
 /* What the body asks for, on top of what is. */
-static bool take_setting(struct service *service, struct request *request, struct setting *setting,
-                         bool *named_run)
+static bool take_wish(struct service *service, struct request *request, struct wish *wish)
 {
     cJSON *json = cJSON_ParseWithLength(request->body, request->body_size);
     bool valid = cJSON_IsObject(json);
-    *named_run = false;
+    wish->setting = mode_copy(&service->mode);
+    wish->choice = (struct write_choice){wish->setting.rung, -1, -1};
+    wish->named_run = false;
     if (!valid)
         answer_problem(request, PROBLEM_INVALID_JSON,
                        "the body must be a JSON object, as in {\"rung\":\"watchdog\"}");
@@ -216,14 +244,14 @@ static bool take_setting(struct service *service, struct request *request, struc
     if (valid)
         cJSON_ArrayForEach(member, json)
             if (valid)
-                valid = take_member(request, member, setting, named_run);
+                valid = take_member(request, member, wish);
     cJSON_Delete(json);
-    if (valid && *named_run && service->env.history == NULL) {
+    if (valid && wish->named_run && service->env.history == NULL) {
         answer_problem(request, PROBLEM_NO_HISTORY,
                        "start the instance with --history FILE, or leave run out");
         return false;
     }
-    return valid;
+    return valid && settle(request, wish);
 }
 
 /* The sales in flight may wait for the lock, and then work. */
@@ -233,13 +261,23 @@ static int64_t finish_by_ns(const struct config *config)
            (config->wait_ms + config->work_ms + 4 * config->redis_timeout_ms) * NS_PER_MS;
 }
 
+static void log_switch(const struct setting *setting)
+{
+    const struct dlock_rung *rung = setting->rung;
+    const struct write_way *way = &write_ways[setting->write];
+    log_event(rung->flawed || way->flawed ? LOG_WARNING : LOG_INFO, "lock", "%s with %s, run %s%s%s%s%s",
+              rung->name, way->name, setting->run[0] != '\0' ? setting->run : "-",
+              rung->flawed ? "; this rung is flawed: " : "", rung->flawed ? rung->flaw : "",
+              way->flawed ? "; this way to write is flawed: " : "", way->flawed ? way->flaw : "");
+}
+
 bool admin_put_lock(struct service *service, struct seller *seller, struct request *request)
 {
     (void)seller;
-    struct setting setting = mode_copy(&service->mode);
-    bool named_run;
+    struct wish wish;
+    const struct setting *setting = &wish.setting;
     char begin[512], error[HISTORY_ERROR_MAX];
-    if (!take_setting(service, request, &setting, &named_run))
+    if (!take_wish(service, request, &wish))
         return true;
     enum mode_close closed = mode_close(&service->mode, finish_by_ns(&service->config));
     if (closed == MODE_BUSY) {
@@ -252,20 +290,16 @@ bool admin_put_lock(struct service *service, struct seller *seller, struct reque
                        atomic_load(&service->mode.in_flight));
         return true;
     }
-    service_begin_members(service, &setting, begin, sizeof begin);
-    if (named_run && !history_switch(service->env.history, setting.run, begin, error)) {
+    service_begin_members(service, setting, begin, sizeof begin);
+    if (wish.named_run && !history_switch(service->env.history, setting->run, begin, error)) {
         mode_open(&service->mode, NULL);
         workers_go_on(service->sales);
         answer_problem(request, PROBLEM_INTERNAL, "%s", error);
         return true;
     }
-    mode_open(&service->mode, &setting);
+    mode_open(&service->mode, setting);
     workers_go_on(service->sales);
-    log_event(setting.rung->flawed ? LOG_WARNING : LOG_INFO, "lock", "%s with %s, run %s%s%s",
-              setting.rung->name, config_write_name(setting.write),
-              setting.run[0] != '\0' ? setting.run : "-",
-              setting.rung->flawed ? "; this rung is flawed: " : "",
-              setting.rung->flawed ? setting.rung->flaw : "");
-    answer_setting(service, request, &setting);
+    log_switch(setting);
+    answer_setting(service, request, setting);
     return true;
 }

@@ -20,7 +20,7 @@
 #define DEFAULT_LOCK "watchdog"
 #endif
 
-enum kind { TEXT, NAME, ADDRESS, ADDRESS_OR_OFF, SERVER, NUMBER, SWITCH, CHOICE, RUNG };
+enum kind { TEXT, NAME, ADDRESS, ADDRESS_OR_OFF, SERVER, NUMBER, SWITCH, CHOICE, LOCK, WRITE };
 
 struct row {
     const char *flag;
@@ -49,11 +49,15 @@ static const struct row rows[] = {
      "another server for the lock"},
     {"stock-redis", SERVER, SERVER_FORM, "", "", 0, 0, AT(stock_redis),
      "another server for the stock"},
-    {"lock", RUNG, "a rung", "", DEFAULT_LOCK, 0, 0, AT(lock), "the rung that guards a sale"},
-    {"write", CHOICE, CONFIG_WRITES, "", "decr", 0, 0, AT(write),
-     "how a sale writes the stock: GET then DECR, GET then SET, or one script that checks"},
+    {"lock", LOCK, "a rung", "", DEFAULT_LOCK, 0, 0, AT(named.rung),
+     "the rung that guards a sale, or the name of a rung and a way to write together"},
+    {"write", WRITE, "a way to write", "", "", 0, 0, AT(named.by_write),
+     "how a sale writes the stock: GET then DECR, GET then SET, one script that checks, or a DECR that is refused "
+     "unless its token is the newest"},
     {"check-hold", SWITCH, "off|on", "", "off", 0, 0, AT(check_hold),
      "ask the hold whether it is still valid before the write"},
+    {"guard-reads", SWITCH, "off|on", "", "off", 0, 0, AT(guard_reads),
+     "GET /inventory/{item} reads under the lock: the read lock of a rung that has one, else as a sale holds it"},
     {"keys", CHOICE, "item|article", "", "item", 0, 0, AT(keys),
      "inventory:{item} and lock:{item}, or the article's inventory and redisLock (item: phone)"},
     {"owner", CHOICE, "thread|object", "", "thread", 0, 0, AT(owner),
@@ -164,26 +168,6 @@ static const char *word_at(const char *words, int index)
     return word;
 }
 
-const char *config_write_name(int write)
-{
-    return word_at(CONFIG_WRITES, write);
-}
-
-bool config_write_find(const char *name, int *write)
-{
-    return word_find(CONFIG_WRITES, name, write);
-}
-
-void config_rung_names(char *text, size_t size)
-{
-    size_t count, used = 0;
-    const struct dlock_rung *rungs = dlock_rungs(&count);
-    text[0] = '\0';
-    for (size_t i = 0; i < count && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s%s", i > 0 ? ", " : "",
-                                 rungs[i].name);
-}
-
 static bool set_text(char **field, const char *value)
 {
     free(*field);
@@ -216,7 +200,7 @@ static bool set_value(struct config *config, const struct row *row, const char *
                       const char *value, char error[CONFIG_ERROR_MAX])
 {
     void *field = (char *)config + row->offset;
-    char names[512];
+    char names[WRITE_NAMES_MAX];
     const char *why;
     int64_t number;
     int index;
@@ -237,11 +221,15 @@ static bool set_value(struct config *config, const struct row *row, const char *
             return wrong(error, "%s: \"%s\" is none of %s", from, value, row->values);
         *(int *)field = index;
         return true;
-    case RUNG:
-        *(const struct dlock_rung **)field = dlock_rung_find(value);
-        config_rung_names(names, sizeof names);
-        return *(const struct dlock_rung **)field != NULL ||
+    case LOCK:
+        write_lock_names(names);
+        return write_find_lock(value, &config->named) ||
                wrong(error, "%s: \"%s\" is no rung; the rungs are %s", from, value, names);
+    case WRITE:
+        config->named.by_write = -1;
+        write_names("|", names);
+        return value[0] == '\0' || write_find(value, &config->named.by_write) ||
+               wrong(error, "%s: \"%s\" is none of %s", from, value, names);
     case NAME:
         if ((value[0] != '\0' || row->fallback[0] != '\0') &&
             !config_is_name(value, (size_t)row->max))
@@ -407,6 +395,9 @@ bool config_read(struct config *config, struct config_request *request, int argc
     for (int at = 1; at < argc;)
         if (!read_argument(config, request, argv, &at, error))
             return false;
+    config->lock = config->named.rung;
+    if (!write_settle(&config->named, WRITE_DECR, &config->write, error))
+        return false;
     if (config->redis[0] == '\0')
         return wrong(error, "--redis: a server's URL is missing; give %s", SERVER_FORM);
     if ((config->lock_redis[0] == '\0' && !set_text(&config->lock_redis, config->redis)) ||
@@ -463,9 +454,11 @@ cJSON *config_json(const struct config *config)
         case CHOICE:
             cJSON_AddStringToObject(json, name, word_at(rows[i].values, *(const int *)field));
             break;
-        case RUNG:
-            cJSON_AddStringToObject(json, name,
-                                    (*(const struct dlock_rung *const *)field)->name);
+        case LOCK:
+            cJSON_AddStringToObject(json, name, config->lock->name);
+            break;
+        case WRITE:
+            cJSON_AddStringToObject(json, name, write_ways[config->write].name);
             break;
         case SERVER:
             hide_login(*(char *const *)field, shown, sizeof shown);
@@ -479,21 +472,23 @@ cJSON *config_json(const struct config *config)
 }
 
 /* What may be given, for a reader. */
-static void describe_values(const struct row *row, char *text, size_t size)
+static void describe_values(const struct row *row, char text[WRITE_NAMES_MAX])
 {
     if (row->kind == NUMBER)
-        snprintf(text, size, "%lld to %lld", (long long)row->min, (long long)row->max);
-    else if (row->kind == RUNG)
-        config_rung_names(text, size);
+        snprintf(text, WRITE_NAMES_MAX, "%lld to %lld", (long long)row->min, (long long)row->max);
+    else if (row->kind == LOCK)
+        write_lock_names(text);
+    else if (row->kind == WRITE)
+        write_names("|", text);
     else
-        snprintf(text, size, "%s", row->values);
+        snprintf(text, WRITE_NAMES_MAX, "%s", row->values);
 }
 
 static const char *shown_default(const struct row *row)
 {
     if (row->fallback[0] != '\0')
         return row->fallback;
-    return row->kind == SERVER ? "as --redis" : "none";
+    return row->kind == SERVER ? "as --redis" : row->kind == WRITE ? "decr, or as --lock says" : "none";
 }
 
 void config_help(FILE *out)
@@ -504,8 +499,8 @@ void config_help(FILE *out)
             "A setting NAME is also read from the environment variable INVENTORYD_NAME\n"
             "(--work-ms: INVENTORYD_WORK_MS); the flag wins.\n\n");
     for (size_t i = 0; i < ROWS; i++) {
-        char values[512];
-        describe_values(&rows[i], values, sizeof values);
+        char values[WRITE_NAMES_MAX];
+        describe_values(&rows[i], values);
         fprintf(out, "  --%s\n      %s\n      %s%s%s; default %s\n", rows[i].flag, rows[i].help,
                 values, rows[i].unit[0] != '\0' ? " " : "", rows[i].unit,
                 shown_default(&rows[i]));
@@ -526,9 +521,9 @@ void config_help_markdown(FILE *out)
     fprintf(out, "| flag | environment variable | values | unit | default | what it does |\n"
                  "|---|---|---|---|---|---|\n");
     for (size_t i = 0; i < ROWS; i++) {
-        char name[64], values[512];
+        char name[64], values[WRITE_NAMES_MAX];
         environment_name(&rows[i], name);
-        describe_values(&rows[i], values, sizeof values);
+        describe_values(&rows[i], values);
         fprintf(out, "| `--%s` | `%s` | ", rows[i].flag, name);
         print_cell(out, values);
         fprintf(out, " | %s | `%s` | ", rows[i].unit, shown_default(&rows[i]));

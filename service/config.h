@@ -6,6 +6,8 @@
 #ifndef CONFIG_H
 #define CONFIG_H
 
+#include "write.h"
+
 #include <cjson/cJSON.h>
 #include <dlock.h>
 #include <stdbool.h>
@@ -13,7 +15,6 @@
 #include <stdio.h>
 
 /* In the order of the values that the table lists. */
-enum write_mode { WRITE_DECR, WRITE_SET, WRITE_ATOMIC };
 enum key_style { KEYS_ITEM, KEYS_ARTICLE };
 enum owner_style { OWNER_THREAD, OWNER_OBJECT };
 
@@ -24,9 +25,11 @@ struct config {
     char *redis;
     char *lock_redis;  /* as redis unless given */
     char *stock_redis; /* as redis unless given */
+    struct write_choice named; /* as it was given */
     const struct dlock_rung *lock;
     int write; /* enum write_mode */
     bool check_hold;
+    bool guard_reads;
     int keys; /* enum key_style */
     int64_t work_ms;
     int64_t workers;
@@ -84,12 +87,6 @@ const char *config_unknown_variable(void);
 cJSON *config_json(const struct config *config);
 void config_help(FILE *out);
 void config_help_markdown(FILE *out);
-
-/* The names of --write's values and of the rungs, for messages: "decr, set, atomic". */
-const char *config_write_name(int write);
-bool config_write_find(const char *name, int *write);
-void config_rung_names(char *text, size_t size);
-#define CONFIG_WRITES "decr|set|atomic"
 
 /* "a", "web-1": what may stand in headers, file names and JSON as it is. */
 bool config_is_name(const char *text, size_t size_max);

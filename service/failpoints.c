@@ -79,19 +79,19 @@ static bool wrong(char error[FAILPOINT_ERROR_MAX], const char *format, ...)
     return false;
 }
 
-/* The row of SALE_POINTS, or NULL. */
-struct sale_point {
+/* The row of SHOP_POINTS, or NULL. */
+struct shop_point {
     const char *name, *fails;
 };
-static const struct sale_point *find_sale_point(const char *name)
+static const struct shop_point *find_shop_point(const char *point)
 {
-    static const struct sale_point rows[] = {
-#define X(name, where, fails) {#name, fails},
-        SALE_POINTS(X)
+    static const struct shop_point rows[] = {
+#define X(group, name, where, fails) {#group "." #name, fails},
+        SHOP_POINTS(X)
 #undef X
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (strcmp(rows[i].name, name) == 0)
+        if (strcmp(rows[i].name, point) == 0)
             return &rows[i];
     return NULL;
 }
@@ -109,16 +109,16 @@ static bool check_point(const char *point, bool fails, char error[FAILPOINT_ERRO
                      "\"%.100s\" is no point: as in owner_check.between_get_and_del, at "
                      "most %d characters",
                      point, FAILPOINT_NAME_MAX);
-    const struct sale_point *of_sale = strcmp(group, "sale") == 0 ? find_sale_point(name) : NULL;
-    if (of_sale == NULL && (strcmp(group, "sale") == 0 || dlock_rung_find(group) == NULL)) {
-#define X(name, where, fails) " sale." #name
+    const struct shop_point *of_shop = find_shop_point(point);
+    if (of_shop == NULL && dlock_rung_find(group) == NULL) {
+#define X(group, name, where, fails) " " #group "." #name
         return wrong(error,
-                     "\"%.100s\" is no point; there are" SALE_POINTS(
+                     "\"%.100s\" is no point; there are" SHOP_POINTS(
                          X) " and those of the rungs, as in owner_check.between_get_and_del",
                      point);
 #undef X
     }
-    if (fails && (of_sale == NULL || of_sale->fails[0] == '\0'))
+    if (fails && (of_shop == NULL || of_shop->fails[0] == '\0'))
         return wrong(error, "%s cannot fail; sale.after_write can", point);
     return true;
 }

@@ -10,7 +10,7 @@
  *   crash      SIGKILL, to itself
  *   fail       what the point says that it does
  *
- * The points are sale.<one of SALE_POINTS> and the lock library's, <rung>.<point>.
+ * The points are those of SHOP_POINTS, as in sale.entered, and the lock library's, <rung>.<point>.
  */
 #ifndef FAILPOINTS_H
 #define FAILPOINTS_H
@@ -19,13 +19,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* X(name, where it is, what `fail` does; "" where it cannot) */
-#define SALE_POINTS(X)                                                                             \
-    X(entered, "the lock was had", "")                                                             \
-    X(after_read, "the stock was read", "")                                                        \
-    X(before_write, "behind the business and the last look at the hold", "")                       \
-    X(after_write, "the stock was written",                                                        \
-      "the lock is forgotten, as by an early return without a release")
+/* X(group, name, where it is, what `fail` does; "" where it cannot) */
+#define SHOP_POINTS(X)                                                                             \
+    X(sale, looked, "with look=1: the stock was read under the read lock, which it keeps", "")     \
+    X(sale, entered, "the lock was had", "")                                                       \
+    X(sale, after_read, "the stock was read", "")                                                  \
+    X(sale, before_write, "behind the business and the last look at the hold", "")                 \
+    X(sale, after_write, "the stock was written",                                                  \
+      "the lock is forgotten, as by an early return without a release")                            \
+    X(read, entered, "with --guard-reads: a reader had its lock, and has not read yet", "")
 
 #define FAILPOINT_PAUSE_MS INT64_C(60000)
 #define FAILPOINT_NAME_MAX 96

@@ -10,12 +10,12 @@
 void shop_health(struct service *service, struct request *request);
 void shop_accept_sale(struct service *service, struct request *request);
 void shop_accept_restock(struct service *service, struct request *request);
-/* Sells or restocks. */
+void shop_accept_read(struct service *service, struct request *request);
+/* Sells, restocks or reads. */
 bool shop_sell(struct service *service, struct seller *seller, struct request *request);
 /* What shop_sell would have done is not done. */
 void shop_refuse(struct service *service, struct request *request, enum sale_result result,
                  const char *detail);
-bool shop_read(struct service *service, struct seller *seller, struct request *request);
 
 void admin_live(struct service *service, struct request *request);
 bool admin_ready(struct service *service, struct seller *seller, struct request *request);

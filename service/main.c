@@ -40,7 +40,7 @@ static int run(struct config *config)
         _exit(1);
     }
     log_event(LOG_INFO, "started", "inventoryd " DLOCK_VERSION ", --lock %s, --write %s",
-              service.config.lock->name, config_write_name(service.config.write));
+              service.config.lock->name, write_ways[service.config.write].name);
     sigwait(&ends, &number);
     signal(SIGTERM, end_now);
     signal(SIGINT, end_now);

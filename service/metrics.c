@@ -30,7 +30,7 @@ static const unsigned codes[] = {200, 204, 400, 403, 404, 405, 409, 413, 414, 41
                                  503};
 #define CODES (sizeof codes / sizeof codes[0])
 
-static atomic_ulong sales[SALE_RESULT_COUNT];
+static atomic_ulong sales[SALE_RESULT_COUNT], reads[SALE_RESULT_COUNT];
 static atomic_ulong requests[ROUTES_MAX][METHOD_COUNT][CODES];
 static atomic_ulong aborted;
 static struct histogram acquire_time, hold_time;
@@ -64,6 +64,11 @@ static void observe(struct histogram *histogram, int64_t took_ns)
 void metrics_sale(int result)
 {
     count(&sales[result], 1);
+}
+
+void metrics_read(int result)
+{
+    count(&reads[result], 1);
 }
 
 void metrics_acquired(int64_t took_ns)
@@ -131,20 +136,22 @@ static void print_histogram(FILE *out, const char *name, const char *help,
     fprintf(out, "%s_count %lu\n", name, total);
 }
 
-static void print_sales(FILE *out)
+/* done: what SOLD is called. */
+static void print_results(FILE *out, const char *metric, const char *help, const char *done,
+                          atomic_ulong results[SALE_RESULT_COUNT])
 {
     static const char *const names[] = {
 #define X(name, event, reason) #name,
         SALE_RESULTS(X)
 #undef X
     };
-    head(out, "inventory_sales_total", "counter", "Sales by how they ended.");
+    head(out, metric, "counter", help);
     for (size_t i = 0; i < SALE_RESULT_COUNT; i++) {
         char name[32];
-        snprintf(name, sizeof name, "%s", names[i]);
+        snprintf(name, sizeof name, "%s", i == SALE_SOLD ? done : names[i]);
         for (char *c = name; *c != '\0'; c++)
             *c = (char)tolower((unsigned char)*c);
-        fprintf(out, "inventory_sales_total{outcome=\"%s\"} %lu\n", name, get(&sales[i]));
+        fprintf(out, "%s{outcome=\"%s\"} %lu\n", metric, name, get(&results[i]));
     }
 }
 
@@ -215,7 +222,9 @@ char *metrics_print(const struct metrics_now *now)
     head(out, "inventoryd_info", "gauge", "What runs here.");
     fprintf(out, "inventoryd_info{version=\"%s\",instance=\"%s\",rung=\"%s\",write=\"%s\"} 1\n",
             now->version, now->instance, now->rung, now->write);
-    print_sales(out);
+    print_results(out, "inventory_sales_total", "Sales by how they ended.", "sold", sales);
+    print_results(out, "inventory_guarded_reads_total", "With --guard-reads: reads by how they ended.",
+                  "read", reads);
     print_stock(out);
     print_locks(out, &now->lock);
     single(out, "inventoryd_queue_depth", "gauge", "Requests that wait for a worker.",

@@ -11,8 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How a sale ended; sale->result. */
+/* How a sale, or a guarded read, ended; sale->result. */
 void metrics_sale(int result);
+void metrics_read(int result);
 void metrics_acquired(int64_t took_ns);
 void metrics_held(int64_t took_ns);
 /* What the stock of an item was when this instance last saw it. */

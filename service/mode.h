@@ -18,6 +18,7 @@ struct setting {
     const struct dlock_rung *rung;
     int write; /* enum write_mode */
     bool check_hold;
+    bool guard_reads;
     char run[RUN_MAX + 1]; /* "": none was named */
 };
 

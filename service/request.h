@@ -47,6 +47,7 @@ struct request {
     char *body; /* NUL-terminated; NULL when there was none */
     size_t body_size;
     bool entered; /* it counts as a sale in flight, see mode.h */
+    bool aside;   /* a read without the lock: no sale */
     bool waits;   /* its sale waits for the lock: it is not answered, and goes on when it is resumed */
     struct service *service; /* of a sale */
     struct answer answer;

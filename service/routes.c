@@ -14,7 +14,8 @@ static const struct route routes[] = {
     {LISTENER_SHOP, METHOD_GET, "/healthz", false, false, RUN_HERE, shop_health, NULL},
     {LISTENER_SHOP, METHOD_POST, "/inventory/{item}/sale", true, false, RUN_SALES,
      shop_accept_sale, shop_sell},
-    {LISTENER_SHOP, METHOD_GET, "/inventory/{item}", false, false, RUN_ASIDE, NULL, shop_read},
+    {LISTENER_SHOP, METHOD_GET, "/inventory/{item}", false, false, RUN_SALES, shop_accept_read,
+     shop_sell},
     {LISTENER_SHOP, METHOD_PUT, "/inventory/{item}", false, true, RUN_SALES, shop_accept_restock,
      shop_sell},
     {LISTENER_ADMIN, METHOD_GET, "/livez", false, false, RUN_HERE, admin_live, NULL},
@@ -121,13 +122,14 @@ struct parameter {
     const char *name;
     int64_t min, max;
 };
-static const struct parameter parameters[] = {{"quantity", 1, QUANTITY_MAX}, {"gift", 0, 1}};
+static const struct parameter parameters[] = {
+    {"quantity", 1, QUANTITY_MAX}, {"gift", 0, 1}, {"look", 0, 1}};
 #define PARAMETERS (sizeof parameters / sizeof parameters[0])
 
 /* NAME=N, once. False: it is not. */
 static bool take_parameter(struct sale *sale, const char *text, size_t size, bool taken[PARAMETERS])
 {
-    int64_t *const fields[PARAMETERS] = {&sale->quantity, &sale->gift};
+    int64_t *const fields[PARAMETERS] = {&sale->quantity, &sale->gift, &sale->look};
     for (size_t i = 0; i < PARAMETERS; i++) {
         size_t name = strlen(parameters[i].name);
         if (size <= name + 1 || strncmp(text, parameters[i].name, name) != 0 || text[name] != '=')
@@ -160,8 +162,8 @@ static void take_query(struct request *request, const char *query)
         end = strchr(at, '&');
         if (!take_parameter(&request->sale, at, strcspn(at, "&"), taken)) {
             answer_problem(request, PROBLEM_INVALID_QUERY,
-                           "\"%.100s\" is not valid: the parameters are quantity, 1 to %d, and "
-                           "gift, 0 or 1, each at most once", query, QUANTITY_MAX);
+                           "\"%.100s\" is not valid: the parameters are quantity, 1 to %d, "
+                           "gift, 0 or 1, and look, 0 or 1, each at most once", query, QUANTITY_MAX);
             return;
         }
     }
@@ -214,6 +216,11 @@ void routes_find(enum listener listener, const char *target, struct request *req
 
 /* ---- Serving --------------------------------------------------------------------------------- */
 
+static bool is_sale(const struct request *request)
+{
+    return request->route->where == RUN_SALES && !request->aside;
+}
+
 bool routes_serve(struct service *service, struct request *request)
 {
     const struct route *route = request->route;
@@ -221,9 +228,9 @@ bool routes_serve(struct service *service, struct request *request)
         route->accept(service, request);
     if (request->answer.status != 0 || route->where == RUN_HERE)
         return true;
-    if (workers_push(route->where == RUN_SALES ? service->sales : service->aside, request))
+    if (workers_push(is_sale(request) ? service->sales : service->aside, request))
         return false;
-    if (route->where == RUN_SALES)
+    if (is_sale(request))
         shop_refuse(service, request, SALE_QUEUE_FULL, "the queue (--queue) is full");
     else
         answer_problem(request, PROBLEM_QUEUE_FULL, "the queue (--queue) is full");
@@ -235,7 +242,7 @@ void routes_expire(struct service *service, struct request *request)
     bool ending = atomic_load(&service->draining);
     const char *detail = ending ? "the instance was told to end while the request waited"
                                 : "it waited in the queue for longer than --wait-ms";
-    if (request->route->where == RUN_SALES)
+    if (is_sale(request))
         shop_refuse(service, request, ending ? SALE_DRAINING : SALE_DEADLINE, detail);
     else
         answer_problem(request, ending ? PROBLEM_DRAINING : PROBLEM_DEADLINE, "%s", detail);

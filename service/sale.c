@@ -131,7 +131,7 @@ static void end(struct sale *sale, enum sale_result result, const char *detail)
     snprintf(sale->detail, sizeof sale->detail, "%s", detail);
 }
 
-/* How it ended, unless a `write` or `unknown` in the section said so already. A restock that did
+/* How it ended, unless a `read`, `write` or `unknown` in the section said so already. A restock that did
  * not come about is no event. */
 static void record_end(const struct sale_env *env, const struct sale *sale)
 {
@@ -146,8 +146,15 @@ static void record_end(const struct sale_env *env, const struct sale *sale)
     };
     if (sale->purpose == SALE_RESTOCK)
         return;
-    metrics_sale((int)sale->result);
-    if (sale->accepted && rows[sale->result].reason[0] != '\0')
+    if (sale->purpose == SALE_READ)
+        metrics_read((int)sale->result);
+    else
+        metrics_sale((int)sale->result);
+    if (sale->accepted && sale->result == SALE_STALE_TOKEN)
+        RECORD(env, sale, "refused",
+               ",\"code\":%d,\"reason\":\"stale-token\",\"token\":%" PRIu64 ",\"newest\":%" PRIu64,
+               PROBLEM_CODE_STALE_TOKEN, sale->token, sale->newest);
+    else if (sale->accepted && rows[sale->result].reason[0] != '\0')
         RECORD(env, sale, rows[sale->result].event, ",\"code\":%d,\"reason\":\"%s\"",
                rows[sale->result].code, rows[sale->result].reason);
 }
@@ -157,8 +164,9 @@ void sale_accept(const struct sale_env *env, struct sale *sale)
     if (!sale_keys(env->config, sale->item, sale->stock_key, sale->lock_name))
         end(sale, SALE_UNKNOWN_ITEM, "with --keys article there is one item: phone");
     sale->accepted = true;
-    if (sale->purpose == SALE_SELL)
-        RECORD(env, sale, "invoke", ",\"quantity\":%" PRId64, sale->quantity);
+    if (sale->purpose != SALE_RESTOCK)
+        RECORD(env, sale, "invoke", ",\"quantity\":%" PRId64,
+               sale->purpose == SALE_READ ? 0 : sale->quantity);
 }
 
 void sale_refuse(const struct sale_env *env, struct sale *sale, enum sale_result result,
@@ -246,13 +254,22 @@ static uint64_t owner_of(const struct config *config, const struct till *till)
     return config->owner == OWNER_OBJECT ? ++objects : till->number;
 }
 
+/* A reader that finds no read lock waits for other readers, too. */
+static enum dlock_mode first_mode(const struct sale_env *env, const struct sale *sale)
+{
+    const struct setting *now = &env->mode->now;
+    bool reads = now->guard_reads && (sale->purpose == SALE_READ || sale->look == 1);
+    return reads && now->rung->shared ? DLOCK_SHARED : DLOCK_EXCLUSIVE;
+}
+
 static struct dlock_want want_of(const struct sale_env *env, const struct sale *sale, int64_t wait_ms)
 {
     return (struct dlock_want){.size = sizeof(struct dlock_want),
                                .wait_ms = wait_ms,
                                .owner_id = owner_of(env->config, sale->till),
                                .cancel = env->cancel,
-                               .user = sale->till->bearer};
+                               .user = sale->till->bearer,
+                               .mode = sale->mode};
 }
 
 static bool take_till(struct seller *seller, struct sale *sale)
@@ -277,6 +294,7 @@ static bool begin(struct seller *seller, struct sale *sale)
     const struct sale_env *env = seller->env;
     sale->deadline_ns = sale->arrived_ns + env->config->wait_ms * NS_PER_MS;
     sale->acquire_ns = now_ns();
+    sale->mode = first_mode(env, sale);
     if (!take_till(seller, sale))
         return false;
     if (sale->result != SALE_SOLD) /* sale_accept has found something */
@@ -325,19 +343,66 @@ static void end_by_lock(struct sale *sale, dlock_status status, const char *erro
 /* What an answer of the stock means before (or without) a write. */
 static void end_by_stock(struct seller *seller, struct sale *sale, enum stock_status status)
 {
-    if (status == STOCK_MISSING)
-        end(sale, SALE_UNKNOWN_ITEM, stock_error(seller->stock));
-    else if (status == STOCK_INVALID)
-        end(sale, SALE_STOCK_INVALID, stock_error(seller->stock));
-    else
-        end(sale, SALE_STOCK_UNAVAILABLE, stock_error(seller->stock));
+    if (status == STOCK_STALE)
+        sale->newest = stock_newest(seller->stock);
+    end(sale,
+        status == STOCK_MISSING   ? SALE_UNKNOWN_ITEM
+        : status == STOCK_INVALID ? SALE_STOCK_INVALID
+        : status == STOCK_STALE   ? SALE_STALE_TOKEN
+                                  : SALE_STOCK_UNAVAILABLE,
+        stock_error(seller->stock));
+}
+
+/* ---- The fence ------------------------------------------------------------------------------- */
+
+struct fence {
+    char lock_key[KEY_MAX + 8];
+    char mark[KEY_MAX + 8]; /* the stock's own */
+    struct stock_fence fence;
+};
+
+/* What the way to write of now makes of the hold's token. NULL: nothing. */
+static const struct stock_fence *fence_of(const struct sale_env *env, const struct sale *sale,
+                                          struct fence *room)
+{
+    const int write = env->mode->now.write;
+    if (!write_is_fenced(write))
+        return NULL;
+    enum fence_kind kind = write == WRITE_FENCED_TEXTBOOK ? FENCE_LAST_WRITE
+                           : env->apart                   ? FENCE_LAST_READ
+                                                          : FENCE_NEWEST;
+    snprintf(room->lock_key, sizeof room->lock_key, "%s:token", sale->lock_name);
+    snprintf(room->mark, sizeof room->mark, "%s:fence", sale->stock_key);
+    room->fence = (struct stock_fence){.kind = kind,
+                                       .key = kind == FENCE_NEWEST ? room->lock_key : room->mark,
+                                       .lock_key = room->lock_key,
+                                       .token = sale->token};
+    return &room->fence;
+}
+
+/* A write whose reply was lost may still be on its way. A client may pass its lock on inside itself, with a token
+ * that the stock cannot tell from this one: not before the stock was told. */
+static void shut_out(struct seller *seller, const struct sale *sale)
+{
+    const struct timespec pause = {.tv_nsec = 10 * NS_PER_MS};
+    struct fence room;
+    const struct stock_fence *fence = fence_of(seller->env, sale, &room);
+    if (fence == NULL || fence->kind != FENCE_NEWEST)
+        return;
+    while (stock_shut_out(seller->stock, fence) != STOCK_OK && dlock_valid(sale->hold))
+        nanosleep(&pause, NULL);
+}
+
+static void note_reading(const struct sale_env *env, struct sale *sale, int64_t stock)
+{
+    RECORD(env, sale, "read", ",\"hold\":\"%s\",\"stock_before\":%" PRId64, sale->hold_id, stock);
+    sale->left = stock;
 }
 
 /* Whether what was read is enough. */
 static bool is_enough(const struct sale_env *env, struct sale *sale, int64_t stock)
 {
-    RECORD(env, sale, "read", ",\"hold\":\"%s\",\"stock_before\":%" PRId64, sale->hold_id, stock);
-    sale->left = stock;
+    note_reading(env, sale, stock);
     if (stock >= sale->quantity)
         return true;
     end(sale, stock <= 0 ? SALE_SOLD_OUT : SALE_TOO_FEW, "");
@@ -353,13 +418,16 @@ static void work(const struct sale_env *env)
         ;
 }
 
-/* The last look before the write. */
-static bool may_write(const struct sale_env *env, struct sale *sale)
+/* The last look before the write, or of who only reads before that. */
+static bool may_go_on(const struct sale_env *env, struct sale *sale)
 {
+    bool reads = sale->purpose == SALE_READ;
     if (env->mode->now.check_hold && !dlock_valid(sale->hold))
-        end(sale, SALE_LOCK_LOST, "the hold was not valid any more; nothing was written");
+        end(sale, SALE_LOCK_LOST, reads ? "the hold was not valid any more; nothing was read"
+                                        : "the hold was not valid any more; nothing was written");
     else if (is_late(sale))
-        end(sale, SALE_DEADLINE, "its time (--wait-ms) was over before the write");
+        end(sale, SALE_DEADLINE, reads ? "its time (--wait-ms) was over before it read"
+                                       : "its time (--wait-ms) was over before the write");
     else
         return true;
     return false;
@@ -373,11 +441,11 @@ static enum stock_status write_stock(struct seller *seller, struct sale *sale, i
     switch ((enum write_mode)seller->env->mode->now.write) {
     case WRITE_DECR:
         /* The reply is not looked at: that it may be below zero is the lesson. */
-        return stock_decrement(seller->stock, sale->stock_key, sale->quantity, after);
+        return stock_decrement(seller->stock, sale->stock_key, sale->quantity, NULL, after);
     case WRITE_SET:
         *after = sale->left - sale->quantity;
         return stock_write(seller->stock, sale->stock_key, *after);
-    case WRITE_ATOMIC:
+    default: /* WRITE_ATOMIC */
         break;
     }
     status = stock_take(seller->stock, sale->stock_key, sale->quantity, &before);
@@ -386,6 +454,31 @@ static enum stock_status write_stock(struct seller *seller, struct sale *sale, i
         return STOCK_TOO_FEW;
     *after = before - sale->quantity;
     return status;
+}
+
+static bool read_stock(struct seller *seller, struct sale *sale, int64_t *stock)
+{
+    struct fence room;
+    const struct stock_fence *fence = fence_of(seller->env, sale, &room);
+    enum stock_status status = stock_read(seller->stock, sale->stock_key, fence, stock);
+    if (status != STOCK_OK)
+        end_by_stock(seller, sale, status);
+    return status == STOCK_OK;
+}
+
+/* With tokens: the section has a newer one now, under which it has read nothing yet. It is the section's as long as
+ * the hold is that it began with. */
+static bool is_unchanged(struct seller *seller, struct sale *sale)
+{
+    int64_t stock;
+    if (!write_is_fenced(seller->env->mode->now.write))
+        return true;
+    if (!read_stock(seller, sale, &stock))
+        return false;
+    bool unchanged = stock == sale->left && dlock_valid(sale->hold);
+    if (!unchanged)
+        end(sale, SALE_LOCK_LOST, "the lock was lost, or the stock changed, while the gift was packed");
+    return unchanged;
 }
 
 /* The gift is packed by a helper that takes the lock for itself, as it would anywhere else. */
@@ -397,8 +490,12 @@ static bool pack_gift(struct seller *seller, struct sale *sale)
     dlock_status status = dlock_acquire(sale->till->lock, &want, &again);
     RECORD(env, sale, "again", ",\"hold\":\"%s\",\"status\":\"%s\"", sale->hold_id,
            dlock_status_name(status));
-    if (status == DLOCK_OK && (status = dlock_release(again, NULL)) == DLOCK_OK)
-        return true;
+    if (status == DLOCK_OK) {
+        sale->token = dlock_token(again);
+        status = dlock_release(again, NULL);
+    }
+    if (status == DLOCK_OK)
+        return is_unchanged(seller, sale);
     if (status == DLOCK_LOST)
         end(sale, SALE_LOCK_LOST, "the lock was lost while the gift was packed");
     else
@@ -410,26 +507,28 @@ static void sell(struct seller *seller, struct sale *sale)
 {
     const struct sale_env *env = seller->env;
     int64_t stock, after = 0;
-    if (env->mode->now.write != WRITE_ATOMIC) {
-        enum stock_status read = stock_read(seller->stock, sale->stock_key, &stock);
-        if (read != STOCK_OK)
-            end_by_stock(seller, sale, read);
-        if (read != STOCK_OK || !is_enough(env, sale, stock))
-            return;
-    }
+    struct fence room;
+    if (env->mode->now.write != WRITE_ATOMIC &&
+        (!read_stock(seller, sale, &stock) || !is_enough(env, sale, stock)))
+        return;
     failpoint(env->failpoints, "sale", "after_read");
     if (sale->gift && !pack_gift(seller, sale))
         return;
     work(env);
-    if (!may_write(env, sale))
+    if (!may_go_on(env, sale))
         return;
     failpoint(env->failpoints, "sale", "before_write");
-    enum stock_status written = write_stock(seller, sale, &after);
+    const struct stock_fence *fence = fence_of(env, sale, &room);
+    enum stock_status written =
+        fence != NULL
+            ? stock_decrement(seller->stock, sale->stock_key, sale->quantity, fence, &after)
+            : write_stock(seller, sale, &after);
     stock = sale->left; /* what was read */
     if (written == STOCK_LOST) {
         RECORD(env, sale, "unknown", ",\"hold\":\"%s\",\"code\":500,\"quantity\":%" PRId64,
                sale->hold_id, sale->quantity);
         end(sale, SALE_OUTCOME_UNKNOWN, stock_error(seller->stock));
+        shut_out(seller, sale);
     } else if (written == STOCK_OK) {
         sale->left = after;
         sale->unit = after + 1;
@@ -443,23 +542,56 @@ static void sell(struct seller *seller, struct sale *sale)
     }
 }
 
+/* A fence that goes by who read last takes no write from who has not. */
+static bool read_for_write(struct seller *seller, struct sale *sale, const struct stock_fence *fence)
+{
+    int64_t stock;
+    if (fence == NULL || fence->kind != FENCE_LAST_READ)
+        return true;
+    enum stock_status status = stock_read(seller->stock, sale->stock_key, fence, &stock);
+    if (status == STOCK_OK || status == STOCK_MISSING || status == STOCK_INVALID)
+        return true;
+    end_by_stock(seller, sale, status);
+    return false;
+}
+
 static void restock(struct seller *seller, struct sale *sale)
 {
-    if (!may_write(seller->env, sale))
+    struct fence room;
+    const struct stock_fence *fence = fence_of(seller->env, sale, &room);
+    if (!read_for_write(seller, sale, fence) || !may_go_on(seller->env, sale))
         return;
     int64_t before;
     enum stock_status written =
-        stock_replace(seller->stock, sale->stock_key, sale->quantity, &before);
+        stock_replace(seller->stock, sale->stock_key, sale->quantity, fence, &before);
     sale->left = sale->quantity;
-    if (written == STOCK_OK && before != STOCK_NONE)
+    if (written == STOCK_OK && before != STOCK_NONE) {
         RECORD(seller->env, sale, "restock",
                ",\"stock_before\":%" PRId64 ",\"stock_after\":%" PRId64, before, sale->left);
-    else if (written == STOCK_OK)
+    } else if (written == STOCK_OK) {
         RECORD(seller->env, sale, "restock", ",\"stock_after\":%" PRId64, sale->left);
-    else if (written == STOCK_LOST)
+    } else if (written == STOCK_LOST) {
         end(sale, SALE_OUTCOME_UNKNOWN, stock_error(seller->stock));
-    else
+        shut_out(seller, sale);
+    } else {
         end_by_stock(seller, sale, written);
+    }
+}
+
+/* Without a token: nothing is written on what was read, and readers that share the lock would shut each other out. */
+static bool read_only(struct seller *seller, struct sale *sale, int64_t *stock)
+{
+    enum stock_status status = stock_read(seller->stock, sale->stock_key, NULL, stock);
+    if (status != STOCK_OK)
+        end_by_stock(seller, sale, status);
+    return status == STOCK_OK;
+}
+
+static void read_alone(struct seller *seller, struct sale *sale)
+{
+    int64_t stock;
+    if (may_go_on(seller->env, sale) && read_only(seller, sale, &stock))
+        note_reading(seller->env, sale, stock);
 }
 
 /* The hold stays, renewed where its rung renews, with a bearer to speak of it and its lock open. */
@@ -477,52 +609,72 @@ static void forget(struct sale *sale)
     sale->hold = NULL;
 }
 
-/* The acquire was answered: the critical section. */
-static void granted(struct seller *seller, struct sale *sale)
+/* The acquire was answered. False: without the lock, and it is over. */
+static bool enter(const struct sale_env *env, struct sale *sale)
 {
-    const struct sale_env *env = seller->env;
-    dlock_hold *hold = sale->hold;
+    const dlock_hold *hold = sale->hold;
     if (hold == NULL) {
         end_by_lock(sale, sale->lock_status, sale->lock_error);
-        return;
+        return false;
     }
     sale->granted_ns = now_ns();
+    sale->token = dlock_token(hold);
     metrics_acquired(sale->granted_ns - sale->acquire_ns);
+    if (sale->purpose != SALE_RESTOCK && env->history != NULL) {
+        snprintf(sale->hold_id, sizeof sale->hold_id, "%s#%" PRIu64, dlock_owner(hold),
+                 dlock_acquisition(hold));
+        RECORD(env, sale, "granted",
+               ",\"hold\":\"%s\",\"mode\":\"%s\",\"owner\":\"%s\",\"token\":%" PRIu64
+               ",\"waited_ns\":%" PRId64,
+               sale->hold_id, sale->mode == DLOCK_SHARED ? "shared" : "exclusive",
+               dlock_owner(hold), dlock_token(hold), sale->granted_ns - sale->arrived_ns);
+        RECORD(env, sale, "enter", ",\"hold\":\"%s\"", sale->hold_id);
+    }
+    return true;
+}
+
+static void leave(const struct sale_env *env, const struct sale *sale)
+{
+    RECORD(env, sale, "exit", ",\"hold\":\"%s\"", sale->hold_id);
+}
+
+/* The critical section. */
+static void work_inside(struct seller *seller, struct sale *sale)
+{
+    const struct sale_env *env = seller->env;
     if (sale->purpose == SALE_RESTOCK) {
         restock(seller, sale);
         return;
     }
-    if (env->history != NULL) {
-        snprintf(sale->hold_id, sizeof sale->hold_id, "%s#%" PRIu64, dlock_owner(hold),
-                 dlock_acquisition(hold));
-        RECORD(env, sale, "granted",
-               ",\"hold\":\"%s\",\"owner\":\"%s\",\"token\":%" PRIu64 ",\"waited_ns\":%" PRId64,
-               sale->hold_id, dlock_owner(hold), dlock_token(hold),
-               sale->granted_ns - sale->arrived_ns);
-        RECORD(env, sale, "enter", ",\"hold\":\"%s\"", sale->hold_id);
-    }
-    failpoint(env->failpoints, "sale", "entered");
-    sell(seller, sale);
-    RECORD(env, sale, "exit", ",\"hold\":\"%s\"", sale->hold_id);
+    failpoint(env->failpoints, sale->purpose == SALE_READ ? "read" : "sale", "entered");
+    if (sale->purpose == SALE_READ)
+        read_alone(seller, sale);
+    else
+        sell(seller, sale);
+    leave(env, sale);
     if (sale->forgets)
         forget(sale);
+}
+
+static void let_go(const struct sale_env *env, struct sale *sale, dlock_hold **hold)
+{
+    /* What was written is written, whatever becomes of the lock. */
+    dlock_status released = dlock_release(*hold, NULL);
+    *hold = NULL;
+    metrics_held(now_ns() - sale->granted_ns);
+    if (sale->purpose != SALE_RESTOCK)
+        RECORD(env, sale, "release", ",\"hold\":\"%s\",\"status\":\"%s\"", sale->hold_id,
+               dlock_status_name(released));
+    if (released != DLOCK_OK)
+        log_event(LOG_WARNING, "release", "%s: %s", sale->lock_name, dlock_error());
 }
 
 /* Releases, and records how it ended. */
 static void finish(struct seller *seller, struct sale *sale)
 {
     const struct sale_env *env = seller->env;
-    if (sale->hold != NULL) {
-        /* What was written is written, whatever becomes of the lock. */
-        dlock_status released = dlock_release(sale->hold, NULL);
-        sale->hold = NULL;
-        metrics_held(now_ns() - sale->granted_ns);
-        if (sale->purpose == SALE_SELL)
-            RECORD(env, sale, "release", ",\"hold\":\"%s\",\"status\":\"%s\"", sale->hold_id,
-                   dlock_status_name(released));
-        if (released != DLOCK_OK)
-            log_event(LOG_WARNING, "release", "%s: %s", sale->lock_name, dlock_error());
-    }
+    if (sale->hold != NULL)
+        let_go(env, sale, &sale->hold);
     if (sale->result == SALE_SOLD || sale->result == SALE_SOLD_OUT ||
         sale->result == SALE_TOO_FEW)
         metrics_stock(sale->item, sale->left);
@@ -580,33 +732,88 @@ static bool acquire(const struct sale_env *env, struct sale *sale)
     return true;
 }
 
+/* ---- Looking first --------------------------------------------------------------------------- */
+
+/* Reads under the read lock, which it keeps from here on. False: it is over, with nothing to buy. */
+static bool look(struct seller *seller, struct sale *sale)
+{
+    const struct sale_env *env = seller->env;
+    int64_t stock;
+    if (!enter(env, sale))
+        return false;
+    if (!read_only(seller, sale, &stock) || !is_enough(env, sale, stock)) {
+        leave(env, sale);
+        return false;
+    }
+    failpoint(env->failpoints, "sale", "looked");
+    sale->looked = sale->hold;
+    sale->hold = NULL;
+    sale->mode = DLOCK_EXCLUSIVE;
+    return true;
+}
+
+/* The write lock's answer is there: the read lock is of no use any more. */
+static void end_look(const struct sale_env *env, struct sale *sale)
+{
+    RECORD(env, sale, "again", ",\"hold\":\"%s\",\"status\":\"%s\"", sale->hold_id,
+           dlock_status_name(sale->lock_status));
+    leave(env, sale);
+    let_go(env, sale, &sale->looked);
+}
+
+enum next { ASK, WORK, OVER };
+
+/* From an answer of the lock to what comes next. */
+static enum next next_of(struct seller *seller, struct sale *sale)
+{
+    if (sale->purpose == SALE_SELL && sale->mode == DLOCK_SHARED)
+        return look(seller, sale) ? ASK : OVER;
+    if (sale->looked != NULL) {
+        end_look(seller->env, sale);
+        if (sale->lock_status == DLOCK_UPGRADE) /* it reads again, under the write lock */
+            return ASK;
+    }
+    return enter(seller->env, sale) ? WORK : OVER;
+}
+
+/* ---- All of it ------------------------------------------------------------------------------- */
+
+/* The lock was answered. False: it waits for another answer. */
+static bool go_on(struct seller *seller, struct sale *sale)
+{
+    enum next next;
+    while ((next = next_of(seller, sale)) == ASK) {
+        sale->acquire_ns = now_ns();
+        if (!acquire(seller->env, sale))
+            return false;
+    }
+    if (next == WORK)
+        work_inside(seller, sale);
+    return true;
+}
+
 static void conclude(struct seller *seller, struct sale *sale)
 {
-    granted(seller, sale);
     finish(seller, sale);
-    till_give(seller->env->tills, sale->till);
-    served = NULL;
+    if (sale->till != NULL)
+        till_give(seller->env->tills, sale->till);
 }
 
 bool sale_run(struct seller *seller, struct sale *sale)
 {
-    if (begin(seller, sale)) {
-        if (!acquire(seller->env, sale)) {
-            served = NULL;
-            return false;
-        }
+    bool over = !begin(seller, sale) || (acquire(seller->env, sale) && go_on(seller, sale));
+    if (over)
         conclude(seller, sale);
-        return true;
-    }
-    finish(seller, sale);
-    if (sale->till != NULL)
-        till_give(seller->env->tills, sale->till);
     served = NULL;
-    return true;
+    return over;
 }
 
-void sale_resume(struct seller *seller, struct sale *sale)
+bool sale_resume(struct seller *seller, struct sale *sale)
 {
     served = sale->till->bearer;
-    conclude(seller, sale);
+    bool over = go_on(seller, sale);
+    if (over)
+        conclude(seller, sale);
+    served = NULL;
+    return over;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The use case: sell under a lock. Steps over a struct -- begin, granted, finish -- because a sale
- * that must wait for its lock keeps no thread meanwhile. Setting the stock anew takes the same way: it
- * writes what the lock guards.
+ * that must wait for its lock keeps no thread meanwhile. Setting the stock anew takes the same way, and
+ * with --guard-reads so does reading it.
  */
 #ifndef SALE_H
 #define SALE_H
@@ -18,10 +18,13 @@
 
 #define REQUEST_ID_MAX 64
 #define ITEM_MAX 64
-#define KEY_MAX (ITEM_MAX + 16)
+#define KEY_MAX (ITEM_MAX + 32)
 #define QUANTITY_MAX 1000000
 
-/* X(NAME, event of the history, its reason). The names are those of the problems in problem.def. */
+/* X(NAME, event of the history, its reason). The names are those of the problems in problem.def; who asks need not
+ * know by whom the loss was seen. */
+#define PROBLEM_STALE_TOKEN PROBLEM_LOCK_LOST
+#define PROBLEM_CODE_STALE_TOKEN PROBLEM_CODE_LOCK_LOST
 #define SALE_RESULTS(X)                                                                            \
     X(SOLD, "write", "")                                                                           \
     X(SOLD_OUT, "refused", "sold-out")                                                             \
@@ -32,6 +35,7 @@
     X(DRAINING, "refused", "draining")                                                             \
     X(LOCK_TIMEOUT, "refused", "lock-timeout")                                                     \
     X(LOCK_LOST, "refused", "lock-lost")                                                           \
+    X(STALE_TOKEN, "refused", "stale-token")                                                       \
     X(LOCK_UNAVAILABLE, "refused", "lock-error")                                                   \
     X(LOCK_INVALID, "fail", "lock-error")                                                          \
     X(STOCK_UNAVAILABLE, "refused", "stock-error")                                                 \
@@ -52,6 +56,7 @@ struct sale_env {
     struct mode *mode;
     dlock_client *client;
     const struct stock_server *stock_server;
+    bool apart; /* lock and stock are on different servers */
     struct history *history; /* or NULL */
     dlock_cancel *cancel;    /* ends all waits for locks */
     struct failpoints *failpoints; /* or NULL */
@@ -59,7 +64,7 @@ struct sale_env {
     atomic_long *waiting; /* acquires that are not answered yet */
 };
 
-enum sale_purpose { SALE_SELL, SALE_RESTOCK };
+enum sale_purpose { SALE_SELL, SALE_RESTOCK, SALE_READ };
 
 /* For whom a hold was acquired: what the client's timekeeper is told, who may speak of a hold that
  * its sale forgot. */
@@ -109,6 +114,7 @@ struct sale {
     char item[ITEM_MAX + 1]; /* valid: see sale_is_item */
     int64_t quantity;        /* of a restock: what the stock shall be */
     int64_t gift;            /* 1: inside its section it asks for the same lock again */
+    int64_t look;            /* 1: it looks first, under the read lock if reads are guarded by one */
     int64_t arrived_ns;
     /* Called when a sale that waited can go on: on a thread of the lock library's, which must not be
      * kept. */
@@ -116,7 +122,7 @@ struct sale {
 
     /* what came of it */
     enum sale_result result;
-    int64_t left; /* what is left; with SOLD_OUT and TOO_FEW what was read */
+    int64_t left; /* what is left; with SOLD_OUT and TOO_FEW, and of a read, what was read */
     int64_t unit; /* the lowest unit that was sold */
     char detail[256];
 
@@ -129,7 +135,11 @@ struct sale {
     int64_t deadline_ns;
     int64_t acquire_ns; /* when the lock was asked for */
     int64_t granted_ns;
+    enum dlock_mode mode; /* in which it asks for the lock now */
     dlock_hold *hold;
+    dlock_hold *looked; /* the read lock that it keeps while it asks for the other */
+    uint64_t token;  /* of its hold, or of the newest that it asked for inside its section; 0: none */
+    uint64_t newest; /* with STALE_TOKEN: the one that stood against it; 0: not known */
     char hold_id[192]; /* for the history */
     atomic_long *waiting; /* the env's */
     dlock_status lock_status; /* how the wait ended, and its sentence */
@@ -147,10 +157,10 @@ void sale_accept(const struct sale_env *env, struct sale *sale);
 void sale_refuse(const struct sale_env *env, struct sale *sale, enum sale_result result,
                  const char *detail);
 
-/* Sells, or restocks. False: the lock is not free, and the sale waits for it without this thread:
- * sale->resume will be called, and then sale_resume must be. */
+/* Sells, restocks or reads. False: the lock is not free, and the sale waits for it without this thread:
+ * sale->resume will be called, and then sale_resume must be, which may say the same again. */
 bool sale_run(struct seller *seller, struct sale *sale);
-void sale_resume(struct seller *seller, struct sale *sale);
+bool sale_resume(struct seller *seller, struct sale *sale);
 
 /* For the client's on_event: what happened to a hold of a sale. arg: the history. */
 void sale_on_event(void *arg, const struct dlock_event *event);

@@ -112,11 +112,11 @@ void service_begin_members(const struct service *service, const struct setting *
     snprintf(text, size,
              ",\"run\":\"%s\",\"rung\":\"%s\",\"write\":\"%s\",\"pid\":%ld,\"version\":\"%s\","
              "\"ttl_ms\":%" PRId64 ",\"work_ms\":%" PRId64 ",\"wait_ms\":%" PRId64
-             ",\"workers\":%" PRId64 ",\"check_hold\":%s,\"keys\":\"%s\","
+             ",\"workers\":%" PRId64 ",\"check_hold\":%s,\"guard_reads\":%s,\"keys\":\"%s\","
              "\"clock_ns_realtime\":%" PRId64,
-             setting->run, setting->rung->name, config_write_name(setting->write), (long)getpid(),
+             setting->run, setting->rung->name, write_ways[setting->write].name, (long)getpid(),
              DLOCK_VERSION, config->ttl_ms, config->work_ms, config->wait_ms, config->workers,
-             setting->check_hold ? "true" : "false",
+             setting->check_hold ? "true" : "false", setting->guard_reads ? "true" : "false",
              config->keys == KEYS_ARTICLE ? "article" : "item", clock_now_ns(CLOCK_REALTIME));
 }
 
@@ -145,7 +145,8 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
 {
     const struct config *config = &service->config;
     struct setting setting = {
-        .rung = config->lock, .write = config->write, .check_hold = config->check_hold};
+        .rung = config->lock, .write = config->write, .check_hold = config->check_hold,
+        .guard_reads = config->guard_reads};
     snprintf(setting.run, sizeof setting.run, "%s", config->run);
     char begin[512];
     mode_init(&service->mode, &setting);
@@ -193,7 +194,8 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
                                 .on_trace = options.on_trace,
                                 .on_trace_arg = options.on_trace_arg});
     service->env.stock_server = service->stock_server;
-    bool apart = strcmp(config->lock_redis, config->stock_redis) != 0;
+    const bool apart = strcmp(config->lock_redis, config->stock_redis) != 0;
+    service->env.apart = apart;
     if (apart)
         service->lock_server = stock_server_new(&(struct stock_options){
             .url = config->lock_redis, .timeout_ms = config->redis_timeout_ms});
@@ -273,6 +275,9 @@ bool service_start(struct service *service, struct config *config, char error[SE
     if (config->lock->flawed)
         log_event(LOG_WARNING, "flawed-rung", "--lock %s is flawed: %s", config->lock->name,
                   config->lock->flaw);
+    if (write_ways[config->write].flawed)
+        log_event(LOG_WARNING, "flawed-write", "--write %s is flawed: %s",
+                  write_ways[config->write].name, write_ways[config->write].flaw);
     return raise_descriptor_limit(config, error) && open_sockets(config, &sockets, error) &&
            start_parts(service, error) && listen_now(service, &sockets, error);
 }

@@ -27,6 +27,16 @@ static void leave(struct service *service, struct request *request)
     request->entered = false;
 }
 
+/* What arrives while the switch to another setting is under way goes by the one of before: it needs to wait only
+ * where that has a lock to wait for. */
+static bool reads_aside(struct service *service, const struct request *request)
+{
+    if (request->sale.purpose != SALE_READ)
+        return false;
+    return request->entered ? !service->mode.now.guard_reads
+                            : !mode_copy(&service->mode).guard_reads;
+}
+
 /* Counts the sale in, if no switch is under way; those that come during a switch enter later. */
 static void enter(struct service *service, struct request *request)
 {
@@ -34,6 +44,9 @@ static void enter(struct service *service, struct request *request)
     request->sale.arrived_ns = request->arrived_ns;
     if (!request->entered)
         request->entered = mode_enter(&service->mode);
+    request->aside = reads_aside(service, request);
+    if (request->aside)
+        leave(service, request);
     if (request->entered && !request->sale.accepted)
         sale_accept(&service->env, &request->sale);
 }
@@ -48,7 +61,7 @@ static void answer_sale(const struct service *service, struct request *request)
     };
     const struct sale *sale = &request->sale;
     const char *instance = service->config.instance;
-    if (sale->result == SALE_SOLD && sale->purpose == SALE_RESTOCK)
+    if (sale->result == SALE_SOLD && sale->purpose != SALE_SELL)
         answer_json(request, 200, "{\"item\":\"%s\",\"stock\":%" PRId64 ",\"instance\":\"%s\"}",
                     sale->item, sale->left, instance);
     else if (sale->result == SALE_SOLD)
@@ -82,6 +95,37 @@ void shop_accept_sale(struct service *service, struct request *request)
         enter(service, request);
 }
 
+/* Without the lock. */
+static void read_aside(struct service *service, struct seller *seller, struct request *request)
+{
+    char key[KEY_MAX], unused[KEY_MAX];
+    const char *item = request->sale.item;
+    int64_t stock = 0;
+    enum stock_status status = STOCK_MISSING;
+    bool exists = sale_keys(&service->config, item, key, unused);
+    if (exists)
+        status = stock_read(seller->stock, key, NULL, &stock);
+    if (status == STOCK_OK)
+        answer_json(request, 200, "{\"item\":\"%s\",\"stock\":%" PRId64 ",\"instance\":\"%s\"}",
+                    item, stock, service->config.instance);
+    else if (status == STOCK_MISSING)
+        answer_problem(request, PROBLEM_UNKNOWN_ITEM, "%s",
+                       exists ? stock_error(seller->stock)
+                              : "with --keys article there is one item: phone");
+    else
+        answer_problem(request,
+                       status == STOCK_INVALID ? PROBLEM_STOCK_INVALID : PROBLEM_STOCK_UNAVAILABLE,
+                       "%s", stock_error(seller->stock));
+}
+
+void shop_accept_read(struct service *service, struct request *request)
+{
+    request->sale.purpose = SALE_READ;
+    enter(service, request);
+    if (!request->aside && atomic_load(&service->draining))
+        shop_refuse(service, request, SALE_DRAINING, "the instance takes no more guarded reads");
+}
+
 static void resume(struct sale *sale)
 {
     struct request *request = (struct request *)((char *)sale - offsetof(struct request, sale));
@@ -90,14 +134,13 @@ static void resume(struct sale *sale)
 
 bool shop_sell(struct service *service, struct seller *seller, struct request *request)
 {
-    if (request->waits) {
-        request->waits = false;
-        sale_resume(seller, &request->sale);
-        answer_sale(service, request);
-        leave(service, request);
+    bool resumed = request->waits;
+    if (!resumed && !request->aside)
+        enter(service, request);
+    if (request->aside) {
+        read_aside(service, seller, request);
         return true;
     }
-    enter(service, request);
     if (!request->entered) { /* no thread is kept: those in flight need them for the switch to end */
         workers_put_off(service->sales, request);
         if (!atomic_load(&service->mode.closed)) /* it ended just now */
@@ -107,7 +150,7 @@ bool shop_sell(struct service *service, struct seller *seller, struct request *r
     request->service = service;
     request->sale.resume = resume;
     request->waits = true; /* for when it is resumed, which may be before the next line returns */
-    if (!sale_run(seller, &request->sale))
+    if (!(resumed ? sale_resume(seller, &request->sale) : sale_run(seller, &request->sale)))
         return false;
     request->waits = false;
     answer_sale(service, request);
@@ -149,27 +192,4 @@ void shop_accept_restock(struct service *service, struct request *request)
         shop_refuse(service, request, SALE_DRAINING, "the instance takes no more changes");
     else
         enter(service, request);
-}
-
-bool shop_read(struct service *service, struct seller *seller, struct request *request)
-{
-    char key[KEY_MAX], unused[KEY_MAX];
-    const char *item = request->sale.item;
-    int64_t stock = 0;
-    enum stock_status status = STOCK_MISSING;
-    bool exists = sale_keys(&service->config, item, key, unused);
-    if (exists)
-        status = stock_read(seller->stock, key, &stock);
-    if (status == STOCK_OK)
-        answer_json(request, 200, "{\"item\":\"%s\",\"stock\":%" PRId64 ",\"instance\":\"%s\"}",
-                    item, stock, service->config.instance);
-    else if (status == STOCK_MISSING)
-        answer_problem(request, PROBLEM_UNKNOWN_ITEM, "%s",
-                       exists ? stock_error(seller->stock)
-                              : "with --keys article there is one item: phone");
-    else
-        answer_problem(request,
-                       status == STOCK_INVALID ? PROBLEM_STOCK_INVALID : PROBLEM_STOCK_UNAVAILABLE,
-                       "%s", stock_error(seller->stock));
-    return true;
 }

@@ -6,6 +6,7 @@
 
 #include "../lock/reply_text.h"
 #include "clock.h"
+#include "script.h"
 #include "stock_url.h"
 
 #include <errno.h>
@@ -17,9 +18,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* Made from lua/sell.lua by CMake: its text and the SHA1 that Redis knows it by. */
-extern const char sell_lua[];
-extern const char sell_lua_sha1[];
+#define ARGUMENTS_MAX 12 /* of a script, its keys included */
 
 struct stock_server {
     struct stock_url url;
@@ -216,6 +215,13 @@ static bool blames_key(const char *error)
            strstr(error, "overflow") != NULL;
 }
 
+static enum stock_status status_of(const char *error)
+{
+    if (strncmp(error, "STALE", 5) == 0)
+        return STOCK_STALE;
+    return blames_key(error) ? STOCK_INVALID : STOCK_UNAVAILABLE;
+}
+
 /* One command, on a connection that is not known to be dead. Unless OK there is no reply. */
 static enum stock_status command(struct stock *stock, int argc, const char **argv,
                                  redisReply **reply)
@@ -228,11 +234,26 @@ static enum stock_status command(struct stock *stock, int argc, const char **arg
     enum stock_status status = exchange(stock, argc, argv, reply);
     if (status != STOCK_OK || (*reply)->type != REDIS_REPLY_ERROR)
         return status;
-    status = blames_key((*reply)->str) ? STOCK_INVALID : STOCK_UNAVAILABLE;
+    status = status_of((*reply)->str);
     failed(stock, status, "%s: %s", stock->server->url.shown, (*reply)->str);
     freeReplyObject(*reply);
     *reply = NULL;
     return status;
+}
+
+/* A script by its SHA1, and in full when the server does not know it. argv: the number of its keys, they, and
+ * its arguments. */
+static enum stock_status run(struct stock *stock, const struct script *script, int argc,
+                             const char **argv, redisReply **reply)
+{
+    const char *words[ARGUMENTS_MAX + 2] = {"EVALSHA", script->sha1};
+    memcpy(words + 2, argv, (size_t)argc * sizeof *argv);
+    enum stock_status status = command(stock, argc + 2, words, reply);
+    if (status != STOCK_UNAVAILABLE || strstr(stock->error, "NOSCRIPT") == NULL)
+        return status;
+    words[0] = "EVAL";
+    words[1] = script->text;
+    return command(stock, argc + 2, words, reply);
 }
 
 /* ---- What the shop asks for ------------------------------------------------------------------ */
@@ -264,56 +285,121 @@ enum stock_status stock_ping(struct stock *stock)
     return status;
 }
 
-/* A command about one key, argv[1], whose reply is a number. */
-static enum stock_status ask_number(struct stock *stock, int argc, const char **argv,
-                                    int64_t *value)
+/* What the scripts of the fence begin with: the number of their keys, they, and the token. */
+static int fence_words(const char *key, const struct stock_fence *fence, char token[24],
+                       const char **words)
 {
-    redisReply *reply;
-    enum stock_status status = command(stock, argc, argv, &reply);
+    int count = 0;
+    words[count++] = fence->kind == FENCE_LAST_READ ? "3" : "2";
+    words[count++] = key;
+    words[count++] = fence->key;
+    if (fence->kind == FENCE_LAST_READ)
+        words[count++] = fence->lock_key;
+    snprintf(token, 24, "%" PRIu64, fence->token);
+    words[count++] = token;
+    return count;
+}
+
+/* A command about one key, argv[1]. With a fence it is carried out in the step in which that lets it in. */
+static enum stock_status guarded(struct stock *stock, int argc, const char **argv,
+                                 const struct stock_fence *fence, redisReply **reply)
+{
+    static const struct script *const scripts[] = {[FENCE_NEWEST] = &lua_fenced,
+                                                   [FENCE_LAST_READ] = &lua_fenced_apart,
+                                                   [FENCE_LAST_WRITE] = &lua_fenced_textbook};
+    const char *words[ARGUMENTS_MAX];
+    char token[24];
+    if (fence == NULL)
+        return command(stock, argc, argv, reply);
+    int count = fence_words(argv[1], fence, token, words);
+    words[count++] = argv[0];
+    memcpy(words + count, argv + 2, (size_t)(argc - 2) * sizeof *argv);
+    return run(stock, scripts[fence->kind], count + argc - 2, words, reply);
+}
+
+uint64_t stock_newest(const struct stock *stock)
+{
+    const char *last_word = strrchr(stock->error, ' ');
+    return last_word != NULL ? strtoull(last_word, NULL, 10) : 0;
+}
+
+/* The number that was answered, if one was. */
+static enum stock_status take_number(struct stock *stock, const char *key, enum stock_status status,
+                                     redisReply *reply, int64_t *value)
+{
     if (status == STOCK_OK)
-        status = to_number(stock, argv[1], reply, value);
+        status = to_number(stock, key, reply, value);
     freeReplyObject(reply);
     return status;
 }
 
-enum stock_status stock_read(struct stock *stock, const char *key, int64_t *value)
+enum stock_status stock_read(struct stock *stock, const char *key, const struct stock_fence *fence,
+                             int64_t *value)
 {
-    return ask_number(stock, 2, (const char *[]){"GET", key}, value);
+    const char *words[ARGUMENTS_MAX];
+    char token[24];
+    redisReply *reply;
+    enum stock_status status;
+    if (fence != NULL && fence->kind == FENCE_LAST_READ)
+        status = run(stock, &lua_fenced_read, fence_words(key, fence, token, words), words, &reply);
+    else
+        status = command(stock, 2, (const char *[]){"GET", key}, &reply);
+    return take_number(stock, key, status, reply, value);
 }
 
 enum stock_status stock_decrement(struct stock *stock, const char *key, int64_t quantity,
-                                  int64_t *after)
+                                  const struct stock_fence *fence, int64_t *after)
 {
     char number[24];
+    redisReply *reply;
     snprintf(number, sizeof number, "%" PRId64, quantity);
     const char *argv[] = {quantity == 1 ? "DECR" : "DECRBY", key, number};
-    return ask_number(stock, quantity == 1 ? 2 : 3, argv, after);
+    enum stock_status status = guarded(stock, quantity == 1 ? 2 : 3, argv, fence, &reply);
+    return take_number(stock, key, status, reply, after);
 }
 
-enum stock_status stock_write(struct stock *stock, const char *key, int64_t value)
+/* SET takes over whatever the key holds. */
+static enum stock_status set(struct stock *stock, const char *key, int64_t value,
+                             const struct stock_fence *fence)
 {
     char number[24];
     redisReply *reply;
     snprintf(number, sizeof number, "%" PRId64, value);
     enum stock_status status =
-        command(stock, 3, (const char *[]){"SET", key, number}, &reply);
+        guarded(stock, 3, (const char *[]){"SET", key, number}, fence, &reply);
     freeReplyObject(reply);
     return status;
 }
 
+enum stock_status stock_write(struct stock *stock, const char *key, int64_t value)
+{
+    return set(stock, key, value, NULL);
+}
+
 enum stock_status stock_replace(struct stock *stock, const char *key, int64_t value,
-                                int64_t *before)
+                                const struct stock_fence *fence, int64_t *before)
 {
     char number[24];
     redisReply *reply;
     snprintf(number, sizeof number, "%" PRId64, value);
     const char *argv[] = {"SET", key, number, "GET"};
-    enum stock_status status = command(stock, 4, argv, &reply);
+    enum stock_status status = guarded(stock, 4, argv, fence, &reply);
     if (status != STOCK_OK || to_number(stock, key, reply, before) != STOCK_OK)
         *before = STOCK_NONE;
     freeReplyObject(reply);
     /* SET with GET refuses a key of another type; a plain SET takes it over. */
-    return status == STOCK_INVALID ? stock_write(stock, key, value) : status;
+    return status == STOCK_INVALID ? set(stock, key, value, fence) : status;
+}
+
+enum stock_status stock_shut_out(struct stock *stock, const struct stock_fence *fence)
+{
+    char token[24];
+    redisReply *reply;
+    snprintf(token, sizeof token, "%" PRIu64, fence->token);
+    enum stock_status status =
+        run(stock, &lua_fenced_off, 3, (const char *[]){"1", fence->key, token}, &reply);
+    freeReplyObject(reply);
+    return status;
 }
 
 enum stock_status stock_take(struct stock *stock, const char *key, int64_t quantity,
@@ -322,11 +408,7 @@ enum stock_status stock_take(struct stock *stock, const char *key, int64_t quant
     char number[24];
     redisReply *reply;
     snprintf(number, sizeof number, "%" PRId64, quantity);
-    const char *by_sha[] = {"EVALSHA", sell_lua_sha1, "1", key, number};
-    const char *in_full[] = {"EVAL", sell_lua, "1", key, number};
-    enum stock_status status = command(stock, 5, by_sha, &reply);
-    if (status == STOCK_UNAVAILABLE && strstr(stock->error, "NOSCRIPT") != NULL)
-        status = command(stock, 5, in_full, &reply);
+    enum stock_status status = run(stock, &lua_sell, 3, (const char *[]){"1", key, number}, &reply);
     if (status != STOCK_OK)
         return status;
     bool too_few = reply->type == REDIS_REPLY_ARRAY && reply->elements == 1;

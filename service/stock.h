@@ -15,6 +15,7 @@ enum stock_status {
     STOCK_MISSING,     /* there is no such key */
     STOCK_TOO_FEW,     /* fewer than asked for; nothing was written */
     STOCK_INVALID,     /* the key holds something that is no whole number; nothing was written */
+    STOCK_STALE,       /* the fence refused the token; nothing was written */
     STOCK_UNAVAILABLE, /* not reached, or it refused; nothing was written */
     STOCK_LOST,        /* the reply was lost: it may have been carried out */
 };
@@ -37,21 +38,41 @@ struct stock;
 struct stock *stock_new(const struct stock_server *server); /* NULL when out of memory */
 void stock_free(struct stock *stock);
 
+/* A fence: in the step that writes, where the stock is, it is decided by its token whether a write is let in. */
+enum fence_kind {
+    FENCE_NEWEST,     /* key: the newest token given out, which the lock keeps on this server. No older one may write */
+    FENCE_LAST_READ,  /* key: the last token that read. No older one may read, no other one may write; lock_key:
+                         FENCE_NEWEST's, which counts if it is here after all */
+    FENCE_LAST_WRITE, /* key: the last token that wrote. No older one may write: the flaw */
+};
+struct stock_fence {
+    enum fence_kind kind;
+    const char *key;
+    const char *lock_key;
+    uint64_t token; /* of who reads and writes */
+};
+
 enum stock_status stock_ping(struct stock *stock);
-enum stock_status stock_read(struct stock *stock, const char *key, int64_t *value);
+/* fence: NULL where there is none, here and below. */
+enum stock_status stock_read(struct stock *stock, const char *key, const struct stock_fence *fence,
+                             int64_t *value);
 /* *after: what the server says it is now. */
 enum stock_status stock_decrement(struct stock *stock, const char *key, int64_t quantity,
-                                  int64_t *after);
+                                  const struct stock_fence *fence, int64_t *after);
 enum stock_status stock_write(struct stock *stock, const char *key, int64_t value);
 /* Writes, whatever was there. *before: what that was, in the same step; STOCK_NONE: no number. */
 #define STOCK_NONE INT64_MIN
 enum stock_status stock_replace(struct stock *stock, const char *key, int64_t value,
-                                int64_t *before);
+                                const struct stock_fence *fence, int64_t *before);
+/* A write that was lost may still be on its way: FENCE_NEWEST lets no write with its token in any more. */
+enum stock_status stock_shut_out(struct stock *stock, const struct stock_fence *fence);
 /* Reads, checks and decrements in one script. *before: what it read, with OK and TOO_FEW. */
 enum stock_status stock_take(struct stock *stock, const char *key, int64_t quantity,
                              int64_t *before);
 
 /* What went wrong in the latest call that was not OK, in a sentence. */
 const char *stock_error(const struct stock *stock);
+/* After STALE: the token that stood against it; 0: it was not known. */
+uint64_t stock_newest(const struct stock *stock);
 
 #endif

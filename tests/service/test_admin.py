@@ -74,7 +74,7 @@ def test_switch(redis, start, tmp_path):
     shop.sell(request="before")
     reply = shop.switch(rung="none", write="set", run="run-1.x", check_hold=True)
     assert reply.status == 200
-    assert reply.json == {"rung": "none", "write": "set", "check_hold": True, "run": "run-1.x",
+    assert reply.json == {"rung": "none", "write": "set", "check_hold": True, "guard_reads": False, "run": "run-1.x",
                           "history": str(tmp_path / "run-1.x" / "h.jsonl"), "switching": False, "instance": "a"}
     assert shop.admin("GET", "/lock").json == reply.json
     shop.sell(request="after")
@@ -110,10 +110,10 @@ def test_a_run_that_is_asked_for_again_goes_on_in_its_file(redis, start, tmp_pat
 
 @pytest.mark.parametrize("body,status,problem,word", [
     ('{"rung":"nope"}', 422, "invalid-value", "watchdog"), ('{"rung":5}', 422, "invalid-value", "watchdog"),
-    ('{"write":"fenced"}', 422, "invalid-value", "atomic"), ('{"run":""}', 422, "invalid-value", "run"),
+    ('{"write":"guess"}', 422, "invalid-value", "decr|set|atomic|fenced_textbook|fenced"), ('{"run":""}', 422, "invalid-value", "run"),
     ('{"run":"../x"}', 422, "invalid-value", "run"), ('{"run":".x"}', 422, "invalid-value", "run"),
     ('{"run":"%s"}' % ("a" * 65), 422, "invalid-value", "64"), ('{"check_hold":1}', 422, "invalid-value", "true"),
-    ('{"lock":"none"}', 422, "invalid-value", "rung, write, run, check_hold"), ("[]", 400, "invalid-json", "object"),
+    ('{"lock":"none"}', 422, "invalid-value", "rung, write, run, check_hold, guard_reads"), ("[]", 400, "invalid-json", "object"),
     ("", 400, "invalid-json", "body"), ('{"run":"r"}', 409, "no-history", "--history")])
 def test_what_cannot_be_switched(switchable, body, status, problem, word):
     reply = switchable.admin("PUT", "/lock", body, JSON)

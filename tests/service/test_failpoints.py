@@ -101,11 +101,12 @@ def test_with_nothing_armed_nothing_changes(redis, start, tmp_path):
 
 # ---- Bad input ----------------------------------------------------------------------------------
 
-SALE_POINTS = "sale.entered sale.after_read sale.before_write sale.after_write"
+SHOP_POINTS = "sale.looked sale.entered sale.after_read sale.before_write sale.after_write read.entered"
 ACTIONS = "off, pause, delay(MS), crash, fail"
 BAD = [  # point, action, what is said
-    ("sale.nowhere", "pause", [SALE_POINTS, "sale.nowhere"]), ("shop.entered", "pause", [SALE_POINTS, "of the rungs"]),
-    ("best.acquired", "pause", [SALE_POINTS]), ("sale", "pause", ["owner_check.between_get_and_del"]),
+    ("sale.nowhere", "pause", [SHOP_POINTS, "sale.nowhere"]), ("read.after_read", "pause", [SHOP_POINTS]),
+    ("shop.entered", "pause", [SHOP_POINTS, "of the rungs"]),
+    ("best.acquired", "pause", [SHOP_POINTS]), ("sale", "pause", ["owner_check.between_get_and_del"]),
     ("", "pause", ["is no point"]), ("setnx.", "pause", ["is no point"]), ("setnx.A", "pause", ["is no point"]),
     ("setnx.a/../b", "pause", ["is no point"]), ("setnx." + "a" * 91, "pause", ["96"]),
     ("sale.entered", "stop", ['"stop"', ACTIONS]), ("sale.entered", "", [ACTIONS]),
@@ -165,7 +166,7 @@ def test_at_most_32_points(redis, start):
 
 @pytest.mark.parametrize("value,words", [
     ("sale.entered", ["POINT=ACTION"]), ("sale.entered=pause;;sale.after_read=pause", ["POINT=ACTION"]),
-    (";", ["POINT=ACTION"]), ("sale.entered=pause;sale.here=pause", ["sale.here", SALE_POINTS]),
+    (";", ["POINT=ACTION"]), ("sale.entered=pause;sale.here=pause", ["sale.here", SHOP_POINTS]),
     ("sale.entered=stop", [ACTIONS]), ("sale.entered=" + "p" * 200, ["POINT=ACTION"]),
     (";".join(f"setnx.p{i}=pause" for i in range(33)), ["32 points"])])
 def test_a_bad_list(redis, tmp_path, value, words):
@@ -335,6 +336,8 @@ def again(path, request="g"):
 
 @pytest.mark.parametrize("rung,owner,sold", [("watchdog", "thread", True), ("reentrant", "thread", True),
                                              ("reentrant_tls", "thread", True), ("owner_lua", "thread", False),
+                                             ("notify", "thread", True), ("notify", "object", False),
+                                             ("read_write", "thread", True), ("rw_counter", "thread", False),
                                              ("watchdog", "object", False)])
 def test_gift(redis, start, tmp_path, rung, owner, sold):
     history = tmp_path / "h.jsonl"

@@ -10,10 +10,10 @@ from world import Background, check_history, hold_lock, read_history, release_lo
 
 OF_A_REQUEST = {"thread", "request", "item", "rung", "lock"}
 FIELDS = {  # beyond t_ns, seq, instance, event and those of a request
-    "begin": {"run", "rung", "write", "pid", "version", "ttl_ms", "work_ms", "wait_ms", "workers", "check_hold", "keys",
-              "clock_ns_realtime"},
+    "begin": {"run", "rung", "write", "pid", "version", "ttl_ms", "work_ms", "wait_ms", "workers", "check_hold", "guard_reads",
+              "keys", "clock_ns_realtime"},
     "invoke": {"quantity"},
-    "granted": {"hold", "owner", "token", "waited_ns"},
+    "granted": {"hold", "mode", "owner", "token", "waited_ns"},
     "enter": {"hold"}, "exit": {"hold"}, "renew": {"hold"},
     "read": {"hold", "stock_before"},
     "write": {"hold", "stock_before", "stock_after", "unit", "quantity"},

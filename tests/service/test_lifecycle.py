@@ -37,7 +37,7 @@ def test_defaults():
     assert settings == {
         "listen": "127.0.0.1:8000", "admin_listen": "127.0.0.1:8001", "instance": "a",
         "redis": "redis://127.0.0.1:6379/0", "lock_redis": "redis://127.0.0.1:6379/0",
-        "stock_redis": "redis://127.0.0.1:6379/0", "lock": settings["lock"], "write": "decr", "check_hold": False,
+        "stock_redis": "redis://127.0.0.1:6379/0", "lock": settings["lock"], "write": "decr", "check_hold": False, "guard_reads": False,
         "keys": "item", "work_ms": 0, "workers": 16, "queue": 4096, "wait_ms": 20000, "ttl_ms": 30000, "retry_ms": 20, "contenders": 16, "handoff_max": 64, "handoff_ms": 10, "grant_ms": 200,
         "redis_timeout_ms": 1000, "connections": 4096, "owner": "thread", "history": "", "history_commands": False,
         "run": "", "admin_writes": False, "enable_failpoints": False, "failpoints": "", "failpoint_files": "",
@@ -73,7 +73,7 @@ def test_every_setting_has_a_flag_and_a_variable():
     (["x"], ['"x"', "--help"]),
     (["--"], ["--help"]),
     (["--lock", "best"], ["--lock", '"best"', "none, local, setnx", "watchdog"]),
-    (["--write", "fenced"], ["--write", "decr|set|atomic"]), (["--keys=x"], ["item|article"]),
+    (["--write", "guess"], ["--write", "decr|set|atomic|fenced_textbook|fenced"]), (["--keys=x"], ["item|article"]),
     (["--workers", "0"], ["1 to 1024"]), (["--workers", "many"], ['"many"', "1 to 1024"]),
     (["--workers"], ["--workers"]),
     (["--work-ms", "-1"], ["0 to"]), (["--work-ms", "1.5"], ["0 to"]), (["--ttl-ms", "99"], ["100 to"]),

@@ -112,7 +112,7 @@ def test_stock_of_another_type(redis, start, write):
     assert shop.sell().status == 200
 
 
-@pytest.mark.parametrize("rung", ["set_nx_ex", "owner_lua", "reentrant", "watchdog"])
+@pytest.mark.parametrize("rung", ["set_nx_ex", "owner_lua", "reentrant", "watchdog", "notify", "read_write"])
 def test_lock_of_another_type(redis, start, rung):
     shop = start(redis, "--lock", rung, *QUICK)
     redis("SET", "inventory:{phone}", 5)

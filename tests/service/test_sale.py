@@ -8,7 +8,8 @@ import pytest
 from world import hold_lock, release_lock, wait_until
 
 RUNGS = ["none", "local", "setnx", "setnx_expire", "setnx_multi", "set_nx_ex", "owner_check", "owner_lua", "reentrant_tls",
-         "reentrant_getset", "reentrant", "watchdog_timer", "watchdog", "fair"]
+         "reentrant_getset", "reentrant", "watchdog_timer", "watchdog", "blpop_wake", "notify", "fair", "rw_counter",
+         "read_write"]
 WRITES = ["decr", "set", "atomic"]
 
 
@@ -35,7 +36,7 @@ def test_every_rung_with_every_write_sells_one_by_one(redis, start, rung, write)
     assert redis("GET", "inventory:{phone}") == "0"
     assert redis("EXISTS", "lock:{phone}") == 0  # released
     flawed = shop.logged("flawed-rung")
-    assert bool(flawed) == (rung not in ("owner_lua", "reentrant", "watchdog", "fair"))
+    assert bool(flawed) == (rung not in ("owner_lua", "reentrant", "watchdog", "notify", "fair", "read_write"))
 
 
 def test_a_worker_keeps_its_lock_open(redis, start):
@@ -48,7 +49,7 @@ def test_a_worker_keeps_its_lock_open(redis, start):
     assert shop.threads() == before + 3
 
 
-@pytest.mark.parametrize("rung", ["watchdog", "setnx"])
+@pytest.mark.parametrize("rung", ["notify", "watchdog", "setnx"])
 @pytest.mark.parametrize("write", WRITES)
 def test_two_instances_do_not_oversell_under_a_shared_lock(redis, start, rung, write):
     shops = [start(redis, "--lock", rung, "--write", write, "--retry-ms", 2, name=name) for name in "ab"]
