@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check.h"
 
+#include <string.h>
+
 void check_all(struct run *run)
 {
     check_conservation(run);
@@ -29,6 +31,11 @@ bool is_unknown(const struct run *run, const struct request *request)
             return true;
     }
     return false;
+}
+
+bool is_fenced(const struct run *run)
+{
+    return strncmp(run->asked.write, "fenced", 6) == 0;
 }
 
 bool is_setup(const struct run *run, const struct restock *restock)

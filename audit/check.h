@@ -24,6 +24,8 @@ void check_all(struct run *run);
 
 /* Whether nobody knows how that request ended: it may have taken units. */
 bool is_unknown(const struct run *run, const struct request *request);
+/* Whether the stock looks at tokens: --write fenced, and the flawed fenced_textbook. */
+bool is_fenced(const struct run *run);
 /* Not the last word on a request: a restock before the first request only sets the run up. */
 bool is_setup(const struct run *run, const struct restock *restock);
 

@@ -55,7 +55,8 @@ static void check_requests(struct run *run)
     if (endless > 0)
         findings_add(&run->findings, RESULT_INCONCLUSIVE,
                      "%s: requests without an end: %lld, first "
-                     "%.60s; every invoke must have its write, refused, fail or unknown",
+                     "%.60s; every invoke must have its write, refused, fail or unknown, "
+                     "or, where it only reads, its read",
                      run->histories[example->history].file, endless,
                      run_request_id(run, (size_t)(example - run->requests)));
 }

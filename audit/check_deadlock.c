@@ -6,7 +6,7 @@
  * it was had because the reply was lost. A key with a time to live stands for ever too, when it is
  * renewed though its holder is gone: that was seen, or the key outlived its time. With itself: a
  * request that had the lock asked for it again and waited in vain, though nobody else had it
- * meanwhile.
+ * meanwhile; of who has the read lock and asks for the other it does not matter who else had it.
  */
 #include "check.h"
 #include "memory.h"
@@ -27,6 +27,19 @@ struct last {
     int64_t timeout_ns;      /* the last of them */
 };
 
+static bool is_back(const struct section *section)
+{
+    return section->stage == STAGE_RELEASE && !section->kept;
+}
+
+/* Of two readers that share it, who did not give it back has it for longer. */
+static bool is_later(const struct section *one, const struct section *two)
+{
+    if (one->shared && two->shared && is_back(one) != is_back(two))
+        return is_back(two);
+    return one->at_ns[STAGE_GRANTED] > two->at_ns[STAGE_GRANTED];
+}
+
 static void find_last(const struct run *run, struct last *last)
 {
     for (size_t i = 0; i < run->item_count; i++)
@@ -36,7 +49,7 @@ static void find_last(const struct run *run, struct last *last)
         if (section->item == NONE)
             continue;
         const struct section **grant = &last[section->item].grant;
-        if (*grant == NULL || section->at_ns[STAGE_GRANTED] > (*grant)->at_ns[STAGE_GRANTED])
+        if (*grant == NULL || is_later(section, *grant))
             *grant = section;
     }
     for (size_t i = 0; i < run->request_count; i++) {
@@ -129,14 +142,17 @@ static void find_self_wait(struct run *run)
 {
     for (size_t i = 0; i < run->section_count; i++) {
         const struct section *section = &run->sections[i];
-        if (section->again_refused_ns == NOT_STAMPED || was_elsewhere(run, section))
+        if (section->again_refused_ns == NOT_STAMPED ||
+            (!section->shared && was_elsewhere(run, section)))
             continue;
         run->self_wait = section;
         findings_add(&run->findings, RESULT_DEADLOCK,
-                     "request %.60s waited for itself: it had the lock of %.80s, asked for it "
-                     "again, and was refused though nobody else had it",
-                     run_request_id(run, section->request),
-                     section->item == NONE ? "an item" : run->items[section->item].name);
+                     "request %.60s waited for itself: it had the %slock of %.80s, asked for %s",
+                     run_request_id(run, section->request), section->shared ? "read " : "",
+                     section->item == NONE ? "an item" : run->items[section->item].name,
+                     section->shared
+                         ? "the write lock while it kept that, and was refused in the end"
+                         : "it again, and was refused though nobody else had it");
         return; /* one tells enough */
     }
 }

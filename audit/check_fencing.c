@@ -3,7 +3,9 @@
  * Fencing, where the lock gives tokens: a later section has a greater token, and no write was
  * accepted with a token older than the newest given out. The write's stamp is that of its answer,
  * so the stamps alone do not convict: it landed too late when the newer holder had read a stock
- * from before it.
+ * from before it. And where the stock refuses old tokens, each write that it took met the stock that
+ * its section had read: nobody wrote in between. Readers that share a lock may be late among each
+ * other, and whose reading nothing is written on takes no harm from a write behind it.
  */
 #include "check.h"
 #include "memory.h"
@@ -54,10 +56,16 @@ static bool was_over(const struct section *one, const struct section *two)
            one->at_ns[STAGE_ENTER] < two->at_ns[STAGE_ENTER];
 }
 
+static void take_newest(const struct section **newest, const struct section *section)
+{
+    if (*newest == NULL || (*newest)->lock != section->lock || (*newest)->token < section->token)
+        *newest = section;
+}
+
 static void check_growth(struct run *run, struct section **entered, struct section **ended,
                          size_t count)
 {
-    const struct section *newest = NULL; /* of those that were over */
+    const struct section *newest[2] = {NULL, NULL}; /* that was over: of all, and of the exclusive */
     const struct section *example[2] = {NULL, NULL};
     long long times = 0;
     size_t over = 0;
@@ -65,15 +73,16 @@ static void check_growth(struct run *run, struct section **entered, struct secti
     for (size_t i = 0; i < count; i++) {
         while (over < count &&
                (ended[over]->lock < entered[i]->lock || was_over(ended[over], entered[i]))) {
-            if (newest == NULL || newest->lock != ended[over]->lock ||
-                newest->token < ended[over]->token)
-                newest = ended[over];
+            take_newest(&newest[0], ended[over]);
+            if (!ended[over]->shared)
+                take_newest(&newest[1], ended[over]);
             over++;
         }
-        if (newest == NULL || newest->lock != entered[i]->lock ||
-            newest->token < entered[i]->token || times++ > 0)
+        const struct section *before = newest[entered[i]->shared];
+        if (before == NULL || before->lock != entered[i]->lock ||
+            before->token < entered[i]->token || times++ > 0)
             continue;
-        example[0] = newest;
+        example[0] = before;
         example[1] = entered[i];
     }
     if (times > 0)
@@ -88,9 +97,10 @@ static void check_growth(struct run *run, struct section **entered, struct secti
 }
 
 /* Whether the write of `old` landed between the newer holder's grant and reading, or later. */
-static bool is_stale(const struct section *old, const struct section *newer)
+static bool is_stale(const struct run *run, const struct section *old,
+                     const struct section *newer)
 {
-    return newer->lock == old->lock && newer->item == old->item && newer->token > old->token &&
+    return !run_only_reads(run, newer) && newer->lock == old->lock && newer->item == old->item && newer->token > old->token &&
            newer->at_ns[STAGE_GRANTED] < old->at_ns[STAGE_WRITE] &&
            newer->stock_before != NOT_KNOWN && newer->stock_before > old->stock_after;
 }
@@ -103,7 +113,7 @@ static void check_writes(struct run *run, struct section **tokens, size_t count)
     for (size_t i = 0; i < count; i++) {
         size_t end = count - i < NEWER_MAX ? count : i + NEWER_MAX;
         for (size_t j = i + 1; tokens[i]->sold && j < end; j++) {
-            if (!is_stale(tokens[i], tokens[j]))
+            if (!is_stale(run, tokens[i], tokens[j]))
                 continue;
             if (times++ == 0) {
                 example[0] = tokens[i];
@@ -123,6 +133,28 @@ static void check_writes(struct run *run, struct section **tokens, size_t count)
             run_request_id(run, example[1]->request));
 }
 
+/* The write takes off what is there, whatever was read: so what it left tells what it met. */
+static void check_reads(struct run *run, struct section *const *tokens, size_t count)
+{
+    const struct section *example = NULL;
+    long long times = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct section *section = tokens[i];
+        if (!section->sold || section->stock_before == NOT_KNOWN ||
+            section->stock_after == section->stock_before - section->quantity)
+            continue;
+        if (times++ == 0)
+            example = section;
+    }
+    if (times > 0)
+        findings_add(&run->findings, RESULT_OVERLAP,
+                     "writes accepted though another one came behind their reading: %lld; first: "
+                     "request %.60s read %lld, took %lld at %.3f ms and left %lld",
+                     times, run_request_id(run, example->request), (long long)example->stock_before,
+                     (long long)example->quantity, run_ms(run, example->at_ns[STAGE_WRITE]),
+                     (long long)example->stock_after);
+}
+
 void check_fencing(struct run *run)
 {
     size_t count = 0;
@@ -136,6 +168,8 @@ void check_fencing(struct run *run)
         check_growth(run, entered, sorted, count);
         if (!run->asked.restocked) /* where the stock only falls, it tells what was read first */
             check_writes(run, sorted, count);
+        if (is_fenced(run))
+            check_reads(run, sorted, count);
     }
     free(sorted);
     free(entered);

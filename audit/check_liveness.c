@@ -11,7 +11,7 @@
 
 static bool was_sent_away(const struct request *request)
 {
-    return request->item != NONE &&
+    return request->item != NONE && !request->reads &&
            (request->outcome == OUTCOME_REFUSED || request->outcome == OUTCOME_FAILED);
 }
 
@@ -71,11 +71,18 @@ static int64_t known_stock(const struct run *run, const struct later *later, siz
     return run->items[item].redis[AFTER].stock;
 }
 
+/* Where the stock looks at tokens, whoever comes to know that its lock is gone has read what may be old. */
+static bool knows_better(const struct run *run, const struct request *request)
+{
+    return is_fenced(run) &&
+           (request->reason == REASON_STALE_TOKEN || request->reason == REASON_LOCK_LOST);
+}
+
 /* What was there when the request was sent away, as far as anybody knows. */
 static int64_t stock_at(const struct run *run, const struct later *later,
                         const struct request *request)
 {
-    if (request->section != NONE && run->sections[request->section].stock_before != NOT_KNOWN)
+    if (!knows_better(run, request) && request->section != NONE && run->sections[request->section].stock_before != NOT_KNOWN)
         return run->sections[request->section].stock_before;
     return known_stock(run, later, request->item, request->outcome_ns);
 }

@@ -45,9 +45,10 @@ static void check_shares(struct run *run)
     struct counts *counts = &run->counts;
     int64_t served = 0;
     for (size_t i = 0; i < run->request_count; i++) {
-        if (run->requests[i].invokes > 0)
-            counts->served_by[run->requests[i].instance]++;
-        served += run->requests[i].invokes > 0;
+        if (run->requests[i].invokes == 0 || run->requests[i].reads)
+            continue;
+        counts->served_by[run->requests[i].instance]++;
+        served++;
     }
     double fair = (double)served / (double)run->asked.instance_count;
     for (size_t i = 0; i < run->asked.instance_count; i++) {

@@ -37,7 +37,11 @@ static bool fits(const char *cell, const char *value)
 
 static bool known_write(const char *write)
 {
-    return strcmp(write, "decr") == 0 || strcmp(write, "set") == 0 || strcmp(write, "atomic") == 0;
+    static const char *const writes[] = {"decr", "set", "atomic", "fenced_textbook", "fenced"};
+    for (size_t i = 0; i < sizeof writes / sizeof *writes; i++)
+        if (strcmp(write, writes[i]) == 0)
+            return true;
+    return false;
 }
 
 /* Short when some item has less than was asked of it. */

@@ -35,6 +35,9 @@ double axis_x(const struct axis *axis, int64_t t_ns); /* within the plot, whatev
 /* Lines from top to bottom, and their times in ms below. */
 void axis_draw(const struct picture *picture, const struct axis *axis, double top, double bottom);
 
+/* The colour of a bar, see the legend. */
+const char *section_class(const struct run *run, const struct section *section);
+
 double draw_header(const struct picture *picture, double y);
 double draw_overview(const struct picture *picture, double y);
 double draw_zoom(const struct picture *picture, double y);

@@ -113,11 +113,12 @@ static void invoke(struct reader *reader, struct record *record, struct request 
                  "request %.60s was accepted twice; it must be accepted once",
                  run_request_id(reader->run, record->request));
     if (!json_text(record->json, "item", JSON_REQUIRED, &item, record->error) ||
-        !json_int(record->json, "quantity", JSON_OPTIONAL, 1, UNITS_MAX, &request->quantity,
+        !json_int(record->json, "quantity", JSON_OPTIONAL, 0, UNITS_MAX, &request->quantity,
                   record->error)) {
         wrong(reader, record);
         return;
     }
+    request->reads = request->quantity == 0;
     request->item = run_item(reader->run, item);
 }
 
@@ -129,6 +130,8 @@ static enum reason reason_of(const char *text)
         return REASON_LOCK_TIMEOUT;
     if (strcmp(text, "lock-error") == 0)
         return REASON_LOCK_ERROR;
+    if (strcmp(text, "lock-lost") == 0)
+        return REASON_LOCK_LOST;
     return strcmp(text, "stale-token") == 0 ? REASON_STALE_TOKEN : REASON_OTHER;
 }
 
@@ -156,7 +159,7 @@ static void ask_again(struct reader *reader, struct record *record)
     if (number == NO_NAME || reader->run->sections[number].request != record->request)
         complain(&reader->source, record->line,
                  "again of hold %.80s, which was not granted to that request; it must be", hold);
-    else if (strcmp(status, "OK") != 0)
+    else if (strcmp(status, "OK") != 0 && strcmp(status, "UPGRADE") != 0) /* it did not wait */
         reader->run->sections[number].again_refused_ns = record->t_ns;
 }
 

@@ -65,17 +65,43 @@ static bool stage_fits(enum stage last, enum stage next)
 static bool read_granted(struct reader *reader, struct record *record, struct section *section)
 {
     const char *lock = NULL;
+    const char *mode = "exclusive";
     if (!json_text(record->json, "lock", JSON_REQUIRED, &lock, record->error) ||
+        !json_text(record->json, "mode", JSON_OPTIONAL, &mode, record->error) ||
         !json_int(record->json, "token", JSON_OPTIONAL, 0, JSON_EXACT_MAX, &section->token,
                   record->error))
         return false;
     section->lock = names_add(&reader->run->locks, lock);
+    section->shared = strcmp(mode, "shared") == 0;
+    if (section->shared || strcmp(mode, "exclusive") == 0)
+        return true;
+    snprintf(record->error, sizeof record->error,
+             "\"mode\" is \"%.40s\"; it must be exclusive or shared", mode);
+    return false;
+}
+
+/* Who only reads has its answer then. */
+static bool read_stock(struct reader *reader, struct record *record, struct section *section)
+{
+    struct request *request = &reader->run->requests[record->request];
+    if (!json_int(record->json, "stock_before", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX,
+                  &section->stock_before, record->error))
+        return false;
+    if (request->reads) {
+        set_outcome(reader, record, OUTCOME_READ);
+        request->code = 200;
+    }
     return true;
 }
 
 static bool read_sale(struct reader *reader, struct record *record, struct section *section)
 {
     struct request *request = &reader->run->requests[record->request];
+    if (run_only_reads(reader->run, section)) {
+        snprintf(record->error, sizeof record->error,
+                 "a sale under a read lock, or by who only reads; it must have the lock for itself");
+        return false;
+    }
     section->quantity = request->quantity;
     if (!json_int(record->json, "stock_after", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX,
                   &section->stock_after, record->error) ||
@@ -137,8 +163,7 @@ void about_hold(struct reader *reader, struct record *record)
     if (stage == STAGE_GRANTED)
         fine = read_granted(reader, record, section);
     else if (stage == STAGE_READ)
-        fine = json_int(record->json, "stock_before", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX,
-                        &section->stock_before, record->error);
+        fine = read_stock(reader, record, section);
     else if (stage == STAGE_WRITE)
         fine = read_sale(reader, record, section);
     else if (stage == STAGE_RELEASE)

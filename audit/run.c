@@ -77,6 +77,11 @@ const char *run_request_id(const struct run *run, size_t request)
     return names_text(&run->request_ids, (uint32_t)request);
 }
 
+bool run_only_reads(const struct run *run, const struct section *section)
+{
+    return section->shared || run->requests[section->request].reads;
+}
+
 double run_ms(const struct run *run, int64_t t_ns)
 {
     return (double)(t_ns - run->start_ns) / 1e6; /* whole numbers: a double holds no such time */
@@ -103,6 +108,8 @@ static int by_lock(const void *a, const void *b)
         return one->at_ns[STAGE_ENTER] < two->at_ns[STAGE_ENTER] ? -1 : 1;
     if (one->ended_ns != two->ended_ns)
         return one->ended_ns < two->ended_ns ? -1 : 1;
+    if (one->shared != two->shared)
+        return one->shared ? 1 : -1;
     return (one > two) - (one < two);
 }
 

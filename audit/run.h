@@ -82,6 +82,7 @@ struct item {
 enum outcome {
     OUTCOME_NONE, /* no instance said how it ended */
     OUTCOME_SOLD,
+    OUTCOME_READ, /* of who only reads */
     OUTCOME_REFUSED,
     OUTCOME_FAILED,
     OUTCOME_UNKNOWN,
@@ -92,6 +93,7 @@ enum reason { /* of a refusal; the ones that a check asks for */
               REASON_SOLD_OUT, /* sold-out, too-few */
               REASON_LOCK_TIMEOUT,
               REASON_LOCK_ERROR,
+              REASON_LOCK_LOST,
               REASON_STALE_TOKEN,
 };
 
@@ -114,6 +116,7 @@ struct request {
 
     /* the instance's view: history-*.jsonl */
     unsigned invokes;
+    bool reads; /* it only reads, and never sells */
     size_t history;
     size_t instance;
     size_t item; /* NONE: not one of run.json's */
@@ -147,6 +150,7 @@ struct section {
     size_t instance;
     size_t item; /* NONE: not one of run.json's */
     uint32_t lock;
+    bool shared;                /* under the read lock: others of that kind may be inside, too */
     enum stage stage;           /* the last one recorded */
     int64_t at_ns[STAGE_COUNT]; /* NOT_STAMPED where not recorded */
     int64_t again_refused_ns;   /* its request asked for the same lock again, in vain */
@@ -229,7 +233,7 @@ struct run {
     bool truncated;         /* a history lacks lines */
     int64_t redis_commands; /* sent during the run; NOT_KNOWN */
 
-    struct section **by_lock; /* those that were entered, by lock, enter, exit */
+    struct section **by_lock; /* those that were entered, by lock, enter, exit, mode */
     size_t by_lock_count;
     int64_t start_ns; /* the first event of a request: times are told from here */
     int64_t end_ns;
@@ -253,6 +257,8 @@ size_t run_request(struct run *run, const char *id);
 size_t run_instance(const struct run *run, const char *name);
 size_t run_item(const struct run *run, const char *name); /* NONE: not on sale */
 const char *run_request_id(const struct run *run, size_t request);
+/* Whether nothing is written on what that section reads. */
+bool run_only_reads(const struct run *run, const struct section *section);
 /* Milliseconds from the start of the run. */
 double run_ms(const struct run *run, int64_t t_ns);
 

@@ -23,6 +23,12 @@ bool scene_meeting(const struct section *one, const struct section *two, int64_t
            two->at_ns[STAGE_ENTER] < one->ended_ns;
 }
 
+bool scene_clash(const struct section *one, const struct section *two, int64_t *from_ns,
+                 int64_t *to_ns)
+{
+    return scene_meeting(one, two, from_ns, to_ns) && !(one->shared && two->shared);
+}
+
 static bool meet(const struct section *one, const struct section *two)
 {
     int64_t from_ns = 0;
@@ -38,6 +44,12 @@ static void set_pair(struct scene *scene, enum scene_kind kind, const struct sec
     scene->first = in_order ? one : two;
     scene->second = in_order ? two : one;
     scene->lock = one->lock;
+}
+
+/* Whether one left the lock before the other, its neighbour, entered. */
+static bool follow(const struct section *one, const struct section *two)
+{
+    return one->lock == two->lock && !meet(one, two);
 }
 
 /* Who was inside with the buyer of a unit that never was: best, who sold the unit before it. */
@@ -61,7 +73,7 @@ static bool choose_refusal(const struct run *run, struct scene *scene)
     for (size_t i = 0; refused != NULL && i + 1 < run->by_lock_count; i++) {
         const struct section *one = run->by_lock[i];
         const struct section *two = run->by_lock[i + 1];
-        if (one->lock == two->lock && one->item == refused->item &&
+        if (follow(one, two) && one->item == refused->item &&
             two->at_ns[STAGE_ENTER] > refused->outcome_ns) {
             set_pair(scene, SCENE_HAND_OVER, one, two);
             return true;
@@ -76,7 +88,7 @@ static void choose_hand_over(const struct run *run, struct scene *scene)
 {
     size_t count[2] = {0, 0};
     for (size_t i = 0; i + 1 < run->by_lock_count; i++) {
-        if (run->by_lock[i]->lock == run->by_lock[i + 1]->lock)
+        if (follow(run->by_lock[i], run->by_lock[i + 1]))
             count[run->by_lock[i]->instance != run->by_lock[i + 1]->instance]++;
     }
     bool across = count[1] > 0;
@@ -85,7 +97,7 @@ static void choose_hand_over(const struct run *run, struct scene *scene)
     for (size_t i = 0; i + 1 < run->by_lock_count && count[across] > 0; i++) {
         const struct section *one = run->by_lock[i];
         const struct section *two = run->by_lock[i + 1];
-        if (one->lock != two->lock || (one->instance != two->instance) != across)
+        if (!follow(one, two) || (one->instance != two->instance) != across)
             continue;
         if (wanted-- > 0)
             continue;
@@ -94,9 +106,18 @@ static void choose_hand_over(const struct run *run, struct scene *scene)
     }
 }
 
-/* Whose lock was never given back. */
-static const struct section *last_of(const struct run *run)
+static bool was_entered(const struct section *section)
 {
+    return section != NULL && section->at_ns[STAGE_ENTER] != NOT_STAMPED;
+}
+
+/* Who waits for itself, or whose lock was never given back. */
+static const struct section *culprit_of(const struct run *run)
+{
+    if (was_entered(run->self_wait))
+        return run->self_wait;
+    if (was_entered(run->stuck_grant))
+        return run->stuck_grant;
     const struct section *last = run->by_lock[0];
     for (size_t i = 1; i < run->by_lock_count; i++) {
         if (run->by_lock[i]->at_ns[STAGE_ENTER] > last->at_ns[STAGE_ENTER])
@@ -115,11 +136,10 @@ static void choose_pair(const struct run *run, const struct verdict *verdict, st
         set_pair(scene, SCENE_NO_UNIT, partner, run->beyond);
     else if (run->meeting.first != NULL)
         set_pair(scene, SCENE_OVERLAP, run->meeting.first, run->meeting.second);
-    else if (twice->first != NULL && twice->first->at_ns[STAGE_ENTER] != NOT_STAMPED &&
-             twice->second->at_ns[STAGE_ENTER] != NOT_STAMPED)
+    else if (was_entered(twice->first) && was_entered(twice->second))
         set_pair(scene, SCENE_APART, twice->first, twice->second);
     else if (verdict->result == RESULT_DEADLOCK)
-        set_pair(scene, SCENE_ALONE, last_of(run), NULL);
+        set_pair(scene, SCENE_ALONE, culprit_of(run), NULL);
     else if (!choose_refusal(run, scene))
         choose_hand_over(run, scene);
 }

@@ -32,5 +32,8 @@ void scene_choose(const struct run *run, const struct verdict *verdict, struct s
 /* The time in which both were inside; false when there is none. */
 bool scene_meeting(const struct section *one, const struct section *two, int64_t *from_ns,
                    int64_t *to_ns);
+/* The same where they must not: readers that share a lock may. */
+bool scene_clash(const struct section *one, const struct section *two, int64_t *from_ns,
+                 int64_t *to_ns);
 
 #endif

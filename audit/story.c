@@ -92,9 +92,17 @@ static void tell_no_unit(const struct scene *scene, struct story *story)
         number, (long long)wrong->stock_before, (long long)wrong->unit);
 }
 
-static void tell_overlap(const struct scene *scene, struct story *story)
+static bool was_refused(const struct run *run, const struct section *section)
 {
-    if (scene->first->sold && scene->second->sold)
+    return run->requests[section->request].reason == REASON_STALE_TOKEN;
+}
+
+static void tell_overlap(const struct run *run, const struct scene *scene, struct story *story)
+{
+    if (was_refused(run, scene->first) || was_refused(run, scene->second))
+        add(story, "The stock refused what request %d wanted to write: its token was not the newest.",
+            was_refused(run, scene->first) ? 1 : 2);
+    else if (scene->first->sold && scene->second->sold)
         add(story, "Units %lld and %lld are different ones, this time: nothing kept the two apart.",
             (long long)scene->first->unit, (long long)scene->second->unit);
     else
@@ -109,8 +117,10 @@ static void tell_hand_over(const struct run *run, const struct scene *scene, str
         was_killed(run, scene->first) ? "was killed inside the section" : "left the section",
         moment(run, scene, scene->first->ended_ns, buffer));
     tell_who(run, scene->second, "request 2", story);
-    add(story, " entered %s later. No two sections of one lock ever overlapped.",
-        duration(scene->second->at_ns[STAGE_ENTER] - scene->first->ended_ns, buffer));
+    add(story, " entered %s later. %s.",
+        duration(scene->second->at_ns[STAGE_ENTER] - scene->first->ended_ns, buffer),
+        run->counts.max_parallel > 1 ? "Only readers of one lock were ever inside together"
+                                     : "No two sections of one lock ever overlapped");
 }
 
 static void tell_apart(const struct run *run, const struct scene *scene, struct story *story)
@@ -161,7 +171,7 @@ static void tell_scene(const struct run *run, const struct scene *scene, struct 
         break;
     case SCENE_OVERLAP:
         tell_meeting(run, scene, story);
-        tell_overlap(scene, story);
+        tell_overlap(run, scene, story);
         break;
     case SCENE_APART:
         tell_apart(run, scene, story);
@@ -241,7 +251,10 @@ static void add_steps(const struct run *run, const struct section *section, int 
     step(story, section->again_refused_ns, who, STAGE_NONE,
          "%s asked for the lock again, inside, and did not get it", instance);
     mark_last(story, before);
-    if (request->outcome == OUTCOME_REFUSED)
+    if (was_refused(run, section))
+        step(story, request->outcome_ns, who, STAGE_NONE, "%s answers %d: its token was refused", instance,
+             request->code);
+    else if (request->outcome == OUTCOME_REFUSED)
         step(story, request->outcome_ns, who, STAGE_NONE, "%s answers %d", instance, request->code);
     else if (request->outcome == OUTCOME_UNKNOWN)
         step(story, request->outcome_ns, who, STAGE_NONE, "%s cannot know whether it sold",

@@ -154,11 +154,11 @@ static void draw_section(const struct strip *strip, const struct section *sectio
     struct row row = row_of(strip, section);
     char name[SVG_LABEL_MAX];
     draw_span(strip, section->at_ns[STAGE_ENTER], section->ended_ns, row,
-              section->sold ? "sold" : "looked");
+              section_class(run, section));
     for (size_t i = 0; i < run->by_lock_count; i++) {
         int64_t from_ns = 0;
         int64_t to_ns = 0;
-        if (run->by_lock[i] != section && scene_meeting(section, run->by_lock[i], &from_ns, &to_ns))
+        if (run->by_lock[i] != section && scene_clash(section, run->by_lock[i], &from_ns, &to_ns))
             draw_span(strip, from_ns, to_ns, row, "clash");
     }
     double from = axis_x(strip->axis, section->at_ns[STAGE_ENTER]);
@@ -176,8 +176,8 @@ static void draw_wait(struct strip *strip, size_t index)
     bool in_vain = request->section == NONE && request->reason == REASON_LOCK_TIMEOUT;
     int64_t to_ns = in_vain ? request->outcome_ns : NOT_STAMPED;
     char name[SVG_LABEL_MAX];
-    if (request->section != NONE)
-        to_ns = strip->run->sections[request->section].at_ns[STAGE_GRANTED];
+    for (size_t i = request->section; i != NONE; i = strip->run->sections[i].next)
+        to_ns = strip->run->sections[i].at_ns[STAGE_GRANTED]; /* the first one stands last */
     double x = axis_x(strip->axis, request->invoke_ns);
     if (request->section == NONE && request->reason == REASON_LOCK_ERROR)
         note(strip, x, true, "%s: %d lock-error", name_of(strip, index, name), request->code);
@@ -221,8 +221,9 @@ static void draw_second_ask(struct strip *strip, const struct section *section)
     }
     draw_span(strip, from_ns, section->again_refused_ns, below, "vain");
     note(strip, axis_x(strip->axis, from_ns), true,
-         section == strip->run->self_wait ? "%s asks for its own lock again, and waits for itself"
-                                          : "%s asks for the lock again, in vain",
+         section->shared ? "%s reads and asks to write, and waits for itself"
+         : section == strip->run->self_wait ? "%s asks for its own lock again, and waits for itself"
+                                            : "%s asks for the lock again, in vain",
          name_of(strip, section->request, name));
 }
 

@@ -45,6 +45,8 @@ static const char style[] =
     ".panel-good{fill:#ecfdf3}.panel-bad{fill:#fef2f2}.panel-warn{fill:#fff7ed}"
     ".panel-dim{fill:#f3f4f6}";
 
+static const char readers_style[] = ".read{fill:#a7e3d4;stroke:#0f766e;stroke-width:1}";
+
 /* Hatches that only a small run's picture has. */
 static const char small_patterns[] =
     "<pattern id=\"waiting\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
@@ -75,7 +77,7 @@ static void draw_badge(const struct picture *picture, double y)
             PICTURE_LEFT, y, width, colours[picture->verdict->result]);
     svg_text(&picture->svg, PICTURE_LEFT + 16, y + 28, "badge", "%s", got);
     svg_text(&picture->svg, PICTURE_LEFT + width + 20, y + 28, "title", "rung %s, write %s",
-             shortened(asked->rung, 300, 24, rung), shortened(asked->write, 160, 24, write));
+             shortened(asked->rung, 300, 24, rung), shortened(asked->write, 260, 24, write));
 }
 
 static void draw_facts(const struct picture *picture, double y)
@@ -88,11 +90,12 @@ static void draw_facts(const struct picture *picture, double y)
     verdict_expected(picture->verdict, " or ", expected, sizeof expected);
     svg_text(&picture->svg, PICTURE_LEFT, y, "fact",
              "%lld in stock, %lld sold, %lld left. %lld request%s to %zu instance%s; %lld of %zu "
-             "sections began while another was inside.",
+             "sections began while another was inside%s.",
              (long long)counts->initial, (long long)counts->sold, (long long)counts->left,
              (long long)counts->requests, counts->requests == 1 ? "" : "s",
              run->asked.instance_count, run->asked.instance_count == 1 ? "" : "s",
-             (long long)counts->overlaps, run->by_lock_count);
+             (long long)counts->overlaps, run->by_lock_count,
+             counts->max_parallel > 1 && counts->overlaps == 0 ? ", readers aside" : "");
     snprintf(line, sizeof line, "expected %s: %s", expected, picture->verdict->expected.why);
     svg_text(&picture->svg, PICTURE_LEFT, y + 22, "note", "%s",
              shortened(line, PICTURE_RIGHT - PICTURE_LEFT, 13, buffer));
@@ -170,12 +173,27 @@ static void draw_entry(const struct svg *svg, const struct entry *entry, double 
     svg_text(svg, x + 38, y, "note", "%s", entry->text);
 }
 
+const char *section_class(const struct run *run, const struct section *section)
+{
+    return section->sold ? "sold" : run_only_reads(run, section) ? "read" : "looked";
+}
+
+static bool has_readers(const struct run *run)
+{
+    for (size_t i = 0; i < run->by_lock_count; i++) {
+        if (run_only_reads(run, run->by_lock[i]))
+            return true;
+    }
+    return false;
+}
+
 /* Returns the y below. */
 static double draw_legend(const struct picture *picture, double x, double y)
 {
     static const struct entry entries[] = {
         {"sold", LOOK_BOX, false, "inside, sold"},
         {"looked", LOOK_BOX, false, "inside, sold nothing"},
+        {"read", LOOK_BOX, false, "inside, to read"},
         {"clash", LOOK_BOX, false, "inside while another one was: must not be"},
         {"wait", LOOK_BOX, true, "waits for the lock"},
         {"vain", LOOK_BOX, true, "waits for the lock in vain"},
@@ -189,11 +207,13 @@ static double draw_legend(const struct picture *picture, double x, double y)
         {"stall", LOOK_LINE, false, "the machine stood still"},
     };
     bool small = strip_fits(picture->run);
+    bool readers = has_readers(picture->run);
     double row = y + 24;
     svg_text(&picture->svg, x, y, "heading", "What the colours mean");
     for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
         bool told = small && strcmp(entries[i].class, "stall") == 0; /* as `still` */
-        if ((entries[i].small_only && !small) || told)
+        bool nobody = !readers && strcmp(entries[i].class, "read") == 0;
+        if ((entries[i].small_only && !small) || told || nobody)
             continue;
         draw_entry(&picture->svg, &entries[i], x, row);
         row += 22;
@@ -254,13 +274,14 @@ bool timeline_write(const struct run *run, const struct verdict *verdict)
     if (output_open(&output, run->folder, "timeline.svg")) {
         fprintf(output.file,
                 "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" "
-                "viewBox=\"0 0 %d %.0f\">\n<style>%s</style>\n"
+                "viewBox=\"0 0 %d %.0f\">\n<style>%s%s</style>\n"
                 "<defs><pattern id=\"hatch\" width=\"7\" height=\"7\" "
                 "patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">"
                 "<rect width=\"7\" height=\"7\" fill=\"#ef4444\"/>"
                 "<rect width=\"3\" height=\"7\" fill=\"#991b1b\"/></pattern>%s</defs>\n"
                 "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
                 PICTURE_WIDTH, height, PICTURE_WIDTH, height, style,
+                has_readers(run) ? readers_style : "",
                 strip_fits(run) ? small_patterns : "");
         fwrite(body, 1, size, output.file);
         fputs("</svg>\n", output.file);

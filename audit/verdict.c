@@ -86,13 +86,18 @@ static void measure_sections(const struct run *run, struct verdict *verdict, dou
 static void tell_more(struct run *run, const struct verdict *verdict)
 {
     const struct counts *counts = &run->counts;
+    char together[120] = "no two of one lock at the same time";
+    if (counts->overlaps == 0 && counts->max_parallel > 1)
+        snprintf(together, sizeof together, "only readers of one lock at the same time");
+    if (counts->overlaps > 0) /* and still it is well: the stock looked at their tokens */
+        snprintf(together, sizeof together, "%lld of them while another was inside; the stock refused %lld",
+                 (long long)counts->overlaps, (long long)counts->token_refusals);
     if (verdict->result == RESULT_OK)
         findings_add(&run->findings, RESULT_OK,
-                     "%lld request%s, %lld of %lld sold, %lld left, no unit twice; %zu section%s, "
-                     "no two of one lock at the same time",
+                     "%lld request%s, %lld of %lld sold, %lld left, no unit twice; %zu section%s, %s",
                      (long long)counts->requests, counts->requests == 1 ? "" : "s",
                      (long long)counts->sold, (long long)counts->initial, (long long)counts->left,
-                     run->by_lock_count, run->by_lock_count == 1 ? "" : "s");
+                     run->by_lock_count, run->by_lock_count == 1 ? "" : "s", together);
     if (verdict->expected.results == 0)
         findings_add(&run->findings, verdict->result,
                      "rung %.40s, write %.40s, fault %.40s: %s; "

@@ -176,7 +176,7 @@ static void draw_hatch(const struct zoom *zoom, const struct bar *bar, double y)
         int64_t from_ns = 0;
         int64_t to_ns = 0;
         const struct section *other = zoom->bars[i].section;
-        if (other == bar->section || !scene_meeting(bar->section, other, &from_ns, &to_ns))
+        if (other == bar->section || !scene_clash(bar->section, other, &from_ns, &to_ns))
             continue;
         double from = axis_x(&zoom->axis, from_ns);
         spans[count++] = (struct span){from, fmax(axis_x(&zoom->axis, to_ns), from + 2)};
@@ -231,7 +231,7 @@ static void draw_bar(const struct zoom *zoom, const struct bar *bar, double y)
     fprintf(file, ": %.3f to %.3f ms</title>\n", run_ms(run, section->at_ns[STAGE_ENTER]),
             run_ms(run, section->ended_ns));
     struct box box = {bar->from, y, bar->to - bar->from, BAR_HEIGHT};
-    svg_rect(&zoom->picture->svg, &box, section->sold ? "sold" : "looked");
+    svg_rect(&zoom->picture->svg, &box, section_class(run, section));
     draw_hatch(zoom, bar, y);
     if (bar->star > 0)
         svg_rect(&zoom->picture->svg, &box, "star");

@@ -8,10 +8,11 @@ import json
 import os
 import random
 
-# reentrant_getset is not among them: it lets two in even of one process, and sends others away.
+# reentrant_getset is not among them: it lets two in even of one process, and sends others away; nor is
+# blpop_wake, which may send some away.
 RUNGS = ["none", "local", "setnx", "setnx_expire", "setnx_multi", "set_nx_ex", "owner_check",
          "owner_lua", "reentrant_tls", "reentrant", "watchdog_timer", "watchdog",
-         "fair"]
+         "notify", "fair", "rw_counter", "read_write"]
 WRITES = ["decr", "set", "atomic"]
 MS = 1_000_000
 SPECIAL = frozenset(',"\n\r')
@@ -29,6 +30,7 @@ class World:
         self.events, self.samples, self.passed = {}, [], []
         self.sections = []   # dicts: the events of one hold by name, and its request
         self.requests = []   # dicts
+        self.readers = []    # the requests of those that only read
         self.unended = set()  # instances that were killed
         self.crlf = self.random.random() < 0.2
         self.logged = True    # nginx.log is there
@@ -64,7 +66,7 @@ class World:
 
     # ---- a request and what became of it ----
     def request(self, item, instance, t_ns, quantity=1):
-        request = {"id": "%08x%08x" % (self.random.getrandbits(32), len(self.requests)),
+        request = {"id": "%08x%08x" % (self.random.getrandbits(32), len(self.requests) + len(self.readers)),
                    "item": item, "instance": instance, "quantity": quantity, "t_ns": t_ns}
         request["invoke"] = self.about(request, t_ns, "invoke", quantity=quantity)
         self.requests.append(request)
@@ -91,12 +93,12 @@ class World:
         request["outcome"] = self.about(request, t_ns, event, code=code, reason=reason)
         self.answer(request, t_ns, code)
 
-    def section(self, request, times, token=None):
+    def section(self, request, times, token=None, **mode):
         """granted, enter and later exit, release: times = (granted, enter, exit, release)."""
         hold = "uuid-%s:1#%d" % (request["instance"], len(self.sections) + 1)
         section = {"request": request, "hold": hold}
         section["granted"] = self.about(request, times[0], "granted", hold=hold, owner="uuid",
-                                        token=token, waited_ns=1)
+                                        token=token, waited_ns=1, **mode)
         section["enter"] = self.about(request, times[1], "enter", hold=hold)
         section["exit"] = None
         self.sections.append(section)
@@ -117,6 +119,21 @@ class World:
                                       quantity=quantity)
         request["outcome"] = section["write"]
         self.answer(request, t_write, 200, after + 1, after)
+
+    def reading(self, request, times, stock, token=None, mode="shared"):
+        """A section that only reads: times = (granted, enter, read, exit, release)."""
+        section = self.section(request, times, token, mode=mode)
+        section["read"] = self.about(request, times[2], "read", hold=section["hold"],
+                                     stock_before=stock)
+        self.leave(section, times[3], times[4])
+        return section
+
+    def reader(self, item, instance, times, stock, token=None, mode="shared"):
+        """A guarded read: the client's and nginx's views, which tell of sales, have none of it."""
+        request = self.request(item, instance, times[0] - 1, 0)
+        self.requests.remove(request)
+        self.readers.append(request)
+        return self.reading(request, times, stock, token, mode)
 
     # ---- files ------------------------------------------------------------------------------------
     def lines(self, instance):
@@ -227,7 +244,17 @@ def turn(world, request, t_ns, token=None, lengths=None):
     return leave
 
 
-def clean(seed, tokens=None, unknowns=0.1, quantities=True, requests=None, **asked):
+def readers_come(world, item, t_ns, tokens):
+    """Some read together from t_ns on, in any order. Returns when the last has left."""
+    rand, until = world.random, t_ns
+    for token in rand.sample(tokens, len(tokens)):
+        times = sorted(t_ns + rand.randint(0, MS) for _ in range(5))
+        world.reader(item, rand.choice(world.run["instances"]), times, world.stock[item], token)
+        until = max(until, times[3])
+    return until
+
+
+def clean(seed, tokens=None, unknowns=0.1, quantities=True, requests=None, readers=0, **asked):
     """A correct run. Sections of one lock follow each other, some touch; who comes when all is sold
     may also be told so without a look, or time out waiting."""
     world = World(seed)
@@ -255,6 +282,10 @@ def clean(seed, tokens=None, unknowns=0.1, quantities=True, requests=None, **ask
                     (503, "deadline", "refused"), (500, "stock-error", "fail")])
                 world.refuse(request, now + rand.randint(0, 3 * MS), code, reason, event)
                 continue
+            if rand.random() < readers:
+                count = rand.randint(1, 4)
+                come = [token + i + 1 if tokens else None for i in range(count)]
+                now, token = readers_come(world, item, now, come), token + count
             token += rand.randint(1, 5)
             now = turn(world, request, now, token if tokens else rand.choice([None, 0]))
             now += rand.choice([0, 0, 1, rand.randint(0, MS)])

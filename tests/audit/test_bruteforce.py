@@ -8,8 +8,9 @@ from judge import SEEDS, judge
 from shop import MS
 from simulate import simulate
 
+FENCES = ["fenced", "fenced_textbook"]
 FIELDS = ["initial", "sold", "left", "oversold", "conjured", "vanished", "unsold", "unknown",
-          "distinct", "resold", "refused_early", "overlaps", "max_parallel"]
+          "distinct", "resold", "refused_early", "overlaps", "max_parallel", "token_refusals"]
 
 
 def dirty(seed):
@@ -17,23 +18,33 @@ def dirty(seed):
     and tokens from ranges so small that they often meet."""
     world = shop.World(seed)
     rand = world.random
-    shop.start(world, items={"lamp": rand.randint(0, 4), "phone": rand.randint(0, 4)},
-               instances=["a", "b"][:rand.randint(1, 2)])
     tokens = rand.random() < 0.4
+    fenced = tokens and rand.random() < 0.6
+    shop.start(world, items={"lamp": rand.randint(0, 4), "phone": rand.randint(0, 4)},
+               instances=["a", "b"][:rand.randint(1, 2)],
+               write=rand.choice(FENCES) if fenced else None)
     start, span = world.t0 + 10, rand.choice([6, 20, 60])
     for i in range(rand.randint(4, 14)):
         item = "phone" if i < 4 else rand.choice(["phone", "lamp"])
         request = world.request(item, world.run["instances"][i % len(world.run["instances"])],
                                 world.t0, rand.choice([1, 1, 1, 2, 3]))
         times = sorted(start + rand.randint(0, span) for _ in range(6))
-        what = rand.choice(["sold"] * 6 + ["looked", "timeout", "unknown", "failed"])
+        what = rand.choice(["sold"] * 6 * (seed % 8 > 0) + ["looked", "timeout", "unknown", "failed"]
+                           + ["stale"] * 4 * fenced)
         if what in ("timeout", "failed"):
             world.refuse(request, times[0], 503 if what == "timeout" else 500, "lock-busy",
                          "refused" if what == "timeout" else "fail")
             continue
-        section = world.section(request, times, rand.randint(1, 9) if tokens else None)
+        if rand.random() < 0.2:  # it looked first, under the read lock
+            looked = sorted(start + rand.randint(0, span) for _ in range(5))
+            looked[0] = min(looked[0], times[0])
+            world.reading(request, looked, rand.randint(-1, 5), rand.randint(1, 9) if tokens else None)
+        mode = rand.choice([{}, {"mode": "exclusive"}])
+        section = world.section(request, times, rand.randint(1, 9) if tokens else None, **mode)
         if what == "sold":
-            world.sell(section, times[2], times[3], rand.randint(-1, 5), rand.randint(-2, 4))
+            before = rand.randint(-1, 5)
+            after = rand.randint(-2, 4) if not fenced or rand.random() < 0.1 else None
+            world.sell(section, times[2], times[3], before, after)
         else:
             section["read"] = world.about(request, times[2], "read", hold=section["hold"],
                                           stock_before=rand.randint(-1, 4))
@@ -44,7 +55,23 @@ def dirty(seed):
         world.leave(section, times[4], times[5])
         if what == "looked":
             world.refuse(request, times[5], 409, "sold-out")
+        if what == "stale":
+            world.refuse(request, times[5], 503, rand.choice(["stale-token", "lock-lost"]))
+    for _ in range(rand.choice([0, 0, 1, 3, 8])):
+        times = sorted(start + rand.randint(0, span) for _ in range(5))
+        world.reader(rand.choice(["phone", "lamp"]), rand.choice(world.run["instances"]), times,
+                     rand.randint(-1, 4), rand.randint(1, 9) if tokens else None,
+                     rand.choice(["shared", "shared", "exclusive"]))
     return shop.finish(world, {i: rand.randint(-1, 4) for i in ("lamp", "phone")})
+
+
+def is_shared(section):
+    return section["granted"].get("mode") == "shared"
+
+
+def clash(one, two):
+    """They meet, and are not both readers that share the lock."""
+    return meet(one, two) and not (is_shared(one) and is_shared(two))
 
 
 def meet(one, two):
@@ -56,15 +83,22 @@ def meet(one, two):
 def look_at_sections(world, found):
     for item in world.run["items"]:
         sections = world.sections_of(item)
-        sections.sort(key=lambda s: (s["enter"]["t_ns"], s["exit"]["t_ns"]))
+        sections.sort(key=lambda s: (s["enter"]["t_ns"], s["exit"]["t_ns"], is_shared(s)))
         for i, section in enumerate(sections):
             before = sum(meet(other, section) for other in sections[:i])
-            found["overlaps"] += before > 0
+            found["overlaps"] += any(clash(other, section) for other in sections[:i])
             found["max_parallel"] = max(found["max_parallel"], before + 1)
+        fenced = world.run["write"] in FENCES
         for one in sections:
+            if fenced and one["granted"]["token"] and "write" in one:
+                write = one["write"]
+                took = one["read"]["stock_before"] - write["stock_after"]
+                found["fencing"] += took != write["quantity"]
             for two in sections:
                 if bad_tokens(one, two):
                     found["fencing"] += 1
+                both = "write" in one and "write" in two
+                found["harm"] += one is not two and clash(one, two) and (both or not fenced)
 
 
 def bad_tokens(one, two):
@@ -72,9 +106,10 @@ def bad_tokens(one, two):
     if not token or one is two:
         return False
     if (one["exit"]["t_ns"] <= two["enter"]["t_ns"] and one["enter"]["t_ns"] < two["enter"]["t_ns"]
-            and newer <= token):
+            and newer <= token and not (is_shared(one) and is_shared(two))):
         return True
-    return ("write" in one and newer > token
+    reads = is_shared(two) or two["request"]["quantity"] == 0
+    return ("write" in one and newer > token and not reads
             and two["granted"]["t_ns"] < one["write"]["t_ns"]
             and two["read"]["stock_before"] > one["write"]["stock_after"])
 
@@ -97,8 +132,10 @@ def look_at_refusals(world, item, left, shelf, found):
             continue
         quantity = request["quantity"]
         own = [s for s in world.sections if s["request"] is request]
-        if own:
-            seen = [own[0]["read"]["stock_before"]]
+        reason, fenced = request["outcome"]["reason"], world.run["write"] in FENCES
+        found["token_refusals"] += reason == "stale-token"
+        if own and not (fenced and reason in ("stale-token", "lock-lost")):  # else it read what was old
+            seen = [own[-1]["read"]["stock_before"]]
         else:
             seen = [left] + [s["read"]["stock_before"] for s in world.sections_of(item)
                              if s["enter"]["t_ns"] > request["outcome"]["t_ns"]]
@@ -108,7 +145,7 @@ def look_at_refusals(world, item, left, shelf, found):
 
 
 def look(world):
-    found = dict.fromkeys(FIELDS + ["fencing", "below"], 0)
+    found = dict.fromkeys(FIELDS + ["fencing", "below", "harm"], 0)
     look_at_sections(world, found)
     for item, stock in world.run["items"].items():
         left = world.redis["after"]["stock"][item]
@@ -128,7 +165,7 @@ def look(world):
         look_at_refusals(world, item, left, stock - sold - taken, found)
     if found["oversold"] or found["conjured"] or found["resold"] or found["below"]:
         found["result"] = "oversold"
-    elif found["overlaps"] or found["fencing"]:
+    elif found["harm"] or found["fencing"]:
         found["result"] = "overlap"
     elif found["vanished"] or found["unsold"] or found["refused_early"]:
         found["result"] = "undersold"
@@ -208,7 +245,8 @@ def test_counts_who_was_overtaken():
 
 def quiet(seed):
     """Worlds in which little goes wrong, so that the finer results come up too."""
-    world = shop.clean(seed, unknowns=0.2)
+    fenced = {"write": FENCES[seed % 2], "tokens": True} if seed % 3 == 0 else {}
+    world = shop.clean(seed, unknowns=0.2, readers=0.4 * (seed % 2), **fenced)
     rand = world.random
     for _ in range(rand.randint(0, 2)):
         section, longer = rand.choice(world.sections), rand.choice([1, 2, 700])

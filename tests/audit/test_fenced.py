@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs in which the stock looks at tokens: who is overtaken and refused did no harm; a write that got through is found,
+whether it oversold or not."""
+import re
+
+import pytest
+import shop
+from judge import SEEDS, judge
+from shop import MS
+
+
+def begin(write, stock, seed=1):
+    world = shop.World(seed)
+    shop.start(world, rung="fair", write=write, fault="frozen", instances=["a", "b"], items={"phone": stock},
+               ttl_ms=2000, direct=True, min_share=0, expect=["ok"])
+    world.logged = False
+    return world, world.t0 + MS
+
+
+def enter(world, instance, token, t_ns):
+    """It has the lock, and has read what is there."""
+    section = world.section(world.request("phone", instance, t_ns), (t_ns + 1, t_ns + 2), token)
+    section["before"] = world.stock["phone"]
+    section["read"] = world.about(section["request"], t_ns + 3, "read", hold=section["hold"],
+                                  stock_before=section["before"])
+    return section
+
+
+def leave(world, section, t_ns):
+    world.leave(section, t_ns, t_ns + 1)
+
+
+def sell(world, section, t_ns):
+    """Takes one off what is there, and leaves."""
+    request, hold = section["request"], section["hold"]
+    world.stock["phone"] -= 1
+    after = world.stock["phone"]
+    section["write"] = world.about(request, t_ns, "write", hold=hold, stock_before=section["before"],
+                                   stock_after=after, unit=after + 1, quantity=1)
+    request["outcome"] = section["write"]
+    world.answer(request, t_ns, 200, after + 1, after)
+    leave(world, section, t_ns + 1)
+
+
+def refuse(world, section, t_ns, newest):
+    leave(world, section, t_ns)
+    request = section["request"]
+    world.refuse(request, t_ns + 2, 503, "stale-token")
+    request["outcome"].update(token=section["granted"]["token"], newest=newest)
+
+
+def overtaken(write, stock, order, lets_in):
+    """a has read and is frozen, b is granted. a wakes ahead of b's write or behind it, and is let in or not."""
+    world, now = begin(write, stock)
+    first, woke = enter(world, "a", 5, now), now + 2000 * MS
+    second = enter(world, "b", 6, woke - 4 * MS)
+
+    def wake(t_ns):
+        if lets_in:
+            sell(world, first, t_ns)
+        else:
+            refuse(world, first, t_ns, 6)
+    if order == "ahead":
+        wake(woke)
+        sell(world, second, woke + 4 * MS)
+    else:
+        sell(world, second, woke - 2 * MS)
+        wake(woke)
+    return shop.finish(world)
+
+
+CASES = [  # write, stock, order, lets_in; the result, and what a reason says
+    ("fenced", 1, "ahead", False, "ok", ""),
+    ("fenced", 1, "behind", False, "ok", ""),
+    ("fenced", 9, "ahead", False, "undersold", r"sent away while enough was left: 1; first: request \w+ got 503"),
+    ("fenced", 9, "behind", False, "undersold", r"sent away while enough was left: 1; first: request \w+ got 503"),
+    ("fenced", 1, "ahead", True, "oversold", r"2 sold, but only 1 were there"),
+    ("fenced", 1, "behind", True, "oversold", r"2 sold, but only 1 were there"),
+    ("fenced", 9, "ahead", True, "overlap", r"another one came behind their reading: 1; .* read 9, took 1 .* left 7"),
+    ("fenced", 9, "behind", True, "overlap", r"another one came behind their reading: 1; .* read 9, took 1 .* left 7"),
+    ("fenced_textbook", 1, "behind", False, "ok", ""),
+    ("fenced_textbook", 1, "ahead", True, "oversold", r"2 sold, but only 1 were there"),
+    ("fenced_textbook", 9, "ahead", True, "overlap", r"another one came behind their reading: 1"),
+    ("decr", 9, "ahead", False, "overlap", r"sections that began while another"),  # no fence, no pardon
+    ("decr", 9, "ahead", True, "overlap", r"sections that began while another"),
+]
+
+
+def test_overtaken():
+    worlds = {number: overtaken(*case[:4]) for number, case in enumerate(CASES)}
+    with judge(worlds) as verdicts:
+        for number, (verdict, _) in verdicts.items():
+            write, _, order, lets_in, result, reason = CASES[number]
+            assert verdict["result"] == result, (CASES[number], verdict["reasons"])
+            assert re.search(reason, "\n".join(verdict["reasons"])), (CASES[number], verdict["reasons"])
+            if result == "ok":
+                assert verdict["reasons"][0].endswith("2 sections, 1 of them while another was inside; the stock refused 1")
+            assert verdict["overlaps"] == 1 and verdict["max_parallel"] == 2  # they were inside together: that is told
+            assert verdict["token_refusals"] == (0 if lets_in else 1)
+
+
+def test_two_that_overlapped_and_both_wrote_are_a_fault():
+    """Though each wrote what it had read: the first one wrote, froze, and left late. A fence does not excuse it."""
+    world, now = begin("fenced", 9)
+    first = enter(world, "a", 5, now)
+    sell(world, first, now + MS)
+    second = enter(world, "b", 6, now + 2001 * MS)
+    sell(world, second, now + 2002 * MS)
+    for name, t_ns in (("exit", now + 2003 * MS), ("release", now + 2004 * MS)):
+        first[name]["t_ns"] = t_ns
+    with judge({1: shop.finish(world)}) as verdicts:
+        verdict = verdicts[1][0]
+        assert verdict["result"] == "overlap", verdict
+        assert re.search(r"sections that began while another .* inside: 1, up to 2 at once", verdict["reasons"][0])
+
+
+def test_who_found_nothing_left_did_no_harm():
+    world, now = begin("fenced", 1)
+    first = enter(world, "a", 5, now)
+    sell(world, first, now + MS)
+    second = enter(world, "a", 6, now + 2 * MS)  # frozen with nothing to sell
+    third = enter(world, "b", 7, now + 2003 * MS)
+    for section, t_ns in ((second, now + 2005 * MS), (third, now + 2006 * MS)):
+        leave(world, section, t_ns)
+        world.refuse(section["request"], t_ns + 2, 409, "sold-out")
+    with judge({1: shop.finish(world)}) as verdicts:
+        verdict = verdicts[1][0]
+        assert (verdict["result"], verdict["overlaps"]) == ("ok", 1), verdict["reasons"]
+
+
+@pytest.mark.parametrize("write", ["fenced", "fenced_textbook"])
+def test_clean_runs_are_not_accused(write):
+    worlds = {seed: shop.clean(seed, tokens=True, rung=["fair", "notify"][seed % 2], write=write, expect=["ok"])
+              for seed in range(SEEDS)}
+    with judge(worlds) as verdicts:
+        for seed, (verdict, _) in verdicts.items():
+            assert verdict["result"] == "ok" and verdict["token_refusals"] == 0, (seed, verdict["reasons"])
+
+
+def test_every_write_that_met_another_stock_is_found():
+    """One sale of a clean run told its buyer one unit less: somebody wrote behind its reading."""
+    worlds, changed = {}, {}
+    for seed in range(SEEDS):
+        world = shop.clean(seed, tokens=True, rung="fair", write="fenced", unknowns=0, quantities=False,
+                           items={"phone": 30}, requests=14)
+        section = changed[seed] = world.random.choice(world.sales())
+        for line in (section["read"], section["write"]):
+            line["stock_before"] += 1
+        worlds[seed] = world
+    with judge(worlds) as verdicts:
+        for seed, (verdict, _) in verdicts.items():
+            assert verdict["result"] == "overlap", (seed, verdict["reasons"])
+            reason = next(text for text in verdict["reasons"] if "behind their reading: 1" in text)
+            assert f"request {changed[seed]['request']['id']} " in reason
+
+
+def test_the_picture_tells_why(tmp_path):
+    with judge({1: overtaken("fenced", 1, "ahead", False)}) as verdicts:
+        with open(f"{verdicts[1][1]}/timeline.svg", encoding="utf-8") as file:
+            told = " ".join(re.findall(r">([^<>]+)</t", file.read()))
+    assert "The stock refused what request 1 wanted to write: its token was not the newest." in told
+    assert "a answers 503: its token was refused" in told and "nothing kept" not in told
