@@ -79,8 +79,9 @@ def fenced(language, lines):
 
 def definition(text, name):
     """A function, struct, variable or macro as the file has it, with the comment right above; None: no such."""
-    found = re.search(rf"""^(?:/\*(?:(?!\*/).)*\*/\n)?
-        (?: [a-z][\w\ *]*\b{name}\([^;{{]*\n\{{ .*? ^\}}
+    found = re.search(rf"""^(?:/\*(?:(?!\*/).)*\*/\n|--\ [^\n]*\n)?
+        (?: local\ function\ {name}\( .*? ^end$
+        | [a-z][\w\ *]*\b{name}\([^;{{]*\n\{{ .*? ^\}}
         | (?:typedef\ )?(?:struct|enum|union)\ {name}\ \{{ .*? ^\}}[^\n]*
         | [a-z][\w\ *]*\b{name}(?:\[\w*\])*\ =(?:[^;{{]*|[^;{{]*\{{.*?\}});$
         | \#define\ {name}\b(?:[^\n]*\\\n)*[^\n]* )""", text, re.MULTILINE | re.DOTALL | re.VERBOSE)

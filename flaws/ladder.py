@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ladder as its files tell it: the rungs in learning order, the card on top of each, the code, the
-points where it can be stopped, and what a learner must change to get from one rung to the next."""
+points where it can be stopped, and what a learner must change to get from one rung to the next. On top of them
+stand the names that mean a rung and a way to write together."""
 import difflib
 import os
 import pathlib
@@ -8,12 +9,14 @@ import re
 
 ROOT = pathlib.Path(os.environ.get("LADDER_ROOT") or pathlib.Path(__file__).resolve().parent.parent)
 ROW = re.compile(r'^X\((\w+), (FLAWED|SOUND), "([^"]*)", "([^"]*)"\)', re.MULTILINE)
-CARD = re.compile(r"^ \* (ADDS|FLAW|SHOW|NEXT|COST) +(.*)$", re.MULTILINE)
+WAY = re.compile(r'^X\(\w+, (\w+), (FLAWED|SOUND), "(\w*)", "([^"]*)", "([^"]*)"\)', re.MULTILINE)
+CARD = re.compile(r"^(?: \*|--) (ADDS|FLAW|SHOW|NEXT|COST) +(.*)$", re.MULTILINE)
 
 
 class Rung:
     def __init__(self, name, flawed, adds, flaw):
         self.name, self.flawed, self.adds, self.flaw = name, flawed, adds, flaw
+        self.lock, self.write, self.chapter = self, None, name
 
     @property
     def path(self):
@@ -37,22 +40,27 @@ class Rung:
     @property
     def points(self):
         """Where it can be stopped, without the rung's name."""
-        return re.findall(r'\bpoint\(env, "(\w+)"\)', self.text)
+        return re.findall(r'\bpoint\(env, "(\w+)"\)', self.lock.text)
 
     @property
     def renewed(self):
         """Whether its lock lives on by renewals."""
-        return any("renew" in name for name in self.scripts) or ".renew = renew," in self.text
+        return any("renew" in name for name in self.lock.scripts) or ".renew = renew," in self.lock.text
+
+    @property
+    def tokens(self):
+        """Whether its holds have one."""
+        return "TRAIT_TOKEN" in self.lock.text
 
     @property
     def is_distributed(self):
         """Whether it asks a server."""
-        return "TRAIT_SERVERLESS" not in self.text
+        return "TRAIT_SERVERLESS" not in self.lock.text
 
     @property
     def listens(self):
         """Whether who finds it busy sleeps until the server says something."""
-        return "WAIT_CHANNEL" in self.text or "WAIT_LIST" in self.text
+        return "WAIT_CHANNEL" in self.lock.text or "WAIT_LIST" in self.lock.text
 
     @property
     def asks_in_vain(self):
@@ -63,7 +71,7 @@ class Rung:
     @property
     def hands_over(self):
         """Whether its client has the lock, passes it on among its own, and then to the next client."""
-        return "TRAIT_HANDOFF" in self.text
+        return "TRAIT_HANDOFF" in self.lock.text
 
     @property
     def code(self):
@@ -75,9 +83,52 @@ class Rung:
         return [line.replace(f"rung_{self.name}", "rung_").replace(f'"{self.name}"', '"..."') for line in lines]
 
 
+class Pair(Rung):
+    """A rung, and a way to write that has its name and takes its tokens."""
+
+    def __init__(self, name, flawed, lock, adds, flaw):
+        super().__init__(name, flawed, adds, flaw)
+        self.lock, self.write, self.chapter = lock, name, "fenced"
+
+    @property
+    def path(self):
+        return ROOT / "service" / "lua" / f"{self.name}.lua"
+
+    @property
+    def scripts(self):
+        return {}
+
+    @property
+    def code(self):
+        """The lock's, and the script that writes behind it."""
+        script = [line for line in self.text.splitlines() if not line.startswith("--")]
+        return self.lock.code + ["", "-- the write"] + script
+
+
+def ways():
+    return WAY.findall((ROOT / "service" / "writes.def").read_text(encoding="utf-8"))
+
+
+def writes():
+    """The names of the ways to write."""
+    return [name for name, *_ in ways()]
+
+
+def fences():
+    """Those of them that need a rung with tokens."""
+    return [name for name, _, lock, *_ in ways() if lock]
+
+
 def rungs():
     text = (ROOT / "lock" / "ladder.def").read_text(encoding="utf-8")
-    return [Rung(name, flawed == "FLAWED", adds, flaw) for name, flawed, adds, flaw in ROW.findall(text)]
+    alone = [Rung(name, flawed == "FLAWED", adds, flaw) for name, flawed, adds, flaw in ROW.findall(text)]
+    locks = {rung.name: rung for rung in alone}
+    return alone + [Pair(name, flawed == "FLAWED", locks[lock], adds, flaw) for name, flawed, lock, adds, flaw in ways() if lock]
+
+
+def chapters():
+    """The book's, in its order: of each rung one, and one of the fences."""
+    return list(dict.fromkeys(rung.chapter for rung in rungs()))
 
 
 def find(name):

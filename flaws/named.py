@@ -15,11 +15,36 @@ def rung(name):
     return found
 
 
+def alone(name):
+    """A rung that is a file of its own, to begin another from or to diff."""
+    found = rung(name)
+    if found.write:
+        raise Unknown(f'"{name}" is {found.lock.name} with --write {name}, not a rung of its own: take {found.lock.name}')
+    return found
+
+
+def why_not(rung, write):
+    """Why that rung cannot be written so, or ""."""
+    if rung.write and write not in (None, rung.write):
+        return f'"{rung.name}" is {rung.lock.name} with --write {rung.write}: leave --write {write} out, or take {rung.lock.name}'
+    if write in ladder.fences() and not rung.tokens:
+        giving = ", ".join(one.name for one in ladder.rungs() if one.tokens and not one.write)
+        return f"--write {write} needs a rung that gives tokens; {rung.name} gives none, these do: {giving}"
+    return ""
+
+
+def write_of(rung, asked):
+    """The way to write: the rung's own, or what was asked for; None: nobody says."""
+    if why_not(rung, asked):
+        raise Unknown(why_not(rung, asked))
+    return rung.write or asked
+
+
 def flaw(name):
     """The demonstration of that name, or the first that shows what breaks the rung of that name."""
     if name in ALL:
         return ALL[name]
-    flaws = [flaw for flaw in ALL.values() if name in flaw.shows]
+    flaws = [flaw for flaw in ALL.values() if name in flaw.cures]
     if not flaws:
         known = sorted({name for _, name, _ in shown()}, key=[r.name for r in ladder.rungs()].index)
         raise Unknown(f'"{name}" is nothing to break; there are the rungs {", ".join(known)} '
@@ -32,8 +57,8 @@ def demonstration(verb, name, on=None):
     found = flaw(name)
     if verb == "run":
         return found, rung(on)
-    breaks = name if name in found.shows else found.breaks
-    where = breaks if verb == "break" else found.shows.get(breaks)
+    breaks = name if name in found.cures else found.breaks
+    where = breaks if verb == "break" else found.cures.get(breaks)
     if where is None:
         raise Unknown(f"{found.name} has no rung that {'it breaks' if verb == 'break' else 'survives it'} yet")
     return found, rung(where)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The schedules: what is done to a shop, step by step. Each one is a column of the matrix and runs on every
-rung; `shows` names the rungs whose flaw it is, each with the one that survives it. A schedule waits for
-causes alone, so it takes the same course every time.
+rung; `shows` names the rungs whose flaw it is, each with the one that survives it; `limits` those that do no harm
+under it and yet do worse than another. A schedule waits for causes alone, so it takes the same course every time.
 
 Who acts: a and b, instances of inventoryd with a buyer or two each, and the director, who pauses them at
 named points of the code, kills or freezes them, and lets them go on. a's lock lives for a short time, so
@@ -9,36 +9,52 @@ that it can expire on purpose; b's lives long, so that nothing else expires by c
 from stage import LOCK_KEY, LONG_TTL_MS, RENEWED_TTL_MS, SHORT_TTL_MS, WAIT_MS, wait_until
 
 READ, WRITE = "sale.after_read", "sale.before_write"
+LOOK = "read.entered"  # of who only reads, and has its lock
+GIFT = "?gift=1"  # a sale that asks for its lock once more, inside
+CROWD = 8
 ALL = {}
 
 
 class Schedule:
-    def __init__(self, run, title, shows, keeps, **settings):
+    def __init__(self, run, title, shows, keeps, limits, on, **settings):
         self.run, self.name, self.title = run, run.__name__, title
-        self.shows, self.keeps = shows, keeps
+        self.shows, self.keeps, self.limits, self.on = shows, keeps, limits, on
         self.settings = settings  # of the stage: write, stock
 
     @property
+    def cures(self):
+        """By the rung that has the flaw or the limit: the one that has it no more, or None."""
+        return {**self.shows, **self.limits}
+
+    @property
     def breaks(self):
-        """The first rung that it breaks, or None."""
-        return next(iter(self.shows), None)
+        """The first rung whose flaw or limit it is, or None."""
+        return next(iter(self.cures), None)
 
     @property
     def cured(self):
         """The rung that survives what breaks the first one; None: none does yet."""
-        return self.shows.get(self.breaks)
+        return self.cures.get(self.breaks)
+
+
+def demonstrations():
+    """Each schedule with each rung that it is there for."""
+    pairs = [(flaw, rung) for flaw, *rungs in shown() for rung in rungs if rung]
+    return pairs + [(flaw, flaw.on) for flaw in ALL.values() if not flaw.breaks]
 
 
 def shown():
-    """Every flaw wherever it shows: the schedule, the rung that has it, and the one that survives it, or None."""
-    return [(flaw, breaks, cured) for flaw in ALL.values() for breaks, cured in flaw.shows.items()]
+    """Every flaw and limit wherever it shows: the schedule, the rung that has it, and the one that survives it,
+    or None."""
+    return [(flaw, breaks, cured) for flaw in ALL.values() for breaks, cured in flaw.cures.items()]
 
 
-def schedule(title, shows, keeps, **settings):
+def schedule(title, shows, keeps, limits=None, on="watchdog", **settings):
     """Registers a function as the schedule of its name. shows: the rungs whose flaw it is, each with the one
-    that survives it, or None. keeps: what holds on the cure."""
+    that survives it, or None; limits: the same for what does no harm. keeps: what holds on the cure; where no
+    rung breaks, on this one."""
     def register(run):
-        ALL[run.__name__] = Schedule(run, title, shows, keeps, **settings)
+        ALL[run.__name__] = Schedule(run, title, shows, keeps, limits or {}, on, **settings)
         return run
     return register
 
@@ -47,7 +63,7 @@ def point_of(stage, *names):
     """The first of these points that the rung has; where it has none, the end of its section."""
     for name in names:
         if name in stage.rung.points:
-            return f"{stage.rung.name}.{name}"
+            return f"{stage.rung.lock.name}.{name}"
     return "sale.after_write"
 
 
@@ -59,13 +75,13 @@ def long(stage, name="b", *flags, **where):
     return stage.instance(name, LONG_TTL_MS, *flags, **where)
 
 
-def impatient(stage, name="b"):
+def impatient(stage, name="b", *flags, **where):
     """One that waits for a short time for a lock that may never come."""
-    return long(stage, name, "--wait-ms", str(WAIT_MS))
+    return long(stage, name, "--wait-ms", str(WAIT_MS), *flags, **where)
 
 
 def tell_entry(stage, sale, inside):
-    done = "is inside" if stage.write == "atomic" else "has read the stock"
+    done = "is inside" if stage.write == "atomic" else "has read the stock" if sale.buys else "has the lock, to read,"
     stage.note(f"{sale.name} {done} and pauses" if inside else f"{sale.name} waits for the lock")
 
 
@@ -81,9 +97,9 @@ def finish(stage, sale, inside, point=READ):
     stage.wait_answered(sale)
 
 
-def beside(stage, a, b, meanwhile=lambda: None, **how):
+def beside(stage, a, b, meanwhile=lambda: None, query=""):
     """A sale of a is inside and pauses; something happens; one of b comes. Then a's goes on, and then b's."""
-    first = stage.park(a, READ, **how)
+    first = stage.park(a, READ, query)
     tell_entry(stage, first, True)
     meanwhile()
     second, inside = stage.enter(b, READ)
@@ -250,19 +266,25 @@ def long_section(stage):
     beside(stage, a, b, lambda: outlive(stage, a))
 
 
-@schedule("the holder is frozen for longer than its lock lives, wakes, and writes", {"watchdog": None, "fair": None},
-          "a write with an old token is refused")
+@schedule("the holder is frozen for longer than its lock lives, wakes, and writes ahead of the next one",
+          {"watchdog": "fenced", "fair": "fenced", "read_write": "fenced", "fenced_textbook": "fenced"}, "a write without the newest token is refused")
 def frozen(stage):
     freezes_at(stage, READ)
 
 
-@schedule("the holder is frozen between its last look at its hold and its write", {"watchdog": None},
-          "a write with an old token is refused")
+@schedule("the holder is frozen for longer than its lock lives, wakes, and writes behind the next one",
+          {"watchdog": "fenced_textbook"}, "a write with an older token than the last one is refused")
+def frozen_late(stage):
+    freezes_at(stage, READ, late=True)
+
+
+@schedule("the holder is frozen between its last look at its hold and its write", {"watchdog": "fenced"},
+          "a write without the newest token is refused")
 def frozen_writing(stage):
     freezes_at(stage, WRITE)
 
 
-def freezes_at(stage, point):
+def freezes_at(stage, point, late=False):
     stage.open()
     a, b = stage.instance("a", RENEWED_TTL_MS), long(stage)
     first = stage.park(a, point)
@@ -273,11 +295,14 @@ def freezes_at(stage, point):
         stage.wait_expired()
     second, inside = stage.enter(b, READ)
     tell_entry(stage, second, inside)
+    if late and inside:
+        finish(stage, second, inside)
     stage.note("a wakes (SIGCONT), and knows nothing")
     a.let_go(point)
     a.thaw()
     stage.wait_answered(first)
-    finish(stage, second, inside)
+    if not second.answered:
+        finish(stage, second, inside)
 
 
 # ---- Whose turn it is ------------------------------------------------------------------------------
@@ -319,7 +344,7 @@ def overtakes(stage, a, lets_go):
 
 
 @schedule("the first in line stands still for a moment when the lock is given back, and somebody came later",
-          {"watchdog": "fair"}, "who came first is served first", stock=4)
+          {"watchdog": "fair", "notify": "fair"}, "who came first is served first", stock=4)
 def stalled_first(stage):
     def goes_on(first, _, b):
         stands_still(stage, b)
@@ -330,7 +355,7 @@ def stalled_first(stage):
 
 
 @schedule("the holder is dead, the first in line stands still for a moment when its lock expires, and somebody came later",
-          {"watchdog": "fair"}, "who came first is served first", stock=4)
+          {"watchdog": "fair", "notify": "fair"}, "who came first is served first", stock=4)
 def stalled_at_expiry(stage):
     def dies(first, third, b):
         a.process.kill()
@@ -372,7 +397,7 @@ def asks_twice(stage, *flags):
     stage.open()
     a = long(stage, "a", "--wait-ms", str(WAIT_MS), *flags)
     stage.note("a1 buys with a gift: inside its section it asks for the same lock again")
-    sale = a.sell(gift=True)
+    sale = a.sell(GIFT)
     stage.wait_answered(sale)
 
 
@@ -393,7 +418,7 @@ def inner_release(stage):
     stage.open()
     a, b = long(stage, "a", "--wait-ms", str(WAIT_MS)), long(stage)
     stage.note("a1 buys with a gift: it asks for the same lock again, and gives it back once")
-    first, inside = stage.enter(a, WRITE, gift=True)
+    first, inside = stage.enter(a, WRITE, GIFT)
     if not inside:
         stage.note("a1 waits for itself")
         stage.wait_answered(first)
@@ -412,13 +437,85 @@ def inner_release(stage):
 def expired_reentry(stage):
     stage.open()
     a, b = stage.instance("a", RENEWED_TTL_MS, "--wait-ms", "6000"), long(stage)
-    beside(stage, a, b, lambda: outlive(stage, a), gift=True)
+    beside(stage, a, b, lambda: outlive(stage, a), GIFT)
+
+
+# ---- Readers ---------------------------------------------------------------------------------------
+
+GUARDED = ("--guard-reads", "on")
+
+
+@schedule("a reader is killed while it reads", {"rw_counter": "read_write"},
+          "a writer waits for the dead reader's own time, and no longer", stock=2)
+def dead_reader(stage):
+    stage.open()
+    a, b = short(stage, "a", *GUARDED), impatient(stage)
+    a.set_point(LOOK, "crash")
+    reader = a.read()
+    a.wait_dead(f"a is killed at {LOOK}")
+    stage.wait_answered(reader)
+    stage.wait_answered(b.sell())
+
+
+@schedule("readers keep coming, each before the one ahead of it leaves, and a writer waits", {"rw_counter": "read_write"},
+          "the next reader waits behind the writer", stock=2)
+def endless_readers(stage):
+    stage.open()
+    a, b = long(stage, "a", *GUARDED), long(stage, "b", *GUARDED)
+    c = impatient(stage, "c", "--retry-ms", "200")
+    reader = stage.park(a, LOOK, None)
+    tell_entry(stage, reader, True)
+    sale, selling = stage.enter(c, READ)
+    tell_entry(stage, sale, selling)
+    for instance in (b, a, b):
+        if not selling:
+            wait_refused_again(stage, c)
+        following, inside = stage.enter(instance, LOOK, None)
+        tell_entry(stage, following, inside)
+        if not inside:
+            instance.let_go(LOOK)  # when its turn comes
+            break
+        leaves(stage, reader)
+        reader = following
+    if inside and not selling:
+        stage.wait_answered(sale)  # its time is over
+    leaves(stage, reader)
+    if not sale.answered:
+        finish(stage, sale, selling)
+    stage.wait_answered(following)
+
+
+def leaves(stage, reader):
+    stage.note(f"{reader.name} goes on")
+    reader.instance.let_one_go(LOOK)
+    stage.wait_answered(reader)
+
+
+def wait_refused_again(stage, instance):
+    """One that polls has asked once more, and is through with that: its last try is as long as the one before. A
+    reader that comes now does not meet it."""
+    def tries():
+        sent = [event["sent"] for event in instance.events() if event["event"] == "command"]
+        return [at for at, command in enumerate(sent) if command == sent[0]] + [len(sent)]
+    if stage.rung.listens:
+        return
+    asked = len(tries())
+    wait_until(lambda: len(now := tries()) > asked and now[-1] - now[-2] == now[-2] - now[-3], f"{instance.name} asks once more")
+
+
+@schedule("a sale reads under the read lock, and asks for the write lock while it has that", {"rw_counter": "read_write"},
+          "the upgrade is refused, and the sale begins anew, with the write lock", stock=2)
+def upgrade(stage):
+    stage.open()
+    a = impatient(stage, "a", *GUARDED)
+    stage.note("a1 looks first: it takes the lock to read, and asks for it to write while it has that")
+    stage.wait_answered(a.sell("?look=1"))
 
 
 # ---- Redis and the cable to it ---------------------------------------------------------------------
 
 
-@schedule("the lock's Redis is restarted empty", {"watchdog": None}, "a write with an old token is refused")
+@schedule("the lock's Redis is restarted empty", {"watchdog": "fenced"}, "a write without the newest token is refused")
 def redis_empty(stage):
     def restart():
         stage.lock_redis.kill()
@@ -458,3 +555,95 @@ def cut_holding(stage):
     stage.open(lock_apart=True)
     cable = stage.cable()
     beside(stage, long(stage, "a", cable=cable), long(stage), cut)
+
+
+# ---- Who waits without asking ----------------------------------------------------------------------
+
+
+@schedule("two wait, and the one who is woken dies before it acts", {"blpop_wake": "notify"}, "all who wait are told", stock=3)
+def signal_lost(stage):
+    stage.open()
+    a, b, c = long(stage, "a"), long(stage), impatient(stage, "c")
+    first = stage.park(a, READ)
+    tell_entry(stage, first, True)
+    second, inside = stage.enter(b, READ)
+    tell_entry(stage, second, inside)
+    third, too = stage.enter(c, READ)
+    tell_entry(stage, third, too)
+    b.freeze()
+    c.freeze()
+    stage.note("b and c are frozen (SIGSTOP)")
+    stage.let_go(first, READ)
+    stage.wait_answered(first)
+    b.process.kill()
+    b.wait_dead("b is killed")
+    stage.wait_answered(second)
+    stage.note("c wakes (SIGCONT)")
+    c.thaw()
+    finish(stage, third, too)
+
+
+@schedule("the lock is freed before the one who was refused can listen", {},
+          "it asks again once it listens", on="notify", stock=2)
+def freed_meanwhile(stage):
+    stage.open()
+    cable = stage.cable()
+    a, b = long(stage, "a"), impatient(stage, cable=cable)
+    first = stage.park(a, READ)
+    tell_entry(stage, first, True)
+    cable.hold()
+    second, inside = stage.enter(b, READ, or_else=lambda: cable.held_back > 0)
+    if inside:
+        tell_entry(stage, second, True)
+    else:
+        stage.note(f"{second.name} has asked for the lock, and the answer is on its way")
+    stage.let_go(first, READ)
+    stage.wait_answered(first)
+    if not inside:
+        stage.note("the answer arrives")
+    cable.go_on()
+    finish(stage, second, inside)
+
+
+@schedule("the connection of who listens is cut, and once more in the moment in which the lock is freed", {},
+          "it listens anew, and asks", on="notify", stock=2)
+def cut_listening(stage):
+    stage.open()
+    a, b = long(stage, "a"), impatient(stage)
+    first = stage.park(a, READ)
+    tell_entry(stage, first, True)
+    second, inside = stage.enter(b, READ)
+    tell_entry(stage, second, inside)
+    if stage.listeners():
+        connects = b.count("redis_connects")
+        stage.cut_listeners()
+        stage.note("the connection on which b listens is cut", "b hears nothing")
+        wait_until(lambda: second.answered or b.count("redis_connects") > connects and stage.listeners(), "b listens again")
+    b.freeze()
+    stage.cut_listeners()
+    stage.note("b is frozen (SIGSTOP), and nobody listens", "nobody listens")
+    stage.let_go(first, READ)
+    stage.wait_answered(first)
+    stage.note("b wakes (SIGCONT)")
+    b.thaw()
+    finish(stage, second, inside)
+
+
+@schedule("a crowd of one process waits", {}, "one of each process asks, and only when there is something to be had",
+          limits={"watchdog": "notify"}, stock=CROWD + 1)
+def herd(stage, crowd=CROWD):
+    stage.open()
+    a, b = long(stage, "a"), long(stage, "b", "--workers", str(crowd), "--wait-ms", "6000")
+    first = stage.park(a, READ)
+    tell_entry(stage, first, True)
+    stage.note(f"{crowd} buyers come to b")
+    sales = [b.sell() for _ in range(crowd)]
+    stage.crowd = {sale.name for sale in sales}
+    all_wait = lambda: b.in_flight() == crowd and b.count("attempts") >= stage.rung.asks_in_vain
+    wait_until(lambda: all_wait() or all(sale.answered for sale in sales), "the crowd waits")
+    asked = b.count("redis_commands")
+    stage.wait_second()
+    stage.note(f"a second goes by, in which b asks the lock's Redis   ({b.count('redis_commands') - asked} times)")
+    stage.let_go(first, READ)
+    stage.wait_answered(first, *sales)
+    stage.note(f"for all of its sales b has asked it   ({b.count('redis_commands')} times)")

@@ -23,6 +23,7 @@ from server import Connection, free_port
 PATIENCE_S = 15  # how long a cause may take to come about; never how long it should take
 ITEM = "phone"
 LOCK_KEY, STOCK_KEY = "lock:{phone}", "inventory:{phone}"
+COUNT_KEY = f"{LOCK_KEY}:read_count"  # of who reads, where a rung counts them
 SHORT_TTL_MS, LONG_TTL_MS = 500, 30000
 RENEWED_TTL_MS = 2000  # of a lock that must live by its renewals: a machine that stalls for 600 ms is let pass
 WAIT_MS = 3000  # how long a sale waits for a lock that never comes: far longer than a short one lives
@@ -150,13 +151,15 @@ class Redis:
 
 class Cable:
     """The cable between an instance and Redis. cut() cuts every connection, down() lets none come again before
-    up(); with lose_next the next command reaches Redis, but its reply is lost and the connection cut."""
+    up(); with lose_next the next command reaches Redis, but its reply is lost and the connection cut. hold()
+    keeps back what Redis answers, until go_on()."""
 
     def __init__(self, redis):
         self.redis, self.port = redis, free_port()
         self.url = f"redis://127.0.0.1:{self.port}"
         self.lose_next = False
         self.pairs = []
+        self.moving, self.held, self.held_back = threading.Condition(), False, 0
         self.up()
 
     def up(self):
@@ -185,10 +188,26 @@ class Cable:
                 if from_server and self.lose_next:
                     self.lose_next = False
                     break
+                if from_server:
+                    self.wait_free()
                 target.sendall(data)
         except OSError:
             pass
         self.cut_pair(source, target)
+
+    def wait_free(self):
+        with self.moving:
+            self.held_back += self.held
+            self.moving.wait_for(lambda: not self.held)
+
+    def hold(self):
+        with self.moving:
+            self.held, self.held_back = True, 0
+
+    def go_on(self):
+        with self.moving:
+            self.held = False
+            self.moving.notify_all()
 
     @staticmethod
     def cut_pair(*pair):
@@ -205,17 +224,19 @@ class Cable:
     def end(self):
         self.listener.close()
         self.cut()
+        self.go_on()
 
 
 # ---- An instance and its sales ---------------------------------------------------------------------
 
 
 class Sale(threading.Thread):
-    """A buyer's request, from its sending to its answer."""
+    """A buyer's request, from its sending to its answer; or of one who only asks what is there."""
 
-    def __init__(self, instance, name, query):
+    def __init__(self, instance, name, query="", buys=True):
         super().__init__(daemon=True)
-        self.instance, self.name, self.query = instance, name, query
+        self.instance, self.name, self.buys = instance, name, buys
+        self.method, self.path = ("POST", f"/inventory/{ITEM}/sale{query}") if buys else ("GET", f"/inventory/{ITEM}")
         self.status, self.body, self.at_s, self.took_ms, self.answered_ns = 0, {}, time.time(), 0, None
         self.start()
 
@@ -223,7 +244,7 @@ class Sale(threading.Thread):
         began = time.monotonic()
         try:
             self.status, self.body = self.instance.ask(
-                "POST", f"/inventory/{ITEM}/sale{self.query}", self.instance.port, headers={"X-Request-Id": self.name})
+                self.method, self.path, self.instance.port, headers={"X-Request-Id": self.name})
         except OSError:  # its instance died
             self.status = 0
         self.answered_ns = time.monotonic_ns()
@@ -236,6 +257,8 @@ class Sale(threading.Thread):
     @property
     def answer(self):
         """In words, as the buyer would tell it."""
+        if self.status == 200 and not self.buys:
+            return f"{self.body['stock']} in stock"
         if self.status == 200:
             return f"sold unit {self.body['unit']}, {self.body['left']} left"
         if self.status == 0:
@@ -253,7 +276,7 @@ class Instance:
         self.armed = set()
         self.dead_ns, self.frozen = 0, False
         command = [str(stage.inventoryd), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--instance", name,
-                   "--redis", stage.redis.url, "--lock-redis", lock_url, "--lock", stage.rung.name,
+                   "--redis", stage.redis.url, "--lock-redis", lock_url, "--lock", stage.rung.lock.name,
                    "--write", stage.write, "--check-hold", "on" if stage.check_hold else "off",
                    "--ttl-ms", str(ttl_ms), "--workers", "4", "--history", str(self.history), "--run", stage.folder.name, "--history-commands",
                    "--enable-failpoints", "--failpoint-files", str(self.files), *flags]
@@ -291,9 +314,13 @@ class Instance:
 
     # ---- what the director does with it ----
 
-    def sell(self, gift=False):
+    def sell(self, query=""):
         """A buyer asks this instance; the sale goes on by itself."""
-        return self.stage.add_sale(Sale(self, self.stage.new_name(self), "?gift=1" if gift else ""))
+        return self.stage.add_sale(Sale(self, self.stage.new_name(self), query))
+
+    def read(self):
+        """One who does not buy asks what is there."""
+        return self.stage.add_sale(Sale(self, self.stage.new_name(self), buys=False))
 
     def set_point(self, point, action):
         status, answer = self.ask("PUT", "/failpoints", self.admin_port, json.dumps({"point": point, "action": action}))
@@ -314,17 +341,26 @@ class Instance:
         """Whoever is paused there goes on. By a file, so that it works for a frozen process too."""
         (self.files / point).touch()
 
+    def let_one_go(self, point):
+        """Whoever is paused there goes on; the next one is paused."""
+        self.set_point(point, "pause")
+
     def metric(self, name):
         _, text = self.ask("GET", "/metrics", self.admin_port)
         return int(next(line.split()[1] for line in text.splitlines() if line.startswith(f"{name} ")))
 
     def count(self, what):
-        """One of the lock's counts: contended (acquires that found it busy), attempts, renewals, grants_expired."""
+        """One of the lock's counts: contended (acquires that found it busy), attempts, renewals, grants_expired,
+        redis_commands, redis_connects."""
         return self.metric(f"lock_{what}_total")
 
     def waiting(self):
         """How many of its sales wait for their lock."""
         return self.metric("inventoryd_sales_waiting")
+
+    def in_flight(self):
+        """How many of its sales are not answered yet."""
+        return self.metric("inventoryd_sales_in_flight")
 
     def events(self):
         text = self.history.read_text(encoding="utf-8") if self.history.exists() else ""
@@ -381,6 +417,7 @@ class Stage:
         self.runs = pathlib.Path(runs)
         self.instances, self.sales, self.cables, self.names, self.processes = {}, [], [], {}, []
         self.notes, self.seen = [], []
+        self.crowd = set()  # the names of those whose sales are told together
         self.redis = self.lock_redis = None
 
     def __enter__(self):
@@ -440,30 +477,30 @@ class Stage:
             self.seen.append({"t_ns": self.notes[-1][0], "text": seen})
         return self.notes[-1][0]
 
-    def enter(self, instance, point, **how):
-        """A sale of that instance, up to the point, where it is paused; or the lock keeps it out. The sale,
-        and whether it is at the point."""
+    def enter(self, instance, point, query="", or_else=lambda: False):
+        """A sale of that instance (with None for its query: who only reads), up to the point, where it is paused; or
+        the lock keeps it out, or_else something does. The sale, and whether it is at the point."""
         waited, asked, parked = instance.count("contended"), instance.count("attempts"), instance.parked(point)
         enough = asked + self.rung.asks_in_vain
         # Its client has the lock: it does not ask, it stands in the client's own line.
         in_line = self.rung.hands_over and any(sale.instance is instance and not sale.answered for sale in self.sales)
         waiting = instance.waiting()
         instance.arm(point)
-        sale = instance.sell(**how)
+        sale = instance.sell(query) if query is not None else instance.read()
 
         def is_kept_out():
             if in_line:
                 return instance.waiting() > waiting
             return instance.count("contended") > waited and instance.count("attempts") >= enough
-        wait_until(lambda: instance.parked(point) > parked or is_kept_out() or sale.answered,
+        wait_until(lambda: instance.parked(point) > parked or is_kept_out() or sale.answered or or_else(),
                    f"{sale.name} comes to {point}, or waits")
         if sale.answered:
             raise Spoiled(f"{sale.name} was answered before it came to {point}: {sale.answer}")
         return sale, instance.parked(point) > parked
 
-    def park(self, instance, point, **how):
+    def park(self, instance, point, query=""):
         """The same where nothing keeps it out."""
-        sale, inside = self.enter(instance, point, **how)
+        sale, inside = self.enter(instance, point, query)
         if not inside:
             raise Spoiled(f"{sale.name} waits for a lock that should be free")
         return sale
@@ -483,6 +520,21 @@ class Stage:
         for sale in sales:
             wait_until(lambda: sale.answered, f"{sale.name} is answered", 2 * PATIENCE_S)
 
+    def listeners(self):
+        """The connections on which somebody waits for what the lock's Redis will say, each as CLIENT LIST has it."""
+        lines = self.lock_redis("CLIENT", "LIST").splitlines()
+        clients = [dict(word.split("=", 1) for word in line.split()) for line in lines]
+        return [client for client in clients if {"P", "b"} & set(client["flags"])]
+
+    def cut_listeners(self):
+        for client in self.listeners():
+            self.lock_redis("CLIENT", "KILL", "ID", client["id"])
+
+    def wait_second(self):
+        """A second by Redis' own clock."""
+        self.redis("SET", "a second", 1, "PX", 1000)
+        wait_until(lambda: self.redis("EXISTS", "a second") == 0, "a second goes by")
+
     def wait_expired(self):
         """The lock's key goes by itself."""
         wait_until(lambda: self.lock_redis("EXISTS", LOCK_KEY) == 0, "the lock expires")
@@ -496,7 +548,10 @@ class Stage:
         return self.lock_redis("PTTL", LOCK_KEY) >= 0
 
     def redis_side(self):
-        kind, pttl = self.lock_redis("TYPE", LOCK_KEY), self.lock_redis("PTTL", LOCK_KEY)
+        """A lock is there, too, while readers are counted."""
+        counted = self.lock_redis("GET", COUNT_KEY) not in (None, "0")
+        key = COUNT_KEY if counted and self.lock_redis("EXISTS", LOCK_KEY) == 0 else LOCK_KEY
+        kind, pttl = self.lock_redis("TYPE", key), self.lock_redis("PTTL", key)
         stock = self.redis("GET", STOCK_KEY)
         return {"stock": {ITEM: None if stock is None else int(stock)},
                 "locks": {ITEM: {"type": kind, "pttl_ms": pttl}}}
@@ -515,9 +570,9 @@ class Stage:
         write = lambda name, value: (self.folder / name).write_text(json.dumps(value) + "\n", encoding="utf-8")
         write("redis.json", {"before": self.before, "after": after})
         write("run.json", {
-            "run": self.folder.name, "rung": self.rung.name, "write": self.write, "fault": self.fault,
+            "run": self.folder.name, "rung": self.rung.lock.name, "write": self.write, "fault": self.fault,
             "instances": list(self.instances), "workers": 4, "ttl_ms": self.ttl_ms, "work_ms": 0, "wait_ms": WAIT_MS,
-            "keys": "item", "guard": "lock", "items": {ITEM: self.stock}, "requests": len(self.sales), "quantity": 1,
+            "keys": "item", "guard": "lock", "items": {ITEM: self.stock}, "requests": sum(sale.buys for sale in self.sales), "quantity": 1,
             "scenario": self.fault, "min_share": 0, "expect": self.expect, "restocked": False, "direct": True, "seen": self.seen})
         self.write_jtl()
         done = subprocess.run([str(self.auditor), str(self.folder)], capture_output=True, text=True, timeout=60)
@@ -530,7 +585,7 @@ class Stage:
             rows = csv.writer(file)
             rows.writerow(["timeStamp", "elapsed", "label", "responseCode", "success", "failureMessage",
                            "request", "item", "instance", "unit", "left"])
-            for sale in self.sales:
+            for sale in filter(lambda sale: sale.buys, self.sales):
                 code = sale.status or "Non HTTP response code: java.net.SocketException"
                 rows.writerow([int(sale.at_s * 1000), sale.took_ms, f"POST /inventory/{ITEM}/sale", code,
                                "true" if sale.status in (200, 409, 503) else "false", "", sale.name, ITEM,

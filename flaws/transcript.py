@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What happened on a stage, a line a step: who sent what to Redis, what it answered, at what time. Taken from
-the instances' own records; MONITOR, the server's side, must agree. Repeated tries are one line, and every
-identity is written as the name of the buyer or instance whose it is."""
+the instances' own records; MONITOR, the server's side, must agree. Repeated tries are one line, every identity
+is written as the name of the buyer or instance whose it is, and a channel or latch as what it is."""
 import collections
 import dataclasses
 import hashlib
@@ -13,11 +13,18 @@ ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?::(x?)(\d+)(#\d
 OBJECTS = 1000000  # an instance's numbers above it are of --owner object: a new one for every acquire
 ARGUMENT_MAX = 80  # the library cuts longer arguments in its records
 STEPS_MAX = 4  # commands of one try
-LISTENING = ("SUBSCRIBE", "UNSUBSCRIBE", "BLPOP")  # sent by a process for all who wait in it
+LISTENING = ("SUBSCRIBE", "UNSUBSCRIBE", "BLPOP")
+UNSOLD = ("refused", "fail", "unknown")  # how a request may end
+CHANNEL = re.compile(r"redisson_lock__channel:lock:\{\w+\}")
+LATCH = re.compile(r"redisson_unlock_latch:lock:\{\w+\}:[0-9a-f]{16}([0-9a-f]{16})")
 TOKEN = re.compile(r"\b\d{16}\b")  # microseconds since 1970
+# Of latches, tokens and units.
+ANY_NUMBER = re.compile(r"(?<=latch )\d+|(?<=\bT)\d+(?:\+\d+)?|(?<=inventory:\{phone\} )\d+|(?<=unit )\d+|\d+(?= left)|(?<=^\")\d+(?=\"$)")
 TENURE = 1000  # a client that passes the lock on counts up to so many tokens by itself
 # What fair.lua is sent: the keys beside the lock, and what a step does not look at, are left out.
 FAIR = re.compile(r"(fair\.lua) 4 (\S+) \2:queue \2:token \2:grant (\w+) (\S+) (\d+) \d+ (\S+) (\d)(?: \S+)?$")
+# The same for read_write.lua.
+READ_WRITE = re.compile(r"(read_write\.lua) 6 (\S+) \2:holds \2:readers \2:writers \2:invited \2:token (\w+) (\S+) (\w+) (\d+) \w+$")
 
 
 @dataclasses.dataclass(eq=False)
@@ -52,7 +59,7 @@ class Names:
                 tokens.update(int(found[0]) for found in TOKEN.finditer(f"{event.get('sent', '')} {event.get('reply', '')}"))
         self.tokens = []  # the first one of each tenure
         for token in sorted(tokens):
-            if not self.tokens or token - self.tokens[-1] >= TENURE:
+            if not self.tokens or token - self.tokens[-1] >= (TENURE if stage.rung.hands_over else 1):
                 self.tokens.append(token)
 
     def name(self, found):
@@ -74,14 +81,17 @@ class Names:
             text = text.replace(f"EVALSHA {sha}", file.name)
             head = file.read_text(encoding="utf-8").splitlines()[0][:70]
             text = re.sub(r'^EVAL "' + re.escape(head) + r'[^"]*"', file.name, text)
-        return text
+        return LATCH.sub(lambda found: f"<latch {int(found[1], 16)}>", CHANNEL.sub("<channel>", text))
+
+
+def is_heard(event):
+    """Whether the process sent it for all who wait in it."""
+    return event.get("sent", "").startswith(LISTENING)
 
 
 def sender(instance, event):
     """For whom a command was sent."""
-    if event.get("request"):
-        return event["request"]
-    return f"{instance.name}'s {'ear' if event.get('sent', '').startswith(LISTENING) else 'timer'}"
+    return event.get("request") or f"{instance.name}'s {'ear' if is_heard(event) else 'timer'}"
 
 
 def of_fair(found):
@@ -92,14 +102,24 @@ def of_fair(found):
     return " ".join(words + (["more"] if more == "1" else []))
 
 
+def of_read_write(found):
+    script, lock, what, me, hold, ttl_ms = found.groups()
+    return " ".join([script, what, lock, me, hold] + ([ttl_ms] if what in ("acquire", "renew") else []))
+
+
 def in_short(sent, reply):
-    """Without what differs from run to run, and without what fair sends only for its script's bookkeeping. The
-    reply of a try that found the lock busy says what is left of the holder's time."""
+    """Without what differs from run to run, and without what fair and read_write send only for their scripts'
+    bookkeeping. The reply of a try that found the lock busy says what is left of the holder's time."""
     if sent.startswith("fair.lua"):
         sent, reply = FAIR.sub(of_fair, sent), reply.replace("(integer) ", "")
         return sent, re.sub(r"^\[0, \d+(?=, )", "[0, ms left", reply) if " acquire " in sent else reply
+    if sent.startswith("read_write.lua"):
+        sent = READ_WRITE.sub(of_read_write, sent)
+        return sent, re.sub(r"^-\d+$", "-ms left", reply.replace("(integer) ", ""))
     if sent.startswith(("reentrant_acquire.lua", "inspect.lua")):
         reply = re.sub(r"(?<![-\d])\d+(?=\]?$)", "ms left", reply)
+    if sent.startswith("notify_acquire.lua"):
+        reply = re.sub(r"^(\[\(integer\) 0, \(integer\)) \d+", r"\1 ms left", reply)
     return sent, reply
 
 
@@ -108,12 +128,19 @@ def commands(stage, names):
     the grant that it makes possible, even where the releaser hears of it last."""
     for instance in stage.instances.values():
         left = set()  # requests that have left their section: what they send now is their release
+        waiting = set()
         for event in instance.events():
             who = sender(instance, event)
             if event["event"] == "exit":
                 left.add(who)
+            if event["event"] == "invoke":
+                waiting.add(who)
+            elif event["event"] in ("granted", *UNSOLD):
+                waiting.discard(who)
             if event["event"] != "command" or event["reply"].startswith("(error) NOSCRIPT"):
                 continue  # a script that is not known is sent again in full, which is the next line
+            if is_heard(event) and not waiting:
+                continue  # it was for nobody
             if event["t_ns"] > stage.ended_ns:
                 continue  # what the end of the stage brought about
             t_ns = event["t_ns"] - (event["took_us"] * 1000 if who in left else 0)
@@ -126,7 +153,7 @@ def answers(stage, lines):
     for sale in stage.sales:
         did = [line.t_ns for line in lines if line.who == sale.name]
         did += [event["t_ns"] for event in sale.instance.events()
-                if event.get("request") == sale.name and event["event"] in ("refused", "fail", "unknown")]
+                if event.get("request") == sale.name and event["event"] in UNSOLD]
         broken = max(sale.answered_ns, sale.instance.dead_ns + 1)
         done = max(did) + 1 if did and sale.status != 0 else broken
         yield Line(done, sale.name, sale.answer)
@@ -156,12 +183,38 @@ def merged(lines):
     return result
 
 
+def gathered(lines, crowd):
+    """What the crowd does is told once, whoever of it did it, and with how many units."""
+    told = {}
+    for line in sorted(lines, key=lambda line: line.t_ns):
+        if line.who not in crowd:
+            yield line
+            continue
+        who = f"{line.who.rstrip('0123456789')}'s crowd"
+        what, answer = (ANY_NUMBER.sub("N", text) for text in (line.what, line.answer))
+        first = told.setdefault((who, what, answer), dataclasses.replace(line, who=who, what=what, answer=answer, count=0))
+        first.count += 1
+        if first.count == 1:
+            yield first
+
+
+def message_first(lines):
+    """Who stood still finds its message there and its time to look over, at once, and takes them in either order: the
+    message is told first."""
+    lines = sorted(lines, key=lambda line: line.t_ns)
+    for look, heard in zip(lines, lines[1:]):
+        ear = f"{look.who.rstrip('0123456789')}'s ear"
+        if heard.who == ear and heard.what.startswith("BLPOP") and look.what.startswith("fair.lua acquire"):
+            heard.t_ns = look.t_ns - 1
+    return lines
+
+
 def lines_of(stage):
     names = Names(stage)
-    lines = list(commands(stage, names))
+    lines = message_first(commands(stage, names))
     lines += [Line(t_ns, "", text) for t_ns, text in stage.notes]
     lines += list(answers(stage, lines))
-    return merged(lines)
+    return merged(gathered(lines, stage.crowd))
 
 
 def text_of(stage):

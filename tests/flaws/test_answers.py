@@ -16,19 +16,20 @@ import ladder
 from clone import copy_of_clone
 
 PAGE = ROOT / "docs" / "answers.md"
-EXERCISES = [f"{chapter}.{number}" for chapter, _ in enumerate(ladder.rungs(), 1) for number in (1, 2)]
-MARK = re.compile(r"^<!-- answer (\S+) from (\w+) judge ([\w,]+) expect ((?:oracle (?=\w))?)([\w ]+) -->$", re.MULTILINE)
-Answer = collections.namedtuple("Answer", "name source judges words diff told alone")
+EXERCISES = [f"{chapter}.{number}" for chapter, _ in enumerate(ladder.chapters(), 1) for number in (1, 2)]
+MARK = re.compile(r"^<!-- answer (\S+) from (\w+) judge ([\w,]+)(?: write (\w+))? expect ((?:oracle (?=\w))?)([\w ]+) -->$", re.MULTILINE)
+ORACLE_TRIES = 5
+Answer = collections.namedtuple("Answer", "name source judges write words diff told alone")
 
 
 def answer_of(number, section):
     marks, diffs = MARK.findall(section), re.findall(r"^```diff\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     assert len(marks) == len(diffs) == 1, f"answer {number} needs one ```diff block and one line such as\n" \
         f"<!-- answer {number} from setnx judge killed_holding,forgotten expect safe safe -->"
-    named, source, judges, oracle, words = marks[0]
+    named, source, judges, write, oracle, words = marks[0]
     assert named == number
-    return Answer(f"answer_{number.replace('.', '_')}", source, f"oracle,{judges}" if oracle else judges, words.split(), diffs[0],
-                  section, " --jobs 1\n" in section)
+    return Answer(f"answer_{number.replace('.', '_')}", source, f"oracle,{judges}" if oracle else judges, write, words.split(),
+                  diffs[0], section, " --jobs 1\n" in section)
 
 
 def answers():
@@ -73,10 +74,10 @@ def begin(clone, answer):
         file.write_text(file.read_text(encoding="utf-8").replace("(mine", f"({answer.name}"), encoding="utf-8")
 
 
-def judged(clone, rung, judges, alone):
+def judged(clone, rung, judges, write, alone):
     """The words that scripts/rung check says of that rung, in the order of what was asked for."""
     done = sh(clone, "scripts/rung", "check", rung, "--flaws", judges, "--runs", clone / "runs", "--jobs", 1 if alone else 2,
-              LADDER_BUILD=str(clone / "build" / "dev"))
+              *(["--write", write] if write else []), LADDER_BUILD=str(clone / "build" / "dev"))
     said = {judge: word for word, judge in re.findall(r"^(\S+) +(\w+)(?: \(.*\))?$", done.stdout, re.MULTILINE)}
     return [said.get(judge) for judge in judges.split(",")], done.stdout + done.stderr
 
@@ -95,10 +96,17 @@ def verdicts(tmp_path_factory):
                  ["cmake", "--build", "--preset", "dev", "--parallel", "--target", "inventoryd", "ladder-audit", "oracle"]):
         done = sh(clone, *step)
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    asked = {(rung, answer.judges, answer.alone) for answer in given.values() for rung in (answer.name, f"from_{answer.source}")}
-    alone, together = [one for one in asked if one[2]], [one for one in asked if not one[2]]
+    asked = {(rung, answer.judges, answer.write, answer.alone) for answer in given.values()
+             for rung in (answer.name, f"from_{answer.source}")}
+    alone, together = [one for one in asked if one[3]], [one for one in asked if not one[3]]
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         found = dict(zip(together, pool.map(lambda one: judged(clone, *one), together)))
+    unlucky = [answer for answer in given.values() if answer.judges.startswith("oracle,") and answer.words[0] == "breaks"]
+    for answer in unlucky:  # it stops nobody, so two of a race may miss each other, the more so on a busy machine
+        one = (answer.name, answer.judges, answer.write, answer.alone)
+        for _ in range(ORACLE_TRIES - 1):
+            if found.get(one, (["breaks"],))[0][0] == "holds":
+                found[one] = judged(clone, *one)
     return found | {one: judged(clone, *one) for one in alone}
 
 
@@ -110,14 +118,15 @@ def test_every_exercise_has_its_answer():
 def test_an_answer_says_what_to_type(number):
     answer = answer_to(number)
     assert f"scripts/rung new mine --from {answer.source}\n" in answer.told
-    assert f"scripts/rung check mine --flaws {answer.judges}{' --jobs 1' if answer.alone else ''}\n" in answer.told
+    options = (f" --write {answer.write}" if answer.write else "") + (" --jobs 1" if answer.alone else "")
+    assert f"scripts/rung check mine --flaws {answer.judges}{options}\n" in answer.told
     assert len(answer.words) == len(answer.judges.split(","))
 
 
 @pytest.mark.parametrize("number", EXERCISES)
 def test_check_says_of_an_answer_what_the_book_says(verdicts, number):
     answer = answer_to(number)
-    words, said = verdicts[answer.name, answer.judges, answer.alone]
+    words, said = verdicts[answer.name, answer.judges, answer.write, answer.alone]
     assert words == answer.words, said
-    unchanged, said = verdicts[f"from_{answer.source}", answer.judges, answer.alone]
-    assert None not in unchanged and unchanged != answer.words, said
+    unchanged, said = verdicts[f"from_{answer.source}", answer.judges, answer.write, answer.alone]
+    assert "needs a rung that gives tokens" in said or None not in unchanged and unchanged != answer.words, said

@@ -13,7 +13,7 @@ import ladder
 
 DOCS = ROOT / "docs"
 CONTENTS = "00-start.md"
-NAMES = [CONTENTS] + [f"{number:02}-{rung.name}.md" for number, rung in enumerate(ladder.rungs(), 1)]
+NAMES = [CONTENTS] + [f"{number:02}-{name}.md" for number, name in enumerate(ladder.chapters(), 1)]
 HEADINGS = ["See it break", "Why", "The cure", "Run the cure", "What it still cannot do", "Exercises"]
 WORDS_MAX, BLOCK_LINES_MAX = 1500, 200
 
@@ -65,7 +65,7 @@ def test_a_chapter_is_ten_minutes(name):
 @pytest.mark.parametrize("number, name", enumerate(NAMES[1:], 1))
 def test_every_chapter_is_built_alike(number, name):
     prose = split(text_of(name))[0]
-    rung = ladder.rungs()[number - 1].name
+    rung = ladder.chapters()[number - 1]
     assert re.match(rf"# {number}\. `?{rung}`?: \S", prose)
     assert re.findall(r"^## (.*)$", prose, re.MULTILINE) == HEADINGS
     exercises = prose.partition("\n## Exercises\n")[2]
@@ -194,7 +194,7 @@ def test_a_block_of_another_command_is_not_taken_for_this_one(page):
     ("run break", "run takes break NAME, cure NAME or run NAME RUNG"),
     ("run break nothing", '"nothing" is nothing to break'),
     ("run run two_instances wachdog", '"wachdog" is no rung'),
-    ("picture cure frozen", "frozen has no rung that survives it yet"),
+    ("picture cure two_identities", "two_identities has no rung that survives it yet"),
 ])
 def test_a_marker_with_a_slip_is_answered_with_what_would_be_right(page, marker, says):
     wrong = go_through(page, f"first\n\n<!-- {marker} -->\n")
