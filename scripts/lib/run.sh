@@ -243,6 +243,48 @@ ladder_rungs() {
     sed -n 's/^X(\([a-z_]*\),.*/\1/p' "$LADDER_ROOT/lock/ladder.def"
 }
 
+# The ways to write, a line each.
+ladder_writes() {
+    sed -n 's/^X([A-Z_]*, \([a-z_]*\),.*/\1/p' "$LADDER_ROOT/service/writes.def"
+}
+
+# The names that mean a rung and a way to write together, a line each: NAME RUNG.
+ladder_pairs() {
+    sed -n 's/^X([A-Z_]*, \([a-z_]*\), [A-Z]*, "\([a-z_]\+\)",.*/\1 \2/p' \
+        "$LADDER_ROOT/service/writes.def"
+}
+
+# What --lock takes, a line each.
+ladder_locks() {
+    ladder_rungs
+    ladder_pairs | cut -d ' ' -f 1
+}
+
+# rows_of LOCKS WRITES DEFAULT: RUNG:WRITE, a line each, of lists by comma. WRITES "": DEFAULT with a
+# rung, its own with a name that means both.
+rows_of() {
+    local lock rung write ways known_locks known_writes
+    local -A rung_of=()
+    mapfile -t known_locks < <(ladder_locks)
+    mapfile -t known_writes < <(ladder_writes)
+    while read -r write rung; do
+        rung_of[$write]=$rung
+    done < <(ladder_pairs)
+    for lock in ${1//,/ }; do
+        one_of --lock "$lock" "${known_locks[@]}"
+        rung=${rung_of[$lock]:-}
+        ways=${2:-${rung:+$lock}}
+        ways=${ways:-$3}
+        for write in ${ways//,/ }; do
+            one_of --write "$write" "${known_writes[@]}"
+            [[ -z $rung || $write == "$lock" ]] ||
+                fail "--lock $lock is --lock $rung --write $lock: leave --write $write out, or take" \
+                    "--lock $rung"
+            printf '%s:%s\n' "${rung:-$lock}" "$write"
+        done
+    done
+}
+
 # drive_rows RUNG:WRITE...: one run each, then their table. Sets RUN_CODE: 0 each row did what the
 # ladder says, 1 one did not, 2 one is inconclusive. Call it plainly, as drive_row.
 drive_rows() {

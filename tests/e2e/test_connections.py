@@ -125,8 +125,13 @@ def descriptors(instance, redis):
 def warm(instance, redis):
     """Every descriptor that stays is open from here on."""
     instance.stock(value=100_000)
-    sales = [instance.in_background(instance.sell) for _ in range(64)]
-    assert all(sale.result().status == 200 for sale in sales)
+
+    def some_waited():
+        sales = [instance.in_background(instance.sell) for _ in range(64)]
+        assert all(sale.result().status == 200 for sale in sales)
+        return instance.metric("lock_contended_total") > 0
+
+    wait_until(some_waited, "sales wait for the lock, which takes descriptors of its own")
     before = descriptors(instance, redis)
     wait_until(lambda: descriptors(instance, redis) <= before, "the descriptors settle")
     return descriptors(instance, redis)

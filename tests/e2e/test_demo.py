@@ -71,6 +71,17 @@ def test_its_records_say_what_was_asked_for_and_what_was_there(place):
     place.check_nothing_is_left(3)
 
 
+def test_a_name_that_means_a_rung_and_a_way_to_write(place):
+    demo = place.demo("--lock", "local,fenced", *SMALL)
+    assert demo.code == 0, demo
+    assert [row[:2] for row in rows(demo.out)] == [["local", "decr"], ["local", "set"], ["fair", "fenced"]]
+    run = json.loads((folders(place)[-1] / "run.json").read_text())
+    assert (run["rung"], run["write"]) == ("fair", "fenced")
+    verdict = json.loads((folders(place)[-1] / "verdict.json").read_text())
+    assert (verdict["sold"], verdict["overlaps"], verdict["token_refusals"]) == (40, 0, 0)
+    place.check_nothing_is_left()
+
+
 def test_a_row_that_does_not_do_what_the_ladder_says_is_the_exit_code(place):
     # A judge that always disagrees stands before the real one.
     build = place.folder / "build"
@@ -143,6 +154,9 @@ def test_a_busy_port_is_told(place):
 @pytest.mark.parametrize("words, told", [
     (["--lock", "setmx"], "none local setnx"),
     (["--write", "fast"], "decr set atomic"),
+    (["--lock", "fenced", "--write", "decr"],
+     "--lock fenced is --lock fair --write fenced: leave --write decr out, or take --lock fair"),
+    (["--lock", "local,atomic"], "watchdog"),
     (["--stock", "-1"], "--stock is \"-1\""),
     (["--requests", "0"], "a whole number from 1 to 10000"),
     (["--items", "many"], "a whole number from 1 to 999"),
@@ -162,7 +176,7 @@ def test_help_names_every_option_and_every_rung(place):
     answer = place.run(SCRIPTS / "demo", "--help")
     assert answer.code == 0
     for word in ("--lock", "--write", "--stock", "--items", "--requests", "--instances", "--work-ms",
-                 "--keep", "reentrant_tls", "watchdog"):
+                 "--keep", "reentrant_tls", "watchdog", "fenced: fair with --write fenced"):
         assert word in answer.out
 
 
@@ -176,7 +190,7 @@ def test_a_missing_tool_that_cannot_be_installed_is_told():
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o777)
         place = Place(pathlib.Path(folder))
-        for part in ("scripts", "jmeter", "lock"):
+        for part in ("scripts", "jmeter", "lock", "service"):
             shutil.copytree(ROOT / part, place.folder / "clone" / part)
         demo = place.run(place.folder / "clone" / "scripts" / "demo", *place.ports.options, *SMALL,
                          around=AS_NOBODY if os.getuid() == 0 else [],

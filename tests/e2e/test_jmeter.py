@@ -46,6 +46,12 @@ def test_it_switches_the_lock_when_told_and_keeps_it_when_not(shop):
     assert (latest(shop)["rung"], latest(shop)["write"]) == ("owner_lua", "atomic")
     assert shop.jmeter("smoke").code == 0
     assert (latest(shop)["rung"], latest(shop)["write"]) == ("owner_lua", "atomic")
+    for words in (["--lock", "fenced"], [], ["--write", "fenced"]):
+        assert shop.jmeter("smoke", *words).code == 0
+        assert (latest(shop)["rung"], latest(shop)["write"]) == ("fair", "fenced")
+    load = shop.jmeter("smoke", "--lock", "watchdog")  # the way to write stays, and this lock gives no tokens
+    assert load.code == 2 and "watchdog gives none, these do: " in load.err
+    assert shop.jmeter("smoke", "--lock", "watchdog", "--write", "decr").code == 0
 
 
 def test_the_judges_no_is_the_exit_code(shop):
@@ -77,6 +83,7 @@ def test_the_articles_keys(place):
     (["smoke", "-Jthread=10"], "the plan has no property \"thread\""),
     (["smoke", "-Jstock=ten"], "stock is \"ten\""),
     (["smoke", "--lock", "setmx"], "watchdog"),
+    (["smoke", "--lock", "fenced", "--write", "set"], "leave --write set out"),
     (["smoke", "article"], "\"article\" is not understood"),
 ])
 def test_what_cannot_be_fired_is_told(shop, words, told):
@@ -105,6 +112,7 @@ def test_every_rung_does_what_the_ladder_says(place):
              for line in (ROOT / "lock" / "ladder.def").read_text().splitlines()
              if line.startswith("X(")]
     rows = [f"{rung}:{write}" for rung in rungs for write in ("decr", "set")]
+    rows += ["fenced", "fenced_textbook", "fair:fenced"]
     ports, folder = place.ports, place.state / str(place.ports.nginx)
     load = place.run(
         SCRIPTS / "lib" / "rows", "--http", f"127.0.0.1:{ports.nginx}",

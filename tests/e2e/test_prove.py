@@ -28,6 +28,7 @@ def test_it_counts_plots_and_agrees(place):
 @pytest.mark.parametrize("words, told", [
     (["--runs", "0"], "a whole number from 1 to 1000"),
     (["--lock", "setmx"], "it must be one of"),
+    (["--lock", "fenced", "--write", "set"], "leave --write set out"),
     (["--instances", "2,x"], "a whole number from 1 to 16"),
     (["--run", "3"], "\"--run\" is not understood"),
 ])
