@@ -6,6 +6,7 @@
  */
 #include "http.h"
 
+#include "acceptor.h"
 #include "clock.h"
 #include "log.h"
 #include "metrics.h"
@@ -17,8 +18,6 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/random.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #define HEADERS_BYTES_MAX 4096
 #define HEADERS_MAX 48
@@ -30,6 +29,7 @@
 struct http {
     struct http_options options;
     struct MHD_Daemon *daemon;
+    struct acceptor *acceptor;
     atomic_bool quiesced;
     atomic_long active; /* requests that were read and are not answered yet */
     uint64_t id_base;
@@ -336,6 +336,15 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
     *con_cls = NULL;
 }
 
+static void on_connection(void *cls, struct MHD_Connection *connection, void **socket_cls,
+                          enum MHD_ConnectionNotificationCode what)
+{
+    const struct http *http = cls;
+    (void)connection, (void)socket_cls;
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED)
+        acceptor_closed(http->acceptor);
+}
+
 static void on_log(void *cls, const char *format, va_list args)
     __attribute__((format(printf, 2, 0)));
 static void on_log(void *cls, const char *format, va_list args)
@@ -348,6 +357,12 @@ static void on_log(void *cls, const char *format, va_list args)
 }
 
 /* ---- Start and stop -------------------------------------------------------------------------- */
+
+static bool add_connection(void *arg, int fd, const struct sockaddr *peer, socklen_t size)
+{
+    const struct http *http = arg;
+    return MHD_add_connection(http->daemon, fd, peer, size) == MHD_YES;
+}
 
 struct http *http_start(const struct http_options *options)
 {
@@ -363,27 +378,35 @@ struct http *http_start(const struct http_options *options)
     };
     if (options->threads < 2)
         pool[0] = pool[1];
+    http->acceptor = acceptor_new(options->fd, options->connections_max, add_connection, http);
+    if (http->acceptor == NULL) {
+        free(http);
+        return NULL;
+    }
+    /* The acceptor counts the connections; a thread of the pool could have them all. */
     http->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL,
-        NULL, on_request, http, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
-        MHD_OPTION_LISTEN_SOCKET, options->fd, MHD_OPTION_CONNECTION_LIMIT,
-        options->connections_max, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_URI_LOG_CALLBACK,
-        on_target, http, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
-        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY, pool, MHD_OPTION_END);
-    if (http->daemon != NULL)
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME |
+            MHD_USE_ERROR_LOG,
+        0, NULL, NULL, on_request, http, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
+        MHD_OPTION_CONNECTION_LIMIT, options->connections_max * options->threads,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_BYTES, MHD_OPTION_URI_LOG_CALLBACK, on_target, http,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, http, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY, pool,
+        MHD_OPTION_END);
+    if (http->daemon != NULL && acceptor_start(http->acceptor))
         return http;
+    if (http->daemon != NULL)
+        MHD_stop_daemon(http->daemon);
+    acceptor_free(http->acceptor);
     free(http);
     return NULL;
 }
 
 void http_quiesce(struct http *http)
 {
-    if (atomic_exchange(&http->quiesced, true))
-        return;
-    MHD_quiesce_daemon(http->daemon);
-    /* From here on the kernel refuses connections, and a balancer takes the next instance. */
-    shutdown(http->options.fd, SHUT_RDWR);
+    if (!atomic_exchange(&http->quiesced, true))
+        acceptor_stop(http->acceptor);
 }
 
 bool http_wait_idle(struct http *http, int64_t deadline_ns)
@@ -403,7 +426,7 @@ void http_stop(struct http *http)
         return;
     http_quiesce(http);
     MHD_stop_daemon(http->daemon);
-    close(http->options.fd);
+    acceptor_free(http->acceptor);
     free(http);
 }
 

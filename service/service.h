@@ -2,8 +2,8 @@
  *
  * The parts of a running instance, and how they are started and stopped.
  *
- * Threads: two of libmicrohttpd's for the shop and one for the admin listener read and write HTTP
- * and never block; --workers sell, and two more stand aside for what waits for Redis but not for
+ * Threads: one for each listener accepts; two of libmicrohttpd's for the shop and one for the admin
+ * listener read and write HTTP and never block; --workers sell, and two more stand aside for what waits for Redis but not for
  * locks; one for each of these pools sorts out requests that waited too long; one of the lock
  * library's renews, and up to three wait for locks, for all sales; one of the history's ticks, when there
  * is a history; main waits for signals.
