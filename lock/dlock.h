@@ -203,7 +203,8 @@ struct dlock_options {
     int64_t ttl_ms;             /* a hold's time to live. Default the rung's: 30000, of `fair` 3000;
                                    100 to 86400000 */
     int64_t retry_ms;           /* pause of the rungs that poll, half as long more or less by
-                                   chance. Default 20, 1 to 60000 */
+                                   chance; a release by this client ends it for one waiter.
+                                   Default 20, 1 to 60000 */
     size_t connections_max;     /* per server, the timekeeper's and those that hear wake-ups not
                                    counted. Default 64, 1 to 10000; a call that finds none free
                                    waits for one */

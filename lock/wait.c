@@ -93,10 +93,9 @@ void wait_wake(struct dlock *lock, enum wake whom)
 
 void wait_released(struct dlock *lock)
 {
-    if ((lock->ops->traits & TRAIT_SERVERLESS) == 0)
-        return; /* the server tells */
     pthread_mutex_lock(&loop_of(lock)->mutex);
-    wait_wake(lock, WAKE_ONE);
+    if (lock->source.kind == WAIT_POLL || lock->source.kind == WAIT_LOCAL)
+        wait_wake(lock, WAKE_ONE); /* else the server tells */
     pthread_mutex_unlock(&loop_of(lock)->mutex);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a waiter waits: in the line of its client at the lock, then by pausing, or until a message,
- * an element of the wake list or a release of this process; until its deadline or its cancelling.
+ * How a waiter waits: in the line of its client at the lock, then by pausing, or until a message or
+ * an element of the wake list, where none comes also until a release of this process; until its
+ * deadline or its cancelling.
  * The same for every rung, and for a waiter that has a thread as for one that is only this struct.
  *
  * A line has a front of contenders, who try: `contenders` of them where waiters poll, one where a
@@ -81,7 +82,7 @@ enum wake {
 };
 /* The mutex is held. Wakes those that sleep at the lock. */
 void wait_wake(struct dlock *lock, enum wake whom);
-/* A hold was released in this process. */
+/* A hold was released in this process: of those whom the server does not tell one looks. */
 void wait_released(struct dlock *lock);
 
 /* TRAIT_HANDOFF; the mutex is held. */

@@ -90,6 +90,41 @@ static void a_waiter_gets_it_when_it_is_free(void **state)
     dlock_client_close(two);
 }
 
+/* Whether the waiter has it. If not, the lock is had and released once more: it may not have been
+ * asleep yet. */
+static bool has_it_by_now(const struct waiter *waiter)
+{
+    dlock_hold *hold;
+    if (atomic_load(&waiter->over))
+        return true;
+    if (tried(waiter->lock, &hold) == DLOCK_OK)
+        assert_status(dlock_release(hold, NULL), OK);
+    return false;
+}
+
+/* Its pause is 30 s at least, longer than it waits: what wakes it is a release of its own process. */
+static void a_waiter_that_polls_looks_after_a_local_release(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of(server_url(server), (struct dlock_options){.retry_ms = 60000});
+    /* Without reentrant_tls, whose hold only the waiter's own thread could release. */
+    const char *const polling[] = {"setnx",       "setnx_expire", "setnx_multi",    "set_nx_ex", "owner_check",
+                                   "owner_lua",   "reentrant",    "watchdog_timer", "watchdog",  "rw_counter"};
+    for (size_t i = 0; i < sizeof polling / sizeof polling[0]; i++) {
+        struct waiter waiter = {.lock = lock_of(client, polling[i], LOCK), .want = {.wait_ms = 20000}};
+        dlock_hold *hold = acquired(waiter.lock);
+        const uint64_t before = stats_of(client).attempts;
+        waiter_start(&waiter);
+        eventually(stats_of(client).attempts > before);
+        assert_status(dlock_release(hold, NULL), OK);
+        eventually(has_it_by_now(&waiter));
+        assert_status(waiter_end(&waiter), OK);
+        assert_status(dlock_release(waiter.hold, NULL), OK);
+        dlock_close(waiter.lock);
+    }
+    dlock_client_close(client);
+}
+
 /* The only connection is in use: the wait for it ends with the call's own limit. */
 static void the_limit_counts_while_a_connection_is_awaited(void **state)
 {
@@ -654,6 +689,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_try_and_a_limit),
         cmocka_unit_test(a_waiter_gets_it_when_it_is_free),
+        cmocka_unit_test(a_waiter_that_polls_looks_after_a_local_release),
         cmocka_unit_test(the_limit_counts_while_a_connection_is_awaited),
         cmocka_unit_test(the_limit_counts_while_connecting),
         cmocka_unit_test(all_connections_in_use),
