@@ -433,22 +433,12 @@ static bool may_go_on(const struct sale_env *env, struct sale *sale)
     return false;
 }
 
-/* Writes the stock in the way of now. *after: what it is said to be. */
-static enum stock_status write_stock(struct seller *seller, struct sale *sale, int64_t *after)
+/* Reads, decides and writes in one step. */
+static enum stock_status take_if_enough(struct seller *seller, struct sale *sale, int64_t *after)
 {
-    enum stock_status status;
     int64_t before = 0;
-    switch ((enum write_mode)seller->env->mode->now.write) {
-    case WRITE_DECR:
-        /* The reply is not looked at: that it may be below zero is the lesson. */
-        return stock_decrement(seller->stock, sale->stock_key, sale->quantity, NULL, after);
-    case WRITE_SET:
-        *after = sale->left - sale->quantity;
-        return stock_write(seller->stock, sale->stock_key, *after);
-    default: /* WRITE_ATOMIC */
-        break;
-    }
-    status = stock_take(seller->stock, sale->stock_key, sale->quantity, &before);
+    enum stock_status status =
+        stock_take(seller->stock, sale->stock_key, sale->quantity, &before);
     if ((status == STOCK_OK || status == STOCK_TOO_FEW) &&
         !is_enough(seller->env, sale, before))
         return STOCK_TOO_FEW;
@@ -456,10 +446,26 @@ static enum stock_status write_stock(struct seller *seller, struct sale *sale, i
     return status;
 }
 
-static bool read_stock(struct seller *seller, struct sale *sale, int64_t *stock)
+/* Writes the stock in the way of now. *after: what it is said to be. */
+static enum stock_status write_stock(struct seller *seller, struct sale *sale, int64_t *after)
 {
     struct fence room;
-    const struct stock_fence *fence = fence_of(seller->env, sale, &room);
+    switch ((enum write_mode)seller->env->mode->now.write) {
+    case WRITE_SET:
+        *after = sale->left - sale->quantity;
+        return stock_write(seller->stock, sale->stock_key, *after);
+    case WRITE_ATOMIC:
+        return take_if_enough(seller, sale, after);
+    default: /* DECR, perhaps fenced. The reply is not looked at: that it may be below zero is the lesson. */
+        return stock_decrement(seller->stock, sale->stock_key, sale->quantity,
+                               fence_of(seller->env, sale, &room), after);
+    }
+}
+
+/* fence: NULL where nothing is written on what is read. Readers that share a lock would shut each other out. */
+static bool read_stock(struct seller *seller, struct sale *sale, const struct stock_fence *fence,
+                       int64_t *stock)
+{
     enum stock_status status = stock_read(seller->stock, sale->stock_key, fence, stock);
     if (status != STOCK_OK)
         end_by_stock(seller, sale, status);
@@ -471,9 +477,11 @@ static bool read_stock(struct seller *seller, struct sale *sale, int64_t *stock)
 static bool is_unchanged(struct seller *seller, struct sale *sale)
 {
     int64_t stock;
-    if (!write_is_fenced(seller->env->mode->now.write))
+    struct fence room;
+    const struct stock_fence *fence = fence_of(seller->env, sale, &room);
+    if (fence == NULL)
         return true;
-    if (!read_stock(seller, sale, &stock))
+    if (!read_stock(seller, sale, fence, &stock))
         return false;
     bool unchanged = stock == sale->left && dlock_valid(sale->hold);
     if (!unchanged)
@@ -509,7 +517,8 @@ static void sell(struct seller *seller, struct sale *sale)
     int64_t stock, after = 0;
     struct fence room;
     if (env->mode->now.write != WRITE_ATOMIC &&
-        (!read_stock(seller, sale, &stock) || !is_enough(env, sale, stock)))
+        (!read_stock(seller, sale, fence_of(env, sale, &room), &stock) ||
+         !is_enough(env, sale, stock)))
         return;
     failpoint(env->failpoints, "sale", "after_read");
     if (sale->gift && !pack_gift(seller, sale))
@@ -518,11 +527,7 @@ static void sell(struct seller *seller, struct sale *sale)
     if (!may_go_on(env, sale))
         return;
     failpoint(env->failpoints, "sale", "before_write");
-    const struct stock_fence *fence = fence_of(env, sale, &room);
-    enum stock_status written =
-        fence != NULL
-            ? stock_decrement(seller->stock, sale->stock_key, sale->quantity, fence, &after)
-            : write_stock(seller, sale, &after);
+    enum stock_status written = write_stock(seller, sale, &after);
     stock = sale->left; /* what was read */
     if (written == STOCK_LOST) {
         RECORD(env, sale, "unknown", ",\"hold\":\"%s\",\"code\":500,\"quantity\":%" PRId64,
@@ -578,19 +583,10 @@ static void restock(struct seller *seller, struct sale *sale)
     }
 }
 
-/* Without a token: nothing is written on what was read, and readers that share the lock would shut each other out. */
-static bool read_only(struct seller *seller, struct sale *sale, int64_t *stock)
-{
-    enum stock_status status = stock_read(seller->stock, sale->stock_key, NULL, stock);
-    if (status != STOCK_OK)
-        end_by_stock(seller, sale, status);
-    return status == STOCK_OK;
-}
-
 static void read_alone(struct seller *seller, struct sale *sale)
 {
     int64_t stock;
-    if (may_go_on(seller->env, sale) && read_only(seller, sale, &stock))
+    if (may_go_on(seller->env, sale) && read_stock(seller, sale, NULL, &stock))
         note_reading(seller->env, sale, stock);
 }
 
@@ -741,7 +737,7 @@ static bool look(struct seller *seller, struct sale *sale)
     int64_t stock;
     if (!enter(env, sale))
         return false;
-    if (!read_only(seller, sale, &stock) || !is_enough(env, sale, stock)) {
+    if (!read_stock(seller, sale, NULL, &stock) || !is_enough(env, sale, stock)) {
         leave(env, sale);
         return false;
     }
