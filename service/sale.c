@@ -97,15 +97,6 @@ bool sale_is_item(const char *item)
     return size > 0 && size <= ITEM_MAX && item[size] == '\0';
 }
 
-bool sale_keys(const struct config *config, const char *item, char stock_key[KEY_MAX],
-               char lock_name[KEY_MAX])
-{
-    bool article = config->keys == KEYS_ARTICLE;
-    snprintf(stock_key, KEY_MAX, article ? "inventory" : "inventory:{%s}", item);
-    snprintf(lock_name, KEY_MAX, article ? "redisLock" : "lock:{%s}", item);
-    return !article || strcmp(item, "phone") == 0;
-}
-
 /* ---- Records --------------------------------------------------------------------------------- */
 
 static struct history_request record_of(const struct sale_env *env, const struct sale *sale)
@@ -159,10 +150,21 @@ static void record_end(const struct sale_env *env, const struct sale *sale)
                rows[sale->result].code, rows[sale->result].reason);
 }
 
+/* False: there is no such item. */
+static bool find_keys(const struct sale_env *env, struct sale *sale)
+{
+    bool article = env->config->keys == KEYS_ARTICLE;
+    snprintf(sale->stock_key, KEY_MAX, article ? "inventory" : "inventory:{%s}", sale->item);
+    snprintf(sale->lock_name, KEY_MAX, article ? "redisLock" : "lock:{%s}", sale->item);
+    if (!article || strcmp(sale->item, "phone") == 0)
+        return true;
+    end(sale, SALE_UNKNOWN_ITEM, "with --keys article there is one item: phone");
+    return false;
+}
+
 void sale_accept(const struct sale_env *env, struct sale *sale)
 {
-    if (!sale_keys(env->config, sale->item, sale->stock_key, sale->lock_name))
-        end(sale, SALE_UNKNOWN_ITEM, "with --keys article there is one item: phone");
+    find_keys(env, sale);
     sale->accepted = true;
     if (sale->purpose != SALE_RESTOCK)
         RECORD(env, sale, "invoke", ",\"quantity\":%" PRId64,
@@ -588,6 +590,12 @@ static void read_alone(struct seller *seller, struct sale *sale)
     int64_t stock;
     if (may_go_on(seller->env, sale) && read_stock(seller, sale, NULL, &stock))
         note_reading(seller->env, sale, stock);
+}
+
+void sale_read_aside(struct seller *seller, struct sale *sale)
+{
+    if (find_keys(seller->env, sale))
+        read_stock(seller, sale, NULL, &sale->left);
 }
 
 /* The hold stays, renewed where its rung renews, with a bearer to speak of it and its lock open. */

@@ -147,9 +147,6 @@ struct sale {
 };
 
 bool sale_is_item(const char *item);
-/* The keys of an item. False: there is no such item (--keys article has one). */
-bool sale_keys(const struct config *config, const char *item, char stock_key[KEY_MAX],
-               char lock_name[KEY_MAX]);
 
 /* The sale was accepted: from here on mode->now is its setting, so mode_enter comes first. */
 void sale_accept(const struct sale_env *env, struct sale *sale);
@@ -161,6 +158,9 @@ void sale_refuse(const struct sale_env *env, struct sale *sale, enum sale_result
  * sale->resume will be called, and then sale_resume must be, which may say the same again. */
 bool sale_run(struct seller *seller, struct sale *sale);
 bool sale_resume(struct seller *seller, struct sale *sale);
+
+/* Reads without the lock, at once. It was not accepted, and is not counted. */
+void sale_read_aside(struct seller *seller, struct sale *sale);
 
 /* For the client's on_event: what happened to a hold of a sale. arg: the history. */
 void sale_on_event(void *arg, const struct dlock_event *event);

@@ -95,29 +95,6 @@ void shop_accept_sale(struct service *service, struct request *request)
         enter(service, request);
 }
 
-/* Without the lock. */
-static void read_aside(struct service *service, struct seller *seller, struct request *request)
-{
-    char key[KEY_MAX], unused[KEY_MAX];
-    const char *item = request->sale.item;
-    int64_t stock = 0;
-    enum stock_status status = STOCK_MISSING;
-    bool exists = sale_keys(&service->config, item, key, unused);
-    if (exists)
-        status = stock_read(seller->stock, key, NULL, &stock);
-    if (status == STOCK_OK)
-        answer_json(request, 200, "{\"item\":\"%s\",\"stock\":%" PRId64 ",\"instance\":\"%s\"}",
-                    item, stock, service->config.instance);
-    else if (status == STOCK_MISSING)
-        answer_problem(request, PROBLEM_UNKNOWN_ITEM, "%s",
-                       exists ? stock_error(seller->stock)
-                              : "with --keys article there is one item: phone");
-    else
-        answer_problem(request,
-                       status == STOCK_INVALID ? PROBLEM_STOCK_INVALID : PROBLEM_STOCK_UNAVAILABLE,
-                       "%s", stock_error(seller->stock));
-}
-
 void shop_accept_read(struct service *service, struct request *request)
 {
     request->sale.purpose = SALE_READ;
@@ -138,7 +115,8 @@ bool shop_sell(struct service *service, struct seller *seller, struct request *r
     if (!resumed && !request->aside)
         enter(service, request);
     if (request->aside) {
-        read_aside(service, seller, request);
+        sale_read_aside(seller, &request->sale);
+        answer_sale(service, request);
         return true;
     }
     if (!request->entered) { /* no thread is kept: those in flight need them for the switch to end */
