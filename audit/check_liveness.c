@@ -82,7 +82,8 @@ static bool knows_better(const struct run *run, const struct request *request)
 static int64_t stock_at(const struct run *run, const struct later *later,
                         const struct request *request)
 {
-    if (!knows_better(run, request) && request->section != NONE && run->sections[request->section].stock_before != NOT_KNOWN)
+    if (!knows_better(run, request) && request->section != NONE &&
+        run->sections[request->section].stock_before != NOT_KNOWN)
         return run->sections[request->section].stock_before;
     return known_stock(run, later, request->item, request->outcome_ns);
 }
