@@ -372,7 +372,7 @@ static bool read_argument(struct config *config, struct config_request *request,
     }
     if (value == NULL && row->kind == SWITCH) {
         /* "--admin-writes" alone means on; "--check-hold off" has its value behind it. */
-        took_next = next != NULL && (strcmp(next, "on") == 0 || strcmp(next, "off") == 0);
+        took_next = next != NULL && strncmp(next, "--", 2) != 0;
         value = took_next ? next : "on";
     } else if (value == NULL) {
         if (next == NULL)

@@ -255,7 +255,7 @@ def test_while_it_ends_no_guarded_read_begins(redis, start, guard, code):
 
 
 @pytest.mark.parametrize("flags,environment", [
-    (["--guard-reads=maybe"], {}), ([], {"INVENTORYD_GUARD_READS": "maybe"})])
+    (["--guard-reads=maybe"], {}), (["--guard-reads", "maybe"], {}), ([], {"INVENTORYD_GUARD_READS": "maybe"})])
 def test_bad_values_of_the_flag(flags, environment):
     done = subprocess.run([os.environ["INVENTORYD"], *flags], env={**os.environ, **environment}, capture_output=True,
                           text=True, timeout=PATIENCE_S)
