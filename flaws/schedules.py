@@ -85,6 +85,20 @@ def tell_entry(stage, sale, inside):
     stage.note(f"{sale.name} {done} and pauses" if inside else f"{sale.name} waits for the lock")
 
 
+def enter(stage, instance, point, query=""):
+    """As the stage's, and told."""
+    sale, inside = stage.enter(instance, point, query)
+    tell_entry(stage, sale, inside)
+    return sale, inside
+
+
+def park(stage, instance, point, query=""):
+    """The same."""
+    sale = stage.park(instance, point, query)
+    tell_entry(stage, sale, True)
+    return sale
+
+
 # ---- Two at once -----------------------------------------------------------------------------------
 
 
@@ -99,13 +113,10 @@ def finish(stage, sale, inside, point=READ):
 
 def beside(stage, a, b, meanwhile=lambda: None, query=""):
     """A sale of a is inside and pauses; something happens; one of b comes. Then a's goes on, and then b's."""
-    first = stage.park(a, READ, query)
-    tell_entry(stage, first, True)
+    first = park(stage, a, READ, query)
     meanwhile()
-    second, inside = stage.enter(b, READ)
-    tell_entry(stage, second, inside)
-    stage.let_go(first, READ)
-    stage.wait_answered(first)
+    second, inside = enter(stage, b, READ)
+    finish(stage, first, True)
     finish(stage, second, inside)
 
 
@@ -115,14 +126,11 @@ def one_process(stage):
     a = long(stage, "a")
     a.arm(READ, "1*pause")
     a.arm(WRITE, "1*pause")
-    first = stage.park(a, READ)
-    tell_entry(stage, first, True)
-    second, inside = stage.enter(a, WRITE)
-    tell_entry(stage, second, inside)
+    first = park(stage, a, READ)
+    second, inside = enter(stage, a, WRITE)
     if not inside:
         a.let_go(WRITE)
-    stage.let_go(first, READ)
-    stage.wait_answered(first)
+    finish(stage, first, True)
     finish(stage, second, inside, WRITE)
 
 
@@ -206,8 +214,7 @@ def release_lost(stage):
     stage.note(f"{third.name} pauses at {point}")
     cable.down()
     stage.note("a cannot reach the lock's Redis any more", "a cannot reach Redis")
-    stage.let_go(third, point)
-    stage.wait_answered(third)
+    finish(stage, third, True, point)
     cable.up()
     stage.note("it can again", "it can again")
     stage.wait_answered(b.sell())
@@ -223,14 +230,11 @@ def releases_late(stage, point):
     first = stage.park(a, point)
     stage.note(f"{first.name} pauses at {point}")
     outlive(stage, a)
-    second, inside = stage.enter(b, READ)
-    tell_entry(stage, second, inside)
-    stage.let_go(first, point)
-    stage.wait_answered(first)
+    second, inside = enter(stage, b, READ)
+    finish(stage, first, True, point)
     if not inside:  # it polls: the third must not be quicker
         inside = stage.wait_inside(second, READ)
-    third, too = stage.enter(a, READ)
-    tell_entry(stage, third, too)
+    third, too = enter(stage, a, READ)
     finish(stage, second, inside)
     finish(stage, third, too)
 
@@ -293,8 +297,7 @@ def freezes_at(stage, point, late=False):
     stage.note("a is frozen (SIGSTOP)")
     if stage.has_ttl():
         stage.wait_expired()
-    second, inside = stage.enter(b, READ)
-    tell_entry(stage, second, inside)
+    second, inside = enter(stage, b, READ)
     if late and inside:
         finish(stage, second, inside)
     stage.note("a wakes (SIGCONT), and knows nothing")
@@ -322,12 +325,9 @@ def overtakes(stage, a, lets_go):
     """a's sale has the lock; b's waits for it, and then c's. When it comes free b stands still for a moment:
     is c's served first? If so it keeps the lock until b's has waited too long."""
     b, c = long(stage, "b", "--wait-ms", str(WAIT_MS), *CALM), long(stage, "c", "--wait-ms", str(2 * WAIT_MS), *CALM)
-    first = stage.park(a, READ)
-    tell_entry(stage, first, True)
-    second, inside = stage.enter(b, READ)
-    tell_entry(stage, second, inside)
-    third, too = stage.enter(c, READ)
-    tell_entry(stage, third, too)
+    first = park(stage, a, READ)
+    second, inside = enter(stage, b, READ)
+    third, too = enter(stage, c, READ)
     lets_go(first, third, b)
     if not inside and not too:
         wait_until(lambda: c.parked(READ) or stage.handed_over() or third.answered, "somebody has the lock, or nobody ever")
@@ -348,8 +348,7 @@ def overtakes(stage, a, lets_go):
 def stalled_first(stage):
     def goes_on(first, _, b):
         stands_still(stage, b)
-        stage.let_go(first, READ)
-        stage.wait_answered(first)
+        finish(stage, first, True)
     stage.open()
     overtakes(stage, long(stage, "a"), goes_on)
 
@@ -374,17 +373,13 @@ def stalled_at_expiry(stage):
 def dead_next(stage):
     stage.open()
     a, b, c = long(stage, "a"), long(stage, "b"), impatient(stage, "c")
-    first = stage.park(a, READ)
-    tell_entry(stage, first, True)
-    second, inside = stage.enter(b, READ)
-    tell_entry(stage, second, inside)
-    third, too = stage.enter(c, READ)
-    tell_entry(stage, third, too)
+    first = park(stage, a, READ)
+    second, inside = enter(stage, b, READ)
+    third, too = enter(stage, c, READ)
     b.process.kill()
     b.wait_dead("b is killed")
     stage.wait_answered(second)
-    stage.let_go(first, READ)
-    stage.wait_answered(first)
+    finish(stage, first, True)
     finish(stage, third, too)
     if stage.rung.hands_over:
         stage.note(f"grants that ran out unclaimed: {c.count('grants_expired')}")
@@ -425,10 +420,8 @@ def inner_release(stage):
         stage.wait_answered(b.sell())
         return
     stage.note("a1 is about to write, and pauses")
-    second, too = stage.enter(b, READ)
-    tell_entry(stage, second, too)
-    stage.let_go(first, WRITE)
-    stage.wait_answered(first)
+    second, too = enter(stage, b, READ)
+    finish(stage, first, True, WRITE)
     finish(stage, second, too)
 
 
@@ -463,15 +456,12 @@ def endless_readers(stage):
     stage.open()
     a, b = long(stage, "a", *GUARDED), long(stage, "b", *GUARDED)
     c = impatient(stage, "c", "--retry-ms", "200")
-    reader = stage.park(a, LOOK, None)
-    tell_entry(stage, reader, True)
-    sale, selling = stage.enter(c, READ)
-    tell_entry(stage, sale, selling)
+    reader = park(stage, a, LOOK, None)
+    sale, selling = enter(stage, c, READ)
     for instance in (b, a, b):
         if not selling:
             wait_refused_again(stage, c)
-        following, inside = stage.enter(instance, LOOK, None)
-        tell_entry(stage, following, inside)
+        following, inside = enter(stage, instance, LOOK, None)
         if not inside:
             instance.let_go(LOOK)  # when its turn comes
             break
@@ -564,17 +554,13 @@ def cut_holding(stage):
 def signal_lost(stage):
     stage.open()
     a, b, c = long(stage, "a"), long(stage), impatient(stage, "c")
-    first = stage.park(a, READ)
-    tell_entry(stage, first, True)
-    second, inside = stage.enter(b, READ)
-    tell_entry(stage, second, inside)
-    third, too = stage.enter(c, READ)
-    tell_entry(stage, third, too)
+    first = park(stage, a, READ)
+    second, inside = enter(stage, b, READ)
+    third, too = enter(stage, c, READ)
     b.freeze()
     c.freeze()
     stage.note("b and c are frozen (SIGSTOP)")
-    stage.let_go(first, READ)
-    stage.wait_answered(first)
+    finish(stage, first, True)
     b.process.kill()
     b.wait_dead("b is killed")
     stage.wait_answered(second)
@@ -589,16 +575,14 @@ def freed_meanwhile(stage):
     stage.open()
     cable = stage.cable()
     a, b = long(stage, "a"), impatient(stage, cable=cable)
-    first = stage.park(a, READ)
-    tell_entry(stage, first, True)
+    first = park(stage, a, READ)
     cable.hold()
     second, inside = stage.enter(b, READ, or_else=lambda: cable.held_back > 0)
     if inside:
         tell_entry(stage, second, True)
     else:
         stage.note(f"{second.name} has asked for the lock, and the answer is on its way")
-    stage.let_go(first, READ)
-    stage.wait_answered(first)
+    finish(stage, first, True)
     if not inside:
         stage.note("the answer arrives")
     cable.go_on()
@@ -610,10 +594,8 @@ def freed_meanwhile(stage):
 def cut_listening(stage):
     stage.open()
     a, b = long(stage, "a"), impatient(stage)
-    first = stage.park(a, READ)
-    tell_entry(stage, first, True)
-    second, inside = stage.enter(b, READ)
-    tell_entry(stage, second, inside)
+    first = park(stage, a, READ)
+    second, inside = enter(stage, b, READ)
     if stage.listeners():
         connects = b.count("redis_connects")
         stage.cut_listeners()
@@ -622,8 +604,7 @@ def cut_listening(stage):
     b.freeze()
     stage.cut_listeners()
     stage.note("b is frozen (SIGSTOP), and nobody listens", "nobody listens")
-    stage.let_go(first, READ)
-    stage.wait_answered(first)
+    finish(stage, first, True)
     stage.note("b wakes (SIGCONT)")
     b.thaw()
     finish(stage, second, inside)
@@ -634,8 +615,7 @@ def cut_listening(stage):
 def herd(stage, crowd=CROWD):
     stage.open()
     a, b = long(stage, "a"), long(stage, "b", "--workers", str(crowd), "--wait-ms", "6000")
-    first = stage.park(a, READ)
-    tell_entry(stage, first, True)
+    first = park(stage, a, READ)
     stage.note(f"{crowd} buyers come to b")
     sales = [b.sell() for _ in range(crowd)]
     stage.crowd = {sale.name for sale in sales}
