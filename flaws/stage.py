@@ -527,8 +527,8 @@ class Stage:
         return [client for client in clients if {"P", "b"} & set(client["flags"])]
 
     def cut_listeners(self):
-        for client in self.listeners():
-            self.lock_redis("CLIENT", "KILL", "ID", client["id"])
+        """How many of them were cut."""
+        return sum(self.lock_redis("CLIENT", "KILL", "ID", client["id"]) for client in self.listeners())
 
     def wait_second(self):
         """A second by Redis' own clock."""
