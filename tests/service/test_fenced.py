@@ -6,11 +6,10 @@ import os
 import pathlib
 import socket
 import subprocess
-import threading
 
 import pytest
 
-from world import PATIENCE_S, Background, Redis, hold_lock, read_history, release_lock, running, wait_until
+from world import PATIENCE_S, Background, LossyProxy, Redis, hold_lock, read_history, release_lock, running, wait_until
 
 import ladder  # from flaws/, of which world knows
 
@@ -384,38 +383,21 @@ def test_the_lock_server_comes_back_empty(redis, start, other, tmp_path, lock, f
 # ---- A write whose reply is lost ----------------------------------------------------------------
 
 
-class SlowPost:
-    """Stands between inventoryd and Redis. Keeps the next command that holds the word `keep`, and cuts its connection;
-    deliver() brings it to Redis late, as a network may. While `shut` is set it brings nothing that holds that word."""
+class SlowPost(LossyProxy):
+    """Keeps the next command that holds the word `keep`, and cuts its connection; deliver() brings it to Redis late, as a
+    network may. While `shut` is set it brings nothing that holds that word."""
 
-    def __init__(self, redis):
-        self.redis, self.keep, self.shut, self.kept, self.refused = redis, None, None, None, 0
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"redis://127.0.0.1:{self.listener.getsockname()[1]}/0"
-        threading.Thread(target=self.accept, daemon=True).start()
+    keep = shut = kept = None
+    refused = 0
 
-    def accept(self):
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.serve, args=(client,), daemon=True).start()
-
-    def serve(self, client):
-        try:
-            with client, socket.create_connection(("127.0.0.1", self.redis.port)) as server:
-                while command := client.recv(65536):
-                    if self.keep and self.keep in command:
-                        self.keep, self.kept = None, command
-                        return
-                    if self.shut and self.shut in command:
-                        self.refused += 1
-                        return
-                    server.sendall(command)
-                    client.sendall(server.recv(65536))
-        except OSError:
-            pass
+    def _carry(self, command, server):
+        if self.keep and self.keep in command:
+            self.keep, self.kept = None, command
+            return None
+        if self.shut and self.shut in command:
+            self.refused += 1
+            return None
+        return super()._carry(command, server)
 
     def deliver(self):
         with socket.create_connection(("127.0.0.1", self.redis.port), PATIENCE_S) as server:
@@ -427,7 +409,7 @@ class SlowPost:
 def post(redis):
     between = SlowPost(redis)
     yield between
-    between.listener.close()
+    between.end()
 
 
 @pytest.mark.parametrize("told", ["at once", "late"])

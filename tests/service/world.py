@@ -370,15 +370,22 @@ class LossyProxy:
         try:
             with client, socket.create_connection(("127.0.0.1", self.redis.port)) as server:
                 while command := client.recv(65536):
-                    server.sendall(command)
-                    reply = server.recv(65536)
-                    if self.lose is not None and self.lose in command:
-                        self.lose = None
-                        self.lost += 1
+                    reply = self._carry(command, server)
+                    if reply is None:
                         return
                     client.sendall(reply)
         except OSError:
             pass
+
+    def _carry(self, command, server):
+        """Redis' reply; None: the connection is to be cut."""
+        server.sendall(command)
+        reply = server.recv(65536)
+        if self.lose is None or self.lose not in command:
+            return reply
+        self.lose = None
+        self.lost += 1
+        return None
 
     def end(self):
         self.listener.close()
