@@ -82,9 +82,14 @@ def judged(clone, rung, judges, write, alone):
     return [said.get(judge) for judge in judges.split(",")], done.stdout + done.stderr
 
 
+def question(rung, answer):
+    """What judged() is asked of that rung."""
+    return rung, answer.judges, answer.write, answer.alone
+
+
 @pytest.fixture(scope="module")
 def verdicts(tmp_path_factory):
-    """Of every answer, and of the rung that it began from: by the rung's name and what was asked."""
+    """Of every answer, and of the rung that it began from: by question()."""
     given = answers()
     clone = copy_of_clone(tmp_path_factory.mktemp("answers") / "clone")
     for source in {answer.source for answer in given.values()}:
@@ -96,18 +101,18 @@ def verdicts(tmp_path_factory):
                  ["cmake", "--build", "--preset", "dev", "--parallel", "--target", "inventoryd", "ladder-audit", "oracle"]):
         done = sh(clone, *step)
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    asked = {(rung, answer.judges, answer.write, answer.alone) for answer in given.values()
-             for rung in (answer.name, f"from_{answer.source}")}
+    asked = {question(rung, answer) for answer in given.values() for rung in (answer.name, f"from_{answer.source}")}
     alone, together = [one for one in asked if one[3]], [one for one in asked if not one[3]]
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         found = dict(zip(together, pool.map(lambda one: judged(clone, *one), together)))
-    unlucky = [answer for answer in given.values() if answer.judges.startswith("oracle,") and answer.words[0] == "breaks"]
-    for answer in unlucky:  # it stops nobody, so two of a race may miss each other, the more so on a busy machine
-        one = (answer.name, answer.judges, answer.write, answer.alone)
-        for _ in range(ORACLE_TRIES - 1):
-            if found.get(one, (["breaks"],))[0][0] == "holds":
-                found[one] = judged(clone, *one)
-    return found | {one: judged(clone, *one) for one in alone}
+    found |= {one: judged(clone, *one) for one in alone}
+    # The oracle stops nobody, so two of a race may miss each other, the more so on a busy machine.
+    races = [question(answer.name, answer) for answer in given.values()
+             if answer.judges.startswith("oracle,") and answer.words[0] == "breaks"]
+    for one in races * (ORACLE_TRIES - 1):
+        if found[one][0][0] == "holds":
+            found[one] = judged(clone, *one)
+    return found
 
 
 def test_every_exercise_has_its_answer():
@@ -126,7 +131,7 @@ def test_an_answer_says_what_to_type(number):
 @pytest.mark.parametrize("number", EXERCISES)
 def test_check_says_of_an_answer_what_the_book_says(verdicts, number):
     answer = answer_to(number)
-    words, said = verdicts[answer.name, answer.judges, answer.write, answer.alone]
+    words, said = verdicts[question(answer.name, answer)]
     assert words == answer.words, said
-    unchanged, said = verdicts[f"from_{answer.source}", answer.judges, answer.write, answer.alone]
+    unchanged, said = verdicts[question(f"from_{answer.source}", answer)]
     assert "needs a rung that gives tokens" in said or None not in unchanged and unchanged != answer.words, said
