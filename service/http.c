@@ -6,8 +6,8 @@
  */
 #include "http.h"
 
-#include "acceptor.h"
 #include "clock.h"
+#include "http_loop.h"
 #include "log.h"
 #include "metrics.h"
 
@@ -18,6 +18,8 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define HEADERS_BYTES_MAX 4096
 #define HEADERS_MAX 48
@@ -28,12 +30,12 @@
 
 struct http {
     struct http_options options;
-    struct MHD_Daemon *daemon;
-    struct acceptor *acceptor;
     atomic_bool quiesced;
     atomic_long active; /* requests that were read and are not answered yet */
     uint64_t id_base;
     atomic_ulong id_next;
+    unsigned started; /* loops */
+    struct http_loop loops[];
 };
 
 enum phase { PHASE_HEAD, PHASE_BODY, PHASE_WAITING };
@@ -42,6 +44,7 @@ enum phase { PHASE_HEAD, PHASE_BODY, PHASE_WAITING };
 struct exchange {
     struct request request;
     struct http *http;
+    struct http_loop *loop;
     struct MHD_Connection *connection;
     enum phase phase;
     bool active;
@@ -234,9 +237,17 @@ static void set_active(struct exchange *exchange)
     atomic_fetch_add_explicit(&exchange->http->active, 1, memory_order_relaxed);
 }
 
+/* The exchange may be gone afterwards. */
+static void resume(const struct exchange *exchange)
+{
+    struct http_loop *loop = exchange->loop;
+    MHD_resume_connection(exchange->connection);
+    http_loop_wake(loop);
+}
+
 void http_answer(struct request *request)
 {
-    MHD_resume_connection(request->exchange->connection);
+    resume(request->exchange);
 }
 
 /* The whole request is here. */
@@ -257,7 +268,7 @@ static enum MHD_Result serve(struct exchange *exchange)
     exchange->phase = PHASE_WAITING;
     MHD_suspend_connection(exchange->connection);
     if (options->serve(options->service, request))
-        MHD_resume_connection(exchange->connection);
+        resume(exchange);
     return MHD_YES;
 }
 
@@ -266,7 +277,7 @@ static enum MHD_Result serve(struct exchange *exchange)
 /* The request line is here. The exchange comes into being. */
 static void *on_target(void *cls, const char *target, struct MHD_Connection *connection)
 {
-    struct http *http = cls;
+    struct http_loop *loop = cls;
     size_t size = strlen(target);
     bool too_long = size > REQUEST_URL_MAX;
     size = too_long ? REQUEST_URL_MAX : size;
@@ -274,7 +285,8 @@ static void *on_target(void *cls, const char *target, struct MHD_Connection *con
     if (exchange == NULL)
         return NULL;
     memset(exchange, 0, sizeof *exchange);
-    exchange->http = http;
+    exchange->http = loop->http;
+    exchange->loop = loop;
     exchange->connection = connection;
     exchange->too_long = too_long;
     exchange->request.exchange = exchange;
@@ -336,15 +348,6 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
     *con_cls = NULL;
 }
 
-static void on_connection(void *cls, struct MHD_Connection *connection, void **socket_cls,
-                          enum MHD_ConnectionNotificationCode what)
-{
-    const struct http *http = cls;
-    (void)connection, (void)socket_cls;
-    if (what == MHD_CONNECTION_NOTIFY_CLOSED)
-        acceptor_closed(http->acceptor);
-}
-
 static void on_log(void *cls, const char *format, va_list args)
     __attribute__((format(printf, 2, 0)));
 static void on_log(void *cls, const char *format, va_list args)
@@ -358,55 +361,59 @@ static void on_log(void *cls, const char *format, va_list args)
 
 /* ---- Start and stop -------------------------------------------------------------------------- */
 
-static bool add_connection(void *arg, int fd, const struct sockaddr *peer, socklen_t size)
+/* An equal share of the connections, the rest to the first loops. */
+static unsigned share_of(const struct http *http, unsigned i)
 {
-    const struct http *http = arg;
-    return MHD_add_connection(http->daemon, fd, peer, size) == MHD_YES;
+    const struct http_options *options = &http->options;
+    return options->connections_max / options->threads +
+           (i < options->connections_max % options->threads);
+}
+
+static bool start_loop(struct http *http, unsigned i)
+{
+    struct http_loop *loop = &http->loops[i];
+    loop->http = http;
+    loop->listen_fd = http->options.fd;
+    loop->connections_max = share_of(http, i);
+    loop->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0,
+        NULL, NULL, on_request, http, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
+        MHD_OPTION_CONNECTION_LIMIT, loop->connections_max, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
+        MHD_OPTION_URI_LOG_CALLBACK, on_target, loop, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
+        NULL, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
+    if (loop->daemon == NULL)
+        return false;
+    if (http_loop_start(loop))
+        return true;
+    MHD_stop_daemon(loop->daemon);
+    return false;
 }
 
 struct http *http_start(const struct http_options *options)
 {
-    struct http *http = calloc(1, sizeof *http);
+    struct http *http = calloc(1, sizeof *http + options->threads * sizeof http->loops[0]);
     if (http == NULL)
         return NULL;
     http->options = *options;
     if (getrandom(&http->id_base, sizeof http->id_base, 0) != sizeof http->id_base)
         http->id_base = (uint64_t)clock_now_ns(CLOCK_REALTIME);
-    struct MHD_OptionItem pool[] = {
-        {MHD_OPTION_THREAD_POOL_SIZE, (intptr_t)options->threads, NULL},
-        {MHD_OPTION_END, 0, NULL},
-    };
-    if (options->threads < 2)
-        pool[0] = pool[1];
-    http->acceptor = acceptor_new(options->fd, options->connections_max, add_connection, http);
-    if (http->acceptor == NULL) {
-        free(http);
-        return NULL;
-    }
-    /* The acceptor counts the connections; a thread of the pool could have them all. */
-    http->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME |
-            MHD_USE_ERROR_LOG,
-        0, NULL, NULL, on_request, http, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
-        MHD_OPTION_CONNECTION_LIMIT, options->connections_max * options->threads,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)CONNECTION_BYTES, MHD_OPTION_URI_LOG_CALLBACK, on_target, http,
-        MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_NOTIFY_CONNECTION,
-        on_connection, http, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY, pool,
-        MHD_OPTION_END);
-    if (http->daemon != NULL && acceptor_start(http->acceptor))
+    while (http->started < options->threads && start_loop(http, http->started))
+        http->started++;
+    if (http->started == options->threads)
         return http;
-    if (http->daemon != NULL)
-        MHD_stop_daemon(http->daemon);
-    acceptor_free(http->acceptor);
-    free(http);
+    http_stop(http);
     return NULL;
 }
 
 void http_quiesce(struct http *http)
 {
-    if (!atomic_exchange(&http->quiesced, true))
-        acceptor_stop(http->acceptor);
+    if (atomic_exchange(&http->quiesced, true))
+        return;
+    for (unsigned i = 0; i < http->started; i++)
+        http_loop_quiesce(&http->loops[i]);
+    /* From here on the kernel refuses connections, and a balancer takes the next instance. */
+    shutdown(http->options.fd, SHUT_RDWR);
 }
 
 bool http_wait_idle(struct http *http, int64_t deadline_ns)
@@ -425,8 +432,11 @@ void http_stop(struct http *http)
     if (http == NULL)
         return;
     http_quiesce(http);
-    MHD_stop_daemon(http->daemon);
-    acceptor_free(http->acceptor);
+    for (unsigned i = 0; i < http->started; i++) {
+        http_loop_stop(&http->loops[i]);
+        MHD_stop_daemon(http->loops[i].daemon);
+    }
+    close(http->options.fd);
     free(http);
 }
 

@@ -92,7 +92,7 @@ bool net_listen(const char *address, struct listening *listening, char error[NET
         snprintf(error, NET_ERROR_MAX, "cannot listen on %s: %s", address, gai_strerror(failed));
         return false;
     }
-    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     bool listens = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
                    bind(fd, found->ai_addr, found->ai_addrlen) == 0 &&
                    listen(fd, LISTEN_BACKLOG) == 0;

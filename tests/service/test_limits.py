@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits: the queue, the deadline, the number of connections."""
 import json
+import signal
 
 import pytest
 
-from world import Background, hold_lock, read_answers, release_lock, wait_until
+from world import Background, hold_lock, is_stopped, read_answers, release_lock, wait_until
 
 SALE = b"POST /inventory/phone/sale HTTP/1.1\r\nHost: x\r\nX-Request-Id: %s\r\n\r\n"
 
@@ -143,3 +144,20 @@ def test_more_connections_than_the_limit_wait_to_be_accepted(redis, start):
         served += answers[0][0] in (200, 409)
         client.close()
     assert served == 20
+
+
+def test_what_comes_at_once_is_answered_at_once(redis, start):
+    """128 requests for each of the two loops, which is as many as libmicrohttpd fetches in a go, and then nothing
+    more: its own threads would fetch them and sleep."""
+    shop = start(redis, "--connections", 256)
+    clients = [shop.connection() for _ in range(256)]
+    health = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    for client in clients:
+        client.sendall(health)
+        assert read_answers(client)[0][0] == 200
+    shop.signal(signal.SIGSTOP)
+    wait_until(lambda: is_stopped(shop.process), "it stands still")
+    for client in clients:
+        client.sendall(health)
+    shop.signal(signal.SIGCONT)
+    assert [read_answers(client)[0][0] for client in clients] == [200] * 256

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See http_loop.h. MHD_run() looks at what is there and never sleeps; the sleeping is done here, on
+ * libmicrohttpd's epoll set, which is a descriptor to poll like any other.
+ */
+#include "http_loop.h"
+
+#include "log.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define ACCEPTS_MAX 8 /* in a turn: the loops shall have about the same number */
+#define PAUSE_MS 10   /* when descriptors or memory have run out */
+
+enum { SET, WAKE, LISTEN };
+
+static unsigned connections_left(const struct http_loop *loop)
+{
+    const union MHD_DaemonInfo *info =
+        MHD_get_daemon_info(loop->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+    return loop->connections_max > info->num_connections
+               ? loop->connections_max - info->num_connections
+               : 0;
+}
+
+/* -1: as long as nothing comes. */
+static int timeout_ms(const struct http_loop *loop)
+{
+    MHD_UNSIGNED_LONG_LONG left_ms;
+    if (MHD_get_timeout(loop->daemon, &left_ms) != MHD_YES)
+        return -1;
+    return left_ms < INT_MAX ? (int)left_ms : INT_MAX;
+}
+
+/* False: it cannot now, whatever waits. */
+static bool accept_some(const struct http_loop *loop, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        struct sockaddr_storage peer;
+        socklen_t size = sizeof peer;
+        int fd = accept4(loop->listen_fd, (struct sockaddr *)&peer, &size,
+                         SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) /* which closes it if it cannot take it */
+            MHD_add_connection(loop->daemon, fd, (struct sockaddr *)&peer, size);
+        else
+            return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED ||
+                   atomic_load(&loop->quiesced);
+    }
+    return true;
+}
+
+static void *run(void *arg)
+{
+    struct http_loop *loop = arg;
+    const union MHD_DaemonInfo *info =
+        MHD_get_daemon_info(loop->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    struct pollfd polls[] = {[SET] = {.fd = info->epoll_fd, .events = POLLIN},
+                             [WAKE] = {.fd = loop->wake_fd, .events = POLLIN},
+                             [LISTEN] = {.events = POLLIN}};
+    bool paused = false;
+    uint64_t count;
+    while (!atomic_load(&loop->stopping)) {
+        unsigned left = connections_left(loop);
+        int sleep_ms = timeout_ms(loop);
+        if (paused && (sleep_ms < 0 || sleep_ms > PAUSE_MS))
+            sleep_ms = PAUSE_MS;
+        polls[LISTEN].fd =
+            left == 0 || paused || atomic_load(&loop->quiesced) ? -1 : loop->listen_fd;
+        paused = false;
+        if (poll(polls, sizeof polls / sizeof polls[0], sleep_ms) < 0)
+            continue;
+        if (polls[WAKE].revents != 0) {
+            (void)!read(loop->wake_fd, &count, sizeof count);
+            atomic_store(&loop->woken, false);
+        }
+        if (polls[LISTEN].fd >= 0 && polls[LISTEN].revents != 0)
+            paused = !accept_some(loop, left < ACCEPTS_MAX ? left : ACCEPTS_MAX);
+        if (paused)
+            log_event(LOG_DEBUG, "http", "connections have to wait: %s", strerror(errno));
+        MHD_run(loop->daemon);
+    }
+    return NULL;
+}
+
+bool http_loop_start(struct http_loop *loop)
+{
+    loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (loop->wake_fd < 0)
+        return false;
+    if (pthread_create(&loop->thread, NULL, run, loop) == 0)
+        return true;
+    close(loop->wake_fd);
+    return false;
+}
+
+void http_loop_wake(struct http_loop *loop)
+{
+    const uint64_t one = 1;
+    if (!atomic_exchange(&loop->woken, true))
+        (void)!write(loop->wake_fd, &one, sizeof one);
+}
+
+void http_loop_quiesce(struct http_loop *loop)
+{
+    atomic_store(&loop->quiesced, true);
+    http_loop_wake(loop);
+}
+
+void http_loop_stop(struct http_loop *loop)
+{
+    atomic_store(&loop->stopping, true);
+    http_loop_wake(loop);
+    pthread_join(loop->thread, NULL);
+    close(loop->wake_fd);
+}
