@@ -143,7 +143,7 @@ def commands(stage, names):
                 continue  # it was for nobody
             if event["t_ns"] > stage.ended_ns:
                 continue  # what the end of the stage brought about
-            t_ns = event["t_ns"] - (event["took_us"] * 1000 if who in left else 0)
+            t_ns = event["sent_ns"] if who in left else event["t_ns"]
             yield Line(t_ns, who, *in_short(names.plain(event["sent"]), names.plain(event["reply"])))
 
 

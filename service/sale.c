@@ -189,6 +189,7 @@ static struct history_request record_for(const struct bearer *bearer)
 
 void sale_on_trace(void *arg, const struct dlock_trace *trace)
 {
+    const int64_t sent_ns = now_ns() - trace->took_us * 1000;
     char sent[900], reply[400];
     struct history_request record;
     const struct bearer *bearer = trace->user != NULL ? trace->user : served;
@@ -197,7 +198,7 @@ void sale_on_trace(void *arg, const struct dlock_trace *trace)
     text_quote(sent, sizeof sent, trace->sent);
     text_quote(reply, sizeof reply, trace->reply);
     history_event(arg, bearer != NULL ? &record : NULL, "command",
-                  ",\"took_us\":%" PRId64 ",\"sent\":\"%s\",\"reply\":\"%s\"", trace->took_us, sent,
+                  ",\"sent_ns\":%" PRId64 ",\"sent\":\"%s\",\"reply\":\"%s\"", sent_ns, sent,
                   reply);
 }
 

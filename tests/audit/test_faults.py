@@ -243,7 +243,7 @@ def sprinkle(world):
                                 {"request": lines[at - 1].get("request", "x")}])
             lines.insert(at, {"t_ns": lines[at - 1]["t_ns"], "instance": lines[0]["instance"],
                               "event": "command", "sent": 'GET "lock:{phone}"\r\n\u2028',
-                              "reply": "(nil)", "took_us": rand.randint(0, 999), **more})
+                              "reply": "(nil)", "sent_ns": rand.randint(0, 999), **more})
         for i, line in enumerate(lines):
             line["seq"] = i + 1
     for instance in world.events:
