@@ -8,8 +8,9 @@
 
 extern const struct script lua_break;
 
-static struct answer delete_key(struct rung_env *env, const char *key)
+static struct answer delete_key(struct rung_env *env, const char *key, const char *const *beside)
 {
+    (void)beside;
     return EVAL(env, &lua_break, "1", key);
 }
 

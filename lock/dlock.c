@@ -236,8 +236,53 @@ static int compare_locks(const void *a, const void *b)
 static void lock_free(struct dlock *lock)
 {
     pthread_mutex_destroy(&lock->mutex);
+    pthread_cond_destroy(&lock->answered);
+    free(lock->beside_text);
     free(lock->state);
     free(lock);
+}
+
+/* Redis' rule: the first '{', the next '}', and something between them. */
+static bool has_tag(const char *name)
+{
+    const char *open = strchr(name, '{');
+    const char *close = open != NULL ? strchr(open, '}') : NULL;
+    return close != NULL && close > open + 1;
+}
+
+/* The keys beside it: in its slot, and no other lock's. False: out of memory. */
+static bool name_beside(struct dlock *lock)
+{
+    const struct beside *beside = lock->ops->beside;
+    size_t room = strlen(lock->name) + 32;
+    if (beside[0].kind == NULL)
+        return true;
+    lock->beside_text = malloc(BESIDE_MAX * room);
+    for (size_t i = 0; lock->beside_text != NULL && beside[i].kind != NULL; i++) {
+        char *key = lock->beside_text + i * room;
+        snprintf(key, room, has_tag(lock->name) ? "dlock:%s:%s" : "dlock:%s={%s}", beside[i].kind,
+                 lock->name);
+        lock->beside[i] = key;
+    }
+    return lock->beside_text != NULL;
+}
+
+static dlock_status check_name(const struct rung_ops *ops, const char *name)
+{
+    size_t size = name != NULL ? strlen(name) : 0;
+    if (size == 0 || size > DLOCK_NAME_MAX)
+        return fail(DLOCK_INVALID, "a lock's name has 1 to %d bytes; this one has %zu",
+                    DLOCK_NAME_MAX, size);
+    if (ops->beside[0].kind == NULL)
+        return DLOCK_OK;
+    if (strncmp(name, "dlock:", 6) == 0)
+        return fail(DLOCK_INVALID, "'%s' begins with 'dlock:', as the keys that rung '%s' keeps "
+                                   "beside a lock; any other beginning is right", name, ops->name);
+    if (strpbrk(name, "{}") != NULL && !has_tag(name))
+        return fail(DLOCK_INVALID, "'%s' has a brace but no hash tag, so the keys that rung '%s' "
+                                   "keeps beside it would not lie in its slot; a tag as in "
+                                   "lock:{phone}, or no brace, is right", name, ops->name);
+    return DLOCK_OK;
 }
 
 static struct dlock *lock_new(dlock_client *client, const struct rung_ops *ops, const char *name)
@@ -250,12 +295,13 @@ static struct dlock *lock_new(dlock_client *client, const struct rung_ops *ops, 
     lock->rung = ladder_describe(ops);
     strcpy(lock->name, name);
     pthread_mutex_init(&lock->mutex, NULL);
+    pthread_cond_init(&lock->answered, NULL);
     lock->state = calloc(1, ops->state_size + 1);
     lock->ttl_ms = client->options.ttl_ms != 0 ? client->options.ttl_ms
                    : ops->ttl_ms != 0          ? ops->ttl_ms
                                                : TTL_MS;
     TAILQ_INIT(&lock->line.waits);
-    if (lock->state != NULL)
+    if (lock->state != NULL && name_beside(lock))
         return lock;
     lock_free(lock);
     return NULL;
@@ -268,10 +314,9 @@ dlock_status dlock_open_ops(dlock_client *client, const struct rung_ops *ops, co
     dlock_status status = check_fork(client);
     if (status != DLOCK_OK)
         return status;
-    size_t size = name != NULL ? strlen(name) : 0;
-    if (size == 0 || size > DLOCK_NAME_MAX)
-        return fail(DLOCK_INVALID, "a lock's name has 1 to %d bytes; this one has %zu",
-                    DLOCK_NAME_MAX, size);
+    status = check_name(ops, name);
+    if (status != DLOCK_OK)
+        return status;
     if (client->config.server_count > 1 && (ops->traits & (TRAIT_QUORUM | TRAIT_SERVERLESS)) == 0)
         return fail(DLOCK_INVALID, "'%s' works with one server; the client has %zu", ops->name,
                     client->config.server_count);

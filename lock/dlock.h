@@ -333,6 +333,7 @@ DLOCK_API dlock_status dlock_break(dlock *lock, struct dlock_holder *broken);
 /* ---- Acquire and release --------------------------------------------------------------------- */
 
 #define DLOCK_WAIT_FOREVER (-1)
+#define DLOCK_THIS_THREAD UINT64_MAX /* an owner_id: the thread that makes the call */
 
 enum dlock_mode {
     DLOCK_EXCLUSIVE, /* nobody else holds it: every rung; the write lock of one that has two */
@@ -348,12 +349,14 @@ struct dlock_want {
      * command_timeout_ms. DLOCK_WAIT_FOREVER (any number below 0): until had or cancelled. */
     int64_t wait_ms;
 
-    /* On whose behalf. Re-entrant rungs count per owner. 0 (default): the calling thread's number,
-     * never used again by another; of dlock_acquire_start a number of the acquisition's own. The
-     * owner in Redis is "<client id>:<n>", or "<client id>:x<n>" for a number given here,
-     * "<client id>:s<n>" for a started acquire, so that they never meet; behind it ".<m>" once a
-     * release went unanswered, which may still come and must find no later hold under its owner's
-     * name. One call at a time per owner id. */
+    /* On whose behalf. 0 (default): of this acquisition alone; nothing nests in it. A number of the
+     * caller's, or DLOCK_THIS_THREAD: on rungs that are re-entrant, an owner that holds the lock
+     * acquires it again at once, and the last of its releases frees it. Its calls may come from any
+     * threads: one waits for the answer of the other's request.
+     * The name in Redis is "<client id>:<n>", "<client id>:x<owner id>.<n>" or
+     * "<client id>:t<thread>.<n>", n being the number of the outermost acquisition: a name is used
+     * once, so no command that arrives late can meet a later acquisition. (Flawed rungs leave out
+     * ".<n>".) */
     uint64_t owner_id;
 
     dlock_cancel *cancel; /* another thread can end the wait with it. Default NULL */

@@ -30,7 +30,8 @@ dlock_status holder_read(const struct answer *answer, struct dlock_holder *holde
 }
 
 dlock_status holder_ask(dlock *lock, struct dlock_holder *holder,
-                        struct answer (*ask)(struct rung_env *env, const char *key))
+                        struct answer (*ask)(struct rung_env *env, const char *key,
+                                             const char *const *beside))
 {
     dlock_status status = check_fork(lock->client);
     if (status != DLOCK_OK)
@@ -45,7 +46,7 @@ dlock_status holder_ask(dlock *lock, struct dlock_holder *holder,
     struct rung_env env;
     status = env_begin(lock, INT64_MAX, -1, &env);
     if (status == DLOCK_OK) {
-        struct answer answer = ask(&env, lock->name);
+        struct answer answer = ask(&env, lock->name, lock->beside);
         status =
             answer.status == DLOCK_OK ? holder_read(&answer, &all, lock->name) : answer.status;
     }
@@ -54,8 +55,9 @@ dlock_status holder_ask(dlock *lock, struct dlock_holder *holder,
     return status;
 }
 
-static struct answer look(struct rung_env *env, const char *key)
+static struct answer look(struct rung_env *env, const char *key, const char *const *beside)
 {
+    (void)beside;
     return EVAL(env, &lua_inspect, "1", key);
 }
 

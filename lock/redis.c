@@ -23,13 +23,6 @@
 
 enum state { DOWN, CONNECTING, LOGIN, UP };
 
-/* Names a connection as its server does. Numbers begin again with each server process, so that a
- * number says nothing without the process. */
-struct identity {
-    long long id;   /* CLIENT ID; 0: not known */
-    char run_id[41]; /* of the process */
-};
-
 struct node {
     struct server *server;
     enum state state;
@@ -56,8 +49,8 @@ struct node {
     bool listens; /* messages come between its replies */
 
     size_t login_size;        /* replies that decide about the login; what follows may be refused */
-    struct identity identity; /* of this connection */
-    struct identity lost;     /* of the one that broke with a reply missing */
+    struct doubt identity;    /* of this connection */
+    struct doubt lost;        /* of the one that broke with a reply missing */
     bool in_doubt;            /* what was sent on that one may still be carried out */
 
     dlock_status status; /* of this exchange */
@@ -347,7 +340,7 @@ static void login(struct redis *redis, struct node *node)
     if (url->db != NULL)
         node_append(node, 2, (const char *const[]){"SELECT", url->db}, NULL);
     node->login_size = node->reply_wanted;
-    node->identity = (struct identity){0};
+    node->identity = (struct doubt){0};
     if (!may_ask(node->server, &node->server->identity_refused_ns))
         return;
     node_append(node, 2, (const char *const[]){"CLIENT", "ID"}, NULL);
@@ -366,6 +359,12 @@ static bool read_run_id(const redisReply *info, char run_id[41])
     return true;
 }
 
+/* A script runs: it refuses all, and for now only. */
+static bool is_busy(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "BUSY ", 5) == 0;
+}
+
 /* What the login's last two replies say. Without it, a doubt of this connection can't be ended. */
 static void identify(struct node *node)
 {
@@ -375,7 +374,7 @@ static void identify(struct node *node)
     if (replies[0]->type == REDIS_REPLY_INTEGER &&
         read_run_id(replies[1], node->identity.run_id))
         node->identity.id = replies[0]->integer;
-    else if (strncmp(replies[0]->str != NULL ? replies[0]->str : "", "BUSY ", 5) != 0)
+    else if (!is_busy(replies[0]))
         note_refusal(node->server, &node->server->identity_refused_ns);
 }
 
@@ -620,68 +619,70 @@ dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd)
 
 /* ---- Doubts ---------------------------------------------------------------------------------- */
 
-/* Whether the node is connected to the very process that the lost connection was to, and that may
- * be asked to end it. Of another process the number may be an innocent's. */
-static bool may_kill(const struct node *node)
+bool redis_doubt(const struct redis *redis, struct doubt *doubt)
 {
-    return node->state == UP && node->lost.id != 0 && node->identity.id != 0 &&
-           strcmp(node->lost.run_id, node->identity.run_id) == 0 &&
-           may_ask(node->server, &node->server->kill_refused_ns);
-}
-
-static void ask_kill(struct node *node)
-{
-    char id[24];
-    snprintf(id, sizeof id, "%lld", node->lost.id);
-    node_append(node, 4, (const char *const[]){"CLIENT", "KILL", "ID", id}, NULL);
-    node_write(node);
-}
-
-/* 1: it was ended now; 0: it had ended before. What it brought is carried out, or gone. */
-static bool is_killed(const struct node *node)
-{
-    if (node->state != UP || node->reply_count != 1)
-        return false;
-    if (node->replies[0]->type == REDIS_REPLY_INTEGER)
+    for (size_t i = 0; i < redis->node_count; i++) {
+        if (!redis->nodes[i].in_doubt)
+            continue;
+        *doubt = redis->nodes[i].lost;
+        doubt->node = i;
         return true;
-    if (strncmp(node->replies[0]->str != NULL ? node->replies[0]->str : "", "BUSY ", 5) != 0)
-        note_refusal(node->server, &node->server->kill_refused_ns);
+    }
     return false;
 }
 
-static bool end_doubts(struct redis *redis, int64_t deadline_ns, int wake_fd)
+/* Whether the node is connected to the very process that the lost connection was to, and that may
+ * be asked to end it. Of another process the number may be an innocent's. */
+static bool may_kill(const struct node *node, const struct doubt *doubt)
 {
-    bool ended = redis_ready(redis, deadline_ns, wake_fd) == DLOCK_OK;
-    for (size_t i = 0; i < redis->node_count; i++) {
-        struct node *node = &redis->nodes[i];
-        if (!node->in_doubt)
-            continue;
-        ended &= may_kill(node);
-        if (ended)
-            ask_kill(node);
-    }
-    int64_t limit_ns = mono_deadline_ns(redis->config->command_timeout_ms);
-    pump(redis, limit_ns < deadline_ns ? limit_ns : deadline_ns, wake_fd);
-    for (size_t i = 0; i < redis->node_count; i++) {
-        struct node *node = &redis->nodes[i];
-        if (node->reply_wanted == 0)
-            continue;
-        node->in_doubt = !is_killed(node);
-        ended &= !node->in_doubt;
-        if (!settled(node))
-            node_close(node, DLOCK_UNREACHABLE, "no answer in time");
-        node_forget(node);
-    }
-    return ended;
+    return doubt->id != 0 && node->identity.id != 0 &&
+           strcmp(doubt->run_id, node->identity.run_id) == 0 &&
+           may_ask(node->server, &node->server->kill_refused_ns);
 }
 
-bool redis_end_doubt(struct redis *redis, int64_t deadline_ns, int wake_fd)
+/* 1: it was ended now; 0: it had ended before. What it brought is carried out, or gone. */
+static enum doubt_end killed(const struct node *node)
 {
+    if (node->state != UP || node->reply_count != 1)
+        return DOUBT_STAYS;
+    if (node->replies[0]->type == REDIS_REPLY_INTEGER)
+        return DOUBT_ENDED;
+    if (is_busy(node->replies[0]))
+        return DOUBT_STAYS;
+    note_refusal(node->server, &node->server->kill_refused_ns);
+    return DOUBT_FOR_EVER;
+}
+
+static enum doubt_end kill_connection(struct redis *redis, struct node *node, long long id,
+                                      int64_t deadline_ns, int wake_fd)
+{
+    char text[24];
+    int64_t limit_ns = mono_deadline_ns(redis->config->command_timeout_ms);
+    snprintf(text, sizeof text, "%lld", id);
+    node_forget(node);
+    node_append(node, 4, (const char *const[]){"CLIENT", "KILL", "ID", text}, NULL);
+    node_write(node);
+    pump(redis, limit_ns < deadline_ns ? limit_ns : deadline_ns, wake_fd);
+    enum doubt_end end = killed(node);
+    if (!settled(node))
+        node_close(node, DLOCK_UNREACHABLE, "no answer in time");
+    node_forget(node);
+    return end;
+}
+
+enum doubt_end redis_end_doubt(struct redis *redis, const struct doubt *doubt, int64_t deadline_ns,
+                               int wake_fd)
+{
+    struct node *node = &redis->nodes[doubt->node];
     char sentence[SENTENCE_MAX];
+    enum doubt_end end = DOUBT_STAYS;
     snprintf(sentence, sizeof sentence, "%s", dlock_error());
-    bool ended = end_doubts(redis, deadline_ns, wake_fd);
+    if (node->state == UP)
+        end = may_kill(node, doubt)
+                  ? kill_connection(redis, node, doubt->id, deadline_ns, wake_fd)
+                  : DOUBT_FOR_EVER;
     fail(DLOCK_OK, "%s", sentence); /* what went wrong is the exchange */
-    return ended;
+    return end;
 }
 
 /* ---- Listening ------------------------------------------------------------------------------- */

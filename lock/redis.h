@@ -75,13 +75,25 @@ void redis_append(struct redis *redis, size_t node, int argc, const char *const 
  * then is disconnected, so that the next reply cannot be taken for it. The worst status of all. */
 dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
-/* After an exchange that left a server UNKNOWN: what was sent may still be on its way. Connects
- * anew and has the server end the broken connection. True: it did, or it had before. What was sent
- * on it was carried out, or never will be; and the servers are connected, as by redis_ready. False:
- * the doubt stays, because nobody answered in time, because it is another server process by now, or
- * because it refuses CLIENT ID, CLIENT KILL or INFO; then it may be called again, until
- * redis_begin. The sentence of the exchange is kept. */
-bool redis_end_doubt(struct redis *redis, int64_t deadline_ns, int wake_fd);
+/* A connection that broke with a reply missing: what was sent on it may still be carried out.
+ * Numbers begin again with each server process, so that one says nothing without the process. */
+struct doubt {
+    size_t node;
+    long long id;    /* its CLIENT ID; 0: not known */
+    char run_id[41]; /* of the server process that it was to */
+};
+enum doubt_end {
+    DOUBT_ENDED,    /* the server has ended it: its commands were carried out, or never will be */
+    DOUBT_STAYS,    /* nobody answered: it may be tried again */
+    DOUBT_FOR_EVER, /* another server process answers, or refuses CLIENT ID, CLIENT KILL or INFO */
+};
+
+/* After an exchange that left a server UNKNOWN: which connection broke. False: none. */
+bool redis_doubt(const struct redis *redis, struct doubt *doubt);
+/* Has the server end that connection, from one that redis_ready has connected. The sentence of the
+ * exchange is kept. */
+enum doubt_end redis_end_doubt(struct redis *redis, const struct doubt *doubt, int64_t deadline_ns,
+                               int wake_fd);
 
 /* For a connection that is listened on, in a loop of the caller's: neither waits.
  * redis_flush sends what was appended; redis_pull reads what is there, whose replies take the place

@@ -6,6 +6,7 @@
 #include "timekeeper.h"
 
 #include "client.h"
+#include "owner.h"
 #include "thread.h"
 
 #include <poll.h>
@@ -53,15 +54,15 @@ static void set_lost_fd(const struct dlock_hold *hold)
 }
 
 /* What is over stays over: another may have held the lock since, though the owner has it again. */
-static void extend_one(struct dlock_hold *hold, int64_t sent_ns)
+static void extend_one(struct dlock_hold *hold, int64_t sent_ns, int64_t ttl_ms)
 {
     if (!dlock_valid(hold))
         return;
-    int64_t until_ns = validity_end_ns(sent_ns, hold->ttl_ms);
+    int64_t until_ns = validity_end_ns(sent_ns, min_ns(ttl_ms, hold->ttl_ms));
     if (until_ns > valid_until(hold))
         atomic_store_explicit(&hold->valid_until_ns, until_ns, memory_order_release);
     set_lost_fd(hold);
-    if (hold->lock->ops->renew != NULL)
+    if (hold->lock->rung.renewed)
         hold->renew_at_ns = sent_ns + hold->ttl_ms * NS_PER_MS / RENEWALS_PER_TTL;
 }
 
@@ -70,14 +71,30 @@ static void extend_one(struct dlock_hold *hold, int64_t sent_ns)
 static void extend(struct dlock_hold *hold, int64_t sent_ns)
 {
     struct dlock *lock = hold->lock;
-    extend_one(hold, sent_ns);
-    if ((lock->ops->traits & TRAIT_REENTRANT) == 0)
-        return;
     struct dlock_hold *other;
+    extend_one(hold, sent_ns, hold->ttl_ms);
+    if (hold->named_by == 0 || (lock->ops->traits & TRAIT_REENTRANT) == 0)
+        return;
     pthread_mutex_lock(&lock->mutex);
     LIST_FOREACH(other, &lock->holds, of_lock)
-        if (strcmp(other->owner, hold->owner) == 0)
-            extend_one(other, sent_ns);
+        if (owner_is_same(other, hold))
+            extend_one(other, sent_ns, hold->ttl_ms);
+    pthread_mutex_unlock(&lock->mutex);
+}
+
+/* The mutex is held. Told of in the thread's next round. */
+static void lose(const struct dlock_hold *hold)
+{
+    struct dlock *lock = hold->lock;
+    struct dlock_hold *other;
+    pthread_mutex_lock(&lock->mutex);
+    LIST_FOREACH(other, &lock->holds, of_lock) {
+        if (!owner_is_same(other, hold) || other->tenure != hold->tenure ||
+            (hold->tenure == 0 && strcmp(other->owner, hold->owner) != 0))
+            continue; /* it may have lost the lock before, and acquired it anew */
+        atomic_store_explicit(&other->valid_until_ns, 0, memory_order_release);
+        set_lost_fd(other);
+    }
     pthread_mutex_unlock(&lock->mutex);
 }
 
@@ -110,9 +127,9 @@ static void tell_lost(struct timekeeper *timekeeper, struct dlock_hold *hold)
     pthread_mutex_unlock(&timekeeper->mutex);
     hold_lost(hold);
     tell(timekeeper, hold, DLOCK_EVENT_LOST,
-         taken                               ? "the lock is not this owner's any more"
-         : hold->lock->ops->renew != NULL ? "it could not be renewed in time"
-                                             : "its time to live is over");
+         taken                      ? "the lock is not this owner's any more"
+         : hold->lock->rung.renewed ? "it could not be renewed in time"
+                                    : "its time to live is over");
     pthread_mutex_lock(&timekeeper->mutex);
 }
 
@@ -131,7 +148,7 @@ static dlock_status renew(struct timekeeper *timekeeper, struct dlock_hold *hold
         .scripts_loaded = &client->scripts_loaded,
     };
     dlock_status status = redis_ready(env.redis, env.deadline_ns, env.wake_fd);
-    return status == DLOCK_OK ? hold->lock->ops->renew(&env, hold) : status;
+    return status == DLOCK_OK ? rung_renew(&env, hold) : status;
 }
 
 /* As tell_lost. deadline_ns: when the next hold must be told of, CLOCK_BOOTTIME. */
@@ -148,9 +165,8 @@ static void renew_one(struct timekeeper *timekeeper, struct dlock_hold *hold, in
         add_one(&client->renewals);
         extend(hold, sent_ns);
     } else if (status == DLOCK_LOST) {
-        atomic_store_explicit(&hold->valid_until_ns, 0, memory_order_release);
-        set_lost_fd(hold);
-        return; /* told of in the next round */
+        lose(hold);
+        return;
     } else {
         add_one(&client->renewals_failed);
         hold->renew_at_ns = client->now_ns() + hold->ttl_ms * NS_PER_MS / RETRIES_PER_TTL;
@@ -261,6 +277,14 @@ void timekeeper_watch(struct timekeeper *timekeeper, struct dlock_hold *hold, in
     pthread_mutex_unlock(&timekeeper->mutex);
     if (sooner)
         wake(timekeeper);
+}
+
+void timekeeper_lose(struct timekeeper *timekeeper, const struct dlock_hold *hold)
+{
+    pthread_mutex_lock(&timekeeper->mutex);
+    lose(hold);
+    pthread_mutex_unlock(&timekeeper->mutex);
+    wake(timekeeper);
 }
 
 void timekeeper_forget(struct timekeeper *timekeeper, struct dlock_hold *hold)

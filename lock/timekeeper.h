@@ -32,6 +32,8 @@ void timekeeper_watch(struct timekeeper *timekeeper, struct dlock_hold *hold, in
 /* Readable once the hold's validity is over, by the kernel's own clock: no thread need run for it.
  * Made when first asked for, the hold's from then on; -1: no descriptor is left. */
 int timekeeper_lost_fd(struct timekeeper *timekeeper, struct dlock_hold *hold);
+/* None of the owner's holds is valid any more. */
+void timekeeper_lose(struct timekeeper *timekeeper, const struct dlock_hold *hold);
 /* Nothing is renewed or told of the hold after this; waits for what is under way. */
 void timekeeper_forget(struct timekeeper *timekeeper, struct dlock_hold *hold);
 

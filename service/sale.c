@@ -359,7 +359,7 @@ static void end_by_stock(struct seller *seller, struct sale *sale, enum stock_st
 /* ---- The fence ------------------------------------------------------------------------------- */
 
 struct fence {
-    char lock_key[KEY_MAX + 8];
+    char lock_key[KEY_MAX + 16];
     char mark[KEY_MAX + 8]; /* the stock's own */
     struct stock_fence fence;
 };
@@ -374,7 +374,8 @@ static const struct stock_fence *fence_of(const struct sale_env *env, const stru
     enum fence_kind kind = write == WRITE_FENCED_TEXTBOOK ? FENCE_LAST_WRITE
                            : env->apart                   ? FENCE_LAST_READ
                                                           : FENCE_NEWEST;
-    snprintf(room->lock_key, sizeof room->lock_key, "%s:token", sale->lock_name);
+    snprintf(room->lock_key, sizeof room->lock_key,
+             strchr(sale->lock_name, '{') != NULL ? "dlock:token:%s" : "dlock:token={%s}", sale->lock_name);
     snprintf(room->mark, sizeof room->mark, "%s:fence", sale->stock_key);
     room->fence = (struct stock_fence){.kind = kind,
                                        .key = kind == FENCE_NEWEST ? room->lock_key : room->mark,

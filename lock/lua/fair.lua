@@ -48,8 +48,8 @@ local function grant_to_head(last)
     if head then
         give(head, 'granted', grant_ms, last)
         redis.call('SET', grant, 'granted', 'PX', 10 * grant_ms)
-        redis.pcall('RPUSH', 'wake:' .. head, lock) -- a hint: if it can't be given, the head polls
-        redis.pcall('PEXPIRE', 'wake:' .. head, grant_ms)
+        redis.pcall('RPUSH', 'dlock:wake:' .. head, lock) -- a hint: without it the head polls
+        redis.pcall('PEXPIRE', 'dlock:wake:' .. head, grant_ms)
     end
     return head
 end
