@@ -97,6 +97,7 @@ extern "C" {
  * - Sentinel. It does not ask a Sentinel for the master. Give an address that follows the master.
  * - Cluster. It follows no redirect: MOVED is REFUSED. Give the node that serves the lock's slot.
  *   Wake-ups are sent by PUBLISH, never by SPUBLISH: a peer that listens on a shard hears none.
+ *   Waiters of `fair` poll if their wake list belongs to another node.
  * - Several servers. Every rung of this release keeps its lock on one server. There is no quorum.
  * - Failover. Redis acknowledges before it replicates, and the library does not wait for replicas.
  *   A promoted replica may not know the lock, nor a server that restarts without its last writes.

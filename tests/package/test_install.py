@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Installs the library into a folder and uses it as a stranger would: by find_package and by
 pkg-config, against a real Redis; and looks at what was installed."""
+import ctypes
 import json
 import os
 import pathlib
@@ -8,12 +9,16 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
 LOCK = HERE.parents[1] / "lock"
+sys.path.insert(0, str(HERE.parents[1] / "flaws"))
+
+import ladder  # noqa: E402
 
 
 def run(*command, fails=False, **options):
@@ -111,6 +116,26 @@ def test_shows_and_needs_nothing_of_hiredis(prefix):
 def test_a_missing_static_hiredis_is_named(tmp_path):
     said = run("cmake", "-S", LOCK, "-B", tmp_path, "-D", "DLOCK_HIREDIS_ARCHIVE=", fails=True)
     assert "libhiredis.a was not found" in said and "libhiredis-dev" in said
+
+
+def test_the_table_of_rungs_says_what_the_library_says(prefix):
+    """docs/reference/ladder.md and scripts/rung read the rungs' sources; dlock_rungs() must agree."""
+    fields = re.search(r"^struct dlock_rung \{\n(.*?)^\};", (LOCK / "dlock.h").read_text(), re.M | re.S).group(1)
+    kinds = {"const char *": ctypes.c_char_p, "bool ": ctypes.c_bool}
+
+    class Rung(ctypes.Structure):
+        _fields_ = [(name, kinds[kind]) for kind, name in re.findall(r"^    (\D+?)(\w+);", fields, re.M)]
+    library = ctypes.CDLL(str(prefix / "lib/libdlock.so"))
+    library.dlock_rungs.restype = ctypes.POINTER(Rung)
+    library.dlock_version.restype = ctypes.c_char_p
+    count = ctypes.c_size_t()
+    told = library.dlock_rungs(ctypes.byref(count))[:count.value]
+    read = [rung for rung in ladder.rungs() if not rung.write]
+    assert library.dlock_version() == b"0.1.0"
+    assert [one.name.decode() for one in told] == [one.name for one in read]
+    for one, other in zip(told, read):
+        assert one.flawed == other.flawed
+        assert {name: getattr(one, name) for name in other.traits} == other.traits, other.name
 
 
 def find_package(prefix, folder, version):
