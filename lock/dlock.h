@@ -150,9 +150,9 @@ DLOCK_API const char *dlock_status_name(dlock_status status);
 DLOCK_API const char *dlock_status_text(dlock_status status);
 DLOCK_API bool dlock_status_definite(dlock_status status);
 
-/* What went wrong in this thread's latest call that did not answer DLOCK_OK, in one sentence that
- * names the server, the key or the argument. Valid until this thread's next dlock call.
- * Never NULL; "" before the first such call. */
+/* A sentence about this thread's latest call that failed: it answered another status than DLOCK_OK,
+ * or NULL or -1 where it says so. The sentence names the server, the key or the argument. Valid
+ * until this thread's next dlock call. Never NULL; "" before the first such call. */
 DLOCK_API const char *dlock_error(void);
 
 /* ---- The ladder ----------------------------------------------------------------------------- */
@@ -531,8 +531,8 @@ struct dlock_reply {
     size_t text_size;
 };
 
-/* A batch without commands, NULL when out of memory; its end, NULL is allowed; and without commands
- * again. */
+/* dlock_batch_new: a batch without commands; NULL with a sentence in dlock_error() when out of
+ * memory. dlock_batch_free ends it; NULL is allowed. dlock_batch_clear takes its commands out. */
 DLOCK_API dlock_batch *dlock_batch_new(void);
 DLOCK_API void dlock_batch_free(dlock_batch *batch);
 DLOCK_API void dlock_batch_clear(dlock_batch *batch);

@@ -177,7 +177,7 @@ static void a_longer_struct(void **state)
     options.newer[7] = 1;
     assert_status(dlock_client_open(&options.known, &client), INVALID);
     assert_null(client);
-    assert_says(dlock_error(), "of struct dlock_options is set, and libdlock 0.1.0 knows only");
+    assert_says(dlock_error(), "of struct dlock_options is set, and libdlock " DLOCK_VERSION " knows");
     options.known.size = sizeof options - 1;
     assert_status(dlock_client_open(&options.known, &client), OK);
 
