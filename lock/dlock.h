@@ -459,10 +459,11 @@ DLOCK_API size_t dlock_process(dlock_client *client);
  * last: commands sent just ahead of the release in the same write, or NULL.
  * OK; LOST (nothing of anybody else's was freed; on rungs that are not flawed nothing is sent once
  * the loss is known, `last` neither); UNKNOWN (it frees itself when its time to live is over);
- * UNREACHABLE, LIMIT, REFUSED, WRONG_TYPE (likewise); FORKED; INVALID (hold is NULL). A release whose reply is lost is sent
- * once more and counts once, but not on rungs that are flawed, or behind `last`, which may still be
- * on its way. Takes at most connect_timeout_ms + command_timeout_ms for each request: those of the
- * rung, twice after a lost reply, and of WRONG_TYPE one more, as of dlock_acquire. */
+ * UNREACHABLE, LIMIT, REFUSED, WRONG_TYPE (likewise); FORKED; INVALID (hold is NULL). A release
+ * whose reply is lost is sent once more and counts once, but not on rungs that are flawed, or
+ * behind `last`, which may still be on its way. Takes at most connect_timeout_ms +
+ * command_timeout_ms for each request: those of the rung, twice after a lost reply, and of
+ * WRONG_TYPE one more, as of dlock_acquire. */
 DLOCK_API dlock_status dlock_release(dlock_hold *hold, dlock_batch *last);
 
 /* Whether the hold is still to be believed: a load and a clock read, no network. False from the
