@@ -53,6 +53,22 @@ class Rung:
         return "TRAIT_TOKEN" in self.lock.text
 
     @property
+    def traits(self):
+        """What dlock_rungs() says of it, by the same names."""
+        text = self.lock.text
+        return {"expires": "TRAIT_EXPIRES" in text, "renewed": ".renew = renew," in text,
+                "reentrant": "TRAIT_REENTRANT" in text, "tokens": self.tokens, "shared": "TRAIT_SHARED" in text}
+
+    @property
+    def waits(self):
+        """How one that finds it busy learns that it is free."""
+        for kind, how in (("WAIT_LOCAL", "woken in its process"), ("WAIT_CHANNEL", "woken by a message"),
+                          ("WAIT_LIST", "woken by a list"), ("DLOCK_BUSY", "polls")):
+            if kind in self.lock.text:
+                return how
+        return "never waits"
+
+    @property
     def is_distributed(self):
         """Whether it asks a server."""
         return "TRAIT_SERVERLESS" not in self.lock.text

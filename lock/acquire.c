@@ -7,6 +7,7 @@
 
 #include "batch.h"
 #include "owner.h"
+#include "structs.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -445,14 +446,17 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
     dlock_status status = check_fork(lock->client);
     if (status != DLOCK_OK)
         return status;
-    if (want != NULL && want->size == 0)
-        return fail(DLOCK_INVALID, "want.size is 0; set it to sizeof(struct dlock_want)");
-    if (want != NULL)
-        memcpy(&a->want, want, want->size < sizeof a->want ? want->size : sizeof a->want);
-    if (a->want.mode != DLOCK_EXCLUSIVE &&
-        (a->want.mode != DLOCK_SHARED || !has(lock, TRAIT_SHARED)))
-        return fail(DLOCK_UNSUPPORTED, "'%s' locks are not shared (want.mode is %d)",
-                    lock->ops->name, (int)a->want.mode);
+    status = struct_take(&a->want, sizeof a->want, want, "want");
+    if (status != DLOCK_OK)
+        return status;
+    if (a->want.mode != DLOCK_EXCLUSIVE && a->want.mode != DLOCK_SHARED)
+        return fail(DLOCK_INVALID,
+                    "want.mode is %d; it must be DLOCK_EXCLUSIVE (0) or DLOCK_SHARED (1)",
+                    (int)a->want.mode);
+    if (a->want.mode == DLOCK_SHARED && !has(lock, TRAIT_SHARED))
+        return fail(DLOCK_UNSUPPORTED,
+                    "'%s' has no shared holds; use DLOCK_EXCLUSIVE, or the rung 'read_write'",
+                    lock->ops->name);
     if (a->want.reads != NULL)
         batch_forget(a->want.reads);
     a->cancel_fd = a->want.cancel != NULL ? a->want.cancel->fd : -1;
@@ -486,7 +490,11 @@ static enum wait_next begin(struct acquiring *a)
 dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want, dlock_hold **hold)
 {
     struct acquiring a;
+    if (!GIVEN(hold))
+        return DLOCK_INVALID;
     *hold = NULL;
+    if (!GIVEN(lock))
+        return DLOCK_INVALID;
     dlock_status status = prepare(&a, lock, want, false);
     if (status != DLOCK_OK) {
         free(a.hold);
@@ -558,6 +566,8 @@ static void run(struct wait *wait)
 dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlock_done *done,
                                  void *arg)
 {
+    if (!GIVEN(lock) || !GIVEN(done))
+        return DLOCK_INVALID;
     struct loop *loop = &lock->client->loop;
     struct acquiring *a = calloc(1, sizeof *a);
     if (a == NULL)
@@ -599,11 +609,13 @@ dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlo
 
 int dlock_fd(const dlock_client *client)
 {
-    return client->options.own_loop ? client->outbox.fd : -1;
+    return client != NULL && client->options.own_loop ? client->outbox.fd : -1;
 }
 
 size_t dlock_process(dlock_client *client)
 {
+    if (!GIVEN(client))
+        return 0;
     struct outbox *outbox = &client->outbox;
     STAILQ_HEAD(, acquiring) over = STAILQ_HEAD_INITIALIZER(over);
     struct acquiring *a;

@@ -16,6 +16,8 @@ static struct answer delete_key(struct rung_env *env, const char *key, const cha
 
 dlock_status dlock_break(dlock *lock, struct dlock_holder *broken)
 {
+    if (!GIVEN(lock))
+        return DLOCK_INVALID;
     struct dlock_holder unasked = {.size = sizeof unasked};
     return holder_ask(lock, broken != NULL ? broken : &unasked,
                       lock->ops->force_release != NULL ? lock->ops->force_release : delete_key);

@@ -4,7 +4,9 @@
  */
 #include "client.h"
 #include "ladder.h"
+#include "structs.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <search.h>
 #include <stdio.h>
@@ -41,6 +43,11 @@ dlock_status check_fork(const struct dlock_client *client)
     if (client->fork_generation == fork_generation())
         return DLOCK_OK;
     return fail(DLOCK_FORKED, "this client belongs to the parent process; open one in the child");
+}
+
+const char *dlock_version(void)
+{
+    return DLOCK_VERSION;
 }
 
 /* ---- Client ---------------------------------------------------------------------------------- */
@@ -92,6 +99,9 @@ static dlock_status check_options(struct dlock_options *options)
     if (options->server_count > 0 && options->servers == NULL)
         return fail(DLOCK_INVALID, "server_count is %zu, but servers is NULL",
                     options->server_count);
+    if (options->server_count == 0 && options->servers != NULL)
+        return fail(DLOCK_INVALID, "server_count is 0, but servers is given; set server_count to "
+                                   "the number of URLs in it, or servers to NULL for the default");
     return DLOCK_OK;
 }
 
@@ -147,17 +157,16 @@ static void client_free(struct dlock_client *client)
 
 dlock_status dlock_client_open(const struct dlock_options *options, dlock_client **client)
 {
+    if (!GIVEN(client))
+        return DLOCK_INVALID;
     *client = NULL;
-    if (options != NULL && options->size == 0)
-        return fail(DLOCK_INVALID, "options.size is 0; set it to sizeof(struct dlock_options)");
     pthread_once(&watch_forks_once, watch_forks);
     struct dlock_client *made = calloc(1, sizeof *made);
     if (made == NULL)
         return fail(DLOCK_NO_MEMORY, "out of memory");
-    if (options != NULL)
-        memcpy(&made->options, options,
-               options->size < sizeof made->options ? options->size : sizeof made->options);
-    dlock_status status = check_options(&made->options);
+    dlock_status status = struct_take(&made->options, sizeof made->options, options, "options");
+    if (status == DLOCK_OK)
+        status = check_options(&made->options);
     if (status != DLOCK_OK) {
         free(made);
         return status;
@@ -198,13 +207,14 @@ void dlock_client_close(dlock_client *client)
 
 const char *dlock_client_id(const dlock_client *client)
 {
-    return client->id;
+    return client != NULL ? client->id : "";
 }
 
 void dlock_client_stats(const dlock_client *client, struct dlock_stats *stats)
 {
+    if (client == NULL || stats == NULL)
+        return;
     struct dlock_stats all = {
-        .size = stats->size,
         .acquired = client->acquired,
         .attempts = client->attempts,
         .released = client->released,
@@ -220,7 +230,7 @@ void dlock_client_stats(const dlock_client *client, struct dlock_stats *stats)
         .grants_expired = client->grants_expired,
         .unheard = client->unheard,
     };
-    memcpy(stats, &all, stats->size < sizeof all ? stats->size : sizeof all);
+    struct_give(stats, &all, sizeof all);
 }
 
 /* ---- Lock ------------------------------------------------------------------------------------ */
@@ -339,7 +349,11 @@ dlock_status dlock_open_ops(dlock_client *client, const struct rung_ops *ops, co
 
 dlock_status dlock_open(dlock_client *client, const char *rung, const char *name, dlock **lock)
 {
+    if (!GIVEN(lock))
+        return DLOCK_INVALID;
     *lock = NULL;
+    if (!GIVEN(client))
+        return DLOCK_INVALID;
     const struct rung_ops *ops = ladder_ops(rung);
     if (ops == NULL)
         return fail(DLOCK_INVALID, "there is no rung '%.64s'; there are %s", rung, ladder_names());
@@ -371,12 +385,12 @@ void dlock_close(dlock *lock)
 
 const char *dlock_name(const dlock *lock)
 {
-    return lock->name;
+    return lock != NULL ? lock->name : "";
 }
 
 const struct dlock_rung *dlock_rung_of(const dlock *lock)
 {
-    return &lock->rung;
+    return lock != NULL ? &lock->rung : NULL;
 }
 
 /* ---- Cancel ---------------------------------------------------------------------------------- */
@@ -384,11 +398,14 @@ const struct dlock_rung *dlock_rung_of(const dlock *lock)
 dlock_cancel *dlock_cancel_new(void)
 {
     struct dlock_cancel *cancel = malloc(sizeof *cancel);
-    if (cancel == NULL)
+    if (cancel == NULL) {
+        fail(DLOCK_NO_MEMORY, "out of memory");
         return NULL;
+    }
     cancel->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (cancel->fd >= 0)
         return cancel;
+    fail(DLOCK_NO_MEMORY, "a cancel needs a descriptor: %s", strerror(errno));
     free(cancel);
     return NULL;
 }
@@ -396,6 +413,8 @@ dlock_cancel *dlock_cancel_new(void)
 void dlock_cancel_now(dlock_cancel *cancel)
 {
     uint64_t one = 1;
+    if (cancel == NULL)
+        return;
     (void)!write(cancel->fd, &one, sizeof one);
 }
 

@@ -63,11 +63,17 @@
  * DLOCK_FORKED and dlock_valid() is false; open a client there. Closing or releasing an inherited
  * object in the child frees nothing and sends nothing.
  *
- * STRUCTS.  Every struct that crosses this interface begins with its size, set by the caller to
- * sizeof (of dlock_event and dlock_trace by the library); 0 is INVALID. What lies beyond it is
- * neither read nor written, so a caller of today goes on working when a struct has grown. A field
- * that is zero means its documented default, so `= { .size = sizeof x }` is valid. dlock_rung alone
- * has no size: it is the library's, and grows with a new soname only.
+ * STRUCTS.  Every struct that crosses this interface begins with its size, which the caller sets to
+ * sizeof; 0 is INVALID. (The library sets it in dlock_event and dlock_trace.) A field that is zero
+ * means its documented default, so `= { .size = sizeof x }` is valid. A program may use a library
+ * that is newer or older than the header it was compiled with. Fields that the program does not
+ * know have their defaults. Fields that the library does not know must be zero in dlock_options and
+ * dlock_want, else the call is INVALID. In a struct that the library fills in it leaves them as
+ * they are. dlock_rung alone has no size: it is the library's, and grows with a new soname only.
+ *
+ * NULL.  A call that is given NULL where it needs an object does nothing. It answers INVALID, or
+ * false, 0, -1, "" or NULL where it answers no status. Where NULL means something else, the
+ * function says so.
  */
 #ifndef DLOCK_H
 #define DLOCK_H
@@ -80,13 +86,34 @@
 extern "C" {
 #endif
 
-#define DLOCK_VERSION "0.1.0"
-
 #if defined(__GNUC__)
 #define DLOCK_API __attribute__((visibility("default")))
 #else
 #define DLOCK_API
 #endif
+
+/* ---- What this library does not do ----------------------------------------------------------- *
+ * - TLS. `rediss://` is refused. Run a local TLS proxy such as stunnel, and give its address.
+ * - Sentinel. It does not ask a Sentinel for the master. Give an address that follows the master.
+ * - Cluster. It follows no redirect: MOVED is REFUSED. Give the node that serves the lock's slot.
+ *   Wake-ups are sent by PUBLISH, never by SPUBLISH: a peer that listens on a shard hears none.
+ *   Waiters of `fair` poll if their wake list belongs to another node.
+ * - Several servers. Every rung of this release keeps its lock on one server. There is no quorum.
+ * - Failover. Redis acknowledges before it replicates, and the library does not wait for replicas.
+ *   A promoted replica may not know the lock, nor a server that restarts without its last writes.
+ *   Another client then acquires it while the first holder is still valid.
+ * - The server's clock. Redis ends a time to live by its own wall clock. If that clock jumps
+ *   forward, the server frees the lock while its holder is still valid.
+ * - The server's memory. Under a maxmemory-policy other than `noeviction` Redis may evict a lock.
+ * - Other systems than Linux.
+ */
+
+/* ---- Version -------------------------------------------------------------------------------- */
+
+#define DLOCK_VERSION "0.1.0" /* of the header that a program is compiled with */
+
+/* The version of the library that it runs with. Never NULL; static storage. */
+DLOCK_API const char *dlock_version(void);
 
 /* ---- Statuses ------------------------------------------------------------------------------- *
  * X(name, definite, text). Definite: what the status says is known to be so. UNKNOWN is the one
@@ -123,9 +150,9 @@ DLOCK_API const char *dlock_status_name(dlock_status status);
 DLOCK_API const char *dlock_status_text(dlock_status status);
 DLOCK_API bool dlock_status_definite(dlock_status status);
 
-/* What went wrong in this thread's latest call that did not answer DLOCK_OK, in one sentence that
- * names the server, the key or the argument. Valid until this thread's next dlock call.
- * Never NULL; "" before the first such call. */
+/* A sentence about this thread's latest call that failed: it answered another status than DLOCK_OK,
+ * or NULL or -1 where it says so. The sentence names the server, the key or the argument. Valid
+ * until this thread's next dlock call. Never NULL; "" before the first such call. */
 DLOCK_API const char *dlock_error(void);
 
 /* ---- The ladder ----------------------------------------------------------------------------- */
@@ -142,7 +169,8 @@ struct dlock_rung {
     const char *flaw;  /* what still breaks it */
 };
 
-/* All rungs in learning order; *count is set to their number. Static storage. */
+/* All rungs in learning order; *count is set to their number, unless count is NULL. Static
+ * storage. */
 DLOCK_API const struct dlock_rung *dlock_rungs(size_t *count);
 
 /* The rung of that name, or NULL. NULL asks for the default, "watchdog". */
@@ -197,7 +225,8 @@ struct dlock_options {
      * Beside the rungs' own commands the user may be allowed CLIENT ID, CLIENT KILL and INFO: after
      * a lost reply a new connection has the server end the broken one, so that what was sent on it
      * cannot be carried out later. Where they are refused, it may be.
-     * Default: one, redis://127.0.0.1:6379/0. */
+     * Default: one, redis://127.0.0.1:6379/0, if servers is NULL and server_count is 0. Either
+     * without the other is INVALID. */
     const char *const *servers;
     size_t server_count;
 
@@ -284,7 +313,7 @@ struct dlock_stats {
     uint64_t grants_expired;    /* clients found that were given the lock and did not answer in
                                    time */
 };
-/* Fills in *stats up to stats->size. Each count is exact, together they are not one instant's. */
+/* Fills in *stats. Each count is exact, together they are not one instant's. */
 DLOCK_API void dlock_client_stats(const dlock_client *client, struct dlock_stats *stats);
 
 /* ---- Lock ----------------------------------------------------------------------------------- */
@@ -390,8 +419,9 @@ struct dlock_want {
  * LIMIT      no connection was free (connections_max), only with wait_ms 0; or whoever holds a
  *            `fair` lock acquired it 1000 times since the server gave it; or 1000 timers of a
  *            `watchdog_timer` lock run.
- * UNSUPPORTED a mode that the rung does not have.
- * INVALID (want->size is 0), NO_MEMORY, FORKED.
+ * UNSUPPORTED DLOCK_SHARED on a rung that has no shared holds.
+ * INVALID    want->mode is neither mode; or see STRUCTS and NULL.
+ * NO_MEMORY, FORKED.
  * Unless OK, *hold is NULL and nothing is held, UNKNOWN excepted.
  *
  * On rungs that are not flawed dlock_error() also says of BUSY and TIMED_OUT who holds the lock and
@@ -415,10 +445,11 @@ typedef void dlock_done(void *arg, dlock_status status, dlock_hold *hold);
  *            client's threads, perhaps before this returns; with dlock_options.own_loop by
  *            dlock_process. It may release holds and start acquires, but must not block otherwise:
  *            others wait behind it.
- * UNSUPPORTED a mode that the rung does not have; or the rung (`reentrant_tls`) counts in the
- *            memory of the thread that acquires.
+ * UNSUPPORTED as dlock_acquire; or the rung (`reentrant_tls`) counts in the memory of the thread
+ *            that acquires.
  * LIMIT      waiters_max.
- * INVALID (want->size is 0), NO_MEMORY, FORKED. Unless OK, `done` is not called. */
+ * INVALID    as dlock_acquire; or `done` is NULL.
+ * NO_MEMORY, FORKED. Unless OK, `done` is not called. */
 DLOCK_API dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want,
                                            dlock_done *done, void *arg);
 
@@ -434,10 +465,11 @@ DLOCK_API size_t dlock_process(dlock_client *client);
  * last: commands sent just ahead of the release in the same write, or NULL.
  * OK; LOST (nothing of anybody else's was freed; on rungs that are not flawed nothing is sent once
  * the loss is known, `last` neither); UNKNOWN (it frees itself when its time to live is over);
- * UNREACHABLE, LIMIT, REFUSED, WRONG_TYPE (likewise); FORKED. A release whose reply is lost is sent
- * once more and counts once, but not on rungs that are flawed, or behind `last`, which may still be
- * on its way. Takes at most connect_timeout_ms + command_timeout_ms for each request: those of the
- * rung, twice after a lost reply, and of WRONG_TYPE one more, as of dlock_acquire. */
+ * UNREACHABLE, LIMIT, REFUSED, WRONG_TYPE (likewise); FORKED; INVALID (hold is NULL). A release
+ * whose reply is lost is sent once more and counts once, but not on rungs that are flawed, or
+ * behind `last`, which may still be on its way. Takes at most connect_timeout_ms +
+ * command_timeout_ms for each request: those of the rung, twice after a lost reply, and of
+ * WRONG_TYPE one more, as of dlock_acquire. */
 DLOCK_API dlock_status dlock_release(dlock_hold *hold, dlock_batch *last);
 
 /* Whether the hold is still to be believed: a load and a clock read, no network. False from the
@@ -473,7 +505,8 @@ DLOCK_API uint64_t dlock_token(const dlock_hold *hold);
 /* ---- Cancel ---------------------------------------------------------------------------------- */
 
 /* A switch that ends waits. One may serve many calls, of any clients; once thrown it stays thrown.
- * dlock_cancel_new: NULL when out of memory or descriptors; each takes one.
+ * dlock_cancel_new: NULL when out of memory or descriptors; each takes one. dlock_error() says
+ * which.
  * dlock_cancel_now throws it and returns; the waits end soon after. Safe from any thread and from a
  * signal handler.
  * dlock_cancel_free: when no call uses it any more. NULL is allowed. */
@@ -505,13 +538,13 @@ struct dlock_reply {
     size_t text_size;
 };
 
-/* A batch without commands, NULL when out of memory; its end, NULL is allowed; and without commands
- * again. */
+/* dlock_batch_new: a batch without commands; NULL with a sentence in dlock_error() when out of
+ * memory. dlock_batch_free ends it; NULL is allowed. dlock_batch_clear takes its commands out. */
 DLOCK_API dlock_batch *dlock_batch_new(void);
 DLOCK_API void dlock_batch_free(dlock_batch *batch);
 DLOCK_API void dlock_batch_clear(dlock_batch *batch);
 /* Adds a command; arguments are copied. sizes NULL: they are NUL-terminated.
- * OK, INVALID (no argument), LIMIT (the batch is full), NO_MEMORY. */
+ * OK, INVALID (no argument, or one is NULL), LIMIT (the batch is full), NO_MEMORY. */
 DLOCK_API dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *argv,
                                        const size_t *sizes);
 /* The reply of the command that was added as number `index`, from 0. After an acquire it counts

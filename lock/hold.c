@@ -175,6 +175,8 @@ static dlock_status hand_on(struct dlock_hold *hold, struct dlock_batch *last)
 
 dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
 {
+    if (!GIVEN(hold))
+        return DLOCK_INVALID;
     struct dlock *lock = hold->lock;
     struct dlock_client *client = lock->client;
     dlock_status status = check_fork(client);
@@ -209,12 +211,16 @@ dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
 
 bool dlock_valid(const dlock_hold *hold)
 {
+    if (hold == NULL)
+        return false;
     int64_t until_ns = atomic_load_explicit(&hold->valid_until_ns, memory_order_acquire);
     return hold->fork_generation == fork_generation() && hold->lock->client->now_ns() < until_ns;
 }
 
 int64_t dlock_remaining_ms(const dlock_hold *hold)
 {
+    if (hold == NULL)
+        return 0;
     int64_t until_ns = atomic_load_explicit(&hold->valid_until_ns, memory_order_acquire);
     if (hold->fork_generation != fork_generation())
         return 0;
@@ -226,6 +232,8 @@ int64_t dlock_remaining_ms(const dlock_hold *hold)
 
 int dlock_lost_fd(dlock_hold *hold)
 {
+    if (!GIVEN(hold))
+        return -1;
     struct dlock_client *client = hold->lock->client;
     if (check_fork(client) != DLOCK_OK)
         return -1;
@@ -237,16 +245,16 @@ int dlock_lost_fd(dlock_hold *hold)
 
 const char *dlock_owner(const dlock_hold *hold)
 {
-    return hold->owner;
+    return hold != NULL ? hold->owner : "";
 }
 
 uint64_t dlock_acquisition(const dlock_hold *hold)
 {
-    return hold->acquisition;
+    return hold != NULL ? hold->acquisition : 0;
 }
 
 uint64_t dlock_token(const dlock_hold *hold)
 {
-    return hold->token;
+    return hold != NULL ? hold->token : 0;
 }
 

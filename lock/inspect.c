@@ -4,6 +4,7 @@
  */
 #include "client.h"
 #include "holder.h"
+#include "structs.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -36,11 +37,11 @@ dlock_status holder_ask(dlock *lock, struct dlock_holder *holder,
     dlock_status status = check_fork(lock->client);
     if (status != DLOCK_OK)
         return status;
-    if (holder->size == 0)
-        return fail(DLOCK_INVALID, "holder.size is 0; set it to sizeof(struct dlock_holder)");
-    struct dlock_holder all = {.size = holder->size};
-    size_t size = holder->size < sizeof all ? holder->size : sizeof all;
-    memcpy(holder, &all, size);
+    status = struct_check(holder, "holder");
+    if (status != DLOCK_OK)
+        return status;
+    struct dlock_holder all = {0};
+    struct_give(holder, &all, sizeof all);
     if ((lock->ops->traits & TRAIT_SERVERLESS) != 0)
         return fail(DLOCK_UNSUPPORTED, "no server knows who holds a '%s' lock", lock->ops->name);
     struct rung_env env;
@@ -51,7 +52,7 @@ dlock_status holder_ask(dlock *lock, struct dlock_holder *holder,
             answer.status == DLOCK_OK ? holder_read(&answer, &all, lock->name) : answer.status;
     }
     env_end(lock, &env);
-    memcpy(holder, &all, size);
+    struct_give(holder, &all, sizeof all);
     return status;
 }
 
@@ -63,5 +64,7 @@ static struct answer look(struct rung_env *env, const char *key, const char *con
 
 dlock_status dlock_inspect(dlock *lock, struct dlock_holder *holder)
 {
+    if (!GIVEN(lock) || !GIVEN(holder))
+        return DLOCK_INVALID;
     return holder_ask(lock, holder, look);
 }
