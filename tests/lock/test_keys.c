@@ -209,13 +209,14 @@ static void all_keys_in_one_slot(void **state)
 
 /* ---- Names and values that are refused ------------------------------------------------------- */
 
-/* A brace without a hash tag gives the lock's keys no common slot; the other names are ours. Where a
- * lock is its own key alone, any name is good. */
+/* A brace without a hash tag gives the lock's keys no common slot, and "dlock:" is the library's.
+ * Where a lock is its own key alone, any name is good. */
 static void names_that_are_refused(void **state)
 {
-    static const char *const bad[] = {"a{b",  "a}b",   "{}a",          "a{}",    "}a{",
-                                      "{}{a}", "dlock:", "dlock:token:{a}", "dlock:a"};
-    static const char *const good[] = {"a", "a{b}c", "{a}{b}", "a{b}}", "adlock:", "dlock", "a:dlock:b"};
+    static const char *const bad[] = {"a{b",   "a}b",    "{}a",     "a{}",            "}a{",
+                                      "{}{a}", "dlock:", "dlock:a", "dlock:token:{a}"};
+    static const char *const good[] = {"a",     "a{b}c",   "{a}{b}",
+                                       "a{b}}", "adlock:", "a:dlock:b"};
     const struct dlock_rung *rung = *state;
     dlock_client *client = client_of(server_url(server), (struct dlock_options){0});
     dlock *lock;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Commands that arrive after the client has closed their connection, and replies that arrive after
- * the validity has ended. Nothing that comes late may free, take or extend a later hold, whether the
- * server lets the client kill the old connection or not.
+ * the validity has ended. Nothing that comes late may free, take or extend a later hold. That holds
+ * where the server lets the client kill the old connection, and where it does not.
  */
 #include "calls.h"
 #include "must.h"
@@ -278,8 +278,8 @@ static void an_old_hold_is_no_answer(void **state)
 
 /* ---- A late grant ---------------------------------------------------------------------------- */
 
-/* The first grant comes when its validity is over, though its key still lives: it is let go, and the
- * next grant is a hold that can be released. */
+/* The first grant comes when its validity is over, and its key still lives. The client lets it go;
+ * the next grant is a hold that can be released. */
 static void a_grant_after_its_validity(void **state)
 {
     const int64_t ttl_ms = 600;

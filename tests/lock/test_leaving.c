@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Waiters of `fair` that leave, by their limit or a cancel, at the moment when the lock is passed on
- * to them: nobody is left behind and the lock goes on. For minutes instead of seconds:
+ * Waiters of `fair` that leave, by their limit or a cancel, while the holder passes the lock on to
+ * them. No waiter is left behind, and the lock is free in the end. For minutes instead of seconds:
  *     lock_leaving --minutes 10
  */
 #include "calls.h"
@@ -81,7 +81,7 @@ struct crew {
     int threads;
     int64_t wait_ms;
     long section_us;
-    int tries;  /* of each thread */
+    int tries; /* of each thread */
     bool rides;
     /* Its own. */
     dlock *lock;

@@ -92,14 +92,14 @@ static void release_starts(struct releaser *releaser, dlock_hold *hold)
     releaser->thread = thread_start(release_it, releaser);
 }
 
-/* What is kept on the wire comes until it has ended. */
+/* Delivers what the wire keeps until the release has ended. */
 static void release_ends(struct releaser *releaser, struct proxy *proxy)
 {
     eventually((proxy_let_go(proxy), atomic_load(&releaser->over)));
     thread_wait(releaser->thread);
 }
 
-/* The second of two calls may wait for the first: room for it to end before, where it does not. */
+/* The second of two calls may wait for the first. Where it does not, it gets the time to end. */
 static void give_way(_Atomic bool *over)
 {
     for (int i = 0; i < 100 && !atomic_load(over); i++)
@@ -199,7 +199,8 @@ static void a_reader_asks_to_write(void **state)
         assert_status(dlock_release(read, NULL), OK);
         assert_status(dlock_acquire(stage.lock, &want, &write), OK);
         /* To read as the writer it must be named. */
-        want = (struct dlock_want){.size = sizeof want, .owner_id = owners[i], .mode = DLOCK_SHARED};
+        want.wait_ms = 0;
+        want.mode = DLOCK_SHARED;
         dlock_status status = dlock_acquire(stage.lock, &want, &read);
         assert_int_equal(status, owners[i] != 0 ? DLOCK_OK : DLOCK_BUSY);
         if (read != NULL)
@@ -331,8 +332,8 @@ static void is_lost(struct stage *stage, dlock_hold *hold)
     assert_status(dlock_release(hold, NULL), LOST);
 }
 
-/* All holds of the owner are lost at once, long before a renewal. A queue asks nobody when its owner
- * nests: there the next renewal tells. */
+/* All holds of the owner are lost at once, long before a renewal. On `fair` a nested acquire sends
+ * nothing: there the next renewal shows the loss. */
 static void a_nested_acquire_shows_the_loss(void **state)
 {
     for (int i = 0; i < 4; i++) {

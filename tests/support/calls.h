@@ -37,6 +37,7 @@
             failed("'%s' does not say '%s'", (text), (part));                                      \
     } while (0)
 
+/* Until dlock.h defines it: a number that no caller gives. */
 #ifndef DLOCK_THIS_THREAD
 #define DLOCK_THIS_THREAD UINT64_MAX
 #endif
