@@ -37,6 +37,11 @@
             failed("'%s' does not say '%s'", (text), (part));                                      \
     } while (0)
 
+/* Until dlock.h defines it: a number that no caller gives. */
+#ifndef DLOCK_THIS_THREAD
+#define DLOCK_THIS_THREAD UINT64_MAX
+#endif
+
 /* A client of the one server, with these options beside; flawed rungs are allowed, and time-outs
  * are far from what a busy machine needs. */
 static inline dlock_client *client_of(const char *url, struct dlock_options options)
@@ -82,10 +87,26 @@ static inline dlock_hold *acquired_as(dlock *lock, enum dlock_mode mode)
     return hold;
 }
 
+/* The same on behalf of that owner. */
+static inline dlock_hold *acquired_by(dlock *lock, uint64_t owner_id)
+{
+    dlock_hold *hold;
+    struct dlock_want want = {.size = sizeof want, .wait_ms = 60000, .owner_id = owner_id};
+    assert_status(dlock_acquire(lock, &want, &hold), OK);
+    assert_non_null(hold);
+    return hold;
+}
+
 /* One try. */
 static inline dlock_status tried(dlock *lock, dlock_hold **hold)
 {
     return dlock_acquire(lock, NULL, hold);
+}
+
+static inline dlock_status tried_by(dlock *lock, uint64_t owner_id, dlock_hold **hold)
+{
+    struct dlock_want want = {.size = sizeof want, .owner_id = owner_id};
+    return dlock_acquire(lock, &want, hold);
 }
 
 static inline struct dlock_stats stats_of(const dlock_client *client)
