@@ -40,12 +40,13 @@ class Rung:
     @property
     def points(self):
         """Where it can be stopped, without the rung's name."""
-        return re.findall(r'\bpoint\(env, "(\w+)"\)', self.lock.text)
+        steps = (ROOT / "lock" / "step.c").read_text(encoding="utf-8") if "send_acquire" in self.lock.text else ""
+        return re.findall(r'\bpoint\(env, "(\w+)"\)', self.lock.text + steps)
 
     @property
     def renewed(self):
         """Whether its lock lives on by renewals."""
-        return any("renew" in name for name in self.lock.scripts) or ".renew = renew," in self.lock.text
+        return any("renew" in name for name in self.lock.scripts) or ".send_renew = " in self.lock.text
 
     @property
     def tokens(self):
@@ -56,7 +57,7 @@ class Rung:
     def traits(self):
         """What dlock_rungs() says of it, by the same names."""
         text = self.lock.text
-        return {"expires": "TRAIT_EXPIRES" in text, "renewed": ".renew = renew," in text,
+        return {"expires": "TRAIT_EXPIRES" in text, "renewed": "renew = " in text,
                 "reentrant": "TRAIT_REENTRANT" in text, "tokens": self.tokens, "shared": "TRAIT_SHARED" in text}
 
     @property

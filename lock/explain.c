@@ -128,7 +128,7 @@ static dlock_status say_holder(const struct dlock_hold *hold, dlock_status statu
     const struct dlock_holder *holder = &seen.holder;
     long long age_ms = just_now ? 0 : (mono_ns() - seen.seen_ns) / NS_PER_MS;
     if (!holder->held || (holder->ttl_ms >= 0 && holder->ttl_ms < age_ms))
-        return fail(status, "%s", said);
+        return fail(status, owner_thread_holds(hold) ? "%s; this thread holds it" : "%s", said);
     if (!just_now)
         snprintf(when, sizeof when, "%lld ms ago ", age_ms);
     if (holder->ttl_ms >= 0)

@@ -37,11 +37,6 @@
             failed("'%s' does not say '%s'", (text), (part));                                      \
     } while (0)
 
-/* Until dlock.h defines it: a number that no caller gives. */
-#ifndef DLOCK_THIS_THREAD
-#define DLOCK_THIS_THREAD UINT64_MAX
-#endif
-
 /* A client of the one server, with these options beside; flawed rungs are allowed, and time-outs
  * are far from what a busy machine needs. */
 static inline dlock_client *client_of(const char *url, struct dlock_options options)
