@@ -2,7 +2,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- KEYS[1] lock, KEYS[2] holds, KEYS[3] waiting readers, KEYS[4] waiting writers, KEYS[5] invited
 -- readers, KEYS[6] newest token, KEYS[7] the channel that its waiters listen to; ARGV[1] what to do, ARGV[2] owner, ARGV[3] hold, as "r7" or "w7",
--- ARGV[4] its ttl in ms, ARGV[5] "first", or "nested" if its owner has another (acquire).
+-- ARGV[4] its ttl in ms, ARGV[5] "nested" if its owner has another, else "alone" (acquire, release).
 -- Returns acquire: its token; or below 0: kept out, ask again after so many ms; or 0: nested, and
 -- the owner has no other any more; or nil: the owner reads and asks to write; renew, release,
 -- give_up: 1, or 0: it was not held; break, whoever has it: {type of the key, owner, what was left of
@@ -145,7 +145,8 @@ end
 local function leave()
     local rest = mine
     if at then
-        rest = mine:sub(1, at) .. mine:sub(at + #hold + 2)
+        -- What is left of one that is alone came late: nobody will release it.
+        rest = nested == 'nested' and mine:sub(1, at) .. mine:sub(at + #hold + 2) or ' '
         set_holds(rest)
     end
     local wrote = at and writing and not rest:find('w', 1, true)

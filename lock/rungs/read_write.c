@@ -25,7 +25,7 @@ static void say(struct request *request, const struct dlock_hold *hold, const ch
            beside[WRITERS], beside[INVITED], beside[TOKEN], beside[FREE], what, hold->owner,
            request_text(request, "%c%llu", hold->mode == DLOCK_SHARED ? 'r' : 'w',
                         (unsigned long long)hold->acquisition),
-           hold->ttl, hold->depth == 1 ? "first" : "nested");
+           hold->ttl, hold->depth == 1 ? "alone" : "nested");
 }
 
 static void send_acquire(struct request *request, const struct dlock_hold *hold)
