@@ -194,6 +194,9 @@ struct dlock_options {
      * %-encoded; an IPv6 host stands in brackets; a path that does not begin with '/' has its ':'
      * and '@' encoded.
      * One for every rung of this release; several are for rungs that need several.
+     * Beside the rungs' own commands the user may be allowed CLIENT ID, CLIENT KILL and INFO: after
+     * a lost reply a new connection has the server end the broken one, so that what was sent on it
+     * cannot be carried out later. Where they are refused, it may be.
      * Default: one, redis://127.0.0.1:6379/0. */
     const char *const *servers;
     size_t server_count;

@@ -19,7 +19,16 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#define REFUSED_MS INT64_C(60000)
+
 enum state { DOWN, CONNECTING, LOGIN, UP };
+
+/* Names a connection as its server does. Numbers begin again with each server process, so that a
+ * number says nothing without the process. */
+struct identity {
+    long long id;   /* CLIENT ID; 0: not known */
+    char run_id[41]; /* of the process */
+};
 
 struct node {
     struct server *server;
@@ -46,6 +55,11 @@ struct node {
     int64_t sent_ns;
     bool listens; /* messages come between its replies */
 
+    size_t login_size;        /* replies that decide about the login; what follows may be refused */
+    struct identity identity; /* of this connection */
+    struct identity lost;     /* of the one that broke with a reply missing */
+    bool in_doubt;            /* what was sent on that one may still be carried out */
+
     dlock_status status; /* of this exchange */
     dlock_status down_status;
     char down_reason[128]; /* why it is DOWN */
@@ -66,6 +80,11 @@ static void node_close(struct node *node, dlock_status status, const char *reaso
         close(node->fd);
     if (node->reader != NULL)
         redisReaderFree(node->reader);
+    if (node->state == UP && !node->listens && !node->in_doubt && node->out_sent > 0 &&
+        node->reply_count < node->reply_wanted) {
+        node->in_doubt = true;
+        node->lost = node->identity;
+    }
     node->fd = -1;
     node->reader = NULL;
     node->listens = false;
@@ -298,6 +317,22 @@ static void set_tcp_options(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
+/* A server that refuses is not asked again for a while: each time is a line in its ACL LOG. */
+static bool may_ask(struct server *server, const int64_t *refused_ns)
+{
+    pthread_mutex_lock(&server->mutex);
+    bool may = *refused_ns == 0 || mono_ns() - *refused_ns > REFUSED_MS * NS_PER_MS;
+    pthread_mutex_unlock(&server->mutex);
+    return may;
+}
+
+static void note_refusal(struct server *server, int64_t *refused_ns)
+{
+    pthread_mutex_lock(&server->mutex);
+    *refused_ns = mono_ns();
+    pthread_mutex_unlock(&server->mutex);
+}
+
 static void login(struct redis *redis, struct node *node)
 {
     const struct url *url = &node->server->url;
@@ -311,6 +346,37 @@ static void login(struct redis *redis, struct node *node)
         node_append(node, 2, (const char *const[]){"AUTH", url->password}, NULL);
     if (url->db != NULL)
         node_append(node, 2, (const char *const[]){"SELECT", url->db}, NULL);
+    node->login_size = node->reply_wanted;
+    node->identity = (struct identity){0};
+    if (!may_ask(node->server, &node->server->identity_refused_ns))
+        return;
+    node_append(node, 2, (const char *const[]){"CLIENT", "ID"}, NULL);
+    node_append(node, 2, (const char *const[]){"INFO", "server"}, NULL);
+}
+
+/* "run_id:" and 40 hex digits, in a line of its own. */
+static bool read_run_id(const redisReply *info, char run_id[41])
+{
+    static const char key[] = "\nrun_id:";
+    const char *at = info->type == REDIS_REPLY_STRING ? strstr(info->str, key) : NULL;
+    if (at == NULL || strspn(at + strlen(key), "0123456789abcdef") != 40)
+        return false;
+    memcpy(run_id, at + strlen(key), 40);
+    run_id[40] = '\0';
+    return true;
+}
+
+/* What the login's last two replies say. Without it, a doubt of this connection can't be ended. */
+static void identify(struct node *node)
+{
+    const redisReply *const *replies = (const redisReply *const *)node->replies + node->login_size;
+    if (node->reply_count != node->login_size + 2)
+        return;
+    if (replies[0]->type == REDIS_REPLY_INTEGER &&
+        read_run_id(replies[1], node->identity.run_id))
+        node->identity.id = replies[0]->integer;
+    else if (strncmp(replies[0]->str != NULL ? replies[0]->str : "", "BUSY ", 5) != 0)
+        note_refusal(node->server, &node->server->identity_refused_ns);
 }
 
 /* The connection stands, or the login's replies are here: what follows from it. */
@@ -329,7 +395,7 @@ static void connected(struct redis *redis, struct node *node)
     }
     if (node->state != LOGIN || node->reply_count < node->reply_wanted)
         return;
-    for (size_t i = 0; i < node->reply_count; i++) {
+    for (size_t i = 0; i < node->login_size; i++) {
         if (node->replies[i]->type != REDIS_REPLY_ERROR)
             continue;
         char reason[128];
@@ -338,6 +404,7 @@ static void connected(struct redis *redis, struct node *node)
         node_close(node, DLOCK_REFUSED, reason);
         return;
     }
+    identify(node);
     node_forget(node);
     node->state = UP;
 }
@@ -500,8 +567,10 @@ dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd)
 
 void redis_begin(struct redis *redis)
 {
-    for (size_t i = 0; i < redis->node_count; i++)
+    for (size_t i = 0; i < redis->node_count; i++) {
         node_forget(&redis->nodes[i]);
+        redis->nodes[i].in_doubt = false;
+    }
 }
 
 void redis_append(struct redis *redis, size_t index, int argc, const char *const *argv,
@@ -548,6 +617,74 @@ dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd)
     }
     return worst;
 }
+
+/* ---- Doubts ---------------------------------------------------------------------------------- */
+
+/* Whether the node is connected to the very process that the lost connection was to, and that may
+ * be asked to end it. Of another process the number may be an innocent's. */
+static bool may_kill(const struct node *node)
+{
+    return node->state == UP && node->lost.id != 0 && node->identity.id != 0 &&
+           strcmp(node->lost.run_id, node->identity.run_id) == 0 &&
+           may_ask(node->server, &node->server->kill_refused_ns);
+}
+
+static void ask_kill(struct node *node)
+{
+    char id[24];
+    snprintf(id, sizeof id, "%lld", node->lost.id);
+    node_append(node, 4, (const char *const[]){"CLIENT", "KILL", "ID", id}, NULL);
+    node_write(node);
+}
+
+/* 1: it was ended now; 0: it had ended before. What it brought is carried out, or gone. */
+static bool is_killed(const struct node *node)
+{
+    if (node->state != UP || node->reply_count != 1)
+        return false;
+    if (node->replies[0]->type == REDIS_REPLY_INTEGER)
+        return true;
+    if (strncmp(node->replies[0]->str != NULL ? node->replies[0]->str : "", "BUSY ", 5) != 0)
+        note_refusal(node->server, &node->server->kill_refused_ns);
+    return false;
+}
+
+static bool end_doubts(struct redis *redis, int64_t deadline_ns, int wake_fd)
+{
+    bool ended = redis_ready(redis, deadline_ns, wake_fd) == DLOCK_OK;
+    for (size_t i = 0; i < redis->node_count; i++) {
+        struct node *node = &redis->nodes[i];
+        if (!node->in_doubt)
+            continue;
+        ended &= may_kill(node);
+        if (ended)
+            ask_kill(node);
+    }
+    int64_t limit_ns = mono_deadline_ns(redis->config->command_timeout_ms);
+    pump(redis, limit_ns < deadline_ns ? limit_ns : deadline_ns, wake_fd);
+    for (size_t i = 0; i < redis->node_count; i++) {
+        struct node *node = &redis->nodes[i];
+        if (node->reply_wanted == 0)
+            continue;
+        node->in_doubt = !is_killed(node);
+        ended &= !node->in_doubt;
+        if (!settled(node))
+            node_close(node, DLOCK_UNREACHABLE, "no answer in time");
+        node_forget(node);
+    }
+    return ended;
+}
+
+bool redis_end_doubt(struct redis *redis, int64_t deadline_ns, int wake_fd)
+{
+    char sentence[SENTENCE_MAX];
+    snprintf(sentence, sizeof sentence, "%s", dlock_error());
+    bool ended = end_doubts(redis, deadline_ns, wake_fd);
+    fail(DLOCK_OK, "%s", sentence); /* what went wrong is the exchange */
+    return ended;
+}
+
+/* ---- Listening ------------------------------------------------------------------------------- */
 
 int redis_fd(const struct redis *redis, size_t index)
 {

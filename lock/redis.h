@@ -26,6 +26,8 @@ struct server {
     struct sockaddr_storage addresses[ADDRESSES_MAX];
     socklen_t address_sizes[ADDRESSES_MAX];
     size_t address_count;
+    int64_t identity_refused_ns; /* CLOCK_MONOTONIC: when it refused CLIENT ID or INFO; 0: never */
+    int64_t kill_refused_ns;     /* and CLIENT KILL */
 };
 
 /* What all connections of a client share. */
@@ -72,6 +74,14 @@ void redis_append(struct redis *redis, size_t node, int argc, const char *const 
  * command_timeout_ms and the deadline, or until wake_fd is readable. A server that owes a reply
  * then is disconnected, so that the next reply cannot be taken for it. The worst status of all. */
 dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd);
+
+/* After an exchange that left a server UNKNOWN: what was sent may still be on its way. Connects
+ * anew and has the server end the broken connection. True: it did, or it had before. What was sent
+ * on it was carried out, or never will be; and the servers are connected, as by redis_ready. False:
+ * the doubt stays, because nobody answered in time, because it is another server process by now, or
+ * because it refuses CLIENT ID, CLIENT KILL or INFO; then it may be called again, until
+ * redis_begin. The sentence of the exchange is kept. */
+bool redis_end_doubt(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
 /* For a connection that is listened on, in a loop of the caller's: neither waits.
  * redis_flush sends what was appended; redis_pull reads what is there, whose replies take the place
