@@ -19,6 +19,7 @@ struct acquiring {
     int64_t sent_ns;  /* CLOCK_BOOTTIME, before the try that may have worked */
     bool unresolved;  /* a try's reply was lost, and the rung can find out what became of it */
     bool transient;   /* refused for a while only */
+    unsigned refusals; /* so often; in a row or not */
     bool late;        /* given, but nothing of its validity was left */
     bool tried;       /* at least one try may have left something behind: BUSY or UNKNOWN */
     bool contended;   /* at least one try found the lock busy: counted */
