@@ -15,6 +15,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#define REFUSED_PAUSE_MS 300 /* between the tries of one waiter, in the end */
+
 static bool has(const struct dlock *lock, unsigned trait)
 {
     return (lock->ops->traits & trait) != 0;
@@ -57,6 +59,7 @@ static void keep(struct acquiring *a, int64_t sent_ns)
     pthread_mutex_lock(&lock->mutex);
     LIST_INSERT_HEAD(&lock->holds, a->hold, of_lock);
     lock->trouble[0] = '\0';
+    lock->answered_ns = mono_ns();
     pthread_mutex_unlock(&lock->mutex);
     if (lock->rung.expires)
         timekeeper_watch(&lock->client->timekeeper, a->hold, sent_ns);
@@ -198,6 +201,22 @@ static dlock_status lost_meanwhile(const struct acquiring *a)
                 a->lock->name);
 }
 
+/* How long to leave a server alone that is not well: while nobody connects; and where it refuses,
+ * longer each time. */
+static int64_t pause_ms(struct acquiring *a, dlock_status status)
+{
+    int64_t pause_ms = redis_pause_ms(&a->lock->client->config);
+    if (status != DLOCK_REFUSED || !a->transient)
+        return pause_ms;
+    int64_t retry_ms = a->lock->client->options.retry_ms;
+    int64_t own_ms = retry_ms << a->refusals;
+    if (own_ms < REFUSED_PAUSE_MS)
+        a->refusals++;
+    else
+        own_ms = retry_ms > REFUSED_PAUSE_MS ? retry_ms : REFUSED_PAUSE_MS;
+    return own_ms > pause_ms ? own_ms : pause_ms;
+}
+
 static dlock_status step(struct acquiring *a, struct busy *busy)
 {
     struct dlock_hold *hold = a->hold;
@@ -209,6 +228,8 @@ static dlock_status step(struct acquiring *a, struct busy *busy)
     }
     if (status == DLOCK_OK)
         status = granted(a);
+    else if (status != DLOCK_BUSY)
+        busy->again_ms = pause_ms(a, status);
     owner_end(hold);
     if (status == DLOCK_BUSY || status == DLOCK_UNKNOWN) {
         a->tried = true;
@@ -309,16 +330,32 @@ static void note_failure(struct acquiring *a)
              answered && !a->late ? dlock_status_text(a->status) : dlock_error());
     pthread_mutex_lock(&a->lock->mutex);
     snprintf(a->lock->trouble, sizeof a->lock->trouble, "%s", answered ? "" : a->why);
+    a->lock->trouble_status = a->status;
+    if (answered)
+        a->lock->answered_ns = mono_ns();
     pthread_mutex_unlock(&a->lock->mutex);
 }
 
-static dlock_status timed_out_in_line(struct dlock *lock)
+/* The limit has passed. Where no try of this client got an answer meanwhile, that is no contention:
+ * why says the status. `cause` and `why` are of the latest try, its own or of those before it. */
+static dlock_status time_out(const struct acquiring *a)
 {
+    struct dlock *lock = a->lock;
     char trouble[sizeof lock->trouble];
+    bool tried = a->why[0] != '\0';
+    long long wait_ms = a->want.wait_ms;
     pthread_mutex_lock(&lock->mutex);
+    bool answered = lock->answered_ns >= a->limit_ns - wait_ms * NS_PER_MS;
+    dlock_status cause = tried ? a->cause : lock->trouble_status;
     snprintf(trouble, sizeof trouble, "%s", lock->trouble);
     pthread_mutex_unlock(&lock->mutex);
-    return fail(DLOCK_TIMED_OUT, "'%s' was not had in time: others of this client were first%s%s",
+    bool silent = !answered && (cause == DLOCK_UNREACHABLE || cause == DLOCK_REFUSED);
+    dlock_status status = a->open                            ? DLOCK_UNKNOWN
+                          : silent && (tried || trouble[0]) ? cause
+                                                             : DLOCK_TIMED_OUT;
+    if (tried)
+        return fail(status, "'%s' was not had in %lld ms: %s", lock->name, wait_ms, a->why);
+    return fail(status, "'%s' was not had in time: others of this client were first%s%s",
                 lock->name, trouble[0] != '\0' ? ", in vain: " : "", trouble);
 }
 
@@ -332,10 +369,7 @@ static dlock_status conclude(const struct acquiring *a, enum wait_next next)
             return fail(DLOCK_BUSY, "'%s': others of this client wait for it already", name);
         return fail(a->cause, "'%s': %s", name, a->why);
     case NEXT_TIMED_OUT:
-        if (a->why[0] == '\0')
-            return timed_out_in_line(a->lock);
-        return fail(a->open ? DLOCK_UNKNOWN : DLOCK_TIMED_OUT,
-                    "'%s' was not had in %lld ms: %s", name, (long long)a->want.wait_ms, a->why);
+        return time_out(a);
     default:
         if (a->open)
             return fail(DLOCK_UNKNOWN, "'%s': cancelled before this was known: %s", name, a->why);

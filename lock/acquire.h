@@ -20,6 +20,7 @@ struct acquiring {
     bool open;        /* a try's reply was lost, and its command may still be carried out: */
     struct doubt doubt;
     bool transient;   /* refused for a while only */
+    unsigned refusals; /* so often; in a row or not */
     bool late;        /* given, but nothing of its validity was left */
     bool tried;       /* at least one try may have left something behind: BUSY or UNKNOWN */
     bool contended;   /* at least one try found the lock busy: counted */

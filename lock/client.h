@@ -45,6 +45,8 @@ struct dlock {
     pthread_cond_t answered;       /* one of them has it no more */
     struct sighting sighting;
     char trouble[256]; /* why the latest try of this client got no answer; "": it got one */
+    dlock_status trouble_status;
+    int64_t answered_ns; /* CLOCK_MONOTONIC: when one got an answer last */
 
     /* Protected by the loop's mutex. */
     struct line line;

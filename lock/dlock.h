@@ -188,9 +188,16 @@ enum dlock_event_kind {
     DLOCK_EVENT_RENEWED,        /* a renewal was confirmed */
     DLOCK_EVENT_RENEWAL_FAILED, /* a renewal was not confirmed; it is tried again while valid */
     DLOCK_EVENT_LOST,           /* the hold is not valid any more; said once per hold */
+    /* Of a server, not of a hold; said once until the next of the three. */
+    DLOCK_EVENT_CONNECTION_LOST,    /* a connection broke in use, or none could be made */
+    DLOCK_EVENT_CONNECTION_REFUSED, /* it refuses the login, or is read-only, or refuses to say when
+                                       locks are released: then waiters poll */
+    DLOCK_EVENT_CONNECTION_BACK,    /* none of this any more */
 };
 
-/* Told about a hold by its client's timekeeper. The pointers live as long as the call. */
+/* Told by the client's timekeeper, about a hold, or about a server: then `name`, `rung`, `owner`
+ * and `user` are NULL, and `reason` begins with the server's URL. The pointers live as long as the
+ * call. */
 struct dlock_event {
     size_t size;
     enum dlock_event_kind kind;
@@ -312,6 +319,10 @@ struct dlock_stats {
                                    the lock died, or the message was lost */
     uint64_t grants_expired;    /* clients found that were given the lock and did not answer in
                                    time */
+    uint64_t connects_failed;   /* attempts to connect that failed */
+    uint64_t connections_lost;    /* DLOCK_EVENT_CONNECTION_LOST, told or not */
+    uint64_t connections_refused; /* DLOCK_EVENT_CONNECTION_REFUSED */
+    uint64_t connections_back;    /* DLOCK_EVENT_CONNECTION_BACK */
 };
 /* Fills in *stats. Each count is exact, together they are not one instant's. */
 DLOCK_API void dlock_client_stats(const dlock_client *client, struct dlock_stats *stats);
@@ -402,16 +413,17 @@ struct dlock_want {
 /* Acquires the lock. want: NULL means all defaults, one try.
  * OK         *hold is set; release it with dlock_release.
  * BUSY       wait_ms is 0 and another holds it, or its answer came when its time to live was over.
- * TIMED_OUT  not had within wait_ms. Also when every server was unreachable all that time:
- *            dlock_error() tells.
+ * TIMED_OUT  not had within wait_ms.
  * CANCELLED  dlock_cancel_now() was called, be it before this call; a request under way is awaited
  *            first, as above.
  * UNKNOWN    the reply was lost and the rung cannot find out, or could not in time: the lock may be
  *            held by nobody's hold until its time to live is over (for ever on rungs that do not
  *            expire).
- * UNREACHABLE only with wait_ms 0: a longer wait tries again.
- * REFUSED    dlock_error() says with what words. LOADING, BUSY, CLUSTERDOWN and the like are tried
- *            again while there is time.
+ * UNREACHABLE no server could be reached, and with wait_ms none answered all that time: a longer wait
+ *            tries again. After a failure nobody of this client connects for 10 ms to 0.4 s, longer
+ *            each time; a try in that time gets this answer at once.
+ * REFUSED    dlock_error() says with what words. LOADING, BUSY, CLUSTERDOWN, READONLY, OOM and the
+ *            like are tried again while there is time, less and less often.
  * WRONG_TYPE the key holds something else; on `owner_lua`, whose SET does not look, it is seen when
  *            the wait is over.
  * UPGRADE    DLOCK_EXCLUSIVE, and this owner holds the lock shared: it would wait for itself, and
