@@ -82,6 +82,7 @@ static bool may_ask_again(const struct rung_ops *ops)
 static void begin_anew(struct acquiring *a)
 {
     a->hold->acquisition = next_acquisition(a->lock->client);
+    a->unresolved = false;
     owner_begin_anew(a->hold);
 }
 
@@ -107,21 +108,44 @@ static dlock_status clear_doubt(struct acquiring *a, struct rung_env *env)
     }
 }
 
-/* The reply was lost. What the try did shows when it is asked for once more: by its own script,
- * which says what shall be, or by the rung's resolve. */
-static dlock_status ask_again(struct acquiring *a, struct rung_env *env, struct busy *busy)
+/* The lost reply's request under this name had no effect, or what it did is known. */
+static bool settles(dlock_status status)
+{
+    return status != DLOCK_UNKNOWN && status != DLOCK_UNREACHABLE && status != DLOCK_REFUSED;
+}
+
+/* Asks for the lock. What became of a request whose reply was lost shows when it is asked for once
+ * more: by its own script, which says what shall be, or by the rung's resolve, ahead of all. */
+static dlock_status ask(struct acquiring *a, struct rung_env *env, struct busy *busy)
 {
     const struct rung_ops *ops = a->lock->ops;
+    dlock_status status = DLOCK_BUSY;
+    if (a->unresolved && ops->resolve != NULL) {
+        env->reads = a->want.reads;
+        status = ops->resolve(env, a->hold);
+    }
+    if (status == DLOCK_BUSY) {
+        env->reads = a->want.reads;
+        a->sent_ns = env->now_ns();
+        status = rung_acquire(env, a->hold, busy);
+    }
+    if (status == DLOCK_UNKNOWN) {
+        a->unresolved = may_ask_again(ops);
+        a->open = env->redis != NULL && redis_doubt(env->redis, &a->doubt);
+    } else if (settles(status)) {
+        a->unresolved = false;
+    }
+    return status;
+}
+
+/* Its reply was lost just now. */
+static dlock_status ask_again(struct acquiring *a, struct rung_env *env, struct busy *busy)
+{
     uint64_t acquisition = a->hold->acquisition;
-    a->open = redis_doubt(env->redis, &a->doubt);
     if (is_cancelled(a) || redis_ready(env->redis, env->deadline_ns, -1) != DLOCK_OK ||
         clear_doubt(a, env) != DLOCK_OK || a->hold->acquisition != acquisition)
         return DLOCK_UNKNOWN;
-    env->reads = a->want.reads;
-    if (ops->send_acquire == NULL)
-        return ops->resolve(env, a->hold);
-    a->sent_ns = env->now_ns();
-    return rung_acquire(env, a->hold, busy);
+    return ask(a, env, busy);
 }
 
 static dlock_status run_try(struct acquiring *a, struct busy *busy)
@@ -132,15 +156,14 @@ static dlock_status run_try(struct acquiring *a, struct busy *busy)
     *busy = (struct busy){0};
     a->transient = a->late = false;
     dlock_status status = env_begin(lock, a->limit_ns, a->ends_ns, a->cancel_fd, &env);
-    env.reads = a->want.reads;
     if (status == DLOCK_OK)
         status = clear_doubt(a, &env);
-    a->sent_ns = env.now_ns();
-    if (status == DLOCK_OK)
-        status = rung_acquire(&env, a->hold, busy);
-    if (status == DLOCK_UNKNOWN && !a->open && may_ask_again(lock->ops))
-        status = ask_again(a, &env, busy);
-    if (status == DLOCK_UNREACHABLE && a->open)
+    if (status == DLOCK_OK) {
+        status = ask(a, &env, busy);
+        if (status == DLOCK_UNKNOWN && a->unresolved)
+            status = ask_again(a, &env, busy);
+    }
+    if (a->unresolved && !settles(status))
         status = DLOCK_UNKNOWN;
     if (status == DLOCK_BUSY && !a->contended)
         add_one(&lock->client->contended);
@@ -360,7 +383,7 @@ static dlock_status time_out(const struct acquiring *a)
     snprintf(trouble, sizeof trouble, "%s", lock->trouble);
     pthread_mutex_unlock(&lock->mutex);
     bool silent = !answered && (cause == DLOCK_UNREACHABLE || cause == DLOCK_REFUSED);
-    dlock_status status = a->open                            ? DLOCK_UNKNOWN
+    dlock_status status = a->unresolved                      ? DLOCK_UNKNOWN
                           : silent && (tried || trouble[0]) ? cause
                                                              : DLOCK_TIMED_OUT;
     if (tried)
@@ -381,7 +404,7 @@ static dlock_status conclude(const struct acquiring *a, enum wait_next next)
     case NEXT_TIMED_OUT:
         return time_out(a);
     default:
-        if (a->open)
+        if (a->unresolved)
             return fail(DLOCK_UNKNOWN, "'%s': cancelled before this was known: %s", name, a->why);
         return fail(DLOCK_CANCELLED, "the wait for '%s' was cancelled", name);
     }
