@@ -76,7 +76,7 @@ static void begin_anew(struct acquiring *a)
 {
     a->hold->acquisition = next_acquisition(a->lock->client);
     owner_begin_anew(a->hold);
-    a->open = false;
+    a->open = a->unsure = false;
 }
 
 /* Ends the doubt of an earlier reply that was lost, before anything else is sent. UNKNOWN: nobody
@@ -100,21 +100,37 @@ static dlock_status clear_doubt(struct acquiring *a, struct rung_env *env)
     }
 }
 
-/* The reply was lost. What the try did shows when it is asked for once more: by its own script,
- * which says what shall be, or by the rung's resolve. */
-static dlock_status ask_again(struct acquiring *a, struct rung_env *env, struct busy *busy)
+/* One try. Where an earlier one's reply was lost, and it can't be sent twice, what that one did is
+ * asked for first. */
+static dlock_status send_try(struct acquiring *a, struct rung_env *env, struct busy *busy)
 {
     const struct rung_ops *ops = a->lock->ops;
+    dlock_status status = DLOCK_BUSY;
+    env->reads = a->want.reads;
+    if (a->unsure && ops->resolve != NULL)
+        status = ops->resolve(env, a->hold);
+    if (status == DLOCK_BUSY) { /* it was not had */
+        env->reads = a->want.reads;
+        a->sent_ns = env->now_ns();
+        status = rung_acquire(env, a->hold, busy);
+    }
+    if (status == DLOCK_OK || status == DLOCK_BUSY)
+        a->unsure = false;
+    if (status == DLOCK_UNKNOWN) {
+        a->unsure = true;
+        a->open = redis_doubt(env->redis, &a->doubt);
+    }
+    return status;
+}
+
+/* The reply was lost: what the try did shows when it is asked for once more. */
+static dlock_status ask_again(struct acquiring *a, struct rung_env *env, struct busy *busy)
+{
     uint64_t acquisition = a->hold->acquisition;
-    a->open = redis_doubt(env->redis, &a->doubt);
     if (redis_ready(env->redis, INT64_MAX, -1) != DLOCK_OK ||
         clear_doubt(a, env) != DLOCK_OK || a->hold->acquisition != acquisition)
         return DLOCK_UNKNOWN;
-    env->reads = a->want.reads;
-    if (ops->send_acquire == NULL)
-        return ops->resolve(env, a->hold);
-    a->sent_ns = env->now_ns();
-    return rung_acquire(env, a->hold, busy);
+    return send_try(a, env, busy);
 }
 
 static dlock_status run_try(struct acquiring *a, struct busy *busy)
@@ -125,15 +141,14 @@ static dlock_status run_try(struct acquiring *a, struct busy *busy)
     *busy = (struct busy){0};
     a->transient = a->late = false;
     dlock_status status = env_begin(lock, a->limit_ns, a->cancel_fd, &env);
-    env.reads = a->want.reads;
     if (status == DLOCK_OK)
         status = clear_doubt(a, &env);
-    a->sent_ns = env.now_ns();
-    if (status == DLOCK_OK)
-        status = rung_acquire(&env, a->hold, busy);
-    if (status == DLOCK_UNKNOWN && !a->open && may_ask_again(lock->ops))
+    bool sends = status == DLOCK_OK;
+    if (sends)
+        status = send_try(a, &env, busy);
+    if (sends && status == DLOCK_UNKNOWN && may_ask_again(lock->ops))
         status = ask_again(a, &env, busy);
-    if (status == DLOCK_UNREACHABLE && a->open)
+    if ((status == DLOCK_UNREACHABLE || status == DLOCK_LIMIT) && a->unsure)
         status = DLOCK_UNKNOWN;
     if (status == DLOCK_BUSY && !a->contended)
         add_one(&lock->client->contended);
@@ -334,10 +349,10 @@ static dlock_status conclude(const struct acquiring *a, enum wait_next next)
     case NEXT_TIMED_OUT:
         if (a->why[0] == '\0')
             return timed_out_in_line(a->lock);
-        return fail(a->open ? DLOCK_UNKNOWN : DLOCK_TIMED_OUT,
+        return fail(a->unsure ? DLOCK_UNKNOWN : DLOCK_TIMED_OUT,
                     "'%s' was not had in %lld ms: %s", name, (long long)a->want.wait_ms, a->why);
     default:
-        if (a->open)
+        if (a->unsure)
             return fail(DLOCK_UNKNOWN, "'%s': cancelled before this was known: %s", name, a->why);
         return fail(DLOCK_CANCELLED, "the wait for '%s' was cancelled", name);
     }

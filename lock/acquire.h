@@ -17,7 +17,8 @@ struct acquiring {
     int64_t limit_ns; /* CLOCK_MONOTONIC: no try begins later; INT64_MAX where it is to try once */
     int64_t ends_ns;  /* CLOCK_MONOTONIC: a try that begins at its limit is over then */
     int64_t sent_ns;  /* CLOCK_BOOTTIME, before the try that may have worked */
-    bool open;        /* a try's reply was lost, and its command may still be carried out: */
+    bool unsure;      /* a try's reply was lost, and no later answer has said what it did */
+    bool open;        /* and its command may still be carried out: */
     struct doubt doubt;
     bool transient;   /* refused for a while only */
     bool late;        /* given, but nothing of its validity was left */
