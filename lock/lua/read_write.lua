@@ -153,7 +153,7 @@ local function leave()
     if wrote or rest == ' ' or what == 'give_up' then
         wake(wrote)
     end
-    return at and 1 or 0
+    return (at or (mine and nested == 'nested')) and 1 or 0 -- nested, it may come twice
 end
 
 -- Whoever holds it is out. What inspect.lua would have said is returned.
