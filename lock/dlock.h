@@ -596,7 +596,9 @@ DLOCK_API dlock_batch *dlock_batch_new(void);
 DLOCK_API void dlock_batch_free(dlock_batch *batch);
 DLOCK_API void dlock_batch_clear(dlock_batch *batch);
 /* Adds a command; arguments are copied. sizes NULL: they are NUL-terminated.
- * OK, INVALID (no argument, or one is NULL), LIMIT (the batch is full), NO_MEMORY. */
+ * The connection is shared: what changes its state or waits on it is INVALID (MULTI, WATCH, SELECT,
+ * AUTH, HELLO, RESET, QUIT, CLIENT, SUBSCRIBE, BLPOP and their like). A script does what MULTI does.
+ * OK, INVALID (also: no argument, or one is NULL), LIMIT (the batch is full), NO_MEMORY. */
 DLOCK_API dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *argv,
                                        const size_t *sizes);
 /* The reply of the command that was added as number `index`, from 0. After an acquire it counts
