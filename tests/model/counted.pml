@@ -16,6 +16,7 @@
  *           expire: its owner's name was abandoned, or its holder's validity is over
  * LATCHED   a release leaves its answer in a latch, as that of `notify` does. Without a latch a
  *           release that is sent again and finds nothing is OK: the first one may have freed it
+ * EXCLUSION of a loss, only that it lets two in is held against the model
  * PLANT_*   a mistake, for the model to find
  */
 #ifndef SECTIONS
@@ -108,6 +109,12 @@ bool excused[IDS];    /* and the holder has had no answer since */
 #define may_send(me) (me == 3 || (me == 1 && !in_flight(2)) || (me == 2 && !in_flight(1)))
 #endif
 #define gets_hold(t) (at[t] == DONE && sent[t].op == ACQUIRE && answer[t] == HAD)
+
+#ifdef EXCLUSION
+#define must(condition) skip
+#else
+#define must(condition) assert(condition)
+#endif
 
 /* Scratch: no part of the state. */
 hidden byte i;
@@ -362,7 +369,7 @@ inline receive(me) {
     forget_sent(me)
 }
 
-/* ---- A doubt: the connection broke, and nobody knows whether the command was carried out ------ */
+/* ---- A doubt: the connection broke, and the command may have been carried out ---------------- */
 
 inline not_answered(me) {
     answer[me] = 0;
@@ -467,8 +474,8 @@ end:
         answer[me] = said;
         if
         :: said == HAD && nested[me] -> /* never after the outer hold was lost */
-            for (j : 1 .. THREADS) { assert(!(has[j] && lost[j] && same_owner(j, me))) }
-        :: said == FREED && has[me] -> assert(!lost[me]) /* OK only if it was held */
+            for (j : 1 .. THREADS) { must(!(has[j] && lost[j] && same_owner(j, me))) }
+        :: said == FREED && has[me] -> must(!lost[me]) /* OK only if it was held */
         :: else
         fi
     }
@@ -481,7 +488,7 @@ end:
     /* A renewal finds that the hold is lost. */
     :: d_step {
         at[me] == HOLD && lost[me] && !over[me] ->
-        assert(!is_mine(me)); /* and does not find a key that came back */
+        must(!is_mine(me)); /* and does not find a key that came back */
         over[me] = true;
         excused[me] = false;
         lose_all(me);
@@ -504,8 +511,10 @@ end:
 
 #ifdef PLANT_OLD_COUNT_COUNTS
     /* The count is read, and is the one that the acquire would have made. */
-    :: d_step { at[me] == DOUBT && sent[me].op == ACQUIRE && is_mine(me) && k_count == sent[me].depth ->
-        fresh[me] = false; at[me] = DONE; answer[me] = HAD }
+    :: d_step {
+        at[me] == DOUBT && sent[me].op == ACQUIRE && is_mine(me) && k_count == sent[me].depth ->
+        fresh[me] = false; at[me] = DONE; answer[me] = HAD
+    }
 #endif
 #ifdef PLANT_KILL_NOT_AWAITED
     :: d_step { at[me] == DOUBT -> killing[me] = fresh[me]; send_again(me) }
@@ -539,6 +548,7 @@ end:
 /* ---- Time, and what else befalls Redis ------------------------------------------------------- */
 
 #define to_end(t) (is_mine(t) && (has[t] || gets_hold(t)) && !over[t] && !excused[t])
+#define in_release(t) (has[t] && at[t] != HOLD) /* the section is over */
 #define deals_with(t) (is_mine(t) && at[t] != IDLE && at[t] != DEAD && !(has[t] && !over[t]))
 #define is_abandoned ((abandoned[k_client] >> k_name) & 1)
 
@@ -554,7 +564,8 @@ inline lose_key() {
 }
 
 inline expire() {
-    for (i : 1 .. THREADS) { assert(!to_end(i) || has[i] && at[i] != HOLD) } /* no validity outlasts the key */
+    /* No validity outlasts the key. */
+    for (i : 1 .. THREADS) { assert(!to_end(i) || in_release(i)) }
     lose_key()
 }
 
