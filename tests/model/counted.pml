@@ -457,6 +457,11 @@ inline die_together(me) {
     fi
 }
 
+#ifdef PLANT_LEAVES_IN_DOUBT
+#define may_leave(me) true
+#else
+#define may_leave(me) (!again[me])
+#endif
 #define poll_matters(me) (again[me] || k_client == 0 || is_mine(me) || can_nest(me))
 
 proctype thread(byte me) {
@@ -465,7 +470,7 @@ end:
     :: d_step { at[me] == IDLE && sections[me] > 0 && may_send(me) -> ask(me) }
     :: d_step { at[me] == WAIT && poll_matters(me) && may_send(me) -> ask(me) }
     /* Its limit is over. */
-    :: d_step { at[me] == WAIT && !again[me] && can_fail -> fails(); end_call(me) }
+    :: d_step { at[me] == WAIT && may_leave(me) && can_fail -> fails(); end_call(me) }
 
     :: d_step {
         at[me] == SENT ->

@@ -2,8 +2,9 @@
  *
  * The waiters of one client of rung `fair` (docs/design/fair.md), for spin; tests/model/run walks
  * it. fair.pml has clients without waiters, this model has one client with its waiters and a Redis
- * of three lines. Together they would have too many states: a waiter has eight, so two waiters in
- * each of two clients would multiply the million states of fair.pml by up to four thousand.
+ * of a few lines. Together they would have too many states: a waiter has eleven, so two waiters in
+ * each of two clients would multiply the million states of fair.pml by up to 14,641. What fair.pml
+ * takes for granted is asserted here: a client does not ask while it has the lock.
  *
  * Each step is what one thread does while it has the mutex, or what Redis does with one request.
  * A waiter may leave at any moment (its limit is over, it is cancelled): that is no trouble.
@@ -40,8 +41,9 @@ bool queued; /* this client is in the queue */
 /* OUTSIDE: not in the wait queue. BEHIND: another waiter of the client asks Redis. TRYING: it is to
  * ask Redis. ASKED: Redis has answered. SLEEPING: it asked in vain. CHOSEN: the holder is about to
  * hand the lock to it. GIVEN: the holder has. HOLDS, RELEASING: it runs its critical section, ends
- * it. LEAVING: it asked Redis, and has decided to leave. */
-mtype = { OUTSIDE, BEHIND, TRYING, ASKED, SLEEPING, CHOSEN, GIVEN, HOLDS, RELEASING, LEAVING };
+ * it. LEAVING: it asked Redis, and has decided to leave. LEFT: Redis has heard so. */
+mtype = { OUTSIDE, BEHIND, TRYING, ASKED, SLEEPING, CHOSEN, GIVEN, HOLDS, RELEASING };
+mtype = { LEAVING, LEFT };
 mtype = { HAD, BUSY };
 
 mtype state[IDS] = OUTSIDE;
@@ -125,7 +127,12 @@ inline begin(w) {
     fi
 }
 
+#define has_lock(w) \
+    ((state[w] == HOLDS && !told[w]) || state[w] == CHOSEN || state[w] == GIVEN || \
+     state[w] == RELEASING)
+
 inline ask_redis(w) {
+    for (i : 1 .. WAITERS) { assert(!has_lock(i)) } /* two that ask would take each other's hold */
     if
     :: lock == FREE || lock == GRANTED -> lock = OURS; queued = false; answer[w] = HAD
     :: else -> queued = true; answer[w] = BUSY
@@ -232,19 +239,18 @@ end:
     :: d_step { state[me] == BEHIND -> decide_to_leave(me); check() }
 #endif
     :: d_step { state[me] == TRYING || state[me] == SLEEPING -> decide_to_leave(me); check() }
+    :: d_step { state[me] == LEAVING -> leave_queue(); state[me] = LEFT }
+    :: d_step { state[me] == LEAVING -> state[me] = LEFT } /* no server answers */
     :: d_step {
-        state[me] == LEAVING ->
-        leave_queue();
+        state[me] == LEFT ->
         is_done(me);
 #ifdef PLANT_LEAVES_NOBODY_IN_CHARGE
-        contenders--
+        contenders--;
 #else
-        open_line()
+        open_line();
 #endif
-        ;
         check()
     }
-    :: d_step { state[me] == LEAVING -> is_done(me); open_line(); check() } /* no server answers */
 
     :: d_step { state[me] == GIVEN && !undecided[me] -> state[me] = HOLDS }
     /* The hold goes to the next waiter of this client: chosen first, given after a request. */
