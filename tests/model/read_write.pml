@@ -607,7 +607,7 @@ end:
 }
 
 #define is_invited(c) (c <= CLIENTS && name[c] != 0 && waits(c) && (invited & my_bit(c)) != 0)
-#define somebody_comes (is_invited(1) || is_invited(2) || is_invited(3))
+#define somebody_comes (is_invited(1) || is_invited(2) || is_invited(3) || is_invited(4))
 
 inline lose_all() {
     for (i : 1 .. CLIENTS) { lose_owner(i) }
