@@ -10,6 +10,7 @@ import tempfile
 
 import pytest
 
+from needs import own
 from place import ROOT, SCRIPTS, Place, listens, wait_until
 
 SMALL = ["--stock", "40", "--requests", "60"]
@@ -204,8 +205,7 @@ def test_a_missing_tool_that_cannot_be_installed_is_told():
 
 
 def test_without_a_network_the_missing_jmeter_is_told(place):
-    around = ["unshare", "--net"] if os.getuid() == 0 else ["unshare", "--net", "--map-root-user"]
-    demo = place.demo(*SMALL, around=around, LADDER_CACHE=place.folder / "cache", JMETER_HOME=None,
+    demo = place.demo(*SMALL, around=own("net"), LADDER_CACHE=place.folder / "cache", JMETER_HOME=None,
                       PATH=place.path_without("jmeter"))
     assert demo.code == 2, demo
     assert "network" in demo.err
