@@ -97,6 +97,19 @@ def test_a_build_that_fails_is_counted_and_told(place, small):
     assert "no asan today" in run.err
 
 
+def test_a_sanitizer_that_cannot_start_here_is_a_skip(place, small):
+    stubs = place.folder / "stubs"
+    stubs.mkdir()
+    for name, code in (("setarch", "exit 1"), ("cc", 'printf "#!/bin/sh\\nexit 66\\n" >"$3"; chmod +x "$3"')):
+        (stubs / name).write_text(f"#!/bin/sh\n{code}\n")
+        (stubs / name).chmod(0o755)
+    run = place.run(small / "scripts" / "test", "--only", "good", PATH=f"{stubs}:{os.environ['PATH']}")
+    assert run.code == 0, run
+    *told, last = run.out.splitlines()
+    assert last == "1 passed, 0 failed, 2 skipped"
+    assert [line.split(": needs setarch")[0] for line in told] == ["skipped: asan: all of it", "skipped: tsan: all of it"]
+
+
 @pytest.mark.parametrize("words, told", [
     (["--only", "no-such-test"], "no test's name matches"),
     (["--preset", "release"], "it must be one of: dev asan tsan"),
