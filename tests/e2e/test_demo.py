@@ -100,6 +100,30 @@ def test_a_row_that_does_not_do_what_the_ladder_says_is_the_exit_code(place):
         place.check_nothing_is_left()
 
 
+@pytest.mark.parametrize("spoiled, code", [(1, 0), (9, 2)])
+def test_a_row_that_was_spoiled_is_fired_again_three_times_at_most(place, spoiled, code):
+    # So many times the judge's word is taken for another.
+    build = place.folder / "build"
+    (build / "audit").mkdir(parents=True)
+    (build / "service").symlink_to(pathlib.Path(os.environ["LADDER_BUILD"]) / "service")
+    judge = build / "audit" / "ladder-audit"
+    judge.write_text(f"""#!/bin/sh
+"{os.environ["LADDER_BUILD"]}/audit/ladder-audit" "$@" || exit
+case $1 in --*) exit 0 ;; esac
+echo judged >>{place.folder}/judged
+[ "$(wc -l <{place.folder}/judged)" -gt {spoiled} ] && exit 0
+sed -i -E 's/"result":(\\s*)"ok"/"result":\\1"inconclusive"/' "$1/verdict.json"
+exit 2
+""")
+    judge.chmod(0o755)
+    demo = place.demo("--lock", "watchdog", "--write", "decr", *SMALL, LADDER_BUILD=build)
+    assert demo.code == code, demo
+    tries = min(spoiled + 1, 3)
+    assert len(folders(place)) == tries
+    assert [f"try {number} of 3 was spoiled" in demo.err for number in (1, 2, 3)] == [number < tries for number in (1, 2, 3)]
+    place.check_nothing_is_left()
+
+
 def loads(place):
     return [pid for pid, words in place.processes().items() if "ApacheJMeter.jar" in words]
 
