@@ -63,11 +63,6 @@ class Rung:
         return "WAIT_CHANNEL" in self.lock.text or "WAIT_LIST" in self.lock.text
 
     @property
-    def is_shared(self):
-        """Whether readers go together."""
-        return "TRAIT_SHARED" in self.lock.text
-
-    @property
     def asks_in_vain(self):
         """How often a sale has asked that certainly waits. One that polls and has asked so often might yet get
         in; one that listens asks before it does and behind that."""
