@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What dlock.h promises, as far as the judge holds the library to it: bounds of time, and names of
+ * keys. To be changed with the header, and nowhere else.
+ */
+#ifndef TORTURE_CONTRACT_H
+#define TORTURE_CONTRACT_H
+
+#include "history.h"
+
+/* Beyond what is bounded below: threads that wait for a processor although the witness runs. */
+#define SLACK_MS 400
+
+/* How long a call of a client with these time-outs may take beyond its wait_ms. */
+static inline int64_t bound_ms(const struct plan *plan, enum what what)
+{
+    int64_t request_ms = plan->connect_ms + plan->command_ms;
+    switch (what) {
+    case WHAT_ACQUIRE: /* a try, what became of it, what it leaves, and who holds the lock */
+    case WHAT_START:
+        return 5 * request_ms;
+    case WHAT_RELEASE:
+        return 5 * request_ms;
+    case WHAT_CLOSE: /* of the client: its timekeeper's and its listeners' requests */
+        return 3 * request_ms;
+    default:
+        return 2 * request_ms;
+    }
+}
+
+/* A lock whose holders are gone is acquired within this: the time to live, a poll, and of `fair`
+ * the grants of clients that are gone. */
+static inline int64_t rest_bound_ms(const struct plan *plan)
+{
+    return plan_ttl_ms_max(plan) + 3 * plan->retry_ms + PROCESSES_MAX * 2 * plan->grant_ms;
+}
+
+/* The keys of a lock: its own, and those that are kept beside it. */
+#define CONTRACT_KEYS "dlock:*", "redisson_unlock_latch:*"
+#define DAY_MS 86400000LL
+
+/* Names beside a lock's that an application might use. %s is the lock's. */
+#define CONFUSABLE_NAMES                                                                           \
+    "%s:queue", "%s:token", "%s:holds", "%s:grant", "%s:readers", "%s:writers", "%s:invited",      \
+        "%s:signal", "{%s}:token", "%s:lock", "wake:%s", "token:%s"
+
+#endif

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See world.h.
+ */
+#include "world.h"
+
+#include "must.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+struct world *world_new(void)
+{
+    struct world *world = mmap(NULL, sizeof *world, PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    must(world != MAP_FAILED);
+    return world;
+}
+
+int64_t boot_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+const char *what_text(enum what what)
+{
+    static const char *const texts[] = {
+#define X(name, text) text,
+        WHAT_MAP(X)
+#undef X
+    };
+    return texts[what];
+}
+
+const char *violation_name(enum violation_kind kind)
+{
+    static const char *const names[] = {
+#define X(name, text) #name,
+        VIOLATION_MAP(X)
+#undef X
+    };
+    return names[kind];
+}
+
+const char *violation_text(enum violation_kind kind)
+{
+    static const char *const texts[] = {
+#define X(name, text) text,
+        VIOLATION_MAP(X)
+#undef X
+    };
+    return texts[kind];
+}
+
+/* ---- Calls ----------------------------------------------------------------------------------- */
+
+struct call *call_begin(struct world *world, enum what what, int process, int thread, int lock)
+{
+    size_t index = atomic_fetch_add(&world->call_count, 1);
+    must(index < CALLS_MAX);
+    struct call *call = &world->calls[index];
+    call->what = what;
+    call->process = process;
+    call->thread = thread;
+    call->lock = lock;
+    call->rest = atomic_load(&world->phase) == PHASE_REST;
+    call->stalled_begin_ns = stalled_ns(world, process);
+    call->begin_ns = boot_ns();
+    return call;
+}
+
+void call_end(struct world *world, struct call *call, dlock_status status)
+{
+    int64_t now_ns = boot_ns();
+    call->status = status;
+    if (status != DLOCK_OK)
+        snprintf(call->error, sizeof call->error, "%s", dlock_error());
+    atomic_store(&call->stalled_ns,
+                 stalled_ns(world, call->process) - call->stalled_begin_ns);
+    atomic_store(&call->end_ns, now_ns);
+    atomic_fetch_add(&call->answers, 1);
+}
+
+int64_t stalled_ns(const struct world *world, int process)
+{
+    const struct process *p = &world->processes[process];
+    int64_t beat_ns = atomic_load(&p->beat_ns);
+    int64_t late_ns = beat_ns == 0 ? 0 : boot_ns() - beat_ns - BEAT_NS;
+    return atomic_load(&p->stalled_ns) + (late_ns > 0 ? late_ns : 0);
+}
+
+bool sample(struct call *call, const dlock_hold *hold)
+{
+    int64_t before_ns = boot_ns();
+    bool valid = dlock_valid(hold);
+    int64_t after_ns = boot_ns();
+    int64_t none = 0;
+    if (!valid) {
+        atomic_compare_exchange_strong(&call->false_ns, &none, after_ns);
+        return false;
+    }
+    int64_t false_ns = atomic_load(&call->false_ns);
+    if (false_ns != 0 && false_ns < before_ns)
+        atomic_store(&call->revived, true);
+    atomic_compare_exchange_strong(&call->first_true_ns, &none, after_ns);
+    if (atomic_load(&call->last_true_ns) < before_ns)
+        atomic_store(&call->last_true_ns, before_ns);
+    return true;
+}
+
+/* ---- Notes and violations -------------------------------------------------------------------- */
+
+void note(struct world *world, enum note_kind kind, int process, struct call *call,
+          const char *format, ...)
+{
+    size_t index = atomic_fetch_add(&world->note_count, 1);
+    if (index >= NOTES_MAX)
+        return;
+    struct note *written = &world->notes[index];
+    va_list arguments;
+    written->ns = boot_ns();
+    written->kind = kind;
+    written->process = process;
+    written->call = call;
+    va_start(arguments, format);
+    vsnprintf(written->text, sizeof written->text, format, arguments);
+    va_end(arguments);
+    atomic_store(&written->written, true);
+}
+
+void violation(struct world *world, enum violation_kind kind, const char *format, ...)
+{
+    size_t index = atomic_fetch_add(&world->violation_count, 1);
+    if (index >= VIOLATIONS_MAX)
+        return;
+    struct violation *found = &world->violations[index];
+    va_list arguments;
+    found->kind = kind;
+    va_start(arguments, format);
+    vsnprintf(found->text, sizeof found->text, format, arguments);
+    va_end(arguments);
+}
+
+/* ---- Numbers --------------------------------------------------------------------------------- */
+
+uint64_t random_next(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+uint64_t random_below(uint64_t *state, uint64_t limit)
+{
+    return random_next(state) % limit;
+}
+
+bool chance(uint64_t *state, int percent)
+{
+    return (int)random_below(state, 100) < percent;
+}
