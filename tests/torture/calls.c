@@ -29,7 +29,7 @@ static void on_event(void *arg, const struct dlock_event *event)
 static void on_point(void *arg, const char *rung, const char *point)
 {
     struct self *self = arg;
-    if (atomic_load(&self->world->phase) != PHASE_RUN)
+    if (atomic_load(&self->world->phase) != PHASE_RUN || getpid() != self->shared->pid)
         return;
     int passed = atomic_fetch_add(&self->shared->points, 1) + 1;
     for (size_t i = 0; i < self->plan->fault_count; i++) {

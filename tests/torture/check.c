@@ -52,10 +52,20 @@ static int number(const struct world *world, const struct call *call)
  * next answered, or its time is over.
  */
 
+/* Whether the acquire asked the server about the hold. */
+static bool asked_about(const struct plan *plan, const struct call *acquire,
+                        const struct call *hold)
+{
+    return was_held(acquire) && !is_handed_on(plan) && plan->rung->reentrant &&
+           acquire->client == hold->client && acquire->lock == hold->lock &&
+           hold->owner_id != 0 && acquire->owner_id == hold->owner_id;
+}
+
 /* When the library has surely heard, after `since_ns`, what became of the hold: at the end of its
  * time; at the second renewal that was confirmed, for the first may have been sent before; or when
  * another acquire of its owner was answered. */
-static int64_t heard_ns(const struct world *world, const struct call *hold, int64_t since_ns)
+static int64_t heard_ns(const struct world *world, const struct plan *plan,
+                        const struct call *hold, int64_t since_ns)
 {
     int64_t end_ns = since_ns + hold->ttl_ms * NS_A_MS;
     int renewals = 0;
@@ -69,39 +79,57 @@ static int64_t heard_ns(const struct world *world, const struct call *hold, int6
     }
     for (size_t i = 0; i < check_call_count(world); i++) {
         const struct call *other = &world->calls[i];
-        if (was_held(other) && other->client == hold->client && other->lock == hold->lock &&
-            hold->owner_id != 0 && other->owner_id == hold->owner_id &&
-            other->begin_ns > since_ns)
+        if (other->begin_ns > since_ns && asked_about(plan, other, hold))
             end_ns = least(end_ns, other->end_ns);
     }
     return end_ns;
 }
 
-/* The older hold began before the loss, the newer was acquired after. */
-static bool excused_by(const struct world *world, const struct call *older,
-                       const struct call *newer, int64_t from_ns, int64_t to_ns, int64_t until_ns)
+/* When what the hold comes from was asked for: itself, or the first of its grant. */
+static int64_t origin_ns(const struct world *world, const struct plan *plan,
+                         const struct call *hold)
 {
-    return older->begin_ns <= to_ns && newer->end_ns >= from_ns &&
-           (to_ns == INT64_MAX || until_ns <= heard_ns(world, older, to_ns));
+    int64_t begin_ns = hold->begin_ns;
+    for (size_t i = 0; i < check_call_count(world) && is_handed_on(plan); i++) {
+        const struct call *other = &world->calls[i];
+        if (was_held(other) && other->client == hold->client && other->lock == hold->lock &&
+            other->token <= hold->token && other->token + GRANT_TOKENS > hold->token)
+            begin_ns = least(begin_ns, other->begin_ns);
+    }
+    return begin_ns;
+}
+
+struct loss {
+    int64_t from_ns, to_ns; /* INT64_MAX: it may still come */
+};
+
+/* The older hold began before the loss, the newer was acquired after. */
+static bool excused_by(const struct world *world, const struct plan *plan,
+                       const struct call *older, const struct call *newer, struct loss loss,
+                       int64_t until_ns)
+{
+    return newer->end_ns >= loss.from_ns && origin_ns(world, plan, older) <= loss.to_ns &&
+           (loss.to_ns == INT64_MAX || until_ns <= heard_ns(world, plan, older, loss.to_ns));
 }
 
 /* until_ns: the end of what is to be excused. */
-static bool is_excused(const struct world *world, const struct call *older,
-                       const struct call *newer, int64_t until_ns)
+static bool is_excused(const struct world *world, const struct plan *plan,
+                       const struct call *older, const struct call *newer, int64_t until_ns)
 {
     for (size_t i = 0; i < check_call_count(world); i++) {
         const struct call *call = &world->calls[i];
         if (call->what != WHAT_BREAK || call->lock != older->lock)
             continue;
         bool known = call->end_ns != 0 && call->status == DLOCK_OK;
-        if (excused_by(world, older, newer, call->begin_ns, known ? call->end_ns : INT64_MAX,
-                       until_ns))
+        struct loss loss = {call->begin_ns, known ? call->end_ns : INT64_MAX};
+        if (excused_by(world, plan, older, newer, loss, until_ns))
             return true;
     }
     for (size_t i = 0; i < note_count(world); i++) {
         const struct note *here = &world->notes[i];
+        struct loss loss = {here->ns, here->ns};
         if (here->written && here->kind == NOTE_DATA_LOST &&
-            excused_by(world, older, newer, here->ns, here->ns, until_ns))
+            excused_by(world, plan, older, newer, loss, until_ns))
             return true;
     }
     return false;
@@ -131,7 +159,7 @@ static void check_overlap(struct world *world, const struct plan *plan, const st
     if (a->first_true_ns == 0 || b->first_true_ns == 0 || from_ns >= until_ns ||
         !exclude(plan, a, b))
         return;
-    if (!is_excused(world, a, b, until_ns) && !is_excused(world, b, a, until_ns))
+    if (!is_excused(world, plan, a, b, until_ns) && !is_excused(world, plan, b, a, until_ns))
         violation(world, VIOLATION_OVERLAP,
                   "%s: #%d of process %d and #%d of process %d were both valid for %.1f ms",
                   plan->names[a->lock], number(world, a), a->process, number(world, b), b->process,
@@ -139,14 +167,13 @@ static void check_overlap(struct world *world, const struct plan *plan, const st
 }
 
 /* Two holds that exclude each other were granted in the order in which they were valid; others, if
- * the one was answered before the other was asked for. */
+ * the one was answered before the other was asked for. Not when b had come before a loss. */
 static bool came_before(const struct world *world, const struct plan *plan, const struct call *a,
                         const struct call *b)
 {
-    if (a->end_ns < b->begin_ns)
-        return true;
-    return a->last_true_ns != 0 && a->last_true_ns < b->first_true_ns && exclude(plan, a, b) &&
-           !is_excused(world, b, a, 0);
+    bool before = a->end_ns < b->begin_ns || (a->last_true_ns != 0 && exclude(plan, a, b) &&
+                                              a->last_true_ns < b->first_true_ns);
+    return before && !is_excused(world, plan, b, a, 0);
 }
 
 static void check_tokens(struct world *world, const struct plan *plan, const struct call *a,

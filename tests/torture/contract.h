@@ -8,6 +8,8 @@
 
 #include "history.h"
 
+#include <string.h>
+
 /* Beyond what is bounded below: threads that wait for a processor although the witness runs. */
 #define SLACK_MS 400
 
@@ -35,8 +37,17 @@ static inline int64_t rest_bound_ms(const struct plan *plan)
     return plan_ttl_ms_max(plan) + 3 * plan->retry_ms + PROCESSES_MAX * 2 * plan->grant_ms;
 }
 
+/* `fair` has the lock for its client, and hands it on and nests in it without the server: all that
+ * came from one grant, so many tokens at most, is one hold to the server. */
+#define GRANT_TOKENS 1000
+static inline bool is_handed_on(const struct plan *plan)
+{
+    return strcmp(plan->rung->name, "fair") == 0;
+}
+
 /* The keys of a lock: its own, and those that are kept beside it. */
-#define CONTRACT_KEYS "dlock:*", "redisson_unlock_latch:*"
+/* A channel is a key to the script that it is handed to. */
+#define CONTRACT_KEYS "dlock:*", "redisson_unlock_latch:*", "redisson_lock__channel:*"
 #define DAY_MS 86400000LL
 
 /* Names beside a lock's that an application might use. %s is the lock's. */
