@@ -163,6 +163,7 @@ static struct call *begin(struct thread *thread, const struct member *member, en
     call->owner_id = how->owner_id;
     call->mode = how->mode;
     call->wait_ms = how->wait_ms;
+    call->rest = how->rest;
     call->ttl_ms = self->plan->ttl_ms[self->process];
     return call;
 }
@@ -242,7 +243,7 @@ static void done(void *arg, dlock_status status, dlock_hold *hold)
 {
     struct started *started = arg;
     struct self *self = started->self;
-    struct thread here = {.self = self, .number = 8};
+    struct thread here = {.self = self, .number = THREADS_MAX};
     answered(self, started->call, status, hold);
     cancel_withdraw(self, started->cancel);
     dlock_batch_free(started->reads);

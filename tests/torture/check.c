@@ -112,7 +112,8 @@ static bool excused_by(const struct world *world, const struct plan *plan,
            (loss.to_ns == INT64_MAX || until_ns <= heard_ns(world, plan, older, loss.to_ns));
 }
 
-/* until_ns: the end of what is to be excused. */
+/* until_ns: how long the older hold has to be excused: where another was acquired after the loss,
+ * it has to learn that it is lost. */
 static bool is_excused(const struct world *world, const struct plan *plan,
                        const struct call *older, const struct call *newer, int64_t until_ns)
 {
@@ -159,7 +160,8 @@ static void check_overlap(struct world *world, const struct plan *plan, const st
     if (a->first_true_ns == 0 || b->first_true_ns == 0 || from_ns >= until_ns ||
         !exclude(plan, a, b))
         return;
-    if (!is_excused(world, plan, a, b, until_ns) && !is_excused(world, plan, b, a, until_ns))
+    if (!is_excused(world, plan, a, b, a->last_true_ns) &&
+        !is_excused(world, plan, b, a, b->last_true_ns))
         violation(world, VIOLATION_OVERLAP,
                   "%s: #%d of process %d and #%d of process %d were both valid for %.1f ms",
                   plan->names[a->lock], number(world, a), a->process, number(world, b), b->process,

@@ -42,11 +42,8 @@ static int64_t draw_wait(struct thread *thread)
     uint64_t *random = &thread->random;
     if (thread->depth == 0 && chance(random, thread->self->plan->patient))
         return DLOCK_WAIT_FOREVER;
-    int kind = (int)random_below(random, 100);
-    return kind < 25   ? 0
-           : kind < 50 ? 1 + (int64_t)random_below(random, 12)
-           : kind < 85 ? 20 + (int64_t)random_below(random, 100)
-                       : 200 + (int64_t)random_below(random, 300);
+    int64_t most_ms = thread->self->plan->wait_ms[random_below(random, 3)];
+    return (int64_t)random_below(random, (uint64_t)most_ms + 1);
 }
 
 static struct how draw_how(struct thread *thread)
@@ -85,7 +82,7 @@ static void inside(struct thread *thread, dlock_hold *hold, struct call *call)
     const struct plan *plan = thread->self->plan;
     uint64_t *random = &thread->random;
     int64_t ms = (int64_t)random_below(random, (uint64_t)plan->section_ms + 1);
-    if (!plan->long_ttl && chance(random, 4))
+    if (!plan->long_ttl && chance(random, plan->overdue))
         ms = call->ttl_ms * 5 / 4;
     int64_t end_ns = boot_ns() + ms * NS_A_MS;
     bool nests = thread->depth < 3 && chance(random, plan->nesting);
@@ -130,7 +127,7 @@ static void be_a_child(struct thread *thread, dlock_hold *inherited)
     how.cancels = false;
     how.wait_ms = how.wait_ms < 0 ? 20 : how.wait_ms;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    thread->number = 9;
+    thread->number = THREADS_MAX + 2;
     judge_inherited(self, inherited);
     if (!member_open(self, &member, false))
         _exit(1);
@@ -306,7 +303,7 @@ static void judge_resources(struct self *self, const struct resources *before)
 /* Everything is answered and released. */
 static void let_go(struct self *self, struct thread *threads, size_t count)
 {
-    struct thread here = {.self = self, .number = 7};
+    struct thread here = {.self = self, .number = THREADS_MAX + 1};
     for (;;) {
         bool calm = !in_phase(self, PHASE_RUN);
         bool idle = atomic_load(&self->running) == 0 && atomic_load(&self->started) == 0;
@@ -325,7 +322,7 @@ static void let_go(struct self *self, struct thread *threads, size_t count)
 
 #define REST_WAIT_MS 10000
 
-static void *rest_thread(void *arg)
+static void *ask_for_each(void *arg)
 {
     struct thread *thread = arg;
     struct self *self = thread->self;
@@ -334,22 +331,51 @@ static void *rest_thread(void *arg)
             struct call *call;
             struct how how = {.lock = i,
                               .wait_ms = REST_WAIT_MS,
-                              .mode = shared ? DLOCK_SHARED : DLOCK_EXCLUSIVE};
+                              .mode = shared ? DLOCK_SHARED : DLOCK_EXCLUSIVE,
+                              .rest = true};
             dlock_hold *hold = hold_acquire(thread, &self->main, self->main.locks[i], &how, &call);
             if (hold != NULL)
                 hold_release(thread, hold, call, false);
         }
+    atomic_store(&self->shared->asked, true);
     return NULL;
 }
 
-/* Each lock is free now, and has to be acquired soon, also while others ask. */
+static bool all_have_asked(const struct self *self)
+{
+    for (int i = 0; i < PROCESSES_MAX; i++) {
+        const struct process *process = &self->world->processes[i];
+        if (process->pid != 0 && !process->over && !process->asked)
+            return false;
+    }
+    return true;
+}
+
+/* Takes what is free as long as others ask, under the names that it has used before. */
+static void *come_and_go(void *arg)
+{
+    struct thread *thread = arg;
+    struct self *self = thread->self;
+    for (int i = 0; !all_have_asked(self); i++) {
+        struct call *call;
+        struct how how = {.lock = i % self->plan->locks, .owner_id = 1 + (uint64_t)i % 3};
+        dlock_hold *hold =
+            hold_acquire(thread, &self->main, self->main.locks[how.lock], &how, &call);
+        if (hold != NULL)
+            hold_release(thread, hold, call, false);
+        pause_us(10000);
+    }
+    return NULL;
+}
+
+/* Each lock is free now, and has to be acquired soon, also while others ask and come and go. */
 static void rest(struct self *self)
 {
-    struct thread threads[2] = {{.self = self, .number = 0}, {.self = self, .number = 1}};
-    for (size_t i = 0; i < 2; i++)
-        threads[i].id = thread_start(rest_thread, &threads[i]);
-    for (size_t i = 0; i < 2; i++)
-        thread_wait(threads[i].id);
+    struct thread asks = {.self = self, .number = 0}, comes = {.self = self, .number = 1};
+    asks.id = thread_start(ask_for_each, &asks);
+    comes.id = thread_start(come_and_go, &comes);
+    thread_wait(asks.id);
+    thread_wait(comes.id);
 }
 
 static void live(struct self *self, bool fresh)
@@ -366,7 +392,7 @@ static void live(struct self *self, bool fresh)
     atomic_store(&self->shared->busy, (int)count);
     for (size_t i = 0; i < count; i++) {
         threads[i] = (struct thread){.self = self, .number = (int)i};
-        threads[i].random = plan->seed * 64 + (uint64_t)self->process * 8 + i;
+        threads[i].random = plan->seed * 64 + (uint64_t)self->process * THREADS_MAX + i;
         threads[i].id = thread_start(run_thread, &threads[i]);
     }
     let_go(self, threads, count);

@@ -277,9 +277,10 @@ static enum onward begin_fault(struct faults *faults, const struct fault *fault,
 
 /* ---- Events ---------------------------------------------------------------------------------- */
 
-static bool matches(const struct event *event, const struct request_seen *seen)
+static bool matches(const struct event *event, int same, const struct request_seen *seen)
 {
-    return (event->process == ANY || event->process == seen->process) &&
+    int process = event->process == SAME ? same : event->process;
+    return event->answered == seen->answered && (process == ANY || process == seen->process) &&
            (event->request == ANY || event->request == (int)seen->kind);
 }
 
@@ -288,7 +289,7 @@ static void count_towards_ends(struct faults *faults, const struct request_seen 
     for (size_t i = 0; i < LASTING_MAX; i++) {
         struct lasting *lasting = &faults->lasting[i];
         const struct fault *fault = lasting->fault;
-        if (fault == NULL || !matches(&fault->until, seen))
+        if (fault == NULL || !matches(&fault->until, lasting->process, seen))
             continue;
         const struct wire *wire = wire_find(faults->proxy, lasting->wire);
         if (fault->kind == FAULT_LATE_CLOSED && wire != NULL && wire_has_client(wire))
@@ -312,7 +313,10 @@ enum onward faults_on_request(void *arg, struct wire *wire, const struct request
     for (size_t i = 0; i < plan->fault_count; i++) {
         const struct fault *fault = &plan->faults[i];
         if (fault->kind == FAULT_STOP_AT_POINT || fault->kind == FAULT_KILL_AT_POINT ||
-            !matches(&fault->at, seen) || ++faults->seen[i] < fault->at.count || first != NULL ||
+            !matches(&fault->at, ANY, seen))
+            continue;
+        int beyond = ++faults->seen[i] - fault->at.count;
+        if (beyond < 0 || beyond % fault->every != 0 || first != NULL ||
             faults->done_times[i] >= fault->times)
             continue;
         faults->done_times[i]++;

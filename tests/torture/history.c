@@ -66,10 +66,10 @@ static void draw_clients(struct plan *plan, uint64_t *random)
 {
     static const char *const names[] = {"jobs", "lock:{a}", "order:7", "{b}:lock", "user:42"};
     size_t first = random_below(random, 5);
-    plan->processes = between(random, 2, 4);
-    plan->threads = between(random, 1, 4);
+    plan->processes = (int)ONE_OF(random, 2, 2, 3, 4);
+    plan->threads = (int)ONE_OF(random, 1, 1, 2, 3, 4, 8);
     plan->locks = chance(random, 60) ? 1 : between(random, 2, LOCKS_MAX);
-    plan->calls = between(random, 8, 40);
+    plan->calls = between(random, 10, 120);
     for (int i = 0; i < plan->locks; i++)
         snprintf(plan->names[i], sizeof plan->names[i], "%s", names[(first + (size_t)i) % 5]);
     plan->long_ttl = chance(random, 20);
@@ -107,6 +107,9 @@ static void draw_calls(struct plan *plan, uint64_t *random)
     plan->nesting = (int)ONE_OF(random, 0, 20, 50);
     plan->patient = (int)ONE_OF(random, 0, 0, 3, 10);
     plan->section_ms = (int)ONE_OF(random, 0, 2, 10, 40);
+    plan->overdue = (int)ONE_OF(random, 0, 4, 30);
+    for (size_t i = 0; i < sizeof plan->wait_ms / sizeof plan->wait_ms[0]; i++)
+        plan->wait_ms[i] = ONE_OF(random, 0, 5, 20, 120, 500);
 }
 
 /* What a hold that lives beyond the history must not meet. */
@@ -117,7 +120,7 @@ static bool leaves_a_hold(enum fault_kind kind)
 
 static struct event draw_event(const struct plan *plan, uint64_t *random, int most)
 {
-    struct event event = {.process = ANY, .request = ANY};
+    struct event event = {.process = ANY, .request = ANY, .answered = chance(random, 50)};
     event.count = 1 + (int)random_below(random, 1 + random_below(random, (uint64_t)most));
     if (chance(random, 50))
         event.process = between(random, 0, plan->processes - 1);
@@ -134,7 +137,8 @@ static void draw_faults(struct plan *plan, uint64_t *random)
     size_t kind_count = 1 + random_below(random, 4);
     for (size_t i = 0; i < kind_count; i++)
         do
-            kinds[i] = (enum fault_kind)random_below(random, FAULT_COUNT);
+            kinds[i] = (enum fault_kind)random_below(
+                random, chance(random, 60) ? FAULT_STOP_CLIENT : FAULT_COUNT);
         while (plan->long_ttl && leaves_a_hold(kinds[i]));
     plan->fault_count = 1 + random_below(random, FAULTS_MAX);
     for (size_t i = 0; i < plan->fault_count; i++) {
@@ -142,15 +146,20 @@ static void draw_faults(struct plan *plan, uint64_t *random)
         *fault = (struct fault){.kind = kinds[random_below(random, kind_count)],
                                 .at = draw_event(plan, random, 80),
                                 .until = draw_event(plan, random, 30),
-                                .times = chance(random, 70) ? 1 : between(random, 2, 10),
+                                .every = (int)ONE_OF(random, 1, 1, 3, 7, 20),
+                                .times = chance(random, 50) ? 1 : between(random, 2, 20),
                                 .idle_ms = (int)ONE_OF(random, 20, 80, 200, 500),
                                 .ms = (int)ONE_OF(random, 2, 10, 40)};
         if (fault->kind == FAULT_STOP_AT_POINT || fault->kind == FAULT_KILL_AT_POINT) {
             fault->at.process = between(random, 0, plan->processes - 1);
             fault->times = 1;
         }
-        if (fault->kind > FAULT_REFUSE)
+        if (fault->kind < FAULT_STOP_CLIENT)
+            fault->at.answered = false;
+        else if (fault->kind != FAULT_STOP_CLIENT)
             fault->times = 1;
+        if (chance(random, 50))
+            fault->until.process = SAME;
     }
 }
 

@@ -68,17 +68,20 @@ const char *fault_text(enum fault_kind kind);
 /* Kinds of requests, as the proxy tells them apart. */
 enum request { REQUEST_ACQUIRE, REQUEST_RELEASE, REQUEST_RENEW, REQUEST_LISTEN, REQUEST_OTHER };
 
-/* A number of requests, of one kind and process or of any. */
+/* A number of requests or replies, of one kind and process or of any. */
 struct event {
-    int process; /* ANY */
-    int request; /* ANY */
+    int process;   /* ANY; SAME: of the process that the fault befell */
+    int request;   /* ANY */
+    bool answered; /* counted when the server has answered */
     int count;
 };
+#define SAME (-2)
 
 struct fault {
     enum fault_kind kind;
     struct event at;    /* this request, or the at.count-th named point that the process passes */
-    int times;          /* and those after it: so many in all */
+    int every;          /* and each so manyth after it */
+    int times;          /* in all */
     struct event until; /* counted from the fault on; of LATE_CLOSED from the close on */
     int idle_ms;        /* it also ends when there was no request for so long */
     int ms;             /* SLOW */
@@ -98,6 +101,8 @@ struct plan {
     int weights[OP_COUNT];
     int named, shared, kept, riding, nesting, patient; /* per cent of the acquisitions */
     int section_ms;                                    /* at most */
+    int overdue;      /* per cent of the sections that last longer than the time to live */
+    int64_t wait_ms[3]; /* a wait is drawn up to one of these */
     struct fault faults[FAULTS_MAX];
     size_t fault_count;
 };

@@ -44,6 +44,7 @@ struct wire {
     size_t unread_size;
     char unread[PIECE_MAX * 2]; /* of a request that has not come in full */
     char script[32];            /* the label of the last script, for an EVAL of it */
+    struct request_seen last;
 };
 
 struct proxy {
@@ -203,9 +204,11 @@ static void take_requests(struct wire *wire)
     while (!wire->dropping && (size = request_size(wire->unread + at, wire->unread_size - at)) > 0) {
         request_read(wire->unread + at, wire->script, &seen);
         seen.process = wire->process;
+        seen.answered = false;
         proxy->last_request_ns = boot_ns();
         note(proxy->world, NOTE_TEXT, seen.process, NULL, "wire %llu > %s",
              (unsigned long long)wire->number, seen.text);
+        wire->last = seen;
         uint64_t number = wire->number;
         enum onward onward = proxy->asked(proxy->arg, wire, &seen);
         if (wire->number != number)
@@ -251,7 +254,11 @@ static void from_server(struct wire *wire)
          wire->client < 0 || wire->reset_at_reply ? " (to nobody)" : wire->keep_down ? " (kept)" : "");
     if (wire->reset_at_reply)
         close_client(wire, true);
-    if (wire->client >= 0)
+    struct request_seen answered = wire->last;
+    uint64_t number = wire->number;
+    answered.answered = true;
+    wire->proxy->asked(wire->proxy->arg, wire, &answered);
+    if (wire->number == number && wire->client >= 0)
         put(wire, &wire->down, bytes, (size_t)size);
 }
 
@@ -289,6 +296,7 @@ static void accept_one(struct proxy *proxy, int process)
     wire->redis = redis;
     wire->process = process;
     wire->script[0] = '\0';
+    wire->last = (struct request_seen){.kind = REQUEST_OTHER};
     if (redis < 0) {
         close_client(wire, true);
         return;

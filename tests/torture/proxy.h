@@ -19,11 +19,12 @@ struct wire;
 struct request_seen {
     int process;
     enum request kind;
+    bool answered;   /* the server's reply to it has come */
     char label[32]; /* "SET", "fair acquire" */
     char text[96];  /* with its arguments, cut */
 };
 
-/* Asked for each request, before it goes on. */
+/* Asked for each request, before it goes on; and told of each reply, likewise. */
 enum onward {
     ONWARD_SEND,
     ONWARD_DROP, /* it, and what was sent behind it, never goes on */

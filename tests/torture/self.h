@@ -11,8 +11,8 @@
 #include <pthread.h>
 
 #define KEPT_MAX 8
-#define THREADS_MAX 4
-#define CANCELS_MAX 12
+#define THREADS_MAX 8
+#define CANCELS_MAX 24
 
 /* A hold that no thread stands by: it is released later, by any. */
 struct kept {
@@ -61,7 +61,7 @@ struct how {
     uint64_t owner_id; /* 0: alone */
     enum dlock_mode mode;
     int64_t wait_ms;
-    bool rides, cancels;
+    bool rides, cancels, rest;
 };
 
 bool member_open(struct self *self, struct member *member, bool own_loop);

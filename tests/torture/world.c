@@ -68,7 +68,6 @@ struct call *call_begin(struct world *world, enum what what, int process, int th
     call->process = process;
     call->thread = thread;
     call->lock = lock;
-    call->rest = atomic_load(&world->phase) == PHASE_REST;
     call->stalled_begin_ns = stalled_ns(world, process);
     call->begin_ns = boot_ns();
     return call;

@@ -44,7 +44,7 @@ struct call {
     uint64_t client;   /* the dlock_client, unique in the history */
     uint64_t owner_id; /* 0: this acquisition alone */
     enum dlock_mode mode;
-    bool rest;      /* made when all faults were over */
+    bool rest;      /* made when all faults were over and nobody held */
     int64_t wait_ms;
     int64_t ttl_ms;
     struct call *of; /* of a release: the acquisition */
@@ -114,6 +114,7 @@ struct process {
     _Atomic int pid;          /* 0: not started */
     _Atomic bool killed;      /* by a fault */
     _Atomic bool let_go;      /* it holds nothing any more (PHASE_CALM) */
+    _Atomic bool asked;       /* it has acquired each lock at rest, or not */
     _Atomic bool over;        /* waited for */
     _Atomic int64_t stalled_ns; /* how long its witness was kept from running, in all */
     _Atomic int64_t beat_ns;    /* when the witness last ran */
