@@ -215,7 +215,10 @@ static void do_one(struct thread *thread)
 static void *run_thread(void *arg)
 {
     struct thread *thread = arg;
-    for (int i = 0; i < thread->self->plan->calls && in_phase(thread->self, PHASE_RUN); i++)
+    const struct self *self = thread->self;
+    for (int i = 0; i < self->plan->calls && in_phase(self, PHASE_RUN) &&
+                    atomic_load(&self->world->call_count) < CALLS_ENOUGH;
+         i++)
         do_one(thread);
     atomic_fetch_sub(&thread->self->shared->busy, 1);
     atomic_fetch_sub(&thread->self->running, 1);

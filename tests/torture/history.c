@@ -69,7 +69,7 @@ static void draw_clients(struct plan *plan, uint64_t *random)
     plan->processes = (int)ONE_OF(random, 2, 2, 3, 4);
     plan->threads = (int)ONE_OF(random, 1, 1, 2, 3, 4, 8);
     plan->locks = chance(random, 60) ? 1 : between(random, 2, LOCKS_MAX);
-    plan->calls = between(random, 10, 120);
+    plan->calls = (int)ONE_OF(random, 10, 30, 100, 300);
     for (int i = 0; i < plan->locks; i++)
         snprintf(plan->names[i], sizeof plan->names[i], "%s", names[(first + (size_t)i) % 5]);
     plan->long_ttl = chance(random, 20);
@@ -106,10 +106,10 @@ static void draw_calls(struct plan *plan, uint64_t *random)
     plan->riding = (int)ONE_OF(random, 0, 10, 40);
     plan->nesting = (int)ONE_OF(random, 0, 20, 50);
     plan->patient = (int)ONE_OF(random, 0, 0, 3, 10);
-    plan->section_ms = (int)ONE_OF(random, 0, 2, 10, 40);
+    plan->section_ms = (int)ONE_OF(random, 0, 1, 2, 10, 40);
     plan->overdue = (int)ONE_OF(random, 0, 4, 30);
     for (size_t i = 0; i < sizeof plan->wait_ms / sizeof plan->wait_ms[0]; i++)
-        plan->wait_ms[i] = ONE_OF(random, 0, 5, 20, 120, 500);
+        plan->wait_ms[i] = ONE_OF(random, 0, 2, 5, 20, 120, 500);
 }
 
 /* What a hold that lives beyond the history must not meet. */

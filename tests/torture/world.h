@@ -17,7 +17,8 @@
 
 #define PROCESSES_MAX 6 /* the clients, and one that is started afresh when the others rest */
 #define LOCKS_MAX 3
-#define CALLS_MAX 16384
+#define CALLS_MAX 32768
+#define CALLS_ENOUGH (CALLS_MAX / 4 * 3) /* then the threads make no more */
 #define NOTES_MAX 32768
 #define VIOLATIONS_MAX 32
 #define NS_A_MS 1000000LL
