@@ -5,6 +5,7 @@
 #include "client.h"
 
 #include "must.h"
+#include "noise.h"
 #include "self.h"
 
 #include "child.h"
@@ -424,7 +425,9 @@ int client_main(void *arg)
     if (member_open(self, &warm, false)) /* what the library and libc keep for good */
         member_close(self, &warm);
     struct resources before = measure();
+    noise_set(self->plan->noise, self->plan->noise_us);
     live(self, start->fresh);
+    noise_set(0, 0);
     judge_resources(self, &before);
     atomic_store(&self->stop_keeper, true);
     thread_wait(keeper);
