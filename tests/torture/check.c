@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static int64_t least(int64_t a, int64_t b)
 {
@@ -85,18 +86,21 @@ static int64_t heard_ns(const struct world *world, const struct plan *plan,
     return end_ns;
 }
 
-/* When what the hold comes from was asked for: itself, or the first of its grant. */
-static int64_t origin_ns(const struct world *world, const struct plan *plan,
-                         const struct call *hold)
+/* What CLOCK_REALTIME is ahead of CLOCK_BOOTTIME. */
+static int64_t since_boot_ns(void)
 {
-    int64_t begin_ns = hold->begin_ns;
-    for (size_t i = 0; i < check_call_count(world) && is_handed_on(plan); i++) {
-        const struct call *other = &world->calls[i];
-        if (was_held(other) && other->client == hold->client && other->lock == hold->lock &&
-            other->token <= hold->token && other->token + GRANT_TOKENS > hold->token)
-            begin_ns = least(begin_ns, other->begin_ns);
-    }
-    return begin_ns;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec - boot_ns();
+}
+
+/* When what the hold comes from began: its call, or the grant that it was handed on from, whose
+ * token is the server's time in microseconds. */
+static int64_t origin_ns(const struct plan *plan, const struct call *hold)
+{
+    if (!is_handed_on(plan))
+        return hold->begin_ns;
+    return least(hold->begin_ns, (int64_t)hold->token * 1000 - since_boot_ns());
 }
 
 struct loss {
@@ -108,7 +112,7 @@ static bool excused_by(const struct world *world, const struct plan *plan,
                        const struct call *older, const struct call *newer, struct loss loss,
                        int64_t until_ns)
 {
-    return newer->end_ns >= loss.from_ns && origin_ns(world, plan, older) <= loss.to_ns &&
+    return newer->end_ns >= loss.from_ns && origin_ns(plan, older) <= loss.to_ns &&
            (loss.to_ns == INT64_MAX || until_ns <= heard_ns(world, plan, older, loss.to_ns));
 }
 

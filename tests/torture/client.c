@@ -4,6 +4,7 @@
  */
 #include "client.h"
 
+#include "contract.h"
 #include "must.h"
 #include "noise.h"
 #include "self.h"
@@ -324,8 +325,6 @@ static void let_go(struct self *self, struct thread *threads, size_t count)
     atomic_store(&self->shared->let_go, true);
 }
 
-#define REST_WAIT_MS 10000
-
 static void *ask_for_each(void *arg)
 {
     struct thread *thread = arg;
@@ -334,7 +333,7 @@ static void *ask_for_each(void *arg)
         for (int shared = 0; shared <= (self->plan->rung->shared ? 1 : 0); shared++) {
             struct call *call;
             struct how how = {.lock = i,
-                              .wait_ms = REST_WAIT_MS,
+                              .wait_ms = 2 * rest_bound_ms(self->plan) + 3000,
                               .mode = shared ? DLOCK_SHARED : DLOCK_EXCLUSIVE,
                               .rest = true};
             dlock_hold *hold = hold_acquire(thread, &self->main, self->main.locks[i], &how, &call);

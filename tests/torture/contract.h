@@ -38,16 +38,15 @@ static inline int64_t rest_bound_ms(const struct plan *plan)
 }
 
 /* `fair` has the lock for its client, and hands it on and nests in it without the server: all that
- * came from one grant, so many tokens at most, is one hold to the server. */
-#define GRANT_TOKENS 1000
+ * came from one grant is one hold to the server. */
 static inline bool is_handed_on(const struct plan *plan)
 {
     return strcmp(plan->rung->name, "fair") == 0;
 }
 
-/* The keys of a lock: its own, and those that are kept beside it. */
+/* The keys that a client uses beside a lock's own: of the batches that ride, and the library's. */
 /* A channel is a key to the script that it is handed to. */
-#define CONTRACT_KEYS "dlock:*", "redisson_unlock_latch:*", "redisson_lock__channel:*"
+#define CONTRACT_KEYS "app:*", "dlock:*", "redisson_unlock_latch:*", "redisson_lock__channel:*"
 #define DAY_MS 86400000LL
 
 /* Names beside a lock's that an application might use. %s is the lock's. */

@@ -35,12 +35,12 @@ static void plant(struct server *server, const char *name, size_t kind)
     server_ask(server, commands[kind % 5], name);
 }
 
-/* TORTURE_KEYS=old: the library's keys are beside the lock's own, "<lock>:token"; they are let be,
- * and nothing is planted. */
-static bool old_keys(void)
+/* Flawed rungs keep what they keep where they like. So did all once: TORTURE_KEYS=any lets them, to
+ * look for other faults in an older library. */
+static bool any_keys(const struct plan *plan)
 {
     const char *keys = getenv("TORTURE_KEYS");
-    return keys != NULL && strcmp(keys, "old") == 0;
+    return plan->rung->flawed || (keys != NULL && strcmp(keys, "any") == 0);
 }
 
 void keys_prepare(const struct plan *plan, struct server *server)
@@ -48,18 +48,16 @@ void keys_prepare(const struct plan *plan, struct server *server)
     static const char *const ours[] = {CONTRACT_KEYS};
     char command[1024], name[80];
     int used = snprintf(command, sizeof command,
-                        "ACL SETUSER " KEYS_USER " reset on >" KEYS_PASSWORD
-                        " +@all allchannels ~app:*");
-    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
+                        "ACL SETUSER " KEYS_USER " reset on >" KEYS_PASSWORD " +@all allchannels");
+    for (size_t i = 0; i < sizeof ours / sizeof ours[0] && !any_keys(plan); i++)
         used += snprintf(command + used, sizeof command - (size_t)used, " ~%s", ours[i]);
-    for (int i = 0; i < plan->locks; i++)
+    for (int i = 0; i < plan->locks && !any_keys(plan); i++)
         used += snprintf(command + used, sizeof command - (size_t)used, " ~%s", plan->names[i]);
-    for (int i = 0; i < plan->locks && old_keys(); i++)
-        used += snprintf(command + used, sizeof command - (size_t)used, " ~%s:* ~{%s}:* ~wake:*",
-                         plan->names[i], plan->names[i]);
+    if (any_keys(plan))
+        snprintf(command + used, sizeof command - (size_t)used, " allkeys");
     const redisReply *made = server_ask(server, command);
     must(made->type == REDIS_REPLY_STATUS);
-    for (int i = 0; i < plan->locks && !old_keys(); i++)
+    for (int i = 0; i < plan->locks && !any_keys(plan); i++)
         for (size_t j = 0; j < NAME_COUNT; j++) {
             name_of(name, sizeof name, j, plan->names[i]);
             plant(server, name, j + plan->seed);
@@ -69,7 +67,7 @@ void keys_prepare(const struct plan *plan, struct server *server)
 static bool planted(const struct plan *plan, const char *key)
 {
     char name[80];
-    for (int i = 0; i < plan->locks && !old_keys(); i++)
+    for (int i = 0; i < plan->locks && !any_keys(plan); i++)
         for (size_t j = 0; j < NAME_COUNT; j++) {
             name_of(name, sizeof name, j, plan->names[i]);
             if (strcmp(name, key) == 0)
@@ -82,7 +80,7 @@ static bool planted(const struct plan *plan, const char *key)
 static void judge_planted(const struct plan *plan, struct server *server, struct world *world)
 {
     char name[80];
-    for (int i = 0; i < plan->locks && !old_keys(); i++)
+    for (int i = 0; i < plan->locks && !any_keys(plan); i++)
         for (size_t j = 0; j < NAME_COUNT; j++) {
             name_of(name, sizeof name, j, plan->names[i]);
             plant(server, "app:copy", j + plan->seed);

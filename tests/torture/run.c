@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #define RUN_MS 1200    /* the calls end then, if not before */
-#define GIVE_UP_MS 15000 /* a process that has not let go by then never will */
+#define GIVE_UP_MS 10000 /* a process that has not let go by then never will */
 #define ROUND_MS 5
 #define LEFT_MS 1000 /* what is released in the background is released by then */
 
