@@ -136,8 +136,9 @@ static struct job *job_over(void)
         }
         if (ended == 0 || status != 0) {
             totals.lost++;
-            printf("torture: %s, seed %llu could not be played: status %d\n", job->plan.rung->name,
-                   (unsigned long long)job->plan.seed, status);
+            printf("torture: %s, seed %llu could not be played: status %d, see %s.err\n",
+                   job->plan.rung->name, (unsigned long long)job->plan.seed, status,
+                   job->transcript);
         }
         return job;
     }

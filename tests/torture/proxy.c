@@ -370,11 +370,11 @@ struct proxy *proxy_new(struct world *world, const struct server *server, on_req
 {
     struct proxy *proxy = calloc(1, sizeof *proxy);
     must(proxy != NULL);
-    *proxy = (struct proxy){.world = world,
-                            .asked = asked,
-                            .arg = arg,
-                            .server_port = server_port(server),
-                            .last_request_ns = boot_ns()};
+    proxy->world = world;
+    proxy->asked = asked;
+    proxy->arg = arg;
+    proxy->server_port = server_port(server);
+    proxy->last_request_ns = boot_ns();
     for (int i = 0; i < PROCESSES_MAX; i++) {
         struct sockaddr_in address = {.sin_family = AF_INET,
                                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

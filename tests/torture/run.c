@@ -98,7 +98,7 @@ static bool rounds(struct run *run, bool (*condition)(const struct run *), int64
         proxy_round(run->proxy, ROUND_MS);
         faults_round(run->faults, run->proxy);
         reap(run);
-        for (int i = 0; i < run->plan->processes && run->world->phase != PHASE_RUN; i++)
+        for (int i = 0; i < run->plan->processes && run->world->phase == PHASE_CALM; i++)
             if (!run->world->processes[i].over) /* it may have stopped itself just now */
                 kill(run->world->processes[i].pid, SIGCONT);
     }
@@ -203,7 +203,9 @@ static void add_errors(FILE *to, FILE *errors)
 void run_history(const struct plan *plan, const char *transcript, struct result *result)
 {
     struct run run = {.plan = plan};
-    FILE *errors = tmpfile();
+    char said[300];
+    snprintf(said, sizeof said, "%s.err", transcript);
+    FILE *errors = fopen(said, "w+");
     must(errors != NULL && dup2(fileno(errors), STDERR_FILENO) >= 0);
     signal(SIGPIPE, SIG_IGN);
     set_up(&run);
@@ -220,4 +222,5 @@ void run_history(const struct plan *plan, const char *transcript, struct result 
     faults_free(run.faults);
     server_free(run.server);
     fclose(errors);
+    unlink(said);
 }
