@@ -21,8 +21,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_THREAD__)
-#define CAN_FORK false /* its runtime does not survive a fork among threads */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define CAN_FORK false /* their runtimes do not survive a fork among threads */
 #else
 #define CAN_FORK true
 #endif
@@ -426,7 +426,7 @@ int client_main(void *arg)
     struct resources before = measure();
     noise_set(self->plan->noise, self->plan->noise_us);
     live(self, start->fresh);
-    noise_set(0, 0);
+    noise_set(0, 1);
     judge_resources(self, &before);
     atomic_store(&self->stop_keeper, true);
     thread_wait(keeper);

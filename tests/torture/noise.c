@@ -18,8 +18,8 @@ static _Thread_local uint64_t random_state;
 
 void noise_set(int of_10000, int pause_us_max)
 {
-    atomic_store(&often, of_10000);
     atomic_store(&pause_us, pause_us_max);
+    atomic_store(&often, of_10000);
 }
 
 int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
