@@ -288,7 +288,10 @@ static void accept_one(struct proxy *proxy, int process)
         return;
     while (wire < proxy->wires + WIRES_MAX && wire->number != 0)
         wire++;
-    must(wire < proxy->wires + WIRES_MAX);
+    if (wire == proxy->wires + WIRES_MAX) { /* a client that connects anew all the time */
+        close(client);
+        return;
+    }
     int redis = proxy->refuse ? -1 : server_socket_fd(proxy);
     memset(wire, 0, offsetof(struct wire, unread));
     wire->proxy = proxy;
