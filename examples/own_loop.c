@@ -33,14 +33,14 @@ int main(int argc, char **argv)
     bool over = false;
     dlock_cancel *cancel = dlock_cancel_new();
     struct dlock_options options = {.size = sizeof options,
-                                    .servers = (const char *const *)argv + 1,
+                                    .servers = argc > 1 ? (const char *const *)argv + 1 : NULL,
                                     .server_count = (size_t)argc - 1, /* 0: the default */
                                     .own_loop = true};
     struct dlock_want want = {
         .size = sizeof want, .wait_ms = DLOCK_WAIT_FOREVER, .cancel = cancel};
 
     if (cancel == NULL)
-        errx(1, "no descriptor is left");
+        errx(1, "%s", dlock_error());
     if (dlock_client_open(&options, &client) != DLOCK_OK ||
         dlock_open(client, "notify", "lock:{me}", &lock) != DLOCK_OK ||
         dlock_acquire_start(lock, &want, answered, &over) != DLOCK_OK)

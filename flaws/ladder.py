@@ -40,17 +40,34 @@ class Rung:
     @property
     def points(self):
         """Where it can be stopped, without the rung's name."""
-        return re.findall(r'\bpoint\(env, "(\w+)"\)', self.lock.text)
+        steps = (ROOT / "lock" / "step.c").read_text(encoding="utf-8") if "send_acquire" in self.lock.text else ""
+        return re.findall(r'\bpoint\(env, "(\w+)"\)', self.lock.text + steps)
 
     @property
     def renewed(self):
         """Whether its lock lives on by renewals."""
-        return any("renew" in name for name in self.lock.scripts) or ".renew = renew," in self.lock.text
+        return any("renew" in name for name in self.lock.scripts) or ".send_renew = " in self.lock.text
 
     @property
     def tokens(self):
         """Whether its holds have one."""
         return "TRAIT_TOKEN" in self.lock.text
+
+    @property
+    def traits(self):
+        """What dlock_rungs() says of it, by the same names."""
+        text = self.lock.text
+        return {"expires": "TRAIT_EXPIRES" in text, "renewed": "renew = " in text,
+                "reentrant": "TRAIT_REENTRANT" in text, "tokens": self.tokens, "shared": "TRAIT_SHARED" in text}
+
+    @property
+    def waits(self):
+        """How one that finds it busy learns that it is free."""
+        for kind, how in (("WAIT_LOCAL", "woken in its process"), ("WAIT_CHANNEL", "woken by a message"),
+                          ("WAIT_LIST", "woken by a list"), ("DLOCK_BUSY", "polls")):
+            if kind in self.lock.text:
+                return how
+        return "never waits"
 
     @property
     def is_distributed(self):

@@ -6,6 +6,8 @@
 #include "acquire.h"
 
 #include "batch.h"
+#include "owner.h"
+#include "structs.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,15 +15,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* The calling thread's number: counted up, never used again. */
-static uint64_t thread_number(void)
-{
-    static _Atomic uint64_t last;
-    static _Thread_local uint64_t mine;
-    if (mine == 0)
-        mine = atomic_fetch_add(&last, 1) + 1;
-    return mine;
-}
+#define REFUSED_PAUSE_MS 300 /* between the tries of one waiter, in the end */
 
 static bool has(const struct dlock *lock, unsigned trait)
 {
@@ -30,60 +24,12 @@ static bool has(const struct dlock *lock, unsigned trait)
 
 /* ---- Holds ----------------------------------------------------------------------------------- */
 
-/* Holds whose time is over do not count: the key that counted them is gone. */
-void count_holds(struct dlock_hold *hold)
+static uint64_t next_acquisition(struct dlock_client *client)
 {
-    struct dlock *lock = hold->lock;
-    const struct dlock_hold *other;
-    if ((lock->ops->traits & TRAIT_REENTRANT) == 0)
-        return;
-    hold->depth = 1;
-    pthread_mutex_lock(&lock->mutex);
-    LIST_FOREACH(other, &lock->holds, of_lock)
-        hold->depth +=
-            other != hold && strcmp(other->owner, hold->owner) == 0 && dlock_valid(other);
-    pthread_mutex_unlock(&lock->mutex);
-    snprintf(hold->count, sizeof hold->count, "%llu", (unsigned long long)hold->depth);
+    return atomic_fetch_add(&client->acquisitions, 1) + 1;
 }
 
-/* Where a release says how often its owner holds, and not which hold it is for: one that may still
- * come must find no later hold under its owner's name. From then on owners are "<client
- * id>:<n>.<m>", but for those that hold the lock. */
-static void name_anew(struct dlock_hold *hold, size_t size)
-{
-    struct dlock *lock = hold->lock;
-    unsigned long long doubts = atomic_load(&lock->client->doubts);
-    const struct dlock_hold *outer;
-    char *behind = hold->owner + size;
-    if (doubts == 0)
-        return;
-    snprintf(behind, sizeof hold->owner - size, ".%llu", doubts);
-    pthread_mutex_lock(&lock->mutex);
-    LIST_FOREACH(outer, &lock->holds, of_lock)
-        if (strncmp(outer->owner, hold->owner, size) == 0 &&
-            (outer->owner[size] == '\0' || outer->owner[size] == '.') && dlock_valid(outer))
-            strcpy(behind, outer->owner + size);
-    pthread_mutex_unlock(&lock->mutex);
-}
-
-/* "<client id>:<n>", with the number of the thread that waits; ":x<n>" with one that the caller
- * gave; ":s<n>" with the acquisition's own, where nobody waits for it: one thread may start
- * many. */
-static void name_owner(struct dlock_hold *hold, uint64_t owner_id, bool started)
-{
-    const char *id = hold->lock->client->id;
-    unsigned long long number = owner_id != 0 ? owner_id
-                                : started     ? hold->acquisition
-                                              : thread_number();
-    int size = snprintf(hold->owner, sizeof hold->owner, "%s:%s%llu", id,
-                        owner_id != 0 ? "x" : started ? "s" : "", number);
-    if ((hold->lock->ops->traits & (TRAIT_REENTRANT | TRAIT_TOKEN)) == TRAIT_REENTRANT)
-        name_anew(hold, (size_t)size);
-    snprintf(hold->id, sizeof hold->id, "%s#%llu", hold->owner,
-             (unsigned long long)hold->acquisition);
-}
-
-static struct dlock_hold *hold_new(struct dlock *lock, const struct dlock_want *want, bool started)
+static struct dlock_hold *hold_new(struct dlock *lock, const struct dlock_want *want)
 {
     struct dlock_client *client = lock->client;
     struct dlock_hold *hold = calloc(1, sizeof *hold);
@@ -91,16 +37,18 @@ static struct dlock_hold *hold_new(struct dlock *lock, const struct dlock_want *
         return NULL;
     hold->lock = lock;
     hold->key = lock->name;
+    hold->beside = lock->beside;
     hold->lock_state = lock->state;
     hold->user = want->user;
     hold->mode = want->mode;
     hold->fork_generation = client->fork_generation;
     hold->ttl_ms = lock->ttl_ms;
-    hold->acquisition = atomic_fetch_add(&client->acquisitions, 1) + 1;
+    hold->acquisition = next_acquisition(client);
+    hold->depth = 1;
     hold->valid_until_ns = INT64_MAX;
     hold->lost_fd = -1;
     snprintf(hold->ttl, sizeof hold->ttl, "%lld", (long long)hold->ttl_ms);
-    name_owner(hold, want->owner_id, started);
+    owner_name(hold, want->owner_id);
     return hold;
 }
 
@@ -111,6 +59,7 @@ static void keep(struct acquiring *a, int64_t sent_ns)
     pthread_mutex_lock(&lock->mutex);
     LIST_INSERT_HEAD(&lock->holds, a->hold, of_lock);
     lock->trouble[0] = '\0';
+    lock->answered_ns = mono_ns();
     pthread_mutex_unlock(&lock->mutex);
     if (lock->rung.expires)
         timekeeper_watch(&lock->client->timekeeper, a->hold, sent_ns);
@@ -119,37 +68,83 @@ static void keep(struct acquiring *a, int64_t sent_ns)
 
 /* ---- One try --------------------------------------------------------------------------------- */
 
+static bool may_ask_again(const struct rung_ops *ops)
+{
+    return ops->send_acquire != NULL || ops->resolve != NULL;
+}
+
+/* From here on it is another acquisition, with another name. What is on its way under the old one
+ * is left to expire. */
+static void begin_anew(struct acquiring *a)
+{
+    a->hold->acquisition = next_acquisition(a->lock->client);
+    owner_begin_anew(a->hold);
+}
+
+/* Ends the doubt of an earlier reply that was lost, before anything else is sent. UNKNOWN: nobody
+ * answers. */
+static dlock_status clear_doubt(struct acquiring *a, struct rung_env *env)
+{
+    if (!a->open)
+        return DLOCK_OK;
+    switch (redis_end_doubt(env->redis, &a->doubt, env->deadline_ns, env->wake_fd)) {
+    case DOUBT_ENDED:
+        a->open = false;
+        return DLOCK_OK;
+    case DOUBT_FOR_EVER:
+        a->open = false;
+        if (!a->lock->rung.flawed && !has(a->lock, TRAIT_HANDOFF) && a->hold->depth == 1) {
+            rung_release(env, a->hold); /* if it was carried out already */
+            begin_anew(a);
+        }
+        return DLOCK_OK;
+    default:
+        return DLOCK_UNKNOWN;
+    }
+}
+
+/* The reply was lost. What the try did shows when it is asked for once more: by its own script,
+ * which says what shall be, or by the rung's resolve. */
+static dlock_status ask_again(struct acquiring *a, struct rung_env *env, struct busy *busy)
+{
+    const struct rung_ops *ops = a->lock->ops;
+    uint64_t acquisition = a->hold->acquisition;
+    a->open = redis_doubt(env->redis, &a->doubt);
+    if (redis_ready(env->redis, INT64_MAX, -1) != DLOCK_OK ||
+        clear_doubt(a, env) != DLOCK_OK || a->hold->acquisition != acquisition)
+        return DLOCK_UNKNOWN;
+    env->reads = a->want.reads;
+    if (ops->send_acquire == NULL)
+        return ops->resolve(env, a->hold);
+    a->sent_ns = env->now_ns();
+    return rung_acquire(env, a->hold, busy);
+}
+
 static dlock_status run_try(struct acquiring *a, struct busy *busy)
 {
     struct dlock *lock = a->lock;
     struct rung_env env;
     add_one(&lock->client->attempts);
     *busy = (struct busy){0};
-    count_holds(a->hold);
     a->transient = a->late = false;
     dlock_status status = env_begin(lock, a->limit_ns, a->cancel_fd, &env);
     env.reads = a->want.reads;
+    if (status == DLOCK_OK)
+        status = clear_doubt(a, &env);
     a->sent_ns = env.now_ns();
     if (status == DLOCK_OK)
-        status = lock->ops->try_acquire(&env, a->hold, busy);
+        status = rung_acquire(&env, a->hold, busy);
+    if (status == DLOCK_UNKNOWN && !a->open && may_ask_again(lock->ops))
+        status = ask_again(a, &env, busy);
+    if (status == DLOCK_UNREACHABLE && a->open)
+        status = DLOCK_UNKNOWN;
     if (status == DLOCK_BUSY && !a->contended)
         add_one(&lock->client->contended);
     a->contended |= status == DLOCK_BUSY;
     a->transient = env.transient;
     if (status == DLOCK_OK && env.redis == NULL)
-        send_alone(lock, NULL, a->want.reads);
+        send_alone(lock, NULL, a->want.reads, &(bool){false});
     env_end(lock, &env);
-    return status;
-}
-
-/* Belongs to the try that it asks about: neither the limit nor a cancel cuts it off. */
-static dlock_status run_resolve(struct acquiring *a)
-{
-    struct rung_env env;
-    dlock_status status = env_begin(a->lock, INT64_MAX, -1, &env);
-    if (status == DLOCK_OK)
-        status = a->lock->ops->resolve(&env, a->hold);
-    env_end(a->lock, &env);
     return status;
 }
 
@@ -186,7 +181,8 @@ static dlock_status granted(struct acquiring *a)
         if (!dlock_valid(hold)) {
             a->late = true;
             hold->more = false;
-            run_release(hold, NULL);
+            run_release(hold, NULL, &(bool){false});
+            begin_anew(a);
             return fail(DLOCK_BUSY, "the answer took longer than the time to live");
         }
     }
@@ -197,19 +193,44 @@ static dlock_status granted(struct acquiring *a)
     return DLOCK_OK;
 }
 
-/* One try, or one look at what became of the try before. */
+/* A nested acquire begins nothing anew: that its owner is not let in means that it has not the lock
+ * any more. */
+static dlock_status lost_meanwhile(const struct acquiring *a)
+{
+    return fail(DLOCK_LOST, "'%s' was lost before it was acquired once more by its owner",
+                a->lock->name);
+}
+
+/* How long to leave a server alone that is not well: while nobody connects; and where it refuses,
+ * longer each time. */
+static int64_t pause_ms(struct acquiring *a, dlock_status status)
+{
+    int64_t pause_ms = redis_pause_ms(&a->lock->client->config);
+    if (status != DLOCK_REFUSED || !a->transient)
+        return pause_ms;
+    int64_t retry_ms = a->lock->client->options.retry_ms;
+    int64_t own_ms = retry_ms << a->refusals;
+    if (own_ms < REFUSED_PAUSE_MS)
+        a->refusals++;
+    else
+        own_ms = retry_ms > REFUSED_PAUSE_MS ? retry_ms : REFUSED_PAUSE_MS;
+    return own_ms > pause_ms ? own_ms : pause_ms;
+}
+
 static dlock_status step(struct acquiring *a, struct busy *busy)
 {
-    *busy = (struct busy){0};
-    dlock_status status = a->unresolved ? DLOCK_UNKNOWN : run_try(a, busy);
-    if (status == DLOCK_UNKNOWN && a->lock->ops->resolve != NULL) {
-        status = run_resolve(a);
-        a->unresolved = status != DLOCK_OK && status != DLOCK_BUSY;
-        if (a->unresolved)
-            status = DLOCK_UNKNOWN;
+    struct dlock_hold *hold = a->hold;
+    owner_begin_try(hold);
+    dlock_status status = run_try(a, busy);
+    if (status == DLOCK_BUSY && hold->depth > 1 && !a->lock->rung.flawed) {
+        owner_lost(hold);
+        status = lost_meanwhile(a);
     }
     if (status == DLOCK_OK)
         status = granted(a);
+    else if (status != DLOCK_BUSY)
+        busy->again_ms = pause_ms(a, status);
+    owner_end(hold);
     if (status == DLOCK_BUSY || status == DLOCK_UNKNOWN) {
         a->tried = true;
         set_queued(a, true);
@@ -225,7 +246,7 @@ static bool worth_another_try(const struct acquiring *a, dlock_status status)
     case DLOCK_LIMIT:
         return true;
     case DLOCK_UNKNOWN:
-        return a->unresolved;
+        return may_ask_again(a->lock->ops);
     case DLOCK_REFUSED:
         return a->transient;
     default:
@@ -245,26 +266,12 @@ struct outer {
 /* The hold of this owner; false: there is none. */
 static bool find_outer(struct acquiring *a, struct outer *outer)
 {
-    struct dlock *lock = a->lock;
-    const struct dlock_hold *hold;
-    bool found = false;
-    if (!has(lock, TRAIT_REENTRANT))
-        return false;
-    pthread_mutex_lock(&lock->mutex);
-    LIST_FOREACH(hold, &lock->holds, of_lock) {
-        if (strcmp(hold->owner, a->hold->owner) != 0 ||
-            (!dlock_valid(hold) && has(lock, TRAIT_HANDOFF)))
-            continue;
+    pthread_mutex_lock(&a->lock->mutex);
+    const struct dlock_hold *hold = owner_outermost(a->hold);
+    if (hold != NULL)
         *outer = (struct outer){atomic_load(&hold->valid_until_ns), hold->tenure};
-        found = true;
-    }
-    pthread_mutex_unlock(&lock->mutex);
-    return found;
-}
-
-static dlock_status lost_meanwhile(const struct dlock *lock)
-{
-    return fail(DLOCK_LOST, "'%s' was lost just now by who wanted it once more", lock->name);
+    pthread_mutex_unlock(&a->lock->mutex);
+    return hold != NULL;
 }
 
 /* Nobody asks the server whether it is let in again: the client has the lock, and this owner in
@@ -275,7 +282,7 @@ static dlock_status nest(struct acquiring *a)
     struct tenure *tenure = &lock->tenure;
     struct outer outer;
     if (!find_outer(a, &outer))
-        return lost_meanwhile(lock);
+        return lost_meanwhile(a);
     pthread_mutex_lock(&lock->client->loop.mutex);
     bool lasts = tenure->token == outer.tenure;
     bool fits = tenure->numbers < TENURE_NUMBERS - 1;
@@ -286,12 +293,12 @@ static dlock_status nest(struct acquiring *a)
     }
     pthread_mutex_unlock(&lock->client->loop.mutex);
     if (!lasts)
-        return lost_meanwhile(lock);
+        return lost_meanwhile(a);
     if (!fits)
         return fail(DLOCK_LIMIT, "'%s' was acquired %d times since the server gave it", lock->name,
                     TENURE_NUMBERS);
     a->hold->valid_until_ns = outer.until_ns;
-    send_alone(lock, NULL, a->want.reads);
+    send_alone(lock, NULL, a->want.reads, &(bool){false});
     keep(a, outer.until_ns - validity_end_ns(0, a->hold->ttl_ms));
     return DLOCK_OK;
 }
@@ -307,7 +314,7 @@ static dlock_status take_over(struct acquiring *a)
     pthread_mutex_unlock(&lock->client->loop.mutex);
     a->hold->valid_until_ns = validity_end_ns(sent_ns, a->hold->ttl_ms);
     if (!a->reads_sent)
-        send_alone(lock, NULL, a->want.reads);
+        send_alone(lock, NULL, a->want.reads, &(bool){false});
     keep(a, sent_ns);
     return DLOCK_OK;
 }
@@ -323,16 +330,32 @@ static void note_failure(struct acquiring *a)
              answered && !a->late ? dlock_status_text(a->status) : dlock_error());
     pthread_mutex_lock(&a->lock->mutex);
     snprintf(a->lock->trouble, sizeof a->lock->trouble, "%s", answered ? "" : a->why);
+    a->lock->trouble_status = a->status;
+    if (answered)
+        a->lock->answered_ns = mono_ns();
     pthread_mutex_unlock(&a->lock->mutex);
 }
 
-static dlock_status timed_out_in_line(struct dlock *lock)
+/* The limit has passed. Where no try of this client got an answer meanwhile, that is no contention:
+ * why says the status. `cause` and `why` are of the latest try, its own or of those before it. */
+static dlock_status time_out(const struct acquiring *a)
 {
+    struct dlock *lock = a->lock;
     char trouble[sizeof lock->trouble];
+    bool tried = a->why[0] != '\0';
+    long long wait_ms = a->want.wait_ms;
     pthread_mutex_lock(&lock->mutex);
+    bool answered = lock->answered_ns >= a->limit_ns - wait_ms * NS_PER_MS;
+    dlock_status cause = tried ? a->cause : lock->trouble_status;
     snprintf(trouble, sizeof trouble, "%s", lock->trouble);
     pthread_mutex_unlock(&lock->mutex);
-    return fail(DLOCK_TIMED_OUT, "'%s' was not had in time: others of this client were first%s%s",
+    bool silent = !answered && (cause == DLOCK_UNREACHABLE || cause == DLOCK_REFUSED);
+    dlock_status status = a->open                            ? DLOCK_UNKNOWN
+                          : silent && (tried || trouble[0]) ? cause
+                                                             : DLOCK_TIMED_OUT;
+    if (tried)
+        return fail(status, "'%s' was not had in %lld ms: %s", lock->name, wait_ms, a->why);
+    return fail(status, "'%s' was not had in time: others of this client were first%s%s",
                 lock->name, trouble[0] != '\0' ? ", in vain: " : "", trouble);
 }
 
@@ -346,12 +369,9 @@ static dlock_status conclude(const struct acquiring *a, enum wait_next next)
             return fail(DLOCK_BUSY, "'%s': others of this client wait for it already", name);
         return fail(a->cause, "'%s': %s", name, a->why);
     case NEXT_TIMED_OUT:
-        if (a->why[0] == '\0')
-            return timed_out_in_line(a->lock);
-        return fail(a->unresolved ? DLOCK_UNKNOWN : DLOCK_TIMED_OUT,
-                    "'%s' was not had in %lld ms: %s", name, (long long)a->want.wait_ms, a->why);
+        return time_out(a);
     default:
-        if (a->unresolved)
+        if (a->open)
             return fail(DLOCK_UNKNOWN, "'%s': cancelled before this was known: %s", name, a->why);
         return fail(DLOCK_CANCELLED, "the wait for '%s' was cancelled", name);
     }
@@ -399,10 +419,10 @@ static bool left_something(struct acquiring *a)
 static void give_up(struct acquiring *a)
 {
     struct rung_env env;
-    if (a->lock->ops->give_up == NULL || !left_something(a))
+    if (a->lock->ops->send_give_up == NULL || !left_something(a))
         return;
     if (env_begin(a->lock, INT64_MAX, -1, &env) == DLOCK_OK)
-        a->lock->ops->give_up(&env, a->hold);
+        rung_give_up(&env, a->hold);
     env_end(a->lock, &env);
     set_queued(a, false);
 }
@@ -413,7 +433,7 @@ static void give_up(struct acquiring *a)
 static bool may_ask(const struct acquiring *a)
 {
     pthread_mutex_lock(&a->lock->client->loop.mutex);
-    bool in_line = a->wait.state == WAIT_BEHIND;
+    bool in_line = a->wait.state == WAIT_LEFT;
     pthread_mutex_unlock(&a->lock->client->loop.mutex);
     return !in_line && (a->status == DLOCK_WRONG_TYPE || (a->cause == DLOCK_BUSY && !a->late));
 }
@@ -434,7 +454,7 @@ static void finish(struct acquiring *a)
     if (!had) {
         fail(a->status, "%s", why);
         a->status =
-            explain(a->lock, a->status, a->hold->owner, asks ? a->ends_ns : 0, a->cancel_fd);
+            explain(a->hold, a->status, asks ? a->ends_ns : 0, a->cancel_fd);
         free(a->hold);
         a->hold = NULL;
     }
@@ -456,18 +476,21 @@ static int64_t end_of_try_ns(const struct dlock_options *options, int64_t deadli
 static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock_want *want,
                             bool started)
 {
+    *a = (struct acquiring){.lock = lock};
     dlock_status status = check_fork(lock->client);
     if (status != DLOCK_OK)
         return status;
-    if (want != NULL && want->size == 0)
-        return fail(DLOCK_INVALID, "want.size is 0; set it to sizeof(struct dlock_want)");
-    *a = (struct acquiring){.lock = lock};
-    if (want != NULL)
-        memcpy(&a->want, want, want->size < sizeof a->want ? want->size : sizeof a->want);
-    if (a->want.mode != DLOCK_EXCLUSIVE &&
-        (a->want.mode != DLOCK_SHARED || !has(lock, TRAIT_SHARED)))
-        return fail(DLOCK_UNSUPPORTED, "'%s' locks are not shared (want.mode is %d)",
-                    lock->ops->name, (int)a->want.mode);
+    status = struct_take(&a->want, sizeof a->want, want, "want");
+    if (status != DLOCK_OK)
+        return status;
+    if (a->want.mode != DLOCK_EXCLUSIVE && a->want.mode != DLOCK_SHARED)
+        return fail(DLOCK_INVALID,
+                    "want.mode is %d; it must be DLOCK_EXCLUSIVE (0) or DLOCK_SHARED (1)",
+                    (int)a->want.mode);
+    if (a->want.mode == DLOCK_SHARED && !has(lock, TRAIT_SHARED))
+        return fail(DLOCK_UNSUPPORTED,
+                    "'%s' has no shared holds; use DLOCK_EXCLUSIVE, or the rung 'read_write'",
+                    lock->ops->name);
     if (a->want.reads != NULL)
         batch_forget(a->want.reads);
     a->cancel_fd = a->want.cancel != NULL ? a->want.cancel->fd : -1;
@@ -479,8 +502,14 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
                             .cancel = a->want.cancel,
                             .deadline_ns = deadline_ns,
                             .wake_fd = -1};
-    a->hold = hold_new(lock, &a->want, started);
-    return a->hold != NULL ? DLOCK_OK : fail(DLOCK_NO_MEMORY, "out of memory");
+    a->hold = hold_new(lock, &a->want);
+    if (a->hold == NULL)
+        return fail(DLOCK_NO_MEMORY, "out of memory");
+    if (!started && !lock->rung.flawed && owner_waits_for_itself(a->hold))
+        return fail(DLOCK_UPGRADE, "'%s': this thread reads and asks to write, so it would wait for "
+                                   "itself; it can release first, or begin with the write lock",
+                    lock->name);
+    return DLOCK_OK;
 }
 
 static enum wait_next begin(struct acquiring *a)
@@ -495,10 +524,16 @@ static enum wait_next begin(struct acquiring *a)
 dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want, dlock_hold **hold)
 {
     struct acquiring a;
+    if (!GIVEN(hold))
+        return DLOCK_INVALID;
     *hold = NULL;
+    if (!GIVEN(lock))
+        return DLOCK_INVALID;
     dlock_status status = prepare(&a, lock, want, false);
-    if (status != DLOCK_OK)
+    if (status != DLOCK_OK) {
+        free(a.hold);
         return status;
+    }
     for (enum wait_next next = begin(&a); !advance(&a, next); next = wait_look(&a.wait))
         wait_sleep(&a.wait);
     finish(&a);
@@ -565,6 +600,8 @@ static void run(struct wait *wait)
 dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlock_done *done,
                                  void *arg)
 {
+    if (!GIVEN(lock) || !GIVEN(done))
+        return DLOCK_INVALID;
     struct loop *loop = &lock->client->loop;
     struct acquiring *a = calloc(1, sizeof *a);
     if (a == NULL)
@@ -606,11 +643,13 @@ dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlo
 
 int dlock_fd(const dlock_client *client)
 {
-    return client->options.own_loop ? client->outbox.fd : -1;
+    return client != NULL && client->options.own_loop ? client->outbox.fd : -1;
 }
 
 size_t dlock_process(dlock_client *client)
 {
+    if (!GIVEN(client))
+        return 0;
     struct outbox *outbox = &client->outbox;
     STAILQ_HEAD(, acquiring) over = STAILQ_HEAD_INITIALIZER(over);
     struct acquiring *a;

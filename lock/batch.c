@@ -5,6 +5,7 @@
 #include "batch.h"
 
 #include "status.h"
+#include "structs.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,11 +22,16 @@ static void command_free(struct batch_command *command)
 
 dlock_batch *dlock_batch_new(void)
 {
-    return calloc(1, sizeof(struct dlock_batch));
+    struct dlock_batch *batch = calloc(1, sizeof *batch);
+    if (batch == NULL)
+        fail(DLOCK_NO_MEMORY, "out of memory");
+    return batch;
 }
 
 void dlock_batch_clear(dlock_batch *batch)
 {
+    if (batch == NULL)
+        return;
     for (size_t i = 0; i < batch->count; i++)
         command_free(&batch->commands[i]);
     batch->count = 0;
@@ -33,8 +39,6 @@ void dlock_batch_clear(dlock_batch *batch)
 
 void dlock_batch_free(dlock_batch *batch)
 {
-    if (batch == NULL)
-        return;
     dlock_batch_clear(batch);
     free(batch);
 }
@@ -42,8 +46,13 @@ void dlock_batch_free(dlock_batch *batch)
 dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *argv,
                              const size_t *sizes)
 {
+    if (!GIVEN(batch) || !GIVEN(argv))
+        return DLOCK_INVALID;
     if (argc < 1)
         return fail(DLOCK_INVALID, "a command needs at least its name");
+    for (int i = 0; i < argc; i++)
+        if (argv[i] == NULL)
+            return fail(DLOCK_INVALID, "argv[%d] is NULL, and argc is %d", i, argc);
     if (batch->count == DLOCK_BATCH_MAX)
         return fail(DLOCK_LIMIT, "a batch holds at most %d commands", DLOCK_BATCH_MAX);
     struct batch_command command = {.argc = argc};
@@ -69,20 +78,22 @@ dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *ar
 
 dlock_status dlock_batch_reply(const dlock_batch *batch, size_t index, struct dlock_reply *reply)
 {
+    if (!GIVEN(batch) || !GIVEN(reply))
+        return DLOCK_INVALID;
     if (index >= batch->count)
         return fail(DLOCK_INVALID, "the batch holds %zu commands, numbered from 0; %zu is none",
                     batch->count, index);
-    if (reply->size == 0)
-        return fail(DLOCK_INVALID, "reply.size is 0; set it to sizeof(struct dlock_reply)");
+    dlock_status status = struct_check(reply, "reply");
+    if (status != DLOCK_OK)
+        return status;
     const struct batch_command *command = &batch->commands[index];
     struct dlock_reply all = {
-        .size = reply->size,
         .kind = command->kind,
         .integer = command->integer,
         .text = command->text != NULL ? command->text : "",
         .text_size = command->text_size,
     };
-    memcpy(reply, &all, reply->size < sizeof all ? reply->size : sizeof all);
+    struct_give(reply, &all, sizeof all);
     return DLOCK_OK;
 }
 

@@ -8,13 +8,16 @@
 
 extern const struct script lua_break;
 
-static struct answer delete_key(struct rung_env *env, const char *key)
+static struct answer delete_key(struct rung_env *env, const char *key, const char *const *beside)
 {
+    (void)beside;
     return EVAL(env, &lua_break, "1", key);
 }
 
 dlock_status dlock_break(dlock *lock, struct dlock_holder *broken)
 {
+    if (!GIVEN(lock))
+        return DLOCK_INVALID;
     struct dlock_holder unasked = {.size = sizeof unasked};
     return holder_ask(lock, broken != NULL ? broken : &unasked,
                       lock->ops->force_release != NULL ? lock->ops->force_release : delete_key);

@@ -14,7 +14,7 @@
 static bool is_transient(const char *error)
 {
     static const char *const prefixes[] = {"LOADING", "BUSY ", "CLUSTERDOWN", "TRYAGAIN",
-                                           "MASTERDOWN", "READONLY"};
+                                           "MASTERDOWN", "READONLY", "OOM "};
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
         if (strncmp(error, prefixes[i], strlen(prefixes[i])) == 0)
             return true;

@@ -36,11 +36,17 @@ struct dlock {
     char name[DLOCK_NAME_MAX + 1];
     int64_t ttl_ms;
     size_t opened; /* protected by the client's mutex */
+    char *beside_text;
+    const char *beside[BESIDE_MAX + 1]; /* the keys beside it, by name */
 
     pthread_mutex_t mutex; /* protects what is below */
     LIST_HEAD(, dlock_hold) holds;
+    LIST_HEAD(, dlock_hold) calls; /* of named owners, that have a request under way */
+    pthread_cond_t answered;       /* one of them has it no more */
     struct sighting sighting;
     char trouble[256]; /* why the latest try of this client got no answer; "": it got one */
+    dlock_status trouble_status;
+    int64_t answered_ns; /* CLOCK_MONOTONIC: when one got an answer last */
 
     /* Protected by the loop's mutex. */
     struct line line;
@@ -74,7 +80,7 @@ struct dlock_client {
     void *locks;           /* a tree (tsearch) of struct dlock by rung and name */
 
     _Atomic uint64_t acquisitions;
-    _Atomic uint64_t doubts; /* releases that may still come: their owners are not used again */
+    _Atomic uint64_t tries;
     _Atomic uint64_t acquired;
     _Atomic uint64_t attempts;
     _Atomic uint64_t released;
@@ -105,17 +111,18 @@ dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int cancel_fd, stru
 void env_end(struct dlock *lock, struct rung_env *env);
 
 /* Commands that have no lock's command to ride with: in one write of their own, `last` first.
- * Either may be NULL. OK: all were answered; else as redis_gather. */
-dlock_status send_alone(struct dlock *lock, struct dlock_batch *last, struct dlock_batch *reads);
+ * Either may be NULL. OK: all were answered; else as redis_gather, and UNKNOWN with *open where
+ * they may still be carried out. */
+dlock_status send_alone(struct dlock *lock, struct dlock_batch *last, struct dlock_batch *reads,
+                        bool *open);
 
-/* The rung's release, or where no server can be reached what it keeps in the process. */
-dlock_status run_release(struct dlock_hold *hold, struct dlock_batch *last);
+/* The rung's release, or where no server can be reached what it keeps in the process. A lost reply
+ * is followed up. UNKNOWN: it is not known whether it freed the lock, or what became of `last`;
+ * *open: the hold's commands may still be carried out. */
+dlock_status run_release(struct dlock_hold *hold, struct dlock_batch *last, bool *open);
 
 /* The timekeeper found it lost: nobody of this client waits for its release any more. */
 void hold_lost(struct dlock_hold *hold);
-
-/* Sets hold->depth and hold->count, where they are used. */
-void count_holds(struct dlock_hold *hold);
 
 /* What is believed of a time to live that was sent at `sent_ns`: less 1 % + 2 ms for drift. */
 static inline int64_t validity_end_ns(int64_t sent_ns, int64_t ttl_ms)

@@ -4,7 +4,9 @@
  */
 #include "client.h"
 #include "ladder.h"
+#include "structs.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <search.h>
 #include <stdio.h>
@@ -41,6 +43,11 @@ dlock_status check_fork(const struct dlock_client *client)
     if (client->fork_generation == fork_generation())
         return DLOCK_OK;
     return fail(DLOCK_FORKED, "this client belongs to the parent process; open one in the child");
+}
+
+const char *dlock_version(void)
+{
+    return DLOCK_VERSION;
 }
 
 /* ---- Client ---------------------------------------------------------------------------------- */
@@ -92,6 +99,9 @@ static dlock_status check_options(struct dlock_options *options)
     if (options->server_count > 0 && options->servers == NULL)
         return fail(DLOCK_INVALID, "server_count is %zu, but servers is NULL",
                     options->server_count);
+    if (options->server_count == 0 && options->servers != NULL)
+        return fail(DLOCK_INVALID, "server_count is 0, but servers is given; set server_count to "
+                                   "the number of URLs in it, or servers to NULL for the default");
     return DLOCK_OK;
 }
 
@@ -109,7 +119,7 @@ static dlock_status read_servers(struct dlock_client *client)
         dlock_status status = url_parse(urls[i], &server->url);
         if (status != DLOCK_OK)
             return status;
-        pthread_mutex_init(&server->mutex, NULL);
+        reach_init(server, &client->config.outages);
         client->config.server_count++;
     }
     options->servers = NULL;
@@ -133,12 +143,11 @@ static dlock_status make_id(char id[37])
 
 static void client_free(struct dlock_client *client)
 {
-    loop_stop(&client->loop);
     outbox_free(&client->outbox);
     pool_destroy(&client->pool);
     for (size_t i = 0; i < client->config.server_count; i++) {
         url_free(&client->config.servers[i].url);
-        pthread_mutex_destroy(&client->config.servers[i].mutex);
+        reach_free(&client->config.servers[i]);
     }
     free(client->config.servers);
     pthread_mutex_destroy(&client->mutex);
@@ -147,17 +156,16 @@ static void client_free(struct dlock_client *client)
 
 dlock_status dlock_client_open(const struct dlock_options *options, dlock_client **client)
 {
+    if (!GIVEN(client))
+        return DLOCK_INVALID;
     *client = NULL;
-    if (options != NULL && options->size == 0)
-        return fail(DLOCK_INVALID, "options.size is 0; set it to sizeof(struct dlock_options)");
     pthread_once(&watch_forks_once, watch_forks);
     struct dlock_client *made = calloc(1, sizeof *made);
     if (made == NULL)
         return fail(DLOCK_NO_MEMORY, "out of memory");
-    if (options != NULL)
-        memcpy(&made->options, options,
-               options->size < sizeof made->options ? options->size : sizeof made->options);
-    dlock_status status = check_options(&made->options);
+    dlock_status status = struct_take(&made->options, sizeof made->options, options, "options");
+    if (status == DLOCK_OK)
+        status = check_options(&made->options);
     if (status != DLOCK_OK) {
         free(made);
         return status;
@@ -169,6 +177,8 @@ dlock_status dlock_client_open(const struct dlock_options *options, dlock_client
     made->config.command_timeout_ms = made->options.command_timeout_ms;
     made->config.on_trace = made->options.on_trace;
     made->config.on_trace_arg = made->options.on_trace_arg;
+    made->config.outages.tell = timekeeper_notice;
+    made->config.outages.arg = &made->timekeeper;
     status = loop_init(&made->loop, made);
     if (!pool_init(&made->pool, &made->config, made->options.connections_max))
         status = fail(DLOCK_NO_MEMORY, "out of memory");
@@ -181,6 +191,7 @@ dlock_status dlock_client_open(const struct dlock_options *options, dlock_client
     if (status == DLOCK_OK)
         status = timekeeper_start(&made->timekeeper, made);
     if (status != DLOCK_OK) {
+        loop_stop(&made->loop);
         client_free(made);
         return status;
     }
@@ -192,19 +203,21 @@ void dlock_client_close(dlock_client *client)
 {
     if (client == NULL || check_fork(client) != DLOCK_OK)
         return;
+    loop_stop(&client->loop); /* first: what it notices the timekeeper tells */
     timekeeper_stop(&client->timekeeper);
     client_free(client);
 }
 
 const char *dlock_client_id(const dlock_client *client)
 {
-    return client->id;
+    return client != NULL ? client->id : "";
 }
 
 void dlock_client_stats(const dlock_client *client, struct dlock_stats *stats)
 {
+    if (client == NULL || stats == NULL)
+        return;
     struct dlock_stats all = {
-        .size = stats->size,
         .acquired = client->acquired,
         .attempts = client->attempts,
         .released = client->released,
@@ -219,8 +232,12 @@ void dlock_client_stats(const dlock_client *client, struct dlock_stats *stats)
         .passed_on = client->passed_on,
         .grants_expired = client->grants_expired,
         .unheard = client->unheard,
+        .connects_failed = client->config.outages.connects_failed,
+        .connections_lost = client->config.outages.lost,
+        .connections_refused = client->config.outages.refused,
+        .connections_back = client->config.outages.back,
     };
-    memcpy(stats, &all, stats->size < sizeof all ? stats->size : sizeof all);
+    struct_give(stats, &all, sizeof all);
 }
 
 /* ---- Lock ------------------------------------------------------------------------------------ */
@@ -236,8 +253,53 @@ static int compare_locks(const void *a, const void *b)
 static void lock_free(struct dlock *lock)
 {
     pthread_mutex_destroy(&lock->mutex);
+    pthread_cond_destroy(&lock->answered);
+    free(lock->beside_text);
     free(lock->state);
     free(lock);
+}
+
+/* Redis' rule: the first '{', the next '}', and something between them. */
+static bool has_tag(const char *name)
+{
+    const char *open = strchr(name, '{');
+    const char *close = open != NULL ? strchr(open, '}') : NULL;
+    return close != NULL && close > open + 1;
+}
+
+/* The keys beside it: in its slot, and no other lock's. False: out of memory. */
+static bool name_beside(struct dlock *lock)
+{
+    const struct beside *beside = lock->ops->beside;
+    size_t room = strlen(lock->name) + 32;
+    if (beside[0].kind == NULL)
+        return true;
+    lock->beside_text = malloc(BESIDE_MAX * room);
+    for (size_t i = 0; lock->beside_text != NULL && beside[i].kind != NULL; i++) {
+        char *key = lock->beside_text + i * room;
+        snprintf(key, room, has_tag(lock->name) ? "dlock:%s:%s" : "dlock:%s={%s}", beside[i].kind,
+                 lock->name);
+        lock->beside[i] = key;
+    }
+    return lock->beside_text != NULL;
+}
+
+static dlock_status check_name(const struct rung_ops *ops, const char *name)
+{
+    size_t size = name != NULL ? strlen(name) : 0;
+    if (size == 0 || size > DLOCK_NAME_MAX)
+        return fail(DLOCK_INVALID, "a lock's name has 1 to %d bytes; this one has %zu",
+                    DLOCK_NAME_MAX, size);
+    if (ops->beside[0].kind == NULL)
+        return DLOCK_OK;
+    if (strncmp(name, "dlock:", 6) == 0)
+        return fail(DLOCK_INVALID, "'%s' begins with 'dlock:', as the keys that rung '%s' keeps "
+                                   "beside a lock; any other beginning is right", name, ops->name);
+    if (strpbrk(name, "{}") != NULL && !has_tag(name))
+        return fail(DLOCK_INVALID, "'%s' has a brace but no hash tag, so the keys that rung '%s' "
+                                   "keeps beside it would not lie in its slot; a tag as in "
+                                   "lock:{phone}, or no brace, is right", name, ops->name);
+    return DLOCK_OK;
 }
 
 static struct dlock *lock_new(dlock_client *client, const struct rung_ops *ops, const char *name)
@@ -250,12 +312,13 @@ static struct dlock *lock_new(dlock_client *client, const struct rung_ops *ops, 
     lock->rung = ladder_describe(ops);
     strcpy(lock->name, name);
     pthread_mutex_init(&lock->mutex, NULL);
+    pthread_cond_init(&lock->answered, NULL);
     lock->state = calloc(1, ops->state_size + 1);
     lock->ttl_ms = client->options.ttl_ms != 0 ? client->options.ttl_ms
                    : ops->ttl_ms != 0          ? ops->ttl_ms
                                                : TTL_MS;
     TAILQ_INIT(&lock->line.waits);
-    if (lock->state != NULL)
+    if (lock->state != NULL && name_beside(lock))
         return lock;
     lock_free(lock);
     return NULL;
@@ -268,10 +331,9 @@ dlock_status dlock_open_ops(dlock_client *client, const struct rung_ops *ops, co
     dlock_status status = check_fork(client);
     if (status != DLOCK_OK)
         return status;
-    size_t size = name != NULL ? strlen(name) : 0;
-    if (size == 0 || size > DLOCK_NAME_MAX)
-        return fail(DLOCK_INVALID, "a lock's name has 1 to %d bytes; this one has %zu",
-                    DLOCK_NAME_MAX, size);
+    status = check_name(ops, name);
+    if (status != DLOCK_OK)
+        return status;
     if (client->config.server_count > 1 && (ops->traits & (TRAIT_QUORUM | TRAIT_SERVERLESS)) == 0)
         return fail(DLOCK_INVALID, "'%s' works with one server; the client has %zu", ops->name,
                     client->config.server_count);
@@ -294,7 +356,11 @@ dlock_status dlock_open_ops(dlock_client *client, const struct rung_ops *ops, co
 
 dlock_status dlock_open(dlock_client *client, const char *rung, const char *name, dlock **lock)
 {
+    if (!GIVEN(lock))
+        return DLOCK_INVALID;
     *lock = NULL;
+    if (!GIVEN(client))
+        return DLOCK_INVALID;
     const struct rung_ops *ops = ladder_ops(rung);
     if (ops == NULL)
         return fail(DLOCK_INVALID, "there is no rung '%.64s'; there are %s", rung, ladder_names());
@@ -326,12 +392,12 @@ void dlock_close(dlock *lock)
 
 const char *dlock_name(const dlock *lock)
 {
-    return lock->name;
+    return lock != NULL ? lock->name : "";
 }
 
 const struct dlock_rung *dlock_rung_of(const dlock *lock)
 {
-    return &lock->rung;
+    return lock != NULL ? &lock->rung : NULL;
 }
 
 /* ---- Cancel ---------------------------------------------------------------------------------- */
@@ -339,11 +405,14 @@ const struct dlock_rung *dlock_rung_of(const dlock *lock)
 dlock_cancel *dlock_cancel_new(void)
 {
     struct dlock_cancel *cancel = malloc(sizeof *cancel);
-    if (cancel == NULL)
+    if (cancel == NULL) {
+        fail(DLOCK_NO_MEMORY, "out of memory");
         return NULL;
+    }
     cancel->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (cancel->fd >= 0)
         return cancel;
+    fail(DLOCK_NO_MEMORY, "a cancel needs a descriptor: %s", strerror(errno));
     free(cancel);
     return NULL;
 }
@@ -351,6 +420,8 @@ dlock_cancel *dlock_cancel_new(void)
 void dlock_cancel_now(dlock_cancel *cancel)
 {
     uint64_t one = 1;
+    if (cancel == NULL)
+        return;
     (void)!write(cancel->fd, &one, sizeof one);
 }
 

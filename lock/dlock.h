@@ -63,11 +63,17 @@
  * DLOCK_FORKED and dlock_valid() is false; open a client there. Closing or releasing an inherited
  * object in the child frees nothing and sends nothing.
  *
- * STRUCTS.  Every struct that crosses this interface begins with its size, set by the caller to
- * sizeof (of dlock_event and dlock_trace by the library); 0 is INVALID. What lies beyond it is
- * neither read nor written, so a caller of today goes on working when a struct has grown. A field
- * that is zero means its documented default, so `= { .size = sizeof x }` is valid. dlock_rung alone
- * has no size: it is the library's, and grows with a new soname only.
+ * STRUCTS.  Every struct that crosses this interface begins with its size, which the caller sets to
+ * sizeof; 0 is INVALID. (The library sets it in dlock_event and dlock_trace.) A field that is zero
+ * means its documented default, so `= { .size = sizeof x }` is valid. A program may use a library
+ * that is newer or older than the header it was compiled with. Fields that the program does not
+ * know have their defaults. Fields that the library does not know must be zero in dlock_options and
+ * dlock_want, else the call is INVALID. In a struct that the library fills in it leaves them as
+ * they are. dlock_rung alone has no size: it is the library's, and grows with a new soname only.
+ *
+ * NULL.  A call that is given NULL where it needs an object does nothing. It answers INVALID, or
+ * false, 0, -1, "" or NULL where it answers no status. Where NULL means something else, the
+ * function says so.
  */
 #ifndef DLOCK_H
 #define DLOCK_H
@@ -80,13 +86,56 @@
 extern "C" {
 #endif
 
-#define DLOCK_VERSION "0.1.0"
-
 #if defined(__GNUC__)
 #define DLOCK_API __attribute__((visibility("default")))
 #else
 #define DLOCK_API
 #endif
+
+/* ---- Keys in Redis -------------------------------------------------------------------------- *
+ * A lock's own key is its name, verbatim. Rungs that need more keep it beside the lock, in keys of
+ * these forms. Applications must not use them: all keys that begin with `dlock:` are the library's.
+ *
+ *     dlock:<kind>:<name>       the lock's name has a hash tag: lock:{phone}
+ *     dlock:<kind>={<name>}     the lock's name has no brace: jobs
+ *
+ * So the keys of a lock share one slot of a cluster, and two locks never share a key.
+ *
+ *     notify       token (string)
+ *     fair         queue (list), token (string), grant (string); and dlock:wake:<client id> (list),
+ *                  one for each client, which has a slot of its own
+ *     read_write   holds (hash), readers, writers, invited (zsets), token (string);
+ *                  messages on the channel of kind `free`
+ *
+ * `notify` also sends Redisson's messages: redisson_lock__channel:{<name>}, without the braces if
+ * the name has one. The flawed rungs blpop_wake and rw_counter keep `blpop_wake:signals` and
+ * `<name>:read_count`. Every key has a time to live, of a day at most where the lock's own is
+ * shorter; those of the flawed rungs may have none. A key that holds a value of another type is
+ * never changed: the call answers WRONG_TYPE, and dlock_error() names the key.
+ */
+
+/* ---- What this library does not do ----------------------------------------------------------- *
+ * - TLS. `rediss://` is refused. Run a local TLS proxy such as stunnel, and give its address.
+ * - Sentinel. It does not ask a Sentinel for the master. Give an address that follows the master.
+ * - Cluster. It follows no redirect: MOVED is REFUSED. Give the node that serves the lock's slot.
+ *   Wake-ups are sent by PUBLISH, never by SPUBLISH: a peer that listens on a shard hears none.
+ *   Waiters of `fair` poll if their wake list belongs to another node.
+ * - Several servers. Every rung of this release keeps its lock on one server. There is no quorum.
+ * - Failover. Redis acknowledges before it replicates, and the library does not wait for replicas.
+ *   A promoted replica may not know the lock, nor a server that restarts without its last writes.
+ *   Another client then acquires it while the first holder is still valid.
+ * - The server's clock. Redis ends a time to live by its own wall clock. If that clock jumps
+ *   forward, the server frees the lock while its holder is still valid.
+ * - The server's memory. Under a maxmemory-policy other than `noeviction` Redis may evict a lock.
+ * - Other systems than Linux.
+ */
+
+/* ---- Version -------------------------------------------------------------------------------- */
+
+#define DLOCK_VERSION "0.1.0" /* of the header that a program is compiled with */
+
+/* The version of the library that it runs with. Never NULL; static storage. */
+DLOCK_API const char *dlock_version(void);
 
 /* ---- Statuses ------------------------------------------------------------------------------- *
  * X(name, definite, text). Definite: what the status says is known to be so. UNKNOWN is the one
@@ -123,9 +172,9 @@ DLOCK_API const char *dlock_status_name(dlock_status status);
 DLOCK_API const char *dlock_status_text(dlock_status status);
 DLOCK_API bool dlock_status_definite(dlock_status status);
 
-/* What went wrong in this thread's latest call that did not answer DLOCK_OK, in one sentence that
- * names the server, the key or the argument. Valid until this thread's next dlock call.
- * Never NULL; "" before the first such call. */
+/* A sentence about this thread's latest call that failed: it answered another status than DLOCK_OK,
+ * or NULL or -1 where it says so. The sentence names the server, the key or the argument. Valid
+ * until this thread's next dlock call. Never NULL; "" before the first such call. */
 DLOCK_API const char *dlock_error(void);
 
 /* ---- The ladder ----------------------------------------------------------------------------- */
@@ -142,7 +191,8 @@ struct dlock_rung {
     const char *flaw;  /* what still breaks it */
 };
 
-/* All rungs in learning order; *count is set to their number. Static storage. */
+/* All rungs in learning order; *count is set to their number, unless count is NULL. Static
+ * storage. */
 DLOCK_API const struct dlock_rung *dlock_rungs(size_t *count);
 
 /* The rung of that name, or NULL. NULL asks for the default, "watchdog". */
@@ -160,9 +210,16 @@ enum dlock_event_kind {
     DLOCK_EVENT_RENEWED,        /* a renewal was confirmed */
     DLOCK_EVENT_RENEWAL_FAILED, /* a renewal was not confirmed; it is tried again while valid */
     DLOCK_EVENT_LOST,           /* the hold is not valid any more; said once per hold */
+    /* Of a server, not of a hold; said once until the next of the three. */
+    DLOCK_EVENT_CONNECTION_LOST,    /* a connection broke in use, or none could be made */
+    DLOCK_EVENT_CONNECTION_REFUSED, /* it refuses the login, or is read-only, or refuses to say when
+                                       locks are released: then waiters poll */
+    DLOCK_EVENT_CONNECTION_BACK,    /* none of this any more */
 };
 
-/* Told about a hold by its client's timekeeper. The pointers live as long as the call. */
+/* Told by the client's timekeeper, about a hold, or about a server: then `name`, `rung`, `owner`
+ * and `user` are NULL, and `reason` begins with the server's URL. The pointers live as long as the
+ * call. */
 struct dlock_event {
     size_t size;
     enum dlock_event_kind kind;
@@ -194,7 +251,11 @@ struct dlock_options {
      * %-encoded; an IPv6 host stands in brackets; a path that does not begin with '/' has its ':'
      * and '@' encoded.
      * One for every rung of this release; several are for rungs that need several.
-     * Default: one, redis://127.0.0.1:6379/0. */
+     * Beside the rungs' own commands the user may be allowed CLIENT ID, CLIENT KILL and INFO: after
+     * a lost reply a new connection has the server end the broken one, so that what was sent on it
+     * cannot be carried out later. Where they are refused, it may be.
+     * Default: one, redis://127.0.0.1:6379/0, if servers is NULL and server_count is 0. Either
+     * without the other is INVALID. */
     const char *const *servers;
     size_t server_count;
 
@@ -280,8 +341,12 @@ struct dlock_stats {
                                    the lock died, or the message was lost */
     uint64_t grants_expired;    /* clients found that were given the lock and did not answer in
                                    time */
+    uint64_t connects_failed;   /* attempts to connect that failed */
+    uint64_t connections_lost;    /* DLOCK_EVENT_CONNECTION_LOST, told or not */
+    uint64_t connections_refused; /* DLOCK_EVENT_CONNECTION_REFUSED */
+    uint64_t connections_back;    /* DLOCK_EVENT_CONNECTION_BACK */
 };
-/* Fills in *stats up to stats->size. Each count is exact, together they are not one instant's. */
+/* Fills in *stats. Each count is exact, together they are not one instant's. */
 DLOCK_API void dlock_client_stats(const dlock_client *client, struct dlock_stats *stats);
 
 /* ---- Lock ----------------------------------------------------------------------------------- */
@@ -330,6 +395,7 @@ DLOCK_API dlock_status dlock_break(dlock *lock, struct dlock_holder *broken);
 /* ---- Acquire and release --------------------------------------------------------------------- */
 
 #define DLOCK_WAIT_FOREVER (-1)
+#define DLOCK_THIS_THREAD UINT64_MAX /* an owner_id: the thread that makes the call */
 
 enum dlock_mode {
     DLOCK_EXCLUSIVE, /* nobody else holds it: every rung; the write lock of one that has two */
@@ -345,12 +411,14 @@ struct dlock_want {
      * command_timeout_ms. DLOCK_WAIT_FOREVER (any number below 0): until had or cancelled. */
     int64_t wait_ms;
 
-    /* On whose behalf. Re-entrant rungs count per owner. 0 (default): the calling thread's number,
-     * never used again by another; of dlock_acquire_start a number of the acquisition's own. The
-     * owner in Redis is "<client id>:<n>", or "<client id>:x<n>" for a number given here,
-     * "<client id>:s<n>" for a started acquire, so that they never meet; behind it ".<m>" once a
-     * release went unanswered, which may still come and must find no later hold under its owner's
-     * name. One call at a time per owner id. */
+    /* On whose behalf. 0 (default): of this acquisition alone; nothing nests in it. A number of the
+     * caller's, or DLOCK_THIS_THREAD: on rungs that are re-entrant, an owner that holds the lock
+     * acquires it again at once, and the last of its releases frees it. Its calls may come from any
+     * threads: one waits for the answer of the other's request.
+     * The name in Redis is "<client id>:<n>", "<client id>:x<owner id>.<n>" or
+     * "<client id>:t<thread>.<n>", n being the number of the outermost acquisition: a name is used
+     * once, so no command that arrives late can meet a later acquisition. (Flawed rungs leave out
+     * ".<n>".) */
     uint64_t owner_id;
 
     dlock_cancel *cancel; /* another thread can end the wait with it. Default NULL */
@@ -367,25 +435,34 @@ struct dlock_want {
 /* Acquires the lock. want: NULL means all defaults, one try.
  * OK         *hold is set; release it with dlock_release.
  * BUSY       wait_ms is 0 and another holds it, or its answer came when its time to live was over.
- * TIMED_OUT  not had within wait_ms. Also when every server was unreachable all that time:
- *            dlock_error() tells.
+ * TIMED_OUT  not had within wait_ms.
  * CANCELLED  dlock_cancel_now() was called, be it before this call; a request under way is awaited
  *            first, as above.
- * UNKNOWN    the reply was lost and the rung cannot find out, or could not in time: the lock may be
- *            held by nobody's hold until its time to live is over (for ever on rungs that do not
- *            expire).
- * UNREACHABLE only with wait_ms 0: a longer wait tries again.
- * REFUSED    dlock_error() says with what words. LOADING, BUSY, CLUSTERDOWN and the like are tried
- *            again while there is time.
+ * LOST       this owner acquired the lock before and nests, but the server says that it has not the
+ *            lock any more: it expired, was broken, or the server lost its data. All holds of this
+ *            owner are lost at once, and nothing was acquired. Release them, and acquire anew.
+ * UNKNOWN    a reply was lost, and it could not be found out in time what became of the request.
+ *            The caller holds nothing; the lock may stay locked until its time to live is over (for
+ *            ever on rungs that do not expire). After a lost reply a new connection has the server
+ *            end the old one, and the request is sent again: so this is rare while a server answers.
+ *            Where the server does not end it (another process answers, or CLIENT KILL is refused)
+ *            the acquire goes on under another name, and what the old request locks expires.
+ * UNREACHABLE no server could be reached, and with wait_ms none answered all that time: a longer wait
+ *            tries again. After a failure nobody of this client connects for 10 ms to 0.4 s, longer
+ *            each time; a try in that time gets this answer at once.
+ * REFUSED    dlock_error() says with what words. LOADING, BUSY, CLUSTERDOWN, READONLY, OOM and the
+ *            like are tried again while there is time, less and less often.
  * WRONG_TYPE the key holds something else; on `owner_lua`, whose SET does not look, it is seen when
  *            the wait is over.
- * UPGRADE    DLOCK_EXCLUSIVE, and this owner holds the lock shared: it would wait for itself, and
- *            two that both did so for each other. Release the shared hold first.
+ * UPGRADE    DLOCK_EXCLUSIVE, and this owner holds the lock shared; or, without an owner_id of the
+ *            caller's, the calling thread does (dlock_acquire alone looks at that). It would wait
+ *            for itself, and two that both did so for each other. Release the shared hold first.
  * LIMIT      no connection was free (connections_max), only with wait_ms 0; or whoever holds a
  *            `fair` lock acquired it 1000 times since the server gave it; or 1000 timers of a
  *            `watchdog_timer` lock run.
- * UNSUPPORTED a mode that the rung does not have.
- * INVALID (want->size is 0), NO_MEMORY, FORKED.
+ * UNSUPPORTED DLOCK_SHARED on a rung that has no shared holds.
+ * INVALID    want->mode is neither mode; or see STRUCTS and NULL.
+ * NO_MEMORY, FORKED.
  * Unless OK, *hold is NULL and nothing is held, UNKNOWN excepted.
  *
  * On rungs that are not flawed dlock_error() also says of BUSY and TIMED_OUT who holds the lock and
@@ -409,10 +486,11 @@ typedef void dlock_done(void *arg, dlock_status status, dlock_hold *hold);
  *            client's threads, perhaps before this returns; with dlock_options.own_loop by
  *            dlock_process. It may release holds and start acquires, but must not block otherwise:
  *            others wait behind it.
- * UNSUPPORTED a mode that the rung does not have; or the rung (`reentrant_tls`) counts in the
- *            memory of the thread that acquires.
+ * UNSUPPORTED as dlock_acquire; or the rung (`reentrant_tls`) counts in the memory of the thread
+ *            that acquires.
  * LIMIT      waiters_max.
- * INVALID (want->size is 0), NO_MEMORY, FORKED. Unless OK, `done` is not called. */
+ * INVALID    as dlock_acquire; or `done` is NULL.
+ * NO_MEMORY, FORKED. Unless OK, `done` is not called. */
 DLOCK_API dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want,
                                            dlock_done *done, void *arg);
 
@@ -425,13 +503,21 @@ DLOCK_API size_t dlock_process(dlock_client *client);
 
 /* Releases the hold and frees it, whatever the answer: the pointer is dead after the call. It is
  * not renewed from here on, and no event is told of it after the call.
- * last: commands sent just ahead of the release in the same write, or NULL.
- * OK; LOST (nothing of anybody else's was freed; on rungs that are not flawed nothing is sent once
- * the loss is known, `last` neither); UNKNOWN (it frees itself when its time to live is over);
- * UNREACHABLE, LIMIT, REFUSED, WRONG_TYPE (likewise); FORKED. A release whose reply is lost is sent
- * once more and counts once, but not on rungs that are flawed, or behind `last`, which may still be
- * on its way. Takes at most connect_timeout_ms + command_timeout_ms for each request: those of the
- * rung, twice after a lost reply, and of WRONG_TYPE one more, as of dlock_acquire. */
+ * last: commands sent just before the release in the same write, or NULL.
+ * OK         released, or of a nested hold: its owner has one less.
+ * LOST       the hold was lost before. Nothing of anybody else's was freed. On rungs that are not
+ *            flawed nothing is sent once the loss is known, `last` neither.
+ * UNKNOWN    the reply was lost. Without `last`: the lock frees itself when its time to live is
+ *            over. With `last`: nobody knows whether its commands were carried out; if the server
+ *            confirmed that they cannot come later, the lock was released, else it is left to
+ *            expire, so that they meet no other holder.
+ * UNREACHABLE, LIMIT, REFUSED, WRONG_TYPE  likewise left to expire.
+ * FORKED, INVALID (hold is NULL).
+ * After a lost reply the release is sent once more on a new connection, and counts once; not on
+ * rungs that are flawed. OK after a second release means: the lock was free, and the hold valid;
+ * whoever breaks the lock or empties the server at that very moment is not noticed.
+ * Takes at most connect_timeout_ms + command_timeout_ms for each request: those of the rung, after
+ * a lost reply one more and that to end the old connection, and of WRONG_TYPE one more. */
 DLOCK_API dlock_status dlock_release(dlock_hold *hold, dlock_batch *last);
 
 /* Whether the hold is still to be believed: a load and a clock read, no network. False from the
@@ -467,7 +553,8 @@ DLOCK_API uint64_t dlock_token(const dlock_hold *hold);
 /* ---- Cancel ---------------------------------------------------------------------------------- */
 
 /* A switch that ends waits. One may serve many calls, of any clients; once thrown it stays thrown.
- * dlock_cancel_new: NULL when out of memory or descriptors; each takes one.
+ * dlock_cancel_new: NULL when out of memory or descriptors; each takes one. dlock_error() says
+ * which.
  * dlock_cancel_now throws it and returns; the waits end soon after. Safe from any thread and from a
  * signal handler.
  * dlock_cancel_free: when no call uses it any more. NULL is allowed. */
@@ -499,13 +586,13 @@ struct dlock_reply {
     size_t text_size;
 };
 
-/* A batch without commands, NULL when out of memory; its end, NULL is allowed; and without commands
- * again. */
+/* dlock_batch_new: a batch without commands; NULL with a sentence in dlock_error() when out of
+ * memory. dlock_batch_free ends it; NULL is allowed. dlock_batch_clear takes its commands out. */
 DLOCK_API dlock_batch *dlock_batch_new(void);
 DLOCK_API void dlock_batch_free(dlock_batch *batch);
 DLOCK_API void dlock_batch_clear(dlock_batch *batch);
 /* Adds a command; arguments are copied. sizes NULL: they are NUL-terminated.
- * OK, INVALID (no argument), LIMIT (the batch is full), NO_MEMORY. */
+ * OK, INVALID (no argument, or one is NULL), LIMIT (the batch is full), NO_MEMORY. */
 DLOCK_API dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *argv,
                                        const size_t *sizes);
 /* The reply of the command that was added as number `index`, from 0. After an acquire it counts

@@ -6,6 +6,7 @@
  */
 #include "client.h"
 #include "holder.h"
+#include "owner.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -61,6 +62,29 @@ static dlock_status say_type(const struct dlock *lock, const struct look *look)
                 look->type, lock->ops->name, right_type(lock));
 }
 
+/* The lock's own key is as it should be: then it is one beside it. `said`: where none is found. */
+static dlock_status say_beside(struct dlock *lock, const char *said, int64_t limit_ns,
+                               int cancel_fd)
+{
+    struct rung_env env;
+    dlock_status status = env_begin(lock, limit_ns, cancel_fd, &env);
+    bool found = false;
+    env.wake_fd = cancel_fd;
+    for (size_t i = 0; status == DLOCK_OK && !found && lock->beside[i] != NULL; i++) {
+        const char *right = lock->ops->beside[i].type;
+        env.deadline_ns = limit_ns;
+        struct answer type = CALL(&env, "TYPE", lock->beside[i]);
+        if (type.status != DLOCK_OK)
+            break;
+        found = strcmp(type.text, "none") != 0 && strcmp(type.text, right) != 0;
+        if (found)
+            fail(DLOCK_WRONG_TYPE, "'%s' holds a %s; of a lock of rung '%s' it is a %s",
+                 lock->beside[i], type.text, lock->ops->name, right);
+    }
+    env_end(lock, &env);
+    return found ? DLOCK_WRONG_TYPE : fail(DLOCK_WRONG_TYPE, "%s", said);
+}
+
 /* ---- Who holds it ---------------------------------------------------------------------------- */
 
 /* Whether to ask, and not to make do with what was seen last. */
@@ -93,9 +117,10 @@ static void end_look(struct dlock *lock, const struct look *look)
 }
 
 /* `said`, and who has it: seen just now, or longer ago; then only while it may still have it. */
-static dlock_status say_holder(struct dlock *lock, dlock_status status, const char *said,
-                               const char *owner, bool just_now)
+static dlock_status say_holder(const struct dlock_hold *hold, dlock_status status,
+                               const char *said, bool just_now)
 {
+    struct dlock *lock = hold->lock;
     char when[48] = "", how_long[48] = ", without an end";
     pthread_mutex_lock(&lock->mutex);
     struct sighting seen = lock->sighting;
@@ -103,35 +128,37 @@ static dlock_status say_holder(struct dlock *lock, dlock_status status, const ch
     const struct dlock_holder *holder = &seen.holder;
     long long age_ms = just_now ? 0 : (mono_ns() - seen.seen_ns) / NS_PER_MS;
     if (!holder->held || (holder->ttl_ms >= 0 && holder->ttl_ms < age_ms))
-        return fail(status, "%s", said);
+        return fail(status, owner_thread_holds(hold) ? "%s; this thread holds it" : "%s", said);
     if (!just_now)
         snprintf(when, sizeof when, "%lld ms ago ", age_ms);
     if (holder->ttl_ms >= 0)
         snprintf(how_long, sizeof how_long, " for %lld ms more", (long long)holder->ttl_ms);
-    bool asks_itself = strncmp(holder->owner, owner, strlen(owner)) == 0 &&
-                       strchr("#", holder->owner[strlen(owner)]) != NULL;
     bool ours = strncmp(holder->owner, lock->client->id, strlen(lock->client->id)) == 0;
     return fail(status, "%s; %sheld by '%s'%s%s", said, when, holder->owner,
-                asks_itself ? " (who asks)" : ours ? " (of this client)" : "", how_long);
+                ours && owner_thread_holds(hold) ? " (of this thread)"
+                : ours                           ? " (of this client)"
+                                                 : "", how_long);
 }
 
-static dlock_status explain_busy(struct dlock *lock, dlock_status status, const char *said,
-                                 const char *owner, int64_t limit_ns, int cancel_fd)
+static dlock_status explain_busy(const struct dlock_hold *hold, dlock_status status,
+                                 const char *said, int64_t limit_ns, int cancel_fd)
 {
+    struct dlock *lock = hold->lock;
     if (!begin_look(lock, limit_ns))
-        return say_holder(lock, status, said, owner, false);
+        return say_holder(hold, status, said, false);
     struct look look = look_at(lock, limit_ns, cancel_fd);
     end_look(lock, &look);
     if (is_wrong(lock, &look))
         return say_type(lock, &look);
     if (look.status == DLOCK_OK && !look.holder.held)
         return fail(status, "%s; it is free by now", said);
-    return say_holder(lock, status, said, owner, true);
+    return say_holder(hold, status, said, true);
 }
 
-dlock_status explain(struct dlock *lock, dlock_status status, const char *owner, int64_t limit_ns,
+dlock_status explain(const struct dlock_hold *hold, dlock_status status, int64_t limit_ns,
                      int cancel_fd)
 {
+    struct dlock *lock = hold->lock;
     char said[SENTENCE_MAX];
     bool is_busy = status == DLOCK_BUSY || status == DLOCK_TIMED_OUT;
     if (lock->rung.flawed || (lock->ops->traits & TRAIT_SERVERLESS) != 0 ||
@@ -139,7 +166,8 @@ dlock_status explain(struct dlock *lock, dlock_status status, const char *owner,
         return status;
     snprintf(said, sizeof said, "%s", dlock_error());
     if (is_busy)
-        return explain_busy(lock, status, said, owner, limit_ns, cancel_fd);
+        return explain_busy(hold, status, said, limit_ns, cancel_fd);
     struct look look = look_at(lock, limit_ns, cancel_fd);
-    return is_wrong(lock, &look) ? say_type(lock, &look) : fail(status, "%s", said);
+    return is_wrong(lock, &look) ? say_type(lock, &look)
+                                 : say_beside(lock, said, limit_ns, cancel_fd);
 }

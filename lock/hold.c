@@ -5,28 +5,43 @@
 #include "acquire.h"
 
 #include "batch.h"
+#include "owner.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
 /* ---- Release --------------------------------------------------------------------------------- */
 
-/* A lost reply is no lost release: the same release may be sent again, and while the hold is valid
- * nobody but the first can have freed the lock. Not when commands rode ahead of it: they may still
- * be on their way, and whoever has the lock next must not overtake them. */
-static dlock_status release_surely(struct dlock_hold *hold, struct dlock_batch *last)
+/* hold->depth is set. */
+static dlock_status let_go_of_one(struct dlock_hold *hold, struct dlock_batch *last, bool *open)
 {
-    count_holds(hold);
-    dlock_status status = run_release(hold, last);
-    if (status == DLOCK_UNKNOWN && hold->depth == 1)
-        add_one(&hold->lock->client->doubts);
-    if (status == DLOCK_UNKNOWN && !hold->lock->rung.flawed && last == NULL) {
-        status = run_release(hold, NULL);
-        if (status == DLOCK_LOST && dlock_valid(hold))
-            return DLOCK_OK;
-    }
-    if (status == DLOCK_LOST)
+    dlock_status status = run_release(hold, last, open);
+    if (status == DLOCK_LOST) {
+        owner_lost(hold);
         fail(status, "'%s' was not this hold's any more at its release", hold->key);
+    }
+    return status;
+}
+
+static void unlist(struct dlock_hold *hold)
+{
+    pthread_mutex_lock(&hold->lock->mutex);
+    LIST_REMOVE(hold, of_lock);
+    pthread_mutex_unlock(&hold->lock->mutex);
+}
+
+/* A flawed rung sends what it sends: that is its lesson. */
+static dlock_status release_counted(struct dlock_hold *hold, struct dlock_batch *last)
+{
+    dlock_status status;
+    bool open;
+    owner_begin(hold);
+    if (!hold->lock->rung.flawed && !dlock_valid(hold))
+        status = fail(DLOCK_LOST, "'%s' was lost before its release", hold->key);
+    else
+        status = let_go_of_one(hold, last, &open);
+    unlist(hold);
+    owner_end(hold);
     return status;
 }
 
@@ -60,17 +75,18 @@ static dlock_status pass_on(struct dlock_hold *hold, struct dlock_batch *last, s
     struct dlock *lock = hold->lock;
     struct acquiring *a = (struct acquiring *)next;
     dlock_status status = DLOCK_OK;
+    bool open = false;
     if (last != NULL)
-        status = send_alone(lock, last, a->want.reads);
+        status = send_alone(lock, last, a->want.reads, &open);
     a->reads_sent = last != NULL && status == DLOCK_OK;
     pthread_mutex_lock(&lock->client->loop.mutex);
-    bool ours = status != DLOCK_UNKNOWN && dlock_valid(hold);
+    bool ours = !open && dlock_valid(hold);
     if (ours) {
         lock->tenure.passed++;
         lock->tenure.numbers++;
         lock->tenure.holds = 1;
         add_one(&lock->client->passed_on);
-    } else if (status == DLOCK_UNKNOWN) {
+    } else if (open) {
         lock->line.closed_until_ns = forgotten_ns(hold);
     }
     wait_give(next, ours);
@@ -83,6 +99,7 @@ static dlock_status let_go(struct dlock_hold *hold, struct dlock_batch *last)
 {
     struct dlock *lock = hold->lock;
     struct loop *loop = &lock->client->loop;
+    bool open;
     for (;;) {
         pthread_mutex_lock(&loop->mutex);
         hold->more = wait_others(lock);
@@ -91,7 +108,7 @@ static dlock_status let_go(struct dlock_hold *hold, struct dlock_batch *last)
         pthread_mutex_unlock(&loop->mutex);
         hold->kept = false;
         int64_t sent_ns = lock->client->now_ns();
-        dlock_status status = release_surely(hold, last);
+        dlock_status status = let_go_of_one(hold, last, &open);
         bool kept = status == DLOCK_OK && hold->kept;
         pthread_mutex_lock(&loop->mutex);
         struct wait *next = kept ? wait_choose(lock) : NULL;
@@ -104,7 +121,7 @@ static dlock_status let_go(struct dlock_hold *hold, struct dlock_batch *last)
             wait_give(next, true);
         } else if (!kept && lock->tenure.token == hold->tenure) {
             lock->tenure = (struct tenure){.queued = hold->more};
-            if (status == DLOCK_UNKNOWN && last != NULL)
+            if (open && last != NULL)
                 lock->line.closed_until_ns = forgotten_ns(hold);
             wait_open(lock, status == DLOCK_OK && hold->more, seen);
         }
@@ -152,12 +169,14 @@ static dlock_status hand_on(struct dlock_hold *hold, struct dlock_batch *last)
     if (!valid)
         return fail(DLOCK_LOST, "'%s' was lost before its release", lock->name);
     if (nested)
-        return send_alone(lock, last, NULL);
+        return send_alone(lock, last, NULL, &(bool){false});
     return next != NULL ? pass_on(hold, last, next) : let_go(hold, last);
 }
 
 dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
 {
+    if (!GIVEN(hold))
+        return DLOCK_INVALID;
     struct dlock *lock = hold->lock;
     struct dlock_client *client = lock->client;
     dlock_status status = check_fork(client);
@@ -168,19 +187,15 @@ dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
     if (lock->rung.expires)
         timekeeper_forget(&client->timekeeper, hold);
     redis_send_for(hold->user);
-    /* A flawed rung sends what it sends: that is its lesson. */
-    if ((lock->ops->traits & TRAIT_HANDOFF) != 0)
+    if ((lock->ops->traits & TRAIT_HANDOFF) != 0) {
         status = hand_on(hold, last);
-    else if (!lock->rung.flawed && !dlock_valid(hold))
-        status = fail(DLOCK_LOST, "'%s' was lost before its release", lock->name);
-    else
-        status = release_surely(hold, last);
+        unlist(hold);
+    } else {
+        status = release_counted(hold, last);
+    }
     if (status == DLOCK_WRONG_TYPE)
-        status = explain(lock, status, hold->owner, INT64_MAX, -1);
+        status = explain(hold, status, INT64_MAX, -1);
     redis_send_for(NULL);
-    pthread_mutex_lock(&lock->mutex);
-    LIST_REMOVE(hold, of_lock);
-    pthread_mutex_unlock(&lock->mutex);
     wait_released(lock);
     if (status == DLOCK_OK)
         add_one(&client->released);
@@ -196,12 +211,16 @@ dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
 
 bool dlock_valid(const dlock_hold *hold)
 {
+    if (hold == NULL)
+        return false;
     int64_t until_ns = atomic_load_explicit(&hold->valid_until_ns, memory_order_acquire);
     return hold->fork_generation == fork_generation() && hold->lock->client->now_ns() < until_ns;
 }
 
 int64_t dlock_remaining_ms(const dlock_hold *hold)
 {
+    if (hold == NULL)
+        return 0;
     int64_t until_ns = atomic_load_explicit(&hold->valid_until_ns, memory_order_acquire);
     if (hold->fork_generation != fork_generation())
         return 0;
@@ -213,6 +232,8 @@ int64_t dlock_remaining_ms(const dlock_hold *hold)
 
 int dlock_lost_fd(dlock_hold *hold)
 {
+    if (!GIVEN(hold))
+        return -1;
     struct dlock_client *client = hold->lock->client;
     if (check_fork(client) != DLOCK_OK)
         return -1;
@@ -224,16 +245,16 @@ int dlock_lost_fd(dlock_hold *hold)
 
 const char *dlock_owner(const dlock_hold *hold)
 {
-    return hold->owner;
+    return hold != NULL ? hold->owner : "";
 }
 
 uint64_t dlock_acquisition(const dlock_hold *hold)
 {
-    return hold->acquisition;
+    return hold != NULL ? hold->acquisition : 0;
 }
 
 uint64_t dlock_token(const dlock_hold *hold)
 {
-    return hold->token;
+    return hold != NULL ? hold->token : 0;
 }
 

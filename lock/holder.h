@@ -9,7 +9,8 @@
 
 /* Asks the server by a script that answers as lua/inspect.lua does. Statuses as dlock_inspect. */
 dlock_status holder_ask(dlock *lock, struct dlock_holder *holder,
-                        struct answer (*ask)(struct rung_env *env, const char *key));
+                        struct answer (*ask)(struct rung_env *env, const char *key,
+                                             const char *const *beside));
 
 /* The answer of such a script. OK; WRONG_TYPE: no rung keeps such a key; REFUSED: not
  * understood. */
@@ -25,11 +26,11 @@ struct sighting {
     struct dlock_holder holder; /* held: or nothing is known */
 };
 
-/* A call for `owner` ends with that status, and dlock_error() tells it: adds who holds the lock, or
- * says what its key holds instead. A request of its own for that goes not beyond limit_ns, 0: none,
- * or cancel_fd. The status with which it ends now: WRONG_TYPE where that is the cause. Nothing of
- * it on rungs that are flawed. */
-dlock_status explain(struct dlock *lock, dlock_status status, const char *owner, int64_t limit_ns,
+/* A call for `hold` ends with that status, and dlock_error() tells it: adds who holds the lock, or
+ * says which of its keys holds something else. Requests of its own for that go not beyond limit_ns,
+ * 0: none, or cancel_fd. The status with which it ends now: WRONG_TYPE where that is the cause.
+ * Nothing of it on rungs that are flawed. */
+dlock_status explain(const struct dlock_hold *hold, dlock_status status, int64_t limit_ns,
                      int cancel_fd);
 
 #endif

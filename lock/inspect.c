@@ -4,6 +4,7 @@
  */
 #include "client.h"
 #include "holder.h"
+#include "structs.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -30,36 +31,40 @@ dlock_status holder_read(const struct answer *answer, struct dlock_holder *holde
 }
 
 dlock_status holder_ask(dlock *lock, struct dlock_holder *holder,
-                        struct answer (*ask)(struct rung_env *env, const char *key))
+                        struct answer (*ask)(struct rung_env *env, const char *key,
+                                             const char *const *beside))
 {
     dlock_status status = check_fork(lock->client);
     if (status != DLOCK_OK)
         return status;
-    if (holder->size == 0)
-        return fail(DLOCK_INVALID, "holder.size is 0; set it to sizeof(struct dlock_holder)");
-    struct dlock_holder all = {.size = holder->size};
-    size_t size = holder->size < sizeof all ? holder->size : sizeof all;
-    memcpy(holder, &all, size);
+    status = struct_check(holder, "holder");
+    if (status != DLOCK_OK)
+        return status;
+    struct dlock_holder all = {0};
+    struct_give(holder, &all, sizeof all);
     if ((lock->ops->traits & TRAIT_SERVERLESS) != 0)
         return fail(DLOCK_UNSUPPORTED, "no server knows who holds a '%s' lock", lock->ops->name);
     struct rung_env env;
     status = env_begin(lock, INT64_MAX, -1, &env);
     if (status == DLOCK_OK) {
-        struct answer answer = ask(&env, lock->name);
+        struct answer answer = ask(&env, lock->name, lock->beside);
         status =
             answer.status == DLOCK_OK ? holder_read(&answer, &all, lock->name) : answer.status;
     }
     env_end(lock, &env);
-    memcpy(holder, &all, size);
+    struct_give(holder, &all, sizeof all);
     return status;
 }
 
-static struct answer look(struct rung_env *env, const char *key)
+static struct answer look(struct rung_env *env, const char *key, const char *const *beside)
 {
+    (void)beside;
     return EVAL(env, &lua_inspect, "1", key);
 }
 
 dlock_status dlock_inspect(dlock *lock, struct dlock_holder *holder)
 {
+    if (!GIVEN(lock) || !GIVEN(holder))
+        return DLOCK_INVALID;
     return holder_ask(lock, holder, look);
 }

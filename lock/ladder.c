@@ -30,7 +30,7 @@ static const struct {
 #define RUNG_COUNT (sizeof ladder / sizeof ladder[0])
 
 static struct dlock_rung described[RUNG_COUNT];
-static char names[32 * RUNG_COUNT];
+static char names[64 + 32 * RUNG_COUNT];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 struct dlock_rung ladder_describe(const struct rung_ops *ops)
@@ -38,7 +38,7 @@ struct dlock_rung ladder_describe(const struct rung_ops *ops)
     struct dlock_rung rung = {
         .name = ops->name,
         .expires = (ops->traits & TRAIT_EXPIRES) != 0,
-        .renewed = ops->renew != NULL,
+        .renewed = ops->renew != NULL || ops->send_renew != NULL,
         .reentrant = (ops->traits & TRAIT_REENTRANT) != 0,
         .tokens = (ops->traits & TRAIT_TOKEN) != 0,
         .shared = (ops->traits & TRAIT_SHARED) != 0,
@@ -55,20 +55,32 @@ struct dlock_rung ladder_describe(const struct rung_ops *ops)
     return rung;
 }
 
+static void add_names(bool flawed)
+{
+    const char *before = "";
+    for (size_t i = 0; i < RUNG_COUNT; i++) {
+        size_t used = strlen(names);
+        if (ladder[i].flawed != flawed)
+            continue;
+        snprintf(names + used, sizeof names - used, "%s%s", before, ladder[i].ops->name);
+        before = ", ";
+    }
+}
+
 static void describe_all(void)
 {
-    size_t used = 0;
-    for (size_t i = 0; i < RUNG_COUNT; i++) {
+    for (size_t i = 0; i < RUNG_COUNT; i++)
         described[i] = ladder_describe(ladder[i].ops);
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "",
-                                 described[i].name);
-    }
+    add_names(false);
+    strcat(names, " and, flawed, kept for teaching: ");
+    add_names(true);
 }
 
 const struct dlock_rung *dlock_rungs(size_t *count)
 {
     pthread_once(&once, describe_all);
-    *count = RUNG_COUNT;
+    if (count != NULL)
+        *count = RUNG_COUNT;
     return described;
 }
 

@@ -13,7 +13,7 @@ const struct rung_ops *ladder_ops(const char *name);
 /* What dlock_rungs() says of ops, on the ladder or not. */
 struct dlock_rung ladder_describe(const struct rung_ops *ops);
 
-/* "none, local, setnx ..." */
+/* "owner_lua, reentrant ... and, flawed, kept for teaching: none, local ..." */
 const char *ladder_names(void);
 
 #endif

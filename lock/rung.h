@@ -19,20 +19,20 @@
 #define HOLD_ID_MAX 112
 #define BUSY_SOURCE_MAX (DLOCK_NAME_MAX + HOLD_ID_MAX + 64) /* a name, a hold and a word */
 
-struct lock;
 
 /* One acquisition. A rung reads it and may set `token`; the rest is dlock.c's. */
 struct dlock_hold {
     /* Set before try_acquire; constant after it. */
     const char *key;        /* the lock's name */
-    char owner[OWNER_MAX];  /* "<client id>:<n>" */
+    const char *const *beside; /* the keys beside it, in the order of rung_ops.beside */
+    char owner[OWNER_MAX];  /* its name in Redis: see owner.h */
     char id[HOLD_ID_MAX];   /* "<owner>#<acquisition>": this hold and no other */
     char ttl[24];           /* ttl_ms as text, for commands */
     int64_t ttl_ms;
     uint64_t acquisition;
     enum dlock_mode mode;   /* TRAIT_SHARED: how it is wanted; DLOCK_EXCLUSIVE on other rungs */
-    uint64_t depth;         /* re-entrant rungs: how many holds this owner has, this one included;
-                               set before try_acquire and before release */
+    uint64_t depth;         /* how many holds its owner has, this one included: 1, more only on
+                               re-entrant rungs; set before an acquire and before a release */
     char count[24];         /* the same as text, for commands */
     void *lock_state;       /* rung_ops.state_size bytes, zero at first, shared by all holds of
                                the lock in this process */
@@ -40,11 +40,17 @@ struct dlock_hold {
     uint64_t newest;        /* TRAIT_HANDOFF, at release: the highest token that its tenure has
                                used */
     bool more;              /* TRAIT_HANDOFF, at release: others of this client wait for it */
+    uint64_t try;           /* TRAIT_HANDOFF: the number of this try, higher than those of all
+                               earlier ones of the client */
     uint64_t tenure;        /* TRAIT_HANDOFF: the first token of the tenure that it is of */
     bool kept;              /* TRAIT_HANDOFF: release sets it when it kept the lock for them, with
                                a new `token` and a full time to live */
 
     struct dlock *lock;
+    char named_by;   /* 0: owner_id 0, it is alone under its name; 'x', 't': see owner.h */
+    uint64_t number; /* of its owner, if it is named */
+    uint64_t thread; /* that asked for it */
+    LIST_ENTRY(dlock_hold) of_calls; /* protected by the lock's mutex, as the next */
     void *user;
     int fork_generation;
     _Atomic int64_t valid_until_ns; /* CLOCK_BOOTTIME; INT64_MAX: never over */
@@ -92,6 +98,15 @@ enum {
 
 struct rung_env;
 struct answer;
+struct request;
+
+/* A key beside the lock's own, "dlock:<kind>:<name>" or "dlock:<kind>={<name>}": in the same slot
+ * of a cluster, and no other lock's. */
+struct beside {
+    const char *kind;
+    const char *type; /* as Redis calls it; "channel": it is one */
+};
+#define BESIDE_MAX 6
 
 struct rung_ops {
     const char *name;
@@ -99,6 +114,25 @@ struct rung_ops {
     enum contend contend;
     size_t state_size; /* memory per lock and process */
     int64_t ttl_ms;    /* its holds' time to live where the client's options name none; 0: 30000 */
+    struct beside beside[BESIDE_MAX + 1]; /* ended by a kind that is NULL */
+
+    /* A step is one script: send_<step> says what is sent, take_<step> what its answer means. Both
+     * are pure: they may be called again for the same hold, on any thread, and must not block. A
+     * script may arrive twice, and late: it names the acquisition, and says what shall be, not what
+     * is to be added. Either these, or the slots below. */
+    void (*send_acquire)(struct request *request, const struct dlock_hold *hold);
+    /* OK; BUSY: fill in `busy` if polling is not the way. */
+    dlock_status (*take_acquire)(struct dlock_hold *hold, const struct answer *answer,
+                                 struct busy *busy);
+    void (*send_release)(struct request *request, const struct dlock_hold *hold);
+    /* OK; LOST: it was not ours any more. */
+    dlock_status (*take_release)(struct dlock_hold *hold, const struct answer *answer);
+    /* A full time to live again; no key's life is made shorter. NULL: never renewed. */
+    void (*send_renew)(struct request *request, const struct dlock_hold *hold);
+    dlock_status (*take_renew)(struct dlock_hold *hold, const struct answer *answer);
+    /* The waiter leaves without the lock after at least one BUSY or UNKNOWN. NULL: it left nothing
+     * behind. */
+    void (*send_give_up)(struct request *request, const struct dlock_hold *hold);
 
     /* A slot runs on the thread that called the library, on a worker where the acquire has none;
      * `renew` on the timekeeper's. Several may run at once for different holds. None may keep
@@ -118,12 +152,11 @@ struct rung_ops {
     /* After try_acquire answered UNKNOWN, on a new connection: OK it was had, BUSY it was not.
      * NULL: the caller gets UNKNOWN. */
     dlock_status (*resolve)(struct rung_env *env, struct dlock_hold *hold);
-    /* The waiter leaves without the lock after at least one BUSY or UNKNOWN. NULL: it left nothing
-     * behind. */
-    void (*give_up)(struct rung_env *env, struct dlock_hold *hold);
+
     /* Frees the lock whoever holds it, and wakes those who wait; answers what lua/inspect.lua would
      * have answered just before. NULL: its key is deleted (lua/break.lua), and nobody is woken. */
-    struct answer (*force_release)(struct rung_env *env, const char *key);
+    struct answer (*force_release)(struct rung_env *env, const char *key,
+                                   const char *const *beside);
     /* The lock is closed in this process, by its last dlock_close: ends what lock_state still runs.
      * NULL: nothing does. */
     void (*closed)(void *lock_state);
@@ -158,6 +191,9 @@ struct answer {
     const redisReply *reply; /* as it came, for arrays */
 };
 
+#define REQUEST_ARGUMENTS_MAX 24
+#define REQUEST_TEXT_MAX (3 * (DLOCK_NAME_MAX + HOLD_ID_MAX))
+
 /* A Lua script, embedded from lua/<name>.lua. */
 struct script {
     const char *text;
@@ -169,6 +205,28 @@ struct script {
 /* Runs a script by its SHA1, and in full when the server does not know it:
  * EVAL(env, &lua_x, "1", hold->key, hold->owner), the "1" being the number of keys. */
 #define EVAL(env, script, ...) rung_eval(env, script, (const char *const[]){__VA_ARGS__, NULL})
+
+/* One script and its arguments, filled in by a step's send function. */
+struct request {
+    const struct script *script;
+    const char *argv[REQUEST_ARGUMENTS_MAX + 1]; /* the number of keys, they, and the others */
+    char text[REQUEST_TEXT_MAX];                 /* of those that are made up for it */
+    size_t used;
+};
+/* SEND(request, &lua_x, "1", hold->key, hold->owner): what EVAL would send. */
+#define SEND(request, script, ...)                                                               \
+    request_script(request, script, (const char *const[]){__VA_ARGS__, NULL})
+void request_script(struct request *request, const struct script *script, const char *const *argv);
+/* An argument that is made up; it lives as long as the request. */
+const char *request_text(struct request *request, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The steps, whichever way the rung says them; each waits for its answer. A rung without renew or
+ * give_up is not asked for them. */
+dlock_status rung_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy);
+dlock_status rung_release(struct rung_env *env, struct dlock_hold *hold);
+dlock_status rung_renew(struct rung_env *env, struct dlock_hold *hold);
+void rung_give_up(struct rung_env *env, struct dlock_hold *hold);
 
 struct answer rung_call(struct rung_env *env, const char *const *argv);
 struct answer rung_eval(struct rung_env *env, const struct script *script,

@@ -32,11 +32,23 @@ void env_end(struct dlock *lock, struct rung_env *env)
     env->redis = NULL;
 }
 
-dlock_status send_alone(struct dlock *lock, struct dlock_batch *last, struct dlock_batch *reads)
+/* A reply was lost: connects anew, and sees to it that its commands can't be carried out any more.
+ * False: they still may. */
+static bool end_doubt(struct redis *redis)
+{
+    struct doubt doubt;
+    return redis != NULL && (!redis_doubt(redis, &doubt) ||
+                             (redis_ready(redis, INT64_MAX, -1) == DLOCK_OK &&
+                              redis_end_doubt(redis, &doubt, INT64_MAX, -1) == DOUBT_ENDED));
+}
+
+dlock_status send_alone(struct dlock *lock, struct dlock_batch *last, struct dlock_batch *reads,
+                        bool *open)
 {
     struct dlock_client *client = lock->client;
     struct redis *redis = NULL;
     int64_t request_ms = client->options.connect_timeout_ms + client->options.command_timeout_ms;
+    *open = false;
     if (last == NULL && reads == NULL)
         return DLOCK_OK;
     dlock_status status = pool_take(&client->pool, mono_deadline_ns(request_ms), &redis);
@@ -51,23 +63,51 @@ dlock_status send_alone(struct dlock *lock, struct dlock_batch *last, struct dlo
         env_ride_take(redis, last, 0);
         env_ride_take(redis, reads, count);
     }
+    if (status == DLOCK_UNKNOWN)
+        *open = !end_doubt(redis);
     pool_give(&client->pool, redis);
     return status;
 }
 
+/* Its reply was lost. It may be sent again, since it says how many holds shall be left; not while
+ * commands that rode ahead of it may still come: the next holder must not overtake them. */
+static dlock_status release_again(struct rung_env *env, struct dlock_hold *hold, bool rode,
+                                  bool *open)
+{
+    *open = !end_doubt(env->redis);
+    if (*open && rode)
+        return fail(DLOCK_UNKNOWN, "'%s': the release was not answered, and what was sent with it "
+                                   "may still be carried out", hold->key);
+    dlock_status status = rung_release(env, hold);
+    bool freed = status == DLOCK_OK || (status == DLOCK_LOST && hold->depth == 1);
+    if (rode && freed)
+        return fail(DLOCK_UNKNOWN, "'%s' is released, but what was sent with it was not answered",
+                    hold->key);
+    if (status == DLOCK_LOST && hold->depth == 1)
+        return dlock_valid(hold) ? DLOCK_OK /* nobody else can have freed it */
+                                 : fail(DLOCK_UNKNOWN, "'%s' was released, or it expired before",
+                                        hold->key);
+    return status == DLOCK_OK || status == DLOCK_LOST
+               ? status
+               : fail(DLOCK_UNKNOWN, "'%s': the release was not answered", hold->key);
+}
+
 /* The rung runs also where no server is there, for what it keeps in the process: its calls answer
  * UNREACHABLE then. */
-dlock_status run_release(struct dlock_hold *hold, struct dlock_batch *last)
+dlock_status run_release(struct dlock_hold *hold, struct dlock_batch *last, bool *open)
 {
     struct dlock *lock = hold->lock;
     struct rung_env env;
     dlock_status status = env_begin(lock, INT64_MAX, -1, &env);
     bool serverless = (lock->ops->traits & TRAIT_SERVERLESS) != 0;
+    *open = false;
     if (serverless)
-        send_alone(lock, last, NULL);
+        send_alone(lock, last, NULL, open);
     env.last = last;
     if (serverless || env.redis != NULL)
-        status = lock->ops->release(&env, hold);
+        status = rung_release(&env, hold);
+    if (status == DLOCK_UNKNOWN && !lock->rung.flawed)
+        status = release_again(&env, hold, last != NULL, open);
     env_end(lock, &env);
     return status;
 }

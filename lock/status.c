@@ -55,3 +55,9 @@ dlock_status fail(dlock_status status, const char *format, ...)
     snprintf(sentence, sizeof sentence, "%s", text);
     return status;
 }
+
+bool is_missing(const char *function, const char *argument)
+{
+    fail(DLOCK_INVALID, "%s(): %s is NULL", function, argument);
+    return false;
+}

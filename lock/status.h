@@ -13,4 +13,9 @@
 dlock_status fail(dlock_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Whether an argument of a public function is there. If not, dlock_error() names it, and the
+ * function answers INVALID. */
+#define GIVEN(argument) ((argument) != NULL || is_missing(__func__, #argument))
+bool is_missing(const char *function, const char *argument); /* always false */
+
 #endif

@@ -6,6 +6,7 @@
 #include "timekeeper.h"
 
 #include "client.h"
+#include "owner.h"
 #include "thread.h"
 
 #include <poll.h>
@@ -17,6 +18,12 @@
 
 #define RENEWALS_PER_TTL 3
 #define RETRIES_PER_TTL 30
+
+static void wake(struct timekeeper *timekeeper)
+{
+    uint64_t one = 1;
+    (void)!write(timekeeper->wake_fd, &one, sizeof one);
+}
 
 static int64_t min_ns(int64_t a, int64_t b)
 {
@@ -53,15 +60,15 @@ static void set_lost_fd(const struct dlock_hold *hold)
 }
 
 /* What is over stays over: another may have held the lock since, though the owner has it again. */
-static void extend_one(struct dlock_hold *hold, int64_t sent_ns)
+static void extend_one(struct dlock_hold *hold, int64_t sent_ns, int64_t ttl_ms)
 {
     if (!dlock_valid(hold))
         return;
-    int64_t until_ns = validity_end_ns(sent_ns, hold->ttl_ms);
+    int64_t until_ns = validity_end_ns(sent_ns, min_ns(ttl_ms, hold->ttl_ms));
     if (until_ns > valid_until(hold))
         atomic_store_explicit(&hold->valid_until_ns, until_ns, memory_order_release);
     set_lost_fd(hold);
-    if (hold->lock->ops->renew != NULL)
+    if (hold->lock->rung.renewed)
         hold->renew_at_ns = sent_ns + hold->ttl_ms * NS_PER_MS / RENEWALS_PER_TTL;
 }
 
@@ -70,14 +77,30 @@ static void extend_one(struct dlock_hold *hold, int64_t sent_ns)
 static void extend(struct dlock_hold *hold, int64_t sent_ns)
 {
     struct dlock *lock = hold->lock;
-    extend_one(hold, sent_ns);
-    if ((lock->ops->traits & TRAIT_REENTRANT) == 0)
-        return;
     struct dlock_hold *other;
+    extend_one(hold, sent_ns, hold->ttl_ms);
+    if (hold->named_by == 0 || (lock->ops->traits & TRAIT_REENTRANT) == 0)
+        return;
     pthread_mutex_lock(&lock->mutex);
     LIST_FOREACH(other, &lock->holds, of_lock)
-        if (strcmp(other->owner, hold->owner) == 0)
-            extend_one(other, sent_ns);
+        if (owner_is_same(other, hold))
+            extend_one(other, sent_ns, hold->ttl_ms);
+    pthread_mutex_unlock(&lock->mutex);
+}
+
+/* The mutex is held. Told of in the thread's next round. */
+static void lose(const struct dlock_hold *hold)
+{
+    struct dlock *lock = hold->lock;
+    struct dlock_hold *other;
+    pthread_mutex_lock(&lock->mutex);
+    LIST_FOREACH(other, &lock->holds, of_lock) {
+        if (!owner_is_same(other, hold) || other->tenure != hold->tenure ||
+            (hold->tenure == 0 && strcmp(other->owner, hold->owner) != 0))
+            continue; /* it may have lost the lock before, and acquired it anew */
+        atomic_store_explicit(&other->valid_until_ns, 0, memory_order_release);
+        set_lost_fd(other);
+    }
     pthread_mutex_unlock(&lock->mutex);
 }
 
@@ -110,10 +133,55 @@ static void tell_lost(struct timekeeper *timekeeper, struct dlock_hold *hold)
     pthread_mutex_unlock(&timekeeper->mutex);
     hold_lost(hold);
     tell(timekeeper, hold, DLOCK_EVENT_LOST,
-         taken                               ? "the lock is not this owner's any more"
-         : hold->lock->ops->renew != NULL ? "it could not be renewed in time"
-                                             : "its time to live is over");
+         taken                      ? "the lock is not this owner's any more"
+         : hold->lock->rung.renewed ? "it could not be renewed in time"
+                                    : "its time to live is over");
     pthread_mutex_lock(&timekeeper->mutex);
+}
+
+struct notice {
+    STAILQ_ENTRY(notice) of_notices;
+    enum dlock_event_kind kind;
+    char reason[];
+};
+
+void timekeeper_notice(void *arg, enum outage outage, const char *reason)
+{
+    static const enum dlock_event_kind kinds[] = {
+        [OUTAGE_LOST] = DLOCK_EVENT_CONNECTION_LOST,
+        [OUTAGE_REFUSED] = DLOCK_EVENT_CONNECTION_REFUSED,
+        [OUTAGE_BACK] = DLOCK_EVENT_CONNECTION_BACK,
+    };
+    struct timekeeper *timekeeper = arg;
+    size_t size = strlen(reason) + 1;
+    if (timekeeper->client->options.on_event == NULL)
+        return;
+    struct notice *notice = malloc(sizeof *notice + size);
+    if (notice == NULL)
+        return;
+    notice->kind = kinds[outage];
+    memcpy(notice->reason, reason, size);
+    pthread_mutex_lock(&timekeeper->mutex);
+    STAILQ_INSERT_TAIL(&timekeeper->notices, notice, of_notices);
+    if (timekeeper->busy_with == NULL) /* else it looks when it is through: no renewal is cut off */
+        wake(timekeeper);
+    pthread_mutex_unlock(&timekeeper->mutex);
+}
+
+/* As tell_lost. */
+static void tell_notices(struct timekeeper *timekeeper)
+{
+    struct dlock_client *client = timekeeper->client;
+    struct notice *notice;
+    while ((notice = STAILQ_FIRST(&timekeeper->notices)) != NULL) {
+        STAILQ_REMOVE_HEAD(&timekeeper->notices, of_notices);
+        pthread_mutex_unlock(&timekeeper->mutex);
+        struct dlock_event event = {
+            .size = sizeof event, .kind = notice->kind, .reason = notice->reason};
+        client->options.on_event(client->options.on_event_arg, &event);
+        free(notice);
+        pthread_mutex_lock(&timekeeper->mutex);
+    }
 }
 
 static dlock_status renew(struct timekeeper *timekeeper, struct dlock_hold *hold,
@@ -131,7 +199,7 @@ static dlock_status renew(struct timekeeper *timekeeper, struct dlock_hold *hold
         .scripts_loaded = &client->scripts_loaded,
     };
     dlock_status status = redis_ready(env.redis, env.deadline_ns, env.wake_fd);
-    return status == DLOCK_OK ? hold->lock->ops->renew(&env, hold) : status;
+    return status == DLOCK_OK ? rung_renew(&env, hold) : status;
 }
 
 /* As tell_lost. deadline_ns: when the next hold must be told of, CLOCK_BOOTTIME. */
@@ -148,9 +216,8 @@ static void renew_one(struct timekeeper *timekeeper, struct dlock_hold *hold, in
         add_one(&client->renewals);
         extend(hold, sent_ns);
     } else if (status == DLOCK_LOST) {
-        atomic_store_explicit(&hold->valid_until_ns, 0, memory_order_release);
-        set_lost_fd(hold);
-        return; /* told of in the next round */
+        lose(hold);
+        return;
     } else {
         add_one(&client->renewals_failed);
         hold->renew_at_ns = client->now_ns() + hold->ttl_ms * NS_PER_MS / RETRIES_PER_TTL;
@@ -177,6 +244,7 @@ static void *run(void *arg)
         uint64_t woken;
         while (read(timekeeper->wake_fd, &woken, sizeof woken) > 0)
             ;
+        tell_notices(timekeeper);
         int64_t now_ns = timekeeper->client->now_ns();
         int64_t next_ns = INT64_MAX;
         int64_t tell_ns = INT64_MAX;
@@ -212,20 +280,15 @@ static void *run(void *arg)
     return NULL;
 }
 
-static void wake(struct timekeeper *timekeeper)
-{
-    uint64_t one = 1;
-    (void)!write(timekeeper->wake_fd, &one, sizeof one);
-}
-
 dlock_status timekeeper_start(struct timekeeper *timekeeper, struct dlock_client *client)
 {
     *timekeeper = (struct timekeeper){.client = client, .next_ns = INT64_MAX};
+    STAILQ_INIT(&timekeeper->notices);
     pthread_mutex_init(&timekeeper->mutex, NULL);
     pthread_cond_init(&timekeeper->idle, NULL);
     timekeeper->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
     timekeeper->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    timekeeper->redis = redis_new(&client->config, RESOLVE_NEVER);
+    timekeeper->redis = redis_new(&client->config);
     if (timekeeper->timer_fd >= 0 && timekeeper->wake_fd >= 0 && timekeeper->redis != NULL &&
         thread_begin(&timekeeper->thread, run, timekeeper))
         return DLOCK_OK;
@@ -243,6 +306,10 @@ void timekeeper_stop(struct timekeeper *timekeeper)
     wake(timekeeper);
     pthread_join(timekeeper->thread, NULL);
     redis_free(timekeeper->redis);
+    for (struct notice *notice; (notice = STAILQ_FIRST(&timekeeper->notices)) != NULL;) {
+        STAILQ_REMOVE_HEAD(&timekeeper->notices, of_notices);
+        free(notice);
+    }
     close(timekeeper->timer_fd);
     close(timekeeper->wake_fd);
     pthread_mutex_destroy(&timekeeper->mutex);
@@ -261,6 +328,14 @@ void timekeeper_watch(struct timekeeper *timekeeper, struct dlock_hold *hold, in
     pthread_mutex_unlock(&timekeeper->mutex);
     if (sooner)
         wake(timekeeper);
+}
+
+void timekeeper_lose(struct timekeeper *timekeeper, const struct dlock_hold *hold)
+{
+    pthread_mutex_lock(&timekeeper->mutex);
+    lose(hold);
+    pthread_mutex_unlock(&timekeeper->mutex);
+    wake(timekeeper);
 }
 
 void timekeeper_forget(struct timekeeper *timekeeper, struct dlock_hold *hold)

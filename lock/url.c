@@ -70,7 +70,7 @@ static bool parse_redis(const char *rest, struct url *url)
     if (at != NULL && !parse_login(rest, at, url))
         return false;
     const char *host = at != NULL ? at + 1 : rest;
-    const char *host_end = host + strcspn(host, ":/");
+    const char *host_end = host + strcspn(host, ":/?");
     const char *after = host_end;
     if (*host == '[') {
         const char *bracket = strchr(++host, ']');
@@ -135,20 +135,31 @@ static char *show(const struct url *url)
     return length < 0 ? NULL : shown;
 }
 
+/* What is wrong with it, where that is known. */
+static const char *reason(const char *text)
+{
+    const char *at = strrchr(text, '@');
+    if (strncmp(text, "rediss://", 9) == 0)
+        return "needs TLS, which libdlock does not support: run a local TLS proxy such as stunnel";
+    if (strncmp(text, "redis://", 8) == 0 && strchr(at != NULL ? at : text, '?') != NULL)
+        return "has a '?': the database follows a '/', as in redis://host:6379/2";
+    return "is no server's URL";
+}
+
 /* What may be a password is never shown: all before the last '@', and where there is none, all
  * behind the second ':', the first being the scheme's. */
 static dlock_status refuse(const char *text)
 {
     const char *at = strrchr(text, '@');
     if (at != NULL)
-        return fail(DLOCK_INVALID, "'...%.200s' is no server's URL; give " FORM, at);
+        return fail(DLOCK_INVALID, "'...%.200s' %s; give " FORM, at, reason(text));
     const char *colon = strchr(text, ':');
     if (colon != NULL)
         colon = strchr(colon + 1, ':');
     if (colon == NULL || colon - text >= 200)
-        return fail(DLOCK_INVALID, "'%.200s' is no server's URL; give " FORM, text);
-    return fail(DLOCK_INVALID, "'%.*s:...' is no server's URL; give " FORM, (int)(colon - text),
-                text);
+        return fail(DLOCK_INVALID, "'%.200s' %s; give " FORM, text, reason(text));
+    return fail(DLOCK_INVALID, "'%.*s:...' %s; give " FORM, (int)(colon - text), text,
+                reason(text));
 }
 
 dlock_status url_parse(const char *text, struct url *url)

@@ -157,11 +157,9 @@ static void leave_line(struct wait *wait, bool had)
     struct dlock *lock = wait->lock;
     enum wait_state state = wait->state;
     wait->state = WAIT_OUTSIDE;
-    if (state == WAIT_OUTSIDE || state == WAIT_GIVEN)
+    if (state == WAIT_OUTSIDE || state == WAIT_GIVEN || state == WAIT_LEFT)
         return;
     TAILQ_REMOVE(&lock->line.waits, wait, in_line);
-    if (state == WAIT_BEHIND)
-        return;
     if (had && hands_off(lock))
         return;
     lock->line.contenders--;
@@ -238,6 +236,17 @@ enum wait_next wait_begin(struct wait *wait, bool in_line)
     return next;
 }
 
+/* In the same step in which it is decided: else it could still be chosen, and nobody would have the
+ * lock then. */
+static enum wait_next leave(struct wait *wait, enum wait_next why)
+{
+    if (wait->state == WAIT_BEHIND) {
+        TAILQ_REMOVE(&wait->lock->line.waits, wait, in_line);
+        wait->state = WAIT_LEFT;
+    }
+    return why;
+}
+
 enum wait_next wait_look(struct wait *wait)
 {
     struct loop *loop = loop_of(wait->lock);
@@ -249,9 +258,9 @@ enum wait_next wait_look(struct wait *wait)
     } else if (wait->state == WAIT_CHOSEN) {
         wait->running = false;
     } else if (wait->cancelled) {
-        next = NEXT_CANCELLED;
+        next = leave(wait, NEXT_CANCELLED);
     } else if (wait->deadline_ns != 0 && now_ns >= wait->deadline_ns) {
-        next = NEXT_TIMED_OUT; /* even if due for long: a server that hangs holds threads up */
+        next = leave(wait, NEXT_TIMED_OUT); /* even if due for long: a server that hangs holds threads up */
     } else if (wait->state == WAIT_BEHIND ||
                (wait->state == WAIT_SLEEPING && now_ns < wait->until_ns)) {
         sleep_on(wait, wait->state, wait->until_ns);

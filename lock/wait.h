@@ -40,6 +40,7 @@ struct wait {
         WAIT_SLEEPING, /* a contender until something comes */
         WAIT_CHOSEN,   /* the lock is about to be passed on to it: it may not leave */
         WAIT_GIVEN,    /* the lock was passed on to it */
+        WAIT_LEFT,     /* was BEHIND, and leaves without the lock: nobody chooses it any more */
     } state;
     int wake_fd; /* eventfd, of one with a thread: it is due; -1 until it must sleep */
     bool cancelled;

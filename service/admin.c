@@ -55,7 +55,7 @@ void admin_version(struct service *service, struct request *request)
     answer_json(request, 200,
                 "{\"name\":\"inventoryd\",\"version\":\"%s\",\"instance\":\"%s\",\"dlock\":\"%s\","
                 "\"libmicrohttpd\":\"%s\",\"hiredis\":\"%d.%d.%d\",\"cjson\":\"%s\"}",
-                DLOCK_VERSION, service->config.instance, DLOCK_VERSION, http_version(),
+                DLOCK_VERSION, service->config.instance, dlock_version(), http_version(),
                 HIREDIS_MAJOR, HIREDIS_MINOR, HIREDIS_PATCH, cJSON_Version());
 }
 

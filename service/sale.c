@@ -207,6 +207,14 @@ void sale_on_event(void *arg, const struct dlock_event *event)
     struct history *history = arg;
     const struct bearer *bearer = event->user;
     char reason[160];
+    if (event->name == NULL) {
+        log_event(LOG_WARNING,
+                  event->kind == DLOCK_EVENT_CONNECTION_LOST      ? "lock-server-lost"
+                  : event->kind == DLOCK_EVENT_CONNECTION_REFUSED ? "lock-server-refuses"
+                                                                  : "lock-server-back",
+                  "%s", event->reason);
+        return;
+    }
     if (event->kind == DLOCK_EVENT_LOST)
         log_event(LOG_WARNING, "lock-lost", "%s: %s", event->name, event->reason);
     else if (event->kind == DLOCK_EVENT_RENEWAL_FAILED)
@@ -359,7 +367,7 @@ static void end_by_stock(struct seller *seller, struct sale *sale, enum stock_st
 /* ---- The fence ------------------------------------------------------------------------------- */
 
 struct fence {
-    char lock_key[KEY_MAX + 8];
+    char lock_key[KEY_MAX + 16];
     char mark[KEY_MAX + 8]; /* the stock's own */
     struct stock_fence fence;
 };
@@ -374,7 +382,8 @@ static const struct stock_fence *fence_of(const struct sale_env *env, const stru
     enum fence_kind kind = write == WRITE_FENCED_TEXTBOOK ? FENCE_LAST_WRITE
                            : env->apart                   ? FENCE_LAST_READ
                                                           : FENCE_NEWEST;
-    snprintf(room->lock_key, sizeof room->lock_key, "%s:token", sale->lock_name);
+    snprintf(room->lock_key, sizeof room->lock_key,
+             strchr(sale->lock_name, '{') != NULL ? "dlock:token:%s" : "dlock:token={%s}", sale->lock_name);
     snprintf(room->mark, sizeof room->mark, "%s:fence", sale->stock_key);
     room->fence = (struct stock_fence){.kind = kind,
                                        .key = kind == FENCE_NEWEST ? room->lock_key : room->mark,

@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
 -- SPDX-License-Identifier: Apache-2.0
 -- KEYS[1] lock, KEYS[2] holds, KEYS[3] waiting readers, KEYS[4] waiting writers, KEYS[5] invited
--- readers, KEYS[6] newest token; ARGV[1] what to do, ARGV[2] owner, ARGV[3] hold, as "r7" or "w7",
--- ARGV[4] its ttl in ms, ARGV[5] "first" if its owner has no other (acquire).
--- Returns acquire: its token; or below 0: kept out, ask again after so many ms; or nil: the owner
--- reads and asks to write; ask: a new token for the hold, or 0: it is not held; renew, release,
+-- readers, KEYS[6] newest token, KEYS[7] the channel that its waiters listen to; ARGV[1] what to do, ARGV[2] owner, ARGV[3] hold, as "r7" or "w7",
+-- ARGV[4] its ttl in ms, ARGV[5] "nested" if its owner has another, else "alone" (acquire, release).
+-- Returns acquire: its token; or below 0: kept out, ask again after so many ms; or 0: nested, and
+-- the owner has no other any more; or nil: the owner reads and asks to write; renew, release,
 -- give_up: 1, or 0: it was not held; break, whoever has it: {type of the key, owner, what was left of
 -- it in ms}.
 -- Which step is for what: docs/design/read_write.md. The first line: what is held is renewed and
 -- released by writes of a few bytes, also on a server that is out of memory.
-local lock, holds, readers, writers, invited, newest = unpack(KEYS)
-local what, owner, hold, ttl, first = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local lock, holds, readers, writers, invited, newest, free = unpack(KEYS)
+local what, owner, hold, ttl, nested = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -44,7 +44,7 @@ local function set_holds(list)
 end
 
 local function full_time()
-    call('ZADD', lock, now + ttl, owner)
+    call('ZADD', lock, 'GT', now + ttl, owner)
     keep(lock, ttl)
     keep(holds, ttl)
 end
@@ -99,9 +99,8 @@ local function wait(left)
 end
 
 local function acquire()
-    if mine and not at and first == 'first' then -- left by holds that were lost
-        set_holds(' ')
-        mine, at = nil, nil
+    if not mine and nested == 'nested' then
+        return 0
     end
     if mine and writing and not mine:find('w', 1, true) then
         return false
@@ -121,7 +120,7 @@ end
 
 -- "r" wakes the readers that wait, "0" one of each client's writers.
 local function tell(whom)
-    call('PUBLISH', lock .. ':free', whom)
+    call('PUBLISH', free, whom)
 end
 
 -- Tells those who may come in now: after a write the readers that wait, ahead of any writer.
@@ -146,7 +145,8 @@ end
 local function leave()
     local rest = mine
     if at then
-        rest = mine:sub(1, at) .. mine:sub(at + #hold + 2)
+        -- What is left of one that is alone came late: nobody will release it.
+        rest = nested == 'nested' and mine:sub(1, at) .. mine:sub(at + #hold + 2) or ' '
         set_holds(rest)
     end
     local wrote = at and writing and not rest:find('w', 1, true)
@@ -166,8 +166,6 @@ end
 
 if what == 'acquire' then
     return acquire()
-elseif what == 'ask' then
-    return at and draw_token() or 0
 elseif what == 'renew' then
     if at then
         full_time()
@@ -185,4 +183,4 @@ elseif what == 'break' then
     return break_open()
 end
 return redis.error_reply("ERR ARGV[1] is '" .. what ..
-                         "': it must be acquire, ask, renew, release, give_up or break")
+                         "': it must be acquire, renew, release, give_up or break")

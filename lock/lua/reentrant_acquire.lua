@@ -1,7 +1,10 @@
--- KEYS[1] lock; ARGV[1] owner, ARGV[2] ttl in ms. Returns nil: acquired, else what is left of the holder's ttl in ms.
-if redis.call('EXISTS', KEYS[1]) == 0 or redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
-    redis.call('HINCRBY', KEYS[1], ARGV[1], 1)
-    redis.call('PEXPIRE', KEYS[1], ARGV[2])
-    return nil
+-- KEYS[1] lock; ARGV[1] owner, ARGV[2] ttl in ms, ARGV[3] how many holds it has then. Returns nil: acquired, else what is left of the holder's ttl in ms.
+local free = redis.call('EXISTS', KEYS[1]) == 0
+if (free and ARGV[3] ~= '1') or (not free and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0) then
+    return redis.call('PTTL', KEYS[1])
 end
-return redis.call('PTTL', KEYS[1])
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+if free or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+    redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
+return nil

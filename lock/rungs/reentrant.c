@@ -9,46 +9,38 @@
  */
 #include "../rung.h"
 
-#include <stdlib.h>
-
 extern const struct script lua_reentrant_acquire;
 extern const struct script lua_reentrant_release;
 
-static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy)
+static void send_acquire(struct request *request, const struct dlock_hold *hold)
 {
+    SEND(request, &lua_reentrant_acquire, "1", hold->key, hold->owner, hold->ttl, hold->count);
+}
+
+static dlock_status take_acquire(struct dlock_hold *hold, const struct answer *answer,
+                                 struct busy *busy)
+{
+    (void)hold;
     (void)busy;
-    struct answer had =
-        EVAL(env, &lua_reentrant_acquire, "1", hold->key, hold->owner, hold->ttl);
-    if (had.status != DLOCK_OK)
-        return had.status;
-    if (had.kind != DLOCK_REPLY_NIL)
-        return DLOCK_BUSY;
-    point(env, "acquired");
-    return DLOCK_OK;
+    return answer->kind == DLOCK_REPLY_NIL ? DLOCK_OK : DLOCK_BUSY;
 }
 
-static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
+static void send_release(struct request *request, const struct dlock_hold *hold)
 {
-    point(env, "before_release");
-    struct answer left =
-        EVAL(env, &lua_reentrant_release, "1", hold->key, hold->owner, hold->count);
-    if (left.status != DLOCK_OK)
-        return left.status;
-    return left.kind == DLOCK_REPLY_NIL ? DLOCK_LOST : DLOCK_OK;
+    SEND(request, &lua_reentrant_release, "1", hold->key, hold->owner, hold->count);
 }
 
-static dlock_status resolve(struct rung_env *env, struct dlock_hold *hold)
+static dlock_status take_release(struct dlock_hold *hold, const struct answer *answer)
 {
-    struct answer count = CALL(env, "HGET", hold->key, hold->owner);
-    if (count.status != DLOCK_OK)
-        return count.status;
-    return strtoull(count.text, NULL, 10) == hold->depth ? DLOCK_OK : DLOCK_BUSY;
+    (void)hold;
+    return answer->kind == DLOCK_REPLY_NIL ? DLOCK_LOST : DLOCK_OK;
 }
 
 const struct rung_ops rung_reentrant = {
     .name = "reentrant",
     .traits = TRAIT_EXPIRES | TRAIT_REENTRANT,
-    .try_acquire = try_acquire,
-    .release = release,
-    .resolve = resolve,
+    .send_acquire = send_acquire,
+    .take_acquire = take_acquire,
+    .send_release = send_release,
+    .take_release = take_release,
 };

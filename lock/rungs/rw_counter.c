@@ -67,8 +67,9 @@ static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
 }
 
 /* The readers go first: whoever comes in between meets the writer's key. */
-static struct answer force_release(struct rung_env *env, const char *key)
+static struct answer force_release(struct rung_env *env, const char *key, const char *const *beside)
 {
+    (void)beside;
     struct keys keys = keys_of(key);
     struct answer uncounted = CALL(env, "DEL", keys.count);
     return uncounted.status == DLOCK_OK ? EVAL(env, &lua_break, "1", key) : uncounted;

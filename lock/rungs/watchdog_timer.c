@@ -104,7 +104,7 @@ static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, s
 {
     (void)busy;
     struct answer had =
-        EVAL(env, &lua_reentrant_acquire, "1", hold->key, hold->owner, hold->ttl);
+        EVAL(env, &lua_reentrant_acquire, "1", hold->key, hold->owner, hold->ttl, hold->count);
     if (had.status != DLOCK_OK)
         return had.status;
     if (had.kind != DLOCK_REPLY_NIL)

@@ -27,7 +27,13 @@ NAMES = [one.name for one in ladder.rungs()]
 def test_the_ladder_as_a_table():
     done = rung("list")
     assert done.returncode == 0
-    assert [line.split()[0] for line in done.stdout.splitlines()[::2]] == NAMES
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines[::3]] == NAMES
+    assert lines[NAMES.index("none") * 3 + 2].split(None, 1) == ["has", "nothing; a waiter: never waits"]
+    assert lines[NAMES.index("read_write") * 3 + 2].split(None, 1) == [
+        "has", "expires, renewed, reentrant, tokens, shared; a waiter: woken by a message"]
+    waits = {name: lines[at * 3 + 2].rpartition(": ")[2] for at, name in enumerate(NAMES)}
+    assert (waits["local"], waits["watchdog"], waits["fair"]) == ("woken in its process", "polls", "woken by a list")
     assert "flawed" in done.stdout and "sound" in done.stdout
 
 

@@ -651,6 +651,8 @@ static void survive(struct stage *stage, const struct bytes *bytes, int call)
     struct dlock_holder holder = {.size = sizeof holder};
     if (call == 1)
         hold = acquired(stage->lock);
+    else
+        dlock_inspect(stage->lock, &holder); /* connected: the next reply is the call's */
     proxy_plan(stage->proxy, PROXY_REPLACE_REPLY, "", bytes->bytes, bytes->size);
     dlock_status status;
     if (call == 0)
@@ -682,6 +684,28 @@ static void garbage_instead_of_a_reply(void **state)
             survive(&stage, &garbage[j], 0);
         stage_clear(&stage);
     }
+}
+
+static void garbage_instead_of_the_login(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_set(&stage, "watchdog", (struct dlock_options){0});
+    for (size_t j = 0; j < sizeof garbage / sizeof garbage[0]; j++) {
+        dlock_client *client =
+            client_of(proxy_url(stage.proxy), (struct dlock_options){.connect_timeout_ms = 200});
+        dlock *lock = lock_of(client, "watchdog", LOCK);
+        dlock_hold *hold;
+        proxy_plan(stage.proxy, PROXY_REPLACE_REPLY, "INFO", garbage[j].bytes, garbage[j].size);
+        dlock_status status = tried(lock, &hold);
+        assert_true(status == DLOCK_OK || status == DLOCK_UNREACHABLE);
+        assert_true(proxy_done(stage.proxy));
+        if (status == DLOCK_OK)
+            assert_status(dlock_release(hold, NULL), OK);
+        dlock_close(lock);
+        dlock_client_close(client);
+    }
+    stage_clear(&stage);
 }
 
 static void garbage_instead_of_other_replies(void **state)
@@ -784,6 +808,7 @@ int main(void)
         cmocka_unit_test(what_was_not_released_frees_itself),
         cmocka_unit_test(a_grant_that_comes_too_late),
         cmocka_unit_test(garbage_instead_of_a_reply),
+        cmocka_unit_test(garbage_instead_of_the_login),
         cmocka_unit_test(garbage_instead_of_other_replies),
         cmocka_unit_test(random_bytes_instead_of_a_reply),
         cmocka_unit_test(a_reply_without_end),

@@ -5,6 +5,7 @@
 #include "calls.h"
 #include "child.h"
 #include "must.h"
+#include "status.h"
 #include "url.h"
 
 #include <ctype.h>
@@ -98,6 +99,8 @@ static void numbers_out_of_range(void **state)
         {{.connections_max = SIZE_MAX}, "connections_max"},
         {{.connections_max = SIZE_MAX, .ttl_ms = 1}, "ttl_ms"},
         {{.server_count = 1}, "servers is NULL"},
+        {{.servers = (const char *const[1]){"redis://h"}},
+         "server_count is 0, but servers is given; set server_count to the number of URLs"},
         {{.server_count = 17, .servers = (const char *const[17]){"redis://h"}}, "17 servers"},
         {{.server_count = SIZE_MAX, .servers = (const char *const[1]){"redis://h"}}, "servers"},
         {{.server_count = 2, .servers = (const char *const[2]){"redis://h"}}, "URL is missing"},
@@ -157,6 +160,96 @@ static void a_shorter_struct(void **state)
     assert_status(dlock_release(hold, NULL), OK);
     dlock_close(lock);
     dlock_client_close(client);
+}
+
+/* A caller that was built with a newer, longer struct: what this library does not know must be
+ * zero. */
+static void a_longer_struct(void **state)
+{
+    (void)state;
+    struct {
+        struct dlock_options known;
+        unsigned char newer[8];
+    } options = {.known.size = sizeof options};
+    dlock_client *client = (dlock_client *)&client;
+    assert_status(dlock_client_open(&options.known, &client), OK);
+    dlock_client_close(client);
+    options.newer[7] = 1;
+    assert_status(dlock_client_open(&options.known, &client), INVALID);
+    assert_null(client);
+    assert_says(dlock_error(), "of struct dlock_options is set, and libdlock " DLOCK_VERSION);
+    options.known.size = sizeof options - 1;
+    assert_status(dlock_client_open(&options.known, &client), OK);
+
+    struct {
+        struct dlock_want known;
+        unsigned char newer[8];
+    } want = {.known.size = sizeof want};
+    dlock *lock = NULL;
+    struct dlock_options plain = {.size = sizeof plain, .allow_flawed = true};
+    dlock_client_close(client);
+    assert_status(dlock_client_open(&plain, &client), OK);
+    lock = lock_of(client, "local", "lock:a");
+    dlock_hold *hold;
+    assert_status(dlock_acquire(lock, &want.known, &hold), OK);
+    assert_status(dlock_release(hold, NULL), OK);
+    want.newer[0] = 1;
+    assert_status(dlock_acquire(lock, &want.known, &hold), INVALID);
+    assert_says(dlock_error(), "of struct dlock_want is set");
+    assert_null(hold);
+    const size_t never_set[] = {0, 1, sizeof(size_t) - 1, 4097, SIZE_MAX};
+    for (size_t i = 0; i < sizeof never_set / sizeof never_set[0]; i++) {
+        want.known.size = never_set[i];
+        assert_status(dlock_acquire(lock, &want.known, &hold), INVALID);
+        assert_says(dlock_error(), "set it to sizeof(struct dlock_want)");
+    }
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
+/* Whatever its size, a struct that is filled in keeps its size and what lies beyond. */
+#define FILLED_IN(type, call)                                                                      \
+    do {                                                                                           \
+        for (size_t size = sizeof(size_t); size <= sizeof(struct type) + 8; size++) {              \
+            union {                                                                                \
+                struct type known;                                                                 \
+                unsigned char bytes[sizeof(struct type) + 8];                                      \
+            } mine;                                                                                \
+            memset(&mine, 0xa5, sizeof mine);                                                      \
+            mine.known.size = size;                                                                \
+            call(&mine.known);                                                                     \
+            assert_int_equal(mine.known.size, size);                                               \
+            size_t known = size < sizeof(struct type) ? size : sizeof(struct type);                \
+            for (size_t i = known; i < sizeof mine; i++)                                           \
+                assert_int_equal(mine.bytes[i], 0xa5);                                             \
+        }                                                                                          \
+    } while (0)
+
+static void a_struct_to_fill_in(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of("redis://127.0.0.1:1", (struct dlock_options){0});
+    dlock *lock = lock_of(client, "local", "lock:a");
+    dlock_batch *batch = dlock_batch_new();
+    assert_status(dlock_batch_add(batch, 1, (const char *const[]){"PING"}, NULL), OK);
+#define STATS(stats) dlock_client_stats(client, stats)
+#define HOLDER(holder) assert_status(dlock_inspect(lock, holder), UNSUPPORTED)
+#define REPLY(reply) assert_status(dlock_batch_reply(batch, 0, reply), OK)
+    FILLED_IN(dlock_stats, STATS);
+    FILLED_IN(dlock_holder, HOLDER);
+    FILLED_IN(dlock_reply, REPLY);
+    dlock_client_stats(client, &(struct dlock_stats){.size = 0});
+    assert_status(dlock_inspect(lock, &(struct dlock_holder){.size = 0}), INVALID);
+    assert_says(dlock_error(), "sizeof(struct dlock_holder)");
+    dlock_batch_free(batch);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
+static void the_version_at_run_time(void **state)
+{
+    (void)state;
+    assert_string_equal(dlock_version(), DLOCK_VERSION);
 }
 
 /* Opens, and asks no server whether it is there. */
@@ -305,6 +398,36 @@ static void bad_urls(void **state)
     assert_status(url_parse(NULL, &url), INVALID);
 }
 
+static void urls_that_say_what_would_be_right(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } bad[] = {
+        {"redis://127.0.0.1?db=2",
+         "'redis://127.0.0.1?db=2' has a '?': the database follows a '/', as in "
+         "redis://host:6379/2; give redis://"},
+        {"redis://[::1]?db=2", "as in redis://host:6379/2"},
+        {"redis://h:1?db=2", "as in redis://host:6379/2"},
+        {"redis://h/1?db=2", "as in redis://host:6379/2"},
+        {"redis://:" SECRET "@h?db=2", "'...@h?db=2' has a '?'"},
+        {"redis://:p?q@h:0", "'...@h:0' is no server's URL"},
+        {"rediss://h:6379", "'rediss://h:...' needs TLS, which libdlock does not support: run a "
+                            "local TLS proxy such as stunnel; give redis://"},
+        {"rediss://:" SECRET "@h?", "needs TLS"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct url url;
+        assert_status(url_parse(bad[i].text, &url), INVALID);
+        assert_says(dlock_error(), bad[i].says);
+        assert_null(strstr(dlock_error(), SECRET));
+    }
+    struct url url;
+    assert_status(url_parse("redis://:p?q@h", &url), OK);
+    assert_string_equal(url.password, "p?q");
+    url_free(&url);
+}
+
 /* Pieces of URLs in any order: never anything but a URL or a refusal, and no word of what stands
  * where a password stands. */
 static void garbage_urls(void **state)
@@ -386,9 +509,17 @@ static void no_such_rung_lists_those_there_are(void **state)
     const struct dlock_rung *rungs = dlock_rungs(&count);
     assert_status(dlock_open(client, "redlock", "lock:a", &lock), INVALID);
     assert_null(lock);
-    assert_says(dlock_error(), "'redlock'");
-    for (size_t i = 0; i < count; i++)
-        assert_says(dlock_error(), rungs[i].name);
+    assert_says(dlock_error(), "there is no rung 'redlock'; there are owner_lua, reentrant, ");
+    const char *teaching = strstr(dlock_error(), " and, flawed, kept for teaching: none, local, ");
+    assert_non_null(teaching);
+    for (size_t i = 0; i < count; i++) {
+        char name[64], list[SENTENCE_MAX];
+        snprintf(name, sizeof name, " %s,", rungs[i].name);
+        snprintf(list, sizeof list, "%.*s,", (int)(teaching - dlock_error()), dlock_error());
+        if (rungs[i].flawed)
+            snprintf(list, sizeof list, "%s,", teaching);
+        assert_says(list, name);
+    }
     dlock_client_close(client);
 }
 
@@ -505,6 +636,112 @@ static void batches(void **state)
     dlock_batch_free(NULL);
 }
 
+/* ---- Wrong calls ----------------------------------------------------------------------------- */
+
+static void never_done(void *arg, dlock_status status, dlock_hold *hold)
+{
+    (void)arg, (void)status, (void)hold;
+    failed("done was called");
+}
+
+static void a_mode_that_is_none(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of("redis://127.0.0.1:1", (struct dlock_options){0});
+    static const char *const rungs[] = {"watchdog", "read_write"};
+    for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++) {
+        dlock *lock = lock_of(client, rungs[i], "lock:a");
+        dlock_hold *hold;
+        struct dlock_want want = {.size = sizeof want, .mode = (enum dlock_mode)7};
+        assert_status(dlock_acquire(lock, &want, &hold), INVALID);
+        assert_says(dlock_error(),
+                    "want.mode is 7; it must be DLOCK_EXCLUSIVE (0) or DLOCK_SHARED (1)");
+        assert_status(dlock_acquire_start(lock, &want, never_done, NULL), INVALID);
+        want.mode = DLOCK_SHARED;
+        assert_int_equal(dlock_acquire(lock, &want, &hold), i == 0 ? DLOCK_UNSUPPORTED
+                                                                   : DLOCK_UNREACHABLE);
+        dlock_close(lock);
+    }
+    dlock_client_close(client);
+}
+
+#define assert_null_is_named(call, text)                                                           \
+    do {                                                                                           \
+        assert_status(call, INVALID);                                                              \
+        assert_string_equal(dlock_error(), text);                                                  \
+    } while (0)
+
+/* Where a status is answered. */
+static void null_is_refused(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of("redis://127.0.0.1:1", (struct dlock_options){0});
+    dlock *lock = lock_of(client, "watchdog", "lock:a");
+    dlock *no_lock = (dlock *)&no_lock;
+    dlock_hold *hold = (dlock_hold *)&hold;
+    dlock_batch *batch = dlock_batch_new();
+    struct dlock_holder holder = {.size = sizeof holder};
+    struct dlock_reply reply = {.size = sizeof reply};
+    const char *const argv[] = {"GET", NULL};
+    assert_null_is_named(dlock_client_open(NULL, NULL), "dlock_client_open(): client is NULL");
+    assert_null_is_named(dlock_open(NULL, NULL, "a", &no_lock), "dlock_open(): client is NULL");
+    assert_null(no_lock);
+    assert_null_is_named(dlock_open(client, NULL, "a", NULL), "dlock_open(): lock is NULL");
+    assert_null_is_named(dlock_inspect(NULL, &holder), "dlock_inspect(): lock is NULL");
+    assert_null_is_named(dlock_inspect(lock, NULL), "dlock_inspect(): holder is NULL");
+    assert_null_is_named(dlock_break(NULL, &holder), "dlock_break(): lock is NULL");
+    assert_null_is_named(dlock_acquire(NULL, NULL, &hold), "dlock_acquire(): lock is NULL");
+    assert_null(hold);
+    assert_null_is_named(dlock_acquire(lock, NULL, NULL), "dlock_acquire(): hold is NULL");
+    assert_null_is_named(dlock_acquire_start(NULL, NULL, never_done, NULL),
+                         "dlock_acquire_start(): lock is NULL");
+    assert_null_is_named(dlock_acquire_start(lock, NULL, NULL, NULL),
+                         "dlock_acquire_start(): done is NULL");
+    assert_null_is_named(dlock_release(NULL, NULL), "dlock_release(): hold is NULL");
+    assert_null_is_named(dlock_release(NULL, batch), "dlock_release(): hold is NULL");
+    assert_null_is_named(dlock_batch_add(NULL, 1, argv, NULL), "dlock_batch_add(): batch is NULL");
+    assert_null_is_named(dlock_batch_add(batch, 1, NULL, NULL), "dlock_batch_add(): argv is NULL");
+    assert_null_is_named(dlock_batch_add(batch, 2, argv, NULL), "argv[1] is NULL, and argc is 2");
+    assert_status(dlock_batch_add(batch, 1, argv, NULL), OK);
+    assert_null_is_named(dlock_batch_reply(NULL, 0, &reply), "dlock_batch_reply(): batch is NULL");
+    assert_null_is_named(dlock_batch_reply(batch, 0, NULL), "dlock_batch_reply(): reply is NULL");
+    assert_int_equal(stats_of(client).attempts, 0);
+    dlock_batch_free(batch);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
+/* Where none is. */
+static void null_is_harmless(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of("redis://127.0.0.1:1", (struct dlock_options){0});
+    struct dlock_stats stats = {.size = sizeof stats};
+    dlock_client_close(NULL);
+    dlock_close(NULL);
+    dlock_cancel_free(NULL);
+    dlock_cancel_now(NULL);
+    dlock_batch_clear(NULL);
+    dlock_batch_free(NULL);
+    dlock_client_stats(NULL, &stats);
+    dlock_client_stats(client, NULL);
+    assert_int_equal(stats.attempts, 0);
+    assert_non_null(dlock_rungs(NULL));
+    assert_string_equal(dlock_client_id(NULL), "");
+    assert_string_equal(dlock_name(NULL), "");
+    assert_null(dlock_rung_of(NULL));
+    assert_int_equal(dlock_fd(NULL), -1);
+    assert_int_equal(dlock_process(NULL), 0);
+    assert_false(dlock_valid(NULL));
+    assert_int_equal(dlock_remaining_ms(NULL), 0);
+    assert_int_equal(dlock_lost_fd(NULL), -1);
+    assert_string_equal(dlock_error(), "dlock_lost_fd(): hold is NULL");
+    assert_string_equal(dlock_owner(NULL), "");
+    assert_int_equal(dlock_acquisition(NULL), 0);
+    assert_int_equal(dlock_token(NULL), 0);
+    dlock_client_close(client);
+}
+
 /* ---- Limits of the system -------------------------------------------------------------------- */
 
 static void no_descriptor_is_left(void **state)
@@ -524,11 +761,14 @@ static void no_descriptor_is_left(void **state)
     setrlimit(RLIMIT_NOFILE, &now);
     dlock_status opened = dlock_client_open(NULL, &none);
     dlock_cancel *cancel = dlock_cancel_new();
+    char why[SENTENCE_MAX];
+    snprintf(why, sizeof why, "%s", dlock_error());
     dlock_status had = dlock_acquire(lock, NULL, &hold);
     setrlimit(RLIMIT_NOFILE, &before);
     assert_int_equal(opened, DLOCK_NO_MEMORY);
     assert_null(none);
     assert_null(cancel);
+    assert_string_equal(why, "a cancel needs a descriptor: Too many open files");
     assert_int_equal(had, DLOCK_UNREACHABLE);
     assert_says(dlock_error(), "Too many open files");
     dlock_cancel_free(NULL);
@@ -544,9 +784,13 @@ int main(void)
         cmocka_unit_test(numbers_out_of_range),
         cmocka_unit_test(numbers_in_range),
         cmocka_unit_test(a_shorter_struct),
+        cmocka_unit_test(a_longer_struct),
+        cmocka_unit_test(a_struct_to_fill_in),
+        cmocka_unit_test(the_version_at_run_time),
         cmocka_unit_test(nothing_is_contacted),
         cmocka_unit_test(good_urls),
         cmocka_unit_test(bad_urls),
+        cmocka_unit_test(urls_that_say_what_would_be_right),
         cmocka_unit_test(garbage_urls),
         cmocka_unit_test(the_ladder),
         cmocka_unit_test(no_such_rung_lists_those_there_are),
@@ -555,6 +799,9 @@ int main(void)
         cmocka_unit_test(one_server_for_these_rungs),
         cmocka_unit_test(a_client_has_a_uuid),
         cmocka_unit_test(batches),
+        cmocka_unit_test(a_mode_that_is_none),
+        cmocka_unit_test(null_is_refused),
+        cmocka_unit_test(null_is_harmless),
         cmocka_unit_test(no_descriptor_is_left),
     };
     return cmocka_run_group_tests_name("words", tests, NULL, NULL);

@@ -50,6 +50,12 @@ def test_the_private_headers_are_not_needed():
     assert not re.search(r'#include "', HEADER)
 
 
+def test_one_version():
+    version = re.search(r'^#define DLOCK_VERSION "(.*?)"', HEADER, re.M).group(1)
+    for lists in ("CMakeLists.txt", "lock/CMakeLists.txt"):
+        assert re.search(r"^project\(\w+ VERSION ([\d.]+)", (ROOT / lists).read_text(), re.M).group(1) == version, lists
+
+
 def test_every_source_names_its_licence():
     kinds = {".c", ".h", ".py", ".sh", ".cmake"}
     missing = []

@@ -1,18 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Installs the library into a folder and uses it as a stranger would: by find_package and by
 pkg-config, against a real Redis; and looks at what was installed."""
+import ctypes
 import json
 import os
 import pathlib
 import re
+import signal
 import socket
 import subprocess
+import sys
 import time
 
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
 LOCK = HERE.parents[1] / "lock"
+sys.path.insert(0, str(HERE.parents[1] / "flaws"))
+
+import ladder  # noqa: E402
 
 
 def run(*command, fails=False, **options):
@@ -82,13 +88,54 @@ def test_exports_the_header_and_nothing_else(prefix):
     assert exported == declared
 
 
-def test_needs_hiredis_alone_and_has_a_version(prefix):
+def test_needs_libc_alone_and_has_a_version(prefix):
     dynamic = run("readelf", "--dynamic", "--wide", prefix / "lib/libdlock.so")
-    needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic))
-    assert {re.sub(r"\.so.*|-linux.*", "", name) for name in needed} <= {"libhiredis", "libc", "ld"}
-    assert any(name.startswith("libhiredis") for name in needed)
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)
+    assert {re.sub(r"\.so.*|-linux.*", "", name) for name in needed} <= {"libc", "ld"}
     assert re.findall(r"\(SONAME\).*\[(.*)\]", dynamic) == ["libdlock.so.0"]
     assert "RUNPATH" not in dynamic and "RPATH" not in dynamic
+
+
+def hiredis_functions():
+    """The names of all functions that hiredis exports, as its static library lists them."""
+    libdir = run("pkg-config", "--variable=libdir", "hiredis").strip()
+    archive = next(pathlib.Path(libdir).rglob("libhiredis.a"))
+    names = set(re.findall(r" T (\w+)$", run("nm", "--extern-only", "--defined-only", archive), re.M))
+    assert {"redisConnect", "redisFree", "redisReaderFeed", "sdsnew"} <= names
+    return names
+
+
+def test_shows_and_needs_nothing_of_hiredis(prefix):
+    """Neither what hiredis 0.14 exports nor what 1.x does."""
+    table = run("nm", "--dynamic", prefix / "lib/libdlock.so")
+    symbols = {line.split()[-1].partition("@")[0] for line in table.splitlines()}
+    assert symbols & hiredis_functions() == set()
+    assert [name for name in symbols if re.match(r"_*redis|sds|hi_|hiredis|freeReplyObject", name)] == []
+
+
+def test_a_missing_static_hiredis_is_named(tmp_path):
+    said = run("cmake", "-S", LOCK, "-B", tmp_path, "-D", "DLOCK_HIREDIS_ARCHIVE=", fails=True)
+    assert "libhiredis.a was not found" in said and "libhiredis-dev" in said
+
+
+def test_the_table_of_rungs_says_what_the_library_says(prefix):
+    """docs/reference/ladder.md and scripts/rung read the rungs' sources; dlock_rungs() must agree."""
+    fields = re.search(r"^struct dlock_rung \{\n(.*?)^\};", (LOCK / "dlock.h").read_text(), re.M | re.S).group(1)
+    kinds = {"const char *": ctypes.c_char_p, "bool ": ctypes.c_bool}
+
+    class Rung(ctypes.Structure):
+        _fields_ = [(name, kinds[kind]) for kind, name in re.findall(r"^    (\D+?)(\w+);", fields, re.M)]
+    library = ctypes.CDLL(str(prefix / "lib/libdlock.so"))
+    library.dlock_rungs.restype = ctypes.POINTER(Rung)
+    library.dlock_version.restype = ctypes.c_char_p
+    count = ctypes.c_size_t()
+    told = library.dlock_rungs(ctypes.byref(count))[:count.value]
+    read = [rung for rung in ladder.rungs() if not rung.write]
+    assert library.dlock_version() == b"0.1.0"
+    assert [one.name.decode() for one in told] == [one.name for one in read]
+    for one, other in zip(told, read):
+        assert one.flawed == other.flawed
+        assert {name: getattr(one, name) for name in other.traits} == other.traits, other.name
 
 
 def find_package(prefix, folder, version):
@@ -131,12 +178,58 @@ def compiled(prefix, tmp_path_factory):
     environment = dict(os.environ, PKG_CONFIG_PATH=str(prefix / "lib/pkgconfig"))
     flags = run("pkg-config", "--cflags", "--libs", "dlock", env=environment).split()
 
-    def program(source):
+    def program(source, *others):
+        """others: what the linker takes before libdlock."""
         made = tmp_path_factory.mktemp("program") / source.stem
-        run("cc", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", source, "-o", made, *flags,
-            f"-Wl,-rpath,{prefix}/lib")
+        run("cc", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", source, "-o", made, *others,
+            *flags, f"-Wl,-rpath,{prefix}/lib")
         return made
     return program
+
+
+@pytest.fixture(scope="session")
+def other_hiredis(tmp_path_factory):
+    """A shared library with the names of hiredis' functions; each of them aborts. Linker flags that
+    load it before all that follows."""
+    folder = tmp_path_factory.mktemp("other")
+    source, library = folder / "other.c", folder / "libother_hiredis.so"
+    source.write_text("#include <stdlib.h>\n" + "".join(
+        f"void {name}(void);\nvoid {name}(void) {{ abort(); }}\n" for name in sorted(hiredis_functions())))
+    run("cc", "-shared", "-fPIC", "-fno-builtin", source, "-o", library)
+    return ("-Wl,--push-state,--no-as-needed", library, "-Wl,--pop-state", f"-Wl,-rpath,{folder}")
+
+
+def test_beside_another_hiredis_that_aborts_when_called(compiled, other_hiredis, redis, tmp_path):
+    run(compiled(HERE / "consumer.c", *other_hiredis), redis)
+    control = tmp_path / "control.c"
+    control.write_text("void redisFree(void);\nint main(void) { redisFree(); }\n")
+    ended = subprocess.run([compiled(control, *other_hiredis)], check=False)
+    assert ended.returncode == -signal.SIGABRT, "the control did not call the other hiredis"
+
+
+def test_beside_the_hiredis_of_the_system(compiled, redis, tmp_path):
+    """One program uses both, one after the other, in one process."""
+    source = tmp_path / "both.c"
+    source.write_text(f"""
+        #include <hiredis/hiredis.h>
+        #include <string.h>
+        #define main hold_it
+        #include "{HERE / 'consumer.c'}"
+        #undef main
+        int main(int argc, char **argv)
+        {{
+            redisContext *redis = redisConnectUnix(strchr(argv[1], ':') + 1);
+            redisReply *before = redisCommand(redis, "INCR both");
+            int failed = hold_it(argc, argv);
+            redisReply *after = redisCommand(redis, "INCR both");
+            failed = failed || redis->err || after->integer != before->integer + 1;
+            freeReplyObject(before);
+            freeReplyObject(after);
+            redisFree(redis);
+            return failed;
+        }}""")
+    flags = run("pkg-config", "--cflags", "--libs", "hiredis").split()
+    run(compiled(source, *flags), redis)
 
 
 def test_what_the_header_shows_works(compiled, redis, tmp_path):

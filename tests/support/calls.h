@@ -82,10 +82,26 @@ static inline dlock_hold *acquired_as(dlock *lock, enum dlock_mode mode)
     return hold;
 }
 
+/* The same on behalf of that owner. */
+static inline dlock_hold *acquired_by(dlock *lock, uint64_t owner_id)
+{
+    dlock_hold *hold;
+    struct dlock_want want = {.size = sizeof want, .wait_ms = 60000, .owner_id = owner_id};
+    assert_status(dlock_acquire(lock, &want, &hold), OK);
+    assert_non_null(hold);
+    return hold;
+}
+
 /* One try. */
 static inline dlock_status tried(dlock *lock, dlock_hold **hold)
 {
     return dlock_acquire(lock, NULL, hold);
+}
+
+static inline dlock_status tried_by(dlock *lock, uint64_t owner_id, dlock_hold **hold)
+{
+    struct dlock_want want = {.size = sizeof want, .owner_id = owner_id};
+    return dlock_acquire(lock, &want, hold);
 }
 
 static inline struct dlock_stats stats_of(const dlock_client *client)

@@ -23,12 +23,19 @@
 #define WIRES_MAX 64
 #define PIECE_MAX 65536
 
+/* Bytes that wait to be let go. */
+struct kept {
+    char *bytes; /* NULL: none */
+    size_t size;
+};
+
 struct wire {
-    int client; /* -1: this place is free */
-    int redis;
+    int client; /* -1: it has closed, and a request of its own is kept */
+    int redis;  /* -1: this place is free */
     bool planned; /* the plan waits for this wire's reply */
-    char *held;   /* a reply that waits to be let go */
-    size_t held_size;
+    bool muted;
+    struct kept request;
+    struct kept reply;
 };
 
 struct proxy {
@@ -40,8 +47,6 @@ struct proxy {
 
     pthread_mutex_t mutex; /* protects what is below */
     struct wire wires[WIRES_MAX];
-    char *late; /* a delayed request */
-    size_t late_size;
     char **requests;
     size_t request_count;
     bool pending; /* a plan waits for its request */
@@ -55,12 +60,42 @@ struct proxy {
 
 /* ---- Wires ----------------------------------------------------------------------------------- */
 
+static void keep(struct kept *kept, const char *bytes, size_t size)
+{
+    kept->bytes = realloc(kept->bytes, kept->size + size);
+    must(kept->bytes != NULL);
+    memcpy(kept->bytes + kept->size, bytes, size);
+    kept->size += size;
+}
+
+static void forget(struct kept *kept)
+{
+    free(kept->bytes);
+    *kept = (struct kept){0};
+}
+
+static void client_cut(struct wire *wire)
+{
+    if (wire->client >= 0)
+        close(wire->client);
+    wire->client = -1;
+}
+
 static void wire_cut(struct wire *wire)
 {
-    close(wire->client);
+    client_cut(wire);
     close(wire->redis);
-    free(wire->held);
-    *wire = (struct wire){.client = -1};
+    forget(&wire->request);
+    forget(&wire->reply);
+    wire->redis = -1;
+}
+
+/* What is kept outlives the client's side. */
+static void client_gone(struct wire *wire)
+{
+    client_cut(wire);
+    if (wire->request.bytes == NULL)
+        wire_cut(wire);
 }
 
 static int redis_socket(const struct proxy *proxy)
@@ -89,7 +124,7 @@ static void accept_wire(struct proxy *proxy)
         return;
     }
     struct wire *wire = proxy->wires;
-    while (wire->client >= 0)
+    while (wire->redis >= 0)
         must(++wire < proxy->wires + WIRES_MAX);
     *wire = (struct wire){.client = client, .redis = redis};
 }
@@ -119,26 +154,25 @@ static void keep_request(struct proxy *proxy, const char *bytes, size_t size)
     proxy->requests[proxy->request_count++] = copy;
 }
 
-static void keep_late(struct proxy *proxy, const char *bytes, size_t size)
+/* The plan for this request; false: it is to be forwarded. */
+static bool stopped(struct proxy *proxy, struct wire *wire, const char *bytes, size_t size)
 {
-    must(proxy->late == NULL);
-    proxy->late = malloc(size);
-    must(proxy->late != NULL);
-    memcpy(proxy->late, bytes, size);
-    proxy->late_size = size;
-}
-
-/* On a connection of its own: the one that it was sent on is gone. */
-static void deliver_late(struct proxy *proxy)
-{
-    char reply[PIECE_MAX];
-    int redis = redis_socket(proxy);
-    must(redis >= 0);
-    forward(redis, proxy->late, proxy->late_size);
-    must(recv(redis, reply, sizeof reply, 0) > 0);
-    close(redis);
-    free(proxy->late);
-    proxy->late = NULL;
+    if (!proxy->pending || memmem(bytes, size, proxy->text, strlen(proxy->text)) == NULL)
+        return false;
+    proxy->pending = false;
+    if (proxy->act > PROXY_HOLD_REQUEST) {
+        wire->planned = true;
+        return false;
+    }
+    proxy->done = true;
+    if (proxy->act == PROXY_CUT_REQUEST) {
+        wire_cut(wire);
+        return true;
+    }
+    keep(&wire->request, bytes, size);
+    if (proxy->act == PROXY_DELAY_REQUEST)
+        client_cut(wire);
+    return true;
 }
 
 static void on_request(struct proxy *proxy, struct wire *wire)
@@ -146,22 +180,14 @@ static void on_request(struct proxy *proxy, struct wire *wire)
     char bytes[PIECE_MAX];
     ssize_t size = recv(wire->client, bytes, sizeof bytes, 0);
     if (size <= 0) {
-        wire_cut(wire);
+        client_gone(wire);
         return;
     }
     keep_request(proxy, bytes, (size_t)size);
-    if (proxy->pending && memmem(bytes, (size_t)size, proxy->text, strlen(proxy->text)) != NULL) {
-        proxy->pending = false;
-        if (proxy->act == PROXY_CUT_REQUEST || proxy->act == PROXY_DELAY_REQUEST) {
-            if (proxy->act == PROXY_DELAY_REQUEST)
-                keep_late(proxy, bytes, (size_t)size);
-            proxy->done = true;
-            wire_cut(wire);
-            return;
-        }
-        wire->planned = true;
-    }
-    forward(wire->redis, bytes, (size_t)size);
+    if (wire->request.bytes != NULL)
+        keep(&wire->request, bytes, (size_t)size);
+    else if (!stopped(proxy, wire, bytes, (size_t)size))
+        forward(wire->redis, bytes, (size_t)size);
 }
 
 static void on_reply(struct proxy *proxy, struct wire *wire)
@@ -172,6 +198,8 @@ static void on_reply(struct proxy *proxy, struct wire *wire)
         wire_cut(wire);
         return;
     }
+    if (wire->muted || wire->client < 0)
+        return;
     if (!wire->planned) {
         forward(wire->client, bytes, (size_t)size);
         return;
@@ -180,18 +208,51 @@ static void on_reply(struct proxy *proxy, struct wire *wire)
     proxy->done = true;
     switch (proxy->act) {
     case PROXY_HOLD_REPLY:
-        wire->held = malloc((size_t)size);
-        must(wire->held != NULL);
-        memcpy(wire->held, bytes, (size_t)size);
-        wire->held_size = (size_t)size;
+        keep(&wire->reply, bytes, (size_t)size);
         break;
     case PROXY_REPLACE_REPLY:
         forward(wire->client, proxy->bytes, proxy->size);
+        break;
+    case PROXY_MUTE:
+        wire->muted = true;
         break;
     default:
         wire_cut(wire);
     }
 }
+
+/* ---- What was kept --------------------------------------------------------------------------- */
+
+static bool has_closed(int fd)
+{
+    struct pollfd end = {.fd = fd, .events = POLLRDHUP};
+    return poll(&end, 1, 0) > 0;
+}
+
+/* The client's end comes behind its bytes; the server closes once it has carried them out. */
+static void drain(int redis)
+{
+    char bytes[PIECE_MAX];
+    struct pollfd end = {.fd = redis, .events = POLLIN};
+    shutdown(redis, SHUT_WR);
+    do
+        must(poll(&end, 1, PATIENCE_MS) > 0);
+    while (recv(redis, bytes, sizeof bytes, 0) > 0);
+}
+
+static void deliver(struct wire *wire)
+{
+    if (wire->client >= 0 && has_closed(wire->client))
+        client_cut(wire);
+    forward(wire->redis, wire->request.bytes, wire->request.size);
+    forget(&wire->request);
+    if (wire->client >= 0)
+        return;
+    drain(wire->redis);
+    wire_cut(wire);
+}
+
+/* ---- The pump -------------------------------------------------------------------------------- */
 
 static void *run(void *arg)
 {
@@ -204,9 +265,8 @@ static void *run(void *arg)
         polls[1] = (struct pollfd){.fd = proxy->wake_fd, .events = POLLIN};
         for (size_t i = 0; i < WIRES_MAX; i++) {
             const struct wire *wire = &proxy->wires[i];
-            bool used = wire->client >= 0;
             polls[2 + 2 * i] = (struct pollfd){.fd = wire->client, .events = POLLIN};
-            polls[3 + 2 * i] = (struct pollfd){.fd = used ? wire->redis : -1, .events = POLLIN};
+            polls[3 + 2 * i] = (struct pollfd){.fd = wire->redis, .events = POLLIN};
         }
         pthread_mutex_unlock(&proxy->mutex);
         if (stop)
@@ -215,9 +275,9 @@ static void *run(void *arg)
         pthread_mutex_lock(&proxy->mutex);
         for (size_t i = 0; i < WIRES_MAX; i++) {
             struct wire *wire = &proxy->wires[i];
-            if (polls[2 + 2 * i].revents != 0)
+            if (wire->client >= 0 && polls[2 + 2 * i].revents != 0)
                 on_request(proxy, wire);
-            if (wire->client >= 0 && polls[3 + 2 * i].revents != 0)
+            if (wire->redis >= 0 && polls[3 + 2 * i].revents != 0)
                 on_reply(proxy, wire);
         }
         if (polls[0].revents != 0)
@@ -253,7 +313,7 @@ struct proxy *proxy_start(const struct server *server)
     must(proxy->wake_fd >= 0);
     pthread_mutex_init(&proxy->mutex, NULL);
     for (size_t i = 0; i < WIRES_MAX; i++)
-        proxy->wires[i].client = -1;
+        proxy->wires[i] = (struct wire){.client = -1, .redis = -1};
     proxy->thread = thread_start(run, proxy);
     return proxy;
 }
@@ -266,14 +326,13 @@ void proxy_free(struct proxy *proxy)
     wake(proxy);
     thread_wait(proxy->thread);
     for (size_t i = 0; i < WIRES_MAX; i++)
-        if (proxy->wires[i].client >= 0)
+        if (proxy->wires[i].redis >= 0)
             wire_cut(&proxy->wires[i]);
     for (size_t i = 0; i < proxy->request_count; i++)
         free(proxy->requests[i]);
     free(proxy->requests);
     free(proxy->text);
     free(proxy->bytes);
-    free(proxy->late);
     close(proxy->listener);
     close(proxy->wake_fd);
     pthread_mutex_destroy(&proxy->mutex);
@@ -316,14 +375,12 @@ void proxy_let_go(struct proxy *proxy)
     pthread_mutex_lock(&proxy->mutex);
     for (size_t i = 0; i < WIRES_MAX; i++) {
         struct wire *wire = &proxy->wires[i];
-        if (wire->client < 0 || wire->held == NULL)
-            continue;
-        forward(wire->client, wire->held, wire->held_size);
-        free(wire->held);
-        wire->held = NULL;
+        if (wire->reply.bytes != NULL)
+            forward(wire->client, wire->reply.bytes, wire->reply.size);
+        forget(&wire->reply);
+        if (wire->request.bytes != NULL)
+            deliver(wire);
     }
-    if (proxy->late != NULL)
-        deliver_late(proxy);
     pthread_mutex_unlock(&proxy->mutex);
 }
 

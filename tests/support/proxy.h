@@ -12,12 +12,18 @@
 struct server;
 struct proxy;
 
+/* A kept request is delivered on the server's side of the same connection, as TCP would. Where the
+ * server has closed that side meanwhile, by CLIENT KILL or its own end, the request is gone. */
 enum proxy_act {
     PROXY_CUT_REQUEST,   /* never forwarded; the connection is cut */
-    PROXY_DELAY_REQUEST, /* the connection is cut; the request arrives with proxy_let_go */
+    PROXY_DELAY_REQUEST, /* kept for proxy_let_go; the client's side of the connection is cut */
+    PROXY_HOLD_REQUEST,  /* kept for proxy_let_go, with all that the client sends behind it; the
+                            client may wait, or time out and close its side */
     PROXY_CUT_REPLY,     /* forwarded and carried out; the connection is cut instead of the reply */
     PROXY_HOLD_REPLY,    /* forwarded and carried out; the reply waits for proxy_let_go */
     PROXY_REPLACE_REPLY, /* other bytes come instead of the reply */
+    PROXY_MUTE,          /* forwarded and carried out, as all that follows on the connection, which
+                            stays open; no reply comes */
 };
 
 struct proxy *proxy_start(const struct server *server);
@@ -30,7 +36,8 @@ void proxy_plan(struct proxy *proxy, enum proxy_act act, const char *text, const
                 size_t size);
 /* Whether the plan was carried out; what is held is held from then on. */
 bool proxy_done(struct proxy *proxy);
-/* What is held comes; a delayed request was carried out by the return. */
+/* What is kept or held comes. A request whose client has closed its side was carried out by the
+ * return, unless the server had closed its own. */
 void proxy_let_go(struct proxy *proxy);
 
 /* How many of the requests so far contain the text; each arrived in one piece. */

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See owner.h.
+ */
+#include "owner.h"
+
+#include "client.h"
+
+#include <stdio.h>
+#include <string.h>
+
+uint64_t owner_thread(void)
+{
+    static _Atomic uint64_t last;
+    static _Thread_local uint64_t mine;
+    if (mine == 0)
+        mine = atomic_fetch_add(&last, 1) + 1;
+    return mine;
+}
+
+static void set_name(struct dlock_hold *hold)
+{
+    const char *client = hold->lock->client->id;
+    unsigned long long number = hold->number;
+    unsigned long long acquisition = hold->acquisition;
+    if (hold->named_by == 0)
+        snprintf(hold->owner, sizeof hold->owner, "%s:%llu", client, acquisition);
+    else if (hold->lock->rung.flawed)
+        snprintf(hold->owner, sizeof hold->owner, "%s:%c%llu", client, hold->named_by, number);
+    else
+        snprintf(hold->owner, sizeof hold->owner, "%s:%c%llu.%llu", client, hold->named_by, number,
+                 acquisition);
+    snprintf(hold->id, sizeof hold->id, "%s#%llu", hold->owner, acquisition);
+}
+
+void owner_name(struct dlock_hold *hold, uint64_t owner_id)
+{
+    hold->thread = owner_thread();
+    if (owner_id == DLOCK_THIS_THREAD)
+        hold->named_by = 't';
+    else if (owner_id != 0)
+        hold->named_by = 'x';
+    hold->number = owner_id == DLOCK_THIS_THREAD ? hold->thread : owner_id;
+    set_name(hold);
+}
+
+void owner_begin_anew(struct dlock_hold *hold)
+{
+    if (hold->depth == 1)
+        set_name(hold);
+}
+
+bool owner_is_same(const struct dlock_hold *hold, const struct dlock_hold *other)
+{
+    return hold == other || (hold->named_by != 0 && hold->named_by == other->named_by &&
+                             hold->number == other->number);
+}
+
+static bool is_same(const struct dlock_hold *hold, const struct dlock_hold *other)
+{
+    return hold != other && owner_is_same(hold, other);
+}
+
+static bool may_nest(const struct dlock_hold *hold)
+{
+    return hold->named_by != 0 && (hold->lock->ops->traits & TRAIT_REENTRANT) != 0;
+}
+
+struct dlock_hold *owner_outermost(const struct dlock_hold *hold)
+{
+    struct dlock_hold *other;
+    struct dlock_hold *outermost = NULL;
+    if (!may_nest(hold))
+        return NULL;
+    LIST_FOREACH(other, &hold->lock->holds, of_lock)
+        if (is_same(hold, other) && dlock_valid(other))
+            outermost = other; /* the newest is the first in the list */
+    return outermost;
+}
+
+/* Holds whose time is over do not count: the key that counted them is gone, or they released. */
+static void count(struct dlock_hold *hold)
+{
+    const struct dlock_hold *other;
+    hold->depth = 1;
+    if (may_nest(hold))
+        LIST_FOREACH(other, &hold->lock->holds, of_lock)
+            hold->depth += is_same(hold, other) && dlock_valid(other);
+    snprintf(hold->count, sizeof hold->count, "%llu", (unsigned long long)hold->depth);
+}
+
+/* The lock's mutex is held. */
+static bool is_busy(const struct dlock_hold *hold)
+{
+    const struct dlock_hold *other;
+    LIST_FOREACH(other, &hold->lock->calls, of_calls)
+        if (is_same(hold, other))
+            return true;
+    return false;
+}
+
+static void begin(struct dlock_hold *hold)
+{
+    if (!may_nest(hold))
+        return;
+    while (is_busy(hold))
+        pthread_cond_wait(&hold->lock->answered, &hold->lock->mutex);
+    LIST_INSERT_HEAD(&hold->lock->calls, hold, of_calls);
+}
+
+void owner_begin(struct dlock_hold *hold)
+{
+    pthread_mutex_lock(&hold->lock->mutex);
+    begin(hold);
+    count(hold);
+    pthread_mutex_unlock(&hold->lock->mutex);
+}
+
+void owner_begin_try(struct dlock_hold *hold)
+{
+    pthread_mutex_lock(&hold->lock->mutex);
+    begin(hold);
+    const struct dlock_hold *outer = owner_outermost(hold);
+    if (outer == NULL) {
+        set_name(hold);
+    } else if (strcmp(hold->owner, outer->owner) != 0) {
+        strcpy(hold->owner, outer->owner);
+        snprintf(hold->id, sizeof hold->id, "%s#%llu", hold->owner,
+                 (unsigned long long)hold->acquisition);
+    }
+    count(hold);
+    pthread_mutex_unlock(&hold->lock->mutex);
+}
+
+void owner_end(struct dlock_hold *hold)
+{
+    if (!may_nest(hold))
+        return;
+    pthread_mutex_lock(&hold->lock->mutex);
+    LIST_REMOVE(hold, of_calls);
+    pthread_cond_broadcast(&hold->lock->answered);
+    pthread_mutex_unlock(&hold->lock->mutex);
+}
+
+bool owner_thread_holds(const struct dlock_hold *hold)
+{
+    const struct dlock_hold *other;
+    bool holds = false;
+    pthread_mutex_lock(&hold->lock->mutex);
+    LIST_FOREACH(other, &hold->lock->holds, of_lock)
+        holds |= other->thread == hold->thread && dlock_valid(other);
+    pthread_mutex_unlock(&hold->lock->mutex);
+    return holds;
+}
+
+bool owner_waits_for_itself(const struct dlock_hold *hold)
+{
+    struct dlock *lock = hold->lock;
+    const struct dlock_hold *other;
+    bool reads = false;
+    if ((lock->ops->traits & TRAIT_SHARED) == 0 || hold->mode == DLOCK_SHARED ||
+        hold->named_by == 'x')
+        return false;
+    pthread_mutex_lock(&lock->mutex);
+    if (owner_outermost(hold) == NULL)
+        LIST_FOREACH(other, &lock->holds, of_lock)
+            reads |= other->thread == hold->thread && other->named_by != 'x' &&
+                     other->mode == DLOCK_SHARED && dlock_valid(other);
+    pthread_mutex_unlock(&lock->mutex);
+    return reads;
+}
+
+void owner_lost(const struct dlock_hold *hold)
+{
+    if (hold->lock->rung.expires)
+        timekeeper_lose(&hold->lock->client->timekeeper, hold);
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Under which name an acquisition goes to Redis, and which hold it nests in.
+ *
+ * A name is used once, on rungs that are not flawed: for one outermost acquisition and the holds
+ * that are nested in it. So no command that arrives late can touch a later acquisition.
+ *
+ *     <client id>:<n>      owner_id 0: n is the acquisition's number
+ *     <client id>:x7.<n>   owner_id 7
+ *     <client id>:t3.<n>   DLOCK_THIS_THREAD, the client's third thread that asked
+ *
+ * On flawed rungs a named owner keeps its name, "<client id>:x7": what they do with it is their
+ * lesson.
+ */
+#ifndef DLOCK_OWNER_H
+#define DLOCK_OWNER_H
+
+#include "rung.h"
+
+/* The calling thread's number: counted up, never used again. */
+uint64_t owner_thread(void);
+
+/* Gives the hold its name, before its first try. */
+void owner_name(struct dlock_hold *hold, uint64_t owner_id);
+
+/* It is another acquisition from here on: its name follows, unless it nests. */
+void owner_begin_anew(struct dlock_hold *hold);
+
+/* The valid hold of the same owner that was acquired first, or NULL. The lock's mutex is held. */
+struct dlock_hold *owner_outermost(const struct dlock_hold *hold);
+
+/* The calling thread waits for the write lock while it reads itself, under whatever name but those
+ * that the caller gave. */
+bool owner_waits_for_itself(const struct dlock_hold *hold);
+
+/* The thread that asks holds the lock already. */
+bool owner_thread_holds(const struct dlock_hold *hold);
+
+/* From here to owner_end no other request of an owner with a number is under way: the calling
+ * thread waits for its answer. Sets hold->depth and hold->count. */
+void owner_begin(struct dlock_hold *hold);
+void owner_end(struct dlock_hold *hold);
+/* The same for a hold that is not held yet: it takes the name of the one that it nests in, or its
+ * own. */
+void owner_begin_try(struct dlock_hold *hold);
+
+/* Both are of the same owner, or the same. */
+bool owner_is_same(const struct dlock_hold *hold, const struct dlock_hold *other);
+
+/* The server says that the owner has not the lock any more: none of its holds is valid. Each is
+ * told of once, by the timekeeper. */
+void owner_lost(const struct dlock_hold *hold);
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A rung's steps, whichever way it says them: as a pair of what is sent and what the answer means,
+ * or as a slot that sends by itself.
+ */
+#include "client.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void request_script(struct request *request, const struct script *script, const char *const *argv)
+{
+    size_t count = 0;
+    request->script = script;
+    for (; argv[count] != NULL && count < REQUEST_ARGUMENTS_MAX; count++)
+        request->argv[count] = argv[count];
+    request->argv[count] = NULL;
+}
+
+const char *request_text(struct request *request, const char *format, ...)
+{
+    char *text = request->text + request->used;
+    size_t room = sizeof request->text - request->used;
+    va_list arguments;
+    va_start(arguments, format);
+    size_t size = (size_t)vsnprintf(text, room, format, arguments) + 1;
+    va_end(arguments);
+    request->used += size < room ? size : room;
+    return text;
+}
+
+static struct answer ask(struct rung_env *env, const struct dlock_hold *hold,
+                         void (*send)(struct request *request, const struct dlock_hold *hold))
+{
+    struct request request;
+    request.used = 0;
+    send(&request, hold);
+    return rung_eval(env, request.script, request.argv);
+}
+
+dlock_status rung_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy)
+{
+    const struct rung_ops *ops = hold->lock->ops;
+    if (ops->send_acquire == NULL)
+        return ops->try_acquire(env, hold, busy);
+    hold->try = atomic_fetch_add(&hold->lock->client->tries, 1) + 1;
+    struct answer answer = ask(env, hold, ops->send_acquire);
+    if (answer.status != DLOCK_OK)
+        return answer.status;
+    dlock_status status = ops->take_acquire(hold, &answer, busy);
+    if (status == DLOCK_OK)
+        point(env, "acquired");
+    return status;
+}
+
+dlock_status rung_release(struct rung_env *env, struct dlock_hold *hold)
+{
+    const struct rung_ops *ops = hold->lock->ops;
+    if (ops->send_release == NULL)
+        return ops->release(env, hold);
+    point(env, "before_release");
+    struct answer answer = ask(env, hold, ops->send_release);
+    return answer.status == DLOCK_OK ? ops->take_release(hold, &answer) : answer.status;
+}
+
+dlock_status rung_renew(struct rung_env *env, struct dlock_hold *hold)
+{
+    const struct rung_ops *ops = hold->lock->ops;
+    if (ops->send_renew == NULL)
+        return ops->renew(env, hold);
+    struct answer answer = ask(env, hold, ops->send_renew);
+    return answer.status == DLOCK_OK ? ops->take_renew(hold, &answer) : answer.status;
+}
+
+void rung_give_up(struct rung_env *env, struct dlock_hold *hold)
+{
+    ask(env, hold, hold->lock->ops->send_give_up);
+}

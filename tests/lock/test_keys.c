@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The keys of a lock: the application's keys beside them are not touched, two locks never share
+ * one, and all of a lock's keys lie in one slot of a cluster.
+ */
+#include "calls.h"
+#include "must.h"
+#include "server.h"
+#include "sound.h"
+#include "waiter.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct server *server;
+
+/* What a lock keeps beside its own key. */
+static const char *const kinds[] = {"token",   "queue",   "grant",  "holds",
+                                    "readers", "writers", "invited"};
+#define KINDS (sizeof kinds / sizeof kinds[0])
+
+/* Without a brace, and with a hash tag as the whole name and as a part of it. */
+static const char *const names[] = {"jobs", "{jobs}", "jobs:{7}:new"};
+#define NAMES (sizeof names / sizeof names[0])
+
+/* A rung that is not flawed and draws tokens keeps them in a key beside the lock's. */
+static bool keeps_more(const struct dlock_rung *rung)
+{
+    return rung->tokens;
+}
+
+/* "dlock:<kind>:<name>", or "dlock:<kind>={<name>}" where the name has no hash tag. */
+static void key_beside(char key[DLOCK_NAME_MAX], const char *kind, const char *name)
+{
+    const char *form = strchr(name, '{') != NULL ? "dlock:%s:%s" : "dlock:%s={%s}";
+    snprintf(key, DLOCK_NAME_MAX, form, kind, name);
+}
+
+/* ---- The stage ------------------------------------------------------------------------------- */
+
+struct side {
+    dlock_client *client;
+    dlock *lock;
+};
+
+static struct side side_of(const struct dlock_rung *rung, const char *name)
+{
+    struct side side = {.client = client_of(server_url(server), (struct dlock_options){0})};
+    side.lock = lock_of(side.client, rung->name, name);
+    return side;
+}
+
+static void side_close(struct side *side)
+{
+    dlock_close(side->lock);
+    dlock_client_close(side->client);
+}
+
+/* Acquires in a mode, has another client wait for it, hands it over, waits in vain and breaks it:
+ * all that a lock's scripts do with its keys. `during` looks while one holds and one waits. */
+static void use(const struct dlock_rung *rung, const char *name, enum dlock_mode mode,
+                void (*during)(const char *name))
+{
+    struct side side = side_of(rung, name), other = side_of(rung, name);
+    dlock_hold *hold = acquired_as(side.lock, mode);
+    struct waiter waiter = {.lock = other.lock, .want = {.wait_ms = PATIENCE_MS}};
+    waiter_start(&waiter);
+    eventually(stats_of(other.client).contended == 1);
+    if (during != NULL)
+        during(name);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_int_equal(waiter_end(&waiter), DLOCK_OK);
+    struct dlock_want want = {.size = sizeof want, .wait_ms = 10, .mode = mode};
+    assert_status(dlock_acquire(side.lock, &want, &hold), TIMED_OUT);
+    assert_status(dlock_break(side.lock, NULL), OK);
+    dlock_release(waiter.hold, NULL);
+    side_close(&other);
+    side_close(&side);
+}
+
+static void use_in_all_modes(const struct dlock_rung *rung, const char *name,
+                             void (*during)(const char *name))
+{
+    use(rung, name, DLOCK_EXCLUSIVE, during);
+    if (rung->shared)
+        use(rung, name, DLOCK_SHARED, during);
+}
+
+/* ---- The application's keys ------------------------------------------------------------------ */
+
+/* Keys that an application may well have beside one that it guards with a lock. */
+static void fill(const char *name)
+{
+    server_text(server, "FLUSHALL");
+    server_ask(server, "SET %s:token 41", name);
+    server_ask(server, "SET %s:grant 41", name);
+    server_ask(server, "RPUSH %s:queue one two three", name);
+    server_ask(server, "HSET %s:holds one 1 two 2", name);
+    for (size_t i = 4; i < KINDS; i++)
+        server_ask(server, "ZADD %s:%s 1 one 2 two", name, kinds[i]);
+}
+
+/* The keys of that pattern with their values and the ends of their lives. */
+static void digest(char text[41], const char *pattern)
+{
+    const char *digested = server_text(server, "EVAL %s 0 %s",
+                                       "local all = '' "
+                                       "local keys = redis.call('KEYS', ARGV[1]) "
+                                       "table.sort(keys) "
+                                       "for _, key in ipairs(keys) do "
+                                       "all = all .. key .. redis.call('DUMP', key) .. "
+                                       "redis.call('PEXPIRETIME', key) end "
+                                       "return redis.sha1hex(all)",
+                                       pattern);
+    snprintf(text, 41, "%s", digested);
+}
+
+static void keys_of_the_application_are_left_alone(void **state)
+{
+    for (size_t i = 0; i < NAMES; i++) {
+        char beside[64], before[41], after[41];
+        snprintf(beside, sizeof beside, "%s:*", names[i]);
+        fill(names[i]);
+        digest(before, beside);
+        use_in_all_modes(*state, names[i], NULL);
+        digest(after, beside);
+        assert_string_equal(after, before);
+    }
+}
+
+/* ---- The lock's own keys --------------------------------------------------------------------- */
+
+static bool is_reserved(const char *key, const char *name)
+{
+    char beside[DLOCK_NAME_MAX];
+    for (size_t i = 0; i < KINDS; i++) {
+        key_beside(beside, kinds[i], name);
+        if (strcmp(key, beside) == 0)
+            return true;
+    }
+    return strcmp(key, name) == 0 || strncmp(key, "dlock:wake:", 11) == 0 ||
+           strncmp(key, "redisson_unlock_latch:", 22) == 0;
+}
+
+static char stray[DLOCK_NAME_MAX]; /* a key that is none of the lock's */
+
+static void look_for_strays(const char *name)
+{
+    const redisReply *keys = server_ask(server, "KEYS *");
+    for (size_t i = 0; i < keys->elements; i++)
+        if (!is_reserved(keys->element[i]->str, name))
+            snprintf(stray, sizeof stray, "%s", keys->element[i]->str);
+}
+
+/* Under the names that the header lists, and at rest each with an end to its life. */
+static void keys_have_reserved_names(void **state)
+{
+    for (size_t i = 0; i < NAMES; i++) {
+        server_text(server, "FLUSHALL");
+        stray[0] = '\0';
+        use_in_all_modes(*state, names[i], look_for_strays);
+        look_for_strays(names[i]);
+        assert_string_equal(stray, "");
+        assert_string_equal(server_text(server, "EVAL %s 0",
+                                        "for _, key in ipairs(redis.call('KEYS', '*')) do "
+                                        "if redis.call('PTTL', key) < 0 then return key end end "
+                                        "return ''"),
+                            "");
+    }
+}
+
+/* A lock may be called like what another one keeps. */
+static void names_that_are_alike(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    for (size_t i = 0; i < KINDS; i++) {
+        char longer[64];
+        dlock_hold *hold, *beside;
+        snprintf(longer, sizeof longer, "order:7:%s", kinds[i]);
+        server_text(server, "FLUSHALL");
+        struct side side = side_of(rung, "order:7"), other = side_of(rung, longer);
+        assert_status(tried(other.lock, &beside), OK);
+        assert_status(tried(side.lock, &hold), OK);
+        assert_status(dlock_release(beside, NULL), OK);
+        assert_true(dlock_valid(hold));
+        assert_status(dlock_release(hold, NULL), OK);
+        side_close(&other);
+        side_close(&side);
+    }
+}
+
+/* On a node of a cluster a script's keys must lie in one slot, whatever the name. */
+static void all_keys_in_one_slot(void **state)
+{
+    static const char *const cluster[] = {"--cluster-enabled", "yes", NULL};
+    (void)state;
+    size_t count;
+    const struct dlock_rung *rungs = dlock_rungs(&count);
+    struct server *outside = server;
+    server = server_start(cluster);
+    server_text(server, "CLUSTER ADDSLOTSRANGE 0 16383");
+    eventually(strstr(server_text(server, "CLUSTER INFO"), "cluster_state:ok") != NULL);
+    for (size_t i = 0; i < count * NAMES; i++)
+        if (!rungs[i / NAMES].flawed)
+            use_in_all_modes(&rungs[i / NAMES], names[i % NAMES], NULL);
+    server_free(server);
+    server = outside;
+}
+
+/* ---- Names and values that are refused ------------------------------------------------------- */
+
+/* A brace without a hash tag gives the lock's keys no common slot, and "dlock:" is the library's.
+ * Where a lock is its own key alone, any name is good. */
+static void names_that_are_refused(void **state)
+{
+    static const char *const bad[] = {"a{b",   "a}b",    "{}a",     "a{}",            "}a{",
+                                      "{}{a}", "dlock:", "dlock:a", "dlock:token:{a}"};
+    static const char *const good[] = {"a",     "a{b}c",   "{a}{b}",
+                                       "a{b}}", "adlock:", "a:dlock:b"};
+    const struct dlock_rung *rung = *state;
+    dlock_client *client = client_of(server_url(server), (struct dlock_options){0});
+    dlock *lock;
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
+        dlock_close(lock_of(client, rung->name, good[i]));
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        if (!keeps_more(rung)) {
+            dlock_close(lock_of(client, rung->name, bad[i]));
+            continue;
+        }
+        dlock_status status = dlock_open(client, rung->name, bad[i], &lock);
+        if (status != DLOCK_INVALID)
+            failed("the name '%s' answered %s", bad[i], dlock_status_name(status));
+        assert_null(lock);
+        assert_says(dlock_error(), bad[i]);
+    }
+    dlock_client_close(client);
+}
+
+/* A key of the lock holds something else. */
+static const struct {
+    const char *rung;
+    const char *kind;
+    const char *fill;       /* a command with room for the key */
+    enum dlock_mode mode;   /* of the acquire that reads it */
+    bool contended;         /* another client holds the lock meanwhile */
+} wrong[] = {
+    {"notify", "token", "RPUSH %s one", DLOCK_EXCLUSIVE, false},
+    {"fair", "token", "RPUSH %s one", DLOCK_EXCLUSIVE, false},
+    {"fair", "queue", "SET %s one", DLOCK_EXCLUSIVE, false},
+    {"fair", "queue", "SET %s one", DLOCK_EXCLUSIVE, true},
+    {"fair", "grant", "RPUSH %s one", DLOCK_EXCLUSIVE, false},
+    {"read_write", "token", "RPUSH %s one", DLOCK_EXCLUSIVE, false},
+    {"read_write", "holds", "SET %s one", DLOCK_EXCLUSIVE, false},
+    {"read_write", "writers", "SET %s one", DLOCK_EXCLUSIVE, true},
+    {"read_write", "writers", "SET %s one", DLOCK_SHARED, false},
+    {"read_write", "readers", "SET %s one", DLOCK_SHARED, true},
+    {"read_write", "invited", "SET %s one", DLOCK_SHARED, false},
+};
+
+static void a_value_of_another_type(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        const char *name = names[i % NAMES];
+        char key[DLOCK_NAME_MAX], before[41], after[41];
+        dlock_hold *hold, *theirs = NULL;
+        struct dlock_want want = {.size = sizeof want, .mode = wrong[i].mode};
+        server_text(server, "FLUSHALL");
+        key_beside(key, wrong[i].kind, name);
+        struct side side = side_of(dlock_rung_find(wrong[i].rung), name);
+        struct side other = side_of(dlock_rung_find(wrong[i].rung), name);
+        if (wrong[i].contended)
+            theirs = acquired(other.lock);
+        server_ask(server, wrong[i].fill, key);
+        digest(before, key);
+        dlock_status status = dlock_acquire(side.lock, &want, &hold);
+        if (status == DLOCK_OK || status == DLOCK_BUSY)
+            failed("'%s' with a wrong '%s' answered %s", wrong[i].rung, key,
+                   dlock_status_name(status));
+        assert_says(dlock_error(), key);
+        digest(after, key);
+        assert_string_equal(after, before);
+        server_integer(server, "DEL %s", key);
+        if (theirs != NULL)
+            assert_status(dlock_release(theirs, NULL), OK);
+        hold = acquired(side.lock);
+        assert_status(dlock_release(hold, NULL), OK);
+        side_close(&other);
+        side_close(&side);
+    }
+}
+
+static int start(void **state)
+{
+    (void)state;
+    server = server_start(NULL);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    server_free(server);
+    return 0;
+}
+
+int main(void)
+{
+    static const struct scenario scenarios[] = {
+        SCENARIO(keys_of_the_application_are_left_alone, EACH_SOUND),
+        SCENARIO(keys_have_reserved_names, EACH_SOUND),
+        SCENARIO(names_that_are_alike, EACH_SOUND),
+        SCENARIO(names_that_are_refused, EACH_SOUND),
+        SCENARIO(a_value_of_another_type, ONCE),
+        SCENARIO(all_keys_in_one_slot, ONCE),
+    };
+    return run_scenarios("keys", scenarios, sizeof scenarios / sizeof scenarios[0], start, stop);
+}

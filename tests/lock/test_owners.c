@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Owners: which acquire re-enters, what two threads of one owner do at once, and that a nested
+ * acquire shows the loss of the holds around it.
+ */
+#include "calls.h"
+#include "child.h"
+#include "must.h"
+#include "proxy.h"
+#include "record.h"
+#include "server.h"
+#include "sound.h"
+#include "waiter.h"
+
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#define LOCK "lock:{owners}"
+#define OWNER 7
+
+static struct server *server;
+
+/* One client behind a proxy, and another on a wire of its own. */
+struct stage {
+    struct proxy *proxy;
+    struct record *events;
+    dlock_client *client;
+    dlock *lock;
+    dlock_client *other_client;
+    dlock *other;
+};
+
+static void stage_set(struct stage *stage, const struct dlock_rung *rung, int64_t ttl_ms)
+{
+    server_text(server, "FLUSHALL");
+    stage->proxy = proxy_start(server);
+    stage->events = record_new();
+    stage->client = client_of(proxy_url(stage->proxy), (struct dlock_options){
+                                                           .ttl_ms = ttl_ms,
+                                                           .on_event = record_event,
+                                                           .on_event_arg = stage->events,
+                                                       });
+    stage->lock = lock_of(stage->client, rung->name, LOCK);
+    stage->other_client = client_of(server_url(server), (struct dlock_options){.ttl_ms = ttl_ms});
+    stage->other = lock_of(stage->other_client, rung->name, LOCK);
+    assert_status(dlock_release(acquired(stage->lock), NULL), OK);
+}
+
+static void stage_clear(struct stage *stage)
+{
+    dlock_close(stage->other);
+    dlock_client_close(stage->other_client);
+    dlock_close(stage->lock);
+    dlock_client_close(stage->client);
+    record_free(stage->events);
+    proxy_free(stage->proxy);
+}
+
+static void free_for_others(const struct stage *stage)
+{
+    dlock_hold *theirs;
+    assert_int_equal(server_integer(server, "EXISTS " LOCK), 0);
+    assert_status(tried(stage->other, &theirs), OK);
+    assert_status(dlock_release(theirs, NULL), OK);
+}
+
+static bool queues(const struct dlock_rung *rung)
+{
+    return strcmp(rung->name, "fair") == 0;
+}
+
+/* A release on a thread of its own. */
+struct releaser {
+    dlock_hold *hold;
+    pthread_t thread;
+    dlock_status status;
+    _Atomic bool over;
+};
+
+static void *release_it(void *arg)
+{
+    struct releaser *releaser = arg;
+    releaser->status = dlock_release(releaser->hold, NULL);
+    atomic_store(&releaser->over, true);
+    return NULL;
+}
+
+static void release_starts(struct releaser *releaser, dlock_hold *hold)
+{
+    *releaser = (struct releaser){.hold = hold};
+    releaser->thread = thread_start(release_it, releaser);
+}
+
+/* Delivers what the wire keeps until the release has ended. */
+static void release_ends(struct releaser *releaser, struct proxy *proxy)
+{
+    eventually((proxy_let_go(proxy), atomic_load(&releaser->over)));
+    thread_wait(releaser->thread);
+}
+
+/* The second of two calls may wait for the first. Where it does not, it gets the time to end. */
+static void give_way(_Atomic bool *over)
+{
+    for (int i = 0; i < 100 && !atomic_load(over); i++)
+        short_pause();
+}
+
+/* ---- Which acquire re-enters ----------------------------------------------------------------- */
+
+/* One thread serves two requests, and neither names an owner: the second does not enter. */
+static void two_requests_on_one_thread(void **state)
+{
+    struct stage stage;
+    struct dlock_want want = {.size = sizeof want, .wait_ms = 50};
+    dlock_hold *second;
+    stage_set(&stage, *state, 30000);
+    dlock_hold *first = acquired(stage.lock);
+    assert_status(tried(stage.lock, &second), BUSY);
+    assert_status(dlock_acquire(stage.lock, &want, &second), TIMED_OUT);
+    assert_says(dlock_error(), "this thread");
+    assert_true(dlock_valid(first));
+    assert_status(dlock_release(first, NULL), OK);
+    assert_status(tried(stage.lock, &second), OK);
+    assert_status(dlock_release(second, NULL), OK);
+    free_for_others(&stage);
+    stage_clear(&stage);
+}
+
+/* Another thread's wait does not blame the thread that waits. */
+static void a_wait_behind_another_thread(void **state)
+{
+    struct stage stage;
+    stage_set(&stage, *state, 30000);
+    dlock_hold *hold = acquired(stage.lock);
+    struct waiter waiter = {.lock = stage.lock, .want = {.wait_ms = 50}};
+    waiter_start(&waiter);
+    assert_int_equal(waiter_end(&waiter), DLOCK_TIMED_OUT);
+    assert_null(strstr(waiter.error, "this thread"));
+    assert_status(dlock_release(hold, NULL), OK);
+    stage_clear(&stage);
+}
+
+/* The thread that asks for it re-enters, and no other thread does. */
+static void this_thread_re_enters(void **state)
+{
+    struct stage stage;
+    stage_set(&stage, *state, 30000);
+    dlock_hold *outer = acquired_by(stage.lock, DLOCK_THIS_THREAD);
+    dlock_hold *inner = acquired_by(stage.lock, DLOCK_THIS_THREAD);
+    struct waiter waiter = {.lock = stage.lock, .want = {.owner_id = DLOCK_THIS_THREAD}};
+    waiter_start(&waiter);
+    assert_int_equal(waiter_end(&waiter), DLOCK_BUSY);
+    assert_status(dlock_release(inner, NULL), OK);
+    assert_true(dlock_valid(outer));
+    assert_int_equal(server_integer(server, "EXISTS " LOCK), 1);
+    assert_status(dlock_release(outer, NULL), OK);
+    free_for_others(&stage);
+    stage_clear(&stage);
+}
+
+/* A number that the caller gave re-enters from any thread, and no other number does. */
+static void a_named_owner_re_enters(void **state)
+{
+    struct stage stage;
+    dlock_hold *none;
+    stage_set(&stage, *state, 30000);
+    dlock_hold *outer = acquired_by(stage.lock, OWNER);
+    struct waiter waiter = {.lock = stage.lock, .want = {.owner_id = OWNER}};
+    waiter_start(&waiter);
+    assert_int_equal(waiter_end(&waiter), DLOCK_OK);
+    assert_status(tried_by(stage.lock, OWNER + 1, &none), BUSY);
+    assert_status(tried(stage.lock, &none), BUSY);
+    assert_status(dlock_release(outer, NULL), OK);
+    assert_true(dlock_valid(waiter.hold));
+    assert_status(dlock_release(waiter.hold, NULL), OK);
+    free_for_others(&stage);
+    stage_clear(&stage);
+}
+
+/* A thread that reads waits for nobody when it asks to write, named or not. */
+static void a_reader_asks_to_write(void **state)
+{
+    static const uint64_t owners[] = {0, DLOCK_THIS_THREAD};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct stage stage;
+        struct dlock_want want = {.size = sizeof want,
+                                  .wait_ms = PATIENCE_MS,
+                                  .owner_id = owners[i],
+                                  .mode = DLOCK_SHARED};
+        dlock_hold *read, *write;
+        stage_set(&stage, dlock_rung_find("read_write"), 30000);
+        assert_status(dlock_acquire(stage.lock, &want, &read), OK);
+        want.mode = DLOCK_EXCLUSIVE;
+        assert_status(dlock_acquire(stage.lock, &want, &write), UPGRADE);
+        assert_null(write);
+        assert_true(dlock_valid(read));
+        assert_status(dlock_release(read, NULL), OK);
+        assert_status(dlock_acquire(stage.lock, &want, &write), OK);
+        /* To read as the writer it must be named. */
+        want.wait_ms = 0;
+        want.mode = DLOCK_SHARED;
+        dlock_status status = dlock_acquire(stage.lock, &want, &read);
+        assert_int_equal(status, owners[i] != 0 ? DLOCK_OK : DLOCK_BUSY);
+        if (read != NULL)
+            assert_status(dlock_release(read, NULL), OK);
+        assert_status(dlock_release(write, NULL), OK);
+        free_for_others(&stage);
+        stage_clear(&stage);
+    }
+}
+
+/* ---- Two threads of one owner at once -------------------------------------------------------- */
+
+/* One release is on its way while the other begins, in both orders: both count. */
+static void nested_holds_are_released_at_once(void **state)
+{
+    for (int inner_first = 0; inner_first < 2; inner_first++) {
+        struct stage stage;
+        struct releaser first, second;
+        stage_set(&stage, *state, 30000);
+        dlock_hold *outer = acquired_by(stage.lock, OWNER);
+        dlock_hold *inner = acquired_by(stage.lock, OWNER);
+        proxy_plan(stage.proxy, PROXY_HOLD_REQUEST, "EVALSHA", NULL, 0);
+        release_starts(&first, inner_first ? inner : outer);
+        eventually(proxy_done(stage.proxy) || atomic_load(&first.over));
+        release_starts(&second, inner_first ? outer : inner);
+        give_way(&second.over);
+        release_ends(&first, stage.proxy);
+        release_ends(&second, stage.proxy);
+        assert_int_equal(first.status, DLOCK_OK);
+        assert_int_equal(second.status, DLOCK_OK);
+        free_for_others(&stage);
+        stage_clear(&stage);
+    }
+}
+
+/* A thread acquires and releases while another one's acquire is not answered yet. */
+static void *enter_and_leave(void *arg)
+{
+    struct releaser *releaser = arg;
+    const struct stage *stage = (const struct stage *)releaser->hold;
+    struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS, .owner_id = OWNER};
+    dlock_hold *hold;
+    releaser->status = dlock_acquire(stage->lock, &want, &hold);
+    if (hold != NULL)
+        releaser->status = dlock_release(hold, NULL);
+    atomic_store(&releaser->over, true);
+    return NULL;
+}
+
+/* While a hold is valid nobody of another owner gets in. */
+static void kept_from_others(const struct stage *stage, const dlock_hold *hold)
+{
+    dlock_hold *theirs;
+    assert_true(dlock_valid(hold));
+    assert_status(tried(stage->other, &theirs), BUSY);
+}
+
+static void two_threads_acquire_at_once(void **state)
+{
+    struct stage stage;
+    struct releaser passer = {.hold = (dlock_hold *)&stage};
+    stage_set(&stage, *state, 30000);
+    struct waiter first = {.lock = stage.lock, .want = {.wait_ms = PATIENCE_MS, .owner_id = OWNER}};
+    proxy_plan(stage.proxy, PROXY_HOLD_REPLY, "EVALSHA", NULL, 0);
+    waiter_start(&first);
+    eventually(proxy_done(stage.proxy));
+    passer.thread = thread_start(enter_and_leave, &passer);
+    give_way(&passer.over);
+    proxy_let_go(stage.proxy);
+    assert_int_equal(waiter_end(&first), DLOCK_OK);
+    kept_from_others(&stage, first.hold);
+    assert_status(dlock_release(first.hold, NULL), OK);
+    eventually(atomic_load(&passer.over));
+    thread_wait(passer.thread);
+    assert_int_equal(passer.status, DLOCK_OK);
+    free_for_others(&stage);
+    stage_clear(&stage);
+}
+
+/* The outer hold is released while a nested acquire is not answered yet. */
+static void an_outer_release_meets_a_nested_acquire(void **state)
+{
+    struct stage stage;
+    struct releaser outer;
+    stage_set(&stage, *state, 30000);
+    dlock_hold *hold = acquired_by(stage.lock, OWNER);
+    struct waiter inner = {.lock = stage.lock, .want = {.wait_ms = PATIENCE_MS, .owner_id = OWNER}};
+    proxy_plan(stage.proxy, PROXY_HOLD_REPLY, "EVALSHA", NULL, 0);
+    waiter_start(&inner);
+    eventually(proxy_done(stage.proxy) || atomic_load(&inner.over));
+    release_starts(&outer, hold);
+    give_way(&outer.over);
+    proxy_let_go(stage.proxy);
+    assert_int_equal(waiter_end(&inner), DLOCK_OK);
+    release_ends(&outer, stage.proxy);
+    assert_int_equal(outer.status, DLOCK_OK);
+    kept_from_others(&stage, inner.hold);
+    assert_status(dlock_release(inner.hold, NULL), OK);
+    free_for_others(&stage);
+    stage_clear(&stage);
+}
+
+/* ---- A loss that a nested acquire shows ------------------------------------------------------ */
+
+enum loss { BROKEN, EMPTIED };
+
+/* Another client enters, and leaves again or stays. */
+static dlock_hold *lose(struct stage *stage, enum loss loss, bool leaves)
+{
+    if (loss == BROKEN)
+        assert_status(dlock_break(stage->other, NULL), OK);
+    else
+        server_text(server, "FLUSHALL");
+    dlock_hold *theirs = acquired(stage->other);
+    if (!leaves)
+        return theirs;
+    assert_status(dlock_release(theirs, NULL), OK);
+    return NULL;
+}
+
+static void is_lost(struct stage *stage, dlock_hold *hold)
+{
+    char event[64];
+    struct pollfd lost = {.fd = dlock_lost_fd(hold), .events = POLLIN};
+    assert_false(dlock_valid(hold));
+    assert_int_equal(poll(&lost, 1, PATIENCE_MS), 1);
+    snprintf(event, sizeof event, "LOST #%llu ", (unsigned long long)dlock_acquisition(hold));
+    eventually(record_count(stage->events, event) == 1);
+    assert_status(dlock_release(hold, NULL), LOST);
+}
+
+/* All holds of the owner are lost at once, long before a renewal. On `fair` a nested acquire sends
+ * nothing: there the next renewal shows the loss. */
+static void a_nested_acquire_shows_the_loss(void **state)
+{
+    for (int i = 0; i < 4; i++) {
+        struct stage stage;
+        dlock_hold *nested;
+        stage_set(&stage, *state, queues(*state) ? 600 : 30000);
+        dlock_hold *outer = acquired_by(stage.lock, DLOCK_THIS_THREAD);
+        dlock_hold *middle = acquired_by(stage.lock, DLOCK_THIS_THREAD);
+        dlock_hold *theirs = lose(&stage, i / 2 == 0 ? BROKEN : EMPTIED, i % 2 == 0);
+        if (queues(*state))
+            eventually(!dlock_valid(outer) && !dlock_valid(middle));
+        else
+            assert_status(tried_by(stage.lock, DLOCK_THIS_THREAD, &nested), LOST);
+        is_lost(&stage, middle);
+        is_lost(&stage, outer);
+        if (theirs != NULL)
+            dlock_release(theirs, NULL);
+        nested = acquired_by(stage.lock, DLOCK_THIS_THREAD);
+        assert_status(dlock_release(nested, NULL), OK);
+        free_for_others(&stage);
+        stage_clear(&stage);
+    }
+}
+
+static int start(void **state)
+{
+    (void)state;
+    server = server_start(NULL);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    server_free(server);
+    return 0;
+}
+
+int main(void)
+{
+    static const struct scenario scenarios[] = {
+        SCENARIO(two_requests_on_one_thread, EACH_SOUND),
+        SCENARIO(a_wait_behind_another_thread, EACH_SOUND),
+        SCENARIO(this_thread_re_enters, EACH_REENTRANT),
+        SCENARIO(a_named_owner_re_enters, EACH_REENTRANT),
+        SCENARIO(a_reader_asks_to_write, ONCE),
+        SCENARIO(nested_holds_are_released_at_once, EACH_REENTRANT),
+        SCENARIO(two_threads_acquire_at_once, EACH_REENTRANT),
+        SCENARIO(an_outer_release_meets_a_nested_acquire, EACH_REENTRANT),
+        SCENARIO(a_nested_acquire_shows_the_loss, EACH_REENTRANT),
+    };
+    return run_scenarios("owners", scenarios, sizeof scenarios / sizeof scenarios[0], start, stop);
+}

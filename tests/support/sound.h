@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Scenarios that every rung that is not flawed must pass: one test a rung, so that a failure
+ * names its rung.
+ */
+#ifndef TESTS_SOUND_H
+#define TESTS_SOUND_H
+
+#include "calls.h"
+#include "must.h"
+
+#include <stdio.h>
+
+enum scope { ONCE, EACH_SOUND, EACH_REENTRANT };
+
+struct scenario {
+    const char *name;
+    CMUnitTestFunction body; /* *state is the rung, NULL with ONCE */
+    enum scope scope;
+};
+#define SCENARIO(body, scope) {#body, body, scope}
+
+#define SCENARIO_TESTS_MAX 256
+
+static inline int run_scenarios(const char *group, const struct scenario *scenarios, size_t count,
+                                CMFixtureFunction start, CMFixtureFunction stop)
+{
+    static struct CMUnitTest tests[SCENARIO_TESTS_MAX];
+    static char names[SCENARIO_TESTS_MAX][96];
+    size_t rung_count, test_count = 0;
+    const struct dlock_rung *rungs = dlock_rungs(&rung_count);
+    for (size_t i = 0; i < count; i++)
+        for (size_t j = 0; j < rung_count; j++) {
+            const struct scenario *scenario = &scenarios[i];
+            bool once = scenario->scope == ONCE;
+            bool fits = !rungs[j].flawed &&
+                        (scenario->scope == EACH_SOUND || rungs[j].reentrant);
+            if (once ? j > 0 : !fits)
+                continue;
+            must(test_count < SCENARIO_TESTS_MAX);
+            snprintf(names[test_count], sizeof names[0], "%s%s%s", scenario->name,
+                     once ? "" : ": ", once ? "" : rungs[j].name);
+            tests[test_count] = (struct CMUnitTest){
+                .name = names[test_count],
+                .test_func = scenario->body,
+                .initial_state = once ? NULL : (void *)(uintptr_t)&rungs[j],
+            };
+            test_count++;
+        }
+    return _cmocka_run_group_tests(group, tests, test_count, start, stop);
+}
+
+#endif
