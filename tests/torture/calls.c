@@ -142,17 +142,6 @@ static dlock_batch *reads_new(bool rides)
     return reads;
 }
 
-/* TORTURE_OWNERS=old: owner_id 0 is the calling thread, so that an acquisition is alone only with a
- * number of its own. Flawed rungs go on so. */
-static uint64_t library_owner(const struct plan *plan, const struct call *call,
-                              const struct world *world)
-{
-    const char *owners = getenv("TORTURE_OWNERS");
-    if (call->owner_id != 0 || plan->rung->flawed || owners == NULL || strcmp(owners, "old") != 0)
-        return call->owner_id;
-    return 1000 + (uint64_t)(call - world->calls);
-}
-
 static struct call *begin(struct thread *thread, const struct member *member, enum what what,
                           const struct how *how)
 {
@@ -168,12 +157,11 @@ static struct call *begin(struct thread *thread, const struct member *member, en
     return call;
 }
 
-static struct dlock_want want_of(const struct self *self, struct call *call, dlock_batch *reads,
-                                 dlock_cancel *cancel)
+static struct dlock_want want_of(struct call *call, dlock_batch *reads, dlock_cancel *cancel)
 {
     return (struct dlock_want){.size = sizeof(struct dlock_want),
                                .wait_ms = call->wait_ms,
-                               .owner_id = library_owner(self->plan, call, self->world),
+                               .owner_id = call->owner_id,
                                .cancel = cancel,
                                .reads = reads,
                                .user = call,
@@ -200,7 +188,7 @@ dlock_hold *hold_acquire(struct thread *thread, const struct member *member, dlo
     struct call *call = begin(thread, member, WHAT_ACQUIRE, how);
     dlock_batch *reads = reads_new(how->rides);
     dlock_cancel *cancel = how->cancels ? cancel_offer(self, call) : NULL;
-    struct dlock_want want = want_of(self, call, reads, cancel);
+    struct dlock_want want = want_of(call, reads, cancel);
     dlock_hold *hold = NULL;
     if (how->wait_ms < 0)
         atomic_fetch_sub(&self->shared->busy, 1);
@@ -265,7 +253,7 @@ void hold_start(struct thread *thread, const struct how *how, bool keep)
                                 .cancel = how->cancels ? cancel_offer(self, call) : NULL,
                                 .keep = keep,
                                 .rides = how->rides};
-    struct dlock_want want = want_of(self, call, started->reads, started->cancel);
+    struct dlock_want want = want_of(call, started->reads, started->cancel);
     atomic_fetch_add(&self->started, 1);
     dlock_status status = dlock_acquire_start(self->main.locks[how->lock], &want, done, started);
     if (status == DLOCK_OK)

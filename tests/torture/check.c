@@ -48,6 +48,15 @@ static int number(const struct world *world, const struct call *call)
     return (int)(call - world->calls);
 }
 
+static bool same_owner(const struct plan *plan, const struct call *a, const struct call *b)
+{
+    if (!plan->rung->reentrant || a->client != b->client || a->owner_id != b->owner_id)
+        return false;
+    bool by_thread = a->owner_id == DLOCK_THIS_THREAD ||
+                     (a->owner_id == 0 && plan->rung->flawed); /* they count by thread still */
+    return by_thread ? a->thread == b->thread : a->owner_id != 0;
+}
+
 /* ---- Excuses --------------------------------------------------------------------------------- *
  * After a break, and when the server has lost its data, an older hold may stay valid until it is
  * next answered, or its time is over.
@@ -59,7 +68,7 @@ static bool asked_about(const struct plan *plan, const struct call *acquire,
 {
     return was_held(acquire) && !is_handed_on(plan) && plan->rung->reentrant &&
            acquire->client == hold->client && acquire->lock == hold->lock &&
-           hold->owner_id != 0 && acquire->owner_id == hold->owner_id;
+           hold->owner_id != 0 && same_owner(plan, acquire, hold);
 }
 
 /* When the library has surely heard, after `since_ns`, what became of the hold: at the end of its
@@ -141,15 +150,6 @@ static bool is_excused(const struct world *world, const struct plan *plan,
 }
 
 /* ---- Exclusion and order --------------------------------------------------------------------- */
-
-static bool same_owner(const struct plan *plan, const struct call *a, const struct call *b)
-{
-    if (!plan->rung->reentrant || a->client != b->client || a->owner_id != b->owner_id)
-        return false;
-    if (a->owner_id != 0)
-        return true;
-    return plan->rung->flawed && a->thread == b->thread; /* they count by thread still */
-}
 
 static bool exclude(const struct plan *plan, const struct call *a, const struct call *b)
 {
@@ -233,8 +233,7 @@ static bool may_answer(const struct plan *plan, const struct call *call)
     case DLOCK_CANCELLED:
         return acquires(call) && call->cancelled_ns != 0;
     case DLOCK_UPGRADE:
-        return acquires(call) && plan->rung->shared && call->owner_id != 0 &&
-               call->mode == DLOCK_EXCLUSIVE;
+        return acquires(call) && plan->rung->shared && call->mode == DLOCK_EXCLUSIVE;
     case DLOCK_UNSUPPORTED:
         return plan->rung->flawed;
     default:

@@ -55,7 +55,7 @@ static struct how draw_how(struct thread *thread)
     struct how how = {.lock = (int)random_below(random, (uint64_t)plan->locks),
                       .wait_ms = draw_wait(thread)};
     if (chance(random, plan->named))
-        how.owner_id = 1 + random_below(random, 3);
+        how.owner_id = chance(random, 20) ? DLOCK_THIS_THREAD : 1 + random_below(random, 3);
     if (chance(random, plan->shared))
         how.mode = DLOCK_SHARED;
     how.rides = chance(random, plan->riding);
