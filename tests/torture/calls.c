@@ -177,8 +177,8 @@ static void answered(struct self *self, struct call *call, dlock_status status, 
     }
     call_end(self->world, call, status);
     if ((status == DLOCK_OK) != (hold != NULL))
-        violation(self->world, VIOLATION_ANSWER, "%s answered %s with%s hold", what_text(call->what),
-                  dlock_status_name(status), hold != NULL ? " a" : "out");
+        violation(self->world, VIOLATION_ANSWER, "%s answered %s with%s hold",
+                  what_text(call->what), dlock_status_name(status), hold != NULL ? " a" : "out");
 }
 
 dlock_hold *hold_acquire(struct thread *thread, const struct member *member, dlock *lock,

@@ -140,13 +140,13 @@ static void draw_faults(struct plan *plan, uint64_t *random)
     for (size_t i = 0; i < kind_count; i++)
         do
             kinds[i] = (enum fault_kind)random_below(
-                random, chance(random, 60) ? FAULT_STOP_CLIENT : FAULT_COUNT);
+                random, chance(random, 40) ? FAULT_STOP_CLIENT : FAULT_COUNT);
         while (plan->long_ttl && leaves_a_hold(kinds[i]));
     plan->fault_count = 1 + random_below(random, FAULTS_MAX);
     for (size_t i = 0; i < plan->fault_count; i++) {
         struct fault *fault = &plan->faults[i];
         *fault = (struct fault){.kind = kinds[random_below(random, kind_count)],
-                                .at = draw_event(plan, random, 80),
+                                .at = draw_event(plan, random, 60),
                                 .until = draw_event(plan, random, 30),
                                 .every = (int)ONE_OF(random, 1, 1, 3, 7, 20),
                                 .times = chance(random, 50) ? 1 : between(random, 2, 20),

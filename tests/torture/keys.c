@@ -129,8 +129,8 @@ static void judge_lives(const struct plan *plan, struct server *server, struct w
             continue;
         long long left_ms = server_integer(server, "PTTL %s", key);
         if (left_ms == -1 || left_ms > DAY_MS)
-            violation(world, VIOLATION_KEY, "the key %s is left with a time to live of %lld ms", key,
-                      left_ms);
+            violation(world, VIOLATION_KEY, "the key %s is left with a time to live of %lld ms",
+                      key, left_ms);
     }
 }
 

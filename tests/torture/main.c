@@ -39,8 +39,8 @@ static const char usage[] =
     "  --folder DIR     where transcripts are kept (default runs/torture)\n"
     "  --help\n"
     "\n"
-    "Exit code 0: nothing was violated (--flawed: each rung was caught); 1: something was (one was\n"
-    "not); 2: it could not be tried.\n";
+    "Exit code 0: nothing was violated (--flawed: each rung was caught); 1: not so; 2: it could\n"
+    "not be tried.\n";
 
 struct settings {
     uint64_t seed;
@@ -176,8 +176,8 @@ static void progress(void)
 
 static bool goes_on(const struct settings *settings, long started)
 {
-    long found = settings->until == VIOLATION_COUNT ? totals.failed : totals.by_kind[settings->until];
-    if (found > 0 && settings->until_failure)
+    bool any = settings->until == VIOLATION_COUNT;
+    if (settings->until_failure && (any ? totals.failed : totals.by_kind[settings->until]) > 0)
         return false;
     if (settings->minutes > 0)
         return boot_ns() - began_ns < settings->minutes * 60000000000;
@@ -208,7 +208,7 @@ static void play(const struct settings *settings)
     }
 }
 
-/* What the flaw of the rung leads to, so that it is known when it was seen: of most, two holders. */
+/* What the rung's flaw leads to, so that it is known when it was seen: of most, two holders. */
 static enum violation_kind flaw_of(const char *rung)
 {
     static const char *const stuck[] = {"setnx",          "setnx_expire", "setnx_multi",

@@ -201,7 +201,8 @@ static void take_requests(struct wire *wire)
     struct proxy *proxy = wire->proxy;
     struct request_seen seen;
     size_t size, at = 0;
-    while (!wire->dropping && (size = request_size(wire->unread + at, wire->unread_size - at)) > 0) {
+    while (!wire->dropping &&
+           (size = request_size(wire->unread + at, wire->unread_size - at)) > 0) {
         request_read(wire->unread + at, wire->script, &seen);
         seen.process = wire->process;
         seen.answered = false;
@@ -241,17 +242,19 @@ static void from_client(struct wire *wire)
 static void from_server(struct wire *wire)
 {
     char bytes[PIECE_MAX];
-    ssize_t size = recv(wire->redis, bytes, sizeof bytes, MSG_DONTWAIT);
+    ssize_t size = recv(wire->redis, bytes, sizeof bytes - 1, MSG_DONTWAIT);
     if (size < 0 && errno == EAGAIN)
         return;
     if (size <= 0) {
         wire_end(wire);
         return;
     }
+    bytes[size] = '\0';
     int shown = (int)strcspn(bytes, "\r\n");
+    bool to_nobody = wire->client < 0 || wire->reset_at_reply;
     note(wire->proxy->world, NOTE_TEXT, wire->process, NULL, "wire %llu < %.*s%s",
-         (unsigned long long)wire->number, shown < 60 && shown < size ? shown : 60, bytes,
-         wire->client < 0 || wire->reset_at_reply ? " (to nobody)" : wire->keep_down ? " (kept)" : "");
+         (unsigned long long)wire->number, shown < 60 ? shown : 60, bytes,
+         to_nobody ? " (to nobody)" : wire->keep_down ? " (kept)" : "");
     if (wire->reset_at_reply)
         close_client(wire, true);
     struct request_seen answered = wire->last;
