@@ -75,7 +75,8 @@ static size_t gather(const struct world *world, struct step *steps)
     size_t count = 0, notes = atomic_load(&world->note_count);
     for (size_t i = 0; i < check_call_count(world); i++) {
         const struct call *call = &world->calls[i];
-        steps[count++] = (struct step){call->begin_ns, MOMENT_BEGIN, call, NULL};
+        if (call->begin_ns != 0)
+            steps[count++] = (struct step){call->begin_ns, MOMENT_BEGIN, call, NULL};
         if (call->end_ns != 0)
             steps[count++] = (struct step){call->end_ns, MOMENT_END, call, NULL};
         if (call->last_true_ns != 0)
