@@ -50,6 +50,11 @@
  * counts while the machine sleeps) from before its request was sent, less 1 % + 2 ms for clocks
  * that drift. Waiting is counted on CLOCK_MONOTONIC. The wall clock is never read.
  *
+ * BOUNDS.  On rungs that are not flawed no call lasts longer than its wait_ms and the bound:
+ * connect_timeout_ms + 2 * command_timeout_ms, 3 s by default. That covers looking the host's name
+ * up, connecting, the request, and finding out what became of it. After a cancel a call ends within
+ * the bound. (What a hook takes is not counted.)
+ *
  * THREADS.  Every function may be called from any thread unless it says otherwise. Objects must
  * outlive the calls that use them: release all holds, then close the locks, then the client. An
  * acquire that was started is such a call until its `done` has returned.
@@ -516,8 +521,7 @@ DLOCK_API size_t dlock_process(dlock_client *client);
  * After a lost reply the release is sent once more on a new connection, and counts once; not on
  * rungs that are flawed. OK after a second release means: the lock was free, and the hold valid;
  * whoever breaks the lock or empties the server at that very moment is not noticed.
- * Takes at most connect_timeout_ms + command_timeout_ms for each request: those of the rung, after
- * a lost reply one more and that to end the old connection, and of WRONG_TYPE one more. */
+ * Ends within the bound. */
 DLOCK_API dlock_status dlock_release(dlock_hold *hold, dlock_batch *last);
 
 /* Whether the hold is still to be believed: a load and a clock read, no network. False from the
