@@ -246,7 +246,7 @@ static int64_t latest_ns(const struct world *world, const struct plan *plan,
                          const struct call *call)
 {
     int64_t calm_ns = atomic_load(&world->calm_ns);
-    int64_t bound_ns = bound_ms(plan, call->what) * NS_A_MS;
+    int64_t bound_ns = bound_ms(plan) * NS_A_MS;
     if (!acquires(call))
         return call->begin_ns + bound_ns;
     int64_t latest = call->wait_ms >= 0 ? call->begin_ns + call->wait_ms * NS_A_MS + bound_ns

@@ -13,21 +13,10 @@
 /* Beyond what is bounded below: threads that wait for a processor although the witness runs. */
 #define SLACK_MS 400
 
-/* How long a call of a client with these time-outs may take beyond its wait_ms. */
-static inline int64_t bound_ms(const struct plan *plan, enum what what)
+/* How long a call may take beyond its wait_ms, or after a cancel. */
+static inline int64_t bound_ms(const struct plan *plan)
 {
-    int64_t request_ms = plan->connect_ms + plan->command_ms;
-    switch (what) {
-    case WHAT_ACQUIRE: /* a try, what became of it, what it leaves, and who holds the lock */
-    case WHAT_START:
-        return 5 * request_ms;
-    case WHAT_RELEASE:
-        return 5 * request_ms;
-    case WHAT_CLOSE: /* of the client: its timekeeper's and its listeners' requests */
-        return 3 * request_ms;
-    default:
-        return 2 * request_ms;
-    }
+    return plan->connect_ms + 2 * plan->command_ms;
 }
 
 /* A lock whose holders are gone is acquired within this: the time to live, a poll, and of `fair`
