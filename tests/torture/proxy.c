@@ -239,22 +239,32 @@ static void from_client(struct wire *wire)
         close_client(wire, true);
 }
 
+/* An array on one line. */
+static void note_reply(const struct wire *wire, const char *bytes, size_t size)
+{
+    char line[80];
+    size_t used = 0;
+    bool to_nobody = wire->client < 0 || wire->reset_at_reply;
+    for (size_t i = 0; i < size && used < sizeof line - 1; i++)
+        if (bytes[i] != '\r')
+            line[used++] = bytes[i] == '\n' ? ' ' : bytes[i];
+    line[used] = '\0';
+    note(wire->proxy->world, NOTE_TEXT, wire->process, NULL, "wire %llu < %s%s",
+         (unsigned long long)wire->number, line,
+         to_nobody ? "(to nobody)" : wire->keep_down ? "(kept)" : "");
+}
+
 static void from_server(struct wire *wire)
 {
     char bytes[PIECE_MAX];
-    ssize_t size = recv(wire->redis, bytes, sizeof bytes - 1, MSG_DONTWAIT);
+    ssize_t size = recv(wire->redis, bytes, sizeof bytes, MSG_DONTWAIT);
     if (size < 0 && errno == EAGAIN)
         return;
     if (size <= 0) {
         wire_end(wire);
         return;
     }
-    bytes[size] = '\0';
-    int shown = (int)strcspn(bytes, "\r\n");
-    bool to_nobody = wire->client < 0 || wire->reset_at_reply;
-    note(wire->proxy->world, NOTE_TEXT, wire->process, NULL, "wire %llu < %.*s%s",
-         (unsigned long long)wire->number, shown < 60 ? shown : 60, bytes,
-         to_nobody ? " (to nobody)" : wire->keep_down ? " (kept)" : "");
+    note_reply(wire, bytes, (size_t)size);
     if (wire->reset_at_reply)
         close_client(wire, true);
     struct request_seen answered = wire->last;
