@@ -8,6 +8,7 @@
 #include "keys.h"
 #include "must.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -216,6 +217,16 @@ void hold_release(struct thread *thread, dlock_hold *hold, struct call *call, bo
     release->client = call->client;
     call_end(self->world, release, dlock_release(hold, last));
     dlock_batch_free(last);
+}
+
+void judge_lost_fd(struct self *self, struct call *call, dlock_hold *hold)
+{
+    struct pollfd lost = {.fd = dlock_lost_fd(hold), .events = POLLIN};
+    bool was_valid = sample(call, hold);
+    bool readable = poll(&lost, 1, was_valid ? 0 : 1000) > 0;
+    if (lost.fd >= 0 && readable != !dlock_valid(hold) && readable == was_valid)
+        violation(self->world, VIOLATION_ANSWER, "#%d: the descriptor of its loss is %sreadable",
+                  (int)(call - self->world->calls), readable ? "" : "not ");
 }
 
 /* An acquire that was started. */

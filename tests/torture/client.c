@@ -87,6 +87,8 @@ static void inside(struct thread *thread, dlock_hold *hold, struct call *call)
     if (!plan->long_ttl && chance(random, plan->overdue))
         ms = call->ttl_ms * 5 / 4;
     int64_t end_ns = boot_ns() + ms * NS_A_MS;
+    if (chance(random, 20))
+        judge_lost_fd(thread->self, call, hold);
     bool nests = thread->depth < 3 && chance(random, plan->nesting);
     while (boot_ns() < end_ns && !in_phase(thread->self, PHASE_CALM)) {
         sample(call, hold);

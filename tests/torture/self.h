@@ -72,6 +72,9 @@ dlock_hold *hold_acquire(struct thread *thread, const struct member *member, dlo
 void hold_start(struct thread *thread, const struct how *how, bool keep);
 void hold_release(struct thread *thread, dlock_hold *hold, struct call *call, bool rides);
 
+/* Whether its descriptor of loss says the same as dlock_valid(). */
+void judge_lost_fd(struct self *self, struct call *call, dlock_hold *hold);
+
 /* False: there is no place. */
 bool hold_keep(struct self *self, dlock_hold *hold, struct call *call);
 struct kept hold_take(struct self *self);
