@@ -274,7 +274,7 @@ static void check_answer(struct world *world, const struct plan *plan, const str
     if (call->revived)
         violation(world, VIOLATION_REVIVED, "#%d of process %d", number(world, call),
                   call->process);
-    int64_t over_ns = call->end_ns - latest_ns(world, plan, call) - 3 * call->stalled_ns -
+    int64_t over_ns = call->end_ns - latest_ns(world, plan, call) - 2 * call->stalled_ns -
                       SLACK_MS * NS_A_MS;
     if (call->rest && acquires(call)) {
         if (call->status != DLOCK_OK || over_ns > 0)

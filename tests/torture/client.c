@@ -235,16 +235,12 @@ static void *run_thread(void *arg)
 static void *run_keeper(void *arg)
 {
     struct self *self = arg;
-    atomic_store(&self->shared->beat_ns, boot_ns());
     while (!atomic_load(&self->stop_keeper)) {
+        witness_beat(&self->shared->witness);
         pause_us(1000);
-        int64_t now_ns = boot_ns();
-        int64_t late_ns = now_ns - atomic_load(&self->shared->beat_ns) - BEAT_NS;
-        atomic_store(&self->shared->beat_ns, now_ns);
-        if (late_ns > 0)
-            atomic_fetch_add(&self->shared->stalled_ns, late_ns);
         look_at_kept(self);
     }
+    atomic_store(&self->shared->witness.beat_ns, 0);
     return NULL;
 }
 

@@ -95,6 +95,7 @@ static bool rounds(struct run *run, bool (*condition)(const struct run *), int64
 {
     int64_t end_ns = boot_ns() + limit_ms * NS_A_MS;
     while (!condition(run) && boot_ns() < end_ns) {
+        witness_beat(&run->world->proxy);
         proxy_round(run->proxy, ROUND_MS);
         faults_round(run->faults, run->proxy);
         reap(run);

@@ -68,7 +68,7 @@ struct call *call_begin(struct world *world, enum what what, int process, int th
     call->process = process;
     call->thread = thread;
     call->lock = lock;
-    call->stalled_begin_ns = stalled_ns(world, process);
+    call->stalled_begin_ns = stalled_ns(world);
     call->begin_ns = boot_ns();
     return call;
 }
@@ -79,18 +79,37 @@ void call_end(struct world *world, struct call *call, dlock_status status)
     call->status = status;
     if (status != DLOCK_OK)
         snprintf(call->error, sizeof call->error, "%s", dlock_error());
-    atomic_store(&call->stalled_ns,
-                 stalled_ns(world, call->process) - call->stalled_begin_ns);
+    int64_t stalled = stalled_ns(world) - call->stalled_begin_ns;
+    atomic_store(&call->stalled_ns, stalled > 0 ? stalled : 0); /* less: one was killed */
     atomic_store(&call->end_ns, now_ns);
     atomic_fetch_add(&call->answers, 1);
 }
 
-int64_t stalled_ns(const struct world *world, int process)
+#define BEAT_NS (8 * NS_A_MS) /* what a beat may take without being late */
+
+static int64_t late_ns(const struct witness *witness)
 {
-    const struct process *p = &world->processes[process];
-    int64_t beat_ns = atomic_load(&p->beat_ns);
-    int64_t late_ns = beat_ns == 0 ? 0 : boot_ns() - beat_ns - BEAT_NS;
-    return atomic_load(&p->stalled_ns) + (late_ns > 0 ? late_ns : 0);
+    int64_t beat_ns = atomic_load(&witness->beat_ns);
+    int64_t late = beat_ns == 0 ? 0 : boot_ns() - beat_ns - BEAT_NS;
+    return late > 0 ? late : 0;
+}
+
+void witness_beat(struct witness *witness)
+{
+    atomic_fetch_add(&witness->stalled_ns, late_ns(witness));
+    atomic_store(&witness->beat_ns, boot_ns());
+}
+
+int64_t stalled_ns(const struct world *world)
+{
+    int64_t sum = atomic_load(&world->proxy.stalled_ns) + late_ns(&world->proxy);
+    for (int i = 0; i < PROCESSES_MAX; i++) {
+        const struct process *process = &world->processes[i];
+        sum += atomic_load(&process->witness.stalled_ns);
+        if (!atomic_load(&process->killed) && !atomic_load(&process->over))
+            sum += late_ns(&process->witness);
+    }
+    return sum;
 }
 
 bool sample(struct call *call, const dlock_hold *hold)

@@ -111,14 +111,18 @@ enum phase {
     PHASE_REST, /* nobody holds: each process acquires each lock once more, then ends */
 };
 
+struct witness {
+    _Atomic int64_t beat_ns;    /* when it last ran; 0: it does not yet, or no more */
+    _Atomic int64_t stalled_ns; /* how long it was kept from running, in all */
+};
+
 struct process {
     _Atomic int pid;          /* 0: not started */
     _Atomic bool killed;      /* by a fault */
     _Atomic bool let_go;      /* it holds nothing any more (PHASE_CALM) */
     _Atomic bool asked;       /* it has acquired each lock at rest, or not */
     _Atomic bool over;        /* waited for */
-    _Atomic int64_t stalled_ns; /* how long its witness was kept from running, in all */
-    _Atomic int64_t beat_ns;    /* when the witness last ran */
+    struct witness witness;
     _Atomic int points;         /* named points passed */
     _Atomic int busy;           /* threads that go on, but for those that wait without limit */
 };
@@ -127,6 +131,7 @@ struct world {
     _Atomic int phase;
     _Atomic int64_t calm_ns; /* when PHASE_CALM began */
     _Atomic uint64_t clients;
+    struct witness proxy;
     struct process processes[PROCESSES_MAX];
     _Atomic size_t call_count, note_count, violation_count;
     struct violation violations[VIOLATIONS_MAX];
@@ -149,9 +154,11 @@ void note(struct world *world, enum note_kind kind, int process, struct call *ca
 void violation(struct world *world, enum violation_kind kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* How long the process was kept from running so far, the stall that lasts included. */
-int64_t stalled_ns(const struct world *world, int process);
-#define BEAT_NS (2 * NS_A_MS)
+/* A witness of stalls, who should run each millisecond, has run now. */
+void witness_beat(struct witness *witness);
+/* How long witnesses were kept from running so far, the stalls that last included: each delays the
+ * others, by what it holds or should pass on. */
+int64_t stalled_ns(const struct world *world);
 
 /* Looks at a hold, and writes down what it saw. */
 bool sample(struct call *call, const dlock_hold *hold);
