@@ -206,7 +206,8 @@ void redis_append(struct redis *redis, size_t index, int argc, const char *const
 
 bool redis_is_demotion(const char *error)
 {
-    return strncmp(error, "READONLY", 8) == 0 || strncmp(error, "MASTERDOWN", 10) == 0;
+    return strncmp(error, "READONLY", 8) == 0 || strncmp(error, "MASTERDOWN", 10) == 0 ||
+           strncmp(error, "UNBLOCKED", 9) == 0;
 }
 
 static void demoted(struct node *node, const char *error)
@@ -220,6 +221,11 @@ void redis_demoted(struct redis *redis, size_t index, const char *error)
 {
     if (redis->nodes[index].state == NODE_UP)
         demoted(&redis->nodes[index], error);
+}
+
+void redis_tell(struct redis *redis, size_t index, enum outage outage, const char *reason)
+{
+    reach_tell(redis->nodes[index].server, outage, reason);
 }
 
 /* What the exchange says about the server. */

@@ -84,6 +84,9 @@ dlock_status redis_pull(struct redis *redis, size_t node);
 bool redis_is_demotion(const char *error);
 void redis_demoted(struct redis *redis, size_t node, const char *error);
 
+/* Says something of the server that is not about connecting. */
+void redis_tell(struct redis *redis, size_t node, enum outage outage, const char *reason);
+
 /* Cuts the connections. */
 void redis_disconnect(struct redis *redis);
 
