@@ -443,6 +443,13 @@ struct pollfd node_poll(const struct node *node)
     return (struct pollfd){.fd = node->fd, .events = (short)(POLLIN | (writes ? POLLOUT : 0))};
 }
 
+void node_resume(struct node *node)
+{
+    struct pollfd came = node_poll(node);
+    if (mono_ns() >= node->next_ns && poll(&came, 1, 0) > 0)
+        node->next_ns = node->until_ns = mono_deadline_ns(node->config->connect_timeout_ms);
+}
+
 /* It took too long: what it waits for now, or all. */
 static void overdue(struct node *node)
 {

@@ -65,6 +65,8 @@ bool node_stale(const struct node *node);
 
 /* Begins to connect, unless the server may not be tried yet. */
 void node_connect(struct node *node);
+/* Goes on connecting, begun in an earlier call: what came since came in time. */
+void node_resume(struct node *node);
 /* The address that it is connected to, or tried last. */
 const struct address *node_address(const struct node *node);
 void node_close(struct node *node, dlock_status status, const char *reason);

@@ -152,6 +152,8 @@ dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd)
         node_forget(node);
         if (node->state == NODE_UP && node_stale(node))
             node_close(node, DLOCK_UNREACHABLE, "the server closed the connection");
+        if (node_connecting(node))
+            node_resume(node);
         if (node->state != NODE_DOWN)
             continue;
         node_connect(node);
@@ -233,12 +235,13 @@ static void judge(struct node *node)
 {
     if (node->state != NODE_UP || node->reply_count == 0)
         return;
-    for (size_t i = 0; i < node->reply_count; i++)
-        if (node->replies[i]->type == REDIS_REPLY_ERROR &&
-            redis_is_demotion(node->replies[i]->str)) {
+    for (size_t i = 0; i < node->reply_count; i++) {
+        if (node->replies[i]->type != REDIS_REPLY_ERROR)
+            continue;
+        if (redis_is_demotion(node->replies[i]->str))
             demoted(node, node->replies[i]->str);
-            return;
-        }
+        return; /* such as NOSCRIPT, which a replica says too */
+    }
     reach_took(node->server);
 }
 

@@ -254,10 +254,10 @@ static void busy_before_the_outage(void **state)
     (void)state;
     struct stage stage;
     struct stage other;
-    stage_set(&stage, "watchdog", server_url(server), (struct dlock_options){0});
+    stage_set(&stage, "watchdog", server_url(server), (struct dlock_options){.retry_ms = 1000});
     stage_set(&other, "watchdog", server_url(server), (struct dlock_options){0});
     dlock_hold *hold = acquired(other.lock);
-    struct waiter waiter = {.lock = stage.lock, .want = {.wait_ms = 1000}};
+    struct waiter waiter = {.lock = stage.lock, .want = {.wait_ms = 2000}};
     waiter_start(&waiter);
     eventually(stats_of(stage.client).contended == 1);
     server_kill(server);
@@ -469,6 +469,25 @@ static void a_resolver_that_hangs(void **state)
     stage_clear(&stage);
 }
 
+/* The look-up went on when nobody waited for it, and the time to connect is over long since. */
+static void found_while_nobody_looked(void **state)
+{
+    (void)state;
+    struct stage stage;
+    dlock_hold *hold;
+    name_is(true, server_port(server), 0);
+    stage_set(&stage, "watchdog", "redis://redis.test",
+              (struct dlock_options){.connect_timeout_ms = 500});
+    assert_status(within(stage.lock, 20), UNREACHABLE);
+    int64_t over_ms = clock_ms() + 600;
+    name_is(false, server_port(server), 0);
+    eventually(clock_ms() > over_ms);
+    assert_status(tried(stage.lock, &hold), OK);
+    assert_int_equal(stats_of(stage.client).connects_failed, 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    stage_clear(&stage);
+}
+
 /* Also when it never comes back while the client lives. */
 static void closed_while_the_resolver_hangs(void **state)
 {
@@ -506,7 +525,8 @@ static void a_name_nobody_knows(void **state)
     struct stage stage;
     name_is(false, 0, 0);
     stage_set(&stage, "watchdog", "redis://redis.test", (struct dlock_options){0});
-    assert_status(within(stage.lock, 30), UNREACHABLE);
+    dlock_hold *hold;
+    assert_status(tried(stage.lock, &hold), UNREACHABLE);
     assert_says(dlock_error(), "its host name was not found");
     name_is(false, server_port(server), 0);
     works(&stage);
@@ -695,6 +715,7 @@ int main(void)
         cmocka_unit_test(the_name_moves),
         cmocka_unit_test(one_address_is_of_a_replica),
         cmocka_unit_test(a_resolver_that_hangs),
+        cmocka_unit_test(found_while_nobody_looked),
         cmocka_unit_test(closed_while_the_resolver_hangs),
         cmocka_unit_test(the_resolver_is_down),
         cmocka_unit_test(a_name_nobody_knows),
