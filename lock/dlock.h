@@ -387,10 +387,10 @@ struct dlock_want {
  * UNKNOWN    the reply was lost and the rung cannot find out, or could not in time: the lock may be
  *            held by nobody's hold until its time to live is over (for ever on rungs that do not
  *            expire).
- * UNREACHABLE no server could be reached, and with wait_ms none answered all that time: a longer wait
- *            tries again. After a failure nobody of this client connects for 10 ms to 0.4 s, longer
- *            each time; a try in that time gets this answer at once.
- * REFUSED    dlock_error() says with what words. LOADING, BUSY, CLUSTERDOWN, READONLY, OOM and the
+ * UNREACHABLE no server could be reached; with wait_ms no server answered all that time. After a
+ *            failed attempt this client connects again after a pause, from 10 ms to 0.4 s, longer
+ *            each time; a try during the pause gets this answer at once.
+ * REFUSED    dlock_error() quotes the server. LOADING, BUSY, CLUSTERDOWN, READONLY, OOM and the
  *            like are tried again while there is time, less and less often.
  * WRONG_TYPE the key holds something else; on `owner_lua`, whose SET does not look, it is seen when
  *            the wait is over.

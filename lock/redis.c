@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LATE_MS 50 /* how long one that has just begun to connect is waited for beside enough others */
+#define LATE_MS 50 /* how long a server that is late is waited for when enough are connected */
 
 struct redis {
     struct redis_config *config;
@@ -167,6 +167,11 @@ dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd)
     return count_up(redis) > 0 ? DLOCK_OK : say_why(redis, pumped);
 }
 
+bool redis_up(const struct redis *redis)
+{
+    return count_up(redis) > 0;
+}
+
 int64_t redis_pause_ms(struct redis_config *config)
 {
     int64_t longest_ms = 0;
@@ -235,14 +240,17 @@ static void judge(struct node *node)
 {
     if (node->state != NODE_UP || node->reply_count == 0)
         return;
+    bool took = true; /* NOSCRIPT a replica says too */
     for (size_t i = 0; i < node->reply_count; i++) {
-        if (node->replies[i]->type != REDIS_REPLY_ERROR)
-            continue;
-        if (redis_is_demotion(node->replies[i]->str))
-            demoted(node, node->replies[i]->str);
-        return; /* such as NOSCRIPT, which a replica says too */
+        const redisReply *reply = node->replies[i];
+        took &= reply->type != REDIS_REPLY_ERROR;
+        if (reply->type == REDIS_REPLY_ERROR && redis_is_demotion(reply->str)) {
+            demoted(node, reply->str);
+            return;
+        }
     }
-    reach_took(node->server);
+    if (took)
+        reach_took(node->server);
 }
 
 dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd)

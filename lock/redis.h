@@ -47,6 +47,9 @@ size_t redis_nodes(const struct redis *redis);
  * REFUSED (the login), CANCELLED. */
 dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
+/* Whether at least one is, as far as is known. */
+bool redis_up(const struct redis *redis);
+
 /* How long a waiter does well to wait before its next attempt: until a pause is over. */
 int64_t redis_pause_ms(struct redis_config *config);
 

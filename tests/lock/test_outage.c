@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Servers that are away, hang, moved or refuse: who waits is told, nobody is hammered, and all works
- * again once they are back. Host names ending in ".test" are found by this file.
+ * Servers that are away, hang, moved or refuse: waiters are told, no server is hammered, and all
+ * works again once it is back. Host names ending in ".test" are found by this file.
  */
 #include "calls.h"
 #include "client.h"
@@ -549,6 +549,36 @@ static void a_black_hole(void **state)
     hole_free(&hole);
 }
 
+/* Another connection is up: the next call takes that one. */
+static void one_connection_is_slow(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct hole hole;
+    struct gate *gate = gate_new("watchdog.acquired");
+    hole_make(&hole);
+    name_is(false, server_port(server), 0);
+    stage_set(&stage, "watchdog", "redis://redis.test",
+              (struct dlock_options){
+                  .connect_timeout_ms = 2000, .on_point = gate_point, .on_point_arg = gate});
+    dlock *slow = lock_of(stage.client, "watchdog", LOCK "2");
+    struct waiter parked = {.lock = stage.lock, .want = {.wait_ms = 60000}};
+    struct waiter stuck = {.lock = slow, .want = {.wait_ms = 500}};
+    waiter_start(&parked);
+    eventually(gate_arrived(gate) == 1);
+    name_is(false, hole.port, 0);
+    waiter_start(&stuck);
+    eventually(name_calls() == 1);
+    gate_open(gate);
+    assert_status(waiter_end(&parked), OK);
+    assert_status(waiter_end(&stuck), UNREACHABLE);
+    assert_status(dlock_release(parked.hold, NULL), OK);
+    dlock_close(slow);
+    stage_clear(&stage);
+    gate_free(gate);
+    hole_free(&hole);
+}
+
 /* ---- Several servers ------------------------------------------------------------------------- */
 
 static dlock_status ask_all(struct redis *redis)
@@ -720,6 +750,7 @@ int main(void)
         cmocka_unit_test(the_resolver_is_down),
         cmocka_unit_test(a_name_nobody_knows),
         cmocka_unit_test(a_black_hole),
+        cmocka_unit_test(one_connection_is_slow),
         cmocka_unit_test(one_of_three_is_late),
         cmocka_unit_test(listening_is_refused),
         cmocka_unit_test(the_first_to_listen_has_gone),
