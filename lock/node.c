@@ -43,16 +43,6 @@ void node_free(struct node *node)
     free(node->out);
 }
 
-bool node_connecting(const struct node *node)
-{
-    return node->state != NODE_DOWN && node->state != NODE_UP;
-}
-
-bool node_answered(const struct node *node)
-{
-    return node->state == NODE_UP && node->reply_count >= node->reply_wanted;
-}
-
 bool node_stale(const struct node *node)
 {
     char byte;

@@ -57,9 +57,15 @@ struct node {
 void node_init(struct node *node, struct redis_config *config, struct server *server);
 void node_free(struct node *node);
 
-bool node_connecting(const struct node *node);
+static inline bool node_connecting(const struct node *node)
+{
+    return node->state != NODE_DOWN && node->state != NODE_UP;
+}
 /* UP, and all replies of the exchange are here. */
-bool node_answered(const struct node *node);
+static inline bool node_answered(const struct node *node)
+{
+    return node->state == NODE_UP && node->reply_count >= node->reply_wanted;
+}
 /* The server has closed the connection, or says something that nobody asked for. */
 bool node_stale(const struct node *node);
 

@@ -143,27 +143,39 @@ static dlock_status say_why(const struct redis *redis, dlock_status pumped)
     return fail(node->down_status, "%s: %s", url, node->down_reason);
 }
 
+/* begun: at least one begins only now; those that began earlier have been waited for. */
+static dlock_status connect_enough(struct redis *redis, int64_t deadline_ns, int wake_fd,
+                                   bool begun)
+{
+    dlock_status pumped = pump(redis, enough_connected, deadline_ns, wake_fd);
+    if (pumped == DLOCK_OK)
+        pump(redis, all_connected, begun ? min_ns(deadline_ns, mono_deadline_ns(LATE_MS)) : 0,
+             wake_fd);
+    return pumped;
+}
+
 dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd)
 {
     bool begun = false;
-    dlock_status pumped = DLOCK_OK;
+    bool all_up = true;
     for (size_t i = 0; i < redis->node_count; i++) {
         struct node *node = &redis->nodes[i];
         node_forget(node);
         if (node->state == NODE_UP && node_stale(node))
             node_close(node, DLOCK_UNREACHABLE, "the server closed the connection");
-        if (node_connecting(node))
-            node_resume(node);
-        if (node->state != NODE_DOWN)
+        if (node->state == NODE_UP)
             continue;
-        node_connect(node);
-        begun = true;
+        all_up = false;
+        if (node->state == NODE_DOWN) {
+            node_connect(node);
+            begun = true;
+        } else {
+            node_resume(node);
+        }
     }
-    if (!all_connected(redis))
-        pumped = pump(redis, enough_connected, deadline_ns, wake_fd);
-    if (!all_connected(redis) && pumped == DLOCK_OK)
-        pump(redis, all_connected, begun ? min_ns(deadline_ns, mono_deadline_ns(LATE_MS)) : 0,
-             wake_fd);
+    if (all_up)
+        return DLOCK_OK;
+    dlock_status pumped = connect_enough(redis, deadline_ns, wake_fd, begun);
     return count_up(redis) > 0 ? DLOCK_OK : say_why(redis, pumped);
 }
 

@@ -66,7 +66,10 @@ static dlock_status within(dlock *lock, int64_t wait_ms)
 {
     dlock_hold *hold;
     struct dlock_want want = {.size = sizeof want, .wait_ms = wait_ms};
-    return dlock_acquire(lock, &want, &hold);
+    dlock_status status = dlock_acquire(lock, &want, &hold);
+    if (status == DLOCK_OK)
+        assert_status(dlock_release(hold, NULL), OK);
+    return status;
 }
 
 static void nobodys_url(char url[64])
