@@ -54,9 +54,9 @@
  * outlive the calls that use them: release all holds, then close the locks, then the client. An
  * acquire that was started is such a call until its `done` has returned.
  * A client has threads of its own: its timekeeper, and up to three more once an acquire was started
- * or a rung waits to be woken; and one for each server whose host name is being looked up, which may
- * outlive the client. They block all signals but those of a fault (SIGSEGV, SIGBUS,
- * SIGFPE, SIGILL, SIGTRAP, SIGSYS): no other handler of the application's runs on them, not during
+ * or a rung waits to be woken; and one for each server whose host name is being looked up, which
+ * may outlive the client. They block all signals but those of a fault (SIGSEGV, SIGBUS, SIGFPE,
+ * SIGILL, SIGTRAP, SIGSYS): no other handler of the application's runs on them, not during
  * a hook or `done` either. A handler that runs on a thread inside a call does not end the call. Do
  * not end such a thread (pthread_cancel), or leave the call (longjmp).
  *

@@ -65,7 +65,7 @@ void pool_give(struct pool *pool, struct redis *redis)
 {
     pthread_mutex_lock(&pool->mutex);
     size_t place = pool->idle_count++;
-    if (!redis_up(redis)) { /* lent last: one that connects slowly must not keep the others waiting */
+    if (!redis_up(redis)) { /* lent last: it may still connect, and others are ready */
         memmove(pool->idle + 1, pool->idle, place * sizeof *pool->idle);
         place = 0;
     }
