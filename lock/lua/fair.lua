@@ -100,7 +100,7 @@ if what == 'acquire' then
     grant_if_free()
     return {0, redis.call('PTTL', lock), expired}
 elseif what == 'release' then
-    if owner == me and mine == before then -- it was kept for more, and comes once more
+    if owner == me and mine == before and mine ~= '0' then -- it was kept for more, and comes once more
         return {2, tonumber(token), 0}
     end
     if owner ~= me or token ~= mine then
