@@ -589,9 +589,8 @@ void redis_append(struct redis *redis, size_t index, int argc, const char *const
     texts[node->sent_text_count++] = command_text(argc, argv, sizes);
 }
 
-dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd)
+void redis_send(struct redis *redis)
 {
-    int64_t limit_ns = mono_deadline_ns(redis->config->command_timeout_ms);
     for (size_t i = 0; i < redis->node_count; i++) {
         struct node *node = &redis->nodes[i];
         node->sent_ns = mono_ns();
@@ -600,7 +599,15 @@ dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd)
         else if (node->reply_wanted > 0)
             node->status = node->down_status;
     }
-    dlock_status pumped = pump(redis, limit_ns < deadline_ns ? limit_ns : deadline_ns, wake_fd);
+}
+
+dlock_status redis_wait(struct redis *redis, int64_t deadline_ns, int wake_fd)
+{
+    return pump(redis, deadline_ns, wake_fd);
+}
+
+static dlock_status settle(struct redis *redis, dlock_status pumped)
+{
     dlock_status worst = DLOCK_OK;
     for (size_t i = 0; i < redis->node_count; i++) {
         struct node *node = &redis->nodes[i];
@@ -615,6 +622,18 @@ dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd)
             worst = fail(node->status, "%s: %s", node->server->url.shown, node->down_reason);
     }
     return worst;
+}
+
+dlock_status redis_finish(struct redis *redis)
+{
+    return settle(redis, DLOCK_TIMED_OUT);
+}
+
+dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd)
+{
+    int64_t limit_ns = mono_deadline_ns(redis->config->command_timeout_ms);
+    redis_send(redis);
+    return settle(redis, pump(redis, limit_ns < deadline_ns ? limit_ns : deadline_ns, wake_fd));
 }
 
 /* ---- Doubts ---------------------------------------------------------------------------------- */
