@@ -15,6 +15,11 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+static int64_t min_ns(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 static bool has(const struct dlock *lock, unsigned trait)
 {
     return (lock->ops->traits & trait) != 0;
@@ -40,7 +45,11 @@ static struct dlock_hold *hold_new(struct dlock *lock, const struct dlock_want *
     hold->user = want->user;
     hold->mode = want->mode;
     hold->fork_generation = client->fork_generation;
-    hold->ttl_ms = lock->ttl_ms;
+    hold->ttl_ms = want->ttl_ms != 0 ? want->ttl_ms : lock->ttl_ms;
+    hold->hold_max_ms = want->hold_max_ms;
+    if (hold->hold_max_ms != 0 && hold->hold_max_ms < hold->ttl_ms)
+        hold->ttl_ms = hold->hold_max_ms;
+    hold->ends_ns = INT64_MAX;
     hold->acquisition = next_acquisition(client);
     hold->depth = 1;
     hold->valid_until_ns = INT64_MAX;
@@ -50,16 +59,19 @@ static struct dlock_hold *hold_new(struct dlock *lock, const struct dlock_want *
     return hold;
 }
 
-/* It is had, since its time to live was sent; from here on it is watched. */
-static void keep(struct acquiring *a, int64_t sent_ns)
+/* It is had from begin_ns on, and lives by the ttl_ms that were sent at sent_ns; from here on it is
+ * watched. */
+static void keep(struct acquiring *a, int64_t begin_ns, int64_t sent_ns, int64_t ttl_ms)
 {
     struct dlock *lock = a->lock;
+    if (a->hold->hold_max_ms != 0)
+        a->hold->ends_ns = begin_ns + a->hold->hold_max_ms * NS_PER_MS;
     pthread_mutex_lock(&lock->mutex);
     LIST_INSERT_HEAD(&lock->holds, a->hold, of_lock);
     lock->trouble[0] = '\0';
     pthread_mutex_unlock(&lock->mutex);
     if (lock->rung.expires)
-        timekeeper_watch(&lock->client->timekeeper, a->hold, sent_ns);
+        timekeeper_watch(&lock->client->timekeeper, a->hold, sent_ns, ttl_ms);
     add_one(&lock->client->acquired);
 }
 
@@ -163,6 +175,8 @@ static void begin_tenure(struct acquiring *a)
     pthread_mutex_lock(&lock->client->loop.mutex);
     lock->tenure = (struct tenure){.started_ns = mono_ns(),
                                    .sent_ns = a->sent_ns,
+                                   .ttl_ms = a->hold->ttl_ms,
+                                   .longest_ms = a->hold->ttl_ms,
                                    .token = a->hold->token,
                                    .holds = 1};
     a->hold->tenure = a->hold->token;
@@ -184,7 +198,7 @@ static dlock_status granted(struct acquiring *a)
         }
     }
     begin_tenure(a);
-    keep(a, a->sent_ns);
+    keep(a, a->sent_ns, a->sent_ns, hold->ttl_ms);
     if (a->wait.unheard)
         add_one(&a->lock->client->unheard);
     return DLOCK_OK;
@@ -253,11 +267,22 @@ static bool find_outer(struct acquiring *a, struct outer *outer)
     return hold != NULL;
 }
 
+/* The loop's mutex is held. One more hold of the tenure, with its token. */
+static void join_tenure(struct acquiring *a)
+{
+    struct tenure *tenure = &a->lock->tenure;
+    a->hold->tenure = tenure->token;
+    a->hold->token = tenure->token + tenure->numbers;
+    if (tenure->longest_ms < a->hold->ttl_ms)
+        tenure->longest_ms = a->hold->ttl_ms;
+}
+
 /* Nobody asks the server whether it is let in again: the client has the lock, and this owner in
  * it. */
 static dlock_status nest(struct acquiring *a)
 {
     struct dlock *lock = a->lock;
+    struct dlock_hold *hold = a->hold;
     struct tenure *tenure = &lock->tenure;
     struct outer outer;
     if (!find_outer(a, &outer))
@@ -267,8 +292,8 @@ static dlock_status nest(struct acquiring *a)
     bool fits = tenure->numbers < TENURE_NUMBERS - 1;
     if (lasts && fits) {
         tenure->holds++;
-        a->hold->tenure = tenure->token;
-        a->hold->token = tenure->token + ++tenure->numbers;
+        tenure->numbers++;
+        join_tenure(a);
     }
     pthread_mutex_unlock(&lock->client->loop.mutex);
     if (!lasts)
@@ -276,9 +301,11 @@ static dlock_status nest(struct acquiring *a)
     if (!fits)
         return fail(DLOCK_LIMIT, "'%s' was acquired %d times since the server gave it", lock->name,
                     TENURE_NUMBERS);
-    a->hold->valid_until_ns = outer.until_ns;
+    int64_t now_ns = lock->client->now_ns();
+    int64_t sent_ns = min_ns(now_ns, outer.until_ns - validity_end_ns(0, hold->ttl_ms));
+    hold->valid_until_ns = validity_end_ns(sent_ns, hold->ttl_ms);
     send_alone(lock, NULL, a->want.reads, &(bool){false});
-    keep(a, outer.until_ns - validity_end_ns(0, a->hold->ttl_ms));
+    keep(a, now_ns, sent_ns, hold->ttl_ms);
     return DLOCK_OK;
 }
 
@@ -286,15 +313,16 @@ static dlock_status nest(struct acquiring *a)
 static dlock_status take_over(struct acquiring *a)
 {
     struct dlock *lock = a->lock;
+    int64_t now_ns = lock->client->now_ns();
     pthread_mutex_lock(&lock->client->loop.mutex);
     int64_t sent_ns = lock->tenure.sent_ns;
-    a->hold->tenure = lock->tenure.token;
-    a->hold->token = lock->tenure.token + lock->tenure.numbers;
+    int64_t ttl_ms = min_ns(lock->tenure.ttl_ms, a->hold->ttl_ms);
+    join_tenure(a);
     pthread_mutex_unlock(&lock->client->loop.mutex);
-    a->hold->valid_until_ns = validity_end_ns(sent_ns, a->hold->ttl_ms);
+    a->hold->valid_until_ns = validity_end_ns(sent_ns, ttl_ms);
     if (!a->reads_sent)
         send_alone(lock, NULL, a->want.reads, &(bool){false});
-    keep(a, sent_ns);
+    keep(a, now_ns, sent_ns, ttl_ms);
     return DLOCK_OK;
 }
 
@@ -439,6 +467,22 @@ static int64_t end_of_try_ns(const struct dlock_options *options, int64_t deadli
     return deadline_ns + options->command_timeout_ms * NS_PER_MS;
 }
 
+/* Of one of want's times. */
+static dlock_status check_time(const struct dlock *lock, const char *name, int64_t ms,
+                               int64_t most_ms)
+{
+    if (ms == 0)
+        return DLOCK_OK;
+    if (ms < TTL_MS_LEAST || ms > most_ms)
+        return fail(DLOCK_INVALID, "want.%s is %lld; it must be %d to %lld, or 0", name,
+                    (long long)ms, TTL_MS_LEAST, (long long)most_ms);
+    if (!lock->rung.expires)
+        return fail(DLOCK_UNSUPPORTED, "want.%s is %lld, but holds of '%s' have no time to live; "
+                                       "leave it 0, or use a rung that expires", name,
+                    (long long)ms, lock->ops->name);
+    return DLOCK_OK;
+}
+
 static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock_want *want,
                             bool started)
 {
@@ -457,6 +501,9 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
         return fail(DLOCK_UNSUPPORTED,
                     "'%s' has no shared holds; use DLOCK_EXCLUSIVE, or the rung 'read_write'",
                     lock->ops->name);
+    if ((status = check_time(lock, "ttl_ms", a->want.ttl_ms, TTL_MS_MOST)) != DLOCK_OK ||
+        (status = check_time(lock, "hold_max_ms", a->want.hold_max_ms, HOLD_MS_MOST)) != DLOCK_OK)
+        return status;
     if (a->want.reads != NULL)
         batch_forget(a->want.reads);
     a->cancel_fd = a->want.cancel != NULL ? a->want.cancel->fd : -1;

@@ -94,7 +94,7 @@ static bool is_busy(const struct dlock_hold *hold)
 {
     const struct dlock_hold *other;
     LIST_FOREACH(other, &hold->lock->calls, of_calls)
-        if (is_same(hold, other))
+        if (owner_is_same(hold, other))
             return true;
     return false;
 }
@@ -113,6 +113,13 @@ void owner_begin(struct dlock_hold *hold)
     pthread_mutex_lock(&hold->lock->mutex);
     begin(hold);
     count(hold);
+    pthread_mutex_unlock(&hold->lock->mutex);
+}
+
+void owner_begin_renewal(struct dlock_hold *hold)
+{
+    pthread_mutex_lock(&hold->lock->mutex);
+    begin(hold);
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 
@@ -170,7 +177,7 @@ bool owner_waits_for_itself(const struct dlock_hold *hold)
     return reads;
 }
 
-void owner_lost(const struct dlock_hold *hold)
+void owner_lost(struct dlock_hold *hold)
 {
     if (hold->lock->rung.expires)
         timekeeper_lose(&hold->lock->client->timekeeper, hold);

@@ -40,6 +40,8 @@ bool owner_thread_holds(const struct dlock_hold *hold);
  * thread waits for its answer. Sets hold->depth and hold->count. */
 void owner_begin(struct dlock_hold *hold);
 void owner_end(struct dlock_hold *hold);
+/* The same for a request that leaves the hold as it is: neither is set. */
+void owner_begin_renewal(struct dlock_hold *hold);
 /* The same for a hold that is not held yet: it takes the name of the one that it nests in, or its
  * own. */
 void owner_begin_try(struct dlock_hold *hold);
@@ -49,6 +51,6 @@ bool owner_is_same(const struct dlock_hold *hold, const struct dlock_hold *other
 
 /* The server says that the owner has not the lock any more: none of its holds is valid. Each is
  * told of once, by the timekeeper. */
-void owner_lost(const struct dlock_hold *hold);
+void owner_lost(struct dlock_hold *hold);
 
 #endif
