@@ -24,9 +24,8 @@ static struct look look_at(struct dlock *lock, int64_t limit_ns, int cancel_fd)
 {
     struct look look = {.holder.size = sizeof look.holder};
     struct rung_env env;
-    look.status = env_begin(lock, limit_ns, cancel_fd, &env);
+    look.status = env_begin(lock, limit_ns, limit_ns, cancel_fd, &env);
     if (look.status == DLOCK_OK) {
-        env.deadline_ns = limit_ns;
         env.wake_fd = cancel_fd; /* it changes nothing: it may be cut off */
         struct answer answer = EVAL(&env, &lua_inspect, "1", lock->name);
         look.status = answer.status;
@@ -39,27 +38,18 @@ static struct look look_at(struct dlock *lock, int64_t limit_ns, int cancel_fd)
     return look;
 }
 
-/* A rung that counts its owners' holds keeps a hash, one that counts readers' too a zset of
- * owners. */
-static const char *right_type(const struct dlock *lock)
-{
-    if ((lock->ops->traits & TRAIT_REENTRANT) == 0)
-        return "string";
-    return (lock->ops->traits & TRAIT_SHARED) != 0 ? "zset" : "hash";
-}
-
 /* The key holds something that this rung does not keep. */
 static bool is_wrong(const struct dlock *lock, const struct look *look)
 {
     return look->status == DLOCK_WRONG_TYPE ||
            (look->status == DLOCK_OK && strcmp(look->type, "none") != 0 &&
-            strcmp(look->type, right_type(lock)) != 0);
+            strcmp(look->type, key_type(lock)) != 0);
 }
 
 static dlock_status say_type(const struct dlock *lock, const struct look *look)
 {
     return fail(DLOCK_WRONG_TYPE, "'%s' holds a %s; a lock of rung '%s' is a %s", lock->name,
-                look->type, lock->ops->name, right_type(lock));
+                look->type, lock->ops->name, key_type(lock));
 }
 
 /* The lock's own key is as it should be: then it is one beside it. `said`: where none is found. */
@@ -67,12 +57,11 @@ static dlock_status say_beside(struct dlock *lock, const char *said, int64_t lim
                                int cancel_fd)
 {
     struct rung_env env;
-    dlock_status status = env_begin(lock, limit_ns, cancel_fd, &env);
+    dlock_status status = env_begin(lock, limit_ns, limit_ns, cancel_fd, &env);
     bool found = false;
     env.wake_fd = cancel_fd;
     for (size_t i = 0; status == DLOCK_OK && !found && lock->beside[i] != NULL; i++) {
         const char *right = lock->ops->beside[i].type;
-        env.deadline_ns = limit_ns;
         struct answer type = CALL(&env, "TYPE", lock->beside[i]);
         if (type.status != DLOCK_OK)
             break;

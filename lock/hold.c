@@ -13,9 +13,10 @@
 /* ---- Release --------------------------------------------------------------------------------- */
 
 /* hold->depth is set. */
-static dlock_status let_go_of_one(struct dlock_hold *hold, struct dlock_batch *last, bool *open)
+static dlock_status let_go_of_one(struct dlock_hold *hold, struct dlock_batch *last,
+                                  int64_t ends_ns, bool *open)
 {
-    dlock_status status = run_release(hold, last, open);
+    dlock_status status = run_release(hold, last, ends_ns, open);
     if (status == DLOCK_LOST) {
         owner_lost(hold);
         fail(status, "'%s' was not this hold's any more at its release", hold->key);
@@ -30,16 +31,32 @@ static void unlist(struct dlock_hold *hold)
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 
-/* A flawed rung sends what it sends: that is its lesson. */
-static dlock_status release_counted(struct dlock_hold *hold, struct dlock_batch *last)
+/* What an earlier release of its owner's sent may still be carried out. Were the lock free by then,
+ * it would meet the next holder. */
+static dlock_status leave_to_expire(struct dlock_hold *hold, struct dlock_batch *last,
+                                    int64_t ends_ns)
 {
+    send_alone(hold->lock, last, NULL, ends_ns, &(bool){false});
+    return fail(DLOCK_UNKNOWN, "'%s' is left to expire: what an earlier release of this owner sent "
+                               "was not answered, and may still be carried out", hold->key);
+}
+
+/* A flawed rung sends what it sends: that is its lesson. */
+static dlock_status release_counted(struct dlock_hold *hold, struct dlock_batch *last,
+                                    int64_t ends_ns)
+{
+    bool flawed = hold->lock->rung.flawed;
     dlock_status status;
-    bool open;
-    owner_begin(hold);
-    if (!hold->lock->rung.flawed && !dlock_valid(hold))
+    bool open = false;
+    owner_begin(hold, ends_ns); /* in vain: it says how many holds shall be left, so it may */
+    if (!flawed && !dlock_valid(hold))
         status = fail(DLOCK_LOST, "'%s' was lost before its release", hold->key);
+    else if (!flawed && hold->tainted && hold->depth == 1)
+        status = leave_to_expire(hold, last, ends_ns);
     else
-        status = let_go_of_one(hold, last, &open);
+        status = let_go_of_one(hold, last, ends_ns, &open);
+    if (open && last != NULL)
+        owner_taint(hold);
     unlist(hold);
     owner_end(hold);
     return status;
@@ -69,17 +86,18 @@ static struct wait *choose_next(struct dlock *lock)
 }
 
 /* Sends what the holder has left to send, with what the next wants to read behind it. */
-static dlock_status pass_on(struct dlock_hold *hold, struct dlock_batch *last, struct wait *next)
+static dlock_status pass_on(struct dlock_hold *hold, struct dlock_batch *last, int64_t ends_ns,
+                            struct wait *next)
 {
     struct dlock *lock = hold->lock;
     struct acquiring *a = (struct acquiring *)next;
     dlock_status status = DLOCK_OK;
     bool open = false;
     if (last != NULL)
-        status = send_alone(lock, last, a->want.reads, &open);
+        status = send_alone(lock, last, a->want.reads, ends_ns, &open);
     a->reads_sent = last != NULL && status == DLOCK_OK;
     pthread_mutex_lock(&lock->client->loop.mutex);
-    bool ours = !open && dlock_valid(hold);
+    bool ours = !open && lock->tenure.token == hold->tenure && dlock_valid(hold);
     if (ours) {
         lock->tenure.passed++;
         lock->tenure.numbers++;
@@ -94,10 +112,11 @@ static dlock_status pass_on(struct dlock_hold *hold, struct dlock_batch *last, s
 }
 
 /* To the next client, or to nobody; or kept for those of this client that have come meanwhile. */
-static dlock_status let_go(struct dlock_hold *hold, struct dlock_batch *last)
+static dlock_status let_go(struct dlock_hold *hold, struct dlock_batch *last, int64_t ends_ns)
 {
     struct dlock *lock = hold->lock;
     struct loop *loop = &lock->client->loop;
+    dlock_status answer = DLOCK_OK;
     bool open;
     for (;;) {
         pthread_mutex_lock(&loop->mutex);
@@ -107,8 +126,9 @@ static dlock_status let_go(struct dlock_hold *hold, struct dlock_batch *last)
         pthread_mutex_unlock(&loop->mutex);
         hold->kept = false;
         int64_t sent_ns = lock->client->now_ns();
-        dlock_status status = let_go_of_one(hold, last, &open);
-        bool kept = status == DLOCK_OK && hold->kept;
+        dlock_status status = let_go_of_one(hold, last, ends_ns, &open);
+        bool kept = hold->kept && !open && (status == DLOCK_OK || status == DLOCK_UNKNOWN);
+        answer = answer == DLOCK_OK ? status : answer;
         pthread_mutex_lock(&loop->mutex);
         struct wait *next = kept ? wait_choose(lock) : NULL;
         if (kept)
@@ -117,7 +137,7 @@ static dlock_status let_go(struct dlock_hold *hold, struct dlock_batch *last)
                                            .ttl_ms = hold->ttl_ms,
                                            .longest_ms = hold->ttl_ms,
                                            .token = hold->token,
-                                           .holds = 1};
+                                           .holds = next != NULL};
         if (next != NULL) {
             wait_give(next, true);
         } else if (!kept && lock->tenure.token == hold->tenure) {
@@ -128,50 +148,88 @@ static dlock_status let_go(struct dlock_hold *hold, struct dlock_batch *last)
         }
         pthread_mutex_unlock(&loop->mutex);
         if (next != NULL || !kept)
-            return status;
+            return answer;
         last = NULL; /* all have left meanwhile: once more, and now for good */
     }
 }
 
-/* The mutex is held. It was lost: who waits in this client contends anew. Once for all its
- * holds. */
-static void end_tenure(struct dlock_hold *hold)
+/* The loop's mutex is held. The hold counts in its tenure no more. False: it did not before. */
+static bool count_out(struct dlock_hold *hold)
 {
-    struct dlock *lock = hold->lock;
-    if (lock->tenure.token != hold->tenure)
-        return;
+    struct tenure *tenure = &hold->lock->tenure;
+    if (tenure->token != hold->tenure || hold->out)
+        return false;
+    hold->out = true;
+    tenure->holds--;
+    return true;
+}
+
+/* The loop's mutex is held. Who waits in this client contends anew. */
+static void end_tenure(struct dlock *lock)
+{
     lock->tenure = (struct tenure){0};
     wait_open(lock, false, 0);
 }
 
 void hold_lost(struct dlock_hold *hold)
 {
-    struct loop *loop = &hold->lock->client->loop;
-    if ((hold->lock->ops->traits & TRAIT_HANDOFF) == 0)
+    struct dlock *lock = hold->lock;
+    if ((lock->ops->traits & TRAIT_HANDOFF) == 0)
         return;
-    pthread_mutex_lock(&loop->mutex);
-    end_tenure(hold);
-    pthread_mutex_unlock(&loop->mutex);
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    if (count_out(hold) && lock->tenure.holds == 0)
+        end_tenure(lock);
+    pthread_mutex_unlock(&lock->client->loop.mutex);
 }
 
-static dlock_status hand_on(struct dlock_hold *hold, struct dlock_batch *last)
+static dlock_status keep_away(struct dlock_hold *hold, struct dlock_batch *last, int64_t ends_ns)
+{
+    struct dlock *lock = hold->lock;
+    dlock_status status = leave_to_expire(hold, last, ends_ns);
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    lock->line.closed_until_ns = forgotten_ns(&lock->tenure);
+    end_tenure(lock);
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+    return status;
+}
+
+static dlock_status send_nested(struct dlock_hold *hold, struct dlock_batch *last, int64_t ends_ns)
+{
+    struct dlock *lock = hold->lock;
+    bool open;
+    dlock_status status = send_alone(lock, last, NULL, ends_ns, &open);
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    if (open && lock->tenure.token == hold->tenure)
+        lock->tenure.open = true;
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+    return status;
+}
+
+static dlock_status hand_on(struct dlock_hold *hold, struct dlock_batch *last, int64_t ends_ns)
 {
     struct dlock *lock = hold->lock;
     struct loop *loop = &lock->client->loop;
     struct wait *next = NULL;
     pthread_mutex_lock(&loop->mutex);
-    bool valid = lock->tenure.token == hold->tenure && dlock_valid(hold);
-    bool nested = valid && --lock->tenure.holds > 0;
-    if (!valid)
-        end_tenure(hold);
-    else if (!nested)
+    pthread_mutex_lock(&lock->mutex);
+    hold->leaving = true;
+    pthread_mutex_unlock(&lock->mutex);
+    bool counted = count_out(hold);
+    bool valid = counted && dlock_valid(hold);
+    bool nested = counted && lock->tenure.holds > 0;
+    bool open = lock->tenure.open;
+    if (counted && !valid && !nested)
+        end_tenure(lock);
+    else if (valid && !nested && !open)
         next = choose_next(lock);
     pthread_mutex_unlock(&loop->mutex);
     if (!valid)
         return fail(DLOCK_LOST, "'%s' was lost before its release", lock->name);
     if (nested)
-        return send_alone(lock, last, NULL, &(bool){false});
-    return next != NULL ? pass_on(hold, last, next) : let_go(hold, last);
+        return send_nested(hold, last, ends_ns);
+    if (open)
+        return keep_away(hold, last, ends_ns);
+    return next != NULL ? pass_on(hold, last, ends_ns, next) : let_go(hold, last, ends_ns);
 }
 
 dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
@@ -187,15 +245,16 @@ dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
         batch_forget(last);
     if (lock->rung.expires)
         timekeeper_forget(&client->timekeeper, hold);
+    int64_t ends_ns = mono_deadline_ns(bound_ms(client));
     redis_send_for(hold->user);
     if ((lock->ops->traits & TRAIT_HANDOFF) != 0) {
-        status = hand_on(hold, last);
+        status = hand_on(hold, last, ends_ns);
         unlist(hold);
     } else {
-        status = release_counted(hold, last);
+        status = release_counted(hold, last, ends_ns);
     }
     if (status == DLOCK_WRONG_TYPE)
-        status = explain(hold, status, INT64_MAX, -1);
+        status = explain(hold, status, ends_ns, -1);
     redis_send_for(NULL);
     wait_released(lock);
     if (status == DLOCK_OK)
@@ -211,10 +270,10 @@ dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
 /* ---- Extending ------------------------------------------------------------------------------- */
 
 /* An answer that comes after the end of the hold's validity is too late. */
-static dlock_status renew_now(struct dlock_hold *hold)
+static dlock_status renew_now(struct dlock_hold *hold, int64_t ends_ns)
 {
     struct rung_env env;
-    dlock_status status = env_begin(hold->lock, INT64_MAX, -1, &env);
+    dlock_status status = env_begin(hold->lock, ends_ns, ends_ns, -1, &env);
     int64_t sent_ns = env.now_ns();
     int64_t ttl_ms = renewal_ms(hold, sent_ns);
     if (status == DLOCK_OK)
@@ -241,9 +300,12 @@ dlock_status dlock_extend(dlock_hold *hold)
                     lock->ops->name);
     if (lock->ops->send_renew == NULL && lock->ops->renew == NULL)
         return fail(DLOCK_UNSUPPORTED, "'%s' sends nothing that extends a hold", lock->ops->name);
+    int64_t ends_ns = mono_deadline_ns(bound_ms(lock->client));
+    if (!owner_begin_renewal(hold, ends_ns))
+        return fail(DLOCK_UNREACHABLE, "'%s': another request of its owner was not answered in time",
+                    hold->key);
     redis_send_for(hold->user);
-    owner_begin_renewal(hold);
-    status = dlock_valid(hold) ? renew_now(hold) : DLOCK_LOST;
+    status = dlock_valid(hold) ? renew_now(hold, ends_ns) : DLOCK_LOST;
     owner_end(hold);
     redis_send_for(NULL);
     if (status == DLOCK_LOST)

@@ -41,6 +41,8 @@ void owner_name(struct dlock_hold *hold, uint64_t owner_id)
     else if (owner_id != 0)
         hold->named_by = 'x';
     hold->number = owner_id == DLOCK_THIS_THREAD ? hold->thread : owner_id;
+    hold->depth = 1;
+    strcpy(hold->count, "1");
     set_name(hold);
 }
 
@@ -73,7 +75,7 @@ struct dlock_hold *owner_outermost(const struct dlock_hold *hold)
     if (!may_nest(hold))
         return NULL;
     LIST_FOREACH(other, &hold->lock->holds, of_lock)
-        if (is_same(hold, other) && dlock_valid(other))
+        if (is_same(hold, other) && dlock_valid(other) && !other->leaving)
             outermost = other; /* the newest is the first in the list */
     return outermost;
 }
@@ -83,9 +85,8 @@ static void count(struct dlock_hold *hold)
 {
     const struct dlock_hold *other;
     hold->depth = 1;
-    if (may_nest(hold))
-        LIST_FOREACH(other, &hold->lock->holds, of_lock)
-            hold->depth += is_same(hold, other) && dlock_valid(other);
+    LIST_FOREACH(other, &hold->lock->holds, of_lock)
+        hold->depth += is_same(hold, other) && dlock_valid(other);
     snprintf(hold->count, sizeof hold->count, "%llu", (unsigned long long)hold->depth);
 }
 
@@ -99,34 +100,46 @@ static bool is_busy(const struct dlock_hold *hold)
     return false;
 }
 
-static void begin(struct dlock_hold *hold)
+/* The lock's mutex is held. */
+static bool is_answered(const struct dlock_hold *hold, int64_t until_ns)
+{
+    struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
+    int waited = 0;
+    while (waited == 0 && is_busy(hold))
+        waited = pthread_cond_clockwait(&hold->lock->answered, &hold->lock->mutex,
+                                        CLOCK_MONOTONIC, &until);
+    return waited == 0;
+}
+
+bool owner_begin(struct dlock_hold *hold, int64_t until_ns)
+{
+    if (!may_nest(hold))
+        return true;
+    pthread_mutex_lock(&hold->lock->mutex);
+    bool begun = is_answered(hold, until_ns);
+    LIST_INSERT_HEAD(&hold->lock->calls, hold, of_calls);
+    count(hold);
+    pthread_mutex_unlock(&hold->lock->mutex);
+    return begun;
+}
+
+bool owner_begin_renewal(struct dlock_hold *hold, int64_t until_ns)
+{
+    if (!may_nest(hold))
+        return true;
+    pthread_mutex_lock(&hold->lock->mutex);
+    bool begun = is_answered(hold, until_ns);
+    if (begun)
+        LIST_INSERT_HEAD(&hold->lock->calls, hold, of_calls);
+    pthread_mutex_unlock(&hold->lock->mutex);
+    return begun;
+}
+
+void owner_join(struct dlock_hold *hold)
 {
     if (!may_nest(hold))
         return;
-    while (is_busy(hold))
-        pthread_cond_wait(&hold->lock->answered, &hold->lock->mutex);
-    LIST_INSERT_HEAD(&hold->lock->calls, hold, of_calls);
-}
-
-void owner_begin(struct dlock_hold *hold)
-{
     pthread_mutex_lock(&hold->lock->mutex);
-    begin(hold);
-    count(hold);
-    pthread_mutex_unlock(&hold->lock->mutex);
-}
-
-void owner_begin_renewal(struct dlock_hold *hold)
-{
-    pthread_mutex_lock(&hold->lock->mutex);
-    begin(hold);
-    pthread_mutex_unlock(&hold->lock->mutex);
-}
-
-void owner_begin_try(struct dlock_hold *hold)
-{
-    pthread_mutex_lock(&hold->lock->mutex);
-    begin(hold);
     const struct dlock_hold *outer = owner_outermost(hold);
     if (outer == NULL) {
         set_name(hold);
@@ -135,6 +148,7 @@ void owner_begin_try(struct dlock_hold *hold)
         snprintf(hold->id, sizeof hold->id, "%s#%llu", hold->owner,
                  (unsigned long long)hold->acquisition);
     }
+    hold->tainted = outer != NULL && outer->tainted;
     count(hold);
     pthread_mutex_unlock(&hold->lock->mutex);
 }
@@ -175,6 +189,15 @@ bool owner_waits_for_itself(const struct dlock_hold *hold)
                      other->mode == DLOCK_SHARED && dlock_valid(other);
     pthread_mutex_unlock(&lock->mutex);
     return reads;
+}
+
+void owner_taint(const struct dlock_hold *hold)
+{
+    struct dlock_hold *other;
+    pthread_mutex_lock(&hold->lock->mutex);
+    LIST_FOREACH(other, &hold->lock->holds, of_lock)
+        other->tainted |= owner_is_same(hold, other) && dlock_valid(other);
+    pthread_mutex_unlock(&hold->lock->mutex);
 }
 
 void owner_lost(struct dlock_hold *hold)

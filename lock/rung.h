@@ -41,6 +41,8 @@ struct dlock_hold {
     uint64_t newest;        /* TRAIT_HANDOFF, at release: the highest token that its tenure has
                                used */
     bool more;              /* TRAIT_HANDOFF, at release: others of this client wait for it */
+    uint64_t try;           /* TRAIT_HANDOFF: the number of this try, higher than those of all
+                               earlier ones of the client */
     uint64_t tenure;        /* TRAIT_HANDOFF: the first token of the tenure that it is of */
     bool kept;              /* TRAIT_HANDOFF: release sets it when it kept the lock for them, with
                                a new `token` and a full time to live */
@@ -49,7 +51,12 @@ struct dlock_hold {
     char named_by;   /* 0: owner_id 0, it is alone under its name; 'x', 't': see owner.h */
     uint64_t number; /* of its owner, if it is named */
     uint64_t thread; /* that asked for it */
-    LIST_ENTRY(dlock_hold) of_calls; /* protected by the lock's mutex, as the next */
+    bool out; /* TRAIT_HANDOFF: its tenure counts it no more. Protected by the loop's mutex */
+
+    /* Protected by the lock's mutex. */
+    LIST_ENTRY(dlock_hold) of_calls;
+    bool leaving; /* TRAIT_HANDOFF: its release is under way, nothing nests in it any more */
+    bool tainted; /* commands of its owner may still be carried out: it is left to expire */
     void *user;
     int fork_generation;
     int64_t hold_max_ms; /* 0: no limit */
@@ -176,6 +183,7 @@ struct rung_env {
     int wake_fd;           /* cuts requests off when readable; -1: none */
     int64_t (*now_ns)(void);       /* CLOCK_BOOTTIME; a test may set another */
     const char *rung;              /* its name */
+    const char *key_type;          /* of the lock's key, as Redis calls it; "": of any */
     void (*on_point)(void *arg, const char *rung, const char *point);
     void *on_point_arg;
     _Atomic uint64_t *scripts_loaded;
@@ -255,8 +263,12 @@ void env_ride_take(struct redis *redis, struct dlock_batch *batch, size_t first)
 /* A named point of the code. Rungs that have the same point give it the same name. */
 static inline void point(struct rung_env *env, const char *name)
 {
-    if (env->on_point != NULL)
-        env->on_point(env->on_point_arg, env->rung, name);
+    if (env->on_point == NULL)
+        return;
+    int64_t came_ns = mono_ns();
+    env->on_point(env->on_point_arg, env->rung, name);
+    if (env->deadline_ns != INT64_MAX) /* what the hook takes is not the slot's time */
+        env->deadline_ns += mono_ns() - came_ns;
 }
 
 /* Opens a lock under ops that are not on the ladder, for tests. */

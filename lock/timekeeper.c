@@ -181,6 +181,8 @@ static void lose(struct timekeeper *timekeeper, struct dlock_hold *hold)
     struct dlock_hold *other;
     pthread_mutex_lock(&hold->lock->mutex);
     for EACH_SHARING(other, hold) {
+        if (other->leaving)
+            continue;
         atomic_store_explicit(&other->valid_until_ns, 0, memory_order_release);
         set_lost_fd(other);
         heap_take(&other->turn);
@@ -244,6 +246,55 @@ static void tell_lost(struct timekeeper *timekeeper, struct dlock_hold *hold)
          : hold->ending             ? "its hold_max_ms is over"
          : hold->lock->rung.renewed ? "it could not be renewed in time"
                                     : "its time to live is over");
+}
+
+struct notice {
+    STAILQ_ENTRY(notice) of_notices;
+    enum dlock_event_kind kind;
+    char reason[];
+};
+
+void timekeeper_notice(void *arg, enum outage outage, const char *reason)
+{
+    static const enum dlock_event_kind kinds[] = {
+        [OUTAGE_LOST] = DLOCK_EVENT_CONNECTION_LOST,
+        [OUTAGE_REFUSED] = DLOCK_EVENT_CONNECTION_REFUSED,
+        [OUTAGE_BACK] = DLOCK_EVENT_CONNECTION_BACK,
+    };
+    struct timekeeper *timekeeper = arg;
+    size_t size = strlen(reason) + 1;
+    if (timekeeper->client->options.on_event == NULL)
+        return;
+    struct notice *notice = malloc(sizeof *notice + size);
+    if (notice == NULL)
+        return;
+    notice->kind = kinds[outage];
+    memcpy(notice->reason, reason, size);
+    pthread_mutex_lock(&timekeeper->mutex);
+    STAILQ_INSERT_TAIL(&timekeeper->notices, notice, of_notices);
+    if (timekeeper->busy_with == NULL) /* else it looks when it is through: no renewal is cut off */
+        wake_at(timekeeper, 0);
+    pthread_mutex_unlock(&timekeeper->mutex);
+}
+
+static struct notice *take_notice(struct timekeeper *timekeeper)
+{
+    struct notice *notice = STAILQ_FIRST(&timekeeper->notices);
+    if (notice != NULL)
+        STAILQ_REMOVE_HEAD(&timekeeper->notices, of_notices);
+    return notice;
+}
+
+static void tell_notice(struct timekeeper *timekeeper)
+{
+    struct dlock_client *client = timekeeper->client;
+    struct notice *notice = take_notice(timekeeper);
+    struct dlock_event event = {
+        .size = sizeof event, .kind = notice->kind, .reason = notice->reason};
+    pthread_mutex_unlock(&timekeeper->mutex);
+    client->options.on_event(client->options.on_event_arg, &event);
+    free(notice);
+    pthread_mutex_lock(&timekeeper->mutex);
 }
 
 /* ---- Renewing -------------------------------------------------------------------------------- */
@@ -321,6 +372,7 @@ static void renew_alone(struct timekeeper *timekeeper, struct dlock_hold *hold, 
         .wake_fd = timekeeper->timer_fd,
         .now_ns = client->now_ns,
         .rung = hold->lock->ops->name,
+        .key_type = key_type(hold->lock),
         .on_point = client->options.on_point,
         .on_point_arg = client->options.on_point_arg,
         .scripts_loaded = &client->scripts_loaded,
@@ -420,6 +472,8 @@ static void *run(void *arg)
         note_due(timekeeper, now_ns);
         if (heap_soonest_ns(&timekeeper->ends) <= now_ns)
             tell_lost(timekeeper, HEAP_THING(timekeeper->ends.first, struct dlock_hold, end));
+        else if (!STAILQ_EMPTY(&timekeeper->notices))
+            tell_notice(timekeeper);
         else if (timekeeper->state == KEEPER_ANSWERED)
             take_answer(timekeeper);
         else if (timekeeper->state == KEEPER_UNDER_WAY)
@@ -436,10 +490,11 @@ static void *run(void *arg)
 dlock_status timekeeper_start(struct timekeeper *timekeeper, struct dlock_client *client)
 {
     *timekeeper = (struct timekeeper){.client = client, .next_ns = INT64_MIN};
+    STAILQ_INIT(&timekeeper->notices);
     pthread_mutex_init(&timekeeper->mutex, NULL);
     pthread_cond_init(&timekeeper->idle, NULL);
     timekeeper->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
-    timekeeper->redis = redis_new(&client->config, RESOLVE_NEVER);
+    timekeeper->redis = redis_new(&client->config);
     timekeeper->renewals.client = client;
     timekeeper->renewals.redis = timekeeper->redis;
     if (timekeeper->timer_fd >= 0 && timekeeper->redis != NULL &&
@@ -459,6 +514,8 @@ void timekeeper_stop(struct timekeeper *timekeeper)
     pthread_mutex_unlock(&timekeeper->mutex);
     pthread_join(timekeeper->thread, NULL);
     redis_free(timekeeper->redis);
+    for (struct notice *notice; (notice = take_notice(timekeeper)) != NULL;)
+        free(notice);
     close(timekeeper->timer_fd);
     pthread_mutex_destroy(&timekeeper->mutex);
     pthread_cond_destroy(&timekeeper->idle);

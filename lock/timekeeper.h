@@ -32,6 +32,7 @@ struct timekeeper {
     int64_t until_ns;         /* CLOCK_BOOTTIME: what is not answered then is tried anew */
     bool scripts_missing;     /* by the server: the next renewals carry them */
     const struct dlock_hold *busy_with; /* told of, or renewed alone, without the mutex */
+    STAILQ_HEAD(, notice) notices; /* to be told */
     int64_t next_ns; /* CLOCK_BOOTTIME: what the timer is set to; INT64_MIN: the thread looks
                         anyway */
     bool stop;
@@ -48,6 +49,8 @@ void timekeeper_watch(struct timekeeper *timekeeper, struct dlock_hold *hold, in
 /* The same again for a hold that is watched. */
 void timekeeper_extend(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns,
                        int64_t ttl_ms);
+/* Tells of a server's outage; the text is copied. Does not block. */
+void timekeeper_notice(void *timekeeper, enum outage outage, const char *reason);
 /* Readable once the hold's validity is over, by the kernel's own clock: no thread need run for it.
  * Made when first asked for, the hold's from then on; -1: no descriptor is left. */
 int timekeeper_lost_fd(struct timekeeper *timekeeper, struct dlock_hold *hold);

@@ -41,7 +41,7 @@ static void told_of(void *arg, const struct dlock_event *event)
 {
     struct stage *stage = arg;
     record_event(stage->events, event);
-    if (strcmp(event->name, "control") != 0)
+    if (event->name == NULL || strcmp(event->name, "control") != 0)
         return;
     atomic_store(&stage->stopped, true);
     eventually(!atomic_load(&stage->stop));
