@@ -189,6 +189,8 @@ static void lose(struct timekeeper *timekeeper, struct dlock_hold *hold)
         if (other->watched && !other->told)
             heap_put(&timekeeper->ends, &other->end, 0);
     }
+    LIST_FOREACH(other, &hold->lock->calls, of_calls)
+        other->doomed |= strcmp(other->owner, hold->owner) == 0;
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 
