@@ -17,6 +17,11 @@
 
 #define REFUSED_PAUSE_MS 300 /* between the tries of one waiter, in the end */
 
+static int64_t min_ns(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 static bool has(const struct dlock *lock, unsigned trait)
 {
     return (lock->ops->traits & trait) != 0;
@@ -42,7 +47,11 @@ static struct dlock_hold *hold_new(struct dlock *lock, const struct dlock_want *
     hold->user = want->user;
     hold->mode = want->mode;
     hold->fork_generation = client->fork_generation;
-    hold->ttl_ms = lock->ttl_ms;
+    hold->ttl_ms = want->ttl_ms != 0 ? want->ttl_ms : lock->ttl_ms;
+    hold->hold_max_ms = want->hold_max_ms;
+    if (hold->hold_max_ms != 0 && hold->hold_max_ms < hold->ttl_ms)
+        hold->ttl_ms = hold->hold_max_ms;
+    hold->ends_ns = INT64_MAX;
     hold->acquisition = next_acquisition(client);
     hold->valid_until_ns = INT64_MAX;
     hold->lost_fd = -1;
@@ -51,17 +60,24 @@ static struct dlock_hold *hold_new(struct dlock *lock, const struct dlock_want *
     return hold;
 }
 
-/* It is held, since its time to live was sent; from here on it is watched. */
-static void watch(struct acquiring *a, int64_t sent_ns)
+static void set_end(struct dlock_hold *hold, int64_t begin_ns)
+{
+    if (hold->hold_max_ms != 0)
+        hold->ends_ns = begin_ns + hold->hold_max_ms * NS_PER_MS;
+}
+
+/* It is held, and lives by the ttl_ms that were sent at sent_ns; from here on it is watched. */
+static void watch(struct acquiring *a, int64_t sent_ns, int64_t ttl_ms)
 {
     if (a->lock->rung.expires)
-        timekeeper_watch(&a->lock->client->timekeeper, a->hold, sent_ns);
+        timekeeper_watch(&a->lock->client->timekeeper, a->hold, sent_ns, ttl_ms);
     add_one(&a->lock->client->acquired);
 }
 
-/* False: its owner lost the lock before that was seen. */
-static bool keep(struct acquiring *a, int64_t sent_ns)
+/* Its own end counts from begin_ns. False: its owner lost the lock before that was seen. */
+static bool keep(struct acquiring *a, int64_t begin_ns, int64_t sent_ns, int64_t ttl_ms)
 {
+    set_end(a->hold, begin_ns);
     pthread_mutex_lock(&a->lock->mutex);
     bool doomed = a->hold->doomed;
     if (!doomed)
@@ -70,7 +86,7 @@ static bool keep(struct acquiring *a, int64_t sent_ns)
     a->lock->answered_ns = mono_ns();
     pthread_mutex_unlock(&a->lock->mutex);
     if (!doomed)
-        watch(a, sent_ns);
+        watch(a, sent_ns, ttl_ms);
     return !doomed;
 }
 
@@ -203,6 +219,8 @@ static void begin_tenure(struct acquiring *a)
     pthread_mutex_lock(&lock->client->loop.mutex);
     lock->tenure = (struct tenure){.started_ns = mono_ns(),
                                    .sent_ns = a->sent_ns,
+                                   .ttl_ms = a->hold->ttl_ms,
+                                   .longest_ms = a->hold->ttl_ms,
                                    .token = a->hold->token,
                                    .holds = 1};
     a->hold->tenure = a->hold->token;
@@ -232,7 +250,7 @@ static dlock_status granted(struct acquiring *a)
         }
     }
     begin_tenure(a);
-    if (!keep(a, a->sent_ns))
+    if (!keep(a, a->sent_ns, a->sent_ns, hold->ttl_ms))
         return lost_meanwhile(a);
     if (a->wait.unheard)
         add_one(&a->lock->client->unheard);
@@ -308,24 +326,39 @@ static bool has_outer(struct acquiring *a)
     return found;
 }
 
+/* The loop's mutex is held. One more hold of the tenure, with its token. */
+static void join_tenure(struct acquiring *a)
+{
+    struct tenure *tenure = &a->lock->tenure;
+    a->hold->tenure = tenure->token;
+    a->hold->token = tenure->token + tenure->numbers;
+    if (tenure->longest_ms < a->hold->ttl_ms)
+        tenure->longest_ms = a->hold->ttl_ms;
+}
+
 /* Nobody asks the server whether it is let in again: the client has the lock, and this owner in
  * it. It counts from the step in which that is seen. BUSY: not any more. */
 static dlock_status nest(struct acquiring *a)
 {
     struct dlock *lock = a->lock;
+    struct dlock_hold *hold = a->hold;
     struct tenure *tenure = &lock->tenure;
-    int64_t until_ns = 0;
+    int64_t now_ns = lock->client->now_ns();
+    int64_t sent_ns = now_ns;
     pthread_mutex_lock(&lock->client->loop.mutex);
     pthread_mutex_lock(&lock->mutex);
-    const struct dlock_hold *outer = owner_outermost(a->hold);
+    const struct dlock_hold *outer = owner_outermost(hold);
     bool lasts = outer != NULL && tenure->token == outer->tenure && tenure->holds > 0;
     bool fits = tenure->numbers < TENURE_NUMBERS - 1;
     if (lasts && fits) {
         tenure->holds++;
-        a->hold->tenure = tenure->token;
-        a->hold->token = tenure->token + ++tenure->numbers;
-        until_ns = a->hold->valid_until_ns = atomic_load(&outer->valid_until_ns);
-        LIST_INSERT_HEAD(&lock->holds, a->hold, of_lock);
+        tenure->numbers++;
+        join_tenure(a);
+        sent_ns = min_ns(now_ns, atomic_load(&outer->valid_until_ns) -
+                                     validity_end_ns(0, hold->ttl_ms));
+        hold->valid_until_ns = validity_end_ns(sent_ns, hold->ttl_ms);
+        set_end(hold, now_ns);
+        LIST_INSERT_HEAD(&lock->holds, hold, of_lock);
     }
     pthread_mutex_unlock(&lock->mutex);
     pthread_mutex_unlock(&lock->client->loop.mutex);
@@ -335,7 +368,7 @@ static dlock_status nest(struct acquiring *a)
         return fail(DLOCK_LIMIT, "'%s' was acquired %d times since the server gave it", lock->name,
                     TENURE_NUMBERS);
     send_alone(lock, NULL, a->want.reads, a->ends_ns, &(bool){false});
-    watch(a, until_ns - validity_end_ns(0, a->hold->ttl_ms));
+    watch(a, sent_ns, hold->ttl_ms);
     return DLOCK_OK;
 }
 
@@ -343,15 +376,16 @@ static dlock_status nest(struct acquiring *a)
 static dlock_status take_over(struct acquiring *a)
 {
     struct dlock *lock = a->lock;
+    int64_t now_ns = lock->client->now_ns();
     pthread_mutex_lock(&lock->client->loop.mutex);
     int64_t sent_ns = lock->tenure.sent_ns;
-    a->hold->tenure = lock->tenure.token;
-    a->hold->token = lock->tenure.token + lock->tenure.numbers;
+    int64_t ttl_ms = min_ns(lock->tenure.ttl_ms, a->hold->ttl_ms);
+    join_tenure(a);
     pthread_mutex_unlock(&lock->client->loop.mutex);
-    a->hold->valid_until_ns = validity_end_ns(sent_ns, a->hold->ttl_ms);
+    a->hold->valid_until_ns = validity_end_ns(sent_ns, ttl_ms);
     if (!a->reads_sent)
         send_alone(lock, NULL, a->want.reads, a->ends_ns, &(bool){false});
-    keep(a, sent_ns);
+    keep(a, now_ns, sent_ns, ttl_ms);
     return DLOCK_OK;
 }
 
@@ -514,6 +548,22 @@ static int64_t end_ns(const struct dlock_client *client, int64_t deadline_ns)
     return deadline_ns + bound_ms(client) * NS_PER_MS;
 }
 
+/* Of one of want's times. */
+static dlock_status check_time(const struct dlock *lock, const char *name, int64_t ms,
+                               int64_t most_ms)
+{
+    if (ms == 0)
+        return DLOCK_OK;
+    if (ms < TTL_MS_LEAST || ms > most_ms)
+        return fail(DLOCK_INVALID, "want.%s is %lld; it must be %d to %lld, or 0", name,
+                    (long long)ms, TTL_MS_LEAST, (long long)most_ms);
+    if (!lock->rung.expires)
+        return fail(DLOCK_UNSUPPORTED, "want.%s is %lld, but holds of '%s' have no time to live; "
+                                       "leave it 0, or use a rung that expires", name,
+                    (long long)ms, lock->ops->name);
+    return DLOCK_OK;
+}
+
 static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock_want *want,
                             bool started)
 {
@@ -532,6 +582,9 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
         return fail(DLOCK_UNSUPPORTED,
                     "'%s' has no shared holds; use DLOCK_EXCLUSIVE, or the rung 'read_write'",
                     lock->ops->name);
+    if ((status = check_time(lock, "ttl_ms", a->want.ttl_ms, TTL_MS_MOST)) != DLOCK_OK ||
+        (status = check_time(lock, "hold_max_ms", a->want.hold_max_ms, HOLD_MS_MOST)) != DLOCK_OK)
+        return status;
     if (a->want.reads != NULL)
         batch_forget(a->want.reads);
     a->cancel_fd = a->want.cancel != NULL ? a->want.cancel->fd : -1;

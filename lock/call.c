@@ -107,21 +107,40 @@ struct answer rung_call(struct rung_env *env, const char *const *argv)
     return answer;
 }
 
+bool script_is_missing(const struct answer *answer)
+{
+    return answer->kind == DLOCK_REPLY_ERROR && strncmp(answer->reply->str, "NOSCRIPT", 8) == 0;
+}
+
+/* The command that runs a script, and how many words it has. */
+static int script_command(const char *command[ARGUMENTS_MAX], const struct script *script,
+                          const char *const *argv, bool in_full)
+{
+    int argc = count(argv);
+    command[0] = in_full ? "EVAL" : "EVALSHA";
+    command[1] = in_full ? script->text : script->sha1;
+    memcpy(command + 2, argv, (size_t)argc * sizeof *argv);
+    return argc + 2;
+}
+
+void request_append(struct redis *redis, const struct request *request, bool in_full)
+{
+    const char *command[ARGUMENTS_MAX];
+    int argc = script_command(command, request->script, request->argv, in_full);
+    redis_append(redis, 0, argc, command, NULL);
+}
+
 struct answer rung_eval(struct rung_env *env, const struct script *script,
                         const char *const *argv)
 {
-    const char *full[ARGUMENTS_MAX] = {"EVALSHA", script->sha1};
-    int argc = count(argv);
-    if (argc > ARGUMENTS_MAX - 2)
+    const char *command[ARGUMENTS_MAX];
+    if (count(argv) > ARGUMENTS_MAX - 2)
         return (struct answer){.status = fail(DLOCK_INVALID, "too many arguments for a script"),
                                .text = ""};
-    memcpy(full + 2, argv, (size_t)argc * sizeof *argv);
-    struct answer answer = exchange(env, argc + 2, full);
-    if (answer.kind == DLOCK_REPLY_ERROR && strncmp(answer.reply->str, "NOSCRIPT", 8) == 0) {
+    struct answer answer = exchange(env, script_command(command, script, argv, false), command);
+    if (script_is_missing(&answer)) {
         /* The riding reads were answered before the lock was asked for: they ride again. */
-        full[0] = "EVAL";
-        full[1] = script->text;
-        answer = exchange(env, argc + 2, full);
+        answer = exchange(env, script_command(command, script, argv, true), command);
         atomic_fetch_add_explicit(env->scripts_loaded, 1, memory_order_relaxed);
     }
     env->reads = NULL;

@@ -16,12 +16,18 @@ struct dlock_cancel {
 };
 bool cancel_thrown(const dlock_cancel *cancel);
 
+#define TTL_MS_LEAST 100
+#define TTL_MS_MOST INT64_C(86400000)
+#define HOLD_MS_MOST INT64_C(31536000000) /* a year */
+
 #define TENURE_NUMBERS 1000 /* so many tokens belong to one tenure */
 
 /* TRAIT_HANDOFF: a client has the lock from one grant of the server to the next. */
 struct tenure {
     int64_t started_ns; /* CLOCK_MONOTONIC */
     int64_t sent_ns;    /* CLOCK_BOOTTIME: its time to live counts from here */
+    int64_t ttl_ms;     /* that was sent then */
+    int64_t longest_ms; /* that one of its holds has; renewals may have given it */
     uint64_t token;     /* the first; each acquisition of the tenure has the next */
     uint64_t numbers;   /* how many it has used beyond the first */
     size_t passed;      /* how often it was passed on */

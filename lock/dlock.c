@@ -81,7 +81,8 @@ static dlock_status check_options(struct dlock_options *options)
         (status = set_number(&options->command_timeout_ms, "command_timeout_ms", 1000, 60000,
                              1)) != DLOCK_OK ||
         (options->ttl_ms != 0 && /* the default is the rung's */
-         (status = set_number(&options->ttl_ms, "ttl_ms", TTL_MS, 86400000, 100)) != DLOCK_OK) ||
+         (status = set_number(&options->ttl_ms, "ttl_ms", TTL_MS, TTL_MS_MOST,
+                             TTL_MS_LEAST)) != DLOCK_OK) ||
         (status = set_number(&options->retry_ms, "retry_ms", 20, 60000, 1)) != DLOCK_OK ||
         (status = set_number(&connections, "connections_max", 64, 10000, 1)) != DLOCK_OK ||
         (status = set_number(&contenders, "contenders", 16, 10000, 1)) != DLOCK_OK ||

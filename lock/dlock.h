@@ -213,7 +213,7 @@ typedef struct dlock_cancel dlock_cancel;
 typedef struct dlock_batch dlock_batch;
 
 enum dlock_event_kind {
-    DLOCK_EVENT_RENEWED,        /* a renewal was confirmed */
+    DLOCK_EVENT_RENEWED,        /* a renewal was confirmed; of holds that share a key, one says so */
     DLOCK_EVENT_RENEWAL_FAILED, /* a renewal was not confirmed; it is tried again while valid */
     DLOCK_EVENT_LOST,           /* the hold is not valid any more; said once per hold */
     /* Of a server, not of a hold; said once until the next of the three. */
@@ -267,8 +267,8 @@ struct dlock_options {
 
     int64_t connect_timeout_ms; /* to connect and log in. Default 1000, 1 to 60000 */
     int64_t command_timeout_ms; /* from send to reply. Default 1000, 1 to 60000 */
-    int64_t ttl_ms;             /* a hold's time to live. Default the rung's: 30000, of `fair` 3000;
-                                   100 to 86400000 */
+    int64_t ttl_ms;             /* a hold's time to live, where dlock_want.ttl_ms is 0. Default the
+                                   rung's: 30000, of `fair` 3000; 100 to 86400000 */
     int64_t retry_ms;           /* pause of the rungs that poll, half as long more or less by
                                    chance; a release by this client ends it for one waiter.
                                    Default 20, 1 to 60000 */
@@ -278,8 +278,8 @@ struct dlock_options {
     bool allow_flawed;          /* accept rungs that are known to break. Default false */
 
     /* Called on the timekeeper's thread, one call at a time: must not block and must not call
-     * dlock_acquire, dlock_release or dlock_client_close; may look at holds and start acquires, not
-     * with try_here. Default NULL: nobody is told. */
+     * dlock_acquire, dlock_extend, dlock_release or dlock_client_close; may look at holds and start
+     * acquires, not with try_here. Default NULL: nobody is told. */
     void (*on_event)(void *arg, const struct dlock_event *event);
     void *on_event_arg;
 
@@ -436,6 +436,19 @@ struct dlock_want {
      * long as a request takes, and saves two switches of threads where the lock is free; `done` is
      * called on it then, unless with own_loop. Default false. */
     bool try_here;
+
+    /* This hold's time to live: each renewal, and dlock_extend, gives it so much again. On a rung
+     * that does not renew, the hold ends after it. Holds of one owner share one key in Redis. The
+     * key lives as long as the longest of them needs; each hold is believed for its own time to
+     * live. Default 0: dlock_options.ttl_ms, or the rung's; 100 to 86400000. UNSUPPORTED on rungs
+     * that do not expire. */
+    int64_t ttl_ms;
+
+    /* The hold ends so long after it was acquired, less the drift allowance, whatever renews or
+     * extends it. It is then lost like any other, and its LOST event says why. The last renewal
+     * asks only for the time that is left, so that Redis frees the lock then, too. Default 0: no
+     * limit; 100 to 31536000000. UNSUPPORTED on rungs that do not expire. */
+    int64_t hold_max_ms;
 };
 
 /* Acquires the lock. want: NULL means all defaults, one try.
@@ -466,8 +479,9 @@ struct dlock_want {
  * LIMIT      no connection was free (connections_max), only with wait_ms 0; or whoever holds a
  *            `fair` lock acquired it 1000 times since the server gave it; or 1000 timers of a
  *            `watchdog_timer` lock run.
- * UNSUPPORTED DLOCK_SHARED on a rung that has no shared holds.
- * INVALID    want->mode is neither mode; or see STRUCTS and NULL.
+ * UNSUPPORTED DLOCK_SHARED on a rung that has no shared holds; ttl_ms or hold_max_ms on a rung that
+ *            does not expire.
+ * INVALID    want->mode is neither mode; a time is out of its range; or see STRUCTS and NULL.
  * NO_MEMORY, FORKED.
  * Unless OK, *hold is NULL and nothing is held, UNKNOWN excepted.
  *
@@ -524,6 +538,18 @@ DLOCK_API size_t dlock_process(dlock_client *client);
  * whoever breaks the lock or empties the server at that very moment is not noticed.
  * Ends within the bound. */
 DLOCK_API dlock_status dlock_release(dlock_hold *hold, dlock_batch *last);
+
+/* Extends the hold: its whole time to live again, counted from just before the request is sent, but
+ * not beyond hold_max_ms. Other holds of its owner are extended as well, each for at most its own
+ * time to live. Nothing is ever shortened. It blocks; rungs that renew need it only to have a full
+ * time to live before a long step. Call it on a hold that no other thread releases meanwhile.
+ * OK; LOST (the hold was over, or the server says that its owner does not hold the lock);
+ * UNSUPPORTED (the rung does not expire, or is a flawed one that cannot extend); FORKED; INVALID
+ * (hold is NULL). The hold stays as it is after: UNKNOWN (no reply: the key may live longer than
+ * the hold); UNREACHABLE, LIMIT, REFUSED, WRONG_TYPE.
+ * It first waits for the answer to another request of its owner, if one is under way: UNREACHABLE if
+ * none comes. Ends within the bound. */
+DLOCK_API dlock_status dlock_extend(dlock_hold *hold);
 
 /* Whether the hold is still to be believed: a load and a clock read, no network. False from the
  * moment its validity is over, before the server frees it. Always true on rungs that do not

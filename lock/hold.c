@@ -64,13 +64,12 @@ static dlock_status release_counted(struct dlock_hold *hold, struct dlock_batch 
 
 /* ---- Passing on ------------------------------------------------------------------------------ */
 
-/* CLOCK_MONOTONIC: when the server has forgotten the hold at the latest. */
-static int64_t forgotten_ns(const struct dlock_hold *hold)
+/* The mutex is held. CLOCK_MONOTONIC: when the server has forgotten the tenure at the latest,
+ * whatever its last renewal asked for. */
+static int64_t forgotten_ns(const struct tenure *tenure)
 {
-    int64_t drift_ns = validity_end_ns(0, 0) - validity_end_ns(0, hold->ttl_ms) +
-                       hold->ttl_ms * NS_PER_MS;
-    int64_t left_ns = atomic_load(&hold->valid_until_ns) - hold->lock->client->now_ns();
-    return mono_ns() + (left_ns > 0 ? left_ns : 0) + drift_ns;
+    int64_t drift_ms = tenure->longest_ms / 100;
+    return mono_ns() + (tenure->longest_ms + drift_ms) * NS_PER_MS;
 }
 
 /* The mutex is held. The next of this client, if the turn of another client has not come yet. */
@@ -78,8 +77,8 @@ static struct wait *choose_next(struct dlock *lock)
 {
     const struct dlock_options *options = &lock->client->options;
     const struct tenure *tenure = &lock->tenure;
-    int64_t most_ms = lock->ttl_ms / 20 < options->handoff_ms ? lock->ttl_ms / 20
-                                                              : options->handoff_ms;
+    int64_t most_ms = tenure->ttl_ms / 20 < options->handoff_ms ? tenure->ttl_ms / 20
+                                                                : options->handoff_ms;
     if (tenure->passed + 1 >= options->handoff_max || tenure->numbers + 1 >= TENURE_NUMBERS ||
         mono_ns() - tenure->started_ns >= most_ms * NS_PER_MS)
         return NULL;
@@ -105,7 +104,7 @@ static dlock_status pass_on(struct dlock_hold *hold, struct dlock_batch *last, i
         lock->tenure.holds = 1;
         add_one(&lock->client->passed_on);
     } else if (open) {
-        lock->line.closed_until_ns = forgotten_ns(hold);
+        lock->line.closed_until_ns = forgotten_ns(&lock->tenure);
     }
     wait_give(next, ours);
     pthread_mutex_unlock(&lock->client->loop.mutex);
@@ -135,14 +134,16 @@ static dlock_status let_go(struct dlock_hold *hold, struct dlock_batch *last, in
         if (kept)
             lock->tenure = (struct tenure){.started_ns = mono_ns(),
                                            .sent_ns = sent_ns,
+                                           .ttl_ms = hold->ttl_ms,
+                                           .longest_ms = hold->ttl_ms,
                                            .token = hold->token,
                                            .holds = next != NULL};
         if (next != NULL) {
             wait_give(next, true);
         } else if (!kept && lock->tenure.token == hold->tenure) {
-            lock->tenure = (struct tenure){.queued = hold->more};
             if (open && last != NULL)
-                lock->line.closed_until_ns = forgotten_ns(hold);
+                lock->line.closed_until_ns = forgotten_ns(&lock->tenure);
+            lock->tenure = (struct tenure){.queued = hold->more};
             wait_open(lock, status == DLOCK_OK && hold->more, seen);
         }
         pthread_mutex_unlock(&loop->mutex);
@@ -186,7 +187,7 @@ static dlock_status keep_away(struct dlock_hold *hold, struct dlock_batch *last,
     struct dlock *lock = hold->lock;
     dlock_status status = leave_to_expire(hold, last, ends_ns);
     pthread_mutex_lock(&lock->client->loop.mutex);
-    lock->line.closed_until_ns = forgotten_ns(hold);
+    lock->line.closed_until_ns = forgotten_ns(&lock->tenure);
     end_tenure(lock);
     pthread_mutex_unlock(&lock->client->loop.mutex);
     return status;
@@ -263,6 +264,52 @@ dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
     if (hold->lost_fd >= 0)
         close(hold->lost_fd);
     free(hold);
+    return status;
+}
+
+/* ---- Extending ------------------------------------------------------------------------------- */
+
+/* An answer that comes after the end of the hold's validity is too late. */
+static dlock_status renew_now(struct dlock_hold *hold, int64_t ends_ns)
+{
+    struct rung_env env;
+    dlock_status status = env_begin(hold->lock, ends_ns, ends_ns, -1, &env);
+    int64_t sent_ns = env.now_ns();
+    int64_t ttl_ms = renewal_ms(hold, sent_ns);
+    if (status == DLOCK_OK)
+        status = ttl_ms > 0 ? rung_renew(&env, hold, ttl_ms) : DLOCK_LOST;
+    env_end(hold->lock, &env);
+    if (status == DLOCK_LOST)
+        owner_lost(hold);
+    if (status != DLOCK_OK)
+        return status;
+    timekeeper_extend(&hold->lock->client->timekeeper, hold, sent_ns, ttl_ms);
+    return dlock_valid(hold) ? DLOCK_OK : DLOCK_LOST;
+}
+
+dlock_status dlock_extend(dlock_hold *hold)
+{
+    if (!GIVEN(hold))
+        return DLOCK_INVALID;
+    struct dlock *lock = hold->lock;
+    dlock_status status = check_fork(lock->client);
+    if (status != DLOCK_OK)
+        return status;
+    if (!lock->rung.expires)
+        return fail(DLOCK_UNSUPPORTED, "holds of '%s' have no time to live to extend",
+                    lock->ops->name);
+    if (lock->ops->send_renew == NULL && lock->ops->renew == NULL)
+        return fail(DLOCK_UNSUPPORTED, "'%s' sends nothing that extends a hold", lock->ops->name);
+    int64_t ends_ns = mono_deadline_ns(bound_ms(lock->client));
+    if (!owner_begin_renewal(hold, ends_ns))
+        return fail(DLOCK_UNREACHABLE, "'%s': another request of its owner was not answered in time",
+                    hold->key);
+    redis_send_for(hold->user);
+    status = dlock_valid(hold) ? renew_now(hold, ends_ns) : DLOCK_LOST;
+    owner_end(hold);
+    redis_send_for(NULL);
+    if (status == DLOCK_LOST)
+        fail(status, "'%s' was lost before it was extended", hold->key);
     return status;
 }
 

@@ -11,58 +11,19 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #define EVENTS_MAX 64
 
-/* ---- The heap -------------------------------------------------------------------------------- */
-
-static void put_at(struct loop *loop, size_t place, struct wait *wait)
-{
-    loop->heap[place - 1] = wait;
-    wait->place = place;
-}
-
-/* From a free place: up where what is above is later, else down where what is below is sooner. */
-static void sift(struct loop *loop, size_t place, struct wait *wait)
-{
-    while (place > 1 && loop->heap[place / 2 - 1]->until_ns > wait->until_ns) {
-        put_at(loop, place, loop->heap[place / 2 - 1]);
-        place /= 2;
-    }
-    for (size_t child; (child = 2 * place) <= loop->heap_count; place = child) {
-        if (child < loop->heap_count &&
-            loop->heap[child]->until_ns < loop->heap[child - 1]->until_ns)
-            child++;
-        if (loop->heap[child - 1]->until_ns >= wait->until_ns)
-            break;
-        put_at(loop, place, loop->heap[child - 1]);
-    }
-    put_at(loop, place, wait);
-}
+/* ---- Moments --------------------------------------------------------------------------------- */
 
 void loop_time(struct loop *loop, struct wait *wait)
 {
-    loop_untime(loop, wait);
-    if (wait->until_ns == INT64_MAX)
-        return;
-    sift(loop, ++loop->heap_count, wait);
-    if (wait->place == 1)
+    heap_put(&loop->timed, &wait->timed, wait->until_ns);
+    if (loop->timed.first == &wait->timed)
         loop_wake(loop);
-}
-
-void loop_untime(struct loop *loop, struct wait *wait)
-{
-    size_t place = wait->place;
-    if (place == 0)
-        return;
-    wait->place = 0;
-    struct wait *last = loop->heap[--loop->heap_count];
-    if (last != wait)
-        sift(loop, place, last);
 }
 
 /* ---- Waiters --------------------------------------------------------------------------------- */
@@ -84,19 +45,6 @@ static bool watch_cancel(struct loop *loop, const dlock_cancel *cancel)
            (errno == EEXIST && epoll_ctl(loop->epoll_fd, EPOLL_CTL_MOD, cancel->fd, &event) == 0);
 }
 
-static bool make_room(struct loop *loop)
-{
-    if (loop->wait_count < loop->heap_capacity)
-        return true;
-    size_t capacity = loop->heap_capacity * 2 + 64;
-    struct wait **heap = realloc(loop->heap, capacity * sizeof(struct wait *));
-    if (heap == NULL)
-        return false;
-    loop->heap = heap;
-    loop->heap_capacity = capacity;
-    return true;
-}
-
 dlock_status loop_join(struct loop *loop, struct wait *wait)
 {
     dlock_status status = loop_start(loop);
@@ -104,7 +52,7 @@ dlock_status loop_join(struct loop *loop, struct wait *wait)
         return status;
     if (loop->wait_count >= loop->client->options.waiters_max)
         return fail(DLOCK_LIMIT, "%zu acquires wait already (waiters_max)", loop->wait_count);
-    if (!make_room(loop) || (wait->cancel != NULL && !watch_cancel(loop, wait->cancel)))
+    if (wait->cancel != NULL && !watch_cancel(loop, wait->cancel))
         return fail(DLOCK_NO_MEMORY, "no memory is left for one more waiter");
     loop->wait_count++;
     if (wait->cancel != NULL)
@@ -114,7 +62,7 @@ dlock_status loop_join(struct loop *loop, struct wait *wait)
 
 void loop_leave(struct loop *loop, struct wait *wait)
 {
-    loop_untime(loop, wait);
+    heap_take(&wait->timed);
     if (wait->cancel != NULL)
         LIST_REMOVE(wait, by_cancel);
     loop->wait_count--;
@@ -174,9 +122,9 @@ static void go_on(struct loop *loop, struct wait *wait)
 
 static void run_timed(struct loop *loop)
 {
-    while (loop->heap_count > 0 && loop->heap[0]->until_ns <= mono_ns()) {
-        struct wait *wait = loop->heap[0];
-        loop_untime(loop, wait);
+    while (heap_soonest_ns(&loop->timed) <= mono_ns()) {
+        struct wait *wait = HEAP_THING(loop->timed.first, struct wait, timed);
+        heap_take(&wait->timed);
         go_on(loop, wait);
     }
 }
@@ -199,7 +147,7 @@ static void run_cancelled(struct loop *loop, const dlock_cancel *cancel)
             break;
         }
         if (found != NULL) {
-            loop_untime(loop, found);
+            heap_take(&found->timed);
             go_on(loop, found);
         }
     } while (found != NULL);
@@ -237,9 +185,10 @@ static void tend(struct loop *loop, struct ear *ear)
 
 static int sleep_ms(const struct loop *loop)
 {
-    if (loop->heap_count == 0)
+    int64_t soonest_ns = heap_soonest_ns(&loop->timed);
+    if (soonest_ns == INT64_MAX)
         return -1;
-    int64_t left_ns = loop->heap[0]->until_ns - mono_ns();
+    int64_t left_ns = soonest_ns - mono_ns();
     if (left_ns <= 0)
         return 0;
     return left_ns > 3600 * (int64_t)1000 * NS_PER_MS ? 3600 * 1000
@@ -358,7 +307,6 @@ void loop_stop(struct loop *loop)
         close(loop->epoll_fd);
     if (loop->wake_fd >= 0)
         close(loop->wake_fd);
-    free(loop->heap);
     pthread_cond_destroy(&loop->work);
     pthread_mutex_destroy(&loop->mutex);
 }

@@ -8,6 +8,7 @@
 #define DLOCK_LOOP_H
 
 #include "ear.h"
+#include "heap.h"
 
 #define LOOP_THREADS_MAX 3
 #define LOOP_THREADS_LEAST 2 /* one listens, one does */
@@ -33,9 +34,7 @@ struct loop {
     size_t due_count;
     size_t wait_count;      /* all that have no thread */
     LIST_HEAD(waits, wait) by_cancel[1 << CANCEL_BITS]; /* those with a cancel, by its address */
-    struct wait **heap; /* those that wait for a moment, the soonest first */
-    size_t heap_count;
-    size_t heap_capacity;
+    struct heap timed; /* those that wait for a moment */
     uint32_t chance; /* spreads the pauses of those that poll */
 };
 
@@ -49,13 +48,12 @@ dlock_status loop_start(struct loop *loop);
 /* The mutex is held. The listener looks again. */
 void loop_wake(struct loop *loop);
 
-/* The mutex is held. Takes on a waiter without a thread: room in the heap, its cancel watched.
- * OK, NO_MEMORY, LIMIT. loop_leave in the end. */
+/* The mutex is held. Takes on a waiter without a thread, and watches its cancel. OK, NO_MEMORY,
+ * LIMIT. loop_leave in the end. */
 dlock_status loop_join(struct loop *loop, struct wait *wait);
 void loop_leave(struct loop *loop, struct wait *wait);
-/* The mutex is held. Runs it at wait->until_ns; and not at any moment any more. */
+/* The mutex is held. Runs it at wait->until_ns, unless it is taken out of the heap before. */
 void loop_time(struct loop *loop, struct wait *wait);
-void loop_untime(struct loop *loop, struct wait *wait);
 /* The mutex is held. Runs it soon. */
 void loop_run(struct loop *loop, struct wait *wait);
 

@@ -95,7 +95,7 @@ static bool is_busy(const struct dlock_hold *hold)
 {
     const struct dlock_hold *other;
     LIST_FOREACH(other, &hold->lock->calls, of_calls)
-        if (is_same(hold, other))
+        if (owner_is_same(hold, other))
             return true;
     return false;
 }
@@ -119,6 +119,18 @@ bool owner_begin(struct dlock_hold *hold, int64_t until_ns)
     bool begun = is_answered(hold, until_ns);
     LIST_INSERT_HEAD(&hold->lock->calls, hold, of_calls);
     count(hold);
+    pthread_mutex_unlock(&hold->lock->mutex);
+    return begun;
+}
+
+bool owner_begin_renewal(struct dlock_hold *hold, int64_t until_ns)
+{
+    if (!may_nest(hold))
+        return true;
+    pthread_mutex_lock(&hold->lock->mutex);
+    bool begun = is_answered(hold, until_ns);
+    if (begun)
+        LIST_INSERT_HEAD(&hold->lock->calls, hold, of_calls);
     pthread_mutex_unlock(&hold->lock->mutex);
     return begun;
 }
@@ -188,7 +200,7 @@ void owner_taint(const struct dlock_hold *hold)
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 
-void owner_lost(const struct dlock_hold *hold)
+void owner_lost(struct dlock_hold *hold)
 {
     if (hold->lock->rung.expires)
         timekeeper_lose(&hold->lock->client->timekeeper, hold);

@@ -41,6 +41,8 @@ bool owner_thread_holds(const struct dlock_hold *hold);
  * CLOCK_MONOTONIC, in vain. owner_end in each case. */
 bool owner_begin(struct dlock_hold *hold, int64_t until_ns);
 void owner_end(struct dlock_hold *hold);
+/* The same for a request that leaves the hold as it is: neither is set. owner_end only if true. */
+bool owner_begin_renewal(struct dlock_hold *hold, int64_t until_ns);
 /* In between, of a hold that is not held yet: it takes the name of the one that it nests in, or its
  * own. */
 void owner_join(struct dlock_hold *hold);
@@ -53,6 +55,6 @@ void owner_taint(const struct dlock_hold *hold);
 
 /* The server says that the owner has not the lock any more: none of its holds is valid. Each is
  * told of once, by the timekeeper. */
-void owner_lost(const struct dlock_hold *hold);
+void owner_lost(struct dlock_hold *hold);
 
 #endif

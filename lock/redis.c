@@ -265,16 +265,23 @@ static void judge(struct node *node)
         reach_took(node->server);
 }
 
-dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd)
+void redis_send(struct redis *redis)
 {
-    int64_t limit_ns = mono_deadline_ns(redis->config->command_timeout_ms);
     for (size_t i = 0; i < redis->node_count; i++) {
         struct node *node = &redis->nodes[i];
         node->sent_ns = mono_ns();
         if (node->state == NODE_UP)
             node_write(node);
     }
-    dlock_status pumped = pump(redis, all_answered, min_ns(limit_ns, deadline_ns), wake_fd);
+}
+
+dlock_status redis_wait(struct redis *redis, int64_t deadline_ns, int wake_fd)
+{
+    return pump(redis, all_answered, deadline_ns, wake_fd);
+}
+
+static dlock_status settle(struct redis *redis, dlock_status pumped)
+{
     dlock_status worst = DLOCK_OK;
     for (size_t i = 0; i < redis->node_count; i++) {
         struct node *node = &redis->nodes[i];
@@ -293,6 +300,18 @@ dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd)
                          node->state == NODE_DOWN ? node->down_reason : "not connected yet");
     }
     return worst;
+}
+
+dlock_status redis_finish(struct redis *redis)
+{
+    return settle(redis, DLOCK_TIMED_OUT);
+}
+
+dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd)
+{
+    int64_t limit_ns = mono_deadline_ns(redis->config->command_timeout_ms);
+    redis_send(redis);
+    return settle(redis, redis_wait(redis, min_ns(limit_ns, deadline_ns), wake_fd));
 }
 
 /* ---- Doubts ---------------------------------------------------------------------------------- */

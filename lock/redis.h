@@ -66,6 +66,13 @@ void redis_append(struct redis *redis, size_t node, int argc, const char *const 
  * no master, so that the next call looks for another. The worst status of all. */
 dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
+/* The same in steps, for a thread that has other things to do meanwhile: redis_wait disconnects
+ * nothing, and may be called again. OK: all that can come has come; TIMED_OUT, CANCELLED.
+ * redis_finish disconnects a server that owes a reply, and answers as redis_gather. */
+void redis_send(struct redis *redis);
+dlock_status redis_wait(struct redis *redis, int64_t deadline_ns, int wake_fd);
+dlock_status redis_finish(struct redis *redis);
+
 /* Names a connection as its server does: what was sent on one that broke with a reply missing may
  * still be carried out. Numbers begin again with each server process, so that one says nothing
  * without the process. */

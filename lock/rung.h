@@ -10,6 +10,7 @@
 #include "batch.h"
 #include "clock.h"
 #include "dlock.h"
+#include "heap.h"
 #include "redis.h"
 #include "status.h"
 
@@ -28,7 +29,7 @@ struct dlock_hold {
     char owner[OWNER_MAX];  /* its name in Redis: see owner.h */
     char id[HOLD_ID_MAX];   /* "<owner>#<acquisition>": this hold and no other */
     char ttl[24];           /* ttl_ms as text, for commands */
-    int64_t ttl_ms;
+    int64_t ttl_ms;         /* want.ttl_ms or the lock's, and not more than hold_max_ms */
     uint64_t acquisition;
     enum dlock_mode mode;   /* TRAIT_SHARED: how it is wanted; DLOCK_EXCLUSIVE on other rungs */
     uint64_t depth;         /* how many holds its owner has, this one included: 1, more only on
@@ -59,13 +60,19 @@ struct dlock_hold {
     bool tainted; /* commands of its owner may still be carried out: it is left to expire */
     void *user;
     int fork_generation;
+    int64_t hold_max_ms; /* 0: no limit */
+    int64_t ends_ns;     /* CLOCK_BOOTTIME: no renewal reaches beyond; INT64_MAX: no limit */
     _Atomic int64_t valid_until_ns; /* CLOCK_BOOTTIME; INT64_MAX: never over */
     LIST_ENTRY(dlock_hold) of_lock; /* protected by the lock's mutex */
 
     /* Protected by the timekeeper's mutex. */
-    LIST_ENTRY(dlock_hold) timed;
-    int64_t renew_at_ns;
-    bool told;
+    bool watched;
+    bool told;                    /* that it is lost */
+    bool ending;                  /* it was given all that hold_max_ms allows */
+    struct heap_node end;         /* in timekeeper.ends */
+    struct heap_node turn;        /* in timekeeper.waiting or .due; in neither while a renewal is
+                                     under way that is for it, too */
+    struct renewal *renewal_sent; /* its own renewal that is under way, or NULL */
     int lost_fd; /* a timer that ends with valid_until_ns; -1: not asked for yet */
 };
 
@@ -100,6 +107,7 @@ enum {
                              with CONTEND_ONE_PER_CLIENT and TRAIT_TOKEN. One slot of a lock at a
                              time */
     TRAIT_SHARED = 32,    /* has holds of mode DLOCK_SHARED; may answer UPGRADE */
+    TRAIT_RENEWED = 256,  /* the timekeeper renews its holds; else only dlock_extend does */
 };
 
 struct rung_env;
@@ -133,8 +141,9 @@ struct rung_ops {
     void (*send_release)(struct request *request, const struct dlock_hold *hold);
     /* OK; LOST: it was not ours any more. */
     dlock_status (*take_release)(struct dlock_hold *hold, const struct answer *answer);
-    /* A full time to live again; no key's life is made shorter. NULL: never renewed. */
-    void (*send_renew)(struct request *request, const struct dlock_hold *hold);
+    /* The time to live `ttl` from now, in ms; no key's life is made shorter. `ttl` lives as long as
+     * the request. NULL: it can't be renewed. */
+    void (*send_renew)(struct request *request, const struct dlock_hold *hold, const char *ttl);
     dlock_status (*take_renew)(struct dlock_hold *hold, const struct answer *answer);
     /* The waiter leaves without the lock after at least one BUSY or UNKNOWN. NULL: it left nothing
      * behind. */
@@ -152,9 +161,9 @@ struct rung_ops {
      * After UNKNOWN it is called once more, unless the rung is flawed or commands rode ahead: a
      * release that was carried out then counts once. */
     dlock_status (*release)(struct rung_env *env, struct dlock_hold *hold);
-    /* Gives the hold a full time to live again. OK; LOST when it is not ours any more; else the
-     * timekeeper tries again while the hold is valid. NULL: never renewed. */
-    dlock_status (*renew)(struct rung_env *env, struct dlock_hold *hold);
+    /* As send_renew. OK; LOST when it is not ours any more; else the timekeeper tries again while
+     * the hold is valid. NULL: it can't be renewed. */
+    dlock_status (*renew)(struct rung_env *env, struct dlock_hold *hold, const char *ttl);
     /* After try_acquire answered UNKNOWN, on a new connection: OK it was had, BUSY it was not.
      * NULL: the caller gets UNKNOWN. */
     dlock_status (*resolve)(struct rung_env *env, struct dlock_hold *hold);
@@ -232,12 +241,17 @@ const char *request_text(struct request *request, const char *format, ...)
  * give_up is not asked for them. */
 dlock_status rung_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy);
 dlock_status rung_release(struct rung_env *env, struct dlock_hold *hold);
-dlock_status rung_renew(struct rung_env *env, struct dlock_hold *hold);
+dlock_status rung_renew(struct rung_env *env, struct dlock_hold *hold, int64_t ttl_ms);
 void rung_give_up(struct rung_env *env, struct dlock_hold *hold);
 
 struct answer rung_call(struct rung_env *env, const char *const *argv);
 struct answer rung_eval(struct rung_env *env, const struct script *script,
                         const char *const *argv);
+
+/* Appends the request as EVAL would send it first, or with the script in full. */
+void request_append(struct redis *redis, const struct request *request, bool in_full);
+/* The server does not know the script by its SHA1. */
+bool script_is_missing(const struct answer *answer);
 
 /* What a reply says, as CALL would say it; NULL gives UNKNOWN. */
 struct answer answer_of(struct rung_env *env, const redisReply *reply, const char *server);

@@ -64,12 +64,17 @@ dlock_status rung_release(struct rung_env *env, struct dlock_hold *hold)
     return answer.status == DLOCK_OK ? ops->take_release(hold, &answer) : answer.status;
 }
 
-dlock_status rung_renew(struct rung_env *env, struct dlock_hold *hold)
+dlock_status rung_renew(struct rung_env *env, struct dlock_hold *hold, int64_t ttl_ms)
 {
     const struct rung_ops *ops = hold->lock->ops;
+    struct request request;
+    char ttl[24];
+    request.used = 0;
+    snprintf(ttl, sizeof ttl, "%lld", (long long)ttl_ms);
     if (ops->send_renew == NULL)
-        return ops->renew(env, hold);
-    struct answer answer = ask(env, hold, ops->send_renew);
+        return ops->renew(env, hold, ttl);
+    ops->send_renew(&request, hold, ttl);
+    struct answer answer = rung_eval(env, request.script, request.argv);
     return answer.status == DLOCK_OK ? ops->take_renew(hold, &answer) : answer.status;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See timekeeper.h. A renewal may take as long as the hold that ends first is still valid, not
- * longer: so a server that hangs delays no telling.
+ * See timekeeper.h. The thread does one thing at a time, the most urgent first: it tells of a loss,
+ * takes an answer, sends what is due. While it waits for a server, its timer is set to the next
+ * loss: so a server that hangs delays no telling.
  */
 #include "timekeeper.h"
 
@@ -10,20 +11,15 @@
 #include "thread.h"
 
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
 #define RENEWALS_PER_TTL 3
 #define RETRIES_PER_TTL 30
-
-static void wake(struct timekeeper *timekeeper)
-{
-    uint64_t one = 1;
-    (void)!write(timekeeper->wake_fd, &one, sizeof one);
-}
+#define TOGETHER_NS (10 * NS_PER_MS) /* due so soon is due now, if another is */
 
 static int64_t min_ns(int64_t a, int64_t b)
 {
@@ -35,12 +31,7 @@ static int64_t valid_until(const struct dlock_hold *hold)
     return atomic_load_explicit(&hold->valid_until_ns, memory_order_acquire);
 }
 
-static int64_t next_event_ns(const struct dlock_hold *hold)
-{
-    if (hold->told)
-        return INT64_MAX;
-    return min_ns(valid_until(hold), hold->renew_at_ns);
-}
+/* ---- The timer ------------------------------------------------------------------------------- */
 
 /* Absolute, CLOCK_BOOTTIME; INT64_MAX: it never ends. */
 static void set_timer(int fd, int64_t until_ns)
@@ -59,59 +50,175 @@ static void set_lost_fd(const struct dlock_hold *hold)
         set_timer(hold->lost_fd, valid_until(hold));
 }
 
-/* What is over stays over: another may have held the lock since, though the owner has it again. */
-static void extend_one(struct dlock_hold *hold, int64_t sent_ns, int64_t ttl_ms)
+/* When the thread has something to do that it can do in its state. */
+static int64_t next_moment(const struct timekeeper *timekeeper)
 {
+    int64_t at_ns = heap_soonest_ns(&timekeeper->ends);
+    if (timekeeper->state != KEEPER_BUSY)
+        at_ns = min_ns(at_ns, heap_soonest_ns(&timekeeper->waiting));
+    if (timekeeper->state == KEEPER_UNDER_WAY)
+        at_ns = min_ns(at_ns, timekeeper->until_ns);
+    return at_ns;
+}
+
+static void wake_at(struct timekeeper *timekeeper, int64_t at_ns)
+{
+    if (at_ns >= timekeeper->next_ns)
+        return;
+    timekeeper->next_ns = at_ns;
+    set_timer(timekeeper->timer_fd, at_ns);
+}
+
+/* From here to stop_waiting the mutex is free, and the timer ends what the thread waits for. */
+static void start_waiting(struct timekeeper *timekeeper)
+{
+    timekeeper->next_ns = next_moment(timekeeper);
+    set_timer(timekeeper->timer_fd, timekeeper->next_ns);
+    pthread_mutex_unlock(&timekeeper->mutex);
+}
+
+static void stop_waiting(struct timekeeper *timekeeper)
+{
+    pthread_mutex_lock(&timekeeper->mutex);
+    timekeeper->next_ns = INT64_MIN;
+}
+
+/* ---- Holds that share a key ------------------------------------------------------------------ */
+
+static bool shares_key(const struct dlock_hold *hold, const struct dlock_hold *other)
+{
+    return hold == other ||
+           (owner_is_same(hold, other) && hold->tenure == other->tenure &&
+            (hold->tenure != 0 || strcmp(hold->owner, other->owner) == 0));
+}
+
+static bool is_shared(const struct dlock_hold *hold)
+{
+    return hold->named_by != 0 && (hold->lock->ops->traits & TRAIT_REENTRANT) != 0;
+}
+
+static struct dlock_hold *sharing(const struct dlock_hold *hold, struct dlock_hold *from)
+{
+    while (from != NULL && !shares_key(hold, from))
+        from = LIST_NEXT(from, of_lock);
+    return from;
+}
+
+/* The holds that live by the hold's key, itself included. The lock's mutex is held. */
+static struct dlock_hold *first_sharing(struct dlock_hold *hold)
+{
+    return is_shared(hold) ? sharing(hold, LIST_FIRST(&hold->lock->holds)) : hold;
+}
+
+static struct dlock_hold *next_sharing(const struct dlock_hold *hold, struct dlock_hold *other)
+{
+    return is_shared(hold) ? sharing(hold, LIST_NEXT(other, of_lock)) : NULL;
+}
+
+#define EACH_SHARING(other, hold)                                                                  \
+    ((other) = first_sharing(hold); (other) != NULL; (other) = next_sharing(hold, other))
+
+/* ---- What a hold is given -------------------------------------------------------------------- */
+
+int64_t renewal_ms(const struct dlock_hold *hold, int64_t sent_ns)
+{
+    if (hold->ends_ns == INT64_MAX)
+        return hold->ttl_ms;
+    return min_ns(hold->ttl_ms, (hold->ends_ns - sent_ns) / NS_PER_MS);
+}
+
+/* When the thread renews it next. */
+static void set_turn(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t at_ns)
+{
+    bool renewed = hold->lock->rung.renewed && hold->watched && !hold->ending && dlock_valid(hold);
+    heap_put(&timekeeper->waiting, &hold->turn, renewed ? at_ns : INT64_MAX);
+}
+
+/* Its turn has come. Half of what is left to it is kept for a second try. */
+static void set_due(struct timekeeper *timekeeper, struct dlock_hold *hold)
+{
+    int64_t now_ns = timekeeper->client->now_ns();
+    int64_t end_ns = valid_until(hold);
+    heap_put(&timekeeper->due, &hold->turn, end_ns);
+    if (end_ns > now_ns)
+        timekeeper->until_ns = min_ns(timekeeper->until_ns, now_ns + (end_ns - now_ns) / 2);
+}
+
+/* What is over stays over: another may have held the lock since, though the owner has it again. */
+static void extend_one(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns,
+                       int64_t ttl_ms)
+{
+    int64_t given_ms = min_ns(ttl_ms, renewal_ms(hold, sent_ns));
+    int64_t until_ns = validity_end_ns(sent_ns, given_ms);
     if (!dlock_valid(hold))
         return;
-    int64_t until_ns = validity_end_ns(sent_ns, min_ns(ttl_ms, hold->ttl_ms));
-    if (until_ns > valid_until(hold))
+    bool later = until_ns >= valid_until(hold);
+    if (later) {
         atomic_store_explicit(&hold->valid_until_ns, until_ns, memory_order_release);
-    set_lost_fd(hold);
-    if (hold->lock->rung.renewed)
-        hold->renew_at_ns = sent_ns + hold->ttl_ms * NS_PER_MS / RENEWALS_PER_TTL;
+        set_lost_fd(hold);
+        hold->ending = sent_ns + given_ms * NS_PER_MS > hold->ends_ns - NS_PER_MS;
+    }
+    if (hold->watched && later)
+        heap_put(&timekeeper->ends, &hold->end, until_ns);
+    if (later || hold->turn.in == NULL)
+        set_turn(timekeeper, hold, sent_ns + given_ms * NS_PER_MS / RENEWALS_PER_TTL);
 }
 
-/* A full time to live was given at sent_ns: to this hold, and where one key counts all holds of
- * an owner, to those too. */
-static void extend(struct dlock_hold *hold, int64_t sent_ns)
+/* A time to live was given at sent_ns: to this hold, and to those that share its key. */
+static void extend(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns,
+                   int64_t ttl_ms)
 {
-    struct dlock *lock = hold->lock;
     struct dlock_hold *other;
-    extend_one(hold, sent_ns, hold->ttl_ms);
-    if (hold->named_by == 0 || (lock->ops->traits & TRAIT_REENTRANT) == 0)
-        return;
-    pthread_mutex_lock(&lock->mutex);
-    LIST_FOREACH(other, &lock->holds, of_lock)
-        if (owner_is_same(other, hold))
-            extend_one(other, sent_ns, hold->ttl_ms);
-    pthread_mutex_unlock(&lock->mutex);
+    pthread_mutex_lock(&hold->lock->mutex);
+    for EACH_SHARING(other, hold)
+        extend_one(timekeeper, other, sent_ns, ttl_ms);
+    pthread_mutex_unlock(&hold->lock->mutex);
 }
 
-/* The mutex is held. Told of in the thread's next round. */
-static void lose(const struct dlock_hold *hold)
+/* Told of in the thread's next rounds. */
+static void lose(struct timekeeper *timekeeper, struct dlock_hold *hold)
 {
-    struct dlock *lock = hold->lock;
     struct dlock_hold *other;
-    pthread_mutex_lock(&lock->mutex);
-    LIST_FOREACH(other, &lock->holds, of_lock) {
-        if (!owner_is_same(other, hold) || other->leaving || other->tenure != hold->tenure ||
-            (hold->tenure == 0 && strcmp(other->owner, hold->owner) != 0))
-            continue; /* it may have lost the lock before, and acquired it anew */
+    pthread_mutex_lock(&hold->lock->mutex);
+    for EACH_SHARING(other, hold) {
+        if (other->leaving)
+            continue;
         atomic_store_explicit(&other->valid_until_ns, 0, memory_order_release);
         set_lost_fd(other);
+        heap_take(&other->turn);
+        if (other->watched && !other->told)
+            heap_put(&timekeeper->ends, &other->end, 0);
     }
-    LIST_FOREACH(other, &lock->calls, of_calls)
+    LIST_FOREACH(other, &hold->lock->calls, of_calls)
         other->doomed |= strcmp(other->owner, hold->owner) == 0;
-    pthread_mutex_unlock(&lock->mutex);
+    pthread_mutex_unlock(&hold->lock->mutex);
 }
 
+/* No renewal of the hold is sent, or its answer looked at. If those that share its key relied on
+ * it, they get one of their own. */
+static void leave_renewals(struct timekeeper *timekeeper, struct dlock_hold *hold)
+{
+    struct dlock_hold *other;
+    heap_take(&hold->turn);
+    renewals_drop(hold);
+    pthread_mutex_lock(&hold->lock->mutex);
+    for EACH_SHARING(other, hold)
+        if (other != hold && other->turn.in == NULL)
+            set_turn(timekeeper, other, 0);
+    pthread_mutex_unlock(&hold->lock->mutex);
+}
+
+/* ---- Telling --------------------------------------------------------------------------------- */
+
+/* The mutex is held at call and return, not in between; busy_with keeps the hold alive. */
 static void tell(struct timekeeper *timekeeper, struct dlock_hold *hold,
                  enum dlock_event_kind kind, const char *reason)
 {
     struct dlock_client *client = timekeeper->client;
-    if (client->options.on_event == NULL)
-        return;
+    timekeeper->busy_with = hold;
+    pthread_mutex_unlock(&timekeeper->mutex);
+    if (kind == DLOCK_EVENT_LOST)
+        hold_lost(hold);
     struct dlock_event event = {
         .size = sizeof event,
         .kind = kind,
@@ -123,22 +230,24 @@ static void tell(struct timekeeper *timekeeper, struct dlock_hold *hold,
         .reason = reason,
         .user = hold->user,
     };
-    client->options.on_event(client->options.on_event_arg, &event);
+    if (client->options.on_event != NULL)
+        client->options.on_event(client->options.on_event_arg, &event);
+    pthread_mutex_lock(&timekeeper->mutex);
+    timekeeper->busy_with = NULL;
+    pthread_cond_broadcast(&timekeeper->idle);
 }
 
-/* The mutex is held at call and return, not in between; busy_with keeps the hold alive. */
 static void tell_lost(struct timekeeper *timekeeper, struct dlock_hold *hold)
 {
-    bool taken = valid_until(hold) == 0;
     hold->told = true;
+    heap_take(&hold->end);
+    leave_renewals(timekeeper, hold);
     add_one(&timekeeper->client->lost);
-    pthread_mutex_unlock(&timekeeper->mutex);
-    hold_lost(hold);
     tell(timekeeper, hold, DLOCK_EVENT_LOST,
-         taken                      ? "the lock is not this owner's any more"
+         valid_until(hold) == 0     ? "the lock is not this owner's any more"
+         : hold->ending             ? "its hold_max_ms is over"
          : hold->lock->rung.renewed ? "it could not be renewed in time"
                                     : "its time to live is over");
-    pthread_mutex_lock(&timekeeper->mutex);
 }
 
 struct notice {
@@ -166,76 +275,194 @@ void timekeeper_notice(void *arg, enum outage outage, const char *reason)
     pthread_mutex_lock(&timekeeper->mutex);
     STAILQ_INSERT_TAIL(&timekeeper->notices, notice, of_notices);
     if (timekeeper->busy_with == NULL) /* else it looks when it is through: no renewal is cut off */
-        wake(timekeeper);
+        wake_at(timekeeper, 0);
     pthread_mutex_unlock(&timekeeper->mutex);
 }
 
-/* As tell_lost. */
-static void tell_notices(struct timekeeper *timekeeper)
+static struct notice *take_notice(struct timekeeper *timekeeper)
 {
-    struct dlock_client *client = timekeeper->client;
-    struct notice *notice;
-    while ((notice = STAILQ_FIRST(&timekeeper->notices)) != NULL) {
+    struct notice *notice = STAILQ_FIRST(&timekeeper->notices);
+    if (notice != NULL)
         STAILQ_REMOVE_HEAD(&timekeeper->notices, of_notices);
-        pthread_mutex_unlock(&timekeeper->mutex);
-        struct dlock_event event = {
-            .size = sizeof event, .kind = notice->kind, .reason = notice->reason};
-        client->options.on_event(client->options.on_event_arg, &event);
-        free(notice);
-        pthread_mutex_lock(&timekeeper->mutex);
-    }
+    return notice;
 }
 
-static dlock_status renew(struct timekeeper *timekeeper, struct dlock_hold *hold,
-                          int64_t deadline_ns)
+static void tell_notice(struct timekeeper *timekeeper)
 {
     struct dlock_client *client = timekeeper->client;
+    struct notice *notice = take_notice(timekeeper);
+    struct dlock_event event = {
+        .size = sizeof event, .kind = notice->kind, .reason = notice->reason};
+    pthread_mutex_unlock(&timekeeper->mutex);
+    client->options.on_event(client->options.on_event_arg, &event);
+    free(notice);
+    pthread_mutex_lock(&timekeeper->mutex);
+}
+
+/* ---- Renewing -------------------------------------------------------------------------------- */
+
+/* Where a key is shared, the longest that one of its holds wants; they wait together. */
+static int64_t take_turns(struct dlock_hold *hold, int64_t sent_ns)
+{
+    struct dlock_hold *other;
+    int64_t ttl_ms = renewal_ms(hold, sent_ns);
+    heap_take(&hold->turn);
+    pthread_mutex_lock(&hold->lock->mutex);
+    for EACH_SHARING(other, hold) {
+        heap_take(&other->turn);
+        int64_t other_ms = renewal_ms(other, sent_ns);
+        if (dlock_valid(other) && other_ms > ttl_ms)
+            ttl_ms = other_ms;
+    }
+    pthread_mutex_unlock(&hold->lock->mutex);
+    return ttl_ms;
+}
+
+/* Those that share the hold's key wait for their next turn with it. */
+static void retry_at(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t now_ns)
+{
+    struct dlock_hold *other;
+    pthread_mutex_lock(&hold->lock->mutex);
+    for EACH_SHARING(other, hold)
+        set_turn(timekeeper, other, now_ns + other->ttl_ms * NS_PER_MS / RETRIES_PER_TTL);
+    pthread_mutex_unlock(&hold->lock->mutex);
+}
+
+static void conclude(struct timekeeper *timekeeper, const struct renewed *renewed, int64_t sent_ns)
+{
+    struct dlock_client *client = timekeeper->client;
+    struct dlock_hold *hold = renewed->hold;
+    if (renewed->status == DLOCK_LOST) {
+        lose(timekeeper, hold);
+        return;
+    }
+    bool ok = renewed->status == DLOCK_OK;
+    add_one(ok ? &client->renewals : &client->renewals_failed);
+    if (ok)
+        extend(timekeeper, hold, sent_ns, renewed->ttl_ms);
+    else
+        retry_at(timekeeper, hold, client->now_ns());
+    if (client->options.on_event != NULL)
+        tell(timekeeper, hold, ok ? DLOCK_EVENT_RENEWED : DLOCK_EVENT_RENEWAL_FAILED,
+             ok ? "renewed" : renewed->why);
+}
+
+static struct dlock_hold *first_due(const struct timekeeper *timekeeper)
+{
+    return HEAP_THING(timekeeper->due.first, struct dlock_hold, turn);
+}
+
+/* Nobody answers: that goes for all that are due. */
+static void fail_due(struct timekeeper *timekeeper, dlock_status status)
+{
+    char why[SENTENCE_MAX];
+    struct renewed failed = {.status = status, .why = why};
+    snprintf(why, sizeof why, "%s", dlock_error());
+    while ((failed.hold = first_due(timekeeper)) != NULL &&
+           heap_soonest_ns(&timekeeper->ends) > timekeeper->client->now_ns())
+        conclude(timekeeper, &failed, 0);
+}
+
+/* By the rung's own slot, which waits for its answers. */
+static void renew_alone(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns)
+{
+    struct dlock_client *client = timekeeper->client;
+    struct renewed renewed = {.hold = hold, .ttl_ms = take_turns(hold, sent_ns)};
     struct rung_env env = {
         .redis = timekeeper->redis,
-        .deadline_ns = mono_ns() + (deadline_ns - client->now_ns()),
-        .wake_fd = timekeeper->wake_fd,
+        .deadline_ns = mono_ns() + (valid_until(hold) - sent_ns) / 2,
+        .wake_fd = timekeeper->timer_fd,
         .now_ns = client->now_ns,
         .rung = hold->lock->ops->name,
+        .key_type = key_type(hold->lock),
         .on_point = client->options.on_point,
         .on_point_arg = client->options.on_point_arg,
         .scripts_loaded = &client->scripts_loaded,
     };
-    dlock_status status = redis_ready(env.redis, env.deadline_ns, env.wake_fd);
-    return status == DLOCK_OK ? rung_renew(&env, hold) : status;
+    timekeeper->busy_with = hold;
+    timekeeper->state = KEEPER_BUSY;
+    start_waiting(timekeeper);
+    renewed.status = rung_renew(&env, hold, renewed.ttl_ms);
+    renewed.why = dlock_error();
+    stop_waiting(timekeeper);
+    timekeeper->state = KEEPER_FREE;
+    conclude(timekeeper, &renewed, sent_ns);
+    timekeeper->busy_with = NULL;
+    pthread_cond_broadcast(&timekeeper->idle);
 }
 
-/* As tell_lost. deadline_ns: when the next hold must be told of, CLOCK_BOOTTIME. */
-static void renew_one(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t deadline_ns)
+/* They are sent when their answers are waited for, without the mutex. */
+static void send_due(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns)
 {
-    struct dlock_client *client = timekeeper->client;
-    timekeeper->next_ns = deadline_ns;
-    pthread_mutex_unlock(&timekeeper->mutex);
-    int64_t sent_ns = client->now_ns();
-    dlock_status status = renew(timekeeper, hold, deadline_ns);
-    pthread_mutex_lock(&timekeeper->mutex);
+    struct renewals *renewals = &timekeeper->renewals;
+    bool room = true;
+    timekeeper->until_ns = sent_ns + (valid_until(hold) - sent_ns) / 2;
+    renewals_begin(renewals, sent_ns, timekeeper->scripts_missing);
+    timekeeper->scripts_missing = false;
+    for (; room && hold != NULL && hold->lock->ops->send_renew != NULL;
+         hold = first_due(timekeeper))
+        room = renewals_add(renewals, hold, take_turns(hold, sent_ns));
+    timekeeper->state = KEEPER_UNDER_WAY;
+}
 
-    if (status == DLOCK_OK) {
-        add_one(&client->renewals);
-        extend(hold, sent_ns);
-    } else if (status == DLOCK_LOST) {
-        lose(hold);
-        return;
-    } else {
-        add_one(&client->renewals_failed);
-        hold->renew_at_ns = client->now_ns() + hold->ttl_ms * NS_PER_MS / RETRIES_PER_TTL;
+static void renew_due(struct timekeeper *timekeeper)
+{
+    timekeeper->state = KEEPER_BUSY;
+    start_waiting(timekeeper);
+    dlock_status status = redis_ready(timekeeper->redis, INT64_MAX, timekeeper->timer_fd);
+    stop_waiting(timekeeper);
+    timekeeper->state = KEEPER_FREE;
+    struct dlock_hold *hold = first_due(timekeeper);
+    int64_t now_ns = timekeeper->client->now_ns();
+    if (status == DLOCK_CANCELLED || hold == NULL || heap_soonest_ns(&timekeeper->ends) <= now_ns)
+        return; /* a loss comes first; then once more */
+    if (status != DLOCK_OK)
+        fail_due(timekeeper, status);
+    else if (hold->lock->ops->send_renew == NULL)
+        renew_alone(timekeeper, hold, now_ns);
+    else
+        send_due(timekeeper, hold, now_ns);
+}
+
+static void wait_for_answers(struct timekeeper *timekeeper, int64_t now_ns)
+{
+    bool late = timekeeper->until_ns <= now_ns;
+    start_waiting(timekeeper);
+    bool over = renewals_wait(&timekeeper->renewals, timekeeper->timer_fd, late);
+    stop_waiting(timekeeper);
+    if (over)
+        timekeeper->state = KEEPER_ANSWERED;
+}
+
+static void take_answer(struct timekeeper *timekeeper)
+{
+    struct renewed renewed;
+    if (!renewals_take(&timekeeper->renewals, &renewed)) {
+        timekeeper->state = KEEPER_FREE;
+    } else if (renewed.hold != NULL && renewed.script_missing) {
+        timekeeper->scripts_missing = true;
+        set_due(timekeeper, renewed.hold);
+    } else if (renewed.hold != NULL) {
+        conclude(timekeeper, &renewed, timekeeper->renewals.sent_ns);
     }
-    pthread_mutex_unlock(&timekeeper->mutex);
-    tell(timekeeper, hold, status == DLOCK_OK ? DLOCK_EVENT_RENEWED : DLOCK_EVENT_RENEWAL_FAILED,
-         status == DLOCK_OK ? "renewed" : dlock_error());
-    pthread_mutex_lock(&timekeeper->mutex);
 }
 
-static void sleep_until(struct timekeeper *timekeeper, int64_t until_ns)
+/* ---- The thread ------------------------------------------------------------------------------ */
+
+static void note_due(struct timekeeper *timekeeper, int64_t now_ns)
 {
-    set_timer(timekeeper->timer_fd, until_ns);
-    struct pollfd polls[] = {{.fd = timekeeper->timer_fd, .events = POLLIN},
-                             {.fd = timekeeper->wake_fd, .events = POLLIN}};
-    poll(polls, 2, -1);
+    if (heap_soonest_ns(&timekeeper->waiting) > now_ns)
+        return;
+    while (heap_soonest_ns(&timekeeper->waiting) <= now_ns + TOGETHER_NS)
+        set_due(timekeeper, HEAP_THING(timekeeper->waiting.first, struct dlock_hold, turn));
+}
+
+static void sleep_until_next(struct timekeeper *timekeeper)
+{
+    struct pollfd timer = {.fd = timekeeper->timer_fd, .events = POLLIN};
+    start_waiting(timekeeper);
+    poll(&timer, 1, -1);
+    stop_waiting(timekeeper);
 }
 
 static void *run(void *arg)
@@ -243,40 +470,20 @@ static void *run(void *arg)
     struct timekeeper *timekeeper = arg;
     pthread_mutex_lock(&timekeeper->mutex);
     while (!timekeeper->stop) {
-        uint64_t woken;
-        while (read(timekeeper->wake_fd, &woken, sizeof woken) > 0)
-            ;
-        tell_notices(timekeeper);
         int64_t now_ns = timekeeper->client->now_ns();
-        int64_t next_ns = INT64_MAX;
-        int64_t tell_ns = INT64_MAX;
-        struct dlock_hold *hold;
-        struct dlock_hold *lost = NULL;
-        struct dlock_hold *due = NULL;
-        LIST_FOREACH(hold, &timekeeper->holds, timed) {
-            if (hold->told)
-                continue;
-            if (valid_until(hold) <= now_ns)
-                lost = hold;
-            else if (hold->renew_at_ns <= now_ns)
-                due = hold;
-            tell_ns = min_ns(tell_ns, valid_until(hold));
-            next_ns = min_ns(next_ns, next_event_ns(hold));
-        }
-        if (lost == NULL && due == NULL) {
-            timekeeper->next_ns = next_ns;
-            pthread_mutex_unlock(&timekeeper->mutex);
-            sleep_until(timekeeper, next_ns);
-            pthread_mutex_lock(&timekeeper->mutex);
-            continue;
-        }
-        timekeeper->busy_with = lost != NULL ? lost : due;
-        if (lost != NULL)
-            tell_lost(timekeeper, lost);
+        note_due(timekeeper, now_ns);
+        if (heap_soonest_ns(&timekeeper->ends) <= now_ns)
+            tell_lost(timekeeper, HEAP_THING(timekeeper->ends.first, struct dlock_hold, end));
+        else if (!STAILQ_EMPTY(&timekeeper->notices))
+            tell_notice(timekeeper);
+        else if (timekeeper->state == KEEPER_ANSWERED)
+            take_answer(timekeeper);
+        else if (timekeeper->state == KEEPER_UNDER_WAY)
+            wait_for_answers(timekeeper, now_ns);
+        else if (timekeeper->due.first != NULL)
+            renew_due(timekeeper);
         else
-            renew_one(timekeeper, due, tell_ns);
-        timekeeper->busy_with = NULL;
-        pthread_cond_broadcast(&timekeeper->idle);
+            sleep_until_next(timekeeper);
     }
     pthread_mutex_unlock(&timekeeper->mutex);
     return NULL;
@@ -284,19 +491,20 @@ static void *run(void *arg)
 
 dlock_status timekeeper_start(struct timekeeper *timekeeper, struct dlock_client *client)
 {
-    *timekeeper = (struct timekeeper){.client = client, .next_ns = INT64_MAX};
+    *timekeeper = (struct timekeeper){.client = client, .next_ns = INT64_MIN};
     STAILQ_INIT(&timekeeper->notices);
     pthread_mutex_init(&timekeeper->mutex, NULL);
     pthread_cond_init(&timekeeper->idle, NULL);
     timekeeper->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
-    timekeeper->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     timekeeper->redis = redis_new(&client->config);
-    if (timekeeper->timer_fd >= 0 && timekeeper->wake_fd >= 0 && timekeeper->redis != NULL &&
+    timekeeper->renewals.client = client;
+    timekeeper->renewals.redis = timekeeper->redis;
+    if (timekeeper->timer_fd >= 0 && timekeeper->redis != NULL &&
         thread_begin(&timekeeper->thread, run, timekeeper))
         return DLOCK_OK;
     redis_free(timekeeper->redis);
-    close(timekeeper->timer_fd);
-    close(timekeeper->wake_fd);
+    if (timekeeper->timer_fd >= 0)
+        close(timekeeper->timer_fd);
     return fail(DLOCK_NO_MEMORY, "no memory, descriptor or thread is left for the timekeeper");
 }
 
@@ -304,40 +512,44 @@ void timekeeper_stop(struct timekeeper *timekeeper)
 {
     pthread_mutex_lock(&timekeeper->mutex);
     timekeeper->stop = true;
+    wake_at(timekeeper, 0);
     pthread_mutex_unlock(&timekeeper->mutex);
-    wake(timekeeper);
     pthread_join(timekeeper->thread, NULL);
     redis_free(timekeeper->redis);
-    for (struct notice *notice; (notice = STAILQ_FIRST(&timekeeper->notices)) != NULL;) {
-        STAILQ_REMOVE_HEAD(&timekeeper->notices, of_notices);
+    for (struct notice *notice; (notice = take_notice(timekeeper)) != NULL;)
         free(notice);
-    }
     close(timekeeper->timer_fd);
-    close(timekeeper->wake_fd);
     pthread_mutex_destroy(&timekeeper->mutex);
     pthread_cond_destroy(&timekeeper->idle);
 }
 
-void timekeeper_watch(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns)
+/* ---- Calls of other threads ------------------------------------------------------------------ */
+
+void timekeeper_watch(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns,
+                      int64_t ttl_ms)
 {
     pthread_mutex_lock(&timekeeper->mutex);
-    hold->renew_at_ns = INT64_MAX;
-    LIST_INSERT_HEAD(&timekeeper->holds, hold, timed);
-    extend(hold, sent_ns);
-    /* A renewal under way is cut off only for a hold that must be told of before it would end. */
-    int64_t event_ns = timekeeper->busy_with != NULL ? valid_until(hold) : next_event_ns(hold);
-    bool sooner = event_ns < timekeeper->next_ns;
+    hold->watched = true;
+    heap_put(&timekeeper->ends, &hold->end, valid_until(hold));
+    extend(timekeeper, hold, sent_ns, ttl_ms);
+    wake_at(timekeeper, next_moment(timekeeper));
     pthread_mutex_unlock(&timekeeper->mutex);
-    if (sooner)
-        wake(timekeeper);
 }
 
-void timekeeper_lose(struct timekeeper *timekeeper, const struct dlock_hold *hold)
+void timekeeper_extend(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns,
+                       int64_t ttl_ms)
 {
     pthread_mutex_lock(&timekeeper->mutex);
-    lose(hold);
+    extend(timekeeper, hold, sent_ns, ttl_ms);
     pthread_mutex_unlock(&timekeeper->mutex);
-    wake(timekeeper);
+}
+
+void timekeeper_lose(struct timekeeper *timekeeper, struct dlock_hold *hold)
+{
+    pthread_mutex_lock(&timekeeper->mutex);
+    lose(timekeeper, hold);
+    wake_at(timekeeper, 0);
+    pthread_mutex_unlock(&timekeeper->mutex);
 }
 
 void timekeeper_forget(struct timekeeper *timekeeper, struct dlock_hold *hold)
@@ -345,7 +557,10 @@ void timekeeper_forget(struct timekeeper *timekeeper, struct dlock_hold *hold)
     pthread_mutex_lock(&timekeeper->mutex);
     while (timekeeper->busy_with == hold)
         pthread_cond_wait(&timekeeper->idle, &timekeeper->mutex);
-    LIST_REMOVE(hold, timed);
+    heap_take(&hold->end);
+    leave_renewals(timekeeper, hold);
+    hold->watched = false;
+    wake_at(timekeeper, next_moment(timekeeper));
     pthread_mutex_unlock(&timekeeper->mutex);
 }
 

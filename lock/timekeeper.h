@@ -1,26 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One thread per client, with connections of its own: renews what is to be renewed, tells of what
+ * One thread per client, with a connection of its own. It renews the holds that are to be renewed:
+ * those that end first are first, and all that are due go in one write. It tells of each hold that
  * is lost, in time also when the server hangs.
  */
 #ifndef DLOCK_TIMEKEEPER_H
 #define DLOCK_TIMEKEEPER_H
 
-#include "rung.h"
+#include "heap.h"
+#include "renewals.h"
 
 struct timekeeper {
     struct dlock_client *client;
     struct redis *redis;
     pthread_t thread;
-    int timer_fd; /* on CLOCK_BOOTTIME, so that it fires right after the machine slept */
-    int wake_fd;  /* something changed: ends the sleep and cuts a renewal off */
+    int timer_fd; /* on CLOCK_BOOTTIME, so that it fires right after the machine slept. Readable: the
+                     thread shall look again */
 
     pthread_mutex_t mutex; /* protects what is below */
     pthread_cond_t idle;   /* signalled when busy_with was let go */
-    LIST_HEAD(, dlock_hold) holds;
-    const struct dlock_hold *busy_with; /* renewed or told of right now, without the mutex */
-    int64_t next_ns;                    /* CLOCK_BOOTTIME: when the thread looks again */
-    STAILQ_HEAD(, notice) notices;      /* to be told */
+    struct heap ends;      /* the holds that nobody was told of, by the end of their validity */
+    struct heap waiting;   /* those to be renewed later, by when */
+    struct heap due;       /* those to be renewed now, by the end of their validity */
+    enum keeper_state {
+        KEEPER_FREE,
+        KEEPER_BUSY,      /* with a request that only a loss may interrupt */
+        KEEPER_UNDER_WAY, /* renewals are sent, and not all answered */
+        KEEPER_ANSWERED,  /* their answers are taken, one by one */
+    } state;
+    struct renewals renewals; /* its pointers to holds; the rest is the thread's alone */
+    int64_t until_ns;         /* CLOCK_BOOTTIME: what is not answered then is tried anew */
+    bool scripts_missing;     /* by the server: the next renewals carry them */
+    const struct dlock_hold *busy_with; /* told of, or renewed alone, without the mutex */
+    STAILQ_HEAD(, notice) notices; /* to be told */
+    int64_t next_ns; /* CLOCK_BOOTTIME: what the timer is set to; INT64_MIN: the thread looks
+                        anyway */
     bool stop;
 };
 
@@ -28,16 +42,25 @@ struct timekeeper {
 dlock_status timekeeper_start(struct timekeeper *timekeeper, struct dlock_client *client);
 void timekeeper_stop(struct timekeeper *timekeeper);
 
-/* Watches a hold that was just acquired; its valid_until_ns and its first renewal are set. */
-void timekeeper_watch(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns);
+/* Watches a hold that was just acquired: it, and those nested with it, were given ttl_ms by a
+ * request sent at sent_ns. */
+void timekeeper_watch(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns,
+                      int64_t ttl_ms);
+/* The same again for a hold that is watched. */
+void timekeeper_extend(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns,
+                       int64_t ttl_ms);
 /* Tells of a server's outage; the text is copied. Does not block. */
 void timekeeper_notice(void *timekeeper, enum outage outage, const char *reason);
 /* Readable once the hold's validity is over, by the kernel's own clock: no thread need run for it.
  * Made when first asked for, the hold's from then on; -1: no descriptor is left. */
 int timekeeper_lost_fd(struct timekeeper *timekeeper, struct dlock_hold *hold);
 /* None of the owner's holds is valid any more. */
-void timekeeper_lose(struct timekeeper *timekeeper, const struct dlock_hold *hold);
-/* Nothing is renewed or told of the hold after this; waits for what is under way. */
+void timekeeper_lose(struct timekeeper *timekeeper, struct dlock_hold *hold);
+/* No renewal of the hold is sent, and nothing is told of it, after this. Waits for the hook that is
+ * told of it, but not for an answer: what a late renewal does to a released name harms nobody. */
 void timekeeper_forget(struct timekeeper *timekeeper, struct dlock_hold *hold);
+
+/* What a renewal that is sent at sent_ns asks for: never beyond the hold's last moment. */
+int64_t renewal_ms(const struct dlock_hold *hold, int64_t sent_ns);
 
 #endif

@@ -48,7 +48,7 @@ static bool is_cancelled(const struct wait *wait)
 void wait_due(struct wait *wait)
 {
     uint64_t one = 1;
-    loop_untime(loop_of(wait->lock), wait);
+    heap_take(&wait->timed);
     if (wait->run != NULL)
         loop_run(loop_of(wait->lock), wait);
     else if (wait->wake_fd >= 0)
@@ -136,7 +136,7 @@ static void move_up(struct dlock *lock, bool sleeping)
         return;
     }
     next->seen = line->wakes;
-    loop_untime(loop_of(lock), next);
+    heap_take(&next->timed);
     int64_t again_ns = min_ns(line->again_ms, lock->ttl_ms + 2) * NS_PER_MS;
     sleep_on(next, WAIT_SLEEPING, min_ns(mono_ns() + again_ns, next->deadline_ns));
     if (next->run == NULL)
@@ -182,7 +182,7 @@ struct wait *wait_choose(struct dlock *lock)
     if (next == NULL)
         return NULL;
     next->state = WAIT_CHOSEN;
-    loop_untime(loop_of(lock), next);
+    heap_take(&next->timed);
     TAILQ_REMOVE(&lock->line.waits, next, in_line);
     return next;
 }

@@ -12,6 +12,7 @@
 #ifndef DLOCK_WAIT_H
 #define DLOCK_WAIT_H
 
+#include "heap.h"
 #include "rung.h"
 
 struct line {
@@ -49,7 +50,7 @@ struct wait {
     bool running;     /* of one without a thread: due, or being run */
     int64_t until_ns; /* CLOCK_MONOTONIC: when it is due anyway */
     uint64_t seen;    /* line.wakes before its try */
-    size_t place;     /* in the loop's heap, from 1; 0: it is not */
+    struct heap_node timed; /* in the loop */
     TAILQ_ENTRY(wait) in_line;
     TAILQ_ENTRY(wait) of_due;
     LIST_ENTRY(wait) by_cancel; /* in the loop, if it has a cancel */

@@ -130,7 +130,10 @@ elseif what == 'renew' then
     if redis.call('PEXPIRE', newest, DAY_MS) == 0 then
         redis.call('SET', newest, token, 'PX', DAY_MS)
     end
-    return {redis.call('PEXPIRE', lock, ttl_ms)}
+    if redis.call('PTTL', lock) < tonumber(ttl_ms) then
+        redis.call('PEXPIRE', lock, ttl_ms)
+    end
+    return {1}
 elseif what == 'break' then
     local type = redis.call('TYPE', lock).ok
     if owner and not token then

@@ -45,9 +45,9 @@ static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
     return left.kind == DLOCK_REPLY_NIL ? DLOCK_LOST : DLOCK_OK;
 }
 
-static dlock_status renew(struct rung_env *env, struct dlock_hold *hold)
+static dlock_status renew(struct rung_env *env, struct dlock_hold *hold, const char *ttl)
 {
-    struct answer renewed = EVAL(env, &lua_reentrant_renew, "1", hold->key, hold->owner, hold->ttl);
+    struct answer renewed = EVAL(env, &lua_reentrant_renew, "1", hold->key, hold->owner, ttl);
     if (renewed.status != DLOCK_OK)
         return renewed.status;
     return renewed.integer == 1 ? DLOCK_OK : DLOCK_LOST;
@@ -63,7 +63,7 @@ static dlock_status resolve(struct rung_env *env, struct dlock_hold *hold)
 
 const struct rung_ops rung_blpop_wake = {
     .name = "blpop_wake",
-    .traits = TRAIT_EXPIRES | TRAIT_REENTRANT,
+    .traits = TRAIT_EXPIRES | TRAIT_REENTRANT | TRAIT_RENEWED,
     .try_acquire = try_acquire,
     .release = release,
     .renew = renew,

@@ -20,11 +20,12 @@ static const char *number(struct request *request, uint64_t value)
     return request_text(request, "%llu", (unsigned long long)value);
 }
 
-static void say(struct request *request, const struct dlock_hold *hold, const char *what)
+static void say(struct request *request, const struct dlock_hold *hold, const char *what,
+                const char *ttl)
 {
     int64_t grant_ms = hold->lock->client->options.grant_ms;
     SEND(request, &lua_fair, "4", hold->key, hold->beside[0], hold->beside[1], hold->beside[2],
-           what, hold->lock->client->id, hold->ttl, number(request, (uint64_t)grant_ms),
+           what, hold->lock->client->id, ttl, number(request, (uint64_t)grant_ms),
            number(request, hold->tenure), hold->more ? "1" : "0", number(request, hold->try),
            hold->newest != 0 ? number(request, hold->newest) : NULL);
 }
@@ -44,7 +45,7 @@ static dlock_status take(const struct dlock_hold *hold, const struct answer *ans
 
 static void send_acquire(struct request *request, const struct dlock_hold *hold)
 {
-    say(request, hold, "acquire");
+    say(request, hold, "acquire", hold->ttl);
 }
 
 static dlock_status take_acquire(struct dlock_hold *hold, const struct answer *answer,
@@ -67,7 +68,7 @@ static dlock_status take_acquire(struct dlock_hold *hold, const struct answer *a
 
 static void send_release(struct request *request, const struct dlock_hold *hold)
 {
-    say(request, hold, "release");
+    say(request, hold, "release", hold->ttl);
 }
 
 static dlock_status take_release(struct dlock_hold *hold, const struct answer *answer)
@@ -82,9 +83,9 @@ static dlock_status take_release(struct dlock_hold *hold, const struct answer *a
     return numbers[0] == 0 ? DLOCK_LOST : DLOCK_OK;
 }
 
-static void send_renew(struct request *request, const struct dlock_hold *hold)
+static void send_renew(struct request *request, const struct dlock_hold *hold, const char *ttl)
 {
-    say(request, hold, "renew");
+    say(request, hold, "renew", ttl);
 }
 
 static dlock_status take_renew(struct dlock_hold *hold, const struct answer *answer)
@@ -98,7 +99,7 @@ static dlock_status take_renew(struct dlock_hold *hold, const struct answer *ans
 
 static void send_give_up(struct request *request, const struct dlock_hold *hold)
 {
-    say(request, hold, "leave");
+    say(request, hold, "leave", hold->ttl);
 }
 
 /* By an operator, who is in no client's queue. */
@@ -110,7 +111,7 @@ static struct answer force_release(struct rung_env *env, const char *key, const 
 
 const struct rung_ops rung_fair = {
     .name = "fair",
-    .traits = TRAIT_EXPIRES | TRAIT_REENTRANT | TRAIT_TOKEN | TRAIT_HANDOFF,
+    .traits = TRAIT_EXPIRES | TRAIT_REENTRANT | TRAIT_RENEWED | TRAIT_TOKEN | TRAIT_HANDOFF,
     .contend = CONTEND_ONE_PER_CLIENT,
     .ttl_ms = 3000,
     .beside = {{"queue", "list"}, {"token", "string"}, {"grant", "string"}},

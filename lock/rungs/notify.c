@@ -62,9 +62,9 @@ static dlock_status take_release(struct dlock_hold *hold, const struct answer *a
     return answer->kind == DLOCK_REPLY_NIL ? DLOCK_LOST : DLOCK_OK;
 }
 
-static void send_renew(struct request *request, const struct dlock_hold *hold)
+static void send_renew(struct request *request, const struct dlock_hold *hold, const char *ttl)
 {
-    SEND(request, &lua_reentrant_renew, "1", hold->key, hold->owner, hold->ttl);
+    SEND(request, &lua_reentrant_renew, "1", hold->key, hold->owner, ttl);
 }
 
 static dlock_status take_renew(struct dlock_hold *hold, const struct answer *answer)
@@ -82,7 +82,7 @@ static struct answer force_release(struct rung_env *env, const char *key, const 
 
 const struct rung_ops rung_notify = {
     .name = "notify",
-    .traits = TRAIT_EXPIRES | TRAIT_REENTRANT | TRAIT_TOKEN,
+    .traits = TRAIT_EXPIRES | TRAIT_REENTRANT | TRAIT_RENEWED | TRAIT_TOKEN,
     .contend = CONTEND_ONE_PER_CLIENT,
     .beside = {{"token", "string"}},
     .send_acquire = send_acquire,

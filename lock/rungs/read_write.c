@@ -18,19 +18,20 @@ extern const struct script lua_read_write;
 
 enum { HOLDS, READERS, WRITERS, INVITED, TOKEN, FREE }; /* rung_ops.beside */
 
-static void say(struct request *request, const struct dlock_hold *hold, const char *what)
+static void say(struct request *request, const struct dlock_hold *hold, const char *what,
+                const char *ttl)
 {
     const char *const *beside = hold->beside;
     SEND(request, &lua_read_write, "7", hold->key, beside[HOLDS], beside[READERS],
            beside[WRITERS], beside[INVITED], beside[TOKEN], beside[FREE], what, hold->owner,
            request_text(request, "%c%llu", hold->mode == DLOCK_SHARED ? 'r' : 'w',
                         (unsigned long long)hold->acquisition),
-           hold->ttl, hold->depth == 1 ? "alone" : "nested");
+           ttl, hold->depth == 1 ? "alone" : "nested");
 }
 
 static void send_acquire(struct request *request, const struct dlock_hold *hold)
 {
-    say(request, hold, "acquire");
+    say(request, hold, "acquire", hold->ttl);
 }
 
 static dlock_status take_acquire(struct dlock_hold *hold, const struct answer *answer,
@@ -52,7 +53,7 @@ static dlock_status take_acquire(struct dlock_hold *hold, const struct answer *a
 
 static void send_release(struct request *request, const struct dlock_hold *hold)
 {
-    say(request, hold, "release");
+    say(request, hold, "release", hold->ttl);
 }
 
 static dlock_status take_release(struct dlock_hold *hold, const struct answer *answer)
@@ -61,9 +62,9 @@ static dlock_status take_release(struct dlock_hold *hold, const struct answer *a
     return answer->integer == 1 ? DLOCK_OK : DLOCK_LOST;
 }
 
-static void send_renew(struct request *request, const struct dlock_hold *hold)
+static void send_renew(struct request *request, const struct dlock_hold *hold, const char *ttl)
 {
-    say(request, hold, "renew");
+    say(request, hold, "renew", ttl);
 }
 
 static dlock_status take_renew(struct dlock_hold *hold, const struct answer *answer)
@@ -74,7 +75,7 @@ static dlock_status take_renew(struct dlock_hold *hold, const struct answer *ans
 
 static void send_give_up(struct request *request, const struct dlock_hold *hold)
 {
-    say(request, hold, "give_up");
+    say(request, hold, "give_up", hold->ttl);
 }
 
 /* By an operator, who is no owner. */
@@ -86,7 +87,7 @@ static struct answer force_release(struct rung_env *env, const char *key, const 
 
 const struct rung_ops rung_read_write = {
     .name = "read_write",
-    .traits = TRAIT_EXPIRES | TRAIT_REENTRANT | TRAIT_TOKEN | TRAIT_SHARED,
+    .traits = TRAIT_EXPIRES | TRAIT_REENTRANT | TRAIT_RENEWED | TRAIT_TOKEN | TRAIT_SHARED,
     .beside = {{"holds", "hash"}, {"readers", "zset"}, {"writers", "zset"}, {"invited", "zset"},
                {"token", "string"}, {"free", "channel"}},
     .send_acquire = send_acquire,

@@ -37,9 +37,9 @@ static dlock_status take_release(struct dlock_hold *hold, const struct answer *a
     return answer->kind == DLOCK_REPLY_NIL ? DLOCK_LOST : DLOCK_OK;
 }
 
-static void send_renew(struct request *request, const struct dlock_hold *hold)
+static void send_renew(struct request *request, const struct dlock_hold *hold, const char *ttl)
 {
-    SEND(request, &lua_reentrant_renew, "1", hold->key, hold->owner, hold->ttl);
+    SEND(request, &lua_reentrant_renew, "1", hold->key, hold->owner, ttl);
 }
 
 static dlock_status take_renew(struct dlock_hold *hold, const struct answer *answer)
@@ -50,7 +50,7 @@ static dlock_status take_renew(struct dlock_hold *hold, const struct answer *ans
 
 const struct rung_ops rung_watchdog = {
     .name = "watchdog",
-    .traits = TRAIT_EXPIRES | TRAIT_REENTRANT,
+    .traits = TRAIT_EXPIRES | TRAIT_REENTRANT | TRAIT_RENEWED,
     .send_acquire = send_acquire,
     .take_acquire = take_acquire,
     .send_release = send_release,

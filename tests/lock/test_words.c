@@ -697,6 +697,7 @@ static void null_is_refused(void **state)
                          "dlock_acquire_start(): lock is NULL");
     assert_null_is_named(dlock_acquire_start(lock, NULL, NULL, NULL),
                          "dlock_acquire_start(): done is NULL");
+    assert_null_is_named(dlock_extend(NULL), "dlock_extend(): hold is NULL");
     assert_null_is_named(dlock_release(NULL, NULL), "dlock_release(): hold is NULL");
     assert_null_is_named(dlock_release(NULL, batch), "dlock_release(): hold is NULL");
     assert_null_is_named(dlock_batch_add(NULL, 1, argv, NULL), "dlock_batch_add(): batch is NULL");

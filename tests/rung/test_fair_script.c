@@ -522,6 +522,10 @@ static void renewed_by_who_has_it(void **state)
     assert_int_equal(renew("a", token), 1);
     assert_int_equal(atoll(server_text(server, "GET " NEWEST)), token + 5);
     assert_fresh(NEWEST, DAY_MS);
+    /* A longer life is left as it is: a nested hold may rely on it. */
+    server_integer(server, "PEXPIRE " LOCK " %d", 3 * TTL_MS);
+    assert_int_equal(renew("a", token), 1);
+    assert_between(pttl(LOCK), 2 * TTL_MS, 3 * TTL_MS);
 }
 
 static void renewed_by_nobody_else(void **state)
@@ -841,7 +845,7 @@ static void commands_of_each_step(void **state)
     assert_costs(release("b", token), 9);
     token = had("a");
     assert_costs(token = release_more("a", token).number, 6);
-    assert_costs(renew("a", token), 3);
+    assert_costs(renew("a", token), 4);
 }
 
 /* ---- Anything in any order ------------------------------------------------------------------- */

@@ -93,9 +93,9 @@ static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, s
     return DLOCK_BUSY;
 }
 
-static dlock_status renew(struct rung_env *env, struct dlock_hold *hold)
+static dlock_status renew(struct rung_env *env, struct dlock_hold *hold, const char *ttl)
 {
-    const char *const argv[] = {"EVAL", RENEW, "1", hold->key, hold->id, hold->ttl};
+    const char *const argv[] = {"EVAL", RENEW, "1", hold->key, hold->id, ttl};
     struct votes votes = ask_all(env, 6, argv, is_one);
     if (votes.yes >= votes.needed)
         return DLOCK_OK;
@@ -104,7 +104,7 @@ static dlock_status renew(struct rung_env *env, struct dlock_hold *hold)
 
 static const struct rung_ops quorum = {
     .name = "quorum",
-    .traits = TRAIT_EXPIRES | TRAIT_QUORUM,
+    .traits = TRAIT_EXPIRES | TRAIT_RENEWED | TRAIT_QUORUM,
     .try_acquire = try_acquire,
     .release = release,
     .renew = renew,

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See heap.h. A pairing heap: to put costs one comparison, to take the first a few.
+ */
+#include "heap.h"
+
+/* Two that are beside nobody: the later one goes under the other. */
+static struct heap_node *meld(struct heap_node *a, struct heap_node *b)
+{
+    if (a == NULL || b == NULL)
+        return a != NULL ? a : b;
+    struct heap_node *above = b->at_ns < a->at_ns ? b : a;
+    struct heap_node *under = above == a ? b : a;
+    under->next = above->below;
+    if (under->next != NULL)
+        under->next->before = under;
+    under->before = above;
+    above->below = under;
+    return above;
+}
+
+static struct heap_node *cut_off(struct heap_node *node)
+{
+    if (node != NULL)
+        node->next = node->before = NULL;
+    return node;
+}
+
+/* Those beside each other as one: in pairs, then pair by pair. */
+static struct heap_node *meld_all(struct heap_node *node)
+{
+    struct heap_node *pairs = NULL;
+    struct heap_node *all = NULL;
+    while (node != NULL) {
+        struct heap_node *other = node->next;
+        struct heap_node *rest = other != NULL ? other->next : NULL;
+        struct heap_node *pair = meld(cut_off(node), cut_off(other));
+        pair->next = pairs;
+        pairs = pair;
+        node = rest;
+    }
+    while (pairs != NULL) {
+        struct heap_node *rest = pairs->next;
+        all = meld(all, cut_off(pairs));
+        pairs = rest;
+    }
+    return all;
+}
+
+void heap_take(struct heap_node *node)
+{
+    struct heap *heap = node->in;
+    if (heap == NULL)
+        return;
+    struct heap_node *under = meld_all(node->below);
+    if (heap->first == node) {
+        heap->first = under;
+    } else {
+        if (node->before->below == node)
+            node->before->below = node->next;
+        else
+            node->before->next = node->next;
+        if (node->next != NULL)
+            node->next->before = node->before;
+        heap->first = meld(heap->first, under);
+    }
+    *node = (struct heap_node){0};
+}
+
+void heap_put(struct heap *heap, struct heap_node *node, int64_t at_ns)
+{
+    heap_take(node);
+    if (at_ns == INT64_MAX)
+        return;
+    node->in = heap;
+    node->at_ns = at_ns;
+    heap->first = meld(heap->first, node);
+}

@@ -1,0 +1,8 @@
+-- KEYS[1] lock; ARGV[1] hold, ARGV[2] ttl in ms. Returns 1: it is that hold's and lives as long, 0: it is not.
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+    return 0
+end
+if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+    redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
+return 1

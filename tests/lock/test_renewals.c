@@ -1,0 +1,537 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Many renewals: what ends first is renewed first, all that is due goes in one write, each answer
+ * is taken for its own hold, and a key that holds share is renewed once for all of them.
+ *
+ *     lock_renewals <holds> <round trip in ms> <time to live in ms>
+ *
+ * measures instead: how many of so many holds are kept, each renewed ten times.
+ */
+#include "calls.h"
+#include "child.h"
+#include "far.h"
+#include "must.h"
+#include "proxy.h"
+#include "record.h"
+#include "server.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define TTL_MS 6000 /* a third of it is no long wait, the rest outlasts a busy machine's stalls */
+
+static struct server *server;
+
+/* ---- The stage ------------------------------------------------------------------------------- */
+
+/* A client whose timekeeper can be stopped: it stays in the hook that is told of a loss. */
+struct stage {
+    struct proxy *proxy;
+    struct record *events;
+    struct record *trace;
+    dlock_client *client;
+    dlock *control;
+    dlock_hold *control_hold;
+    _Atomic bool stop;
+    _Atomic bool stopped;
+};
+
+static void told_of(void *arg, const struct dlock_event *event)
+{
+    struct stage *stage = arg;
+    record_event(stage->events, event);
+    if (event->name == NULL || strcmp(event->name, "control") != 0)
+        return;
+    atomic_store(&stage->stopped, true);
+    eventually(!atomic_load(&stage->stop));
+    atomic_store(&stage->stopped, false);
+}
+
+static void stage_set(struct stage *stage)
+{
+    server_text(server, "FLUSHALL");
+    server_text(server, "SCRIPT FLUSH");
+    *stage = (struct stage){
+        .proxy = proxy_start(server), .events = record_new(), .trace = record_new()};
+    stage->client = client_of(proxy_url(stage->proxy), (struct dlock_options){
+                                                           .ttl_ms = TTL_MS,
+                                                           .on_event = told_of,
+                                                           .on_event_arg = stage,
+                                                           .on_trace = record_trace,
+                                                           .on_trace_arg = stage->trace,
+                                                       });
+    stage->control = lock_of(stage->client, "owner_lua", "control");
+}
+
+static void stage_clear(struct stage *stage)
+{
+    dlock_close(stage->control);
+    dlock_client_close(stage->client);
+    record_free(stage->events);
+    record_free(stage->trace);
+    proxy_free(stage->proxy);
+}
+
+static void stop_timekeeper(struct stage *stage)
+{
+    struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS, .ttl_ms = 200};
+    atomic_store(&stage->stop, true);
+    assert_status(dlock_acquire(stage->control, &want, &stage->control_hold), OK);
+    eventually(atomic_load(&stage->stopped));
+}
+
+static void let_timekeeper_go(struct stage *stage)
+{
+    atomic_store(&stage->stop, false);
+    assert_status(dlock_release(stage->control_hold, NULL), LOST);
+}
+
+static dlock_hold *acquired_for(dlock *lock, uint64_t owner_id, int64_t ttl_ms)
+{
+    dlock_hold *hold;
+    struct dlock_want want = {
+        .size = sizeof want, .wait_ms = PATIENCE_MS, .owner_id = owner_id, .ttl_ms = ttl_ms};
+    assert_status(dlock_acquire(lock, &want, &hold), OK);
+    return hold;
+}
+
+static size_t told(const struct stage *stage, const char *kind, const dlock_hold *hold)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%s #%llu ", kind, (unsigned long long)dlock_acquisition(hold));
+    return record_count(stage->events, text);
+}
+
+/* A third of its time to live is over. */
+static void until_due(const dlock_hold *hold)
+{
+    eventually(dlock_remaining_ms(hold) < TTL_MS * 6 / 10);
+}
+
+/* ---- Together -------------------------------------------------------------------------------- */
+
+/* What came due while the timekeeper was stopped goes in one write, those that end first first. */
+static void all_that_is_due_goes_in_one_write(void **state)
+{
+    enum { COUNT = 40 };
+    (void)state;
+    struct stage stage;
+    dlock *locks[COUNT];
+    dlock_hold *holds[COUNT];
+    char name[32];
+    stage_set(&stage);
+    dlock *ready = lock_of(stage.client, "watchdog", "ready"); /* the script is known by now */
+    dlock_hold *first = acquired_for(ready, 0, 900);
+    eventually(told(&stage, "RENEWED", first) > 0);
+    dlock_release(first, NULL);
+    stop_timekeeper(&stage);
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(name, sizeof name, "lock:{%02d}", i);
+        locks[i] = lock_of(stage.client, "watchdog", name);
+        holds[i] = acquired_for(locks[i], 0, TTL_MS - 20 * i); /* the last to come ends first */
+    }
+    for (int i = 0; i < COUNT; i++)
+        until_due(holds[i]);
+    size_t requests = proxy_requests(stage.proxy, "");
+    record_clear(stage.trace);
+    proxy_plan(stage.proxy, PROXY_HOLD_REPLY, "lock:{00}", NULL, 0);
+    let_timekeeper_go(&stage);
+    eventually(proxy_done(stage.proxy));
+    assert_int_equal(proxy_requests(stage.proxy, ""), requests + 1);
+    proxy_let_go(stage.proxy);
+    for (int i = 0; i < COUNT; i++)
+        eventually(told(&stage, "RENEWED", holds[i]) == 1);
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(name, sizeof name, "lock:{%02d}", i);
+        assert_int_equal(record_position(stage.trace, name), COUNT - 1 - i);
+        assert_int_equal(record_count(stage.trace, name), 1);
+        assert_true(dlock_valid(holds[i]));
+        assert_status(dlock_release(holds[i], NULL), OK);
+        dlock_close(locks[i]);
+    }
+    dlock_close(ready);
+    stage_clear(&stage);
+}
+
+/* Each answer is for its own hold: of those in one write one was lost, one's key is of another
+ * type, and one is renewed. */
+static void each_answer_is_for_its_own_hold(void **state)
+{
+    (void)state;
+    struct stage stage;
+    static const char *const names[] = {"lock:{a}", "lock:{b}", "lock:{c}"};
+    dlock *locks[3];
+    dlock_hold *holds[3];
+    stage_set(&stage);
+    stop_timekeeper(&stage);
+    for (int i = 0; i < 3; i++) {
+        locks[i] = lock_of(stage.client, "watchdog", names[i]);
+        holds[i] = acquired_for(locks[i], 0, TTL_MS);
+    }
+    server_integer(server, "DEL lock:{a}");
+    server_text(server, "SET lock:{b} x");
+    for (int i = 0; i < 3; i++)
+        until_due(holds[i]);
+    let_timekeeper_go(&stage);
+    eventually(told(&stage, "LOST", holds[0]) == 1);
+    eventually(told(&stage, "RENEWAL_FAILED", holds[1]) >= 1);
+    eventually(told(&stage, "RENEWED", holds[2]) >= 1);
+    assert_false(dlock_valid(holds[0]));
+    char line[256];
+    record_line(stage.events, "RENEWAL_FAILED", 0, line, sizeof line);
+    assert_says(line, "WRONGTYPE");
+    assert_int_equal(told(&stage, "RENEWED", holds[0]) + told(&stage, "RENEWED", holds[1]), 0);
+    assert_int_equal(told(&stage, "RENEWAL_FAILED", holds[2]), 0);
+    for (int i = 0; i < 3; i++) {
+        dlock_release(holds[i], NULL);
+        dlock_close(locks[i]);
+    }
+    stage_clear(&stage);
+}
+
+/* Scripts that the server does not know are sent once each, whatever number of renewals needs
+ * them. */
+static void unknown_scripts_are_loaded_once(void **state)
+{
+    static const char *const rungs[] = {"watchdog", "notify", "fair", "read_write"};
+    enum { EACH = 5, COUNT = 4 * EACH };
+    (void)state;
+    struct stage stage;
+    dlock *locks[COUNT];
+    dlock_hold *holds[COUNT];
+    stage_set(&stage);
+    stop_timekeeper(&stage);
+    for (int i = 0; i < COUNT; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "lock:{%02d}", i);
+        locks[i] = lock_of(stage.client, rungs[i / EACH], name);
+        holds[i] = acquired_for(locks[i], 0, TTL_MS);
+    }
+    for (int i = 0; i < COUNT; i++)
+        until_due(holds[i]);
+    server_text(server, "SCRIPT FLUSH");
+    record_clear(stage.trace);
+    uint64_t loaded = stats_of(stage.client).scripts_loaded;
+    let_timekeeper_go(&stage);
+    for (int i = 0; i < COUNT; i++)
+        eventually(told(&stage, "RENEWED", holds[i]) >= 1);
+    assert_int_equal(stats_of(stage.client).scripts_loaded, loaded + 3); /* two share one */
+    assert_int_equal(record_count(stage.trace, "NOSCRIPT"), COUNT);
+    assert_int_equal(stats_of(stage.client).renewals_failed, 0);
+    for (int i = 0; i < COUNT; i++) {
+        assert_status(dlock_release(holds[i], NULL), OK);
+        dlock_close(locks[i]);
+    }
+    stage_clear(&stage);
+}
+
+/* ---- A reply that does not come -------------------------------------------------------------- */
+
+/* It is unknown whether the renewal was carried out; there is time for another, which works. */
+static void a_lost_answer_leaves_time_for_another(void **state)
+{
+    static const enum proxy_act acts[] = {PROXY_CUT_REQUEST, PROXY_CUT_REPLY, PROXY_MUTE};
+    (void)state;
+    for (size_t i = 0; i < sizeof acts / sizeof acts[0]; i++) {
+        struct stage stage;
+        stage_set(&stage);
+        dlock *lock = lock_of(stage.client, "watchdog", "lock:{a}");
+        dlock_hold *hold = acquired(lock);
+        proxy_plan(stage.proxy, acts[i], "lock:{a}", NULL, 0);
+        eventually(told(&stage, "RENEWED", hold) >= 1);
+        assert_true(proxy_done(stage.proxy));
+        assert_int_equal(told(&stage, "RENEWAL_FAILED", hold), 1);
+        assert_true(dlock_valid(hold));
+        assert_int_equal(record_count(stage.events, "LOST"), 0);
+        assert_status(dlock_release(hold, NULL), OK);
+        dlock_close(lock);
+        stage_clear(&stage);
+    }
+}
+
+/* While an answer is waited for, another hold's loss is told of; then the answer still counts, on
+ * the same connection. */
+static void a_loss_is_told_of_meanwhile(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_set(&stage);
+    dlock *lock = lock_of(stage.client, "watchdog", "lock:{a}");
+    dlock *short_lock = lock_of(stage.client, "owner_lua", "lock:{b}");
+    dlock_hold *hold = acquired(lock);
+    eventually(told(&stage, "RENEWED", hold) == 1);
+    uint64_t connects = stats_of(stage.client).connects;
+    proxy_plan(stage.proxy, PROXY_HOLD_REPLY, "lock:{a}", NULL, 0);
+    eventually(proxy_done(stage.proxy));
+    for (int i = 0; i < 3; i++) {
+        dlock_hold *lost = acquired_for(short_lock, 0, 100);
+        eventually(told(&stage, "LOST", lost) == 1);
+        assert_status(dlock_release(lost, NULL), LOST);
+        assert_int_equal(told(&stage, "RENEWED", hold), 1);
+    }
+    proxy_let_go(stage.proxy);
+    eventually(told(&stage, "RENEWED", hold) == 2);
+    assert_int_equal(stats_of(stage.client).connects, connects);
+    assert_int_equal(stats_of(stage.client).renewals_failed, 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_close(short_lock);
+    dlock_close(lock);
+    stage_clear(&stage);
+}
+
+/* A release does not wait for the renewal under way: the answer is nobody's then, and the others in
+ * the same write get theirs. */
+static void a_release_waits_for_no_answer(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_set(&stage);
+    dlock *locks[] = {lock_of(stage.client, "watchdog", "lock:{a}"),
+                      lock_of(stage.client, "watchdog", "lock:{b}")};
+    stop_timekeeper(&stage);
+    dlock_hold *holds[] = {acquired(locks[0]), acquired(locks[1])};
+    until_due(holds[0]);
+    until_due(holds[1]);
+    proxy_plan(stage.proxy, PROXY_HOLD_REPLY, "lock:{b}", NULL, 0);
+    let_timekeeper_go(&stage);
+    eventually(proxy_done(stage.proxy));
+    uint64_t number = dlock_acquisition(holds[0]);
+    assert_status(dlock_release(holds[0], NULL), OK);
+    assert_int_equal(server_integer(server, "EXISTS lock:{a}"), 0);
+    dlock_hold *next = acquired(locks[0]);
+    proxy_let_go(stage.proxy);
+    eventually(told(&stage, "RENEWED", holds[1]) >= 1);
+    assert_true(dlock_valid(next) && dlock_acquisition(next) != number);
+    assert_int_equal(record_count(stage.events, "lock:{a}"), 0);
+    assert_status(dlock_release(next, NULL), OK);
+    assert_status(dlock_release(holds[1], NULL), OK);
+    dlock_close(locks[0]);
+    dlock_close(locks[1]);
+    stage_clear(&stage);
+}
+
+/* ---- A key that holds share ------------------------------------------------------------------ */
+
+static const char *const sharing[] = {"watchdog", "notify", "fair", "read_write"};
+
+/* Three holds of one owner: one renewal, and all of them live on by it. */
+static void a_shared_key_is_renewed_once(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof sharing / sizeof sharing[0]; i++) {
+        struct stage stage;
+        dlock_hold *holds[3];
+        stage_set(&stage);
+        stop_timekeeper(&stage);
+        dlock *lock = lock_of(stage.client, sharing[i], "lock:{a}");
+        for (int j = 0; j < 3; j++)
+            holds[j] = acquired_for(lock, 7, TTL_MS);
+        for (int j = 0; j < 3; j++)
+            until_due(holds[j]);
+        record_clear(stage.trace);
+        let_timekeeper_go(&stage);
+        for (int j = 0; j < 3; j++)
+            eventually(dlock_remaining_ms(holds[j]) > TTL_MS * 7 / 10);
+        assert_int_equal(stats_of(stage.client).renewals, 1);
+        for (int j = 3; j-- > 0;)
+            assert_status(dlock_release(holds[j], NULL), OK);
+        dlock_close(lock);
+        stage_clear(&stage);
+    }
+}
+
+/* Whichever of them the renewal under way was sent for: it is released, and the other one is
+ * renewed all the same. */
+static void a_release_leaves_the_others_renewed(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof sharing / sizeof sharing[0]; i++) {
+        struct stage stage;
+        dlock_hold *holds[2];
+        stage_set(&stage);
+        stop_timekeeper(&stage);
+        dlock *lock = lock_of(stage.client, sharing[i / 2], "lock:{a}");
+        for (int j = 0; j < 2; j++)
+            holds[j] = acquired_for(lock, 7, TTL_MS);
+        for (int j = 0; j < 2; j++)
+            until_due(holds[j]);
+        proxy_plan(stage.proxy, PROXY_HOLD_REPLY, "lock:{a}", NULL, 0);
+        let_timekeeper_go(&stage);
+        eventually(proxy_done(stage.proxy));
+        assert_status(dlock_release(holds[i % 2], NULL), OK);
+        proxy_let_go(stage.proxy);
+        dlock_hold *left = holds[1 - i % 2];
+        eventually(told(&stage, "RENEWED", left) >= 1);
+        assert_true(dlock_valid(left));
+        assert_int_equal(record_count(stage.events, "LOST #"), 1); /* the control */
+        assert_status(dlock_release(left, NULL), OK);
+        dlock_close(lock);
+        stage_clear(&stage);
+    }
+}
+
+/* ---- Many ------------------------------------------------------------------------------------ */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { MANY = 200, FAR_MS = 60 };
+#else
+enum { MANY = 1000, FAR_MS = 20 };
+#endif
+#define MANY_TTL_MS 9000 /* one after the other, the renewals of all take longer than that */
+#define HANDS 60
+
+struct crowd {
+    dlock_client *client;
+    size_t count;
+    dlock **locks;
+    dlock_hold **holds;
+    _Atomic size_t next;
+};
+
+struct kept {
+    _Atomic size_t renewals;
+};
+
+static _Atomic size_t lost_count;
+
+static void count_event(void *arg, const struct dlock_event *event)
+{
+    (void)arg;
+    struct kept *kept = event->user;
+    if (event->kind == DLOCK_EVENT_RENEWED)
+        atomic_fetch_add(&kept->renewals, 1);
+    else if (event->kind == DLOCK_EVENT_LOST)
+        atomic_fetch_add(&lost_count, 1);
+}
+
+static struct kept *all_kept;
+
+static void *acquire_some(void *arg)
+{
+    struct crowd *crowd = arg;
+    for (size_t i; (i = atomic_fetch_add(&crowd->next, 1)) < crowd->count;) {
+        char name[32];
+        struct dlock_want want = {
+            .size = sizeof want, .wait_ms = PATIENCE_MS, .user = &all_kept[i]};
+        snprintf(name, sizeof name, "lock:{%zu}", i);
+        must(dlock_open(crowd->client, "watchdog", name, &crowd->locks[i]) == DLOCK_OK);
+        must(dlock_acquire(crowd->locks[i], &want, &crowd->holds[i]) == DLOCK_OK);
+    }
+    return NULL;
+}
+
+static void *release_some(void *arg)
+{
+    struct crowd *crowd = arg;
+    for (size_t i; (i = atomic_fetch_add(&crowd->next, 1)) < crowd->count;) {
+        dlock_release(crowd->holds[i], NULL);
+        dlock_close(crowd->locks[i]);
+    }
+    return NULL;
+}
+
+static void by_many_hands(struct crowd *crowd, void *(*body)(void *arg))
+{
+    pthread_t threads[HANDS];
+    atomic_store(&crowd->next, 0);
+    for (int i = 0; i < HANDS; i++)
+        threads[i] = thread_start(body, crowd);
+    for (int i = 0; i < HANDS; i++)
+        thread_wait(threads[i]);
+}
+
+static bool all_renewed(const struct crowd *crowd, size_t times)
+{
+    for (size_t i = 0; i < crowd->count; i++)
+        if (atomic_load(&all_kept[i].renewals) < times)
+            return false;
+    return true;
+}
+
+/* Holds so many locks until each was renewed so often, or one is lost. */
+static struct dlock_stats keep_many(size_t count, int64_t round_trip_ms, int64_t ttl_ms,
+                                    size_t times)
+{
+    server_text(server, "FLUSHALL");
+    struct far *far = round_trip_ms > 0 ? far_start(server, round_trip_ms) : NULL;
+    struct crowd crowd = {
+        .count = count,
+        .client = client_of(far != NULL ? far_url(far) : server_url(server),
+                            (struct dlock_options){.ttl_ms = ttl_ms, .on_event = count_event}),
+        .locks = calloc(count, sizeof *crowd.locks),
+        .holds = calloc(count, sizeof *crowd.holds),
+    };
+    all_kept = calloc(count, sizeof *all_kept);
+    must(crowd.locks != NULL && crowd.holds != NULL && all_kept != NULL);
+    atomic_store(&lost_count, 0);
+    by_many_hands(&crowd, acquire_some);
+    eventually(all_renewed(&crowd, times) || atomic_load(&lost_count) > 0);
+    struct dlock_stats stats = stats_of(crowd.client);
+    by_many_hands(&crowd, release_some);
+    dlock_client_close(crowd.client);
+    if (far != NULL)
+        far_free(far);
+    free(crowd.locks);
+    free(crowd.holds);
+    free(all_kept);
+    return stats;
+}
+
+static void many_are_kept_far_away(void **state)
+{
+    (void)state;
+    struct dlock_stats stats = keep_many(MANY, FAR_MS, MANY_TTL_MS, 2);
+    assert_int_equal(stats.lost, 0);
+    assert_int_equal(stats.renewals_failed, 0);
+    assert_true(stats.renewals >= 2 * MANY);
+}
+
+static int measure(char **argv)
+{
+    size_t count = strtoul(argv[1], NULL, 10);
+    long round_trip_ms = strtol(argv[2], NULL, 10);
+    long ttl_ms = strtol(argv[3], NULL, 10);
+    server = server_start(NULL);
+    int64_t begun_ms = clock_ms();
+    struct dlock_stats stats = keep_many(count, round_trip_ms, ttl_ms, 10);
+    printf("%zu holds, TTL %ld ms, round trip %ld ms: %llu lost, %llu renewals, %llu failed, in "
+           "%lld ms\n",
+           count, ttl_ms, round_trip_ms, (unsigned long long)stats.lost,
+           (unsigned long long)stats.renewals, (unsigned long long)stats.renewals_failed,
+           (long long)(clock_ms() - begun_ms));
+    server_free(server);
+    return stats.lost != 0;
+}
+
+static int start(void **state)
+{
+    (void)state;
+    server = server_start(NULL);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    server_free(server);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_that_is_due_goes_in_one_write),
+        cmocka_unit_test(each_answer_is_for_its_own_hold),
+        cmocka_unit_test(unknown_scripts_are_loaded_once),
+        cmocka_unit_test(a_lost_answer_leaves_time_for_another),
+        cmocka_unit_test(a_loss_is_told_of_meanwhile),
+        cmocka_unit_test(a_release_waits_for_no_answer),
+        cmocka_unit_test(a_shared_key_is_renewed_once),
+        cmocka_unit_test(a_release_leaves_the_others_renewed),
+        cmocka_unit_test(many_are_kept_far_away),
+    };
+    if (argc == 4)
+        return measure(argv);
+    return cmocka_run_group_tests_name("renewals", tests, start, stop);
+}

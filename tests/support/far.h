@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A wire between the library and a real Redis that is as slow as a far one: every byte arrives half
+ * a round trip after it was sent, in order, and as many may be under way as there are.
+ */
+#ifndef TESTS_FAR_H
+#define TESTS_FAR_H
+
+#include <stdint.h>
+
+struct server;
+struct far;
+
+struct far *far_start(const struct server *server, int64_t round_trip_ms);
+void far_free(struct far *far);
+const char *far_url(const struct far *far);
+
+#endif
