@@ -30,7 +30,7 @@ static void send_release(struct request *request, const struct dlock_hold *hold)
     SEND(request, &lua_reentrant_release, "1", hold->key, hold->owner, hold->count);
 }
 
-static dlock_status take_release(struct dlock_hold *hold, const struct answer *answer)
+static dlock_status take_ours(struct dlock_hold *hold, const struct answer *answer)
 {
     (void)hold;
     return answer->kind == DLOCK_REPLY_NIL ? DLOCK_LOST : DLOCK_OK;
@@ -42,5 +42,5 @@ const struct rung_ops rung_reentrant = {
     .send_acquire = send_acquire,
     .take_acquire = take_acquire,
     .send_release = send_release,
-    .take_release = take_release,
+    .take_release = take_ours,
 };
