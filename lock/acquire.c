@@ -76,7 +76,6 @@ static void begin_anew(struct acquiring *a)
 {
     a->hold->acquisition = next_acquisition(a->lock->client);
     owner_begin_anew(a->hold);
-    a->open = false;
 }
 
 /* Ends the doubt of an earlier reply that was lost, before anything else is sent. UNKNOWN: nobody
@@ -90,10 +89,11 @@ static dlock_status clear_doubt(struct acquiring *a, struct rung_env *env)
         a->open = false;
         return DLOCK_OK;
     case DOUBT_FOR_EVER:
-        if (a->lock->rung.flawed || a->hold->depth > 1)
-            a->open = false; /* it can't begin anything */
-        else
+        a->open = false;
+        if (!a->lock->rung.flawed && !has(a->lock, TRAIT_HANDOFF) && a->hold->depth == 1) {
+            rung_release(env, a->hold); /* if it was carried out already */
             begin_anew(a);
+        }
         return DLOCK_OK;
     default:
         return DLOCK_UNKNOWN;

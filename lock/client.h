@@ -78,6 +78,7 @@ struct dlock_client {
     void *locks;           /* a tree (tsearch) of struct dlock by rung and name */
 
     _Atomic uint64_t acquisitions;
+    _Atomic uint64_t tries;
     _Atomic uint64_t acquired;
     _Atomic uint64_t attempts;
     _Atomic uint64_t released;

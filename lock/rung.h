@@ -40,6 +40,8 @@ struct dlock_hold {
     uint64_t newest;        /* TRAIT_HANDOFF, at release: the highest token that its tenure has
                                used */
     bool more;              /* TRAIT_HANDOFF, at release: others of this client wait for it */
+    uint64_t try;           /* TRAIT_HANDOFF: the number of this try, higher than those of all
+                               earlier ones of the client */
     uint64_t tenure;        /* TRAIT_HANDOFF: the first token of the tenure that it is of */
     bool kept;              /* TRAIT_HANDOFF: release sets it when it kept the lock for them, with
                                a new `token` and a full time to live */

@@ -1,15 +1,15 @@
 -- KEYS[1] lock, KEYS[2] queue, KEYS[3] newest token, KEYS[4] grant; ARGV[1] what to do, ARGV[2] client,
 -- ARGV[3] ttl in ms, ARGV[4] a grant's ttl in ms, ARGV[5] token (release, renew), ARGV[6] 1: more of the
--- client's wait (release), ARGV[7] the last number that it used of its token's thousand (acquire, release;
--- all of them, if left out).
+-- client's wait (release), ARGV[7] number of the client's try (acquire), ARGV[8] the last number that it used
+-- of its token's thousand (acquire, release; all of them, if left out).
 -- Returns acquire: {1, token, expired} had, {0, what is left of the lock in ms, expired} not;
 -- release: {1, 0, expired} let go, {2, token, expired} kept for more, {0, 0, expired} it was not mine;
 -- leave: {1, 0, expired} a grant of mine was let go, {0, 0, expired} there was none; renew: {1} or {0};
 -- break, whoever has it: {type of the key, owner, what was left of it in ms}.
 -- expired is 1 when a grant was found that had run out unclaimed. Which step is for what: docs/design/fair.md.
 local lock, queue, newest, grant = unpack(KEYS)
-local what, me, ttl_ms, grant_ms, mine, more, used = unpack(ARGV)
-local owner, token, state = unpack(redis.call('HMGET', lock, 'owner', 'token', 'state'))
+local what, me, ttl_ms, grant_ms, mine, more, try, used = unpack(ARGV)
+local owner, token, state, last_try = unpack(redis.call('HMGET', lock, 'owner', 'token', 'state', 'try'))
 local expired = 0
 local DAY_MS = 86400000
 if not owner and redis.call('EXISTS', lock) == 1 then
@@ -37,7 +37,7 @@ local function give(client, how, for_ms, last)
     local time = redis.call('TIME')
     token = string.format('%.0f', math.max(last + 1, time[1] * 1000000 + time[2]))
     redis.call('SET', newest, token, 'PX', DAY_MS)
-    redis.call('HSET', lock, 'owner', client, 'token', token, 'state', how)
+    redis.call('HSET', lock, 'owner', client, 'token', token, 'state', how, 'try', how == 'held' and try or 0)
     redis.call('PEXPIRE', lock, for_ms)
     return tonumber(token)
 end
@@ -76,10 +76,12 @@ end
 
 if what == 'acquire' then
     if owner == me and state == 'granted' then
-        redis.call('HSET', lock, 'state', 'held')
+        redis.call('HSET', lock, 'state', 'held', 'try', try)
         redis.call('PEXPIRE', lock, ttl_ms)
         redis.call('DEL', grant)
         return {1, tonumber(token), 0}
+    elseif owner == me and tonumber(try) <= tonumber(last_try or 0) then -- it comes late
+        return {0, redis.call('PTTL', lock), 0}
     elseif owner == me then -- its answer was lost
         return {1, give(me, 'held', ttl_ms, used_by_me()), 0}
     elseif not owner then

@@ -25,7 +25,7 @@ static void say(struct request *request, const struct dlock_hold *hold, const ch
     int64_t grant_ms = hold->lock->client->options.grant_ms;
     SEND(request, &lua_fair, "4", hold->key, hold->beside[0], hold->beside[1], hold->beside[2],
            what, hold->lock->client->id, hold->ttl, number(request, (uint64_t)grant_ms),
-           number(request, hold->tenure), hold->more ? "1" : "0",
+           number(request, hold->tenure), hold->more ? "1" : "0", number(request, hold->try),
            hold->newest != 0 ? number(request, hold->newest) : NULL);
 }
 
