@@ -19,7 +19,7 @@ SALES = 100  # of each instance
 STOCK = 150
 TTL_MS = 2000
 FLAGS = ("--wait-ms", "60000", "--work-ms", "4", "--redis-timeout-ms", "1000")
-QUEUE = f"{LOCK_KEY}:queue"
+QUEUE = f"dlock:queue:{LOCK_KEY}"
 
 class Burst:
     def __init__(self, stage, lock_apart=False):

@@ -14,7 +14,7 @@ from world import PATIENCE_S, Background, LossyProxy, Redis, hold_lock, read_his
 import ladder  # from flaws/, of which world knows
 
 LUA = pathlib.Path(__file__).resolve().parents[2] / "service" / "lua"
-STOCK, TOKEN, MARK, LOCK = "inventory:{phone}", "lock:{phone}:token", "inventory:{phone}:fence", "lock:{phone}"
+STOCK, TOKEN, MARK, LOCK = "inventory:{phone}", "dlock:token:lock:{phone}", "inventory:{phone}:fence", "lock:{phone}"
 OLD, NEW, NEXT = 1763690000123455, 1763690000123456, 1763690000123457  # neighbours that a careless print would merge
 APART = (STOCK, MARK, TOKEN)
 DAY_MS = 86400000

@@ -8,7 +8,7 @@ from world import Background, Redis, read_history, wait_until
 
 RW = ("--lock", "read_write")
 BOTH = ["rw_counter", "read_write"]
-LOCK, TOKEN, STOCK = "lock:{phone}", "lock:{phone}:token", "inventory:{phone}"
+LOCK, TOKEN, STOCK = "lock:{phone}", "dlock:token:lock:{phone}", "inventory:{phone}"
 
 
 def look(shop, request="r", more=""):
