@@ -15,6 +15,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#define REFUSED_PAUSE_MS 300 /* between the tries of one waiter, in the end */
+
 static bool has(const struct dlock *lock, unsigned trait)
 {
     return (lock->ops->traits & trait) != 0;
@@ -42,7 +44,6 @@ static struct dlock_hold *hold_new(struct dlock *lock, const struct dlock_want *
     hold->fork_generation = client->fork_generation;
     hold->ttl_ms = lock->ttl_ms;
     hold->acquisition = next_acquisition(client);
-    hold->depth = 1;
     hold->valid_until_ns = INT64_MAX;
     hold->lost_fd = -1;
     snprintf(hold->ttl, sizeof hold->ttl, "%lld", (long long)hold->ttl_ms);
@@ -57,6 +58,7 @@ static void keep(struct acquiring *a, int64_t sent_ns)
     pthread_mutex_lock(&lock->mutex);
     LIST_INSERT_HEAD(&lock->holds, a->hold, of_lock);
     lock->trouble[0] = '\0';
+    lock->answered_ns = mono_ns();
     pthread_mutex_unlock(&lock->mutex);
     if (lock->rung.expires)
         timekeeper_watch(&lock->client->timekeeper, a->hold, sent_ns);
@@ -64,6 +66,11 @@ static void keep(struct acquiring *a, int64_t sent_ns)
 }
 
 /* ---- One try --------------------------------------------------------------------------------- */
+
+static bool is_cancelled(const struct acquiring *a)
+{
+    return a->want.cancel != NULL && cancel_thrown(a->want.cancel);
+}
 
 static bool may_ask_again(const struct rung_ops *ops)
 {
@@ -75,6 +82,7 @@ static bool may_ask_again(const struct rung_ops *ops)
 static void begin_anew(struct acquiring *a)
 {
     a->hold->acquisition = next_acquisition(a->lock->client);
+    a->unresolved = false;
     owner_begin_anew(a->hold);
 }
 
@@ -100,21 +108,44 @@ static dlock_status clear_doubt(struct acquiring *a, struct rung_env *env)
     }
 }
 
-/* The reply was lost. What the try did shows when it is asked for once more: by its own script,
- * which says what shall be, or by the rung's resolve. */
-static dlock_status ask_again(struct acquiring *a, struct rung_env *env, struct busy *busy)
+/* The lost reply's request under this name had no effect, or what it did is known. */
+static bool settles(dlock_status status)
+{
+    return status != DLOCK_UNKNOWN && status != DLOCK_UNREACHABLE && status != DLOCK_REFUSED;
+}
+
+/* Asks for the lock. What became of a request whose reply was lost shows when it is asked for once
+ * more: by its own script, which says what shall be, or by the rung's resolve, ahead of all. */
+static dlock_status ask(struct acquiring *a, struct rung_env *env, struct busy *busy)
 {
     const struct rung_ops *ops = a->lock->ops;
+    dlock_status status = DLOCK_BUSY;
+    if (a->unresolved && ops->resolve != NULL) {
+        env->reads = a->want.reads;
+        status = ops->resolve(env, a->hold);
+    }
+    if (status == DLOCK_BUSY) {
+        env->reads = a->want.reads;
+        a->sent_ns = env->now_ns();
+        status = rung_acquire(env, a->hold, busy);
+    }
+    if (status == DLOCK_UNKNOWN) {
+        a->unresolved = may_ask_again(ops);
+        a->open = env->redis != NULL && redis_doubt(env->redis, &a->doubt);
+    } else if (settles(status)) {
+        a->unresolved = false;
+    }
+    return status;
+}
+
+/* Its reply was lost just now. */
+static dlock_status ask_again(struct acquiring *a, struct rung_env *env, struct busy *busy)
+{
     uint64_t acquisition = a->hold->acquisition;
-    a->open = redis_doubt(env->redis, &a->doubt);
-    if (redis_ready(env->redis, INT64_MAX, -1) != DLOCK_OK ||
+    if (is_cancelled(a) || redis_ready(env->redis, env->deadline_ns, -1) != DLOCK_OK ||
         clear_doubt(a, env) != DLOCK_OK || a->hold->acquisition != acquisition)
         return DLOCK_UNKNOWN;
-    env->reads = a->want.reads;
-    if (ops->send_acquire == NULL)
-        return ops->resolve(env, a->hold);
-    a->sent_ns = env->now_ns();
-    return rung_acquire(env, a->hold, busy);
+    return ask(a, env, busy);
 }
 
 static dlock_status run_try(struct acquiring *a, struct busy *busy)
@@ -124,23 +155,22 @@ static dlock_status run_try(struct acquiring *a, struct busy *busy)
     add_one(&lock->client->attempts);
     *busy = (struct busy){0};
     a->transient = a->late = false;
-    dlock_status status = env_begin(lock, a->limit_ns, a->cancel_fd, &env);
-    env.reads = a->want.reads;
+    dlock_status status = env_begin(lock, a->limit_ns, a->ends_ns, a->cancel_fd, &env);
     if (status == DLOCK_OK)
         status = clear_doubt(a, &env);
-    a->sent_ns = env.now_ns();
-    if (status == DLOCK_OK)
-        status = rung_acquire(&env, a->hold, busy);
-    if (status == DLOCK_UNKNOWN && !a->open && may_ask_again(lock->ops))
-        status = ask_again(a, &env, busy);
-    if (status == DLOCK_UNREACHABLE && a->open)
+    if (status == DLOCK_OK) {
+        status = ask(a, &env, busy);
+        if (status == DLOCK_UNKNOWN && a->unresolved)
+            status = ask_again(a, &env, busy);
+    }
+    if (a->unresolved && !settles(status))
         status = DLOCK_UNKNOWN;
     if (status == DLOCK_BUSY && !a->contended)
         add_one(&lock->client->contended);
     a->contended |= status == DLOCK_BUSY;
     a->transient = env.transient;
     if (status == DLOCK_OK && env.redis == NULL)
-        send_alone(lock, NULL, a->want.reads, &(bool){false});
+        send_alone(lock, NULL, a->want.reads, a->ends_ns, &(bool){false});
     env_end(lock, &env);
     return status;
 }
@@ -178,7 +208,7 @@ static dlock_status granted(struct acquiring *a)
         if (!dlock_valid(hold)) {
             a->late = true;
             hold->more = false;
-            run_release(hold, NULL, &(bool){false});
+            run_release(hold, NULL, a->ends_ns, &(bool){false});
             begin_anew(a);
             return fail(DLOCK_BUSY, "the answer took longer than the time to live");
         }
@@ -198,17 +228,41 @@ static dlock_status lost_meanwhile(const struct acquiring *a)
                 a->lock->name);
 }
 
+/* How long to leave a server alone that is not well: while nobody connects; and where it refuses,
+ * longer each time. */
+static int64_t pause_ms(struct acquiring *a, dlock_status status)
+{
+    int64_t pause_ms = redis_pause_ms(&a->lock->client->config);
+    if (status != DLOCK_REFUSED || !a->transient)
+        return pause_ms;
+    int64_t retry_ms = a->lock->client->options.retry_ms;
+    int64_t own_ms = retry_ms << a->refusals;
+    if (own_ms < REFUSED_PAUSE_MS)
+        a->refusals++;
+    else
+        own_ms = retry_ms > REFUSED_PAUSE_MS ? retry_ms : REFUSED_PAUSE_MS;
+    return own_ms > pause_ms ? own_ms : pause_ms;
+}
+
 static dlock_status step(struct acquiring *a, struct busy *busy)
 {
     struct dlock_hold *hold = a->hold;
-    owner_begin_try(hold);
-    dlock_status status = run_try(a, busy);
+    dlock_status status;
+    if (owner_begin(hold, a->wait.deadline_ns == 0 ? a->ends_ns : a->limit_ns)) {
+        owner_join(hold);
+        status = run_try(a, busy);
+    } else {
+        *busy = (struct busy){0};
+        status = fail(DLOCK_UNREACHABLE, "another request of its owner was not answered in time");
+    }
     if (status == DLOCK_BUSY && hold->depth > 1 && !a->lock->rung.flawed) {
         owner_lost(hold);
         status = lost_meanwhile(a);
     }
     if (status == DLOCK_OK)
         status = granted(a);
+    else if (status != DLOCK_BUSY)
+        busy->again_ms = pause_ms(a, status);
     owner_end(hold);
     if (status == DLOCK_BUSY || status == DLOCK_UNKNOWN) {
         a->tried = true;
@@ -277,7 +331,7 @@ static dlock_status nest(struct acquiring *a)
         return fail(DLOCK_LIMIT, "'%s' was acquired %d times since the server gave it", lock->name,
                     TENURE_NUMBERS);
     a->hold->valid_until_ns = outer.until_ns;
-    send_alone(lock, NULL, a->want.reads, &(bool){false});
+    send_alone(lock, NULL, a->want.reads, a->ends_ns, &(bool){false});
     keep(a, outer.until_ns - validity_end_ns(0, a->hold->ttl_ms));
     return DLOCK_OK;
 }
@@ -293,7 +347,7 @@ static dlock_status take_over(struct acquiring *a)
     pthread_mutex_unlock(&lock->client->loop.mutex);
     a->hold->valid_until_ns = validity_end_ns(sent_ns, a->hold->ttl_ms);
     if (!a->reads_sent)
-        send_alone(lock, NULL, a->want.reads, &(bool){false});
+        send_alone(lock, NULL, a->want.reads, a->ends_ns, &(bool){false});
     keep(a, sent_ns);
     return DLOCK_OK;
 }
@@ -309,16 +363,32 @@ static void note_failure(struct acquiring *a)
              answered && !a->late ? dlock_status_text(a->status) : dlock_error());
     pthread_mutex_lock(&a->lock->mutex);
     snprintf(a->lock->trouble, sizeof a->lock->trouble, "%s", answered ? "" : a->why);
+    a->lock->trouble_status = a->status;
+    if (answered)
+        a->lock->answered_ns = mono_ns();
     pthread_mutex_unlock(&a->lock->mutex);
 }
 
-static dlock_status timed_out_in_line(struct dlock *lock)
+/* The limit has passed. Where no try of this client got an answer meanwhile, that is no contention:
+ * why says the status. `cause` and `why` are of the latest try, its own or of those before it. */
+static dlock_status time_out(const struct acquiring *a)
 {
+    struct dlock *lock = a->lock;
     char trouble[sizeof lock->trouble];
+    bool tried = a->why[0] != '\0';
+    long long wait_ms = a->want.wait_ms;
     pthread_mutex_lock(&lock->mutex);
+    bool answered = lock->answered_ns >= a->limit_ns - wait_ms * NS_PER_MS;
+    dlock_status cause = tried ? a->cause : lock->trouble_status;
     snprintf(trouble, sizeof trouble, "%s", lock->trouble);
     pthread_mutex_unlock(&lock->mutex);
-    return fail(DLOCK_TIMED_OUT, "'%s' was not had in time: others of this client were first%s%s",
+    bool silent = !answered && (cause == DLOCK_UNREACHABLE || cause == DLOCK_REFUSED);
+    dlock_status status = a->unresolved                      ? DLOCK_UNKNOWN
+                          : silent && (tried || trouble[0]) ? cause
+                                                             : DLOCK_TIMED_OUT;
+    if (tried)
+        return fail(status, "'%s' was not had in %lld ms: %s", lock->name, wait_ms, a->why);
+    return fail(status, "'%s' was not had in time: others of this client were first%s%s",
                 lock->name, trouble[0] != '\0' ? ", in vain: " : "", trouble);
 }
 
@@ -332,12 +402,9 @@ static dlock_status conclude(const struct acquiring *a, enum wait_next next)
             return fail(DLOCK_BUSY, "'%s': others of this client wait for it already", name);
         return fail(a->cause, "'%s': %s", name, a->why);
     case NEXT_TIMED_OUT:
-        if (a->why[0] == '\0')
-            return timed_out_in_line(a->lock);
-        return fail(a->open ? DLOCK_UNKNOWN : DLOCK_TIMED_OUT,
-                    "'%s' was not had in %lld ms: %s", name, (long long)a->want.wait_ms, a->why);
+        return time_out(a);
     default:
-        if (a->open)
+        if (a->unresolved)
             return fail(DLOCK_UNKNOWN, "'%s': cancelled before this was known: %s", name, a->why);
         return fail(DLOCK_CANCELLED, "the wait for '%s' was cancelled", name);
     }
@@ -387,7 +454,7 @@ static void give_up(struct acquiring *a)
     struct rung_env env;
     if (a->lock->ops->send_give_up == NULL || !left_something(a))
         return;
-    if (env_begin(a->lock, INT64_MAX, -1, &env) == DLOCK_OK)
+    if (env_begin(a->lock, a->ends_ns, a->ends_ns, -1, &env) == DLOCK_OK)
         rung_give_up(&env, a->hold);
     env_end(a->lock, &env);
     set_queued(a, false);
@@ -430,13 +497,13 @@ static void finish(struct acquiring *a)
 /* ---- Beginning ------------------------------------------------------------------------------- */
 
 /* deadline_ns 0: it is to try once, now. */
-static int64_t end_of_try_ns(const struct dlock_options *options, int64_t deadline_ns)
+static int64_t end_ns(const struct dlock_client *client, int64_t deadline_ns)
 {
     if (deadline_ns == 0)
-        return mono_deadline_ns(options->connect_timeout_ms + options->command_timeout_ms);
+        return mono_deadline_ns(bound_ms(client));
     if (deadline_ns == INT64_MAX)
         return INT64_MAX;
-    return deadline_ns + options->command_timeout_ms * NS_PER_MS;
+    return deadline_ns + bound_ms(client) * NS_PER_MS;
 }
 
 static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock_want *want,
@@ -462,7 +529,7 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
     a->cancel_fd = a->want.cancel != NULL ? a->want.cancel->fd : -1;
     int64_t deadline_ns = a->want.wait_ms == 0 ? 0 : mono_deadline_ns(a->want.wait_ms);
     a->limit_ns = deadline_ns != 0 ? deadline_ns : INT64_MAX;
-    a->ends_ns = end_of_try_ns(&lock->client->options, deadline_ns);
+    a->ends_ns = end_ns(lock->client, deadline_ns);
     a->wait = (struct wait){.lock = lock,
                             .mode = a->want.mode,
                             .cancel = a->want.cancel,

@@ -15,11 +15,13 @@ struct acquiring {
     dlock_status status; /* once it is over */
     int cancel_fd;
     int64_t limit_ns; /* CLOCK_MONOTONIC: no try begins later; INT64_MAX where it is to try once */
-    int64_t ends_ns;  /* CLOCK_MONOTONIC: a try that begins at its limit is over then */
+    int64_t ends_ns;  /* CLOCK_MONOTONIC: all is over then */
     int64_t sent_ns;  /* CLOCK_BOOTTIME, before the try that may have worked */
+    bool unresolved;  /* a try's reply was lost, and what it did is not known yet */
     bool open;        /* a try's reply was lost, and its command may still be carried out: */
     struct doubt doubt;
     bool transient;   /* refused for a while only */
+    unsigned refusals; /* so often; in a row or not */
     bool late;        /* given, but nothing of its validity was left */
     bool tried;       /* at least one try may have left something behind: BUSY or UNKNOWN */
     bool contended;   /* at least one try found the lock busy: counted */

@@ -14,7 +14,7 @@
 static bool is_transient(const char *error)
 {
     static const char *const prefixes[] = {"LOADING", "BUSY ", "CLUSTERDOWN", "TRYAGAIN",
-                                           "MASTERDOWN", "READONLY"};
+                                           "MASTERDOWN", "READONLY", "OOM "};
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
         if (strncmp(error, prefixes[i], strlen(prefixes[i])) == 0)
             return true;
@@ -74,6 +74,10 @@ void env_ride_take(struct redis *redis, struct dlock_batch *batch, size_t first)
 static struct answer exchange(struct rung_env *env, int argc, const char *const *argv)
 {
     struct redis *redis = env->redis;
+    if (env->deadline_ns <= mono_ns())
+        return (struct answer){.status = fail(DLOCK_UNREACHABLE, "no time is left to ask %s",
+                                              redis_server(redis, 0)),
+                               .text = ""};
     redis_begin(redis);
     size_t mine = env_ride_append(redis, env->last);
     redis_append(redis, 0, argc, argv, NULL);

@@ -45,6 +45,8 @@ struct dlock {
     pthread_cond_t answered;       /* one of them has it no more */
     struct sighting sighting;
     char trouble[256]; /* why the latest try of this client got no answer; "": it got one */
+    dlock_status trouble_status;
+    int64_t answered_ns; /* CLOCK_MONOTONIC: when one got an answer last */
 
     /* Protected by the loop's mutex. */
     struct line line;
@@ -103,21 +105,31 @@ int fork_generation(void);
 /* OK, or FORKED with a sentence. */
 dlock_status check_fork(const struct dlock_client *client);
 
-/* An env for one slot of a rung, connected unless the rung is serverless; neither begins later than
- * limit_ns, CLOCK_MONOTONIC. Not OK: nothing was sent. env_end in each case. */
-dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int cancel_fd, struct rung_env *env);
+/* No call lasts longer than what it is told to wait and this: it may have to connect, to send a
+ * request, and to find out what became of it. */
+static inline int64_t bound_ms(const struct dlock_client *client)
+{
+    return client->options.connect_timeout_ms + 2 * client->options.command_timeout_ms;
+}
+
+/* An env for one slot of a rung, connected unless the rung is serverless; all on CLOCK_MONOTONIC:
+ * the slot does not begin later than limit_ns, and is over at ends_ns. Not OK: nothing was sent.
+ * env_end in each case. */
+dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int64_t ends_ns, int cancel_fd,
+                       struct rung_env *env);
 void env_end(struct dlock *lock, struct rung_env *env);
 
 /* Commands that have no lock's command to ride with: in one write of their own, `last` first.
  * Either may be NULL. OK: all were answered; else as redis_gather, and UNKNOWN with *open where
  * they may still be carried out. */
 dlock_status send_alone(struct dlock *lock, struct dlock_batch *last, struct dlock_batch *reads,
-                        bool *open);
+                        int64_t ends_ns, bool *open);
 
 /* The rung's release, or where no server can be reached what it keeps in the process. A lost reply
  * is followed up. UNKNOWN: it is not known whether it freed the lock, or what became of `last`;
  * *open: the hold's commands may still be carried out. */
-dlock_status run_release(struct dlock_hold *hold, struct dlock_batch *last, bool *open);
+dlock_status run_release(struct dlock_hold *hold, struct dlock_batch *last, int64_t ends_ns,
+                         bool *open);
 
 /* The timekeeper found it lost: nobody of this client waits for its release any more. */
 void hold_lost(struct dlock_hold *hold);

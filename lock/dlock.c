@@ -119,7 +119,7 @@ static dlock_status read_servers(struct dlock_client *client)
         dlock_status status = url_parse(urls[i], &server->url);
         if (status != DLOCK_OK)
             return status;
-        pthread_mutex_init(&server->mutex, NULL);
+        reach_init(server, &client->config.outages);
         client->config.server_count++;
     }
     options->servers = NULL;
@@ -143,12 +143,11 @@ static dlock_status make_id(char id[37])
 
 static void client_free(struct dlock_client *client)
 {
-    loop_stop(&client->loop);
     outbox_free(&client->outbox);
     pool_destroy(&client->pool);
     for (size_t i = 0; i < client->config.server_count; i++) {
         url_free(&client->config.servers[i].url);
-        pthread_mutex_destroy(&client->config.servers[i].mutex);
+        reach_free(&client->config.servers[i]);
     }
     free(client->config.servers);
     pthread_mutex_destroy(&client->mutex);
@@ -178,6 +177,8 @@ dlock_status dlock_client_open(const struct dlock_options *options, dlock_client
     made->config.command_timeout_ms = made->options.command_timeout_ms;
     made->config.on_trace = made->options.on_trace;
     made->config.on_trace_arg = made->options.on_trace_arg;
+    made->config.outages.tell = timekeeper_notice;
+    made->config.outages.arg = &made->timekeeper;
     status = loop_init(&made->loop, made);
     if (!pool_init(&made->pool, &made->config, made->options.connections_max))
         status = fail(DLOCK_NO_MEMORY, "out of memory");
@@ -190,6 +191,7 @@ dlock_status dlock_client_open(const struct dlock_options *options, dlock_client
     if (status == DLOCK_OK)
         status = timekeeper_start(&made->timekeeper, made);
     if (status != DLOCK_OK) {
+        loop_stop(&made->loop);
         client_free(made);
         return status;
     }
@@ -201,6 +203,7 @@ void dlock_client_close(dlock_client *client)
 {
     if (client == NULL || check_fork(client) != DLOCK_OK)
         return;
+    loop_stop(&client->loop); /* first: what it notices the timekeeper tells */
     timekeeper_stop(&client->timekeeper);
     client_free(client);
 }
@@ -229,6 +232,10 @@ void dlock_client_stats(const dlock_client *client, struct dlock_stats *stats)
         .passed_on = client->passed_on,
         .grants_expired = client->grants_expired,
         .unheard = client->unheard,
+        .connects_failed = client->config.outages.connects_failed,
+        .connections_lost = client->config.outages.lost,
+        .connections_refused = client->config.outages.refused,
+        .connections_back = client->config.outages.back,
     };
     struct_give(stats, &all, sizeof all);
 }

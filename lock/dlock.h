@@ -50,6 +50,11 @@
  * counts while the machine sleeps) from before its request was sent, less 1 % + 2 ms for clocks
  * that drift. Waiting is counted on CLOCK_MONOTONIC. The wall clock is never read.
  *
+ * BOUNDS.  On rungs that are not flawed no call lasts longer than its wait_ms and the bound:
+ * connect_timeout_ms + 2 * command_timeout_ms, 3 s by default. That covers looking the host's name
+ * up, connecting, the request, and finding out what became of it. After a cancel a call ends within
+ * the bound. (What a hook takes is not counted.)
+ *
  * THREADS.  Every function may be called from any thread unless it says otherwise. Objects must
  * outlive the calls that use them: release all holds, then close the locks, then the client. An
  * acquire that was started is such a call until its `done` has returned.
@@ -91,6 +96,28 @@ extern "C" {
 #else
 #define DLOCK_API
 #endif
+
+/* ---- Keys in Redis -------------------------------------------------------------------------- *
+ * A lock's own key is its name, verbatim. Rungs that need more keep it beside the lock, in keys of
+ * these forms. Applications must not use them: all keys that begin with `dlock:` are the library's.
+ *
+ *     dlock:<kind>:<name>       the lock's name has a hash tag: lock:{phone}
+ *     dlock:<kind>={<name>}     the lock's name has no brace: jobs
+ *
+ * So the keys of a lock share one slot of a cluster, and two locks never share a key.
+ *
+ *     notify       token (string)
+ *     fair         queue (list), token (string), grant (string); and dlock:wake:<client id> (list),
+ *                  one for each client, which has a slot of its own
+ *     read_write   holds (hash), readers, writers, invited (zsets), token (string);
+ *                  messages on the channel of kind `free`
+ *
+ * `notify` also sends Redisson's messages: redisson_lock__channel:{<name>}, without the braces if
+ * the name has one. The flawed rungs blpop_wake and rw_counter keep `blpop_wake:signals` and
+ * `<name>:read_count`. Every key has a time to live, of a day at most where the lock's own is
+ * shorter; those of the flawed rungs may have none. A key that holds a value of another type is
+ * never changed: the call answers WRONG_TYPE, and dlock_error() names the key.
+ */
 
 /* ---- What this library does not do ----------------------------------------------------------- *
  * - TLS. `rediss://` is refused. Run a local TLS proxy such as stunnel, and give its address.
@@ -188,9 +215,16 @@ enum dlock_event_kind {
     DLOCK_EVENT_RENEWED,        /* a renewal was confirmed */
     DLOCK_EVENT_RENEWAL_FAILED, /* a renewal was not confirmed; it is tried again while valid */
     DLOCK_EVENT_LOST,           /* the hold is not valid any more; said once per hold */
+    /* Of a server, not of a hold; said once until the next of the three. */
+    DLOCK_EVENT_CONNECTION_LOST,    /* a connection broke in use, or none could be made */
+    DLOCK_EVENT_CONNECTION_REFUSED, /* it refuses the login, or is read-only, or refuses to say when
+                                       locks are released: then waiters poll */
+    DLOCK_EVENT_CONNECTION_BACK,    /* none of this any more */
 };
 
-/* Told about a hold by its client's timekeeper. The pointers live as long as the call. */
+/* Told by the client's timekeeper, about a hold, or about a server: then `name`, `rung`, `owner`
+ * and `user` are NULL, and `reason` begins with the server's URL. The pointers live as long as the
+ * call. */
 struct dlock_event {
     size_t size;
     enum dlock_event_kind kind;
@@ -312,6 +346,10 @@ struct dlock_stats {
                                    the lock died, or the message was lost */
     uint64_t grants_expired;    /* clients found that were given the lock and did not answer in
                                    time */
+    uint64_t connects_failed;   /* attempts to connect that failed */
+    uint64_t connections_lost;    /* DLOCK_EVENT_CONNECTION_LOST, told or not */
+    uint64_t connections_refused; /* DLOCK_EVENT_CONNECTION_REFUSED */
+    uint64_t connections_back;    /* DLOCK_EVENT_CONNECTION_BACK */
 };
 /* Fills in *stats. Each count is exact, together they are not one instant's. */
 DLOCK_API void dlock_client_stats(const dlock_client *client, struct dlock_stats *stats);
@@ -402,20 +440,28 @@ struct dlock_want {
 /* Acquires the lock. want: NULL means all defaults, one try.
  * OK         *hold is set; release it with dlock_release.
  * BUSY       wait_ms is 0 and another holds it, or its answer came when its time to live was over.
- * TIMED_OUT  not had within wait_ms. Also when every server was unreachable all that time:
- *            dlock_error() tells.
+ * TIMED_OUT  not had within wait_ms.
  * CANCELLED  dlock_cancel_now() was called, be it before this call; a request under way is awaited
  *            first, as above.
- * UNKNOWN    the reply was lost and the rung cannot find out, or could not in time: the lock may be
- *            held by nobody's hold until its time to live is over (for ever on rungs that do not
- *            expire).
- * UNREACHABLE only with wait_ms 0: a longer wait tries again.
- * REFUSED    dlock_error() says with what words. LOADING, BUSY, CLUSTERDOWN and the like are tried
- *            again while there is time.
+ * LOST       this owner acquired the lock before and nests, but the server says that it has not the
+ *            lock any more: it expired, was broken, or the server lost its data. All holds of this
+ *            owner are lost at once, and nothing was acquired. Release them, and acquire anew.
+ * UNKNOWN    a reply was lost, and it could not be found out in time what became of the request.
+ *            The caller holds nothing; the lock may stay locked until its time to live is over (for
+ *            ever on rungs that do not expire). After a lost reply a new connection has the server
+ *            end the old one, and the request is sent again: so this is rare while a server answers.
+ *            Where the server does not end it (another process answers, or CLIENT KILL is refused)
+ *            the acquire goes on under another name, and what the old request locks expires.
+ * UNREACHABLE no server could be reached, and with wait_ms none answered all that time: a longer wait
+ *            tries again. After a failure nobody of this client connects for 10 ms to 0.4 s, longer
+ *            each time; a try in that time gets this answer at once.
+ * REFUSED    dlock_error() says with what words. LOADING, BUSY, CLUSTERDOWN, READONLY, OOM and the
+ *            like are tried again while there is time, less and less often.
  * WRONG_TYPE the key holds something else; on `owner_lua`, whose SET does not look, it is seen when
  *            the wait is over.
- * UPGRADE    DLOCK_EXCLUSIVE, and this owner holds the lock shared: it would wait for itself, and
- *            two that both did so for each other. Release the shared hold first.
+ * UPGRADE    DLOCK_EXCLUSIVE, and this owner holds the lock shared; or, without an owner_id of the
+ *            caller's, the calling thread does (dlock_acquire alone looks at that). It would wait
+ *            for itself, and two that both did so for each other. Release the shared hold first.
  * LIMIT      no connection was free (connections_max), only with wait_ms 0; or whoever holds a
  *            `fair` lock acquired it 1000 times since the server gave it; or 1000 timers of a
  *            `watchdog_timer` lock run.
@@ -462,14 +508,20 @@ DLOCK_API size_t dlock_process(dlock_client *client);
 
 /* Releases the hold and frees it, whatever the answer: the pointer is dead after the call. It is
  * not renewed from here on, and no event is told of it after the call.
- * last: commands sent just ahead of the release in the same write, or NULL.
- * OK; LOST (nothing of anybody else's was freed; on rungs that are not flawed nothing is sent once
- * the loss is known, `last` neither); UNKNOWN (it frees itself when its time to live is over);
- * UNREACHABLE, LIMIT, REFUSED, WRONG_TYPE (likewise); FORKED; INVALID (hold is NULL). A release
- * whose reply is lost is sent once more and counts once, but not on rungs that are flawed, or
- * behind `last`, which may still be on its way. Takes at most connect_timeout_ms +
- * command_timeout_ms for each request: those of the rung, twice after a lost reply, and of
- * WRONG_TYPE one more, as of dlock_acquire. */
+ * last: commands sent just before the release in the same write, or NULL.
+ * OK         released, or of a nested hold: its owner has one less.
+ * LOST       the hold was lost before. Nothing of anybody else's was freed. On rungs that are not
+ *            flawed nothing is sent once the loss is known, `last` neither.
+ * UNKNOWN    the reply was lost. Without `last`: the lock frees itself when its time to live is
+ *            over. With `last`: nobody knows whether its commands were carried out; if the server
+ *            confirmed that they cannot come later, the lock was released, else it is left to
+ *            expire, so that they meet no other holder.
+ * UNREACHABLE, LIMIT, REFUSED, WRONG_TYPE  likewise left to expire.
+ * FORKED, INVALID (hold is NULL).
+ * After a lost reply the release is sent once more on a new connection, and counts once; not on
+ * rungs that are flawed. OK after a second release means: the lock was free, and the hold valid;
+ * whoever breaks the lock or empties the server at that very moment is not noticed.
+ * Ends within the bound. */
 DLOCK_API dlock_status dlock_release(dlock_hold *hold, dlock_batch *last);
 
 /* Whether the hold is still to be believed: a load and a clock read, no network. False from the

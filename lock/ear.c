@@ -33,7 +33,7 @@ static void connect_ear(struct loop *loop, struct ear *ear, int64_t limit_ns, in
     ear->state = EAR_CONNECTING;
     pthread_mutex_unlock(&loop->mutex);
     if (ear->redis == NULL)
-        ear->redis = redis_new(&loop->client->config, RESOLVE);
+        ear->redis = redis_new(&loop->client->config);
     bool up = ear->redis != NULL && redis_ready(ear->redis, limit_ns, cancel_fd) == DLOCK_OK;
     pthread_mutex_lock(&loop->mutex);
     ear->state = up ? EAR_UP : EAR_DOWN;

@@ -24,9 +24,8 @@ static struct look look_at(struct dlock *lock, int64_t limit_ns, int cancel_fd)
 {
     struct look look = {.holder.size = sizeof look.holder};
     struct rung_env env;
-    look.status = env_begin(lock, limit_ns, cancel_fd, &env);
+    look.status = env_begin(lock, limit_ns, limit_ns, cancel_fd, &env);
     if (look.status == DLOCK_OK) {
-        env.deadline_ns = limit_ns;
         env.wake_fd = cancel_fd; /* it changes nothing: it may be cut off */
         struct answer answer = EVAL(&env, &lua_inspect, "1", lock->name);
         look.status = answer.status;
@@ -67,12 +66,11 @@ static dlock_status say_beside(struct dlock *lock, const char *said, int64_t lim
                                int cancel_fd)
 {
     struct rung_env env;
-    dlock_status status = env_begin(lock, limit_ns, cancel_fd, &env);
+    dlock_status status = env_begin(lock, limit_ns, limit_ns, cancel_fd, &env);
     bool found = false;
     env.wake_fd = cancel_fd;
     for (size_t i = 0; status == DLOCK_OK && !found && lock->beside[i] != NULL; i++) {
         const char *right = lock->ops->beside[i].type;
-        env.deadline_ns = limit_ns;
         struct answer type = CALL(&env, "TYPE", lock->beside[i]);
         if (type.status != DLOCK_OK)
             break;

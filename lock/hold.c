@@ -13,9 +13,10 @@
 /* ---- Release --------------------------------------------------------------------------------- */
 
 /* hold->depth is set. */
-static dlock_status let_go_of_one(struct dlock_hold *hold, struct dlock_batch *last, bool *open)
+static dlock_status let_go_of_one(struct dlock_hold *hold, struct dlock_batch *last,
+                                  int64_t ends_ns, bool *open)
 {
-    dlock_status status = run_release(hold, last, open);
+    dlock_status status = run_release(hold, last, ends_ns, open);
     if (status == DLOCK_LOST) {
         owner_lost(hold);
         fail(status, "'%s' was not this hold's any more at its release", hold->key);
@@ -31,15 +32,16 @@ static void unlist(struct dlock_hold *hold)
 }
 
 /* A flawed rung sends what it sends: that is its lesson. */
-static dlock_status release_counted(struct dlock_hold *hold, struct dlock_batch *last)
+static dlock_status release_counted(struct dlock_hold *hold, struct dlock_batch *last,
+                                    int64_t ends_ns)
 {
     dlock_status status;
     bool open;
-    owner_begin(hold);
+    owner_begin(hold, ends_ns); /* in vain: it says how many holds shall be left, so it may */
     if (!hold->lock->rung.flawed && !dlock_valid(hold))
         status = fail(DLOCK_LOST, "'%s' was lost before its release", hold->key);
     else
-        status = let_go_of_one(hold, last, &open);
+        status = let_go_of_one(hold, last, ends_ns, &open);
     unlist(hold);
     owner_end(hold);
     return status;
@@ -70,14 +72,15 @@ static struct wait *choose_next(struct dlock *lock)
 }
 
 /* Sends what the holder has left to send, with what the next wants to read behind it. */
-static dlock_status pass_on(struct dlock_hold *hold, struct dlock_batch *last, struct wait *next)
+static dlock_status pass_on(struct dlock_hold *hold, struct dlock_batch *last, int64_t ends_ns,
+                            struct wait *next)
 {
     struct dlock *lock = hold->lock;
     struct acquiring *a = (struct acquiring *)next;
     dlock_status status = DLOCK_OK;
     bool open = false;
     if (last != NULL)
-        status = send_alone(lock, last, a->want.reads, &open);
+        status = send_alone(lock, last, a->want.reads, ends_ns, &open);
     a->reads_sent = last != NULL && status == DLOCK_OK;
     pthread_mutex_lock(&lock->client->loop.mutex);
     bool ours = !open && dlock_valid(hold);
@@ -95,7 +98,7 @@ static dlock_status pass_on(struct dlock_hold *hold, struct dlock_batch *last, s
 }
 
 /* To the next client, or to nobody; or kept for those of this client that have come meanwhile. */
-static dlock_status let_go(struct dlock_hold *hold, struct dlock_batch *last)
+static dlock_status let_go(struct dlock_hold *hold, struct dlock_batch *last, int64_t ends_ns)
 {
     struct dlock *lock = hold->lock;
     struct loop *loop = &lock->client->loop;
@@ -108,7 +111,7 @@ static dlock_status let_go(struct dlock_hold *hold, struct dlock_batch *last)
         pthread_mutex_unlock(&loop->mutex);
         hold->kept = false;
         int64_t sent_ns = lock->client->now_ns();
-        dlock_status status = let_go_of_one(hold, last, &open);
+        dlock_status status = let_go_of_one(hold, last, ends_ns, &open);
         bool kept = status == DLOCK_OK && hold->kept;
         pthread_mutex_lock(&loop->mutex);
         struct wait *next = kept ? wait_choose(lock) : NULL;
@@ -153,7 +156,7 @@ void hold_lost(struct dlock_hold *hold)
     pthread_mutex_unlock(&loop->mutex);
 }
 
-static dlock_status hand_on(struct dlock_hold *hold, struct dlock_batch *last)
+static dlock_status hand_on(struct dlock_hold *hold, struct dlock_batch *last, int64_t ends_ns)
 {
     struct dlock *lock = hold->lock;
     struct loop *loop = &lock->client->loop;
@@ -169,8 +172,8 @@ static dlock_status hand_on(struct dlock_hold *hold, struct dlock_batch *last)
     if (!valid)
         return fail(DLOCK_LOST, "'%s' was lost before its release", lock->name);
     if (nested)
-        return send_alone(lock, last, NULL, &(bool){false});
-    return next != NULL ? pass_on(hold, last, next) : let_go(hold, last);
+        return send_alone(lock, last, NULL, ends_ns, &(bool){false});
+    return next != NULL ? pass_on(hold, last, ends_ns, next) : let_go(hold, last, ends_ns);
 }
 
 dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
@@ -186,15 +189,16 @@ dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
         batch_forget(last);
     if (lock->rung.expires)
         timekeeper_forget(&client->timekeeper, hold);
+    int64_t ends_ns = mono_deadline_ns(bound_ms(client));
     redis_send_for(hold->user);
     if ((lock->ops->traits & TRAIT_HANDOFF) != 0) {
-        status = hand_on(hold, last);
+        status = hand_on(hold, last, ends_ns);
         unlist(hold);
     } else {
-        status = release_counted(hold, last);
+        status = release_counted(hold, last, ends_ns);
     }
     if (status == DLOCK_WRONG_TYPE)
-        status = explain(hold, status, INT64_MAX, -1);
+        status = explain(hold, status, ends_ns, -1);
     redis_send_for(NULL);
     wait_released(lock);
     if (status == DLOCK_OK)

@@ -45,7 +45,7 @@ dlock_status holder_ask(dlock *lock, struct dlock_holder *holder,
     if ((lock->ops->traits & TRAIT_SERVERLESS) != 0)
         return fail(DLOCK_UNSUPPORTED, "no server knows who holds a '%s' lock", lock->ops->name);
     struct rung_env env;
-    status = env_begin(lock, INT64_MAX, -1, &env);
+    status = env_begin(lock, INT64_MAX, mono_deadline_ns(bound_ms(lock->client)), -1, &env);
     if (status == DLOCK_OK) {
         struct answer answer = ask(&env, lock->name, lock->beside);
         status =

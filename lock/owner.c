@@ -41,6 +41,8 @@ void owner_name(struct dlock_hold *hold, uint64_t owner_id)
     else if (owner_id != 0)
         hold->named_by = 'x';
     hold->number = owner_id == DLOCK_THIS_THREAD ? hold->thread : owner_id;
+    hold->depth = 1;
+    strcpy(hold->count, "1");
     set_name(hold);
 }
 
@@ -83,9 +85,8 @@ static void count(struct dlock_hold *hold)
 {
     const struct dlock_hold *other;
     hold->depth = 1;
-    if (may_nest(hold))
-        LIST_FOREACH(other, &hold->lock->holds, of_lock)
-            hold->depth += is_same(hold, other) && dlock_valid(other);
+    LIST_FOREACH(other, &hold->lock->holds, of_lock)
+        hold->depth += is_same(hold, other) && dlock_valid(other);
     snprintf(hold->count, sizeof hold->count, "%llu", (unsigned long long)hold->depth);
 }
 
@@ -99,27 +100,34 @@ static bool is_busy(const struct dlock_hold *hold)
     return false;
 }
 
-static void begin(struct dlock_hold *hold)
+/* The lock's mutex is held. */
+static bool is_answered(const struct dlock_hold *hold, int64_t until_ns)
+{
+    struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
+    int waited = 0;
+    while (waited == 0 && is_busy(hold))
+        waited = pthread_cond_clockwait(&hold->lock->answered, &hold->lock->mutex,
+                                        CLOCK_MONOTONIC, &until);
+    return waited == 0;
+}
+
+bool owner_begin(struct dlock_hold *hold, int64_t until_ns)
+{
+    if (!may_nest(hold))
+        return true;
+    pthread_mutex_lock(&hold->lock->mutex);
+    bool begun = is_answered(hold, until_ns);
+    LIST_INSERT_HEAD(&hold->lock->calls, hold, of_calls);
+    count(hold);
+    pthread_mutex_unlock(&hold->lock->mutex);
+    return begun;
+}
+
+void owner_join(struct dlock_hold *hold)
 {
     if (!may_nest(hold))
         return;
-    while (is_busy(hold))
-        pthread_cond_wait(&hold->lock->answered, &hold->lock->mutex);
-    LIST_INSERT_HEAD(&hold->lock->calls, hold, of_calls);
-}
-
-void owner_begin(struct dlock_hold *hold)
-{
     pthread_mutex_lock(&hold->lock->mutex);
-    begin(hold);
-    count(hold);
-    pthread_mutex_unlock(&hold->lock->mutex);
-}
-
-void owner_begin_try(struct dlock_hold *hold)
-{
-    pthread_mutex_lock(&hold->lock->mutex);
-    begin(hold);
     const struct dlock_hold *outer = owner_outermost(hold);
     if (outer == NULL) {
         set_name(hold);

@@ -36,13 +36,14 @@ bool owner_waits_for_itself(const struct dlock_hold *hold);
 /* The thread that asks holds the lock already. */
 bool owner_thread_holds(const struct dlock_hold *hold);
 
-/* From here to owner_end no other request of an owner with a number is under way: the calling
- * thread waits for its answer. Sets hold->depth and hold->count. */
-void owner_begin(struct dlock_hold *hold);
+/* From here to owner_end no other request of a named owner is under way: the calling thread waits
+ * for its answer. Sets hold->depth and hold->count. False: it has waited until until_ns,
+ * CLOCK_MONOTONIC, in vain. owner_end in each case. */
+bool owner_begin(struct dlock_hold *hold, int64_t until_ns);
 void owner_end(struct dlock_hold *hold);
-/* The same for a hold that is not held yet: it takes the name of the one that it nests in, or its
+/* In between, of a hold that is not held yet: it takes the name of the one that it nests in, or its
  * own. */
-void owner_begin_try(struct dlock_hold *hold);
+void owner_join(struct dlock_hold *hold);
 
 /* Both are of the same owner, or the same. */
 bool owner_is_same(const struct dlock_hold *hold, const struct dlock_hold *other);

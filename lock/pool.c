@@ -51,7 +51,7 @@ dlock_status pool_take(struct pool *pool, int64_t deadline_ns, struct redis **re
         return DLOCK_OK;
     if (!make)
         return fail(DLOCK_LIMIT, "all %zu connections (connections_max) are in use", pool->max);
-    *redis = redis_new(pool->config, RESOLVE);
+    *redis = redis_new(pool->config);
     if (*redis != NULL)
         return DLOCK_OK;
     pthread_mutex_lock(&pool->mutex);

@@ -8,27 +8,12 @@
 #ifndef DLOCK_REDIS_H
 #define DLOCK_REDIS_H
 
-#include "url.h"
+#include "reach.h"
 
 #include <hiredis/hiredis.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <sys/socket.h>
 
 #define SERVERS_MAX 16
-#define ADDRESSES_MAX 8
 #define REPLY_BYTES_MAX (1 << 20)
-
-/* A server and where it was found last. */
-struct server {
-    struct url url;
-    pthread_mutex_t mutex; /* protects what is below */
-    struct sockaddr_storage addresses[ADDRESSES_MAX];
-    socklen_t address_sizes[ADDRESSES_MAX];
-    size_t address_count;
-    int64_t identity_refused_ns; /* CLOCK_MONOTONIC: when it refused CLIENT ID or INFO; 0: never */
-    int64_t kill_refused_ns;     /* and CLIENT KILL */
-};
 
 /* What all connections of a client share. */
 struct redis_config {
@@ -40,11 +25,7 @@ struct redis_config {
     void *on_trace_arg;
     _Atomic uint64_t commands; /* sent */
     _Atomic uint64_t connects; /* made */
-};
-
-enum resolve {
-    RESOLVE,       /* look host names up at every connect; may block as long as the resolver does */
-    RESOLVE_NEVER, /* connect to where others found the server: for a thread that must not block */
+    struct outages outages;
 };
 
 /* For whom the calling thread sends from here on: traces say so. NULL: for nobody. */
@@ -54,14 +35,20 @@ void redis_send_for(void *user);
 struct redis;
 
 /* NULL when out of memory. The config must outlive it. Connects nothing yet. */
-struct redis *redis_new(struct redis_config *config, enum resolve resolve);
+struct redis *redis_new(struct redis_config *config);
 void redis_free(struct redis *redis);
 size_t redis_nodes(const struct redis *redis);
 
-/* Makes sure that the servers are connected and logged in, within connect_timeout_ms and the
- * deadline, or until wake_fd is readable (-1: none). A connection that the server closed meanwhile
- * is replaced. OK when at least one is up; UNREACHABLE, REFUSED (the login), CANCELLED. */
+/* Makes sure that enough servers are connected and logged in, most of several, within the deadline
+ * and connect_timeout_ms, or until wake_fd is readable (-1: none). One that is late goes on
+ * connecting in the calls to come; a connection that the server closed meanwhile is replaced. Host
+ * names are looked up at every connect. After a failure there are pauses, in which nobody connects:
+ * then it fails at once, as the latest attempt did. OK when at least one is up; UNREACHABLE,
+ * REFUSED (the login), CANCELLED. */
 dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd);
+
+/* How long a waiter does well to wait before its next attempt: until a pause is over. */
+int64_t redis_pause_ms(struct redis_config *config);
 
 /* Forgets the replies of the exchange before. */
 void redis_begin(struct redis *redis);
@@ -72,15 +59,17 @@ void redis_append(struct redis *redis, size_t node, int argc, const char *const 
 
 /* Sends what was appended, one write a server, and collects one reply for each command within
  * command_timeout_ms and the deadline, or until wake_fd is readable. A server that owes a reply
- * then is disconnected, so that the next reply cannot be taken for it. The worst status of all. */
+ * then is disconnected, so that the next reply cannot be taken for it; and one that says that it is
+ * no master, so that the next call looks for another. The worst status of all. */
 dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
-/* A connection that broke with a reply missing: what was sent on it may still be carried out.
- * Numbers begin again with each server process, so that one says nothing without the process. */
+/* Names a connection as its server does: what was sent on one that broke with a reply missing may
+ * still be carried out. Numbers begin again with each server process, so that one says nothing
+ * without the process. */
 struct doubt {
     size_t node;
-    long long id;    /* its CLIENT ID; 0: not known */
-    char run_id[41]; /* of the server process that it was to */
+    long long id;    /* CLIENT ID; 0: not known */
+    char run_id[41]; /* of the process */
 };
 enum doubt_end {
     DOUBT_ENDED,    /* the server has ended it: its commands were carried out, or never will be */
@@ -102,6 +91,11 @@ enum doubt_end redis_end_doubt(struct redis *redis, const struct doubt *doubt, i
 int redis_fd(const struct redis *redis, size_t node);
 dlock_status redis_flush(struct redis *redis, size_t node);
 dlock_status redis_pull(struct redis *redis, size_t node);
+
+/* The server said this in place of carrying a command out: it is no master, another may be. For
+ * redis_gather, and for a connection that is listened on. */
+bool redis_is_demotion(const char *error);
+void redis_demoted(struct redis *redis, size_t node, const char *error);
 
 /* Cuts the connections. */
 void redis_disconnect(struct redis *redis);

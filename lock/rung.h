@@ -243,8 +243,12 @@ void env_ride_take(struct redis *redis, struct dlock_batch *batch, size_t first)
 /* A named point of the code. Rungs that have the same point give it the same name. */
 static inline void point(struct rung_env *env, const char *name)
 {
-    if (env->on_point != NULL)
-        env->on_point(env->on_point_arg, env->rung, name);
+    if (env->on_point == NULL)
+        return;
+    int64_t came_ns = mono_ns();
+    env->on_point(env->on_point_arg, env->rung, name);
+    if (env->deadline_ns != INT64_MAX) /* what the hook takes is not the slot's time */
+        env->deadline_ns += mono_ns() - came_ns;
 }
 
 /* Opens a lock under ops that are not on the ladder, for tests. */

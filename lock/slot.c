@@ -4,13 +4,19 @@
  */
 #include "client.h"
 
-dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int cancel_fd, struct rung_env *env)
+static int64_t min_ns(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int64_t ends_ns, int cancel_fd,
+                       struct rung_env *env)
 {
     struct dlock_client *client = lock->client;
-    int64_t request_ms = client->options.connect_timeout_ms + client->options.command_timeout_ms;
+    int64_t latest_ns = min_ns(min_ns(limit_ns, ends_ns), mono_deadline_ns(bound_ms(client)));
     *env = (struct rung_env){
-        .deadline_ns = INT64_MAX, /* each request has command_timeout_ms */
-        .wake_fd = -1,            /* a request that was sent is not cut off: it may have worked */
+        .deadline_ns = ends_ns,
+        .wake_fd = -1, /* a request that was sent is not cut off: it may have worked */
         .now_ns = client->now_ns,
         .rung = lock->ops->name,
         .on_point = client->options.on_point,
@@ -19,10 +25,8 @@ dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int cancel_fd, stru
     };
     if ((lock->ops->traits & TRAIT_SERVERLESS) != 0)
         return DLOCK_OK;
-    int64_t pool_ns = mono_deadline_ns(request_ms);
-    dlock_status status =
-        pool_take(&client->pool, pool_ns < limit_ns ? pool_ns : limit_ns, &env->redis);
-    return status == DLOCK_OK ? redis_ready(env->redis, limit_ns, cancel_fd) : status;
+    dlock_status status = pool_take(&client->pool, latest_ns, &env->redis);
+    return status == DLOCK_OK ? redis_ready(env->redis, latest_ns, cancel_fd) : status;
 }
 
 void env_end(struct dlock *lock, struct rung_env *env)
@@ -34,37 +38,37 @@ void env_end(struct dlock *lock, struct rung_env *env)
 
 /* A reply was lost: connects anew, and sees to it that its commands can't be carried out any more.
  * False: they still may. */
-static bool end_doubt(struct redis *redis)
+static bool end_doubt(struct redis *redis, int64_t ends_ns)
 {
     struct doubt doubt;
     return redis != NULL && (!redis_doubt(redis, &doubt) ||
-                             (redis_ready(redis, INT64_MAX, -1) == DLOCK_OK &&
-                              redis_end_doubt(redis, &doubt, INT64_MAX, -1) == DOUBT_ENDED));
+                             (redis_ready(redis, ends_ns, -1) == DLOCK_OK &&
+                              redis_end_doubt(redis, &doubt, ends_ns, -1) == DOUBT_ENDED));
 }
 
 dlock_status send_alone(struct dlock *lock, struct dlock_batch *last, struct dlock_batch *reads,
-                        bool *open)
+                        int64_t ends_ns, bool *open)
 {
     struct dlock_client *client = lock->client;
     struct redis *redis = NULL;
-    int64_t request_ms = client->options.connect_timeout_ms + client->options.command_timeout_ms;
+    int64_t latest_ns = min_ns(ends_ns, mono_deadline_ns(bound_ms(client)));
     *open = false;
     if (last == NULL && reads == NULL)
         return DLOCK_OK;
-    dlock_status status = pool_take(&client->pool, mono_deadline_ns(request_ms), &redis);
+    dlock_status status = pool_take(&client->pool, latest_ns, &redis);
     if (status != DLOCK_OK)
         return status;
-    status = redis_ready(redis, INT64_MAX, -1);
+    status = redis_ready(redis, latest_ns, -1);
     if (status == DLOCK_OK) {
         redis_begin(redis);
         size_t count = env_ride_append(redis, last);
         env_ride_append(redis, reads);
-        status = redis_gather(redis, INT64_MAX, -1);
+        status = redis_gather(redis, latest_ns, -1);
         env_ride_take(redis, last, 0);
         env_ride_take(redis, reads, count);
     }
     if (status == DLOCK_UNKNOWN)
-        *open = !end_doubt(redis);
+        *open = !end_doubt(redis, latest_ns);
     pool_give(&client->pool, redis);
     return status;
 }
@@ -74,7 +78,7 @@ dlock_status send_alone(struct dlock *lock, struct dlock_batch *last, struct dlo
 static dlock_status release_again(struct rung_env *env, struct dlock_hold *hold, bool rode,
                                   bool *open)
 {
-    *open = !end_doubt(env->redis);
+    *open = !end_doubt(env->redis, env->deadline_ns);
     if (*open && rode)
         return fail(DLOCK_UNKNOWN, "'%s': the release was not answered, and what was sent with it "
                                    "may still be carried out", hold->key);
@@ -94,15 +98,16 @@ static dlock_status release_again(struct rung_env *env, struct dlock_hold *hold,
 
 /* The rung runs also where no server is there, for what it keeps in the process: its calls answer
  * UNREACHABLE then. */
-dlock_status run_release(struct dlock_hold *hold, struct dlock_batch *last, bool *open)
+dlock_status run_release(struct dlock_hold *hold, struct dlock_batch *last, int64_t ends_ns,
+                         bool *open)
 {
     struct dlock *lock = hold->lock;
     struct rung_env env;
-    dlock_status status = env_begin(lock, INT64_MAX, -1, &env);
+    dlock_status status = env_begin(lock, ends_ns, ends_ns, -1, &env);
     bool serverless = (lock->ops->traits & TRAIT_SERVERLESS) != 0;
     *open = false;
     if (serverless)
-        send_alone(lock, last, NULL, open);
+        send_alone(lock, last, NULL, ends_ns, open);
     env.last = last;
     if (serverless || env.redis != NULL)
         status = rung_release(&env, hold);

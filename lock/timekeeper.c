@@ -19,6 +19,12 @@
 #define RENEWALS_PER_TTL 3
 #define RETRIES_PER_TTL 30
 
+static void wake(struct timekeeper *timekeeper)
+{
+    uint64_t one = 1;
+    (void)!write(timekeeper->wake_fd, &one, sizeof one);
+}
+
 static int64_t min_ns(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -133,6 +139,51 @@ static void tell_lost(struct timekeeper *timekeeper, struct dlock_hold *hold)
     pthread_mutex_lock(&timekeeper->mutex);
 }
 
+struct notice {
+    STAILQ_ENTRY(notice) of_notices;
+    enum dlock_event_kind kind;
+    char reason[];
+};
+
+void timekeeper_notice(void *arg, enum outage outage, const char *reason)
+{
+    static const enum dlock_event_kind kinds[] = {
+        [OUTAGE_LOST] = DLOCK_EVENT_CONNECTION_LOST,
+        [OUTAGE_REFUSED] = DLOCK_EVENT_CONNECTION_REFUSED,
+        [OUTAGE_BACK] = DLOCK_EVENT_CONNECTION_BACK,
+    };
+    struct timekeeper *timekeeper = arg;
+    size_t size = strlen(reason) + 1;
+    if (timekeeper->client->options.on_event == NULL)
+        return;
+    struct notice *notice = malloc(sizeof *notice + size);
+    if (notice == NULL)
+        return;
+    notice->kind = kinds[outage];
+    memcpy(notice->reason, reason, size);
+    pthread_mutex_lock(&timekeeper->mutex);
+    STAILQ_INSERT_TAIL(&timekeeper->notices, notice, of_notices);
+    if (timekeeper->busy_with == NULL) /* else it looks when it is through: no renewal is cut off */
+        wake(timekeeper);
+    pthread_mutex_unlock(&timekeeper->mutex);
+}
+
+/* As tell_lost. */
+static void tell_notices(struct timekeeper *timekeeper)
+{
+    struct dlock_client *client = timekeeper->client;
+    struct notice *notice;
+    while ((notice = STAILQ_FIRST(&timekeeper->notices)) != NULL) {
+        STAILQ_REMOVE_HEAD(&timekeeper->notices, of_notices);
+        pthread_mutex_unlock(&timekeeper->mutex);
+        struct dlock_event event = {
+            .size = sizeof event, .kind = notice->kind, .reason = notice->reason};
+        client->options.on_event(client->options.on_event_arg, &event);
+        free(notice);
+        pthread_mutex_lock(&timekeeper->mutex);
+    }
+}
+
 static dlock_status renew(struct timekeeper *timekeeper, struct dlock_hold *hold,
                           int64_t deadline_ns)
 {
@@ -193,6 +244,7 @@ static void *run(void *arg)
         uint64_t woken;
         while (read(timekeeper->wake_fd, &woken, sizeof woken) > 0)
             ;
+        tell_notices(timekeeper);
         int64_t now_ns = timekeeper->client->now_ns();
         int64_t next_ns = INT64_MAX;
         int64_t tell_ns = INT64_MAX;
@@ -228,20 +280,15 @@ static void *run(void *arg)
     return NULL;
 }
 
-static void wake(struct timekeeper *timekeeper)
-{
-    uint64_t one = 1;
-    (void)!write(timekeeper->wake_fd, &one, sizeof one);
-}
-
 dlock_status timekeeper_start(struct timekeeper *timekeeper, struct dlock_client *client)
 {
     *timekeeper = (struct timekeeper){.client = client, .next_ns = INT64_MAX};
+    STAILQ_INIT(&timekeeper->notices);
     pthread_mutex_init(&timekeeper->mutex, NULL);
     pthread_cond_init(&timekeeper->idle, NULL);
     timekeeper->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
     timekeeper->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    timekeeper->redis = redis_new(&client->config, RESOLVE_NEVER);
+    timekeeper->redis = redis_new(&client->config);
     if (timekeeper->timer_fd >= 0 && timekeeper->wake_fd >= 0 && timekeeper->redis != NULL &&
         thread_begin(&timekeeper->thread, run, timekeeper))
         return DLOCK_OK;
@@ -259,6 +306,10 @@ void timekeeper_stop(struct timekeeper *timekeeper)
     wake(timekeeper);
     pthread_join(timekeeper->thread, NULL);
     redis_free(timekeeper->redis);
+    for (struct notice *notice; (notice = STAILQ_FIRST(&timekeeper->notices)) != NULL;) {
+        STAILQ_REMOVE_HEAD(&timekeeper->notices, of_notices);
+        free(notice);
+    }
     close(timekeeper->timer_fd);
     close(timekeeper->wake_fd);
     pthread_mutex_destroy(&timekeeper->mutex);

@@ -20,6 +20,7 @@ struct timekeeper {
     LIST_HEAD(, dlock_hold) holds;
     const struct dlock_hold *busy_with; /* renewed or told of right now, without the mutex */
     int64_t next_ns;                    /* CLOCK_BOOTTIME: when the thread looks again */
+    STAILQ_HEAD(, notice) notices;      /* to be told */
     bool stop;
 };
 
@@ -29,6 +30,8 @@ void timekeeper_stop(struct timekeeper *timekeeper);
 
 /* Watches a hold that was just acquired; its valid_until_ns and its first renewal are set. */
 void timekeeper_watch(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns);
+/* Tells of a server's outage; the text is copied. Does not block. */
+void timekeeper_notice(void *timekeeper, enum outage outage, const char *reason);
 /* Readable once the hold's validity is over, by the kernel's own clock: no thread need run for it.
  * Made when first asked for, the hold's from then on; -1: no descriptor is left. */
 int timekeeper_lost_fd(struct timekeeper *timekeeper, struct dlock_hold *hold);

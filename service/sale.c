@@ -207,6 +207,14 @@ void sale_on_event(void *arg, const struct dlock_event *event)
     struct history *history = arg;
     const struct bearer *bearer = event->user;
     char reason[160];
+    if (event->name == NULL) {
+        log_event(LOG_WARNING,
+                  event->kind == DLOCK_EVENT_CONNECTION_LOST      ? "lock-server-lost"
+                  : event->kind == DLOCK_EVENT_CONNECTION_REFUSED ? "lock-server-refuses"
+                                                                  : "lock-server-back",
+                  "%s", event->reason);
+        return;
+    }
     if (event->kind == DLOCK_EVENT_LOST)
         log_event(LOG_WARNING, "lock-lost", "%s: %s", event->name, event->reason);
     else if (event->kind == DLOCK_EVENT_RENEWAL_FAILED)

@@ -55,7 +55,7 @@ static bool renew(struct timer *timer)
 {
     struct answer renewed = {.status = DLOCK_UNKNOWN};
     struct rung_env env;
-    if (env_begin(timer->lock, mono_deadline_ns(timer->ttl_ms), -1, &env) == DLOCK_OK)
+    if (env_begin(timer->lock, mono_deadline_ns(timer->ttl_ms), INT64_MAX, -1, &env) == DLOCK_OK)
         renewed =
             EVAL(&env, &lua_reentrant_renew, "1", timer->lock->name, timer->owner, timer->ttl);
     env_end(timer->lock, &env);

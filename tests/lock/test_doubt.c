@@ -37,16 +37,16 @@ static void stage_set(struct stage *stage, const char *login, int64_t command_ti
                                           .command_timeout_ms = command_timeout_ms};
     snprintf(url, sizeof url, "redis://%s%s", login, strstr(proxy_url(stage->proxy), "127"));
     assert_status(url_parse(url, &stage->where.url), OK);
-    pthread_mutex_init(&stage->where.mutex, NULL);
-    stage->redis = redis_new(&stage->config, RESOLVE);
+    reach_init(&stage->where, &stage->config.outages);
+    stage->redis = redis_new(&stage->config);
     assert_non_null(stage->redis);
 }
 
 static void stage_clear(struct stage *stage)
 {
     redis_free(stage->redis);
+    reach_free(&stage->where);
     url_free(&stage->where.url);
-    pthread_mutex_destroy(&stage->where.mutex);
     proxy_free(stage->proxy);
 }
 

@@ -525,7 +525,7 @@ static void in_line_at_no_server(void **state)
         eventually(stats_of(client).attempts >= 2);
         start(lock, waiting(5), &behind);
         answered(&behind);
-        assert_int_equal(behind.status, DLOCK_TIMED_OUT);
+        assert_int_equal(behind.status, DLOCK_UNREACHABLE);
         assert_says(behind.error, "others of this client were first");
         assert_says(behind.error, "Connection refused");
         dlock_cancel_now(want.cancel);

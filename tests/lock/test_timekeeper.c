@@ -161,12 +161,16 @@ static void renewed_after_a_short_hang(void **state)
     (void)state;
     struct stage stage;
     stage_set(&stage, "watchdog",
-              (struct dlock_options){.ttl_ms = 2 * SURVIVES_MS, .command_timeout_ms = 200});
+              (struct dlock_options){.ttl_ms = 2 * SURVIVES_MS,
+                                     .connect_timeout_ms = 200,
+                                     .command_timeout_ms = 200});
     dlock_hold *hold = acquired(stage.lock);
+    eventually(told(&stage, "RENEWED", hold) >= 1);
     server_pause(server);
+    size_t renewed = told(&stage, "RENEWED", hold);
     eventually(told(&stage, "RENEWAL_FAILED", hold) >= 2);
     server_resume(server);
-    eventually(told(&stage, "RENEWED", hold) >= 1);
+    eventually(told(&stage, "RENEWED", hold) > renewed);
     assert_true(dlock_valid(hold));
     assert_true(stats_of(stage.client).renewals_failed >= 2);
     assert_int_equal(record_count(stage.events, "LOST"), 0);

@@ -266,7 +266,7 @@ static void alone_where_nothing_is_sent(void **state)
         assert_string_equal(reply_of(stage.reads, 0).text, "7");
         assert_status(dlock_release(hold, stage.last), OK);
         assert_string_equal(server_text(server, "GET stock"), "6");
-        assert_int_equal(atomic_load(&sends), 3); /* the login is one */
+        assert_int_equal(atomic_load(&sends), 3); /* with the login */
         stage_clear(&stage);
     }
 }

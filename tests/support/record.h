@@ -13,7 +13,8 @@ struct record;
 struct record *record_new(void);
 void record_free(struct record *record);
 
-/* Hooks; `arg` is the record.
+/* Hooks; `arg` is the record. Of a server: "SERVER_GONE: redis://...: Connection refused",
+ * SERVER_REFUSES, SERVER_BACK.
  * "LOST #3 lock:a watchdog <owner> 0 ms: its time to live is over"
  * "SETNX lock:a 1 -> (integer) 1"
  * "setnx.acquired" */

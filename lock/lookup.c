@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See lookup.h.
+ */
+#include "lookup.h"
+
+#include "thread.h"
+
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+struct lookup {
+    char *host;
+    char *port;
+    int fd;
+    pthread_mutex_t mutex; /* protects what is below */
+    size_t users;
+    bool over;
+    int error;
+    struct addresses found;
+};
+
+static int look(const char *host, const char *port, int flags, struct addresses *addresses)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV | flags};
+    struct addrinfo *found = NULL;
+    int error = getaddrinfo(host, port, &hints, &found);
+    if (error != 0)
+        return error;
+    addresses->count = 0;
+    for (const struct addrinfo *a = found; a != NULL && addresses->count < ADDRESSES_MAX;
+         a = a->ai_next) {
+        struct address *address = &addresses->list[addresses->count++];
+        memset(address, 0, sizeof *address);
+        memcpy(&address->at, a->ai_addr, a->ai_addrlen);
+        address->size = a->ai_addrlen;
+    }
+    freeaddrinfo(found);
+    return 0;
+}
+
+int lookup_numeric(const char *host, const char *port, struct addresses *addresses)
+{
+    return look(host, port, AI_NUMERICHOST, addresses);
+}
+
+static void *run(void *arg)
+{
+    struct lookup *lookup = arg;
+    struct addresses found = {.count = 0};
+    uint64_t one = 1;
+    int error = look(lookup->host, lookup->port, 0, &found);
+    pthread_mutex_lock(&lookup->mutex);
+    lookup->found = found;
+    lookup->error = error;
+    lookup->over = true;
+    pthread_mutex_unlock(&lookup->mutex);
+    (void)!write(lookup->fd, &one, sizeof one);
+    lookup_leave(lookup);
+    return NULL;
+}
+
+struct lookup *lookup_begin(const char *host, const char *port)
+{
+    pthread_t thread;
+    struct lookup *lookup = calloc(1, sizeof *lookup);
+    if (lookup == NULL)
+        return NULL;
+    lookup->host = strdup(host);
+    lookup->port = strdup(port);
+    lookup->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    lookup->users = 2; /* the caller and the thread */
+    pthread_mutex_init(&lookup->mutex, NULL);
+    if (lookup->host != NULL && lookup->port != NULL && lookup->fd >= 0 &&
+        thread_begin(&thread, run, lookup)) {
+        pthread_detach(thread);
+        return lookup;
+    }
+    lookup->users = 1;
+    lookup_leave(lookup);
+    return NULL;
+}
+
+void lookup_join(struct lookup *lookup)
+{
+    pthread_mutex_lock(&lookup->mutex);
+    lookup->users++;
+    pthread_mutex_unlock(&lookup->mutex);
+}
+
+void lookup_leave(struct lookup *lookup)
+{
+    if (lookup == NULL)
+        return;
+    pthread_mutex_lock(&lookup->mutex);
+    bool last = --lookup->users == 0;
+    pthread_mutex_unlock(&lookup->mutex);
+    if (!last)
+        return;
+    if (lookup->fd >= 0)
+        close(lookup->fd);
+    pthread_mutex_destroy(&lookup->mutex);
+    free(lookup->host);
+    free(lookup->port);
+    free(lookup);
+}
+
+int lookup_fd(const struct lookup *lookup)
+{
+    return lookup->fd;
+}
+
+bool lookup_over(struct lookup *lookup)
+{
+    pthread_mutex_lock(&lookup->mutex);
+    bool over = lookup->over;
+    pthread_mutex_unlock(&lookup->mutex);
+    return over;
+}
+
+int lookup_found(struct lookup *lookup, struct addresses *addresses)
+{
+    pthread_mutex_lock(&lookup->mutex);
+    int error = lookup->error;
+    if (error == 0)
+        *addresses = lookup->found;
+    pthread_mutex_unlock(&lookup->mutex);
+    return error;
+}

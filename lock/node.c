@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See node.h.
+ */
+#include "node.h"
+
+#include "clock.h"
+#include "reply_text.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LOOKUP_PART 4 /* of the time to connect, before it is tried where it was found last */
+
+static void clear(struct node *node)
+{
+    for (size_t i = 0; i < node->reply_count; i++)
+        freeReplyObject(node->replies[i]);
+    for (size_t i = 0; i < node->sent_text_count; i++)
+        free(node->sent_texts[i]);
+    node->sent_text_count = 0;
+    node->reply_count = node->reply_wanted = 0;
+    node->out_size = node->out_sent = 0;
+}
+
+void node_init(struct node *node, struct redis_config *config, struct server *server)
+{
+    *node = (struct node){.config = config, .server = server, .fd = -1};
+}
+
+void node_free(struct node *node)
+{
+    node_forget(node);
+    node_close(node, DLOCK_UNREACHABLE, "closed");
+    free(node->sent_texts);
+    free(node->replies);
+    free(node->out);
+}
+
+bool node_connecting(const struct node *node)
+{
+    return node->state != NODE_DOWN && node->state != NODE_UP;
+}
+
+bool node_answered(const struct node *node)
+{
+    return node->state == NODE_UP && node->reply_count >= node->reply_wanted;
+}
+
+bool node_stale(const struct node *node)
+{
+    char byte;
+    ssize_t size = recv(node->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return size >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+}
+
+/* What belongs to this connection alone. */
+static void drop(struct node *node)
+{
+    lookup_leave(node->lookup);
+    if (node->fd >= 0)
+        close(node->fd);
+    if (node->reader != NULL)
+        redisReaderFree(node->reader);
+    node->lookup = NULL;
+    node->fd = -1;
+    node->reader = NULL;
+    node->listens = false;
+    node->out_size = node->out_sent = 0;
+}
+
+void node_close(struct node *node, dlock_status status, const char *reason)
+{
+    bool missing = node->state == NODE_UP && node->reply_count < node->reply_wanted;
+    bool sent = node->out_sent > 0;
+    if (missing && sent && !node->listens && !node->in_doubt) {
+        node->in_doubt = true;
+        node->lost = node->identity;
+    }
+    /* What was under way is decided now: sent and unanswered is unknown, unsent is unreachable. */
+    if (missing && node->status == DLOCK_OK)
+        node->status = sent ? DLOCK_UNKNOWN : status;
+    drop(node);
+    if (node_connecting(node))
+        clear(node);
+    node->state = NODE_DOWN;
+    node->down_status = status;
+    snprintf(node->down_reason, sizeof node->down_reason, "%s", reason);
+}
+
+void node_break(struct node *node, const char *reason)
+{
+    if (node->state == NODE_UP)
+        reach_lost(node->server, reason);
+    node_close(node, DLOCK_UNREACHABLE, reason);
+}
+
+/* What is under way while it connects is the login's. */
+void node_forget(struct node *node)
+{
+    node->status = DLOCK_OK;
+    if (!node_connecting(node))
+        clear(node);
+}
+
+/* ---- Writing and reading --------------------------------------------------------------------- */
+
+static void try_next(struct node *node, const char *reason);
+
+/* The connection broke: another address may do, as long as nothing but the login was sent. */
+static void broke(struct node *node, const char *reason)
+{
+    const redisReply *said =
+        node->reply_count > 0 ? node->replies[node->reply_count - 1] : NULL;
+    char text[REASON_MAX];
+    if (node->state == NODE_UP) {
+        node_break(node, reason);
+        return;
+    }
+    /* such as that there are too many clients */
+    bool says = said != NULL && said->type == REDIS_REPLY_ERROR;
+    snprintf(text, sizeof text, "%s%s%s", reason, says ? ": " : "", says ? said->str : "");
+    try_next(node, text);
+}
+
+static bool keep_reply(struct node *node, redisReply *reply)
+{
+    if (node->reply_count == node->reply_capacity) {
+        size_t capacity = node->reply_capacity * 2 + 8;
+        redisReply **more = realloc(node->replies, capacity * sizeof *more);
+        if (more == NULL) {
+            freeReplyObject(reply);
+            return false;
+        }
+        node->replies = more;
+        node->reply_capacity = capacity;
+    }
+    node->replies[node->reply_count++] = reply;
+    return true;
+}
+
+static bool put(struct node *node, const char *bytes, size_t size)
+{
+    if (node->out_size + size > node->out_capacity) {
+        size_t capacity = (node->out_size + size) * 2;
+        char *more = realloc(node->out, capacity);
+        if (more == NULL)
+            return false;
+        node->out = more;
+        node->out_capacity = capacity;
+    }
+    memcpy(node->out + node->out_size, bytes, size);
+    node->out_size += size;
+    return true;
+}
+
+void node_append(struct node *node, int argc, const char *const *argv, const size_t *sizes)
+{
+    char *command = NULL;
+    long long length =
+        redisFormatCommandArgv(&command, argc, (const char **)(uintptr_t)argv, sizes);
+    bool added = length > 0 && put(node, command, (size_t)length);
+    if (length > 0)
+        redisFreeCommand(command);
+    node->reply_wanted++;
+    if (!added)
+        node_close(node, DLOCK_NO_MEMORY, "out of memory");
+}
+
+void node_write(struct node *node)
+{
+    while (node->out_sent < node->out_size) {
+        ssize_t sent = send(node->fd, node->out + node->out_sent, node->out_size - node->out_sent,
+                            MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return;
+        if (sent < 0) {
+            broke(node, strerror(errno));
+            return;
+        }
+        node->out_sent += (size_t)sent;
+    }
+}
+
+static _Thread_local void *sends_for;
+
+void redis_send_for(void *user)
+{
+    sends_for = user;
+}
+
+void node_trace(struct node *node, size_t index, const redisReply *reply)
+{
+    if (index >= node->sent_text_count)
+        return;
+    char *text = reply_text(reply);
+    struct dlock_trace event = {
+        .size = sizeof event,
+        .server = node->server->url.shown,
+        .sent = node->sent_texts[index] != NULL ? node->sent_texts[index] : "?",
+        .reply = text != NULL ? text : "?",
+        .took_us = (mono_ns() - node->sent_ns) / 1000,
+        .user = sends_for,
+    };
+    node->config->on_trace(node->config->on_trace_arg, &event);
+    free(text);
+}
+
+/* The replies of a connection that is listened on come one by one, and messages in between. */
+static void trace_heard(struct node *node, const redisReply *reply)
+{
+    if (node->sent_text_count == 0 ||
+        (reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 &&
+         reply->element[0]->str != NULL && strcmp(reply->element[0]->str, "message") == 0))
+        return;
+    node_trace(node, 0, reply);
+    free(node->sent_texts[0]);
+    memmove(node->sent_texts, node->sent_texts + 1,
+            --node->sent_text_count * sizeof *node->sent_texts);
+}
+
+void node_read(struct node *node)
+{
+    char bytes[16384];
+    ssize_t size = recv(node->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    if (size < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK))
+        return;
+    if (size <= 0) {
+        broke(node, size == 0 ? "the server closed the connection" : strerror(errno));
+        return;
+    }
+    redisReaderFeed(node->reader, bytes, (size_t)size);
+    for (;;) {
+        void *reply = NULL;
+        if (redisReaderGetReply(node->reader, &reply) != REDIS_OK) {
+            broke(node, "the answer is not Redis' protocol");
+            return;
+        }
+        if (reply == NULL)
+            break;
+        if (!keep_reply(node, reply)) {
+            node_close(node, DLOCK_NO_MEMORY, "out of memory");
+            return;
+        }
+        if (node->listens)
+            trace_heard(node, reply);
+        else
+            node_trace(node, node->reply_count - 1, reply);
+    }
+    if (node->reader->len > REPLY_BYTES_MAX)
+        broke(node, "a reply is larger than 1 MiB");
+}
+
+/* ---- Connecting ------------------------------------------------------------------------------ */
+
+static void fail_to_connect(struct node *node, dlock_status status, const char *reason)
+{
+    reach_failed(node->server, status, reason);
+    node_close(node, status, reason);
+}
+
+const struct address *node_address(const struct node *node)
+{
+    return &node->addresses.list[node->address_next - 1];
+}
+
+/* Each address has its part of the time that is left, so that one that swallows all does not take
+ * it all. */
+static bool open_next(struct node *node)
+{
+    size_t left = node->addresses.count - node->address_next++;
+    const struct address *address = node_address(node);
+    const struct sockaddr *to = (const struct sockaddr *)&address->at;
+    int64_t now_ns = mono_ns();
+    clear(node);
+    node->next_ns = now_ns + (node->until_ns - now_ns) / (int64_t)left;
+    node->reader = redisReaderCreate();
+    node->fd = socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (node->reader == NULL || node->fd < 0 ||
+        (connect(node->fd, to, address->size) != 0 && errno != EINPROGRESS))
+        return false;
+    node->state = NODE_CONNECTING;
+    return true;
+}
+
+static void try_next(struct node *node, const char *reason)
+{
+    char last[REASON_MAX];
+    snprintf(last, sizeof last, "%s", reason);
+    for (;;) {
+        if (node->address_next > 0)
+            reach_tried(node->server, node_address(node), true);
+        drop(node);
+        if (node->address_next == node->addresses.count)
+            break;
+        if (open_next(node))
+            return;
+        snprintf(last, sizeof last, "%s", strerror(errno));
+    }
+    fail_to_connect(node, DLOCK_UNREACHABLE, last);
+}
+
+/* The look-up is over, or was waited for long enough where the server was found before. */
+static void resolved(struct node *node)
+{
+    char reason[REASON_MAX];
+    bool over = node->lookup == NULL || lookup_over(node->lookup);
+    int error = reach_addresses(node->server, node->lookup, &node->addresses);
+    if (error != 0 && !over) {
+        node->next_ns = node->until_ns;
+        return;
+    }
+    lookup_leave(node->lookup);
+    node->lookup = NULL;
+    node->address_next = 0;
+    snprintf(reason, sizeof reason, "its host name was not found: %s", gai_strerror(error));
+    if (error != 0)
+        fail_to_connect(node, DLOCK_UNREACHABLE, reason);
+    else
+        try_next(node, "");
+}
+
+void node_connect(struct node *node)
+{
+    char reason[REASON_MAX];
+    dlock_status status;
+    int64_t timeout_ms = node->config->connect_timeout_ms;
+    if (!reach_may_connect(node->server, &status, reason)) {
+        node_close(node, status, reason);
+        return;
+    }
+    node->until_ns = mono_deadline_ns(timeout_ms);
+    node->lookup = reach_look(node->server);
+    node->state = NODE_RESOLVING;
+    node->next_ns = mono_ns() + timeout_ms * NS_PER_MS / LOOKUP_PART;
+    if (node->lookup == NULL)
+        resolved(node);
+}
+
+/* A connection that is only listened on would never notice that the other machine is gone. */
+static void set_tcp_options(int fd)
+{
+    static const int on = 1, idle_s = 15, between_s = 5, probes = 3;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &between_s, sizeof between_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+static void login(struct node *node)
+{
+    const struct url *url = &node->server->url;
+    if (url->path == NULL)
+        set_tcp_options(node->fd);
+    atomic_fetch_add_explicit(&node->config->connects, 1, memory_order_relaxed);
+    node->state = NODE_LOGIN;
+    if (url->password != NULL && url->user != NULL)
+        node_append(node, 3, (const char *const[]){"AUTH", url->user, url->password}, NULL);
+    else if (url->password != NULL)
+        node_append(node, 2, (const char *const[]){"AUTH", url->password}, NULL);
+    if (url->db != NULL)
+        node_append(node, 2, (const char *const[]){"SELECT", url->db}, NULL);
+    node->login_size = node->reply_wanted;
+    node->identity = (struct doubt){0};
+    if (!reach_may_ask(node->server, &node->server->identity_refused_ns))
+        return;
+    node_append(node, 2, (const char *const[]){"CLIENT", "ID"}, NULL);
+    node_append(node, 2, (const char *const[]){"INFO", "server"}, NULL);
+}
+
+static void connected(struct node *node)
+{
+    int error = 0;
+    socklen_t size = sizeof error;
+    if (getsockopt(node->fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0)
+        error = errno;
+    if (error != 0)
+        try_next(node, strerror(error));
+    else
+        login(node);
+}
+
+/* "run_id:" and 40 hex digits, in a line of its own. */
+static bool read_run_id(const redisReply *info, char run_id[41])
+{
+    static const char key[] = "\nrun_id:";
+    const char *at = info->type == REDIS_REPLY_STRING ? strstr(info->str, key) : NULL;
+    if (at == NULL || strspn(at + strlen(key), "0123456789abcdef") != 40)
+        return false;
+    memcpy(run_id, at + strlen(key), 40);
+    run_id[40] = '\0';
+    return true;
+}
+
+/* What the login's last two replies say. Without it, a doubt of this connection can't be ended. */
+static void identify(struct node *node)
+{
+    const redisReply *const *replies = (const redisReply *const *)node->replies + node->login_size;
+    if (node->reply_count != node->login_size + 2)
+        return;
+    if (replies[0]->type == REDIS_REPLY_INTEGER &&
+        read_run_id(replies[1], node->identity.run_id))
+        node->identity.id = replies[0]->integer;
+    else if (strncmp(replies[0]->str != NULL ? replies[0]->str : "", "BUSY ", 5) != 0)
+        reach_note_refusal(node->server, &node->server->identity_refused_ns);
+}
+
+static void logged_in(struct node *node)
+{
+    char reason[REASON_MAX];
+    for (size_t i = 0; i < node->login_size; i++) {
+        if (node->replies[i]->type != REDIS_REPLY_ERROR)
+            continue;
+        snprintf(reason, sizeof reason, "the login was refused: %s", node->replies[i]->str);
+        fail_to_connect(node, DLOCK_REFUSED, reason);
+        return;
+    }
+    identify(node);
+    node->state = NODE_UP;
+    clear(node);
+    reach_tried(node->server, node_address(node), false);
+    reach_connected(node->server);
+}
+
+/* ---- Going on -------------------------------------------------------------------------------- */
+
+struct pollfd node_poll(const struct node *node)
+{
+    if (node->state == NODE_RESOLVING)
+        return (struct pollfd){.fd = lookup_fd(node->lookup), .events = POLLIN};
+    if (node->state == NODE_CONNECTING)
+        return (struct pollfd){.fd = node->fd, .events = POLLOUT};
+    bool writes = node->out_sent < node->out_size;
+    return (struct pollfd){.fd = node->fd, .events = (short)(POLLIN | (writes ? POLLOUT : 0))};
+}
+
+/* It took too long: what it waits for now, or all. */
+static void overdue(struct node *node)
+{
+    static const char reason[] = "connecting took too long";
+    bool over = mono_ns() >= node->until_ns;
+    if (node->state == NODE_RESOLVING && !over) {
+        resolved(node);
+    } else if (node->state == NODE_RESOLVING) {
+        fail_to_connect(node, DLOCK_UNREACHABLE, "looking its host name up took too long");
+    } else if (!over) {
+        try_next(node, reason);
+    } else {
+        reach_tried(node->server, node_address(node), true);
+        fail_to_connect(node, DLOCK_UNREACHABLE, reason);
+    }
+}
+
+static bool is_open(const struct node *node)
+{
+    return node->state == NODE_LOGIN || node->state == NODE_UP;
+}
+
+void node_step(struct node *node, short events)
+{
+    if (node->state == NODE_RESOLVING && events != 0)
+        resolved(node);
+    else if (node->state == NODE_CONNECTING && events != 0)
+        connected(node);
+    if (is_open(node))
+        node_write(node);
+    if (is_open(node) && (events & (POLLIN | POLLHUP | POLLERR)) != 0)
+        node_read(node);
+    if (node->state == NODE_LOGIN && node->reply_count >= node->reply_wanted)
+        logged_in(node);
+    if (node_connecting(node) && mono_ns() >= node->next_ns)
+        overdue(node);
+}
