@@ -111,7 +111,8 @@ static dlock_status clear_doubt(struct acquiring *a, struct rung_env *env)
 /* The lost reply's request under this name had no effect, or what it did is known. */
 static bool settles(dlock_status status)
 {
-    return status != DLOCK_UNKNOWN && status != DLOCK_UNREACHABLE && status != DLOCK_REFUSED;
+    return status != DLOCK_UNKNOWN && status != DLOCK_UNREACHABLE && status != DLOCK_REFUSED &&
+           status != DLOCK_LIMIT;
 }
 
 /* Asks for the lock. What became of a request whose reply was lost shows when it is asked for once

@@ -479,30 +479,49 @@ static void a_rung_is_shared_that_has_a_read_lock(void **state)
     dlock_client_close(client);
 }
 
+/* "<client id>", and what the format says behind it. */
+static void assert_owner(const dlock_hold *hold, const dlock_client *client, const char *behind)
+{
+    char expected[80];
+    snprintf(expected, sizeof expected, "%s%s", dlock_client_id(client), behind);
+    assert_string_equal(dlock_owner(hold), expected);
+}
+
+/* A name is used once, whoever asks; on a flawed rung who is named keeps it. */
 static void holds_have_numbers_and_owners(void **state)
 {
+    static const char *const rungs[] = {"setnx", "owner_lua", "watchdog"};
     (void)state;
     dlock_client *client = new_client();
-    dlock *lock = lock_of(client, "setnx", LOCK);
     uint64_t last = 0;
-    for (int i = 0; i < 3; i++) {
-        dlock_hold *hold = acquired(lock);
-        assert_true(dlock_acquisition(hold) > last);
-        last = dlock_acquisition(hold);
-        const char *id = dlock_client_id(client);
-        assert_memory_equal(dlock_owner(hold), id, strlen(id));
-        assert_int_equal(dlock_owner(hold)[strlen(id)], ':');
-        assert_int_equal(dlock_token(hold), 0);
-        assert_status(dlock_release(hold, NULL), OK);
+    for (size_t i = 0; i < 9; i++) {
+        dlock *lock = lock_of(client, rungs[i / 3], LOCK);
+        uint64_t owner_id = i % 3 == 0 ? 0 : i % 3 == 1 ? 7 : DLOCK_THIS_THREAD;
+        for (int times = 0; times < 2; times++) {
+            dlock_hold *hold = acquired_by(lock, owner_id);
+            char number[24] = "", behind[48];
+            unsigned long long thread = 0;
+            assert_true(dlock_acquisition(hold) > last);
+            assert_int_equal(dlock_token(hold), 0);
+            last = dlock_acquisition(hold);
+            if (i / 3 > 0)
+                snprintf(number, sizeof number, ".%llu", (unsigned long long)last);
+            if (owner_id == 0)
+                snprintf(behind, sizeof behind, ":%llu", (unsigned long long)last);
+            else if (owner_id == 7)
+                snprintf(behind, sizeof behind, ":x7%s", number);
+            else if (sscanf(dlock_owner(hold) + 36, ":t%llu", &thread) == 1)
+                snprintf(behind, sizeof behind, ":t%llu%s", thread, number);
+            assert_owner(hold, client, behind);
+            assert_status(dlock_release(hold, NULL), OK);
+        }
+        dlock_close(lock);
     }
-    struct dlock_want want = {.size = sizeof want, .owner_id = UINT64_MAX};
-    dlock_hold *hold;
-    char expected[80];
-    assert_status(dlock_acquire(lock, &want, &hold), OK);
-    snprintf(expected, sizeof expected, "%s:x18446744073709551615", dlock_client_id(client));
-    assert_string_equal(dlock_owner(hold), expected);
+    dlock *lock = lock_of(client, "setnx", LOCK);
+    dlock_hold *hold = acquired_by(lock, UINT64_MAX - 1);
+    assert_owner(hold, client, ":x18446744073709551614");
     assert_status(dlock_release(hold, NULL), OK);
-    want.size = 0;
+    struct dlock_want want = {.size = 0};
     assert_status(dlock_acquire(lock, &want, &hold), INVALID);
     assert_says(dlock_error(), "want.size");
     dlock_close(lock);
@@ -512,11 +531,19 @@ static void holds_have_numbers_and_owners(void **state)
 /* How many keys it keeps beside the lock's: while it is held, and behind its release. */
 static int keys_beside(const char *rung, bool held)
 {
-    if (strcmp(rung, "notify") == 0 || strcmp(rung, "fair") == 0)
+    if (strcmp(rung, "notify") == 0)
+        return 1; /* its token */
+    if (strcmp(rung, "fair") == 0)
         return held ? 1 : 2; /* its token; and what the release notes down */
     if (strcmp(rung, "read_write") == 0)
         return held ? 2 : 1; /* its token; and how it is held */
     return strcmp(rung, "blpop_wake") == 0 && !held ? 1 : 0;
+}
+
+static bool has_keys_beside(const char *rung)
+{
+    return strcmp(rung, "notify") == 0 || strcmp(rung, "fair") == 0 ||
+           strcmp(rung, "read_write") == 0;
 }
 
 /* The name is the key, byte for byte. */
@@ -530,7 +557,7 @@ static void odd_names(void **state)
     server_text(server, "FLUSHALL");
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         for (size_t j = 0; j < KEYED; j++) {
-            if (strcmp(keyed[j], "notify") == 0 && strpbrk(names[i], "{}") != NULL)
+            if (has_keys_beside(keyed[j]) && strpbrk(names[i], "{}") != NULL)
                 continue; /* it refuses a brace without a hash tag */
             dlock *lock = lock_of(client, keyed[j], names[i]);
             dlock_hold *hold = acquired(lock);
@@ -570,7 +597,7 @@ static void the_same_owner_again(void **state)
             dlock_hold *holds[3];
             char owner[80];
             for (int depth = 0; depth < 3; depth++) {
-                assert_status(tried(lock, &holds[depth]), OK);
+                assert_status(tried_by(lock, 7, &holds[depth]), OK);
                 snprintf(owner, sizeof owner, "%s", dlock_owner(holds[depth]));
                 assert_int_equal(atoi(server_text(server, "HGET " LOCK " %s", owner)), depth + 1);
             }
@@ -587,7 +614,7 @@ static void the_same_owner_again(void **state)
 static void *try_as_this_thread(void *lock)
 {
     dlock_hold *hold;
-    return (void *)(intptr_t)tried(lock, &hold);
+    return (void *)(intptr_t)tried_by(lock, DLOCK_THIS_THREAD, &hold);
 }
 
 static void another_owner_is_kept_out(void **state)
@@ -612,7 +639,7 @@ static void another_owner_is_kept_out(void **state)
         assert_status(dlock_acquire(lock, &eight, &none), BUSY);
         assert_status(dlock_release(holds[1], NULL), OK);
 
-        holds[0] = acquired(lock);
+        holds[0] = acquired_by(lock, DLOCK_THIS_THREAD);
         pthread_join(thread_start(try_as_this_thread, lock), &status);
         assert_int_equal((intptr_t)status, DLOCK_BUSY);
         assert_status(dlock_release(holds[0], NULL), OK);

@@ -156,15 +156,15 @@ static void whose_it_is_to_who_asks(void **state)
 {
     (void)state;
     struct stage stage;
-    dlock_hold *none;
-    struct dlock_want other = {.size = sizeof other, .owner_id = 7};
     stage_set(&stage, "owner_lua", (struct dlock_options){.retry_ms = 1});
+    struct waiter another = {.lock = stage.lock};
     dlock_hold *hold = acquired(stage.lock);
     assert_status(limited(stage.lock, 20), TIMED_OUT);
-    assert_says(dlock_error(), "(who asks) for ");
+    assert_says(dlock_error(), "(of this thread) for ");
     assert_says(dlock_error(), dlock_owner(hold));
-    assert_status(dlock_acquire(stage.lock, &other, &none), BUSY);
-    assert_says(dlock_error(), "(of this client) for ");
+    waiter_start(&another);
+    assert_status(waiter_end(&another), BUSY);
+    assert_says(another.error, "(of this client) for ");
     assert_status(limited(stage.held, 0), BUSY);
     assert_null(strstr(dlock_error(), "("));
     server_text(server, "SET " LOCK " me");
@@ -226,35 +226,79 @@ static void asked_once_for_many(void **state)
     stage_clear(&stage);
 }
 
-/* Who stands in line when its time is over is answered by the loop's own thread, which asks nobody: also
- * one that has tried, as its owner holds the lock already, and found that lost. */
+/* An owner that holds the lock tries without standing in line. Both replies of its try are lost: then it
+ * stands in line like the others. */
+struct cutter {
+    struct proxy *proxy;
+    _Atomic int cuts;
+};
+
+static void cut_once_more(void *arg, const struct dlock_trace *trace)
+{
+    struct cutter *cutter = arg;
+    if (strcmp(trace->reply, "(lost)") == 0 && atomic_fetch_add(&cutter->cuts, 1) == 0)
+        proxy_plan(cutter->proxy, PROXY_CUT_REQUEST, "EVALSHA", NULL, 0);
+}
+
+/* Who stands in line when its time is over is answered by the loop's own thread, which asks nobody:
+ * whether it has tried before, or not. */
 static void who_ends_in_line_asks_nobody(void **state)
 {
     (void)state;
     struct stage stage;
-    struct answered first = {0}, second = {0};
+    struct cutter cutter = {0};
+    struct answered first = {0}, inner = {0}, behind = {0};
     struct dlock_want mine = {.size = sizeof mine, .wait_ms = 60000, .owner_id = 5};
     struct dlock_want forever = {.size = sizeof forever,
                                  .wait_ms = DLOCK_WAIT_FOREVER,
                                  .cancel = dlock_cancel_new()};
-    stage_set(&stage, "watchdog", (struct dlock_options){.contenders = 1, .retry_ms = NEVER_AGAIN});
+    stage_set(&stage, "watchdog", (struct dlock_options){.contenders = 1,
+                                                         .retry_ms = NEVER_AGAIN,
+                                                         .on_trace = cut_once_more,
+                                                         .on_trace_arg = &cutter});
+    cutter.proxy = stage.proxy;
     dlock_hold *outer;
     assert_status(dlock_acquire(stage.lock, &mine, &outer), OK);
-    replace_key("HSET " LOCK " another 1");
     struct monitor *monitor = monitor_start(server);
     assert_status(dlock_acquire_start(stage.lock, &forever, done, &first), OK);
     eventually(stats_of(stage.client).contended == 1);
+    start(stage.lock, 20, &behind);
+    eventually(atomic_load(&behind.over));
+    assert_int_equal(behind.status, DLOCK_TIMED_OUT);
+    proxy_plan(stage.proxy, PROXY_CUT_REQUEST, "EVALSHA", NULL, 0);
     mine.wait_ms = 500; /* its try is over by then, and it stands in line */
-    assert_status(dlock_acquire_start(stage.lock, &mine, done, &second), OK);
-    eventually(atomic_load(&second.over));
-    assert_int_equal(second.status, DLOCK_TIMED_OUT);
-    assert_int_equal(stats_of(stage.client).contended, 2);
+    assert_status(dlock_acquire_start(stage.lock, &mine, done, &inner), OK);
+    eventually(atomic_load(&inner.over));
+    assert_int_equal(inner.status, DLOCK_UNKNOWN);
+    assert_int_equal(atomic_load(&cutter.cuts), 2);
     assert_int_equal(monitor_count(monitor, ASKED), 0);
     dlock_cancel_now(forever.cancel);
     eventually(atomic_load(&first.over));
     dlock_cancel_free(forever.cancel);
     monitor_free(monitor);
-    dlock_release(outer, NULL);
+    assert_status(dlock_release(outer, NULL), OK);
+    stage_clear(&stage);
+}
+
+/* Nor does a nested acquire that finds the loss. */
+static void a_nested_acquire_asks_nobody(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct answered inner = {0};
+    struct dlock_want mine = {.size = sizeof mine, .wait_ms = 60000, .owner_id = 5};
+    stage_set(&stage, "watchdog", (struct dlock_options){0});
+    dlock_hold *outer;
+    assert_status(dlock_acquire(stage.lock, &mine, &outer), OK);
+    replace_key("HSET " LOCK " another 1");
+    struct monitor *monitor = monitor_start(server);
+    assert_status(dlock_acquire_start(stage.lock, &mine, done, &inner), OK);
+    eventually(atomic_load(&inner.over));
+    assert_int_equal(inner.status, DLOCK_LOST);
+    assert_says(inner.error, "'" LOCK "' was lost before it was acquired once more by its owner");
+    assert_int_equal(monitor_count(monitor, ASKED), 0);
+    monitor_free(monitor);
+    assert_status(dlock_release(outer, NULL), LOST);
     stage_clear(&stage);
 }
 
@@ -456,6 +500,7 @@ int main(void)
         cmocka_unit_test(freed_meanwhile),
         cmocka_unit_test(asked_once_for_many),
         cmocka_unit_test(who_ends_in_line_asks_nobody),
+        cmocka_unit_test(a_nested_acquire_asks_nobody),
         cmocka_unit_test(what_is_over_is_not_told),
         cmocka_unit_test(the_answer_is_lost),
         cmocka_unit_test(the_answer_is_not_waited_for),

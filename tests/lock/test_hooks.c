@@ -48,6 +48,10 @@ static void stage_clear(struct stage *stage)
 /* ---- What is sent, and the points ------------------------------------------------------------ */
 
 #define LINES_MAX 6
+#define FAIRS_KEYS " dlock:queue:" LOCK " dlock:token:" LOCK " dlock:grant:" LOCK
+#define READ_WRITES_KEYS                                                                           \
+    " dlock:holds:" LOCK " dlock:readers:" LOCK " dlock:writers:" LOCK " dlock:invited:" LOCK      \
+    " dlock:token:" LOCK " dlock:free:" LOCK
 
 /* $O the owner, $C its client, $I the hold's id, $T a token, $A $R the scripts that acquire and
  * release, $F that of fair, $W that of read_write; $D the one that deletes if it is the owner's. */
@@ -87,37 +91,36 @@ static const struct {
       "EVALSHA $D 1 " LOCK " $O -> (integer) 1"},
      {"reentrant_getset.acquired", "reentrant_getset.before_release"}},
     {"reentrant",
-     {"EVALSHA $A 1 " LOCK " $O 30000 -> (nil)", "EVALSHA $R 1 " LOCK " $O 1 -> (integer) 0"},
+     {"EVALSHA $A 1 " LOCK " $O 30000 1 -> (nil)", "EVALSHA $R 1 " LOCK " $O 1 -> (integer) 0"},
      {"reentrant.acquired", "reentrant.before_release"}},
     {"watchdog_timer",
-     {"EVALSHA $A 1 " LOCK " $O 30000 -> (nil)", "EVALSHA $R 1 " LOCK " $O -> (integer) 0"},
+     {"EVALSHA $A 1 " LOCK " $O 30000 1 -> (nil)", "EVALSHA $R 1 " LOCK " $O -> (integer) 0"},
      {"watchdog_timer.acquired", "watchdog_timer.before_release"}},
     {"watchdog",
-     {"EVALSHA $A 1 " LOCK " $O 30000 -> (nil)", "EVALSHA $R 1 " LOCK " $O 1 -> (integer) 0"},
+     {"EVALSHA $A 1 " LOCK " $O 30000 1 -> (nil)", "EVALSHA $R 1 " LOCK " $O 1 -> (integer) 0"},
      {"watchdog.acquired", "watchdog.before_release"}},
     {"blpop_wake",
-     {"EVALSHA $A 1 " LOCK " $O 30000 -> (nil)",
+     {"EVALSHA $A 1 " LOCK " $O 30000 1 -> (nil)",
       "EVALSHA $B 2 " LOCK " blpop_wake:signals $O -> (integer) 0"},
      {"blpop_wake.acquired", "blpop_wake.before_release"}},
     {"notify",
-     {"EVALSHA $N 2 " LOCK " " LOCK ":token $O 30000 86400000 -> [(integer) 1, (integer) $T]",
-      "EVALSHA $M 4 " LOCK " redisson_lock__channel:" LOCK " $L $P $O 30000 20000 -> (integer) 1"},
+     {"EVALSHA $N 2 " LOCK " dlock:token:" LOCK
+      " $O 30000 1 86400000 -> [(integer) 1, (integer) $T]",
+      "EVALSHA $M 2 " LOCK " redisson_lock__channel:" LOCK " $O 1 -> (integer) 0"},
      {"notify.acquired", "notify.before_release"}},
     {"fair",
-     {"EVALSHA $F 4 " LOCK " " LOCK ":queue " LOCK ":token " LOCK
-      ":grant acquire $C 3000 200 0 0 -> [(integer) 1, (integer) $T, (integer) 0]",
-      "EVALSHA $F 4 " LOCK " " LOCK ":queue " LOCK ":token " LOCK
-      ":grant release $C 3000 200 $T 0 $T -> [(integer) 1, (integer) 0, (integer) 0]"},
+     {"EVALSHA $F 4 " LOCK FAIRS_KEYS
+      " acquire $C 3000 200 0 0 -> [(integer) 1, (integer) $T, (integer) 0]",
+      "EVALSHA $F 4 " LOCK FAIRS_KEYS
+      " release $C 3000 200 $T 0 $T -> [(integer) 1, (integer) 0, (integer) 0]"},
      {"fair.acquired", "fair.before_release"}},
     {"rw_counter",
      {"SET " LOCK " WRITE NX -> OK", "GET " LOCK ":read_count -> (nil)",
       "DEL " LOCK " -> (integer) 1"},
      {"rw_counter.between_say_and_look", "rw_counter.acquired", "rw_counter.before_release"}},
     {"read_write",
-     {"EVALSHA $W 6 " LOCK " " LOCK ":holds " LOCK ":readers " LOCK ":writers " LOCK
-      ":invited " LOCK ":token acquire $O w2 30000 first -> (integer) $T",
-      "EVALSHA $W 6 " LOCK " " LOCK ":holds " LOCK ":readers " LOCK ":writers " LOCK
-      ":invited " LOCK ":token release $O w2 30000 first -> (integer) 1"},
+     {"EVALSHA $W 7 " LOCK READ_WRITES_KEYS " acquire $O w2 30000 alone -> (integer) $T",
+      "EVALSHA $W 7 " LOCK READ_WRITES_KEYS " release $O w2 30000 alone -> (integer) 1"},
      {"read_write.acquired", "read_write.before_release"}},
 };
 
@@ -131,23 +134,14 @@ extern const struct script lua_blpop_wake_release, lua_delete_if_owner, lua_fair
 
 /* What of a hold is in its commands. */
 struct known {
-    char owner[80], id[120], client[37], latch[120], latch_before[120];
+    char owner[80], id[120], client[37];
 };
-
-/* The key of that acquisition's latch. */
-static void name_latch(char latch[120], const char *owner, uint64_t acquisition)
-{
-    snprintf(latch, 120, "redisson_unlock_latch:" LOCK ":%.8s%.4s%.4s%016" PRIx64, owner, owner + 9,
-             owner + 14, acquisition);
-}
 
 static void know(struct known *known, const dlock_hold *hold)
 {
     snprintf(known->owner, sizeof known->owner, "%s", dlock_owner(hold));
     snprintf(known->id, sizeof known->id, "%s#%" PRIu64, known->owner, dlock_acquisition(hold));
     snprintf(known->client, sizeof known->client, "%.36s", known->owner);
-    name_latch(known->latch, known->owner, dlock_acquisition(hold));
-    name_latch(known->latch_before, known->owner, dlock_acquisition(hold) - 1);
 }
 
 static const char *piece_of(const struct known *known, char letter)
@@ -161,10 +155,6 @@ static const char *piece_of(const struct known *known, char letter)
         return known->client;
     case 'T':
         return "$T"; /* tokens are hidden */
-    case 'L':
-        return known->latch;
-    case 'P':
-        return known->latch_before;
     case 'A':
         return lua_reentrant_acquire.sha1;
     case 'R':

@@ -196,10 +196,12 @@ static void an_inner_acquire_puts_it_off(void **state)
     (void)state;
     struct stage stage;
     stage_set(&stage, "reentrant", DLOCK_EXCLUSIVE, 60000);
+    assert_status(dlock_release(stage.hold, NULL), OK);
+    stage.hold = acquired_by(stage.lock, 7);
     int outer = dlock_lost_fd(stage.hold);
     int64_t first_ns = left_ns(outer);
     eventually(left_ns(outer) < first_ns);
-    dlock_hold *hold = acquired(stage.lock);
+    dlock_hold *hold = acquired_by(stage.lock, 7);
     int inner = dlock_lost_fd(hold);
     int64_t outer_ns = left_ns(outer); /* what is read later is less */
     int64_t inner_ns = left_ns(inner);

@@ -310,13 +310,13 @@ static void an_inner_acquire_extends_the_outer_hold(void **state)
         struct stage stage;
         stage_set(&stage, rungs[i]);
         struct dlock_want other = {.size = sizeof other, .owner_id = 9};
-        dlock_hold *outer = acquired(stage.lock);
+        dlock_hold *outer = acquired_by(stage.lock, 7);
         dlock_hold *none;
         jump_ns(9000 * (int64_t)NS_PER_MS);
         assert_int_equal(dlock_remaining_ms(outer), VALID_NS / NS_PER_MS - 9000);
         assert_status(dlock_acquire(stage.lock, &other, &none), BUSY);
         assert_int_equal(dlock_remaining_ms(outer), VALID_NS / NS_PER_MS - 9000);
-        dlock_hold *inner = acquired(stage.lock);
+        dlock_hold *inner = acquired_by(stage.lock, 7);
         assert_int_equal(dlock_remaining_ms(outer), VALID_NS / NS_PER_MS);
         assert_int_equal(dlock_remaining_ms(inner), VALID_NS / NS_PER_MS);
         assert_status(dlock_release(inner, NULL), OK);
@@ -334,11 +334,11 @@ static void an_inner_acquire_revives_nothing(void **state)
     for (size_t i = 0; i < 2; i++) {
         struct stage stage;
         stage_set(&stage, rungs[i]);
-        dlock_hold *outer = acquired(stage.lock);
+        dlock_hold *outer = acquired_by(stage.lock, 7);
         jump_ns(VALID_NS);
         assert_false(dlock_valid(outer));
         server_integer(server, "DEL " LOCK); /* the server's time is over as well */
-        dlock_hold *inner = acquired(stage.lock);
+        dlock_hold *inner = acquired_by(stage.lock, 7);
         assert_false(dlock_valid(outer));
         assert_true(dlock_valid(inner));
         assert_status(dlock_release(outer, NULL), LOST);

@@ -14,6 +14,7 @@
 #define LOCK "lock:{timed}"
 #define TTL_MS 2400 /* a busy machine does not outlast it by stalling */
 #define TIMERS_MAX 1000
+#define OWNER 7
 
 static struct server *server;
 
@@ -40,9 +41,9 @@ static void each_acquisition_leaves_one(void **state)
     dlock_client *client = client_of(server_url(server), (struct dlock_options){.ttl_ms = TTL_MS});
     dlock *lock = lock_of(client, RUNG, LOCK);
     size_t before = threads();
-    dlock_hold *hold = acquired(lock);
+    dlock_hold *hold = acquired_by(lock, OWNER);
     for (int i = 1; i < ROUNDS; i++)
-        assert_status(dlock_release(acquired(lock), NULL), OK);
+        assert_status(dlock_release(acquired_by(lock, OWNER), NULL), OK);
     assert_int_equal(threads(), before + ROUNDS);
     eventually(stats_of(client).renewals >= 2 * ROUNDS);
     assert_int_equal(threads(), before + ROUNDS);
@@ -81,8 +82,8 @@ static void there_is_a_limit(void **state)
     dlock *lock = lock_of(client, RUNG, LOCK);
     dlock_hold *none;
     for (int i = 0; i < TIMERS_MAX; i++)
-        holds[i] = acquired(lock);
-    assert_status(tried(lock, &none), LIMIT);
+        holds[i] = acquired_by(lock, OWNER);
+    assert_status(tried_by(lock, OWNER, &none), LIMIT);
     assert_null(none);
     assert_says(dlock_error(), "at most 1000 run");
     assert_int_equal(atoi(server_text(server, "HGET " LOCK " %s", dlock_owner(holds[0]))),
