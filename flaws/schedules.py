@@ -455,7 +455,7 @@ def dead_reader(stage):
 def endless_readers(stage):
     stage.open()
     a, b = long(stage, "a", *GUARDED), long(stage, "b", *GUARDED)
-    c = impatient(stage, "c", "--retry-ms", "200")
+    c = impatient(stage, "c", "--retry-ms", "300")
     reader = park(stage, a, LOOK, None)
     sale, selling = enter(stage, c, READ)
     for instance in (b, a, b):
