@@ -77,8 +77,7 @@ static bool buyer_init(struct buyer *buyer, struct library *library, int number)
     buyer->read = dlock_batch_new();
     buyer->write = dlock_batch_new();
     buyer->want = (struct dlock_want){.size = sizeof buyer->want,
-                                      .wait_ms = library->part->plan->wait_ms,
-                                      .owner_id = (uint64_t)number + 1};
+                                      .wait_ms = library->part->plan->wait_ms};
     if (library->part->plan->shape != SHAPE_PAIRS)
         buyer->want.reads = buyer->read;
     return buyer->read != NULL && buyer->write != NULL &&

@@ -51,18 +51,22 @@ static struct dlock_hold *hold_new(struct dlock *lock, const struct dlock_want *
     return hold;
 }
 
-/* It is had, since its time to live was sent; from here on it is watched. */
+/* It is held, since its time to live was sent; from here on it is watched. */
+static void watch(struct acquiring *a, int64_t sent_ns)
+{
+    if (a->lock->rung.expires)
+        timekeeper_watch(&a->lock->client->timekeeper, a->hold, sent_ns);
+    add_one(&a->lock->client->acquired);
+}
+
 static void keep(struct acquiring *a, int64_t sent_ns)
 {
-    struct dlock *lock = a->lock;
-    pthread_mutex_lock(&lock->mutex);
-    LIST_INSERT_HEAD(&lock->holds, a->hold, of_lock);
-    lock->trouble[0] = '\0';
-    lock->answered_ns = mono_ns();
-    pthread_mutex_unlock(&lock->mutex);
-    if (lock->rung.expires)
-        timekeeper_watch(&lock->client->timekeeper, a->hold, sent_ns);
-    add_one(&lock->client->acquired);
+    pthread_mutex_lock(&a->lock->mutex);
+    LIST_INSERT_HEAD(&a->lock->holds, a->hold, of_lock);
+    a->lock->trouble[0] = '\0';
+    a->lock->answered_ns = mono_ns();
+    pthread_mutex_unlock(&a->lock->mutex);
+    watch(a, sent_ns);
 }
 
 /* ---- One try --------------------------------------------------------------------------------- */
@@ -111,8 +115,8 @@ static dlock_status clear_doubt(struct acquiring *a, struct rung_env *env)
 /* The lost reply's request under this name had no effect, or what it did is known. */
 static bool settles(dlock_status status)
 {
-    return status != DLOCK_UNKNOWN && status != DLOCK_UNREACHABLE && status != DLOCK_REFUSED &&
-           status != DLOCK_LIMIT;
+    return status == DLOCK_OK || status == DLOCK_BUSY || status == DLOCK_LOST ||
+           status == DLOCK_UPGRADE || status == DLOCK_WRONG_TYPE;
 }
 
 /* Asks for the lock. What became of a request whose reply was lost shows when it is asked for once
@@ -290,50 +294,42 @@ static bool worth_another_try(const struct acquiring *a, dlock_status status)
 
 /* ---- Without a try --------------------------------------------------------------------------- */
 
-/* What is to be known of the hold that it may nest in, which another thread may release
- * meanwhile. */
-struct outer {
-    int64_t until_ns;
-    uint64_t tenure;
-};
-
-/* The hold of this owner; false: there is none. */
-static bool find_outer(struct acquiring *a, struct outer *outer)
+static bool has_outer(struct acquiring *a)
 {
     pthread_mutex_lock(&a->lock->mutex);
-    const struct dlock_hold *hold = owner_outermost(a->hold);
-    if (hold != NULL)
-        *outer = (struct outer){atomic_load(&hold->valid_until_ns), hold->tenure};
+    bool found = owner_outermost(a->hold) != NULL;
     pthread_mutex_unlock(&a->lock->mutex);
-    return hold != NULL;
+    return found;
 }
 
 /* Nobody asks the server whether it is let in again: the client has the lock, and this owner in
- * it. */
+ * it. It counts from the step in which that is seen. BUSY: not any more. */
 static dlock_status nest(struct acquiring *a)
 {
     struct dlock *lock = a->lock;
     struct tenure *tenure = &lock->tenure;
-    struct outer outer;
-    if (!find_outer(a, &outer))
-        return lost_meanwhile(a);
+    int64_t until_ns = 0;
     pthread_mutex_lock(&lock->client->loop.mutex);
-    bool lasts = tenure->token == outer.tenure;
+    pthread_mutex_lock(&lock->mutex);
+    const struct dlock_hold *outer = owner_outermost(a->hold);
+    bool lasts = outer != NULL && tenure->token == outer->tenure && tenure->holds > 0;
     bool fits = tenure->numbers < TENURE_NUMBERS - 1;
     if (lasts && fits) {
         tenure->holds++;
         a->hold->tenure = tenure->token;
         a->hold->token = tenure->token + ++tenure->numbers;
+        until_ns = a->hold->valid_until_ns = atomic_load(&outer->valid_until_ns);
+        LIST_INSERT_HEAD(&lock->holds, a->hold, of_lock);
     }
+    pthread_mutex_unlock(&lock->mutex);
     pthread_mutex_unlock(&lock->client->loop.mutex);
     if (!lasts)
-        return lost_meanwhile(a);
+        return DLOCK_BUSY;
     if (!fits)
         return fail(DLOCK_LIMIT, "'%s' was acquired %d times since the server gave it", lock->name,
                     TENURE_NUMBERS);
-    a->hold->valid_until_ns = outer.until_ns;
     send_alone(lock, NULL, a->want.reads, a->ends_ns, &(bool){false});
-    keep(a, outer.until_ns - validity_end_ns(0, a->hold->ttl_ms));
+    watch(a, until_ns - validity_end_ns(0, a->hold->ttl_ms));
     return DLOCK_OK;
 }
 
@@ -427,6 +423,11 @@ static bool advance(struct acquiring *a, enum wait_next next)
             a->status = step(a, &busy);
         else
             a->status = conclude(a, next);
+        if (next == NEXT_HAD && a->status == DLOCK_BUSY) { /* its owner lets go at this moment */
+            a->nested = false;
+            next = wait_begin(&a->wait, true);
+            continue;
+        }
         if (next != NEXT_TRY || a->status == DLOCK_OK || !worth_another_try(a, a->status))
             return true;
         note_failure(a);
@@ -548,8 +549,7 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
 
 static enum wait_next begin(struct acquiring *a)
 {
-    struct outer outer;
-    bool inner = find_outer(a, &outer);
+    bool inner = has_outer(a);
     a->nested = inner && has(a->lock, TRAIT_HANDOFF);
     enum wait_next next = wait_begin(&a->wait, !inner);
     return next == NEXT_TRY && a->nested ? NEXT_HAD : next; /* asleep, it may be gone by now */

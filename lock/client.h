@@ -25,7 +25,8 @@ struct tenure {
     uint64_t token;     /* the first; each acquisition of the tenure has the next */
     uint64_t numbers;   /* how many it has used beyond the first */
     size_t passed;      /* how often it was passed on */
-    size_t holds;       /* of now: more than one when nested */
+    size_t holds;       /* of now: more than one when nested; 0: the last is being released */
+    bool open;          /* commands of a holder may still be carried out: it is left to expire */
     bool queued;        /* this client may stand in the server's queue, or be granted the lock */
 };
 
@@ -105,6 +106,10 @@ int fork_generation(void);
 /* OK, or FORKED with a sentence. */
 dlock_status check_fork(const struct dlock_client *client);
 
+/* The type of the lock's key: a rung that counts its owners' holds keeps a hash, one that counts
+ * readers' too a zset of owners. "" of flawed rungs: they differ. */
+const char *key_type(const struct dlock *lock);
+
 /* No call lasts longer than what it is told to wait and this: it may have to connect, to send a
  * request, and to find out what became of it. */
 static inline int64_t bound_ms(const struct dlock_client *client)
@@ -118,6 +123,10 @@ static inline int64_t bound_ms(const struct dlock_client *client)
 dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int64_t ends_ns, int cancel_fd,
                        struct rung_env *env);
 void env_end(struct dlock *lock, struct rung_env *env);
+
+/* A reply was lost: connects anew, and sees to it that its commands can't be carried out any more.
+ * False: they still may. */
+bool end_doubt(struct redis *redis, int64_t ends_ns);
 
 /* Commands that have no lock's command to ride with: in one write of their own, `last` first.
  * Either may be NULL. OK: all were answered; else as redis_gather, and UNKNOWN with *open where

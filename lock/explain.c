@@ -38,27 +38,18 @@ static struct look look_at(struct dlock *lock, int64_t limit_ns, int cancel_fd)
     return look;
 }
 
-/* A rung that counts its owners' holds keeps a hash, one that counts readers' too a zset of
- * owners. */
-static const char *right_type(const struct dlock *lock)
-{
-    if ((lock->ops->traits & TRAIT_REENTRANT) == 0)
-        return "string";
-    return (lock->ops->traits & TRAIT_SHARED) != 0 ? "zset" : "hash";
-}
-
 /* The key holds something that this rung does not keep. */
 static bool is_wrong(const struct dlock *lock, const struct look *look)
 {
     return look->status == DLOCK_WRONG_TYPE ||
            (look->status == DLOCK_OK && strcmp(look->type, "none") != 0 &&
-            strcmp(look->type, right_type(lock)) != 0);
+            strcmp(look->type, key_type(lock)) != 0);
 }
 
 static dlock_status say_type(const struct dlock *lock, const struct look *look)
 {
     return fail(DLOCK_WRONG_TYPE, "'%s' holds a %s; a lock of rung '%s' is a %s", lock->name,
-                look->type, lock->ops->name, right_type(lock));
+                look->type, lock->ops->name, key_type(lock));
 }
 
 /* The lock's own key is as it should be: then it is one beside it. `said`: where none is found. */

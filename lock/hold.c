@@ -31,17 +31,32 @@ static void unlist(struct dlock_hold *hold)
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 
+/* What an earlier release of its owner's sent may still be carried out. Were the lock free by then,
+ * it would meet the next holder. */
+static dlock_status leave_to_expire(struct dlock_hold *hold, struct dlock_batch *last,
+                                    int64_t ends_ns)
+{
+    send_alone(hold->lock, last, NULL, ends_ns, &(bool){false});
+    return fail(DLOCK_UNKNOWN, "'%s' is left to expire: what an earlier release of this owner sent "
+                               "was not answered, and may still be carried out", hold->key);
+}
+
 /* A flawed rung sends what it sends: that is its lesson. */
 static dlock_status release_counted(struct dlock_hold *hold, struct dlock_batch *last,
                                     int64_t ends_ns)
 {
+    bool flawed = hold->lock->rung.flawed;
     dlock_status status;
-    bool open;
+    bool open = false;
     owner_begin(hold, ends_ns); /* in vain: it says how many holds shall be left, so it may */
-    if (!hold->lock->rung.flawed && !dlock_valid(hold))
+    if (!flawed && !dlock_valid(hold))
         status = fail(DLOCK_LOST, "'%s' was lost before its release", hold->key);
+    else if (!flawed && hold->tainted && hold->depth == 1)
+        status = leave_to_expire(hold, last, ends_ns);
     else
         status = let_go_of_one(hold, last, ends_ns, &open);
+    if (open && last != NULL)
+        owner_taint(hold);
     unlist(hold);
     owner_end(hold);
     return status;
@@ -83,7 +98,7 @@ static dlock_status pass_on(struct dlock_hold *hold, struct dlock_batch *last, i
         status = send_alone(lock, last, a->want.reads, ends_ns, &open);
     a->reads_sent = last != NULL && status == DLOCK_OK;
     pthread_mutex_lock(&lock->client->loop.mutex);
-    bool ours = !open && dlock_valid(hold);
+    bool ours = !open && lock->tenure.token == hold->tenure && dlock_valid(hold);
     if (ours) {
         lock->tenure.passed++;
         lock->tenure.numbers++;
@@ -102,6 +117,7 @@ static dlock_status let_go(struct dlock_hold *hold, struct dlock_batch *last, in
 {
     struct dlock *lock = hold->lock;
     struct loop *loop = &lock->client->loop;
+    dlock_status answer = DLOCK_OK;
     bool open;
     for (;;) {
         pthread_mutex_lock(&loop->mutex);
@@ -112,14 +128,15 @@ static dlock_status let_go(struct dlock_hold *hold, struct dlock_batch *last, in
         hold->kept = false;
         int64_t sent_ns = lock->client->now_ns();
         dlock_status status = let_go_of_one(hold, last, ends_ns, &open);
-        bool kept = status == DLOCK_OK && hold->kept;
+        bool kept = hold->kept && !open && (status == DLOCK_OK || status == DLOCK_UNKNOWN);
+        answer = answer == DLOCK_OK ? status : answer;
         pthread_mutex_lock(&loop->mutex);
         struct wait *next = kept ? wait_choose(lock) : NULL;
         if (kept)
             lock->tenure = (struct tenure){.started_ns = mono_ns(),
                                            .sent_ns = sent_ns,
                                            .token = hold->token,
-                                           .holds = 1};
+                                           .holds = next != NULL};
         if (next != NULL) {
             wait_give(next, true);
         } else if (!kept && lock->tenure.token == hold->tenure) {
@@ -130,30 +147,61 @@ static dlock_status let_go(struct dlock_hold *hold, struct dlock_batch *last, in
         }
         pthread_mutex_unlock(&loop->mutex);
         if (next != NULL || !kept)
-            return status;
+            return answer;
         last = NULL; /* all have left meanwhile: once more, and now for good */
     }
 }
 
-/* The mutex is held. It was lost: who waits in this client contends anew. Once for all its
- * holds. */
-static void end_tenure(struct dlock_hold *hold)
+/* The loop's mutex is held. The hold counts in its tenure no more. False: it did not before. */
+static bool count_out(struct dlock_hold *hold)
 {
-    struct dlock *lock = hold->lock;
-    if (lock->tenure.token != hold->tenure)
-        return;
+    struct tenure *tenure = &hold->lock->tenure;
+    if (tenure->token != hold->tenure || hold->out)
+        return false;
+    hold->out = true;
+    tenure->holds--;
+    return true;
+}
+
+/* The loop's mutex is held. Who waits in this client contends anew. */
+static void end_tenure(struct dlock *lock)
+{
     lock->tenure = (struct tenure){0};
     wait_open(lock, false, 0);
 }
 
 void hold_lost(struct dlock_hold *hold)
 {
-    struct loop *loop = &hold->lock->client->loop;
-    if ((hold->lock->ops->traits & TRAIT_HANDOFF) == 0)
+    struct dlock *lock = hold->lock;
+    if ((lock->ops->traits & TRAIT_HANDOFF) == 0)
         return;
-    pthread_mutex_lock(&loop->mutex);
-    end_tenure(hold);
-    pthread_mutex_unlock(&loop->mutex);
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    if (count_out(hold) && lock->tenure.holds == 0)
+        end_tenure(lock);
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+}
+
+static dlock_status keep_away(struct dlock_hold *hold, struct dlock_batch *last, int64_t ends_ns)
+{
+    struct dlock *lock = hold->lock;
+    dlock_status status = leave_to_expire(hold, last, ends_ns);
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    lock->line.closed_until_ns = forgotten_ns(hold);
+    end_tenure(lock);
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+    return status;
+}
+
+static dlock_status send_nested(struct dlock_hold *hold, struct dlock_batch *last, int64_t ends_ns)
+{
+    struct dlock *lock = hold->lock;
+    bool open;
+    dlock_status status = send_alone(lock, last, NULL, ends_ns, &open);
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    if (open && lock->tenure.token == hold->tenure)
+        lock->tenure.open = true;
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+    return status;
 }
 
 static dlock_status hand_on(struct dlock_hold *hold, struct dlock_batch *last, int64_t ends_ns)
@@ -162,17 +210,24 @@ static dlock_status hand_on(struct dlock_hold *hold, struct dlock_batch *last, i
     struct loop *loop = &lock->client->loop;
     struct wait *next = NULL;
     pthread_mutex_lock(&loop->mutex);
-    bool valid = lock->tenure.token == hold->tenure && dlock_valid(hold);
-    bool nested = valid && --lock->tenure.holds > 0;
-    if (!valid)
-        end_tenure(hold);
-    else if (!nested)
+    pthread_mutex_lock(&lock->mutex);
+    hold->leaving = true;
+    pthread_mutex_unlock(&lock->mutex);
+    bool counted = count_out(hold);
+    bool valid = counted && dlock_valid(hold);
+    bool nested = counted && lock->tenure.holds > 0;
+    bool open = lock->tenure.open;
+    if (counted && !valid && !nested)
+        end_tenure(lock);
+    else if (valid && !nested && !open)
         next = choose_next(lock);
     pthread_mutex_unlock(&loop->mutex);
     if (!valid)
         return fail(DLOCK_LOST, "'%s' was lost before its release", lock->name);
     if (nested)
-        return send_alone(lock, last, NULL, ends_ns, &(bool){false});
+        return send_nested(hold, last, ends_ns);
+    if (open)
+        return keep_away(hold, last, ends_ns);
     return next != NULL ? pass_on(hold, last, ends_ns, next) : let_go(hold, last, ends_ns);
 }
 

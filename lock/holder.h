@@ -7,8 +7,9 @@
 
 #include "rung.h"
 
-/* Asks the server by a script that answers as lua/inspect.lua does. Statuses as dlock_inspect. */
-dlock_status holder_ask(dlock *lock, struct dlock_holder *holder,
+/* Asks the server by a script that answers as lua/inspect.lua does. Statuses as dlock_inspect.
+ * changes: it frees the lock, and so must not come later; a key of another type is WRONG_TYPE. */
+dlock_status holder_ask(dlock *lock, struct dlock_holder *holder, bool changes,
                         struct answer (*ask)(struct rung_env *env, const char *key,
                                              const char *const *beside));
 

@@ -30,7 +30,18 @@ dlock_status holder_read(const struct answer *answer, struct dlock_holder *holde
     return DLOCK_OK;
 }
 
-dlock_status holder_ask(dlock *lock, struct dlock_holder *holder,
+/* A key of another type was not freed. */
+static dlock_status check_type(const struct dlock *lock, const struct answer *answer)
+{
+    const char *type = answer->reply->element[0]->str;
+    const char *right = key_type(lock);
+    if (right[0] == '\0' || strcmp(type, "none") == 0 || strcmp(type, right) == 0)
+        return DLOCK_OK;
+    return fail(DLOCK_WRONG_TYPE, "'%s' holds a %s; a lock of rung '%s' is a %s", lock->name, type,
+                lock->ops->name, right);
+}
+
+dlock_status holder_ask(dlock *lock, struct dlock_holder *holder, bool changes,
                         struct answer (*ask)(struct rung_env *env, const char *key,
                                              const char *const *beside))
 {
@@ -50,7 +61,13 @@ dlock_status holder_ask(dlock *lock, struct dlock_holder *holder,
         struct answer answer = ask(&env, lock->name, lock->beside);
         status =
             answer.status == DLOCK_OK ? holder_read(&answer, &all, lock->name) : answer.status;
+        if (status == DLOCK_OK && changes)
+            status = check_type(lock, &answer);
     }
+    if (status == DLOCK_UNKNOWN && changes)
+        end_doubt(env.redis, env.deadline_ns);
+    if (status != DLOCK_OK)
+        all = (struct dlock_holder){0};
     env_end(lock, &env);
     struct_give(holder, &all, sizeof all);
     return status;
@@ -66,5 +83,5 @@ dlock_status dlock_inspect(dlock *lock, struct dlock_holder *holder)
 {
     if (!GIVEN(lock) || !GIVEN(holder))
         return DLOCK_INVALID;
-    return holder_ask(lock, holder, look);
+    return holder_ask(lock, holder, false, look);
 }

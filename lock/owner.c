@@ -75,7 +75,7 @@ struct dlock_hold *owner_outermost(const struct dlock_hold *hold)
     if (!may_nest(hold))
         return NULL;
     LIST_FOREACH(other, &hold->lock->holds, of_lock)
-        if (is_same(hold, other) && dlock_valid(other))
+        if (is_same(hold, other) && dlock_valid(other) && !other->leaving)
             outermost = other; /* the newest is the first in the list */
     return outermost;
 }
@@ -136,6 +136,7 @@ void owner_join(struct dlock_hold *hold)
         snprintf(hold->id, sizeof hold->id, "%s#%llu", hold->owner,
                  (unsigned long long)hold->acquisition);
     }
+    hold->tainted = outer != NULL && outer->tainted;
     count(hold);
     pthread_mutex_unlock(&hold->lock->mutex);
 }
@@ -176,6 +177,15 @@ bool owner_waits_for_itself(const struct dlock_hold *hold)
                      other->mode == DLOCK_SHARED && dlock_valid(other);
     pthread_mutex_unlock(&lock->mutex);
     return reads;
+}
+
+void owner_taint(const struct dlock_hold *hold)
+{
+    struct dlock_hold *other;
+    pthread_mutex_lock(&hold->lock->mutex);
+    LIST_FOREACH(other, &hold->lock->holds, of_lock)
+        other->tainted |= owner_is_same(hold, other) && dlock_valid(other);
+    pthread_mutex_unlock(&hold->lock->mutex);
 }
 
 void owner_lost(const struct dlock_hold *hold)

@@ -48,6 +48,9 @@ void owner_join(struct dlock_hold *hold);
 /* Both are of the same owner, or the same. */
 bool owner_is_same(const struct dlock_hold *hold, const struct dlock_hold *other);
 
+/* Commands of the owner's may still be carried out: its last hold is left to expire. */
+void owner_taint(const struct dlock_hold *hold);
+
 /* The server says that the owner has not the lock any more: none of its holds is valid. Each is
  * told of once, by the timekeeper. */
 void owner_lost(const struct dlock_hold *hold);

@@ -50,7 +50,12 @@ struct dlock_hold {
     char named_by;   /* 0: owner_id 0, it is alone under its name; 'x', 't': see owner.h */
     uint64_t number; /* of its owner, if it is named */
     uint64_t thread; /* that asked for it */
-    LIST_ENTRY(dlock_hold) of_calls; /* protected by the lock's mutex, as the next */
+    bool out; /* TRAIT_HANDOFF: its tenure counts it no more. Protected by the loop's mutex */
+
+    /* Protected by the lock's mutex. */
+    LIST_ENTRY(dlock_hold) of_calls;
+    bool leaving; /* TRAIT_HANDOFF: its release is under way, nothing nests in it any more */
+    bool tainted; /* commands of its owner may still be carried out: it is left to expire */
     void *user;
     int fork_generation;
     _Atomic int64_t valid_until_ns; /* CLOCK_BOOTTIME; INT64_MAX: never over */
@@ -169,6 +174,7 @@ struct rung_env {
     int wake_fd;           /* cuts requests off when readable; -1: none */
     int64_t (*now_ns)(void);       /* CLOCK_BOOTTIME; a test may set another */
     const char *rung;              /* its name */
+    const char *key_type;          /* of the lock's key, as Redis calls it; "": of any */
     void (*on_point)(void *arg, const char *rung, const char *point);
     void *on_point_arg;
     _Atomic uint64_t *scripts_loaded;

@@ -9,6 +9,15 @@ static int64_t min_ns(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+const char *key_type(const struct dlock *lock)
+{
+    if (lock->rung.flawed)
+        return "";
+    if ((lock->ops->traits & TRAIT_REENTRANT) == 0)
+        return "string";
+    return (lock->ops->traits & TRAIT_SHARED) != 0 ? "zset" : "hash";
+}
+
 dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int64_t ends_ns, int cancel_fd,
                        struct rung_env *env)
 {
@@ -19,6 +28,7 @@ dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int64_t ends_ns, in
         .wake_fd = -1, /* a request that was sent is not cut off: it may have worked */
         .now_ns = client->now_ns,
         .rung = lock->ops->name,
+        .key_type = key_type(lock),
         .on_point = client->options.on_point,
         .on_point_arg = client->options.on_point_arg,
         .scripts_loaded = &client->scripts_loaded,
@@ -36,9 +46,7 @@ void env_end(struct dlock *lock, struct rung_env *env)
     env->redis = NULL;
 }
 
-/* A reply was lost: connects anew, and sees to it that its commands can't be carried out any more.
- * False: they still may. */
-static bool end_doubt(struct redis *redis, int64_t ends_ns)
+bool end_doubt(struct redis *redis, int64_t ends_ns)
 {
     struct doubt doubt;
     return redis != NULL && (!redis_doubt(redis, &doubt) ||

@@ -95,7 +95,7 @@ static void lose(const struct dlock_hold *hold)
     struct dlock_hold *other;
     pthread_mutex_lock(&lock->mutex);
     LIST_FOREACH(other, &lock->holds, of_lock) {
-        if (!owner_is_same(other, hold) || other->tenure != hold->tenure ||
+        if (!owner_is_same(other, hold) || other->leaving || other->tenure != hold->tenure ||
             (hold->tenure == 0 && strcmp(other->owner, hold->owner) != 0))
             continue; /* it may have lost the lock before, and acquired it anew */
         atomic_store_explicit(&other->valid_until_ns, 0, memory_order_release);

@@ -1,4 +1,4 @@
--- KEYS[1] lock, KEYS[2] the channel that its waiters listen to, if they do. Deletes the lock, whoever holds it. Returns what inspect.lua would have returned before.
+-- KEYS[1] lock, KEYS[2] the channel that its waiters listen to, if they do; ARGV[1] type of the lock's key, or '' for any that a lock may have. Deletes the lock, whoever holds it, but no key of another type. Returns what inspect.lua would have returned before.
 local type = redis.call('TYPE', KEYS[1]).ok
 local owner = ''
 if type == 'string' then
@@ -7,7 +7,7 @@ elseif type == 'hash' then
     owner = redis.call('HKEYS', KEYS[1])[1]
 end
 local left = redis.call('PTTL', KEYS[1])
-if type == 'string' or type == 'hash' then
+if (ARGV[1] == '' and owner ~= '') or type == ARGV[1] then
     redis.call('DEL', KEYS[1])
     if KEYS[2] then
         redis.call('PUBLISH', KEYS[2], '0')

@@ -9,7 +9,7 @@
 -- expired is 1 when a grant was found that had run out unclaimed. Which step is for what: docs/design/fair.md.
 local lock, queue, newest, grant = unpack(KEYS)
 local what, me, ttl_ms, grant_ms, mine, more, try, used = unpack(ARGV)
-local owner, token, state, last_try = unpack(redis.call('HMGET', lock, 'owner', 'token', 'state', 'try'))
+local owner, token, state, last_try, before = unpack(redis.call('HMGET', lock, 'owner', 'token', 'state', 'try', 'before'))
 local expired = 0
 local DAY_MS = 86400000
 if not owner and redis.call('EXISTS', lock) == 1 then
@@ -37,7 +37,9 @@ local function give(client, how, for_ms, last)
     local time = redis.call('TIME')
     token = string.format('%.0f', math.max(last + 1, time[1] * 1000000 + time[2]))
     redis.call('SET', newest, token, 'PX', DAY_MS)
-    redis.call('HSET', lock, 'owner', client, 'token', token, 'state', how, 'try', how == 'held' and try or 0)
+    redis.call('HSET', lock, 'owner', client, 'token', token, 'state', how,
+        'try', how == 'held' and (what == 'acquire' and try or last_try) or 0,
+        'before', how == 'held' and what == 'release' and mine or 0)
     redis.call('PEXPIRE', lock, for_ms)
     return tonumber(token)
 end
@@ -98,6 +100,9 @@ if what == 'acquire' then
     grant_if_free()
     return {0, redis.call('PTTL', lock), expired}
 elseif what == 'release' then
+    if owner == me and mine == before then -- it was kept for more, and comes once more
+        return {2, tonumber(token), 0}
+    end
     if owner ~= me or token ~= mine then
         grant_if_free()
         return {0, 0, expired}
@@ -127,7 +132,11 @@ elseif what == 'renew' then
     end
     return {redis.call('PEXPIRE', lock, ttl_ms)}
 elseif what == 'break' then
-    local broken = {redis.call('TYPE', lock).ok, owner or '', redis.call('PTTL', lock)}
+    local type = redis.call('TYPE', lock).ok
+    if owner and not token then
+        type = type .. ' of another rung'
+    end
+    local broken = {type, owner or '', redis.call('PTTL', lock)}
     if token then
         let_go(token + 999)
     end

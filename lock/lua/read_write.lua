@@ -153,7 +153,8 @@ local function leave()
     if wrote or rest == ' ' or what == 'give_up' then
         wake(wrote)
     end
-    return at and 1 or 0
+    -- A nested one that is gone while its owner is there was let go before, and its reply was lost.
+    return (at or mine and nested == 'nested') and 1 or 0
 end
 
 -- Whoever holds it is out. What inspect.lua would have said is returned.

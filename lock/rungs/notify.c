@@ -71,7 +71,7 @@ static struct answer force_release(struct rung_env *env, const char *key, const 
 {
     struct request request = {.used = 0};
     (void)beside;
-    return EVAL(env, &lua_break, "2", key, channel_of(&request, key));
+    return EVAL(env, &lua_break, "2", key, channel_of(&request, key), env->key_type);
 }
 
 const struct rung_ops rung_notify = {

@@ -72,7 +72,7 @@ static struct answer force_release(struct rung_env *env, const char *key, const 
     (void)beside;
     struct keys keys = keys_of(key);
     struct answer uncounted = CALL(env, "DEL", keys.count);
-    return uncounted.status == DLOCK_OK ? EVAL(env, &lua_break, "1", key) : uncounted;
+    return uncounted.status == DLOCK_OK ? EVAL(env, &lua_break, "1", key, env->key_type) : uncounted;
 }
 
 const struct rung_ops rung_rw_counter = {

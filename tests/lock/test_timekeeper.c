@@ -375,8 +375,8 @@ static void lost_with_all_its_depths(void **state)
     (void)state;
     struct stage stage;
     stage_set(&stage, "watchdog", (struct dlock_options){.ttl_ms = SURVIVES_MS});
-    dlock_hold *outer = acquired(stage.lock);
-    dlock_hold *inner = acquired(stage.lock);
+    dlock_hold *outer = acquired_by(stage.lock, 7);
+    dlock_hold *inner = acquired_by(stage.lock, 7);
     server_integer(server, "DEL " LOCK);
     eventually(told(&stage, "LOST", outer) == 1 && told(&stage, "LOST", inner) == 1);
     assert_false(dlock_valid(outer));

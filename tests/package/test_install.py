@@ -250,7 +250,7 @@ def test_what_the_header_shows_works(compiled, redis, tmp_path):
 def test_the_example_of_an_own_loop(compiled, redis):
     program = compiled(HERE.parents[1] / "examples/own_loop.c")
     silent, kept_open = os.pipe()
-    assert re.fullmatch(r"held by [-0-9a-f]{36}:s1\n", run(program, redis, stdin=silent))
+    assert re.fullmatch(r"held by [-0-9a-f]{36}:1\n", run(program, redis, stdin=silent))
     os.close(silent)
     os.close(kept_open)
     held = ("redis-cli", "-s", redis.removeprefix("unix:"))

@@ -12,9 +12,10 @@ _Atomic uint64_t patient_answered;
 _Atomic int64_t patient_again_ms;
 dlock_status (*patient_release)(struct rung_env *env, struct dlock_hold *hold);
 
-static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy)
+static dlock_status take_acquire(struct dlock_hold *hold, const struct answer *answer,
+                                 struct busy *busy)
 {
-    dlock_status status = rung_notify.try_acquire(env, hold, busy);
+    dlock_status status = rung_notify.take_acquire(hold, answer, busy);
     if (status == DLOCK_BUSY) {
         must(busy->kind == WAIT_CHANNEL);
         atomic_store(&patient_again_ms, busy->again_ms);
@@ -24,9 +25,17 @@ static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, s
     return status;
 }
 
+dlock_status notify_release(struct rung_env *env, struct dlock_hold *hold)
+{
+    struct request request = {.used = 0};
+    rung_notify.send_release(&request, hold);
+    struct answer answer = rung_eval(env, request.script, request.argv);
+    return answer.status == DLOCK_OK ? rung_notify.take_release(hold, &answer) : answer.status;
+}
+
 static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
 {
-    return patient_release != NULL ? patient_release(env, hold) : rung_notify.release(env, hold);
+    return patient_release != NULL ? patient_release(env, hold) : notify_release(env, hold);
 }
 
 static const struct rung_ops *made(struct rung_ops *ops, const char *name, enum contend contend)
@@ -34,7 +43,8 @@ static const struct rung_ops *made(struct rung_ops *ops, const char *name, enum 
     *ops = rung_notify;
     ops->name = name;
     ops->contend = contend;
-    ops->try_acquire = try_acquire;
+    ops->take_acquire = take_acquire;
+    ops->send_release = NULL;
     ops->release = release;
     return ops;
 }

@@ -20,7 +20,8 @@ extern _Atomic uint64_t patient_answered;
 /* After how long the rung would have tried again, as it said at the latest BUSY. */
 extern _Atomic int64_t patient_again_ms;
 
-/* Takes the place of its release unless NULL. */
+/* The rung's release; and what takes its place unless NULL. */
+dlock_status notify_release(struct rung_env *env, struct dlock_hold *hold);
 extern dlock_status (*patient_release)(struct rung_env *env, struct dlock_hold *hold);
 
 #endif

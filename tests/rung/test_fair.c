@@ -15,7 +15,8 @@
 #include <stdlib.h>
 
 #define LOCK "lock:{fair}"
-#define QUEUE LOCK ":queue"
+#define QUEUE "dlock:queue:" LOCK
+#define OWNER 7
 #define CLIENTS 3
 
 extern const struct rung_ops rung_fair;
@@ -144,7 +145,7 @@ static void oracle(void **state)
         .rounds = 30,
         .riding = true,
     }));
-    assert_int_equal(server_integer(server, "LLEN %s:queue", ORACLE_LOCK), 0);
+    assert_int_equal(server_integer(server, "LLEN dlock:queue:%s", ORACLE_LOCK), 0);
     assert_int_equal(server_integer(server, "EXISTS %s", ORACLE_LOCK), 0);
 }
 
@@ -299,9 +300,9 @@ static void nested(void **state)
     struct member member, other;
     join(&member);
     join(&other);
-    dlock_hold *outer = acquired(member.lock);
+    dlock_hold *outer = acquired_by(member.lock, OWNER);
     uint64_t commands = stats_of(member.client).commands;
-    dlock_hold *inner = acquired(member.lock);
+    dlock_hold *inner = acquired_by(member.lock, OWNER);
     assert_true(dlock_token(inner) > dlock_token(outer));
     assert_true(dlock_valid(inner));
     dlock_hold *none;
@@ -321,19 +322,19 @@ static void nested_as_often_as_there_are_tokens(void **state)
     (void)state;
     struct member member;
     join(&member);
-    dlock_hold *outer = acquired(member.lock), *none;
+    dlock_hold *outer = acquired_by(member.lock, OWNER), *none;
     for (int i = 1; i < 1000; i++) {
-        dlock_hold *inner = acquired(member.lock);
+        dlock_hold *inner = acquired_by(member.lock, OWNER);
         assert_int_equal(dlock_token(inner), dlock_token(outer) + (uint64_t)i);
         assert_status(dlock_release(inner, NULL), OK);
     }
-    assert_status(tried(member.lock, &none), LIMIT);
+    assert_status(tried_by(member.lock, OWNER, &none), LIMIT);
     assert_says(dlock_error(), "1000 times");
     assert_true(dlock_valid(outer));
     uint64_t token = dlock_token(outer);
     assert_status(dlock_release(outer, NULL), OK);
     nothing_is_left();
-    outer = acquired(member.lock);
+    outer = acquired_by(member.lock, OWNER);
     assert_true(dlock_token(outer) >= token + 1000);
     assert_status(dlock_release(outer, NULL), OK);
     part(&member);

@@ -14,9 +14,9 @@
 #include <time.h>
 
 #define LOCK "lock:{fair}"
-#define QUEUE LOCK ":queue"
-#define NEWEST LOCK ":token"
-#define GRANT LOCK ":grant"
+#define QUEUE "dlock:queue:" LOCK
+#define NEWEST "dlock:token:" LOCK
+#define GRANT "dlock:grant:" LOCK
 #define TTL_MS 600000
 #define GRANT_MS 200000
 #define DAY_MS 86400000
@@ -215,8 +215,8 @@ static void assert_queue(const char *expected)
 /* Granted and told, once; that one has heard it then. */
 static void assert_granted(const char *owner)
 {
-    char wake[64];
-    snprintf(wake, sizeof wake, "wake:%s", owner);
+    char wake[80];
+    snprintf(wake, sizeof wake, "dlock:wake:%s", owner);
     assert_lock(owner, "granted");
     assert_list(wake, LOCK);
     assert_fresh(wake, GRANT_MS);
@@ -227,7 +227,7 @@ static void assert_granted(const char *owner)
 
 static void assert_not_woken(const char *client)
 {
-    assert_int_equal(server_integer(server, "EXISTS wake:%s", client), 0);
+    assert_int_equal(server_integer(server, "EXISTS dlock:wake:%s", client), 0);
 }
 
 /* Free, nobody queued; the newest token stays for a day. */
@@ -746,7 +746,7 @@ static void a_wake_list_of_another_type(void **state)
     (void)state;
     long long token = had("a");
     busy("b");
-    server_text(server, "SET wake:b x");
+    server_text(server, "SET dlock:wake:b x");
     assert_result(release("a", token), 1, 0, 0);
     assert_lock("b", "granted");
     had("b");
@@ -783,7 +783,7 @@ static void ids_with_odd_bytes(void **state)
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
         struct result got = acquire_by(ids[i]);
         assert_int_equal(got.said, 1);
-        assert_int_equal(server_integer(server, "LLEN wake:%b", ids[i].bytes, ids[i].size), 1);
+        assert_int_equal(server_integer(server, "LLEN dlock:wake:%b", ids[i].bytes, ids[i].size), 1);
         struct call end = {.what = "release", .me = ids[i], .token = got.number};
         assert_result(answered(&end, 3), 1, 0, 0);
     }
