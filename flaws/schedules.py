@@ -6,7 +6,9 @@ under it and yet do worse than another. A schedule waits for causes alone, so it
 Who acts: a and b, instances of inventoryd with a buyer or two each, and the director, who pauses them at
 named points of the code, kills or freezes them, and lets them go on. a's lock lives for a short time, so
 that it can expire on purpose; b's lives long, so that nothing else expires by chance."""
-from stage import LOCK_KEY, LONG_TTL_MS, RENEWED_TTL_MS, SHORT_TTL_MS, WAIT_MS, wait_until
+import itertools
+
+from stage import LOCK_KEY, LONG_TTL_MS, RENEWED_TTL_MS, SHORT_TTL_MS, WAIT_MS, Spoiled, wait_until
 
 READ, WRITE = "sale.after_read", "sale.before_write"
 LOOK = "read.entered"  # of who only reads, and has its lock
@@ -455,13 +457,18 @@ def dead_reader(stage):
 def endless_readers(stage):
     stage.open()
     a, b = long(stage, "a", *GUARDED), long(stage, "b", *GUARDED)
-    c = impatient(stage, "c", "--retry-ms", "300")
+    # It waits while the others come and go, on a busy machine too; and they come between two of its tries.
+    c = long(stage, "c", "--wait-ms", str(2 * WAIT_MS), "--retry-ms", "500")
     reader = park(stage, a, LOOK, None)
     sale, selling = enter(stage, c, READ)
+    unmarked = False
     for instance in (b, a, b):
         if not selling:
-            wait_refused_again(stage, c)
+            wait_refused_again(stage, sale)
+            unmarked |= stage.lock_redis("EXISTS", LOCK_KEY) == 0
         following, inside = enter(stage, instance, LOOK, None)
+        if sale.answered:
+            raise Spoiled(f"{sale.name} gave up before the last reader came")
         if not inside:
             instance.let_go(LOOK)  # when its turn comes
             break
@@ -473,6 +480,8 @@ def endless_readers(stage):
     if not sale.answered:
         finish(stage, sale, selling)
     stage.wait_answered(following)
+    if unmarked:  # readers are in, and between its tries the writer leaves nothing that keeps others out
+        check_none_met(a, b, c)
 
 
 def leaves(stage, reader):
@@ -481,16 +490,36 @@ def leaves(stage, reader):
     stage.wait_answered(reader)
 
 
-def wait_refused_again(stage, instance):
+def tries_of(instance):
+    """What one that polls has sent and was answered, try by try: each begins with the same command."""
+    tries = []
+    for event in instance.events():
+        if event["event"] == "command":
+            if not tries or event["sent"] == tries[0][0][0]:
+                tries.append([])
+            tries[-1].append((event["sent"], event["reply"]))
+    return tries
+
+
+def wait_refused_again(stage, sale):
     """One that polls has asked once more, and is through with that: its last try is as long as the one before. A
     reader that comes now does not meet it."""
-    def tries():
-        sent = [event["sent"] for event in instance.events() if event["event"] == "command"]
-        return [at for at, command in enumerate(sent) if command == sent[0]] + [len(sent)]
     if stage.rung.listens:
         return
-    asked = len(tries())
-    wait_until(lambda: len(now := tries()) > asked and now[-1] - now[-2] == now[-2] - now[-3], f"{instance.name} asks once more")
+    asked = len(tries_of(sale.instance))
+    wait_until(lambda: sale.answered or len(now := tries_of(sale.instance)) > asked and len(now[-1]) == len(now[-2]),
+               f"{sale.name} asks once more")
+
+
+def check_none_met(*instances):
+    """Every reader had the lock at its first try, and the writer found the same at each of its own. A machine that was
+    too slow for that made another course of it: one of them came in the middle of the other's coming or going."""
+    *readers, writer = instances
+    for reader in readers:
+        if reader.count("contended") > 0:
+            raise Spoiled(f"a reader of {reader.name} met the writer in the middle of its try")
+    if any(one != other for one, other in itertools.pairwise(tries_of(writer))):
+        raise Spoiled(f"{writer.name} asked while one reader had come and the other not yet left")
 
 
 @schedule("a sale reads under the read lock, and asks for the write lock while it has that", {"rw_counter": "read_write"},

@@ -59,14 +59,19 @@ static void watch(struct acquiring *a, int64_t sent_ns)
     add_one(&a->lock->client->acquired);
 }
 
-static void keep(struct acquiring *a, int64_t sent_ns)
+/* False: its owner lost the lock before that was seen. */
+static bool keep(struct acquiring *a, int64_t sent_ns)
 {
     pthread_mutex_lock(&a->lock->mutex);
-    LIST_INSERT_HEAD(&a->lock->holds, a->hold, of_lock);
+    bool doomed = a->hold->doomed;
+    if (!doomed)
+        LIST_INSERT_HEAD(&a->lock->holds, a->hold, of_lock);
     a->lock->trouble[0] = '\0';
     a->lock->answered_ns = mono_ns();
     pthread_mutex_unlock(&a->lock->mutex);
-    watch(a, sent_ns);
+    if (!doomed)
+        watch(a, sent_ns);
+    return !doomed;
 }
 
 /* ---- One try --------------------------------------------------------------------------------- */
@@ -204,6 +209,14 @@ static void begin_tenure(struct acquiring *a)
     pthread_mutex_unlock(&lock->client->loop.mutex);
 }
 
+/* A nested acquire begins nothing anew: that its owner is not let in means that it has not the lock
+ * any more. */
+static dlock_status lost_meanwhile(const struct acquiring *a)
+{
+    return fail(DLOCK_LOST, "'%s' was lost before it was acquired once more by its owner",
+                a->lock->name);
+}
+
 /* The rung gave the lock. BUSY when that came so late that nothing of its validity is left. */
 static dlock_status granted(struct acquiring *a)
 {
@@ -219,18 +232,11 @@ static dlock_status granted(struct acquiring *a)
         }
     }
     begin_tenure(a);
-    keep(a, a->sent_ns);
+    if (!keep(a, a->sent_ns))
+        return lost_meanwhile(a);
     if (a->wait.unheard)
         add_one(&a->lock->client->unheard);
     return DLOCK_OK;
-}
-
-/* A nested acquire begins nothing anew: that its owner is not let in means that it has not the lock
- * any more. */
-static dlock_status lost_meanwhile(const struct acquiring *a)
-{
-    return fail(DLOCK_LOST, "'%s' was lost before it was acquired once more by its owner",
-                a->lock->name);
 }
 
 /* How long to leave a server alone that is not well: while nobody connects; and where it refuses,

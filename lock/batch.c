@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static void command_free(struct batch_command *command)
 {
@@ -43,6 +44,20 @@ void dlock_batch_free(dlock_batch *batch)
     free(batch);
 }
 
+/* What changes its connection, which others use next, or keeps it waiting. */
+static bool changes_connection(const char *command, size_t size)
+{
+    static const char *const commands[] = {
+        "AUTH",       "BLMOVE",  "BLMPOP", "BLPOP",      "BRPOP",     "BRPOPLPUSH", "BZMPOP",
+        "BZPOPMAX",   "BZPOPMIN", "CLIENT", "DISCARD",   "EXEC",      "HELLO",      "MONITOR",
+        "MULTI",      "PSUBSCRIBE", "PSYNC", "QUIT",     "READONLY",  "READWRITE",  "RESET",
+        "SELECT",     "SSUBSCRIBE", "SUBSCRIBE", "SYNC", "UNWATCH",   "WATCH"};
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        if (strlen(commands[i]) == size && strncasecmp(command, commands[i], size) == 0)
+            return true;
+    return false;
+}
+
 dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *argv,
                              const size_t *sizes)
 {
@@ -53,6 +68,10 @@ dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *ar
     for (int i = 0; i < argc; i++)
         if (argv[i] == NULL)
             return fail(DLOCK_INVALID, "argv[%d] is NULL, and argc is %d", i, argc);
+    int name_size = (int)(sizes != NULL ? sizes[0] : strlen(argv[0]));
+    if (changes_connection(argv[0], (size_t)name_size))
+        return fail(DLOCK_INVALID, "%.*s cannot ride with a lock: it changes the connection or "
+                                   "waits; a script does what MULTI does", name_size, argv[0]);
     if (batch->count == DLOCK_BATCH_MAX)
         return fail(DLOCK_LIMIT, "a batch holds at most %d commands", DLOCK_BATCH_MAX);
     struct batch_command command = {.argc = argc};

@@ -59,8 +59,9 @@
  * outlive the calls that use them: release all holds, then close the locks, then the client. An
  * acquire that was started is such a call until its `done` has returned.
  * A client has threads of its own: its timekeeper, and up to three more once an acquire was started
- * or a rung waits to be woken. They block all signals but those of a fault (SIGSEGV, SIGBUS,
- * SIGFPE, SIGILL, SIGTRAP, SIGSYS): no other handler of the application's runs on them, not during
+ * or a rung waits to be woken; and one for each server whose host name is being looked up, which
+ * may outlive the client. They block all signals but those of a fault (SIGSEGV, SIGBUS, SIGFPE,
+ * SIGILL, SIGTRAP, SIGSYS): no other handler of the application's runs on them, not during
  * a hook or `done` either. A handler that runs on a thread inside a call does not end the call. Do
  * not end such a thread (pthread_cancel), or leave the call (longjmp).
  *
@@ -452,10 +453,10 @@ struct dlock_want {
  *            end the old one, and the request is sent again: so this is rare while a server answers.
  *            Where the server does not end it (another process answers, or CLIENT KILL is refused)
  *            the acquire goes on under another name, and what the old request locks expires.
- * UNREACHABLE no server could be reached, and with wait_ms none answered all that time: a longer wait
- *            tries again. After a failure nobody of this client connects for 10 ms to 0.4 s, longer
- *            each time; a try in that time gets this answer at once.
- * REFUSED    dlock_error() says with what words. LOADING, BUSY, CLUSTERDOWN, READONLY, OOM and the
+ * UNREACHABLE no server could be reached; with wait_ms no server answered all that time. After a
+ *            failed attempt this client connects again after a pause, from 10 ms to 0.4 s, longer
+ *            each time; a try during the pause gets this answer at once.
+ * REFUSED    dlock_error() quotes the server. LOADING, BUSY, CLUSTERDOWN, READONLY, OOM and the
  *            like are tried again while there is time, less and less often.
  * WRONG_TYPE the key holds something else; on `owner_lua`, whose SET does not look, it is seen when
  *            the wait is over.
@@ -596,7 +597,9 @@ DLOCK_API dlock_batch *dlock_batch_new(void);
 DLOCK_API void dlock_batch_free(dlock_batch *batch);
 DLOCK_API void dlock_batch_clear(dlock_batch *batch);
 /* Adds a command; arguments are copied. sizes NULL: they are NUL-terminated.
- * OK, INVALID (no argument, or one is NULL), LIMIT (the batch is full), NO_MEMORY. */
+ * The connection is shared: what changes its state or waits on it is INVALID (MULTI, WATCH, SELECT,
+ * AUTH, HELLO, RESET, QUIT, CLIENT, SUBSCRIBE, BLPOP and their like). A script does what MULTI does.
+ * OK, INVALID (also: no argument, or one is NULL), LIMIT (the batch is full), NO_MEMORY. */
 DLOCK_API dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *argv,
                                        const size_t *sizes);
 /* The reply of the command that was added as number `index`, from 0. After an acquire it counts

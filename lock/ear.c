@@ -2,14 +2,25 @@
  *
  * See ear.h. Whoever needs an ear connects it, since connecting may block; from then on it is the
  * loop's, until it breaks. Then all who listen try again at once, and the first that must wait
- * connects it anew.
+ * connects it anew. Where the server refuses to tell, waiters poll, and it is asked again seldom.
  */
 #include "ear.h"
 
 #include "client.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define LIVED_MS 1000 /* what breaks sooner is connected again after a pause, longer each time */
+#define BROKE_MS 50
+#define REFUSED_MS 1000
+#define DOUBLINGS 6
+
+static int64_t doubled_ns(int64_t ms, unsigned times)
+{
+    return (ms << (times < DOUBLINGS ? times : DOUBLINGS)) * NS_PER_MS;
+}
 
 void ear_init(struct ear *ear, enum wait_kind kind)
 {
@@ -34,9 +45,11 @@ static void connect_ear(struct loop *loop, struct ear *ear, int64_t limit_ns, in
     pthread_mutex_unlock(&loop->mutex);
     if (ear->redis == NULL)
         ear->redis = redis_new(&loop->client->config);
-    bool up = ear->redis != NULL && redis_ready(ear->redis, limit_ns, cancel_fd) == DLOCK_OK;
+    bool up = ear->redis != NULL && redis_ready(ear->redis, limit_ns, cancel_fd) == DLOCK_OK &&
+              redis_fd(ear->redis, 0) >= 0;
     pthread_mutex_lock(&loop->mutex);
     ear->state = up ? EAR_UP : EAR_DOWN;
+    ear->up_ns = mono_ns();
 }
 
 bool ear_listen(struct loop *loop, struct dlock *lock, const struct busy *busy, int64_t limit_ns,
@@ -51,11 +64,13 @@ bool ear_listen(struct loop *loop, struct dlock *lock, const struct busy *busy, 
     }
     if (source->state == SOURCE_HEARD)
         return true;
+    if (source->state == SOURCE_REFUSED && mono_ns() < source->again_ns)
+        return false;
     if (loop_start(loop) != DLOCK_OK)
         return false;
-    if (source->state == SOURCE_SILENT)
+    if (source->state == SOURCE_SILENT || source->state == SOURCE_REFUSED)
         source->state = SOURCE_WANTED;
-    if (ear->state == EAR_DOWN)
+    if (ear->state == EAR_DOWN && mono_ns() >= ear->again_ns)
         connect_ear(loop, ear, limit_ns, cancel_fd);
     if (ear->state == EAR_UP || ear->state == EAR_WATCHED)
         loop_wake(loop);
@@ -78,7 +93,8 @@ void ear_forget(struct loop *loop, struct dlock *lock)
         return;
     struct ear *ear = ear_for(loop, source->kind);
     LIST_REMOVE(lock, source.of_ear);
-    if (source->kind != WAIT_CHANNEL || source->state < SOURCE_ASKED || is_shared(ear, lock))
+    bool told = source->state == SOURCE_ASKED || source->state == SOURCE_HEARD;
+    if (source->kind != WAIT_CHANNEL || !told || is_shared(ear, lock))
         return;
     redis_append(ear->redis, 0, 2, (const char *const[]){"UNSUBSCRIBE", source->name}, NULL);
     loop_wake(loop);
@@ -99,13 +115,72 @@ static void is_heard(struct dlock *lock)
 static void broke(struct ear *ear)
 {
     struct dlock *lock;
+    int64_t now_ns = mono_ns();
     ear->state = EAR_DOWN;
+    ear->taking = false;
+    ear->breaks = now_ns - ear->up_ns < LIVED_MS * (int64_t)NS_PER_MS ? ear->breaks + 1 : 0;
+    ear->again_ns = ear->breaks > 0 ? now_ns + doubled_ns(BROKE_MS, ear->breaks) : 0;
     LIST_FOREACH(lock, &ear->locks, source.of_ear) {
-        if (lock->source.state == SOURCE_SILENT)
+        if (lock->source.state == SOURCE_SILENT || lock->source.state == SOURCE_REFUSED)
             continue;
         lock->source.state = SOURCE_SILENT;
         wait_wake(lock, WAKE_ALL);
     }
+}
+
+/* ---- Refusals -------------------------------------------------------------------------------- */
+
+static void refuse(struct ear *ear, struct dlock *lock, const char *error)
+{
+    struct source *source = &lock->source;
+    char reason[REASON_MAX];
+    source->state = SOURCE_REFUSED;
+    source->again_ns = mono_ns() + doubled_ns(REFUSED_MS, source->refusals++);
+    wait_wake(lock, WAKE_ALL); /* they believed that they would be woken */
+    if (ear->refused)
+        return;
+    ear->refused = true;
+    snprintf(reason, sizeof reason, "%s is refused, so that waiters poll: %s",
+             ear->kind == WAIT_LIST ? "BLPOP" : "SUBSCRIBE", error);
+    redis_tell(ear->redis, 0, OUTAGE_REFUSED, reason);
+}
+
+/* Whom an error is for: all of a wake list; of channels the one that was asked for first, since
+ * replies come in order. */
+static void refused(struct ear *ear, const char *error)
+{
+    struct dlock *lock;
+    struct dlock *first = NULL;
+    ear->taking = false;
+    LIST_FOREACH(lock, &ear->locks, source.of_ear) {
+        if (ear->kind == WAIT_LIST && lock->source.state == SOURCE_HEARD)
+            refuse(ear, lock, error);
+        else if (lock->source.state == SOURCE_ASKED &&
+                 (first == NULL || lock->source.asked < first->source.asked))
+            first = lock;
+    }
+    if (first != NULL)
+        refuse(ear, first, error);
+}
+
+static void granted(struct ear *ear, struct dlock *lock)
+{
+    lock->source.refusals = 0;
+    if (!ear->refused)
+        return;
+    LIST_FOREACH(lock, &ear->locks, source.of_ear)
+        if (lock->source.state == SOURCE_REFUSED)
+            return;
+    ear->refused = false;
+    redis_tell(ear->redis, 0, OUTAGE_BACK, "wake-ups are heard again");
+}
+
+/* ---- Sending and hearing --------------------------------------------------------------------- */
+
+static void take_from(struct ear *ear, const char *list)
+{
+    ear->taking = true;
+    redis_append(ear->redis, 0, 3, (const char *const[]){"BLPOP", list, "0"}, NULL);
 }
 
 static void ask(struct ear *ear, struct dlock *lock)
@@ -113,23 +188,19 @@ static void ask(struct ear *ear, struct dlock *lock)
     if (lock->source.state != SOURCE_WANTED)
         return;
     if (ear->kind == WAIT_LIST) {
+        if (!ear->taking)
+            take_from(ear, lock->source.name); /* one list a client */
         is_heard(lock); /* what is on the list stays there until it is taken */
         return;
     }
     lock->source.state = SOURCE_ASKED;
+    lock->source.asked = ++ear->asks;
     redis_append(ear->redis, 0, 2, (const char *const[]){"SUBSCRIBE", lock->source.name}, NULL);
-}
-
-static void take_from(struct ear *ear, const char *list)
-{
-    redis_append(ear->redis, 0, 3, (const char *const[]){"BLPOP", list, "0"}, NULL);
 }
 
 void ear_send(struct ear *ear)
 {
     struct dlock *lock;
-    if (ear->kind == WAIT_LIST && ear->state == EAR_UP && !LIST_EMPTY(&ear->locks))
-        take_from(ear, LIST_FIRST(&ear->locks)->source.name); /* one list a client */
     ear->state = EAR_WATCHED;
     LIST_FOREACH(lock, &ear->locks, source.of_ear)
         ask(ear, lock);
@@ -163,6 +234,8 @@ static void hear(struct ear *ear, const redisReply *reply)
     LIST_FOREACH(lock, &ear->locks, source.of_ear) {
         if (strcmp(list ? lock->name : lock->source.name, what) != 0)
             continue;
+        if (list || confirms)
+            granted(ear, lock);
         if (list)
             wait_wake(lock, WAKE_ONE);
         else if (confirms && lock->source.state == SOURCE_ASKED)
@@ -177,17 +250,21 @@ static void hear(struct ear *ear, const redisReply *reply)
 void ear_hear(struct ear *ear)
 {
     const redisReply *reply;
+    const char *demotion = NULL;
     if (redis_pull(ear->redis, 0) != DLOCK_OK) {
         broke(ear);
         return;
     }
     for (size_t i = 0; (reply = redis_reply(ear->redis, 0, i)) != NULL; i++) {
-        if (reply->type == REDIS_REPLY_ERROR) { /* it may not subscribe, or the list is none */
-            redis_disconnect(ear->redis);
-            break;
-        }
-        hear(ear, reply);
+        if (reply->type != REDIS_REPLY_ERROR)
+            hear(ear, reply);
+        else if (!redis_is_demotion(reply->str))
+            refused(ear, reply->str);
+        else
+            demotion = reply->str;
     }
+    if (demotion != NULL)
+        redis_demoted(ear->redis, 0, demotion);
     if (redis_flush(ear->redis, 0) != DLOCK_OK)
         broke(ear);
 }

@@ -15,7 +15,11 @@ struct loop;
 struct source {
     enum wait_kind kind;
     char name[BUSY_SOURCE_MAX]; /* the channel; of a list: the list's name */
-    enum { SOURCE_SILENT, SOURCE_WANTED, SOURCE_ASKED, SOURCE_HEARD } state;
+    /* SOURCE_REFUSED: the server does not let this client hear; its waiters poll. */
+    enum { SOURCE_SILENT, SOURCE_WANTED, SOURCE_ASKED, SOURCE_HEARD, SOURCE_REFUSED } state;
+    uint64_t asked;     /* counted up by the ear: replies come in this order */
+    unsigned refusals;  /* in a row */
+    int64_t again_ns;   /* SOURCE_REFUSED, CLOCK_MONOTONIC: not asked for again before */
     LIST_ENTRY(dlock) of_ear;
 };
 
@@ -24,6 +28,12 @@ struct ear {
     enum { EAR_DOWN, EAR_CONNECTING, EAR_UP, EAR_WATCHED } state;
     struct redis *redis; /* EAR_CONNECTING: of the thread that connects it; else the loop's */
     int watched_fd; /* a duplicate of its connection's, which the loop watches: -1: none */
+    bool taking; /* WAIT_LIST: a BLPOP is under way */
+    bool refused; /* and told of */
+    uint64_t asks;
+    unsigned breaks;  /* in a row, each soon after it was up */
+    int64_t up_ns;    /* CLOCK_MONOTONIC: since when it is up */
+    int64_t again_ns; /* and before when it is not connected again */
     LIST_HEAD(, dlock) locks;
 };
 

@@ -43,16 +43,6 @@ void node_free(struct node *node)
     free(node->out);
 }
 
-bool node_connecting(const struct node *node)
-{
-    return node->state != NODE_DOWN && node->state != NODE_UP;
-}
-
-bool node_answered(const struct node *node)
-{
-    return node->state == NODE_UP && node->reply_count >= node->reply_wanted;
-}
-
 bool node_stale(const struct node *node)
 {
     char byte;
@@ -441,6 +431,13 @@ struct pollfd node_poll(const struct node *node)
         return (struct pollfd){.fd = node->fd, .events = POLLOUT};
     bool writes = node->out_sent < node->out_size;
     return (struct pollfd){.fd = node->fd, .events = (short)(POLLIN | (writes ? POLLOUT : 0))};
+}
+
+void node_resume(struct node *node)
+{
+    struct pollfd came = node_poll(node);
+    if (mono_ns() >= node->next_ns && poll(&came, 1, 0) > 0)
+        node->next_ns = node->until_ns = mono_deadline_ns(node->config->connect_timeout_ms);
 }
 
 /* It took too long: what it waits for now, or all. */

@@ -50,14 +50,22 @@ struct node {
 void node_init(struct node *node, struct redis_config *config, struct server *server);
 void node_free(struct node *node);
 
-bool node_connecting(const struct node *node);
+static inline bool node_connecting(const struct node *node)
+{
+    return node->state != NODE_DOWN && node->state != NODE_UP;
+}
 /* UP, and all replies of the exchange are here. */
-bool node_answered(const struct node *node);
+static inline bool node_answered(const struct node *node)
+{
+    return node->state == NODE_UP && node->reply_count >= node->reply_wanted;
+}
 /* The server has closed the connection, or says something that nobody asked for. */
 bool node_stale(const struct node *node);
 
 /* Begins to connect, unless the server may not be tried yet. */
 void node_connect(struct node *node);
+/* Goes on connecting, begun in an earlier call: what came since came in time. */
+void node_resume(struct node *node);
 /* The address that it is connected to, or tried last. */
 const struct address *node_address(const struct node *node);
 void node_close(struct node *node, dlock_status status, const char *reason);

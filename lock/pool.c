@@ -8,6 +8,7 @@
 #include "status.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 bool pool_init(struct pool *pool, struct redis_config *config, size_t max)
 {
@@ -63,7 +64,12 @@ dlock_status pool_take(struct pool *pool, int64_t deadline_ns, struct redis **re
 void pool_give(struct pool *pool, struct redis *redis)
 {
     pthread_mutex_lock(&pool->mutex);
-    pool->idle[pool->idle_count++] = redis;
+    size_t place = pool->idle_count++;
+    if (!redis_up(redis)) { /* lent last: it may still connect, and others are ready */
+        memmove(pool->idle + 1, pool->idle, place * sizeof *pool->idle);
+        place = 0;
+    }
+    pool->idle[place] = redis;
     pthread_cond_signal(&pool->returned);
     pthread_mutex_unlock(&pool->mutex);
 }

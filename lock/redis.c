@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LATE_MS 50 /* how long one that has just begun to connect is waited for beside enough others */
+#define LATE_MS 50 /* how long a server that is late is waited for when enough are connected */
 
 struct redis {
     struct redis_config *config;
@@ -143,26 +143,45 @@ static dlock_status say_why(const struct redis *redis, dlock_status pumped)
     return fail(node->down_status, "%s: %s", url, node->down_reason);
 }
 
+/* begun: at least one begins only now; those that began earlier have been waited for. */
+static dlock_status connect_enough(struct redis *redis, int64_t deadline_ns, int wake_fd,
+                                   bool begun)
+{
+    dlock_status pumped = pump(redis, enough_connected, deadline_ns, wake_fd);
+    if (pumped == DLOCK_OK)
+        pump(redis, all_connected, begun ? min_ns(deadline_ns, mono_deadline_ns(LATE_MS)) : 0,
+             wake_fd);
+    return pumped;
+}
+
 dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd)
 {
     bool begun = false;
-    dlock_status pumped = DLOCK_OK;
+    bool all_up = true;
     for (size_t i = 0; i < redis->node_count; i++) {
         struct node *node = &redis->nodes[i];
         node_forget(node);
         if (node->state == NODE_UP && node_stale(node))
             node_close(node, DLOCK_UNREACHABLE, "the server closed the connection");
-        if (node->state != NODE_DOWN)
+        if (node->state == NODE_UP)
             continue;
-        node_connect(node);
-        begun = true;
+        all_up = false;
+        if (node->state == NODE_DOWN) {
+            node_connect(node);
+            begun = true;
+        } else {
+            node_resume(node);
+        }
     }
-    if (!all_connected(redis))
-        pumped = pump(redis, enough_connected, deadline_ns, wake_fd);
-    if (!all_connected(redis) && pumped == DLOCK_OK)
-        pump(redis, all_connected, begun ? min_ns(deadline_ns, mono_deadline_ns(LATE_MS)) : 0,
-             wake_fd);
+    if (all_up)
+        return DLOCK_OK;
+    dlock_status pumped = connect_enough(redis, deadline_ns, wake_fd, begun);
     return count_up(redis) > 0 ? DLOCK_OK : say_why(redis, pumped);
+}
+
+bool redis_up(const struct redis *redis)
+{
+    return count_up(redis) > 0;
 }
 
 int64_t redis_pause_ms(struct redis_config *config)
@@ -206,7 +225,8 @@ void redis_append(struct redis *redis, size_t index, int argc, const char *const
 
 bool redis_is_demotion(const char *error)
 {
-    return strncmp(error, "READONLY", 8) == 0 || strncmp(error, "MASTERDOWN", 10) == 0;
+    return strncmp(error, "READONLY", 8) == 0 || strncmp(error, "MASTERDOWN", 10) == 0 ||
+           strncmp(error, "UNBLOCKED", 9) == 0;
 }
 
 static void demoted(struct node *node, const char *error)
@@ -222,18 +242,27 @@ void redis_demoted(struct redis *redis, size_t index, const char *error)
         demoted(&redis->nodes[index], error);
 }
 
+void redis_tell(struct redis *redis, size_t index, enum outage outage, const char *reason)
+{
+    reach_tell(redis->nodes[index].server, outage, reason);
+}
+
 /* What the exchange says about the server. */
 static void judge(struct node *node)
 {
     if (node->state != NODE_UP || node->reply_count == 0)
         return;
-    for (size_t i = 0; i < node->reply_count; i++)
-        if (node->replies[i]->type == REDIS_REPLY_ERROR &&
-            redis_is_demotion(node->replies[i]->str)) {
-            demoted(node, node->replies[i]->str);
+    bool took = true; /* NOSCRIPT a replica says too */
+    for (size_t i = 0; i < node->reply_count; i++) {
+        const redisReply *reply = node->replies[i];
+        took &= reply->type != REDIS_REPLY_ERROR;
+        if (reply->type == REDIS_REPLY_ERROR && redis_is_demotion(reply->str)) {
+            demoted(node, reply->str);
             return;
         }
-    reach_took(node->server);
+    }
+    if (took)
+        reach_took(node->server);
 }
 
 dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd)

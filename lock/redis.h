@@ -47,6 +47,9 @@ size_t redis_nodes(const struct redis *redis);
  * REFUSED (the login), CANCELLED. */
 dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
+/* Whether at least one is, as far as is known. */
+bool redis_up(const struct redis *redis);
+
 /* How long a waiter does well to wait before its next attempt: until a pause is over. */
 int64_t redis_pause_ms(struct redis_config *config);
 
@@ -96,6 +99,9 @@ dlock_status redis_pull(struct redis *redis, size_t node);
  * redis_gather, and for a connection that is listened on. */
 bool redis_is_demotion(const char *error);
 void redis_demoted(struct redis *redis, size_t node, const char *error);
+
+/* Says something of the server that is not about connecting. */
+void redis_tell(struct redis *redis, size_t node, enum outage outage, const char *reason);
 
 /* Cuts the connections. */
 void redis_disconnect(struct redis *redis);

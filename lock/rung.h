@@ -55,6 +55,7 @@ struct dlock_hold {
     /* Protected by the lock's mutex. */
     LIST_ENTRY(dlock_hold) of_calls;
     bool leaving; /* TRAIT_HANDOFF: its release is under way, nothing nests in it any more */
+    bool doomed;  /* its owner lost the lock while it was being acquired once more */
     bool tainted; /* commands of its owner may still be carried out: it is left to expire */
     void *user;
     int fork_generation;

@@ -101,6 +101,8 @@ static void lose(const struct dlock_hold *hold)
         atomic_store_explicit(&other->valid_until_ns, 0, memory_order_release);
         set_lost_fd(other);
     }
+    LIST_FOREACH(other, &lock->calls, of_calls)
+        other->doomed |= strcmp(other->owner, hold->owner) == 0;
     pthread_mutex_unlock(&lock->mutex);
 }
 

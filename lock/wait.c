@@ -147,7 +147,7 @@ static void move_up(struct dlock *lock, bool sleeping)
 static bool will_be_heard(const struct wait *winner)
 {
     const struct dlock *lock = winner->lock;
-    return contenders_max(lock) == 1 && winner->seen == lock->line.wakes &&
+    return lock->ops->contend == CONTEND_ONE_PER_CLIENT && winner->seen == lock->line.wakes &&
            lock->line.again_ms > 0 &&
            (lock->source.kind == WAIT_LOCAL || lock->source.state == SOURCE_HEARD);
 }

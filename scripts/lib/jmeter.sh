@@ -66,7 +66,7 @@ jmeter_is_there() {
 jmeter_serves() {
     local words version
     mapfile -t words <<<"$1"
-    version=$(timeout 60 "${words[@]}" --version --jmeterlogfile /dev/null 2>/dev/null |
+    version=$(timeout 180 "${words[@]}" --version --jmeterlogfile /dev/null 2>/dev/null |
         grep -oE '[0-9]+\.[0-9]+(\.[0-9]+)*' | head -n 1) || return 1
     printf '%s\n' "$JMETER_LEAST" "$version" | sort --version-sort --check=quiet
 }

@@ -12,6 +12,7 @@ RUN_HISTORIES=              # where the instances write: <there>/<run>/history-<
 RUN_SCENARIO=               # a file of JMeter properties
 RUN_PROPERTIES=()           # -Jname=value, which go before the file's
 RUN_EXPECT=                 # results by comma that replace the judge's table, for experiments
+RUN_TRIES=3                 # how often, at most, a row is fired whose runs are spoiled
 RUN_SHOWS_JMETER=           # yes: JMeter's progress is shown, not kept in jmeter.out
 
 # What drive_row says back of the latest run:
@@ -285,15 +286,26 @@ rows_of() {
     done
 }
 
-# drive_rows RUNG:WRITE...: one run each, then their table. Sets RUN_CODE: 0 each row did what the
+# The machine disturbed the run: nothing can be said of it. (Code 2 alone says so, too, of a rung of
+# which nobody has written down what is expected.)
+run_is_spoiled() {
+    jq --exit-status '.result == "inconclusive"' "$RUN_FOLDER/verdict.json" >/dev/null
+}
+
+# drive_rows RUNG:WRITE...: one run each, again when it was spoiled, then their table. Sets RUN_CODE: 0 each row did what the
 # ladder says, 1 one did not, 2 one is inconclusive. Call it plainly, as drive_row.
 drive_rows() {
-    local row requests folders=() agreed=0 worst=0
+    local row try requests folders=() agreed=0 worst=0
     requests=$(run_requests)
     for row; do
         say "row $((${#folders[@]} + 1)) of $#: ${row%:*}, ${row#*:}" \
             "${requests:+($requests requests, about $((6 + requests / 150)) s)}"
         drive_row "${row%:*}" "${row#*:}"
+        for ((try = 1; try < RUN_TRIES && RUN_CODE == 2; try++)); do
+            run_is_spoiled || break
+            say "    try $try of $RUN_TRIES was spoiled: $(tail -n 20 "$RUN_FOLDER/audit.out")"
+            drive_row "${row%:*}" "${row#*:}"
+        done
         say "    $(tail -n $((RUN_CODE == 0 ? 1 : 20)) "$RUN_FOLDER/audit.out")"
         folders+=("$RUN_FOLDER")
         # A row that is wrong weighs more than one that cannot be judged.

@@ -32,7 +32,7 @@ def boxes_of(folder, tmp_path):
     page.write_text('<!doctype html><meta charset="utf-8"><body style="margin:0">' + svg + SCRIPT,
                     encoding="utf-8")
     done = subprocess.run(
-        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage",
          "--disable-background-networking", "--disable-component-update", "--disable-sync",
          "--user-data-dir=" + str(tmp_path / "profile"), "--window-size=1280,2000", "--dump-dom",
          page.as_uri()], capture_output=True, timeout=120, check=True, encoding="utf-8")

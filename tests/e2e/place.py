@@ -165,9 +165,14 @@ class Place:
         assert [port for port in self.ports.all(instances) if listens(port)] == []
 
     def close(self):
+        """A group goes with its leader: nginx's workers are another user's, and root in a container cannot see
+        where they are."""
         for pid in self.processes():
             try:
-                os.kill(pid, signal.SIGKILL)
+                if os.getpgid(pid) == pid:
+                    os.killpg(pid, signal.SIGKILL)
+                else:
+                    os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
         for ports in self.all_ports:

@@ -5,7 +5,6 @@ import contextlib
 import ctypes
 import os
 import pathlib
-import resource
 import select
 import socket
 import subprocess
@@ -13,6 +12,8 @@ import sys
 import time
 
 import pytest
+
+import needs
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "service"))
@@ -28,10 +29,11 @@ CLONE_NEWNET, CLONE_NEWUSER = 0x40000000, 0x10000000
 @pytest.fixture(scope="module", autouse=True)
 def own_network():
     """This process and its children get a network with a loopback and nothing else."""
-    resource.setrlimit(resource.RLIMIT_NOFILE, (16384, 16384))
+    needs.descriptors(8192)
+    needs.own("net")
     flags = CLONE_NEWNET if os.geteuid() == 0 else CLONE_NEWNET | CLONE_NEWUSER
     libc = ctypes.CDLL(None, use_errno=True)
-    assert libc.unshare(flags) == 0, f"no network of its own: {os.strerror(ctypes.get_errno())}"
+    assert libc.unshare(flags) == 0, os.strerror(ctypes.get_errno())
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 
 

@@ -10,6 +10,7 @@ import tempfile
 
 import pytest
 
+from needs import own
 from place import ROOT, SCRIPTS, Place, listens, wait_until
 
 SMALL = ["--stock", "40", "--requests", "60"]
@@ -97,6 +98,30 @@ def test_a_row_that_does_not_do_what_the_ladder_says_is_the_exit_code(place):
         assert demo.code == code, demo
         assert "0 of 1 rows did what the ladder says." in demo.out
         place.check_nothing_is_left()
+
+
+@pytest.mark.parametrize("spoiled, code", [(1, 0), (9, 2)])
+def test_a_row_that_was_spoiled_is_fired_again_three_times_at_most(place, spoiled, code):
+    # So many times the judge's word is taken for another.
+    build = place.folder / "build"
+    (build / "audit").mkdir(parents=True)
+    (build / "service").symlink_to(pathlib.Path(os.environ["LADDER_BUILD"]) / "service")
+    judge = build / "audit" / "ladder-audit"
+    judge.write_text(f"""#!/bin/sh
+"{os.environ["LADDER_BUILD"]}/audit/ladder-audit" "$@" || exit
+case $1 in --*) exit 0 ;; esac
+echo judged >>{place.folder}/judged
+[ "$(wc -l <{place.folder}/judged)" -gt {spoiled} ] && exit 0
+sed -i -E 's/"result":(\\s*)"ok"/"result":\\1"inconclusive"/' "$1/verdict.json"
+exit 2
+""")
+    judge.chmod(0o755)
+    demo = place.demo("--lock", "watchdog", "--write", "decr", *SMALL, LADDER_BUILD=build)
+    assert demo.code == code, demo
+    tries = min(spoiled + 1, 3)
+    assert len(folders(place)) == tries
+    assert [f"try {number} of 3 was spoiled" in demo.err for number in (1, 2, 3)] == [number < tries for number in (1, 2, 3)]
+    place.check_nothing_is_left()
 
 
 def loads(place):
@@ -204,8 +229,7 @@ def test_a_missing_tool_that_cannot_be_installed_is_told():
 
 
 def test_without_a_network_the_missing_jmeter_is_told(place):
-    around = ["unshare", "--net"] if os.getuid() == 0 else ["unshare", "--net", "--map-root-user"]
-    demo = place.demo(*SMALL, around=around, LADDER_CACHE=place.folder / "cache", JMETER_HOME=None,
+    demo = place.demo(*SMALL, around=own("net"), LADDER_CACHE=place.folder / "cache", JMETER_HOME=None,
                       PATH=place.path_without("jmeter"))
     assert demo.code == 2, demo
     assert "network" in demo.err

@@ -15,8 +15,11 @@ project(small NONE)
 enable_testing()
 add_test(NAME good COMMAND true)
 add_test(NAME bad COMMAND false)
-add_test(NAME skipped COMMAND sh -c "exit 77")
+add_test(NAME skipped COMMAND sh -c "echo 'SKIPPED: needs <all> & more'; exit 77")
 set_tests_properties(skipped PROPERTIES SKIP_RETURN_CODE 77)
+add_test(NAME silent COMMAND sh -c "exit 77")
+set_tests_properties(silent PROPERTIES SKIP_RETURN_CODE 77)
+add_test(NAME partly COMMAND sh -c "echo 'SKIPPED: one: needs a'; echo '2 passed'; echo 'SKIPPED: other: needs b'")
 add_test(NAME missing COMMAND no-such-program)
 add_test(NAME whole COMMAND true)
 set_tests_properties(whole PROPERTIES LABELS e2e)
@@ -44,20 +47,44 @@ def small(place):
     return root
 
 
-def test_it_sums_over_the_presets_and_what_was_skipped_has_failed(place, small):
+def test_it_sums_over_the_presets(place, small):
     run = place.run(small / "scripts" / "test", "--only", "good|bad|skipped|missing|whole")
     assert run.code == 1, run
     *told, last = run.out.splitlines()
-    assert last == "4 passed, 9 failed"  # whole is for dev alone
-    assert sorted(told) == sorted(f"failed: {preset}: {name}" for preset in ("dev", "asan", "tsan")
-                                  for name in ("bad", "skipped", "missing"))
+    assert last == "4 passed, 6 failed, 3 skipped"  # whole is for dev alone
+    told_of = {"failed": ["bad", "missing"], "skipped": ["skipped: needs <all> & more"]}
+    assert sorted(told) == sorted(f"{word}: {preset}: {name}" for preset in ("dev", "asan", "tsan")
+                                  for word, names in told_of.items() for name in names)
+
+
+@pytest.mark.parametrize("options, code", [([], 0), (["--skips-fail"], 1)])
+def test_what_was_skipped_is_told_with_its_reason_and_fails_where_asked_for(place, small, options, code):
+    run = place.run(small / "scripts" / "test", "--only", "good|silent|partly|skipped", "--preset", "dev", *options)
+    assert run.code == code, run
+    assert run.out.splitlines() == [
+        "skipped: dev: skipped: needs <all> & more", "skipped: dev: silent: it does not say why",
+        "skipped: dev: partly: one: needs a", "skipped: dev: partly: other: needs b",
+        "2 passed, 0 failed, 4 skipped"]
+
+
+def test_python_tells_what_it_skips(tmp_path):
+    """As tests/conftest.py has it; a file of which nothing is left has not passed."""
+    for name, more in (("some", "def test_good():\n    pass\n"), ("none", "")):
+        file = tmp_path / f"test_{name}.py"
+        file.write_text(f"import pytest\ndef test_bad():\n    pytest.skip('needs more')\n{more}")
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
+    for name, code in (("some", 0), ("none", 77)):
+        done = subprocess.run(["/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", f"test_{name}.py"],
+                              cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stdout
+        assert "\nSKIPPED: test_bad: needs more\n" in done.stdout
 
 
 def test_all_passed_is_0(place, small):
     run = place.run(small / "scripts" / "test", "--only", "good|whole", "--preset", "dev",
                     "--preset=tsan")
     assert run.code == 0, run
-    assert run.out == "3 passed, 0 failed\n"
+    assert run.out == "3 passed, 0 failed, 0 skipped\n"
 
 
 def test_a_build_that_fails_is_counted_and_told(place, small):
@@ -66,8 +93,21 @@ def test_a_build_that_fails_is_counted_and_told(place, small):
                    '  message(FATAL_ERROR "no asan today")\nendif()\n')
     run = place.run(small / "scripts" / "test", "--only", "good")
     assert run.code == 1, run
-    assert run.out.splitlines()[-1] == "2 passed, 1 failed"
+    assert run.out.splitlines()[-1] == "2 passed, 1 failed, 0 skipped"
     assert "no asan today" in run.err
+
+
+def test_a_sanitizer_that_cannot_start_here_is_a_skip(place, small):
+    stubs = place.folder / "stubs"
+    stubs.mkdir()
+    for name, code in (("setarch", "exit 1"), ("cc", 'printf "#!/bin/sh\\nexit 66\\n" >"$3"; chmod +x "$3"')):
+        (stubs / name).write_text(f"#!/bin/sh\n{code}\n")
+        (stubs / name).chmod(0o755)
+    run = place.run(small / "scripts" / "test", "--only", "good", PATH=f"{stubs}:{os.environ['PATH']}")
+    assert run.code == 0, run
+    *told, last = run.out.splitlines()
+    assert last == "1 passed, 0 failed, 2 skipped"
+    assert [line.split(": needs setarch")[0] for line in told] == ["skipped: asan: all of it", "skipped: tsan: all of it"]
 
 
 @pytest.mark.parametrize("words, told", [
@@ -95,10 +135,10 @@ def test_ci_runs_both_parts_and_fails_with_either(place, test, compose, code):
     root = place.folder / "ci"
     for path, part_code in (("scripts/test", test), ("tests/compose/run", compose)):
         (root / path).parent.mkdir(parents=True)
-        (root / path).write_text(f"#!/bin/sh\npwd >>ran\nexit {part_code}\n")
+        (root / path).write_text(f'#!/bin/sh\necho "$PWD" "$@" >>ran\nexit {part_code}\n')
         (root / path).chmod(0o755)
     shutil.copytree(ROOT / ".ci", root / ".ci")
     run = subprocess.run([root / ".ci" / "run"], capture_output=True, text=True)
     assert run.returncode == code, run
-    assert (root / "ran").read_text().splitlines() == [str(root)] * 2
+    assert (root / "ran").read_text().splitlines() == [f"{root} --skips-fail", str(root)]
     assert ("passed after" in run.stdout) == (code == 0)

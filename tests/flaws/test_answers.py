@@ -18,7 +18,7 @@ from clone import copy_of_clone
 PAGE = ROOT / "docs" / "answers.md"
 EXERCISES = [f"{chapter}.{number}" for chapter, _ in enumerate(ladder.chapters(), 1) for number in (1, 2)]
 MARK = re.compile(r"^<!-- answer (\S+) from (\w+) judge ([\w,]+)(?: write (\w+))? expect ((?:oracle (?=\w))?)([\w ]+) -->$", re.MULTILINE)
-ORACLE_TRIES = 5
+TRIES = 5
 Answer = collections.namedtuple("Answer", "name source judges write words diff told alone")
 
 
@@ -106,12 +106,13 @@ def verdicts(tmp_path_factory):
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         found = dict(zip(together, pool.map(lambda one: judged(clone, *one), together)))
     found |= {one: judged(clone, *one) for one in alone}
-    # The oracle stops nobody, so two of a race may miss each other, the more so on a busy machine.
-    races = [question(answer.name, answer) for answer in given.values()
-             if answer.judges.startswith("oracle,") and answer.words[0] == "breaks"]
-    for one in races * (ORACLE_TRIES - 1):
-        if found[one][0][0] == "holds":
-            found[one] = judged(clone, *one)
+    # The oracle stops nobody, so two of a race may miss each other, the more so on a busy machine. And on one that
+    # is too busy a demonstration may run into its limits: alone it has another try.
+    for answer in given.values():
+        one = question(answer.name, answer)
+        for _ in range(TRIES - 1):
+            if found[one][0] != answer.words:
+                found[one] = judged(clone, *one[:3], True)
     return found
 
 

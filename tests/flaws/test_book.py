@@ -15,6 +15,7 @@ DOCS = ROOT / "docs"
 CONTENTS = "00-start.md"
 NAMES = [CONTENTS] + [f"{number:02}-{name}.md" for number, name in enumerate(ladder.chapters(), 1)]
 HEADINGS = ["See it break", "Why", "The cure", "Run the cure", "What it still cannot do", "Exercises"]
+TRIES = 3
 WORDS_MAX, BLOCK_LINES_MAX = 1500, 200
 
 
@@ -46,8 +47,17 @@ def anchors(text):
 
 
 def test_what_it_shows_is_what_the_commands_print():
-    done = subprocess.run([str(ROOT / "scripts" / "docs"), "--check", "--runs"], capture_output=True, text=True,
-                          timeout=LIMIT_S, check=False)
+    """A page of which something took another course is looked at again, by itself: beside busy neighbours a run may be
+    too slow for its course, but not each time."""
+    pages = []
+    for _ in range(TRIES):
+        done = subprocess.run([str(ROOT / "scripts" / "docs"), "--check", "--runs", *pages], capture_output=True, text=True,
+                              cwd=ROOT, timeout=LIMIT_S, check=False)
+        complaints = [line for line in done.stdout.splitlines() if not line.startswith(" ")]
+        of_pages = [re.match(r"(docs/\S+\.md):\d+: ", line) for line in complaints]
+        if done.returncode == 0 or None in of_pages:
+            break
+        pages = sorted({found[1] for found in of_pages})
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -68,7 +68,7 @@ def test_the_page_in_a_browser(done, tmp_path):
     text = (done.folder / "matrix.html").read_text()
     page = tmp_path / "page.html"
     page.write_text(text.replace("</html>", SCRIPT + "</html>"))
-    seen = subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+    seen = subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage",
                            "--user-data-dir=" + str(tmp_path / "profile"), "--window-size=1400,1000", "--dump-dom",
                            page.as_uri()], capture_output=True, timeout=120, check=True, encoding="utf-8").stdout
     found = json.loads(re.search(r'<pre id="found">(.*?)</pre>', seen, re.S)[1])

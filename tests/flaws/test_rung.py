@@ -15,8 +15,8 @@ from rung import ROOT, TOOLS, left_behind, rung
 import ladder
 import named
 import transcript
-from schedules import ALL, demonstrations, shown
-from stage import Stage, wait_until
+from schedules import ALL, check_none_met, demonstrations, shown
+from stage import Spoiled, Stage, wait_until
 
 NAMES = [one.name for one in ladder.rungs()]
 
@@ -106,11 +106,17 @@ def test_a_flaw_is_shown_and_its_cure(tmp_path):
 
 
 def test_every_course_is_the_same_twice(tmp_path):
+    """What did not take it is looked at again, one at a time: beside busy neighbours a run may be too slow for its
+    course, but not each time."""
     done = rung("steady", "--times", 2, "--runs", tmp_path)
+    assert f" of {len(demonstrations())} demonstrations took the same course each time" in done.stdout, done.stderr
+    for _ in range(2):
+        lines = re.findall(r"^\S+ +(\S+) +(\d of 2 alike, \d as expected)", done.stdout, re.MULTILINE)
+        differ = {flaw for flaw, words in lines if words != "2 of 2 alike, 2 as expected"}
+        if done.returncode == 0 or not differ:
+            break
+        done = rung("steady", "--times", 2, "--flaws", ",".join(sorted(differ)), "--jobs", 1, "--runs", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    count = len(demonstrations())
-    assert done.stdout.splitlines()[-1] == (
-        f"{count} of {count} demonstrations took the same course each time")
     assert not left_behind(tmp_path)
 
 
@@ -187,6 +193,29 @@ def test_what_redis_did_not_see_is_not_believed(tmp_path):
         assert "not seen by Redis: SETNX" in transcript.disagreement(stage)
         history.write_text("\n".join(line for line in lines if line != command) + "\n")
         assert "recorded by nobody: SETNX" in transcript.disagreement(stage)
+
+
+class Acted:
+    """An instance as check_none_met sees it: what it sent and was answered, and how often it was kept out."""
+
+    def __init__(self, name, *answers, kept_out=0):
+        self.name, self.kept_out = name, kept_out
+        self.told = [{"event": "command", "sent": sent, "reply": reply} for sent, reply in answers]
+
+    def events(self):
+        return self.told
+
+    def count(self, _):
+        return self.kept_out
+
+
+def test_readers_that_met_the_writer_have_spoiled_the_run():
+    alone, beside_two = [("SET", "OK"), ("GET", "1")], [("SET", "OK"), ("GET", "2")]
+    check_none_met(Acted("a"), Acted("b"), Acted("c", *alone, *alone, *alone))
+    for instances in ([Acted("a"), Acted("b"), Acted("c", *alone, *beside_two)],
+                      [Acted("a"), Acted("b", kept_out=1), Acted("c", *alone, *alone)]):
+        with pytest.raises(Spoiled):
+            check_none_met(*instances)
 
 
 # ---- Slips ----

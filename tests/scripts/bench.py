@@ -10,7 +10,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCENARIOS = ROOT / "jmeter" / "scenarios"
-PATIENCE_S = 120  # how long something may take that must come about
+PATIENCE_S = 300  # how long something may take that must come about
 
 
 def call(*words, root=ROOT, env=None, **more):

@@ -13,6 +13,7 @@ import textwrap
 import pytest
 
 from bench import ROOT, call, path_without, run, wait_until
+from needs import own
 
 SETUP = ROOT / "scripts" / "setup"
 INSTALL = ROOT / "scripts" / "lib" / "install-packages"
@@ -49,12 +50,11 @@ class Machine:
         (self.folder / "lists" / "partial").mkdir(parents=True, exist_ok=True)
 
     def words(self, command, network=False):
+        around = own("mount", *([] if network else ["net"]))
         mounts = "; ".join(
             f"mount -t overlay -o lowerdir=/{part},upperdir={self.written}/{part},"
             f"workdir={self.folder}/work/{part} overlay /{part}" for part in ("etc", "usr", "var"))
-        root = [] if os.geteuid() == 0 else ["--map-root-user"]
-        return ["unshare", *root, "--mount", *([] if network else ["--net"]), "bash", "-c",
-                f'set -e; {mounts}; ip link set lo up; exec "$@"', "machine", *map(str, command)]
+        return [*around, "bash", "-c", f'set -e; {mounts}; ip link set lo up; exec "$@"', "machine", *map(str, command)]
 
     def env(self, **more):
         return {"APT_CONFIG": self.apt, "TMPDIR": self.scratch, **more}

@@ -9,7 +9,8 @@ import pytest
 from world import Inventoryd, LossyProxy, Redis, running
 
 # The tests open thousands of connections.
-resource.setrlimit(resource.RLIMIT_NOFILE, (16384, max(16384, resource.getrlimit(resource.RLIMIT_NOFILE)[1])))
+HARD = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (min(16384, HARD), HARD))
 
 
 def pytest_configure(config):

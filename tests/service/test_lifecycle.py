@@ -10,6 +10,7 @@ import subprocess
 
 import pytest
 
+import needs
 from world import (PATIENCE_S, Background, free_port, hold_lock, is_closed, read_answers, read_history, release_lock,
                    wait_until)
 
@@ -173,6 +174,7 @@ def test_a_variable_that_is_no_setting_is_warned_of(redis, start):
 
 
 def test_ipv6(redis, start):
+    needs.ipv6()
     shop = start(redis, "--listen", "[::1]:0")
     with socket.create_connection(("::1", shop.port), PATIENCE_S) as sock:
         sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")

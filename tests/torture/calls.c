@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See self.h.
+ */
+#include "self.h"
+
+#include "contract.h"
+#include "keys.h"
+#include "must.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- Clients --------------------------------------------------------------------------------- */
+
+static void on_event(void *arg, const struct dlock_event *event)
+{
+    struct self *self = arg;
+    static const enum note_kind kinds[] = {[DLOCK_EVENT_RENEWED] = NOTE_RENEWED,
+                                           [DLOCK_EVENT_RENEWAL_FAILED] = NOTE_RENEWAL_FAILED,
+                                           [DLOCK_EVENT_LOST] = NOTE_LOST};
+    if ((size_t)event->kind < sizeof kinds / sizeof kinds[0])
+        note(self->world, kinds[event->kind], self->process, event->user, "%s", event->reason);
+}
+
+static void on_point(void *arg, const char *rung, const char *point)
+{
+    struct self *self = arg;
+    if (atomic_load(&self->world->phase) != PHASE_RUN || getpid() != self->shared->pid)
+        return;
+    int passed = atomic_fetch_add(&self->shared->points, 1) + 1;
+    for (size_t i = 0; i < self->plan->fault_count; i++) {
+        const struct fault *fault = &self->plan->faults[i];
+        if (fault->at.process != self->process || fault->at.count != passed ||
+            (fault->kind != FAULT_STOP_AT_POINT && fault->kind != FAULT_KILL_AT_POINT))
+            continue;
+        bool stop = fault->kind == FAULT_STOP_AT_POINT;
+        note(self->world, NOTE_FAULT, self->process, NULL, "FAULT %s at %s.%s",
+             fault_name(fault->kind), rung, point);
+        if (!stop)
+            atomic_store(&self->shared->killed, true);
+        kill(getpid(), stop ? SIGSTOP : SIGKILL);
+    }
+}
+
+bool member_open(struct self *self, struct member *member, bool own_loop)
+{
+    const struct plan *plan = self->plan;
+    char url[80];
+    snprintf(url, sizeof url, "redis://" KEYS_USER ":" KEYS_PASSWORD "@127.0.0.1:%d", self->port);
+    const char *urls[] = {url};
+    struct dlock_options options = {.size = sizeof options,
+                                    .servers = urls,
+                                    .server_count = 1,
+                                    .connect_timeout_ms = plan->connect_ms,
+                                    .command_timeout_ms = plan->command_ms,
+                                    .ttl_ms = plan->ttl_ms[self->process],
+                                    .retry_ms = plan->retry_ms,
+                                    .connections_max = plan->connections_max,
+                                    .allow_flawed = plan->rung->flawed,
+                                    .on_event = on_event,
+                                    .on_event_arg = self,
+                                    .on_point = on_point,
+                                    .on_point_arg = self,
+                                    .contenders = plan->contenders,
+                                    .own_loop = own_loop,
+                                    .handoff_max = plan->handoff_max,
+                                    .grant_ms = plan->grant_ms};
+    *member = (struct member){.number = atomic_fetch_add(&self->world->clients, 1) + 1};
+    struct call *call = call_begin(self->world, WHAT_OPEN, self->process, 0, 0);
+    dlock_status status = dlock_client_open(&options, &member->client);
+    call_end(self->world, call, status);
+    for (int i = 0; i < plan->locks && status == DLOCK_OK; i++)
+        must(dlock_open(member->client, plan->rung->name, plan->names[i], &member->locks[i]) ==
+             DLOCK_OK);
+    return status == DLOCK_OK;
+}
+
+void member_close(struct self *self, struct member *member)
+{
+    struct call *call = call_begin(self->world, WHAT_CLOSE, self->process, 0, 0);
+    for (int i = 0; i < self->plan->locks; i++)
+        dlock_close(member->locks[i]);
+    dlock_client_close(member->client);
+    call_end(self->world, call, DLOCK_OK);
+}
+
+/* ---- Cancels --------------------------------------------------------------------------------- */
+
+static dlock_cancel *cancel_offer(struct self *self, struct call *call)
+{
+    dlock_cancel *cancel = NULL;
+    pthread_mutex_lock(&self->mutex);
+    for (size_t i = 0; i < CANCELS_MAX && cancel == NULL; i++)
+        if (self->cancels[i].cancel == NULL) {
+            cancel = dlock_cancel_new();
+            self->cancels[i] = (struct cancelling){cancel, call};
+        }
+    pthread_mutex_unlock(&self->mutex);
+    return cancel;
+}
+
+static void cancel_withdraw(struct self *self, dlock_cancel *cancel)
+{
+    if (cancel == NULL)
+        return;
+    pthread_mutex_lock(&self->mutex);
+    for (size_t i = 0; i < CANCELS_MAX; i++)
+        if (self->cancels[i].cancel == cancel)
+            self->cancels[i].cancel = NULL;
+    pthread_mutex_unlock(&self->mutex);
+    dlock_cancel_free(cancel);
+}
+
+void cancel_one(struct self *self, uint64_t *random)
+{
+    size_t first = random_below(random, CANCELS_MAX);
+    int64_t none = 0;
+    pthread_mutex_lock(&self->mutex);
+    for (size_t i = 0; i < CANCELS_MAX; i++) {
+        struct cancelling *one = &self->cancels[(first + i) % CANCELS_MAX];
+        if (one->cancel == NULL)
+            continue;
+        atomic_compare_exchange_strong(&one->call->cancelled_ns, &none, boot_ns());
+        dlock_cancel_now(one->cancel);
+        break;
+    }
+    pthread_mutex_unlock(&self->mutex);
+}
+
+/* ---- Acquire and release --------------------------------------------------------------------- */
+
+static dlock_batch *reads_new(bool rides)
+{
+    static const char *const read[] = {"GET", "app:sold"};
+    dlock_batch *reads = rides ? dlock_batch_new() : NULL;
+    if (reads != NULL)
+        dlock_batch_add(reads, 2, read, NULL);
+    return reads;
+}
+
+static struct call *begin(struct thread *thread, const struct member *member, enum what what,
+                          const struct how *how)
+{
+    struct self *self = thread->self;
+    struct call *call =
+        call_begin(self->world, what, self->process, thread->number, how->lock);
+    call->client = member->number;
+    call->owner_id = how->owner_id;
+    call->mode = how->mode;
+    call->wait_ms = how->wait_ms;
+    call->rest = how->rest;
+    call->ttl_ms = self->plan->ttl_ms[self->process];
+    return call;
+}
+
+static struct dlock_want want_of(struct call *call, dlock_batch *reads, dlock_cancel *cancel)
+{
+    return (struct dlock_want){.size = sizeof(struct dlock_want),
+                               .wait_ms = call->wait_ms,
+                               .owner_id = call->owner_id,
+                               .cancel = cancel,
+                               .reads = reads,
+                               .user = call,
+                               .mode = call->mode};
+}
+
+static void answered(struct self *self, struct call *call, dlock_status status, dlock_hold *hold)
+{
+    if (status == DLOCK_OK) {
+        call->token = dlock_token(hold);
+        snprintf(call->owner, sizeof call->owner, "%s", dlock_owner(hold));
+        sample(call, hold);
+    }
+    call_end(self->world, call, status);
+    if ((status == DLOCK_OK) != (hold != NULL))
+        violation(self->world, VIOLATION_ANSWER, "%s answered %s with%s hold",
+                  what_text(call->what), dlock_status_name(status), hold != NULL ? " a" : "out");
+}
+
+dlock_hold *hold_acquire(struct thread *thread, const struct member *member, dlock *lock,
+                         const struct how *how, struct call **made)
+{
+    struct self *self = thread->self;
+    struct call *call = begin(thread, member, WHAT_ACQUIRE, how);
+    dlock_batch *reads = reads_new(how->rides);
+    dlock_cancel *cancel = how->cancels ? cancel_offer(self, call) : NULL;
+    struct dlock_want want = want_of(call, reads, cancel);
+    dlock_hold *hold = NULL;
+    if (how->wait_ms < 0)
+        atomic_fetch_sub(&self->shared->busy, 1);
+    dlock_status status = dlock_acquire(lock, &want, &hold);
+    if (how->wait_ms < 0)
+        atomic_fetch_add(&self->shared->busy, 1);
+    answered(self, call, status, hold);
+    cancel_withdraw(self, cancel);
+    dlock_batch_free(reads);
+    *made = call;
+    return status == DLOCK_OK ? hold : NULL;
+}
+
+void hold_release(struct thread *thread, dlock_hold *hold, struct call *call, bool rides)
+{
+    static const char *const write[] = {"INCR", "app:sold"};
+    struct self *self = thread->self;
+    dlock_batch *last = rides ? dlock_batch_new() : NULL;
+    if (last != NULL)
+        dlock_batch_add(last, 2, write, NULL);
+    sample(call, hold);
+    struct call *release =
+        call_begin(self->world, WHAT_RELEASE, self->process, thread->number, call->lock);
+    release->of = call;
+    release->client = call->client;
+    call_end(self->world, release, dlock_release(hold, last));
+    dlock_batch_free(last);
+}
+
+void judge_lost_fd(struct self *self, struct call *call, dlock_hold *hold)
+{
+    struct pollfd lost = {.fd = dlock_lost_fd(hold), .events = POLLIN};
+    bool was_valid = sample(call, hold);
+    bool readable = poll(&lost, 1, was_valid ? 0 : 1000) > 0;
+    if (lost.fd >= 0 && readable != !dlock_valid(hold) && readable == was_valid)
+        violation(self->world, VIOLATION_ANSWER, "#%d: the descriptor of its loss is %sreadable",
+                  (int)(call - self->world->calls), readable ? "" : "not ");
+}
+
+/* An acquire that was started. */
+struct started {
+    struct self *self;
+    struct call *call;
+    dlock_batch *reads;
+    dlock_cancel *cancel;
+    bool keep, rides;
+};
+
+static void done(void *arg, dlock_status status, dlock_hold *hold)
+{
+    struct started *started = arg;
+    struct self *self = started->self;
+    struct thread here = {.self = self, .number = THREADS_MAX};
+    answered(self, started->call, status, hold);
+    cancel_withdraw(self, started->cancel);
+    dlock_batch_free(started->reads);
+    if (status == DLOCK_OK && (!started->keep || !hold_keep(self, hold, started->call)))
+        hold_release(&here, hold, started->call, started->rides);
+    free(started);
+    atomic_fetch_sub(&self->started, 1);
+}
+
+void hold_start(struct thread *thread, const struct how *how, bool keep)
+{
+    struct self *self = thread->self;
+    struct started *started = calloc(1, sizeof *started);
+    must(started != NULL);
+    struct call *call = begin(thread, &self->main, WHAT_START, how);
+    *started = (struct started){.self = self,
+                                .call = call,
+                                .reads = reads_new(how->rides),
+                                .cancel = how->cancels ? cancel_offer(self, call) : NULL,
+                                .keep = keep,
+                                .rides = how->rides};
+    struct dlock_want want = want_of(call, started->reads, started->cancel);
+    atomic_fetch_add(&self->started, 1);
+    dlock_status status = dlock_acquire_start(self->main.locks[how->lock], &want, done, started);
+    if (status == DLOCK_OK)
+        return;
+    call_end(self->world, call, status);
+    cancel_withdraw(self, started->cancel);
+    dlock_batch_free(started->reads);
+    free(started);
+    atomic_fetch_sub(&self->started, 1);
+}
+
+/* ---- Holds that are kept --------------------------------------------------------------------- */
+
+bool hold_keep(struct self *self, dlock_hold *hold, struct call *call)
+{
+    bool kept = false;
+    pthread_mutex_lock(&self->mutex);
+    for (size_t i = 0; i < KEPT_MAX && !kept; i++)
+        if (self->kept[i].hold == NULL) {
+            self->kept[i] = (struct kept){hold, call};
+            kept = true;
+        }
+    pthread_mutex_unlock(&self->mutex);
+    return kept;
+}
+
+struct kept hold_take(struct self *self)
+{
+    struct kept taken = {NULL, NULL};
+    pthread_mutex_lock(&self->mutex);
+    for (size_t i = 0; i < KEPT_MAX && taken.hold == NULL; i++) {
+        taken = self->kept[i];
+        self->kept[i].hold = NULL;
+    }
+    pthread_mutex_unlock(&self->mutex);
+    return taken;
+}
+
+void look_at_kept(struct self *self)
+{
+    pthread_mutex_lock(&self->mutex);
+    for (size_t i = 0; i < KEPT_MAX; i++)
+        if (self->kept[i].hold != NULL)
+            sample(self->kept[i].call, self->kept[i].hold);
+    pthread_mutex_unlock(&self->mutex);
+}
+
+/* ---- Other calls ----------------------------------------------------------------------------- */
+
+void lock_break(struct thread *thread, int lock)
+{
+    struct self *self = thread->self;
+    struct dlock_holder broken = {.size = sizeof broken};
+    struct call *call = call_begin(self->world, WHAT_BREAK, self->process, thread->number, lock);
+    dlock_status status = dlock_break(self->main.locks[lock], &broken);
+    snprintf(call->owner, sizeof call->owner, "%.90s", broken.owner);
+    call_end(self->world, call, status);
+}
+
+void lock_inspect(struct thread *thread, int lock)
+{
+    struct self *self = thread->self;
+    struct dlock_holder holder = {.size = sizeof holder};
+    struct call *call = call_begin(self->world, WHAT_INSPECT, self->process, thread->number, lock);
+    call_end(self->world, call, dlock_inspect(self->main.locks[lock], &holder));
+}
+
+void lock_reopen(struct thread *thread, const struct how *how)
+{
+    struct self *self = thread->self;
+    struct call *call;
+    dlock *lock = NULL;
+    must(dlock_open(self->main.client, self->plan->rung->name, self->plan->names[how->lock],
+                    &lock) == DLOCK_OK);
+    dlock_hold *hold = hold_acquire(thread, &self->main, lock, how, &call);
+    if (hold != NULL)
+        hold_release(thread, hold, call, false);
+    dlock_close(lock);
+}
+
+void judge_inherited(struct self *self, dlock_hold *hold)
+{
+    dlock_hold *none = NULL;
+    struct dlock_want want = {.size = sizeof want};
+    if (dlock_acquire(self->main.locks[0], &want, &none) != DLOCK_FORKED ||
+        (hold != NULL && (dlock_valid(hold) || dlock_release(hold, NULL) != DLOCK_FORKED)))
+        violation(self->world, VIOLATION_ANSWER, "a forked child got something of its parent's");
+}

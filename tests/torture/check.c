@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See check.h.
+ */
+#include "check.h"
+
+#include "contract.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static bool acquires(const struct call *call)
+{
+    return call->what == WHAT_ACQUIRE || call->what == WHAT_START;
+}
+
+static bool was_held(const struct call *call)
+{
+    return acquires(call) && call->end_ns != 0 && call->status == DLOCK_OK;
+}
+
+size_t check_call_count(const struct world *world)
+{
+    size_t count = atomic_load(&world->call_count);
+    return count < CALLS_MAX ? count : CALLS_MAX;
+}
+
+static size_t note_count(const struct world *world)
+{
+    size_t count = atomic_load(&world->note_count);
+    return count < NOTES_MAX ? count : NOTES_MAX;
+}
+
+/* How the transcript names it. */
+static int number(const struct world *world, const struct call *call)
+{
+    return (int)(call - world->calls);
+}
+
+static bool same_owner(const struct plan *plan, const struct call *a, const struct call *b)
+{
+    if (!plan->rung->reentrant || a->client != b->client || a->owner_id != b->owner_id)
+        return false;
+    bool by_thread = a->owner_id == DLOCK_THIS_THREAD ||
+                     (a->owner_id == 0 && plan->rung->flawed); /* they count by thread still */
+    return by_thread ? a->thread == b->thread : a->owner_id != 0;
+}
+
+/* ---- Excuses --------------------------------------------------------------------------------- *
+ * After a break, and when the server has lost its data, an older hold may stay valid until it is
+ * next answered, or its time is over.
+ */
+
+/* Whether the acquire asked the server about the hold. */
+static bool asked_about(const struct plan *plan, const struct call *acquire,
+                        const struct call *hold)
+{
+    return was_held(acquire) && !is_handed_on(plan) && plan->rung->reentrant &&
+           acquire->client == hold->client && acquire->lock == hold->lock &&
+           hold->owner_id != 0 && same_owner(plan, acquire, hold);
+}
+
+/* When the library has surely heard, after `since_ns`, what became of the hold: at the end of its
+ * time; at the second renewal that was confirmed, for the first may have been sent before; or when
+ * another acquire of its owner was answered. */
+static int64_t heard_ns(const struct world *world, const struct plan *plan,
+                        const struct call *hold, int64_t since_ns)
+{
+    int64_t end_ns = since_ns + hold->ttl_ms * NS_A_MS;
+    int renewals = 0;
+    for (size_t i = 0; i < note_count(world); i++) {
+        const struct note *here = &world->notes[i];
+        if (!here->written || here->call != hold || here->kind != NOTE_RENEWED ||
+            here->ns < since_ns)
+            continue;
+        if (++renewals == 2)
+            end_ns = least(end_ns, here->ns);
+    }
+    for (size_t i = 0; i < check_call_count(world); i++) {
+        const struct call *other = &world->calls[i];
+        if (other->begin_ns > since_ns && asked_about(plan, other, hold))
+            end_ns = least(end_ns, other->end_ns);
+    }
+    return end_ns;
+}
+
+/* What CLOCK_REALTIME is ahead of CLOCK_BOOTTIME. */
+static int64_t since_boot_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec - boot_ns();
+}
+
+/* When what the hold comes from began: its call, or the grant that it was handed on from, whose
+ * token is the server's time in microseconds. */
+static int64_t origin_ns(const struct plan *plan, const struct call *hold)
+{
+    if (!is_handed_on(plan))
+        return hold->begin_ns;
+    return least(hold->begin_ns, (int64_t)hold->token * 1000 - since_boot_ns());
+}
+
+struct loss {
+    int64_t from_ns, to_ns; /* INT64_MAX: it may still come */
+};
+
+/* The older hold began before the loss, the newer was acquired after. */
+static bool excused_by(const struct world *world, const struct plan *plan,
+                       const struct call *older, const struct call *newer, struct loss loss,
+                       int64_t until_ns)
+{
+    return newer->end_ns >= loss.from_ns && origin_ns(plan, older) <= loss.to_ns &&
+           (loss.to_ns == INT64_MAX || until_ns <= heard_ns(world, plan, older, loss.to_ns));
+}
+
+/* until_ns: how long the older hold has to be excused: where another was acquired after the loss,
+ * it has to learn that it is lost. */
+static bool is_excused(const struct world *world, const struct plan *plan,
+                       const struct call *older, const struct call *newer, int64_t until_ns)
+{
+    for (size_t i = 0; i < check_call_count(world); i++) {
+        const struct call *call = &world->calls[i];
+        if (call->what != WHAT_BREAK || call->lock != older->lock)
+            continue;
+        bool known = call->end_ns != 0 && call->status == DLOCK_OK;
+        struct loss loss = {call->begin_ns, known ? call->end_ns : INT64_MAX};
+        if (excused_by(world, plan, older, newer, loss, until_ns))
+            return true;
+    }
+    for (size_t i = 0; i < note_count(world); i++) {
+        const struct note *here = &world->notes[i];
+        struct loss loss = {here->ns, here->ns};
+        if (here->written && here->kind == NOTE_DATA_LOST &&
+            excused_by(world, plan, older, newer, loss, until_ns))
+            return true;
+    }
+    return false;
+}
+
+/* ---- Exclusion and order --------------------------------------------------------------------- */
+
+static bool exclude(const struct plan *plan, const struct call *a, const struct call *b)
+{
+    return (a->mode == DLOCK_EXCLUSIVE || b->mode == DLOCK_EXCLUSIVE) && !same_owner(plan, a, b);
+}
+
+static void check_overlap(struct world *world, const struct plan *plan, const struct call *a,
+                          const struct call *b)
+{
+    int64_t from_ns = most(a->first_true_ns, b->first_true_ns);
+    int64_t until_ns = least(a->last_true_ns, b->last_true_ns);
+    if (a->first_true_ns == 0 || b->first_true_ns == 0 || from_ns >= until_ns ||
+        !exclude(plan, a, b))
+        return;
+    if (!is_excused(world, plan, a, b, a->last_true_ns) &&
+        !is_excused(world, plan, b, a, b->last_true_ns))
+        violation(world, VIOLATION_OVERLAP,
+                  "%s: #%d of process %d and #%d of process %d were both valid for %.1f ms",
+                  plan->names[a->lock], number(world, a), a->process, number(world, b), b->process,
+                  (double)(until_ns - from_ns) / 1e6);
+}
+
+/* Two holds that exclude each other were granted in the order in which they were valid; others, if
+ * the one was answered before the other was asked for. Not when b had come before a loss. */
+static bool came_before(const struct world *world, const struct plan *plan, const struct call *a,
+                        const struct call *b)
+{
+    bool before = a->end_ns < b->begin_ns || (a->last_true_ns != 0 && exclude(plan, a, b) &&
+                                              a->last_true_ns < b->first_true_ns);
+    return before && !is_excused(world, plan, b, a, 0);
+}
+
+static void check_tokens(struct world *world, const struct plan *plan, const struct call *a,
+                         const struct call *b)
+{
+    if (!plan->rung->tokens || a->token == 0)
+        return;
+    bool wrong = a->token == b->token ||
+                 (a->token > b->token && came_before(world, plan, a, b)) ||
+                 (a->token < b->token && came_before(world, plan, b, a));
+    if (wrong)
+        violation(world, VIOLATION_TOKEN, "%s: #%d has token %llu, #%d has %llu",
+                  plan->names[a->lock], number(world, a), (unsigned long long)a->token,
+                  number(world, b), (unsigned long long)b->token);
+}
+
+static void check_pairs(struct world *world, const struct plan *plan)
+{
+    size_t count = check_call_count(world), held_count = 0;
+    struct call **held = calloc(count + 1, sizeof *held);
+    for (size_t i = 0; held != NULL && i < count; i++)
+        if (was_held(&world->calls[i]))
+            held[held_count++] = &world->calls[i];
+    for (size_t i = 0; i < held_count; i++)
+        for (size_t j = i + 1; j < held_count; j++) {
+            if (held[i]->lock != held[j]->lock)
+                continue;
+            check_overlap(world, plan, held[i], held[j]);
+            check_tokens(world, plan, held[i], held[j]);
+        }
+    free(held);
+}
+
+/* ---- Answers --------------------------------------------------------------------------------- */
+
+static bool may_answer(const struct plan *plan, const struct call *call)
+{
+    switch (call->status) {
+    case DLOCK_OK:
+    case DLOCK_UNKNOWN:
+    case DLOCK_UNREACHABLE:
+    case DLOCK_REFUSED:
+    case DLOCK_LIMIT:
+        return true;
+    case DLOCK_LOST:
+        return call->what != WHAT_INSPECT && call->what != WHAT_BREAK;
+    case DLOCK_BUSY:
+        return acquires(call) && call->wait_ms == 0;
+    case DLOCK_TIMED_OUT:
+        return acquires(call) && call->wait_ms > 0;
+    case DLOCK_CANCELLED:
+        return acquires(call) && call->cancelled_ns != 0;
+    case DLOCK_UPGRADE:
+        return acquires(call) && plan->rung->shared && call->mode == DLOCK_EXCLUSIVE;
+    case DLOCK_UNSUPPORTED:
+        return plan->rung->flawed;
+    default:
+        return false;
+    }
+}
+
+/* When it has to be over, stalls apart. */
+static int64_t latest_ns(const struct world *world, const struct plan *plan,
+                         const struct call *call)
+{
+    int64_t calm_ns = atomic_load(&world->calm_ns);
+    int64_t bound_ns = bound_ms(plan) * NS_A_MS;
+    if (!acquires(call))
+        return call->begin_ns + bound_ns;
+    int64_t latest = call->wait_ms >= 0 ? call->begin_ns + call->wait_ms * NS_A_MS + bound_ns
+                                        : most(call->begin_ns, calm_ns) +
+                                              rest_bound_ms(plan) * NS_A_MS + bound_ns;
+    if (call->rest)
+        latest = call->begin_ns + rest_bound_ms(plan) * NS_A_MS;
+    if (call->cancelled_ns != 0)
+        latest = least(latest, most(call->cancelled_ns, call->begin_ns) + bound_ns);
+    return latest;
+}
+
+static void check_answer(struct world *world, const struct plan *plan, const struct call *call)
+{
+    const char *what = what_text(call->what);
+    if (call->answers == 0) {
+        if (!world->processes[call->process].killed)
+            violation(world, VIOLATION_ANSWER, "%s #%d of process %d was never answered", what,
+                      number(world, call), call->process);
+        return;
+    }
+    if (call->answers > 1)
+        violation(world, VIOLATION_ANSWER, "%s #%d was answered %d times", what,
+                  number(world, call), call->answers);
+    if (call->revived)
+        violation(world, VIOLATION_REVIVED, "#%d of process %d", number(world, call),
+                  call->process);
+    int64_t over_ns = call->end_ns - latest_ns(world, plan, call) - 2 * call->stalled_ns -
+                      SLACK_MS * NS_A_MS;
+    if (call->rest && acquires(call)) {
+        if (call->status != DLOCK_OK || over_ns > 0)
+            violation(world, VIOLATION_STUCK, "#%d of process %d: %s after %lld ms at rest: %s",
+                      number(world, call), call->process, dlock_status_name(call->status),
+                      (long long)((call->end_ns - call->begin_ns) / NS_A_MS), call->error);
+        return;
+    }
+    if (!may_answer(plan, call))
+        violation(world, VIOLATION_ANSWER, "%s #%d answered %s: %s", what, number(world, call),
+                  dlock_status_name(call->status), call->error);
+    if (over_ns > 0 && !plan->rung->flawed)
+        violation(world, VIOLATION_BOUND, "%s #%d of process %d took %lld ms, %lld too long", what,
+                  number(world, call), call->process,
+                  (long long)((call->end_ns - call->begin_ns) / NS_A_MS),
+                  (long long)(over_ns / NS_A_MS));
+}
+
+bool check_all_definite(const struct world *world, int lock)
+{
+    for (size_t i = 0; i < check_call_count(world); i++) {
+        const struct call *call = &world->calls[i];
+        bool definite = call->answers == 1 && dlock_status_definite(call->status) &&
+                        call->status != DLOCK_LOST &&
+                        (call->what != WHAT_RELEASE || call->status == DLOCK_OK);
+        if (call->lock == lock && !definite)
+            return false;
+    }
+    return true;
+}
+
+void check_history(struct world *world, const struct plan *plan)
+{
+    for (size_t i = 0; i < check_call_count(world); i++)
+        if (world->calls[i].begin_ns != 0) /* else its process died just then */
+            check_answer(world, plan, &world->calls[i]);
+    check_pairs(world, plan);
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The judge: what must hold of a history that is over. It adds what it finds to the world.
+ */
+#ifndef TORTURE_CHECK_H
+#define TORTURE_CHECK_H
+
+#include "history.h"
+
+void check_history(struct world *world, const struct plan *plan);
+/* Whether every call on the lock gave a definite answer, and every hold was released with OK: then
+ * nothing of it may be left on the server. */
+bool check_all_definite(const struct world *world, int lock);
+size_t check_call_count(const struct world *world);
+
+#endif

@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See client.h.
+ */
+#include "client.h"
+
+#include "contract.h"
+#include "must.h"
+#include "noise.h"
+#include "self.h"
+
+#include "child.h"
+
+#include <dirent.h>
+#include <malloc.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define CAN_FORK false /* their runtimes do not survive a fork among threads */
+#else
+#define CAN_FORK true
+#endif
+
+static bool in_phase(const struct self *self, enum phase phase)
+{
+    return atomic_load(&self->world->phase) == (int)phase;
+}
+
+static void pause_us(int us)
+{
+    usleep((unsigned)us);
+}
+
+/* ---- What a thread does ---------------------------------------------------------------------- */
+
+static int64_t draw_wait(struct thread *thread)
+{
+    uint64_t *random = &thread->random;
+    if (thread->depth == 0 && chance(random, thread->self->plan->patient))
+        return DLOCK_WAIT_FOREVER;
+    int64_t most_ms = thread->self->plan->wait_ms[random_below(random, 3)];
+    return (int64_t)random_below(random, (uint64_t)most_ms + 1);
+}
+
+static struct how draw_how(struct thread *thread)
+{
+    const struct plan *plan = thread->self->plan;
+    uint64_t *random = &thread->random;
+    struct how how = {.lock = (int)random_below(random, (uint64_t)plan->locks),
+                      .wait_ms = draw_wait(thread)};
+    if (chance(random, plan->named))
+        how.owner_id = chance(random, 20) ? DLOCK_THIS_THREAD : 1 + random_below(random, 3);
+    if (chance(random, plan->shared))
+        how.mode = DLOCK_SHARED;
+    how.rides = chance(random, plan->riding);
+    how.cancels = plan->weights[OP_CANCEL] > 0 && chance(random, 50);
+    return how;
+}
+
+static void inside(struct thread *thread, dlock_hold *hold, struct call *call);
+
+static void hold_once(struct thread *thread, const struct member *member, const struct how *how)
+{
+    struct self *self = thread->self;
+    struct call *call;
+    dlock_hold *hold = hold_acquire(thread, member, member->locks[how->lock], how, &call);
+    if (hold == NULL)
+        return;
+    inside(thread, hold, call);
+    if (member != &self->main || !chance(&thread->random, self->plan->kept) ||
+        !hold_keep(self, hold, call))
+        hold_release(thread, hold, call, how->rides);
+}
+
+/* The critical section: at times longer than the time to live, at times with another in it. */
+static void inside(struct thread *thread, dlock_hold *hold, struct call *call)
+{
+    const struct plan *plan = thread->self->plan;
+    uint64_t *random = &thread->random;
+    int64_t ms = (int64_t)random_below(random, (uint64_t)plan->section_ms + 1);
+    if (!plan->long_ttl && chance(random, plan->overdue))
+        ms = call->ttl_ms * 5 / 4;
+    int64_t end_ns = boot_ns() + ms * NS_A_MS;
+    if (chance(random, 20))
+        judge_lost_fd(thread->self, call, hold);
+    bool nests = thread->depth < 3 && chance(random, plan->nesting);
+    while (boot_ns() < end_ns && !in_phase(thread->self, PHASE_CALM)) {
+        sample(call, hold);
+        pause_us(300);
+    }
+    if (nests) {
+        thread->depth++;
+        struct how how = draw_how(thread);
+        if (chance(random, 75)) {
+            how.lock = call->lock;
+            how.owner_id = call->owner_id;
+        }
+        hold_once(thread, &thread->self->main, &how);
+        thread->depth--;
+    }
+    sample(call, hold);
+}
+
+static void use_another_client(struct thread *thread)
+{
+    struct member member;
+    struct how how = draw_how(thread);
+    if (how.wait_ms < 0)
+        how.wait_ms = 20;
+    if (!member_open(thread->self, &member, false))
+        return;
+    thread->depth = 3; /* nesting is for the process' own client */
+    hold_once(thread, &member, &how);
+    thread->depth = 0;
+    member_close(thread->self, &member);
+}
+
+/* The child's threads are gone but for this one; self->mutex may be held by one of them. */
+static void be_a_child(struct thread *thread, dlock_hold *inherited)
+{
+    struct self *self = thread->self;
+    struct member member;
+    struct call *call;
+    struct how how = draw_how(thread);
+    how.cancels = false;
+    how.wait_ms = how.wait_ms < 0 ? 20 : how.wait_ms;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    thread->number = THREADS_MAX + 2;
+    judge_inherited(self, inherited);
+    if (!member_open(self, &member, false))
+        _exit(1);
+    dlock_hold *hold = hold_acquire(thread, &member, member.locks[how.lock], &how, &call);
+    if (hold != NULL && (self->plan->long_ttl || chance(&thread->random, 50)))
+        hold_release(thread, hold, call, false);
+    _exit(0);
+}
+
+static void fork_once(struct thread *thread)
+{
+    struct call *call;
+    struct how how = draw_how(thread);
+    if (!CAN_FORK)
+        return;
+    how.wait_ms = 0;
+    how.cancels = false;
+    dlock_hold *hold =
+        hold_acquire(thread, &thread->self->main, thread->self->main.locks[how.lock], &how, &call);
+    pid_t child = fork();
+    must(child >= 0);
+    if (child == 0)
+        be_a_child(thread, hold);
+    if (hold != NULL)
+        hold_release(thread, hold, call, false);
+    int status = child_wait(child);
+    if (status != 0)
+        violation(thread->self->world, VIOLATION_DIED, "a forked child ended with %d", status);
+}
+
+static enum op draw_op(struct thread *thread)
+{
+    const int *weights = thread->self->plan->weights;
+    int sum = 0;
+    for (int i = 0; i < OP_COUNT; i++)
+        sum += weights[i];
+    int drawn = (int)random_below(&thread->random, (uint64_t)sum);
+    enum op op = 0;
+    while (drawn >= weights[op])
+        drawn -= weights[op++];
+    return op;
+}
+
+static void do_one(struct thread *thread)
+{
+    struct self *self = thread->self;
+    enum op op = draw_op(thread);
+    struct how how = draw_how(thread);
+    struct kept kept;
+    switch (op) {
+    case OP_HOLD:
+        hold_once(thread, &self->main, &how);
+        break;
+    case OP_START:
+        hold_start(thread, &how, chance(&thread->random, self->plan->kept * 2));
+        break;
+    case OP_PASS:
+        kept = hold_take(self);
+        if (kept.hold != NULL)
+            hold_release(thread, kept.hold, kept.call, how.rides);
+        break;
+    case OP_CANCEL:
+        cancel_one(self, &thread->random);
+        break;
+    case OP_BREAK:
+        lock_break(thread, how.lock);
+        break;
+    case OP_INSPECT:
+        lock_inspect(thread, how.lock);
+        break;
+    case OP_REOPEN:
+        lock_reopen(thread, &how);
+        break;
+    case OP_CLIENT:
+        use_another_client(thread);
+        break;
+    case OP_FORK:
+        fork_once(thread);
+        break;
+    default:
+        pause_us((int)random_below(&thread->random, 20000));
+    }
+}
+
+static void *run_thread(void *arg)
+{
+    struct thread *thread = arg;
+    const struct self *self = thread->self;
+    for (int i = 0; i < self->plan->calls && in_phase(self, PHASE_RUN) &&
+                    atomic_load(&self->world->call_count) < CALLS_ENOUGH;
+         i++)
+        do_one(thread);
+    atomic_fetch_sub(&thread->self->shared->busy, 1);
+    atomic_fetch_sub(&thread->self->running, 1);
+    return NULL;
+}
+
+/* ---- Threads that look on -------------------------------------------------------------------- */
+
+/* The witness of stalls, who also looks at the holds that no thread stands by. */
+static void *run_keeper(void *arg)
+{
+    struct self *self = arg;
+    while (!atomic_load(&self->stop_keeper)) {
+        witness_beat(&self->shared->witness);
+        pause_us(1000);
+        look_at_kept(self);
+    }
+    atomic_store(&self->shared->witness.beat_ns, 0);
+    return NULL;
+}
+
+static void *run_loop(void *arg)
+{
+    struct self *self = arg;
+    struct pollfd ready = {.fd = dlock_fd(self->main.client), .events = POLLIN};
+    while (!atomic_load(&self->stop_loop)) {
+        poll(&ready, 1, 10);
+        dlock_process(self->main.client);
+    }
+    return NULL;
+}
+
+/* ---- What the process keeps for itself ------------------------------------------------------- */
+
+struct resources {
+    int descriptors, threads;
+    size_t memory;
+};
+
+static int entries(const char *folder)
+{
+    int count = 0;
+    DIR *open = opendir(folder);
+    must(open != NULL);
+    while (readdir(open) != NULL)
+        count++;
+    closedir(open);
+    return count;
+}
+
+static struct resources measure(void)
+{
+    return (struct resources){.descriptors = entries("/proc/self/fd"),
+                              .threads = entries("/proc/self/task"),
+                              .memory = mallinfo2().uordblks};
+}
+
+static bool as_before(const struct resources *before, const struct resources *now)
+{
+    return now->descriptors <= before->descriptors && now->threads <= before->threads &&
+           now->memory <= before->memory + 65536;
+}
+
+/* The kernel forgets a thread that was joined a little later. */
+static void judge_resources(struct self *self, const struct resources *before)
+{
+    struct resources now = measure();
+    for (int i = 0; i < 1000 && !as_before(before, &now); i++) {
+        pause_us(1000);
+        now = measure();
+    }
+    if (!as_before(before, &now))
+        violation(self->world, VIOLATION_RESOURCE,
+                  "process %d: %d descriptors (%d before), %d threads (%d), %zu bytes (%zu)",
+                  self->process, now.descriptors, before->descriptors, now.threads,
+                  before->threads, now.memory, before->memory);
+}
+
+/* ---- Its life -------------------------------------------------------------------------------- */
+
+/* Everything is answered and released. */
+static void let_go(struct self *self, struct thread *threads, size_t count)
+{
+    struct thread here = {.self = self, .number = THREADS_MAX + 1};
+    for (;;) {
+        bool calm = !in_phase(self, PHASE_RUN);
+        bool idle = atomic_load(&self->running) == 0 && atomic_load(&self->started) == 0;
+        struct kept kept = calm ? hold_take(self) : (struct kept){NULL, NULL};
+        if (kept.hold != NULL)
+            hold_release(&here, kept.hold, kept.call, false);
+        else if (calm && idle)
+            break;
+        else
+            pause_us(1000);
+    }
+    for (size_t i = 0; i < count; i++)
+        thread_wait(threads[i].id);
+    atomic_store(&self->shared->let_go, true);
+}
+
+static void *ask_for_each(void *arg)
+{
+    struct thread *thread = arg;
+    struct self *self = thread->self;
+    for (int i = 0; i < self->plan->locks; i++)
+        for (int shared = 0; shared <= (self->plan->rung->shared ? 1 : 0); shared++) {
+            struct call *call;
+            struct how how = {.lock = i,
+                              .wait_ms = 2 * rest_bound_ms(self->plan) + 3000,
+                              .mode = shared ? DLOCK_SHARED : DLOCK_EXCLUSIVE,
+                              .rest = true};
+            dlock_hold *hold = hold_acquire(thread, &self->main, self->main.locks[i], &how, &call);
+            if (hold != NULL)
+                hold_release(thread, hold, call, false);
+        }
+    atomic_store(&self->shared->asked, true);
+    return NULL;
+}
+
+static bool all_have_asked(const struct self *self)
+{
+    for (int i = 0; i < PROCESSES_MAX; i++) {
+        const struct process *process = &self->world->processes[i];
+        if (process->pid != 0 && !process->over && !process->asked)
+            return false;
+    }
+    return true;
+}
+
+/* Takes what is free as long as others ask, under the names that it has used before. */
+static void *come_and_go(void *arg)
+{
+    struct thread *thread = arg;
+    struct self *self = thread->self;
+    for (int i = 0; !all_have_asked(self); i++) {
+        struct call *call;
+        struct how how = {.lock = i % self->plan->locks, .owner_id = 1 + (uint64_t)i % 3};
+        dlock_hold *hold =
+            hold_acquire(thread, &self->main, self->main.locks[how.lock], &how, &call);
+        if (hold != NULL)
+            hold_release(thread, hold, call, false);
+        pause_us(10000);
+    }
+    return NULL;
+}
+
+/* Each lock is free now, and has to be acquired soon, also while others ask and come and go. */
+static void rest(struct self *self)
+{
+    struct thread asks = {.self = self, .number = 0}, comes = {.self = self, .number = 1};
+    asks.id = thread_start(ask_for_each, &asks);
+    comes.id = thread_start(come_and_go, &comes);
+    thread_wait(asks.id);
+    thread_wait(comes.id);
+}
+
+static void live(struct self *self, bool fresh)
+{
+    const struct plan *plan = self->plan;
+    bool own_loop = plan->own_loop[self->process];
+    struct thread threads[THREADS_MAX];
+    size_t count = fresh ? 0 : (size_t)plan->threads;
+    pthread_t loop = 0;
+    must(member_open(self, &self->main, own_loop));
+    if (own_loop)
+        loop = thread_start(run_loop, self);
+    atomic_store(&self->running, (int)count);
+    atomic_store(&self->shared->busy, (int)count);
+    for (size_t i = 0; i < count; i++) {
+        threads[i] = (struct thread){.self = self, .number = (int)i};
+        threads[i].random = plan->seed * 64 + (uint64_t)self->process * THREADS_MAX + i;
+        threads[i].id = thread_start(run_thread, &threads[i]);
+    }
+    let_go(self, threads, count);
+    while (!in_phase(self, PHASE_REST))
+        pause_us(1000);
+    rest(self);
+    atomic_store(&self->stop_loop, true);
+    if (own_loop)
+        thread_wait(loop);
+    member_close(self, &self->main);
+}
+
+int client_main(void *arg)
+{
+    const struct client_start *start = arg;
+    struct self *self = calloc(1, sizeof *self);
+    must(self != NULL);
+    self->world = start->world;
+    self->plan = start->plan;
+    self->process = start->process;
+    self->port = start->port;
+    self->shared = &start->world->processes[start->process];
+    pthread_mutex_init(&self->mutex, NULL);
+    pthread_t keeper = thread_start(run_keeper, self);
+    struct member warm;
+    if (member_open(self, &warm, false)) /* what the library and libc keep for good */
+        member_close(self, &warm);
+    struct resources before = measure();
+    noise_set(self->plan->noise, self->plan->noise_us);
+    live(self, start->fresh);
+    noise_set(0, 1);
+    judge_resources(self, &before);
+    atomic_store(&self->stop_keeper, true);
+    thread_wait(keeper);
+    pthread_mutex_destroy(&self->mutex);
+    free(self);
+    return 0;
+}

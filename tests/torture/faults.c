@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See faults.h.
+ */
+#include "faults.h"
+
+#include "keys.h"
+#include "must.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LASTING_MAX 128
+
+/* A fault that was carried out and has not ended. */
+struct lasting {
+    const struct fault *fault; /* NULL: this place is free */
+    uint64_t wire;             /* 0: it is no wire's */
+    int process;
+    int left; /* of the requests that it lasts */
+    int64_t began_ns;
+};
+
+struct faults {
+    const struct plan *plan;
+    struct world *world;
+    struct server *server;
+    struct proxy *proxy;
+    bool calm;
+    pid_t server_pid;
+    int seen[FAULTS_MAX];      /* requests that each fault waits for */
+    int done_times[FAULTS_MAX];
+    int done[FAULT_COUNT];
+    struct lasting lasting[LASTING_MAX];
+};
+
+struct faults *faults_new(const struct plan *plan, struct world *world, struct server *server)
+{
+    struct faults *faults = calloc(1, sizeof *faults);
+    must(faults != NULL);
+    faults->plan = plan;
+    faults->world = world;
+    faults->server = server;
+    faults->server_pid = server_process(server);
+    return faults;
+}
+
+void faults_free(struct faults *faults)
+{
+    free(faults);
+}
+
+const int *faults_done(const struct faults *faults)
+{
+    return faults->done;
+}
+
+/* ---- The server ------------------------------------------------------------------------------ */
+
+static bool is_the_servers(enum fault_kind kind)
+{
+    return kind >= FAULT_STOP_SERVER;
+}
+
+static void end_fault(struct faults *faults, struct lasting *lasting);
+
+/* A server that ends takes its other troubles with it. */
+static void end_servers_faults(struct faults *faults)
+{
+    for (size_t i = 0; i < LASTING_MAX; i++) {
+        struct lasting *lasting = &faults->lasting[i];
+        if (lasting->fault != NULL && is_the_servers(lasting->fault->kind))
+            end_fault(faults, lasting);
+    }
+}
+
+static void restart(struct faults *faults, enum fault_kind kind)
+{
+    static const char *const args[] = {"--shutdown-on-sigterm", "save", NULL};
+    char file[128];
+    snprintf(file, sizeof file, "%s/dump.rdb", server_folder(faults->server));
+    if (kind == FAULT_RESTART) { /* saves and ends in one step: nothing comes in between */
+        kill(faults->server_pid, SIGTERM);
+        waitid(P_PID, (id_t)faults->server_pid, &(siginfo_t){0}, WEXITED | WNOWAIT);
+    }
+    proxy_cut_all(faults->proxy);
+    server_kill(faults->server);
+    if (kind == FAULT_RESTART_EMPTY)
+        unlink(file);
+    server_restart(faults->server, args);
+    faults->server_pid = server_process(faults->server);
+    keys_prepare(faults->plan, faults->server);
+    unlink(file);
+    if (kind != FAULT_RESTART)
+        note(faults->world, NOTE_DATA_LOST, -1, NULL, "the server is back: %s", fault_text(kind));
+}
+
+static void server_do(struct faults *faults, const struct fault *fault)
+{
+    static const char *const denied[] = {"-eval -evalsha", "-@write", "-subscribe -blpop",
+                                         "-client", "-info"};
+    char command[80];
+    struct server *server = faults->server;
+    switch (fault->kind) {
+    case FAULT_STOP_SERVER:
+        kill(faults->server_pid, SIGSTOP);
+        break;
+    case FAULT_RESTART:
+    case FAULT_RESTART_EMPTY:
+        restart(faults, fault->kind);
+        break;
+    case FAULT_RESTART_OLD:
+        server_ask(server, "SAVE");
+        break;
+    case FAULT_CLIENT_KILL:
+        server_ask(server, "CLIENT KILL USER " KEYS_USER);
+        break;
+    case FAULT_CLIENT_PAUSE:
+        server_ask(server, "CLIENT PAUSE 60000 WRITE");
+        break;
+    case FAULT_SCRIPT_FLUSH:
+        server_ask(server, "SCRIPT FLUSH");
+        break;
+    case FAULT_OOM:
+        server_ask(server, "CONFIG SET maxmemory 1");
+        break;
+    case FAULT_READONLY:
+        server_ask(server, "REPLICAOF 127.0.0.1 %d", NOBODYS_PORT);
+        break;
+    case FAULT_DENY_COMMAND:
+        snprintf(command, sizeof command, "ACL SETUSER " KEYS_USER " %s",
+                 denied[(size_t)(fault->at.count + fault->until.count) % 5]);
+        server_ask(server, command);
+        break;
+    default:
+        server_ask(server, "ACL SETUSER " KEYS_USER " resetchannels");
+    }
+}
+
+static void server_undo(struct faults *faults, enum fault_kind kind)
+{
+    struct server *server = faults->server;
+    switch (kind) {
+    case FAULT_STOP_SERVER:
+        kill(faults->server_pid, SIGCONT);
+        break;
+    case FAULT_RESTART_OLD:
+        restart(faults, kind);
+        break;
+    case FAULT_CLIENT_PAUSE:
+        server_ask(server, "CLIENT UNPAUSE");
+        break;
+    case FAULT_OOM:
+        server_ask(server, "CONFIG SET maxmemory 0");
+        break;
+    case FAULT_READONLY:
+        server_ask(server, "REPLICAOF NO ONE");
+        break;
+    case FAULT_DENY_COMMAND:
+        server_ask(server, "ACL SETUSER " KEYS_USER " +@all");
+        break;
+    case FAULT_DENY_CHANNEL:
+        server_ask(server, "ACL SETUSER " KEYS_USER " allchannels");
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- Processes ------------------------------------------------------------------------------- */
+
+static void signal_process(struct faults *faults, int process, int signal)
+{
+    struct process *p = &faults->world->processes[process];
+    if (atomic_load(&p->pid) == 0 || atomic_load(&p->over))
+        return;
+    if (signal == SIGKILL)
+        atomic_store(&p->killed, true);
+    kill(atomic_load(&p->pid), signal);
+}
+
+/* ---- Beginning and ending -------------------------------------------------------------------- */
+
+static void end_fault(struct faults *faults, struct lasting *lasting)
+{
+    const struct fault *fault = lasting->fault;
+    struct wire *wire = wire_find(faults->proxy, lasting->wire);
+    lasting->fault = NULL;
+    note(faults->world, NOTE_FAULT, lasting->process, NULL, "fault ends: %s%s (wire %llu)",
+         fault_text(fault->kind), lasting->wire != 0 && wire == NULL ? ", the wire is gone" : "",
+         (unsigned long long)lasting->wire);
+    if (wire != NULL) {
+        wire_slow(wire, 0);
+        wire_let_go(wire);
+    }
+    if (fault->kind == FAULT_REFUSE)
+        proxy_refuse(faults->proxy, false);
+    else if (fault->kind == FAULT_STOP_CLIENT || fault->kind == FAULT_STOP_AT_POINT)
+        signal_process(faults, lasting->process, SIGCONT);
+    else
+        server_undo(faults, fault->kind);
+}
+
+static void lasts(struct faults *faults, const struct fault *fault, uint64_t wire, int process)
+{
+    for (size_t i = 0; i < LASTING_MAX; i++) {
+        if (faults->lasting[i].fault != NULL)
+            continue;
+        faults->lasting[i] = (struct lasting){.fault = fault,
+                                              .wire = wire,
+                                              .process = process,
+                                              .left = fault->until.count,
+                                              .began_ns = boot_ns()};
+        return;
+    }
+    must(!"room for a fault that lasts");
+}
+
+static enum onward do_to_wire(struct faults *faults, const struct fault *fault, struct wire *wire,
+                              int process)
+{
+    switch (fault->kind) {
+    case FAULT_RESET_BEFORE:
+        return ONWARD_DROP;
+    case FAULT_RESET_AFTER:
+        wire_reset_at_reply(wire);
+        return ONWARD_SEND;
+    case FAULT_REFUSE:
+        proxy_refuse(faults->proxy, true);
+        lasts(faults, fault, 0, process);
+        return ONWARD_SEND;
+    case FAULT_SLOW:
+        wire_slow(wire, fault->ms);
+        break;
+    case FAULT_MUTE:
+        wire_keep(wire, false, true);
+        break;
+    case FAULT_BLACK_HOLE:
+        wire_keep(wire, true, true);
+        break;
+    default:
+        wire_keep(wire, true, false);
+        if (fault->kind == FAULT_LATE_RESET)
+            wire_reset(wire);
+    }
+    lasts(faults, fault, wire_number(wire), process);
+    return ONWARD_SEND;
+}
+
+static enum onward begin_fault(struct faults *faults, const struct fault *fault, struct wire *wire,
+                               const struct request_seen *seen)
+{
+    faults->done[fault->kind]++;
+    note(faults->world, NOTE_FAULT, seen->process, NULL, "FAULT %s: %s, at this request",
+         fault_name(fault->kind), fault_text(fault->kind));
+    if (fault->kind < FAULT_STOP_CLIENT)
+        return do_to_wire(faults, fault, wire, seen->process);
+    if (fault->kind == FAULT_STOP_CLIENT || fault->kind == FAULT_KILL_CLIENT) {
+        int process = fault->at.count % 3 == 0 ? (seen->process + 1) % faults->plan->processes
+                                               : seen->process;
+        bool stop = fault->kind == FAULT_STOP_CLIENT;
+        signal_process(faults, process, stop ? SIGSTOP : SIGKILL);
+        if (stop)
+            lasts(faults, fault, 0, process);
+        return ONWARD_SEND;
+    }
+    uint64_t number = wire_number(wire);
+    end_servers_faults(faults); /* one at a time: a server that is stopped can't be told */
+    server_do(faults, fault);
+    lasts(faults, fault, 0, seen->process);
+    return wire_number(wire) == number ? ONWARD_SEND : ONWARD_DROP;
+}
+
+/* ---- Events ---------------------------------------------------------------------------------- */
+
+static bool matches(const struct event *event, int same, const struct request_seen *seen)
+{
+    int process = event->process == SAME ? same : event->process;
+    return event->answered == seen->answered && (process == ANY || process == seen->process) &&
+           (event->request == ANY || event->request == (int)seen->kind);
+}
+
+static void count_towards_ends(struct faults *faults, const struct request_seen *seen)
+{
+    for (size_t i = 0; i < LASTING_MAX; i++) {
+        struct lasting *lasting = &faults->lasting[i];
+        const struct fault *fault = lasting->fault;
+        if (fault == NULL || !matches(&fault->until, lasting->process, seen))
+            continue;
+        const struct wire *wire = wire_find(faults->proxy, lasting->wire);
+        if (fault->kind == FAULT_LATE_CLOSED && wire != NULL && wire_has_client(wire))
+            continue;
+        if (--lasting->left <= 0)
+            end_fault(faults, lasting);
+    }
+}
+
+enum onward faults_on_request(void *arg, struct wire *wire, const struct request_seen *seen)
+{
+    struct faults *faults = arg;
+    const struct plan *plan = faults->plan;
+    uint64_t number = wire_number(wire);
+    const struct fault *first = NULL;
+    if (faults->calm)
+        return ONWARD_SEND;
+    count_towards_ends(faults, seen);
+    if (wire_number(wire) != number)
+        return ONWARD_DROP;
+    for (size_t i = 0; i < plan->fault_count; i++) {
+        const struct fault *fault = &plan->faults[i];
+        if (fault->kind == FAULT_STOP_AT_POINT || fault->kind == FAULT_KILL_AT_POINT ||
+            !matches(&fault->at, ANY, seen))
+            continue;
+        int beyond = ++faults->seen[i] - fault->at.count;
+        if (beyond < 0 || beyond % fault->every != 0 || first != NULL ||
+            faults->done_times[i] >= fault->times)
+            continue;
+        faults->done_times[i]++;
+        first = fault;
+    }
+    return first != NULL ? begin_fault(faults, first, wire, seen) : ONWARD_SEND;
+}
+
+/* The process does it to itself, and counts the points that it passes. */
+static void look_at_points(struct faults *faults)
+{
+    for (size_t i = 0; i < faults->plan->fault_count; i++) {
+        const struct fault *fault = &faults->plan->faults[i];
+        if ((fault->kind != FAULT_STOP_AT_POINT && fault->kind != FAULT_KILL_AT_POINT) ||
+            faults->done_times[i] > 0 ||
+            atomic_load(&faults->world->processes[fault->at.process].points) < fault->at.count)
+            continue;
+        faults->done_times[i]++;
+        faults->done[fault->kind]++;
+        if (fault->kind == FAULT_STOP_AT_POINT)
+            lasts(faults, fault, 0, fault->at.process);
+    }
+}
+
+void faults_round(struct faults *faults, struct proxy *proxy)
+{
+    faults->proxy = proxy;
+    int64_t now_ns = boot_ns();
+    look_at_points(faults);
+    for (size_t i = 0; i < LASTING_MAX; i++) {
+        struct lasting *lasting = &faults->lasting[i];
+        int64_t since_ns = proxy_last_request_ns(proxy);
+        if (lasting->fault == NULL)
+            continue;
+        if (since_ns < lasting->began_ns)
+            since_ns = lasting->began_ns;
+        if (now_ns - since_ns > lasting->fault->idle_ms * NS_A_MS)
+            end_fault(faults, lasting);
+    }
+}
+
+void faults_calm(struct faults *faults, struct proxy *proxy)
+{
+    faults->proxy = proxy;
+    faults->calm = true;
+    look_at_points(faults);
+    for (size_t i = 0; i < LASTING_MAX; i++)
+        if (faults->lasting[i].fault != NULL)
+            end_fault(faults, &faults->lasting[i]);
+    for (int i = 0; i < faults->plan->processes; i++)
+        signal_process(faults, i, SIGCONT);
+}

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See history.h. A history draws from some kinds of faults and calls only, so that some histories
+ * do one thing often instead of all doing everything once.
+ */
+#include "history.h"
+
+#include "must.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *fault_name(enum fault_kind kind)
+{
+    static const char *const names[] = {
+#define X(name, text) #name,
+        FAULT_MAP(X)
+#undef X
+    };
+    return names[kind];
+}
+
+const char *fault_text(enum fault_kind kind)
+{
+    static const char *const texts[] = {
+#define X(name, text) text,
+        FAULT_MAP(X)
+#undef X
+    };
+    return texts[kind];
+}
+
+int64_t plan_ttl_ms_max(const struct plan *plan)
+{
+    int64_t most = 0;
+    for (int i = 0; i < PROCESSES_MAX; i++)
+        most = plan->ttl_ms[i] > most ? plan->ttl_ms[i] : most;
+    return most;
+}
+
+static const struct dlock_rung *draw_rung(uint64_t *random)
+{
+    size_t count;
+    const struct dlock_rung *rungs = dlock_rungs(&count);
+    const struct dlock_rung *rung;
+    do
+        rung = &rungs[random_below(random, count)];
+    while (rung->flawed);
+    return rung;
+}
+
+static int between(uint64_t *random, int least, int most)
+{
+    return least + (int)random_below(random, (uint64_t)(most - least + 1));
+}
+
+static int64_t one_of(uint64_t *random, const int64_t *numbers, size_t count)
+{
+    return numbers[random_below(random, count)];
+}
+#define ONE_OF(random, ...)                                                                        \
+    one_of(random, (const int64_t[]){__VA_ARGS__},                                                 \
+           sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
+
+static void draw_clients(struct plan *plan, uint64_t *random)
+{
+    static const char *const names[] = {"jobs", "lock:{a}", "order:7", "{b}:lock", "user:42"};
+    size_t first = random_below(random, 5);
+    plan->processes = (int)ONE_OF(random, 2, 2, 3, 4);
+    plan->threads = (int)ONE_OF(random, 1, 1, 2, 3, 4, 8);
+    plan->locks = chance(random, 60) ? 1 : between(random, 2, LOCKS_MAX);
+    plan->calls = (int)ONE_OF(random, 10, 30, 100, 300);
+    for (int i = 0; i < plan->locks; i++)
+        snprintf(plan->names[i], sizeof plan->names[i], "%s", names[(first + (size_t)i) % 5]);
+    plan->long_ttl = chance(random, 20);
+    bool alike = chance(random, 70);
+    int64_t ttl_ms = ONE_OF(random, 150, 250, 400, 600);
+    for (int i = 0; i < PROCESSES_MAX; i++) {
+        plan->ttl_ms[i] = plan->long_ttl ? 3000
+                          : alike        ? ttl_ms
+                                         : ONE_OF(random, 150, 250, 400, 600);
+        plan->own_loop[i] = chance(random, 40);
+    }
+    plan->command_ms = ONE_OF(random, 50, 100, 200);
+    plan->connect_ms = ONE_OF(random, 50, 100, 200);
+    plan->retry_ms = ONE_OF(random, 2, 5, 20);
+    plan->grant_ms = ONE_OF(random, 20, 60, 200);
+    plan->contenders = (size_t)ONE_OF(random, 1, 2, 16);
+    plan->handoff_max = (size_t)ONE_OF(random, 1, 3, 64);
+    plan->connections_max = (size_t)ONE_OF(random, 1, 2, 64);
+}
+
+static void draw_calls(struct plan *plan, uint64_t *random)
+{
+    static const int weights[] = {
+#define X(name, weight) weight,
+        OP_MAP(X)
+#undef X
+    };
+    for (int i = 0; i < OP_COUNT; i++)
+        plan->weights[i] = chance(random, 50) ? weights[i] : 0;
+    plan->weights[OP_HOLD] += 3;
+    plan->named = (int)ONE_OF(random, 0, 30, 60, 100);
+    plan->shared = plan->rung->shared ? (int)ONE_OF(random, 20, 50, 80) : 0;
+    plan->kept = (int)ONE_OF(random, 0, 10, 50);
+    plan->riding = (int)ONE_OF(random, 0, 10, 40);
+    plan->nesting = (int)ONE_OF(random, 0, 20, 50);
+    plan->patient = (int)ONE_OF(random, 0, 0, 3, 10);
+    plan->section_ms = (int)ONE_OF(random, 0, 1, 2, 10, 40);
+    plan->noise = (int)ONE_OF(random, 0, 0, 100, 1000);
+    plan->noise_us = (int)ONE_OF(random, 100, 1000, 5000);
+    plan->overdue = (int)ONE_OF(random, 0, 4, 30);
+    for (size_t i = 0; i < sizeof plan->wait_ms / sizeof plan->wait_ms[0]; i++)
+        plan->wait_ms[i] = ONE_OF(random, 0, 2, 5, 20, 120, 500);
+}
+
+/* What a hold that lives beyond the history must not meet. */
+static bool leaves_a_hold(enum fault_kind kind)
+{
+    return kind >= FAULT_STOP_CLIENT && kind != FAULT_SCRIPT_FLUSH && kind != FAULT_CLIENT_KILL;
+}
+
+static struct event draw_event(const struct plan *plan, uint64_t *random, int most)
+{
+    struct event event = {.process = ANY, .request = ANY, .answered = chance(random, 50)};
+    event.count = 1 + (int)random_below(random, 1 + random_below(random, (uint64_t)most));
+    if (chance(random, 50))
+        event.process = between(random, 0, plan->processes - 1);
+    if (chance(random, 60)) {
+        event.request = (int)random_below(random, REQUEST_OTHER + 1);
+        event.count = 1 + event.count / 3;
+    }
+    return event;
+}
+
+static void draw_faults(struct plan *plan, uint64_t *random)
+{
+    enum fault_kind kinds[4];
+    size_t kind_count = 1 + random_below(random, 4);
+    for (size_t i = 0; i < kind_count; i++)
+        do
+            kinds[i] = (enum fault_kind)random_below(
+                random, chance(random, 40) ? FAULT_STOP_CLIENT : FAULT_COUNT);
+        while (plan->long_ttl && leaves_a_hold(kinds[i]));
+    plan->fault_count = 1 + random_below(random, FAULTS_MAX);
+    for (size_t i = 0; i < plan->fault_count; i++) {
+        struct fault *fault = &plan->faults[i];
+        *fault = (struct fault){.kind = kinds[random_below(random, kind_count)],
+                                .at = draw_event(plan, random, 60),
+                                .until = draw_event(plan, random, 30),
+                                .every = (int)ONE_OF(random, 1, 1, 3, 7, 20),
+                                .times = chance(random, 50) ? 1 : between(random, 2, 20),
+                                .idle_ms = (int)ONE_OF(random, 20, 80, 200, 500),
+                                .ms = (int)ONE_OF(random, 2, 10, 40)};
+        if (fault->kind == FAULT_STOP_AT_POINT || fault->kind == FAULT_KILL_AT_POINT) {
+            fault->at.process = between(random, 0, plan->processes - 1);
+            fault->times = 1;
+        }
+        if (fault->kind < FAULT_STOP_CLIENT)
+            fault->at.answered = false;
+        else if (fault->kind != FAULT_STOP_CLIENT)
+            fault->times = 1;
+        if (chance(random, 50))
+            fault->until.process = SAME;
+    }
+}
+
+void plan_draw(struct plan *plan, uint64_t seed, const char *rung)
+{
+    uint64_t random = seed;
+    *plan = (struct plan){.seed = seed};
+    const struct dlock_rung *drawn = draw_rung(&random);
+    plan->rung = rung != NULL ? dlock_rung_find(rung) : drawn;
+    must(plan->rung != NULL);
+    draw_clients(plan, &random);
+    draw_calls(plan, &random);
+    plan->calm = chance(&random, 8);
+    if (!plan->calm)
+        draw_faults(plan, &random);
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The plan of one history, drawn from its seed: the clients, what they do, and the faults. Each
+ * fault is bound to an event, never to a time, so that the seed repeats it.
+ */
+#ifndef TORTURE_HISTORY_H
+#define TORTURE_HISTORY_H
+
+#include "world.h"
+
+#define FAULTS_MAX 8
+#define ANY (-1)
+
+/* What a process can do next: X(name, how often, of all that this history does). */
+#define OP_MAP(X)                                                                                  \
+    X(HOLD, 12)  /* acquire, stay inside, perhaps nest, release or keep */                         \
+    X(START, 6)  /* the same with dlock_acquire_start */                                           \
+    X(PASS, 6)   /* release what another thread kept */                                            \
+    X(CANCEL, 3) /* throw the cancel of another thread's call */                                   \
+    X(BREAK, 1)                                                                                    \
+    X(INSPECT, 1)                                                                                  \
+    X(REOPEN, 1) /* open the lock once more, use it, close it */                                   \
+    X(CLIENT, 1) /* a client of its own for one acquisition */                                     \
+    X(FORK, 1)   /* the child must get nothing of the parent's, and may open a client */           \
+    X(IDLE, 2)
+enum op {
+#define X(name, weight) OP_##name,
+    OP_MAP(X)
+#undef X
+    OP_COUNT
+};
+
+/* X(name, what it does). Those before STOP_CLIENT happen to the connection of the request. */
+#define FAULT_MAP(X)                                                                               \
+    X(DELAY, "request kept")                                                                       \
+    X(LATE_RESET, "client's connection reset, request kept")                                       \
+    X(LATE_CLOSED, "request kept until after the client gives up")                                 \
+    X(RESET_BEFORE, "reset before the server got it")                                              \
+    X(RESET_AFTER, "reset after the server got it")                                                \
+    X(MUTE, "replies kept")                                                                        \
+    X(BLACK_HOLE, "requests and replies kept")                                                     \
+    X(SLOW, "a longer round trip")                                                                 \
+    X(REFUSE, "new connections refused")                                                           \
+    X(STOP_CLIENT, "SIGSTOP of a client")                                                          \
+    X(KILL_CLIENT, "SIGKILL of a client")                                                          \
+    X(STOP_AT_POINT, "SIGSTOP of a client at a named point")                                       \
+    X(KILL_AT_POINT, "SIGKILL of a client at a named point")                                       \
+    X(STOP_SERVER, "SIGSTOP of the server")                                                        \
+    X(RESTART, "restart with all data")                                                            \
+    X(RESTART_OLD, "restart with older data")                                                      \
+    X(RESTART_EMPTY, "restart without data")                                                       \
+    X(CLIENT_KILL, "CLIENT KILL of all connections")                                               \
+    X(CLIENT_PAUSE, "CLIENT PAUSE")                                                                \
+    X(SCRIPT_FLUSH, "SCRIPT FLUSH")                                                                \
+    X(OOM, "out of memory")                                                                        \
+    X(READONLY, "a replica")                                                                       \
+    X(DENY_COMMAND, "commands refused by ACL")                                                     \
+    X(DENY_CHANNEL, "channels refused by ACL")
+enum fault_kind {
+#define X(name, text) FAULT_##name,
+    FAULT_MAP(X)
+#undef X
+    FAULT_COUNT
+};
+const char *fault_name(enum fault_kind kind);
+const char *fault_text(enum fault_kind kind);
+
+/* Kinds of requests, as the proxy tells them apart. */
+enum request { REQUEST_ACQUIRE, REQUEST_RELEASE, REQUEST_RENEW, REQUEST_LISTEN, REQUEST_OTHER };
+
+/* A number of requests or replies, of one kind and process or of any. */
+struct event {
+    int process;   /* ANY; SAME: of the process that the fault befell */
+    int request;   /* ANY */
+    bool answered; /* counted when the server has answered */
+    int count;
+};
+#define SAME (-2)
+
+struct fault {
+    enum fault_kind kind;
+    struct event at;    /* this request, or the at.count-th named point that the process passes */
+    int every;          /* and each so manyth after it */
+    int times;          /* in all */
+    struct event until; /* counted from the fault on; of LATE_CLOSED from the close on */
+    int idle_ms;        /* it also ends when there was no request for so long */
+    int ms;             /* SLOW */
+};
+
+struct plan {
+    uint64_t seed;
+    const struct dlock_rung *rung;
+    bool calm;     /* no faults: a control */
+    bool long_ttl; /* nothing expires; no fault leaves a hold to its time to live */
+    int processes, threads, locks, calls; /* calls: of each thread */
+    char names[LOCKS_MAX][40];
+    int64_t ttl_ms[PROCESSES_MAX]; /* of each process */
+    bool own_loop[PROCESSES_MAX];
+    int64_t command_ms, connect_ms, retry_ms, grant_ms;
+    size_t contenders, handoff_max, connections_max;
+    int weights[OP_COUNT];
+    int named, shared, kept, riding, nesting, patient; /* per cent of the acquisitions */
+    int noise, noise_us; /* see noise.h */
+    int section_ms;                                    /* at most */
+    int overdue;      /* per cent of the sections that last longer than the time to live */
+    int64_t wait_ms[3]; /* a wait is drawn up to one of these */
+    struct fault faults[FAULTS_MAX];
+    size_t fault_count;
+};
+
+/* The rung, if it is not drawn from the seed. */
+void plan_draw(struct plan *plan, uint64_t seed, const char *rung);
+int64_t plan_ttl_ms_max(const struct plan *plan);
+
+#endif

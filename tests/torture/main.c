@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * torture: many short histories of the library under faults, each judged.
+ */
+#include "must.h"
+#include "run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define JOBS_MAX 32
+#define LIMIT_MS 90000 /* of one history: it gives up by itself long before */
+#define PROGRESS_MS 10000
+
+static const char usage[] =
+    "usage: torture [options]\n"
+    "\n"
+    "Plays histories of several processes that share locks on a Redis of their own, under faults,\n"
+    "and judges each. One seed makes one history.\n"
+    "\n"
+    "  --seed S         the first seed (default 1)\n"
+    "  --histories N    so many (default 100)\n"
+    "  --minutes N      instead: as many as fit\n"
+    "  --rung R         only this rung (default: all that are not flawed)\n"
+    "  --flawed         instead: each flawed rung until it is caught, N histories at most\n"
+    "  --repeat SEED    this history, until it fails, 100 times at most\n"
+    "  --until-failure  end at the first history that fails\n"
+    "  --jobs N         so many at once (default 4)\n"
+    "  --folder DIR     where transcripts are kept (default runs/torture)\n"
+    "  --help\n"
+    "\n"
+    "Exit code 0: nothing was violated (--flawed: each rung was caught); 1: not so; 2: it could\n"
+    "not be tried.\n";
+
+struct settings {
+    uint64_t seed;
+    long histories, minutes;
+    const char *rung;
+    bool flawed, repeat, until_failure;
+    enum violation_kind until; /* VIOLATION_COUNT: any is the failure to end at */
+    int jobs;
+    const char *folder;
+};
+
+struct job {
+    pid_t pid; /* 0: this place is free */
+    int64_t began_ns;
+    struct plan plan;
+    char transcript[256];
+    struct result *result; /* shared with the process */
+};
+
+struct totals {
+    long histories, calm, failed, lost;
+    size_t calls;
+    long by_kind[VIOLATION_COUNT], faults[FAULT_COUNT];
+};
+
+static struct job jobs[JOBS_MAX];
+static struct totals totals;
+static int64_t began_ns, told_ns;
+
+/* ---- One history ----------------------------------------------------------------------------- */
+
+static void job_start(struct job *job, const struct settings *settings, uint64_t seed,
+                      const char *rung)
+{
+    plan_draw(&job->plan, seed, rung);
+    memset(job->result, 0, sizeof *job->result);
+    job->began_ns = boot_ns();
+    snprintf(job->transcript, sizeof job->transcript, "%s/%s-%llu.txt", settings->folder,
+             job->plan.rung->name, (unsigned long long)seed);
+    fflush(NULL);
+    job->pid = fork();
+    must(job->pid >= 0);
+    if (job->pid > 0)
+        return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    run_history(&job->plan, job->transcript, job->result);
+    _exit(0);
+}
+
+static void tell_violations(const struct job *job)
+{
+    const struct result *result = job->result;
+    printf("VIOLATED %s, seed %llu, %d times:", job->plan.rung->name,
+           (unsigned long long)job->plan.seed, result->violations);
+    for (int i = 0; i < VIOLATION_COUNT; i++)
+        if (result->by_kind[i] > 0)
+            printf(" %s", violation_name((enum violation_kind)i));
+    printf(": %s\n    transcript: %s\n    again: scripts/torture --rung %s --repeat %llu\n",
+           result->first, job->transcript, job->plan.rung->name,
+           (unsigned long long)job->plan.seed);
+    fflush(stdout);
+}
+
+static void job_end(struct job *job, bool quiet)
+{
+    const struct result *result = job->result;
+    totals.histories += !job->plan.calm;
+    totals.calm += job->plan.calm;
+    totals.failed += result->violations > 0;
+    totals.calls += result->calls;
+    for (int i = 0; i < VIOLATION_COUNT; i++)
+        totals.by_kind[i] += result->by_kind[i];
+    for (int i = 0; i < FAULT_COUNT; i++)
+        totals.faults[i] += result->faults[i];
+    if (result->violations > 0 && !quiet)
+        tell_violations(job);
+    job->pid = 0;
+}
+
+/* A job that is over by now, or NULL. */
+static struct job *job_over(void)
+{
+    for (struct job *job = jobs; job < jobs + JOBS_MAX; job++) {
+        int status;
+        if (job->pid == 0)
+            continue;
+        pid_t ended = waitpid(job->pid, &status, WNOHANG);
+        if (ended == 0 && boot_ns() - job->began_ns < LIMIT_MS * NS_A_MS)
+            continue;
+        if (ended == 0) {
+            kill(job->pid, SIGKILL);
+            waitpid(job->pid, &status, 0);
+        }
+        if (ended == 0 || status != 0) {
+            totals.lost++;
+            printf("torture: %s, seed %llu could not be played: status %d, see %s.err\n",
+                   job->plan.rung->name, (unsigned long long)job->plan.seed, status,
+                   job->transcript);
+        }
+        return job;
+    }
+    return NULL;
+}
+
+static struct job *job_free(const struct settings *settings)
+{
+    for (int i = 0; i < settings->jobs; i++)
+        if (jobs[i].pid == 0)
+            return &jobs[i];
+    return NULL;
+}
+
+static bool any_job(void)
+{
+    for (int i = 0; i < JOBS_MAX; i++)
+        if (jobs[i].pid != 0)
+            return true;
+    return false;
+}
+
+static void progress(void)
+{
+    if (boot_ns() - told_ns < PROGRESS_MS * NS_A_MS)
+        return;
+    told_ns = boot_ns();
+    printf("%lld s: %ld histories, %ld calm, %ld failed\n",
+           (long long)((told_ns - began_ns) / 1000000000), totals.histories, totals.calm,
+           totals.failed);
+    fflush(stdout);
+}
+
+/* ---- Many ------------------------------------------------------------------------------------ */
+
+static bool goes_on(const struct settings *settings, long started)
+{
+    bool any = settings->until == VIOLATION_COUNT;
+    if (settings->until_failure && (any ? totals.failed : totals.by_kind[settings->until]) > 0)
+        return false;
+    if (settings->minutes > 0)
+        return boot_ns() - began_ns < settings->minutes * 60000000000;
+    return started < settings->histories;
+}
+
+static void play(const struct settings *settings)
+{
+    long started = 0;
+    for (;;) {
+        struct job *job = job_over();
+        if (job != NULL) {
+            job_end(job, settings->flawed);
+            continue;
+        }
+        if (!settings->flawed)
+            progress();
+        job = job_free(settings);
+        if (job != NULL && goes_on(settings, started)) {
+            uint64_t seed = settings->seed + (settings->repeat ? 0 : (uint64_t)started);
+            job_start(job, settings, seed, settings->rung);
+            started++;
+        } else if (!any_job()) {
+            return;
+        } else {
+            short_pause();
+        }
+    }
+}
+
+/* What the rung's flaw leads to, so that it is known when it was seen: of most, two holders. */
+static enum violation_kind flaw_of(const char *rung)
+{
+    static const char *const stuck[] = {"setnx",          "setnx_expire", "setnx_multi",
+                                        "watchdog_timer", "blpop_wake",   "rw_counter"};
+    for (size_t i = 0; i < sizeof stuck / sizeof stuck[0]; i++)
+        if (strcmp(rung, stuck[i]) == 0)
+            return VIOLATION_STUCK;
+    return VIOLATION_OVERLAP;
+}
+
+/* Each flawed rung, until its flaw shows. */
+static bool catch_flawed(const struct settings *settings)
+{
+    size_t count;
+    const struct dlock_rung *rungs = dlock_rungs(&count);
+    bool all = true;
+    for (size_t i = 0; i < count; i++) {
+        struct settings one = *settings;
+        const char *name = rungs[i].name;
+        if (!rungs[i].flawed || (settings->rung != NULL && strcmp(settings->rung, name) != 0))
+            continue;
+        totals = (struct totals){0};
+        one.rung = name;
+        one.until = flaw_of(name);
+        one.until_failure = true;
+        play(&one);
+        bool seen = totals.by_kind[one.until] > 0;
+        printf("%s %s after %ld histories: %s. Its flaw: %s\n", seen ? "caught" : "MISSED", name,
+               totals.histories + totals.calm, violation_text(one.until), rungs[i].flaw);
+        all &= seen;
+    }
+    return all;
+}
+
+static void tell_totals(void)
+{
+    printf("faults:");
+    for (int i = 0; i < FAULT_COUNT; i++)
+        printf(" %s %ld%s", fault_name((enum fault_kind)i), totals.faults[i],
+               i + 1 < FAULT_COUNT ? "," : "\n");
+    for (int i = 0; i < VIOLATION_COUNT; i++)
+        if (totals.by_kind[i] > 0)
+            printf("%s: %ld times, %s\n", violation_name((enum violation_kind)i),
+                   totals.by_kind[i], violation_text((enum violation_kind)i));
+    printf("%ld histories and %ld calm ones in %lld s, %zu calls, %ld failed\n", totals.histories,
+           totals.calm, (long long)((boot_ns() - began_ns) / 1000000000), totals.calls,
+           totals.failed);
+}
+
+/* ---- Options --------------------------------------------------------------------------------- */
+
+_Noreturn static void refuse(const char *option, const char *value)
+{
+    fprintf(stderr, "torture: %s %s is not understood; see --help\n", option, value);
+    exit(2);
+}
+
+static unsigned long long number(const char *option, const char *text, unsigned long long most)
+{
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || value > most)
+        refuse(option, text);
+    return value;
+}
+
+static struct settings read_options(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"seed", required_argument, NULL, 's'},   {"histories", required_argument, NULL, 'n'},
+        {"minutes", required_argument, NULL, 'm'}, {"rung", required_argument, NULL, 'r'},
+        {"flawed", no_argument, NULL, 'f'},        {"repeat", required_argument, NULL, 'a'},
+        {"until-failure", no_argument, NULL, 'u'}, {"jobs", required_argument, NULL, 'j'},
+        {"folder", required_argument, NULL, 'd'},  {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0}};
+    struct settings settings = {.seed = 1,
+                                .histories = 100,
+                                .until = VIOLATION_COUNT,
+                                .jobs = 4,
+                                .folder = "runs/torture"};
+    int option;
+    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
+        switch (option) {
+        case 's':
+            settings.seed = number("--seed", optarg, UINT64_MAX);
+            break;
+        case 'n':
+            settings.histories = (long)number("--histories", optarg, 10000000);
+            break;
+        case 'm':
+            settings.minutes = (long)number("--minutes", optarg, 100000);
+            break;
+        case 'r':
+            settings.rung = optarg;
+            if (dlock_rung_find(optarg) == NULL)
+                refuse("--rung", optarg);
+            break;
+        case 'f':
+            settings.flawed = true;
+            break;
+        case 'a':
+            settings.seed = number("--repeat", optarg, UINT64_MAX);
+            settings.repeat = settings.until_failure = true;
+            settings.histories = 100;
+            break;
+        case 'u':
+            settings.until_failure = true;
+            break;
+        case 'j':
+            settings.jobs = (int)number("--jobs", optarg, JOBS_MAX);
+            break;
+        case 'd':
+            settings.folder = optarg;
+            break;
+        case 'h':
+            fputs(usage, stdout);
+            exit(0);
+        default:
+            exit(2);
+        }
+    if (optind < argc)
+        refuse("the argument", argv[optind]);
+    return settings;
+}
+
+static void make_folder(const char *folder)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s", folder);
+    for (char *at = strchr(path + 1, '/'); at != NULL; at = strchr(at + 1, '/')) {
+        *at = '\0';
+        mkdir(path, 0777);
+        *at = '/';
+    }
+    if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        refuse("--folder", folder);
+}
+
+int main(int argc, char **argv)
+{
+    struct settings settings = read_options(argc, argv);
+    make_folder(settings.folder);
+    struct result *results = mmap(NULL, JOBS_MAX * sizeof *results, PROT_READ | PROT_WRITE,
+                                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    must(results != MAP_FAILED);
+    for (int i = 0; i < JOBS_MAX; i++)
+        jobs[i].result = &results[i];
+    began_ns = told_ns = boot_ns();
+    if (settings.flawed)
+        return catch_flawed(&settings) && totals.lost == 0 ? 0 : 1;
+    play(&settings);
+    tell_totals();
+    if (totals.lost > 0)
+        return 2;
+    return totals.failed > 0 ? 1 : 0;
+}

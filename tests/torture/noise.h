@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Pauses where a thread may be preempted: between a mutex that it has left and its next step, where
+ * what it has just seen may become untrue.
+ */
+#ifndef TORTURE_NOISE_H
+#define TORTURE_NOISE_H
+
+/* After so many of 10,000 unlocks the thread pauses. */
+void noise_set(int of_10000, int pause_us_max);
+
+#endif

@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See proxy.h.
+ */
+#include "proxy.h"
+
+#include "must.h"
+#include "request.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define WIRES_MAX 512
+#define PIECE_MAX 16384
+#define SOON_MS 30
+
+/* Bytes on their way. */
+struct packet {
+    STAILQ_ENTRY(packet) next;
+    int64_t due_ns;
+    size_t size;
+    char bytes[];
+};
+STAILQ_HEAD(packets, packet);
+
+struct wire {
+    uint64_t number; /* 0: this place is free */
+    struct proxy *proxy;
+    int process;
+    int client, redis; /* client -1: it has closed its end */
+    struct packets up, down;
+    bool keep_up, keep_down, reset_at_reply, dropping;
+    int round_trip_ms;
+    bool half_closed; /* nothing more goes up */
+    size_t unread_size;
+    char unread[PIECE_MAX * 2]; /* of a request that has not come in full */
+    char script[32];            /* the label of the last script, for an EVAL of it */
+    struct request_seen last;
+};
+
+struct proxy {
+    struct world *world;
+    on_request *asked;
+    void *arg;
+    int server_port;
+    int listeners[PROCESSES_MAX], ports[PROCESSES_MAX];
+    int64_t last_request_ns;
+    uint64_t numbers;
+    bool refuse;
+    struct wire wires[WIRES_MAX];
+};
+
+/* ---- Bytes on their way ---------------------------------------------------------------------- */
+
+static void put(struct wire *wire, struct packets *to, const char *bytes, size_t size)
+{
+    struct packet *packet = malloc(sizeof *packet + size);
+    must(packet != NULL);
+    packet->due_ns = boot_ns() + wire->round_trip_ms * NS_A_MS / 2;
+    packet->size = size;
+    memcpy(packet->bytes, bytes, size);
+    STAILQ_INSERT_TAIL(to, packet, next);
+}
+
+static void clear(struct packets *packets)
+{
+    struct packet *packet;
+    while ((packet = STAILQ_FIRST(packets)) != NULL) {
+        STAILQ_REMOVE_HEAD(packets, next);
+        free(packet);
+    }
+}
+
+/* What is due goes out; true: all of it did. */
+static bool flush(struct packets *packets, int to)
+{
+    struct packet *packet;
+    while ((packet = STAILQ_FIRST(packets)) != NULL) {
+        if (packet->due_ns > boot_ns())
+            return false;
+        for (size_t sent = 0; sent < packet->size && to >= 0;) {
+            ssize_t some = send(to, packet->bytes + sent, packet->size - sent, MSG_NOSIGNAL);
+            if (some <= 0)
+                break; /* the other end is gone: the next poll tells */
+            sent += (size_t)some;
+        }
+        STAILQ_REMOVE_HEAD(packets, next);
+        free(packet);
+    }
+    return true;
+}
+
+static void close_client(struct wire *wire, bool reset)
+{
+    struct linger linger = {.l_onoff = 1};
+    if (wire->client < 0)
+        return;
+    if (reset)
+        setsockopt(wire->client, SOL_SOCKET, SO_LINGER, &linger, sizeof linger);
+    close(wire->client);
+    wire->client = -1;
+}
+
+static void wire_end(struct wire *wire)
+{
+    close_client(wire, true);
+    close(wire->redis);
+    clear(&wire->up);
+    clear(&wire->down);
+    wire->number = 0;
+}
+
+/* What may go on does; the server learns of the client's end when all has gone on. */
+static void move(struct wire *wire)
+{
+    bool all_up = !wire->keep_up && flush(&wire->up, wire->redis);
+    if (!wire->keep_down)
+        flush(&wire->down, wire->client);
+    if (all_up && wire->client < 0 && !wire->half_closed) {
+        shutdown(wire->redis, SHUT_WR);
+        wire->half_closed = true;
+    }
+}
+
+/* ---- What faults do to a wire ---------------------------------------------------------------- */
+
+uint64_t wire_number(const struct wire *wire)
+{
+    return wire->number;
+}
+
+struct wire *wire_find(struct proxy *proxy, uint64_t number)
+{
+    for (size_t i = 0; i < WIRES_MAX; i++)
+        if (number != 0 && proxy->wires[i].number == number)
+            return &proxy->wires[i];
+    return NULL;
+}
+
+bool wire_has_client(const struct wire *wire)
+{
+    return wire->client >= 0;
+}
+
+void wire_keep(struct wire *wire, bool up, bool down)
+{
+    wire->keep_up |= up;
+    wire->keep_down |= down;
+}
+
+void wire_let_go(struct wire *wire)
+{
+    bool waits = !STAILQ_EMPTY(&wire->up);
+    wire->keep_up = wire->keep_down = false;
+    move(wire);
+    if (waits)
+        poll(&(struct pollfd){.fd = wire->redis, .events = POLLIN}, 1, SOON_MS);
+}
+
+void wire_slow(struct wire *wire, int round_trip_ms)
+{
+    wire->round_trip_ms = round_trip_ms;
+}
+
+void wire_reset(struct wire *wire)
+{
+    close_client(wire, true);
+}
+
+void wire_reset_at_reply(struct wire *wire)
+{
+    wire->reset_at_reply = true;
+}
+
+void proxy_refuse(struct proxy *proxy, bool refuse)
+{
+    proxy->refuse = refuse;
+}
+
+void proxy_cut_all(struct proxy *proxy)
+{
+    for (size_t i = 0; i < WIRES_MAX; i++)
+        if (proxy->wires[i].number != 0)
+            wire_end(&proxy->wires[i]);
+}
+
+/* ---- Requests and replies -------------------------------------------------------------------- */
+
+/* Hands on the requests that have come in full. */
+static void take_requests(struct wire *wire)
+{
+    struct proxy *proxy = wire->proxy;
+    struct request_seen seen;
+    size_t size, at = 0;
+    while (!wire->dropping &&
+           (size = request_size(wire->unread + at, wire->unread_size - at)) > 0) {
+        request_read(wire->unread + at, wire->script, &seen);
+        seen.process = wire->process;
+        seen.answered = false;
+        proxy->last_request_ns = boot_ns();
+        note(proxy->world, NOTE_TEXT, seen.process, NULL, "wire %llu > %s",
+             (unsigned long long)wire->number, seen.text);
+        wire->last = seen;
+        uint64_t number = wire->number;
+        enum onward onward = proxy->asked(proxy->arg, wire, &seen);
+        if (wire->number != number)
+            return; /* cut */
+        wire->dropping |= onward == ONWARD_DROP;
+        if (!wire->dropping)
+            put(wire, &wire->up, wire->unread + at, size);
+        at += size;
+    }
+    memmove(wire->unread, wire->unread + at, wire->unread_size - at);
+    wire->unread_size -= at;
+}
+
+static void from_client(struct wire *wire)
+{
+    ssize_t size = recv(wire->client, wire->unread + wire->unread_size,
+                        sizeof wire->unread - wire->unread_size, MSG_DONTWAIT);
+    if (size < 0 && errno == EAGAIN)
+        return;
+    if (size <= 0) {
+        close_client(wire, false);
+        return;
+    }
+    wire->unread_size += (size_t)size;
+    take_requests(wire);
+    if (wire->number != 0 && wire->dropping)
+        close_client(wire, true);
+}
+
+/* An array on one line. */
+static void note_reply(const struct wire *wire, const char *bytes, size_t size)
+{
+    char line[80];
+    size_t used = 0;
+    bool to_nobody = wire->client < 0 || wire->reset_at_reply;
+    for (size_t i = 0; i < size && used < sizeof line - 1; i++)
+        if (bytes[i] != '\r')
+            line[used++] = bytes[i] == '\n' ? ' ' : bytes[i];
+    line[used] = '\0';
+    note(wire->proxy->world, NOTE_TEXT, wire->process, NULL, "wire %llu < %s%s",
+         (unsigned long long)wire->number, line,
+         to_nobody ? "(to nobody)" : wire->keep_down ? "(kept)" : "");
+}
+
+static void from_server(struct wire *wire)
+{
+    char bytes[PIECE_MAX];
+    ssize_t size = recv(wire->redis, bytes, sizeof bytes, MSG_DONTWAIT);
+    if (size < 0 && errno == EAGAIN)
+        return;
+    if (size <= 0) {
+        wire_end(wire);
+        return;
+    }
+    note_reply(wire, bytes, (size_t)size);
+    if (wire->reset_at_reply)
+        close_client(wire, true);
+    struct request_seen answered = wire->last;
+    uint64_t number = wire->number;
+    answered.answered = true;
+    wire->proxy->asked(wire->proxy->arg, wire, &answered);
+    if (wire->number == number && wire->client >= 0)
+        put(wire, &wire->down, bytes, (size_t)size);
+}
+
+/* ---- Connections ----------------------------------------------------------------------------- */
+
+static int server_socket_fd(const struct proxy *proxy)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)proxy->server_port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int on = 1;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    must(fd >= 0);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static void accept_one(struct proxy *proxy, int process)
+{
+    struct wire *wire = proxy->wires;
+    int on = 1;
+    int client = accept4(proxy->listeners[process], NULL, NULL, SOCK_CLOEXEC);
+    if (client < 0)
+        return;
+    while (wire < proxy->wires + WIRES_MAX && wire->number != 0)
+        wire++;
+    if (wire == proxy->wires + WIRES_MAX) { /* a client that connects anew all the time */
+        close(client);
+        return;
+    }
+    int redis = proxy->refuse ? -1 : server_socket_fd(proxy);
+    memset(wire, 0, offsetof(struct wire, unread));
+    wire->proxy = proxy;
+    wire->client = client;
+    wire->redis = redis;
+    wire->process = process;
+    wire->script[0] = '\0';
+    wire->last = (struct request_seen){.kind = REQUEST_OTHER};
+    if (redis < 0) {
+        close_client(wire, true);
+        return;
+    }
+    setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    wire->number = ++proxy->numbers;
+    STAILQ_INIT(&wire->up);
+    STAILQ_INIT(&wire->down);
+}
+
+/* When the next slow packet is due. */
+static int wait_for(const struct proxy *proxy, int wait_ms)
+{
+    int64_t now_ns = boot_ns();
+    for (size_t i = 0; i < WIRES_MAX; i++) {
+        const struct wire *wire = &proxy->wires[i];
+        const struct packet *first[] = {
+            wire->number == 0 || wire->keep_up ? NULL : STAILQ_FIRST(&wire->up),
+            wire->number == 0 || wire->keep_down ? NULL : STAILQ_FIRST(&wire->down)};
+        for (size_t j = 0; j < 2; j++) {
+            int64_t left_ns = first[j] == NULL ? INT64_MAX : first[j]->due_ns - now_ns;
+            if (left_ns < wait_ms * NS_A_MS)
+                wait_ms = left_ns <= 0 ? 0 : (int)(left_ns / NS_A_MS) + 1;
+        }
+    }
+    return wait_ms;
+}
+
+void proxy_round(struct proxy *proxy, int wait_ms)
+{
+    static struct pollfd polls[PROCESSES_MAX + 2 * WIRES_MAX];
+    static uint64_t numbers[WIRES_MAX];
+    struct pollfd *end = polls;
+    for (int i = 0; i < PROCESSES_MAX; i++)
+        *end++ = (struct pollfd){.fd = proxy->listeners[i], .events = POLLIN};
+    for (size_t i = 0; i < WIRES_MAX; i++) {
+        const struct wire *wire = &proxy->wires[i];
+        numbers[i] = wire->number;
+        *end++ = (struct pollfd){.fd = wire->number == 0 ? -1 : wire->client, .events = POLLIN};
+        *end++ = (struct pollfd){.fd = wire->number == 0 ? -1 : wire->redis, .events = POLLIN};
+    }
+    poll(polls, (nfds_t)(end - polls), wait_for(proxy, wait_ms));
+    for (size_t i = 0; i < WIRES_MAX; i++) {
+        struct wire *wire = &proxy->wires[i];
+        const struct pollfd *here = &polls[PROCESSES_MAX + 2 * i];
+        if (wire->number != 0 && wire->number == numbers[i] && here[1].revents != 0)
+            from_server(wire);
+        if (wire->number != 0 && wire->number == numbers[i] && wire->client >= 0 &&
+            here[0].revents != 0)
+            from_client(wire);
+        if (wire->number != 0)
+            move(wire);
+    }
+    for (int i = 0; i < PROCESSES_MAX; i++)
+        if (polls[i].revents != 0)
+            accept_one(proxy, i);
+}
+
+int64_t proxy_last_request_ns(const struct proxy *proxy)
+{
+    return proxy->last_request_ns;
+}
+
+int proxy_port(const struct proxy *proxy, int process)
+{
+    return proxy->ports[process];
+}
+
+struct proxy *proxy_new(struct world *world, const struct server *server, on_request *asked,
+                        void *arg)
+{
+    struct proxy *proxy = calloc(1, sizeof *proxy);
+    must(proxy != NULL);
+    proxy->world = world;
+    proxy->asked = asked;
+    proxy->arg = arg;
+    proxy->server_port = server_port(server);
+    proxy->last_request_ns = boot_ns();
+    for (int i = 0; i < PROCESSES_MAX; i++) {
+        struct sockaddr_in address = {.sin_family = AF_INET,
+                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        socklen_t size = sizeof address;
+        proxy->listeners[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        must(bind(proxy->listeners[i], (struct sockaddr *)&address, size) == 0);
+        must(listen(proxy->listeners[i], 128) == 0);
+        must(getsockname(proxy->listeners[i], (struct sockaddr *)&address, &size) == 0);
+        proxy->ports[i] = ntohs(address.sin_port);
+    }
+    return proxy;
+}
+
+void proxy_free(struct proxy *proxy)
+{
+    proxy_cut_all(proxy);
+    for (int i = 0; i < PROCESSES_MAX; i++)
+        close(proxy->listeners[i]);
+    free(proxy);
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See request.h. Requests are RESP arrays of strings: hiredis sends nothing else.
+ */
+#include "request.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WORDS_MAX 12
+
+/* The library's scripts by their SHA1, made by CMake from lock/lua. */
+static const char *script_name(const char *sha1)
+{
+    static const struct {
+        const char *sha1, *name;
+    } scripts[] = {
+#define X(sha1, name) {sha1, name},
+#include "scripts.def"
+#undef X
+    };
+    for (size_t i = 0; i < sizeof scripts / sizeof scripts[0]; i++)
+        if (strncmp(sha1, scripts[i].sha1, 40) == 0)
+            return scripts[i].name;
+    return NULL;
+}
+
+size_t request_size(const char *bytes, size_t size)
+{
+    const char *at = bytes, *end = bytes + size;
+    long words = 1;
+    for (long i = -1; i < words; i++) {
+        const char *line = memchr(at, '\n', (size_t)(end - at));
+        if (line == NULL)
+            return 0;
+        long number = strtol(at + 1, NULL, 10);
+        at = line + 1;
+        if (i < 0)
+            words = number;
+        else if (end - at < number + 2)
+            return 0;
+        else
+            at += number + 2;
+    }
+    return (size_t)(at - bytes);
+}
+
+struct word {
+    const char *bytes;
+    int size;
+};
+
+static int read_words(const char *at, struct word *words)
+{
+    int count = (int)strtol(at + 1, NULL, 10);
+    for (int i = 0; i < count && i < WORDS_MAX; i++) {
+        at = strchr(at, '\n') + 1;
+        words[i].size = (int)strtol(at + 1, NULL, 10);
+        words[i].bytes = strchr(at, '\n') + 1;
+        at = words[i].bytes + words[i].size;
+    }
+    return count < WORDS_MAX ? count : WORDS_MAX;
+}
+
+static bool is_word(struct word word)
+{
+    for (int i = 0; i < word.size; i++)
+        if (!islower((unsigned char)word.bytes[i]) && word.bytes[i] != '_')
+            return false;
+    return word.size > 2 && word.size < 12;
+}
+
+static enum request kind_of(const char *label)
+{
+    static const struct {
+        const char *part;
+        enum request kind;
+    } parts[] = {
+        {"SUBSCRIBE", REQUEST_LISTEN}, {"BLPOP", REQUEST_LISTEN},    {"renew", REQUEST_RENEW},
+        {"EXPIRE", REQUEST_RENEW},     {"acquire", REQUEST_ACQUIRE}, {"SET", REQUEST_ACQUIRE},
+        {"release", REQUEST_RELEASE},  {"delete", REQUEST_RELEASE},  {"DEL", REQUEST_RELEASE},
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        if (strstr(label, parts[i].part) != NULL)
+            return parts[i].kind;
+    return REQUEST_OTHER;
+}
+
+void request_read(const char *bytes, char script[32], struct request_seen *seen)
+{
+    struct word words[WORDS_MAX] = {{"", 0}};
+    int count = read_words(bytes, words);
+    int first = 1; /* of the words that the text shows */
+    if (strncmp(words[0].bytes, "EVAL", 4) == 0 && count > 3) {
+        const char *name = words[0].size == 7 ? script_name(words[1].bytes) : NULL;
+        int what = 3 + (int)strtol(words[2].bytes, NULL, 10);
+        if (name != NULL && what < count && is_word(words[what]))
+            snprintf(script, 32, "%s %.*s", name, words[what].size, words[what].bytes);
+        else if (name != NULL)
+            snprintf(script, 32, "%s", name);
+        snprintf(seen->label, sizeof seen->label, "%s", *script != '\0' ? script : "script");
+        first = 3;
+    } else {
+        snprintf(seen->label, sizeof seen->label, "%.*s", words[0].size, words[0].bytes);
+    }
+    seen->kind = kind_of(seen->label);
+    size_t used = (size_t)snprintf(seen->text, sizeof seen->text, "%s", seen->label);
+    for (int i = first; i < count && used < sizeof seen->text; i++)
+        used += (size_t)snprintf(seen->text + used, sizeof seen->text - used, " %.*s",
+                                 words[i].size < 50 ? words[i].size : 50, words[i].bytes);
+}

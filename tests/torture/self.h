@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the threads of one process share, and its calls of the library: all that follows its
+ * interface is in calls.c.
+ */
+#ifndef TORTURE_SELF_H
+#define TORTURE_SELF_H
+
+#include "client.h"
+
+#include <pthread.h>
+
+#define KEPT_MAX 8
+#define THREADS_MAX 8
+#define CANCELS_MAX 24
+
+/* A hold that no thread stands by: it is released later, by any. */
+struct kept {
+    dlock_hold *hold; /* NULL: this place is free */
+    struct call *call;
+};
+
+struct cancelling {
+    dlock_cancel *cancel; /* NULL: this place is free */
+    struct call *call;
+};
+
+/* One dlock_client and its locks. */
+struct member {
+    uint64_t number;
+    dlock_client *client;
+    dlock *locks[LOCKS_MAX];
+};
+
+struct self {
+    struct world *world;
+    const struct plan *plan;
+    struct process *shared;
+    int process, port;
+    struct member main;
+    _Atomic int running; /* threads that make calls */
+    _Atomic int started; /* acquires that were started and not answered */
+    _Atomic bool stop_loop, stop_keeper;
+
+    pthread_mutex_t mutex; /* protects what is below */
+    struct kept kept[KEPT_MAX];
+    struct cancelling cancels[CANCELS_MAX];
+};
+
+struct thread {
+    struct self *self;
+    int number;
+    uint64_t random;
+    pthread_t id;
+    int depth;
+};
+
+/* How to acquire. */
+struct how {
+    int lock;
+    uint64_t owner_id; /* 0: alone */
+    enum dlock_mode mode;
+    int64_t wait_ms;
+    bool rides, cancels, rest;
+};
+
+bool member_open(struct self *self, struct member *member, bool own_loop);
+void member_close(struct self *self, struct member *member);
+
+dlock_hold *hold_acquire(struct thread *thread, const struct member *member, dlock *lock,
+                         const struct how *how, struct call **call);
+void hold_start(struct thread *thread, const struct how *how, bool keep);
+void hold_release(struct thread *thread, dlock_hold *hold, struct call *call, bool rides);
+
+/* Whether its descriptor of loss says the same as dlock_valid(). */
+void judge_lost_fd(struct self *self, struct call *call, dlock_hold *hold);
+
+/* False: there is no place. */
+bool hold_keep(struct self *self, dlock_hold *hold, struct call *call);
+struct kept hold_take(struct self *self);
+void look_at_kept(struct self *self);
+/* Throws the cancel of some call that waits. */
+void cancel_one(struct self *self, uint64_t *random);
+
+void lock_break(struct thread *thread, int lock);
+void lock_inspect(struct thread *thread, int lock);
+void lock_reopen(struct thread *thread, const struct how *how);
+/* In a forked child: nothing of the parent's is to be had. */
+void judge_inherited(struct self *self, dlock_hold *hold);
+
+#endif
