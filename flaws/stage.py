@@ -149,10 +149,14 @@ class Redis:
         return f"redis://127.0.0.1:{self.port}"
 
 
+# What the library asks first on a new connection.
+LOGIN = b"*2\r\n$6\r\nCLIENT\r\n$2\r\nID\r\n"
+
+
 class Cable:
     """The cable between an instance and Redis. cut() cuts every connection, down() lets none come again before
     up(); with lose_next the next command reaches Redis, but its reply is lost and the connection cut. hold()
-    keeps back what Redis answers, until go_on()."""
+    keeps back what Redis answers, until go_on(). A login is no command: it passes."""
 
     def __init__(self, redis):
         self.redis, self.port = redis, free_port()
@@ -179,21 +183,31 @@ class Cable:
             except OSError:
                 return
             self.pairs.append((client, server))
-            threading.Thread(target=self.pump, args=(client, server, False), daemon=True).start()
-            threading.Thread(target=self.pump, args=(server, client, True), daemon=True).start()
+            in_login = threading.Event()
+            threading.Thread(target=self.ask, args=(client, server, in_login), daemon=True).start()
+            threading.Thread(target=self.answer, args=(server, client, in_login), daemon=True).start()
 
-    def pump(self, source, target, from_server):
+    def ask(self, client, server, in_login):
         try:
-            while data := source.recv(65536):
-                if from_server and self.lose_next:
-                    self.lose_next = False
-                    break
-                if from_server:
-                    self.wait_free()
-                target.sendall(data)
+            while data := client.recv(65536):
+                (in_login.set if data.startswith(LOGIN) else in_login.clear)()
+                server.sendall(data)
         except OSError:
             pass
-        self.cut_pair(source, target)
+        self.cut_pair(client, server)
+
+    def answer(self, server, client, in_login):
+        try:
+            while data := server.recv(65536):
+                if not in_login.is_set():
+                    if self.lose_next:
+                        self.lose_next = False
+                        break
+                    self.wait_free()
+                client.sendall(data)
+        except OSError:
+            pass
+        self.cut_pair(server, client)
 
     def wait_free(self):
         with self.moving:

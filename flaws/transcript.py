@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What happened on a stage, a line a step: who sent what to Redis, what it answered, at what time. Taken from
 the instances' own records; MONITOR, the server's side, must agree. Repeated tries are one line, every identity
-is written as the name of the buyer or instance whose it is, and a channel or latch as what it is."""
+is written as the name of the buyer or instance that has it, and a channel as what it is."""
 import collections
 import dataclasses
 import hashlib
@@ -9,22 +9,25 @@ import re
 
 import ladder
 
-ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?::(x?)(\d+)(#\d+)?)?")
+# A client; behind it the number of an acquisition or of an owner, and of a hold. See lock/owner.h.
+ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?::([xt]?)(\d+)(\.\d+)?(#\d+)?)?")
 OBJECTS = 1000000  # an instance's numbers above it are of --owner object: a new one for every acquire
 ARGUMENT_MAX = 80  # the library cuts longer arguments in its records
 STEPS_MAX = 4  # commands of one try
+# What a new connection asks of itself, and ends the one before it by. The library records no login.
+LOGIN = ("CLIENT ID", "INFO server", "CLIENT KILL ID ")
 LISTENING = ("SUBSCRIBE", "UNSUBSCRIBE", "BLPOP")
 UNSOLD = ("refused", "fail", "unknown")  # how a request may end
 CHANNEL = re.compile(r"redisson_lock__channel:lock:\{\w+\}")
-LATCH = re.compile(r"redisson_unlock_latch:lock:\{\w+\}:[0-9a-f]{16}([0-9a-f]{16})")
 TOKEN = re.compile(r"\b\d{16}\b")  # microseconds since 1970
-# Of latches, tokens and units.
-ANY_NUMBER = re.compile(r"(?<=latch )\d+|(?<=\bT)\d+(?:\+\d+)?|(?<=inventory:\{phone\} )\d+|(?<=unit )\d+|\d+(?= left)|(?<=^\")\d+(?=\"$)")
+# Of buyers, tokens and units.
+ANY_NUMBER = re.compile(r"(?<=<[a-z])\d+|(?<=\bT)\d+(?:\+\d+)?|(?<=inventory:\{phone\} )\d+|(?<=unit )\d+|\d+(?= left)|(?<=^\")\d+(?=\"$)")
 TENURE = 1000  # a client that passes the lock on counts up to so many tokens by itself
 # What fair.lua is sent: the keys beside the lock, and what a step does not look at, are left out.
-FAIR = re.compile(r"(fair\.lua) 4 (\S+) \2:queue \2:token \2:grant (\w+) (\S+) (\d+) \d+ (\S+) (\d)(?: \S+)?$")
+FAIR = re.compile(r"(fair\.lua) 4 (\S+) dlock:queue:\2 dlock:token:\2 dlock:grant:\2 (\w+) (\S+) (\d+) \d+ (\S+) (\d) \d+(?: \S+)?$")
 # The same for read_write.lua.
-READ_WRITE = re.compile(r"(read_write\.lua) 6 (\S+) \2:holds \2:readers \2:writers \2:invited \2:token (\w+) (\S+) (\w+) (\d+) \w+$")
+READ_WRITE = re.compile(r"(read_write\.lua) 7 (\S+) " + " ".join(rf"dlock:{kind}:\2" for kind in (
+    "holds", "readers", "writers", "invited", "token", "free")) + r" (\w+) (\S+) (\w+) (\d+) \w+$")
 
 
 @dataclasses.dataclass(eq=False)
@@ -47,15 +50,16 @@ class Names:
     """Who is who: acquisitions by their sale, clients by their instance."""
 
     def __init__(self, stage):
-        self.clients, self.holds, self.scripts, tokens = {}, {}, scripts(), set()
+        self.clients, self.holds, self.scripts, owners, tokens = {}, {}, scripts(), {}, set()
         for instance in stage.instances.values():
             for event in instance.events():
                 for text in (event.get("hold", ""), event.get("sent", "")):
                     found = ID.search(text)
                     if found and event.get("request"):
                         self.clients.setdefault(found[1], instance.name)
-                        if found[4]:
-                            self.holds.setdefault(found[0], event["request"])
+                        if found[4] or found[5]:  # a name that is used once
+                            is_first = owners.setdefault(event["request"], found[3]) == found[3]
+                            self.holds.setdefault(found[0], event["request"] + ("" if is_first else "'s other"))
                 tokens.update(int(found[0]) for found in TOKEN.finditer(f"{event.get('sent', '')} {event.get('reply', '')}"))
         self.tokens = []  # the first one of each tenure
         for token in sorted(tokens):
@@ -81,7 +85,7 @@ class Names:
             text = text.replace(f"EVALSHA {sha}", file.name)
             head = file.read_text(encoding="utf-8").splitlines()[0][:70]
             text = re.sub(r'^EVAL "' + re.escape(head) + r'[^"]*"', file.name, text)
-        return LATCH.sub(lambda found: f"<latch {int(found[1], 16)}>", CHANNEL.sub("<channel>", text))
+        return CHANNEL.sub("<channel>", text)
 
 
 def is_heard(event):
@@ -274,8 +278,8 @@ def disagreement(stage):
                 seen[as_recorded(command)] += 1
     unseen = recorded - dropped - seen  # MONITOR tells of a transaction's commands only when EXEC carries them out
     unrecorded = collections.Counter() if lossy else seen - recorded
-    for command in [command for command in unrecorded if command.startswith(LISTENING)]:
-        del unrecorded[command]  # nobody answered before the end, or before the connection was cut
+    for command in [command for command in unrecorded if command.startswith((*LISTENING, *LOGIN))]:
+        del unrecorded[command]  # nobody answered before the end, or before the connection was cut; or it is no command of a rung
     if unseen:
         return f"recorded, but not seen by Redis: {next(iter(unseen))}"
     if unrecorded:

@@ -61,8 +61,8 @@ static const struct row rows[] = {
     {"keys", CHOICE, "item|article", "", "item", 0, 0, AT(keys),
      "inventory:{item} and lock:{item}, or the article's inventory and redisLock (item: phone)"},
     {"owner", CHOICE, "thread|object", "", "thread", 0, 0, AT(owner),
-     "who holds a lock: this process' UUID and the number of the till that sells, as a thread has one, "
-     "or, the mistake, every lock object anew"},
+     "the owner of a lock: the sale, with one number for all that it acquires, or, the mistake, a new number for "
+     "every lock object"},
     {"work-ms", NUMBER, "", "ms", "0", 0, 600000, AT(work_ms),
      "business between the read and the write of a sale"},
     {"workers", NUMBER, "", "threads", "16", 1, 1024, AT(workers),

@@ -258,7 +258,7 @@ static bool is_late(const struct sale *sale)
     return now_ns() >= sale->deadline_ns;
 }
 
-/* With --owner object nobody ever asks twice. */
+/* With --owner object no owner ever acquires twice. */
 static uint64_t owner_of(const struct config *config, const struct till *till)
 {
     static _Atomic uint64_t objects = 1000000;

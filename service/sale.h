@@ -79,7 +79,7 @@ struct bearer {
 };
 
 /* Where a sale stands from its beginning to its end, whichever threads work on it: one sale at a time.
- * Its number is the owner of locks. It keeps the lock of the item it sold last. */
+ * Its number is the owner_id of its locks. It keeps the lock of the item it sold last. */
 struct till {
     unsigned number; /* from 1 */
     dlock *lock;

@@ -56,7 +56,7 @@ static void send_release(struct request *request, const struct dlock_hold *hold)
            hold->owner, hold->count);
 }
 
-static dlock_status take_release(struct dlock_hold *hold, const struct answer *answer)
+static dlock_status take_ours(struct dlock_hold *hold, const struct answer *answer)
 {
     (void)hold;
     return answer->kind == DLOCK_REPLY_NIL ? DLOCK_LOST : DLOCK_OK;
@@ -65,12 +65,6 @@ static dlock_status take_release(struct dlock_hold *hold, const struct answer *a
 static void send_renew(struct request *request, const struct dlock_hold *hold, const char *ttl)
 {
     SEND(request, &lua_reentrant_renew, "1", hold->key, hold->owner, ttl);
-}
-
-static dlock_status take_renew(struct dlock_hold *hold, const struct answer *answer)
-{
-    (void)hold;
-    return answer->integer == 1 ? DLOCK_OK : DLOCK_LOST;
 }
 
 static struct answer force_release(struct rung_env *env, const char *key, const char *const *beside)
@@ -88,8 +82,8 @@ const struct rung_ops rung_notify = {
     .send_acquire = send_acquire,
     .take_acquire = take_acquire,
     .send_release = send_release,
-    .take_release = take_release,
+    .take_release = take_ours,
     .send_renew = send_renew,
-    .take_renew = take_renew,
+    .take_renew = take_ours,
     .force_release = force_release,
 };

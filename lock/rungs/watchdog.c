@@ -31,7 +31,7 @@ static void send_release(struct request *request, const struct dlock_hold *hold)
     SEND(request, &lua_reentrant_release, "1", hold->key, hold->owner, hold->count);
 }
 
-static dlock_status take_release(struct dlock_hold *hold, const struct answer *answer)
+static dlock_status take_ours(struct dlock_hold *hold, const struct answer *answer)
 {
     (void)hold;
     return answer->kind == DLOCK_REPLY_NIL ? DLOCK_LOST : DLOCK_OK;
@@ -42,19 +42,13 @@ static void send_renew(struct request *request, const struct dlock_hold *hold, c
     SEND(request, &lua_reentrant_renew, "1", hold->key, hold->owner, ttl);
 }
 
-static dlock_status take_renew(struct dlock_hold *hold, const struct answer *answer)
-{
-    (void)hold;
-    return answer->integer == 1 ? DLOCK_OK : DLOCK_LOST;
-}
-
 const struct rung_ops rung_watchdog = {
     .name = "watchdog",
     .traits = TRAIT_EXPIRES | TRAIT_REENTRANT | TRAIT_RENEWED,
     .send_acquire = send_acquire,
     .take_acquire = take_acquire,
     .send_release = send_release,
-    .take_release = take_release,
+    .take_release = take_ours,
     .send_renew = send_renew,
-    .take_renew = take_renew,
+    .take_renew = take_ours,
 };

@@ -845,6 +845,7 @@ static void commands_of_each_step(void **state)
     assert_costs(release("b", token), 9);
     token = had("a");
     assert_costs(token = release_more("a", token).number, 6);
+    age(LOCK);
     assert_costs(renew("a", token), 4);
 }
 
