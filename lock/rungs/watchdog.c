@@ -50,7 +50,7 @@ static dlock_status take_renew(struct dlock_hold *hold, const struct answer *ans
 
 const struct rung_ops rung_watchdog = {
     .name = "watchdog",
-    .traits = TRAIT_EXPIRES | TRAIT_REENTRANT | TRAIT_RENEWED,
+    .traits = TRAIT_EXPIRES | TRAIT_REENTRANT,
     .send_acquire = send_acquire,
     .take_acquire = take_acquire,
     .send_release = send_release,
