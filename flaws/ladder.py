@@ -46,7 +46,7 @@ class Rung:
     @property
     def renewed(self):
         """Whether its lock lives on by renewals."""
-        return "TRAIT_RENEWED" in self.lock.text or "start_timer" in self.lock.text
+        return any("renew" in name for name in self.lock.scripts) or ".send_renew = " in self.lock.text
 
     @property
     def tokens(self):
@@ -57,7 +57,7 @@ class Rung:
     def traits(self):
         """What dlock_rungs() says of it, by the same names."""
         text = self.lock.text
-        return {"expires": "TRAIT_EXPIRES" in text, "renewed": "TRAIT_RENEWED" in text,
+        return {"expires": "TRAIT_EXPIRES" in text, "renewed": "renew = " in text,
                 "reentrant": "TRAIT_REENTRANT" in text, "tokens": self.tokens, "shared": "TRAIT_SHARED" in text}
 
     @property

@@ -298,7 +298,7 @@ dlock_status dlock_extend(dlock_hold *hold)
     if (!lock->rung.expires)
         return fail(DLOCK_UNSUPPORTED, "holds of '%s' have no time to live to extend",
                     lock->ops->name);
-    if (lock->ops->send_renew == NULL && lock->ops->renew == NULL)
+    if (lock->rung.flawed && !lock->rung.renewed)
         return fail(DLOCK_UNSUPPORTED, "'%s' sends nothing that extends a hold", lock->ops->name);
     int64_t ends_ns = mono_deadline_ns(bound_ms(lock->client));
     if (!owner_begin_renewal(hold, ends_ns))

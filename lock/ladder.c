@@ -38,7 +38,7 @@ struct dlock_rung ladder_describe(const struct rung_ops *ops)
     struct dlock_rung rung = {
         .name = ops->name,
         .expires = (ops->traits & TRAIT_EXPIRES) != 0,
-        .renewed = (ops->traits & TRAIT_RENEWED) != 0,
+        .renewed = ops->renew != NULL || ops->send_renew != NULL,
         .reentrant = (ops->traits & TRAIT_REENTRANT) != 0,
         .tokens = (ops->traits & TRAIT_TOKEN) != 0,
         .shared = (ops->traits & TRAIT_SHARED) != 0,

@@ -107,7 +107,6 @@ enum {
                              with CONTEND_ONE_PER_CLIENT and TRAIT_TOKEN. One slot of a lock at a
                              time */
     TRAIT_SHARED = 32,    /* has holds of mode DLOCK_SHARED; may answer UPGRADE */
-    TRAIT_RENEWED = 256,  /* the timekeeper renews its holds; else only dlock_extend does */
 };
 
 struct rung_env;
@@ -142,7 +141,9 @@ struct rung_ops {
     /* OK; LOST: it was not ours any more. */
     dlock_status (*take_release)(struct dlock_hold *hold, const struct answer *answer);
     /* The time to live `ttl` from now, in ms; no key's life is made shorter. `ttl` lives as long as
-     * the request. NULL: it can't be renewed. */
+     * the request. NULL, and `renew` as well: the timekeeper does not renew its holds. Unless it is
+     * flawed, dlock_extend gives the time to the key that has hold->owner as a field, or hold->id as
+     * its value. */
     void (*send_renew)(struct request *request, const struct dlock_hold *hold, const char *ttl);
     dlock_status (*take_renew)(struct dlock_hold *hold, const struct answer *answer);
     /* The waiter leaves without the lock after at least one BUSY or UNKNOWN. NULL: it left nothing
@@ -162,7 +163,7 @@ struct rung_ops {
      * release that was carried out then counts once. */
     dlock_status (*release)(struct rung_env *env, struct dlock_hold *hold);
     /* As send_renew. OK; LOST when it is not ours any more; else the timekeeper tries again while
-     * the hold is valid. NULL: it can't be renewed. */
+     * the hold is valid. NULL: as of send_renew. */
     dlock_status (*renew)(struct rung_env *env, struct dlock_hold *hold, const char *ttl);
     /* After try_acquire answered UNKNOWN, on a new connection: OK it was had, BUSY it was not.
      * NULL: the caller gets UNKNOWN. */
@@ -237,8 +238,8 @@ void request_script(struct request *request, const struct script *script, const 
 const char *request_text(struct request *request, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The steps, whichever way the rung says them; each waits for its answer. A rung without renew or
- * give_up is not asked for them. */
+/* The steps, whichever way the rung says them; each waits for its answer. A rung without give_up is
+ * not asked for it. */
 dlock_status rung_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy);
 dlock_status rung_release(struct rung_env *env, struct dlock_hold *hold);
 dlock_status rung_renew(struct rung_env *env, struct dlock_hold *hold, int64_t ttl_ms);

@@ -9,6 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
+extern const struct script lua_reentrant_renew;
+extern const struct script lua_renew_if_owner;
+
 void request_script(struct request *request, const struct script *script, const char *const *argv)
 {
     size_t count = 0;
@@ -64,6 +67,18 @@ dlock_status rung_release(struct rung_env *env, struct dlock_hold *hold)
     return answer.status == DLOCK_OK ? ops->take_release(hold, &answer) : answer.status;
 }
 
+/* Of a rung that is not renewed. */
+static dlock_status renew_by_type(struct rung_env *env, struct dlock_hold *hold, const char *ttl)
+{
+    struct answer renewed =
+        strcmp(env->key_type, "hash") == 0
+            ? EVAL(env, &lua_reentrant_renew, "1", hold->key, hold->owner, ttl)
+            : EVAL(env, &lua_renew_if_owner, "1", hold->key, hold->id, ttl);
+    if (renewed.status != DLOCK_OK)
+        return renewed.status;
+    return renewed.integer == 1 ? DLOCK_OK : DLOCK_LOST;
+}
+
 dlock_status rung_renew(struct rung_env *env, struct dlock_hold *hold, int64_t ttl_ms)
 {
     const struct rung_ops *ops = hold->lock->ops;
@@ -72,7 +87,7 @@ dlock_status rung_renew(struct rung_env *env, struct dlock_hold *hold, int64_t t
     request.used = 0;
     snprintf(ttl, sizeof ttl, "%lld", (long long)ttl_ms);
     if (ops->send_renew == NULL)
-        return ops->renew(env, hold, ttl);
+        return ops->renew != NULL ? ops->renew(env, hold, ttl) : renew_by_type(env, hold, ttl);
     ops->send_renew(&request, hold, ttl);
     struct answer answer = rung_eval(env, request.script, request.argv);
     return answer.status == DLOCK_OK ? ops->take_renew(hold, &answer) : answer.status;

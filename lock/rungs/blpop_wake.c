@@ -63,7 +63,7 @@ static dlock_status resolve(struct rung_env *env, struct dlock_hold *hold)
 
 const struct rung_ops rung_blpop_wake = {
     .name = "blpop_wake",
-    .traits = TRAIT_EXPIRES | TRAIT_REENTRANT | TRAIT_RENEWED,
+    .traits = TRAIT_EXPIRES | TRAIT_REENTRANT,
     .try_acquire = try_acquire,
     .release = release,
     .renew = renew,

@@ -111,7 +111,7 @@ static struct answer force_release(struct rung_env *env, const char *key, const 
 
 const struct rung_ops rung_fair = {
     .name = "fair",
-    .traits = TRAIT_EXPIRES | TRAIT_REENTRANT | TRAIT_RENEWED | TRAIT_TOKEN | TRAIT_HANDOFF,
+    .traits = TRAIT_EXPIRES | TRAIT_REENTRANT | TRAIT_TOKEN | TRAIT_HANDOFF,
     .contend = CONTEND_ONE_PER_CLIENT,
     .ttl_ms = 3000,
     .beside = {{"queue", "list"}, {"token", "string"}, {"grant", "string"}},

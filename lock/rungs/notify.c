@@ -76,7 +76,7 @@ static struct answer force_release(struct rung_env *env, const char *key, const 
 
 const struct rung_ops rung_notify = {
     .name = "notify",
-    .traits = TRAIT_EXPIRES | TRAIT_REENTRANT | TRAIT_RENEWED | TRAIT_TOKEN,
+    .traits = TRAIT_EXPIRES | TRAIT_REENTRANT | TRAIT_TOKEN,
     .contend = CONTEND_ONE_PER_CLIENT,
     .beside = {{"token", "string"}},
     .send_acquire = send_acquire,

@@ -12,7 +12,6 @@
 #include <string.h>
 
 extern const struct script lua_delete_if_owner;
-extern const struct script lua_renew_if_owner;
 
 static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy)
 {
@@ -35,14 +34,6 @@ static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
     return del.integer == 1 ? DLOCK_OK : DLOCK_LOST;
 }
 
-static dlock_status renew(struct rung_env *env, struct dlock_hold *hold, const char *ttl)
-{
-    struct answer renewed = EVAL(env, &lua_renew_if_owner, "1", hold->key, hold->id, ttl);
-    if (renewed.status != DLOCK_OK)
-        return renewed.status;
-    return renewed.integer == 1 ? DLOCK_OK : DLOCK_LOST;
-}
-
 static dlock_status resolve(struct rung_env *env, struct dlock_hold *hold)
 {
     struct answer get = CALL(env, "GET", hold->key);
@@ -56,6 +47,5 @@ const struct rung_ops rung_owner_lua = {
     .traits = TRAIT_EXPIRES,
     .try_acquire = try_acquire,
     .release = release,
-    .renew = renew,
     .resolve = resolve,
 };

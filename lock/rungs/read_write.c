@@ -87,7 +87,7 @@ static struct answer force_release(struct rung_env *env, const char *key, const 
 
 const struct rung_ops rung_read_write = {
     .name = "read_write",
-    .traits = TRAIT_EXPIRES | TRAIT_REENTRANT | TRAIT_RENEWED | TRAIT_TOKEN | TRAIT_SHARED,
+    .traits = TRAIT_EXPIRES | TRAIT_REENTRANT | TRAIT_TOKEN | TRAIT_SHARED,
     .beside = {{"holds", "hash"}, {"readers", "zset"}, {"writers", "zset"}, {"invited", "zset"},
                {"token", "string"}, {"free", "channel"}},
     .send_acquire = send_acquire,

@@ -11,7 +11,6 @@
 
 extern const struct script lua_reentrant_acquire;
 extern const struct script lua_reentrant_release;
-extern const struct script lua_reentrant_renew;
 
 static void send_acquire(struct request *request, const struct dlock_hold *hold)
 {
@@ -37,11 +36,6 @@ static dlock_status take_ours(struct dlock_hold *hold, const struct answer *answ
     return answer->kind == DLOCK_REPLY_NIL ? DLOCK_LOST : DLOCK_OK;
 }
 
-static void send_renew(struct request *request, const struct dlock_hold *hold, const char *ttl)
-{
-    SEND(request, &lua_reentrant_renew, "1", hold->key, hold->owner, ttl);
-}
-
 const struct rung_ops rung_reentrant = {
     .name = "reentrant",
     .traits = TRAIT_EXPIRES | TRAIT_REENTRANT,
@@ -49,6 +43,4 @@ const struct rung_ops rung_reentrant = {
     .take_acquire = take_acquire,
     .send_release = send_release,
     .take_release = take_ours,
-    .send_renew = send_renew,
-    .take_renew = take_ours,
 };

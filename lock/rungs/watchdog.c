@@ -44,7 +44,7 @@ static void send_renew(struct request *request, const struct dlock_hold *hold, c
 
 const struct rung_ops rung_watchdog = {
     .name = "watchdog",
-    .traits = TRAIT_EXPIRES | TRAIT_REENTRANT | TRAIT_RENEWED,
+    .traits = TRAIT_EXPIRES | TRAIT_REENTRANT,
     .send_acquire = send_acquire,
     .take_acquire = take_acquire,
     .send_release = send_release,

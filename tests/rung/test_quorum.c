@@ -104,7 +104,7 @@ static dlock_status renew(struct rung_env *env, struct dlock_hold *hold, const c
 
 static const struct rung_ops quorum = {
     .name = "quorum",
-    .traits = TRAIT_EXPIRES | TRAIT_RENEWED | TRAIT_QUORUM,
+    .traits = TRAIT_EXPIRES | TRAIT_QUORUM,
     .try_acquire = try_acquire,
     .release = release,
     .renew = renew,
