@@ -6,6 +6,7 @@
 #include "acquire.h"
 
 #include "batch.h"
+#include "leftover.h"
 #include "owner.h"
 #include "structs.h"
 
@@ -530,7 +531,10 @@ static void finish(struct acquiring *a)
         fail(a->status, "%s", why);
         a->status =
             explain(a->hold, a->status, asks ? a->ends_ns : 0, a->cancel_fd);
-        free(a->hold);
+        snprintf(why, sizeof why, "%s", dlock_error());
+        if (!leftover_keep(a))
+            free(a->hold);
+        fail(a->status, "%s", why);
         a->hold = NULL;
     }
     redis_send_for(NULL);

@@ -83,6 +83,13 @@ struct dlock_client {
     int fork_generation;
     int64_t (*now_ns)(void); /* CLOCK_BOOTTIME */
 
+    /* What acquires left behind: see leftover.h. Protected by the loop's mutex. */
+    LIST_HEAD(leftovers, leftover) leftovers;
+    uint64_t leftovers_kept;
+    uint64_t leftovers_freed;
+    pthread_cond_t leftover_over;
+    bool closing;
+
     pthread_mutex_t mutex; /* protects what is below */
     void *locks;           /* a tree (tsearch) of struct dlock by rung and name */
 
@@ -111,6 +118,9 @@ static inline void add_one(_Atomic uint64_t *counter)
 int fork_generation(void);
 /* OK, or FORKED with a sentence. */
 dlock_status check_fork(const struct dlock_client *client);
+
+/* It is opened once more: a dlock_close must follow. */
+void lock_keep_open(struct dlock *lock);
 
 /* The type of the lock's key: a rung that counts its owners' holds keeps a hash, one that counts
  * readers' too a zset of owners. "" of flawed rungs: they differ. */

@@ -4,6 +4,7 @@
  */
 #include "client.h"
 #include "ladder.h"
+#include "leftover.h"
 #include "structs.h"
 
 #include <errno.h>
@@ -151,6 +152,7 @@ static void client_free(struct dlock_client *client)
         reach_free(&client->config.servers[i]);
     }
     free(client->config.servers);
+    pthread_cond_destroy(&client->leftover_over);
     pthread_mutex_destroy(&client->mutex);
     free(client);
 }
@@ -174,6 +176,7 @@ dlock_status dlock_client_open(const struct dlock_options *options, dlock_client
     made->now_ns = boot_ns;
     made->fork_generation = fork_generation();
     pthread_mutex_init(&made->mutex, NULL);
+    pthread_cond_init(&made->leftover_over, NULL);
     made->config.connect_timeout_ms = made->options.connect_timeout_ms;
     made->config.command_timeout_ms = made->options.command_timeout_ms;
     made->config.on_trace = made->options.on_trace;
@@ -204,6 +207,7 @@ void dlock_client_close(dlock_client *client)
 {
     if (client == NULL || check_fork(client) != DLOCK_OK)
         return;
+    leftovers_end(client);
     loop_stop(&client->loop); /* first: what it notices the timekeeper tells */
     timekeeper_stop(&client->timekeeper);
     client_free(client);
@@ -370,6 +374,13 @@ dlock_status dlock_open(dlock_client *client, const char *rung, const char *name
         return fail(DLOCK_FLAWED, "'%s' is flawed (%s); set allow_flawed to use it all the same",
                     known->name, known->flaw);
     return dlock_open_ops(client, ops, name, lock);
+}
+
+void lock_keep_open(struct dlock *lock)
+{
+    pthread_mutex_lock(&lock->client->mutex);
+    lock->opened++;
+    pthread_mutex_unlock(&lock->client->mutex);
 }
 
 void dlock_close(dlock *lock)

@@ -243,7 +243,7 @@ const char *request_text(struct request *request, const char *format, ...)
 dlock_status rung_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy);
 dlock_status rung_release(struct rung_env *env, struct dlock_hold *hold);
 dlock_status rung_renew(struct rung_env *env, struct dlock_hold *hold, int64_t ttl_ms);
-void rung_give_up(struct rung_env *env, struct dlock_hold *hold);
+dlock_status rung_give_up(struct rung_env *env, struct dlock_hold *hold);
 
 struct answer rung_call(struct rung_env *env, const char *const *argv);
 struct answer rung_eval(struct rung_env *env, const struct script *script,

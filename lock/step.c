@@ -93,7 +93,7 @@ dlock_status rung_renew(struct rung_env *env, struct dlock_hold *hold, int64_t t
     return answer.status == DLOCK_OK ? ops->take_renew(hold, &answer) : answer.status;
 }
 
-void rung_give_up(struct rung_env *env, struct dlock_hold *hold)
+dlock_status rung_give_up(struct rung_env *env, struct dlock_hold *hold)
 {
-    ask(env, hold, hold->lock->ops->send_give_up);
+    return ask(env, hold, hold->lock->ops->send_give_up).status;
 }

@@ -197,6 +197,27 @@ static void an_acquire_comes_after_its_call(void **state)
     }
 }
 
+/* The server stands still, and the call is over before it goes on: what it locks then is taken
+ * back, long before its day is over. On `fair` the client itself holds, for no longer than 3 s. */
+static void what_a_call_left_is_taken_back(void **state)
+{
+    static const struct delay delay = {PROXY_DELAY_REQUEST, true, 0};
+    struct stage stage;
+    dlock_hold *hold;
+    if (strcmp(((const struct dlock_rung *)*state)->name, "fair") == 0)
+        return;
+    stage_set(&stage, *state, 86400000, &delay);
+    dlock_release(acquired(stage.lock), NULL); /* connected */
+    server_pause(server);
+    assert_int_not_equal(tried(stage.lock, &hold), DLOCK_OK);
+    server_resume(server);
+    struct waiter other = {.lock = stage.other, .want = {.wait_ms = PATIENCE_MS}};
+    waiter_start(&other);
+    assert_status(waiter_end(&other), OK);
+    assert_status(dlock_release(other.hold, NULL), OK);
+    stage_clear(&stage);
+}
+
 /* Nobody could end the doubt: the lock is held by nobody's hold, but no longer than a time to live,
  * though its owner comes again. False: that was over before its owner came. */
 static bool looked_at_what_nobody_holds(const struct dlock_rung *rung)
@@ -356,6 +377,7 @@ int main(void)
         SCENARIO(a_release_comes_late, EACH_SOUND),
         SCENARIO(an_acquire_comes_late_to_its_hold, EACH_SOUND),
         SCENARIO(an_acquire_comes_after_its_call, EACH_SOUND),
+        SCENARIO(what_a_call_left_is_taken_back, EACH_SOUND),
         SCENARIO(what_nobody_holds_is_not_extended, EACH_SOUND),
         SCENARIO(a_late_writer_leaves_the_read_alone, ONCE),
         SCENARIO(an_old_hold_is_no_answer, EACH_SOUND),
