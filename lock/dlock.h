@@ -213,7 +213,7 @@ typedef struct dlock_cancel dlock_cancel;
 typedef struct dlock_batch dlock_batch;
 
 enum dlock_event_kind {
-    DLOCK_EVENT_RENEWED,        /* a renewal was confirmed; of holds that share a key, one says so */
+    DLOCK_EVENT_RENEWED,        /* a renewal was confirmed; said of one of those that share a key */
     DLOCK_EVENT_RENEWAL_FAILED, /* a renewal was not confirmed; it is tried again while valid */
     DLOCK_EVENT_LOST,           /* the hold is not valid any more; said once per hold */
     /* Of a server, not of a hold; said once until the next of the three. */
@@ -547,8 +547,8 @@ DLOCK_API dlock_status dlock_release(dlock_hold *hold, dlock_batch *last);
  * UNSUPPORTED (the rung does not expire, or is a flawed one that cannot extend); FORKED; INVALID
  * (hold is NULL). The hold stays as it is after: UNKNOWN (no reply: the key may live longer than
  * the hold); UNREACHABLE, LIMIT, REFUSED, WRONG_TYPE.
- * It first waits for the answer to another request of its owner, if one is under way: UNREACHABLE if
- * none comes. Ends within the bound. */
+ * It first waits for the answer to another request of its owner, if one is under way: UNREACHABLE
+ * if none comes. Ends within the bound. */
 DLOCK_API dlock_status dlock_extend(dlock_hold *hold);
 
 /* Whether the hold is still to be believed: a load and a clock read, no network. False from the

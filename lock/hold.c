@@ -302,8 +302,8 @@ dlock_status dlock_extend(dlock_hold *hold)
         return fail(DLOCK_UNSUPPORTED, "'%s' sends nothing that extends a hold", lock->ops->name);
     int64_t ends_ns = mono_deadline_ns(bound_ms(lock->client));
     if (!owner_begin_renewal(hold, ends_ns))
-        return fail(DLOCK_UNREACHABLE, "'%s': another request of its owner was not answered in time",
-                    hold->key);
+        return fail(DLOCK_UNREACHABLE,
+                    "'%s': another request of its owner was not answered in time", hold->key);
     redis_send_for(hold->user);
     status = dlock_valid(hold) ? renew_now(hold, ends_ns) : DLOCK_LOST;
     owner_end(hold);

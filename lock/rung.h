@@ -142,8 +142,8 @@ struct rung_ops {
     dlock_status (*take_release)(struct dlock_hold *hold, const struct answer *answer);
     /* The time to live `ttl` from now, in ms; no key's life is made shorter. `ttl` lives as long as
      * the request. NULL, and `renew` as well: the timekeeper does not renew its holds. Unless it is
-     * flawed, dlock_extend gives the time to the key that has hold->owner as a field, or hold->id as
-     * its value. */
+     * flawed, dlock_extend gives the time to the key that has hold->owner as a field, or hold->id
+     * as its value. */
     void (*send_renew)(struct request *request, const struct dlock_hold *hold, const char *ttl);
     dlock_status (*take_renew)(struct dlock_hold *hold, const struct answer *answer);
     /* The waiter leaves without the lock after at least one BUSY or UNKNOWN. NULL: it left nothing

@@ -14,8 +14,8 @@ struct timekeeper {
     struct dlock_client *client;
     struct redis *redis;
     pthread_t thread;
-    int timer_fd; /* on CLOCK_BOOTTIME, so that it fires right after the machine slept. Readable: the
-                     thread shall look again */
+    int timer_fd; /* on CLOCK_BOOTTIME, so that it fires right after the machine slept; readable:
+                     the thread shall look again */
 
     pthread_mutex_t mutex; /* protects what is below */
     pthread_cond_t idle;   /* signalled when busy_with was let go */

@@ -323,32 +323,56 @@ static void without_an_answer_it_stays_as_it_was(void **state)
     stage_clear(&stage);
 }
 
-/* One request of an owner at a time: a nested acquire waits for the extension's answer. */
+/* One request of an owner at a time: a nested acquire waits for the extension's answer, and an
+ * extension for the nested acquire's. */
+struct extension {
+    dlock_hold *hold;
+    dlock_status status;
+};
+
+static void *extend(void *arg)
+{
+    struct extension *extension = arg;
+    extension->status = dlock_extend(extension->hold);
+    return NULL;
+}
+
 static void an_owner_asks_one_thing_at_a_time(void **state)
 {
     const struct dlock_rung *rung = *state;
-    struct stage stage;
-    stage_set(&stage, rung->name, (struct dlock_options){.ttl_ms = LONG_MS});
-    if (strcmp(rung->name, "fair") != 0) { /* whose nested acquires ask nobody */
-        dlock_hold *hold = wanted(stage.lock, (struct dlock_want){.owner_id = OWNER});
+    if (strcmp(rung->name, "fair") == 0)
+        return; /* whose nested acquires ask nobody */
+    for (int i = 0; i < 2; i++) {
+        struct stage stage;
+        stage_set(&stage, rung->name, (struct dlock_options){.ttl_ms = LONG_MS});
+        struct extension extension = {wanted(stage.lock, (struct dlock_want){.owner_id = OWNER}),
+                                      DLOCK_OK};
         struct waiter nested = {.lock = stage.lock,
                                 .want = {.wait_ms = PATIENCE_MS, .owner_id = OWNER}};
-        assert_status(dlock_extend(hold), OK);
+        pthread_t extending;
+        assert_status(dlock_extend(extension.hold), OK); /* the script is known by now */
         proxy_plan(stage.proxy, PROXY_HOLD_REPLY, LOCK, NULL, 0);
-        pthread_t extending = thread_start((void *(*)(void *))(uintptr_t)dlock_extend, hold);
+        if (i == 0)
+            extending = thread_start(extend, &extension);
+        else
+            waiter_start(&nested);
         eventually(proxy_done(stage.proxy));
         size_t requests = proxy_requests(stage.proxy, LOCK);
-        waiter_start(&nested);
-        for (int i = 0; i < 20; i++)
-            short_pause(); /* time for an acquire that would not wait */
+        if (i == 0)
+            waiter_start(&nested);
+        else
+            extending = thread_start(extend, &extension);
+        for (int j = 0; j < 20; j++)
+            short_pause(); /* time for a request that would not wait */
         assert_int_equal(proxy_requests(stage.proxy, LOCK), requests);
         proxy_let_go(stage.proxy);
         thread_wait(extending);
+        assert_status(extension.status, OK);
         assert_status(waiter_end(&nested), OK);
         assert_status(dlock_release(nested.hold, NULL), OK);
-        assert_status(dlock_release(hold, NULL), OK);
+        assert_status(dlock_release(extension.hold, NULL), OK);
+        stage_clear(&stage);
     }
-    stage_clear(&stage);
 }
 
 static int extend_in_child(void *hold)
