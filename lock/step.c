@@ -45,9 +45,9 @@ static struct answer ask(struct rung_env *env, const struct dlock_hold *hold,
 dlock_status rung_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy)
 {
     const struct rung_ops *ops = hold->lock->ops;
+    hold->try = atomic_fetch_add(&hold->lock->client->tries, 1) + 1;
     if (ops->send_acquire == NULL)
         return ops->try_acquire(env, hold, busy);
-    hold->try = atomic_fetch_add(&hold->lock->client->tries, 1) + 1;
     struct answer answer = ask(env, hold, ops->send_acquire);
     if (answer.status != DLOCK_OK)
         return answer.status;
