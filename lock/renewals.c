@@ -44,7 +44,7 @@ bool renewals_add(struct renewals *renewals, struct dlock_hold *hold, int64_t tt
     request_append(renewals->redis, &request, in_full);
     *renewal = (struct renewal){hold, ttl_ms};
     hold->renewal_sent = renewal;
-    return renewals->count < RENEWALS_MAX;
+    return renewals->count < RENEWALS_PER_WRITE;
 }
 
 bool renewals_wait(struct renewals *renewals, int wake_fd, bool at_once)

@@ -7,7 +7,7 @@
 
 #include "rung.h"
 
-#define RENEWALS_MAX 256 /* in one write */
+#define RENEWALS_PER_WRITE 256 /* in one write */
 #define RENEWAL_SCRIPTS_MAX 8
 
 struct renewal {
@@ -18,7 +18,7 @@ struct renewal {
 struct renewals {
     struct dlock_client *client;
     struct redis *redis;
-    struct renewal all[RENEWALS_MAX];
+    struct renewal all[RENEWALS_PER_WRITE];
     size_t count;
     size_t next;     /* the first whose answer was not taken */
     bool sent;
