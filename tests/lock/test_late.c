@@ -204,17 +204,24 @@ static void what_a_call_left_is_taken_back(void **state)
     static const struct delay delay = {PROXY_DELAY_REQUEST, true, 0};
     struct stage stage;
     dlock_hold *hold;
-    if (strcmp(((const struct dlock_rung *)*state)->name, "fair") == 0)
+    const struct dlock_rung *rung = *state;
+    if (strcmp(rung->name, "fair") == 0)
         return;
-    stage_set(&stage, *state, 86400000, &delay);
-    dlock_release(acquired(stage.lock), NULL); /* connected */
+    stage_set(&stage, rung, 86400000, &delay);
+    dlock_client *hasty = client_of(server_url(server), (struct dlock_options){.ttl_ms = 86400000,
+                                                                              .connect_timeout_ms = 300,
+                                                                              .command_timeout_ms = 300});
+    dlock *lock = lock_of(hasty, rung->name, LOCK);
+    assert_status(dlock_release(acquired(lock), NULL), OK); /* connected */
     server_pause(server);
-    assert_int_not_equal(tried(stage.lock, &hold), DLOCK_OK);
+    assert_int_not_equal(tried(lock, &hold), DLOCK_OK);
     server_resume(server);
     struct waiter other = {.lock = stage.other, .want = {.wait_ms = PATIENCE_MS}};
     waiter_start(&other);
     assert_status(waiter_end(&other), OK);
     assert_status(dlock_release(other.hold, NULL), OK);
+    dlock_close(lock);
+    dlock_client_close(hasty);
     stage_clear(&stage);
 }
 
