@@ -127,7 +127,7 @@ static dlock_status let_go(struct dlock_hold *hold, struct dlock_batch *last, in
         hold->kept = false;
         int64_t sent_ns = lock->client->now_ns();
         dlock_status status = let_go_of_one(hold, last, ends_ns, &open);
-        bool kept = hold->kept && !open && (status == DLOCK_OK || status == DLOCK_UNKNOWN);
+        bool kept = hold->kept; /* an earlier request that still comes finds its token old */
         answer = answer == DLOCK_OK ? status : answer;
         pthread_mutex_lock(&loop->mutex);
         struct wait *next = kept ? wait_choose(lock) : NULL;
