@@ -13,8 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #define REFUSED_PAUSE_MS 300 /* between the tries of one waiter, in the end */
 
@@ -93,113 +91,20 @@ static bool keep(struct acquiring *a, int64_t begin_ns, int64_t sent_ns, int64_t
 
 /* ---- One try --------------------------------------------------------------------------------- */
 
-static bool is_cancelled(const struct acquiring *a)
+static bool has_thread(const struct acquiring *a)
 {
-    return a->want.cancel != NULL && cancel_thrown(a->want.cancel);
+    return a->wait.run == NULL;
+}
+
+/* Its requests go with those of others, and no thread waits for their answers alone. */
+static bool asks_together(const struct acquiring *a)
+{
+    return !has_thread(a) && a->lock->ops->send_acquire != NULL;
 }
 
 static bool may_ask_again(const struct rung_ops *ops)
 {
     return ops->send_acquire != NULL || ops->resolve != NULL;
-}
-
-/* From here on it is another acquisition, with another name. What is on its way under the old one
- * is left to expire. */
-static void begin_anew(struct acquiring *a)
-{
-    a->hold->acquisition = next_acquisition(a->lock->client);
-    a->unresolved = false;
-    owner_begin_anew(a->hold);
-}
-
-/* Ends the doubt of an earlier reply that was lost, before anything else is sent. UNKNOWN: nobody
- * answers. */
-static dlock_status clear_doubt(struct acquiring *a, struct rung_env *env)
-{
-    if (!a->open)
-        return DLOCK_OK;
-    switch (redis_end_doubt(env->redis, &a->doubt, env->deadline_ns, env->wake_fd)) {
-    case DOUBT_ENDED:
-        a->open = false;
-        return DLOCK_OK;
-    case DOUBT_FOR_EVER:
-        a->open = false;
-        if (!a->lock->rung.flawed && !has(a->lock, TRAIT_HANDOFF) && a->hold->depth == 1) {
-            rung_release(env, a->hold); /* if it was carried out already */
-            begin_anew(a);
-        }
-        return DLOCK_OK;
-    default:
-        return DLOCK_UNKNOWN;
-    }
-}
-
-/* The lost reply's request under this name had no effect, or what it did is known. */
-static bool settles(dlock_status status)
-{
-    return status == DLOCK_OK || status == DLOCK_BUSY || status == DLOCK_LOST ||
-           status == DLOCK_UPGRADE || status == DLOCK_WRONG_TYPE;
-}
-
-/* Asks for the lock. What became of a request whose reply was lost shows when it is asked for once
- * more: by its own script, which says what shall be, or by the rung's resolve, ahead of all. */
-static dlock_status ask(struct acquiring *a, struct rung_env *env, struct busy *busy)
-{
-    const struct rung_ops *ops = a->lock->ops;
-    dlock_status status = DLOCK_BUSY;
-    if (a->unresolved && ops->resolve != NULL) {
-        env->reads = a->want.reads;
-        status = ops->resolve(env, a->hold);
-    }
-    if (status == DLOCK_BUSY) {
-        env->reads = a->want.reads;
-        a->sent_ns = env->now_ns();
-        status = rung_acquire(env, a->hold, busy);
-    }
-    if (status == DLOCK_UNKNOWN) {
-        a->unresolved = may_ask_again(ops);
-        a->open = env->redis != NULL && redis_doubt(env->redis, &a->doubt);
-    } else if (settles(status)) {
-        a->unresolved = false;
-    }
-    return status;
-}
-
-/* Its reply was lost just now. */
-static dlock_status ask_again(struct acquiring *a, struct rung_env *env, struct busy *busy)
-{
-    uint64_t acquisition = a->hold->acquisition;
-    if (is_cancelled(a) || redis_ready(env->redis, env->deadline_ns, -1) != DLOCK_OK ||
-        clear_doubt(a, env) != DLOCK_OK || a->hold->acquisition != acquisition)
-        return DLOCK_UNKNOWN;
-    return ask(a, env, busy);
-}
-
-static dlock_status run_try(struct acquiring *a, struct busy *busy)
-{
-    struct dlock *lock = a->lock;
-    struct rung_env env;
-    add_one(&lock->client->attempts);
-    *busy = (struct busy){0};
-    a->transient = a->late = false;
-    dlock_status status = env_begin(lock, a->limit_ns, a->ends_ns, a->cancel_fd, &env);
-    if (status == DLOCK_OK)
-        status = clear_doubt(a, &env);
-    if (status == DLOCK_OK) {
-        status = ask(a, &env, busy);
-        if (status == DLOCK_UNKNOWN && a->unresolved)
-            status = ask_again(a, &env, busy);
-    }
-    if (a->unresolved && !settles(status))
-        status = DLOCK_UNKNOWN;
-    if (status == DLOCK_BUSY && !a->contended)
-        add_one(&lock->client->contended);
-    a->contended |= status == DLOCK_BUSY;
-    a->transient = env.transient;
-    if (status == DLOCK_OK && env.redis == NULL)
-        send_alone(lock, NULL, a->want.reads, a->ends_ns, &(bool){false});
-    env_end(lock, &env);
-    return status;
 }
 
 /* The client may stand in the server's queue, or not any more. */
@@ -219,7 +124,7 @@ static void begin_tenure(struct acquiring *a)
         return;
     pthread_mutex_lock(&lock->client->loop.mutex);
     lock->tenure = (struct tenure){.started_ns = mono_ns(),
-                                   .sent_ns = a->sent_ns,
+                                   .sent_ns = a->exchange.sent_ns,
                                    .ttl_ms = a->hold->ttl_ms,
                                    .longest_ms = a->hold->ttl_ms,
                                    .token = a->hold->token,
@@ -236,22 +141,30 @@ static dlock_status lost_meanwhile(const struct acquiring *a)
                 a->lock->name);
 }
 
-/* The rung gave the lock. BUSY when that came so late that nothing of its validity is left. */
+/* Lets go of what came so late that nothing of its validity was left. */
+static dlock_status give_back(struct acquiring *a)
+{
+    struct exchange release = {
+        .step = STEP_RELEASE, .hold = a->hold, .limit_ns = a->ends_ns, .ends_ns = a->ends_ns};
+    a->late = true;
+    a->hold->more = false;
+    exchange_one(a->lock->client, &release);
+    owner_begin_anew(a->hold);
+    return fail(DLOCK_BUSY, "the answer took longer than the time to live");
+}
+
+/* The rung gave the lock. BUSY when that came too late. */
 static dlock_status granted(struct acquiring *a)
 {
     struct dlock_hold *hold = a->hold;
+    int64_t sent_ns = a->exchange.sent_ns;
     if (a->lock->rung.expires) {
-        hold->valid_until_ns = validity_end_ns(a->sent_ns, hold->ttl_ms);
-        if (!dlock_valid(hold)) {
-            a->late = true;
-            hold->more = false;
-            run_release(hold, NULL, a->ends_ns, &(bool){false});
-            begin_anew(a);
-            return fail(DLOCK_BUSY, "the answer took longer than the time to live");
-        }
+        hold->valid_until_ns = validity_end_ns(sent_ns, hold->ttl_ms);
+        if (!dlock_valid(hold))
+            return give_back(a);
     }
     begin_tenure(a);
-    if (!keep(a, a->sent_ns, a->sent_ns, hold->ttl_ms))
+    if (!keep(a, sent_ns, sent_ns, hold->ttl_ms))
         return lost_meanwhile(a);
     if (a->wait.unheard)
         add_one(&a->lock->client->unheard);
@@ -263,7 +176,7 @@ static dlock_status granted(struct acquiring *a)
 static int64_t pause_ms(struct acquiring *a, dlock_status status)
 {
     int64_t pause_ms = redis_pause_ms(&a->lock->client->config);
-    if (status != DLOCK_REFUSED || !a->transient)
+    if (status != DLOCK_REFUSED || !a->exchange.transient)
         return pause_ms;
     int64_t retry_ms = a->lock->client->options.retry_ms;
     int64_t own_ms = retry_ms << a->refusals;
@@ -274,17 +187,29 @@ static int64_t pause_ms(struct acquiring *a, dlock_status status)
     return own_ms > pause_ms ? own_ms : pause_ms;
 }
 
-static dlock_status step(struct acquiring *a, struct busy *busy)
+/* Fills in the exchange of a try. False: another request of its owner is under way, and who has a
+ * thread waited for it in vain. */
+static bool begin_try(struct acquiring *a)
+{
+    int64_t until_ns = a->wait.deadline_ns == 0 ? a->ends_ns : a->limit_ns;
+    if (!owner_begin(a->hold, asks_together(a) ? 0 : until_ns))
+        return false;
+    owner_join(a->hold);
+    add_one(&a->lock->client->attempts);
+    a->late = false;
+    a->exchange.reads = a->want.reads;
+    return true;
+}
+
+/* What the try's exchange says. */
+static dlock_status end_try(struct acquiring *a)
 {
     struct dlock_hold *hold = a->hold;
-    dlock_status status;
-    if (owner_begin(hold, a->wait.deadline_ns == 0 ? a->ends_ns : a->limit_ns)) {
-        owner_join(hold);
-        status = run_try(a, busy);
-    } else {
-        *busy = (struct busy){0};
-        status = fail(DLOCK_UNREACHABLE, "another request of its owner was not answered in time");
-    }
+    struct busy *busy = a->exchange.busy;
+    dlock_status status = fail(a->exchange.status, "%s", a->exchange.why);
+    if (status == DLOCK_BUSY && !a->contended)
+        add_one(&a->lock->client->contended);
+    a->contended |= status == DLOCK_BUSY;
     if (status == DLOCK_BUSY && hold->depth > 1 && !a->lock->rung.flawed) {
         owner_lost(hold);
         status = lost_meanwhile(a);
@@ -311,7 +236,7 @@ static bool worth_another_try(const struct acquiring *a, dlock_status status)
     case DLOCK_UNKNOWN:
         return may_ask_again(a->lock->ops);
     case DLOCK_REFUSED:
-        return a->transient;
+        return a->exchange.transient;
     default:
         return false;
     }
@@ -368,7 +293,7 @@ static dlock_status nest(struct acquiring *a)
     if (!fits)
         return fail(DLOCK_LIMIT, "'%s' was acquired %d times since the server gave it", lock->name,
                     TENURE_NUMBERS);
-    send_alone(lock, NULL, a->want.reads, a->ends_ns, &(bool){false});
+    send_alone(hold, NULL, a->want.reads, a->ends_ns, &(bool){false});
     watch(a, sent_ns, hold->ttl_ms);
     return DLOCK_OK;
 }
@@ -385,7 +310,7 @@ static dlock_status take_over(struct acquiring *a)
     pthread_mutex_unlock(&lock->client->loop.mutex);
     a->hold->valid_until_ns = validity_end_ns(sent_ns, ttl_ms);
     if (!a->reads_sent)
-        send_alone(lock, NULL, a->want.reads, a->ends_ns, &(bool){false});
+        send_alone(a->hold, NULL, a->want.reads, a->ends_ns, &(bool){false});
     keep(a, now_ns, sent_ns, ttl_ms);
     return DLOCK_OK;
 }
@@ -407,6 +332,20 @@ static void note_failure(struct acquiring *a)
     pthread_mutex_unlock(&a->lock->mutex);
 }
 
+/* A lost reply's request may have locked, and nobody takes that back. */
+static bool is_in_doubt(const struct acquiring *a)
+{
+    return a->exchange.unresolved && (a->lock->rung.flawed || !a->lock->rung.expires);
+}
+
+/* For a sentence. */
+static const char *what_is_left(const struct acquiring *a)
+{
+    return a->exchange.unresolved && !is_in_doubt(a)
+               ? "; what its request may lock is released in the background, or expires"
+               : "";
+}
+
 /* The limit has passed. Where no try of this client got an answer meanwhile, that is no contention:
  * why says the status. `cause` and `why` are of the latest try, its own or of those before it. */
 static dlock_status time_out(const struct acquiring *a)
@@ -421,11 +360,12 @@ static dlock_status time_out(const struct acquiring *a)
     snprintf(trouble, sizeof trouble, "%s", lock->trouble);
     pthread_mutex_unlock(&lock->mutex);
     bool silent = !answered && (cause == DLOCK_UNREACHABLE || cause == DLOCK_REFUSED);
-    dlock_status status = a->unresolved                      ? DLOCK_UNKNOWN
+    dlock_status status = is_in_doubt(a)                     ? DLOCK_UNKNOWN
                           : silent && (tried || trouble[0]) ? cause
                                                              : DLOCK_TIMED_OUT;
     if (tried)
-        return fail(status, "'%s' was not had in %lld ms: %s", lock->name, wait_ms, a->why);
+        return fail(status, "'%s' was not had in %lld ms: %s%s", lock->name, wait_ms, a->why,
+                    what_is_left(a));
     return fail(status, "'%s' was not had in time: others of this client were first%s%s",
                 lock->name, trouble[0] != '\0' ? ", in vain: " : "", trouble);
 }
@@ -441,41 +381,84 @@ static dlock_status conclude(const struct acquiring *a, enum wait_next next)
         return fail(a->cause, "'%s': %s", name, a->why);
     case NEXT_TIMED_OUT:
         return time_out(a);
+    case NEXT_NO_TIME:
+        return fail(DLOCK_UNREACHABLE, "'%s': no time was left to ask for it", name);
     default:
-        if (a->unresolved)
+        if (is_in_doubt(a))
             return fail(DLOCK_UNKNOWN, "'%s': cancelled before this was known: %s", name, a->why);
-        return fail(DLOCK_CANCELLED, "the wait for '%s' was cancelled", name);
+        return fail(DLOCK_CANCELLED, "the wait for '%s' was cancelled%s", name, what_is_left(a));
     }
 }
 
-/* Goes on until it is over, and true, or must sleep: then it may be gone by the return. */
+/* A try is over. True: so is all; else *next is what it goes on with. */
+static bool tried(struct acquiring *a, enum wait_next *next)
+{
+    if (a->status == DLOCK_OK || !worth_another_try(a, a->status))
+        return true;
+    note_failure(a);
+    *next = wait_again(&a->wait, a->exchange.busy);
+    if (*next == NEXT_TRY)
+        *next = wait_look(&a->wait);
+    return false;
+}
+
+/* Who has a thread waits for the answer here, and who can't share a connection. */
+static bool try_here(struct acquiring *a, enum wait_next *next)
+{
+    struct busy busy = {0};
+    a->exchange.busy = &busy;
+    if (begin_try(a)) {
+        exchange_one(a->lock->client, &a->exchange);
+        a->status = end_try(a);
+    } else {
+        a->status =
+            fail(DLOCK_UNREACHABLE, "another request of its owner was not answered in time");
+    }
+    return tried(a, next);
+}
+
+/* The lock was passed on to it, or its owner has it. BUSY: its owner lets go at this moment. */
+static bool had_it(struct acquiring *a, enum wait_next *next)
+{
+    a->status = a->nested ? nest(a) : take_over(a);
+    if (a->status != DLOCK_BUSY)
+        return true;
+    a->nested = false;
+    *next = wait_begin(&a->wait, true);
+    return false;
+}
+
+/* Until when it may ask; past that it is over, whatever it waits for. */
+static int64_t asks_until_ns(const struct acquiring *a)
+{
+    return a->wait.deadline_ns != 0 ? min_ns(a->wait.deadline_ns, a->ends_ns) : a->ends_ns;
+}
+
+/* Goes on until it is over, and true, or must sleep, or be answered: then it may be gone by the
+ * return. */
 static bool advance(struct acquiring *a, enum wait_next next)
 {
-    struct busy busy;
-    redis_send_for(a->want.user);
-    for (;;) {
-        if (next == NEXT_SLEEP) {
-            redis_send_for(NULL);
+    struct loop *loop = &a->lock->client->loop;
+    for (bool over = false; !over;) {
+        if (next == NEXT_SLEEP)
+            return false;
+        if (next == NEXT_OVER)
+            return true;
+        if (next == NEXT_HAD) {
+            over = had_it(a, &next);
+        } else if (next != NEXT_TRY) {
+            a->status = conclude(a, next);
+            over = true;
+        } else if (!asks_together(a)) {
+            over = try_here(a, &next);
+        } else {
+            pthread_mutex_lock(&loop->mutex);
+            loop_ask(loop, &a->wait, asks_until_ns(a));
+            pthread_mutex_unlock(&loop->mutex);
             return false;
         }
-        if (next == NEXT_HAD)
-            a->status = a->nested ? nest(a) : take_over(a);
-        else if (next == NEXT_TRY)
-            a->status = step(a, &busy);
-        else
-            a->status = conclude(a, next);
-        if (next == NEXT_HAD && a->status == DLOCK_BUSY) { /* its owner lets go at this moment */
-            a->nested = false;
-            next = wait_begin(&a->wait, true);
-            continue;
-        }
-        if (next != NEXT_TRY || a->status == DLOCK_OK || !worth_another_try(a, a->status))
-            return true;
-        note_failure(a);
-        next = wait_again(&a->wait, &busy);
-        if (next == NEXT_TRY)
-            next = wait_look(&a->wait);
     }
+    return true;
 }
 
 /* Whether the rung has something to take back. With TRAIT_HANDOFF that is the client's, as long as
@@ -483,6 +466,8 @@ static bool advance(struct acquiring *a, enum wait_next next)
 static bool left_something(struct acquiring *a)
 {
     struct dlock *lock = a->lock;
+    if (lock->ops->send_give_up == NULL)
+        return false;
     if (!has(lock, TRAIT_HANDOFF))
         return a->tried;
     pthread_mutex_lock(&lock->client->loop.mutex);
@@ -494,13 +479,11 @@ static bool left_something(struct acquiring *a)
 
 static void give_up(struct acquiring *a)
 {
-    struct rung_env env;
-    if (a->lock->ops->send_give_up == NULL || !left_something(a))
-        return;
-    if (env_begin(a->lock, a->ends_ns, a->ends_ns, -1, &env) == DLOCK_OK)
-        rung_give_up(&env, a->hold);
-    env_end(a->lock, &env);
-    set_queued(a, false);
+    struct exchange exchange = {.step = STEP_GIVE_UP,
+                                .hold = a->hold,
+                                .limit_ns = a->ends_ns,
+                                .ends_ns = a->ends_ns};
+    exchange_one(a->lock->client, &exchange);
 }
 
 /* Whether the server may be asked why it was not had: who stood in line to the end is answered by a
@@ -508,36 +491,45 @@ static void give_up(struct acquiring *a)
  * again. */
 static bool may_ask(const struct acquiring *a)
 {
-    pthread_mutex_lock(&a->lock->client->loop.mutex);
-    bool in_line = a->wait.state == WAIT_LEFT;
-    pthread_mutex_unlock(&a->lock->client->loop.mutex);
-    return !in_line && (a->status == DLOCK_WRONG_TYPE || (a->cause == DLOCK_BUSY && !a->late));
+    struct loop *loop = &a->lock->client->loop;
+    pthread_mutex_lock(&loop->mutex);
+    bool may = a->wait.state != WAIT_LEFT && (has_thread(a) || loop_may_ask(loop));
+    pthread_mutex_unlock(&loop->mutex);
+    return may && (a->status == DLOCK_WRONG_TYPE || (a->cause == DLOCK_BUSY && !a->late));
 }
 
-/* It is over: a->status with its sentence, and a hold if OK. */
-static void finish(struct acquiring *a)
+/* It was not had: a->status with its sentence. Where it has no thread, what is left behind is taken
+ * back in the background. */
+static void fail_to_acquire(struct acquiring *a)
 {
     char why[SENTENCE_MAX];
-    bool had = a->status == DLOCK_OK;
-    if (!had) {
-        snprintf(why, sizeof why, "%s", dlock_error());
-        if (a->status == DLOCK_UNKNOWN)
-            add_one(&a->lock->client->unknown);
+    snprintf(why, sizeof why, "%s", dlock_error());
+    bool left = left_something(a);
+    if (left && has_thread(a))
         give_up(a);
-    }
-    bool asks = !had && may_ask(a);
-    wait_end(&a->wait, had);
-    if (!had) {
-        fail(a->status, "%s", why);
-        a->status =
-            explain(a->hold, a->status, asks ? a->ends_ns : 0, a->cancel_fd);
-        snprintf(why, sizeof why, "%s", dlock_error());
-        if (!leftover_keep(a))
-            free(a->hold);
-        fail(a->status, "%s", why);
-        a->hold = NULL;
-    }
-    redis_send_for(NULL);
+    if (left)
+        set_queued(a, false);
+    bool asks = may_ask(a);
+    wait_end(&a->wait, false);
+    fail(a->status, "%s", why);
+    a->status = explain(a->hold, a->status, asks ? a->ends_ns : 0,
+                        a->want.cancel != NULL ? a->want.cancel->fd : -1);
+    snprintf(why, sizeof why, "%s", dlock_error());
+    if (a->status == DLOCK_UNKNOWN)
+        add_one(&a->lock->client->unknown);
+    if (!leftover_keep(a, left && !has_thread(a)))
+        free(a->hold);
+    fail(a->status, "%s", why);
+    a->hold = NULL;
+}
+
+/* It is over. */
+static void finish(struct acquiring *a)
+{
+    if (a->status == DLOCK_OK)
+        wait_end(&a->wait, true);
+    else
+        fail_to_acquire(a);
 }
 
 /* ---- Beginning ------------------------------------------------------------------------------- */
@@ -589,12 +581,18 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
     if ((status = check_time(lock, "ttl_ms", a->want.ttl_ms, TTL_MS_MOST)) != DLOCK_OK ||
         (status = check_time(lock, "hold_max_ms", a->want.hold_max_ms, HOLD_MS_MOST)) != DLOCK_OK)
         return status;
+    if (a->want.limit_ms < 0 || a->want.limit_ms > HOLD_MS_MOST)
+        return fail(DLOCK_INVALID, "want.limit_ms is %lld; it must be 1 to %lld, or 0 for no limit",
+                    (long long)a->want.limit_ms, (long long)HOLD_MS_MOST);
     if (a->want.reads != NULL)
         batch_forget(a->want.reads);
-    a->cancel_fd = a->want.cancel != NULL ? a->want.cancel->fd : -1;
     int64_t deadline_ns = a->want.wait_ms == 0 ? 0 : mono_deadline_ns(a->want.wait_ms);
-    a->limit_ns = deadline_ns != 0 ? deadline_ns : INT64_MAX;
     a->ends_ns = end_ns(lock->client, deadline_ns);
+    if (a->want.limit_ms != 0)
+        a->ends_ns = min_ns(a->ends_ns, mono_deadline_ns(a->want.limit_ms));
+    if (deadline_ns > a->ends_ns)
+        deadline_ns = a->ends_ns;
+    a->limit_ns = deadline_ns != 0 ? deadline_ns : INT64_MAX;
     a->wait = (struct wait){.lock = lock,
                             .mode = a->want.mode,
                             .cancel = a->want.cancel,
@@ -603,6 +601,11 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
     a->hold = hold_new(lock, &a->want);
     if (a->hold == NULL)
         return fail(DLOCK_NO_MEMORY, "out of memory");
+    a->exchange = (struct exchange){.step = STEP_ACQUIRE,
+                                    .hold = a->hold,
+                                    .limit_ns = a->limit_ns,
+                                    .ends_ns = a->ends_ns,
+                                    .cancel = a->want.cancel};
     if (!started && !lock->rung.flawed && owner_waits_for_itself(a->hold))
         return fail(DLOCK_UPGRADE, "'%s': this thread reads and asks to write, so it would wait for "
                                    "itself; it can release first, or begin with the write lock",
@@ -631,47 +634,31 @@ dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want, dlock_hol
         free(a.hold);
         return status;
     }
+    redis_send_for(a.want.user);
     for (enum wait_next next = begin(&a); !advance(&a, next); next = wait_look(&a.wait))
         wait_sleep(&a.wait);
     finish(&a);
+    redis_send_for(NULL);
     *hold = a.hold;
     return a.status;
 }
 
 /* ---- Without a thread ------------------------------------------------------------------------ */
 
-bool outbox_init(struct outbox *outbox)
-{
-    STAILQ_INIT(&outbox->over);
-    pthread_mutex_init(&outbox->mutex, NULL);
-    outbox->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return outbox->fd >= 0;
-}
+#define PUT_OFF_MS 2 /* how soon to look whether its owner's other request is answered */
 
-void outbox_free(struct outbox *outbox)
+static void go_on(struct acquiring *a, enum wait_next next)
 {
-    if (outbox->fd >= 0)
-        close(outbox->fd);
-    pthread_mutex_destroy(&outbox->mutex);
-}
-
-static void put_out(struct outbox *outbox, struct acquiring *a)
-{
-    uint64_t one = 1;
-    pthread_mutex_lock(&outbox->mutex);
-    STAILQ_INSERT_TAIL(&outbox->over, a, of_outbox);
-    pthread_mutex_unlock(&outbox->mutex);
-    (void)!write(outbox->fd, &one, sizeof one);
-}
-
-static void answer(struct acquiring *a)
-{
-    dlock_done *done = a->done;
-    void *arg = a->done_arg;
-    dlock_status status = a->status;
-    dlock_hold *hold = a->hold;
-    free(a);
-    done(arg, status, hold);
+    redis_send_for(a->want.user);
+    bool over = advance(a, next);
+    if (over)
+        finish(a);
+    redis_send_for(NULL);
+    if (!over)
+        return;
+    a->completion.status = a->status;
+    a->completion.hold = a->hold;
+    loop_tell(&a->lock->client->loop, &a->completion);
 }
 
 /* wait.run: goes on, and says so if it is over. */
@@ -682,16 +669,34 @@ static void run(struct wait *wait)
     a->begun = NEXT_SLEEP;
     if (next == NEXT_SLEEP)
         next = wait_look(wait);
-    if (!advance(a, next))
-        return;
-    finish(a);
-    if (!a->lock->client->options.own_loop) {
-        answer(a);
-        return;
-    }
-    if (a->status != DLOCK_OK)
-        snprintf(a->why, sizeof a->why, "%s", dlock_error());
-    put_out(&a->lock->client->outbox, a);
+    if (next == NEXT_TRY && a->ends_ns <= mono_ns())
+        next = NEXT_NO_TIME;
+    go_on(a, next);
+}
+
+/* wait.ask */
+static bool ask(struct wait *wait)
+{
+    struct acquiring *a = (struct acquiring *)wait;
+    struct loop *loop = &a->lock->client->loop;
+    if (begin_try(a))
+        return true;
+    pthread_mutex_lock(&loop->mutex);
+    wait->running = false;
+    wait->until_ns = mono_deadline_ns(PUT_OFF_MS);
+    loop_time(loop, wait);
+    pthread_mutex_unlock(&loop->mutex);
+    return false;
+}
+
+/* wait.answered */
+static void answered(struct wait *wait)
+{
+    struct acquiring *a = (struct acquiring *)wait;
+    enum wait_next next = NEXT_OVER;
+    a->status = end_try(a);
+    tried(a, &next);
+    go_on(a, next);
 }
 
 dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlock_done *done,
@@ -710,9 +715,11 @@ dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlo
                       lock->ops->name);
     if (status == DLOCK_OK) {
         a->wait.run = run;
+        a->wait.exchange = &a->exchange;
+        a->wait.ask = ask;
+        a->wait.answered = answered;
         a->wait.running = true; /* until it sleeps: it is begun here */
-        a->done = done;
-        a->done_arg = arg;
+        a->completion = (struct completion){.done = done, .arg = arg, .call = a};
         pthread_mutex_lock(&loop->mutex);
         status = loop_join(loop, &a->wait);
         pthread_mutex_unlock(&loop->mutex);
@@ -726,44 +733,26 @@ dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlo
     enum wait_next next = begin(a);
     if (next == NEXT_SLEEP)
         return DLOCK_OK; /* it may be over by now */
-    a->begun = next;
-    if (a->want.try_here) {
-        run(&a->wait);
-        return DLOCK_OK;
-    }
     pthread_mutex_lock(&loop->mutex);
-    a->wait.running = false;
-    loop_run(loop, &a->wait);
+    if (next == NEXT_TRY && asks_together(a)) {
+        loop_ask(loop, &a->wait, asks_until_ns(a));
+    } else {
+        a->begun = next;
+        a->wait.running = false;
+        loop_run(loop, &a->wait);
+    }
     pthread_mutex_unlock(&loop->mutex);
     return DLOCK_OK;
 }
 
 int dlock_fd(const dlock_client *client)
 {
-    return client != NULL && client->options.own_loop ? client->outbox.fd : -1;
+    return client != NULL ? client->completions.fd : -1;
 }
 
 size_t dlock_process(dlock_client *client)
 {
-    if (!GIVEN(client))
+    if (!GIVEN(client) || check_fork(client) != DLOCK_OK || !client->options.own_loop)
         return 0;
-    struct outbox *outbox = &client->outbox;
-    STAILQ_HEAD(, acquiring) over = STAILQ_HEAD_INITIALIZER(over);
-    struct acquiring *a;
-    uint64_t count;
-    size_t answered = 0;
-    if (check_fork(client) != DLOCK_OK)
-        return 0;
-    (void)!read(outbox->fd, &count, sizeof count);
-    pthread_mutex_lock(&outbox->mutex);
-    STAILQ_CONCAT(&over, &outbox->over);
-    pthread_mutex_unlock(&outbox->mutex);
-    while ((a = STAILQ_FIRST(&over)) != NULL) {
-        STAILQ_REMOVE_HEAD(&over, of_outbox);
-        if (a->status != DLOCK_OK)
-            fail(a->status, "%s", a->why);
-        answer(a);
-        answered++;
-    }
-    return answered;
+    return completion_tell_all(&client->completions);
 }

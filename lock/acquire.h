@@ -13,14 +13,9 @@ struct acquiring {
     struct dlock_want want;
     struct dlock_hold *hold;
     dlock_status status; /* once it is over */
-    int cancel_fd;
+    struct exchange exchange; /* the latest try's */
     int64_t limit_ns; /* CLOCK_MONOTONIC: no try begins later; INT64_MAX where it is to try once */
     int64_t ends_ns;  /* CLOCK_MONOTONIC: all is over then */
-    int64_t sent_ns;  /* CLOCK_BOOTTIME, before the try that may have worked */
-    bool unresolved;  /* a try's reply was lost, and what it did is not known yet */
-    bool open;        /* a try's reply was lost, and its command may still be carried out: */
-    struct doubt doubt;
-    bool transient;   /* refused for a while only */
     unsigned refusals; /* so often; in a row or not */
     bool late;        /* given, but nothing of its validity was left */
     bool tried;       /* at least one try may have left something behind: BUSY or UNKNOWN */
@@ -33,9 +28,7 @@ struct acquiring {
 
     /* Of one without a thread. */
     enum wait_next begun; /* what to go on with; NEXT_SLEEP: look */
-    dlock_done *done;
-    void *done_arg;
-    STAILQ_ENTRY(acquiring) of_outbox;
+    struct completion completion;
 };
 
 #endif

@@ -5,6 +5,8 @@
 #ifndef DLOCK_CLIENT_H
 #define DLOCK_CLIENT_H
 
+#include "completion.h"
+#include "exchange.h"
 #include "holder.h"
 #include "loop.h"
 #include "pool.h"
@@ -63,22 +65,13 @@ struct dlock {
     void *state; /* ops->state_size bytes */
 };
 
-/* Acquires that are over and wait for dlock_process to say so. */
-struct outbox {
-    int fd; /* eventfd: there are some */
-    pthread_mutex_t mutex; /* protects what is below */
-    STAILQ_HEAD(, acquiring) over;
-};
-bool outbox_init(struct outbox *outbox);
-void outbox_free(struct outbox *outbox);
-
 struct dlock_client {
     struct dlock_options options; /* with the defaults filled in; servers is not kept */
     struct redis_config config;
     struct pool pool;
     struct timekeeper timekeeper;
     struct loop loop;
-    struct outbox outbox;
+    struct completions completions;
     char id[37];
     int fork_generation;
     int64_t (*now_ns)(void); /* CLOCK_BOOTTIME */
@@ -133,9 +126,10 @@ static inline int64_t bound_ms(const struct dlock_client *client)
     return client->options.connect_timeout_ms + 2 * client->options.command_timeout_ms;
 }
 
-/* An env for one slot of a rung, connected unless the rung is serverless; all on CLOCK_MONOTONIC:
- * the slot does not begin later than limit_ns, and is over at ends_ns. Not OK: nothing was sent.
- * env_end in each case. */
+/* An env for one slot of a rung, not connected. */
+void env_init(struct dlock *lock, int64_t ends_ns, struct rung_env *env);
+/* And connected; all on CLOCK_MONOTONIC: the slot does not begin later than limit_ns, and is over at
+ * ends_ns. Not OK: nothing was sent. env_end in each case. */
 dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int64_t ends_ns, int cancel_fd,
                        struct rung_env *env);
 void env_end(struct dlock *lock, struct rung_env *env);
@@ -143,18 +137,6 @@ void env_end(struct dlock *lock, struct rung_env *env);
 /* A reply was lost: connects anew, and sees to it that its commands can't be carried out any more.
  * False: they still may. */
 bool end_doubt(struct redis *redis, int64_t ends_ns);
-
-/* Commands that have no lock's command to ride with: in one write of their own, `last` first.
- * Either may be NULL. OK: all were answered; else as redis_gather, and UNKNOWN with *open where
- * they may still be carried out. */
-dlock_status send_alone(struct dlock *lock, struct dlock_batch *last, struct dlock_batch *reads,
-                        int64_t ends_ns, bool *open);
-
-/* The rung's release, or where no server can be reached what it keeps in the process. A lost reply
- * is followed up. UNKNOWN: it is not known whether it freed the lock, or what became of `last`;
- * *open: the hold's commands may still be carried out. */
-dlock_status run_release(struct dlock_hold *hold, struct dlock_batch *last, int64_t ends_ns,
-                         bool *open);
 
 /* The timekeeper found it lost: nobody of this client waits for its release any more. */
 void hold_lost(struct dlock_hold *hold);

@@ -145,7 +145,7 @@ static dlock_status make_id(char id[37])
 
 static void client_free(struct dlock_client *client)
 {
-    outbox_free(&client->outbox);
+    completions_free(&client->completions);
     pool_destroy(&client->pool);
     for (size_t i = 0; i < client->config.server_count; i++) {
         url_free(&client->config.servers[i].url);
@@ -186,7 +186,7 @@ dlock_status dlock_client_open(const struct dlock_options *options, dlock_client
     status = loop_init(&made->loop, made);
     if (!pool_init(&made->pool, &made->config, made->options.connections_max))
         status = fail(DLOCK_NO_MEMORY, "out of memory");
-    if (!outbox_init(&made->outbox))
+    if (!completions_init(&made->completions, made->options.own_loop))
         status = fail(DLOCK_NO_MEMORY, "no memory or descriptor is left");
     if (status == DLOCK_OK)
         status = read_servers(made);

@@ -432,11 +432,6 @@ struct dlock_want {
     void *user;           /* handed to on_event and on_trace. Default NULL */
     enum dlock_mode mode; /* Default DLOCK_EXCLUSIVE */
 
-    /* dlock_acquire_start: the first try is made by the calling thread, which so may be kept as
-     * long as a request takes, and saves two switches of threads where the lock is free; `done` is
-     * called on it then, unless with own_loop. Default false. */
-    bool try_here;
-
     /* This hold's time to live: each renewal, and dlock_extend, gives it so much again. On a rung
      * that does not renew, the hold ends after it. Holds of one owner share one key in Redis. The
      * key lives as long as the longest of them needs; each hold is believed for its own time to
@@ -449,23 +444,30 @@ struct dlock_want {
      * asks only for the time that is left, so that Redis frees the lock then, too. Default 0: no
      * limit; 100 to 31536000000. UNSUPPORTED on rungs that do not expire. */
     int64_t hold_max_ms;
+
+    /* Caps the whole call, what follows wait_ms as well: no answer comes later than so many ms after
+     * it began. A request that is under way then is given up, which costs its connection. Default 0:
+     * wait_ms and the bound; 1 to 31536000000. */
+    int64_t limit_ms;
 };
 
 /* Acquires the lock. want: NULL means all defaults, one try.
  * OK         *hold is set; release it with dlock_release.
  * BUSY       wait_ms is 0 and another holds it, or its answer came when its time to live was over.
- * TIMED_OUT  not had within wait_ms.
+ * TIMED_OUT  not had within wait_ms. The caller holds nothing: what a request that was not answered
+ *            may have locked is released in the background, or expires.
  * CANCELLED  dlock_cancel_now() was called, be it before this call; a request under way is awaited
- *            first, as above.
+ *            first, as above. The caller holds nothing, as with TIMED_OUT.
  * LOST       this owner acquired the lock before and nests, but the server says that it has not the
  *            lock any more: it expired, was broken, or the server lost its data. All holds of this
  *            owner are lost at once, and nothing was acquired. Release them, and acquire anew.
- * UNKNOWN    a reply was lost, and it could not be found out in time what became of the request.
- *            The caller holds nothing; the lock may stay locked until its time to live is over (for
- *            ever on rungs that do not expire). After a lost reply a new connection has the server
- *            end the old one, and the request is sent again: so this is rare while a server answers.
- *            Where the server does not end it (another process answers, or CLIENT KILL is refused)
- *            the acquire goes on under another name, and what the old request locks expires.
+ * UNKNOWN    a reply was lost, and it could not be found out what became of the request: with wait_ms
+ *            0, and on rungs that are flawed or do not expire. The caller holds nothing; the lock may
+ *            stay locked until its time to live is over (for ever on rungs that do not expire).
+ *            After a lost reply a new connection has the server end the old one, and the request is
+ *            sent again: so this is rare while a server answers. Where the server does not end it
+ *            (another process answers, or CLIENT KILL is refused) the acquire goes on under another
+ *            name, and what the old request locks expires.
  * UNREACHABLE no server could be reached; with wait_ms no server answered all that time. After a
  *            failed attempt this client connects again after a pause, from 10 ms to 0.4 s, longer
  *            each time; a try during the pause gets this answer at once.
@@ -538,6 +540,16 @@ DLOCK_API size_t dlock_process(dlock_client *client);
  * whoever breaks the lock or empties the server at that very moment is not noticed.
  * Ends within the bound. */
 DLOCK_API dlock_status dlock_release(dlock_hold *hold, dlock_batch *last);
+
+/* Starts to release the hold and returns at once; the pointer is dead after the call, if it answers
+ * OK. `last` must live until `done` was called.
+ * OK         `done` is called exactly once, with any answer of dlock_release and NULL for a hold, as
+ *            dlock_acquire_start says.
+ * UNSUPPORTED the rung (`reentrant_tls`) counts in the memory of the thread that acquired.
+ * NO_MEMORY, FORKED, INVALID (hold or `done` is NULL). Unless OK, `done` is not called, and the hold
+ * stays as it is. */
+DLOCK_API dlock_status dlock_release_start(dlock_hold *hold, dlock_batch *last, dlock_done *done,
+                                           void *arg);
 
 /* Extends the hold: its whole time to live again, counted from just before the request is sent, but
  * not beyond hold_max_ms. Other holds of its owner are extended as well, each for at most its own

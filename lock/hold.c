@@ -7,21 +7,56 @@
 #include "batch.h"
 #include "owner.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 /* ---- Release --------------------------------------------------------------------------------- */
 
-/* hold->depth is set. */
-static dlock_status let_go_of_one(struct dlock_hold *hold, struct dlock_batch *last,
-                                  int64_t ends_ns, bool *open)
+/* A release under way: steps, so that a thread may drive it or the loop. */
+struct releasing {
+    struct wait wait; /* the first member: whoever has the wait has this */
+    struct exchange exchange;
+    /* What comes of the exchange that is to be made; NULL: it is over, with the status. */
+    void (*then)(struct releasing *r);
+    struct dlock_hold *hold;
+    struct dlock_batch *last;
+    int64_t ends_ns; /* CLOCK_MONOTONIC */
+    dlock_status status;
+    struct acquiring *next; /* whom the lock is passed on to */
+    uint64_t tenure;        /* that is let go of */
+    uint64_t seen;          /* line.wakes before that */
+    struct completion completion;
+};
+
+static void ask(struct releasing *r, unsigned step, struct dlock_batch *last,
+                void (*then)(struct releasing *r))
 {
-    dlock_status status = run_release(hold, last, ends_ns, open);
-    if (status == DLOCK_LOST) {
-        owner_lost(hold);
-        fail(status, "'%s' was not this hold's any more at its release", hold->key);
-    }
-    return status;
+    r->exchange = (struct exchange){.step = step,
+                                    .hold = r->hold,
+                                    .last = last,
+                                    .limit_ns = r->ends_ns,
+                                    .ends_ns = r->ends_ns};
+    r->then = then;
+}
+
+/* What rides, alone, where there is some; else goes on at once. */
+static void ask_alone(struct releasing *r, void (*then)(struct releasing *r))
+{
+    ask(r, STEP_ALONE, r->last, then);
+    if (r->last == NULL)
+        then(r);
+}
+
+/* The server's answer to the release. */
+static void take(struct releasing *r)
+{
+    r->then = NULL;
+    r->status = fail(r->exchange.status, "%s", r->exchange.why);
+    if (r->status != DLOCK_LOST)
+        return;
+    owner_lost(r->hold);
+    fail(DLOCK_LOST, "'%s' was not this hold's any more at its release", r->hold->key);
 }
 
 static void unlist(struct dlock_hold *hold)
@@ -33,33 +68,32 @@ static void unlist(struct dlock_hold *hold)
 
 /* What an earlier release of its owner's sent may still be carried out. Were the lock free by then,
  * it would meet the next holder. */
-static dlock_status leave_to_expire(struct dlock_hold *hold, struct dlock_batch *last,
-                                    int64_t ends_ns)
+static void left_to_expire(struct releasing *r)
 {
-    send_alone(hold->lock, last, NULL, ends_ns, &(bool){false});
-    return fail(DLOCK_UNKNOWN, "'%s' is left to expire: what an earlier release of this owner sent "
-                               "was not answered, and may still be carried out", hold->key);
+    r->then = NULL;
+    r->status = fail(DLOCK_UNKNOWN, "'%s' is left to expire: what an earlier release of this owner "
+                                    "sent was not answered, and may still be carried out",
+                     r->hold->key);
+}
+
+static void counted(struct releasing *r)
+{
+    take(r);
+    if (r->exchange.open && r->exchange.rode)
+        owner_taint(r->hold);
 }
 
 /* A flawed rung sends what it sends: that is its lesson. */
-static dlock_status release_counted(struct dlock_hold *hold, struct dlock_batch *last,
-                                    int64_t ends_ns)
+static void release_counted(struct releasing *r)
 {
+    struct dlock_hold *hold = r->hold;
     bool flawed = hold->lock->rung.flawed;
-    dlock_status status;
-    bool open = false;
-    owner_begin(hold, ends_ns); /* in vain: it says how many holds shall be left, so it may */
     if (!flawed && !dlock_valid(hold))
-        status = fail(DLOCK_LOST, "'%s' was lost before its release", hold->key);
+        r->status = fail(DLOCK_LOST, "'%s' was lost before its release", hold->key);
     else if (!flawed && hold->tainted && hold->depth == 1)
-        status = leave_to_expire(hold, last, ends_ns);
+        ask_alone(r, left_to_expire);
     else
-        status = let_go_of_one(hold, last, ends_ns, &open);
-    if (open && last != NULL)
-        owner_taint(hold);
-    unlist(hold);
-    owner_end(hold);
-    return status;
+        ask(r, STEP_RELEASE, r->last, counted);
 }
 
 /* ---- Passing on ------------------------------------------------------------------------------ */
@@ -85,17 +119,15 @@ static struct wait *choose_next(struct dlock *lock)
     return wait_choose(lock);
 }
 
-/* Sends what the holder has left to send, with what the next wants to read behind it. */
-static dlock_status pass_on(struct dlock_hold *hold, struct dlock_batch *last, int64_t ends_ns,
-                            struct wait *next)
+/* What the holder had left to send was sent, with what the next wants to read behind it. */
+static void passed_on(struct releasing *r)
 {
+    struct dlock_hold *hold = r->hold;
     struct dlock *lock = hold->lock;
-    struct acquiring *a = (struct acquiring *)next;
-    dlock_status status = DLOCK_OK;
-    bool open = false;
-    if (last != NULL)
-        status = send_alone(lock, last, a->want.reads, ends_ns, &open);
-    a->reads_sent = last != NULL && status == DLOCK_OK;
+    bool open = r->exchange.open;
+    r->then = NULL;
+    r->status = fail(r->exchange.status, "%s", r->exchange.why);
+    r->next->reads_sent = r->last != NULL && r->status == DLOCK_OK;
     pthread_mutex_lock(&lock->client->loop.mutex);
     bool ours = !open && lock->tenure.token == hold->tenure && dlock_valid(hold);
     if (ours) {
@@ -106,51 +138,68 @@ static dlock_status pass_on(struct dlock_hold *hold, struct dlock_batch *last, i
     } else if (open) {
         lock->line.closed_until_ns = forgotten_ns(&lock->tenure);
     }
-    wait_give(next, ours);
+    wait_give(&r->next->wait, ours);
     pthread_mutex_unlock(&lock->client->loop.mutex);
-    return status;
+}
+
+static void pass_on(struct releasing *r, struct acquiring *next)
+{
+    r->next = next;
+    ask(r, STEP_ALONE, r->last, passed_on);
+    r->exchange.reads = next->want.reads;
+    if (r->last == NULL)
+        passed_on(r);
+}
+
+static void let_go_of(struct releasing *r);
+
+/* It is kept for the next of this client, or gone. */
+static void let_go(struct releasing *r)
+{
+    struct dlock_hold *hold = r->hold;
+    struct dlock *lock = hold->lock;
+    struct loop *loop = &lock->client->loop;
+    dlock_status before = r->status;
+    bool kept = hold->kept; /* an earlier request that still comes finds its token old */
+    take(r);
+    dlock_status status = r->status;
+    r->status = before == DLOCK_OK ? status : before;
+    pthread_mutex_lock(&loop->mutex);
+    struct wait *next = kept ? wait_choose(lock) : NULL;
+    if (kept)
+        lock->tenure = (struct tenure){.started_ns = mono_ns(),
+                                       .sent_ns = r->exchange.sent_ns,
+                                       .ttl_ms = hold->ttl_ms,
+                                       .longest_ms = hold->ttl_ms,
+                                       .token = hold->token,
+                                       .holds = next != NULL};
+    if (next != NULL) {
+        wait_give(next, true);
+    } else if (!kept && lock->tenure.token == r->tenure) {
+        if (r->exchange.open && r->exchange.rode)
+            lock->line.closed_until_ns = forgotten_ns(&lock->tenure);
+        lock->tenure = (struct tenure){.queued = hold->more};
+        wait_open(lock, status == DLOCK_OK && hold->more, r->seen);
+    }
+    pthread_mutex_unlock(&loop->mutex);
+    r->last = NULL;
+    if (kept && next == NULL)
+        let_go_of(r); /* all have left meanwhile: once more, and now for good */
 }
 
 /* To the next client, or to nobody; or kept for those of this client that have come meanwhile. */
-static dlock_status let_go(struct dlock_hold *hold, struct dlock_batch *last, int64_t ends_ns)
+static void let_go_of(struct releasing *r)
 {
+    struct dlock_hold *hold = r->hold;
     struct dlock *lock = hold->lock;
-    struct loop *loop = &lock->client->loop;
-    dlock_status answer = DLOCK_OK;
-    bool open;
-    for (;;) {
-        pthread_mutex_lock(&loop->mutex);
-        hold->more = wait_others(lock);
-        hold->newest = lock->tenure.token + lock->tenure.numbers;
-        uint64_t seen = lock->line.wakes;
-        pthread_mutex_unlock(&loop->mutex);
-        hold->kept = false;
-        int64_t sent_ns = lock->client->now_ns();
-        dlock_status status = let_go_of_one(hold, last, ends_ns, &open);
-        bool kept = hold->kept; /* an earlier request that still comes finds its token old */
-        answer = answer == DLOCK_OK ? status : answer;
-        pthread_mutex_lock(&loop->mutex);
-        struct wait *next = kept ? wait_choose(lock) : NULL;
-        if (kept)
-            lock->tenure = (struct tenure){.started_ns = mono_ns(),
-                                           .sent_ns = sent_ns,
-                                           .ttl_ms = hold->ttl_ms,
-                                           .longest_ms = hold->ttl_ms,
-                                           .token = hold->token,
-                                           .holds = next != NULL};
-        if (next != NULL) {
-            wait_give(next, true);
-        } else if (!kept && lock->tenure.token == hold->tenure) {
-            if (open && last != NULL)
-                lock->line.closed_until_ns = forgotten_ns(&lock->tenure);
-            lock->tenure = (struct tenure){.queued = hold->more};
-            wait_open(lock, status == DLOCK_OK && hold->more, seen);
-        }
-        pthread_mutex_unlock(&loop->mutex);
-        if (next != NULL || !kept)
-            return answer;
-        last = NULL; /* all have left meanwhile: once more, and now for good */
-    }
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    hold->more = wait_others(lock);
+    hold->newest = lock->tenure.token + lock->tenure.numbers;
+    r->seen = lock->line.wakes;
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+    hold->kept = false;
+    r->tenure = hold->tenure;
+    ask(r, STEP_RELEASE, r->last, let_go);
 }
 
 /* The loop's mutex is held. The hold counts in its tenure no more. False: it did not before. */
@@ -182,31 +231,31 @@ void hold_lost(struct dlock_hold *hold)
     pthread_mutex_unlock(&lock->client->loop.mutex);
 }
 
-static dlock_status keep_away(struct dlock_hold *hold, struct dlock_batch *last, int64_t ends_ns)
+static void kept_away(struct releasing *r)
 {
-    struct dlock *lock = hold->lock;
-    dlock_status status = leave_to_expire(hold, last, ends_ns);
+    struct dlock *lock = r->hold->lock;
+    left_to_expire(r);
     pthread_mutex_lock(&lock->client->loop.mutex);
     lock->line.closed_until_ns = forgotten_ns(&lock->tenure);
     end_tenure(lock);
     pthread_mutex_unlock(&lock->client->loop.mutex);
-    return status;
 }
 
-static dlock_status send_nested(struct dlock_hold *hold, struct dlock_batch *last, int64_t ends_ns)
+/* Its owner has the lock still. */
+static void nested_sent(struct releasing *r)
 {
-    struct dlock *lock = hold->lock;
-    bool open;
-    dlock_status status = send_alone(lock, last, NULL, ends_ns, &open);
+    struct dlock *lock = r->hold->lock;
+    r->then = NULL;
+    r->status = fail(r->exchange.status, "%s", r->exchange.why);
     pthread_mutex_lock(&lock->client->loop.mutex);
-    if (open && lock->tenure.token == hold->tenure)
+    if (r->exchange.open && lock->tenure.token == r->hold->tenure)
         lock->tenure.open = true;
     pthread_mutex_unlock(&lock->client->loop.mutex);
-    return status;
 }
 
-static dlock_status hand_on(struct dlock_hold *hold, struct dlock_batch *last, int64_t ends_ns)
+static void hand_on(struct releasing *r)
 {
+    struct dlock_hold *hold = r->hold;
     struct dlock *lock = hold->lock;
     struct loop *loop = &lock->client->loop;
     struct wait *next = NULL;
@@ -214,56 +263,185 @@ static dlock_status hand_on(struct dlock_hold *hold, struct dlock_batch *last, i
     pthread_mutex_lock(&lock->mutex);
     hold->leaving = true;
     pthread_mutex_unlock(&lock->mutex);
-    bool counted = count_out(hold);
-    bool valid = counted && dlock_valid(hold);
-    bool nested = counted && lock->tenure.holds > 0;
+    bool counts = count_out(hold);
+    bool valid = counts && dlock_valid(hold);
+    bool nested = counts && lock->tenure.holds > 0;
     bool open = lock->tenure.open;
-    if (counted && !valid && !nested)
+    if (counts && !valid && !nested)
         end_tenure(lock);
     else if (valid && !nested && !open)
         next = choose_next(lock);
     pthread_mutex_unlock(&loop->mutex);
-    if (!valid)
-        return fail(DLOCK_LOST, "'%s' was lost before its release", lock->name);
-    if (nested)
-        return send_nested(hold, last, ends_ns);
-    if (open)
-        return keep_away(hold, last, ends_ns);
-    return next != NULL ? pass_on(hold, last, ends_ns, next) : let_go(hold, last, ends_ns);
+    if (!valid) {
+        r->status = fail(DLOCK_LOST, "'%s' was lost before its release", lock->name);
+    } else if (nested) {
+        ask_alone(r, nested_sent);
+    } else if (open) {
+        ask_alone(r, kept_away);
+    } else if (next == NULL) {
+        let_go_of(r);
+    } else {
+        pass_on(r, (struct acquiring *)next);
+    }
+}
+
+/* ---- The call -------------------------------------------------------------------------------- */
+
+static bool hands_on(const struct releasing *r)
+{
+    return (r->hold->lock->ops->traits & TRAIT_HANDOFF) != 0;
+}
+
+static dlock_status prepare(struct releasing *r, struct dlock_hold *hold, struct dlock_batch *last)
+{
+    struct dlock_client *client = hold->lock->client;
+    *r = (struct releasing){.hold = hold, .last = last};
+    r->ends_ns = mono_deadline_ns(bound_ms(client));
+    dlock_status status = check_fork(client);
+    if (status == DLOCK_OK && last != NULL)
+        batch_forget(last);
+    return status;
+}
+
+/* waits: for the answer of another request of its owner; in vain, too, since it says how many holds
+ * shall be left. False: not yet. */
+static bool begin(struct releasing *r, bool waits)
+{
+    struct dlock_hold *hold = r->hold;
+    if (!hands_on(r) && !owner_begin(hold, waits ? r->ends_ns : 0)) {
+        if (!waits && mono_ns() < r->ends_ns)
+            return false;
+        owner_begin_anyway(hold);
+    }
+    if (hold->lock->rung.expires)
+        timekeeper_forget(&hold->lock->client->timekeeper, hold);
+    if (hands_on(r))
+        hand_on(r);
+    else
+        release_counted(r);
+    return true;
+}
+
+/* Nothing is to be sent any more: the hold is gone. */
+static void finish(struct releasing *r)
+{
+    struct dlock_hold *hold = r->hold;
+    struct dlock *lock = hold->lock;
+    unlist(hold);
+    if (!hands_on(r))
+        owner_end(hold);
+    if (r->status == DLOCK_WRONG_TYPE && r->wait.run == NULL)
+        r->status = explain(hold, r->status, r->ends_ns, -1);
+    wait_released(lock);
+    if (r->status == DLOCK_OK)
+        add_one(&lock->client->released);
+    else if (r->status == DLOCK_UNKNOWN)
+        add_one(&lock->client->unknown);
+    if (hold->lost_fd >= 0)
+        close(hold->lost_fd);
+    free(hold);
 }
 
 dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
 {
+    struct releasing r;
     if (!GIVEN(hold))
         return DLOCK_INVALID;
-    struct dlock *lock = hold->lock;
-    struct dlock_client *client = lock->client;
-    dlock_status status = check_fork(client);
+    dlock_status status = prepare(&r, hold, last);
     if (status != DLOCK_OK)
         return status;
-    if (last != NULL)
-        batch_forget(last);
-    if (lock->rung.expires)
-        timekeeper_forget(&client->timekeeper, hold);
-    int64_t ends_ns = mono_deadline_ns(bound_ms(client));
     redis_send_for(hold->user);
-    if ((lock->ops->traits & TRAIT_HANDOFF) != 0) {
-        status = hand_on(hold, last, ends_ns);
-        unlist(hold);
-    } else {
-        status = release_counted(hold, last, ends_ns);
+    begin(&r, true);
+    while (r.then != NULL) {
+        exchange_one(hold->lock->client, &r.exchange);
+        r.then(&r);
     }
-    if (status == DLOCK_WRONG_TYPE)
-        status = explain(hold, status, ends_ns, -1);
+    finish(&r);
     redis_send_for(NULL);
-    wait_released(lock);
+    return r.status;
+}
+
+/* ---- Without a thread ------------------------------------------------------------------------ */
+
+#define PUT_OFF_MS 2 /* how soon to look whether its owner's other request is answered */
+
+/* Sends what is to be sent, or is over. */
+static void go_on(struct releasing *r)
+{
+    struct loop *loop = &r->hold->lock->client->loop;
+    if (r->then != NULL) {
+        pthread_mutex_lock(&loop->mutex);
+        loop_ask(loop, &r->wait, r->ends_ns);
+        pthread_mutex_unlock(&loop->mutex);
+        return;
+    }
+    finish(r);
+    r->completion.status = r->status;
+    loop_tell(loop, &r->completion);
+}
+
+/* wait.run */
+static void run(struct wait *wait)
+{
+    struct releasing *r = (struct releasing *)wait;
+    struct loop *loop = &wait->lock->client->loop;
+    bool asked = r->then != NULL; /* in vain: others kept all who ask, to the end of its time */
+    if (asked) {
+        r->exchange.status = DLOCK_UNREACHABLE;
+        snprintf(r->exchange.why, sizeof r->exchange.why, "'%s': no time was left to ask for its "
+                                                          "release", r->hold->key);
+        r->then(r);
+    }
+    if (asked || begin(r, false)) {
+        go_on(r);
+        return;
+    }
+    pthread_mutex_lock(&loop->mutex);
+    wait->running = false;
+    wait->until_ns = mono_deadline_ns(PUT_OFF_MS);
+    loop_time(loop, wait);
+    pthread_mutex_unlock(&loop->mutex);
+}
+
+/* wait.ask */
+static bool is_asked(struct wait *wait)
+{
+    (void)wait;
+    return true;
+}
+
+/* wait.answered */
+static void answered(struct wait *wait)
+{
+    struct releasing *r = (struct releasing *)wait;
+    r->then(r);
+    go_on(r);
+}
+
+dlock_status dlock_release_start(dlock_hold *hold, dlock_batch *last, dlock_done *done, void *arg)
+{
+    if (!GIVEN(hold) || !GIVEN(done))
+        return DLOCK_INVALID;
+    struct loop *loop = &hold->lock->client->loop;
+    struct releasing *r = malloc(sizeof *r);
+    if (r == NULL)
+        return fail(DLOCK_NO_MEMORY, "out of memory");
+    dlock_status status = prepare(r, hold, last);
+    if (status == DLOCK_OK && (hold->lock->ops->traits & TRAIT_THREAD) != 0)
+        status = fail(DLOCK_UNSUPPORTED,
+                      "'%s' counts in the memory of the thread that acquired: it must release itself",
+                      hold->lock->ops->name);
+    r->wait = (struct wait){.lock = hold->lock, .run = run, .wake_fd = -1,
+                            .exchange = &r->exchange, .ask = is_asked, .answered = answered};
+    r->completion = (struct completion){.done = done, .arg = arg, .call = r};
+    pthread_mutex_lock(&loop->mutex);
     if (status == DLOCK_OK)
-        add_one(&client->released);
-    else if (status == DLOCK_UNKNOWN)
-        add_one(&client->unknown);
-    if (hold->lost_fd >= 0)
-        close(hold->lost_fd);
-    free(hold);
+        status = loop_start(loop);
+    if (status == DLOCK_OK)
+        loop_run(loop, &r->wait);
+    pthread_mutex_unlock(&loop->mutex);
+    if (status != DLOCK_OK)
+        free(r);
     return status;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See leftover.h. A leftover is run by the loop's workers, as a waiter is, and keeps its lock open.
+ * See leftover.h. A leftover asks as a waiter does, and keeps its lock open.
  */
 #include "leftover.h"
 
@@ -10,9 +10,8 @@
 
 struct leftover {
     struct wait wait; /* the first member: whoever has the wait has this */
+    struct exchange exchange;
     struct dlock_hold *hold;
-    bool open; /* its request may still be carried out: */
-    struct doubt doubt;
     int64_t ends_ns; /* CLOCK_MONOTONIC: what was locked before this began has expired */
     LIST_ENTRY(leftover) of_client;
 };
@@ -30,57 +29,14 @@ static void leftover_free(struct leftover *leftover)
     dlock_close(lock);
 }
 
-/* Its request is carried out, or never will be: whatever it did is taken back. */
-static bool release(struct leftover *leftover, struct rung_env *env)
+static void end(struct leftover *leftover)
 {
-    struct dlock_hold *hold = leftover->hold;
-    dlock_status status = hold->lock->ops->send_give_up != NULL ? rung_give_up(env, hold)
-                                                                : rung_release(env, hold);
-    if (status == DLOCK_UNKNOWN)
-        leftover->open = redis_doubt(env->redis, &leftover->doubt);
-    return status == DLOCK_OK || status == DLOCK_LOST || status == DLOCK_WRONG_TYPE;
-}
-
-static bool is_over(struct leftover *leftover)
-{
-    struct dlock *lock = leftover->hold->lock;
-    int64_t limit_ns = mono_deadline_ns(bound_ms(lock->client));
-    struct rung_env env;
-    bool over = false;
-    if (env_begin(lock, limit_ns, limit_ns, -1, &env) == DLOCK_OK) {
-        env.on_point = NULL; /* no call passes here */
-        enum doubt_end end =
-            leftover->open ? redis_end_doubt(env.redis, &leftover->doubt, limit_ns, -1)
-                           : DOUBT_ENDED;
-        if (end != DOUBT_STAYS)
-            leftover->open = false;
-        over = end != DOUBT_STAYS && (release(leftover, &env) || end == DOUBT_FOR_EVER);
-    }
-    env_end(lock, &env);
-    return over || mono_ns() >= leftover->ends_ns;
-}
-
-/* wait.run */
-static void run(struct wait *wait)
-{
-    struct leftover *leftover = (struct leftover *)wait;
-    struct dlock_client *client = wait->lock->client;
-    struct loop *loop = loop_of(leftover);
-    bool over = is_over(leftover);
+    struct dlock_client *client = leftover->hold->lock->client;
+    struct loop *loop = &client->loop;
     pthread_mutex_lock(&loop->mutex);
-    over |= client->closing;
-    if (over) {
-        LIST_REMOVE(leftover, of_client);
-        loop_leave(loop, wait);
-    } else {
-        int64_t pause_ms = redis_pause_ms(&client->config);
-        wait->running = false;
-        wait->until_ns = mono_deadline_ns(pause_ms > AGAIN_MS ? pause_ms : AGAIN_MS);
-        loop_time(loop, wait);
-    }
+    LIST_REMOVE(leftover, of_client);
+    loop_leave(loop, &leftover->wait);
     pthread_mutex_unlock(&loop->mutex);
-    if (!over)
-        return;
     leftover_free(leftover);
     pthread_mutex_lock(&loop->mutex);
     client->leftovers_freed++;
@@ -88,26 +44,91 @@ static void run(struct wait *wait)
     pthread_mutex_unlock(&loop->mutex);
 }
 
-/* Of a nested acquire nothing is left: the release of its owner's last hold takes it along. On
- * `fair` the client holds, and its next waiter finds what was left. */
-static bool leaves_something(const struct acquiring *a)
+/* The loop's mutex is held. With TRAIT_HANDOFF it is the client that the server lists: not for
+ * nobody, if another waiter of it has come, or holds. */
+static bool is_wanted(const struct leftover *leftover)
 {
-    const struct dlock *lock = a->lock;
-    return a->unresolved && lock->rung.expires && !lock->rung.flawed && a->hold->depth == 1 &&
-           (lock->ops->traits & TRAIT_HANDOFF) == 0;
+    const struct dlock *lock = leftover->hold->lock;
+    return (lock->ops->traits & TRAIT_HANDOFF) == 0 ||
+           (TAILQ_EMPTY(&lock->line.waits) && lock->line.contenders == 0);
 }
 
-bool leftover_keep(struct acquiring *a)
+/* wait.run */
+static void run(struct wait *wait)
+{
+    struct leftover *leftover = (struct leftover *)wait;
+    struct loop *loop = loop_of(leftover);
+    pthread_mutex_lock(&loop->mutex);
+    bool over = wait->lock->client->closing || mono_ns() >= leftover->ends_ns ||
+                !is_wanted(leftover);
+    if (!over) {
+        struct exchange *exchange = &leftover->exchange;
+        exchange->limit_ns = exchange->ends_ns = mono_deadline_ns(bound_ms(wait->lock->client));
+        loop_ask(loop, wait, exchange->ends_ns);
+    }
+    pthread_mutex_unlock(&loop->mutex);
+    if (over)
+        end(leftover);
+}
+
+/* wait.ask */
+static bool ask(struct wait *wait)
+{
+    (void)wait;
+    return true;
+}
+
+/* Its request is carried out, or never will be, or may come for ever: whatever it did is taken
+ * back. */
+static bool is_done(const struct exchange *exchange)
+{
+    return exchange->status == DLOCK_OK || exchange->status == DLOCK_LOST ||
+           exchange->status == DLOCK_WRONG_TYPE || exchange->end == DOUBT_FOR_EVER;
+}
+
+/* wait.answered */
+static void answered(struct wait *wait)
+{
+    struct leftover *leftover = (struct leftover *)wait;
+    struct dlock_client *client = wait->lock->client;
+    struct loop *loop = &client->loop;
+    if (is_done(&leftover->exchange)) {
+        end(leftover);
+        return;
+    }
+    int64_t pause_ms = redis_pause_ms(&client->config);
+    pthread_mutex_lock(&loop->mutex);
+    wait->running = false;
+    wait->until_ns = mono_deadline_ns(pause_ms > AGAIN_MS ? pause_ms : AGAIN_MS);
+    loop_time(loop, wait);
+    pthread_mutex_unlock(&loop->mutex);
+}
+
+/* Of a nested acquire nothing is left: the release of its owner's last hold takes it along. */
+static bool may_have_locked(const struct acquiring *a)
+{
+    const struct dlock *lock = a->lock;
+    return a->exchange.unresolved && lock->rung.expires && !lock->rung.flawed &&
+           a->hold->depth == 1;
+}
+
+bool leftover_keep(struct acquiring *a, bool waits)
 {
     struct dlock *lock = a->lock;
     struct loop *loop = &lock->client->loop;
-    struct leftover *leftover = leaves_something(a) ? calloc(1, sizeof *leftover) : NULL;
+    struct leftover *leftover =
+        waits || may_have_locked(a) ? calloc(1, sizeof *leftover) : NULL;
     if (leftover == NULL)
         return false;
-    leftover->wait = (struct wait){.lock = lock, .run = run, .wake_fd = -1};
+    leftover->wait = (struct wait){.lock = lock, .run = run, .wake_fd = -1,
+                                   .exchange = &leftover->exchange, .ask = ask,
+                                   .answered = answered};
     leftover->hold = a->hold;
-    leftover->open = a->open;
-    leftover->doubt = a->doubt;
+    leftover->exchange.hold = a->hold;
+    leftover->exchange.step = lock->ops->send_give_up != NULL ? STEP_GIVE_UP : STEP_RELEASE;
+    leftover->exchange.unseen = true;
+    leftover->exchange.open = a->exchange.open;
+    leftover->exchange.doubt = a->exchange.doubt;
     leftover->ends_ns = mono_deadline_ns(a->hold->ttl_ms + bound_ms(lock->client));
     lock_keep_open(lock);
     pthread_mutex_lock(&loop->mutex);
@@ -133,7 +154,7 @@ void leftovers_end(struct dlock_client *client)
     client->closing = true;
     for (leftover = LIST_FIRST(&client->leftovers); leftover != NULL; leftover = next) {
         next = LIST_NEXT(leftover, of_client);
-        if (leftover->wait.running)
+        if (leftover->wait.running && !leftover->wait.asking)
             continue;
         LIST_REMOVE(leftover, of_client);
         loop_leave(&client->loop, &leftover->wait);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What an acquire left behind that nobody waits for any more: a request whose reply was lost may
- * lock, or have locked, for nobody. In the background its connection is ended and its name is
- * released, until what it may have locked has expired.
+ * lock, or have locked, for nobody; or the server lists it among those that wait. In the background
+ * that is taken back, until what it may have locked has expired.
  */
 #ifndef DLOCK_LEFTOVER_H
 #define DLOCK_LEFTOVER_H
 
 #include "acquire.h"
 
-/* Takes the acquire's hold over. False: there is nothing to be done for it, or no room. */
-bool leftover_keep(struct acquiring *a);
+/* Takes the acquire's hold over. waits: the server may list it as a waiter. False: there is nothing
+ * to be done for it, or no room. */
+bool leftover_keep(struct acquiring *a, bool waits);
 
 /* The client is closed: what is left is left to expire. Waits for one that is being released. */
 void leftovers_end(struct dlock_client *client);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See loop.h. Who listens never blocks but in epoll_wait; whatever asks a server is due, and run
- * when another listens. A waiter whose time is over while it stood in line has nothing to ask: the
- * listener ends it, so that servers that hang, and threads with them, delay no answer.
+ * See loop.h. Who listens never blocks but in epoll_wait; whatever asks a server is done when another
+ * listens. A waiter whose time is over has nothing to ask any more: the listener ends it, so that
+ * servers that hang, and threads with them, delay no answer; and another thread tells of it.
  */
 #include "loop.h"
 
@@ -16,6 +16,12 @@
 #include <unistd.h>
 
 #define EVENTS_MAX 64
+#define LONGEST_MS 3600000 /* somebody looks then, whatever is waited for */
+
+static int64_t min_ns(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
 
 /* ---- Moments --------------------------------------------------------------------------------- */
 
@@ -60,8 +66,18 @@ dlock_status loop_join(struct loop *loop, struct wait *wait)
     return DLOCK_OK;
 }
 
+static void ask_no_more(struct loop *loop, struct wait *wait)
+{
+    TAILQ_REMOVE(&loop->asking, wait, of_due);
+    loop->asking_count--;
+    heap_take(&wait->timed);
+    wait->asking = false;
+}
+
 void loop_leave(struct loop *loop, struct wait *wait)
 {
+    if (wait->asking)
+        ask_no_more(loop, wait);
     heap_take(&wait->timed);
     if (wait->cancel != NULL)
         LIST_REMOVE(wait, by_cancel);
@@ -85,7 +101,7 @@ static void find_other(struct loop *loop)
 
 static void find_thread(struct loop *loop)
 {
-    if (serves != loop || loop->due_count > 1)
+    if (serves != loop || loop->due_count + loop->asking_count + loop->over_count > 1)
         find_other(loop);
 }
 
@@ -97,6 +113,48 @@ void loop_run(struct loop *loop, struct wait *wait)
     TAILQ_INSERT_TAIL(&loop->due, wait, of_due);
     loop->due_count++;
     find_thread(loop);
+}
+
+/* Nobody is free to take those that ask: from here on their time is kept. The newest are the last, so
+ * that each is looked at once. */
+static void time_asking(struct loop *loop)
+{
+    struct wait *wait;
+    TAILQ_FOREACH_REVERSE(wait, &loop->asking, waits_in_order, of_due) {
+        if (wait->timed.in != NULL)
+            return;
+        loop_time(loop, wait);
+    }
+}
+
+void loop_ask(struct loop *loop, struct wait *wait, int64_t until_ns)
+{
+    wait->running = wait->asking = true;
+    wait->until_ns = min_ns(until_ns, mono_deadline_ns(LONGEST_MS));
+    TAILQ_INSERT_TAIL(&loop->asking, wait, of_due);
+    loop->asking_count++;
+    find_thread(loop);
+    if (loop->asker_count == LOOP_ASKERS_MAX)
+        time_asking(loop);
+}
+
+void loop_tell(struct loop *loop, struct completion *completion)
+{
+    completion_put(&loop->client->completions, completion);
+    if (loop->client->options.own_loop)
+        return;
+    pthread_mutex_lock(&loop->mutex);
+    loop->over_count++;
+    find_thread(loop);
+    pthread_mutex_unlock(&loop->mutex);
+}
+
+/* The calling thread listens. */
+static _Thread_local bool listens;
+
+bool loop_may_ask(const struct loop *loop)
+{
+    return !listens && loop->due_count + loop->asking_count == 0;
 }
 
 /* ---- Threads --------------------------------------------------------------------------------- */
@@ -112,9 +170,23 @@ static void run_here(struct loop *loop, struct wait *wait)
     pthread_mutex_lock(&loop->mutex);
 }
 
+/* It has nothing to ask the server any more. */
+static bool is_over(const struct wait *wait)
+{
+    bool leaves = wait->cancelled || (wait->deadline_ns != 0 && wait->deadline_ns <= mono_ns());
+    return wait->state == WAIT_BEHIND ||
+           (leaves && wait->state != WAIT_CHOSEN && wait->state != WAIT_GIVEN);
+}
+
 static void go_on(struct loop *loop, struct wait *wait)
 {
-    if (wait->state == WAIT_BEHIND)
+    bool asks = wait->asking;
+    if (asks) {
+        ask_no_more(loop, wait);
+        wait->running = false;
+    }
+    bool spare = loop->asker_count < LOOP_ASKERS_MAX && wait->state != WAIT_BEHIND;
+    if (asks || (is_over(wait) && !spare))
         run_here(loop, wait);
     else
         loop_run(loop, wait);
@@ -141,7 +213,8 @@ static void run_cancelled(struct loop *loop, const dlock_cancel *cancel)
             if (wait->cancel != cancel || wait->cancelled || !cancel_thrown(cancel))
                 continue;
             wait->cancelled = true;
-            if (wait->running || wait->state == WAIT_CHOSEN || wait->state == WAIT_GIVEN)
+            if ((wait->running && !wait->asking) || wait->state == WAIT_CHOSEN ||
+                wait->state == WAIT_GIVEN)
                 continue; /* it looks itself */
             found = wait;
             break;
@@ -195,10 +268,22 @@ static int sleep_ms(const struct loop *loop)
                                                        : (int)((left_ns - 1) / NS_PER_MS + 1);
 }
 
-/* There is something to run, and a thread to spare for it. */
-static bool may_run(const struct loop *loop)
+/* There is something to do that may wait for a server, or be kept by the application, and a thread
+ * to spare for it. */
+static bool may_ask(const struct loop *loop)
 {
-    return loop->due_count > 0 && loop->busy_count < LOOP_THREADS_MAX - 1;
+    return loop->due_count + loop->asking_count > 0 && loop->asker_count < LOOP_ASKERS_MAX;
+}
+
+static bool may_tell(const struct loop *loop)
+{
+    return loop->over_count > 0 && loop->teller_count < LOOP_TELLERS_MAX;
+}
+
+static bool may_do(const struct loop *loop)
+{
+    return (may_ask(loop) || may_tell(loop)) &&
+           loop->asker_count + loop->teller_count < LOOP_THREADS_MAX - 1;
 }
 
 /* Listens once, and sees to what has come; what asks a server is due then. */
@@ -207,7 +292,7 @@ static void lead(struct loop *loop)
     struct epoll_event events[EVENTS_MAX];
     tend(loop, &loop->channels);
     tend(loop, &loop->lists);
-    int timeout_ms = may_run(loop) ? 0 : sleep_ms(loop); /* an ear's beginning wakes its waiters */
+    int timeout_ms = may_do(loop) ? 0 : sleep_ms(loop); /* an ear's beginning wakes its waiters */
     pthread_mutex_unlock(&loop->mutex);
     int count = epoll_wait(loop->epoll_fd, events, EVENTS_MAX, timeout_ms);
     pthread_mutex_lock(&loop->mutex);
@@ -224,6 +309,109 @@ static void lead(struct loop *loop)
     run_timed(loop);
 }
 
+/* ---- Doing ----------------------------------------------------------------------------------- */
+
+/* Of all that follows: the mutex is held at call and return, not in between. */
+static void let_others(struct loop *loop)
+{
+    if (!loop->led || may_do(loop))
+        find_other(loop);
+    if (loop->asker_count == LOOP_ASKERS_MAX)
+        time_asking(loop);
+    pthread_mutex_unlock(&loop->mutex);
+}
+
+static void run_first(struct loop *loop)
+{
+    struct wait *wait = TAILQ_FIRST(&loop->due);
+    TAILQ_REMOVE(&loop->due, wait, of_due);
+    loop->due_count--;
+    let_others(loop);
+    wait->run(wait);
+    pthread_mutex_lock(&loop->mutex);
+}
+
+/* Those that ask and may share a connection, in order. */
+static size_t take_asking(struct loop *loop, struct wait *taken[EXCHANGES_MAX])
+{
+    struct wait *wait;
+    size_t count = 0;
+    while (count < EXCHANGES_MAX && (wait = TAILQ_FIRST(&loop->asking)) != NULL) {
+        bool shares = exchange_shares(wait->exchange);
+        if (count > 0 && !shares)
+            break;
+        ask_no_more(loop, wait);
+        taken[count++] = wait;
+        if (!shares)
+            break;
+    }
+    return count;
+}
+
+/* First to those who have what they wanted: their time runs. */
+static void give_answers(struct wait *const *waits, struct exchange *const *exchanges, size_t count)
+{
+    bool given[EXCHANGES_MAX];
+    for (size_t i = 0; i < count; i++) {
+        given[i] = exchanges[i]->status == DLOCK_OK;
+        if (given[i])
+            waits[i]->answered(waits[i]);
+    }
+    for (size_t i = 0; i < count; i++)
+        if (!given[i])
+            waits[i]->answered(waits[i]);
+}
+
+static void ask_together(struct loop *loop)
+{
+    struct wait *waits[EXCHANGES_MAX];
+    struct exchange *exchanges[EXCHANGES_MAX];
+    struct busy busy[EXCHANGES_MAX];
+    size_t taken = take_asking(loop, waits);
+    size_t count = 0;
+    let_others(loop);
+    for (size_t i = 0; i < taken; i++) {
+        if (!waits[i]->ask(waits[i]))
+            continue;
+        waits[count] = waits[i];
+        exchanges[count] = waits[i]->exchange;
+        exchanges[count]->busy = &busy[count];
+        count++;
+    }
+    if (count > 0) {
+        redis_send_for(count == 1 ? exchanges[0]->hold->user : NULL);
+        exchange_all(loop->client, exchanges, count);
+        redis_send_for(NULL);
+    }
+    give_answers(waits, exchanges, count);
+    pthread_mutex_lock(&loop->mutex);
+}
+
+static void tell_first(struct loop *loop)
+{
+    loop->over_count--;
+    let_others(loop);
+    completion_tell(&loop->client->completions);
+    pthread_mutex_lock(&loop->mutex);
+}
+
+/* What is due comes before what asks: it asks in turn, and so more of it together. */
+static void do_next(struct loop *loop)
+{
+    if (may_ask(loop)) {
+        loop->asker_count++;
+        if (loop->due_count > 0 && loop->asking_count < EXCHANGES_MAX)
+            run_first(loop);
+        else
+            ask_together(loop);
+        loop->asker_count--;
+    } else {
+        loop->teller_count++;
+        tell_first(loop);
+        loop->teller_count--;
+    }
+}
+
 /* Leader and followers: one thread listens. What comes it does itself, and another listens
  * meanwhile: so what has come is done without a switch of threads, and somebody listens always. */
 static void *serve(void *arg)
@@ -232,21 +420,12 @@ static void *serve(void *arg)
     serves = loop;
     pthread_mutex_lock(&loop->mutex);
     while (!loop->stop) {
-        if (may_run(loop)) {
-            struct wait *wait = TAILQ_FIRST(&loop->due);
-            TAILQ_REMOVE(&loop->due, wait, of_due);
-            loop->due_count--;
-            loop->busy_count++;
-            if (!loop->led || loop->due_count > 0)
-                find_other(loop);
-            pthread_mutex_unlock(&loop->mutex);
-            wait->run(wait);
-            pthread_mutex_lock(&loop->mutex);
-            loop->busy_count--;
+        if (may_do(loop)) {
+            do_next(loop);
         } else if (!loop->led) {
-            loop->led = true;
+            loop->led = listens = true;
             lead(loop);
-            loop->led = false;
+            loop->led = listens = false;
         } else {
             loop->idle_count++;
             pthread_cond_wait(&loop->work, &loop->mutex);
@@ -269,6 +448,7 @@ dlock_status loop_init(struct loop *loop, struct dlock_client *client)
     pthread_mutex_init(&loop->mutex, NULL);
     pthread_cond_init(&loop->work, NULL);
     TAILQ_INIT(&loop->due);
+    TAILQ_INIT(&loop->asking);
     ear_init(&loop->channels, WAIT_CHANNEL);
     ear_init(&loop->lists, WAIT_LIST);
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);

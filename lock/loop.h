@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What drives the waiters of a client that have no thread of their own: a few threads, one of which
- * keeps their time, hears what the server says and sees what is cancelled, while the others run the
- * rungs' slots for them. Started when first needed.
+ * What drives the calls of a client that have no thread of their own: a few threads, one of which
+ * keeps their time, hears what the server says and sees what is cancelled, while others ask servers
+ * for them and another tells of those that are over. Started when first needed.
  */
 #ifndef DLOCK_LOOP_H
 #define DLOCK_LOOP_H
 
+#include "completion.h"
 #include "ear.h"
 #include "heap.h"
 
-#define LOOP_THREADS_MAX 3
+#define LOOP_THREADS_MAX 4
 #define LOOP_THREADS_LEAST 2 /* one listens, one does */
+#define LOOP_ASKERS_MAX 2    /* that may wait for a server */
+#define LOOP_TELLERS_MAX 2   /* that may be kept by the application */
 #define CANCEL_BITS 10
 
 struct wait;
@@ -27,11 +30,15 @@ struct loop {
     pthread_t threads[LOOP_THREADS_MAX];
     size_t thread_count;
     size_t idle_count;
-    size_t busy_count; /* that run a waiter */
+    size_t asker_count;
+    size_t teller_count;
     struct ear channels;
     struct ear lists;
-    TAILQ_HEAD(, wait) due; /* to be run, in order */
+    TAILQ_HEAD(waits_in_order, wait) due; /* to be run, in order */
     size_t due_count;
+    struct waits_in_order asking; /* whose exchanges are to be made, in order */
+    size_t asking_count;
+    size_t over_count; /* completions to be told of */
     size_t wait_count;      /* all that have no thread */
     LIST_HEAD(waits, wait) by_cancel[1 << CANCEL_BITS]; /* those with a cancel, by its address */
     struct heap timed; /* those that wait for a moment */
@@ -56,5 +63,13 @@ void loop_leave(struct loop *loop, struct wait *wait);
 void loop_time(struct loop *loop, struct wait *wait);
 /* The mutex is held. Runs it soon. */
 void loop_run(struct loop *loop, struct wait *wait);
+/* The mutex is held, and the waiter runs. Makes its exchange soon, with those of others in one write;
+ * at until_ns, CLOCK_MONOTONIC, or when it is cancelled, it is run instead, unless that has begun. */
+void loop_ask(struct loop *loop, struct wait *wait, int64_t until_ns);
+/* It is over: its `done` is called on one of the threads, or with own_loop by dlock_process. */
+void loop_tell(struct loop *loop, struct completion *completion);
+/* The mutex is held. Whether this thread may ask a server something that only makes an answer better:
+ * it does not listen, and nobody waits for it. */
+bool loop_may_ask(const struct loop *loop);
 
 #endif

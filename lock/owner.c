@@ -48,6 +48,7 @@ void owner_name(struct dlock_hold *hold, uint64_t owner_id)
 
 void owner_begin_anew(struct dlock_hold *hold)
 {
+    hold->acquisition = atomic_fetch_add(&hold->lock->client->acquisitions, 1) + 1;
     if (hold->depth == 1)
         set_name(hold);
 }
@@ -111,16 +112,32 @@ static bool is_answered(const struct dlock_hold *hold, int64_t until_ns)
     return waited == 0;
 }
 
+/* The lock's mutex is held. */
+static void begin_call(struct dlock_hold *hold)
+{
+    LIST_INSERT_HEAD(&hold->lock->calls, hold, of_calls);
+    count(hold);
+}
+
 bool owner_begin(struct dlock_hold *hold, int64_t until_ns)
 {
     if (!may_nest(hold))
         return true;
     pthread_mutex_lock(&hold->lock->mutex);
     bool begun = is_answered(hold, until_ns);
-    LIST_INSERT_HEAD(&hold->lock->calls, hold, of_calls);
-    count(hold);
+    if (begun)
+        begin_call(hold);
     pthread_mutex_unlock(&hold->lock->mutex);
     return begun;
+}
+
+void owner_begin_anyway(struct dlock_hold *hold)
+{
+    if (!may_nest(hold))
+        return;
+    pthread_mutex_lock(&hold->lock->mutex);
+    begin_call(hold);
+    pthread_mutex_unlock(&hold->lock->mutex);
 }
 
 bool owner_begin_renewal(struct dlock_hold *hold, int64_t until_ns)

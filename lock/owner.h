@@ -38,11 +38,13 @@ bool owner_thread_holds(const struct dlock_hold *hold);
 
 /* From here to owner_end no other request of a named owner is under way: the calling thread waits
  * for its answer. Sets hold->depth and hold->count. False: it has waited until until_ns,
- * CLOCK_MONOTONIC, in vain. owner_end in each case. */
+ * CLOCK_MONOTONIC, in vain; 0: it does not wait. */
 bool owner_begin(struct dlock_hold *hold, int64_t until_ns);
-void owner_end(struct dlock_hold *hold);
-/* The same for a request that leaves the hold as it is: neither is set. owner_end only if true. */
+/* The same, whatever is under way. */
+void owner_begin_anyway(struct dlock_hold *hold);
+/* The same for a request that leaves the hold as it is: neither is set. */
 bool owner_begin_renewal(struct dlock_hold *hold, int64_t until_ns);
+void owner_end(struct dlock_hold *hold);
 /* In between, of a hold that is not held yet: it takes the name of the one that it nests in, or its
  * own. */
 void owner_join(struct dlock_hold *hold);

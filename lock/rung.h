@@ -238,12 +238,8 @@ void request_script(struct request *request, const struct script *script, const 
 const char *request_text(struct request *request, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The steps, whichever way the rung says them; each waits for its answer. A rung without give_up is
- * not asked for it. */
-dlock_status rung_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy);
-dlock_status rung_release(struct rung_env *env, struct dlock_hold *hold);
+/* Renews by whichever way the rung says it, and waits for the answer. */
 dlock_status rung_renew(struct rung_env *env, struct dlock_hold *hold, int64_t ttl_ms);
-dlock_status rung_give_up(struct rung_env *env, struct dlock_hold *hold);
 
 struct answer rung_call(struct rung_env *env, const char *const *argv);
 struct answer rung_eval(struct rung_env *env, const struct script *script,

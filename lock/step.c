@@ -33,40 +33,6 @@ const char *request_text(struct request *request, const char *format, ...)
     return text;
 }
 
-static struct answer ask(struct rung_env *env, const struct dlock_hold *hold,
-                         void (*send)(struct request *request, const struct dlock_hold *hold))
-{
-    struct request request;
-    request.used = 0;
-    send(&request, hold);
-    return rung_eval(env, request.script, request.argv);
-}
-
-dlock_status rung_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy)
-{
-    const struct rung_ops *ops = hold->lock->ops;
-    hold->try = atomic_fetch_add(&hold->lock->client->tries, 1) + 1;
-    if (ops->send_acquire == NULL)
-        return ops->try_acquire(env, hold, busy);
-    struct answer answer = ask(env, hold, ops->send_acquire);
-    if (answer.status != DLOCK_OK)
-        return answer.status;
-    dlock_status status = ops->take_acquire(hold, &answer, busy);
-    if (status == DLOCK_OK)
-        point(env, "acquired");
-    return status;
-}
-
-dlock_status rung_release(struct rung_env *env, struct dlock_hold *hold)
-{
-    const struct rung_ops *ops = hold->lock->ops;
-    if (ops->send_release == NULL)
-        return ops->release(env, hold);
-    point(env, "before_release");
-    struct answer answer = ask(env, hold, ops->send_release);
-    return answer.status == DLOCK_OK ? ops->take_release(hold, &answer) : answer.status;
-}
-
 /* Of a rung that is not renewed. */
 static dlock_status renew_by_type(struct rung_env *env, struct dlock_hold *hold, const char *ttl)
 {
@@ -91,9 +57,4 @@ dlock_status rung_renew(struct rung_env *env, struct dlock_hold *hold, int64_t t
     ops->send_renew(&request, hold, ttl);
     struct answer answer = rung_eval(env, request.script, request.argv);
     return answer.status == DLOCK_OK ? ops->take_renew(hold, &answer) : answer.status;
-}
-
-dlock_status rung_give_up(struct rung_env *env, struct dlock_hold *hold)
-{
-    return ask(env, hold, hold->lock->ops->send_give_up).status;
 }

@@ -29,9 +29,13 @@ struct wait {
     enum dlock_mode mode; /* how it wants the lock */
     dlock_cancel *cancel; /* or NULL */
     int64_t deadline_ns;  /* CLOCK_MONOTONIC; 0: one try */
-    /* It is due: goes on with it. Called on a worker, or the loop's thread when it only has to end.
-     * NULL: it has a thread, which calls wait_sleep. */
+    /* It is due: goes on with it. Called on a worker; on the loop's thread where it is over, and only
+     * has to end. NULL: it has a thread, which calls wait_sleep. */
     void (*run)(struct wait *wait);
+    /* Of one whose requests share connections, see loop_ask. */
+    struct exchange *exchange;
+    bool (*ask)(struct wait *wait);      /* fills it in; false: it was put off */
+    void (*answered)(struct wait *wait); /* and what came of it is there */
 
     /* Protected by the loop's mutex. */
     enum wait_state {
@@ -47,7 +51,8 @@ struct wait {
     bool cancelled;
     bool woken;       /* and has not tried since */
     bool unheard;     /* its time came, nothing else: what it waits for was lost, or is not there */
-    bool running;     /* of one without a thread: due, or being run */
+    bool running;     /* of one without a thread: due, being run, or asking */
+    bool asking;      /* its exchange has not begun */
     int64_t until_ns; /* CLOCK_MONOTONIC: when it is due anyway */
     uint64_t seen;    /* line.wakes before its try */
     struct heap_node timed; /* in the loop */
@@ -63,6 +68,8 @@ enum wait_next {
     NEXT_BUSY,  /* it was to try once, and that is over */
     NEXT_TIMED_OUT,
     NEXT_CANCELLED,
+    NEXT_NO_TIME, /* others came first until its limit was over, and it has asked nobody */
+    NEXT_OVER,    /* its status is there */
 };
 
 /* Begins. in_line: not at once, when others of this client are before it. wait_end must follow in

@@ -724,7 +724,6 @@ static void on_answer(void *arg, dlock_status status, dlock_hold *hold)
 static bool acquire(const struct sale_env *env, struct sale *sale)
 {
     struct dlock_want want = want_of(env, sale, left_ms(sale));
-    want.try_here = true;
     sale->waiting = env->waiting;
     starting = sale;
     atomic_fetch_add(env->waiting, 1);

@@ -269,7 +269,7 @@ static void who_ends_in_line_asks_nobody(void **state)
     mine.wait_ms = 500; /* its try is over by then, and it stands in line */
     assert_status(dlock_acquire_start(stage.lock, &mine, done, &inner), OK);
     eventually(atomic_load(&inner.over));
-    assert_int_equal(inner.status, DLOCK_UNKNOWN);
+    assert_int_equal(inner.status, DLOCK_TIMED_OUT);
     assert_int_equal(atomic_load(&cutter.cuts), 2);
     assert_int_equal(monitor_count(monitor, ASKED), 0);
     dlock_cancel_now(forever.cancel);

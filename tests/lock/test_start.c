@@ -157,29 +157,6 @@ static void every_rung(void **state)
     }
 }
 
-/* The calling thread makes the first try: the lock was free, so it has the answer. */
-static void tried_here(void **state)
-{
-    (void)state;
-    struct stage stage;
-    struct started had = {.release = true}, waits = {.release = true};
-    struct dlock_want want = waiting(DLOCK_WAIT_FOREVER);
-    want.try_here = true;
-    stage_set(&stage, "watchdog", (struct dlock_options){0});
-    start(stage.lock, want, &had);
-    assert_int_equal(atomic_load(&had.answers), 1);
-    assert_int_equal(had.status, DLOCK_OK);
-    assert_true(pthread_equal(had.thread, pthread_self()));
-    dlock_hold *hold = acquired(stage.held);
-    start(stage.lock, want, &waits);
-    assert_int_equal(atomic_load(&waits.answers), 0);
-    assert_status(dlock_release(hold, NULL), OK);
-    answered(&waits);
-    assert_int_equal(waits.status, DLOCK_OK);
-    assert_false(pthread_equal(waits.thread, pthread_self()));
-    stage_clear(&stage);
-}
-
 /* Held by another: one try is BUSY, a wait ends in time, or with the release. */
 static void every_rung_that_keeps_out(void **state)
 {
@@ -365,9 +342,9 @@ static struct beside beside_a_new_client(void)
     return (struct beside){.threads = threads() - 1, .connections = connections()};
 }
 
-static void at_most_four_of_each(struct beside beside)
+static void at_most_five_threads(struct beside beside)
 {
-    assert_in_range(threads() - beside.threads, 2, 4);
+    assert_in_range(threads() - beside.threads, 2, 5);
     assert_in_range(connections() - beside.connections, 1, 4);
 }
 
@@ -387,10 +364,10 @@ static void ten_thousand_wait_on(const char *rung, uint64_t attempts)
         start(stage.lock, want, &crowd[i]);
     eventually(stats_of(stage.client).attempts >= attempts);
     assert_int_equal(atomic_load(&over), 0);
-    at_most_four_of_each(beside);
+    at_most_five_threads(beside);
     assert_status(dlock_release(hold, NULL), OK);
     answered(keeper);
-    at_most_four_of_each(beside);
+    at_most_five_threads(beside);
     dlock_cancel_now(want.cancel);
     eventually(atomic_load(&over) == CROWD);
     uint64_t had = 0;
@@ -408,7 +385,7 @@ static void ten_thousand_wait_on(const char *rung, uint64_t attempts)
     free(crowd);
 }
 
-static void ten_thousand_wait_on_four_threads(void **state)
+static void ten_thousand_wait_on_five_threads(void **state)
 {
     (void)state;
     ten_thousand_wait_on("watchdog", 100); /* they poll */
@@ -615,7 +592,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rung),
-        cmocka_unit_test(tried_here),
         cmocka_unit_test(every_rung_that_keeps_out),
         cmocka_unit_test(the_local_mutex),
         cmocka_unit_test(cancelled),
@@ -623,7 +599,7 @@ int main(void)
         cmocka_unit_test(many_cancels),
         cmocka_unit_test(what_is_wrong_is_said_at_once),
         cmocka_unit_test(with_riding_reads),
-        cmocka_unit_test(ten_thousand_wait_on_four_threads),
+        cmocka_unit_test(ten_thousand_wait_on_five_threads),
         cmocka_unit_test(all_are_served),
         cmocka_unit_test(so_many_contend),
         cmocka_unit_test(a_server_that_hangs_delays_no_answer),

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One request of a call and its reply: a rung's step for one hold, with the commands that ride with
+ * it. Several exchanges share a connection and a write. What a lost reply left open is ended here:
+ * its connection is killed, and what may be sent again is.
+ */
+#ifndef DLOCK_EXCHANGE_H
+#define DLOCK_EXCHANGE_H
+
+#include "rung.h"
+
+#define EXCHANGES_MAX 128 /* in one write */
+
+struct exchange {
+    enum {
+        STEP_ACQUIRE,
+        STEP_RELEASE,
+        STEP_GIVE_UP,
+        STEP_ALONE, /* only what rides */
+    } step;
+    struct dlock_hold *hold;
+    struct dlock_batch *last;  /* ahead of it, or NULL */
+    struct dlock_batch *reads; /* behind it, or NULL */
+    int64_t limit_ns; /* CLOCK_MONOTONIC: it does not begin later */
+    int64_t ends_ns;  /* and is over then */
+    bool unseen;          /* it passes no named points: no call does */
+    dlock_cancel *cancel; /* ends connecting, and keeps it from being sent again; or NULL */
+
+    /* Of an earlier exchange, and of this one. */
+    bool unresolved;     /* a reply was lost, and what its request did is not known yet */
+    bool open;           /* the request may still be carried out: */
+    struct doubt doubt;
+
+    /* What came of it. */
+    dlock_status status;
+    char why[SENTENCE_MAX]; /* unless OK */
+    struct busy *busy;      /* of an acquire; the caller's */
+    int64_t sent_ns;        /* CLOCK_BOOTTIME, before it was sent */
+    bool transient;         /* refused for a while only */
+    bool rode;              /* `last` was sent */
+    enum doubt_end end;     /* of the doubt that it began with, or met */
+
+    /* exchange.c's. */
+    bool unknown_script; /* to the server: it must be sent once more */
+    size_t first;        /* the index of its first reply */
+};
+
+/* Whether it may share a connection with others: it has time for a lost reply of theirs, and no hook
+ * looks on. */
+bool exchange_shares(const struct exchange *exchange);
+
+/* Makes them; waits for their answers, all within the client's bound. More than one: they share.
+ * ACQUIRE  statuses as rung_ops.try_acquire. UNKNOWN: `unresolved`, if asking once more can tell;
+ *          `open`. Where an earlier request may still come for ever, the hold has a new name.
+ * RELEASE  OK, LOST; UNKNOWN: whether it freed the lock, or what became of `last`, is not known;
+ *          `open`: the hold's commands may still be carried out.
+ * GIVE_UP  as it came.
+ * ALONE    OK: all were answered. UNKNOWN: `open`, if they may still be carried out. */
+void exchange_all(struct dlock_client *client, struct exchange *const *all, size_t count);
+
+static inline dlock_status exchange_one(struct dlock_client *client, struct exchange *exchange)
+{
+    exchange_all(client, &exchange, 1);
+    return fail(exchange->status, "%s", exchange->why);
+}
+
+/* Commands that have no lock's command to ride with: in one write of their own, `last` first.
+ * Either may be NULL. *open: they may still be carried out. */
+dlock_status send_alone(struct dlock_hold *hold, struct dlock_batch *last,
+                        struct dlock_batch *reads, int64_t ends_ns, bool *open);
+
+#endif
