@@ -192,12 +192,13 @@ static int64_t pause_ms(struct acquiring *a, dlock_status status)
 static bool begin_try(struct acquiring *a)
 {
     int64_t until_ns = a->wait.deadline_ns == 0 ? a->ends_ns : a->limit_ns;
-    if (!owner_begin(a->hold, asks_together(a) ? 0 : until_ns))
+    if (!owner_begin(a->hold, asks_together(a) ? 0 : until_ns, a->want.cancel))
         return false;
     owner_join(a->hold);
     add_one(&a->lock->client->attempts);
     a->late = false;
     a->exchange.reads = a->want.reads;
+    a->exchange.ends_ns = min_ns(a->ends_ns, mono_deadline_ns(bound_ms(a->lock->client)));
     return true;
 }
 
@@ -210,7 +211,8 @@ static dlock_status end_try(struct acquiring *a)
     if (status == DLOCK_BUSY && !a->contended)
         add_one(&a->lock->client->contended);
     a->contended |= status == DLOCK_BUSY;
-    if (status == DLOCK_BUSY && hold->depth > 1 && !a->lock->rung.flawed) {
+    if (status == DLOCK_BUSY && hold->depth > 1 && !a->lock->rung.flawed &&
+        !has(a->lock, TRAIT_HANDOFF)) {
         owner_lost(hold);
         status = lost_meanwhile(a);
     }
@@ -359,10 +361,11 @@ static dlock_status time_out(const struct acquiring *a)
     dlock_status cause = tried ? a->cause : lock->trouble_status;
     snprintf(trouble, sizeof trouble, "%s", lock->trouble);
     pthread_mutex_unlock(&lock->mutex);
-    bool silent = !answered && (cause == DLOCK_UNREACHABLE || cause == DLOCK_REFUSED);
-    dlock_status status = is_in_doubt(a)                     ? DLOCK_UNKNOWN
-                          : silent && (tried || trouble[0]) ? cause
-                                                             : DLOCK_TIMED_OUT;
+    bool nobody = !answered && (tried || trouble[0] != '\0') && !(tried && cause == DLOCK_UNKNOWN);
+    dlock_status status = is_in_doubt(a)                   ? DLOCK_UNKNOWN
+                          : nobody && cause == DLOCK_REFUSED ? DLOCK_REFUSED
+                          : nobody                         ? DLOCK_UNREACHABLE
+                                                           : DLOCK_TIMED_OUT;
     if (tried)
         return fail(status, "'%s' was not had in %lld ms: %s%s", lock->name, wait_ms, a->why,
                     what_is_left(a));
@@ -396,7 +399,8 @@ static bool tried(struct acquiring *a, enum wait_next *next)
     if (a->status == DLOCK_OK || !worth_another_try(a, a->status))
         return true;
     note_failure(a);
-    *next = wait_again(&a->wait, a->exchange.busy);
+    bool nested = a->hold->depth > 1 && !a->lock->rung.flawed;
+    *next = wait_again(&a->wait, a->exchange.busy, nested);
     if (*next == NEXT_TRY)
         *next = wait_look(&a->wait);
     return false;
@@ -477,13 +481,15 @@ static bool left_something(struct acquiring *a)
     return left;
 }
 
-static void give_up(struct acquiring *a)
+/* False: no server has said that it did so. */
+static bool give_up(struct acquiring *a)
 {
     struct exchange exchange = {.step = STEP_GIVE_UP,
                                 .hold = a->hold,
                                 .limit_ns = a->ends_ns,
                                 .ends_ns = a->ends_ns};
     exchange_one(a->lock->client, &exchange);
+    return exchange.status == DLOCK_OK;
 }
 
 /* Whether the server may be asked why it was not had: who stood in line to the end is answered by a
@@ -498,15 +504,23 @@ static bool may_ask(const struct acquiring *a)
     return may && (a->status == DLOCK_WRONG_TYPE || (a->cause == DLOCK_BUSY && !a->late));
 }
 
-/* It was not had: a->status with its sentence. Where it has no thread, what is left behind is taken
- * back in the background. */
+/* The cancel came in the latest try, or just now. */
+static int64_t cancelled_ends_ns(const struct acquiring *a)
+{
+    int64_t ends_ns = min_ns(a->ends_ns, mono_deadline_ns(bound_ms(a->lock->client)));
+    return a->exchange.ends_ns > mono_ns() ? min_ns(ends_ns, a->exchange.ends_ns) : ends_ns;
+}
+
+/* It was not had: a->status with its sentence. What is left behind is taken back here, or, where it
+ * has no thread or no server answers, in the background. */
 static void fail_to_acquire(struct acquiring *a)
 {
     char why[SENTENCE_MAX];
     snprintf(why, sizeof why, "%s", dlock_error());
+    if (a->status == DLOCK_CANCELLED)
+        a->ends_ns = cancelled_ends_ns(a);
     bool left = left_something(a);
-    if (left && has_thread(a))
-        give_up(a);
+    bool taken_back = left && has_thread(a) && give_up(a);
     if (left)
         set_queued(a, false);
     bool asks = may_ask(a);
@@ -517,7 +531,7 @@ static void fail_to_acquire(struct acquiring *a)
     snprintf(why, sizeof why, "%s", dlock_error());
     if (a->status == DLOCK_UNKNOWN)
         add_one(&a->lock->client->unknown);
-    if (!leftover_keep(a, left && !has_thread(a)))
+    if (!leftover_keep(a, left && !taken_back))
         free(a->hold);
     fail(a->status, "%s", why);
     a->hold = NULL;
@@ -606,6 +620,9 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
                                     .limit_ns = a->limit_ns,
                                     .ends_ns = a->ends_ns,
                                     .cancel = a->want.cancel};
+    a->wait.holds_ms = a->hold->ttl_ms;
+    if (a->hold->hold_max_ms != 0)
+        a->wait.holds_ms = min_ns(a->wait.holds_ms, a->hold->hold_max_ms);
     if (!started && !lock->rung.flawed && owner_waits_for_itself(a->hold))
         return fail(DLOCK_UPGRADE, "'%s': this thread reads and asks to write, so it would wait for "
                                    "itself; it can release first, or begin with the write lock",

@@ -383,12 +383,26 @@ void lock_keep_open(struct dlock *lock)
     pthread_mutex_unlock(&lock->client->mutex);
 }
 
+static int64_t line_closed_until_ns(struct dlock *lock)
+{
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    int64_t until_ns = lock->line.closed_until_ns;
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+    return until_ns;
+}
+
 void dlock_close(dlock *lock)
 {
     if (lock == NULL || check_fork(lock->client) != DLOCK_OK)
         return;
+    int64_t closed_until_ns = line_closed_until_ns(lock);
     pthread_mutex_lock(&lock->client->mutex);
-    bool last = --lock->opened == 0;
+    bool last = lock->opened == 1;
+    pthread_mutex_unlock(&lock->client->mutex);
+    if (last && closed_until_ns > mono_ns() && leftover_linger(lock, closed_until_ns))
+        return;
+    pthread_mutex_lock(&lock->client->mutex);
+    last = --lock->opened == 0;
     if (last)
         tdelete(lock, &lock->client->locks, compare_locks);
     pthread_mutex_unlock(&lock->client->mutex);

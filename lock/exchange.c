@@ -441,6 +441,12 @@ static bool may_run(const struct trip *trip, const struct exchange *exchange)
     return trip->ready == DLOCK_OK || (keeps && trip->env.redis != NULL);
 }
 
+/* What was to be sent inside the hold would meet the next holder. */
+static bool comes_too_late(const struct exchange *exchange)
+{
+    return exchange->last != NULL && !is_flawed(exchange) && !dlock_valid(exchange->hold);
+}
+
 /* Those that can be sent; how many. */
 static size_t choose(struct trip *trip, struct exchange *const *all, size_t count,
                      struct exchange *chosen[EXCHANGES_MAX])
@@ -450,6 +456,12 @@ static size_t choose(struct trip *trip, struct exchange *const *all, size_t coun
         struct exchange *exchange = all[i];
         if (!may_run(trip, exchange))
             set_status(exchange, fail(trip->ready, "%s", trip->why));
+        else if (comes_too_late(exchange))
+            set_status(exchange, fail(DLOCK_LOST, "'%s' was lost before its release",
+                                      exchange->hold->key));
+        else if (exchange->step == STEP_ACQUIRE && is_cancelled(exchange))
+            set_status(exchange, fail(DLOCK_CANCELLED, "the wait for '%s' was cancelled",
+                                      exchange->hold->key));
         else if (exchange->open && exchange->end == DOUBT_STAYS)
             set_status(exchange, fail(DLOCK_UNKNOWN, "'%s': an earlier request was not answered, "
                                                      "and may still be carried out",

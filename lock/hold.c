@@ -213,9 +213,12 @@ static bool count_out(struct dlock_hold *hold)
     return true;
 }
 
-/* The loop's mutex is held. Who waits in this client contends anew. */
+/* The loop's mutex is held. Who waits in this client contends anew; not before the server has
+ * forgotten the tenure, if commands of a holder may still come. */
 static void end_tenure(struct dlock *lock)
 {
+    if (lock->tenure.open)
+        lock->line.closed_until_ns = forgotten_ns(&lock->tenure);
     lock->tenure = (struct tenure){0};
     wait_open(lock, false, 0);
 }
@@ -236,7 +239,6 @@ static void kept_away(struct releasing *r)
     struct dlock *lock = r->hold->lock;
     left_to_expire(r);
     pthread_mutex_lock(&lock->client->loop.mutex);
-    lock->line.closed_until_ns = forgotten_ns(&lock->tenure);
     end_tenure(lock);
     pthread_mutex_unlock(&lock->client->loop.mutex);
 }
@@ -308,7 +310,7 @@ static dlock_status prepare(struct releasing *r, struct dlock_hold *hold, struct
 static bool begin(struct releasing *r, bool waits)
 {
     struct dlock_hold *hold = r->hold;
-    if (!hands_on(r) && !owner_begin(hold, waits ? r->ends_ns : 0)) {
+    if (!hands_on(r) && !owner_begin(hold, waits ? r->ends_ns : 0, NULL)) {
         if (!waits && mono_ns() < r->ends_ns)
             return false;
         owner_begin_anyway(hold);

@@ -11,19 +11,19 @@
 struct leftover {
     struct wait wait; /* the first member: whoever has the wait has this */
     struct exchange exchange;
-    struct dlock_hold *hold;
+    struct dlock_hold *hold; /* NULL: it only keeps its lock open */
     int64_t ends_ns; /* CLOCK_MONOTONIC: what was locked before this began has expired */
     LIST_ENTRY(leftover) of_client;
 };
 
 static struct loop *loop_of(const struct leftover *leftover)
 {
-    return &leftover->hold->lock->client->loop;
+    return &leftover->wait.lock->client->loop;
 }
 
 static void leftover_free(struct leftover *leftover)
 {
-    struct dlock *lock = leftover->hold->lock;
+    struct dlock *lock = leftover->wait.lock;
     free(leftover->hold);
     free(leftover);
     dlock_close(lock);
@@ -31,7 +31,7 @@ static void leftover_free(struct leftover *leftover)
 
 static void end(struct leftover *leftover)
 {
-    struct dlock_client *client = leftover->hold->lock->client;
+    struct dlock_client *client = leftover->wait.lock->client;
     struct loop *loop = &client->loop;
     pthread_mutex_lock(&loop->mutex);
     LIST_REMOVE(leftover, of_client);
@@ -48,8 +48,8 @@ static void end(struct leftover *leftover)
  * nobody, if another waiter of it has come, or holds. */
 static bool is_wanted(const struct leftover *leftover)
 {
-    const struct dlock *lock = leftover->hold->lock;
-    return (lock->ops->traits & TRAIT_HANDOFF) == 0 ||
+    const struct dlock *lock = leftover->wait.lock;
+    return leftover->hold == NULL || (lock->ops->traits & TRAIT_HANDOFF) == 0 ||
            (TAILQ_EMPTY(&lock->line.waits) && lock->line.contenders == 0);
 }
 
@@ -112,10 +112,39 @@ static bool may_have_locked(const struct acquiring *a)
            a->hold->depth == 1;
 }
 
+/* Puts it among the client's, and runs it at until_ns; 0: now. False: there is no room. */
+static bool keep(struct leftover *leftover, int64_t until_ns)
+{
+    struct dlock_client *client = leftover->wait.lock->client;
+    struct loop *loop = &client->loop;
+    pthread_mutex_lock(&loop->mutex);
+    bool kept = !client->closing && loop_join(loop, &leftover->wait) == DLOCK_OK;
+    if (kept) {
+        LIST_INSERT_HEAD(&client->leftovers, leftover, of_client);
+        client->leftovers_kept++;
+        leftover->wait.until_ns = until_ns;
+        loop_time(loop, &leftover->wait);
+    }
+    pthread_mutex_unlock(&loop->mutex);
+    return kept;
+}
+
+bool leftover_linger(struct dlock *lock, int64_t until_ns)
+{
+    struct leftover *leftover = calloc(1, sizeof *leftover);
+    if (leftover == NULL)
+        return false;
+    leftover->wait = (struct wait){.lock = lock, .run = run, .wake_fd = -1};
+    leftover->ends_ns = until_ns;
+    if (keep(leftover, until_ns))
+        return true;
+    free(leftover);
+    return false;
+}
+
 bool leftover_keep(struct acquiring *a, bool waits)
 {
     struct dlock *lock = a->lock;
-    struct loop *loop = &lock->client->loop;
     struct leftover *leftover =
         waits || may_have_locked(a) ? calloc(1, sizeof *leftover) : NULL;
     if (leftover == NULL)
@@ -131,15 +160,7 @@ bool leftover_keep(struct acquiring *a, bool waits)
     leftover->exchange.doubt = a->exchange.doubt;
     leftover->ends_ns = mono_deadline_ns(a->hold->ttl_ms + bound_ms(lock->client));
     lock_keep_open(lock);
-    pthread_mutex_lock(&loop->mutex);
-    bool kept = loop_join(loop, &leftover->wait) == DLOCK_OK;
-    if (kept) {
-        LIST_INSERT_HEAD(&lock->client->leftovers, leftover, of_client);
-        lock->client->leftovers_kept++;
-        loop_run(loop, &leftover->wait);
-    }
-    pthread_mutex_unlock(&loop->mutex);
-    if (kept)
+    if (keep(leftover, 0))
         return true;
     free(leftover);
     dlock_close(lock);

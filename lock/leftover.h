@@ -13,6 +13,10 @@
  * to be done for it, or no room. */
 bool leftover_keep(struct acquiring *a, bool waits);
 
+/* The lock is closed, but nobody of this client may have it before until_ns, CLOCK_MONOTONIC: keeps it
+ * open in the caller's place. False: there is no room. */
+bool leftover_linger(struct dlock *lock, int64_t until_ns);
+
 /* The client is closed: what is left is left to expire. Waits for one that is being released. */
 void leftovers_end(struct dlock_client *client);
 

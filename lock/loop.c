@@ -79,7 +79,7 @@ void loop_leave(struct loop *loop, struct wait *wait)
     if (wait->asking)
         ask_no_more(loop, wait);
     heap_take(&wait->timed);
-    if (wait->cancel != NULL)
+    if (wait->cancel != NULL && !wait->cancelled)
         LIST_REMOVE(wait, by_cancel);
     loop->wait_count--;
 }
@@ -201,29 +201,31 @@ static void run_timed(struct loop *loop)
     }
 }
 
-/* The address alone says whose it is: the cancel may be gone by now, and another be at its
- * place. */
+/* The address alone says whose it is: the cancel may be gone by now, and another be at its place.
+ * One whose cancel was seen is not looked for again. */
+static struct wait *take_cancelled(struct loop *loop, const dlock_cancel *cancel)
+{
+    struct wait *wait;
+    LIST_FOREACH(wait, with_cancel(loop, cancel), by_cancel) {
+        if (wait->cancel != cancel || !cancel_thrown(cancel))
+            continue;
+        LIST_REMOVE(wait, by_cancel);
+        wait->cancelled = true;
+        return wait;
+    }
+    return NULL;
+}
+
 static void run_cancelled(struct loop *loop, const dlock_cancel *cancel)
 {
     struct wait *wait;
-    struct wait *found;
-    do {
-        found = NULL;
-        LIST_FOREACH(wait, with_cancel(loop, cancel), by_cancel) {
-            if (wait->cancel != cancel || wait->cancelled || !cancel_thrown(cancel))
-                continue;
-            wait->cancelled = true;
-            if ((wait->running && !wait->asking) || wait->state == WAIT_CHOSEN ||
-                wait->state == WAIT_GIVEN)
-                continue; /* it looks itself */
-            found = wait;
-            break;
-        }
-        if (found != NULL) {
-            heap_take(&found->timed);
-            go_on(loop, found);
-        }
-    } while (found != NULL);
+    while ((wait = take_cancelled(loop, cancel)) != NULL) {
+        if ((wait->running && !wait->asking) || wait->state == WAIT_CHOSEN ||
+            wait->state == WAIT_GIVEN)
+            continue; /* it looks itself */
+        heap_take(&wait->timed);
+        go_on(loop, wait);
+    }
 }
 
 static bool is_ear(struct loop *loop, const void *what)

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define LOOK_MS 50 /* how often who waits looks whether it is cancelled */
+
 uint64_t owner_thread(void)
 {
     static _Atomic uint64_t last;
@@ -87,7 +89,7 @@ static void count(struct dlock_hold *hold)
     const struct dlock_hold *other;
     hold->depth = 1;
     LIST_FOREACH(other, &hold->lock->holds, of_lock)
-        hold->depth += is_same(hold, other) && dlock_valid(other);
+        hold->depth += is_same(hold, other) && dlock_valid(other) && !other->leaving;
     snprintf(hold->count, sizeof hold->count, "%llu", (unsigned long long)hold->depth);
 }
 
@@ -102,14 +104,18 @@ static bool is_busy(const struct dlock_hold *hold)
 }
 
 /* The lock's mutex is held. */
-static bool is_answered(const struct dlock_hold *hold, int64_t until_ns)
+static bool is_answered(const struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *cancel)
 {
-    struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
-    int waited = 0;
-    while (waited == 0 && is_busy(hold))
-        waited = pthread_cond_clockwait(&hold->lock->answered, &hold->lock->mutex,
-                                        CLOCK_MONOTONIC, &until);
-    return waited == 0;
+    while (is_busy(hold)) {
+        int64_t now_ns = mono_ns();
+        if (now_ns >= until_ns || (cancel != NULL && cancel_thrown(cancel)))
+            return false;
+        int64_t look_ns = now_ns + LOOK_MS * NS_PER_MS;
+        look_ns = cancel != NULL && look_ns < until_ns ? look_ns : until_ns;
+        struct timespec until = {look_ns / 1000000000, look_ns % 1000000000};
+        pthread_cond_clockwait(&hold->lock->answered, &hold->lock->mutex, CLOCK_MONOTONIC, &until);
+    }
+    return true;
 }
 
 /* The lock's mutex is held. */
@@ -119,12 +125,12 @@ static void begin_call(struct dlock_hold *hold)
     count(hold);
 }
 
-bool owner_begin(struct dlock_hold *hold, int64_t until_ns)
+bool owner_begin(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *cancel)
 {
     if (!may_nest(hold))
         return true;
     pthread_mutex_lock(&hold->lock->mutex);
-    bool begun = is_answered(hold, until_ns);
+    bool begun = is_answered(hold, until_ns, cancel);
     if (begun)
         begin_call(hold);
     pthread_mutex_unlock(&hold->lock->mutex);
@@ -145,7 +151,7 @@ bool owner_begin_renewal(struct dlock_hold *hold, int64_t until_ns)
     if (!may_nest(hold))
         return true;
     pthread_mutex_lock(&hold->lock->mutex);
-    bool begun = is_answered(hold, until_ns);
+    bool begun = is_answered(hold, until_ns, NULL);
     if (begun)
         LIST_INSERT_HEAD(&hold->lock->calls, hold, of_calls);
     pthread_mutex_unlock(&hold->lock->mutex);

@@ -38,8 +38,8 @@ bool owner_thread_holds(const struct dlock_hold *hold);
 
 /* From here to owner_end no other request of a named owner is under way: the calling thread waits
  * for its answer. Sets hold->depth and hold->count. False: it has waited until until_ns,
- * CLOCK_MONOTONIC, in vain; 0: it does not wait. */
-bool owner_begin(struct dlock_hold *hold, int64_t until_ns);
+ * CLOCK_MONOTONIC, or until it was cancelled, in vain; 0: it does not wait. */
+bool owner_begin(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *cancel);
 /* The same, whatever is under way. */
 void owner_begin_anyway(struct dlock_hold *hold);
 /* The same for a request that leaves the hold as it is: neither is set. */

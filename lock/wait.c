@@ -123,21 +123,22 @@ static struct wait *first_behind(const struct dlock *lock)
     return NULL;
 }
 
-/* The next contends. sleeping: it need not try before something comes. */
-static void move_up(struct dlock *lock, bool sleeping)
+/* The next contends. It need not try before something comes, or whoever has the lock now has it no
+ * more after asleep_ms; 0: at once. */
+static void move_up(struct dlock *lock, int64_t asleep_ms)
 {
     struct line *line = &lock->line;
     struct wait *next = first_behind(lock);
     if (next == NULL || line->contenders >= contenders_max(lock))
         return;
     line->contenders++;
-    if (!sleeping) {
+    if (asleep_ms == 0) {
         try_now(next);
         return;
     }
     next->seen = line->wakes;
     heap_take(&next->timed);
-    int64_t again_ns = min_ns(line->again_ms, lock->ttl_ms + 2) * NS_PER_MS;
+    int64_t again_ns = min_ns(line->again_ms, asleep_ms + 2) * NS_PER_MS;
     sleep_on(next, WAIT_SLEEPING, min_ns(mono_ns() + again_ns, next->deadline_ns));
     if (next->run == NULL)
         wait_due(next); /* its thread sleeps for too long: it looks, and sleeps on */
@@ -163,10 +164,9 @@ static void leave_line(struct wait *wait, bool had)
     if (had && hands_off(lock))
         return;
     lock->line.contenders--;
-    bool sleeping = had && will_be_heard(wait);
-    if (wait->woken && wait->mode == DLOCK_EXCLUSIVE && contenders_max(lock) > 1)
+    if (wait->woken && !had && wait->mode == DLOCK_EXCLUSIVE && contenders_max(lock) > 1)
         wait_wake(lock, WAKE_ONE); /* it was woken for all of them; readers are never woken alone */
-    move_up(lock, sleeping);
+    move_up(lock, had && will_be_heard(wait) ? wait->holds_ms : 0);
 }
 
 /* ---- Passing the lock on --------------------------------------------------------------------- */
@@ -203,8 +203,9 @@ void wait_open(struct dlock *lock, bool queued, uint64_t seen)
 {
     struct line *line = &lock->line;
     line->contenders--;
-    move_up(lock, queued && seen == line->wakes && line->again_ms > 0 &&
-                      lock->source.state == SOURCE_HEARD);
+    bool sleeps = queued && seen == line->wakes && line->again_ms > 0 &&
+                  lock->source.state == SOURCE_HEARD;
+    move_up(lock, sleeps ? lock->ttl_ms : 0);
 }
 
 /* ---- One waiter ------------------------------------------------------------------------------ */
@@ -262,7 +263,7 @@ enum wait_next wait_look(struct wait *wait)
     } else if (wait->deadline_ns != 0 && now_ns >= wait->deadline_ns) {
         next = leave(wait, NEXT_TIMED_OUT); /* even if due for long: a server that hangs holds threads up */
     } else if (wait->state == WAIT_BEHIND ||
-               (wait->state == WAIT_SLEEPING && now_ns < wait->until_ns)) {
+               (wait->state != WAIT_TRYING && now_ns < wait->until_ns)) {
         sleep_on(wait, wait->state, wait->until_ns);
     } else if (wait->lock->line.closed_until_ns > now_ns) {
         sleep_on(wait, WAIT_SLEEPING, min_ns(wait->lock->line.closed_until_ns, wait->deadline_ns));
@@ -270,7 +271,6 @@ enum wait_next wait_look(struct wait *wait)
         wait->unheard = wait->state == WAIT_SLEEPING && wait->lock->source.state == SOURCE_HEARD;
         if (wait->state == WAIT_SLEEPING)
             wait->state = WAIT_TRYING;
-        wait->woken = false;
         wait->seen = wait->lock->line.wakes;
         next = NEXT_TRY;
     }
@@ -304,7 +304,7 @@ static int64_t sleep_ns(struct wait *wait, const struct busy *busy)
     return lock->line.wakes == wait->seen ? again_ms * NS_PER_MS : 0;
 }
 
-enum wait_next wait_again(struct wait *wait, const struct busy *busy)
+enum wait_next wait_again(struct wait *wait, const struct busy *busy, bool nested)
 {
     struct loop *loop = loop_of(wait->lock);
     if (wait->deadline_ns == 0)
@@ -315,14 +315,17 @@ enum wait_next wait_again(struct wait *wait, const struct busy *busy)
     pthread_mutex_lock(&loop->mutex);
     int64_t left_ns = sleep_ns(wait, busy);
     int64_t now_ns = mono_ns();
+    wait->woken = false; /* it has tried, or goes on itself */
     if (wait->cancelled)
         next = NEXT_CANCELLED;
     else if (now_ns >= wait->deadline_ns)
         next = NEXT_TIMED_OUT;
-    else if (wait->state == WAIT_OUTSIDE && !get_in_line(wait)) /* what it held is lost */
+    else if (wait->state == WAIT_OUTSIDE && !nested && !get_in_line(wait))
         sleep_on(wait, WAIT_BEHIND, wait->deadline_ns);
     else if (left_ns == 0)
         next = NEXT_TRY;
+    else if (wait->state == WAIT_OUTSIDE) /* those in line wait for its owner */
+        sleep_on(wait, WAIT_OUTSIDE, min_ns(now_ns + left_ns, wait->deadline_ns));
     else
         sleep_on(wait, WAIT_SLEEPING, min_ns(now_ns + left_ns, wait->deadline_ns));
     pthread_mutex_unlock(&loop->mutex);
@@ -332,7 +335,8 @@ enum wait_next wait_again(struct wait *wait, const struct busy *busy)
 /* Until when its thread may sleep, which then has something to be woken by; 0: not at all. */
 static int64_t prepare_sleep(struct wait *wait)
 {
-    bool sleeps = wait->state == WAIT_BEHIND || wait->state == WAIT_SLEEPING;
+    bool sleeps = wait->state == WAIT_BEHIND || wait->state == WAIT_SLEEPING ||
+                  wait->state == WAIT_OUTSIDE;
     if (!sleeps && wait->state != WAIT_CHOSEN)
         return 0; /* it was woken before it slept */
     if (wait->wake_fd < 0)

@@ -29,6 +29,7 @@ struct wait {
     enum dlock_mode mode; /* how it wants the lock */
     dlock_cancel *cancel; /* or NULL */
     int64_t deadline_ns;  /* CLOCK_MONOTONIC; 0: one try */
+    int64_t holds_ms;     /* once it has the lock: so long, unless it is renewed */
     /* It is due: goes on with it. Called on a worker; on the loop's thread where it is over, and only
      * has to end. NULL: it has a thread, which calls wait_sleep. */
     void (*run)(struct wait *wait);
@@ -77,8 +78,8 @@ enum wait_next {
 enum wait_next wait_begin(struct wait *wait, bool in_line);
 /* It was asked to go on. Before each try. */
 enum wait_next wait_look(struct wait *wait);
-/* The try was answered BUSY, or could not be made. */
-enum wait_next wait_again(struct wait *wait, const struct busy *busy);
+/* The try was answered BUSY, or could not be made. nested: its owner has the lock. */
+enum wait_next wait_again(struct wait *wait, const struct busy *busy, bool nested);
 /* Sleeps until there is something to look at. */
 void wait_sleep(struct wait *wait);
 /* had: it leaves with the lock. */
