@@ -497,10 +497,11 @@ static void give_up(struct acquiring *a)
     struct rung_env env;
     if (a->lock->ops->send_give_up == NULL || !left_something(a))
         return;
-    if (env_begin(a->lock, a->ends_ns, a->ends_ns, -1, &env) == DLOCK_OK)
-        rung_give_up(&env, a->hold);
+    bool left = env_begin(a->lock, a->ends_ns, a->ends_ns, -1, &env) == DLOCK_OK &&
+                rung_give_up(&env, a->hold) == DLOCK_OK;
     env_end(a->lock, &env);
-    set_queued(a, false);
+    if (left) /* else a leftover goes on trying */
+        set_queued(a, false);
 }
 
 /* Whether the server may be asked why it was not had: who stood in line to the end is answered by a

@@ -5,6 +5,7 @@
 #include "acquire.h"
 
 #include "batch.h"
+#include "leftover.h"
 #include "owner.h"
 
 #include <stdlib.h>
@@ -147,8 +148,10 @@ static dlock_status let_go(struct dlock_hold *hold, struct dlock_batch *last, in
             wait_open(lock, status == DLOCK_OK && hold->more, seen);
         }
         pthread_mutex_unlock(&loop->mutex);
-        if (next != NULL || !kept)
+        if (next != NULL || !kept) {
+            leftover_leave(lock, NULL);
             return answer;
+        }
         last = NULL; /* all have left meanwhile: once more, and now for good */
     }
 }

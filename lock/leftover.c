@@ -30,6 +30,35 @@ static void leftover_free(struct leftover *leftover)
     dlock_close(lock);
 }
 
+static bool hands_off(const struct dlock *lock)
+{
+    return (lock->ops->traits & TRAIT_HANDOFF) != 0;
+}
+
+/* The loop's mutex is held. No waiter of this client is left to ask or to leave, nor a holder. */
+static bool is_deserted(const struct dlock *lock)
+{
+    return hands_off(lock) && lock->line.contenders == 0;
+}
+
+/* A waiter that has come since asks for itself, and leaves itself. */
+static bool is_taken_over(const struct leftover *leftover)
+{
+    struct dlock *lock = leftover->hold->lock;
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    bool taken_over = hands_off(lock) && !is_deserted(lock);
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+    return taken_over;
+}
+
+static void has_left(struct dlock *lock)
+{
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    if (is_deserted(lock))
+        lock->tenure.queued = false;
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+}
+
 /* Its request is carried out, or never will be: whatever it did is taken back. */
 static bool release(struct leftover *leftover, struct rung_env *env)
 {
@@ -38,6 +67,8 @@ static bool release(struct leftover *leftover, struct rung_env *env)
                                                                 : rung_release(env, hold);
     if (status == DLOCK_UNKNOWN)
         leftover->open = redis_doubt(env->redis, &leftover->doubt);
+    if (status == DLOCK_OK)
+        has_left(hold->lock);
     return status == DLOCK_OK || status == DLOCK_LOST || status == DLOCK_WRONG_TYPE;
 }
 
@@ -47,6 +78,8 @@ static bool is_over(struct leftover *leftover)
     int64_t limit_ns = mono_deadline_ns(bound_ms(lock->client));
     struct rung_env env;
     bool over = false;
+    if (is_taken_over(leftover))
+        return true;
     if (env_begin(lock, limit_ns, limit_ns, -1, &env) == DLOCK_OK) {
         env.on_point = NULL; /* no call passes here */
         enum doubt_end end =
@@ -88,27 +121,21 @@ static void run(struct wait *wait)
     pthread_mutex_unlock(&loop->mutex);
 }
 
-/* Of a nested acquire nothing is left: the release of its owner's last hold takes it along. On
- * `fair` the client holds, and its next waiter finds what was left. */
-static bool leaves_something(const struct acquiring *a)
+/* True: the hold is the leftover's from here on. doubt: of its request that may still be carried
+ * out, or NULL. */
+static bool begin(struct dlock_hold *hold, const struct doubt *doubt)
 {
-    const struct dlock *lock = a->lock;
-    return a->unresolved && lock->rung.expires && !lock->rung.flawed && a->hold->depth == 1 &&
-           (lock->ops->traits & TRAIT_HANDOFF) == 0;
-}
-
-bool leftover_keep(struct acquiring *a)
-{
-    struct dlock *lock = a->lock;
+    struct dlock *lock = hold->lock;
     struct loop *loop = &lock->client->loop;
-    struct leftover *leftover = leaves_something(a) ? calloc(1, sizeof *leftover) : NULL;
+    struct leftover *leftover = calloc(1, sizeof *leftover);
     if (leftover == NULL)
         return false;
     leftover->wait = (struct wait){.lock = lock, .run = run, .wake_fd = -1};
-    leftover->hold = a->hold;
-    leftover->open = a->open;
-    leftover->doubt = a->doubt;
-    leftover->ends_ns = mono_deadline_ns(a->hold->ttl_ms + bound_ms(lock->client));
+    leftover->hold = hold;
+    leftover->open = doubt != NULL;
+    if (doubt != NULL)
+        leftover->doubt = *doubt;
+    leftover->ends_ns = mono_deadline_ns(hold->ttl_ms + bound_ms(lock->client));
     lock_keep_open(lock);
     pthread_mutex_lock(&loop->mutex);
     bool kept = loop_join(loop, &leftover->wait) == DLOCK_OK;
@@ -123,6 +150,39 @@ bool leftover_keep(struct acquiring *a)
     free(leftover);
     dlock_close(lock);
     return false;
+}
+
+/* Of a nested acquire nothing is left: the release of its owner's last hold takes it along. On
+ * `fair` the client holds, and its next waiter finds what was left. */
+static bool leaves_something(const struct acquiring *a)
+{
+    const struct dlock *lock = a->lock;
+    return a->unresolved && lock->rung.expires && !lock->rung.flawed && a->hold->depth == 1 &&
+           !hands_off(lock);
+}
+
+bool leftover_keep(struct acquiring *a)
+{
+    const struct doubt *doubt = a->open ? &a->doubt : NULL;
+    leftover_leave(a->lock, doubt);
+    return leaves_something(a) && begin(a->hold, doubt);
+}
+
+void leftover_leave(struct dlock *lock, const struct doubt *doubt)
+{
+    struct loop *loop = &lock->client->loop;
+    pthread_mutex_lock(&loop->mutex);
+    bool needed = is_deserted(lock) && (lock->tenure.queued || doubt != NULL);
+    pthread_mutex_unlock(&loop->mutex);
+    struct dlock_hold *hold = needed ? calloc(1, sizeof *hold) : NULL;
+    if (hold == NULL)
+        return;
+    hold->lock = lock;
+    hold->key = lock->name;
+    hold->beside = lock->beside;
+    hold->ttl_ms = lock->ttl_ms;
+    if (!begin(hold, doubt))
+        free(hold);
 }
 
 void leftovers_end(struct dlock_client *client)

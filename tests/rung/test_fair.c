@@ -501,6 +501,61 @@ static void who_was_given_the_lock_and_leaves_hands_it_on(void **state)
     proxy_free(proxy);
 }
 
+/* The leave never arrives: it is sent again in the background, and no grant is made to nobody. */
+static void a_lost_leave(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start(server);
+    struct member holder, other;
+    join(&holder);
+    join_with(&other, proxy_url(proxy), (struct dlock_options){0});
+    dlock_hold *hold = acquired(holder.lock);
+    other.waiter.want.cancel = dlock_cancel_new();
+    line_up(&other, 1);
+    proxy_plan(proxy, PROXY_CUT_REQUEST, "leave", NULL, 0);
+    dlock_cancel_now(other.waiter.want.cancel);
+    assert_status(waiter_end(&other.waiter), CANCELLED);
+    assert_true(proxy_done(proxy));
+    eventually(server_integer(server, "EXISTS " QUEUE) == 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    nothing_is_left();
+    dlock_cancel_free(other.waiter.want.cancel);
+    part(&other);
+    part(&holder);
+    proxy_free(proxy);
+}
+
+/* The release queues the client for those of it that wait, and by then they have all left: so does
+ * the client. */
+static void queued_for_nobody(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start(server);
+    struct member member, next;
+    struct ending ending = {0};
+    pthread_t thread;
+    join_with(&member, proxy_url(proxy), (struct dlock_options){.handoff_max = 1});
+    join(&next);
+    dlock_hold *hold = acquired(member.lock);
+    wait_for(member.lock, &ending);
+    line_up(&next, 1);
+    proxy_plan(proxy, PROXY_HOLD_REPLY, "release", NULL, 0);
+    must(pthread_create(&thread, NULL, released_apart, hold) == 0);
+    eventually(proxy_done(proxy));
+    dlock_cancel_now(ending.cancel);
+    eventually(atomic_load(&ending.over));
+    proxy_let_go(proxy);
+    pthread_join(thread, NULL);
+    assert_status(waiter_end(&next.waiter), OK);
+    eventually(server_integer(server, "EXISTS " QUEUE) == 0);
+    assert_status(dlock_release(next.waiter.hold, NULL), OK);
+    nothing_is_left();
+    dlock_cancel_free(ending.cancel);
+    part(&next);
+    part(&member);
+    proxy_free(proxy);
+}
+
 /* The hint was lost: half a grant's time later it looks itself. */
 static void a_lost_hint(void **state)
 {
@@ -604,6 +659,8 @@ int main(void)
         cmocka_unit_test(kept_for_nobody),
         cmocka_unit_test(broken_open),
         cmocka_unit_test(who_was_given_the_lock_and_leaves_hands_it_on),
+        cmocka_unit_test(a_lost_leave),
+        cmocka_unit_test(queued_for_nobody),
         cmocka_unit_test(a_lost_hint),
         cmocka_unit_test(the_ear_is_cut),
         cmocka_unit_test(who_does_not_know_asks_again),
