@@ -258,6 +258,63 @@ static dlock_status granted(struct acquiring *a)
     return DLOCK_OK;
 }
 
+/* The loop's mutex is held. One more hold of the tenure, with its token. */
+static void join_tenure(struct acquiring *a)
+{
+    struct tenure *tenure = &a->lock->tenure;
+    a->hold->tenure = tenure->token;
+    a->hold->token = tenure->token + tenure->numbers;
+    if (tenure->longest_ms < a->hold->ttl_ms)
+        tenure->longest_ms = a->hold->ttl_ms;
+}
+
+/* The loop's mutex is held. Nobody asks the server whether it is let in again: the client has the
+ * lock, and this owner in it. It counts from this step. BUSY: not any more; LIMIT: no token left. */
+static dlock_status join(struct acquiring *a)
+{
+    struct dlock *lock = a->lock;
+    struct dlock_hold *hold = a->hold;
+    struct tenure *tenure = &lock->tenure;
+    int64_t now_ns = lock->client->now_ns();
+    pthread_mutex_lock(&lock->mutex);
+    const struct dlock_hold *outer = owner_outermost(hold);
+    bool lasts = outer != NULL && tenure->token == outer->tenure && tenure->holds > 0;
+    a->joined = lasts && tenure->numbers < TENURE_NUMBERS - 1;
+    if (a->joined) {
+        tenure->holds++;
+        tenure->numbers++;
+        join_tenure(a);
+        a->sent_ns = min_ns(now_ns, atomic_load(&outer->valid_until_ns) -
+                                        validity_end_ns(0, hold->ttl_ms));
+        hold->valid_until_ns = validity_end_ns(a->sent_ns, hold->ttl_ms);
+        set_end(hold, now_ns);
+        LIST_INSERT_HEAD(&lock->holds, hold, of_lock);
+    }
+    pthread_mutex_unlock(&lock->mutex);
+    return a->joined ? DLOCK_OK : lasts ? DLOCK_LIMIT : DLOCK_BUSY;
+}
+
+/* The owner has the lock: what else waits for it in this client needs no turn. */
+static void let_owner_in(struct acquiring *a)
+{
+    struct dlock *lock = a->lock;
+    struct wait *next;
+    if (lock->rung.flawed || !owner_may_nest(a->hold))
+        return;
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    if (!has(lock, TRAIT_HANDOFF))
+        wait_nest(a->hold);
+    else
+        while (lock->tenure.numbers < TENURE_NUMBERS - 1 &&
+               (next = wait_choose_same(a->hold)) != NULL) {
+            struct acquiring *other = (struct acquiring *)next;
+            other->nested = true;
+            join(other);
+            wait_give(next, true);
+        }
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+}
+
 /* How long to leave a server alone that is not well: while nobody connects; and where it refuses,
  * longer each time. */
 static int64_t pause_ms(struct acquiring *a, dlock_status status)
@@ -294,6 +351,8 @@ static dlock_status step(struct acquiring *a, struct busy *busy)
     else if (status != DLOCK_BUSY)
         busy->again_ms = pause_ms(a, status);
     owner_end(hold);
+    if (status == DLOCK_OK)
+        let_owner_in(a);
     if (status == DLOCK_BUSY || status == DLOCK_UNKNOWN) {
         a->tried = true;
         set_queued(a, true);
@@ -319,57 +378,19 @@ static bool worth_another_try(const struct acquiring *a, dlock_status status)
 
 /* ---- Without a try --------------------------------------------------------------------------- */
 
-static bool has_outer(struct acquiring *a)
-{
-    pthread_mutex_lock(&a->lock->mutex);
-    bool found = owner_outermost(a->hold) != NULL;
-    pthread_mutex_unlock(&a->lock->mutex);
-    return found;
-}
-
-/* The loop's mutex is held. One more hold of the tenure, with its token. */
-static void join_tenure(struct acquiring *a)
-{
-    struct tenure *tenure = &a->lock->tenure;
-    a->hold->tenure = tenure->token;
-    a->hold->token = tenure->token + tenure->numbers;
-    if (tenure->longest_ms < a->hold->ttl_ms)
-        tenure->longest_ms = a->hold->ttl_ms;
-}
-
-/* Nobody asks the server whether it is let in again: the client has the lock, and this owner in
- * it. It counts from the step in which that is seen. BUSY: not any more. */
 static dlock_status nest(struct acquiring *a)
 {
     struct dlock *lock = a->lock;
-    struct dlock_hold *hold = a->hold;
-    struct tenure *tenure = &lock->tenure;
-    int64_t now_ns = lock->client->now_ns();
-    int64_t sent_ns = now_ns;
     pthread_mutex_lock(&lock->client->loop.mutex);
-    pthread_mutex_lock(&lock->mutex);
-    const struct dlock_hold *outer = owner_outermost(hold);
-    bool lasts = outer != NULL && tenure->token == outer->tenure && tenure->holds > 0;
-    bool fits = tenure->numbers < TENURE_NUMBERS - 1;
-    if (lasts && fits) {
-        tenure->holds++;
-        tenure->numbers++;
-        join_tenure(a);
-        sent_ns = min_ns(now_ns, atomic_load(&outer->valid_until_ns) -
-                                     validity_end_ns(0, hold->ttl_ms));
-        hold->valid_until_ns = validity_end_ns(sent_ns, hold->ttl_ms);
-        set_end(hold, now_ns);
-        LIST_INSERT_HEAD(&lock->holds, hold, of_lock);
-    }
-    pthread_mutex_unlock(&lock->mutex);
+    dlock_status status = a->joined ? DLOCK_OK : join(a);
     pthread_mutex_unlock(&lock->client->loop.mutex);
-    if (!lasts)
-        return DLOCK_BUSY;
-    if (!fits)
-        return fail(DLOCK_LIMIT, "'%s' was acquired %d times since the server gave it", lock->name,
+    if (status == DLOCK_LIMIT)
+        return fail(status, "'%s' was acquired %d times since the server gave it", lock->name,
                     TENURE_NUMBERS);
+    if (status != DLOCK_OK)
+        return status;
     send_alone(lock, NULL, a->want.reads, a->ends_ns, &(bool){false});
-    watch(a, sent_ns, hold->ttl_ms);
+    watch(a, a->sent_ns, a->hold->ttl_ms);
     return DLOCK_OK;
 }
 
@@ -387,7 +408,19 @@ static dlock_status take_over(struct acquiring *a)
     if (!a->reads_sent)
         send_alone(lock, NULL, a->want.reads, a->ends_ns, &(bool){false});
     keep(a, now_ns, sent_ns, ttl_ms);
+    let_owner_in(a);
     return DLOCK_OK;
+}
+
+/* Asleep, it may be gone by the return. */
+static enum wait_next begin(struct acquiring *a)
+{
+    a->nested = false;
+    enum wait_next next = wait_begin(&a->wait);
+    if (next != NEXT_TRY || !has(a->lock, TRAIT_HANDOFF) || a->wait.state != WAIT_OUTSIDE)
+        return next;
+    a->nested = true;
+    return NEXT_HAD;
 }
 
 /* ---- Going on -------------------------------------------------------------------------------- */
@@ -465,8 +498,7 @@ static bool advance(struct acquiring *a, enum wait_next next)
         else
             a->status = conclude(a, next);
         if (next == NEXT_HAD && a->status == DLOCK_BUSY) { /* its owner lets go at this moment */
-            a->nested = false;
-            next = wait_begin(&a->wait, true);
+            next = begin(a);
             continue;
         }
         if (next != NEXT_TRY || a->status == DLOCK_OK || !worth_another_try(a, a->status))
@@ -601,7 +633,7 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
                             .cancel = a->want.cancel,
                             .deadline_ns = deadline_ns,
                             .wake_fd = -1};
-    a->hold = hold_new(lock, &a->want);
+    a->wait.hold = a->hold = hold_new(lock, &a->want);
     if (a->hold == NULL)
         return fail(DLOCK_NO_MEMORY, "out of memory");
     if (!started && !lock->rung.flawed && owner_waits_for_itself(a->hold))
@@ -609,14 +641,6 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
                                    "itself; it can release first, or begin with the write lock",
                     lock->name);
     return DLOCK_OK;
-}
-
-static enum wait_next begin(struct acquiring *a)
-{
-    bool inner = has_outer(a);
-    a->nested = inner && has(a->lock, TRAIT_HANDOFF);
-    enum wait_next next = wait_begin(&a->wait, !inner);
-    return next == NEXT_TRY && a->nested ? NEXT_HAD : next; /* asleep, it may be gone by now */
 }
 
 dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want, dlock_hold **hold)

@@ -13,6 +13,7 @@
 #define LOOP_THREADS_MAX 3
 #define LOOP_THREADS_LEAST 2 /* one listens, one does */
 #define CANCEL_BITS 10
+#define OWNER_BITS 10
 
 struct wait;
 
@@ -34,6 +35,7 @@ struct loop {
     size_t due_count;
     size_t wait_count;      /* all that have no thread */
     LIST_HEAD(waits, wait) by_cancel[1 << CANCEL_BITS]; /* those with a cancel, by its address */
+    struct waits by_owner[1 << OWNER_BITS]; /* those of named owners, also with a thread */
     struct heap timed; /* those that wait for a moment */
     uint32_t chance; /* spreads the pauses of those that poll */
 };
