@@ -394,17 +394,29 @@ static dlock_status nest(struct acquiring *a)
     return DLOCK_OK;
 }
 
-/* The lock was passed on to it inside the client. */
+/* The lock was passed on to it inside the client. Its time counts from now, within that of the
+ * tenure. BUSY: nothing of that is left, so it asks the server, in the tenure's place. */
 static dlock_status take_over(struct acquiring *a)
 {
     struct dlock *lock = a->lock;
+    struct tenure *tenure = &lock->tenure;
     int64_t now_ns = lock->client->now_ns();
     pthread_mutex_lock(&lock->client->loop.mutex);
-    int64_t sent_ns = lock->tenure.sent_ns;
-    int64_t ttl_ms = min_ns(lock->tenure.ttl_ms, a->hold->ttl_ms);
-    join_tenure(a);
-    pthread_mutex_unlock(&lock->client->loop.mutex);
+    int64_t ttl_ms = min_ns(tenure->ttl_ms, a->hold->ttl_ms);
+    int64_t sent_ns = min_ns(now_ns, validity_end_ns(tenure->sent_ns, tenure->ttl_ms) -
+                                         validity_end_ns(0, ttl_ms));
     a->hold->valid_until_ns = validity_end_ns(sent_ns, ttl_ms);
+    bool lasts = dlock_valid(a->hold);
+    if (lasts) {
+        join_tenure(a);
+    } else {
+        *tenure = (struct tenure){0};
+        a->reads_sent = false;
+        wait_give(&a->wait, false);
+    }
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+    if (!lasts)
+        return DLOCK_BUSY;
     if (!a->reads_sent)
         send_alone(lock, NULL, a->want.reads, a->ends_ns, &(bool){false});
     keep(a, now_ns, sent_ns, ttl_ms);
@@ -497,8 +509,8 @@ static bool advance(struct acquiring *a, enum wait_next next)
             a->status = step(a, &busy);
         else
             a->status = conclude(a, next);
-        if (next == NEXT_HAD && a->status == DLOCK_BUSY) { /* its owner lets go at this moment */
-            next = begin(a);
+        if (next == NEXT_HAD && a->status == DLOCK_BUSY) { /* it is over at this moment */
+            next = a->nested ? begin(a) : wait_look(&a->wait);
             continue;
         }
         if (next != NEXT_TRY || a->status == DLOCK_OK || !worth_another_try(a, a->status))

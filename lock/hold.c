@@ -96,9 +96,9 @@ static dlock_status pass_on(struct dlock_hold *hold, struct dlock_batch *last, i
     bool open = false;
     if (last != NULL)
         status = send_alone(lock, last, a->want.reads, ends_ns, &open);
-    a->reads_sent = last != NULL && status == DLOCK_OK;
     pthread_mutex_lock(&lock->client->loop.mutex);
     bool ours = !open && lock->tenure.token == hold->tenure && dlock_valid(hold);
+    a->reads_sent = ours && last != NULL && status == DLOCK_OK;
     if (ours) {
         lock->tenure.passed++;
         lock->tenure.numbers++;
