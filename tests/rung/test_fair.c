@@ -447,6 +447,44 @@ static void kept_for_nobody(void **state)
     proxy_free(proxy);
 }
 
+/* On the thread that released: the server comes back with its data before the doubt is looked
+ * into. */
+static void comes_back(void *arg, const struct dlock_trace *trace)
+{
+    int *comebacks = arg;
+    if (strcmp(trace->reply, "(lost)") != 0 || strstr(trace->sent, " release ") == NULL)
+        return;
+    must((*comebacks)++ == 0);
+    server_text(server, "SAVE");
+    server_restart(server, NULL);
+}
+
+/* The release was carried out, and its reply is lost together with the server: the next process
+ * can't say whether the request still comes. What it kept for this client is passed on. */
+static void kept_by_a_server_that_comes_back(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start(server);
+    struct member member;
+    struct queue *queue = calloc(1, sizeof *queue);
+    int comebacks = 0;
+    join_with(&member, proxy_url(proxy), (struct dlock_options){.handoff_max = 1,
+                                                                .on_trace = comes_back,
+                                                                .on_trace_arg = &comebacks});
+    dlock_hold *hold = acquired(member.lock);
+    enqueue(queue, member.lock, 2);
+    proxy_plan(proxy, PROXY_CUT_REPLY, "release", NULL, 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_true(proxy_done(proxy));
+    assert_int_equal(comebacks, 1);
+    eventually(atomic_load(&queue->had) == 2);
+    assert_true(queue->tokens[0] < queue->tokens[1]);
+    nothing_is_left();
+    part(&member);
+    proxy_free(proxy);
+    free(queue);
+}
+
 /* An operator frees it: the next in the queue has it, and whoever had it learns that. */
 static void broken_open(void **state)
 {
@@ -657,6 +695,7 @@ int main(void)
         cmocka_unit_test(nobody_waits_for_who_lost_it),
         cmocka_unit_test(who_leaves_leaves_the_queue),
         cmocka_unit_test(kept_for_nobody),
+        cmocka_unit_test(kept_by_a_server_that_comes_back),
         cmocka_unit_test(broken_open),
         cmocka_unit_test(who_was_given_the_lock_and_leaves_hands_it_on),
         cmocka_unit_test(a_lost_leave),
