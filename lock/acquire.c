@@ -269,7 +269,8 @@ static void join_tenure(struct acquiring *a)
 }
 
 /* The loop's mutex is held. Nobody asks the server whether it is let in again: the client has the
- * lock, and this owner in it. It counts from this step. BUSY: not any more; LIMIT: no token left. */
+ * lock, and this owner in it. It counts from this step. BUSY: not any more. LIMIT: no token is
+ * left. */
 static dlock_status join(struct acquiring *a)
 {
     struct dlock *lock = a->lock;

@@ -9,8 +9,8 @@
 
 #include "acquire.h"
 
-/* The acquire is over, and out of the line. True: its hold is taken over. False: there is nothing to
- * be done for it, or no room. */
+/* The acquire is over, and out of the line. True: its hold is taken over. False: there is nothing
+ * to be done for it, or no room. */
 bool leftover_keep(struct acquiring *a);
 
 /* TRAIT_HANDOFF: has the client leave the server's queue, unless one of its waiters is left to do

@@ -89,8 +89,8 @@ void wait_wake(struct dlock *lock, enum wake whom);
 /* A hold was released in this process: of those whom the server does not tell one looks. */
 void wait_released(struct dlock *lock);
 
-/* The mutex is held. The hold was acquired: those that wait for its owner try at once, and nest. Not
- * with TRAIT_HANDOFF. */
+/* The mutex is held. The hold was acquired: those that wait for its owner try at once, and nest.
+ * Not with TRAIT_HANDOFF. */
 void wait_nest(const struct dlock_hold *hold);
 
 /* TRAIT_HANDOFF; the mutex is held. */
