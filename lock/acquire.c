@@ -171,6 +171,64 @@ static dlock_status granted(struct acquiring *a)
     return DLOCK_OK;
 }
 
+/* The loop's mutex is held. One more hold of the tenure, with its token. */
+static void join_tenure(struct acquiring *a)
+{
+    struct tenure *tenure = &a->lock->tenure;
+    a->hold->tenure = tenure->token;
+    a->hold->token = tenure->token + tenure->numbers;
+    if (tenure->longest_ms < a->hold->ttl_ms)
+        tenure->longest_ms = a->hold->ttl_ms;
+}
+
+/* The loop's mutex is held. Nobody asks the server whether it is let in again: the client has the
+ * lock, and this owner in it. It counts from this step. BUSY: not any more. LIMIT: no token is
+ * left. */
+static dlock_status join(struct acquiring *a)
+{
+    struct dlock *lock = a->lock;
+    struct dlock_hold *hold = a->hold;
+    struct tenure *tenure = &lock->tenure;
+    int64_t now_ns = lock->client->now_ns();
+    pthread_mutex_lock(&lock->mutex);
+    const struct dlock_hold *outer = owner_outermost(hold);
+    bool lasts = outer != NULL && tenure->token == outer->tenure && tenure->holds > 0;
+    a->joined = lasts && tenure->numbers < TENURE_NUMBERS - 1;
+    if (a->joined) {
+        tenure->holds++;
+        tenure->numbers++;
+        join_tenure(a);
+        a->exchange.sent_ns = min_ns(now_ns, atomic_load(&outer->valid_until_ns) -
+                                        validity_end_ns(0, hold->ttl_ms));
+        hold->valid_until_ns = validity_end_ns(a->exchange.sent_ns, hold->ttl_ms);
+        set_end(hold, now_ns);
+        LIST_INSERT_HEAD(&lock->holds, hold, of_lock);
+    }
+    pthread_mutex_unlock(&lock->mutex);
+    return a->joined ? DLOCK_OK : lasts ? DLOCK_LIMIT : DLOCK_BUSY;
+}
+
+/* The owner has the lock: what else waits for it in this client needs no turn. */
+static void let_owner_in(struct acquiring *a)
+{
+    struct dlock *lock = a->lock;
+    struct wait *next;
+    if (lock->rung.flawed || !owner_may_nest(a->hold))
+        return;
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    if (!has(lock, TRAIT_HANDOFF))
+        wait_nest(a->hold);
+    else
+        while (lock->tenure.numbers < TENURE_NUMBERS - 1 &&
+               (next = wait_choose_same(a->hold)) != NULL) {
+            struct acquiring *other = (struct acquiring *)next;
+            other->nested = true;
+            join(other);
+            wait_give(next, true);
+        }
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+}
+
 /* How long to leave a server alone that is not well: while nobody connects; and where it refuses,
  * longer each time. */
 static int64_t pause_ms(struct acquiring *a, dlock_status status)
@@ -221,6 +279,8 @@ static dlock_status end_try(struct acquiring *a)
     else if (status != DLOCK_BUSY)
         busy->again_ms = pause_ms(a, status);
     owner_end(hold);
+    if (status == DLOCK_OK)
+        let_owner_in(a);
     if (status == DLOCK_BUSY || status == DLOCK_UNKNOWN) {
         a->tried = true;
         set_queued(a, true);
@@ -246,75 +306,61 @@ static bool worth_another_try(const struct acquiring *a, dlock_status status)
 
 /* ---- Without a try --------------------------------------------------------------------------- */
 
-static bool has_outer(struct acquiring *a)
-{
-    pthread_mutex_lock(&a->lock->mutex);
-    bool found = owner_outermost(a->hold) != NULL;
-    pthread_mutex_unlock(&a->lock->mutex);
-    return found;
-}
-
-/* The loop's mutex is held. One more hold of the tenure, with its token. */
-static void join_tenure(struct acquiring *a)
-{
-    struct tenure *tenure = &a->lock->tenure;
-    a->hold->tenure = tenure->token;
-    a->hold->token = tenure->token + tenure->numbers;
-    if (tenure->longest_ms < a->hold->ttl_ms)
-        tenure->longest_ms = a->hold->ttl_ms;
-}
-
-/* Nobody asks the server whether it is let in again: the client has the lock, and this owner in
- * it. It counts from the step in which that is seen. BUSY: not any more. */
 static dlock_status nest(struct acquiring *a)
 {
     struct dlock *lock = a->lock;
-    struct dlock_hold *hold = a->hold;
-    struct tenure *tenure = &lock->tenure;
-    int64_t now_ns = lock->client->now_ns();
-    int64_t sent_ns = now_ns;
     pthread_mutex_lock(&lock->client->loop.mutex);
-    pthread_mutex_lock(&lock->mutex);
-    const struct dlock_hold *outer = owner_outermost(hold);
-    bool lasts = outer != NULL && tenure->token == outer->tenure && tenure->holds > 0;
-    bool fits = tenure->numbers < TENURE_NUMBERS - 1;
-    if (lasts && fits) {
-        tenure->holds++;
-        tenure->numbers++;
-        join_tenure(a);
-        sent_ns = min_ns(now_ns, atomic_load(&outer->valid_until_ns) -
-                                     validity_end_ns(0, hold->ttl_ms));
-        hold->valid_until_ns = validity_end_ns(sent_ns, hold->ttl_ms);
-        set_end(hold, now_ns);
-        LIST_INSERT_HEAD(&lock->holds, hold, of_lock);
-    }
-    pthread_mutex_unlock(&lock->mutex);
+    dlock_status status = a->joined ? DLOCK_OK : join(a);
     pthread_mutex_unlock(&lock->client->loop.mutex);
-    if (!lasts)
-        return DLOCK_BUSY;
-    if (!fits)
-        return fail(DLOCK_LIMIT, "'%s' was acquired %d times since the server gave it", lock->name,
+    if (status == DLOCK_LIMIT)
+        return fail(status, "'%s' was acquired %d times since the server gave it", lock->name,
                     TENURE_NUMBERS);
-    send_alone(hold, NULL, a->want.reads, a->ends_ns, &(bool){false});
-    watch(a, sent_ns, hold->ttl_ms);
+    if (status != DLOCK_OK)
+        return status;
+    send_alone(a->hold, NULL, a->want.reads, a->ends_ns, &(bool){false});
+    watch(a, a->exchange.sent_ns, a->hold->ttl_ms);
     return DLOCK_OK;
 }
 
-/* The lock was passed on to it inside the client. */
+/* The lock was passed on to it inside the client. Its time counts from now, within that of the
+ * tenure. BUSY: nothing of that is left, so it asks the server, in the tenure's place. */
 static dlock_status take_over(struct acquiring *a)
 {
     struct dlock *lock = a->lock;
+    struct tenure *tenure = &lock->tenure;
     int64_t now_ns = lock->client->now_ns();
     pthread_mutex_lock(&lock->client->loop.mutex);
-    int64_t sent_ns = lock->tenure.sent_ns;
-    int64_t ttl_ms = min_ns(lock->tenure.ttl_ms, a->hold->ttl_ms);
-    join_tenure(a);
-    pthread_mutex_unlock(&lock->client->loop.mutex);
+    int64_t ttl_ms = min_ns(tenure->ttl_ms, a->hold->ttl_ms);
+    int64_t sent_ns = min_ns(now_ns, validity_end_ns(tenure->sent_ns, tenure->ttl_ms) -
+                                         validity_end_ns(0, ttl_ms));
     a->hold->valid_until_ns = validity_end_ns(sent_ns, ttl_ms);
+    bool lasts = dlock_valid(a->hold);
+    if (lasts) {
+        join_tenure(a);
+    } else {
+        *tenure = (struct tenure){0};
+        a->reads_sent = false;
+        wait_give(&a->wait, false);
+    }
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+    if (!lasts)
+        return DLOCK_BUSY;
     if (!a->reads_sent)
         send_alone(a->hold, NULL, a->want.reads, a->ends_ns, &(bool){false});
     keep(a, now_ns, sent_ns, ttl_ms);
+    let_owner_in(a);
     return DLOCK_OK;
+}
+
+/* Asleep, it may be gone by the return. */
+static enum wait_next begin(struct acquiring *a)
+{
+    a->nested = false;
+    enum wait_next next = wait_begin(&a->wait);
+    if (next != NEXT_TRY || !has(a->lock, TRAIT_HANDOFF) || a->wait.state != WAIT_OUTSIDE)
+        return next;
+    a->nested = true;
+    return NEXT_HAD;
 }
 
 /* ---- Going on -------------------------------------------------------------------------------- */
@@ -421,14 +467,13 @@ static bool try_here(struct acquiring *a, enum wait_next *next)
     return tried(a, next);
 }
 
-/* The lock was passed on to it, or its owner has it. BUSY: its owner lets go at this moment. */
+/* The lock was passed on to it, or its owner has it; if that is not over at this moment. */
 static bool had_it(struct acquiring *a, enum wait_next *next)
 {
     a->status = a->nested ? nest(a) : take_over(a);
     if (a->status != DLOCK_BUSY)
         return true;
-    a->nested = false;
-    *next = wait_begin(&a->wait, true);
+    *next = a->nested ? begin(a) : wait_look(&a->wait);
     return false;
 }
 
@@ -521,7 +566,7 @@ static void fail_to_acquire(struct acquiring *a)
         a->ends_ns = cancelled_ends_ns(a);
     bool left = left_something(a);
     bool taken_back = left && has_thread(a) && give_up(a);
-    if (left)
+    if (taken_back)
         set_queued(a, false);
     bool asks = may_ask(a);
     wait_end(&a->wait, false);
@@ -612,7 +657,7 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
                             .cancel = a->want.cancel,
                             .deadline_ns = deadline_ns,
                             .wake_fd = -1};
-    a->hold = hold_new(lock, &a->want);
+    a->wait.hold = a->hold = hold_new(lock, &a->want);
     if (a->hold == NULL)
         return fail(DLOCK_NO_MEMORY, "out of memory");
     a->exchange = (struct exchange){.step = STEP_ACQUIRE,
@@ -628,14 +673,6 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
                                    "itself; it can release first, or begin with the write lock",
                     lock->name);
     return DLOCK_OK;
-}
-
-static enum wait_next begin(struct acquiring *a)
-{
-    bool inner = has_outer(a);
-    a->nested = inner && has(a->lock, TRAIT_HANDOFF);
-    enum wait_next next = wait_begin(&a->wait, !inner);
-    return next == NEXT_TRY && a->nested ? NEXT_HAD : next; /* asleep, it may be gone by now */
 }
 
 dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want, dlock_hold **hold)

@@ -20,7 +20,8 @@ struct acquiring {
     bool late;        /* given, but nothing of its validity was left */
     bool tried;       /* at least one try may have left something behind: BUSY or UNKNOWN */
     bool contended;   /* at least one try found the lock busy: counted */
-    bool nested;      /* TRAIT_HANDOFF: its owner has the lock already */
+    bool nested;      /* TRAIT_HANDOFF: its owner has the lock already: */
+    bool joined;      /* and it was let in by the hold that acquired it */
     bool reads_sent;  /* whoever passed the lock on has sent want.reads with its own last
                          commands */
     dlock_status cause; /* of the latest try */

@@ -307,7 +307,7 @@ struct dlock_options {
      * time to live) before the next client's turn; 1 alternates strictly. */
     size_t handoff_max; /* Default 64, 1 to 1000 */
     int64_t handoff_ms; /* Default 10, 1 to 60000 */
-    int64_t grant_ms;   /* how long a client that the lock was given to may take to answer before
+    int64_t grant_ms;   /* how long this client may take to claim a lock that it was granted before
                            the next has its turn: longer than the pauses that it may suffer.
                            Default 200, 10 to 60000 */
 };

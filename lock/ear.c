@@ -128,6 +128,12 @@ static void broke(struct ear *ear)
     }
 }
 
+void ear_break(struct ear *ear)
+{
+    redis_disconnect(ear->redis);
+    broke(ear);
+}
+
 /* ---- Refusals -------------------------------------------------------------------------------- */
 
 static void refuse(struct ear *ear, struct dlock *lock, const char *error)

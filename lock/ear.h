@@ -48,6 +48,9 @@ bool ear_listen(struct loop *loop, struct dlock *lock, const struct busy *busy, 
 /* The lock goes: nothing is heard for it any more. */
 void ear_forget(struct loop *loop, struct dlock *lock);
 
+/* For the loop's thread. Nothing that comes would be heard: its waiters poll, and connect it
+ * anew. */
+void ear_break(struct ear *ear);
 /* For the loop's thread. Sends what is to be sent; and takes what has come, and wakes whom it is
  * for. */
 void ear_send(struct ear *ear);

@@ -5,6 +5,7 @@
 #include "acquire.h"
 
 #include "batch.h"
+#include "leftover.h"
 #include "owner.h"
 
 #include <stdio.h>
@@ -127,9 +128,9 @@ static void passed_on(struct releasing *r)
     bool open = r->exchange.open;
     r->then = NULL;
     r->status = fail(r->exchange.status, "%s", r->exchange.why);
-    r->next->reads_sent = r->last != NULL && r->status == DLOCK_OK;
     pthread_mutex_lock(&lock->client->loop.mutex);
     bool ours = !open && lock->tenure.token == hold->tenure && dlock_valid(hold);
+    r->next->reads_sent = ours && r->last != NULL && r->status == DLOCK_OK;
     if (ours) {
         lock->tenure.passed++;
         lock->tenure.numbers++;
@@ -185,6 +186,8 @@ static void let_go(struct releasing *r)
     r->last = NULL;
     if (kept && next == NULL)
         let_go_of(r); /* all have left meanwhile: once more, and now for good */
+    else
+        leftover_leave(lock, NULL);
 }
 
 /* To the next client, or to nobody; or kept for those of this client that have come meanwhile. */

@@ -44,13 +44,30 @@ static void end(struct leftover *leftover)
     pthread_mutex_unlock(&loop->mutex);
 }
 
-/* The loop's mutex is held. With TRAIT_HANDOFF it is the client that the server lists: not for
- * nobody, if another waiter of it has come, or holds. */
-static bool is_wanted(const struct leftover *leftover)
+static bool hands_off(const struct dlock *lock)
+{
+    return (lock->ops->traits & TRAIT_HANDOFF) != 0;
+}
+
+/* The loop's mutex is held. No waiter of this client is left to ask or to leave, nor a holder. */
+static bool is_deserted(const struct dlock *lock)
+{
+    return hands_off(lock) && lock->line.contenders == 0;
+}
+
+/* The loop's mutex is held. A waiter that has come since asks for itself, and leaves itself. */
+static bool is_taken_over(const struct leftover *leftover)
 {
     const struct dlock *lock = leftover->wait.lock;
-    return leftover->hold == NULL || (lock->ops->traits & TRAIT_HANDOFF) == 0 ||
-           (TAILQ_EMPTY(&lock->line.waits) && lock->line.contenders == 0);
+    return leftover->hold != NULL && hands_off(lock) && !is_deserted(lock);
+}
+
+static void has_left(struct dlock *lock)
+{
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    if (is_deserted(lock))
+        lock->tenure.queued = false;
+    pthread_mutex_unlock(&lock->client->loop.mutex);
 }
 
 /* wait.run */
@@ -60,7 +77,7 @@ static void run(struct wait *wait)
     struct loop *loop = loop_of(leftover);
     pthread_mutex_lock(&loop->mutex);
     bool over = wait->lock->client->closing || mono_ns() >= leftover->ends_ns ||
-                !is_wanted(leftover);
+                is_taken_over(leftover);
     if (!over) {
         struct exchange *exchange = &leftover->exchange;
         exchange->limit_ns = exchange->ends_ns = mono_deadline_ns(bound_ms(wait->lock->client));
@@ -92,6 +109,8 @@ static void answered(struct wait *wait)
     struct leftover *leftover = (struct leftover *)wait;
     struct dlock_client *client = wait->lock->client;
     struct loop *loop = &client->loop;
+    if (leftover->exchange.status == DLOCK_OK)
+        has_left(wait->lock);
     if (is_done(&leftover->exchange)) {
         end(leftover);
         return;
@@ -102,14 +121,6 @@ static void answered(struct wait *wait)
     wait->until_ns = mono_deadline_ns(pause_ms > AGAIN_MS ? pause_ms : AGAIN_MS);
     loop_time(loop, wait);
     pthread_mutex_unlock(&loop->mutex);
-}
-
-/* Of a nested acquire nothing is left: the release of its owner's last hold takes it along. */
-static bool may_have_locked(const struct acquiring *a)
-{
-    const struct dlock *lock = a->lock;
-    return a->exchange.unresolved && lock->rung.expires && !lock->rung.flawed &&
-           a->hold->depth == 1;
 }
 
 /* Puts it among the client's, and runs it at until_ns; 0: now. False: there is no room. */
@@ -142,29 +153,70 @@ bool leftover_linger(struct dlock *lock, int64_t until_ns)
     return false;
 }
 
-bool leftover_keep(struct acquiring *a, bool waits)
+/* True: the hold is the leftover's from here on. doubted: an exchange whose request may still be
+ * carried out, or NULL. */
+static bool take_back(struct dlock_hold *hold, const struct exchange *doubted)
 {
-    struct dlock *lock = a->lock;
-    struct leftover *leftover =
-        waits || may_have_locked(a) ? calloc(1, sizeof *leftover) : NULL;
+    struct dlock *lock = hold->lock;
+    struct leftover *leftover = calloc(1, sizeof *leftover);
     if (leftover == NULL)
         return false;
-    leftover->wait = (struct wait){.lock = lock, .run = run, .wake_fd = -1,
-                                   .exchange = &leftover->exchange, .ask = ask,
+    leftover->wait = (struct wait){.lock = lock,
+                                   .run = run,
+                                   .wake_fd = -1,
+                                   .exchange = &leftover->exchange,
+                                   .ask = ask,
                                    .answered = answered};
-    leftover->hold = a->hold;
-    leftover->exchange.hold = a->hold;
+    leftover->hold = hold;
     leftover->exchange.step = lock->ops->send_give_up != NULL ? STEP_GIVE_UP : STEP_RELEASE;
+    leftover->exchange.hold = hold;
     leftover->exchange.unseen = true;
-    leftover->exchange.open = a->exchange.open;
-    leftover->exchange.doubt = a->exchange.doubt;
-    leftover->ends_ns = mono_deadline_ns(a->hold->ttl_ms + bound_ms(lock->client));
+    if (doubted != NULL && doubted->open) {
+        leftover->exchange.open = true;
+        leftover->exchange.doubt = doubted->doubt;
+    }
+    leftover->ends_ns = mono_deadline_ns(hold->ttl_ms + bound_ms(lock->client));
     lock_keep_open(lock);
     if (keep(leftover, 0))
         return true;
     free(leftover);
     dlock_close(lock);
     return false;
+}
+
+/* Of a nested acquire nothing is left: the release of its owner's last hold takes it along. */
+static bool may_have_locked(const struct acquiring *a)
+{
+    const struct dlock *lock = a->lock;
+    return a->exchange.unresolved && lock->rung.expires && !lock->rung.flawed &&
+           a->hold->depth == 1;
+}
+
+/* On `fair` the client holds, and its next waiter finds what was left. */
+bool leftover_keep(struct acquiring *a, bool waits)
+{
+    if (!hands_off(a->lock))
+        return (waits || may_have_locked(a)) && take_back(a->hold, &a->exchange);
+    leftover_leave(a->lock, &a->exchange);
+    return false;
+}
+
+void leftover_leave(struct dlock *lock, const struct exchange *doubted)
+{
+    struct loop *loop = &lock->client->loop;
+    bool open = doubted != NULL && doubted->open;
+    pthread_mutex_lock(&loop->mutex);
+    bool needed = is_deserted(lock) && (lock->tenure.queued || open);
+    pthread_mutex_unlock(&loop->mutex);
+    struct dlock_hold *hold = needed ? calloc(1, sizeof *hold) : NULL;
+    if (hold == NULL)
+        return;
+    hold->lock = lock;
+    hold->key = lock->name;
+    hold->beside = lock->beside;
+    hold->ttl_ms = lock->ttl_ms;
+    if (!take_back(hold, doubted))
+        free(hold);
 }
 
 void leftovers_end(struct dlock_client *client)

@@ -9,9 +9,13 @@
 
 #include "acquire.h"
 
-/* Takes the acquire's hold over. waits: the server may list it as a waiter. False: there is nothing
- * to be done for it, or no room. */
+/* The acquire is over, and out of the line. waits: the server may list it as a waiter. True: its hold
+ * is taken over. False: there is nothing to be done for it, or no room. */
 bool leftover_keep(struct acquiring *a, bool waits);
+
+/* TRAIT_HANDOFF: has the client leave the server's queue, unless one of its waiters is left to do
+ * so. doubted: its request may still be carried out, and queue it; or NULL. */
+void leftover_leave(struct dlock *lock, const struct exchange *doubted);
 
 /* The lock is closed, but nobody of this client may have it before until_ns, CLOCK_MONOTONIC: keeps it
  * open in the caller's place. False: there is no room. */

@@ -244,16 +244,21 @@ static void unwatch(struct loop *loop, struct ear *ear)
     ear->watched_fd = -1;
 }
 
+static bool watch(struct loop *loop, struct ear *ear)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = ear};
+    ear->watched_fd = fcntl(redis_fd(ear->redis, 0), F_DUPFD_CLOEXEC, 0);
+    return ear->watched_fd >= 0 &&
+           epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, ear->watched_fd, &event) == 0;
+}
+
 /* Sends what the ears have to send, and watches those that are new. */
 static void tend(struct loop *loop, struct ear *ear)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = ear};
     if (ear->state != EAR_WATCHED)
         unwatch(loop, ear);
-    if (ear->state == EAR_UP) {
-        ear->watched_fd = fcntl(redis_fd(ear->redis, 0), F_DUPFD_CLOEXEC, 0);
-        epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, ear->watched_fd, &event);
-    }
+    if (ear->state == EAR_UP && !watch(loop, ear))
+        ear_break(ear);
     if (ear->state == EAR_UP || ear->state == EAR_WATCHED)
         ear_send(ear);
 }

@@ -16,6 +16,7 @@
 #define LOOP_ASKERS_MAX 2    /* that may wait for a server */
 #define LOOP_TELLERS_MAX 2   /* that may be kept by the application */
 #define CANCEL_BITS 10
+#define OWNER_BITS 10
 
 struct wait;
 
@@ -41,6 +42,7 @@ struct loop {
     size_t over_count; /* completions to be told of */
     size_t wait_count;      /* all that have no thread */
     LIST_HEAD(waits, wait) by_cancel[1 << CANCEL_BITS]; /* those with a cancel, by its address */
+    struct waits by_owner[1 << OWNER_BITS]; /* those of named owners, also with a thread */
     struct heap timed; /* those that wait for a moment */
     uint32_t chance; /* spreads the pauses of those that poll */
 };

@@ -66,7 +66,7 @@ static bool is_same(const struct dlock_hold *hold, const struct dlock_hold *othe
     return hold != other && owner_is_same(hold, other);
 }
 
-static bool may_nest(const struct dlock_hold *hold)
+bool owner_may_nest(const struct dlock_hold *hold)
 {
     return hold->named_by != 0 && (hold->lock->ops->traits & TRAIT_REENTRANT) != 0;
 }
@@ -75,7 +75,7 @@ struct dlock_hold *owner_outermost(const struct dlock_hold *hold)
 {
     struct dlock_hold *other;
     struct dlock_hold *outermost = NULL;
-    if (!may_nest(hold))
+    if (!owner_may_nest(hold))
         return NULL;
     LIST_FOREACH(other, &hold->lock->holds, of_lock)
         if (is_same(hold, other) && dlock_valid(other) && !other->leaving)
@@ -127,7 +127,7 @@ static void begin_call(struct dlock_hold *hold)
 
 bool owner_begin(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *cancel)
 {
-    if (!may_nest(hold))
+    if (!owner_may_nest(hold))
         return true;
     pthread_mutex_lock(&hold->lock->mutex);
     bool begun = is_answered(hold, until_ns, cancel);
@@ -139,7 +139,7 @@ bool owner_begin(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *
 
 void owner_begin_anyway(struct dlock_hold *hold)
 {
-    if (!may_nest(hold))
+    if (!owner_may_nest(hold))
         return;
     pthread_mutex_lock(&hold->lock->mutex);
     begin_call(hold);
@@ -148,7 +148,7 @@ void owner_begin_anyway(struct dlock_hold *hold)
 
 bool owner_begin_renewal(struct dlock_hold *hold, int64_t until_ns)
 {
-    if (!may_nest(hold))
+    if (!owner_may_nest(hold))
         return true;
     pthread_mutex_lock(&hold->lock->mutex);
     bool begun = is_answered(hold, until_ns, NULL);
@@ -160,7 +160,7 @@ bool owner_begin_renewal(struct dlock_hold *hold, int64_t until_ns)
 
 void owner_join(struct dlock_hold *hold)
 {
-    if (!may_nest(hold))
+    if (!owner_may_nest(hold))
         return;
     pthread_mutex_lock(&hold->lock->mutex);
     const struct dlock_hold *outer = owner_outermost(hold);
@@ -178,7 +178,7 @@ void owner_join(struct dlock_hold *hold)
 
 void owner_end(struct dlock_hold *hold)
 {
-    if (!may_nest(hold))
+    if (!owner_may_nest(hold))
         return;
     pthread_mutex_lock(&hold->lock->mutex);
     LIST_REMOVE(hold, of_calls);

@@ -26,6 +26,9 @@ void owner_name(struct dlock_hold *hold, uint64_t owner_id);
 /* It is another acquisition from here on: its name follows, unless it nests. */
 void owner_begin_anew(struct dlock_hold *hold);
 
+/* Its owner is named, and its rung lets an owner acquire again. */
+bool owner_may_nest(const struct dlock_hold *hold);
+
 /* The valid hold of the same owner that was acquired first, or NULL. The lock's mutex is held. */
 struct dlock_hold *owner_outermost(const struct dlock_hold *hold);
 

@@ -5,6 +5,7 @@
 #include "wait.h"
 
 #include "client.h"
+#include "owner.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -101,10 +102,20 @@ void wait_released(struct dlock *lock)
 
 /* ---- The line -------------------------------------------------------------------------------- */
 
+/* Where those that wait for that owner are, and few others. As with_cancel in loop.c. */
+static struct waits *with_owner(const struct dlock_hold *hold)
+{
+    uint32_t lock = (uint32_t)((uintptr_t)hold->lock / sizeof(max_align_t));
+    uint32_t hash = (lock ^ (uint32_t)hold->number) * 2654435761U;
+    return &loop_of(hold->lock)->by_owner[hash >> (32 - OWNER_BITS)];
+}
+
 /* Whether it may contend at once. */
 static bool get_in_line(struct wait *wait)
 {
     struct line *line = &wait->lock->line;
+    if (owner_may_nest(wait->hold) && wait->by_owner.le_prev == NULL)
+        LIST_INSERT_HEAD(with_owner(wait->hold), wait, by_owner);
     TAILQ_INSERT_TAIL(&line->waits, wait, in_line);
     if (line->contenders >= contenders_max(wait->lock))
         return false;
@@ -169,6 +180,47 @@ static void leave_line(struct wait *wait, bool had)
     move_up(lock, had && will_be_heard(wait) ? wait->holds_ms : 0);
 }
 
+/* ---- Nesting --------------------------------------------------------------------------------- */
+
+/* Its owner has the lock. */
+static bool nests(const struct wait *wait)
+{
+    struct dlock *lock = wait->lock;
+    const struct tenure *tenure = &lock->tenure;
+    if (!owner_may_nest(wait->hold))
+        return false;
+    pthread_mutex_lock(&lock->mutex);
+    const struct dlock_hold *outer = owner_outermost(wait->hold);
+    bool found = outer != NULL && (!hands_off(lock) ||
+                                   (tenure->token == outer->tenure && tenure->holds > 0));
+    pthread_mutex_unlock(&lock->mutex);
+    return found;
+}
+
+static bool is_for_owner(const struct wait *wait, const struct dlock_hold *hold)
+{
+    return wait->hold != hold && wait->lock == hold->lock && owner_is_same(wait->hold, hold);
+}
+
+void wait_nest(const struct dlock_hold *hold)
+{
+    struct wait *wait;
+    LIST_FOREACH(wait, with_owner(hold), by_owner) {
+        if (!is_for_owner(wait, hold))
+            continue;
+        if (wait->state == WAIT_SLEEPING) {
+            try_now(wait);
+        } else if (wait->state == WAIT_TRYING) {
+            wait->seen--; /* its answer may be of before */
+        } else if (wait->state == WAIT_BEHIND) {
+            TAILQ_REMOVE(&wait->lock->line.waits, wait, in_line);
+            wait->state = WAIT_OUTSIDE;
+            wait->until_ns = 0;
+            wait_due(wait);
+        }
+    }
+}
+
 /* ---- Passing the lock on --------------------------------------------------------------------- */
 
 bool wait_others(const struct dlock *lock)
@@ -176,15 +228,28 @@ bool wait_others(const struct dlock *lock)
     return first_behind(lock) != NULL;
 }
 
-struct wait *wait_choose(struct dlock *lock)
+static struct wait *choose(struct wait *next)
 {
-    struct wait *next = first_behind(lock);
     if (next == NULL)
         return NULL;
     next->state = WAIT_CHOSEN;
     heap_take(&next->timed);
-    TAILQ_REMOVE(&lock->line.waits, next, in_line);
+    TAILQ_REMOVE(&next->lock->line.waits, next, in_line);
     return next;
+}
+
+struct wait *wait_choose(struct dlock *lock)
+{
+    return choose(first_behind(lock));
+}
+
+struct wait *wait_choose_same(const struct dlock_hold *hold)
+{
+    struct wait *wait;
+    LIST_FOREACH(wait, with_owner(hold), by_owner)
+        if (wait->state == WAIT_BEHIND && is_for_owner(wait, hold))
+            return choose(wait);
+    return NULL;
 }
 
 void wait_give(struct wait *chosen, bool has_it)
@@ -224,15 +289,17 @@ static enum wait_next begin_in_line(struct wait *wait)
     return NEXT_SLEEP;
 }
 
-enum wait_next wait_begin(struct wait *wait, bool in_line)
+enum wait_next wait_begin(struct wait *wait)
 {
     struct loop *loop = loop_of(wait->lock);
     if (is_cancelled(wait))
         return NEXT_CANCELLED;
-    if (!in_line || (wait->deadline_ns == 0 && !hands_off(wait->lock)))
+    if (wait->deadline_ns == 0 && !hands_off(wait->lock))
         return NEXT_TRY;
     pthread_mutex_lock(&loop->mutex);
-    enum wait_next next = wait->cancelled ? NEXT_CANCELLED : begin_in_line(wait);
+    enum wait_next next = wait->cancelled ? NEXT_CANCELLED
+                          : nests(wait)   ? NEXT_TRY
+                                          : begin_in_line(wait);
     pthread_mutex_unlock(&loop->mutex);
     return next;
 }
@@ -374,6 +441,8 @@ void wait_end(struct wait *wait, bool had)
     struct loop *loop = loop_of(wait->lock);
     pthread_mutex_lock(&loop->mutex);
     leave_line(wait, had);
+    if (wait->by_owner.le_prev != NULL)
+        LIST_REMOVE(wait, by_owner);
     if (wait->run != NULL)
         loop_leave(loop, wait);
     pthread_mutex_unlock(&loop->mutex);

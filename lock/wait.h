@@ -26,6 +26,7 @@ struct line {
 struct wait {
     /* Set by the caller of wait_begin. */
     struct dlock *lock;
+    const struct dlock_hold *hold; /* that it waits to get */
     enum dlock_mode mode; /* how it wants the lock */
     dlock_cancel *cancel; /* or NULL */
     int64_t deadline_ns;  /* CLOCK_MONOTONIC; 0: one try */
@@ -60,6 +61,7 @@ struct wait {
     TAILQ_ENTRY(wait) in_line;
     TAILQ_ENTRY(wait) of_due;
     LIST_ENTRY(wait) by_cancel; /* in the loop, if it has a cancel */
+    LIST_ENTRY(wait) by_owner;  /* in the loop, if its owner may nest and it has stood in line */
 };
 
 enum wait_next {
@@ -73,9 +75,9 @@ enum wait_next {
     NEXT_OVER,    /* its status is there */
 };
 
-/* Begins. in_line: not at once, when others of this client are before it. wait_end must follow in
- * each case. */
-enum wait_next wait_begin(struct wait *wait, bool in_line);
+/* Begins: not at once, when others of this client are before it, unless its owner has the lock.
+ * wait_end must follow in each case. */
+enum wait_next wait_begin(struct wait *wait);
 /* It was asked to go on. Before each try. */
 enum wait_next wait_look(struct wait *wait);
 /* The try was answered BUSY, or could not be made. nested: its owner has the lock. */
@@ -95,11 +97,17 @@ void wait_wake(struct dlock *lock, enum wake whom);
 /* A hold was released in this process: of those whom the server does not tell one looks. */
 void wait_released(struct dlock *lock);
 
+/* The mutex is held. The hold was acquired: those that wait for its owner try at once, and nest.
+ * Not with TRAIT_HANDOFF. */
+void wait_nest(const struct dlock_hold *hold);
+
 /* TRAIT_HANDOFF; the mutex is held. */
 /* Whether others of this client stand in line. */
 bool wait_others(const struct dlock *lock);
 /* The first of them, which may not leave from here on; NULL: there is none. */
 struct wait *wait_choose(struct dlock *lock);
+/* The same of those that wait for the owner of that hold. */
+struct wait *wait_choose_same(const struct dlock_hold *hold);
 /* It has the lock, or must try for it. */
 void wait_give(struct wait *chosen, bool has_it);
 /* The client does not have the lock any more; the first in line contends for it, at once unless it

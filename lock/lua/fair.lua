@@ -1,5 +1,5 @@
 -- KEYS[1] lock, KEYS[2] queue, KEYS[3] newest token, KEYS[4] grant; ARGV[1] what to do, ARGV[2] client,
--- ARGV[3] ttl in ms, ARGV[4] a grant's ttl in ms, ARGV[5] token (release, renew), ARGV[6] 1: more of the
+-- ARGV[3] ttl in ms, ARGV[4] ttl of a grant to it in ms, ARGV[5] token (release, renew), ARGV[6] 1: more of the
 -- client's wait (release), ARGV[7] number of the client's try (acquire), ARGV[8] the last number that it used
 -- of its token's thousand (acquire, release; all of them, if left out).
 -- Returns acquire: {1, token, expired} had, {0, what is left of the lock in ms, expired} not;
@@ -12,6 +12,7 @@ local what, me, ttl_ms, grant_ms, mine, more, try, used = unpack(ARGV)
 local owner, token, state, last_try, before = unpack(redis.call('HMGET', lock, 'owner', 'token', 'state', 'try', 'before'))
 local expired = 0
 local DAY_MS = 86400000
+local place = me .. ' ' .. grant_ms -- in the queue: whoever grants me the lock grants it for my grant_ms
 if not owner and redis.call('EXISTS', lock) == 1 then
     owner = '?' -- somebody's, under another rung
 end
@@ -48,10 +49,11 @@ end
 local function grant_to_head(last)
     local head = redis.call('LPOP', queue)
     if head then
-        give(head, 'granted', grant_ms, last)
-        redis.call('SET', grant, 'granted', 'PX', 10 * grant_ms)
-        redis.pcall('RPUSH', 'dlock:wake:' .. head, lock) -- a hint: without it the head polls
-        redis.pcall('PEXPIRE', 'dlock:wake:' .. head, grant_ms)
+        local client, for_ms = head:match('^(.*) (%d+)$')
+        give(client, 'granted', for_ms, last)
+        redis.call('SET', grant, 'granted', 'PX', 10 * for_ms)
+        redis.pcall('RPUSH', 'dlock:wake:' .. client, lock) -- a hint: without it the head polls
+        redis.pcall('PEXPIRE', 'dlock:wake:' .. client, for_ms)
     end
     return head
 end
@@ -70,10 +72,10 @@ local function let_go(last)
 end
 
 local function line_up()
-    if not redis.call('LPOS', queue, me) then
-        redis.call('RPUSH', queue, me)
+    local alone = not redis.call('LPOS', queue, place) and redis.call('RPUSH', queue, place) == 1
+    if alone or redis.call('PTTL', queue) < 10 * grant_ms then -- others may need it for longer
+        redis.call('PEXPIRE', queue, 10 * grant_ms)
     end
-    redis.call('PEXPIRE', queue, 10 * grant_ms)
 end
 
 if what == 'acquire' then
@@ -88,7 +90,7 @@ if what == 'acquire' then
         return {1, give(me, 'held', ttl_ms, used_by_me()), 0}
     elseif not owner then
         local head = redis.call('LINDEX', queue, 0)
-        if not head or head == me then
+        if not head or head == place then
             local last = used_by_who_had_it()
             if head then
                 redis.call('LPOP', queue)
@@ -116,7 +118,7 @@ elseif what == 'release' then
     end
     return {1, 0, 0}
 elseif what == 'leave' then
-    redis.call('LREM', queue, 0, me)
+    redis.call('LREM', queue, 0, place)
     if owner == me and state == 'granted' then -- what is held is let go by its token alone
         let_go(tonumber(token))
         return {1, 0, 0}

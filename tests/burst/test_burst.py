@@ -131,7 +131,7 @@ def first_in_the_queue(burst):
     burst.note("grants_expired")
     owner = burst.client_id(burst.b)
     burst.hold_up()
-    wait_until(lambda: burst.redis("LRANGE", QUEUE, 0, -1) == [owner], "b stands in the queue")
+    wait_until(lambda: burst.redis("LRANGE", QUEUE, 0, -1) == [f"{owner} 200"], "b stands in the queue")
     return owner
 
 

@@ -8,6 +8,7 @@
 #include "child.h"
 #include "must.h"
 #include "server.h"
+#include "waiter.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -163,6 +164,33 @@ static void limits_of_a_crowd(void **state)
                              .tries = 20});
 }
 
+/* Another client has the lock. Several leave at the same moment, so that each may take another for
+ * the one that stays and answers for their client's place in the queue. */
+static void limits_that_end_together(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_set(&stage);
+    /* A place that is left in the queue is not forgotten soon. */
+    dlock_client *client = client_of(server_url(server), (struct dlock_options){.grant_ms = 60000});
+    dlock *lock = lock_of(client, "fair", LOCK);
+    for (int round = 0; round < 100; round++) {
+        struct waiter waiters[4];
+        dlock_hold *hold = acquired(stage.lock);
+        for (int i = 0; i < 4; i++) {
+            waiters[i] = (struct waiter){.lock = lock, .want = {.wait_ms = 10}};
+            waiter_start(&waiters[i]);
+        }
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(waiter_end(&waiters[i]), DLOCK_TIMED_OUT);
+        eventually(server_integer(server, "EXISTS dlock:queue:" LOCK) == 0);
+        assert_status(dlock_release(hold, NULL), OK);
+    }
+    dlock_close(lock);
+    dlock_client_close(client);
+    stage_clear(&stage);
+}
+
 /* ---- Cancels --------------------------------------------------------------------------------- */
 
 #define ROUNDS 400
@@ -259,6 +287,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(limits_that_end_while_first_in_line),
         cmocka_unit_test(limits_that_end_while_a_rider_is_sent),
+        cmocka_unit_test(limits_that_end_together),
         cmocka_unit_test(cancels_that_meet_a_release),
         cmocka_unit_test(limits_of_a_crowd),
     };

@@ -12,6 +12,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -19,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #define LOCK "lock:{outage}"
@@ -689,6 +691,73 @@ static void listening_is_refused(void **state)
     }
 }
 
+/* No descriptor is left, or no memory, to watch the connection for wake-ups. */
+static _Atomic(const char *) lacking;
+
+int __real_epoll_ctl(int epoll, int what, int fd, struct epoll_event *event);
+int __wrap_epoll_ctl(int epoll, int what, int fd, struct epoll_event *event);
+int __wrap_epoll_ctl(int epoll, int what, int fd, struct epoll_event *event)
+{
+    const char *what_lacks = atomic_load(&lacking);
+    if (what != EPOLL_CTL_ADD || what_lacks == NULL || strcmp(what_lacks, "memory") != 0)
+        return __real_epoll_ctl(epoll, what, fd, event);
+    errno = ENOMEM;
+    return -1;
+}
+
+int __real_fcntl64(int fd, int what, ...);
+int __wrap_fcntl64(int fd, int what, ...);
+int __wrap_fcntl64(int fd, int what, ...)
+{
+    const char *what_lacks = atomic_load(&lacking);
+    va_list arguments;
+    va_start(arguments, what);
+    int argument = va_arg(arguments, int);
+    va_end(arguments);
+    if (what != F_DUPFD_CLOEXEC || what_lacks == NULL || strcmp(what_lacks, "descriptors") != 0)
+        return __real_fcntl64(fd, what, argument);
+    errno = EMFILE;
+    return -1;
+}
+
+/* Its waiter knows that it is deaf, and looks often; it hears once there is room again. */
+static void listening_lacks(void **state)
+{
+    static const char *const things[] = {"memory", "descriptors"};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct stage stage, other;
+        struct dlock_options options = {.grant_ms = 60000, .ttl_ms = 60000};
+        stage_set(&stage, "fair", server_url(server), options);
+        stage_set(&other, "fair", server_url(server), options);
+        dlock_hold *hold = acquired(other.lock);
+        struct waiter waiter = {.lock = stage.lock, .want = {.wait_ms = DLOCK_WAIT_FOREVER}};
+        atomic_store(&lacking, things[i]);
+        waiter_start(&waiter);
+        eventually(stats_of(stage.client).attempts >= 5);
+        assert_status(dlock_release(hold, NULL), OK);
+        assert_status(waiter_end(&waiter), OK);
+        assert_int_equal(stats_of(stage.client).unheard, 0);
+
+        atomic_store(&lacking, NULL);
+        hold = waiter.hold;
+        waiter.lock = other.lock;
+        waiter_start(&waiter);
+        eventually(info_number("clients", "blocked_clients:") == 1);
+        assert_status(dlock_release(hold, NULL), OK);
+        assert_status(waiter_end(&waiter), OK);
+        hold = waiter.hold;
+        waiter.lock = stage.lock;
+        waiter_start(&waiter);
+        eventually(info_number("clients", "blocked_clients:") == 2);
+        assert_status(dlock_release(hold, NULL), OK);
+        assert_status(waiter_end(&waiter), OK);
+        assert_status(dlock_release(waiter.hold, NULL), OK);
+        stage_clear(&stage);
+        stage_clear(&other);
+    }
+}
+
 /* The connection for wake-ups came up when the lock that it was for had gone. */
 static void the_first_to_listen_has_gone(void **state)
 {
@@ -756,6 +825,7 @@ int main(void)
         cmocka_unit_test(one_connection_is_slow),
         cmocka_unit_test(one_of_three_is_late),
         cmocka_unit_test(listening_is_refused),
+        cmocka_unit_test(listening_lacks),
         cmocka_unit_test(the_first_to_listen_has_gone),
     };
     return cmocka_run_group_tests_name("outage", tests, start, stop);

@@ -303,6 +303,69 @@ static void an_outer_release_meets_a_nested_acquire(void **state)
     stage_clear(&stage);
 }
 
+/* ---- Two waiters of one owner ---------------------------------------------------------------- */
+
+struct started {
+    _Atomic bool over;
+    dlock_status status;
+    dlock_hold *hold;
+};
+
+static void answered(void *arg, dlock_status status, dlock_hold *hold)
+{
+    struct started *started = arg;
+    started->status = status;
+    started->hold = hold;
+    atomic_store(&started->over, true);
+}
+
+/* In line at the return. */
+static void wait_as(struct stage *stage, uint64_t owner_id, struct started *started)
+{
+    struct dlock_want want = {
+        .size = sizeof want, .wait_ms = DLOCK_WAIT_FOREVER, .owner_id = owner_id};
+    *started = (struct started){0};
+    assert_status(dlock_acquire_start(stage->lock, &want, answered, started), OK);
+}
+
+/* True once it has had the lock and released it. */
+static bool has_passed(struct started *started)
+{
+    if (!atomic_load(&started->over))
+        return false;
+    if (started->hold != NULL)
+        assert_status(dlock_release(started->hold, NULL), OK);
+    started->hold = NULL;
+    return true;
+}
+
+/* Both wait while another client holds, and a third between them. One of the two acquires, and the
+ * other nests: it waits neither for that one's release nor for its own next look. */
+static void two_waiters_of_one_owner(void **state)
+{
+    struct stage stage;
+    struct started first, between, second;
+    stage_set(&stage, *state, 30000);
+    dlock_hold *theirs = acquired(stage.other);
+    wait_as(&stage, OWNER, &first);
+    eventually(stats_of(stage.client).contended == 1);
+    wait_as(&stage, OWNER + 1, &between);
+    wait_as(&stage, OWNER, &second);
+    assert_status(dlock_release(theirs, NULL), OK);
+    eventually((has_passed(&between), atomic_load(&first.over) && atomic_load(&second.over)));
+    assert_int_equal(first.status, DLOCK_OK);
+    assert_int_equal(second.status, DLOCK_OK);
+    assert_int_equal(stats_of(stage.client).unheard, 0);
+    assert_true(!queues(*state) || !atomic_load(&between.over));
+    kept_from_others(&stage, second.hold);
+    assert_status(dlock_release(first.hold, NULL), OK);
+    kept_from_others(&stage, second.hold);
+    assert_status(dlock_release(second.hold, NULL), OK);
+    eventually(has_passed(&between));
+    free_for_others(&stage);
+    stage_clear(&stage);
+}
+
 /* ---- A loss that a nested acquire shows ------------------------------------------------------ */
 
 enum loss { BROKEN, EMPTIED };
@@ -383,6 +446,7 @@ int main(void)
         SCENARIO(nested_holds_are_released_at_once, EACH_REENTRANT),
         SCENARIO(two_threads_acquire_at_once, EACH_REENTRANT),
         SCENARIO(an_outer_release_meets_a_nested_acquire, EACH_REENTRANT),
+        SCENARIO(two_waiters_of_one_owner, EACH_REENTRANT),
         SCENARIO(a_nested_acquire_shows_the_loss, EACH_REENTRANT),
     };
     return run_scenarios("owners", scenarios, sizeof scenarios / sizeof scenarios[0], start, stop);

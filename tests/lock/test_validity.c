@@ -74,6 +74,7 @@ static void stage_set(struct stage *stage, const char *rung)
     stage->trace = record_new();
     stage->client = client_of(server_url(server), (struct dlock_options){
                                                       .ttl_ms = TTL_MS,
+                                                      .handoff_ms = 60000,
                                                       .on_trace = record_trace,
                                                       .on_trace_arg = stage->trace,
                                                   });
@@ -349,6 +350,69 @@ static void an_inner_acquire_revives_nothing(void **state)
     }
 }
 
+/* ---- Passed on inside the client ------------------------------------------------------------- */
+
+struct started {
+    _Atomic bool over;
+    dlock_status status;
+    dlock_hold *hold;
+    bool valid; /* in its callback */
+};
+
+static void answered(void *arg, dlock_status status, dlock_hold *hold)
+{
+    struct started *started = arg;
+    started->status = status;
+    started->hold = hold;
+    started->valid = dlock_valid(hold);
+    atomic_store(&started->over, true);
+}
+
+/* Waits behind the holder, and acquires when that one releases `later_ms` after it has begun. */
+static void pass_on(struct stage *stage, struct started *started, int64_t ttl_ms, int64_t later_ms)
+{
+    dlock_hold *hold = acquired(stage->lock);
+    struct dlock_want want = {.size = sizeof want, .wait_ms = 60000, .ttl_ms = ttl_ms};
+    *started = (struct started){0};
+    assert_status(dlock_acquire_start(stage->lock, &want, answered, started), OK);
+    jump_ns(later_ms / 2 * NS_PER_MS);
+    assert_status(dlock_extend(hold), OK);
+    jump_ns(later_ms / 2 * NS_PER_MS);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(atomic_load(&started->over));
+    assert_int_equal(started->status, DLOCK_OK);
+}
+
+/* The time that the client asked the server for is over, though the holder's own is not: whoever
+ * waits does not live by it, but asks the server. */
+static void what_is_passed_on_is_over(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct started started;
+    stage_set(&stage, "fair");
+    pass_on(&stage, &started, 0, 2 * (int64_t)TTL_MS * 2 / 3);
+    assert_true(started.valid);
+    assert_int_equal(dlock_remaining_ms(started.hold), VALID_NS / NS_PER_MS);
+    assert_status(dlock_release(started.hold, NULL), OK);
+    stage_clear(&stage);
+}
+
+/* A hold that wants a shorter time has that time from when it is given the lock. */
+static void what_is_passed_on_lasts_its_own_time(void **state)
+{
+    enum { SHORT_MS = 1000 };
+    (void)state;
+    struct stage stage;
+    struct started started;
+    stage_set(&stage, "fair");
+    pass_on(&stage, &started, SHORT_MS, 2 * SHORT_MS);
+    assert_true(started.valid);
+    assert_int_equal(dlock_remaining_ms(started.hold), SHORT_MS - SHORT_MS / 100 - 2);
+    assert_status(dlock_release(started.hold, NULL), OK);
+    stage_clear(&stage);
+}
+
 /* The flaw of reentrant_tls, faithfully: its inner acquire asks nobody, and believes. */
 static void reentrant_tls_extends_what_it_has_not_asked_for(void **state)
 {
@@ -393,6 +457,8 @@ int main(void)
         cmocka_unit_test_teardown(ends_on_the_last_nanosecond, thaw),
         cmocka_unit_test_teardown(an_inner_acquire_extends_the_outer_hold, thaw),
         cmocka_unit_test_teardown(an_inner_acquire_revives_nothing, thaw),
+        cmocka_unit_test_teardown(what_is_passed_on_is_over, thaw),
+        cmocka_unit_test_teardown(what_is_passed_on_lasts_its_own_time, thaw),
         cmocka_unit_test_teardown(reentrant_tls_extends_what_it_has_not_asked_for, thaw),
     };
     return cmocka_run_group_tests_name("validity", tests, start, stop);

@@ -447,6 +447,44 @@ static void kept_for_nobody(void **state)
     proxy_free(proxy);
 }
 
+/* On the thread that released: the server comes back with its data before the doubt is looked
+ * into. */
+static void comes_back(void *arg, const struct dlock_trace *trace)
+{
+    int *comebacks = arg;
+    if (strcmp(trace->reply, "(lost)") != 0 || strstr(trace->sent, " release ") == NULL)
+        return;
+    must((*comebacks)++ == 0);
+    server_text(server, "SAVE");
+    server_restart(server, NULL);
+}
+
+/* The release was carried out, and its reply is lost together with the server: the next process
+ * can't say whether the request still comes. What it kept for this client is passed on. */
+static void kept_by_a_server_that_comes_back(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start(server);
+    struct member member;
+    struct queue *queue = calloc(1, sizeof *queue);
+    int comebacks = 0;
+    join_with(&member, proxy_url(proxy), (struct dlock_options){.handoff_max = 1,
+                                                                .on_trace = comes_back,
+                                                                .on_trace_arg = &comebacks});
+    dlock_hold *hold = acquired(member.lock);
+    enqueue(queue, member.lock, 2);
+    proxy_plan(proxy, PROXY_CUT_REPLY, "release", NULL, 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_true(proxy_done(proxy));
+    assert_int_equal(comebacks, 1);
+    eventually(atomic_load(&queue->had) == 2);
+    assert_true(queue->tokens[0] < queue->tokens[1]);
+    nothing_is_left();
+    part(&member);
+    proxy_free(proxy);
+    free(queue);
+}
+
 /* An operator frees it: the next in the queue has it, and whoever had it learns that. */
 static void broken_open(void **state)
 {
@@ -498,6 +536,61 @@ static void who_was_given_the_lock_and_leaves_hands_it_on(void **state)
     part(&next);
     part(&deaf);
     part(&holder);
+    proxy_free(proxy);
+}
+
+/* The leave never arrives: it is sent again in the background, and no grant is made to nobody. */
+static void a_lost_leave(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start(server);
+    struct member holder, other;
+    join(&holder);
+    join_with(&other, proxy_url(proxy), (struct dlock_options){0});
+    dlock_hold *hold = acquired(holder.lock);
+    other.waiter.want.cancel = dlock_cancel_new();
+    line_up(&other, 1);
+    proxy_plan(proxy, PROXY_CUT_REQUEST, "leave", NULL, 0);
+    dlock_cancel_now(other.waiter.want.cancel);
+    assert_status(waiter_end(&other.waiter), CANCELLED);
+    assert_true(proxy_done(proxy));
+    eventually(server_integer(server, "EXISTS " QUEUE) == 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    nothing_is_left();
+    dlock_cancel_free(other.waiter.want.cancel);
+    part(&other);
+    part(&holder);
+    proxy_free(proxy);
+}
+
+/* The release queues the client for those of it that wait, and by then they have all left: so does
+ * the client. */
+static void queued_for_nobody(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start(server);
+    struct member member, next;
+    struct ending ending = {0};
+    pthread_t thread;
+    join_with(&member, proxy_url(proxy), (struct dlock_options){.handoff_max = 1});
+    join(&next);
+    dlock_hold *hold = acquired(member.lock);
+    wait_for(member.lock, &ending);
+    line_up(&next, 1);
+    proxy_plan(proxy, PROXY_HOLD_REPLY, "release", NULL, 0);
+    must(pthread_create(&thread, NULL, released_apart, hold) == 0);
+    eventually(proxy_done(proxy));
+    dlock_cancel_now(ending.cancel);
+    eventually(atomic_load(&ending.over));
+    proxy_let_go(proxy);
+    pthread_join(thread, NULL);
+    assert_status(waiter_end(&next.waiter), OK);
+    eventually(server_integer(server, "EXISTS " QUEUE) == 0);
+    assert_status(dlock_release(next.waiter.hold, NULL), OK);
+    nothing_is_left();
+    dlock_cancel_free(ending.cancel);
+    part(&next);
+    part(&member);
     proxy_free(proxy);
 }
 
@@ -602,8 +695,11 @@ int main(void)
         cmocka_unit_test(nobody_waits_for_who_lost_it),
         cmocka_unit_test(who_leaves_leaves_the_queue),
         cmocka_unit_test(kept_for_nobody),
+        cmocka_unit_test(kept_by_a_server_that_comes_back),
         cmocka_unit_test(broken_open),
         cmocka_unit_test(who_was_given_the_lock_and_leaves_hands_it_on),
+        cmocka_unit_test(a_lost_leave),
+        cmocka_unit_test(queued_for_nobody),
         cmocka_unit_test(a_lost_hint),
         cmocka_unit_test(the_ear_is_cut),
         cmocka_unit_test(who_does_not_know_asks_again),

@@ -44,20 +44,22 @@ struct call {
     struct id me;
     long long token;
     bool more;
-    long long used; /* 0: left out */
+    long long used;     /* 0: left out */
+    long long grant_ms; /* of the client; 0: GRANT_MS */
 };
 
-#define EVALSHA "EVALSHA %s 4 " LOCK " " QUEUE " " NEWEST " " GRANT " %s %b %d %d %lld %d %lld"
+#define EVALSHA "EVALSHA %s 4 " LOCK " " QUEUE " " NEWEST " " GRANT " %s %b %d %lld %lld %d %lld"
 
 static long long tries; /* each has a higher number than the one before */
 
 static const redisReply *asked(const struct call *call)
 {
+    long long grant_ms = call->grant_ms != 0 ? call->grant_ms : GRANT_MS;
     if (call->used == 0)
         return server_ask(server, EVALSHA, lua_fair.sha1, call->what, call->me.bytes, call->me.size,
-                          TTL_MS, GRANT_MS, call->token, call->more, ++tries);
+                          TTL_MS, grant_ms, call->token, call->more, ++tries);
     return server_ask(server, EVALSHA " %lld", lua_fair.sha1, call->what, call->me.bytes,
-                      call->me.size, TTL_MS, GRANT_MS, call->token, call->more, ++tries,
+                      call->me.size, TTL_MS, grant_ms, call->token, call->more, ++tries,
                       call->used);
 }
 
@@ -208,9 +210,17 @@ static void assert_list(const char *key, const char *expected)
     assert_string_equal(line, expected);
 }
 
+/* The clients that wait, in order: each place is "<client> <its grant_ms>". */
 static void assert_queue(const char *expected)
 {
-    assert_list(QUEUE, expected);
+    char line[512] = "";
+    const redisReply *reply = server_ask(server, "LRANGE " QUEUE " 0 -1");
+    for (size_t i = 0; i < reply->elements; i++) {
+        const char *place = reply->element[i]->str;
+        snprintf(line + strlen(line), sizeof line - strlen(line), "%s%.*s", i > 0 ? " " : "",
+                 (int)(strrchr(place, ' ') - place), place);
+    }
+    assert_string_equal(line, expected);
     if (expected[0] != '\0')
         assert_fresh(QUEUE, 10 * GRANT_MS);
 }
@@ -631,6 +641,48 @@ static void an_expired_queue(void **state)
     assert_granted("c");
 }
 
+/* ---- Clients with a grant_ms of their own ---------------------------------------------------- */
+
+#define HASTY_MS (GRANT_MS / 10)
+
+static struct result hasty(const char *what, const char *me, long long token)
+{
+    return answered(
+        &(struct call){.what = what, .me = named(me), .token = token, .grant_ms = HASTY_MS}, 3);
+}
+
+/* A client that asks often does not make the queue shorter-lived for one that asks seldom. */
+static void the_queue_lives_for_whoever_asks_seldom(void **state)
+{
+    (void)state;
+    had("a");
+    assert_int_equal(hasty("acquire", "b", 0).said, 0);
+    assert_between(pttl(QUEUE), 1, 10 * HASTY_MS);
+    busy("c");
+    assert_fresh(QUEUE, 10 * GRANT_MS);
+    assert_int_equal(hasty("acquire", "b", 0).said, 0);
+    assert_queue("b c");
+}
+
+/* Whoever grants it: the one that is granted the lock asks again in half of its own grant_ms. */
+static void a_grant_lasts_as_its_client_wants(void **state)
+{
+    (void)state;
+    long long token = hasty("acquire", "a", 0).number;
+    busy("b");
+    assert_int_equal(hasty("acquire", "c", 0).said, 0);
+    assert_result(hasty("release", "a", token), 1, 0, 0);
+    assert_granted("b");
+    assert_between(pttl(GRANT), 5 * GRANT_MS, 10 * GRANT_MS);
+    assert_result(release("b", had("b")), 1, 0, 0);
+    assert_string_equal(server_text(server, "HGET " LOCK " owner"), "c");
+    assert_between(pttl(LOCK), 1, HASTY_MS);
+    assert_between(pttl("dlock:wake:c"), 1, HASTY_MS);
+    assert_between(pttl(GRANT), HASTY_MS + 1, 10 * HASTY_MS);
+    assert_result(hasty("leave", "c", 0), 1, 0, 0);
+    assert_at_rest();
+}
+
 /* ---- Tokens ---------------------------------------------------------------------------------- */
 
 #define AHEAD_US 1000000000000LL /* of the clock: as if that had stepped back */
@@ -839,7 +891,8 @@ static void commands_of_each_step(void **state)
     assert_costs(release_used("a", token, token), 4);
     token = had("a");
     assert_costs(busy("b"), 5);
-    assert_costs(busy("b"), 4);
+    age(QUEUE);
+    assert_costs(busy("b"), 5);
     assert_costs(release_more("a", token), 13);
     assert_costs(token = had("b"), 4);
     assert_costs(release("b", token), 9);
@@ -884,7 +937,7 @@ static void assert_sound(struct walk *walk, bool after_an_operation)
     snprintf(owner, sizeof owner, "%s", server_text(server, "HGET " LOCK " owner"));
     const redisReply *queue = server_ask(server, "LRANGE " QUEUE " 0 -1");
     for (size_t i = 0; i < queue->elements; i++) {
-        assert_string_not_equal(queue->element[i]->str, owner);
+        assert_int_not_equal(queue->element[i]->str[0], owner[0]);
         assert_int_equal(seen[queue->element[i]->str[0] - 'a']++, 0);
     }
     if (after_an_operation && owner[0] == '\0')
@@ -941,11 +994,14 @@ static void walk_release(struct walk *walk, int me)
 static void walk_leave(struct walk *walk, int me)
 {
     bool granted = owner_in("granted") == me;
+    char place[24];
+    snprintf(place, sizeof place, "%s %d", names[me], GRANT_MS);
     struct result got = leave(names[me]);
     walk->told += got.expired;
     assert_int_equal(got.said, granted);
     assert_true(owner_in("granted") != me);
-    assert_int_equal(server_ask(server, "LPOS " QUEUE " %s", names[me])->type, REDIS_REPLY_NIL);
+    assert_int_equal(server_ask(server, "LPOS " QUEUE " %b", place, strlen(place))->type,
+                     REDIS_REPLY_NIL);
 }
 
 static void walk_renew(struct walk *walk, int me)
@@ -1042,6 +1098,8 @@ int main(void)
         test(an_expired_grant_that_a_leave_or_release_finds),
         test(an_expired_hold_is_no_expired_grant),
         test(an_expired_queue),
+        test(the_queue_lives_for_whoever_asks_seldom),
+        test(a_grant_lasts_as_its_client_wants),
         test(as_many_numbers_as_were_used),
         test(numbers_that_nobody_told_of),
         test(tokens_grow_when_their_key_is_lost),
