@@ -407,7 +407,9 @@ static dlock_status time_out(const struct acquiring *a)
     dlock_status cause = tried ? a->cause : lock->trouble_status;
     snprintf(trouble, sizeof trouble, "%s", lock->trouble);
     pthread_mutex_unlock(&lock->mutex);
-    bool nobody = !answered && (tried || trouble[0] != '\0') && !(tried && cause == DLOCK_UNKNOWN);
+    bool was_asked = cause == DLOCK_UNREACHABLE || cause == DLOCK_REFUSED ||
+                     (cause == DLOCK_UNKNOWN && !tried);
+    bool nobody = !answered && was_asked && (tried || trouble[0] != '\0');
     dlock_status status = is_in_doubt(a)                   ? DLOCK_UNKNOWN
                           : nobody && cause == DLOCK_REFUSED ? DLOCK_REFUSED
                           : nobody                         ? DLOCK_UNREACHABLE
