@@ -705,19 +705,13 @@ static void note_answer(struct sale *sale, dlock_status status, dlock_hold *hold
         snprintf(sale->lock_error, sizeof sale->lock_error, "%s", dlock_error());
 }
 
-/* The sale whose acquire this thread is starting; NULL once that is answered. */
-static _Thread_local const struct sale *starting;
-
 /* dlock_done. */
 static void on_answer(void *arg, dlock_status status, dlock_hold *hold)
 {
     struct sale *sale = arg;
     note_answer(sale, status, hold);
     atomic_fetch_sub(sale->waiting, 1);
-    if (starting == sale)
-        starting = NULL;
-    else
-        sale->resume(sale);
+    sale->resume(sale);
 }
 
 /* Asks for the lock. False: it waits without this thread, and may be resumed on another by now. */
@@ -725,16 +719,10 @@ static bool acquire(const struct sale_env *env, struct sale *sale)
 {
     struct dlock_want want = want_of(env, sale, left_ms(sale));
     sale->waiting = env->waiting;
-    starting = sale;
     atomic_fetch_add(env->waiting, 1);
     dlock_status status = dlock_acquire_start(sale->till->lock, &want, on_answer, sale);
-    if (status == DLOCK_OK && starting != NULL) {
-        starting = NULL;
-        return false;
-    }
-    starting = NULL;
     if (status == DLOCK_OK)
-        return true;
+        return false;
     atomic_fetch_sub(env->waiting, 1);
     note_answer(sale, status, NULL);
     if (status == DLOCK_UNSUPPORTED) { /* this rung's count is in its thread's memory: it waits here */
