@@ -265,7 +265,7 @@ static dlock_status end_try(struct acquiring *a)
 {
     struct dlock_hold *hold = a->hold;
     struct busy *busy = a->exchange.busy;
-    dlock_status status = fail(a->exchange.status, "%s", a->exchange.why);
+    dlock_status status = exchange_says(&a->exchange);
     if (status == DLOCK_BUSY && !a->contended)
         add_one(&a->lock->client->contended);
     a->contended |= status == DLOCK_BUSY;

@@ -61,7 +61,9 @@ bool exchange_shares(const struct exchange *exchange)
 static void set_status(struct exchange *exchange, dlock_status status)
 {
     exchange->status = status;
-    snprintf(exchange->why, sizeof exchange->why, "%s", status != DLOCK_OK ? dlock_error() : "");
+    exchange->why[0] = '\0';
+    if (status != DLOCK_OK)
+        snprintf(exchange->why, sizeof exchange->why, "%s", dlock_error());
 }
 
 /* ---- Pairs, there and back ------------------------------------------------------------------- */
@@ -152,7 +154,7 @@ static void take_replies(struct trip *trip, struct exchange *exchange, dlock_sta
     if (reply != NULL)
         take_answer(trip, exchange, reply);
     else
-        set_status(exchange, fail(gathered, "%s", trip->why));
+        set_status(exchange, gathered != DLOCK_OK ? fail(gathered, "%s", trip->why) : DLOCK_OK);
 }
 
 static void send_pairs(struct trip *trip, struct exchange *const *all, size_t count)
@@ -169,7 +171,8 @@ static void send_pairs(struct trip *trip, struct exchange *const *all, size_t co
     for (size_t i = 0; i < count; i++)
         at = append(trip, all[i], at);
     dlock_status gathered = redis_gather(trip->env.redis, trip->env.deadline_ns, -1);
-    snprintf(trip->why, sizeof trip->why, "%s", gathered != DLOCK_OK ? dlock_error() : "");
+    if (gathered != DLOCK_OK)
+        snprintf(trip->why, sizeof trip->why, "%s", dlock_error());
     for (size_t i = 0; i < count; i++)
         take_replies(trip, all[i], gathered);
 }
@@ -288,11 +291,22 @@ static bool begins_anew(const struct exchange *exchange)
            !has(exchange, TRAIT_HANDOFF) && exchange->hold->depth == 1;
 }
 
+static bool is_any_open(struct exchange *const *all, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (all[i]->open)
+            return true;
+    return false;
+}
+
 /* Has the server end the connections of the requests that may still come. */
 static void end_doubts(struct trip *trip, struct exchange *const *all, size_t count)
 {
-    struct exchange *anew[EXCHANGES_MAX] = {NULL};
+    struct exchange *anew[EXCHANGES_MAX];
     size_t anew_count = 0;
+    if (!is_any_open(all, count))
+        return;
+    anew[0] = NULL;
     for (size_t i = 0; i < count; i++) {
         struct exchange *exchange = all[i];
         if (!exchange->open)
@@ -430,7 +444,8 @@ static void begin(struct trip *trip, struct exchange *const *all, size_t count)
     trip->ready = env_begin(lock, limit_ns, ends_ns, cancel != NULL ? cancel->fd : -1, &trip->env);
     if (all[0]->unseen)
         trip->env.on_point = NULL;
-    snprintf(trip->why, sizeof trip->why, "%s", trip->ready != DLOCK_OK ? dlock_error() : "");
+    if (trip->ready != DLOCK_OK)
+        snprintf(trip->why, sizeof trip->why, "%s", dlock_error());
 }
 
 /* Rungs that send by themselves release also where no server is there, for what they keep in the
@@ -474,7 +489,8 @@ static size_t choose(struct trip *trip, struct exchange *const *all, size_t coun
 
 static void run_with_server(struct trip *trip, struct exchange *const *all, size_t count)
 {
-    struct exchange *chosen[EXCHANGES_MAX] = {NULL};
+    struct exchange *chosen[EXCHANGES_MAX];
+    chosen[0] = NULL;
     begin(trip, all, count);
     if (trip->ready == DLOCK_OK)
         end_doubts(trip, all, count);
@@ -486,7 +502,9 @@ static void run_with_server(struct trip *trip, struct exchange *const *all, size
 
 void exchange_all(struct dlock_client *client, struct exchange *const *all, size_t count)
 {
-    struct trip trip = {.client = client, .end = DOUBT_STAYS};
+    struct trip trip;
+    trip.client = client;
+    trip.asked.node = SIZE_MAX; /* none */
     if (is_serverless(all[0]))
         run_serverless(&trip, all[0]);
     else

@@ -58,10 +58,16 @@ bool exchange_shares(const struct exchange *exchange);
  * ALONE    OK: all were answered. UNKNOWN: `open`, if they may still be carried out. */
 void exchange_all(struct dlock_client *client, struct exchange *const *all, size_t count);
 
+/* Its status, with its sentence in dlock_error(). */
+static inline dlock_status exchange_says(const struct exchange *exchange)
+{
+    return exchange->status == DLOCK_OK ? DLOCK_OK : fail(exchange->status, "%s", exchange->why);
+}
+
 static inline dlock_status exchange_one(struct dlock_client *client, struct exchange *exchange)
 {
     exchange_all(client, &exchange, 1);
-    return fail(exchange->status, "%s", exchange->why);
+    return exchange_says(exchange);
 }
 
 /* Commands that have no lock's command to ride with: in one write of their own, `last` first.

@@ -53,7 +53,7 @@ static void ask_alone(struct releasing *r, void (*then)(struct releasing *r))
 static void take(struct releasing *r)
 {
     r->then = NULL;
-    r->status = fail(r->exchange.status, "%s", r->exchange.why);
+    r->status = exchange_says(&r->exchange);
     if (r->status != DLOCK_LOST)
         return;
     owner_lost(r->hold);
@@ -127,7 +127,7 @@ static void passed_on(struct releasing *r)
     struct dlock *lock = hold->lock;
     bool open = r->exchange.open;
     r->then = NULL;
-    r->status = fail(r->exchange.status, "%s", r->exchange.why);
+    r->status = exchange_says(&r->exchange);
     pthread_mutex_lock(&lock->client->loop.mutex);
     bool ours = !open && lock->tenure.token == hold->tenure && dlock_valid(hold);
     r->next->reads_sent = ours && r->last != NULL && r->status == DLOCK_OK;
@@ -251,7 +251,7 @@ static void nested_sent(struct releasing *r)
 {
     struct dlock *lock = r->hold->lock;
     r->then = NULL;
-    r->status = fail(r->exchange.status, "%s", r->exchange.why);
+    r->status = exchange_says(&r->exchange);
     pthread_mutex_lock(&lock->client->loop.mutex);
     if (r->exchange.open && lock->tenure.token == r->hold->tenure)
         lock->tenure.open = true;
