@@ -42,6 +42,14 @@ static size_t note_count(const struct world *world)
     return count < NOTES_MAX ? count : NOTES_MAX;
 }
 
+bool check_data_lost(const struct world *world)
+{
+    bool lost = false;
+    for (size_t i = 0; i < note_count(world); i++)
+        lost |= world->notes[i].written && world->notes[i].kind == NOTE_DATA_LOST;
+    return lost;
+}
+
 /* How the transcript names it. */
 static int number(const struct world *world, const struct call *call)
 {
@@ -147,6 +155,24 @@ static bool is_excused(const struct world *world, const struct plan *plan,
             return true;
     }
     return false;
+}
+
+static bool was_broken(const struct world *world, const struct call *hold)
+{
+    for (size_t i = 0; i < check_call_count(world); i++)
+        if (world->calls[i].what == WHAT_BREAK && world->calls[i].lock == hold->lock)
+            return true;
+    return check_data_lost(world);
+}
+
+/* An answer, or a sample, that says that the hold is over. */
+static void check_cut(struct world *world, const struct plan *plan, const struct call *call)
+{
+    const struct call *hold = call->what == WHAT_RELEASE ? call->of : call;
+    int64_t over_ns = call != hold && call->status == DLOCK_LOST ? call->end_ns : hold->false_ns;
+    if (over_ns != 0 && over_ns < hold->until_ns && !plan->rung->flawed && !was_broken(world, hold))
+        violation(world, VIOLATION_CUT, "#%d of process %d was over %.1f ms before its time",
+                  number(world, hold), hold->process, (double)(hold->until_ns - over_ns) / 1e6);
 }
 
 /* ---- Exclusion and order --------------------------------------------------------------------- */
@@ -311,5 +337,7 @@ void check_history(struct world *world, const struct plan *plan)
     for (size_t i = 0; i < check_call_count(world); i++)
         if (world->calls[i].begin_ns != 0) /* else its process died just then */
             check_answer(world, plan, &world->calls[i]);
+    for (size_t i = 0; i < check_call_count(world); i++)
+        check_cut(world, plan, &world->calls[i]);
     check_pairs(world, plan);
 }

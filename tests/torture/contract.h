@@ -10,6 +10,8 @@
 
 #include <string.h>
 
+#define TTL_MS_LEAST 100
+
 /* Beyond what is bounded below: threads that wait for a processor although the witness runs. */
 #define SLACK_MS 400
 

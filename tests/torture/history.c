@@ -110,6 +110,7 @@ static void draw_calls(struct plan *plan, uint64_t *random)
     plan->noise = (int)ONE_OF(random, 0, 0, 100, 1000);
     plan->noise_us = (int)ONE_OF(random, 100, 1000, 5000);
     plan->overdue = (int)ONE_OF(random, 0, 4, 30);
+    plan->brief = plan->long_ttl || plan->rung->flawed ? 0 : (int)ONE_OF(random, 0, 30);
     for (size_t i = 0; i < sizeof plan->wait_ms / sizeof plan->wait_ms[0]; i++)
         plan->wait_ms[i] = ONE_OF(random, 0, 2, 5, 20, 120, 500);
 }
