@@ -146,6 +146,7 @@ void note(struct world *world, enum note_kind kind, int process, struct call *ca
     struct note *written = &world->notes[index];
     va_list arguments;
     written->ns = boot_ns();
+    written->stalled_ns = stalled_ns(world);
     written->kind = kind;
     written->process = process;
     written->call = call;

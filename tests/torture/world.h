@@ -77,7 +77,7 @@ enum note_kind {
     NOTE_DATA_LOST, /* the server is back without what it had acknowledged */
 };
 struct note {
-    int64_t ns;
+    int64_t ns, stalled_ns;
     enum note_kind kind;
     int process;       /* -1: the proxy */
     struct call *call; /* of an event: the hold */
@@ -88,8 +88,9 @@ struct note {
 #define VIOLATION_MAP(X)                                                                           \
     X(OVERLAP, "two holds were valid at once")                                                     \
     X(REVIVED, "a hold was valid again after it was not")                                          \
-    X(CUT, "a hold was lost before its time, though nobody broke the lock and no data was lost")     \
+    X(CUT, "a hold was lost before its time: nobody broke the lock, no data was lost")             \
     X(TOKEN, "tokens out of order")                                                                \
+    X(RENEWAL, "a hold was lost, and no renewal had been tried in time")                           \
     X(ANSWER, "a call was answered never, twice or wrongly")                                       \
     X(BOUND, "a call took longer than it may")                                                     \
     X(STUCK, "a lock without holder was not acquired")                                             \
