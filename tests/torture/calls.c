@@ -91,7 +91,7 @@ void member_close(struct self *self, struct member *member)
 
 /* ---- Cancels --------------------------------------------------------------------------------- */
 
-/* Every second call shares its cancel with the one before it. */
+/* Three calls of four share the cancel of another, if it was not thrown. */
 static dlock_cancel *cancel_offer(struct self *self, struct call *call)
 {
     static const struct cancelling nobody;
@@ -104,7 +104,7 @@ static dlock_cancel *cancel_offer(struct self *self, struct call *call)
         else if (self->cancels[i].call->cancelled_ns == 0)
             other = &self->cancels[i];
     dlock_cancel *cancel = NULL;
-    if (place != NULL && (call - self->world->calls) % 2 == 0)
+    if (place != NULL && (call - self->world->calls) % 4 != 0)
         cancel = other->cancel;
     if (place != NULL && cancel == NULL)
         cancel = dlock_cancel_new();

@@ -55,13 +55,14 @@ static struct how draw_how(struct thread *thread)
     struct how how = {.lock = (int)random_below(random, (uint64_t)plan->locks),
                       .wait_ms = draw_wait(thread)};
     if (chance(random, plan->named))
-        how.owner_id = chance(random, 20) ? DLOCK_THIS_THREAD : 1 + random_below(random, 3);
+        how.owner_id =
+            chance(random, 20) ? DLOCK_THIS_THREAD : 1 + random_below(random, plan->owners);
     if (chance(random, plan->shared))
         how.mode = DLOCK_SHARED;
     if (chance(random, plan->brief))
         how.ttl_ms = TTL_MS_LEAST + (int64_t)random_below(random, 50);
     how.rides = chance(random, plan->riding);
-    how.cancels = plan->weights[OP_CANCEL] > 0 && chance(random, 50);
+    how.cancels = plan->weights[OP_CANCEL] > 0 && chance(random, 70);
     return how;
 }
 

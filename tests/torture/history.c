@@ -100,12 +100,13 @@ static void draw_calls(struct plan *plan, uint64_t *random)
     for (int i = 0; i < OP_COUNT; i++)
         plan->weights[i] = chance(random, 50) ? weights[i] : 0;
     plan->weights[OP_HOLD] += 3;
+    plan->owners = (uint64_t)ONE_OF(random, 1, 3);
     plan->named = (int)ONE_OF(random, 0, 30, 60, 100);
     plan->shared = plan->rung->shared ? (int)ONE_OF(random, 20, 50, 80) : 0;
     plan->kept = (int)ONE_OF(random, 0, 10, 50);
     plan->riding = (int)ONE_OF(random, 0, 10, 40);
     plan->nesting = (int)ONE_OF(random, 0, 30, 80);
-    plan->patient = (int)ONE_OF(random, 0, 0, 3, 10);
+    plan->patient = (int)ONE_OF(random, 0, 0, 5, 30);
     plan->section_ms = (int)ONE_OF(random, 0, 1, 2, 10, 40);
     plan->noise = (int)ONE_OF(random, 0, 0, 100, 1000);
     plan->noise_us = (int)ONE_OF(random, 100, 1000, 5000);
