@@ -91,29 +91,43 @@ void member_close(struct self *self, struct member *member)
 
 /* ---- Cancels --------------------------------------------------------------------------------- */
 
+/* Three calls of four share the cancel of another, if it was not thrown. */
 static dlock_cancel *cancel_offer(struct self *self, struct call *call)
 {
-    dlock_cancel *cancel = NULL;
+    static const struct cancelling nobody;
+    struct cancelling *place = NULL;
+    const struct cancelling *other = &nobody;
     pthread_mutex_lock(&self->mutex);
-    for (size_t i = 0; i < CANCELS_MAX && cancel == NULL; i++)
-        if (self->cancels[i].cancel == NULL) {
-            cancel = dlock_cancel_new();
-            self->cancels[i] = (struct cancelling){cancel, call};
-        }
+    for (size_t i = 0; i < CANCELS_MAX; i++)
+        if (self->cancels[i].cancel == NULL)
+            place = &self->cancels[i];
+        else if (self->cancels[i].call->cancelled_ns == 0)
+            other = &self->cancels[i];
+    dlock_cancel *cancel = NULL;
+    if (place != NULL && (call - self->world->calls) % 4 != 0)
+        cancel = other->cancel;
+    if (place != NULL && cancel == NULL)
+        cancel = dlock_cancel_new();
+    if (cancel != NULL)
+        *place = (struct cancelling){cancel, call};
     pthread_mutex_unlock(&self->mutex);
     return cancel;
 }
 
-static void cancel_withdraw(struct self *self, dlock_cancel *cancel)
+static void cancel_withdraw(struct self *self, dlock_cancel *cancel, const struct call *call)
 {
+    bool shared = false;
     if (cancel == NULL)
         return;
     pthread_mutex_lock(&self->mutex);
     for (size_t i = 0; i < CANCELS_MAX; i++)
-        if (self->cancels[i].cancel == cancel)
+        if (self->cancels[i].cancel == cancel && self->cancels[i].call == call)
             self->cancels[i].cancel = NULL;
+        else
+            shared |= self->cancels[i].cancel == cancel;
     pthread_mutex_unlock(&self->mutex);
-    dlock_cancel_free(cancel);
+    if (!shared)
+        dlock_cancel_free(cancel);
 }
 
 void cancel_one(struct self *self, uint64_t *random)
@@ -122,10 +136,13 @@ void cancel_one(struct self *self, uint64_t *random)
     int64_t none = 0;
     pthread_mutex_lock(&self->mutex);
     for (size_t i = 0; i < CANCELS_MAX; i++) {
-        struct cancelling *one = &self->cancels[(first + i) % CANCELS_MAX];
+        const struct cancelling *one = &self->cancels[(first + i) % CANCELS_MAX];
         if (one->cancel == NULL)
             continue;
-        atomic_compare_exchange_strong(&one->call->cancelled_ns, &none, boot_ns());
+        for (size_t j = 0; j < CANCELS_MAX; j++, none = 0)
+            if (self->cancels[j].cancel == one->cancel)
+                atomic_compare_exchange_strong(&self->cancels[j].call->cancelled_ns, &none,
+                                               boot_ns());
         dlock_cancel_now(one->cancel);
         break;
     }
@@ -154,7 +171,8 @@ static struct call *begin(struct thread *thread, const struct member *member, en
     call->mode = how->mode;
     call->wait_ms = how->wait_ms;
     call->rest = how->rest;
-    call->ttl_ms = self->plan->ttl_ms[self->process];
+    call->ttl_ms = how->ttl_ms != 0 ? how->ttl_ms : self->plan->ttl_ms[self->process];
+    call->own_ttl = how->ttl_ms != 0;
     return call;
 }
 
@@ -166,7 +184,8 @@ static struct dlock_want want_of(struct call *call, dlock_batch *reads, dlock_ca
                                .cancel = cancel,
                                .reads = reads,
                                .user = call,
-                               .mode = call->mode};
+                               .mode = call->mode,
+                               .ttl_ms = call->own_ttl ? call->ttl_ms : 0};
 }
 
 static void answered(struct self *self, struct call *call, dlock_status status, dlock_hold *hold)
@@ -197,7 +216,7 @@ dlock_hold *hold_acquire(struct thread *thread, const struct member *member, dlo
     if (how->wait_ms < 0)
         atomic_fetch_add(&self->shared->busy, 1);
     answered(self, call, status, hold);
-    cancel_withdraw(self, cancel);
+    cancel_withdraw(self, cancel, call);
     dlock_batch_free(reads);
     *made = call;
     return status == DLOCK_OK ? hold : NULL;
@@ -208,14 +227,19 @@ void hold_release(struct thread *thread, dlock_hold *hold, struct call *call, bo
     static const char *const write[] = {"INCR", "app:sold"};
     struct self *self = thread->self;
     dlock_batch *last = rides ? dlock_batch_new() : NULL;
-    if (last != NULL)
+    struct dlock_reply reply = {.size = sizeof reply};
+    if (last != NULL) {
         dlock_batch_add(last, 2, write, NULL);
+        atomic_fetch_add(&self->world->rides_sent, 1);
+    }
     sample(call, hold);
     struct call *release =
         call_begin(self->world, WHAT_RELEASE, self->process, thread->number, call->lock);
     release->of = call;
     release->client = call->client;
     call_end(self->world, release, dlock_release(hold, last));
+    if (dlock_batch_reply(last, 0, &reply) == DLOCK_OK && reply.kind == DLOCK_REPLY_INTEGER)
+        atomic_fetch_add(&self->world->rides_answered, 1);
     dlock_batch_free(last);
 }
 
@@ -244,7 +268,7 @@ static void done(void *arg, dlock_status status, dlock_hold *hold)
     struct self *self = started->self;
     struct thread here = {.self = self, .number = THREADS_MAX};
     answered(self, started->call, status, hold);
-    cancel_withdraw(self, started->cancel);
+    cancel_withdraw(self, started->cancel, started->call);
     dlock_batch_free(started->reads);
     if (status == DLOCK_OK && (!started->keep || !hold_keep(self, hold, started->call)))
         hold_release(&here, hold, started->call, started->rides);
@@ -270,7 +294,7 @@ void hold_start(struct thread *thread, const struct how *how, bool keep)
     if (status == DLOCK_OK)
         return;
     call_end(self->world, call, status);
-    cancel_withdraw(self, started->cancel);
+    cancel_withdraw(self, started->cancel, call);
     dlock_batch_free(started->reads);
     free(started);
     atomic_fetch_sub(&self->started, 1);

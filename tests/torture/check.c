@@ -42,6 +42,14 @@ static size_t note_count(const struct world *world)
     return count < NOTES_MAX ? count : NOTES_MAX;
 }
 
+bool check_data_lost(const struct world *world)
+{
+    bool lost = false;
+    for (size_t i = 0; i < note_count(world); i++)
+        lost |= world->notes[i].written && world->notes[i].kind == NOTE_DATA_LOST;
+    return lost;
+}
+
 /* How the transcript names it. */
 static int number(const struct world *world, const struct call *call)
 {
@@ -77,7 +85,8 @@ static bool asked_about(const struct plan *plan, const struct call *acquire,
 static int64_t heard_ns(const struct world *world, const struct plan *plan,
                         const struct call *hold, int64_t since_ns)
 {
-    int64_t end_ns = since_ns + hold->ttl_ms * NS_A_MS;
+    int64_t ttl_ms = is_handed_on(plan) ? plan->ttl_ms[hold->process] : hold->ttl_ms;
+    int64_t end_ns = since_ns + ttl_ms * NS_A_MS;
     int renewals = 0;
     for (size_t i = 0; i < note_count(world); i++) {
         const struct note *here = &world->notes[i];
@@ -147,6 +156,62 @@ static bool is_excused(const struct world *world, const struct plan *plan,
             return true;
     }
     return false;
+}
+
+/* ---- Losses ---------------------------------------------------------------------------------- */
+
+static bool was_broken(const struct world *world, const struct call *hold)
+{
+    for (size_t i = 0; i < check_call_count(world); i++)
+        if (world->calls[i].what == WHAT_BREAK && world->calls[i].lock == hold->lock)
+            return true;
+    return check_data_lost(world);
+}
+
+/* An answer, or a sample, that says that the hold is over. */
+static void check_cut(struct world *world, const struct plan *plan, const struct call *call)
+{
+    const struct call *hold = call->what == WHAT_RELEASE ? call->of : call;
+    int64_t over_ns = call != hold && call->status == DLOCK_LOST ? call->end_ns : hold->false_ns;
+    if (over_ns != 0 && over_ns < hold->until_ns && !plan->rung->flawed && !was_broken(world, hold))
+        violation(world, VIOLATION_CUT, "#%d of process %d was over %.1f ms before its time",
+                  number(world, hold), hold->process, (double)(hold->until_ns - over_ns) / 1e6);
+}
+
+/* What was told of the hold last, before it was lost, or of another of its owner, since only one of
+ * those that share a key is told of; NULL: nothing. */
+static const struct note *told_before(const struct world *world, const struct plan *plan,
+                                      const struct note *lost)
+{
+    const struct call *hold = lost->call;
+    const struct note *last = NULL;
+    for (const struct note *here = world->notes; here < world->notes + note_count(world); here++)
+        if (here->written && here->call != NULL && here->ns < lost->ns && here->ns > hold->end_ns &&
+            (here->call == hold ||
+             (here->call->lock == hold->lock && same_owner(plan, here->call, hold))) &&
+            (last == NULL || here->ns > last->ns))
+            last = here;
+    return last;
+}
+
+static void check_renewals(struct world *world, const struct plan *plan)
+{
+    for (size_t i = 0; i < note_count(world) && plan->rung->renewed && !plan->rung->flawed; i++) {
+        const struct note *lost = &world->notes[i];
+        const struct call *hold = lost->call;
+        if (!lost->written || lost->kind != NOTE_LOST || lost->ns < hold->until_ns)
+            continue; /* before its time the server's answer tells of it */
+        const struct note *told = told_before(world, plan, lost);
+        bool failed = told != NULL && told->kind == NOTE_RENEWAL_FAILED;
+        int64_t from_ns = told != NULL ? told->ns : hold->end_ns;
+        int64_t stalled = lost->stalled_ns -
+                          (told != NULL ? told->stalled_ns : hold->stalled_begin_ns);
+        int64_t over_ns = lost->ns - from_ns - 2 * stalled -
+                          (renewal_ms(plan, hold->ttl_ms, failed) + SLACK_MS / 4) * NS_A_MS;
+        if (over_ns > 0)
+            violation(world, VIOLATION_RENEWAL, "#%d of process %d: %.1f ms too late",
+                      number(world, hold), hold->process, (double)over_ns / 1e6);
+    }
 }
 
 /* ---- Exclusion and order --------------------------------------------------------------------- */
@@ -311,5 +376,8 @@ void check_history(struct world *world, const struct plan *plan)
     for (size_t i = 0; i < check_call_count(world); i++)
         if (world->calls[i].begin_ns != 0) /* else its process died just then */
             check_answer(world, plan, &world->calls[i]);
+    for (size_t i = 0; i < check_call_count(world); i++)
+        check_cut(world, plan, &world->calls[i]);
+    check_renewals(world, plan);
     check_pairs(world, plan);
 }

@@ -11,6 +11,8 @@ void check_history(struct world *world, const struct plan *plan);
 /* Whether every call on the lock gave a definite answer, and every hold was released with OK: then
  * nothing of it may be left on the server. */
 bool check_all_definite(const struct world *world, int lock);
+/* Whether the server came back without what it had acknowledged. */
+bool check_data_lost(const struct world *world);
 size_t check_call_count(const struct world *world);
 
 #endif

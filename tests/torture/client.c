@@ -55,11 +55,14 @@ static struct how draw_how(struct thread *thread)
     struct how how = {.lock = (int)random_below(random, (uint64_t)plan->locks),
                       .wait_ms = draw_wait(thread)};
     if (chance(random, plan->named))
-        how.owner_id = chance(random, 20) ? DLOCK_THIS_THREAD : 1 + random_below(random, 3);
+        how.owner_id =
+            chance(random, 20) ? DLOCK_THIS_THREAD : 1 + random_below(random, plan->owners);
     if (chance(random, plan->shared))
         how.mode = DLOCK_SHARED;
+    if (chance(random, plan->brief))
+        how.ttl_ms = TTL_MS_LEAST + (int64_t)random_below(random, 50);
     how.rides = chance(random, plan->riding);
-    how.cancels = plan->weights[OP_CANCEL] > 0 && chance(random, 50);
+    how.cancels = plan->weights[OP_CANCEL] > 0 && chance(random, 70);
     return how;
 }
 
@@ -78,6 +81,16 @@ static void hold_once(struct thread *thread, const struct member *member, const 
         hold_release(thread, hold, call, how->rides);
 }
 
+static void stay(const struct thread *thread, dlock_hold *hold, struct call *call, int64_t ms)
+{
+    int64_t end_ns = boot_ns() + ms * NS_A_MS;
+    sample(call, hold);
+    while (boot_ns() < end_ns && !in_phase(thread->self, PHASE_CALM)) {
+        pause_us(300);
+        sample(call, hold);
+    }
+}
+
 /* The critical section: at times longer than the time to live, at times with another in it. */
 static void inside(struct thread *thread, dlock_hold *hold, struct call *call)
 {
@@ -86,14 +99,11 @@ static void inside(struct thread *thread, dlock_hold *hold, struct call *call)
     int64_t ms = (int64_t)random_below(random, (uint64_t)plan->section_ms + 1);
     if (!plan->long_ttl && chance(random, plan->overdue))
         ms = call->ttl_ms * 5 / 4;
-    int64_t end_ns = boot_ns() + ms * NS_A_MS;
     if (chance(random, 20))
         judge_lost_fd(thread->self, call, hold);
     bool nests = thread->depth < 3 && chance(random, plan->nesting);
-    while (boot_ns() < end_ns && !in_phase(thread->self, PHASE_CALM)) {
-        sample(call, hold);
-        pause_us(300);
-    }
+    int64_t first_ms = nests ? (int64_t)random_below(random, (uint64_t)ms + 1) : ms;
+    stay(thread, hold, call, first_ms);
     if (nests) {
         thread->depth++;
         struct how how = draw_how(thread);
@@ -104,7 +114,7 @@ static void inside(struct thread *thread, dlock_hold *hold, struct call *call)
         hold_once(thread, &thread->self->main, &how);
         thread->depth--;
     }
-    sample(call, hold);
+    stay(thread, hold, call, ms - first_ms);
 }
 
 static void use_another_client(struct thread *thread)

@@ -10,8 +10,18 @@
 
 #include <string.h>
 
+#define TTL_MS_LEAST 100
+
 /* Beyond what is bounded below: threads that wait for a processor although the witness runs. */
 #define SLACK_MS 400
+
+/* A hold that comes to its end was told of a renewal at most so long before, or was acquired: what
+ * the next one waits for, and the time to connect. Its answer is waited for only until half of what
+ * is left is over. */
+static inline int64_t renewal_ms(const struct plan *plan, int64_t ttl_ms, bool again)
+{
+    return ttl_ms / (again ? 15 : 3) + plan->connect_ms;
+}
 
 /* How long a call may take beyond its wait_ms, or after a cancel. */
 static inline int64_t bound_ms(const struct plan *plan)

@@ -74,11 +74,11 @@ static void draw_clients(struct plan *plan, uint64_t *random)
         snprintf(plan->names[i], sizeof plan->names[i], "%s", names[(first + (size_t)i) % 5]);
     plan->long_ttl = chance(random, 20);
     bool alike = chance(random, 70);
-    int64_t ttl_ms = ONE_OF(random, 150, 250, 400, 600);
+    int64_t ttl_ms = ONE_OF(random, 150, 250, 400, 600, 1000);
     for (int i = 0; i < PROCESSES_MAX; i++) {
         plan->ttl_ms[i] = plan->long_ttl ? 3000
                           : alike        ? ttl_ms
-                                         : ONE_OF(random, 150, 250, 400, 600);
+                                         : ONE_OF(random, 150, 250, 400, 600, 1000);
         plan->own_loop[i] = chance(random, 40);
     }
     plan->command_ms = ONE_OF(random, 50, 100, 200);
@@ -100,16 +100,18 @@ static void draw_calls(struct plan *plan, uint64_t *random)
     for (int i = 0; i < OP_COUNT; i++)
         plan->weights[i] = chance(random, 50) ? weights[i] : 0;
     plan->weights[OP_HOLD] += 3;
+    plan->owners = (uint64_t)ONE_OF(random, 1, 3);
     plan->named = (int)ONE_OF(random, 0, 30, 60, 100);
     plan->shared = plan->rung->shared ? (int)ONE_OF(random, 20, 50, 80) : 0;
     plan->kept = (int)ONE_OF(random, 0, 10, 50);
     plan->riding = (int)ONE_OF(random, 0, 10, 40);
-    plan->nesting = (int)ONE_OF(random, 0, 20, 50);
-    plan->patient = (int)ONE_OF(random, 0, 0, 3, 10);
+    plan->nesting = (int)ONE_OF(random, 0, 30, 80);
+    plan->patient = (int)ONE_OF(random, 0, 0, 5, 30);
     plan->section_ms = (int)ONE_OF(random, 0, 1, 2, 10, 40);
     plan->noise = (int)ONE_OF(random, 0, 0, 100, 1000);
     plan->noise_us = (int)ONE_OF(random, 100, 1000, 5000);
     plan->overdue = (int)ONE_OF(random, 0, 4, 30);
+    plan->brief = plan->long_ttl || plan->rung->flawed ? 0 : (int)ONE_OF(random, 0, 30);
     for (size_t i = 0; i < sizeof plan->wait_ms / sizeof plan->wait_ms[0]; i++)
         plan->wait_ms[i] = ONE_OF(random, 0, 2, 5, 20, 120, 500);
 }
@@ -126,8 +128,9 @@ static struct event draw_event(const struct plan *plan, uint64_t *random, int mo
     event.count = 1 + (int)random_below(random, 1 + random_below(random, (uint64_t)most));
     if (chance(random, 50))
         event.process = between(random, 0, plan->processes - 1);
-    if (chance(random, 60)) {
-        event.request = (int)random_below(random, REQUEST_OTHER + 1);
+    if (chance(random, 70)) { /* most requests are acquires: the others are meant more often */
+        event.request = (int)ONE_OF(random, REQUEST_ACQUIRE, REQUEST_RELEASE, REQUEST_RELEASE,
+                                    REQUEST_RENEW, REQUEST_RENEW, REQUEST_LISTEN, REQUEST_OTHER);
         event.count = 1 + event.count / 3;
     }
     return event;

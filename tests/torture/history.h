@@ -99,7 +99,8 @@ struct plan {
     int64_t command_ms, connect_ms, retry_ms, grant_ms;
     size_t contenders, handoff_max, connections_max;
     int weights[OP_COUNT];
-    int named, shared, kept, riding, nesting, patient; /* per cent of the acquisitions */
+    uint64_t owners; /* names of owners that a process uses */
+    int named, shared, kept, riding, nesting, patient, brief; /* per cent of the acquisitions */
     int noise, noise_us; /* see noise.h */
     int section_ms;                                    /* at most */
     int overdue;      /* per cent of the sections that last longer than the time to live */

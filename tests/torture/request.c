@@ -81,6 +81,7 @@ static enum request kind_of(const char *label)
         {"SUBSCRIBE", REQUEST_LISTEN}, {"BLPOP", REQUEST_LISTEN},    {"renew", REQUEST_RENEW},
         {"EXPIRE", REQUEST_RENEW},     {"acquire", REQUEST_ACQUIRE}, {"SET", REQUEST_ACQUIRE},
         {"release", REQUEST_RELEASE},  {"delete", REQUEST_RELEASE},  {"DEL", REQUEST_RELEASE},
+        {"leave", REQUEST_RELEASE},    {"give_up", REQUEST_RELEASE},
     };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (strstr(label, parts[i].part) != NULL)

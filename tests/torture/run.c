@@ -142,6 +142,17 @@ static void judge_left(struct run *run)
     }
 }
 
+/* Each was sent once, so it was carried out once at most. */
+static void judge_rides(struct run *run)
+{
+    const struct world *world = run->world;
+    long long sold = atoll(server_text(run->server, "GET app:sold"));
+    int least = check_data_lost(world) ? 0 : world->rides_answered;
+    if (sold < least || sold > world->rides_sent)
+        violation(run->world, VIOLATION_RIDE, "%lld were carried out, %d of %d were answered", sold,
+                  world->rides_answered, world->rides_sent);
+}
+
 static void set_up(struct run *run)
 {
     static const char *const args[] = {"--shutdown-on-sigterm", "save", NULL};
@@ -177,6 +188,7 @@ static void go_through(struct run *run)
     if (!rounds(run, all_over, 2 * GIVE_UP_MS))
         end_all(run, "at rest");
     keys_judge(run->plan, run->server, world);
+    judge_rides(run);
 }
 
 static void sum_up(const struct run *run, struct result *result)

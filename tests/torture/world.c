@@ -115,6 +115,7 @@ int64_t stalled_ns(const struct world *world)
 bool sample(struct call *call, const dlock_hold *hold)
 {
     int64_t before_ns = boot_ns();
+    int64_t left_ms = dlock_remaining_ms(hold);
     bool valid = dlock_valid(hold);
     int64_t after_ns = boot_ns();
     int64_t none = 0;
@@ -128,6 +129,9 @@ bool sample(struct call *call, const dlock_hold *hold)
     atomic_compare_exchange_strong(&call->first_true_ns, &none, after_ns);
     if (atomic_load(&call->last_true_ns) < before_ns)
         atomic_store(&call->last_true_ns, before_ns);
+    if (left_ms != DLOCK_NEVER_EXPIRES &&
+        atomic_load(&call->until_ns) < before_ns + left_ms * NS_A_MS)
+        atomic_store(&call->until_ns, before_ns + left_ms * NS_A_MS);
     return true;
 }
 
@@ -142,6 +146,7 @@ void note(struct world *world, enum note_kind kind, int process, struct call *ca
     struct note *written = &world->notes[index];
     va_list arguments;
     written->ns = boot_ns();
+    written->stalled_ns = stalled_ns(world);
     written->kind = kind;
     written->process = process;
     written->call = call;

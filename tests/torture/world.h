@@ -48,6 +48,7 @@ struct call {
     bool rest;      /* made when all faults were over and nobody held */
     int64_t wait_ms;
     int64_t ttl_ms;
+    bool own_ttl;    /* it asked for that; else it is its client's */
     struct call *of; /* of a release: the acquisition */
 
     int64_t begin_ns, stalled_begin_ns;
@@ -64,6 +65,7 @@ struct call {
     _Atomic int64_t last_true_ns;  /* before the last that said true */
     _Atomic int64_t false_ns;      /* behind the first that said false */
     _Atomic bool revived;          /* true came after false */
+    _Atomic int64_t until_ns;      /* it said that it would be valid at least until then */
 };
 
 enum note_kind {
@@ -75,7 +77,7 @@ enum note_kind {
     NOTE_DATA_LOST, /* the server is back without what it had acknowledged */
 };
 struct note {
-    int64_t ns;
+    int64_t ns, stalled_ns;
     enum note_kind kind;
     int process;       /* -1: the proxy */
     struct call *call; /* of an event: the hold */
@@ -86,12 +88,15 @@ struct note {
 #define VIOLATION_MAP(X)                                                                           \
     X(OVERLAP, "two holds were valid at once")                                                     \
     X(REVIVED, "a hold was valid again after it was not")                                          \
+    X(CUT, "a hold was lost before its time: nobody broke the lock, no data was lost")             \
     X(TOKEN, "tokens out of order")                                                                \
+    X(RENEWAL, "a hold was lost, and no renewal had been tried in time")                           \
     X(ANSWER, "a call was answered never, twice or wrongly")                                       \
     X(BOUND, "a call took longer than it may")                                                     \
     X(STUCK, "a lock without holder was not acquired")                                             \
     X(LEFT, "a lock was left behind, though every call said it was released")                      \
     X(KEY, "a key that is not the library's was used, or one of its own left for ever")            \
+    X(RIDE, "what rode with a release was carried out twice, or not at all")                       \
     X(RESOURCE, "descriptors, threads or memory were kept")                                        \
     X(DIED, "a process ended by itself")
 enum violation_kind {
@@ -131,6 +136,7 @@ struct world {
     _Atomic int phase;
     _Atomic int64_t calm_ns; /* when PHASE_CALM began */
     _Atomic uint64_t clients;
+    _Atomic int rides_sent, rides_answered; /* INCRs that rode with a release */
     struct witness proxy;
     struct process processes[PROCESSES_MAX];
     _Atomic size_t call_count, note_count, violation_count;

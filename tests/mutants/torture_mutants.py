@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes that tests/torture must find: what is wrong, (file, text, what stands there instead) or a list of these,
+and the rung. The first nine were in the library once; the others were chosen by somebody who had not seen the
+torture."""
+
+# A name is used again by the owner's next acquisition.
+NAMES_AGAIN = ("lock/owner.c", "else if (hold->lock->rung.flawed)", "else if (hold->named_by != 0)")
+# The old connection is not ended: what was sent on it may still be carried out.
+NO_KILL = ("lock/redis.c", "may_kill(node, doubt)\n", "may_kill(node, doubt) && doubt->id < 0\n")
+DOUBT_IGNORED = [NO_KILL, ("lock/redis.c", "                  : DOUBT_FOR_EVER;", "                  : DOUBT_ENDED;")]
+
+MUTANTS = [
+    ("a waiter that leaves can still be chosen for the hand-off", [
+        ("lock/wait.c", "    if (wait->state == WAIT_BEHIND) {\n        TAILQ_REMOVE",
+         "    if (false) {\n        TAILQ_REMOVE"),
+        ("lock/wait.c", "    if (had && hands_off(lock))\n        return;",
+         "    if (state == WAIT_BEHIND || (had && hands_off(lock)))\n        return;")], "fair"),
+    ("a late release frees a later hold of its owner", [NAMES_AGAIN, *DOUBT_IGNORED], "notify"),
+    ("a lost acquire is resolved by the count of an earlier hold", [
+        NAMES_AGAIN,
+        ("lock/rungs/reentrant.c", "const struct rung_ops rung_reentrant = {",
+         '#include <stdlib.h>\nstatic dlock_status resolve(struct rung_env *env, struct dlock_hold *hold)\n{\n'
+         '    struct answer count = CALL(env, "HGET", hold->key, hold->owner);\n'
+         '    if (count.status != DLOCK_OK)\n        return count.status;\n'
+         '    return strtoull(count.text, NULL, 10) == hold->depth ? DLOCK_OK : DLOCK_BUSY;\n}\n'
+         'const struct rung_ops rung_reentrant = {\n    .resolve = resolve,')], "reentrant"),
+    ("a late first acquire ends the other holds of its owner", [
+        NAMES_AGAIN, *DOUBT_IGNORED,
+        ("lock/lua/read_write.lua", "    if not mine and nested == 'nested' then\n        return 0\n    end\n",
+         "    if not mine and nested == 'nested' then\n        return 0\n    end\n"
+         "    if mine and not at and nested == 'alone' then\n        set_holds(' ')\n        mine = nil\n    end\n")],
+     "read_write"),
+    ("a nested acquire hides that the outer hold was lost", [
+        ("lock/lua/reentrant_acquire.lua", "(free and ARGV[3] ~= '1') or ", "")], "watchdog"),
+    ("the keys beside the lock have names that an application uses", [
+        ("lock/dlock.c", 'snprintf(key, room, has_tag(lock->name) ? "dlock:%s:%s" : "dlock:%s={%s}", beside[i].kind,\n'
+         '                 lock->name);', 'snprintf(key, room, "%s:%s", lock->name, beside[i].kind);')], "fair"),
+    ("an acquire without an owner nests in the holds of its thread", [
+        ("lock/owner.c", "    if (owner_id == DLOCK_THIS_THREAD)\n", "    if (owner_id == DLOCK_THIS_THREAD || owner_id == 0)\n"),
+        ("lock/owner.c", "hold->number = owner_id == DLOCK_THIS_THREAD ?", "hold->number = hold->named_by == 't' ?")],
+     "watchdog"),
+    ("an acquire adds to the count, also when it is sent again", [
+        NAMES_AGAIN,
+        ("lock/lua/notify_acquire.lua", "redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])",
+         "redis.call('HINCRBY', KEYS[1], ARGV[1], 1)"),
+        ("lock/lua/notify_release.lua", "local left = ARGV[2] - 1\nif left == 0 then",
+         "local left = redis.call('HINCRBY', KEYS[1], ARGV[1], -1)\nif left == 0 then")], "notify"),
+    ("two calls of one owner count its holds at the same time", [
+        ("lock/owner.c", "    while (waited == 0 && is_busy(hold))", "    while (waited != 0 && is_busy(hold))")],
+     "reentrant"),
+
+    ("the validity of an acquire counts from its reply", [
+        ("lock/acquire.c", "        a->sent_ns = env->now_ns();\n        status = rung_acquire(env, a->hold, busy);\n",
+         "        status = rung_acquire(env, a->hold, busy);\n        a->sent_ns = env->now_ns();\n")], "owner_lua"),
+    ("writes that ride with a release are sent once more with its script in full", [
+        ("lock/call.c", "    env->last = NULL;\n", "")], "owner_lua"),
+    ("a nested acquire with a shorter time to live shortens the key's", [
+        ("lock/lua/reentrant_acquire.lua", "if free or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then",
+         "if true then")], "reentrant"),
+    ("the descriptor that tells of a loss is not closed when the hold was lost", [
+        ("lock/hold.c", "    if (hold->lost_fd >= 0)\n", "    if (hold->lost_fd >= 0 && status != DLOCK_LOST)\n")],
+     "reentrant"),
+    ("a release that is sent again counts twice", [
+        ("lock/lua/reentrant_release.lua", "local left = (ARGV[2] or held) - 1", "local left = held - 1")], "watchdog"),
+    ("a renewal that failed is not tried again", [
+        ("lock/timekeeper.c", "    else\n        retry_at(timekeeper, hold, client->now_ns());\n",
+         "    else if (!dlock_valid(hold))\n        retry_at(timekeeper, hold, client->now_ns());\n")], "watchdog"),
+    ("a waiter that leaves without the lock lets nobody move up", [
+        ("lock/wait.c", "    move_up(lock, sleeping);\n}\n\n/* ---- Passing", "    if (had)\n        move_up(lock, sleeping);\n}\n\n/* ---- Passing")],
+     "notify"),
+    ("a cancel ends one of the acquires that share it", [
+        ("lock/loop.c", "    } while (found != NULL);", "    } while (false);")], "notify"),
+    ("a hold that is passed on keeps the token of the hold before it", [
+        ("lock/hold.c", "        lock->tenure.numbers++;\n", "")], "fair"),
+    ("a waiter's leave that comes late lets go of what its client holds by now", [
+        ("lock/lua/fair.lua", "    if owner == me and state == 'granted' then -- what is held",
+         "    if owner == me then -- what is held")], "fair"),
+    ("the list of an owner's holds gets no time to live", [
+        ("lock/lua/read_write.lua", "    keep(holds, ttl)\n", "")], "read_write"),
+]
