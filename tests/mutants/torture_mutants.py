@@ -46,12 +46,13 @@ MUTANTS = [
         ("lock/lua/notify_release.lua", "local left = ARGV[2] - 1\nif left == 0 then",
          "local left = redis.call('HINCRBY', KEYS[1], ARGV[1], -1)\nif left == 0 then")], "notify"),
     ("two calls of one owner count its holds at the same time", [
-        ("lock/owner.c", "    while (waited == 0 && is_busy(hold))", "    while (waited != 0 && is_busy(hold))")],
+        ("lock/owner.c", "    while (is_busy(hold)) {", "    while (false && is_busy(hold)) {")],
      "reentrant"),
 
     ("the validity of an acquire counts from its reply", [
-        ("lock/acquire.c", "        a->sent_ns = env->now_ns();\n        status = rung_acquire(env, a->hold, busy);\n",
-         "        status = rung_acquire(env, a->hold, busy);\n        a->sent_ns = env->now_ns();\n")], "owner_lua"),
+        ("lock/exchange.c", "    exchange->sent_ns = env->now_ns();\n    return ops->try_acquire(env, exchange->hold, exchange->busy);\n",
+         "    dlock_status status = ops->try_acquire(env, exchange->hold, exchange->busy);\n"
+         "    exchange->sent_ns = env->now_ns();\n    return status;\n")], "owner_lua"),
     ("writes that ride with a release are sent once more with its script in full", [
         ("lock/call.c", "    env->last = NULL;\n", "")], "owner_lua"),
     ("a nested acquire with a shorter time to live shortens the key's", [
@@ -66,10 +67,11 @@ MUTANTS = [
         ("lock/timekeeper.c", "    else\n        retry_at(timekeeper, hold, client->now_ns());\n",
          "    else if (!dlock_valid(hold))\n        retry_at(timekeeper, hold, client->now_ns());\n")], "watchdog"),
     ("a waiter that leaves without the lock lets nobody move up", [
-        ("lock/wait.c", "    move_up(lock, sleeping);\n}\n\n/* ---- Passing", "    if (had)\n        move_up(lock, sleeping);\n}\n\n/* ---- Passing")],
+        ("lock/wait.c", "    move_up(lock, had && will_be_heard(wait) ? wait->holds_ms : 0);\n",
+         "    if (had)\n        move_up(lock, will_be_heard(wait) ? wait->holds_ms : 0);\n")],
      "notify"),
     ("a cancel ends one of the acquires that share it", [
-        ("lock/loop.c", "    } while (found != NULL);", "    } while (false);")], "notify"),
+        ("lock/loop.c", "    while ((wait = take_cancelled(loop, cancel)) != NULL) {", "    for (int i = 0; i < 1 && (wait = take_cancelled(loop, cancel)) != NULL; i++) {")], "notify"),
     ("a hold that is passed on keeps the token of the hold before it", [
         ("lock/hold.c", "        lock->tenure.numbers++;\n", "")], "fair"),
     ("a waiter's leave that comes late lets go of what its client holds by now", [
