@@ -14,7 +14,7 @@
 extern const struct script lua_read_write;
 
 #define AGAIN_MS_MAX 5000        /* as in the script */
-#define OPERATORS_TTL_MS "10000" /* a tenth of it is the readers' turn when a lock is broken */
+#define OPERATORS_TTL_MS "1000" /* a tenth of it is the readers' turn when a lock is broken */
 
 enum { HOLDS, READERS, WRITERS, INVITED, TOKEN, FREE }; /* rung_ops.beside */
 
