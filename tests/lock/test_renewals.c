@@ -13,6 +13,7 @@
 #include "must.h"
 #include "proxy.h"
 #include "record.h"
+#include "rung.h"
 #include "server.h"
 
 #include <stdatomic.h>
@@ -20,6 +21,8 @@
 #include <stdlib.h>
 
 #define TTL_MS 6000 /* a third of it is no long wait, the rest outlasts a busy machine's stalls */
+
+extern const struct rung_ops rung_watchdog;
 
 static struct server *server;
 
@@ -348,6 +351,54 @@ static void a_slow_answer_is_waited_for_next_time(void **state)
     assert_int_equal(told(&stage, "RENEWAL_FAILED", hold), 1);
     assert_status(dlock_release(hold, NULL), OK);
     dlock_close(lock);
+    stage_clear(&stage);
+}
+
+/* ---- A server that is slow ------------------------------------------------------------------- */
+
+static const struct script slow_script = { /* a renewal that takes 20 ms, until it shall hurry */
+    .text = "local ends = redis.call('TIME') ends = ends[1] * 1000000 + ends[2] + 20000 "
+            "while redis.call('EXISTS', 'hurry') == 0 do local now = redis.call('TIME') "
+            "if now[1] * 1000000 + now[2] > ends then break end end "
+            "return redis.call('PEXPIRE', KEYS[1], ARGV[1])",
+    .sha1 = "20038d058e85aaa33c40b534a6f3561a80f684db",
+};
+
+static void send_slow_renew(struct request *request, const struct dlock_hold *hold, const char *ttl)
+{
+    SEND(request, &slow_script, "1", hold->key, ttl);
+}
+
+/* For the answers of all it takes longer than a command may. As long as some come, none is
+ * given up. */
+static void a_server_that_answers_is_waited_for(void **state)
+{
+    enum { COUNT = 150, ENDS_MS = 2 * TTL_MS };
+    (void)state;
+    struct stage stage;
+    struct rung_ops slow = rung_watchdog;
+    dlock *locks[COUNT];
+    dlock_hold *holds[COUNT];
+    char name[400];
+    slow.send_renew = send_slow_renew;
+    stage_set_by(&stage, proxy_start(server), NULL, 2000);
+    stop_timekeeper(&stage);
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(name, sizeof name, "{%0390d}", i); /* Redis reads 16 KiB of them at a time */
+        assert_status(dlock_open_ops(stage.client, &slow, name, &locks[i]), OK);
+        holds[i] = acquired_for(locks[i], 0, ENDS_MS);
+    }
+    eventually(dlock_remaining_ms(holds[COUNT - 1]) < ENDS_MS * 6 / 10);
+    let_timekeeper_go(&stage);
+    for (int i = 0; i < COUNT; i++)
+        eventually(told(&stage, "RENEWED", holds[i]) > 0 ||
+                   record_count(stage.events, "RENEWAL_FAILED") > 0);
+    assert_int_equal(record_count(stage.events, "RENEWAL_FAILED"), 0);
+    server_text(server, "SET hurry 1");
+    for (int i = 0; i < COUNT; i++) {
+        assert_status(dlock_release(holds[i], NULL), OK);
+        dlock_close(locks[i]);
+    }
     stage_clear(&stage);
 }
 
@@ -709,6 +760,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(each_script_is_sent_once),
         cmocka_unit_test(a_lost_answer_leaves_time_for_another),
         cmocka_unit_test(a_slow_answer_is_waited_for_next_time),
+        cmocka_unit_test(a_server_that_answers_is_waited_for),
         cmocka_unit_test(who_has_time_for_one_try_waits_for_it),
         cmocka_unit_test(short_holds_cost_a_long_one_nothing),
         cmocka_unit_test(a_loss_is_told_of_meanwhile),
