@@ -339,7 +339,7 @@ struct dlock_stats {
     uint64_t unknown;           /* calls that answered UNKNOWN */
     uint64_t commands;          /* commands sent */
     uint64_t connects;          /* connections made, reconnects included */
-    uint64_t scripts_loaded;    /* scripts sent in full because the server did not know them */
+    uint64_t scripts_loaded;    /* sent in full: the server did not know them, or might not */
     uint64_t contended;         /* acquires that found the lock busy and had to wait, or gave up */
     uint64_t passed_on;         /* holds that came from another of this client, without the
                                    server */

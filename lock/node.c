@@ -99,6 +99,28 @@ void node_forget(struct node *node)
         clear(node);
 }
 
+void node_shift(struct node *node)
+{
+    size_t came = node->reply_count;
+    size_t texts = came < node->sent_text_count ? came : node->sent_text_count;
+    if (node_connecting(node))
+        return;
+    for (size_t i = 0; i < came; i++)
+        freeReplyObject(node->replies[i]);
+    for (size_t i = 0; i < texts; i++)
+        free(node->sent_texts[i]);
+    node->sent_text_count -= texts;
+    if (texts > 0)
+        memmove(node->sent_texts, node->sent_texts + texts,
+                node->sent_text_count * sizeof *node->sent_texts);
+    node->reply_wanted -= came < node->reply_wanted ? came : node->reply_wanted;
+    node->reply_count = 0;
+    node->out_size -= node->out_sent;
+    if (node->out_sent > 0)
+        memmove(node->out, node->out + node->out_sent, node->out_size);
+    node->out_sent = 0;
+}
+
 /* ---- Writing and reading --------------------------------------------------------------------- */
 
 static void try_next(struct node *node, const char *reason);
@@ -271,6 +293,7 @@ static bool open_next(struct node *node)
     const struct sockaddr *to = (const struct sockaddr *)&address->at;
     int64_t now_ns = mono_ns();
     clear(node);
+    node->sent_ns = now_ns;
     node->next_ns = now_ns + (node->until_ns - now_ns) / (int64_t)left;
     node->reader = redisReaderCreate();
     node->fd = socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -416,6 +439,7 @@ static void logged_in(struct node *node)
     }
     identify(node);
     node->state = NODE_UP;
+    node->connect_ns = mono_ns() - node->sent_ns;
     clear(node);
     reach_tried(node->server, node_address(node), false);
     reach_connected(node->server);

@@ -34,7 +34,8 @@ struct node {
     size_t reply_wanted;
     char **sent_texts; /* of this exchange, for the trace only */
     size_t sent_text_count;
-    int64_t sent_ns;
+    int64_t sent_ns;    /* CLOCK_MONOTONIC */
+    int64_t connect_ns; /* how long it took to connect and log in */
     bool listens; /* messages come between its replies */
 
     size_t login_size;        /* replies that decide about the login; what follows may be refused */
@@ -74,6 +75,8 @@ void node_break(struct node *node, const char *reason);
 
 /* Forgets the exchange before. */
 void node_forget(struct node *node);
+/* Forgets the replies that came, and what was sent; the others are still awaited. */
+void node_shift(struct node *node);
 /* Adds a command; node_write sends it. */
 void node_append(struct node *node, int argc, const char *const *argv, const size_t *sizes);
 void node_write(struct node *node);

@@ -55,6 +55,14 @@ static bool all_answered(const struct redis *redis)
     return true;
 }
 
+static bool some_answered(const struct redis *redis)
+{
+    for (size_t i = 0; i < redis->node_count; i++)
+        if (!node_connecting(&redis->nodes[i]) && redis->nodes[i].reply_count > 0)
+            return true;
+    return all_answered(redis);
+}
+
 /* Lets all nodes go on until it is done. OK, TIMED_OUT or CANCELLED. What is there already when the
  * deadline has passed still counts. */
 static dlock_status pump(struct redis *redis, bool (*done)(const struct redis *redis),
@@ -280,6 +288,16 @@ dlock_status redis_wait(struct redis *redis, int64_t deadline_ns, int wake_fd)
     return pump(redis, all_answered, deadline_ns, wake_fd);
 }
 
+dlock_status redis_next(struct redis *redis, int64_t deadline_ns, int wake_fd)
+{
+    for (size_t i = 0; i < redis->node_count; i++)
+        node_shift(&redis->nodes[i]);
+    dlock_status pumped = pump(redis, some_answered, deadline_ns, wake_fd);
+    for (size_t i = 0; i < redis->node_count; i++)
+        judge(&redis->nodes[i]);
+    return some_answered(redis) ? DLOCK_OK : pumped;
+}
+
 static dlock_status settle(struct redis *redis, dlock_status pumped)
 {
     dlock_status worst = DLOCK_OK;
@@ -419,6 +437,11 @@ dlock_status redis_pull(struct redis *redis, size_t index)
     if (node->state == NODE_UP)
         node_read(node);
     return listened(node);
+}
+
+int64_t redis_connect_ns(const struct redis *redis, size_t node)
+{
+    return redis->nodes[node].connect_ns;
 }
 
 dlock_status redis_status(const struct redis *redis, size_t node)

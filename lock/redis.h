@@ -72,6 +72,12 @@ dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd)
 void redis_send(struct redis *redis);
 dlock_status redis_wait(struct redis *redis, int64_t deadline_ns, int wake_fd);
 dlock_status redis_finish(struct redis *redis);
+/* For requests that do not wait for each other: redis_append and redis_send may follow while
+ * replies are missing. redis_next forgets the replies of the call before, and waits for others.
+ * OK: some are there, the next from index 0 on, or none will come; TIMED_OUT, CANCELLED. */
+dlock_status redis_next(struct redis *redis, int64_t deadline_ns, int wake_fd);
+/* How long it took to connect and to log in, the look-up of the host's name not counted. */
+int64_t redis_connect_ns(const struct redis *redis, size_t node);
 
 /* Names a connection as its server does: what was sent on one that broke with a reply missing may
  * still be carried out. Numbers begin again with each server process, so that one says nothing

@@ -8,31 +8,44 @@
 
 #include <stdio.h>
 
-void renewals_begin(struct renewals *renewals, int64_t sent_ns, bool in_full)
+#define TRY_ANSWERS 4 /* another try takes so many answers' time: connect, log in, renew; and one */
+
+static int64_t max_ns(int64_t a, int64_t b)
 {
-    renewals->sent = false;
-    renewals->count = renewals->next = renewals->script_count = 0;
-    renewals->sent_ns = sent_ns;
-    renewals->in_full = in_full;
-    redis_begin(renewals->redis);
+    return a > b ? a : b;
 }
 
-/* The first renewal that needs a script carries it for those after it. */
+static struct renewal *oldest(struct renewals *renewals)
+{
+    return &renewals->all[renewals->first];
+}
+
+/* ---- Sending --------------------------------------------------------------------------------- */
+
+void renewals_begin(struct renewals *renewals)
+{
+    redis_begin(renewals->redis);
+    renewals->taken = 0;
+    if (renewals->answer_ns == 0)
+        renewals->answer_ns = redis_connect_ns(renewals->redis, 0); /* as long, or half */
+}
+
+/* The first that needs a script carries it for those after it. */
 static bool must_carry(struct renewals *renewals, const struct script *script)
 {
-    if (!renewals->in_full)
-        return false;
-    for (size_t i = 0; i < renewals->script_count; i++)
-        if (renewals->scripts[i] == script)
+    for (size_t i = 0; i < renewals->known_count; i++)
+        if (renewals->known[i] == script)
             return false;
-    if (renewals->script_count < RENEWAL_SCRIPTS_MAX)
-        renewals->scripts[renewals->script_count++] = script;
+    if (renewals->known_count < RENEWAL_SCRIPTS_MAX)
+        renewals->known[renewals->known_count++] = script;
     return true;
 }
 
-bool renewals_add(struct renewals *renewals, struct dlock_hold *hold, int64_t ttl_ms)
+void renewals_add(struct renewals *renewals, struct dlock_hold *hold, int64_t ttl_ms,
+                  int64_t sent_ns)
 {
-    struct renewal *renewal = &renewals->all[renewals->count++];
+    size_t place = (renewals->first + renewals->count++) % RENEWALS_MAX;
+    struct renewal *renewal = &renewals->all[place];
     struct request request;
     char ttl[24];
     request.used = 0;
@@ -42,25 +55,10 @@ bool renewals_add(struct renewals *renewals, struct dlock_hold *hold, int64_t tt
     if (in_full)
         add_one(&renewals->client->scripts_loaded);
     request_append(renewals->redis, &request, in_full);
-    *renewal = (struct renewal){hold, ttl_ms};
+    renewals_drop(hold);
+    *renewal = (struct renewal){hold, sent_ns, ttl_ms, in_full};
     hold->renewal_sent = renewal;
-    return renewals->count < RENEWALS_PER_WRITE;
-}
-
-bool renewals_wait(struct renewals *renewals, int wake_fd, bool at_once)
-{
-    if (!renewals->sent) {
-        renewals->sent = true;
-        renewals->limit_ns = mono_deadline_ns(renewals->client->config.command_timeout_ms);
-        redis_send(renewals->redis);
-    }
-    dlock_status waited =
-        redis_wait(renewals->redis, at_once ? 0 : renewals->limit_ns, at_once ? -1 : wake_fd);
-    if (waited == DLOCK_CANCELLED)
-        return false;
-    renewals->status = redis_finish(renewals->redis);
-    snprintf(renewals->why, sizeof renewals->why, "%s", dlock_error());
-    return true;
+    heap_put(&renewals->under_way, &hold->turn, atomic_load(&hold->valid_until_ns));
 }
 
 void renewals_drop(struct dlock_hold *hold)
@@ -71,23 +69,98 @@ void renewals_drop(struct dlock_hold *hold)
     hold->renewal_sent = NULL;
 }
 
+/* ---- Waiting --------------------------------------------------------------------------------- */
+
+/* The connection owes an answer, and nothing has come since. */
+static int64_t silent_since_ns(struct renewals *renewals)
+{
+    return max_ns(oldest(renewals)->sent_ns, renewals->heard_ns);
+}
+
+/* Half of what a hold has left is kept for another try, if that is enough for one. A hold for which
+ * it is not waits for its answer: on its behalf nothing is given up. */
+int64_t renewals_limit_ns(struct renewals *renewals)
+{
+    int64_t since_ns = silent_since_ns(renewals);
+    int64_t silence_ns = renewals->client->config.command_timeout_ms * NS_PER_MS;
+    struct heap *under_way = &renewals->under_way;
+    while (under_way->first != NULL &&
+           (under_way->first->at_ns - since_ns) / 2 < TRY_ANSWERS * renewals->answer_ns)
+        heap_take(under_way->first);
+    if (under_way->first != NULL && (under_way->first->at_ns - since_ns) / 2 < silence_ns)
+        silence_ns = (under_way->first->at_ns - since_ns) / 2;
+    return since_ns + silence_ns;
+}
+
+/* What was under way is unknown. An answer takes longer than it was waited for, as far as is known:
+ * so a slow server is not given up time and again. */
+static void give_up(struct renewals *renewals, int64_t now_ns)
+{
+    renewals->status = redis_finish(renewals->redis);
+    snprintf(renewals->why, sizeof renewals->why, "%s", dlock_error());
+    renewals->answer_ns = max_ns(renewals->answer_ns, now_ns - silent_since_ns(renewals));
+    renewals->known_count = 0;
+    renewals->broke = true;
+}
+
+void renewals_wait(struct renewals *renewals, int wake_fd, bool late)
+{
+    redis_send(renewals->redis);
+    dlock_status waited =
+        redis_next(renewals->redis, late ? 0 : INT64_MAX, late ? -1 : wake_fd);
+    int64_t now_ns = renewals->client->now_ns();
+    renewals->taken = 0;
+    if (waited == DLOCK_CANCELLED)
+        return;
+    if (redis_reply(renewals->redis, 0, 0) == NULL) {
+        give_up(renewals, now_ns);
+        return;
+    }
+    /* It rises at once, and falls slowly. */
+    int64_t took_ns = now_ns - oldest(renewals)->sent_ns;
+    renewals->answer_ns = max_ns(took_ns, (took_ns + renewals->answer_ns) / 2);
+    renewals->heard_ns = now_ns;
+}
+
+/* ---- Answers --------------------------------------------------------------------------------- */
+
+/* NULL: it has none. */
+static const redisReply *take_oldest(struct renewals *renewals)
+{
+    const redisReply *reply = redis_reply(renewals->redis, 0, renewals->taken);
+    if (reply != NULL)
+        renewals->taken++;
+    renewals->first = (renewals->first + 1) % RENEWALS_MAX;
+    if (--renewals->count == 0)
+        renewals->broke = false;
+    return reply;
+}
+
 bool renewals_take(struct renewals *renewals, struct renewed *renewed)
 {
-    if (renewals->next == renewals->count)
+    if (renewals->count == 0 || (!renewals->broke && redis_reply(renewals->redis, 0,
+                                                                 renewals->taken) == NULL))
         return false;
-    const redisReply *reply = redis_reply(renewals->redis, 0, renewals->next);
-    struct renewal *renewal = &renewals->all[renewals->next++];
-    struct dlock_hold *hold = renewal->hold;
-    *renewed = (struct renewed){
-        .hold = hold, .ttl_ms = renewal->ttl_ms, .status = renewals->status, .why = renewals->why};
+    struct renewal renewal = *oldest(renewals);
+    struct dlock_hold *hold = renewal.hold;
+    const redisReply *reply = take_oldest(renewals);
+    *renewed = (struct renewed){.hold = hold,
+                                .sent_ns = renewal.sent_ns,
+                                .ttl_ms = renewal.ttl_ms,
+                                .status = renewals->status,
+                                .why = renewals->why};
     if (hold == NULL)
         return true;
     renewals_drop(hold);
+    if (hold->turn.in == &renewals->under_way)
+        heap_take(&hold->turn);
     if (reply == NULL)
         return true;
     struct rung_env env = {0};
     struct answer answer = answer_of(&env, reply, redis_server(renewals->redis, 0));
-    renewed->script_missing = script_is_missing(&answer) && !renewals->in_full;
+    renewed->script_missing = script_is_missing(&answer) && !renewal.in_full;
+    if (renewed->script_missing)
+        renewals->known_count = 0;
     renewed->status = answer.status == DLOCK_OK ? hold->lock->ops->take_renew(hold, &answer)
                                                 : answer.status;
     renewed->why = dlock_error();

@@ -1,54 +1,69 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Renewals of many holds in one write, and the answer of each. The timekeeper's alone.
+ * Renewals under way: many on one connection, none of which waits for another. When the connection
+ * is given up is decided here. The timekeeper's alone.
  */
 #ifndef DLOCK_RENEWALS_H
 #define DLOCK_RENEWALS_H
 
 #include "rung.h"
 
-#define RENEWALS_PER_WRITE 256 /* in one write */
+#define RENEWALS_MAX 1024 /* under way */
 #define RENEWAL_SCRIPTS_MAX 8
 
 struct renewal {
     struct dlock_hold *hold; /* NULL: nobody asks for its answer any more */
+    int64_t sent_ns;         /* CLOCK_BOOTTIME, from before it was sent */
     int64_t ttl_ms;          /* that was asked for */
+    bool in_full;            /* it carried its script */
 };
 
 struct renewals {
     struct dlock_client *client;
     struct redis *redis;
-    struct renewal all[RENEWALS_PER_WRITE];
+    struct renewal all[RENEWALS_MAX]; /* a ring, in the order in which they are answered */
+    size_t first;                     /* the oldest whose answer was not taken */
     size_t count;
-    size_t next;     /* the first whose answer was not taken */
-    bool sent;
-    int64_t sent_ns; /* CLOCK_BOOTTIME, from before they were sent */
-    bool in_full;    /* they carry the scripts that they need, once each: */
-    const struct script *scripts[RENEWAL_SCRIPTS_MAX];
-    size_t script_count;
-    dlock_status status; /* of those without an answer */
+    size_t taken;    /* of the replies that are here */
+    struct heap under_way; /* the holds that may have time for another try, by the end of their
+                              validity */
+    int64_t heard_ns;  /* CLOCK_BOOTTIME: when an answer came last */
+    int64_t answer_ns; /* how long an answer takes; 0: not known */
+    const struct script *known[RENEWAL_SCRIPTS_MAX]; /* by the server, since they were sent */
+    size_t known_count;
+    bool broke;          /* those without an answer get none: */
+    dlock_status status; /* what they get, and why */
     char why[SENTENCE_MAX];
-    int64_t limit_ns; /* CLOCK_MONOTONIC: command_timeout_ms is over */
 };
 
-/* in_full: the server did not know a script of the renewals before. The connection is ready. */
-void renewals_begin(struct renewals *renewals, int64_t sent_ns, bool in_full);
-/* Adds one; false: there is no room for another. */
-bool renewals_add(struct renewals *renewals, struct dlock_hold *hold, int64_t ttl_ms);
-/* Sends them, once, and waits for the answers. True: no more will come. False: wake_fd is readable,
- * and it must be called again. at_once: answers that are not here are given up. */
-bool renewals_wait(struct renewals *renewals, int wake_fd, bool at_once);
+/* None is under way, and the connection is ready. */
+void renewals_begin(struct renewals *renewals);
+static inline bool renewals_has_room(const struct renewals *renewals)
+{
+    return renewals->count < RENEWALS_MAX;
+}
+/* Adds one, as there is room. If one of the same hold is under way, nobody asks for that one any
+ * more. */
+void renewals_add(struct renewals *renewals, struct dlock_hold *hold, int64_t ttl_ms,
+                  int64_t sent_ns);
+/* When the connection is given up, unless something comes; CLOCK_BOOTTIME. */
+int64_t renewals_limit_ns(struct renewals *renewals);
+/* Sends those that were added, and waits until there is an answer to take, or until wake_fd is
+ * readable. late: an answer that is not here now is given up, and those behind it. Only this is
+ * called without the timekeeper's mutex. */
+void renewals_wait(struct renewals *renewals, int wake_fd, bool late);
 /* Nobody asks for the hold's answer any more, if one is under way. */
 void renewals_drop(struct dlock_hold *hold);
 
 struct renewed {
     struct dlock_hold *hold; /* NULL: it was dropped */
+    int64_t sent_ns;
     int64_t ttl_ms;
     dlock_status status;
-    bool script_missing; /* nothing was done: it must be sent again, with its script */
+    bool script_missing; /* nothing was done: it must be sent again, and carries its script then */
     const char *why;     /* unless OK */
 };
-/* The next answer; false: that was all. */
+/* The next answer that is here; false: none is. */
 bool renewals_take(struct renewals *renewals, struct renewed *renewed);
 
 #endif

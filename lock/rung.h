@@ -70,8 +70,8 @@ struct dlock_hold {
     bool told;                    /* that it is lost */
     bool ending;                  /* it was given all that hold_max_ms allows */
     struct heap_node end;         /* in timekeeper.ends */
-    struct heap_node turn;        /* in timekeeper.waiting or .due; in neither while a renewal is
-                                     under way that is for it, too */
+    struct heap_node turn;        /* in timekeeper.waiting or .due; in renewals.under_way, or in
+                                     none, while a renewal is under way that is for it, too */
     struct renewal *renewal_sent; /* its own renewal that is under way, or NULL */
     int lost_fd; /* a timer that ends with valid_until_ns; -1: not asked for yet */
 };

@@ -2,7 +2,7 @@
  *
  * See timekeeper.h. The thread does one thing at a time, the most urgent first: it tells of a loss,
  * takes an answer, sends what is due. While it waits for a server, its timer is set to the next
- * loss: so a server that hangs delays no telling.
+ * moment: so a server that hangs delays no telling, and no renewal waits for another's answer.
  */
 #include "timekeeper.h"
 
@@ -50,15 +50,11 @@ static void set_lost_fd(const struct dlock_hold *hold)
         set_timer(hold->lost_fd, valid_until(hold));
 }
 
-/* When the thread has something to do that it can do in its state. */
+/* When the thread has something to do that it can do. */
 static int64_t next_moment(const struct timekeeper *timekeeper)
 {
-    int64_t at_ns = heap_soonest_ns(&timekeeper->ends);
-    if (timekeeper->state != KEEPER_BUSY)
-        at_ns = min_ns(at_ns, heap_soonest_ns(&timekeeper->waiting));
-    if (timekeeper->state == KEEPER_UNDER_WAY)
-        at_ns = min_ns(at_ns, timekeeper->until_ns);
-    return at_ns;
+    int64_t end_ns = heap_soonest_ns(&timekeeper->ends);
+    return timekeeper->busy ? end_ns : min_ns(end_ns, heap_soonest_ns(&timekeeper->waiting));
 }
 
 static void wake_at(struct timekeeper *timekeeper, int64_t at_ns)
@@ -69,18 +65,27 @@ static void wake_at(struct timekeeper *timekeeper, int64_t at_ns)
     set_timer(timekeeper->timer_fd, at_ns);
 }
 
-/* From here to stop_waiting the mutex is free, and the timer ends what the thread waits for. */
-static void start_waiting(struct timekeeper *timekeeper)
+/* From here to stop_waiting the mutex is free, and the timer ends what the thread waits for, at
+ * until_ns at the latest. */
+static void start_waiting(struct timekeeper *timekeeper, int64_t until_ns)
 {
-    timekeeper->next_ns = next_moment(timekeeper);
+    timekeeper->next_ns = min_ns(next_moment(timekeeper), until_ns);
     set_timer(timekeeper->timer_fd, timekeeper->next_ns);
     pthread_mutex_unlock(&timekeeper->mutex);
+}
+
+/* With a request that only a loss may interrupt. */
+static void start_asking(struct timekeeper *timekeeper)
+{
+    timekeeper->busy = true;
+    start_waiting(timekeeper, INT64_MAX);
 }
 
 static void stop_waiting(struct timekeeper *timekeeper)
 {
     pthread_mutex_lock(&timekeeper->mutex);
     timekeeper->next_ns = INT64_MIN;
+    timekeeper->busy = false;
 }
 
 /* ---- Holds that share a key ------------------------------------------------------------------ */
@@ -134,14 +139,10 @@ static void set_turn(struct timekeeper *timekeeper, struct dlock_hold *hold, int
     heap_put(&timekeeper->waiting, &hold->turn, renewed ? at_ns : INT64_MAX);
 }
 
-/* Its turn has come. Half of what is left to it is kept for a second try. */
+/* Its turn has come. */
 static void set_due(struct timekeeper *timekeeper, struct dlock_hold *hold)
 {
-    int64_t now_ns = timekeeper->client->now_ns();
-    int64_t end_ns = valid_until(hold);
-    heap_put(&timekeeper->due, &hold->turn, end_ns);
-    if (end_ns > now_ns)
-        timekeeper->until_ns = min_ns(timekeeper->until_ns, now_ns + (end_ns - now_ns) / 2);
+    heap_put(&timekeeper->due, &hold->turn, valid_until(hold));
 }
 
 /* What is over stays over: another may have held the lock since, though the owner has it again. */
@@ -328,7 +329,7 @@ static void retry_at(struct timekeeper *timekeeper, struct dlock_hold *hold, int
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 
-static void conclude(struct timekeeper *timekeeper, const struct renewed *renewed, int64_t sent_ns)
+static void conclude(struct timekeeper *timekeeper, const struct renewed *renewed)
 {
     struct dlock_client *client = timekeeper->client;
     struct dlock_hold *hold = renewed->hold;
@@ -339,7 +340,7 @@ static void conclude(struct timekeeper *timekeeper, const struct renewed *renewe
     bool ok = renewed->status == DLOCK_OK;
     add_one(ok ? &client->renewals : &client->renewals_failed);
     if (ok)
-        extend(timekeeper, hold, sent_ns, renewed->ttl_ms);
+        extend(timekeeper, hold, renewed->sent_ns, renewed->ttl_ms);
     else
         retry_at(timekeeper, hold, client->now_ns());
     if (client->options.on_event != NULL)
@@ -360,14 +361,15 @@ static void fail_due(struct timekeeper *timekeeper, dlock_status status)
     snprintf(why, sizeof why, "%s", dlock_error());
     while ((failed.hold = first_due(timekeeper)) != NULL &&
            heap_soonest_ns(&timekeeper->ends) > timekeeper->client->now_ns())
-        conclude(timekeeper, &failed, 0);
+        conclude(timekeeper, &failed);
 }
 
 /* By the rung's own slot, which waits for its answers. */
 static void renew_alone(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns)
 {
     struct dlock_client *client = timekeeper->client;
-    struct renewed renewed = {.hold = hold, .ttl_ms = take_turns(hold, sent_ns)};
+    struct renewed renewed = {
+        .hold = hold, .sent_ns = sent_ns, .ttl_ms = take_turns(hold, sent_ns)};
     struct rung_env env = {
         .redis = timekeeper->redis,
         .deadline_ns = mono_ns() + (valid_until(hold) - sent_ns) / 2,
@@ -380,71 +382,66 @@ static void renew_alone(struct timekeeper *timekeeper, struct dlock_hold *hold, 
         .scripts_loaded = &client->scripts_loaded,
     };
     timekeeper->busy_with = hold;
-    timekeeper->state = KEEPER_BUSY;
-    start_waiting(timekeeper);
+    start_asking(timekeeper);
     renewed.status = rung_renew(&env, hold, renewed.ttl_ms);
     renewed.why = dlock_error();
     stop_waiting(timekeeper);
-    timekeeper->state = KEEPER_FREE;
-    conclude(timekeeper, &renewed, sent_ns);
+    conclude(timekeeper, &renewed);
     timekeeper->busy_with = NULL;
     pthread_cond_broadcast(&timekeeper->idle);
 }
 
-/* They are sent when their answers are waited for, without the mutex. */
-static void send_due(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns)
+static bool is_alone(const struct dlock_hold *hold)
 {
-    struct renewals *renewals = &timekeeper->renewals;
-    bool room = true;
-    timekeeper->until_ns = sent_ns + (valid_until(hold) - sent_ns) / 2;
-    renewals_begin(renewals, sent_ns, timekeeper->scripts_missing);
-    timekeeper->scripts_missing = false;
-    for (; room && hold != NULL && hold->lock->ops->send_renew != NULL;
-         hold = first_due(timekeeper))
-        room = renewals_add(renewals, hold, take_turns(hold, sent_ns));
-    timekeeper->state = KEEPER_UNDER_WAY;
+    return hold->lock->ops->send_renew == NULL;
 }
 
-static void renew_due(struct timekeeper *timekeeper)
+/* They are sent when answers are waited for, without the mutex. */
+static void send_due(struct timekeeper *timekeeper, int64_t sent_ns)
 {
-    timekeeper->state = KEEPER_BUSY;
-    start_waiting(timekeeper);
+    struct renewals *renewals = &timekeeper->renewals;
+    struct dlock_hold *hold;
+    while ((hold = first_due(timekeeper)) != NULL && !is_alone(hold) &&
+           renewals_has_room(renewals))
+        renewals_add(renewals, hold, take_turns(hold, sent_ns), sent_ns);
+}
+
+/* None is under way. */
+static void renew_first(struct timekeeper *timekeeper)
+{
+    start_asking(timekeeper);
     dlock_status status = redis_ready(timekeeper->redis, INT64_MAX, timekeeper->timer_fd);
     stop_waiting(timekeeper);
-    timekeeper->state = KEEPER_FREE;
     struct dlock_hold *hold = first_due(timekeeper);
     int64_t now_ns = timekeeper->client->now_ns();
     if (status == DLOCK_CANCELLED || hold == NULL || heap_soonest_ns(&timekeeper->ends) <= now_ns)
         return; /* a loss comes first; then once more */
-    if (status != DLOCK_OK)
+    if (status != DLOCK_OK) {
         fail_due(timekeeper, status);
-    else if (hold->lock->ops->send_renew == NULL)
+    } else if (is_alone(hold)) {
         renew_alone(timekeeper, hold, now_ns);
-    else
-        send_due(timekeeper, hold, now_ns);
-}
-
-static void wait_for_answers(struct timekeeper *timekeeper, int64_t now_ns)
-{
-    bool late = timekeeper->until_ns <= now_ns;
-    start_waiting(timekeeper);
-    bool over = renewals_wait(&timekeeper->renewals, timekeeper->timer_fd, late);
-    stop_waiting(timekeeper);
-    if (over)
-        timekeeper->state = KEEPER_ANSWERED;
-}
-
-static void take_answer(struct timekeeper *timekeeper)
-{
-    struct renewed renewed;
-    if (!renewals_take(&timekeeper->renewals, &renewed)) {
-        timekeeper->state = KEEPER_FREE;
-    } else if (renewed.hold != NULL && renewed.script_missing) {
-        timekeeper->scripts_missing = true;
-        set_due(timekeeper, renewed.hold);
-    } else if (renewed.hold != NULL) {
-        conclude(timekeeper, &renewed, timekeeper->renewals.sent_ns);
+    } else {
+        renewals_begin(&timekeeper->renewals);
+        send_due(timekeeper, now_ns);
     }
+}
+
+/* What is due meanwhile waits for no answer. */
+static void send_and_wait(struct timekeeper *timekeeper, int64_t now_ns)
+{
+    send_due(timekeeper, now_ns);
+    int64_t limit_ns = renewals_limit_ns(&timekeeper->renewals);
+    start_waiting(timekeeper, limit_ns);
+    renewals_wait(&timekeeper->renewals, timekeeper->timer_fd, limit_ns <= now_ns);
+    stop_waiting(timekeeper);
+}
+
+static void take_answer(struct timekeeper *timekeeper, const struct renewed *renewed)
+{
+    if (renewed->hold != NULL && renewed->script_missing)
+        set_due(timekeeper, renewed->hold);
+    else if (renewed->hold != NULL)
+        conclude(timekeeper, renewed);
 }
 
 /* ---- The thread ------------------------------------------------------------------------------ */
@@ -460,7 +457,7 @@ static void note_due(struct timekeeper *timekeeper, int64_t now_ns)
 static void sleep_until_next(struct timekeeper *timekeeper)
 {
     struct pollfd timer = {.fd = timekeeper->timer_fd, .events = POLLIN};
-    start_waiting(timekeeper);
+    start_waiting(timekeeper, INT64_MAX);
     poll(&timer, 1, -1);
     stop_waiting(timekeeper);
 }
@@ -471,17 +468,18 @@ static void *run(void *arg)
     pthread_mutex_lock(&timekeeper->mutex);
     while (!timekeeper->stop) {
         int64_t now_ns = timekeeper->client->now_ns();
+        struct renewed renewed;
         note_due(timekeeper, now_ns);
         if (heap_soonest_ns(&timekeeper->ends) <= now_ns)
             tell_lost(timekeeper, HEAP_THING(timekeeper->ends.first, struct dlock_hold, end));
         else if (!STAILQ_EMPTY(&timekeeper->notices))
             tell_notice(timekeeper);
-        else if (timekeeper->state == KEEPER_ANSWERED)
-            take_answer(timekeeper);
-        else if (timekeeper->state == KEEPER_UNDER_WAY)
-            wait_for_answers(timekeeper, now_ns);
+        else if (renewals_take(&timekeeper->renewals, &renewed))
+            take_answer(timekeeper, &renewed);
+        else if (timekeeper->renewals.count > 0)
+            send_and_wait(timekeeper, now_ns);
         else if (timekeeper->due.first != NULL)
-            renew_due(timekeeper);
+            renew_first(timekeeper);
         else
             sleep_until_next(timekeeper);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One thread per client, with a connection of its own. It renews the holds that are to be renewed:
- * those that end first are first, and all that are due go in one write. It tells of each hold that
+ * those that end first are first, and none waits for another's answer. It tells of each hold that
  * is lost, in time also when the server hangs.
  */
 #ifndef DLOCK_TIMEKEEPER_H
@@ -22,15 +22,8 @@ struct timekeeper {
     struct heap ends;      /* the holds that nobody was told of, by the end of their validity */
     struct heap waiting;   /* those to be renewed later, by when */
     struct heap due;       /* those to be renewed now, by the end of their validity */
-    enum keeper_state {
-        KEEPER_FREE,
-        KEEPER_BUSY,      /* with a request that only a loss may interrupt */
-        KEEPER_UNDER_WAY, /* renewals are sent, and not all answered */
-        KEEPER_ANSWERED,  /* their answers are taken, one by one */
-    } state;
-    struct renewals renewals; /* its pointers to holds; the rest is the thread's alone */
-    int64_t until_ns;         /* CLOCK_BOOTTIME: what is not answered then is tried anew */
-    bool scripts_missing;     /* by the server: the next renewals carry them */
+    struct renewals renewals; /* its holds; the rest is the thread's alone */
+    bool busy; /* with a request that only a loss may interrupt */
     const struct dlock_hold *busy_with; /* told of, or renewed alone, without the mutex */
     STAILQ_HEAD(, notice) notices; /* to be told */
     int64_t next_ns; /* CLOCK_BOOTTIME: what the timer is set to; INT64_MIN: the thread looks

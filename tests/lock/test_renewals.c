@@ -13,6 +13,7 @@
 #include "must.h"
 #include "proxy.h"
 #include "record.h"
+#include "rung.h"
 #include "server.h"
 
 #include <stdatomic.h>
@@ -21,13 +22,16 @@
 
 #define TTL_MS 6000 /* a third of it is no long wait, the rest outlasts a busy machine's stalls */
 
+extern const struct rung_ops rung_watchdog;
+
 static struct server *server;
 
 /* ---- The stage ------------------------------------------------------------------------------- */
 
 /* A client whose timekeeper can be stopped: it stays in the hook that is told of a loss. */
 struct stage {
-    struct proxy *proxy;
+    struct proxy *proxy; /* or */
+    struct far *far;
     struct record *events;
     struct record *trace;
     dlock_client *client;
@@ -48,20 +52,41 @@ static void told_of(void *arg, const struct dlock_event *event)
     atomic_store(&stage->stopped, false);
 }
 
-static void stage_set(struct stage *stage)
+/* By one of the two wires. */
+static void stage_set_by(struct stage *stage, struct proxy *proxy, struct far *far,
+                         int64_t timeout_ms)
 {
     server_text(server, "FLUSHALL");
     server_text(server, "SCRIPT FLUSH");
     *stage = (struct stage){
-        .proxy = proxy_start(server), .events = record_new(), .trace = record_new()};
-    stage->client = client_of(proxy_url(stage->proxy), (struct dlock_options){
-                                                           .ttl_ms = TTL_MS,
-                                                           .on_event = told_of,
-                                                           .on_event_arg = stage,
-                                                           .on_trace = record_trace,
-                                                           .on_trace_arg = stage->trace,
-                                                       });
+        .proxy = proxy, .far = far, .events = record_new(), .trace = record_new()};
+    stage->client = client_of(proxy != NULL ? proxy_url(proxy) : far_url(far),
+                              (struct dlock_options){
+                                  .ttl_ms = TTL_MS,
+                                  .connect_timeout_ms = timeout_ms,
+                                  .command_timeout_ms = timeout_ms,
+                                  .on_event = told_of,
+                                  .on_event_arg = stage,
+                                  .on_trace = record_trace,
+                                  .on_trace_arg = stage->trace,
+                              });
     stage->control = lock_of(stage->client, "owner_lua", "control");
+}
+
+static void stage_set(struct stage *stage)
+{
+    stage_set_by(stage, proxy_start(server), NULL, 0);
+}
+
+/* Nothing is given up because of a time limit of its own. */
+static void stage_set_patient(struct stage *stage)
+{
+    stage_set_by(stage, proxy_start(server), NULL, PATIENCE_MS);
+}
+
+static void stage_set_far(struct stage *stage, int64_t round_trip_ms)
+{
+    stage_set_by(stage, NULL, far_start(server, round_trip_ms), PATIENCE_MS);
 }
 
 static void stage_clear(struct stage *stage)
@@ -70,7 +95,10 @@ static void stage_clear(struct stage *stage)
     dlock_client_close(stage->client);
     record_free(stage->events);
     record_free(stage->trace);
-    proxy_free(stage->proxy);
+    if (stage->proxy != NULL)
+        proxy_free(stage->proxy);
+    else
+        far_free(stage->far);
 }
 
 static void stop_timekeeper(struct stage *stage)
@@ -190,9 +218,47 @@ static void each_answer_is_for_its_own_hold(void **state)
     stage_clear(&stage);
 }
 
-/* Scripts that the server does not know are sent once each, whatever number of renewals needs
- * them. */
-static void unknown_scripts_are_loaded_once(void **state)
+/* One answer does not come for a while: what is due meanwhile is sent all the same, and the answers
+ * are taken in their order. */
+static void no_renewal_waits_for_another(void **state)
+{
+    enum { COUNT = 300 };
+    (void)state;
+    struct stage stage;
+    dlock *locks[COUNT];
+    dlock_hold *holds[COUNT];
+    char name[32];
+    stage_set_patient(&stage);
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(name, sizeof name, "lock:{%03d}", i);
+        locks[i] = lock_of(stage.client, "watchdog", name);
+        holds[i] = acquired_for(locks[i], 0, 2 * TTL_MS);
+        if (i == 0)
+            eventually(dlock_remaining_ms(holds[0]) < 2 * TTL_MS - 300);
+    }
+    struct monitor *monitor = monitor_start(server);
+    proxy_plan(stage.proxy, PROXY_HOLD_REPLY, "lock:{000}", NULL, 0);
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(name, sizeof name, "lock:{%03d}", i);
+        eventually(monitor_count(monitor, name) > 0 ||
+                   record_count(stage.events, "RENEWAL_FAILED") > 0);
+    }
+    assert_int_equal(record_count(stage.events, ""), 0);
+    proxy_let_go(stage.proxy);
+    for (int i = 0; i < COUNT; i++)
+        eventually(told(&stage, "RENEWED", holds[i]) == 1);
+    assert_int_equal(record_count(stage.events, ""), COUNT);
+    for (int i = 0; i < COUNT; i++) {
+        assert_status(dlock_release(holds[i], NULL), OK);
+        dlock_close(locks[i]);
+    }
+    monitor_free(monitor);
+    stage_clear(&stage);
+}
+
+/* Each script goes with the first renewal that needs it, and only with that. If the server forgets
+ * them, they go once more, whatever number of renewals needs them. */
+static void each_script_is_sent_once(void **state)
 {
     static const char *const rungs[] = {"watchdog", "notify", "fair", "read_write"};
     enum { EACH = 5, COUNT = 4 * EACH };
@@ -217,6 +283,16 @@ static void unknown_scripts_are_loaded_once(void **state)
     for (int i = 0; i < COUNT; i++)
         eventually(told(&stage, "RENEWED", holds[i]) >= 1);
     assert_int_equal(stats_of(stage.client).scripts_loaded, loaded + 3); /* two share one */
+    assert_int_equal(record_count(stage.trace, "NOSCRIPT"), 0);
+
+    stop_timekeeper(&stage);
+    for (int i = 0; i < COUNT; i++)
+        until_due(holds[i]);
+    server_text(server, "SCRIPT FLUSH");
+    let_timekeeper_go(&stage);
+    for (int i = 0; i < COUNT; i++)
+        eventually(told(&stage, "RENEWED", holds[i]) >= 2);
+    assert_int_equal(stats_of(stage.client).scripts_loaded, loaded + 6);
     assert_int_equal(record_count(stage.trace, "NOSCRIPT"), COUNT);
     assert_int_equal(stats_of(stage.client).renewals_failed, 0);
     for (int i = 0; i < COUNT; i++) {
@@ -228,17 +304,22 @@ static void unknown_scripts_are_loaded_once(void **state)
 
 /* ---- A reply that does not come -------------------------------------------------------------- */
 
-/* It is unknown whether the renewal was carried out; there is time for another, which works. */
+/* It is unknown whether the renewal was carried out; there is time for another, which works. A
+ * silent connection is given up for that, though commands may take a minute. */
 static void a_lost_answer_leaves_time_for_another(void **state)
 {
     static const enum proxy_act acts[] = {PROXY_CUT_REQUEST, PROXY_CUT_REPLY, PROXY_MUTE};
+    enum { ACTS = sizeof acts / sizeof acts[0] };
     (void)state;
-    for (size_t i = 0; i < sizeof acts / sizeof acts[0]; i++) {
+    for (size_t i = 0; i < 2 * ACTS; i++) {
         struct stage stage;
-        stage_set(&stage);
+        if (i < ACTS)
+            stage_set(&stage);
+        else
+            stage_set_patient(&stage);
         dlock *lock = lock_of(stage.client, "watchdog", "lock:{a}");
         dlock_hold *hold = acquired(lock);
-        proxy_plan(stage.proxy, acts[i], "lock:{a}", NULL, 0);
+        proxy_plan(stage.proxy, acts[i % ACTS], "lock:{a}", NULL, 0);
         eventually(told(&stage, "RENEWED", hold) >= 1);
         assert_true(proxy_done(stage.proxy));
         assert_int_equal(told(&stage, "RENEWAL_FAILED", hold), 1);
@@ -249,6 +330,158 @@ static void a_lost_answer_leaves_time_for_another(void **state)
         stage_clear(&stage);
     }
 }
+
+/* An answer took so long that the connection was given up. The next may take as long: what is left
+ * is not halved again, but waited for. */
+static void a_slow_answer_is_waited_for_next_time(void **state)
+{
+    enum { LONG_MS = 3 * TTL_MS / 2 };
+    (void)state;
+    struct stage stage;
+    stage_set_patient(&stage);
+    dlock *lock = lock_of(stage.client, "watchdog", "lock:{a}");
+    dlock_hold *hold = acquired_for(lock, 0, LONG_MS);
+    proxy_plan(stage.proxy, PROXY_MUTE, "lock:{a}", NULL, 0);
+    eventually(told(&stage, "RENEWAL_FAILED", hold) == 1);
+    proxy_plan(stage.proxy, PROXY_HOLD_REPLY, "lock:{a}", NULL, 0);
+    eventually(dlock_remaining_ms(hold) < LONG_MS / 8);
+    assert_true(proxy_done(stage.proxy));
+    proxy_let_go(stage.proxy);
+    eventually(told(&stage, "RENEWED", hold) >= 1 || told(&stage, "LOST", hold) > 0);
+    assert_int_equal(told(&stage, "RENEWAL_FAILED", hold), 1);
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_close(lock);
+    stage_clear(&stage);
+}
+
+/* ---- A server that is slow ------------------------------------------------------------------- */
+
+static const struct script slow_script = { /* a renewal that takes 20 ms, until it shall hurry */
+    .text = "local ends = redis.call('TIME') ends = ends[1] * 1000000 + ends[2] + 20000 "
+            "while redis.call('EXISTS', 'hurry') == 0 do local now = redis.call('TIME') "
+            "if now[1] * 1000000 + now[2] > ends then break end end "
+            "return redis.call('PEXPIRE', KEYS[1], ARGV[1])",
+    .sha1 = "20038d058e85aaa33c40b534a6f3561a80f684db",
+};
+
+static void send_slow_renew(struct request *request, const struct dlock_hold *hold, const char *ttl)
+{
+    SEND(request, &slow_script, "1", hold->key, ttl);
+}
+
+/* For the answers of all it takes longer than a command may. As long as some come, none is
+ * given up. */
+static void a_server_that_answers_is_waited_for(void **state)
+{
+    enum { COUNT = 150, ENDS_MS = 2 * TTL_MS };
+    (void)state;
+    struct stage stage;
+    struct rung_ops slow = rung_watchdog;
+    dlock *locks[COUNT];
+    dlock_hold *holds[COUNT];
+    char name[400];
+    slow.send_renew = send_slow_renew;
+    stage_set_by(&stage, proxy_start(server), NULL, 2000);
+    stop_timekeeper(&stage);
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(name, sizeof name, "{%0390d}", i); /* Redis reads 16 KiB of them at a time */
+        assert_status(dlock_open_ops(stage.client, &slow, name, &locks[i]), OK);
+        holds[i] = acquired_for(locks[i], 0, ENDS_MS);
+    }
+    eventually(dlock_remaining_ms(holds[COUNT - 1]) < ENDS_MS * 6 / 10);
+    let_timekeeper_go(&stage);
+    for (int i = 0; i < COUNT; i++)
+        eventually(told(&stage, "RENEWED", holds[i]) > 0 ||
+                   record_count(stage.events, "RENEWAL_FAILED") > 0);
+    assert_int_equal(record_count(stage.events, "RENEWAL_FAILED"), 0);
+    server_text(server, "SET hurry 1");
+    for (int i = 0; i < COUNT; i++) {
+        assert_status(dlock_release(holds[i], NULL), OK);
+        dlock_close(locks[i]);
+    }
+    stage_clear(&stage);
+}
+
+/* ---- A server that is far away --------------------------------------------------------------- */
+
+/* Half of what is left is less than an answer takes: it is waited for all the same, since there is
+ * no time for another try. */
+static void who_has_time_for_one_try_waits_for_it(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_set_far(&stage, 1400);
+    dlock *lock = lock_of(stage.client, "watchdog", "lock:{a}");
+    dlock_hold *first = acquired_for(lock, 0, PATIENCE_MS); /* so that its script is known */
+    assert_status(dlock_release(first, NULL), OK);
+    dlock_hold *hold = acquired(lock);
+    eventually(told(&stage, "RENEWED", hold) >= 2 || told(&stage, "LOST", hold) > 0);
+    assert_int_equal(told(&stage, "LOST", hold), 0);
+    assert_int_equal(told(&stage, "RENEWAL_FAILED", hold), 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_close(lock);
+    stage_clear(&stage);
+}
+
+struct hasty {
+    dlock *lock;
+    _Atomic size_t times;
+    _Atomic bool stop;
+};
+
+/* Holds whose whole time to live is not much more than an answer takes, until it is over. */
+static void *acquire_and_release(void *arg)
+{
+    struct hasty *hasty = arg;
+    struct dlock_want want = {.size = sizeof want, .ttl_ms = 300};
+    while (!atomic_load(&hasty->stop)) {
+        dlock_hold *hold;
+        if (dlock_acquire(hasty->lock, &want, &hold) != DLOCK_OK)
+            continue;
+        while (dlock_remaining_ms(hold) > 10)
+            short_pause();
+        dlock_release(hold, NULL);
+        atomic_fetch_add(&hasty->times, 1);
+    }
+    return NULL;
+}
+
+/* Their renewals have no time for another try. On their behalf nothing is given up, so that the
+ * long hold's are answered. */
+static void short_holds_cost_a_long_one_nothing(void **state)
+{
+    enum { COUNT = 4 };
+    (void)state;
+    struct stage stage;
+    struct hasty hasty[COUNT];
+    pthread_t threads[COUNT];
+    char name[32];
+    size_t times = 0;
+    stage_set_far(&stage, 150);
+    dlock *lock = lock_of(stage.client, "watchdog", "lock:{a}");
+    dlock_hold *hold = acquired(lock);
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(name, sizeof name, "short:{%d}", i);
+        hasty[i] = (struct hasty){.lock = lock_of(stage.client, "watchdog", name)};
+        threads[i] = thread_start(acquire_and_release, &hasty[i]);
+    }
+    eventually(told(&stage, "RENEWED", hold) >= 3 || told(&stage, "LOST", hold) > 0 ||
+               record_count(stage.events, "SERVER_GONE") > 0);
+    for (int i = 0; i < COUNT; i++) {
+        atomic_store(&hasty[i].stop, true);
+        thread_wait(threads[i]);
+        times += atomic_load(&hasty[i].times);
+        dlock_close(hasty[i].lock);
+    }
+    assert_true(times > 0);
+    assert_int_equal(stats_of(stage.client).connections_lost, 0);
+    assert_int_equal(told(&stage, "RENEWAL_FAILED", hold), 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_close(lock);
+    stage_clear(&stage);
+}
+
+/* ---- Meanwhile ------------------------------------------------------------------------------- */
 
 /* While an answer is waited for, another hold's loss is told of; then the answer still counts, on
  * the same connection. */
@@ -523,8 +756,13 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_that_is_due_goes_in_one_write),
         cmocka_unit_test(each_answer_is_for_its_own_hold),
-        cmocka_unit_test(unknown_scripts_are_loaded_once),
+        cmocka_unit_test(no_renewal_waits_for_another),
+        cmocka_unit_test(each_script_is_sent_once),
         cmocka_unit_test(a_lost_answer_leaves_time_for_another),
+        cmocka_unit_test(a_slow_answer_is_waited_for_next_time),
+        cmocka_unit_test(a_server_that_answers_is_waited_for),
+        cmocka_unit_test(who_has_time_for_one_try_waits_for_it),
+        cmocka_unit_test(short_holds_cost_a_long_one_nothing),
         cmocka_unit_test(a_loss_is_told_of_meanwhile),
         cmocka_unit_test(a_release_waits_for_no_answer),
         cmocka_unit_test(a_shared_key_is_renewed_once),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * See proxy.h. One thread pumps all connections. What one recv brings is taken for one request or
- * one reply: the library sends a request in one write and waits for its reply.
+ * one reply: most requests are sent in one write, and their reply is waited for.
  */
 #include "proxy.h"
 
@@ -200,6 +200,10 @@ static void on_reply(struct proxy *proxy, struct wire *wire)
     }
     if (wire->muted || wire->client < 0)
         return;
+    if (wire->reply.bytes != NULL) {
+        keep(&wire->reply, bytes, (size_t)size);
+        return;
+    }
     if (!wire->planned) {
         forward(wire->client, bytes, (size_t)size);
         return;
