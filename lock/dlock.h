@@ -123,7 +123,8 @@ extern "C" {
 /* ---- What this library does not do ----------------------------------------------------------- *
  * - TLS. `rediss://` is refused. Run a local TLS proxy such as stunnel, and give its address.
  * - Sentinel. It does not ask a Sentinel for the master. Give an address that follows the master.
- * - Cluster. It follows no redirect: MOVED is REFUSED. Give the node that serves the lock's slot.
+ * - Cluster. It follows no redirect: MOVED and ASK are REFUSED. Give the node that serves the lock's
+ *   slot.
  *   Wake-ups are sent by PUBLISH, never by SPUBLISH: a peer that listens on a shard hears none.
  *   Waiters of `fair` poll if their wake list belongs to another node.
  * - Several servers. Every rung of this release keeps its lock on one server. There is no quorum.
