@@ -14,11 +14,12 @@
 static bool is_transient(const char *error)
 {
     static const char *const prefixes[] = {"LOADING", "BUSY ", "CLUSTERDOWN", "TRYAGAIN",
-                                           "MASTERDOWN", "READONLY", "OOM "};
+                                           "MASTERDOWN", "READONLY", "OOM ", "NOREPLICAS",
+                                           "MISCONF"};
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
         if (strncmp(error, prefixes[i], strlen(prefixes[i])) == 0)
             return true;
-    return false;
+    return redis_is_full(error);
 }
 
 struct answer answer_of(struct rung_env *env, const redisReply *reply, const char *server)

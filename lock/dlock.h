@@ -221,7 +221,7 @@ enum dlock_event_kind {
     DLOCK_EVENT_CONNECTION_LOST,    /* a connection broke in use, or none could be made */
     DLOCK_EVENT_CONNECTION_REFUSED, /* it refuses the login, or is read-only, or refuses to say when
                                        locks are released: then waiters poll */
-    DLOCK_EVENT_CONNECTION_BACK,    /* none of this any more */
+    DLOCK_EVENT_CONNECTION_BACK,    /* it answered a command, and nothing of this is left */
 };
 
 /* Told by the client's timekeeper, about a hold, or about a server: then `name`, `rung`, `owner`
@@ -467,11 +467,13 @@ struct dlock_want {
  *            end the old one, and the request is sent again: so this is rare while a server answers.
  *            Where the server does not end it (another process answers, or CLIENT KILL is refused)
  *            the acquire goes on under another name, and what the old request locks expires.
- * UNREACHABLE no server could be reached; with wait_ms no server answered all that time. After a
- *            failed attempt this client connects again after a pause, from 10 ms to 0.4 s, longer
- *            each time; a try during the pause gets this answer at once.
- * REFUSED    dlock_error() quotes the server. LOADING, BUSY, CLUSTERDOWN, READONLY, OOM and the
- *            like are tried again while there is time, less and less often.
+ * UNREACHABLE no server could be reached; with wait_ms no server answered all that time. Until a
+ *            server answers a command, this client connects to it once in a pause, from 10 ms to
+ *            0.4 s, longer each time. After a failure a try during the pause gets this answer at
+ *            once; before one it waits for the pause, or until the server answers.
+ * REFUSED    dlock_error() quotes the server. LOADING, BUSY, CLUSTERDOWN, TRYAGAIN, MASTERDOWN,
+ *            READONLY, OOM, NOREPLICAS and MISCONF are tried again while there is time, less and
+ *            less often; so is a server that has no room for one more client (UNREACHABLE).
  * WRONG_TYPE the key holds something else; on `owner_lua`, whose SET does not look, it is seen when
  *            the wait is over.
  * UPGRADE    DLOCK_EXCLUSIVE, and this owner holds the lock shared; or, without an owner_id of the
