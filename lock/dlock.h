@@ -626,8 +626,11 @@ DLOCK_API dlock_batch *dlock_batch_new(void);
 DLOCK_API void dlock_batch_free(dlock_batch *batch);
 DLOCK_API void dlock_batch_clear(dlock_batch *batch);
 /* Adds a command; arguments are copied. sizes NULL: they are NUL-terminated.
- * The connection is shared: what changes its state or waits on it is INVALID (MULTI, WATCH, SELECT,
- * AUTH, HELLO, RESET, QUIT, CLIENT, SUBSCRIBE, BLPOP and their like). A script does what MULTI does.
+ * The connection is shared. A command is INVALID if it changes the connection's state (MULTI,
+ * WATCH, SELECT, AUTH, HELLO, RESET, QUIT, CLIENT and the like), if it waits (BLPOP, WAIT, XREAD
+ * BLOCK and the like), or if it gets more or fewer replies than one (SUBSCRIBE, UNSUBSCRIBE, MONITOR,
+ * REPLCONF, SHUTDOWN, DEBUG and the like). A script does what MULTI does. Commands that the server
+ * has renamed are not recognized: none of these may ride under another name.
  * OK, INVALID (also: no argument, or one is NULL), LIMIT (the batch is full), NO_MEMORY. */
 DLOCK_API dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *argv,
                                        const size_t *sizes);

@@ -85,11 +85,15 @@ bool renewals_take(struct renewals *renewals, struct renewed *renewed)
     renewals_drop(hold);
     if (reply == NULL)
         return true;
-    struct rung_env env = {0};
+    struct rung_env env = {.redis = renewals->redis};
     struct answer answer = answer_of(&env, reply, redis_server(renewals->redis, 0));
     renewed->script_missing = script_is_missing(&answer) && !renewals->in_full;
     renewed->status = answer.status == DLOCK_OK ? hold->lock->ops->take_renew(hold, &answer)
                                                 : answer.status;
+    if (answer.status == DLOCK_OK && renewed->status == DLOCK_UNKNOWN) {
+        renewals->status = not_understood(&env, hold); /* the others' replies are gone, too */
+        snprintf(renewals->why, sizeof renewals->why, "%s", dlock_error());
+    }
     renewed->why = dlock_error();
     return true;
 }

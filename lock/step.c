@@ -42,6 +42,12 @@ static struct answer ask(struct rung_env *env, const struct dlock_hold *hold,
     return rung_eval(env, request.script, request.argv);
 }
 
+/* Of a take function, which knows no connection. */
+static dlock_status taken(struct rung_env *env, const struct dlock_hold *hold, dlock_status status)
+{
+    return status == DLOCK_UNKNOWN ? not_understood(env, hold) : status;
+}
+
 dlock_status rung_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy)
 {
     const struct rung_ops *ops = hold->lock->ops;
@@ -51,7 +57,7 @@ dlock_status rung_acquire(struct rung_env *env, struct dlock_hold *hold, struct 
     struct answer answer = ask(env, hold, ops->send_acquire);
     if (answer.status != DLOCK_OK)
         return answer.status;
-    dlock_status status = ops->take_acquire(hold, &answer, busy);
+    dlock_status status = taken(env, hold, ops->take_acquire(hold, &answer, busy));
     if (status == DLOCK_OK)
         point(env, "acquired");
     return status;
@@ -64,7 +70,8 @@ dlock_status rung_release(struct rung_env *env, struct dlock_hold *hold)
         return ops->release(env, hold);
     point(env, "before_release");
     struct answer answer = ask(env, hold, ops->send_release);
-    return answer.status == DLOCK_OK ? ops->take_release(hold, &answer) : answer.status;
+    return answer.status == DLOCK_OK ? taken(env, hold, ops->take_release(hold, &answer))
+                                     : answer.status;
 }
 
 /* Of a rung that is not renewed. */
@@ -76,7 +83,10 @@ static dlock_status renew_by_type(struct rung_env *env, struct dlock_hold *hold,
             : EVAL(env, &lua_renew_if_owner, "1", hold->key, hold->id, ttl);
     if (renewed.status != DLOCK_OK)
         return renewed.status;
-    return renewed.integer == 1 ? DLOCK_OK : DLOCK_LOST;
+    return renewed.kind == DLOCK_REPLY_INTEGER
+               ? (renewed.integer == 1 ? DLOCK_OK : DLOCK_LOST)
+           : renewed.kind == DLOCK_REPLY_NIL ? DLOCK_LOST
+                                             : not_understood(env, hold);
 }
 
 dlock_status rung_renew(struct rung_env *env, struct dlock_hold *hold, int64_t ttl_ms)
@@ -90,7 +100,8 @@ dlock_status rung_renew(struct rung_env *env, struct dlock_hold *hold, int64_t t
         return ops->renew != NULL ? ops->renew(env, hold, ttl) : renew_by_type(env, hold, ttl);
     ops->send_renew(&request, hold, ttl);
     struct answer answer = rung_eval(env, request.script, request.argv);
-    return answer.status == DLOCK_OK ? ops->take_renew(hold, &answer) : answer.status;
+    return answer.status == DLOCK_OK ? taken(env, hold, ops->take_renew(hold, &answer))
+                                     : answer.status;
 }
 
 dlock_status rung_give_up(struct rung_env *env, struct dlock_hold *hold)
