@@ -387,6 +387,9 @@ static void too_many_clients_for_one_that_may_little(void **state)
     works(&stage);
     server_text(server, "CONFIG SET maxclients 1"); /* the test's own */
     server_integer(server, "CLIENT KILL TYPE normal");
+    dlock_hold *hold;
+    assert_status(tried(stage.lock, &hold), UNREACHABLE);
+    assert_says(dlock_error(), "max number of clients");
     uint64_t attempts = stats_of(stage.client).attempts;
     waiter.lock = stage.lock;
     waiter_start(&waiter);
