@@ -44,16 +44,42 @@ void dlock_batch_free(dlock_batch *batch)
     free(batch);
 }
 
-/* What changes its connection, which others use next, or keeps it waiting. */
-static bool changes_connection(const char *command, size_t size)
+/* What is not answered by exactly one reply, so that the replies of the connection shift; changes
+ * the connection, which others use next; or keeps it waiting. As of Redis 8. */
+static const struct {
+    const char *name;
+    const char *word; /* only with it among the arguments; NULL: always */
+} unfit[] = {
+    {"ASKING", NULL},       {"AUTH", NULL},       {"BLMOVE", NULL},     {"BLMPOP", NULL},
+    {"BLPOP", NULL},        {"BRPOP", NULL},      {"BRPOPLPUSH", NULL}, {"BZMPOP", NULL},
+    {"BZPOPMAX", NULL},     {"BZPOPMIN", NULL},   {"CLIENT", NULL},     {"DEBUG", NULL},
+    {"DISCARD", NULL},      {"EXEC", NULL},       {"HELLO", NULL},      {"MONITOR", NULL},
+    {"MULTI", NULL},        {"PSUBSCRIBE", NULL}, {"PSYNC", NULL},      {"PUNSUBSCRIBE", NULL},
+    {"QUIT", NULL},         {"READONLY", NULL},   {"READWRITE", NULL},  {"REPLCONF", NULL},
+    {"RESET", NULL},        {"SCRIPT", "DEBUG"},  {"SELECT", NULL},     {"SHUTDOWN", NULL},
+    {"SSUBSCRIBE", NULL},   {"SUBSCRIBE", NULL},  {"SUNSUBSCRIBE", NULL}, {"SYNC", NULL},
+    {"UNSUBSCRIBE", NULL},  {"UNWATCH", NULL},    {"WAIT", NULL},       {"WAITAOF", NULL},
+    {"WATCH", NULL},        {"XREAD", "BLOCK"},   {"XREADGROUP", "BLOCK"},
+};
+
+static bool is_word(const struct batch_command *command, int index, const char *word)
 {
-    static const char *const commands[] = {
-        "AUTH",       "BLMOVE",  "BLMPOP", "BLPOP",      "BRPOP",     "BRPOPLPUSH", "BZMPOP",
-        "BZPOPMAX",   "BZPOPMIN", "CLIENT", "DISCARD",   "EXEC",      "HELLO",      "MONITOR",
-        "MULTI",      "PSUBSCRIBE", "PSYNC", "QUIT",     "READONLY",  "READWRITE",  "RESET",
-        "SELECT",     "SSUBSCRIBE", "SUBSCRIBE", "SYNC", "UNWATCH",   "WATCH"};
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        if (strlen(commands[i]) == size && strncasecmp(command, commands[i], size) == 0)
+    return command->sizes[index] == strlen(word) && strcasecmp(command->argv[index], word) == 0;
+}
+
+static bool has_word(const struct batch_command *command, const char *word)
+{
+    for (int i = 1; i < command->argc; i++)
+        if (is_word(command, i, word))
+            return true;
+    return false;
+}
+
+static bool is_unfit(const struct batch_command *command)
+{
+    for (size_t i = 0; i < sizeof unfit / sizeof unfit[0]; i++)
+        if (is_word(command, 0, unfit[i].name) &&
+            (unfit[i].word == NULL || has_word(command, unfit[i].word)))
             return true;
     return false;
 }
@@ -68,10 +94,6 @@ dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *ar
     for (int i = 0; i < argc; i++)
         if (argv[i] == NULL)
             return fail(DLOCK_INVALID, "argv[%d] is NULL, and argc is %d", i, argc);
-    int name_size = (int)(sizes != NULL ? sizes[0] : strlen(argv[0]));
-    if (changes_connection(argv[0], (size_t)name_size))
-        return fail(DLOCK_INVALID, "%.*s cannot ride with a lock: it changes the connection or "
-                                   "waits; a script does what MULTI does", name_size, argv[0]);
     if (batch->count == DLOCK_BATCH_MAX)
         return fail(DLOCK_LIMIT, "a batch holds at most %d commands", DLOCK_BATCH_MAX);
     struct batch_command command = {.argc = argc};
@@ -90,6 +112,13 @@ dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *ar
     if (!copied) {
         command_free(&command);
         return fail(DLOCK_NO_MEMORY, "out of memory");
+    }
+    if (is_unfit(&command)) {
+        fail(DLOCK_INVALID, "%s cannot ride with a lock: it changes the connection, waits, or gets "
+                            "more or fewer replies than one; a script does what MULTI does",
+             argv[0]);
+        command_free(&command);
+        return DLOCK_INVALID;
     }
     batch->commands[batch->count++] = command;
     return DLOCK_OK;

@@ -14,11 +14,12 @@
 static bool is_transient(const char *error)
 {
     static const char *const prefixes[] = {"LOADING", "BUSY ", "CLUSTERDOWN", "TRYAGAIN",
-                                           "MASTERDOWN", "READONLY", "OOM "};
+                                           "MASTERDOWN", "READONLY", "OOM ", "NOREPLICAS",
+                                           "MISCONF"};
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
         if (strncmp(error, prefixes[i], strlen(prefixes[i])) == 0)
             return true;
-    return false;
+    return redis_is_full(error);
 }
 
 struct answer answer_of(struct rung_env *env, const redisReply *reply, const char *server)
@@ -52,6 +53,21 @@ struct answer answer_of(struct rung_env *env, const redisReply *reply, const cha
         answer.kind = DLOCK_REPLY_OTHER;
     }
     return answer;
+}
+
+bool are_integers(const struct answer *answer, size_t least)
+{
+    const redisReply *reply = answer->reply;
+    bool are = reply->type == REDIS_REPLY_ARRAY && reply->elements >= least;
+    for (size_t i = 0; are && i < reply->elements; i++)
+        are = reply->element[i]->type == REDIS_REPLY_INTEGER;
+    return are;
+}
+
+dlock_status not_understood(struct rung_env *env, const struct dlock_hold *hold)
+{
+    redis_distrust(env->redis, 0);
+    return fail(DLOCK_UNKNOWN, "'%s': the server's answer was not understood", hold->key);
 }
 
 size_t env_ride_append(struct redis *redis, const struct dlock_batch *batch)
@@ -100,11 +116,23 @@ static int count(const char *const *argv)
     return argc;
 }
 
+/* Whoever takes another reply for SET's believes that it has the lock. */
+static bool may_answer(const char *command, const struct answer *answer)
+{
+    return answer->status != DLOCK_OK || strcmp(command, "SET") != 0 ||
+           answer->kind == DLOCK_REPLY_NIL || strcmp(answer->text, "OK") == 0;
+}
+
 struct answer rung_call(struct rung_env *env, const char *const *argv)
 {
     struct answer answer = exchange(env, count(argv), argv);
     env->reads = NULL;
-    return answer;
+    if (may_answer(argv[0], &answer))
+        return answer;
+    redis_distrust(env->redis, 0);
+    return (struct answer){.status = fail(DLOCK_UNKNOWN, "%s: its answer was not understood",
+                                          redis_server(env->redis, 0)),
+                           .text = ""};
 }
 
 bool script_is_missing(const struct answer *answer)

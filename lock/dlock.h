@@ -123,7 +123,8 @@ extern "C" {
 /* ---- What this library does not do ----------------------------------------------------------- *
  * - TLS. `rediss://` is refused. Run a local TLS proxy such as stunnel, and give its address.
  * - Sentinel. It does not ask a Sentinel for the master. Give an address that follows the master.
- * - Cluster. It follows no redirect: MOVED is REFUSED. Give the node that serves the lock's slot.
+ * - Cluster. It follows no redirect: MOVED and ASK are REFUSED. Give the node that serves the lock's
+ *   slot.
  *   Wake-ups are sent by PUBLISH, never by SPUBLISH: a peer that listens on a shard hears none.
  *   Waiters of `fair` poll if their wake list belongs to another node.
  * - Several servers. Every rung of this release keeps its lock on one server. There is no quorum.
@@ -220,7 +221,7 @@ enum dlock_event_kind {
     DLOCK_EVENT_CONNECTION_LOST,    /* a connection broke in use, or none could be made */
     DLOCK_EVENT_CONNECTION_REFUSED, /* it refuses the login, or is read-only, or refuses to say when
                                        locks are released: then waiters poll */
-    DLOCK_EVENT_CONNECTION_BACK,    /* none of this any more */
+    DLOCK_EVENT_CONNECTION_BACK,    /* it answered a command, and nothing of this is left */
 };
 
 /* Told by the client's timekeeper, about a hold, or about a server: then `name`, `rung`, `owner`
@@ -468,11 +469,13 @@ struct dlock_want {
  *            sent again: so this is rare while a server answers. Where the server does not end it
  *            (another process answers, or CLIENT KILL is refused) the acquire goes on under another
  *            name, and what the old request locks expires.
- * UNREACHABLE no server could be reached; with wait_ms no server answered all that time. After a
- *            failed attempt this client connects again after a pause, from 10 ms to 0.4 s, longer
- *            each time; a try during the pause gets this answer at once.
- * REFUSED    dlock_error() quotes the server. LOADING, BUSY, CLUSTERDOWN, READONLY, OOM and the
- *            like are tried again while there is time, less and less often.
+ * UNREACHABLE no server could be reached; with wait_ms no server answered all that time. Until a
+ *            server answers a command, this client connects to it once in a pause, from 10 ms to
+ *            0.4 s, longer each time. After a failure a try during the pause gets this answer at
+ *            once; before one it waits for the pause, or until the server answers.
+ * REFUSED    dlock_error() quotes the server. LOADING, BUSY, CLUSTERDOWN, TRYAGAIN, MASTERDOWN,
+ *            READONLY, OOM, NOREPLICAS and MISCONF are tried again while there is time, less and
+ *            less often; so is a server that has no room for one more client (UNREACHABLE).
  * WRONG_TYPE the key holds something else; on `owner_lua`, whose SET does not look, it is seen when
  *            the wait is over.
  * UPGRADE    DLOCK_EXCLUSIVE, and this owner holds the lock shared; or, without an owner_id of the
@@ -635,8 +638,11 @@ DLOCK_API dlock_batch *dlock_batch_new(void);
 DLOCK_API void dlock_batch_free(dlock_batch *batch);
 DLOCK_API void dlock_batch_clear(dlock_batch *batch);
 /* Adds a command; arguments are copied. sizes NULL: they are NUL-terminated.
- * The connection is shared: what changes its state or waits on it is INVALID (MULTI, WATCH, SELECT,
- * AUTH, HELLO, RESET, QUIT, CLIENT, SUBSCRIBE, BLPOP and their like). A script does what MULTI does.
+ * The connection is shared. A command is INVALID if it changes the connection's state (MULTI,
+ * WATCH, SELECT, AUTH, HELLO, RESET, QUIT, CLIENT and the like), if it waits (BLPOP, WAIT, XREAD
+ * BLOCK and the like), or if it gets more or fewer replies than one (SUBSCRIBE, UNSUBSCRIBE, MONITOR,
+ * REPLCONF, SHUTDOWN, DEBUG and the like). A script does what MULTI does. Commands that the server
+ * has renamed are not recognized: none of these may ride under another name.
  * OK, INVALID (also: no argument, or one is NULL), LIMIT (the batch is full), NO_MEMORY. */
 DLOCK_API dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *argv,
                                        const size_t *sizes);

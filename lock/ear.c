@@ -143,12 +143,9 @@ static void refuse(struct ear *ear, struct dlock *lock, const char *error)
     source->state = SOURCE_REFUSED;
     source->again_ns = mono_ns() + doubled_ns(REFUSED_MS, source->refusals++);
     wait_wake(lock, WAKE_ALL); /* they believed that they would be woken */
-    if (ear->refused)
-        return;
-    ear->refused = true;
     snprintf(reason, sizeof reason, "%s is refused, so that waiters poll: %s",
              ear->kind == WAIT_LIST ? "BLPOP" : "SUBSCRIBE", error);
-    redis_tell(ear->redis, 0, OUTAGE_REFUSED, reason);
+    redis_deaf(ear->redis, 0, 1U << ear->kind, reason);
 }
 
 /* Whom an error is for: all of a wake list; of channels the one that was asked for first, since
@@ -172,21 +169,22 @@ static void refused(struct ear *ear, const char *error)
 static void granted(struct ear *ear, struct dlock *lock)
 {
     lock->source.refusals = 0;
-    if (!ear->refused)
-        return;
     LIST_FOREACH(lock, &ear->locks, source.of_ear)
-        if (lock->source.state == SOURCE_REFUSED)
-            return;
-    ear->refused = false;
-    redis_tell(ear->redis, 0, OUTAGE_BACK, "wake-ups are heard again");
+        if (lock->source.refusals > 0)
+            return; /* asked for again, perhaps, and not answered yet */
+    redis_heard(ear->redis, 0, 1U << ear->kind);
 }
 
 /* ---- Sending and hearing --------------------------------------------------------------------- */
 
-static void take_from(struct ear *ear, const char *list)
+/* From the one list of the client, as long as a lock listens. */
+static void take_next(struct ear *ear)
 {
-    ear->taking = true;
-    redis_append(ear->redis, 0, 3, (const char *const[]){"BLPOP", list, "0"}, NULL);
+    const struct dlock *lock = LIST_FIRST(&ear->locks);
+    ear->taking = lock != NULL;
+    if (lock != NULL)
+        redis_append(ear->redis, 0, 3, (const char *const[]){"BLPOP", lock->source.name, "0"},
+                     NULL);
 }
 
 static void ask(struct ear *ear, struct dlock *lock)
@@ -195,7 +193,7 @@ static void ask(struct ear *ear, struct dlock *lock)
         return;
     if (ear->kind == WAIT_LIST) {
         if (!ear->taking)
-            take_from(ear, lock->source.name); /* one list a client */
+            take_next(ear);
         is_heard(lock); /* what is on the list stays there until it is taken */
         return;
     }
@@ -229,7 +227,8 @@ static enum wake whom(const char *payload)
                                        : WAKE_ALL;
 }
 
-/* ["subscribe", channel, count], ["message", channel, payload]; of a list [list, element]. */
+/* ["subscribe", channel, count], ["message", channel, payload]; of a list [list, element], or nil
+ * where an operator ended the wait (CLIENT UNBLOCK). */
 static void hear(struct ear *ear, const redisReply *reply)
 {
     bool list = ear->kind == WAIT_LIST;
@@ -250,7 +249,7 @@ static void hear(struct ear *ear, const redisReply *reply)
             wait_wake(lock, whom(text_of(reply, 2)));
     }
     if (list)
-        take_from(ear, text_of(reply, 0));
+        take_next(ear);
 }
 
 void ear_hear(struct ear *ear)

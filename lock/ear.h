@@ -29,7 +29,6 @@ struct ear {
     struct redis *redis; /* EAR_CONNECTING: of the thread that connects it; else the loop's */
     int watched_fd; /* a duplicate of its connection's, which the loop watches: -1: none */
     bool taking; /* WAIT_LIST: a BLPOP is under way */
-    bool refused; /* and told of */
     uint64_t asks;
     unsigned breaks;  /* in a row, each soon after it was up */
     int64_t up_ns;    /* CLOCK_MONOTONIC: since when it is up */

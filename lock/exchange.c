@@ -21,6 +21,7 @@ struct trip {
     char why[SENTENCE_MAX];
     struct doubt asked; /* the latest doubt that was to be ended, many exchanges having the same */
     enum doubt_end end; /* and how that ended */
+    dlock_status gathered; /* of the replies that are missing */
     const struct script *carried[SCRIPTS_MAX]; /* by the present write, in full */
     size_t carried_count;
 };
@@ -133,13 +134,19 @@ static void take_answer(struct trip *trip, struct exchange *exchange, const redi
     struct answer answer = answer_of(&trip->env, reply, redis_server(trip->env.redis, 0));
     exchange->unknown_script = script_is_missing(&answer);
     exchange->transient = trip->env.transient;
-    set_status(exchange, take(exchange, &answer));
+    dlock_status status = take(exchange, &answer);
+    if (status == DLOCK_UNKNOWN) { /* the replies behind it are not to be believed either */
+        status = not_understood(&trip->env, exchange->hold);
+        trip->gathered = DLOCK_UNKNOWN;
+        snprintf(trip->why, sizeof trip->why, "%s", dlock_error());
+    }
+    set_status(exchange, status);
     if (exchange->step == STEP_ACQUIRE && exchange->status == DLOCK_OK)
         point(&trip->env, "acquired");
 }
 
 /* `last` is sent once, the reads once more with what is sent again. */
-static void take_replies(struct trip *trip, struct exchange *exchange, dlock_status gathered)
+static void take_replies(struct trip *trip, struct exchange *exchange)
 {
     struct redis *redis = trip->env.redis;
     size_t at = exchange->first;
@@ -154,7 +161,8 @@ static void take_replies(struct trip *trip, struct exchange *exchange, dlock_sta
     if (reply != NULL)
         take_answer(trip, exchange, reply);
     else
-        set_status(exchange, gathered != DLOCK_OK ? fail(gathered, "%s", trip->why) : DLOCK_OK);
+        set_status(exchange, trip->gathered != DLOCK_OK ? fail(trip->gathered, "%s", trip->why)
+                                                        : DLOCK_OK);
 }
 
 static void send_pairs(struct trip *trip, struct exchange *const *all, size_t count)
@@ -170,11 +178,11 @@ static void send_pairs(struct trip *trip, struct exchange *const *all, size_t co
     redis_begin(trip->env.redis);
     for (size_t i = 0; i < count; i++)
         at = append(trip, all[i], at);
-    dlock_status gathered = redis_gather(trip->env.redis, trip->env.deadline_ns, -1);
-    if (gathered != DLOCK_OK)
+    trip->gathered = redis_gather(trip->env.redis, trip->env.deadline_ns, -1);
+    if (trip->gathered != DLOCK_OK)
         snprintf(trip->why, sizeof trip->why, "%s", dlock_error());
     for (size_t i = 0; i < count; i++)
-        take_replies(trip, all[i], gathered);
+        take_replies(trip, all[i]);
 }
 
 /* By their SHA1, and those that the server does not know in full. */

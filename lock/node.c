@@ -87,8 +87,15 @@ void node_close(struct node *node, dlock_status status, const char *reason)
 void node_break(struct node *node, const char *reason)
 {
     if (node->state == NODE_UP)
-        reach_lost(node->server, reason);
+        reach_lost(node->server, node->made_ns, node->listens ? mono_ns() : node->sent_ns, reason);
     node_close(node, DLOCK_UNREACHABLE, reason);
+}
+
+void node_distrust(struct node *node, const char *reason)
+{
+    while (node->reply_count > 0)
+        freeReplyObject(node->replies[--node->reply_count]);
+    node_break(node, reason);
 }
 
 /* What is under way while it connects is the login's. */
@@ -139,6 +146,16 @@ static void broke(struct node *node, const char *reason)
     bool says = said != NULL && said->type == REDIS_REPLY_ERROR;
     snprintf(text, sizeof text, "%s%s%s", reason, says ? ": " : "", says ? said->str : "");
     try_next(node, text);
+}
+
+/* More replies than commands. */
+static void disorder(struct node *node)
+{
+    static const char reason[] = "it answered more than it was asked";
+    if (node->state == NODE_UP)
+        node_distrust(node, reason);
+    else
+        broke(node, reason);
 }
 
 static bool keep_reply(struct node *node, redisReply *reply)
@@ -267,6 +284,10 @@ void node_read(struct node *node)
         else
             node_trace(node, node->reply_count - 1, reply);
     }
+    if (!node->listens && node->reply_count > node->reply_wanted) {
+        disorder(node);
+        return;
+    }
     if (node->reader->len > REPLY_BYTES_MAX)
         broke(node, "a reply is larger than 1 MiB");
 }
@@ -341,21 +362,41 @@ static void resolved(struct node *node)
         try_next(node, "");
 }
 
-void node_connect(struct node *node)
+static void begin(struct node *node)
 {
-    char reason[REASON_MAX];
-    dlock_status status;
     int64_t timeout_ms = node->config->connect_timeout_ms;
-    if (!reach_may_connect(node->server, &status, reason)) {
-        node_close(node, status, reason);
-        return;
-    }
     node->until_ns = mono_deadline_ns(timeout_ms);
     node->lookup = reach_look(node->server);
     node->state = NODE_RESOLVING;
     node->next_ns = mono_ns() + timeout_ms * NS_PER_MS / LOOKUP_PART;
     if (node->lookup == NULL)
         resolved(node);
+}
+
+/* Another may have proven the server meanwhile, or it is this one's turn. */
+static void look_again(struct node *node)
+{
+    char reason[REASON_MAX];
+    dlock_status status;
+    switch (reach_turn(node->server, &status, reason)) {
+    case REACH_CONNECT:
+        begin(node);
+        break;
+    case REACH_WAIT:
+        node->state = NODE_WAITING;
+        node->next_ns = mono_deadline_ns(reach_pause_ms(node->server));
+        if (node->next_ns > node->until_ns)
+            node->next_ns = node->until_ns;
+        break;
+    case REACH_FAIL:
+        node_close(node, status, reason);
+    }
+}
+
+void node_connect(struct node *node)
+{
+    node->until_ns = mono_deadline_ns(node->config->connect_timeout_ms);
+    look_again(node);
 }
 
 /* A connection that is only listened on would never notice that the other machine is gone. */
@@ -384,8 +425,11 @@ static void login(struct node *node)
         node_append(node, 2, (const char *const[]){"SELECT", url->db}, NULL);
     node->login_size = node->reply_wanted;
     node->identity = (struct doubt){0};
-    if (!reach_may_ask(node->server, &node->server->identity_refused_ns))
+    node->made_ns = node->sent_ns = mono_ns();
+    if (!reach_may_ask(node->server, &node->server->identity_refused_ns)) {
+        node_append(node, 1, (const char *const[]){"PING"}, NULL); /* it may have no room */
         return;
+    }
     node_append(node, 2, (const char *const[]){"CLIENT", "ID"}, NULL);
     node_append(node, 2, (const char *const[]){"INFO", "server"}, NULL);
 }
@@ -427,9 +471,20 @@ static void identify(struct node *node)
         reach_note_refusal(node->server, &node->server->identity_refused_ns);
 }
 
+/* Instead of the first reply, whatever was asked; then it closes the connection. */
+static bool has_no_room(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_ERROR && redis_is_full(reply->str);
+}
+
 static void logged_in(struct node *node)
 {
     char reason[REASON_MAX];
+    if (has_no_room(node->replies[0])) {
+        snprintf(reason, sizeof reason, "%s", node->replies[0]->str);
+        try_next(node, reason);
+        return;
+    }
     for (size_t i = 0; i < node->login_size; i++) {
         if (node->replies[i]->type != REDIS_REPLY_ERROR)
             continue;
@@ -442,13 +497,14 @@ static void logged_in(struct node *node)
     node->connect_ns = mono_ns() - node->sent_ns;
     clear(node);
     reach_tried(node->server, node_address(node), false);
-    reach_connected(node->server);
 }
 
 /* ---- Going on -------------------------------------------------------------------------------- */
 
 struct pollfd node_poll(const struct node *node)
 {
+    if (node->state == NODE_WAITING)
+        return (struct pollfd){.fd = -1};
     if (node->state == NODE_RESOLVING)
         return (struct pollfd){.fd = lookup_fd(node->lookup), .events = POLLIN};
     if (node->state == NODE_CONNECTING)
@@ -460,7 +516,9 @@ struct pollfd node_poll(const struct node *node)
 void node_resume(struct node *node)
 {
     struct pollfd came = node_poll(node);
-    if (mono_ns() >= node->next_ns && poll(&came, 1, 0) > 0)
+    if (node->state == NODE_WAITING)
+        node_connect(node);
+    else if (mono_ns() >= node->next_ns && poll(&came, 1, 0) > 0)
         node->next_ns = node->until_ns = mono_deadline_ns(node->config->connect_timeout_ms);
 }
 
@@ -469,7 +527,11 @@ static void overdue(struct node *node)
 {
     static const char reason[] = "connecting took too long";
     bool over = mono_ns() >= node->until_ns;
-    if (node->state == NODE_RESOLVING && !over) {
+    if (node->state == NODE_WAITING && !over) {
+        look_again(node);
+    } else if (node->state == NODE_WAITING) {
+        node_close(node, DLOCK_UNREACHABLE, reason);
+    } else if (node->state == NODE_RESOLVING && !over) {
         resolved(node);
     } else if (node->state == NODE_RESOLVING) {
         fail_to_connect(node, DLOCK_UNREACHABLE, "looking its host name up took too long");

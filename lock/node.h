@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One connection to one server, private to redis.c: it moves DOWN -> RESOLVING -> CONNECTING ->
- * LOGIN -> UP, and whatever breaks puts it back DOWN. Nothing here waits: redis.c polls.
+ * One connection to one server, private to redis.c: it moves DOWN -> WAITING -> RESOLVING ->
+ * CONNECTING -> LOGIN -> UP, and whatever breaks puts it back DOWN. Nothing here waits: redis.c
+ * polls.
  */
 #ifndef DLOCK_NODE_H
 #define DLOCK_NODE_H
@@ -13,7 +14,14 @@
 struct node {
     struct redis_config *config;
     struct server *server;
-    enum { NODE_DOWN, NODE_RESOLVING, NODE_CONNECTING, NODE_LOGIN, NODE_UP } state;
+    enum {
+        NODE_DOWN,
+        NODE_WAITING, /* another connection tries the server first */
+        NODE_RESOLVING,
+        NODE_CONNECTING,
+        NODE_LOGIN,
+        NODE_UP
+    } state;
     int fd;
     redisReader *reader;
 
@@ -34,7 +42,8 @@ struct node {
     size_t reply_wanted;
     char **sent_texts; /* of this exchange, for the trace only */
     size_t sent_text_count;
-    int64_t sent_ns;    /* CLOCK_MONOTONIC */
+    int64_t made_ns;    /* CLOCK_MONOTONIC: when it logged in */
+    int64_t sent_ns;    /* and when this exchange was sent */
     int64_t connect_ns; /* how long it took to connect and log in */
     bool listens; /* messages come between its replies */
 
@@ -63,7 +72,7 @@ static inline bool node_answered(const struct node *node)
 /* The server has closed the connection, or says something that nobody asked for. */
 bool node_stale(const struct node *node);
 
-/* Begins to connect, unless the server may not be tried yet. */
+/* Begins to connect, unless the server may not be tried: then it is DOWN, or WAITING. */
 void node_connect(struct node *node);
 /* Goes on connecting, begun in an earlier call: what came since came in time. */
 void node_resume(struct node *node);
@@ -72,6 +81,8 @@ const struct address *node_address(const struct node *node);
 void node_close(struct node *node, dlock_status status, const char *reason);
 /* As node_close, of a connection in use: it is told of. */
 void node_break(struct node *node, const char *reason);
+/* As node_break: its replies are not those of its commands. None of this exchange counts. */
+void node_distrust(struct node *node, const char *reason);
 
 /* Forgets the exchange before. */
 void node_forget(struct node *node);

@@ -13,6 +13,7 @@
 
 #define PAUSE_MS_LEAST 10
 #define PAUSE_MS_MOST 300
+#define BREAKS_FEW 3 /* in a row: they may have had causes of their own */
 #define FAILURES_MOST 10 /* beyond it the pause grows no more */
 #define REFUSED_MS INT64_C(60000)
 
@@ -42,7 +43,7 @@ void reach_free(struct server *server)
 
 /* ---- What is told ---------------------------------------------------------------------------- */
 
-void reach_tell(struct server *server, enum outage outage, const char *reason)
+static void tell(struct server *server, enum outage outage, const char *reason)
 {
     struct outages *outages = server->outages;
     char text[REASON_MAX + 128];
@@ -56,23 +57,41 @@ void reach_tell(struct server *server, enum outage outage, const char *reason)
     outages->tell(outages->arg, outage, text);
 }
 
-/* The mutex is held, so that changes are told in order. */
-static void ails(struct server *server, bool refuses, const char *reason)
+/* The mutex is held, so that changes are told in order, and each once. A server whose connections
+ * are well is not, as long as it refuses to tell of wake-ups. */
+static void show(struct server *server, enum health health, const char *reason)
 {
-    int health = refuses ? SERVER_REFUSES : SERVER_LOST;
-    if ((int)server->health == health)
+    static const enum outage outages[] = {
+        [SERVER_FINE] = OUTAGE_BACK,
+        [SERVER_LOST] = OUTAGE_LOST,
+        [SERVER_REFUSES] = OUTAGE_REFUSED,
+    };
+    server->health = health;
+    if (health == SERVER_FINE && server->deaf != 0) {
+        health = SERVER_REFUSES;
+        reason = server->deaf_reason;
+    }
+    if (server->told == health)
         return;
-    server->health = refuses ? SERVER_REFUSES : SERVER_LOST;
-    reach_tell(server, refuses ? OUTAGE_REFUSED : OUTAGE_LOST, reason);
+    server->told = health;
+    tell(server, outages[health], reason);
 }
 
-static void is_well(struct server *server)
+void reach_deaf(struct server *server, unsigned kind, const char *reason)
 {
-    server->failures = 0;
-    if (server->health == SERVER_FINE)
-        return;
-    server->health = SERVER_FINE;
-    reach_tell(server, OUTAGE_BACK, "it answers again");
+    pthread_mutex_lock(&server->mutex);
+    server->deaf |= kind;
+    snprintf(server->deaf_reason, sizeof server->deaf_reason, "%s", reason);
+    show(server, server->health, reason);
+    pthread_mutex_unlock(&server->mutex);
+}
+
+void reach_heard(struct server *server, unsigned kind)
+{
+    pthread_mutex_lock(&server->mutex);
+    server->deaf &= ~kind;
+    show(server, server->health, "wake-ups are heard again");
+    pthread_mutex_unlock(&server->mutex);
 }
 
 /* ---- When ------------------------------------------------------------------------------------ */
@@ -91,29 +110,44 @@ static void begin_pause(struct server *server)
     server->pause_until_ns = mono_ns() + pause_ns;
 }
 
-bool reach_may_connect(struct server *server, dlock_status *status, char reason[REASON_MAX])
+enum reach_turn reach_turn(struct server *server, dlock_status *status, char reason[REASON_MAX])
 {
+    enum reach_turn turn = REACH_CONNECT;
     pthread_mutex_lock(&server->mutex);
-    bool may = server->failures == 0 || mono_ns() >= server->pause_until_ns;
+    bool proven = atomic_load(&server->proven);
+    if (!proven && mono_ns() < server->pause_until_ns)
+        turn = server->down_reason[0] != '\0' ? REACH_FAIL : REACH_WAIT;
+    else if (!proven)
+        begin_pause(server);
     *status = server->down_status;
     strcpy(reason, server->down_reason);
-    if (may && server->failures > 0)
-        begin_pause(server);
     pthread_mutex_unlock(&server->mutex);
-    return may;
+    return turn;
 }
 
 int64_t reach_pause_ms(struct server *server)
 {
     pthread_mutex_lock(&server->mutex);
-    int64_t left_ns = server->failures == 0 ? 0 : server->pause_until_ns - mono_ns();
+    int64_t left_ns = atomic_load(&server->proven) ? 0 : server->pause_until_ns - mono_ns();
     pthread_mutex_unlock(&server->mutex);
     return left_ns > 0 ? left_ns / NS_PER_MS + 1 : 0;
+}
+
+/* The mutex is held. Whether it is proven: all that is known of failures begins anew with that, and
+ * ends with it. */
+static void prove(struct server *server, bool proven)
+{
+    atomic_store(&server->proven, proven);
+    server->failures = 0;
+    server->pause_until_ns = 0;
+    server->down_reason[0] = '\0';
 }
 
 /* The mutex is held. A pause that has begun with the attempt goes on. */
 static void failed(struct server *server, dlock_status status, const char *reason)
 {
+    if (atomic_load(&server->proven))
+        prove(server, false);
     if (server->failures == 0)
         begin_pause(server);
     server->down_status = status;
@@ -125,42 +159,44 @@ void reach_failed(struct server *server, dlock_status status, const char *reason
     atomic_fetch_add(&server->outages->connects_failed, 1);
     pthread_mutex_lock(&server->mutex);
     failed(server, status, reason);
-    ails(server, status == DLOCK_REFUSED, reason);
+    show(server, status == DLOCK_REFUSED ? SERVER_REFUSES : SERVER_LOST, reason);
     pthread_mutex_unlock(&server->mutex);
 }
 
-void reach_lost(struct server *server, const char *reason)
+void reach_lost(struct server *server, int64_t made_ns, int64_t sent_ns, const char *reason)
 {
     pthread_mutex_lock(&server->mutex);
-    ails(server, false, reason);
-    pthread_mutex_unlock(&server->mutex);
-}
-
-/* Connecting to it again is no sign that it is well. */
-void reach_connected(struct server *server)
-{
-    pthread_mutex_lock(&server->mutex);
-    if (!atomic_load(&server->demoted))
-        is_well(server);
+    bool proven = atomic_load(&server->proven);
+    if ((proven ? sent_ns : made_ns) >= server->trouble_ns) {
+        server->trouble_ns = mono_ns();
+        if (proven)
+            prove(server, false);
+        else if (server->failures > BREAKS_FEW)
+            failed(server, DLOCK_UNREACHABLE, reason);
+        show(server, SERVER_LOST, reason);
+    }
     pthread_mutex_unlock(&server->mutex);
 }
 
 void reach_demoted(struct server *server, const char *reason)
 {
     pthread_mutex_lock(&server->mutex);
-    atomic_store(&server->demoted, true);
+    server->demoted = true;
     failed(server, DLOCK_UNREACHABLE, reason);
-    ails(server, true, reason);
+    show(server, SERVER_REFUSES, reason);
     pthread_mutex_unlock(&server->mutex);
 }
 
-void reach_took(struct server *server)
+void reach_answered(struct server *server, bool took)
 {
-    if (!atomic_load_explicit(&server->demoted, memory_order_relaxed))
+    if (atomic_load_explicit(&server->proven, memory_order_relaxed))
         return;
     pthread_mutex_lock(&server->mutex);
-    atomic_store(&server->demoted, false);
-    is_well(server);
+    if (took || !server->demoted) {
+        server->demoted = false;
+        prove(server, true);
+        show(server, SERVER_FINE, "it answers again");
+    }
     pthread_mutex_unlock(&server->mutex);
 }
 

@@ -250,9 +250,25 @@ void redis_demoted(struct redis *redis, size_t index, const char *error)
         demoted(&redis->nodes[index], error);
 }
 
-void redis_tell(struct redis *redis, size_t index, enum outage outage, const char *reason)
+bool redis_is_full(const char *error)
 {
-    reach_tell(redis->nodes[index].server, outage, reason);
+    return strncmp(error, "ERR max number of clients", 25) == 0;
+}
+
+void redis_distrust(struct redis *redis, size_t index)
+{
+    if (redis->nodes[index].state == NODE_UP)
+        node_distrust(&redis->nodes[index], "its answer was not understood");
+}
+
+void redis_deaf(struct redis *redis, size_t index, unsigned kind, const char *reason)
+{
+    reach_deaf(redis->nodes[index].server, kind, reason);
+}
+
+void redis_heard(struct redis *redis, size_t index, unsigned kind)
+{
+    reach_heard(redis->nodes[index].server, kind);
 }
 
 /* What the exchange says about the server. */
@@ -269,8 +285,7 @@ static void judge(struct node *node)
             return;
         }
     }
-    if (took)
-        reach_took(node->server);
+    reach_answered(node->server, took);
 }
 
 void redis_send(struct redis *redis)
@@ -377,6 +392,7 @@ static enum doubt_end kill_connection(struct redis *redis, struct node *node, lo
     snprintf(text, sizeof text, "%lld", id);
     node_forget(node);
     node_append(node, 4, (const char *const[]){"CLIENT", "KILL", "ID", text}, NULL);
+    node->sent_ns = mono_ns();
     node_write(node);
     pump(redis, all_answered, min_ns(limit_ns, deadline_ns), wake_fd);
     enum doubt_end end = killed(node);

@@ -42,9 +42,9 @@ size_t redis_nodes(const struct redis *redis);
 /* Makes sure that enough servers are connected and logged in, most of several, within the deadline
  * and connect_timeout_ms, or until wake_fd is readable (-1: none). One that is late goes on
  * connecting in the calls to come; a connection that the server closed meanwhile is replaced. Host
- * names are looked up at every connect. After a failure there are pauses, in which nobody connects:
- * then it fails at once, as the latest attempt did. OK when at least one is up; UNREACHABLE,
- * REFUSED (the login), CANCELLED. */
+ * names are looked up at every connect. Until the server answers a command, one connection at a
+ * time tries it, and the others wait; after a failure they fail at once, as the latest attempt did.
+ * OK when at least one is up; UNREACHABLE, REFUSED (the login), CANCELLED. */
 dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
 /* Whether at least one is, as far as is known. */
@@ -113,8 +113,16 @@ dlock_status redis_pull(struct redis *redis, size_t node);
 bool redis_is_demotion(const char *error);
 void redis_demoted(struct redis *redis, size_t node, const char *error);
 
-/* Says something of the server that is not about connecting. */
-void redis_tell(struct redis *redis, size_t node, enum outage outage, const char *reason);
+/* It has no room for one more client (maxclients): said in place of the first reply. */
+bool redis_is_full(const char *error);
+
+/* What came on the connection does not answer what was sent: nothing that was sent in this exchange
+ * counts as answered, and the connection is dropped with a doubt. */
+void redis_distrust(struct redis *redis, size_t node);
+
+/* The server refuses to tell this kind of wake-ups (a bit), or does not any more. */
+void redis_deaf(struct redis *redis, size_t node, unsigned kind, const char *reason);
+void redis_heard(struct redis *redis, size_t node, unsigned kind);
 
 /* Cuts the connections. */
 void redis_disconnect(struct redis *redis);

@@ -44,7 +44,7 @@ static bool must_carry(struct renewals *renewals, const struct script *script)
 void renewals_add(struct renewals *renewals, struct dlock_hold *hold, int64_t ttl_ms,
                   int64_t sent_ns)
 {
-    size_t place = (renewals->first + renewals->count++) % RENEWALS_MAX;
+    size_t place = (renewals->first + renewals->count++) % RENEWALS_UNDER_WAY_MAX;
     struct renewal *renewal = &renewals->all[place];
     struct request request;
     char ttl[24];
@@ -130,7 +130,7 @@ static const redisReply *take_oldest(struct renewals *renewals)
     const redisReply *reply = redis_reply(renewals->redis, 0, renewals->taken);
     if (reply != NULL)
         renewals->taken++;
-    renewals->first = (renewals->first + 1) % RENEWALS_MAX;
+    renewals->first = (renewals->first + 1) % RENEWALS_UNDER_WAY_MAX;
     if (--renewals->count == 0)
         renewals->broke = false;
     return reply;
@@ -156,13 +156,17 @@ bool renewals_take(struct renewals *renewals, struct renewed *renewed)
         heap_take(&hold->turn);
     if (reply == NULL)
         return true;
-    struct rung_env env = {0};
+    struct rung_env env = {.redis = renewals->redis};
     struct answer answer = answer_of(&env, reply, redis_server(renewals->redis, 0));
     renewed->script_missing = script_is_missing(&answer) && !renewal.in_full;
     if (renewed->script_missing)
         renewals->known_count = 0;
     renewed->status = answer.status == DLOCK_OK ? hold->lock->ops->take_renew(hold, &answer)
                                                 : answer.status;
+    if (answer.status == DLOCK_OK && renewed->status == DLOCK_UNKNOWN) {
+        renewals->status = not_understood(&env, hold); /* the others' replies are gone, too */
+        snprintf(renewals->why, sizeof renewals->why, "%s", dlock_error());
+    }
     renewed->why = dlock_error();
     return true;
 }

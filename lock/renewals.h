@@ -8,7 +8,7 @@
 
 #include "rung.h"
 
-#define RENEWALS_MAX 1024 /* under way */
+#define RENEWALS_UNDER_WAY_MAX 1024 /* under way */
 #define RENEWAL_SCRIPTS_MAX 8
 
 struct renewal {
@@ -21,7 +21,7 @@ struct renewal {
 struct renewals {
     struct dlock_client *client;
     struct redis *redis;
-    struct renewal all[RENEWALS_MAX]; /* a ring, in the order in which they are answered */
+    struct renewal all[RENEWALS_UNDER_WAY_MAX]; /* a ring, in the order in which they are answered */
     size_t first;                     /* the oldest whose answer was not taken */
     size_t count;
     size_t taken;    /* of the replies that are here */
@@ -40,7 +40,7 @@ struct renewals {
 void renewals_begin(struct renewals *renewals);
 static inline bool renewals_has_room(const struct renewals *renewals)
 {
-    return renewals->count < RENEWALS_MAX;
+    return renewals->count < RENEWALS_UNDER_WAY_MAX;
 }
 /* Adds one, as there is room. If one of the same hold is under way, nobody asks for that one any
  * more. */

@@ -134,7 +134,8 @@ struct rung_ops {
      * script may arrive twice, and late: it names the acquisition, and says what shall be, not what
      * is to be added. Either these, or the slots below. */
     void (*send_acquire)(struct request *request, const struct dlock_hold *hold);
-    /* OK; BUSY: fill in `busy` if polling is not the way. */
+    /* OK; BUSY: fill in `busy` if polling is not the way. This and the others: UNKNOWN where the
+     * answer is none that the script gives; it is of another request then, perhaps. */
     dlock_status (*take_acquire)(struct dlock_hold *hold, const struct answer *answer,
                                  struct busy *busy);
     void (*send_release)(struct request *request, const struct dlock_hold *hold);
@@ -252,6 +253,13 @@ bool script_is_missing(const struct answer *answer);
 
 /* What a reply says, as CALL would say it; NULL gives UNKNOWN. */
 struct answer answer_of(struct rung_env *env, const redisReply *reply, const char *server);
+
+/* It is a list of integers, and of so many at least. */
+bool are_integers(const struct answer *answer, size_t least);
+
+/* The answer is none that can come: drops the connection with a doubt, and all replies of the
+ * exchange with it. UNKNOWN, with a sentence. */
+dlock_status not_understood(struct rung_env *env, const struct dlock_hold *hold);
 
 /* For rungs that use redis.h themselves, on the first server: append the riding commands around
  * their own command, and take the replies. `first` is the index of the first riding reply. */

@@ -33,6 +33,12 @@ const char *request_text(struct request *request, const char *format, ...)
     return text;
 }
 
+/* Of a take function, which knows no connection. */
+static dlock_status taken(struct rung_env *env, const struct dlock_hold *hold, dlock_status status)
+{
+    return status == DLOCK_UNKNOWN ? not_understood(env, hold) : status;
+}
+
 /* Of a rung that is not renewed. */
 static dlock_status renew_by_type(struct rung_env *env, struct dlock_hold *hold, const char *ttl)
 {
@@ -42,7 +48,10 @@ static dlock_status renew_by_type(struct rung_env *env, struct dlock_hold *hold,
             : EVAL(env, &lua_renew_if_owner, "1", hold->key, hold->id, ttl);
     if (renewed.status != DLOCK_OK)
         return renewed.status;
-    return renewed.integer == 1 ? DLOCK_OK : DLOCK_LOST;
+    return renewed.kind == DLOCK_REPLY_INTEGER
+               ? (renewed.integer == 1 ? DLOCK_OK : DLOCK_LOST)
+           : renewed.kind == DLOCK_REPLY_NIL ? DLOCK_LOST
+                                             : not_understood(env, hold);
 }
 
 dlock_status rung_renew(struct rung_env *env, struct dlock_hold *hold, int64_t ttl_ms)
@@ -56,5 +65,6 @@ dlock_status rung_renew(struct rung_env *env, struct dlock_hold *hold, int64_t t
         return ops->renew != NULL ? ops->renew(env, hold, ttl) : renew_by_type(env, hold, ttl);
     ops->send_renew(&request, hold, ttl);
     struct answer answer = rung_eval(env, request.script, request.argv);
-    return answer.status == DLOCK_OK ? ops->take_renew(hold, &answer) : answer.status;
+    return answer.status == DLOCK_OK ? taken(env, hold, ops->take_renew(hold, &answer))
+                                     : answer.status;
 }

@@ -30,12 +30,12 @@ static void say(struct request *request, const struct dlock_hold *hold, const ch
            hold->newest != 0 ? number(request, hold->newest) : NULL);
 }
 
-/* The script's answer: a list of numbers. OK, or why it is none. */
+/* The script's answer: a list of numbers. OK; UNKNOWN: it is none. */
 static dlock_status take(const struct dlock_hold *hold, const struct answer *answer,
                          long long numbers[3])
 {
-    if (answer->reply->type != REDIS_REPLY_ARRAY)
-        return fail(DLOCK_UNKNOWN, "'%s': the server's answer was not understood", hold->key);
+    if (!are_integers(answer, 1))
+        return DLOCK_UNKNOWN;
     for (size_t i = 0; i < 3; i++)
         numbers[i] = i < answer->reply->elements ? answer->reply->element[i]->integer : 0;
     if (numbers[2] == 1)

@@ -37,8 +37,8 @@ static dlock_status take_acquire(struct dlock_hold *hold, const struct answer *a
 {
     const redisReply *reply = answer->reply;
     struct request request = {.used = 0};
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2)
-        return fail(DLOCK_UNKNOWN, "'%s': the server's answer was not understood", hold->key);
+    if (!are_integers(answer, 2))
+        return DLOCK_UNKNOWN;
     int64_t number = reply->element[1]->integer;
     if (reply->element[0]->integer == 1) {
         hold->token = (uint64_t)number;
@@ -59,7 +59,9 @@ static void send_release(struct request *request, const struct dlock_hold *hold)
 static dlock_status take_ours(struct dlock_hold *hold, const struct answer *answer)
 {
     (void)hold;
-    return answer->kind == DLOCK_REPLY_NIL ? DLOCK_LOST : DLOCK_OK;
+    return answer->kind == DLOCK_REPLY_NIL       ? DLOCK_LOST
+           : answer->kind == DLOCK_REPLY_INTEGER ? DLOCK_OK
+                                                 : DLOCK_UNKNOWN;
 }
 
 static void send_renew(struct request *request, const struct dlock_hold *hold, const char *ttl)

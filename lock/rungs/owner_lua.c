@@ -31,7 +31,8 @@ static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
     struct answer del = EVAL(env, &lua_delete_if_owner, "1", hold->key, hold->id);
     if (del.status != DLOCK_OK)
         return del.status;
-    return del.integer == 1 ? DLOCK_OK : DLOCK_LOST;
+    return del.integer == 1                  ? DLOCK_OK
+           : del.kind == DLOCK_REPLY_INTEGER ? DLOCK_LOST : not_understood(env, hold);
 }
 
 static dlock_status resolve(struct rung_env *env, struct dlock_hold *hold)

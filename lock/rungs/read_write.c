@@ -41,6 +41,8 @@ static dlock_status take_acquire(struct dlock_hold *hold, const struct answer *a
         return fail(DLOCK_UPGRADE, "'%.64s': %s reads and asks to write, so it would wait for "
                                    "itself; it can release first, or begin with the write lock",
                     hold->key, hold->owner);
+    if (answer->kind != DLOCK_REPLY_INTEGER)
+        return DLOCK_UNKNOWN;
     if (answer->integer > 0) {
         hold->token = (uint64_t)answer->integer;
         return DLOCK_OK;
@@ -59,6 +61,8 @@ static void send_release(struct request *request, const struct dlock_hold *hold)
 static dlock_status take_release(struct dlock_hold *hold, const struct answer *answer)
 {
     (void)hold;
+    if (answer->kind != DLOCK_REPLY_INTEGER)
+        return DLOCK_UNKNOWN;
     return answer->integer == 1 ? DLOCK_OK : DLOCK_LOST;
 }
 
@@ -70,6 +74,8 @@ static void send_renew(struct request *request, const struct dlock_hold *hold, c
 static dlock_status take_renew(struct dlock_hold *hold, const struct answer *answer)
 {
     (void)hold;
+    if (answer->kind != DLOCK_REPLY_INTEGER)
+        return DLOCK_UNKNOWN;
     return answer->integer == 1 ? DLOCK_OK : DLOCK_LOST;
 }
 

@@ -22,7 +22,9 @@ static dlock_status take_acquire(struct dlock_hold *hold, const struct answer *a
 {
     (void)hold;
     (void)busy;
-    return answer->kind == DLOCK_REPLY_NIL ? DLOCK_OK : DLOCK_BUSY;
+    return answer->kind == DLOCK_REPLY_NIL       ? DLOCK_OK
+           : answer->kind == DLOCK_REPLY_INTEGER ? DLOCK_BUSY
+                                                 : DLOCK_UNKNOWN;
 }
 
 static void send_release(struct request *request, const struct dlock_hold *hold)
@@ -33,7 +35,9 @@ static void send_release(struct request *request, const struct dlock_hold *hold)
 static dlock_status take_ours(struct dlock_hold *hold, const struct answer *answer)
 {
     (void)hold;
-    return answer->kind == DLOCK_REPLY_NIL ? DLOCK_LOST : DLOCK_OK;
+    return answer->kind == DLOCK_REPLY_NIL       ? DLOCK_LOST
+           : answer->kind == DLOCK_REPLY_INTEGER ? DLOCK_OK
+                                                 : DLOCK_UNKNOWN;
 }
 
 const struct rung_ops rung_reentrant = {

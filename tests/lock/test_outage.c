@@ -188,6 +188,130 @@ static void a_crowd_at_a_full_server(void **state)
     stage_clear(&stage);
 }
 
+/* An address that takes no more connections: the first packet of each is dropped. */
+struct hole {
+    int listener;
+    int port;
+    int fillers[8];
+};
+
+static void hole_make(struct hole *hole)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    hole->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    must(bind(hole->listener, (struct sockaddr *)&address, size) == 0);
+    must(listen(hole->listener, 0) == 0);
+    must(getsockname(hole->listener, (struct sockaddr *)&address, &size) == 0);
+    hole->port = ntohs(address.sin_port);
+    for (int i = 0; i < 8; i++) {
+        hole->fillers[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        connect(hole->fillers[i], (struct sockaddr *)&address, sizeof address);
+    }
+}
+
+static void hole_free(struct hole *hole)
+{
+    for (int i = 0; i < 8; i++)
+        close(hole->fillers[i]);
+    close(hole->listener);
+}
+
+static void crowd_end(struct waiter *waiters, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        assert_int_not_equal(waiter_end(&waiters[i]), DLOCK_OK);
+        dlock_close(waiters[i].lock);
+    }
+}
+
+static void crowd_begin(struct stage *stage, const char *rung, int64_t wait_ms,
+                        struct waiter *waiters, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        char name[48];
+        snprintf(name, sizeof name, LOCK "%zu", i);
+        waiters[i] = (struct waiter){.lock = lock_of(stage->client, rung, name),
+                                     .want = {.wait_ms = wait_ms}};
+        waiter_start(&waiters[i]);
+    }
+}
+
+/* Every login works, and no command is answered. */
+static void a_crowd_at_a_server_that_only_lets_in(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct waiter waiters[32];
+    stage_set(&stage, "watchdog", server_url(server),
+              (struct dlock_options){.command_timeout_ms = 50});
+    server_text(server, "CLIENT PAUSE 600000 WRITE");
+    int64_t since_ms = clock_ms();
+    crowd_begin(&stage, "watchdog", CROWD_MS, waiters, 32);
+    crowd_end(waiters, 32);
+    struct dlock_stats stats = stats_of(stage.client);
+    uint64_t most = allowed(since_ms, 4);
+    server_text(server, "CLIENT UNPAUSE");
+    assert_true(stats.connects >= 2);
+    assert_true(stats.connects <= most);
+    assert_int_equal(stats.connections_lost, 1);
+    assert_int_equal(stats.connections_back, 0);
+    eventually(within(stage.lock, CROWD_MS) == DLOCK_OK);
+    assert_true(stats_of(stage.client).connections_back >= 1);
+    stage_clear(&stage);
+}
+
+/* Of a server that never answered one connection at a time finds that out. */
+static void a_crowd_at_a_black_hole(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct hole hole;
+    struct waiter waiters[64];
+    char url[64];
+    hole_make(&hole);
+    snprintf(url, sizeof url, "redis://127.0.0.1:%d", hole.port);
+    stage_set(&stage, "watchdog", url, (struct dlock_options){.connect_timeout_ms = 200});
+    int64_t since_ms = clock_ms();
+    crowd_begin(&stage, "watchdog", 500, waiters, 64);
+    crowd_end(waiters, 64);
+    assert_true(stats_of(stage.client).connects_failed >= 2);
+    assert_true(stats_of(stage.client).connects_failed <= allowed(since_ms, 4));
+    assert_int_equal(record_count(stage.events, "SERVER"), 1);
+    stage_clear(&stage);
+    hole_free(&hole);
+}
+
+static size_t count_in(const char *text, const char *part)
+{
+    size_t count = 0;
+    for (; (text = strstr(text, part)) != NULL; text++)
+        count++;
+    return count;
+}
+
+/* All connections break in use, and the server is well: nobody's single try fails for it. */
+static void all_connections_break_at_once(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct waiter waiters[8];
+    stage_set(&stage, "watchdog", server_url(server), (struct dlock_options){0});
+    works(&stage);
+    server_text(server, "CLIENT PAUSE 600000 WRITE");
+    crowd_begin(&stage, "watchdog", 0, waiters, 8);
+    eventually(count_in(server_text(server, "CLIENT LIST"), "cmd=evalsha") == 8);
+    server_integer(server, "CLIENT KILL TYPE normal");
+    server_text(server, "CLIENT UNPAUSE");
+    for (size_t i = 0; i < 8; i++) {
+        assert_status(waiter_end(&waiters[i]), OK);
+        assert_status(dlock_release(waiters[i].hold, NULL), OK);
+        dlock_close(waiters[i].lock);
+    }
+    assert_int_equal(stats_of(stage.client).connects_failed, 0);
+    stage_clear(&stage);
+}
+
 /* ---- It is told ------------------------------------------------------------------------------ */
 
 static void lost_and_back(void **state)
@@ -251,6 +375,33 @@ static void too_many_clients(void **state)
     server_text(server, "CONFIG SET maxclients 1000");
     works(&stage);
     stage_clear(&stage);
+}
+
+/* Also where the client may not ask for its connection's number, and nothing else is said at the
+ * login. */
+static void too_many_clients_for_one_that_may_little(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct waiter waiter = {.want = {.wait_ms = DLOCK_WAIT_FOREVER}};
+    server_text(server, "ACL SETUSER default -client|id");
+    stage_set(&stage, "watchdog", server_url(server), (struct dlock_options){0});
+    works(&stage);
+    server_text(server, "CONFIG SET maxclients 1"); /* the test's own */
+    server_integer(server, "CLIENT KILL TYPE normal");
+    dlock_hold *hold;
+    assert_status(tried(stage.lock, &hold), UNREACHABLE);
+    assert_says(dlock_error(), "max number of clients");
+    uint64_t attempts = stats_of(stage.client).attempts;
+    waiter.lock = stage.lock;
+    waiter_start(&waiter);
+    eventually(stats_of(stage.client).attempts >= attempts + 3 || atomic_load(&waiter.over));
+    assert_false(atomic_load(&waiter.over));
+    server_text(server, "CONFIG SET maxclients 1000");
+    assert_status(waiter_end(&waiter), OK);
+    assert_status(dlock_release(waiter.hold, NULL), OK);
+    stage_clear(&stage);
+    server_text(server, "ACL SETUSER default +client|id");
 }
 
 /* A server that answered during the wait makes it a time-out. */
@@ -341,35 +492,6 @@ static int name_calls(void)
     int calls = names.calls;
     pthread_mutex_unlock(&names.mutex);
     return calls;
-}
-
-/* An address that takes no more connections: the first packet of each is dropped. */
-struct hole {
-    int listener;
-    int port;
-    int fillers[8];
-};
-
-static void hole_make(struct hole *hole)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof address;
-    hole->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    must(bind(hole->listener, (struct sockaddr *)&address, size) == 0);
-    must(listen(hole->listener, 0) == 0);
-    must(getsockname(hole->listener, (struct sockaddr *)&address, &size) == 0);
-    hole->port = ntohs(address.sin_port);
-    for (int i = 0; i < 8; i++) {
-        hole->fillers[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        connect(hole->fillers[i], (struct sockaddr *)&address, sizeof address);
-    }
-}
-
-static void hole_free(struct hole *hole)
-{
-    for (int i = 0; i < 8; i++)
-        close(hole->fillers[i]);
-    close(hole->listener);
 }
 
 static void the_first_address_swallows_all(void **state)
@@ -636,6 +758,17 @@ static long long info_number(const char *section, const char *field)
     return atoll(at + strlen(field));
 }
 
+/* Of the one connection whose line says so. */
+static long long id_of(const char *says)
+{
+    const char *text = server_text(server, "CLIENT LIST");
+    const char *at = strstr(text, says);
+    must(at != NULL);
+    while (at > text && at[-1] != '\n')
+        at--;
+    return atoll(at + strlen("id="));
+}
+
 static const struct {
     const char *rung;
     const char *right;
@@ -758,6 +891,79 @@ static void listening_lacks(void **state)
     }
 }
 
+/* What is refused still is told once more when the server was lost in between; and it is back only
+ * when nothing is refused any more, whichever was told of. */
+static void listening_stays_refused(void **state)
+{
+    (void)state;
+    struct stage stage, other;
+    char url[80];
+    server_text(server, "ACL SETUSER app on >pass ~* &* +@all -subscribe -blpop");
+    snprintf(url, sizeof url, "redis://app:pass@%s", strstr(server_url(server), "127"));
+    stage_set(&stage, "notify", url, (struct dlock_options){0});
+    stage_set(&other, "notify", server_url(server), (struct dlock_options){0});
+    dlock *locks[2] = {lock_of(stage.client, "fair", LOCK "2"),
+                       lock_of(other.client, "fair", LOCK "2")};
+    dlock_hold *holds[2] = {acquired(other.lock), acquired(locks[1])};
+    struct waiter waiters[2] = {
+        {.lock = stage.lock, .want = {.wait_ms = DLOCK_WAIT_FOREVER}},
+        {.lock = locks[0], .want = {.wait_ms = DLOCK_WAIT_FOREVER}},
+    };
+    waiter_start(&waiters[0]);
+    waiter_start(&waiters[1]);
+    eventually(server_ask(server, "ACL LOG")->elements == 2);
+    eventually(record_count(stage.events, "SERVER_REFUSES") == 1);
+    server_integer(server, "CLIENT KILL USER app");
+    eventually(record_count(stage.events, "SERVER_GONE") >= 1);
+    eventually(record_count(stage.events, "SERVER_REFUSES") >= 2);
+    server_text(server, "ACL SETUSER app +subscribe");
+    eventually(server_ask(server, "PUBSUB CHANNELS *lock__channel*")->elements == 1);
+    server_text(server, "ACL SETUSER app +blpop");
+    eventually(info_number("clients", "blocked_clients:") == 1);
+    assert_int_equal(record_count(stage.events, "SERVER_BACK"), 0);
+    assert_status(dlock_release(holds[1], NULL), OK);
+    assert_status(waiter_end(&waiters[1]), OK);
+    eventually(record_count(stage.events, "SERVER_BACK") == 1);
+    assert_int_equal(record_count(stage.events, "SERVER_REFUSES"),
+                     record_count(stage.events, "SERVER_GONE") + 1);
+    assert_status(dlock_release(holds[0], NULL), OK);
+    assert_status(waiter_end(&waiters[0]), OK);
+    for (size_t i = 0; i < 2; i++)
+        assert_status(dlock_release(waiters[i].hold, NULL), OK);
+    for (size_t i = 0; i < 2; i++)
+        dlock_close(locks[i]);
+    stage_clear(&stage);
+    stage_clear(&other);
+    server_integer(server, "ACL DELUSER app");
+    server_text(server, "ACL LOG RESET");
+}
+
+/* An operator ends the wait for wake-ups; the client goes on with the same list. */
+static void listening_is_unblocked(void **state)
+{
+    (void)state;
+    struct stage stage, other;
+    struct dlock_options options = {.ttl_ms = 600000, .grant_ms = 60000};
+    stage_set(&stage, "fair", server_url(server), options);
+    stage_set(&other, "fair", server_url(server), options);
+    dlock_hold *hold = acquired(other.lock);
+    struct waiter waiter = {.lock = stage.lock, .want = {.wait_ms = DLOCK_WAIT_FOREVER}};
+    waiter_start(&waiter);
+    for (int i = 0; i < 2; i++) {
+        eventually(info_number("clients", "blocked_clients:") == 1);
+        assert_int_equal(server_integer(server, "CLIENT UNBLOCK %lld", id_of("cmd=blpop")), 1);
+    }
+    eventually(record_count(stage.trace, "BLPOP dlock:wake:") == 2);
+    assert_int_equal(record_count(stage.trace, "BLPOP \"\""), 0);
+    eventually(info_number("clients", "blocked_clients:") == 1);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_status(waiter_end(&waiter), OK);
+    assert_int_equal(stats_of(stage.client).unheard, 0);
+    assert_status(dlock_release(waiter.hold, NULL), OK);
+    stage_clear(&stage);
+    stage_clear(&other);
+}
+
 /* The connection for wake-ups came up when the lock that it was for had gone. */
 static void the_first_to_listen_has_gone(void **state)
 {
@@ -801,16 +1007,20 @@ static int stop(void **state)
     return 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_crowd_at_a_closed_port),
         cmocka_unit_test(many_single_tries),
         cmocka_unit_test(a_crowd_at_a_read_only_server),
         cmocka_unit_test(a_crowd_at_a_full_server),
+        cmocka_unit_test(a_crowd_at_a_server_that_only_lets_in),
+        cmocka_unit_test(a_crowd_at_a_black_hole),
+        cmocka_unit_test(all_connections_break_at_once),
         cmocka_unit_test(lost_and_back),
         cmocka_unit_test(a_refused_login),
         cmocka_unit_test(too_many_clients),
+        cmocka_unit_test(too_many_clients_for_one_that_may_little),
         cmocka_unit_test(busy_before_the_outage),
         cmocka_unit_test(the_first_address_swallows_all),
         cmocka_unit_test(the_next_attempt_begins_at_the_next_address),
@@ -826,7 +1036,11 @@ int main(void)
         cmocka_unit_test(one_of_three_is_late),
         cmocka_unit_test(listening_is_refused),
         cmocka_unit_test(listening_lacks),
+        cmocka_unit_test(listening_stays_refused),
+        cmocka_unit_test(listening_is_unblocked),
         cmocka_unit_test(the_first_to_listen_has_gone),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests_name("outage", tests, start, stop);
 }

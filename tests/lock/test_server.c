@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LOCK "lock:{server}"
@@ -302,6 +303,36 @@ static void memory_is_short(void **state)
     is_well(&a);
 }
 
+static void replicas_are_missing(void **state)
+{
+    (void)state;
+    struct ailment a;
+    server_text(server, "CONFIG SET min-replicas-to-write 1");
+    ails(&a, "watchdog", "NOREPLICAS");
+    server_text(server, "CONFIG SET min-replicas-to-write 0");
+    is_well(&a);
+}
+
+/* A folder stands where the file should be. */
+static void the_disk_fails(void **state)
+{
+    (void)state;
+    struct ailment a;
+    char path[200], inside[240];
+    snprintf(path, sizeof path, "%s/dump.rdb", server_folder(server));
+    snprintf(inside, sizeof inside, "%s/inside", path);
+    unlink(path);
+    assert_int_equal(mkdir(path, 0700) + mkdir(inside, 0700), 0);
+    server_text(server, "CONFIG SET save %s", "3600 1");
+    server_text(server, "BGSAVE");
+    eventually(strstr(server_text(server, "INFO persistence"),
+                      "rdb_last_bgsave_status:err") != NULL);
+    ails(&a, "owner_lua", "MISCONF");
+    server_text(server, "CONFIG SET save %s", "");
+    is_well(&a);
+    assert_int_equal(rmdir(inside) + rmdir(path), 0);
+}
+
 static void busy_with_a_script(void **state)
 {
     (void)state;
@@ -497,7 +528,7 @@ static int stop(void **state)
     return 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(loading), /* first: it needs the server as it was started */
@@ -512,6 +543,8 @@ int main(void)
         cmocka_unit_test(read_only),
         cmocka_unit_test(master_down),
         cmocka_unit_test(memory_is_short),
+        cmocka_unit_test(replicas_are_missing),
+        cmocka_unit_test(the_disk_fails),
         cmocka_unit_test(busy_with_a_script),
         cmocka_unit_test(cluster_down),
         cmocka_unit_test(a_release_is_refused),
@@ -521,5 +554,7 @@ int main(void)
         cmocka_unit_test(released_while_it_is_gone),
         cmocka_unit_test(connections_are_killed),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests_name("server", tests, start, stop);
 }

@@ -290,6 +290,35 @@ static void guarded_writes_are_one_command(void **state)
     stage_clear(&stage);
 }
 
+/* What is not answered exactly once, or changes the connection, or waits; by whatever name. */
+static void what_cannot_ride(void **state)
+{
+    static const char *const refused[][4] = {
+        {"UNSUBSCRIBE", "a", "b"}, {"punsubscribe", "a"}, {"SUnsubscribe", "a"},
+        {"SUBSCRIBE", "a"},        {"PSUBSCRIBE", "a"},   {"SSUBSCRIBE", "a"},
+        {"MONITOR"},               {"SYNC"},              {"PSYNC", "?", "-1"},
+        {"REPLCONF", "ACK", "0"},  {"WAIT", "1", "0"},    {"WAITAOF", "0", "0", "0"},
+        {"SHUTDOWN"},              {"DEBUG", "SLEEP", "1"}, {"SCRIPT", "debug", "YES"},
+        {"XREAD", "BLOCK", "0"},   {"xreadgroup", "block"},        {"ASKING"},
+        {"CLIENT", "REPLY", "OFF"}, {"MULTI"},            {"SELECT", "1"},
+        {"BLPOP", "a", "0"},       {"BLMOVE"},            {"RESET"},
+    };
+    (void)state;
+    dlock_batch *batch = dlock_batch_new();
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        int argc = 0;
+        while (argc < 4 && refused[i][argc] != NULL)
+            argc++;
+        assert_status(dlock_batch_add(batch, argc, refused[i], NULL), INVALID);
+        assert_says(dlock_error(), refused[i][0]);
+        assert_says(dlock_error(), "cannot ride");
+    }
+    assert_status(dlock_batch_add(batch, 2, (const char *const[]){"SCRIPT", "EXISTS"}, NULL), OK);
+    assert_status(dlock_batch_add(batch, 2, (const char *const[]){"GET", "WAIT"}, NULL), OK);
+    assert_status(dlock_batch_add(batch, 2, (const char *const[]){"XREAD", "COUNT"}, NULL), OK);
+    dlock_batch_free(batch);
+}
+
 static void guarded_writes_are_refused_after_the_loss(void **state)
 {
     (void)state;
@@ -319,7 +348,7 @@ static int stop(void **state)
     return 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(oracle),
@@ -327,8 +356,11 @@ int main(void)
         cmocka_unit_test(once_also_when_scripts_are_gone),
         cmocka_unit_test(behind_a_transaction),
         cmocka_unit_test(alone_where_nothing_is_sent),
+        cmocka_unit_test(what_cannot_ride),
         cmocka_unit_test(guarded_writes_are_one_command),
         cmocka_unit_test(guarded_writes_are_refused_after_the_loss),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests_name("riding", tests, start, stop);
 }
