@@ -226,51 +226,25 @@ static void asked_once_for_many(void **state)
     stage_clear(&stage);
 }
 
-/* An owner that holds the lock tries without standing in line. Both replies of its try are lost: then it
- * stands in line like the others. */
-struct cutter {
-    struct proxy *proxy;
-    _Atomic int cuts;
-};
-
-static void cut_once_more(void *arg, const struct dlock_trace *trace)
-{
-    struct cutter *cutter = arg;
-    if (strcmp(trace->reply, "(lost)") == 0 && atomic_fetch_add(&cutter->cuts, 1) == 0)
-        proxy_plan(cutter->proxy, PROXY_CUT_REQUEST, "EVALSHA", NULL, 0);
-}
-
-/* Who stands in line when its time is over is answered by the loop's own thread, which asks nobody:
- * whether it has tried before, or not. */
+/* Who stands in line when its time is over is answered by the loop's own thread, which asks
+ * nobody. */
 static void who_ends_in_line_asks_nobody(void **state)
 {
     (void)state;
     struct stage stage;
-    struct cutter cutter = {0};
-    struct answered first = {0}, inner = {0}, behind = {0};
-    struct dlock_want mine = {.size = sizeof mine, .wait_ms = 60000, .owner_id = 5};
+    struct answered first = {0}, behind = {0};
     struct dlock_want forever = {.size = sizeof forever,
                                  .wait_ms = DLOCK_WAIT_FOREVER,
                                  .cancel = dlock_cancel_new()};
-    stage_set(&stage, "watchdog", (struct dlock_options){.contenders = 1,
-                                                         .retry_ms = NEVER_AGAIN,
-                                                         .on_trace = cut_once_more,
-                                                         .on_trace_arg = &cutter});
-    cutter.proxy = stage.proxy;
-    dlock_hold *outer;
-    assert_status(dlock_acquire(stage.lock, &mine, &outer), OK);
+    stage_set(&stage, "watchdog",
+              (struct dlock_options){.contenders = 1, .retry_ms = NEVER_AGAIN});
+    dlock_hold *outer = acquired(stage.lock);
     struct monitor *monitor = monitor_start(server);
     assert_status(dlock_acquire_start(stage.lock, &forever, done, &first), OK);
     eventually(stats_of(stage.client).contended == 1);
     start(stage.lock, 20, &behind);
     eventually(atomic_load(&behind.over));
     assert_int_equal(behind.status, DLOCK_TIMED_OUT);
-    proxy_plan(stage.proxy, PROXY_CUT_REQUEST, "EVALSHA", NULL, 0);
-    mine.wait_ms = 500; /* its try is over by then, and it stands in line */
-    assert_status(dlock_acquire_start(stage.lock, &mine, done, &inner), OK);
-    eventually(atomic_load(&inner.over));
-    assert_int_equal(inner.status, DLOCK_TIMED_OUT);
-    assert_int_equal(atomic_load(&cutter.cuts), 2);
     assert_int_equal(monitor_count(monitor, ASKED), 0);
     dlock_cancel_now(forever.cancel);
     eventually(atomic_load(&first.over));
