@@ -140,21 +140,31 @@ static void few_writes_take_many(void **state)
     }
 }
 
-/* The server has forgotten the scripts: one request of each write brings it in full. */
+/* The server does not know the script: one request of each write brings it in full. While the
+ * threads that ask wait with others of another rung, all of them gather. */
 static void a_script_is_sent_once_for_all(void **state)
 {
     (void)state;
     struct stage stage;
+    struct started plugs[2] = {{.release = true}, {.release = true}};
     stage_set(&stage, "watchdog", false, (struct dlock_options){.command_timeout_ms = 60000});
+    dlock *apart = lock_of(stage.client, "owner_lua", OTHER);
     server_text(server, "SCRIPT FLUSH");
     uint64_t loaded = stats_of(stage.client).scripts_loaded;
     server_pause(server);
+    for (int i = 0; i < 2; i++) {
+        start(apart, waiting(PATIENCE_MS), &plugs[i]);
+        eventually(stats_of(stage.client).attempts == 2 + (uint64_t)i);
+    }
     start_all(&stage);
     server_resume(server);
     all_answered_ok(&stage);
     assert_in_range(stats_of(stage.client).scripts_loaded - loaded, 1, WRITES_MOST);
+    for (int i = 0; i < 2; i++)
+        started_answered(&plugs[i]);
     start_all_releases(&stage);
     all_answered_ok(&stage);
+    dlock_close(apart);
     stage_clear(&stage);
 }
 

@@ -166,6 +166,26 @@ static void lost_on_the_server(void **state)
     stage_clear(&stage);
 }
 
+/* The key holds something else: the sentence names it, though no thread asks the server for more. */
+static void another_type(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    struct stage stage;
+    struct started released = {0};
+    if (is_local(rung))
+        return;
+    stage_set(&stage, rung->name, (struct dlock_options){0});
+    dlock_hold *hold = acquired(stage.lock);
+    server_integer(server, "DEL " LOCK);
+    server_integer(server, "SADD " LOCK " member");
+    start_release(hold, NULL, &released);
+    started_answered(&released);
+    assert_int_equal(released.status, DLOCK_WRONG_TYPE);
+    assert_says(released.error, LOCK);
+    assert_int_equal(server_integer(server, "SCARD " LOCK), 1);
+    stage_clear(&stage);
+}
+
 /* The hold is over already: nothing is sent. */
 static void lost_before(void **state)
 {
@@ -522,6 +542,7 @@ int main(void)
         SCENARIO(what_is_wrong_is_said_at_once, ONCE),
         SCENARIO(in_a_forked_child, ONCE),
         SCENARIO(lost_on_the_server, EACH_SOUND),
+        SCENARIO(another_type, EACH_SOUND),
         SCENARIO(lost_before, EACH_SOUND),
         SCENARIO(a_reply_is_lost, EACH_SOUND),
         SCENARIO(told_by_process, EACH_SOUND),
