@@ -96,12 +96,6 @@ static bool has_thread(const struct acquiring *a)
     return a->wait.run == NULL;
 }
 
-/* Its requests go with those of others, and no thread waits for their answers alone. */
-static bool asks_together(const struct acquiring *a)
-{
-    return !has_thread(a) && a->lock->ops->send_acquire != NULL;
-}
-
 static bool may_ask_again(const struct rung_ops *ops)
 {
     return ops->send_acquire != NULL || ops->resolve != NULL;
@@ -250,7 +244,7 @@ static int64_t pause_ms(struct acquiring *a, dlock_status status)
 static bool begin_try(struct acquiring *a)
 {
     int64_t until_ns = a->wait.deadline_ns == 0 ? a->ends_ns : a->limit_ns;
-    if (!owner_begin(a->hold, asks_together(a) ? 0 : until_ns, a->want.cancel))
+    if (!owner_begin(a->hold, has_thread(a) ? until_ns : 0, a->want.cancel))
         return false;
     owner_join(a->hold);
     add_one(&a->lock->client->attempts);
@@ -454,7 +448,7 @@ static bool tried(struct acquiring *a, enum wait_next *next)
     return false;
 }
 
-/* Who has a thread waits for the answer here, and who can't share a connection. */
+/* Who has a thread waits for the answer here. */
 static bool try_here(struct acquiring *a, enum wait_next *next)
 {
     struct busy busy = {0};
@@ -500,7 +494,7 @@ static bool advance(struct acquiring *a, enum wait_next next)
         } else if (next != NEXT_TRY) {
             a->status = conclude(a, next);
             over = true;
-        } else if (!asks_together(a)) {
+        } else if (has_thread(a)) {
             over = try_here(a, &next);
         } else {
             pthread_mutex_lock(&loop->mutex);
@@ -790,7 +784,7 @@ dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlo
     if (next == NEXT_SLEEP)
         return DLOCK_OK; /* it may be over by now */
     pthread_mutex_lock(&loop->mutex);
-    if (next == NEXT_TRY && asks_together(a)) {
+    if (next == NEXT_TRY) {
         loop_ask(loop, &a->wait, asks_until_ns(a));
     } else {
         a->begun = next;

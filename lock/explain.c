@@ -153,6 +153,8 @@ dlock_status explain(const struct dlock_hold *hold, dlock_status status, int64_t
     if (lock->rung.flawed || (lock->ops->traits & TRAIT_SERVERLESS) != 0 ||
         (!is_busy && status != DLOCK_WRONG_TYPE))
         return status;
+    if (!is_busy)
+        fail(status, "'%s': %s", lock->name, dlock_error());
     snprintf(said, sizeof said, "%s", dlock_error());
     if (is_busy)
         return explain_busy(hold, status, said, limit_ns, cancel_fd);

@@ -335,8 +335,8 @@ static void finish(struct releasing *r)
     unlist(hold);
     if (!hands_on(r))
         owner_end(hold);
-    if (r->status == DLOCK_WRONG_TYPE && r->wait.run == NULL)
-        r->status = explain(hold, r->status, r->ends_ns, -1);
+    if (r->status == DLOCK_WRONG_TYPE)
+        r->status = explain(hold, r->status, r->wait.run == NULL ? r->ends_ns : 0, -1);
     wait_released(lock);
     if (r->status == DLOCK_OK)
         add_one(&lock->client->released);

@@ -5,6 +5,7 @@
 #include "calls.h"
 #include "must.h"
 #include "server.h"
+#include "started.h"
 
 #include <dirent.h>
 #include <poll.h>
@@ -19,71 +20,6 @@
 #define THREAD_S "reentrant_tls" /* counts in the memory of the thread that acquires */
 
 static struct server *server;
-
-/* ---- Answers --------------------------------------------------------------------------------- */
-
-/* What came of one started acquire. */
-struct started {
-    _Atomic int answers;
-    dlock_status status;
-    dlock_hold *hold;
-    bool release; /* in its answer */
-    char error[256];
-    _Atomic int *over; /* counts the answers of all; or NULL */
-    pthread_t thread;
-};
-
-static void done(void *arg, dlock_status status, dlock_hold *hold)
-{
-    struct started *started = arg;
-    started->status = status;
-    started->hold = hold;
-    started->thread = pthread_self();
-    snprintf(started->error, sizeof started->error, "%s", dlock_error());
-    must((status == DLOCK_OK) == (hold != NULL));
-    if (hold != NULL && started->release)
-        must(dlock_release(hold, NULL) == DLOCK_OK);
-    _Atomic int *over = started->over;
-    atomic_fetch_add(&started->answers, 1); /* from here on it may be gone */
-    if (over != NULL)
-        atomic_fetch_add(over, 1);
-}
-
-static void start(dlock *lock, struct dlock_want want, struct started *started)
-{
-    want.size = sizeof want;
-    assert_status(dlock_acquire_start(lock, &want, done, started), OK);
-}
-
-static void answered(struct started *started)
-{
-    eventually(atomic_load(&started->answers) == 1);
-}
-
-static struct dlock_want waiting(int64_t wait_ms)
-{
-    return (struct dlock_want){.wait_ms = wait_ms};
-}
-
-static struct started *crowd_new(size_t count, bool release, _Atomic int *over)
-{
-    struct started *crowd = calloc(count, sizeof *crowd);
-    must(crowd != NULL);
-    for (size_t i = 0; i < count; i++) {
-        crowd[i].release = release;
-        crowd[i].over = over;
-    }
-    return crowd;
-}
-
-/* Each was answered once, with that. */
-static void crowd_answered(struct started *crowd, size_t count, dlock_status status)
-{
-    for (size_t i = 0; i < count; i++) {
-        assert_int_equal(atomic_load(&crowd[i].answers), 1);
-        assert_int_equal(crowd[i].status, status);
-    }
-}
 
 /* ---- The stage ------------------------------------------------------------------------------- */
 
@@ -143,13 +79,13 @@ static void every_rung(void **state)
         struct started had = {.release = true};
         stage_set(&stage, rungs[i].name, (struct dlock_options){0});
         if (strcmp(rungs[i].name, THREAD_S) == 0) {
-            assert_status(dlock_acquire_start(stage.lock, NULL, done, &had), UNSUPPORTED);
+            assert_status(dlock_acquire_start(stage.lock, NULL, started_done, &had), UNSUPPORTED);
             assert_says(dlock_error(), "thread");
             stage_clear(&stage);
             continue;
         }
         start(stage.lock, waiting(60000), &had);
-        answered(&had);
+        started_answered(&had);
         assert_int_equal(had.status, DLOCK_OK);
         assert_false(pthread_equal(had.thread, pthread_self()));
         assert_int_equal(stats_of(stage.client).released, 1);
@@ -173,18 +109,18 @@ static void every_rung_that_keeps_out(void **state)
         stage_set(&stage, rungs[i].name, (struct dlock_options){0});
         dlock_hold *hold = acquired(stage.held);
         start(stage.lock, waiting(0), &once);
-        answered(&once);
+        started_answered(&once);
         assert_int_equal(once.status, DLOCK_BUSY);
         assert_says(once.error, LOCK);
         start(stage.lock, waiting(30), &late);
-        answered(&late);
+        started_answered(&late);
         assert_int_equal(late.status, DLOCK_TIMED_OUT);
         uint64_t contended = stats_of(stage.client).contended;
         start(stage.lock, waiting(DLOCK_WAIT_FOREVER), &had);
         eventually(stats_of(stage.client).contended > contended);
         assert_int_equal(atomic_load(&had.answers), 0);
         dlock_release(hold, NULL);
-        answered(&had);
+        started_answered(&had);
         assert_int_equal(had.status, DLOCK_OK);
         stage_clear(&stage);
     }
@@ -200,7 +136,7 @@ static void the_local_mutex(void **state)
     start(stage.lock, waiting(DLOCK_WAIT_FOREVER), &had);
     eventually(stats_of(stage.client).contended == 1);
     assert_status(dlock_release(hold, NULL), OK);
-    answered(&had);
+    started_answered(&had);
     assert_int_equal(had.status, DLOCK_OK);
     stage_clear(&stage);
 }
@@ -218,10 +154,10 @@ static void cancelled(void **state)
     start(stage.lock, want, &during);
     eventually(stats_of(stage.client).contended == 1);
     dlock_cancel_now(cancel);
-    answered(&during);
+    started_answered(&during);
     assert_int_equal(during.status, DLOCK_CANCELLED);
     start(stage.lock, want, &before);
-    answered(&before);
+    started_answered(&before);
     assert_int_equal(before.status, DLOCK_CANCELLED);
     dlock_cancel_free(cancel);
     assert_status(dlock_release(hold, NULL), OK);
@@ -244,11 +180,11 @@ static void a_cancel_of_its_own(void **state)
         want.cancel = cancel;
         start(stage.lock, want, &one);
         dlock_cancel_now(cancel);
-        answered(&one);
+        started_answered(&one);
         assert_int_equal(one.status, DLOCK_CANCELLED);
         assert_int_equal(atomic_load(&other.answers), 0);
         dlock_cancel_now(stays);
-        answered(&other);
+        started_answered(&other);
         dlock_cancel_free(cancel);
         dlock_cancel_free(stays);
     }
@@ -274,7 +210,7 @@ static void many_cancels(void **state)
     for (size_t i = 0; i < COUNT; i++) {
         size_t next = i * STEP % COUNT;
         dlock_cancel_now(cancels[next]);
-        answered(&crowd[next]);
+        started_answered(&crowd[next]);
         dlock_cancel_free(cancels[next]);
     }
     crowd_answered(crowd, COUNT, DLOCK_CANCELLED);
@@ -291,17 +227,17 @@ static void what_is_wrong_is_said_at_once(void **state)
     stage_set(&stage, "watchdog", (struct dlock_options){.waiters_max = 1, .retry_ms = 60000});
     dlock_hold *hold = acquired(stage.held);
     struct dlock_want wrong = {.size = 0};
-    assert_status(dlock_acquire_start(stage.lock, &wrong, done, &one), INVALID);
+    assert_status(dlock_acquire_start(stage.lock, &wrong, started_done, &one), INVALID);
     wrong = (struct dlock_want){.size = sizeof wrong, .mode = DLOCK_SHARED};
-    assert_status(dlock_acquire_start(stage.lock, &wrong, done, &one), UNSUPPORTED);
+    assert_status(dlock_acquire_start(stage.lock, &wrong, started_done, &one), UNSUPPORTED);
     dlock_cancel *cancel = dlock_cancel_new();
     struct dlock_want want = waiting(DLOCK_WAIT_FOREVER);
     want.cancel = cancel;
     start(stage.lock, want, &one);
-    assert_status(dlock_acquire_start(stage.lock, NULL, done, &one), LIMIT);
+    assert_status(dlock_acquire_start(stage.lock, NULL, started_done, &one), LIMIT);
     assert_says(dlock_error(), "waiters_max");
     dlock_cancel_now(cancel);
-    answered(&one);
+    started_answered(&one);
     dlock_cancel_free(cancel);
     assert_status(dlock_release(hold, NULL), OK);
     stage_clear(&stage);
@@ -320,7 +256,7 @@ static void with_riding_reads(void **state)
     struct dlock_want want = waiting(60000);
     want.reads = reads;
     start(stage.lock, want, &had);
-    answered(&had);
+    started_answered(&had);
     struct dlock_reply reply = {.size = sizeof reply};
     assert_status(dlock_batch_reply(reads, 0, &reply), OK);
     assert_string_equal(reply.text, "7");
@@ -366,7 +302,7 @@ static void ten_thousand_wait_on(const char *rung, uint64_t attempts)
     assert_int_equal(atomic_load(&over), 0);
     at_most_five_threads(beside);
     assert_status(dlock_release(hold, NULL), OK);
-    answered(keeper);
+    started_answered(keeper);
     at_most_five_threads(beside);
     dlock_cancel_now(want.cancel);
     eventually(atomic_load(&over) == CROWD);
@@ -501,12 +437,12 @@ static void in_line_at_no_server(void **state)
         start(lock, want, &first);
         eventually(stats_of(client).attempts >= 2);
         start(lock, waiting(5), &behind);
-        answered(&behind);
+        started_answered(&behind);
         assert_int_equal(behind.status, DLOCK_UNREACHABLE);
         assert_says(behind.error, "others of this client were first");
         assert_says(behind.error, "Connection refused");
         dlock_cancel_now(want.cancel);
-        answered(&first);
+        started_answered(&first);
         dlock_cancel_free(want.cancel);
         dlock_close(lock);
         dlock_client_close(client);

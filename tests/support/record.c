@@ -146,18 +146,22 @@ void gate_free(struct gate *gate)
     free(gate);
 }
 
-void gate_point(void *arg, const char *rung, const char *point)
+void gate_pass(struct gate *gate)
 {
-    struct gate *gate = arg;
-    size_t size = strlen(rung);
-    if (strncmp(gate->point, rung, size) != 0 || gate->point[size] != '.' ||
-        strcmp(gate->point + size + 1, point) != 0)
-        return;
     pthread_mutex_lock(&gate->mutex);
     gate->arrived++;
     while (!gate->open)
         pthread_cond_wait(&gate->opened, &gate->mutex);
     pthread_mutex_unlock(&gate->mutex);
+}
+
+void gate_point(void *arg, const char *rung, const char *point)
+{
+    struct gate *gate = arg;
+    size_t size = strlen(rung);
+    if (strncmp(gate->point, rung, size) == 0 && gate->point[size] == '.' &&
+        strcmp(gate->point + size + 1, point) == 0)
+        gate_pass(gate);
 }
 
 size_t gate_arrived(struct gate *gate)

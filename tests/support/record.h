@@ -36,6 +36,8 @@ void record_clear(struct record *record);
 struct gate;
 struct gate *gate_new(const char *point);
 void gate_free(struct gate *gate);
+/* Comes to it, and goes on when it is open. */
+void gate_pass(struct gate *gate);
 /* The hook; `arg` is the gate, whose point is "<rung>.<point>". */
 void gate_point(void *arg, const char *rung, const char *point);
 /* How many have come to it so far. */

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The threads that serve calls without a thread: nobody who is kept by a server or by the
+ * application keeps the others. And want.limit_ms, which caps a call.
+ */
+#include "calls.h"
+#include "must.h"
+#include "record.h"
+#include "server.h"
+#include "sound.h"
+#include "started.h"
+#include "waiter.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define LOCK "lock:{loop}"
+#define LOCKS 20
+#define ASKERS 2  /* threads that may wait for a server */
+#define TELLERS 2 /* threads that `done` may keep */
+
+static struct server *server;
+
+struct stage {
+    dlock_client *client;
+    dlock *locks[LOCKS];
+    dlock_client *holder;
+    dlock *held[LOCKS];
+    dlock_hold *holds[LOCKS];
+};
+
+static void stage_set(struct stage *stage, const char *rung, struct dlock_options options)
+{
+    server_text(server, "FLUSHALL");
+    *stage = (struct stage){
+        .client = client_of(server_url(server), options),
+        .holder = client_of(server_url(server), (struct dlock_options){.ttl_ms = 3600000})};
+    for (int i = 0; i < LOCKS; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "lock:{%d}", i);
+        stage->locks[i] = lock_of(stage->client, rung, name);
+        stage->held[i] = lock_of(stage->holder, rung, name);
+    }
+}
+
+/* By another client. */
+static void hold(struct stage *stage, int lock)
+{
+    stage->holds[lock] = acquired(stage->held[lock]);
+}
+
+static void let_go(struct stage *stage, int lock)
+{
+    assert_status(dlock_release(stage->holds[lock], NULL), OK);
+    stage->holds[lock] = NULL;
+}
+
+static void stage_clear(struct stage *stage)
+{
+    for (int i = 0; i < LOCKS; i++) {
+        if (stage->holds[i] != NULL)
+            let_go(stage, i);
+        dlock_close(stage->locks[i]);
+        dlock_close(stage->held[i]);
+    }
+    dlock_client_close(stage->client);
+    dlock_client_close(stage->holder);
+}
+
+/* ---- What `done` keeps ----------------------------------------------------------------------- */
+
+/* Started waiters of one lock: the first contends, and those behind it are answered by the thread that
+ * listens, when their time is over. */
+struct kept {
+    struct gate *gate;
+    dlock_cancel *cancel;
+    struct started first;
+    struct started behind[TELLERS];
+};
+
+/* So many answers are kept by the application. */
+static void keep_answers(struct stage *stage, struct kept *kept, int count)
+{
+    *kept = (struct kept){.gate = gate_new(""), .cancel = dlock_cancel_new()};
+    struct dlock_want want = waiting(DLOCK_WAIT_FOREVER);
+    want.cancel = kept->cancel;
+    hold(stage, 0);
+    start(stage->locks[0], want, &kept->first);
+    eventually(stats_of(stage->client).contended == 1);
+    for (int i = 0; i < count; i++) {
+        kept->behind[i].gate = kept->gate;
+        start(stage->locks[0], waiting(20), &kept->behind[i]);
+    }
+    eventually(gate_arrived(kept->gate) == (size_t)count);
+}
+
+static void answers_come(struct kept *kept, int count)
+{
+    gate_open(kept->gate);
+    dlock_cancel_now(kept->cancel);
+    started_answered(&kept->first);
+    for (int i = 0; i < count; i++) {
+        started_answered(&kept->behind[i]);
+        assert_int_equal(kept->behind[i].status, DLOCK_TIMED_OUT);
+    }
+    gate_free(kept->gate);
+    dlock_cancel_free(kept->cancel);
+}
+
+/* One `done` is kept: another waiter hears of its lock, and a third is told that its time is over. */
+static void a_done_that_is_kept_keeps_nobody(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct kept kept;
+    struct started had = {.release = true}, late = {0};
+    stage_set(&stage, "notify", (struct dlock_options){0});
+    keep_answers(&stage, &kept, 1);
+    hold(&stage, 1);
+    hold(&stage, 2);
+    start(stage.locks[1], waiting(DLOCK_WAIT_FOREVER), &had);
+    eventually(stats_of(stage.client).contended == 2);
+    start(stage.locks[2], waiting(20), &late);
+    started_answered(&late);
+    assert_int_equal(late.status, DLOCK_TIMED_OUT);
+    let_go(&stage, 1);
+    started_answered(&had);
+    assert_int_equal(had.status, DLOCK_OK);
+    assert_int_equal(stats_of(stage.client).unheard, 0); /* it was woken */
+    assert_int_equal(atomic_load(&kept.behind[0].answers), 0);
+    answers_come(&kept, 1);
+    stage_clear(&stage);
+}
+
+/* Every thread that tells is kept. The client still hears for those that have a thread, and the
+ * others are told once one comes back. */
+static void it_is_heard_while_all_who_tell_are_kept(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct kept kept;
+    struct started late = {0};
+    stage_set(&stage, "notify", (struct dlock_options){0});
+    keep_answers(&stage, &kept, TELLERS);
+    hold(&stage, 1);
+    struct waiter waiter = {.lock = stage.locks[1], .want = {.wait_ms = DLOCK_WAIT_FOREVER}};
+    waiter_start(&waiter);
+    eventually(stats_of(stage.client).contended == 2);
+    start(stage.locks[1], waiting(20), &late);
+    let_go(&stage, 1);
+    assert_status(waiter_end(&waiter), OK);
+    assert_int_equal(stats_of(stage.client).unheard, 0);
+    assert_int_equal(atomic_load(&late.answers), 0);
+    answers_come(&kept, TELLERS);
+    started_answered(&late);
+    assert_status(dlock_release(waiter.hold, NULL), OK);
+    stage_clear(&stage);
+}
+
+/* ---- Servers that hang ----------------------------------------------------------------------- */
+
+/* Nothing that waits for the server is over before the test gives up. */
+static const struct dlock_options patient = {.connect_timeout_ms = 60000,
+                                             .command_timeout_ms = 60000};
+
+/* The server stands, and each thread that asks waits for it: calls without a limit. */
+static void keep_all_who_ask(struct stage *stage, struct started *plugs)
+{
+    server_pause(server);
+    for (int i = 0; i < ASKERS; i++) {
+        plugs[i] = (struct started){.release = true};
+        uint64_t attempts = stats_of(stage->client).attempts;
+        start(stage->locks[i], waiting(DLOCK_WAIT_FOREVER), &plugs[i]);
+        eventually(stats_of(stage->client).attempts == attempts + 1);
+    }
+}
+
+static void let_them_go(struct started *plugs)
+{
+    for (int i = 0; i < ASKERS; i++)
+        assert_int_equal(atomic_load(&plugs[i].answers), 0);
+    server_resume(server);
+    for (int i = 0; i < ASKERS; i++)
+        started_answered(&plugs[i]);
+}
+
+/* Each waits at a lock of its own, and its time is over: it is told while the server still stands. */
+static void no_time_out_waits_for_a_server(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    struct stage stage;
+    struct started plugs[ASKERS];
+    _Atomic int over = 0;
+    if (strcmp(rung->name, "local") == 0)
+        return;
+    stage_set(&stage, rung->name, patient);
+    struct started *crowd = crowd_new(LOCKS, true, &over);
+    keep_all_who_ask(&stage, plugs);
+    for (int i = 0; i < LOCKS; i++)
+        start(stage.locks[i], waiting(20), &crowd[i]);
+    eventually(atomic_load(&over) == LOCKS);
+    for (int i = 0; i < LOCKS; i++) {
+        assert_int_equal(atomic_load(&crowd[i].answers), 1);
+        assert_true(crowd[i].status == DLOCK_TIMED_OUT || crowd[i].status == DLOCK_UNREACHABLE);
+    }
+    let_them_go(plugs);
+    for (int i = 0; i < LOCKS; i++) /* whatever was sent holds nothing */
+        assert_status(dlock_release(acquired(stage.locks[i]), NULL), OK);
+    free(crowd);
+    stage_clear(&stage);
+}
+
+/* So are cancels. */
+static void no_cancel_waits_for_a_server(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    struct stage stage;
+    struct started plugs[ASKERS];
+    _Atomic int over = 0;
+    if (strcmp(rung->name, "local") == 0)
+        return;
+    stage_set(&stage, rung->name, patient);
+    struct started *crowd = crowd_new(LOCKS, true, &over);
+    keep_all_who_ask(&stage, plugs);
+    struct dlock_want want = waiting(DLOCK_WAIT_FOREVER);
+    want.cancel = dlock_cancel_new();
+    for (int i = ASKERS; i < LOCKS; i++)
+        start(stage.locks[i], want, &crowd[i]);
+    dlock_cancel_now(want.cancel);
+    eventually(atomic_load(&over) == LOCKS - ASKERS);
+    crowd_answered(crowd + ASKERS, LOCKS - ASKERS, DLOCK_CANCELLED);
+    let_them_go(plugs);
+    dlock_cancel_free(want.cancel);
+    free(crowd);
+    stage_clear(&stage);
+}
+
+/* The lock's first waiter was not answered, and those behind it never asked: that is no contention. */
+static void behind_one_that_is_not_answered(void **state)
+{
+    static const char *const rungs[] = {"watchdog", "notify", "fair", "read_write"};
+    (void)state;
+    for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++) {
+        struct stage stage;
+        struct started first = {.release = true}, behind = {0};
+        stage_set(&stage, rungs[i],
+                  (struct dlock_options){
+                      .contenders = 1, .connect_timeout_ms = 100, .command_timeout_ms = 100});
+        assert_status(dlock_release(acquired(stage.locks[0]), NULL), OK);
+        uint64_t attempts = stats_of(stage.client).attempts;
+        server_pause(server);
+        start(stage.locks[0], waiting(DLOCK_WAIT_FOREVER), &first);
+        eventually(stats_of(stage.client).attempts >= attempts + 2); /* the first was in vain */
+        start(stage.locks[0], waiting(20), &behind);
+        started_answered(&behind);
+        assert_int_equal(behind.status, DLOCK_UNREACHABLE);
+        assert_says(behind.error, "others of this client were first");
+        server_resume(server);
+        started_answered(&first);
+        stage_clear(&stage);
+    }
+}
+
+/* ---- Limits of a call ------------------------------------------------------------------------ */
+
+static void limits_that_are_none(void **state)
+{
+    static const int64_t wrong[] = {-1, INT64_MIN, 31536000001};
+    (void)state;
+    struct stage stage;
+    struct started none = {0};
+    dlock_hold *hold;
+    stage_set(&stage, "watchdog", (struct dlock_options){0});
+    for (size_t i = 0; i < 3; i++) {
+        struct dlock_want want = {.size = sizeof want, .limit_ms = wrong[i]};
+        assert_status(dlock_acquire(stage.locks[0], &want, &hold), INVALID);
+        assert_says(dlock_error(), "want.limit_ms");
+        assert_says(dlock_error(), "1 to 31536000000");
+        assert_status(dlock_acquire_start(stage.locks[0], &want, started_done, &none), INVALID);
+    }
+    struct dlock_want most = {.size = sizeof most, .limit_ms = 31536000000};
+    assert_status(dlock_acquire(stage.locks[0], &most, &hold), OK);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_int_equal(atomic_load(&none.answers), 0);
+    stage_clear(&stage);
+}
+
+/* Another has the lock: the call ends with its limit, long before wait_ms. */
+static void a_limit_ends_a_longer_wait(void **state)
+{
+    static const int64_t waits[] = {DLOCK_WAIT_FOREVER, 3600000};
+    const struct dlock_rung *rung = *state;
+    struct stage stage;
+    bool local = strcmp(rung->name, "local") == 0;
+    stage_set(&stage, rung->name, (struct dlock_options){.retry_ms = 60000});
+    dlock_hold *ours = local ? acquired(stage.locks[0]) : NULL;
+    if (!local)
+        hold(&stage, 0);
+    for (size_t i = 0; i < 2; i++) {
+        struct started late = {0};
+        dlock_hold *none;
+        struct dlock_want want = {.size = sizeof want, .wait_ms = waits[i], .limit_ms = 50};
+        assert_status(dlock_acquire(stage.locks[0], &want, &none), TIMED_OUT);
+        assert_null(none);
+        start(stage.locks[0], want, &late);
+        started_answered(&late);
+        assert_int_equal(late.status, DLOCK_TIMED_OUT);
+    }
+    if (local)
+        assert_status(dlock_release(ours, NULL), OK);
+    stage_clear(&stage);
+}
+
+/* The server stands. The call is over while it still does, though a request was sent that has much
+ * time: of a call that tries once its fate is not known. */
+static void a_limit_cuts_a_request_off(void **state)
+{
+    static const int64_t waits[] = {0, DLOCK_WAIT_FOREVER, 3600000};
+    const struct dlock_rung *rung = *state;
+    struct stage stage;
+    if (strcmp(rung->name, "local") == 0)
+        return;
+    stage_set(&stage, rung->name, patient);
+    for (int i = 0; i < 6; i++) {
+        struct started late = {0};
+        dlock_hold *none;
+        struct dlock_want want = {.size = sizeof want, .wait_ms = waits[i % 3], .limit_ms = 50};
+        dlock_status expected = i % 3 == 0 ? DLOCK_UNKNOWN : DLOCK_TIMED_OUT;
+        uint64_t commands = stats_of(stage.client).commands;
+        assert_status(dlock_release(acquired(stage.locks[i]), NULL), OK);
+        server_pause(server);
+        if (i < 3) {
+            late.status = dlock_acquire(stage.locks[i], &want, &none);
+            snprintf(late.error, sizeof late.error, "%s", dlock_error());
+        } else {
+            start(stage.locks[i], want, &late);
+            started_answered(&late);
+        }
+        if (late.status != expected)
+            failed("number %d was answered %s: %s", i, dlock_status_name(late.status), late.error);
+        server_resume(server);
+        assert_true(stats_of(stage.client).commands > commands);
+        assert_status(dlock_release(acquired(stage.locks[i]), NULL), OK);
+    }
+    stage_clear(&stage);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    server = server_start(NULL);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    server_free(server);
+    return 0;
+}
+
+int main(void)
+{
+    static const struct scenario scenarios[] = {
+        SCENARIO(a_done_that_is_kept_keeps_nobody, ONCE),
+        SCENARIO(it_is_heard_while_all_who_tell_are_kept, ONCE),
+        SCENARIO(no_time_out_waits_for_a_server, EACH_SOUND),
+        SCENARIO(no_cancel_waits_for_a_server, EACH_SOUND),
+        SCENARIO(behind_one_that_is_not_answered, ONCE),
+        SCENARIO(limits_that_are_none, ONCE),
+        SCENARIO(a_limit_ends_a_longer_wait, EACH_SOUND),
+        SCENARIO(a_limit_cuts_a_request_off, EACH_SOUND),
+    };
+    return run_scenarios("loop", scenarios, sizeof scenarios / sizeof scenarios[0], set_up,
+                         tear_down);
+}

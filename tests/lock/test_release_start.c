@@ -1,0 +1,558 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Started releases: answered exactly once, with what dlock_release would say; and that nothing which
+ * an application's own loop calls waits for a server.
+ */
+#include "calls.h"
+#include "child.h"
+#include "must.h"
+#include "proxy.h"
+#include "record.h"
+#include "server.h"
+#include "sound.h"
+#include "started.h"
+
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define LOCK "lock:{release}"
+#define OWNER 7
+#define THREAD_S "reentrant_tls" /* counts in the memory of the thread that acquires */
+
+static struct server *server;
+
+/* ---- The stage ------------------------------------------------------------------------------- */
+
+/* One client behind a proxy, and another on a wire of its own. */
+struct stage {
+    struct proxy *proxy;
+    dlock_client *client;
+    dlock *lock;
+    dlock_client *other_client;
+    dlock *other;
+    dlock_batch *last; /* counts how often it was carried out */
+};
+
+static void stage_set(struct stage *stage, const char *rung, struct dlock_options options)
+{
+    server_text(server, "FLUSHALL");
+    stage->proxy = proxy_start(server);
+    stage->client = client_of(proxy_url(stage->proxy), options);
+    stage->lock = lock_of(stage->client, rung, LOCK);
+    stage->other_client = client_of(server_url(server), (struct dlock_options){0});
+    stage->other = lock_of(stage->other_client, rung, LOCK);
+    stage->last = dlock_batch_new();
+    assert_status(dlock_batch_add(stage->last, 2, (const char *const[]){"INCR", "sold"}, NULL), OK);
+}
+
+static void stage_clear(struct stage *stage)
+{
+    dlock_batch_free(stage->last);
+    dlock_close(stage->lock);
+    dlock_client_close(stage->client);
+    dlock_close(stage->other);
+    dlock_client_close(stage->other_client);
+    proxy_free(stage->proxy);
+}
+
+static long long sold(void)
+{
+    return atoll(server_text(server, "GET sold"));
+}
+
+static void free_for_others(const struct stage *stage)
+{
+    dlock_hold *theirs;
+    assert_int_equal(server_integer(server, "EXISTS " LOCK), 0);
+    assert_status(tried(stage->other, &theirs), OK);
+    assert_status(dlock_release(theirs, NULL), OK);
+}
+
+static bool is_local(const struct dlock_rung *rung)
+{
+    return strcmp(rung->name, "local") == 0;
+}
+
+/* ---- What it answers ------------------------------------------------------------------------- */
+
+static void every_rung(void **state)
+{
+    (void)state;
+    size_t count;
+    const struct dlock_rung *rungs = dlock_rungs(&count);
+    for (size_t i = 0; i < count; i++) {
+        struct stage stage;
+        struct started released = {0};
+        stage_set(&stage, rungs[i].name, (struct dlock_options){0});
+        dlock_hold *hold = acquired(stage.lock);
+        if (strcmp(rungs[i].name, THREAD_S) == 0) {
+            assert_status(dlock_release_start(hold, NULL, started_done, &released), UNSUPPORTED);
+            assert_says(dlock_error(), "thread");
+            assert_status(dlock_release(hold, NULL), OK); /* it stayed as it was */
+            stage_clear(&stage);
+            continue;
+        }
+        start_release(hold, stage.last, &released);
+        started_answered(&released);
+        assert_int_equal(released.status, DLOCK_OK);
+        assert_null(released.hold);
+        assert_false(pthread_equal(released.thread, pthread_self()));
+        assert_int_equal(stats_of(stage.client).released, 1);
+        assert_int_equal(sold(), 1);
+        struct dlock_reply reply = {.size = sizeof reply};
+        assert_status(dlock_batch_reply(stage.last, 0, &reply), OK);
+        assert_int_equal(reply.integer, 1);
+        free_for_others(&stage);
+        stage_clear(&stage);
+    }
+}
+
+static void what_is_wrong_is_said_at_once(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct started released = {0};
+    stage_set(&stage, "watchdog", (struct dlock_options){0});
+    dlock_hold *hold = acquired(stage.lock);
+    assert_status(dlock_release_start(NULL, NULL, started_done, &released), INVALID);
+    assert_status(dlock_release_start(hold, NULL, NULL, &released), INVALID);
+    assert_true(dlock_valid(hold));
+    start_release(hold, NULL, &released);
+    started_answered(&released);
+    assert_int_equal(released.status, DLOCK_OK);
+    assert_int_equal(stats_of(stage.client).released, 1);
+    stage_clear(&stage);
+}
+
+static int release_in_a_child(void *hold)
+{
+    struct started none = {0};
+    must(dlock_release_start(hold, NULL, started_done, &none) == DLOCK_FORKED);
+    must(atomic_load(&none.answers) == 0);
+    return 23;
+}
+
+static void in_a_forked_child(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_set(&stage, "watchdog", (struct dlock_options){0});
+    dlock_hold *hold = acquired(stage.lock);
+    assert_int_equal(child_wait(child_start(release_in_a_child, hold)), 23);
+    assert_true(dlock_valid(hold));
+    assert_status(dlock_release(hold, NULL), OK);
+    stage_clear(&stage);
+}
+
+/* The server says that the lock is somebody else's. */
+static void lost_on_the_server(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    struct stage stage;
+    struct started released = {0};
+    if (is_local(rung))
+        return;
+    stage_set(&stage, rung->name, (struct dlock_options){0});
+    dlock_hold *hold = acquired(stage.lock);
+    assert_status(dlock_break(stage.other, NULL), OK);
+    dlock_hold *theirs = acquired(stage.other);
+    start_release(hold, NULL, &released);
+    started_answered(&released);
+    assert_int_equal(released.status, DLOCK_LOST);
+    assert_says(released.error, LOCK);
+    assert_status(dlock_release(theirs, NULL), OK);
+    stage_clear(&stage);
+}
+
+/* The key holds something else: the sentence names it, though no thread asks the server for more. */
+static void another_type(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    struct stage stage;
+    struct started released = {0};
+    if (is_local(rung))
+        return;
+    stage_set(&stage, rung->name, (struct dlock_options){0});
+    dlock_hold *hold = acquired(stage.lock);
+    server_integer(server, "DEL " LOCK);
+    server_integer(server, "SADD " LOCK " member");
+    start_release(hold, NULL, &released);
+    started_answered(&released);
+    assert_int_equal(released.status, DLOCK_WRONG_TYPE);
+    assert_says(released.error, LOCK);
+    assert_int_equal(server_integer(server, "SCARD " LOCK), 1);
+    stage_clear(&stage);
+}
+
+/* The hold is over already: nothing is sent. */
+static void lost_before(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    struct stage stage;
+    struct started released = {0};
+    if (is_local(rung))
+        return;
+    stage_set(&stage, rung->name, (struct dlock_options){0});
+    dlock_hold *hold;
+    struct dlock_want want = {.size = sizeof want, .hold_max_ms = 100};
+    assert_status(dlock_acquire(stage.lock, &want, &hold), OK);
+    eventually(!dlock_valid(hold));
+    size_t requests = proxy_requests(stage.proxy, "");
+    start_release(hold, stage.last, &released);
+    started_answered(&released);
+    assert_int_equal(released.status, DLOCK_LOST);
+    assert_int_equal(sold(), 0);
+    assert_int_equal(proxy_requests(stage.proxy, ""), requests);
+    stage_clear(&stage);
+}
+
+/* The reply is lost. What rode may have been carried out, and is not sent again; the release is, and
+ * counts once. */
+static void a_reply_is_lost(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    static const enum proxy_act acts[] = {PROXY_CUT_REQUEST, PROXY_CUT_REPLY};
+    if (is_local(rung))
+        return;
+    for (size_t i = 0; i < 4; i++) {
+        struct stage stage;
+        struct started released = {0};
+        bool rides = i >= 2;
+        stage_set(&stage, rung->name, (struct dlock_options){0});
+        dlock_hold *hold = acquired(stage.lock);
+        proxy_plan(stage.proxy, acts[i % 2], "", NULL, 0);
+        start_release(hold, rides ? stage.last : NULL, &released);
+        started_answered(&released);
+        assert_true(proxy_done(stage.proxy));
+        assert_int_equal(released.status, rides ? DLOCK_UNKNOWN : DLOCK_OK);
+        assert_int_equal(sold(), rides && i % 2 == 1);
+        assert_int_equal(stats_of(stage.client).unknown, rides);
+        free_for_others(&stage);
+        stage_clear(&stage);
+    }
+}
+
+/* ---- In a loop of the caller's --------------------------------------------------------------- */
+
+static void told_by_process(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    struct stage stage;
+    struct started released = {0};
+    stage_set(&stage, rung->name, (struct dlock_options){.own_loop = true});
+    start_release(acquired(stage.lock), NULL, &released);
+    struct pollfd ready = {.fd = dlock_fd(stage.client), .events = POLLIN};
+    must(poll(&ready, 1, PATIENCE_MS) == 1);
+    assert_int_equal(atomic_load(&released.answers), 0);
+    assert_int_equal(dlock_process(stage.client), 1);
+    assert_int_equal(released.status, DLOCK_OK);
+    assert_true(pthread_equal(released.thread, pthread_self()));
+    assert_int_equal(dlock_process(stage.client), 0);
+    stage_clear(&stage);
+}
+
+#define ROUNDS 200
+
+/* Acquire, release, acquire: each answer starts the next. */
+struct chain {
+    dlock *lock;
+    _Atomic int acquired, released;
+};
+
+static void chain_acquired(void *arg, dlock_status status, dlock_hold *hold);
+
+static void chain_released(void *arg, dlock_status status, dlock_hold *hold)
+{
+    struct chain *chain = arg;
+    struct dlock_want want = {.size = sizeof want, .wait_ms = DLOCK_WAIT_FOREVER};
+    must(status == DLOCK_OK && hold == NULL);
+    if (atomic_fetch_add(&chain->released, 1) + 1 < ROUNDS)
+        must(dlock_acquire_start(chain->lock, &want, chain_acquired, chain) == DLOCK_OK);
+}
+
+static void chain_acquired(void *arg, dlock_status status, dlock_hold *hold)
+{
+    struct chain *chain = arg;
+    must(status == DLOCK_OK);
+    atomic_fetch_add(&chain->acquired, 1);
+    must(dlock_release_start(hold, NULL, chain_released, chain) == DLOCK_OK);
+}
+
+/* Several chains of one lock, in one loop. */
+static void acquires_and_releases_in_one_loop(void **state)
+{
+    enum { CHAINS = 3 };
+    const struct dlock_rung *rung = *state;
+    struct stage stage;
+    struct chain chains[CHAINS];
+    stage_set(&stage, rung->name, (struct dlock_options){.own_loop = true, .retry_ms = 1});
+    struct dlock_want want = {.size = sizeof want, .wait_ms = DLOCK_WAIT_FOREVER};
+    for (int i = 0; i < CHAINS; i++) {
+        chains[i] = (struct chain){.lock = stage.lock};
+        assert_status(dlock_acquire_start(stage.lock, &want, chain_acquired, &chains[i]), OK);
+    }
+    for (int over = 0; over < CHAINS;) {
+        struct pollfd ready = {.fd = dlock_fd(stage.client), .events = POLLIN};
+        must(poll(&ready, 1, PATIENCE_MS) == 1);
+        dlock_process(stage.client);
+        over = 0;
+        for (int i = 0; i < CHAINS; i++)
+            over += atomic_load(&chains[i].released) == ROUNDS;
+    }
+    assert_int_equal(stats_of(stage.client).acquired, CHAINS * ROUNDS);
+    assert_int_equal(stats_of(stage.client).released, CHAINS * ROUNDS);
+    free_for_others(&stage);
+    stage_clear(&stage);
+}
+
+/* ---- Owners ---------------------------------------------------------------------------------- */
+
+static struct dlock_want for_owner(int64_t wait_ms)
+{
+    return (struct dlock_want){.wait_ms = wait_ms, .owner_id = OWNER};
+}
+
+/* Whichever of a nested pair is released first: the lock is free with the second. */
+static void nested(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    for (int inner_first = 0; inner_first < 2; inner_first++) {
+        struct stage stage;
+        struct started released[2] = {0};
+        dlock_hold *theirs;
+        stage_set(&stage, rung->name, (struct dlock_options){0});
+        dlock_hold *outer = acquired_by(stage.lock, OWNER);
+        dlock_hold *inner = acquired_by(stage.lock, OWNER);
+        start_release(inner_first ? inner : outer, stage.last, &released[0]);
+        started_answered(&released[0]);
+        assert_int_equal(released[0].status, DLOCK_OK);
+        assert_true(dlock_valid(inner_first ? outer : inner));
+        assert_status(tried(stage.other, &theirs), BUSY);
+        start_release(inner_first ? outer : inner, NULL, &released[1]);
+        started_answered(&released[1]);
+        assert_int_equal(released[1].status, DLOCK_OK);
+        assert_int_equal(sold(), 1);
+        free_for_others(&stage);
+        stage_clear(&stage);
+    }
+}
+
+/* A request of its owner is under way. What is started next is put off, keeps no thread, and is
+ * served when that is answered. On `fair` a nested acquire and a nested release send nothing. */
+static void put_off_while_its_owner_asks(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    struct stage stage;
+    struct started had[2] = {0}, released[2] = {0}, other = {.release = true};
+    if (strcmp(rung->name, "fair") == 0)
+        return;
+    stage_set(&stage, rung->name, (struct dlock_options){.command_timeout_ms = 60000});
+    dlock *apart = lock_of(stage.client, rung->name, LOCK "2");
+    proxy_plan(stage.proxy, PROXY_HOLD_REPLY, LOCK, NULL, 0);
+    start(stage.lock, for_owner(PATIENCE_MS), &had[0]);
+    eventually(proxy_done(stage.proxy));
+    size_t requests = proxy_requests(stage.proxy, LOCK "\r");
+    start(stage.lock, for_owner(PATIENCE_MS), &had[1]);
+    start(apart, waiting(PATIENCE_MS), &other);
+    started_answered(&other); /* so a thread was free all the time */
+    assert_int_equal(proxy_requests(stage.proxy, LOCK "\r"), requests);
+    proxy_let_go(stage.proxy);
+    started_answered(&had[0]);
+    started_answered(&had[1]);
+    assert_int_equal(had[0].status, DLOCK_OK);
+    assert_int_equal(had[1].status, DLOCK_OK);
+
+    proxy_plan(stage.proxy, PROXY_HOLD_REPLY, LOCK, NULL, 0);
+    start_release(had[0].hold, NULL, &released[0]);
+    eventually(proxy_done(stage.proxy));
+    requests = proxy_requests(stage.proxy, LOCK "\r");
+    start_release(had[1].hold, NULL, &released[1]);
+    other.answers = 0;
+    start(apart, waiting(PATIENCE_MS), &other);
+    started_answered(&other);
+    assert_int_equal(proxy_requests(stage.proxy, LOCK "\r"), requests);
+    proxy_let_go(stage.proxy);
+    started_answered(&released[0]);
+    started_answered(&released[1]);
+    assert_int_equal(released[0].status, DLOCK_OK);
+    assert_int_equal(released[1].status, DLOCK_OK);
+    free_for_others(&stage);
+    dlock_close(apart);
+    stage_clear(&stage);
+}
+
+/* ---- Passing on ------------------------------------------------------------------------------ */
+
+/* What the holder had left to write and what the next wants to read go in one write. */
+static void passed_on_with_what_rides(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct started released = {0}, next = {0};
+    stage_set(&stage, "fair", (struct dlock_options){.handoff_ms = 60000, .ttl_ms = 60000000});
+    dlock_hold *hold = acquired(stage.lock);
+    struct dlock_want want = waiting(PATIENCE_MS);
+    want.reads = dlock_batch_new();
+    assert_status(dlock_batch_add(want.reads, 2, (const char *const[]){"GET", "sold"}, NULL), OK);
+    start(stage.lock, want, &next);
+    size_t requests = proxy_requests(stage.proxy, "");
+    start_release(hold, stage.last, &released);
+    started_answered(&released);
+    started_answered(&next);
+    assert_int_equal(released.status, DLOCK_OK);
+    assert_int_equal(next.status, DLOCK_OK);
+    assert_int_equal(stats_of(stage.client).passed_on, 1);
+    assert_int_equal(proxy_requests(stage.proxy, ""), requests + 1);
+    struct dlock_reply reply = {.size = sizeof reply};
+    assert_status(dlock_batch_reply(want.reads, 0, &reply), OK);
+    assert_string_equal(reply.text, "1");
+    dlock_batch_free(want.reads);
+    released.answers = 0;
+    start_release(next.hold, NULL, &released);
+    started_answered(&released);
+    free_for_others(&stage);
+    stage_clear(&stage);
+}
+
+/* ---- Nothing waits for a server -------------------------------------------------------------- */
+
+struct caller {
+    struct stage *stage;
+    dlock_hold *hold;
+    dlock_cancel *cancel;
+    struct started had, released;
+    _Atomic int calls;
+};
+
+/* All that an own loop calls. */
+static void *call_all(void *arg)
+{
+    struct caller *caller = arg;
+    struct stage *stage = caller->stage;
+    struct dlock_want want = {
+        .size = sizeof want, .wait_ms = DLOCK_WAIT_FOREVER, .cancel = caller->cancel};
+    for (int i = 0; i < 3; i++)
+        dlock_valid(caller->hold);
+    must(dlock_acquire_start(stage->lock, &want, started_done, &caller->had) == DLOCK_OK);
+    atomic_fetch_add(&caller->calls, 1);
+    must(dlock_release_start(caller->hold, stage->last, started_done, &caller->released) ==
+         DLOCK_OK);
+    atomic_fetch_add(&caller->calls, 1);
+    dlock_process(stage->client);
+    atomic_fetch_add(&caller->calls, 1);
+    dlock_cancel_now(caller->cancel);
+    atomic_fetch_add(&caller->calls, 1);
+    dlock_process(stage->client);
+    atomic_fetch_add(&caller->calls, 1);
+    return NULL;
+}
+
+static void processed(dlock_client *client, struct started *started)
+{
+    eventually((dlock_process(client), atomic_load(&started->answers) == 1));
+}
+
+/* The calls return while the server still stands. */
+static void nothing_waits_for_a_server_that_hangs(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    struct stage stage;
+    stage_set(&stage, rung->name,
+              (struct dlock_options){.own_loop = true,
+                                     .connect_timeout_ms = 60000,
+                                     .command_timeout_ms = 60000,
+                                     .ttl_ms = is_local(rung) ? 0 : 3600000});
+    struct caller caller = {.stage = &stage, .cancel = dlock_cancel_new()};
+    caller.hold = acquired(stage.lock);
+    server_pause(server);
+    pthread_t thread = thread_start(call_all, &caller);
+    eventually(atomic_load(&caller.calls) == 5);
+    server_resume(server);
+    thread_wait(thread);
+    processed(stage.client, &caller.had);
+    processed(stage.client, &caller.released);
+    assert_int_equal(caller.released.status, DLOCK_OK);
+    assert_int_equal(sold(), 1);
+    assert_true(caller.had.status == DLOCK_CANCELLED || caller.had.status == DLOCK_OK);
+    if (caller.had.status == DLOCK_OK)
+        assert_status(dlock_release(caller.had.hold, NULL), OK);
+    dlock_cancel_free(caller.cancel);
+    stage_clear(&stage);
+}
+
+static void kept_by_a_gate(void *arg, const struct dlock_event *event)
+{
+    if (event->kind == DLOCK_EVENT_LOST)
+        gate_pass(arg);
+}
+
+/* The calls return while a hook of the application's keeps the timekeeper. */
+static void nothing_waits_for_a_hook(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    struct stage stage;
+    if (is_local(rung))
+        return;
+    struct gate *gate = gate_new("");
+    stage_set(&stage, rung->name, (struct dlock_options){.own_loop = true,
+                                                         .on_event = kept_by_a_gate,
+                                                         .on_event_arg = gate});
+    dlock *apart = lock_of(stage.client, rung->name, LOCK "2");
+    struct dlock_want want = {.size = sizeof want, .hold_max_ms = 100};
+    dlock_hold *brief;
+    assert_status(dlock_acquire(apart, &want, &brief), OK);
+    struct caller caller = {.stage = &stage, .cancel = dlock_cancel_new()};
+    caller.hold = acquired(stage.lock);
+    eventually(gate_arrived(gate) == 1);
+    pthread_t thread = thread_start(call_all, &caller);
+    eventually(atomic_load(&caller.calls) == 5);
+    gate_open(gate);
+    thread_wait(thread);
+    processed(stage.client, &caller.had);
+    processed(stage.client, &caller.released);
+    if (caller.had.status == DLOCK_OK)
+        assert_status(dlock_release(caller.had.hold, NULL), OK);
+    assert_status(dlock_release(brief, NULL), LOST);
+    dlock_cancel_free(caller.cancel);
+    dlock_close(apart);
+    stage_clear(&stage);
+    gate_free(gate);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    server = server_start(NULL);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    server_free(server);
+    return 0;
+}
+
+int main(void)
+{
+    static const struct scenario scenarios[] = {
+        SCENARIO(every_rung, ONCE),
+        SCENARIO(what_is_wrong_is_said_at_once, ONCE),
+        SCENARIO(in_a_forked_child, ONCE),
+        SCENARIO(lost_on_the_server, EACH_SOUND),
+        SCENARIO(another_type, EACH_SOUND),
+        SCENARIO(lost_before, EACH_SOUND),
+        SCENARIO(a_reply_is_lost, EACH_SOUND),
+        SCENARIO(told_by_process, EACH_SOUND),
+        SCENARIO(acquires_and_releases_in_one_loop, EACH_SOUND),
+        SCENARIO(nested, EACH_REENTRANT),
+        SCENARIO(put_off_while_its_owner_asks, EACH_REENTRANT),
+        SCENARIO(passed_on_with_what_rides, ONCE),
+        SCENARIO(nothing_waits_for_a_server_that_hangs, EACH_SOUND),
+        SCENARIO(nothing_waits_for_a_hook, EACH_SOUND),
+    };
+    return run_scenarios("release_start", scenarios, sizeof scenarios / sizeof scenarios[0],
+                         set_up, tear_down);
+}
