@@ -116,10 +116,19 @@ static int count(const char *const *argv)
     return argc;
 }
 
-/* Whoever takes another reply for SET's believes that it has the lock. */
-static bool may_answer(const char *command, const struct answer *answer)
+static bool has_word(const char *const *argv, const char *word)
 {
-    return answer->status != DLOCK_OK || strcmp(command, "SET") != 0 ||
+    for (size_t i = 1; argv[i] != NULL; i++)
+        if (strcmp(argv[i], word) == 0)
+            return true;
+    return false;
+}
+
+/* Whoever takes another reply for SET's believes that it has the lock. (SET ... GET answers what was
+ * there.) */
+static bool may_answer(const char *const *argv, const struct answer *answer)
+{
+    return answer->status != DLOCK_OK || strcmp(argv[0], "SET") != 0 || has_word(argv, "GET") ||
            answer->kind == DLOCK_REPLY_NIL || strcmp(answer->text, "OK") == 0;
 }
 
@@ -127,7 +136,7 @@ struct answer rung_call(struct rung_env *env, const char *const *argv)
 {
     struct answer answer = exchange(env, count(argv), argv);
     env->reads = NULL;
-    if (may_answer(argv[0], &answer))
+    if (may_answer(argv, &answer))
         return answer;
     redis_distrust(env->redis, 0);
     return (struct answer){.status = fail(DLOCK_UNKNOWN, "%s: its answer was not understood",
