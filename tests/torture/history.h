@@ -100,6 +100,8 @@ struct plan {
     size_t contenders, handoff_max, connections_max;
     int weights[OP_COUNT];
     int named, shared, kept, riding, nesting, patient; /* per cent of the acquisitions */
+    int releases_started;                              /* per cent of the releases */
+    int limited;                                       /* per cent: with a limit_ms */
     int noise, noise_us; /* see noise.h */
     int section_ms;                                    /* at most */
     int overdue;      /* per cent of the sections that last longer than the time to live */
