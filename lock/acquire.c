@@ -395,9 +395,10 @@ static dlock_status time_out(const struct acquiring *a)
     struct dlock *lock = a->lock;
     char trouble[sizeof lock->trouble];
     bool tried = a->why[0] != '\0';
-    long long wait_ms = a->want.wait_ms;
+    bool capped = a->want.limit_ms != 0 && (a->want.wait_ms < 0 || a->want.limit_ms < a->want.wait_ms);
+    long long waited_ms = capped ? a->want.limit_ms : a->want.wait_ms;
     pthread_mutex_lock(&lock->mutex);
-    bool answered = lock->answered_ns >= a->limit_ns - wait_ms * NS_PER_MS;
+    bool answered = lock->answered_ns >= a->limit_ns - waited_ms * NS_PER_MS;
     dlock_status cause = tried ? a->cause : lock->trouble_status;
     snprintf(trouble, sizeof trouble, "%s", lock->trouble);
     pthread_mutex_unlock(&lock->mutex);
@@ -409,7 +410,7 @@ static dlock_status time_out(const struct acquiring *a)
                           : nobody                         ? DLOCK_UNREACHABLE
                                                            : DLOCK_TIMED_OUT;
     if (tried)
-        return fail(status, "'%s' was not had in %lld ms: %s%s", lock->name, wait_ms, a->why,
+        return fail(status, "'%s' was not had in %lld ms: %s%s", lock->name, waited_ms, a->why,
                     what_is_left(a));
     return fail(status, "'%s' was not had in time: others of this client were first%s%s",
                 lock->name, trouble[0] != '\0' ? ", in vain: " : "", trouble);

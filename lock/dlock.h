@@ -57,8 +57,8 @@
  *
  * THREADS.  Every function may be called from any thread unless it says otherwise. Objects must
  * outlive the calls that use them: release all holds, then close the locks, then the client. An
- * acquire that was started is such a call until its `done` has returned.
- * A client has threads of its own: its timekeeper, and up to three more once an acquire was started
+ * acquire or a release that was started is such a call until its `done` has returned.
+ * A client has threads of its own: its timekeeper, and up to four more once a call was started
  * or a rung waits to be woken; and one for each server whose host name is being looked up, which
  * may outlive the client. They block all signals but those of a fault (SIGSEGV, SIGBUS, SIGFPE,
  * SIGILL, SIGTRAP, SIGSYS): no other handler of the application's runs on them, not during
@@ -279,8 +279,8 @@ struct dlock_options {
     bool allow_flawed;          /* accept rungs that are known to break. Default false */
 
     /* Called on the timekeeper's thread, one call at a time: must not block and must not call
-     * dlock_acquire, dlock_extend, dlock_release or dlock_client_close; may look at holds and start
-     * acquires, not with try_here. Default NULL: nobody is told. */
+     * dlock_acquire, dlock_extend, dlock_release or dlock_client_close; may look at holds, and start
+     * acquires and releases. Default NULL: nobody is told. */
     void (*on_event)(void *arg, const struct dlock_event *event);
     void *on_event_arg;
 

@@ -60,6 +60,9 @@ static void sleep_us(long us)
     nanosleep(&(struct timespec){us / 1000000, us % 1000000 * 1000}, NULL);
 }
 
+/* This thread's release was answered: it is slow from here on. */
+static _Thread_local bool slow;
+
 /* A thread may lose its processor after any unlock. Here it often does, so that what it has decided
  * under the mutex meets what others do before it acts on that. */
 int __real_pthread_mutex_unlock(pthread_mutex_t *mutex);
@@ -70,6 +73,8 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
     int error = __real_pthread_mutex_unlock(mutex);
     if (++unlocks % 7 == 0)
         sleep_us(100);
+    if (slow)
+        sleep_us(20000);
     return error;
 }
 
@@ -268,6 +273,67 @@ static void cancels_that_meet_a_release(void **state)
     stage_clear(&stage);
 }
 
+/* ---- Of one owner ---------------------------------------------------------------------------- */
+
+#define OWNER 7
+
+static _Thread_local bool releases;
+
+static void slow_from_here(void *arg, const struct dlock_trace *trace)
+{
+    (void)arg;
+    slow |= releases && strstr(trace->sent, "release") != NULL;
+}
+
+struct turns {
+    dlock *lock;
+    uint64_t owner_id;
+    int count;
+    _Atomic int *left; /* threads of the owner that are not over */
+};
+
+/* Takes turns with the other client, until the owner's threads are over. */
+static void *take_turns(void *arg)
+{
+    const struct turns *turns = arg;
+    struct dlock_want want = {
+        .size = sizeof want, .wait_ms = PATIENCE_MS, .owner_id = turns->owner_id};
+    for (int i = 0; turns->owner_id != 0 ? i < turns->count : atomic_load(turns->left) > 0; i++) {
+        dlock_hold *hold;
+        dlock_status status = dlock_acquire(turns->lock, &want, &hold);
+        must(status == DLOCK_OK);
+        sleep_us(turns->owner_id != 0 ? 2000 : 100000);
+        releases = turns->owner_id != 0;
+        must(dlock_release(hold, NULL) == DLOCK_OK);
+        releases = slow = false;
+    }
+    if (turns->owner_id != 0)
+        atomic_fetch_sub(turns->left, 1);
+    return NULL;
+}
+
+/* The lock goes to the other client while the holder's release is not over, and another waiter of
+ * the same owner asks: it waits like any other, and is not told that its owner lost the lock. */
+static void a_waiter_meets_its_owners_release(void **state)
+{
+    (void)state;
+    struct stage stage;
+    _Atomic int left = 2;
+    pthread_t threads[3];
+    stage_set(&stage);
+    dlock_client *client = client_of(
+        server_url(server), (struct dlock_options){.handoff_max = 1, .on_trace = slow_from_here});
+    struct turns mine = {lock_of(client, "fair", LOCK), OWNER, 8, &left};
+    struct turns theirs = {stage.lock, 0, 0, &left};
+    for (int i = 0; i < 3; i++)
+        threads[i] = thread_start(take_turns, i < 2 ? &mine : &theirs);
+    for (int i = 0; i < 3; i++)
+        thread_wait(threads[i]);
+    dlock_close(mine.lock);
+    dlock_client_close(client);
+    stage_clear(&stage);
+}
+
 static int start(void **state)
 {
     (void)state;
@@ -290,6 +356,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(limits_that_end_together),
         cmocka_unit_test(cancels_that_meet_a_release),
         cmocka_unit_test(limits_of_a_crowd),
+        cmocka_unit_test(a_waiter_meets_its_owners_release),
     };
     const struct CMUnitTest crowd[] = {cmocka_unit_test(limits_of_a_crowd)};
     if (argc == 1)

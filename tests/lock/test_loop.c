@@ -241,10 +241,12 @@ static void behind_one_that_is_not_answered(void **state)
 {
     static const char *const rungs[] = {"watchdog", "notify", "fair", "read_write"};
     (void)state;
-    for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++) {
+    for (size_t i = 0; i < 2 * sizeof rungs / sizeof rungs[0]; i++) {
         struct stage stage;
         struct started first = {.release = true}, behind = {0};
-        stage_set(&stage, rungs[i],
+        struct dlock_want want = i % 2 == 0 ? waiting(20) : waiting(3600000);
+        want.limit_ms = i % 2 == 0 ? 0 : 20;
+        stage_set(&stage, rungs[i / 2],
                   (struct dlock_options){
                       .contenders = 1, .connect_timeout_ms = 100, .command_timeout_ms = 100});
         assert_status(dlock_release(acquired(stage.locks[0]), NULL), OK);
@@ -252,7 +254,7 @@ static void behind_one_that_is_not_answered(void **state)
         server_pause(server);
         start(stage.locks[0], waiting(DLOCK_WAIT_FOREVER), &first);
         eventually(stats_of(stage.client).attempts >= attempts + 2); /* the first was in vain */
-        start(stage.locks[0], waiting(20), &behind);
+        start(stage.locks[0], want, &behind);
         started_answered(&behind);
         assert_int_equal(behind.status, DLOCK_UNREACHABLE);
         assert_says(behind.error, "others of this client were first");
@@ -302,6 +304,7 @@ static void a_limit_ends_a_longer_wait(void **state)
         dlock_hold *none;
         struct dlock_want want = {.size = sizeof want, .wait_ms = waits[i], .limit_ms = 50};
         assert_status(dlock_acquire(stage.locks[0], &want, &none), TIMED_OUT);
+        assert_says(dlock_error(), "in 50 ms");
         assert_null(none);
         start(stage.locks[0], want, &late);
         started_answered(&late);

@@ -10,6 +10,7 @@
 #include "proxy.h"
 #include "record.h"
 #include "redisson.h"
+#include "started.h"
 #include "validate.h"
 #include "waiter.h"
 
@@ -385,6 +386,28 @@ static void a_dead_holders_lock_is_had(void **state)
     side_close(&side);
 }
 
+/* The holder's hold ends by itself, soon, and nothing tells of it: the next of its client looks then,
+ * and not when the holder before would have been over. */
+static void a_short_hold_that_ends_by_itself(void **state)
+{
+    (void)state;
+    struct side holder = side_of(server_url(server), &rung_notify, 3600000);
+    struct side side = side_of(server_url(server), &rung_notify, 0);
+    struct started first = {0}, next = {.release = true};
+    dlock_hold *hold = acquired(holder.lock);
+    start(side.lock, (struct dlock_want){.wait_ms = DLOCK_WAIT_FOREVER, .hold_max_ms = 100},
+          &first);
+    eventually(stats_of(side.client).attempts >= 2); /* once more when it listened */
+    start(side.lock, waiting(DLOCK_WAIT_FOREVER), &next);
+    released(hold);
+    started_answered(&first);
+    started_answered(&next);
+    assert_int_equal(next.status, DLOCK_OK);
+    assert_status(dlock_release(first.hold, NULL), LOST);
+    side_close(&side);
+    side_close(&holder);
+}
+
 /* ---- What befalls the server ----------------------------------------------------------------- */
 
 /* Its memory is gone: who waits has the lock, and the holder is told so. That is the flaw of every
@@ -664,14 +687,14 @@ static int tear_down(void **state)
     return 0;
 }
 
-static int start(void **state)
+static int server_up(void **state)
 {
     (void)state;
     server = server_start(NULL);
     return 0;
 }
 
-static int stop(void **state)
+static int server_down(void **state)
 {
     (void)state;
     server_free(server);
@@ -695,6 +718,7 @@ int main(void)
         TEST(a_release_without_a_message),
         TEST(a_dropped_subscription_is_renewed),
         TEST(a_dead_holders_lock_is_had),
+        TEST(a_short_hold_that_ends_by_itself),
         TEST(a_server_that_comes_back_empty),
         TEST(a_server_that_comes_back_with_its_locks),
         TEST(a_server_that_forgets_the_scripts),
@@ -706,5 +730,5 @@ int main(void)
         TEST(a_release_is_sent_again),
         TEST(a_release_whose_reply_is_lost),
     };
-    return cmocka_run_group_tests_name("notify", tests, start, stop);
+    return cmocka_run_group_tests_name("notify", tests, server_up, server_down);
 }

@@ -170,6 +170,7 @@ static struct call *begin(struct thread *thread, const struct member *member, en
     call->owner_id = how->owner_id;
     call->mode = how->mode;
     call->wait_ms = how->wait_ms;
+    call->limit_ms = how->limit_ms;
     call->rest = how->rest;
     call->ttl_ms = how->ttl_ms != 0 ? how->ttl_ms : self->plan->ttl_ms[self->process];
     call->own_ttl = how->ttl_ms != 0;
@@ -180,6 +181,7 @@ static struct dlock_want want_of(struct call *call, dlock_batch *reads, dlock_ca
 {
     return (struct dlock_want){.size = sizeof(struct dlock_want),
                                .wait_ms = call->wait_ms,
+                               .limit_ms = call->limit_ms,
                                .owner_id = call->owner_id,
                                .cancel = cancel,
                                .reads = reads,
@@ -222,25 +224,81 @@ dlock_hold *hold_acquire(struct thread *thread, const struct member *member, dlo
     return status == DLOCK_OK ? hold : NULL;
 }
 
-void hold_release(struct thread *thread, dlock_hold *hold, struct call *call, bool rides)
+static dlock_batch *last_new(struct world *world, bool rides)
 {
     static const char *const write[] = {"INCR", "app:sold"};
-    struct self *self = thread->self;
     dlock_batch *last = rides ? dlock_batch_new() : NULL;
-    struct dlock_reply reply = {.size = sizeof reply};
     if (last != NULL) {
         dlock_batch_add(last, 2, write, NULL);
-        atomic_fetch_add(&self->world->rides_sent, 1);
+        atomic_fetch_add(&world->rides_sent, 1);
     }
+    return last;
+}
+
+/* The call is over: whether what rode was answered. */
+static void last_free(struct world *world, dlock_batch *last)
+{
+    struct dlock_reply reply = {.size = sizeof reply};
+    if (dlock_batch_reply(last, 0, &reply) == DLOCK_OK && reply.kind == DLOCK_REPLY_INTEGER)
+        atomic_fetch_add(&world->rides_answered, 1);
+    dlock_batch_free(last);
+}
+
+static struct call *begin_release(struct thread *thread, dlock_hold *hold, struct call *call)
+{
+    struct self *self = thread->self;
     sample(call, hold);
     struct call *release =
         call_begin(self->world, WHAT_RELEASE, self->process, thread->number, call->lock);
     release->of = call;
     release->client = call->client;
-    call_end(self->world, release, dlock_release(hold, last));
-    if (dlock_batch_reply(last, 0, &reply) == DLOCK_OK && reply.kind == DLOCK_REPLY_INTEGER)
-        atomic_fetch_add(&self->world->rides_answered, 1);
-    dlock_batch_free(last);
+    return release;
+}
+
+void hold_release(struct thread *thread, dlock_hold *hold, struct call *call, bool rides)
+{
+    struct world *world = thread->self->world;
+    dlock_batch *last = last_new(world, rides);
+    struct call *release = begin_release(thread, hold, call);
+    call_end(world, release, dlock_release(hold, last));
+    last_free(world, last);
+}
+
+/* A release that was started. */
+struct releasing {
+    struct self *self;
+    struct call *call;
+    dlock_batch *last;
+};
+
+static void released(void *arg, dlock_status status, dlock_hold *hold)
+{
+    struct releasing *releasing = arg;
+    struct self *self = releasing->self;
+    call_end(self->world, releasing->call, status);
+    if (hold != NULL)
+        violation(self->world, VIOLATION_ANSWER, "a release was answered with a hold");
+    last_free(self->world, releasing->last);
+    free(releasing);
+    atomic_fetch_sub(&self->started, 1);
+}
+
+void hold_release_start(struct thread *thread, dlock_hold *hold, struct call *call, bool rides)
+{
+    struct self *self = thread->self;
+    struct releasing *releasing = calloc(1, sizeof *releasing);
+    must(releasing != NULL);
+    *releasing = (struct releasing){
+        .self = self, .call = begin_release(thread, hold, call), .last = last_new(self->world, rides)};
+    atomic_fetch_add(&self->started, 1);
+    dlock_status status = dlock_release_start(hold, releasing->last, released, releasing);
+    if (status == DLOCK_OK)
+        return;
+    must(status == DLOCK_UNSUPPORTED && self->plan->rung->flawed);
+    call_end(self->world, releasing->call, dlock_release(hold, releasing->last));
+    last_free(self->world, releasing->last);
+    free(releasing);
+    atomic_fetch_sub(&self->started, 1);
 }
 
 void judge_lost_fd(struct self *self, struct call *call, dlock_hold *hold)
@@ -259,7 +317,7 @@ struct started {
     struct call *call;
     dlock_batch *reads;
     dlock_cancel *cancel;
-    bool keep, rides;
+    bool keep, rides, starts;
 };
 
 static void done(void *arg, dlock_status status, dlock_hold *hold)
@@ -271,7 +329,8 @@ static void done(void *arg, dlock_status status, dlock_hold *hold)
     cancel_withdraw(self, started->cancel, started->call);
     dlock_batch_free(started->reads);
     if (status == DLOCK_OK && (!started->keep || !hold_keep(self, hold, started->call)))
-        hold_release(&here, hold, started->call, started->rides);
+        (started->starts ? hold_release_start : hold_release)(&here, hold, started->call,
+                                                              started->rides);
     free(started);
     atomic_fetch_sub(&self->started, 1);
 }
@@ -287,7 +346,8 @@ void hold_start(struct thread *thread, const struct how *how, bool keep)
                                 .reads = reads_new(how->rides),
                                 .cancel = how->cancels ? cancel_offer(self, call) : NULL,
                                 .keep = keep,
-                                .rides = how->rides};
+                                .rides = how->rides,
+                                .starts = chance(&thread->random, self->plan->releases_started)};
     struct dlock_want want = want_of(call, started->reads, started->cancel);
     atomic_fetch_add(&self->started, 1);
     dlock_status status = dlock_acquire_start(self->main.locks[how->lock], &want, done, started);

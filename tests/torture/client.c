@@ -62,11 +62,21 @@ static struct how draw_how(struct thread *thread)
     if (chance(random, plan->brief))
         how.ttl_ms = TTL_MS_LEAST + (int64_t)random_below(random, 50);
     how.rides = chance(random, plan->riding);
+    if (chance(random, plan->limited))
+        how.limit_ms = 1 + (int64_t)random_below(random, 200);
     how.cancels = plan->weights[OP_CANCEL] > 0 && chance(random, 70);
     return how;
 }
 
 static void inside(struct thread *thread, dlock_hold *hold, struct call *call);
+
+static void release(struct thread *thread, dlock_hold *hold, struct call *call, bool rides)
+{
+    if (chance(&thread->random, thread->self->plan->releases_started))
+        hold_release_start(thread, hold, call, rides);
+    else
+        hold_release(thread, hold, call, rides);
+}
 
 static void hold_once(struct thread *thread, const struct member *member, const struct how *how)
 {
@@ -76,9 +86,10 @@ static void hold_once(struct thread *thread, const struct member *member, const 
     if (hold == NULL)
         return;
     inside(thread, hold, call);
-    if (member != &self->main || !chance(&thread->random, self->plan->kept) ||
-        !hold_keep(self, hold, call))
+    if (member != &self->main)
         hold_release(thread, hold, call, how->rides);
+    else if (!chance(&thread->random, self->plan->kept) || !hold_keep(self, hold, call))
+        release(thread, hold, call, how->rides);
 }
 
 static void stay(const struct thread *thread, dlock_hold *hold, struct call *call, int64_t ms)
@@ -201,7 +212,7 @@ static void do_one(struct thread *thread)
     case OP_PASS:
         kept = hold_take(self);
         if (kept.hold != NULL)
-            hold_release(thread, kept.hold, kept.call, how.rides);
+            release(thread, kept.hold, kept.call, how.rides);
         break;
     case OP_CANCEL:
         cancel_one(self, &thread->random);

@@ -105,6 +105,8 @@ static void draw_calls(struct plan *plan, uint64_t *random)
     plan->shared = plan->rung->shared ? (int)ONE_OF(random, 20, 50, 80) : 0;
     plan->kept = (int)ONE_OF(random, 0, 10, 50);
     plan->riding = (int)ONE_OF(random, 0, 10, 40);
+    plan->releases_started = (int)ONE_OF(random, 0, 0, 30, 100);
+    plan->limited = (int)ONE_OF(random, 0, 0, 10, 50);
     plan->nesting = (int)ONE_OF(random, 0, 30, 80);
     plan->patient = (int)ONE_OF(random, 0, 0, 5, 30);
     plan->section_ms = (int)ONE_OF(random, 0, 1, 2, 10, 40);

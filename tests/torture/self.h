@@ -39,7 +39,7 @@ struct self {
     int process, port;
     struct member main;
     _Atomic int running; /* threads that make calls */
-    _Atomic int started; /* acquires that were started and not answered */
+    _Atomic int started; /* calls that were started and not answered */
     _Atomic bool stop_loop, stop_keeper;
 
     pthread_mutex_t mutex; /* protects what is below */
@@ -60,7 +60,7 @@ struct how {
     int lock;
     uint64_t owner_id; /* 0: alone */
     enum dlock_mode mode;
-    int64_t wait_ms;
+    int64_t wait_ms, limit_ms;
     int64_t ttl_ms; /* 0: the client's */
     bool rides, cancels, rest;
 };
@@ -72,6 +72,8 @@ dlock_hold *hold_acquire(struct thread *thread, const struct member *member, dlo
                          const struct how *how, struct call **call);
 void hold_start(struct thread *thread, const struct how *how, bool keep);
 void hold_release(struct thread *thread, dlock_hold *hold, struct call *call, bool rides);
+/* The same with dlock_release_start. */
+void hold_release_start(struct thread *thread, dlock_hold *hold, struct call *call, bool rides);
 
 /* Whether its descriptor of loss says the same as dlock_valid(). */
 void judge_lost_fd(struct self *self, struct call *call, dlock_hold *hold);

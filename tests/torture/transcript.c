@@ -47,10 +47,11 @@ static void tell_call(FILE *to, const struct world *world, const struct plan *pl
         fprintf(to, " of #%d", (int)(call->of - world->calls));
     fprintf(to, " %s", plan->names[of->lock]);
     if (acquires)
-        fprintf(to, " %s, client %llu, owner %llu, wait %lld ms, ttl %lld ms",
+        fprintf(to, " %s, client %llu, owner %llu, wait %lld ms, limit %lld ms, ttl %lld ms",
                 call->mode == DLOCK_SHARED ? "shared" : "exclusive",
                 (unsigned long long)call->client, (unsigned long long)call->owner_id,
-                (long long)call->wait_ms, (long long)call->ttl_ms);
+                (long long)call->wait_ms, (long long)call->limit_ms,
+                (long long)call->ttl_ms);
     fputc('\n', to);
 }
 
