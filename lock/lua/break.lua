@@ -10,7 +10,7 @@ local left = redis.call('PTTL', KEYS[1])
 if (ARGV[1] == '' and owner ~= '') or type == ARGV[1] then
     redis.call('DEL', KEYS[1])
     if KEYS[2] then
-        redis.call('PUBLISH', KEYS[2], '0')
+        redis.pcall('PUBLISH', KEYS[2], '0') -- where it is refused, they poll
     end
 end
 return {type, owner, left}

@@ -17,6 +17,17 @@ if not owner and redis.call('EXISTS', lock) == 1 then
     owner = '?' -- somebody's, under another rung
 end
 
+-- A key without an end is taken back where none may be set.
+local function expire(key, ms)
+    local given = redis.pcall('PEXPIRE', key, ms)
+    if type(given) == 'table' then
+        if redis.call('PTTL', key) == -1 then
+            redis.call('DEL', key)
+        end
+        error(given)
+    end
+end
+
 -- The last number that may have been used of the newest token's, when I have the lock.
 local function used_by_me()
     return math.max(token, used or token + 999)
@@ -24,8 +35,8 @@ end
 
 -- The same when nobody has it. The note is left by a grant and by who lets go.
 local function used_by_who_had_it()
-    local note = redis.call('GETDEL', grant)
     local first = tonumber(redis.call('GET', newest) or 0)
+    local note = redis.call('GETDEL', grant)
     if note == 'granted' then
         expired = 1
         return first
@@ -33,15 +44,16 @@ local function used_by_who_had_it()
     return tonumber(note) or first + 999
 end
 
--- Above all earlier tokens; the clock keeps it so when `newest` is lost.
+-- Above all earlier tokens; the clock keeps it so when `newest` is lost. (A SET with GET is an error where the key is
+-- of another type, and changes nothing.)
 local function give(client, how, for_ms, last)
     local time = redis.call('TIME')
     token = string.format('%.0f', math.max(last + 1, time[1] * 1000000 + time[2]))
-    redis.call('SET', newest, token, 'PX', DAY_MS)
+    redis.call('SET', newest, token, 'PX', DAY_MS, 'GET')
     redis.call('HSET', lock, 'owner', client, 'token', token, 'state', how,
         'try', how == 'held' and (what == 'acquire' and try or last_try) or 0,
         'before', how == 'held' and what == 'release' and mine or 0)
-    redis.call('PEXPIRE', lock, for_ms)
+    expire(lock, for_ms)
     return tonumber(token)
 end
 
@@ -50,10 +62,12 @@ local function grant_to_head(last)
     local head = redis.call('LPOP', queue)
     if head then
         local client, for_ms = head:match('^(.*) (%d+)$')
+        redis.call('SET', grant, 'granted', 'PX', 10 * for_ms, 'GET')
         give(client, 'granted', for_ms, last)
-        redis.call('SET', grant, 'granted', 'PX', 10 * for_ms)
-        redis.pcall('RPUSH', 'dlock:wake:' .. client, lock) -- a hint: without it the head polls
-        redis.pcall('PEXPIRE', 'dlock:wake:' .. client, for_ms)
+        local wake = 'dlock:wake:' .. client
+        if tonumber(redis.pcall('RPUSH', wake, lock)) then -- a hint: without it the head polls
+            pcall(expire, wake, for_ms)
+        end
     end
     return head
 end
@@ -66,23 +80,23 @@ end
 
 local function let_go(last)
     if not grant_to_head(last) then
+        redis.call('SET', grant, string.format('%.0f', last), 'PX', 10 * grant_ms, 'GET')
         redis.call('DEL', lock)
-        redis.call('SET', grant, string.format('%.0f', last), 'PX', 10 * grant_ms)
     end
 end
 
 local function line_up()
     local alone = not redis.call('LPOS', queue, place) and redis.call('RPUSH', queue, place) == 1
     if alone or redis.call('PTTL', queue) < 10 * grant_ms then -- others may need it for longer
-        redis.call('PEXPIRE', queue, 10 * grant_ms)
+        expire(queue, 10 * grant_ms)
     end
 end
 
 if what == 'acquire' then
     if owner == me and state == 'granted' then
+        redis.call('GETDEL', grant)
         redis.call('HSET', lock, 'state', 'held', 'try', try)
-        redis.call('PEXPIRE', lock, ttl_ms)
-        redis.call('DEL', grant)
+        expire(lock, ttl_ms)
         return {1, tonumber(token), 0}
     elseif owner == me and tonumber(try) <= tonumber(last_try or 0) then -- it comes late
         return {0, redis.call('PTTL', lock), 0}
@@ -91,11 +105,11 @@ if what == 'acquire' then
     elseif not owner then
         local head = redis.call('LINDEX', queue, 0)
         if not head or head == place then
-            local last = used_by_who_had_it()
+            give(me, 'held', ttl_ms, used_by_who_had_it())
             if head then
                 redis.call('LPOP', queue)
             end
-            return {1, give(me, 'held', ttl_ms, last), expired}
+            return {1, tonumber(token), expired}
         end
     end
     line_up()
@@ -129,7 +143,7 @@ elseif what == 'renew' then
     if owner ~= me or token ~= mine then
         return {0}
     end
-    if redis.call('PEXPIRE', newest, DAY_MS) == 0 then
+    if not redis.pcall('GETEX', newest, 'PX', DAY_MS) then
         redis.call('SET', newest, token, 'PX', DAY_MS)
     end
     if redis.call('PTTL', lock) < tonumber(ttl_ms) then

@@ -5,9 +5,13 @@ if (free and ARGV[3] ~= '1') or (not free and redis.call('HEXISTS', KEYS[1], ARG
 end
 local now = redis.call('TIME')
 local token = math.max((redis.call('GET', KEYS[2]) or 0) + 1, now[1] * 1000000 + now[2])
+redis.call('SET', KEYS[2], string.format('%.0f', token), 'PX', ARGV[4])
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 if free or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
-    redis.call('PEXPIRE', KEYS[1], ARGV[2])
+    local given = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
+    if given ~= 1 then -- refused: a lock without an end is taken back
+        if free then redis.call('HDEL', KEYS[1], ARGV[1]) end
+        return given
+    end
 end
-redis.call('SET', KEYS[2], string.format('%.0f', token), 'PX', ARGV[4])
 return {1, token}

@@ -5,7 +5,7 @@ end
 local left = ARGV[2] - 1
 if left == 0 then
     redis.call('DEL', KEYS[1])
-    redis.call('PUBLISH', KEYS[2], '0')
+    redis.pcall('PUBLISH', KEYS[2], '0') -- where it is refused, they poll
 else
     redis.call('HSET', KEYS[1], ARGV[1], left)
 end

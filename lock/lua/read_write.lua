@@ -28,9 +28,14 @@ end
 local mine = call('ZSCORE', lock, owner) and call('HGET', holds, owner) -- " w7 r8 "
 local at = mine and mine:find(' ' .. hold .. ' ', 1, true)
 
+-- A key without an end is taken back where none may be set.
 local function keep(key, ms)
-    if call('PTTL', key) < ms then
-        call('PEXPIRE', key, ms)
+    local given = call('PTTL', key) >= ms or redis.pcall('PEXPIRE', key, ms)
+    if type(given) == 'table' then
+        if call('PTTL', key) == -1 then
+            call('DEL', key)
+        end
+        error(given)
     end
 end
 
@@ -44,9 +49,9 @@ local function set_holds(list)
 end
 
 local function full_time()
+    keep(holds, ttl)
     call('ZADD', lock, 'GT', now + ttl, owner)
     keep(lock, ttl)
-    keep(holds, ttl)
 end
 
 local function draw_token()
@@ -123,14 +128,18 @@ local function tell(whom)
     call('PUBLISH', free, whom)
 end
 
--- Tells those who may come in now: after a write the readers that wait, ahead of any writer.
+-- Tells those who may come in now: after a write the readers that wait, ahead of any writer. It is called by pcall: the
+-- hold has been let go by then, whatever is refused here, and who is not told asks again by itself.
 local function wake(wrote)
     if somebody_writes() then
         return
     end
     if wrote and waits(readers) then
         call('ZREMRANGEBYSCORE', readers, '-inf', now)
-        call('RENAME', readers, invited)
+        if call('RENAMENX', readers, invited) == 0 then
+            call('ZCARD', invited) -- an error, where it is of another type
+            call('RENAME', readers, invited)
+        end
         call('PEXPIRE', invited, late)
         tell('r')
     elseif not waits(writers) then
@@ -151,7 +160,7 @@ local function leave()
     end
     local wrote = at and writing and not rest:find('w', 1, true)
     if wrote or rest == ' ' or what == 'give_up' then
-        wake(wrote)
+        pcall(wake, wrote)
     end
     -- A nested one that is gone while its owner is there was let go before, and its reply was lost.
     return (at or mine and nested == 'nested') and 1 or 0
@@ -160,8 +169,9 @@ end
 -- Whoever holds it is out. What inspect.lua would have said is returned.
 local function break_open()
     local last = call('ZRANGE', lock, -1, -1, 'WITHSCORES')
+    call('HLEN', holds) -- an error, where it is of another type
     call('DEL', lock, holds)
-    wake(true)
+    pcall(wake, true)
     return {last[1] and 'zset' or 'none', last[1] or '', last[1] and last[2] - now or 0}
 end
 
@@ -170,7 +180,7 @@ if what == 'acquire' then
 elseif what == 'renew' then
     if at then
         full_time()
-        call('PEXPIRE', newest, DAY_MS)
+        redis.pcall('GETEX', newest, 'PX', DAY_MS)
     end
     return at and 1 or 0
 elseif what == 'release' then

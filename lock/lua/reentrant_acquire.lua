@@ -5,6 +5,10 @@ if (free and ARGV[3] ~= '1') or (not free and redis.call('HEXISTS', KEYS[1], ARG
 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 if free or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
-    redis.call('PEXPIRE', KEYS[1], ARGV[2])
+    local given = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
+    if given ~= 1 then -- refused: a lock without an end is taken back
+        if free then redis.call('HDEL', KEYS[1], ARGV[1]) end
+        return given
+    end
 end
 return nil

@@ -290,6 +290,217 @@ static void a_value_of_another_type(void **state)
     }
 }
 
+/* ---- Later steps, and rights that are missing ------------------------------------------------ */
+
+enum step { EXTEND, RELEASE, BREAK, STEPS };
+
+static dlock_status take(enum step step, dlock *lock, dlock_hold **hold)
+{
+    dlock_hold *held = *hold;
+    if (step == EXTEND)
+        return dlock_extend(held);
+    if (step == BREAK)
+        return dlock_break(lock, NULL);
+    *hold = NULL;
+    return dlock_release(held, NULL);
+}
+
+/* A key of the lock is replaced while one holds it, and another waits or not: no step changes it,
+ * its end neither. A release or a break that succeeds has freed the lock, else it is as it was. */
+static void step_beside(const struct dlock_rung *rung, const char *kind, enum step step, int waits)
+{
+    const char *name = "jobs";
+    char key[DLOCK_NAME_MAX], before[41], after[41];
+    server_text(server, "FLUSHALL");
+    key_beside(key, kind, name);
+    struct side side = side_of(rung, name), other = side_of(rung, name);
+    dlock_cancel *cancel = dlock_cancel_new();
+    struct waiter waiter = {.lock = other.lock,
+                            .want = {.wait_ms = PATIENCE_MS,
+                                     .cancel = cancel,
+                                     .mode = waits == 2 ? DLOCK_SHARED : DLOCK_EXCLUSIVE}};
+    dlock_hold *hold = acquired(side.lock);
+    if (waits > 0) {
+        waiter_start(&waiter);
+        eventually(stats_of(other.client).contended == 1);
+    }
+    server_ask(server, "DEL %s", key);
+    server_ask(server, strcmp(kind, "holds") == 0 ? "SET %s one" : "HSET %s one 1", key);
+    digest(before, key);
+    dlock_status status = take(step, side.lock, &hold);
+    digest(after, key);
+    if (strcmp(after, before) != 0)
+        failed("'%s' is changed by step %d, which answers %s", key, step,
+               dlock_status_name(status));
+    if (status != DLOCK_OK)
+        assert_int_equal(status, DLOCK_WRONG_TYPE);
+    if (step == RELEASE && status != DLOCK_OK)
+        assert_says(dlock_error(), key);
+    if (waits == 0)
+        assert_int_equal(server_integer(server, "EXISTS %s", name),
+                         step == EXTEND || status != DLOCK_OK);
+    if (hold != NULL)
+        dlock_release(hold, NULL);
+    dlock_cancel_now(cancel);
+    if (waits > 0 && waiter_end(&waiter) == DLOCK_OK)
+        dlock_release(waiter.hold, NULL);
+    dlock_cancel_free(cancel);
+    side_close(&other);
+    side_close(&side);
+}
+
+static void a_value_of_another_type_at_a_later_step(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    for (size_t i = 0; keeps_more(rung) && i < KINDS; i++)
+        for (int step = 0; step < STEPS; step++)
+            for (int waits = 0; waits < (rung->shared ? 3 : 2); waits++)
+                step_beside(rung, kinds[i], step, waits);
+}
+
+/* What a user may do is set by rules as of ACL SETUSER, beyond which it may do all. */
+static struct side limited_side(const struct dlock_rung *rung, const char *name, const char *rules)
+{
+    char url[64];
+    snprintf(url, sizeof url, "redis://limited:x@127.0.0.1:%d", server_port(server));
+    server_text(server, "ACL SETUSER limited reset on nopass ~* &* +@all");
+    if (rules[0] != '\0')
+        server_text(server, "ACL SETUSER limited %s", rules);
+    struct side side = {.client = client_of(url, (struct dlock_options){0})};
+    side.lock = lock_of(side.client, rung->name, name);
+    return side;
+}
+
+static void each_key_has_an_end(const char *rules, const char *step)
+{
+    const char *endless = server_text(server, "EVAL %s 0",
+                                      "for _, key in ipairs(redis.call('KEYS', '*')) do "
+                                      "if redis.call('PTTL', key) < 0 then return key end end "
+                                      "return ''");
+    if (endless[0] != '\0')
+        failed("with %s a %s leaves '%s' without an end", rules, step, endless);
+}
+
+/* From its first acquire on, from the nested one on, or later. */
+enum refused_from { FIRST, NESTED, LATER, FROM_EACH };
+
+static void refuse(const char *rules, enum refused_from from, enum refused_from now)
+{
+    if (from == now)
+        server_text(server, "ACL SETUSER limited %s", rules);
+}
+
+/* The limited side holds the lock and lets it go while the other waits. */
+static void hold_and_release(const struct dlock_rung *rung, struct side *side, struct side *other,
+                             enum dlock_mode mode, const char *rules, enum refused_from from)
+{
+    dlock_hold *outer = NULL, *inner = NULL;
+    struct dlock_want want = {.size = sizeof want, .owner_id = 7, .ttl_ms = 10000};
+    dlock_cancel *cancel = dlock_cancel_new();
+    struct waiter waiter = {.lock = other->lock,
+                            .want = {.wait_ms = PATIENCE_MS, .cancel = cancel, .mode = mode}};
+    refuse(rules, from, FIRST);
+    dlock_acquire(side->lock, &want, &outer);
+    each_key_has_an_end(rules, "first acquire");
+    refuse(rules, from, NESTED);
+    want.ttl_ms = 20000;
+    if (outer != NULL && rung->reentrant)
+        dlock_acquire(side->lock, &want, &inner);
+    each_key_has_an_end(rules, "nested acquire");
+    refuse(rules, from, LATER);
+    waiter_start(&waiter);
+    eventually(stats_of(other->client).acquired + stats_of(other->client).contended > 0);
+    if (outer != NULL)
+        dlock_extend(outer);
+    each_key_has_an_end(rules, "renewal");
+    if (inner != NULL)
+        dlock_release(inner, NULL);
+    each_key_has_an_end(rules, "nested release");
+    if (outer != NULL)
+        dlock_release(outer, NULL);
+    each_key_has_an_end(rules, "release");
+    dlock_cancel_now(cancel);
+    waiter_end(&waiter);
+    dlock_release(waiter.hold, NULL);
+    dlock_cancel_free(cancel);
+    dlock_break(other->lock, NULL);
+}
+
+/* It waits in vain, and breaks the lock. */
+static void wait_and_break(struct side *side, struct side *other, const char *rules)
+{
+    dlock_hold *theirs = acquired(other->lock), *hold;
+    struct dlock_want want = {.size = sizeof want, .wait_ms = 10};
+    dlock_acquire(side->lock, &want, &hold);
+    each_key_has_an_end(rules, "wait");
+    dlock_break(side->lock, NULL);
+    each_key_has_an_end(rules, "break");
+    dlock_release(theirs, NULL);
+    dlock_release(hold, NULL);
+}
+
+/* All steps that a lock has, by a user that is refused one of their commands. */
+static void take_steps(const struct dlock_rung *rung, const char *rules)
+{
+    for (int i = 0; i < FROM_EACH * (rung->shared ? 2 : 1); i++) {
+        server_text(server, "FLUSHALL");
+        struct side side = limited_side(rung, "jobs", ""), other = side_of(rung, "jobs");
+        hold_and_release(rung, &side, &other, i < FROM_EACH ? DLOCK_EXCLUSIVE : DLOCK_SHARED,
+                         rules, (enum refused_from)(i % FROM_EACH));
+        wait_and_break(&side, &other, rules);
+        side_close(&other);
+        side_close(&side);
+    }
+}
+
+/* The commands that the server was sent, or that scripts called; `found` has room for `most`. */
+static size_t commands_used(char found[][32], size_t most)
+{
+    const char *stats = server_text(server, "INFO commandstats");
+    size_t count = 0;
+    for (const char *at = strstr(stats, "cmdstat_"); at != NULL && count < most;
+         at = strstr(at + 1, "cmdstat_"))
+        if (sscanf(at, "cmdstat_%31[a-z]:", found[count]) == 1 &&
+            at[8 + strlen(found[count])] == ':')
+            count++;
+    return count;
+}
+
+/* Whichever command is refused, in the middle of a script, too: no key is left without an end. */
+static void each_command_is_refused_once(void **state)
+{
+    char commands[96][32], rules[34];
+    server_text(server, "CONFIG RESETSTAT");
+    take_steps(*state, "+@all");
+    size_t count = commands_used(commands, 96);
+    assert_in_range(count, 5, 95);
+    for (size_t i = 0; i < count; i++) {
+        snprintf(rules, sizeof rules, "-%.32s", commands[i]);
+        take_steps(*state, rules);
+    }
+}
+
+/* A new user of Redis has no channels. Its releases and breaks are what they are all the same, and
+ * whoever waits asks again by itself. */
+static void a_user_without_channels(void **state)
+{
+    struct dlock_holder holder = {.size = sizeof holder};
+    server_text(server, "FLUSHALL");
+    struct side side = limited_side(*state, "jobs", "resetchannels");
+    struct side other = side_of(*state, "jobs");
+    struct waiter waiter = {.lock = other.lock, .want = {.wait_ms = PATIENCE_MS}};
+    dlock_hold *hold = acquired(side.lock);
+    waiter_start(&waiter);
+    eventually(stats_of(other.client).contended == 1);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_int_equal(waiter_end(&waiter), DLOCK_OK);
+    assert_status(dlock_break(side.lock, &holder), OK);
+    assert_true(holder.held);
+    dlock_release(waiter.hold, NULL);
+    side_close(&other);
+    side_close(&side);
+}
+
 static int start(void **state)
 {
     (void)state;
@@ -312,6 +523,9 @@ int main(void)
         SCENARIO(names_that_are_alike, EACH_SOUND),
         SCENARIO(names_that_are_refused, EACH_SOUND),
         SCENARIO(a_value_of_another_type, ONCE),
+        SCENARIO(a_value_of_another_type_at_a_later_step, EACH_SOUND),
+        SCENARIO(each_command_is_refused_once, EACH_SOUND),
+        SCENARIO(a_user_without_channels, EACH_SOUND),
         SCENARIO(all_keys_in_one_slot, ONCE),
     };
     return run_scenarios("keys", scenarios, sizeof scenarios / sizeof scenarios[0], start, stop);

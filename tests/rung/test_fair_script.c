@@ -808,8 +808,24 @@ static void a_wake_list_of_another_type(void **state)
     busy("b");
     server_text(server, "SET dlock:wake:b x");
     assert_result(release("a", token), 1, 0, 0);
+    assert_int_equal(pttl("dlock:wake:b"), -1);
     assert_lock("b", "granted");
     had("b");
+}
+
+/* The grant can't be claimed, since its note can't be taken. */
+static void a_note_of_another_type(void **state)
+{
+    (void)state;
+    long long token = had("a");
+    busy("b");
+    assert_result(release("a", token), 1, 0, 0);
+    server_integer(server, "DEL " GRANT);
+    server_integer(server, "RPUSH " GRANT " x");
+    assert_error((struct call){.what = "acquire", .me = named("b")}, "WRONGTYPE");
+    assert_lock("b", "granted");
+    assert_int_equal(server_integer(server, "LLEN " GRANT), 1);
+    assert_int_equal(pttl(GRANT), -1);
 }
 
 /* Held under a rung that keeps another hash there: busy until that one is gone. */
@@ -1106,6 +1122,7 @@ int main(void)
         test(a_token_is_written_out),
         test(keys_of_another_type),
         test(a_wake_list_of_another_type),
+        test(a_note_of_another_type),
         test(a_lock_of_another_rung),
         test(ids_with_odd_bytes),
         test(no_such_operation),
