@@ -41,6 +41,15 @@ static dlock_status leave_to_expire(struct dlock_hold *hold, struct dlock_batch 
                                "was not answered, and may still be carried out", hold->key);
 }
 
+/* Its validity is over. Its key lives on where it was given another hold's time: it is released all
+ * the same. No later hold has this name or this token, so the request meets nobody else's. */
+static dlock_status release_late(struct dlock_hold *hold, bool may_send, int64_t ends_ns)
+{
+    if (may_send && hold->shares && !hold->tainted)
+        run_release(hold, NULL, ends_ns, &(bool){false});
+    return fail(DLOCK_LOST, "'%s' was lost before its release", hold->key);
+}
+
 /* A flawed rung sends what it sends: that is its lesson. */
 static dlock_status release_counted(struct dlock_hold *hold, struct dlock_batch *last,
                                     int64_t ends_ns)
@@ -48,9 +57,11 @@ static dlock_status release_counted(struct dlock_hold *hold, struct dlock_batch 
     bool flawed = hold->lock->rung.flawed;
     dlock_status status;
     bool open = false;
-    owner_begin(hold, ends_ns); /* in vain: it says how many holds shall be left, so it may */
+    /* In vain: it says how many holds shall be left, so it may. But who nests at this moment still
+     * lives by the name of one that is over. */
+    bool alone = owner_begin(hold, ends_ns);
     if (!flawed && !dlock_valid(hold))
-        status = fail(DLOCK_LOST, "'%s' was lost before its release", hold->key);
+        status = release_late(hold, alone, ends_ns);
     else if (!flawed && hold->tainted && hold->depth == 1)
         status = leave_to_expire(hold, last, ends_ns);
     else
@@ -160,7 +171,7 @@ static bool count_out(struct dlock_hold *hold)
     if (tenure->token != hold->tenure || hold->out)
         return false;
     hold->out = true;
-    tenure->holds--;
+    hold->was_end = --tenure->holds == 0 && !tenure->open;
     return true;
 }
 
@@ -222,9 +233,10 @@ static dlock_status hand_on(struct dlock_hold *hold, struct dlock_batch *last, i
         end_tenure(lock);
     else if (valid && !nested && !open)
         next = choose_next(lock);
+    bool was_end = hold->was_end;
     pthread_mutex_unlock(&loop->mutex);
     if (!valid)
-        return fail(DLOCK_LOST, "'%s' was lost before its release", lock->name);
+        return release_late(hold, was_end, ends_ns);
     if (nested)
         return send_nested(hold, last, ends_ns);
     if (open)
