@@ -261,8 +261,8 @@ struct dlock_options {
      * Beside the rungs' own commands the user may be allowed CLIENT ID, CLIENT KILL and INFO: after
      * a lost reply a new connection has the server end the broken one, so that what was sent on it
      * cannot be carried out later. Where they are refused, it may be.
-     * `notify` and `read_write` tell waiters by PUBLISH, and hear by SUBSCRIBE. A new user of Redis 7
-     * has no channels: where either is refused, waiters poll.
+     * `notify` and `read_write` tell waiters by PUBLISH, and hear by SUBSCRIBE. A new user of Redis
+     * 7 has no channels: where either is refused, waiters poll.
      * Default: one, redis://127.0.0.1:6379/0, if servers is NULL and server_count is 0. Either
      * without the other is INVALID. */
     const char *const *servers;
@@ -438,14 +438,16 @@ struct dlock_want {
     /* This hold's time to live: each renewal, and dlock_extend, gives it so much again. On a rung
      * that does not renew, the hold ends after it. Holds of one owner share one key in Redis. The
      * key lives as long as the longest of them needs; each hold is believed for its own time to
-     * live. Default 0: dlock_options.ttl_ms, or the rung's; 100 to 86400000. UNSUPPORTED on rungs
-     * that do not expire. */
+     * live. What one of them has asked for stays until the last one is released. Default 0:
+     * dlock_options.ttl_ms, or the rung's; 100 to 86400000. UNSUPPORTED on rungs that do not
+     * expire. */
     int64_t ttl_ms;
 
     /* The hold ends so long after it was acquired, less the drift allowance, whatever renews or
      * extends it. It is then lost like any other, and its LOST event says why. The last renewal
-     * asks only for the time that is left, so that Redis frees the lock then, too. Default 0: no
-     * limit; 100 to 31536000000. UNSUPPORTED on rungs that do not expire. */
+     * asks only for the time that is left, so that Redis frees the lock then, too, unless another
+     * hold of its owner has asked for longer. Default 0: no limit; 100 to 31536000000. UNSUPPORTED
+     * on rungs that do not expire. */
     int64_t hold_max_ms;
 
     /* Caps the whole call, what follows wait_ms as well: no answer comes later than so many ms after
@@ -533,7 +535,8 @@ DLOCK_API size_t dlock_process(dlock_client *client);
  * last: commands sent just before the release in the same write, or NULL.
  * OK         released, or of a nested hold: its owner has one less.
  * LOST       the hold was lost before. Nothing of anybody else's was freed. On rungs that are not
- *            flawed nothing is sent once the loss is known, `last` neither.
+ *            flawed `last` is not sent once the loss is known. The release itself is sent only if
+ *            the lock was given another hold's time, too, and may live on for that.
  * UNKNOWN    the reply was lost. Without `last`: the lock frees itself when its time to live is
  *            over. With `last`: nobody knows whether its commands were carried out; if the server
  *            confirmed that they cannot come later, the lock was released, else it is left to

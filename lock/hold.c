@@ -24,6 +24,7 @@ struct releasing {
     struct dlock_batch *last;
     int64_t ends_ns; /* CLOCK_MONOTONIC */
     dlock_status status;
+    bool alone;             /* no other request of its owner is under way */
     struct acquiring *next; /* whom the lock is passed on to */
     uint64_t tenure;        /* that is let go of */
     uint64_t seen;          /* line.wakes before that */
@@ -77,6 +78,22 @@ static void left_to_expire(struct releasing *r)
                      r->hold->key);
 }
 
+static void late_sent(struct releasing *r)
+{
+    r->then = NULL;
+    r->status = fail(DLOCK_LOST, "'%s' was lost before its release", r->hold->key);
+}
+
+/* Its validity is over. Its key lives on where it was given another hold's time: it is released all
+ * the same. No later hold has this name or this token, so the request meets nobody else's. */
+static void release_late(struct releasing *r, bool may_send)
+{
+    if (may_send && r->hold->shares && !r->hold->tainted)
+        ask(r, STEP_RELEASE, NULL, late_sent);
+    else
+        late_sent(r);
+}
+
 static void counted(struct releasing *r)
 {
     take(r);
@@ -90,7 +107,7 @@ static void release_counted(struct releasing *r)
     struct dlock_hold *hold = r->hold;
     bool flawed = hold->lock->rung.flawed;
     if (!flawed && !dlock_valid(hold))
-        r->status = fail(DLOCK_LOST, "'%s' was lost before its release", hold->key);
+        release_late(r, r->alone);
     else if (!flawed && hold->tainted && hold->depth == 1)
         ask_alone(r, left_to_expire);
     else
@@ -212,7 +229,7 @@ static bool count_out(struct dlock_hold *hold)
     if (tenure->token != hold->tenure || hold->out)
         return false;
     hold->out = true;
-    tenure->holds--;
+    hold->was_end = --tenure->holds == 0 && !tenure->open;
     return true;
 }
 
@@ -276,9 +293,11 @@ static void hand_on(struct releasing *r)
         end_tenure(lock);
     else if (valid && !nested && !open)
         next = choose_next(lock);
+    bool was_end = hold->was_end;
+    hold->more = false;
     pthread_mutex_unlock(&loop->mutex);
     if (!valid) {
-        r->status = fail(DLOCK_LOST, "'%s' was lost before its release", lock->name);
+        release_late(r, was_end);
     } else if (nested) {
         ask_alone(r, nested_sent);
     } else if (open) {
@@ -313,11 +332,12 @@ static dlock_status prepare(struct releasing *r, struct dlock_hold *hold, struct
 static bool begin(struct releasing *r, bool waits)
 {
     struct dlock_hold *hold = r->hold;
-    if (!hands_on(r) && !owner_begin(hold, waits ? r->ends_ns : 0, NULL)) {
-        if (!waits && mono_ns() < r->ends_ns)
-            return false;
+    /* Who nests at this moment still lives by the name of a hold that is over. */
+    r->alone = hands_on(r) || owner_begin(hold, waits ? r->ends_ns : 0, NULL);
+    if (!r->alone && !waits && mono_ns() < r->ends_ns)
+        return false;
+    if (!r->alone)
         owner_begin_anyway(hold);
-    }
     if (hold->lock->rung.expires)
         timekeeper_forget(&hold->lock->client->timekeeper, hold);
     if (hands_on(r))

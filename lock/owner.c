@@ -219,7 +219,7 @@ void owner_taint(const struct dlock_hold *hold)
     struct dlock_hold *other;
     pthread_mutex_lock(&hold->lock->mutex);
     LIST_FOREACH(other, &hold->lock->holds, of_lock)
-        other->tainted |= owner_is_same(hold, other) && dlock_valid(other);
+        other->tainted |= owner_is_same(hold, other);
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 

@@ -51,13 +51,16 @@ struct dlock_hold {
     char named_by;   /* 0: owner_id 0, it is alone under its name; 'x', 't': see owner.h */
     uint64_t number; /* of its owner, if it is named */
     uint64_t thread; /* that asked for it */
-    bool out; /* TRAIT_HANDOFF: its tenure counts it no more. Protected by the loop's mutex */
+    /* TRAIT_HANDOFF. Protected by the loop's mutex. */
+    bool out;     /* its tenure counts it no more: */
+    bool was_end; /* it was the tenure's last, and nothing of the tenure's may still come */
 
     /* Protected by the lock's mutex. */
     LIST_ENTRY(dlock_hold) of_calls;
     bool leaving; /* TRAIT_HANDOFF: its release is under way, nothing nests in it any more */
     bool doomed;  /* its owner lost the lock while it was being acquired once more */
     bool tainted; /* commands of its owner may still be carried out: it is left to expire */
+    _Atomic bool shares; /* its key was given the time of other holds, too: it may outlive it */
     void *user;
     int fork_generation;
     int64_t hold_max_ms; /* 0: no limit */

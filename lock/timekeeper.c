@@ -171,8 +171,11 @@ static void extend(struct timekeeper *timekeeper, struct dlock_hold *hold, int64
 {
     struct dlock_hold *other;
     pthread_mutex_lock(&hold->lock->mutex);
-    for EACH_SHARING(other, hold)
+    for EACH_SHARING(other, hold) {
+        if (other != hold)
+            hold->shares = other->shares = true;
         extend_one(timekeeper, other, sent_ns, ttl_ms);
+    }
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 

@@ -467,6 +467,116 @@ static void the_end_is_the_holds_alone(void **state)
     stage_clear(&stage);
 }
 
+/* ---- The lock's end -------------------------------------------------------------------------- */
+
+enum { ENDS_MS = 600 };
+
+/* It is over, and its release says so: nothing that the caller adds is sent, and the lock is free. */
+static void over_and_free(dlock_hold *hold)
+{
+    dlock_batch *last = dlock_batch_new();
+    assert_status(dlock_batch_add(last, 3, (const char *const[]){"SET", "written", "1"}, NULL), OK);
+    eventually(!dlock_valid(hold));
+    assert_status(dlock_release(hold, last), LOST);
+    assert_int_equal(server_integer(server, "EXISTS written"), 0);
+    assert_int_equal(server_integer(server, "EXISTS " LOCK), 0);
+    dlock_batch_free(last);
+}
+
+/* The key has the outer hold's time to live. It does not outlive the inner one by that. */
+static void the_longer_hold_is_released_first(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    struct stage stage;
+    stage_set(&stage, rung->name, (struct dlock_options){.ttl_ms = LONG_MS});
+    dlock_hold *outer = wanted(stage.lock, (struct dlock_want){.owner_id = OWNER});
+    dlock_hold *inner =
+        wanted(stage.lock, (struct dlock_want){.owner_id = OWNER, .hold_max_ms = ENDS_MS});
+    assert_status(dlock_release(outer, NULL), OK);
+    over_and_free(inner);
+    stage_clear(&stage);
+}
+
+/* Nor where the outer one is over, too, and both are released late. */
+static void both_are_over(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    for (int inner_first = 0; inner_first < 2; inner_first++) {
+        struct stage stage;
+        stage_set(&stage, rung->name, (struct dlock_options){.ttl_ms = LONG_MS});
+        dlock_hold *longest = wanted(stage.lock, (struct dlock_want){.owner_id = OWNER});
+        struct dlock_want want = {.owner_id = OWNER, .hold_max_ms = ENDS_MS};
+        dlock_hold *middle = wanted(stage.lock, want);
+        dlock_hold *inner = wanted(stage.lock, want);
+        assert_status(dlock_release(longest, NULL), OK);
+        eventually(!dlock_valid(middle) && !dlock_valid(inner));
+        assert_status(dlock_release(inner_first ? inner : middle, NULL), LOST);
+        assert_status(dlock_release(inner_first ? middle : inner, NULL), LOST);
+        assert_int_equal(server_integer(server, "EXISTS " LOCK), 0);
+        stage_clear(&stage);
+    }
+}
+
+/* One that is over leaves the owner's others alone. */
+static void the_shorter_hold_is_released_first(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    struct stage stage;
+    stage_set(&stage, rung->name, (struct dlock_options){.ttl_ms = LONG_MS});
+    dlock_hold *outer = wanted(stage.lock, (struct dlock_want){.owner_id = OWNER});
+    dlock_hold *inner =
+        wanted(stage.lock, (struct dlock_want){.owner_id = OWNER, .hold_max_ms = ENDS_MS});
+    eventually(!dlock_valid(inner));
+    assert_status(dlock_release(inner, NULL), LOST);
+    assert_true(dlock_valid(outer));
+    assert_int_equal(server_integer(server, "EXISTS " LOCK), 1);
+    assert_status(dlock_extend(outer), OK);
+    assert_status(dlock_release(outer, NULL), OK);
+    assert_int_equal(server_integer(server, "EXISTS " LOCK), 0);
+    stage_clear(&stage);
+}
+
+/* What the client was given for long is passed on to one that is over soon. */
+static void what_is_passed_on_ends_soon(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_set(&stage, "fair", (struct dlock_options){.ttl_ms = LONG_MS, .handoff_ms = LONG_MS});
+    dlock_hold *first = acquired(stage.lock);
+    struct waiter waiter = {.lock = stage.lock,
+                            .want = {.wait_ms = PATIENCE_MS, .hold_max_ms = ENDS_MS}};
+    waiter_start(&waiter);
+    for (int j = 0; j < 20; j++)
+        short_pause(); /* so it waits, as a rule; else it asks the server */
+    assert_status(dlock_release(first, NULL), OK);
+    assert_status(waiter_end(&waiter), OK);
+    over_and_free(waiter.hold);
+    stage_clear(&stage);
+}
+
+/* Its owner reads on: others may read, too, as soon as the write is released. */
+static void a_write_that_is_over(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_set(&stage, "read_write", (struct dlock_options){.ttl_ms = LONG_MS});
+    dlock_client *other = client_of(server_url(server), (struct dlock_options){0});
+    dlock *theirs = lock_of(other, "read_write", LOCK);
+    dlock_hold *write =
+        wanted(stage.lock, (struct dlock_want){.owner_id = OWNER, .hold_max_ms = ENDS_MS});
+    dlock_hold *read =
+        wanted(stage.lock, (struct dlock_want){.owner_id = OWNER, .mode = DLOCK_SHARED});
+    eventually(!dlock_valid(write));
+    assert_status(dlock_release(write, NULL), LOST);
+    assert_true(dlock_valid(read));
+    dlock_hold *their_read = acquired_as(theirs, DLOCK_SHARED);
+    assert_status(dlock_release(read, NULL), OK);
+    assert_status(dlock_release(their_read, NULL), OK);
+    dlock_close(theirs);
+    dlock_client_close(other);
+    stage_clear(&stage);
+}
+
 static int start(void **state)
 {
     (void)state;
@@ -498,6 +608,11 @@ int main(void)
         SCENARIO(nothing_reaches_beyond_the_end, EACH_SOUND),
         SCENARIO(an_end_before_the_time_to_live, EACH_SOUND),
         SCENARIO(the_end_is_the_holds_alone, EACH_REENTRANT),
+        SCENARIO(the_longer_hold_is_released_first, EACH_REENTRANT),
+        SCENARIO(both_are_over, EACH_REENTRANT),
+        SCENARIO(the_shorter_hold_is_released_first, EACH_REENTRANT),
+        SCENARIO(what_is_passed_on_ends_soon, ONCE),
+        SCENARIO(a_write_that_is_over, ONCE),
     };
     return run_scenarios("extend", scenarios, sizeof scenarios / sizeof scenarios[0], start, stop);
 }

@@ -543,6 +543,38 @@ static void what_may_come_late_keeps_the_lock(void **state)
     }
 }
 
+/* The same where another hold of the owner is over, before or after: its release does not free the
+ * lock. */
+static void what_may_come_late_keeps_what_is_over(void **state)
+{
+    static const char *const rungs[] = {"reentrant", "watchdog", "notify", "fair", "read_write"};
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof rungs / sizeof rungs[0]; i++) {
+        struct stage stage;
+        struct dlock_want want = {
+            .size = sizeof want, .wait_ms = PATIENCE_MS, .owner_id = OWNER, .ttl_ms = 600000};
+        dlock_hold *outer, *inner;
+        dlock_batch *last = dlock_batch_new();
+        assert_status(dlock_batch_add(last, 1, (const char *const[]){"PING"}, NULL), OK);
+        stage_set(&stage, rungs[i / 2], (struct dlock_options){0});
+        server_text(server, "ACL SETUSER default -client|kill");
+        assert_status(dlock_acquire(stage.lock, &want, &outer), OK);
+        want.hold_max_ms = 600;
+        assert_status(dlock_acquire(stage.lock, &want, &inner), OK);
+        if (i % 2 == 0)
+            eventually(!dlock_valid(inner));
+        proxy_plan(stage.proxy, PROXY_CUT_REQUEST, "PING", NULL, 0);
+        assert_status(dlock_release(outer, last), UNKNOWN);
+        eventually(!dlock_valid(inner));
+        assert_status(dlock_release(inner, NULL), LOST);
+        assert_int_equal(exists(), 1);
+        assert_int_equal(server_integer(server, "DEL " LOCK), 1);
+        server_text(server, "ACL SETUSER default +client|kill");
+        dlock_batch_free(last);
+        stage_clear(&stage);
+    }
+}
+
 /* Commands rode ahead of the release. They are never sent twice. The release is sent once more where the
  * server has ended the broken connection, so that they can't come behind it; else the lock is kept for
  * its time to live. */
@@ -896,6 +928,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_nested_release_counts_once),
         cmocka_unit_test(a_later_holder_keeps_the_lock),
         cmocka_unit_test(what_may_come_late_keeps_the_lock),
+        cmocka_unit_test(what_may_come_late_keeps_what_is_over),
         cmocka_unit_test(a_release_with_riders),
         cmocka_unit_test(what_was_not_released_frees_itself),
         cmocka_unit_test(a_grant_that_comes_too_late),

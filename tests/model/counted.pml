@@ -108,6 +108,11 @@ bool excused[IDS];    /* and the holder has had no answer since */
 #else
 #define may_send(me) (me == 3 || (me == 1 && !in_flight(2)) || (me == 2 && !in_flight(1)))
 #endif
+#ifdef PLANT_OVER_OVERTAKES
+#define may_release(me) true
+#else
+#define may_release(me) may_send(me)
+#endif
 #define gets_hold(t) (at[t] == DONE && sent[t].op == ACQUIRE && answer[t] == HAD)
 
 #ifdef EXCLUSION
@@ -480,7 +485,7 @@ end:
         if
         :: said == HAD && nested[me] -> /* never after the outer hold was lost */
             for (j : 1 .. THREADS) { must(!(has[j] && lost[j] && same_owner(j, me))) }
-        :: said == FREED && has[me] -> must(!lost[me]) /* OK only if it was held */
+        :: said == FREED && has[me] && !over[me] -> must(!lost[me]) /* OK only if it was held */
         :: else
         fi
     }
@@ -488,8 +493,12 @@ end:
     :: d_step { at[me] == LATE && may_send(me) -> drops[me] = true; send(me, RELEASE) }
 
     :: d_step { at[me] == HOLD && !over[me] && may_send(me) -> send(me, RELEASE) }
-    /* What is known to be over is not released: a loss is a doubt. */
-    :: d_step { at[me] == HOLD && over[me] -> abandon(me); end_call(me) }
+    /* What is known to be over is released as well: its key may live on for another hold's time. */
+#ifdef PLANT_OVER_IS_NOT_RELEASED
+    :: d_step { at[me] == HOLD && over[me] -> end_call(me) }
+#else
+    :: d_step { at[me] == HOLD && over[me] && may_release(me) -> send(me, RELEASE) }
+#endif
     /* A renewal finds that the hold is lost. */
     :: d_step {
         at[me] == HOLD && lost[me] && !over[me] ->
