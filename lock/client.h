@@ -34,6 +34,7 @@ struct tenure {
     uint64_t numbers;   /* how many it has used beyond the first */
     size_t passed;      /* how often it was passed on */
     size_t holds;       /* of now: more than one when nested; 0: the last is being released */
+    size_t sending;     /* how many nested releases send commands of the caller's */
     bool open;          /* commands of a holder may still be carried out: it is left to expire */
     bool queued;        /* this client may stand in the server's queue, or be granted the lock */
 };

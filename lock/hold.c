@@ -229,7 +229,7 @@ static bool count_out(struct dlock_hold *hold)
     if (tenure->token != hold->tenure || hold->out)
         return false;
     hold->out = true;
-    hold->was_end = --tenure->holds == 0 && !tenure->open;
+    hold->was_end = --tenure->holds == 0 && tenure->sending == 0 && !tenure->open;
     return true;
 }
 
@@ -263,15 +263,17 @@ static void kept_away(struct releasing *r)
     pthread_mutex_unlock(&lock->client->loop.mutex);
 }
 
-/* Its owner has the lock still. */
+/* Its owner has the lock still. The tenure counts it as one that sends. */
 static void nested_sent(struct releasing *r)
 {
     struct dlock *lock = r->hold->lock;
     r->then = NULL;
     r->status = exchange_says(&r->exchange);
     pthread_mutex_lock(&lock->client->loop.mutex);
-    if (r->exchange.open && lock->tenure.token == r->hold->tenure)
-        lock->tenure.open = true;
+    if (lock->tenure.token == r->hold->tenure) {
+        lock->tenure.sending--;
+        lock->tenure.open |= r->exchange.open;
+    }
     pthread_mutex_unlock(&lock->client->loop.mutex);
 }
 
@@ -291,7 +293,9 @@ static void hand_on(struct releasing *r)
     bool open = lock->tenure.open;
     if (counts && !valid && !nested)
         end_tenure(lock);
-    else if (valid && !nested && !open)
+    else if (valid && nested)
+        lock->tenure.sending++;
+    else if (valid && !open)
         next = choose_next(lock);
     bool was_end = hold->was_end;
     hold->more = false;

@@ -305,6 +305,16 @@ static dlock_status take(enum step step, dlock *lock, dlock_hold **hold)
     return dlock_release(held, NULL);
 }
 
+/* In one step: a waiter may ask again at any time. */
+static void replace(const char *key, const char *type)
+{
+    server_text(server, "EVAL %s 1 %s %s",
+                "redis.call('DEL', KEYS[1]) "
+                "if ARGV[1] == 'hash' then redis.call('HSET', KEYS[1], 'one', 1) "
+                "else redis.call('SET', KEYS[1], 'one') end return ''",
+                key, type);
+}
+
 /* A key of the lock is replaced while one holds it, and another waits or not: no step changes it,
  * its end neither. A release or a break that succeeds has freed the lock, else it is as it was. */
 static void step_beside(const struct dlock_rung *rung, const char *kind, enum step step, int waits)
@@ -324,8 +334,7 @@ static void step_beside(const struct dlock_rung *rung, const char *kind, enum st
         waiter_start(&waiter);
         eventually(stats_of(other.client).contended == 1);
     }
-    server_ask(server, "DEL %s", key);
-    server_ask(server, strcmp(kind, "holds") == 0 ? "SET %s one" : "HSET %s one 1", key);
+    replace(key, strcmp(kind, "holds") == 0 ? "string" : "hash");
     digest(before, key);
     dlock_status status = take(step, side.lock, &hold);
     digest(after, key);
