@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Started releases: answered exactly once, with what dlock_release would say; and that nothing which
- * an application's own loop calls waits for a server.
+ * Started releases: answered exactly once, with what dlock_release would say; and that nothing
+ * which an application's own loop calls waits for a server.
  */
 #include "calls.h"
 #include "child.h"
@@ -166,7 +166,8 @@ static void lost_on_the_server(void **state)
     stage_clear(&stage);
 }
 
-/* The key holds something else: the sentence names it, though no thread asks the server for more. */
+/* The key holds something else: the sentence names it, though no thread asks the server for
+ * more. */
 static void another_type(void **state)
 {
     const struct dlock_rung *rung = *state;
@@ -208,8 +209,8 @@ static void lost_before(void **state)
     stage_clear(&stage);
 }
 
-/* The reply is lost. What rode may have been carried out, and is not sent again; the release is, and
- * counts once. */
+/* The reply is lost. What rode may have been carried out, and is not sent again; the release is,
+ * and counts once. */
 static void a_reply_is_lost(void **state)
 {
     const struct dlock_rung *rung = *state;
