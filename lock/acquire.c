@@ -396,7 +396,8 @@ static dlock_status time_out(const struct acquiring *a)
     struct dlock *lock = a->lock;
     char trouble[sizeof lock->trouble];
     bool tried = a->why[0] != '\0';
-    bool capped = a->want.limit_ms != 0 && (a->want.wait_ms < 0 || a->want.limit_ms < a->want.wait_ms);
+    bool capped =
+        a->want.limit_ms != 0 && (a->want.wait_ms < 0 || a->want.limit_ms < a->want.wait_ms);
     long long waited_ms = capped ? a->want.limit_ms : a->want.wait_ms;
     pthread_mutex_lock(&lock->mutex);
     bool answered = lock->answered_ns >= a->limit_ns - waited_ms * NS_PER_MS;

@@ -281,8 +281,8 @@ struct dlock_options {
     bool allow_flawed;          /* accept rungs that are known to break. Default false */
 
     /* Called on the timekeeper's thread, one call at a time: must not block and must not call
-     * dlock_acquire, dlock_extend, dlock_release or dlock_client_close; may look at holds, and start
-     * acquires and releases. Default NULL: nobody is told. */
+     * dlock_acquire, dlock_extend, dlock_release or dlock_client_close; may look at holds, and
+     * start acquires and releases. Default NULL: nobody is told. */
     void (*on_event)(void *arg, const struct dlock_event *event);
     void *on_event_arg;
 

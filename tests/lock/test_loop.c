@@ -70,8 +70,8 @@ static void stage_clear(struct stage *stage)
 
 /* ---- What `done` keeps ----------------------------------------------------------------------- */
 
-/* Started waiters of one lock: the first contends, and those behind it are answered by the thread that
- * listens, when their time is over. */
+/* Started waiters of one lock: the first contends, and those behind it are answered by the thread
+ * that listens, when their time is over. */
 struct kept {
     struct gate *gate;
     dlock_cancel *cancel;
@@ -108,7 +108,8 @@ static void answers_come(struct kept *kept, int count)
     dlock_cancel_free(kept->cancel);
 }
 
-/* One `done` is kept: another waiter hears of its lock, and a third is told that its time is over. */
+/* One `done` is kept: another waiter hears of its lock, and a third is told that its time is
+ * over. */
 static void a_done_that_is_kept_keeps_nobody(void **state)
 {
     (void)state;
@@ -185,7 +186,8 @@ static void let_them_go(struct started *plugs)
         started_answered(&plugs[i]);
 }
 
-/* Each waits at a lock of its own, and its time is over: it is told while the server still stands. */
+/* Each waits at a lock of its own, and its time is over: it is told while the server still
+ * stands. */
 static void no_time_out_waits_for_a_server(void **state)
 {
     const struct dlock_rung *rung = *state;
@@ -236,7 +238,8 @@ static void no_cancel_waits_for_a_server(void **state)
     stage_clear(&stage);
 }
 
-/* The lock's first waiter was not answered, and those behind it never asked: that is no contention. */
+/* The lock's first waiter was not answered, and those behind it never asked: that is no
+ * contention. */
 static void behind_one_that_is_not_answered(void **state)
 {
     static const char *const rungs[] = {"watchdog", "notify", "fair", "read_write"};
