@@ -6,9 +6,7 @@ end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 if free or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
     local given = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
-    if given ~= 1 then -- refused: a lock without an end is taken back
-        if free then redis.call('HDEL', KEYS[1], ARGV[1]) end
-        return given
-    end
+    if given ~= 1 and free then redis.call('HDEL', KEYS[1], ARGV[1]) end -- no lock without an end
+    if given ~= 1 then return given end
 end
 return nil

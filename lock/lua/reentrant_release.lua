@@ -1,8 +1,6 @@
 -- KEYS[1] lock; ARGV[1] owner, ARGV[2] how many holds it has, this one included: it may arrive twice. Returns nil: not the holder, else how many it still has.
 local held = redis.call('HGET', KEYS[1], ARGV[1])
-if not held then
-    return nil
-end
+if not held then return nil end
 local left = (ARGV[2] or held) - 1
 if left == 0 then
     redis.call('DEL', KEYS[1])
