@@ -486,7 +486,6 @@ static int64_t asks_until_ns(const struct acquiring *a)
  * return. */
 static bool advance(struct acquiring *a, enum wait_next next)
 {
-    struct loop *loop = &a->lock->client->loop;
     for (bool over = false; !over;) {
         if (next == NEXT_SLEEP)
             return false;
@@ -500,6 +499,7 @@ static bool advance(struct acquiring *a, enum wait_next next)
         } else if (has_thread(a)) {
             over = try_here(a, &next);
         } else {
+            struct loop *loop = &a->lock->client->loop;
             pthread_mutex_lock(&loop->mutex);
             loop_ask(loop, &a->wait, asks_until_ns(a));
             pthread_mutex_unlock(&loop->mutex);
@@ -702,6 +702,8 @@ dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want, dlock_hol
 
 static void go_on(struct acquiring *a, enum wait_next next)
 {
+    if (next == NEXT_SLEEP)
+        return; /* it may be gone by now */
     redis_send_for(a->want.user);
     bool over = advance(a, next);
     if (over)
