@@ -336,14 +336,14 @@ static dlock_status prepare(struct releasing *r, struct dlock_hold *hold, struct
 static bool begin(struct releasing *r, bool waits)
 {
     struct dlock_hold *hold = r->hold;
+    if (hold->lock->rung.expires) /* no renewal reads what is set from here on */
+        timekeeper_forget(&hold->lock->client->timekeeper, hold);
     /* Who nests at this moment still lives by the name of a hold that is over. */
     r->alone = hands_on(r) || owner_begin(hold, waits ? r->ends_ns : 0, NULL);
     if (!r->alone && !waits && mono_ns() < r->ends_ns)
         return false;
     if (!r->alone)
         owner_begin_anyway(hold);
-    if (hold->lock->rung.expires)
-        timekeeper_forget(&hold->lock->client->timekeeper, hold);
     if (hands_on(r))
         hand_on(r);
     else
