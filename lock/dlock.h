@@ -540,7 +540,8 @@ DLOCK_API size_t dlock_process(dlock_client *client);
  * UNKNOWN    the reply was lost. Without `last`: the lock frees itself when its time to live is
  *            over. With `last`: nobody knows whether its commands were carried out; if the server
  *            confirmed that they cannot come later, the lock was released, else it is left to
- *            expire, so that they meet no other holder.
+ *            expire, so that they meet no other holder; unless the server hangs for longer than
+ *            that, has them already, and goes on with another's acquire first.
  * UNREACHABLE, LIMIT, REFUSED, WRONG_TYPE  likewise left to expire.
  * FORKED, INVALID (hold is NULL).
  * After a lost reply the release is sent once more on a new connection, and counts once; not on
