@@ -16,22 +16,12 @@
 
 #define REFUSED_PAUSE_MS 300 /* between the tries of one waiter, in the end */
 
-static int64_t min_ns(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static bool has(const struct dlock *lock, unsigned trait)
 {
     return (lock->ops->traits & trait) != 0;
 }
 
 /* ---- Holds ----------------------------------------------------------------------------------- */
-
-static uint64_t next_acquisition(struct dlock_client *client)
-{
-    return atomic_fetch_add(&client->acquisitions, 1) + 1;
-}
 
 static struct dlock_hold *hold_new(struct dlock *lock, const struct dlock_want *want)
 {
@@ -51,7 +41,6 @@ static struct dlock_hold *hold_new(struct dlock *lock, const struct dlock_want *
     if (hold->hold_max_ms != 0 && hold->hold_max_ms < hold->ttl_ms)
         hold->ttl_ms = hold->hold_max_ms;
     hold->ends_ns = INT64_MAX;
-    hold->acquisition = next_acquisition(client);
     hold->valid_until_ns = INT64_MAX;
     hold->lost_fd = -1;
     snprintf(hold->ttl, sizeof hold->ttl, "%lld", (long long)hold->ttl_ms);
@@ -104,7 +93,7 @@ static bool may_ask_again(const struct rung_ops *ops)
 /* The client may stand in the server's queue, or not any more. */
 static void set_queued(struct acquiring *a, bool queued)
 {
-    if (!has(a->lock, TRAIT_HANDOFF))
+    if (!hands_off(a->lock))
         return;
     pthread_mutex_lock(&a->lock->client->loop.mutex);
     a->lock->tenure.queued = queued;
@@ -114,7 +103,7 @@ static void set_queued(struct acquiring *a, bool queued)
 static void begin_tenure(struct acquiring *a)
 {
     struct dlock *lock = a->lock;
-    if (!has(lock, TRAIT_HANDOFF))
+    if (!hands_off(lock))
         return;
     pthread_mutex_lock(&lock->client->loop.mutex);
     lock->tenure = (struct tenure){.started_ns = mono_ns(),
@@ -194,7 +183,7 @@ static dlock_status join(struct acquiring *a)
         tenure->numbers++;
         join_tenure(a);
         a->exchange.sent_ns = min_ns(now_ns, atomic_load(&outer->valid_until_ns) -
-                                        validity_end_ns(0, hold->ttl_ms));
+                                                 validity_end_ns(0, hold->ttl_ms));
         hold->valid_until_ns = validity_end_ns(a->exchange.sent_ns, hold->ttl_ms);
         set_end(hold, now_ns);
         LIST_INSERT_HEAD(&lock->holds, hold, of_lock);
@@ -211,7 +200,7 @@ static void let_owner_in(struct acquiring *a)
     if (lock->rung.flawed || !owner_may_nest(a->hold))
         return;
     pthread_mutex_lock(&lock->client->loop.mutex);
-    if (!has(lock, TRAIT_HANDOFF))
+    if (!hands_off(lock))
         wait_nest(a->hold);
     else
         while (lock->tenure.numbers < TENURE_NUMBERS - 1 &&
@@ -265,7 +254,7 @@ static dlock_status end_try(struct acquiring *a)
         add_one(&a->lock->client->contended);
     a->contended |= status == DLOCK_BUSY;
     if (status == DLOCK_BUSY && hold->depth > 1 && !a->lock->rung.flawed &&
-        !has(a->lock, TRAIT_HANDOFF)) {
+        !hands_off(a->lock)) {
         owner_lost(hold);
         status = lost_meanwhile(a);
     }
@@ -352,7 +341,7 @@ static enum wait_next begin(struct acquiring *a)
 {
     a->nested = false;
     enum wait_next next = wait_begin(&a->wait);
-    if (next != NEXT_TRY || !has(a->lock, TRAIT_HANDOFF) || a->wait.state != WAIT_OUTSIDE)
+    if (next != NEXT_TRY || !hands_off(a->lock) || a->wait.state != WAIT_OUTSIDE)
         return next;
     a->nested = true;
     return NEXT_HAD;
@@ -407,10 +396,10 @@ static dlock_status time_out(const struct acquiring *a)
     bool was_asked = cause == DLOCK_UNREACHABLE || cause == DLOCK_REFUSED ||
                      (cause == DLOCK_UNKNOWN && !tried);
     bool nobody = !answered && was_asked && (tried || trouble[0] != '\0');
-    dlock_status status = is_in_doubt(a)                   ? DLOCK_UNKNOWN
+    dlock_status status = is_in_doubt(a)                     ? DLOCK_UNKNOWN
                           : nobody && cause == DLOCK_REFUSED ? DLOCK_REFUSED
-                          : nobody                         ? DLOCK_UNREACHABLE
-                                                           : DLOCK_TIMED_OUT;
+                          : nobody                           ? DLOCK_UNREACHABLE
+                                                             : DLOCK_TIMED_OUT;
     if (tried)
         return fail(status, "'%s' was not had in %lld ms: %s%s", lock->name, waited_ms, a->why,
                     what_is_left(a));
@@ -476,12 +465,6 @@ static bool had_it(struct acquiring *a, enum wait_next *next)
     return false;
 }
 
-/* Until when it may ask; past that it is over, whatever it waits for. */
-static int64_t asks_until_ns(const struct acquiring *a)
-{
-    return a->wait.deadline_ns != 0 ? min_ns(a->wait.deadline_ns, a->ends_ns) : a->ends_ns;
-}
-
 /* Goes on until it is over, and true, or must sleep, or be answered: then it may be gone by the
  * return. */
 static bool advance(struct acquiring *a, enum wait_next next)
@@ -501,7 +484,7 @@ static bool advance(struct acquiring *a, enum wait_next next)
         } else {
             struct loop *loop = &a->lock->client->loop;
             pthread_mutex_lock(&loop->mutex);
-            loop_ask(loop, &a->wait, asks_until_ns(a));
+            loop_ask(loop, &a->wait, min_ns(a->limit_ns, a->ends_ns));
             pthread_mutex_unlock(&loop->mutex);
             return false;
         }
@@ -516,7 +499,7 @@ static bool left_something(struct acquiring *a)
     struct dlock *lock = a->lock;
     if (lock->ops->send_give_up == NULL)
         return false;
-    if (!has(lock, TRAIT_HANDOFF))
+    if (!hands_off(lock))
         return a->tried;
     pthread_mutex_lock(&lock->client->loop.mutex);
     bool contends = a->wait.state == WAIT_TRYING || a->wait.state == WAIT_SLEEPING;
@@ -698,8 +681,6 @@ dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want, dlock_hol
 
 /* ---- Without a thread ------------------------------------------------------------------------ */
 
-#define PUT_OFF_MS 2 /* how soon to look whether its owner's other request is answered */
-
 static void go_on(struct acquiring *a, enum wait_next next)
 {
     if (next == NEXT_SLEEP)
@@ -733,14 +714,9 @@ static void run(struct wait *wait)
 static bool ask(struct wait *wait)
 {
     struct acquiring *a = (struct acquiring *)wait;
-    struct loop *loop = &a->lock->client->loop;
     if (begin_try(a))
         return true;
-    pthread_mutex_lock(&loop->mutex);
-    wait->running = false;
-    wait->until_ns = mono_deadline_ns(PUT_OFF_MS);
-    loop_time(loop, wait);
-    pthread_mutex_unlock(&loop->mutex);
+    loop_put_off(&a->lock->client->loop, wait, PUT_OFF_MS);
     return false;
 }
 
@@ -790,7 +766,7 @@ dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlo
         return DLOCK_OK; /* it may be over by now */
     pthread_mutex_lock(&loop->mutex);
     if (next == NEXT_TRY) {
-        loop_ask(loop, &a->wait, asks_until_ns(a));
+        loop_ask(loop, &a->wait, min_ns(a->limit_ns, a->ends_ns));
     } else {
         a->begun = next;
         a->wait.running = false;

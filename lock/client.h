@@ -108,6 +108,12 @@ static inline void add_one(_Atomic uint64_t *counter)
     atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
 
+/* TRAIT_HANDOFF */
+static inline bool hands_off(const struct dlock *lock)
+{
+    return (lock->ops->traits & TRAIT_HANDOFF) != 0;
+}
+
 /* How often this process is a fork's child; a client remembers the number it was opened under. */
 int fork_generation(void);
 /* OK, or FORKED with a sentence. */

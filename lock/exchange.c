@@ -31,11 +31,6 @@ static const struct rung_ops *ops_of(const struct exchange *exchange)
     return exchange->hold->lock->ops;
 }
 
-static bool has(const struct exchange *exchange, unsigned trait)
-{
-    return (ops_of(exchange)->traits & trait) != 0;
-}
-
 static bool is_flawed(const struct exchange *exchange)
 {
     return exchange->hold->lock->rung.flawed;
@@ -296,7 +291,7 @@ static void begin_anew(struct trip *trip, struct exchange *const *all, size_t co
 static bool begins_anew(const struct exchange *exchange)
 {
     return exchange->step == STEP_ACQUIRE && !is_flawed(exchange) &&
-           !has(exchange, TRAIT_HANDOFF) && exchange->hold->depth == 1;
+           !hands_off(exchange->hold->lock) && exchange->hold->depth == 1;
 }
 
 static bool is_any_open(struct exchange *const *all, size_t count)
@@ -404,7 +399,7 @@ static void repeat(struct trip *trip, struct exchange *const *all, size_t count)
 
 static bool is_serverless(const struct exchange *exchange)
 {
-    return exchange->step != STEP_ALONE && has(exchange, TRAIT_SERVERLESS);
+    return exchange->step != STEP_ALONE && (ops_of(exchange)->traits & TRAIT_SERVERLESS) != 0;
 }
 
 /* What rides is sent by itself. */

@@ -246,7 +246,7 @@ static void end_tenure(struct dlock *lock)
 void hold_lost(struct dlock_hold *hold)
 {
     struct dlock *lock = hold->lock;
-    if ((lock->ops->traits & TRAIT_HANDOFF) == 0)
+    if (!hands_off(lock))
         return;
     pthread_mutex_lock(&lock->client->loop.mutex);
     if (count_out(hold) && lock->tenure.holds == 0)
@@ -315,11 +315,6 @@ static void hand_on(struct releasing *r)
 
 /* ---- The call -------------------------------------------------------------------------------- */
 
-static bool hands_on(const struct releasing *r)
-{
-    return (r->hold->lock->ops->traits & TRAIT_HANDOFF) != 0;
-}
-
 static dlock_status prepare(struct releasing *r, struct dlock_hold *hold, struct dlock_batch *last)
 {
     struct dlock_client *client = hold->lock->client;
@@ -339,12 +334,12 @@ static bool begin(struct releasing *r, bool waits)
     if (hold->lock->rung.expires) /* no renewal reads what is set from here on */
         timekeeper_forget(&hold->lock->client->timekeeper, hold);
     /* Who nests at this moment still lives by the name of a hold that is over. */
-    r->alone = hands_on(r) || owner_begin(hold, waits ? r->ends_ns : 0, NULL);
+    r->alone = hands_off(hold->lock) || owner_begin(hold, waits ? r->ends_ns : 0, NULL);
     if (!r->alone && !waits && mono_ns() < r->ends_ns)
         return false;
     if (!r->alone)
         owner_begin_anyway(hold);
-    if (hands_on(r))
+    if (hands_off(hold->lock))
         hand_on(r);
     else
         release_counted(r);
@@ -357,7 +352,7 @@ static void finish(struct releasing *r)
     struct dlock_hold *hold = r->hold;
     struct dlock *lock = hold->lock;
     unlist(hold);
-    if (!hands_on(r))
+    if (!hands_off(lock))
         owner_end(hold);
     if (r->status == DLOCK_WRONG_TYPE)
         r->status = explain(hold, r->status, r->wait.run == NULL ? r->ends_ns : 0, -1);
@@ -392,8 +387,6 @@ dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
 
 /* ---- Without a thread ------------------------------------------------------------------------ */
 
-#define PUT_OFF_MS 2 /* how soon to look whether its owner's other request is answered */
-
 /* Sends what is to be sent, or is over. */
 static void go_on(struct releasing *r)
 {
@@ -413,7 +406,6 @@ static void go_on(struct releasing *r)
 static void run(struct wait *wait)
 {
     struct releasing *r = (struct releasing *)wait;
-    struct loop *loop = &wait->lock->client->loop;
     bool asked = r->then != NULL; /* in vain: others kept all who ask, to the end of its time */
     if (asked) {
         r->exchange.status = DLOCK_UNREACHABLE;
@@ -425,18 +417,7 @@ static void run(struct wait *wait)
         go_on(r);
         return;
     }
-    pthread_mutex_lock(&loop->mutex);
-    wait->running = false;
-    wait->until_ns = mono_deadline_ns(PUT_OFF_MS);
-    loop_time(loop, wait);
-    pthread_mutex_unlock(&loop->mutex);
-}
-
-/* wait.ask */
-static bool is_asked(struct wait *wait)
-{
-    (void)wait;
-    return true;
+    loop_put_off(&wait->lock->client->loop, wait, PUT_OFF_MS);
 }
 
 /* wait.answered */
@@ -461,7 +442,7 @@ dlock_status dlock_release_start(dlock_hold *hold, dlock_batch *last, dlock_done
                       "'%s' counts in the memory of the thread that acquired: it must release itself",
                       hold->lock->ops->name);
     r->wait = (struct wait){.lock = hold->lock, .run = run, .wake_fd = -1,
-                            .exchange = &r->exchange, .ask = is_asked, .answered = answered};
+                            .exchange = &r->exchange, .answered = answered};
     r->completion = (struct completion){.done = done, .arg = arg, .call = r};
     pthread_mutex_lock(&loop->mutex);
     if (status == DLOCK_OK)

@@ -44,11 +44,6 @@ static void end(struct leftover *leftover)
     pthread_mutex_unlock(&loop->mutex);
 }
 
-static bool hands_off(const struct dlock *lock)
-{
-    return (lock->ops->traits & TRAIT_HANDOFF) != 0;
-}
-
 /* The loop's mutex is held. No waiter of this client is left to ask or to leave, nor a holder. */
 static bool is_deserted(const struct dlock *lock)
 {
@@ -88,13 +83,6 @@ static void run(struct wait *wait)
         end(leftover);
 }
 
-/* wait.ask */
-static bool ask(struct wait *wait)
-{
-    (void)wait;
-    return true;
-}
-
 /* Its request is carried out, or never will be, or may come for ever: whatever it did is taken
  * back. */
 static bool is_done(const struct exchange *exchange)
@@ -108,7 +96,6 @@ static void answered(struct wait *wait)
 {
     struct leftover *leftover = (struct leftover *)wait;
     struct dlock_client *client = wait->lock->client;
-    struct loop *loop = &client->loop;
     if (leftover->exchange.status == DLOCK_OK)
         has_left(wait->lock);
     if (is_done(&leftover->exchange)) {
@@ -116,11 +103,7 @@ static void answered(struct wait *wait)
         return;
     }
     int64_t pause_ms = redis_pause_ms(&client->config);
-    pthread_mutex_lock(&loop->mutex);
-    wait->running = false;
-    wait->until_ns = mono_deadline_ns(pause_ms > AGAIN_MS ? pause_ms : AGAIN_MS);
-    loop_time(loop, wait);
-    pthread_mutex_unlock(&loop->mutex);
+    loop_put_off(&client->loop, wait, pause_ms > AGAIN_MS ? pause_ms : AGAIN_MS);
 }
 
 /* Puts it among the client's, and runs it at until_ns; 0: now. False: there is no room. */
@@ -165,7 +148,6 @@ static bool take_back(struct dlock_hold *hold, const struct exchange *doubted)
                                    .run = run,
                                    .wake_fd = -1,
                                    .exchange = &leftover->exchange,
-                                   .ask = ask,
                                    .answered = answered};
     leftover->hold = hold;
     leftover->exchange.step = lock->ops->send_give_up != NULL ? STEP_GIVE_UP : STEP_RELEASE;

@@ -18,11 +18,6 @@
 #define EVENTS_MAX 64
 #define LONGEST_MS 3600000 /* somebody looks then, whatever is waited for */
 
-static int64_t min_ns(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* ---- Moments --------------------------------------------------------------------------------- */
 
 void loop_time(struct loop *loop, struct wait *wait)
@@ -136,6 +131,15 @@ void loop_ask(struct loop *loop, struct wait *wait, int64_t until_ns)
     find_thread(loop);
     if (loop->asker_count == LOOP_ASKERS_MAX)
         time_asking(loop);
+}
+
+void loop_put_off(struct loop *loop, struct wait *wait, int64_t ms)
+{
+    pthread_mutex_lock(&loop->mutex);
+    wait->running = false;
+    wait->until_ns = mono_deadline_ns(ms);
+    loop_time(loop, wait);
+    pthread_mutex_unlock(&loop->mutex);
 }
 
 void loop_tell(struct loop *loop, struct completion *completion)
@@ -378,7 +382,7 @@ static void ask_together(struct loop *loop)
     size_t count = 0;
     let_others(loop);
     for (size_t i = 0; i < taken; i++) {
-        if (!waits[i]->ask(waits[i]))
+        if (waits[i]->ask != NULL && !waits[i]->ask(waits[i]))
             continue;
         waits[count] = waits[i];
         exchanges[count] = waits[i]->exchange;

@@ -35,6 +35,13 @@ static void set_name(struct dlock_hold *hold)
     snprintf(hold->id, sizeof hold->id, "%s#%llu", hold->owner, acquisition);
 }
 
+void owner_begin_anew(struct dlock_hold *hold)
+{
+    hold->acquisition = atomic_fetch_add(&hold->lock->client->acquisitions, 1) + 1;
+    if (hold->depth == 1)
+        set_name(hold);
+}
+
 void owner_name(struct dlock_hold *hold, uint64_t owner_id)
 {
     hold->thread = owner_thread();
@@ -45,14 +52,7 @@ void owner_name(struct dlock_hold *hold, uint64_t owner_id)
     hold->number = owner_id == DLOCK_THIS_THREAD ? hold->thread : owner_id;
     hold->depth = 1;
     strcpy(hold->count, "1");
-    set_name(hold);
-}
-
-void owner_begin_anew(struct dlock_hold *hold)
-{
-    hold->acquisition = atomic_fetch_add(&hold->lock->client->acquisitions, 1) + 1;
-    if (hold->depth == 1)
-        set_name(hold);
+    owner_begin_anew(hold);
 }
 
 bool owner_is_same(const struct dlock_hold *hold, const struct dlock_hold *other)

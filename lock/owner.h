@@ -20,7 +20,7 @@
 /* The calling thread's number: counted up, never used again. */
 uint64_t owner_thread(void);
 
-/* Gives the hold its name, before its first try. */
+/* Numbers the acquisition, and gives the hold its name, before its first try. */
 void owner_name(struct dlock_hold *hold, uint64_t owner_id);
 
 /* It is another acquisition from here on: its name follows, unless it nests. */
@@ -39,6 +39,7 @@ bool owner_waits_for_itself(const struct dlock_hold *hold);
 /* The thread that asks holds the lock already. */
 bool owner_thread_holds(const struct dlock_hold *hold);
 
+#define PUT_OFF_MS 2 /* how soon who may not wait looks again whether that is so */
 /* From here to owner_end no other request of a named owner is under way: the calling thread waits
  * for its answer. Sets hold->depth and hold->count. False: it has waited until until_ns,
  * CLOCK_MONOTONIC, or until it was cancelled, in vain; 0: it does not wait. */

@@ -19,11 +19,6 @@ struct redis {
     struct node nodes[];
 };
 
-static int64_t min_ns(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* ---- What is waited for ---------------------------------------------------------------------- */
 
 static bool all_connected(const struct redis *redis)

@@ -4,11 +4,6 @@
  */
 #include "client.h"
 
-static int64_t min_ns(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 const char *key_type(const struct dlock *lock)
 {
     if (lock->rung.flawed)

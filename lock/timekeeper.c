@@ -21,11 +21,6 @@
 #define RETRIES_PER_TTL 30
 #define TOGETHER_NS (10 * NS_PER_MS) /* due so soon is due now, if another is */
 
-static int64_t min_ns(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static int64_t valid_until(const struct dlock_hold *hold)
 {
     return atomic_load_explicit(&hold->valid_until_ns, memory_order_acquire);

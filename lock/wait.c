@@ -14,11 +14,6 @@
 #define NO_DESCRIPTOR_MS 10 /* how often to look where no descriptor is left to be woken by */
 #define DEAF_MS 100 /* how soon to try again while nothing is heard of the lock */
 
-static int64_t min_ns(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static struct loop *loop_of(const struct dlock *lock)
 {
     return &lock->client->loop;
@@ -27,11 +22,6 @@ static struct loop *loop_of(const struct dlock *lock)
 static size_t contenders_max(const struct dlock *lock)
 {
     return lock->ops->contend == CONTEND_EACH ? lock->client->options.contenders : 1;
-}
-
-static bool hands_off(const struct dlock *lock)
-{
-    return (lock->ops->traits & TRAIT_HANDOFF) != 0;
 }
 
 static int cancel_fd(const struct wait *wait)

@@ -36,7 +36,7 @@ struct wait {
     void (*run)(struct wait *wait);
     /* Of one whose requests share connections, see loop_ask. */
     struct exchange *exchange;
-    bool (*ask)(struct wait *wait);      /* fills it in; false: it was put off */
+    bool (*ask)(struct wait *wait);      /* fills it in; false: it was put off. NULL: it is */
     void (*answered)(struct wait *wait); /* and what came of it is there */
 
     /* Protected by the loop's mutex. */
