@@ -651,7 +651,8 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
     if (a->hold->hold_max_ms != 0)
         a->wait.holds_ms = min_ns(a->wait.holds_ms, a->hold->hold_max_ms);
     if (!started && !lock->rung.flawed && owner_waits_for_itself(a->hold))
-        return fail(DLOCK_UPGRADE, "'%s': this thread reads and asks to write, so it would wait for "
+        return fail(DLOCK_UPGRADE,
+                    "'%s': this thread reads and asks to write, so it would wait for "
                                    "itself; it can release first, or begin with the write lock",
                     lock->name);
     return DLOCK_OK;

@@ -8,6 +8,7 @@
 #include "leftover.h"
 #include "owner.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -237,7 +238,7 @@ static bool count_out(struct dlock_hold *hold)
  * forgotten the tenure, if commands of a holder may still come. */
 static void end_tenure(struct dlock *lock)
 {
-    if (lock->tenure.open)
+    if (lock->tenure.open || lock->tenure.sending > 0)
         lock->line.closed_until_ns = forgotten_ns(&lock->tenure);
     lock->tenure = (struct tenure){0};
     wait_open(lock, false, 0);
@@ -277,7 +278,17 @@ static void nested_sent(struct releasing *r)
     pthread_mutex_unlock(&lock->client->loop.mutex);
 }
 
-static void hand_on(struct releasing *r)
+/* The loop's mutex is held. What a nested release of its owner's sends must not meet the next
+ * holder. */
+static bool is_too_early(const struct releasing *r)
+{
+    const struct tenure *tenure = &r->hold->lock->tenure;
+    bool last = tenure->token == r->hold->tenure && tenure->holds == 1 && !r->hold->out;
+    return last && tenure->sending > 0 && mono_ns() < r->ends_ns;
+}
+
+/* False: not yet. */
+static bool hand_on(struct releasing *r)
 {
     struct dlock_hold *hold = r->hold;
     struct dlock *lock = hold->lock;
@@ -287,10 +298,14 @@ static void hand_on(struct releasing *r)
     pthread_mutex_lock(&lock->mutex);
     hold->leaving = true;
     pthread_mutex_unlock(&lock->mutex);
+    if (is_too_early(r)) {
+        pthread_mutex_unlock(&loop->mutex);
+        return false;
+    }
     bool counts = count_out(hold);
     bool valid = counts && dlock_valid(hold);
     bool nested = counts && lock->tenure.holds > 0;
-    bool open = lock->tenure.open;
+    bool open = lock->tenure.open || lock->tenure.sending > 0;
     if (counts && !valid && !nested)
         end_tenure(lock);
     else if (valid && nested)
@@ -311,6 +326,7 @@ static void hand_on(struct releasing *r)
     } else {
         pass_on(r, (struct acquiring *)next);
     }
+    return true;
 }
 
 /* ---- The call -------------------------------------------------------------------------------- */
@@ -327,22 +343,21 @@ static dlock_status prepare(struct releasing *r, struct dlock_hold *hold, struct
 }
 
 /* waits: for the answer of another request of its owner; in vain, too, since it says how many holds
- * shall be left. False: not yet. */
+ * shall be left. False: it must be called again, a little later. */
 static bool begin(struct releasing *r, bool waits)
 {
     struct dlock_hold *hold = r->hold;
     if (hold->lock->rung.expires) /* no renewal reads what is set from here on */
         timekeeper_forget(&hold->lock->client->timekeeper, hold);
+    if (hands_off(hold->lock))
+        return hand_on(r);
     /* Who nests at this moment still lives by the name of a hold that is over. */
-    r->alone = hands_off(hold->lock) || owner_begin(hold, waits ? r->ends_ns : 0, NULL);
+    r->alone = owner_begin(hold, waits ? r->ends_ns : 0, NULL);
     if (!r->alone && !waits && mono_ns() < r->ends_ns)
         return false;
     if (!r->alone)
         owner_begin_anyway(hold);
-    if (hands_off(hold->lock))
-        hand_on(r);
-    else
-        release_counted(r);
+    release_counted(r);
     return true;
 }
 
@@ -375,7 +390,8 @@ dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
     if (status != DLOCK_OK)
         return status;
     redis_send_for(hold->user);
-    begin(&r, true);
+    while (!begin(&r, true))
+        poll(NULL, 0, PUT_OFF_MS);
     while (r.then != NULL) {
         exchange_one(hold->lock->client, &r.exchange);
         r.then(&r);

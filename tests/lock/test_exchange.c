@@ -461,20 +461,6 @@ static void a_close_begins_nothing(void **state)
 
 /* ---- Inside a hold --------------------------------------------------------------------------- */
 
-struct releaser {
-    dlock_hold *hold;
-    dlock_batch *last;
-    pthread_t thread;
-    dlock_status status;
-};
-
-static void *release_it(void *arg)
-{
-    struct releaser *releaser = arg;
-    releaser->status = dlock_release(releaser->hold, releaser->last);
-    return NULL;
-}
-
 /* The release waits for the client's one connection until the hold's validity is over, and another
  * has the lock: what was to be sent before it is not sent. */
 static void what_rides_comes_never_after_its_hold(void **state)
@@ -502,15 +488,13 @@ static void what_rides_comes_never_after_its_hold(void **state)
         if (started)
             start_release(releaser.hold, releaser.last, &late);
         else
-            releaser.thread = thread_start(release_it, &releaser);
+            releaser_start(&releaser);
         dlock_hold *hold = acquired(other.lock); /* once it has expired */
         server_text(server, "SET resource theirs");
         proxy_let_go(proxy);
         if (started)
             started_answered(&late);
-        else
-            thread_wait(releaser.thread);
-        assert_int_equal(started ? late.status : releaser.status, DLOCK_LOST);
+        assert_int_equal(started ? late.status : releaser_end(&releaser), DLOCK_LOST);
         assert_string_equal(server_text(server, "GET resource"), "theirs");
         assert_status(waiter_end(&keeper), OK);
         assert_status(dlock_release(keeper.hold, NULL), OK);

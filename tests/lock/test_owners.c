@@ -77,33 +77,17 @@ static bool polls(const struct dlock_rung *rung)
     return strcmp(rung->name, "reentrant") == 0 || strcmp(rung->name, "watchdog") == 0;
 }
 
-/* A release on a thread of its own. */
-struct releaser {
-    dlock_hold *hold;
-    pthread_t thread;
-    dlock_status status;
-    _Atomic bool over;
-};
-
-static void *release_it(void *arg)
-{
-    struct releaser *releaser = arg;
-    releaser->status = dlock_release(releaser->hold, NULL);
-    atomic_store(&releaser->over, true);
-    return NULL;
-}
-
 static void release_starts(struct releaser *releaser, dlock_hold *hold)
 {
     *releaser = (struct releaser){.hold = hold};
-    releaser->thread = thread_start(release_it, releaser);
+    releaser_start(releaser);
 }
 
 /* Delivers what the wire keeps until the release has ended. */
 static void release_ends(struct releaser *releaser, struct proxy *proxy)
 {
     eventually((proxy_let_go(proxy), atomic_load(&releaser->over)));
-    thread_wait(releaser->thread);
+    releaser_end(releaser);
 }
 
 /* The second of two calls may wait for the first. Where it does not, it gets the time to end. */
@@ -243,17 +227,23 @@ static void nested_holds_are_released_at_once(void **state)
     }
 }
 
+struct passer {
+    dlock *lock;
+    pthread_t thread;
+    _Atomic bool over;
+    dlock_status status;
+};
+
 /* A thread acquires and releases while another one's acquire is not answered yet. */
 static void *enter_and_leave(void *arg)
 {
-    struct releaser *releaser = arg;
-    const struct stage *stage = (const struct stage *)releaser->hold;
+    struct passer *passer = arg;
     struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS, .owner_id = OWNER};
     dlock_hold *hold;
-    releaser->status = dlock_acquire(stage->lock, &want, &hold);
+    passer->status = dlock_acquire(passer->lock, &want, &hold);
     if (hold != NULL)
-        releaser->status = dlock_release(hold, NULL);
-    atomic_store(&releaser->over, true);
+        passer->status = dlock_release(hold, NULL);
+    atomic_store(&passer->over, true);
     return NULL;
 }
 
@@ -268,8 +258,8 @@ static void kept_from_others(const struct stage *stage, const dlock_hold *hold)
 static void two_threads_acquire_at_once(void **state)
 {
     struct stage stage;
-    struct releaser passer = {.hold = (dlock_hold *)&stage};
     stage_set(&stage, *state, 30000);
+    struct passer passer = {.lock = stage.lock};
     struct waiter first = {.lock = stage.lock, .want = {.wait_ms = PATIENCE_MS, .owner_id = OWNER}};
     proxy_plan(stage.proxy, PROXY_HOLD_REPLY, "EVALSHA", NULL, 0);
     waiter_start(&first);

@@ -11,6 +11,7 @@
 #include "server.h"
 #include "sound.h"
 #include "started.h"
+#include "waiter.h"
 
 #include <poll.h>
 #include <stdatomic.h>
@@ -384,6 +385,49 @@ static void put_off_while_its_owner_asks(void **state)
     stage_clear(&stage);
 }
 
+/* On `fair` a nested release sends nothing but what rides. Until that is answered the lock is neither
+ * passed on nor let go, by a started release nor by one that has a thread. */
+static void what_a_nested_one_sends_comes_first(void **state)
+{
+    (void)state;
+    for (int started = 0; started < 2; started++) {
+        struct stage stage;
+        struct started inner = {0}, outer = {0}, waits = {0}, other = {.release = true};
+        dlock_hold *theirs;
+        stage_set(&stage, "fair", (struct dlock_options){.command_timeout_ms = 60000,
+                                                         .handoff_ms = 60000,
+                                                         .ttl_ms = 60000000});
+        dlock *apart = lock_of(stage.client, "fair", LOCK "2");
+        dlock_hold *holds[] = {acquired_by(stage.lock, OWNER), acquired_by(stage.lock, OWNER)};
+        start(stage.lock, waiting(PATIENCE_MS), &waits);
+        proxy_plan(stage.proxy, PROXY_HOLD_REQUEST, "sold", NULL, 0);
+        start_release(holds[1], stage.last, &inner);
+        eventually(proxy_done(stage.proxy));
+        struct releaser releaser = {.hold = holds[0]};
+        if (started)
+            start_release(holds[0], NULL, &outer);
+        else
+            releaser_start(&releaser);
+        start(apart, waiting(PATIENCE_MS), &other);
+        started_answered(&other);
+        assert_int_equal(atomic_load(&waits.answers), 0);
+        assert_status(tried(stage.other, &theirs), BUSY);
+        proxy_let_go(stage.proxy);
+        started_answered(&inner);
+        assert_int_equal(inner.status, DLOCK_OK);
+        if (started)
+            started_answered(&outer);
+        assert_int_equal(started ? outer.status : releaser_end(&releaser), DLOCK_OK);
+        started_answered(&waits);
+        assert_int_equal(waits.status, DLOCK_OK);
+        assert_int_equal(sold(), 1);
+        assert_status(dlock_release(waits.hold, NULL), OK);
+        free_for_others(&stage);
+        dlock_close(apart);
+        stage_clear(&stage);
+    }
+}
+
 /* ---- Passing on ------------------------------------------------------------------------------ */
 
 /* What the holder had left to write and what the next wants to read go in one write. */
@@ -546,6 +590,7 @@ int main(void)
         SCENARIO(acquires_and_releases_in_one_loop, EACH_SOUND),
         SCENARIO(nested, EACH_REENTRANT),
         SCENARIO(put_off_while_its_owner_asks, EACH_REENTRANT),
+        SCENARIO(what_a_nested_one_sends_comes_first, ONCE),
         SCENARIO(passed_on_with_what_rides, ONCE),
         SCENARIO(nothing_waits_for_a_server_that_hangs, EACH_SOUND),
         SCENARIO(nothing_waits_for_a_hook, EACH_SOUND),

@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-static void *body(void *arg)
+static void *acquire(void *arg)
 {
     struct waiter *waiter = arg;
     waiter->status = dlock_acquire(waiter->lock, &waiter->want, &waiter->hold);
@@ -22,7 +22,7 @@ static void *body(void *arg)
 void waiter_start(struct waiter *waiter)
 {
     waiter->want.size = sizeof waiter->want;
-    waiter->thread = thread_start(body, waiter);
+    waiter->thread = thread_start(acquire, waiter);
 }
 
 dlock_status waiter_end(struct waiter *waiter)
@@ -30,4 +30,24 @@ dlock_status waiter_end(struct waiter *waiter)
     eventually(atomic_load(&waiter->over));
     thread_wait(waiter->thread);
     return waiter->status;
+}
+
+static void *release(void *arg)
+{
+    struct releaser *releaser = arg;
+    releaser->status = dlock_release(releaser->hold, releaser->last);
+    atomic_store(&releaser->over, true);
+    return NULL;
+}
+
+void releaser_start(struct releaser *releaser)
+{
+    releaser->thread = thread_start(release, releaser);
+}
+
+dlock_status releaser_end(struct releaser *releaser)
+{
+    eventually(atomic_load(&releaser->over));
+    thread_wait(releaser->thread);
+    return releaser->status;
 }
