@@ -62,6 +62,7 @@ struct dlock {
     struct line line;
     struct source source;
     struct tenure tenure;
+    uint64_t unanswered_try; /* TRAIT_HANDOFF: the last one of a waiter that has left; 0: none */
 
     void *state; /* ops->state_size bytes */
 };

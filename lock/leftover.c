@@ -188,6 +188,9 @@ void leftover_leave(struct dlock *lock, const struct exchange *doubted)
     struct loop *loop = &lock->client->loop;
     bool open = doubted != NULL && doubted->open;
     pthread_mutex_lock(&loop->mutex);
+    if (doubted != NULL && doubted->unresolved)
+        lock->unanswered_try = doubted->hold->try;
+    uint64_t unanswered_try = lock->unanswered_try;
     bool needed = is_deserted(lock) && (lock->tenure.queued || open);
     pthread_mutex_unlock(&loop->mutex);
     struct dlock_hold *hold = needed ? calloc(1, sizeof *hold) : NULL;
@@ -196,7 +199,8 @@ void leftover_leave(struct dlock *lock, const struct exchange *doubted)
     hold->lock = lock;
     hold->key = lock->name;
     hold->beside = lock->beside;
-    hold->ttl_ms = lock->ttl_ms;
+    hold->ttl_ms = doubted != NULL ? doubted->hold->ttl_ms : lock->ttl_ms;
+    hold->try = unanswered_try;
     if (!take_back(hold, doubted))
         free(hold);
 }

@@ -1,10 +1,11 @@
 -- KEYS[1] lock, KEYS[2] queue, KEYS[3] newest token, KEYS[4] grant; ARGV[1] what to do, ARGV[2] client,
 -- ARGV[3] ttl in ms, ARGV[4] ttl of a grant to it in ms, ARGV[5] token (release, renew), ARGV[6] 1: more of the
--- client's wait (release), ARGV[7] number of the client's try (acquire), ARGV[8] the last number that it used
+-- client's wait (release), ARGV[7] number of the client's try (acquire; leave: of the
+-- last one that had no answer, or 0), ARGV[8] the last number that it used
 -- of its token's thousand (acquire, release; all of them, if left out).
 -- Returns acquire: {1, token, expired} had, {0, what is left of the lock in ms, expired} not;
 -- release: {1, 0, expired} let go, {2, token, expired} kept for more, {0, 0, expired} it was not mine;
--- leave: {1, 0, expired} a grant of mine was let go, {0, 0, expired} there was none; renew: {1} or {0};
+-- leave: {1, 0, expired} what I had was let go, {0, 0, expired} there was none; renew: {1} or {0};
 -- break, whoever has it: {type of the key, owner, what was left of it in ms}.
 -- expired is 1 when a grant was found that had run out unclaimed. Which step is for what: docs/design/fair.md.
 local lock, queue, newest, grant = unpack(KEYS)
@@ -133,8 +134,11 @@ elseif what == 'release' then
     return {1, 0, 0}
 elseif what == 'leave' then
     redis.call('LREM', queue, 0, place)
-    if owner == me and state == 'granted' then -- what is held is let go by its token alone
+    if owner == me and state == 'granted' then
         let_go(tonumber(token))
+        return {1, 0, 0}
+    elseif owner == me and tonumber(last_try or 0) <= tonumber(try or 0) then -- nobody was told that it is held
+        let_go(used_by_me())
         return {1, 0, 0}
     end
     grant_if_free()

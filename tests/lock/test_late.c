@@ -198,15 +198,13 @@ static void an_acquire_comes_after_its_call(void **state)
 }
 
 /* The server stands still, and the call is over before it goes on: what it locks then is taken
- * back, long before its day is over. On `fair` the client itself holds, for no longer than 3 s. */
+ * back, long before its day is over. */
 static void what_a_call_left_is_taken_back(void **state)
 {
     static const struct delay delay = {PROXY_DELAY_REQUEST, true, 0};
     struct stage stage;
     dlock_hold *hold;
     const struct dlock_rung *rung = *state;
-    if (strcmp(rung->name, "fair") == 0)
-        return;
     stage_set(&stage, rung, 86400000, &delay);
     dlock_client *hasty = client_of(server_url(server), (struct dlock_options){.ttl_ms = 86400000,
                                                                               .connect_timeout_ms = 300,

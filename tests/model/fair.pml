@@ -92,6 +92,7 @@ typedef message {
     bool more;   /* of a release: the client has more waiters */
     bool writes; /* of a release: the section's write rides ahead of it */
     bool stale;  /* of a delayed one: see `stale` below */
+    bool behind; /* of a delayed leave: its client has acquired since by a later try */
 }
 
 mtype at[IDS] = IDLE;
@@ -130,7 +131,7 @@ hidden mtype said; /* an operation's answer */
 
 inline clear(it) {
     it.op = NOTHING; it.token = 0; it.place = 0;
-    it.more = false; it.writes = false; it.stale = false
+    it.more = false; it.writes = false; it.stale = false; it.behind = false
 }
 
 /* An old token in a message passes no check any more. */
@@ -290,15 +291,16 @@ inline release(me, its) {
 }
 
 #ifdef PLANT_LEAVE_FREES_HOLD
-#define may_leave(me) (owner == me)
+#define may_leave(me, its) (owner == me)
 #else
-#define may_leave(me) (owner == me && !held)
+#define may_leave(me, its) (owner == me && (!held || !its.behind))
 #endif
 
-inline leave(me) {
+/* It tells its client's last try: what a later one got is not let go of. */
+inline leave(me, its) {
     take_out(me);
     if
-    :: may_leave(me) -> grant_to_head()
+    :: may_leave(me, its) -> grant_to_head()
     :: else -> grant_if_free()
     fi
 }
@@ -343,7 +345,7 @@ inline carry_out(me, its, is_stale) {
     if
     :: its.op == ACQUIRE -> acquire(me)
     :: its.op == RELEASE -> release(me, its)
-    :: its.op == LEAVE -> leave(me)
+    :: its.op == LEAVE -> leave(me, its)
     :: else
     fi;
     assert(its.op == WRITE || owner != 0 || len(queue) == 0); /* never free while one is queued */
@@ -545,6 +547,10 @@ end:
         at[me] = DONE;
         carry_out(me, sent[me], stale[me]);
         answer[me] = said;
+        if
+        :: said == HAD && delayed[me].op == LEAVE -> delayed[me].behind = true
+        :: else
+        fi;
         if
         :: said == HAD || said == GO_ON -> token[me] = lock_token
         :: else

@@ -46,6 +46,7 @@ struct call {
     bool more;
     long long used;     /* 0: left out */
     long long grant_ms; /* of the client; 0: GRANT_MS */
+    long long try;      /* of a leave */
 };
 
 #define EVALSHA "EVALSHA %s 4 " LOCK " " QUEUE " " NEWEST " " GRANT " %s %b %d %lld %lld %d %lld"
@@ -55,11 +56,12 @@ static long long tries; /* each has a higher number than the one before */
 static const redisReply *asked(const struct call *call)
 {
     long long grant_ms = call->grant_ms != 0 ? call->grant_ms : GRANT_MS;
+    long long try = strcmp(call->what, "leave") == 0 ? call->try : ++tries;
     if (call->used == 0)
         return server_ask(server, EVALSHA, lua_fair.sha1, call->what, call->me.bytes, call->me.size,
-                          TTL_MS, grant_ms, call->token, call->more, ++tries);
+                          TTL_MS, grant_ms, call->token, call->more, try);
     return server_ask(server, EVALSHA " %lld", lua_fair.sha1, call->what, call->me.bytes,
-                      call->me.size, TTL_MS, grant_ms, call->token, call->more, ++tries,
+                      call->me.size, TTL_MS, grant_ms, call->token, call->more, try,
                       call->used);
 }
 
@@ -111,9 +113,14 @@ static struct result release_used(const char *me, long long token, long long use
         &(struct call){.what = "release", .me = named(me), .token = token, .used = used}, 3);
 }
 
+static struct result leave_after(const char *me, long long try)
+{
+    return answered(&(struct call){.what = "leave", .me = named(me), .try = try}, 3);
+}
+
 static struct result leave(const char *me)
 {
-    return answered(&(struct call){.what = "leave", .me = named(me)}, 3);
+    return leave_after(me, 0);
 }
 
 static long long renew(const char *me, long long token)
@@ -482,12 +489,30 @@ static void leaves_a_grant_to_the_next(void **state)
 static void a_late_leave_frees_no_hold(void **state)
 {
     (void)state;
+    long long before = tries;
     long long token = had("a");
     busy("b");
     assert_result(leave("a"), 0, 0, 0);
+    assert_result(leave_after("a", before), 0, 0, 0);
     assert_int_equal(field_token(), token);
     assert_lock("a", "held");
     assert_queue("b");
+}
+
+/* The try got no answer, and its client has left: nobody was told that the lock is held. */
+static void a_leave_frees_what_its_try_got(void **state)
+{
+    (void)state;
+    long long token = had("a");
+    long long before = tries;
+    busy("b");
+    assert_result(leave_after("c", tries), 0, 0, 0);
+    assert_lock("a", "held");
+    assert_result(leave_after("a", before), 1, 0, 0);
+    assert_lock("b", "granted");
+    assert_true(had("b") >= token + NUMBERS);
+    assert_result(leave_after("a", tries), 0, 0, 0);
+    assert_lock("b", "held");
 }
 
 static void who_leaves_a_free_lock_sees_it_granted(void **state)
@@ -1012,10 +1037,15 @@ static void walk_leave(struct walk *walk, int me)
     bool granted = owner_in("granted") == me;
     char place[24];
     snprintf(place, sizeof place, "%s %d", names[me], GRANT_MS);
-    struct result got = leave(names[me]);
+    long long try = dice(walk, 2) == 0 ? 0 : tries - dice(walk, 8);
+    bool unheard_of = owner_in("held") == me && atoll(server_text(server, "HGET " LOCK " try")) <= try;
+    long long token = field_token();
+    struct result got = leave_after(names[me], try);
     walk->told += got.expired;
-    assert_int_equal(got.said, granted);
+    assert_int_equal(got.said, granted || unheard_of);
     assert_true(owner_in("granted") != me);
+    if (unheard_of && !is_there(LOCK))
+        walk->newest = token + NUMBERS - 1;
     assert_int_equal(server_ask(server, "LPOS " QUEUE " %b", place, strlen(place))->type,
                      REDIS_REPLY_NIL);
 }
@@ -1104,6 +1134,7 @@ int main(void)
         test(leaves_the_queue),
         test(leaves_a_grant_to_the_next),
         test(a_late_leave_frees_no_hold),
+        test(a_leave_frees_what_its_try_got),
         test(who_leaves_a_free_lock_sees_it_granted),
         test(the_last_to_leave_leaves_nothing),
         test(renewed_by_who_has_it),
