@@ -39,6 +39,7 @@ struct loop {
     size_t due_count;
     struct waits_in_order asking; /* whose exchanges are to be made, in order */
     size_t asking_count;
+    size_t due_turns; /* so many of those due come before the next that ask */
     size_t over_count; /* completions to be told of */
     size_t wait_count;      /* all that have no thread */
     LIST_HEAD(waits, wait) by_cancel[1 << CANCEL_BITS]; /* those with a cancel, by its address */

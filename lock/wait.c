@@ -115,7 +115,7 @@ static bool get_in_line(struct wait *wait)
     return true;
 }
 
-static struct wait *first_behind(const struct dlock *lock)
+struct wait *wait_first(const struct dlock *lock)
 {
     struct wait *wait;
     TAILQ_FOREACH(wait, &lock->line.waits, in_line)
@@ -129,7 +129,7 @@ static struct wait *first_behind(const struct dlock *lock)
 static void move_up(struct dlock *lock, int64_t asleep_ms)
 {
     struct line *line = &lock->line;
-    struct wait *next = first_behind(lock);
+    struct wait *next = wait_first(lock);
     if (next == NULL || line->contenders >= contenders_max(lock))
         return;
     line->contenders++;
@@ -213,11 +213,6 @@ void wait_nest(const struct dlock_hold *hold)
 
 /* ---- Passing the lock on --------------------------------------------------------------------- */
 
-bool wait_others(const struct dlock *lock)
-{
-    return first_behind(lock) != NULL;
-}
-
 static struct wait *choose(struct wait *next)
 {
     if (next == NULL)
@@ -230,7 +225,7 @@ static struct wait *choose(struct wait *next)
 
 struct wait *wait_choose(struct dlock *lock)
 {
-    return choose(first_behind(lock));
+    return choose(wait_first(lock));
 }
 
 struct wait *wait_choose_same(const struct dlock_hold *hold)
