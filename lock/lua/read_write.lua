@@ -129,9 +129,9 @@ local function tell(whom)
     call('PUBLISH', free, whom)
 end
 
--- Tells those who may come in now: after a write the readers that wait, ahead of any writer. A writer
--- is told when nobody holds, also while readers are awaited: it asks until when. It is called by pcall:
--- the hold has been let go by then, whatever is refused here; who is not told asks again by itself.
+-- Tells those who may come in now: after a write the readers that wait, ahead of any writer. A
+-- writer is told when nobody holds, also while readers are awaited: it asks until when. It is called
+-- by pcall: the hold has been let go by then, whatever is refused here; who is not told asks again.
 local function wake(wrote)
     if somebody_writes() then
         return
