@@ -94,6 +94,8 @@ enum wake {
 };
 /* The mutex is held. Wakes those that sleep at the lock. */
 void wait_wake(struct dlock *lock, enum wake whom);
+/* The mutex is held. One that sleeps and wants it alone tries in so many ms at the latest. */
+void wait_look_in(struct dlock *lock, int64_t ms);
 /* A hold was released in this process: of those whom the server does not tell one looks. */
 void wait_released(struct dlock *lock);
 
