@@ -5,6 +5,7 @@
  */
 #include "calls.h"
 #include "child.h"
+#include "client.h"
 #include "must.h"
 #include "proxy.h"
 #include "server.h"
@@ -140,6 +141,83 @@ static void few_writes_take_many(void **state)
     }
 }
 
+/* Those that must end sooner than a lost reply may take share, too, if they end together. */
+static void few_writes_take_many_that_end_soon(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_set(&stage, "watchdog", false, (struct dlock_options){.command_timeout_ms = 60000});
+    server_pause(server);
+    atomic_store(&sends, 0);
+    for (int i = 0; i < CROWD; i++)
+        start(stage.locks[i], (struct dlock_want){.wait_ms = PATIENCE_MS, .limit_ms = 50000},
+              &stage.crowd[i]);
+    server_resume(server);
+    all_answered_ok(&stage);
+    assert_in_range(atomic_load(&sends), 1, WRITES_MOST + 2);
+    start_all_releases(&stage);
+    all_answered_ok(&stage);
+    stage_clear(&stage);
+}
+
+/* ---- Turns ----------------------------------------------------------------------------------- */
+
+#define TRIES_MOST 60000
+
+/* A try that is begun anew from its answer, until enough were answered. */
+struct restless {
+    dlock *lock;
+    _Atomic long *tries;
+    _Atomic int *under_way;
+};
+
+static void try_again(void *arg, dlock_status status, dlock_hold *hold)
+{
+    struct restless *restless = arg;
+    struct dlock_want want = {.size = sizeof want};
+    must(status == DLOCK_BUSY && hold == NULL);
+    if (atomic_fetch_add(restless->tries, 1) < TRIES_MOST)
+        must(dlock_acquire_start(restless->lock, &want, try_again, restless) == DLOCK_OK);
+    else
+        atomic_fetch_sub(restless->under_way, 1);
+}
+
+/* More calls ask, each at once anew, than go into the writes of a round. A release and a wait that
+ * are due come to their turn all the same, long before the tries end. */
+static void what_is_due_gets_its_turn(void **state)
+{
+    (void)state;
+    struct stage stage, other;
+    static _Atomic long tries;
+    static _Atomic int under_way;
+    struct started released = {0}, waits = {0};
+    atomic_store(&tries, 0);
+    stage_set(&other, "watchdog", false, (struct dlock_options){0});
+    stage_set(&stage, "watchdog", false, (struct dlock_options){.command_timeout_ms = 60000});
+    dlock_hold *theirs = acquired(other.locks[1]), *ours = acquired(stage.locks[2]);
+    struct restless restless = {stage.locks[1], &tries, &under_way};
+    struct dlock_want want = {.size = sizeof want};
+    for (int i = 0; i < 8 * EXCHANGES_MAX; i++) {
+        atomic_fetch_add(&under_way, 1);
+        assert_status(dlock_acquire_start(stage.locks[1], &want, try_again, &restless), OK);
+    }
+    eventually(atomic_load(&tries) > 0);
+    start_release(ours, NULL, &released);
+    start(stage.locks[1], waiting(1), &waits);
+    started_answered(&released);
+    started_answered(&waits);
+    assert_int_equal(released.status, DLOCK_OK);
+    assert_int_equal(waits.status, DLOCK_TIMED_OUT);
+    assert_true(atomic_load(&tries) < TRIES_MOST);
+    atomic_store(&tries, TRIES_MOST);
+    eventually(atomic_load(&under_way) == 0);
+    assert_status(dlock_release(theirs, NULL), OK);
+    stage_clear(&stage);
+    stage_clear(&other);
+}
+
+/* ---- Scripts --------------------------------------------------------------------------------- */
+
 /* The server does not know the script: one request of each write brings it in full. While the
  * threads that ask wait with others of another rung, all of them gather. */
 static void a_script_is_sent_once_for_all(void **state)
@@ -165,6 +243,37 @@ static void a_script_is_sent_once_for_all(void **state)
     start_all_releases(&stage);
     all_answered_ok(&stage);
     dlock_close(apart);
+    stage_clear(&stage);
+}
+
+/* Of two releases in a write one hears that its script is unknown, and the other hears nothing. What
+ * is sent again meanwhile makes nobody forget that the other's commands may still come. */
+static void a_doubt_beside_an_unknown_script(void **state)
+{
+    (void)state;
+    static const char answers[] = ":1\r\n-NOSCRIPT no matching script\r\n";
+    struct stage stage;
+    dlock_batch *last[2];
+    struct exchange exchanges[2];
+    stage_set(&stage, "watchdog", true, (struct dlock_options){.command_timeout_ms = 1000});
+    for (int i = 0; i < 2; i++) {
+        last[i] = dlock_batch_new();
+        assert_status(dlock_batch_add(last[i], 2, (const char *const[]){"INCR", "sold"}, NULL), OK);
+        int64_t ends_ns = mono_deadline_ns(PATIENCE_MS);
+        exchanges[i] = (struct exchange){.step = STEP_RELEASE, .hold = acquired(stage.locks[i]),
+                                         .last = last[i], .limit_ns = ends_ns, .ends_ns = ends_ns};
+    }
+    size_t kills = proxy_requests(stage.proxy, "KILL");
+    proxy_plan(stage.proxy, PROXY_REPLACE_REPLY, "sold", answers, sizeof answers - 1);
+    exchange_all(stage.client, (struct exchange *[]){&exchanges[0], &exchanges[1]}, 2);
+    assert_int_equal(proxy_requests(stage.proxy, "KILL"), kills + 1);
+    assert_int_equal(exchanges[0].status, DLOCK_OK); /* what rode with it was answered */
+    assert_int_equal(exchanges[1].status, DLOCK_UNKNOWN);
+    assert_false(exchanges[1].open);
+    for (int i = 0; i < 2; i++) {
+        dlock_release(exchanges[i].hold, NULL);
+        dlock_batch_free(last[i]);
+    }
     stage_clear(&stage);
 }
 
@@ -525,6 +634,9 @@ int main(void)
 {
     static const struct scenario scenarios[] = {
         SCENARIO(few_writes_take_many, ONCE),
+        SCENARIO(few_writes_take_many_that_end_soon, ONCE),
+        SCENARIO(what_is_due_gets_its_turn, ONCE),
+        SCENARIO(a_doubt_beside_an_unknown_script, ONCE),
         SCENARIO(a_script_is_sent_once_for_all, ONCE),
         SCENARIO(each_has_its_own_answer, ONCE),
         SCENARIO(one_kill_for_all_that_shared, ONCE),

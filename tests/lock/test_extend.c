@@ -375,6 +375,37 @@ static void an_owner_asks_one_thing_at_a_time(void **state)
     }
 }
 
+/* Its own end comes while it waits for the client's one connection. The server was not asked: its
+ * owner's other hold is as valid as before. */
+static void its_own_end_loses_no_other_hold(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    struct stage stage;
+    stage_set(&stage, rung->name, (struct dlock_options){.ttl_ms = LONG_MS,
+                                                         .connections_max = 1,
+                                                         .command_timeout_ms = 60000});
+    struct waiter keeper = {.lock = lock_of(stage.client, rung->name, LOCK "2"),
+                            .want = {.wait_ms = PATIENCE_MS}};
+    dlock_hold *outer = wanted(stage.lock, (struct dlock_want){.owner_id = OWNER});
+    struct extension extension = {
+        wanted(stage.lock, (struct dlock_want){.owner_id = OWNER, .hold_max_ms = 1000}), DLOCK_OK};
+    proxy_plan(stage.proxy, PROXY_HOLD_REPLY, LOCK "2", NULL, 0);
+    waiter_start(&keeper);
+    eventually(proxy_done(stage.proxy));
+    pthread_t extending = thread_start(extend, &extension);
+    eventually(!dlock_valid(extension.hold));
+    proxy_let_go(stage.proxy);
+    thread_wait(extending);
+    assert_status(extension.status, LOST);
+    assert_true(dlock_valid(outer));
+    assert_status(waiter_end(&keeper), OK);
+    assert_status(dlock_release(keeper.hold, NULL), OK);
+    assert_status(dlock_release(extension.hold, NULL), LOST);
+    assert_status(dlock_release(outer, NULL), OK);
+    dlock_close(keeper.lock);
+    stage_clear(&stage);
+}
+
 static int extend_in_child(void *hold)
 {
     return dlock_extend(hold) == DLOCK_FORKED ? 0 : 1;
@@ -604,6 +635,7 @@ int main(void)
         SCENARIO(rungs_without_extending, ONCE),
         SCENARIO(without_an_answer_it_stays_as_it_was, EACH_SOUND),
         SCENARIO(an_owner_asks_one_thing_at_a_time, EACH_REENTRANT),
+        SCENARIO(its_own_end_loses_no_other_hold, EACH_REENTRANT),
         SCENARIO(not_in_a_child, ONCE),
         SCENARIO(nothing_reaches_beyond_the_end, EACH_SOUND),
         SCENARIO(an_end_before_the_time_to_live, EACH_SOUND),

@@ -223,6 +223,30 @@ static void what_a_call_left_is_taken_back(void **state)
     stage_clear(&stage);
 }
 
+/* The same of a hold that was released meanwhile: its release goes on in the background. */
+static void what_a_release_left_is_let_go(void **state)
+{
+    static const struct delay delay = {PROXY_DELAY_REQUEST, true, 0};
+    struct stage stage;
+    const struct dlock_rung *rung = *state;
+    stage_set(&stage, rung, 86400000, &delay);
+    dlock_client *hasty = client_of(server_url(server), (struct dlock_options){.ttl_ms = 86400000,
+                                                                              .connect_timeout_ms = 300,
+                                                                              .command_timeout_ms = 300});
+    dlock *lock = lock_of(hasty, rung->name, LOCK);
+    dlock_hold *hold = acquired(lock);
+    server_pause(server);
+    assert_int_not_equal(dlock_release(hold, NULL), DLOCK_OK);
+    server_resume(server);
+    struct waiter other = {.lock = stage.other, .want = {.wait_ms = PATIENCE_MS}};
+    waiter_start(&other);
+    assert_status(waiter_end(&other), OK);
+    assert_status(dlock_release(other.hold, NULL), OK);
+    dlock_close(lock);
+    dlock_client_close(hasty);
+    stage_clear(&stage);
+}
+
 /* Nobody could end the doubt: the lock is held by nobody's hold, but no longer than a time to live,
  * though its owner comes again. False: that was over before its owner came. */
 static bool looked_at_what_nobody_holds(const struct dlock_rung *rung)
@@ -383,6 +407,7 @@ int main(void)
         SCENARIO(an_acquire_comes_late_to_its_hold, EACH_SOUND),
         SCENARIO(an_acquire_comes_after_its_call, EACH_SOUND),
         SCENARIO(what_a_call_left_is_taken_back, EACH_SOUND),
+        SCENARIO(what_a_release_left_is_let_go, EACH_SOUND),
         SCENARIO(what_nobody_holds_is_not_extended, EACH_SOUND),
         SCENARIO(a_late_writer_leaves_the_read_alone, ONCE),
         SCENARIO(an_old_hold_is_no_answer, EACH_SOUND),

@@ -563,6 +563,56 @@ static void a_nested_acquire_shows_the_loss(void **state)
     }
 }
 
+struct doomed {
+    struct stage *stage;
+    dlock_hold *outer;
+    _Atomic int lost;
+};
+
+/* When its reply was lost first, its owner loses the lock, before it is sent once more; and that has no
+ * answer either. */
+static void lose_between(void *arg, const struct dlock_trace *trace)
+{
+    struct doomed *doomed = arg;
+    if (doomed->outer == NULL || strcmp(trace->reply, "(lost)") != 0 ||
+        atomic_fetch_add(&doomed->lost, 1) > 0)
+        return;
+    must(dlock_break(doomed->stage->other, NULL) == DLOCK_OK);
+    eventually(!dlock_valid(doomed->outer));
+    proxy_plan(doomed->stage->proxy, PROXY_CUT_REPLY, LOCK, NULL, 0);
+}
+
+/* The next try is an acquisition of its own, which the loss does not concern. On `fair` a nested
+ * acquire sends nothing. */
+static void a_loss_dooms_one_name_alone(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    if (queues(rung) || !rung->renewed)
+        return;
+    struct stage stage;
+    struct doomed doomed = {.stage = &stage};
+    stage_set(&stage, rung, 60000);
+    dlock_client *client = client_of(proxy_url(stage.proxy), (struct dlock_options){
+                                                                 .ttl_ms = 1500,
+                                                                 .on_trace = lose_between,
+                                                                 .on_trace_arg = &doomed,
+                                                             });
+    dlock *lock = lock_of(client, rung->name, LOCK);
+    struct dlock_want want = {
+        .size = sizeof want, .wait_ms = PATIENCE_MS, .owner_id = OWNER, .ttl_ms = 60000};
+    dlock_hold *nested, *outer = doomed.outer = acquired_by(lock, OWNER);
+    proxy_plan(stage.proxy, PROXY_CUT_REPLY, LOCK, NULL, 0);
+    assert_status(dlock_acquire(lock, &want, &nested), OK);
+    assert_int_equal(atomic_load(&doomed.lost), 2);
+    assert_true(dlock_valid(nested));
+    assert_status(dlock_release(outer, NULL), LOST);
+    assert_status(dlock_release(nested, NULL), OK);
+    free_for_others(&stage);
+    dlock_close(lock);
+    dlock_client_close(client);
+    stage_clear(&stage);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -593,6 +643,7 @@ int main(void)
         SCENARIO(a_cancel_ends_the_wait_for_its_owner, EACH_REENTRANT),
         SCENARIO(two_waiters_of_one_owner, EACH_REENTRANT),
         SCENARIO(a_nested_acquire_shows_the_loss, EACH_REENTRANT),
+        SCENARIO(a_loss_dooms_one_name_alone, EACH_REENTRANT),
     };
     return run_scenarios("owners", scenarios, sizeof scenarios / sizeof scenarios[0], set_up,
                          tear_down);

@@ -8,6 +8,7 @@
 #include "proxy.h"
 #include "rung.h"
 #include "server.h"
+#include "started.h"
 #include "validate.h"
 #include "waiter.h"
 
@@ -485,6 +486,56 @@ static void kept_by_a_server_that_comes_back(void **state)
     free(queue);
 }
 
+/* The first request gave it its time. The second, once that was not answered, gives none. */
+static void kept_since_the_first_request(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start(server);
+    struct member member;
+    struct started waits = {0};
+    join_with(&member, proxy_url(proxy), (struct dlock_options){.handoff_max = 1,
+                                                                .command_timeout_ms = 1000});
+    dlock_hold *hold = acquired(member.lock);
+    start(member.lock, waiting(PATIENCE_MS), &waits);
+    proxy_plan(proxy, PROXY_MUTE, "release", NULL, 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_true(proxy_done(proxy));
+    started_answered(&waits);
+    long long left_ms = server_integer(server, "PTTL " LOCK);
+    assert_true(dlock_remaining_ms(waits.hold) <= left_ms);
+    assert_status(dlock_release(waits.hold, NULL), OK);
+    nothing_is_left();
+    part(&member);
+    proxy_free(proxy);
+}
+
+/* Whoever is chosen waits for what the holder still sends. Who may not wait that long is not. */
+static void who_must_be_answered_soon_is_not_chosen(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start(server);
+    struct member member;
+    join_with(&member, proxy_url(proxy), (struct dlock_options){.handoff_ms = 60000,
+                                                                .ttl_ms = 60000000,
+                                                                .command_timeout_ms = 60000});
+    struct releaser releaser = {.hold = acquired(member.lock), .last = dlock_batch_new()};
+    struct started waits = {0};
+    assert_status(dlock_batch_add(releaser.last, 2, (const char *const[]){"INCR", "sold"}, NULL), OK);
+    start(member.lock, (struct dlock_want){.wait_ms = PATIENCE_MS, .limit_ms = 2000}, &waits);
+    proxy_plan(proxy, PROXY_HOLD_REQUEST, "sold", NULL, 0);
+    releaser_start(&releaser);
+    eventually(proxy_done(proxy));
+    started_answered(&waits);
+    assert_int_not_equal(waits.status, DLOCK_OK);
+    assert_false(atomic_load(&releaser.over));
+    proxy_let_go(proxy);
+    assert_int_equal(releaser_end(&releaser), DLOCK_OK);
+    dlock_batch_free(releaser.last);
+    nothing_is_left();
+    part(&member);
+    proxy_free(proxy);
+}
+
 /* An operator frees it: the next in the queue has it, and whoever had it learns that. */
 static void broken_open(void **state)
 {
@@ -735,14 +786,14 @@ static void who_does_not_know_asks_again(void **state)
     proxy_free(proxy);
 }
 
-static int start(void **state)
+static int set_up(void **state)
 {
     (void)state;
     server = server_start(NULL);
     return 0;
 }
 
-static int stop(void **state)
+static int tear_down(void **state)
 {
     (void)state;
     server_free(server);
@@ -766,6 +817,8 @@ int main(void)
         cmocka_unit_test(who_leaves_leaves_the_queue),
         cmocka_unit_test(kept_for_nobody),
         cmocka_unit_test(kept_by_a_server_that_comes_back),
+        cmocka_unit_test(kept_since_the_first_request),
+        cmocka_unit_test(who_must_be_answered_soon_is_not_chosen),
         cmocka_unit_test(broken_open),
         cmocka_unit_test(who_was_given_the_lock_and_leaves_hands_it_on),
         cmocka_unit_test(a_lost_leave),
@@ -776,5 +829,5 @@ int main(void)
         cmocka_unit_test(the_ear_is_cut),
         cmocka_unit_test(who_does_not_know_asks_again),
     };
-    return cmocka_run_group_tests_name("fair", tests, start, stop);
+    return cmocka_run_group_tests_name("fair", tests, set_up, tear_down);
 }
