@@ -25,6 +25,8 @@ static int64_t doubled_ns(int64_t ms, unsigned times)
 void ear_init(struct ear *ear, enum wait_kind kind)
 {
     *ear = (struct ear){.kind = kind, .watched_fd = -1};
+    for (size_t i = 0; i < SOURCE_STATES; i++)
+        TAILQ_INIT(&ear->locks[i]);
 }
 
 void ear_free(struct ear *ear)
@@ -35,6 +37,51 @@ void ear_free(struct ear *ear)
 static struct ear *ear_for(struct loop *loop, enum wait_kind kind)
 {
     return kind == WAIT_LIST ? &loop->lists : &loop->channels;
+}
+
+/* ---- Its locks ------------------------------------------------------------------------------- */
+
+/* Where the locks with that name are, and few others. By FNV-1a. */
+static struct namesakes *with_name(struct ear *ear, const char *name)
+{
+    uint32_t hash = 2166136261U;
+    for (; *name != '\0'; name++)
+        hash = (hash ^ (unsigned char)*name) * 16777619U;
+    return &ear->by_name[hash >> (32 - EAR_NAME_BITS)];
+}
+
+/* What a reply names it by. */
+static const char *name_of(const struct ear *ear, const struct dlock *lock)
+{
+    return ear->kind == WAIT_LIST ? lock->name : lock->source.name;
+}
+
+static bool listens_to(struct ear *ear, const char *channel)
+{
+    const struct dlock *lock;
+    LIST_FOREACH(lock, with_name(ear, channel), source.by_name)
+        if (strcmp(lock->source.name, channel) == 0)
+            return true;
+    return false;
+}
+
+static struct dlock *first_in(struct ear *ear, enum source_state state)
+{
+    return TAILQ_FIRST(&ear->locks[state]);
+}
+
+static void set_state(struct ear *ear, struct dlock *lock, enum source_state state)
+{
+    TAILQ_REMOVE(&ear->locks[lock->source.state], lock, source.in_state);
+    TAILQ_INSERT_TAIL(&ear->locks[state], lock, source.in_state);
+    lock->source.state = state;
+}
+
+static void no_longer_refused(struct ear *ear, struct source *source)
+{
+    if (source->refusals > 0)
+        ear->refused--;
+    source->refusals = 0;
 }
 
 /* ---- Whoever wants to hear ------------------------------------------------------------------- */
@@ -60,7 +107,8 @@ bool ear_listen(struct loop *loop, struct dlock *lock, const struct busy *busy, 
     if (source->name[0] == '\0') {
         source->kind = busy->kind;
         strcpy(source->name, busy->source);
-        LIST_INSERT_HEAD(&ear->locks, lock, source.of_ear);
+        LIST_INSERT_HEAD(with_name(ear, name_of(ear, lock)), lock, source.by_name);
+        TAILQ_INSERT_TAIL(&ear->locks[source->state], lock, source.in_state);
     }
     if (source->state == SOURCE_HEARD)
         return true;
@@ -69,20 +117,11 @@ bool ear_listen(struct loop *loop, struct dlock *lock, const struct busy *busy, 
     if (loop_start(loop) != DLOCK_OK)
         return false;
     if (source->state == SOURCE_SILENT || source->state == SOURCE_REFUSED)
-        source->state = SOURCE_WANTED;
+        set_state(ear, lock, SOURCE_WANTED);
     if (ear->state == EAR_DOWN && mono_ns() >= ear->again_ns)
         connect_ear(loop, ear, limit_ns, cancel_fd);
     if (ear->state == EAR_UP || ear->state == EAR_WATCHED)
         loop_wake(loop);
-    return false;
-}
-
-static bool is_shared(const struct ear *ear, const struct dlock *lock)
-{
-    const struct dlock *other;
-    LIST_FOREACH(other, &ear->locks, source.of_ear)
-        if (other != lock && strcmp(other->source.name, lock->source.name) == 0)
-            return true;
     return false;
 }
 
@@ -92,9 +131,11 @@ void ear_forget(struct loop *loop, struct dlock *lock)
     if (source->name[0] == '\0')
         return;
     struct ear *ear = ear_for(loop, source->kind);
-    LIST_REMOVE(lock, source.of_ear);
+    LIST_REMOVE(lock, source.by_name);
+    TAILQ_REMOVE(&ear->locks[source->state], lock, source.in_state);
+    no_longer_refused(ear, source);
     bool told = source->state == SOURCE_ASKED || source->state == SOURCE_HEARD;
-    if (source->kind != WAIT_CHANNEL || !told || is_shared(ear, lock))
+    if (source->kind != WAIT_CHANNEL || !told || listens_to(ear, source->name))
         return;
     redis_append(ear->redis, 0, 2, (const char *const[]){"UNSUBSCRIBE", source->name}, NULL);
     loop_wake(loop);
@@ -104,28 +145,31 @@ void ear_forget(struct loop *loop, struct dlock *lock)
 
 /* It is heard from here on. What was tried before must be tried again: a release in between was
  * not heard. */
-static void is_heard(struct dlock *lock)
+static void is_heard(struct ear *ear, struct dlock *lock)
 {
-    if (lock->source.state == SOURCE_HEARD)
-        return;
-    lock->source.state = SOURCE_HEARD;
+    set_state(ear, lock, SOURCE_HEARD);
     wait_wake(lock, WAKE_ALL);
+}
+
+static void are_silent(struct ear *ear, enum source_state before)
+{
+    struct dlock *lock;
+    while ((lock = first_in(ear, before)) != NULL) {
+        set_state(ear, lock, SOURCE_SILENT);
+        wait_wake(lock, WAKE_ALL);
+    }
 }
 
 static void broke(struct ear *ear)
 {
-    struct dlock *lock;
     int64_t now_ns = mono_ns();
     ear->state = EAR_DOWN;
     ear->taking = false;
     ear->breaks = now_ns - ear->up_ns < LIVED_MS * (int64_t)NS_PER_MS ? ear->breaks + 1 : 0;
     ear->again_ns = ear->breaks > 0 ? now_ns + doubled_ns(BROKE_MS, ear->breaks) : 0;
-    LIST_FOREACH(lock, &ear->locks, source.of_ear) {
-        if (lock->source.state == SOURCE_SILENT || lock->source.state == SOURCE_REFUSED)
-            continue;
-        lock->source.state = SOURCE_SILENT;
-        wait_wake(lock, WAKE_ALL);
-    }
+    are_silent(ear, SOURCE_WANTED);
+    are_silent(ear, SOURCE_ASKED);
+    are_silent(ear, SOURCE_HEARD);
 }
 
 void ear_break(struct ear *ear)
@@ -140,7 +184,9 @@ static void refuse(struct ear *ear, struct dlock *lock, const char *error)
 {
     struct source *source = &lock->source;
     char reason[REASON_MAX];
-    source->state = SOURCE_REFUSED;
+    set_state(ear, lock, SOURCE_REFUSED);
+    if (source->refusals == 0)
+        ear->refused++;
     source->again_ns = mono_ns() + doubled_ns(REFUSED_MS, source->refusals++);
     wait_wake(lock, WAKE_ALL); /* they believed that they would be woken */
     snprintf(reason, sizeof reason, "%s is refused, so that waiters poll: %s",
@@ -153,26 +199,19 @@ static void refuse(struct ear *ear, struct dlock *lock, const char *error)
 static void refused(struct ear *ear, const char *error)
 {
     struct dlock *lock;
-    struct dlock *first = NULL;
     ear->taking = false;
-    LIST_FOREACH(lock, &ear->locks, source.of_ear) {
-        if (ear->kind == WAIT_LIST && lock->source.state == SOURCE_HEARD)
+    if (ear->kind == WAIT_LIST)
+        while ((lock = first_in(ear, SOURCE_HEARD)) != NULL)
             refuse(ear, lock, error);
-        else if (lock->source.state == SOURCE_ASKED &&
-                 (first == NULL || lock->source.asked < first->source.asked))
-            first = lock;
-    }
-    if (first != NULL)
-        refuse(ear, first, error);
+    else if ((lock = first_in(ear, SOURCE_ASKED)) != NULL)
+        refuse(ear, lock, error);
 }
 
 static void granted(struct ear *ear, struct dlock *lock)
 {
-    lock->source.refusals = 0;
-    LIST_FOREACH(lock, &ear->locks, source.of_ear)
-        if (lock->source.refusals > 0)
-            return; /* asked for again, perhaps, and not answered yet */
-    redis_heard(ear->redis, 0, 1U << ear->kind);
+    no_longer_refused(ear, &lock->source);
+    if (ear->refused == 0) /* else one is asked for again, perhaps, and not answered yet */
+        redis_heard(ear->redis, 0, 1U << ear->kind);
 }
 
 /* ---- Sending and hearing --------------------------------------------------------------------- */
@@ -180,7 +219,7 @@ static void granted(struct ear *ear, struct dlock *lock)
 /* From the one list of the client, as long as a lock listens. */
 static void take_next(struct ear *ear)
 {
-    const struct dlock *lock = LIST_FIRST(&ear->locks);
+    const struct dlock *lock = first_in(ear, SOURCE_HEARD);
     ear->taking = lock != NULL;
     if (lock != NULL)
         redis_append(ear->redis, 0, 3, (const char *const[]){"BLPOP", lock->source.name, "0"},
@@ -189,16 +228,13 @@ static void take_next(struct ear *ear)
 
 static void ask(struct ear *ear, struct dlock *lock)
 {
-    if (lock->source.state != SOURCE_WANTED)
-        return;
     if (ear->kind == WAIT_LIST) {
+        is_heard(ear, lock); /* what is on the list stays there until it is taken */
         if (!ear->taking)
             take_next(ear);
-        is_heard(lock); /* what is on the list stays there until it is taken */
         return;
     }
-    lock->source.state = SOURCE_ASKED;
-    lock->source.asked = ++ear->asks;
+    set_state(ear, lock, SOURCE_ASKED);
     redis_append(ear->redis, 0, 2, (const char *const[]){"SUBSCRIBE", lock->source.name}, NULL);
 }
 
@@ -206,7 +242,7 @@ void ear_send(struct ear *ear)
 {
     struct dlock *lock;
     ear->state = EAR_WATCHED;
-    LIST_FOREACH(lock, &ear->locks, source.of_ear)
+    while ((lock = first_in(ear, SOURCE_WANTED)) != NULL)
         ask(ear, lock);
     if (redis_flush(ear->redis, 0) != DLOCK_OK)
         broke(ear);
@@ -242,15 +278,15 @@ static void hear(struct ear *ear, const redisReply *reply)
     bool confirms = strcmp(text_of(reply, 0), "subscribe") == 0;
     bool says = strcmp(text_of(reply, 0), "message") == 0;
     struct dlock *lock;
-    LIST_FOREACH(lock, &ear->locks, source.of_ear) {
-        if (strcmp(list ? lock->name : lock->source.name, what) != 0)
+    LIST_FOREACH(lock, with_name(ear, what), source.by_name) {
+        if (strcmp(name_of(ear, lock), what) != 0)
             continue;
         if (list || confirms)
             granted(ear, lock);
         if (list)
             wait_wake(lock, WAKE_ONE);
         else if (confirms && lock->source.state == SOURCE_ASKED)
-            is_heard(lock);
+            is_heard(ear, lock);
         else if (says)
             pass_on(lock, text_of(reply, 2));
     }

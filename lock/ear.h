@@ -11,16 +11,25 @@
 
 struct loop;
 
+#define EAR_NAME_BITS 12
+
 /* What one lock listens to. Zero at first. */
 struct source {
     enum wait_kind kind;
     char name[BUSY_SOURCE_MAX]; /* the channel; of a list: the list's name */
     /* SOURCE_REFUSED: the server does not let this client hear; its waiters poll. */
-    enum { SOURCE_SILENT, SOURCE_WANTED, SOURCE_ASKED, SOURCE_HEARD, SOURCE_REFUSED } state;
-    uint64_t asked;     /* counted up by the ear: replies come in this order */
-    unsigned refusals;  /* in a row */
-    int64_t again_ns;   /* SOURCE_REFUSED, CLOCK_MONOTONIC: not asked for again before */
-    LIST_ENTRY(dlock) of_ear;
+    enum source_state {
+        SOURCE_SILENT,
+        SOURCE_WANTED,
+        SOURCE_ASKED,
+        SOURCE_HEARD,
+        SOURCE_REFUSED,
+        SOURCE_STATES
+    } state;
+    unsigned refusals; /* in a row */
+    int64_t again_ns;  /* SOURCE_REFUSED, CLOCK_MONOTONIC: not asked for again before */
+    TAILQ_ENTRY(dlock) in_state; /* in the ear, and: */
+    LIST_ENTRY(dlock) by_name;
 };
 
 struct ear {
@@ -29,11 +38,12 @@ struct ear {
     struct redis *redis; /* EAR_CONNECTING: of the thread that connects it; else the loop's */
     int watched_fd; /* a duplicate of its connection's, which the loop watches: -1: none */
     bool taking; /* WAIT_LIST: a BLPOP is under way */
-    uint64_t asks;
     unsigned breaks;  /* in a row, each soon after it was up */
     int64_t up_ns;    /* CLOCK_MONOTONIC: since when it is up */
     int64_t again_ns; /* and before when it is not connected again */
-    LIST_HEAD(, dlock) locks;
+    size_t refused;   /* locks whose latest request was refused */
+    TAILQ_HEAD(, dlock) locks[SOURCE_STATES]; /* in order: replies come in that of SOURCE_ASKED */
+    LIST_HEAD(namesakes, dlock) by_name[1 << EAR_NAME_BITS]; /* by what replies name them by */
 };
 
 void ear_init(struct ear *ear, enum wait_kind kind);

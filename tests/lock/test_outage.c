@@ -993,6 +993,98 @@ static void the_first_to_listen_has_gone(void **state)
     stage_clear(&stage);
 }
 
+static enum source_state source_state(dlock *lock)
+{
+    struct loop *loop = &lock->client->loop;
+    pthread_mutex_lock(&loop->mutex);
+    enum source_state is = lock->source.state;
+    pthread_mutex_unlock(&loop->mutex);
+    return is;
+}
+
+static uint64_t wakes(dlock *lock)
+{
+    struct loop *loop = &lock->client->loop;
+    pthread_mutex_lock(&loop->mutex);
+    uint64_t is = lock->line.wakes;
+    pthread_mutex_unlock(&loop->mutex);
+    return is;
+}
+
+/* All of them in one go, locks of that client. */
+static void listen_to(dlock_client *client, size_t count, const char *const *channels,
+                      dlock **locks)
+{
+    struct loop *loop = &client->loop;
+    for (size_t i = 0; i < count; i++) {
+        char name[] = LOCK "0";
+        name[strlen(LOCK)] += (char)i;
+        locks[i] = lock_of(client, "notify", name);
+    }
+    pthread_mutex_lock(&loop->mutex);
+    for (size_t i = 0; i < count; i++) {
+        struct busy busy = {.kind = WAIT_CHANNEL};
+        strcpy(busy.source, channels[i]);
+        ear_listen(loop, locks[i], &busy, INT64_MAX, -1);
+    }
+    pthread_mutex_unlock(&loop->mutex);
+}
+
+/* An error does not say which request it answers: the order does. */
+static void some_channels_are_refused(void **state)
+{
+    static const char *const channels[] = {"yes0", "no1", "yes2", "no3", "no4", "yes5"};
+    (void)state;
+    struct stage stage;
+    dlock *locks[6];
+    char url[80];
+    server_text(server, "ACL SETUSER app on >pass ~* +@all resetchannels &yes*");
+    snprintf(url, sizeof url, "redis://app:pass@%s", strstr(server_url(server), "127"));
+    stage_set(&stage, "notify", url, (struct dlock_options){0});
+    listen_to(stage.client, 6, channels, locks);
+    for (size_t i = 0; i < 6; i++)
+        eventually(source_state(locks[i]) ==
+                   (channels[i][0] == 'y' ? SOURCE_HEARD : SOURCE_REFUSED));
+    assert_int_equal(record_count(stage.events, "SERVER_BACK"), 0);
+    for (size_t i = 0; i < 6; i++)
+        dlock_close(locks[i]);
+    stage_clear(&stage);
+    server_integer(server, "ACL DELUSER app");
+    server_text(server, "ACL LOG RESET");
+}
+
+static int64_t listeners(const char *channel)
+{
+    return server_ask(server, "PUBSUB NUMSUB %s", channel)->element[1]->integer;
+}
+
+/* A message is for each of them, for no other lock, and comes until the last of them is closed. */
+static void locks_that_share_a_channel(void **state)
+{
+    static const char *const channels[] = {"both", "one", "both"};
+    (void)state;
+    struct stage stage;
+    dlock *locks[3];
+    uint64_t before[3];
+    stage_set(&stage, "notify", server_url(server), (struct dlock_options){0});
+    listen_to(stage.client, 3, channels, locks);
+    for (size_t i = 0; i < 3; i++) {
+        eventually(source_state(locks[i]) == SOURCE_HEARD);
+        before[i] = wakes(locks[i]);
+    }
+    assert_int_equal(server_integer(server, "PUBLISH both 0"), 1);
+    eventually(wakes(locks[0]) == before[0] + 1 && wakes(locks[2]) == before[2] + 1);
+    assert_int_equal(wakes(locks[1]), before[1]);
+    dlock_close(locks[0]);
+    dlock_close(locks[1]);
+    eventually(listeners("one") == 0); /* what was sent before has come, too */
+    assert_int_equal(server_integer(server, "PUBLISH both 0"), 1);
+    eventually(wakes(locks[2]) == before[2] + 2);
+    dlock_close(locks[2]);
+    eventually(listeners("both") == 0);
+    stage_clear(&stage);
+}
+
 static int start(void **state)
 {
     (void)state;
@@ -1039,6 +1131,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(listening_stays_refused),
         cmocka_unit_test(listening_is_unblocked),
         cmocka_unit_test(the_first_to_listen_has_gone),
+        cmocka_unit_test(some_channels_are_refused),
+        cmocka_unit_test(locks_that_share_a_channel),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
