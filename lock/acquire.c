@@ -15,6 +15,7 @@
 #include <string.h>
 
 #define REFUSED_PAUSE_MS 300 /* between the tries of one waiter, in the end */
+#define SILENCE_MS 100       /* a server that does not answer for less may just be far away */
 
 static bool has(const struct dlock *lock, unsigned trait)
 {
@@ -390,7 +391,7 @@ static dlock_status time_out(const struct acquiring *a)
         a->want.limit_ms != 0 && (a->want.wait_ms < 0 || a->want.limit_ms < a->want.wait_ms);
     long long waited_ms = capped ? a->want.limit_ms : a->want.wait_ms;
     pthread_mutex_lock(&lock->mutex);
-    bool answered = lock->answered_ns >= a->limit_ns - waited_ms * NS_PER_MS;
+    bool answered = lock->answered_ns >= a->began_ns;
     dlock_status cause = tried ? a->cause : lock->trouble_status;
     snprintf(trouble, sizeof trouble, "%s", lock->trouble);
     pthread_mutex_unlock(&lock->mutex);
@@ -404,8 +405,21 @@ static dlock_status time_out(const struct acquiring *a)
     if (tried)
         return fail(status, "'%s' was not had in %lld ms: %s%s", lock->name, waited_ms, a->why,
                     what_is_left(a));
+    if (!nobody && a->wait.state == WAIT_TRYING && waited_ms >= SILENCE_MS &&
+        !was_answered(lock->client, a->began_ns))
+        return fail(DLOCK_UNREACHABLE, "'%s' was not asked for in %lld ms: no server answered those "
+                                       "of this client that asked first", lock->name, waited_ms);
     return fail(status, "'%s' was not had in time: others of this client were first%s%s",
                 lock->name, trouble[0] != '\0' ? ", in vain: " : "", trouble);
+}
+
+dlock_status no_turn(const struct dlock *lock, int64_t since_ns)
+{
+    if (was_answered(lock->client, since_ns))
+        return fail(DLOCK_LIMIT, "'%s': others of this client asked first, until no time was left",
+                    lock->name);
+    return fail(DLOCK_UNREACHABLE, "'%s': no server answered those of this client that asked first",
+                lock->name);
 }
 
 /* The first answer that is no wait. `cause` and `why` are of the latest try, if there was one. */
@@ -420,7 +434,7 @@ static dlock_status conclude(const struct acquiring *a, enum wait_next next)
     case NEXT_TIMED_OUT:
         return time_out(a);
     case NEXT_NO_TIME:
-        return fail(DLOCK_UNREACHABLE, "'%s': no time was left to ask for it", name);
+        return no_turn(a->lock, a->began_ns);
     default:
         if (is_in_doubt(a))
             return fail(DLOCK_UNKNOWN, "'%s': cancelled before this was known: %s", name, a->why);
@@ -605,7 +619,7 @@ static dlock_status check_time(const struct dlock *lock, const char *name, int64
 static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock_want *want,
                             bool started)
 {
-    *a = (struct acquiring){.lock = lock};
+    *a = (struct acquiring){.lock = lock, .began_ns = mono_ns()};
     dlock_status status = check_fork(lock->client);
     if (status != DLOCK_OK)
         return status;

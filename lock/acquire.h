@@ -14,6 +14,7 @@ struct acquiring {
     struct dlock_hold *hold;
     dlock_status status; /* once it is over */
     struct exchange exchange; /* the latest try's */
+    int64_t began_ns; /* CLOCK_MONOTONIC */
     int64_t limit_ns; /* CLOCK_MONOTONIC: no try begins later; INT64_MAX where it is to try once */
     int64_t ends_ns;  /* CLOCK_MONOTONIC: all is over then */
     unsigned refusals; /* so often; in a row or not */
@@ -31,5 +32,8 @@ struct acquiring {
     enum wait_next begun; /* what to go on with; NEXT_SLEEP: look */
     struct completion completion;
 };
+
+/* No turn to ask came since then: LIMIT; UNREACHABLE, where no server answered anybody meanwhile. */
+dlock_status no_turn(const struct dlock *lock, int64_t since_ns);
 
 #endif

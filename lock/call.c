@@ -15,7 +15,7 @@ static bool is_transient(const char *error)
 {
     static const char *const prefixes[] = {"LOADING", "BUSY ", "CLUSTERDOWN", "TRYAGAIN",
                                            "MASTERDOWN", "READONLY", "OOM ", "NOREPLICAS",
-                                           "MISCONF"};
+                                           "MISCONF", "NOSCRIPT"};
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
         if (strncmp(error, prefixes[i], strlen(prefixes[i])) == 0)
             return true;
@@ -67,7 +67,7 @@ bool are_integers(const struct answer *answer, size_t least)
 dlock_status not_understood(struct rung_env *env, const struct dlock_hold *hold)
 {
     redis_distrust(env->redis, 0);
-    return fail(DLOCK_UNKNOWN, "'%s': the server's answer was not understood", hold->key);
+    return fail(DLOCK_UNKNOWN, NOT_UNDERSTOOD, hold->key);
 }
 
 size_t env_ride_append(struct redis *redis, const struct dlock_batch *batch)

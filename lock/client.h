@@ -89,6 +89,7 @@ struct dlock_client {
     pthread_mutex_t mutex; /* protects what is below */
     void *locks;           /* a tree (tsearch) of struct dlock by rung and name */
 
+    _Atomic int64_t answered_ns; /* CLOCK_MONOTONIC: when an exchange was answered last */
     _Atomic uint64_t acquisitions;
     _Atomic uint64_t tries;
     _Atomic uint64_t acquired;
@@ -114,6 +115,12 @@ static inline void add_one(_Atomic uint64_t *counter)
 static inline bool hands_off(const struct dlock *lock)
 {
     return (lock->ops->traits & TRAIT_HANDOFF) != 0;
+}
+
+/* A server has answered one of its exchanges since then. */
+static inline bool was_answered(const struct dlock_client *client, int64_t since_ns)
+{
+    return atomic_load_explicit(&client->answered_ns, memory_order_relaxed) >= since_ns;
 }
 
 /* How often this process is a fork's child; a client remembers the number it was opened under. */

@@ -255,6 +255,8 @@ static void run_alone(struct trip *trip, struct exchange *exchange)
     env->reads = reads_of(exchange);
     exchange->rode |= exchange->last != NULL;
     exchange->last = NULL;
+    if (exchange->sent_ns == 0)
+        exchange->sent_ns = env->now_ns();
     set_status(exchange, exchange->step == STEP_RELEASE
                              ? ops_of(exchange)->release(env, exchange->hold)
                              : acquire_alone(trip, exchange));
@@ -529,7 +531,10 @@ void exchange_all(struct dlock_client *client, struct exchange *const *all, size
         run_serverless(&trip, all[0]);
     else
         run_with_server(&trip, all, count);
-    for (size_t i = 0; i < count; i++)
-        if (all[i]->step == STEP_ACQUIRE && all[i]->unresolved && !settles(all[i]->status))
+    for (size_t i = 0; i < count; i++) {
+        if (settles(all[i]->status))
+            atomic_store_explicit(&client->answered_ns, mono_ns(), memory_order_relaxed);
+        else if (all[i]->step == STEP_ACQUIRE && all[i]->unresolved)
             all[i]->status = DLOCK_UNKNOWN;
+    }
 }

@@ -23,7 +23,8 @@ struct releasing {
     void (*then)(struct releasing *r);
     struct dlock_hold *hold;
     struct dlock_batch *last;
-    int64_t ends_ns; /* CLOCK_MONOTONIC */
+    int64_t began_ns; /* CLOCK_MONOTONIC */
+    int64_t ends_ns;
     dlock_status status;
     bool alone;             /* no other request of its owner is under way */
     struct acquiring *next; /* whom the lock is passed on to */
@@ -58,7 +59,8 @@ static void take(struct releasing *r)
     r->status = exchange_says(&r->exchange);
     if (r->status != DLOCK_LOST)
         return;
-    owner_lost(r->hold);
+    if (r->exchange.sent_ns != 0) /* else its own time was over, and nobody was asked */
+        owner_lost(r->hold);
     fail(DLOCK_LOST, "'%s' was not this hold's any more at its release", r->hold->key);
 }
 
@@ -352,11 +354,13 @@ static bool hand_on(struct releasing *r)
 static dlock_status prepare(struct releasing *r, struct dlock_hold *hold, struct dlock_batch *last)
 {
     struct dlock_client *client = hold->lock->client;
-    *r = (struct releasing){.hold = hold, .last = last};
+    *r = (struct releasing){.hold = hold, .began_ns = mono_ns()};
     r->ends_ns = mono_deadline_ns(bound_ms(client));
     dlock_status status = check_fork(client);
-    if (status == DLOCK_OK && last != NULL)
-        batch_forget(last);
+    if (status != DLOCK_OK || last == NULL)
+        return status;
+    batch_forget(last);
+    r->last = last->count > 0 ? last : NULL;
     return status;
 }
 
@@ -443,10 +447,9 @@ static void run(struct wait *wait)
     struct releasing *r = (struct releasing *)wait;
     bool asked = r->then != NULL; /* in vain: others kept all who ask, to the end of its time */
     if (asked) {
-        r->exchange.status = DLOCK_UNREACHABLE;
         r->exchange.open = false;
-        snprintf(r->exchange.why, sizeof r->exchange.why, "'%s': no time was left to ask for its "
-                                                          "release", r->hold->key);
+        r->exchange.status = no_turn(wait->lock, r->began_ns);
+        snprintf(r->exchange.why, sizeof r->exchange.why, "%s", dlock_error());
         r->then(r);
     }
     if (asked || begin(r, false)) {
@@ -480,12 +483,13 @@ dlock_status dlock_release_start(dlock_hold *hold, dlock_batch *last, dlock_done
     r->wait = (struct wait){.lock = hold->lock, .run = run, .wake_fd = -1,
                             .exchange = &r->exchange, .answered = answered};
     r->completion = (struct completion){.done = done, .arg = arg, .call = r};
-    pthread_mutex_lock(&loop->mutex);
-    if (status == DLOCK_OK)
+    if (status == DLOCK_OK) { /* not in a forked child: a thread of its parent may have it */
+        pthread_mutex_lock(&loop->mutex);
         status = loop_start(loop);
-    if (status == DLOCK_OK)
-        loop_run(loop, &r->wait);
-    pthread_mutex_unlock(&loop->mutex);
+        if (status == DLOCK_OK)
+            loop_run(loop, &r->wait);
+        pthread_mutex_unlock(&loop->mutex);
+    }
     if (status != DLOCK_OK)
         free(r);
     return status;

@@ -38,8 +38,11 @@ static void set_name(struct dlock_hold *hold)
 void owner_begin_anew(struct dlock_hold *hold)
 {
     hold->acquisition = atomic_fetch_add(&hold->lock->client->acquisitions, 1) + 1;
-    if (hold->depth == 1)
-        set_name(hold);
+    if (hold->depth != 1)
+        return;
+    pthread_mutex_lock(&hold->lock->mutex); /* a loss compares the names of those that ask */
+    set_name(hold);
+    pthread_mutex_unlock(&hold->lock->mutex);
 }
 
 void owner_name(struct dlock_hold *hold, uint64_t owner_id)

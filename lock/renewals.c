@@ -164,8 +164,8 @@ bool renewals_take(struct renewals *renewals, struct renewed *renewed)
     renewed->status = answer.status == DLOCK_OK ? hold->lock->ops->take_renew(hold, &answer)
                                                 : answer.status;
     if (answer.status == DLOCK_OK && renewed->status == DLOCK_UNKNOWN) {
-        renewals->status = not_understood(&env, hold); /* the others' replies are gone, too */
-        snprintf(renewals->why, sizeof renewals->why, "%s", dlock_error());
+        renewed->status = fail(DLOCK_UNKNOWN, NOT_UNDERSTOOD, hold->key);
+        renewals->distrusted = true;
     }
     renewed->why = dlock_error();
     return true;

@@ -31,6 +31,7 @@ struct renewals {
     int64_t answer_ns; /* how long an answer takes; 0: not known */
     const struct script *known[RENEWAL_SCRIPTS_MAX]; /* by the server, since they were sent */
     size_t known_count;
+    bool distrusted;     /* an answer was none that can come: the connection must be dropped */
     bool broke;          /* those without an answer get none: */
     dlock_status status; /* what they get, and why */
     char why[SENTENCE_MAX];

@@ -263,6 +263,7 @@ struct answer answer_of(struct rung_env *env, const redisReply *reply, const cha
 /* It is a list of integers, and of so many at least. */
 bool are_integers(const struct answer *answer, size_t least);
 
+#define NOT_UNDERSTOOD "'%s': the server's answer was not understood"
 /* The answer is none that can come: drops the connection with a doubt, and all replies of the
  * exchange with it. UNKNOWN, with a sentence. */
 dlock_status not_understood(struct rung_env *env, const struct dlock_hold *hold);

@@ -214,6 +214,8 @@ static void tell(struct timekeeper *timekeeper, struct dlock_hold *hold,
                  enum dlock_event_kind kind, const char *reason)
 {
     struct dlock_client *client = timekeeper->client;
+    char kept[SENTENCE_MAX]; /* dlock_error() of this thread is the hook's to change */
+    snprintf(kept, sizeof kept, "%s", reason);
     timekeeper->busy_with = hold;
     pthread_mutex_unlock(&timekeeper->mutex);
     if (kind == DLOCK_EVENT_LOST)
@@ -226,7 +228,7 @@ static void tell(struct timekeeper *timekeeper, struct dlock_hold *hold,
         .owner = hold->owner,
         .acquisition = hold->acquisition,
         .remaining_ms = dlock_remaining_ms(hold),
-        .reason = reason,
+        .reason = kept,
         .user = hold->user,
     };
     if (client->options.on_event != NULL)
@@ -442,6 +444,15 @@ static void take_answer(struct timekeeper *timekeeper, const struct renewed *ren
         conclude(timekeeper, renewed);
 }
 
+/* Not with the mutex, which whoever hears of the outage takes. */
+static void drop_connection(struct timekeeper *timekeeper)
+{
+    timekeeper->renewals.distrusted = false;
+    pthread_mutex_unlock(&timekeeper->mutex);
+    redis_distrust(timekeeper->redis, 0);
+    pthread_mutex_lock(&timekeeper->mutex);
+}
+
 /* ---- The thread ------------------------------------------------------------------------------ */
 
 static void note_due(struct timekeeper *timekeeper, int64_t now_ns)
@@ -472,6 +483,8 @@ static void *run(void *arg)
             tell_lost(timekeeper, HEAP_THING(timekeeper->ends.first, struct dlock_hold, end));
         else if (!STAILQ_EMPTY(&timekeeper->notices))
             tell_notice(timekeeper);
+        else if (timekeeper->renewals.distrusted)
+            drop_connection(timekeeper);
         else if (renewals_take(&timekeeper->renewals, &renewed))
             take_answer(timekeeper, &renewed);
         else if (timekeeper->renewals.count > 0)

@@ -6,6 +6,7 @@
 #include "calls.h"
 #include "child.h"
 #include "client.h"
+#include "far.h"
 #include "must.h"
 #include "proxy.h"
 #include "server.h"
@@ -187,23 +188,29 @@ static void try_again(void *arg, dlock_status status, dlock_hold *hold)
 static void what_is_due_gets_its_turn(void **state)
 {
     (void)state;
-    struct stage stage, other;
+    struct stage other;
     static _Atomic long tries;
     static _Atomic int under_way;
     struct started released = {0}, waits = {0};
     atomic_store(&tries, 0);
     stage_set(&other, "watchdog", false, (struct dlock_options){0});
-    stage_set(&stage, "watchdog", false, (struct dlock_options){.command_timeout_ms = 60000});
-    dlock_hold *theirs = acquired(other.locks[1]), *ours = acquired(stage.locks[2]);
-    struct restless restless = {stage.locks[1], &tries, &under_way};
+    struct far *far = far_start(server, 5);
+    dlock_client *client = client_of(far_url(far), (struct dlock_options){
+                                                       .ttl_ms = 3600000,
+                                                       .command_timeout_ms = 60000,
+                                                   });
+    dlock *busy = lock_of(client, "watchdog", "lock:{1}");
+    dlock *lock = lock_of(client, "watchdog", OTHER);
+    dlock_hold *theirs = acquired(other.locks[1]), *ours = acquired(lock);
+    struct restless restless = {busy, &tries, &under_way};
     struct dlock_want want = {.size = sizeof want};
     for (int i = 0; i < 8 * EXCHANGES_MAX; i++) {
         atomic_fetch_add(&under_way, 1);
-        assert_status(dlock_acquire_start(stage.locks[1], &want, try_again, &restless), OK);
+        assert_status(dlock_acquire_start(busy, &want, try_again, &restless), OK);
     }
     eventually(atomic_load(&tries) > 0);
     start_release(ours, NULL, &released);
-    start(stage.locks[1], waiting(1), &waits);
+    start(busy, waiting(500), &waits);
     started_answered(&released);
     started_answered(&waits);
     assert_int_equal(released.status, DLOCK_OK);
@@ -212,7 +219,10 @@ static void what_is_due_gets_its_turn(void **state)
     atomic_store(&tries, TRIES_MOST);
     eventually(atomic_load(&under_way) == 0);
     assert_status(dlock_release(theirs, NULL), OK);
-    stage_clear(&stage);
+    dlock_close(busy);
+    dlock_close(lock);
+    dlock_client_close(client);
+    far_free(far);
     stage_clear(&other);
 }
 

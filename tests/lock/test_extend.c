@@ -375,35 +375,49 @@ static void an_owner_asks_one_thing_at_a_time(void **state)
     }
 }
 
-/* Its own end comes while it waits for the client's one connection. The server was not asked: its
- * owner's other hold is as valid as before. */
+/* Its own end comes while its extension, or its release with commands, waits for the client's one
+ * connection. The server was not asked: its owner's other hold is as valid as before. */
 static void its_own_end_loses_no_other_hold(void **state)
 {
     const struct dlock_rung *rung = *state;
-    struct stage stage;
-    stage_set(&stage, rung->name, (struct dlock_options){.ttl_ms = LONG_MS,
-                                                         .connections_max = 1,
-                                                         .command_timeout_ms = 60000});
-    struct waiter keeper = {.lock = lock_of(stage.client, rung->name, LOCK "2"),
-                            .want = {.wait_ms = PATIENCE_MS}};
-    dlock_hold *outer = wanted(stage.lock, (struct dlock_want){.owner_id = OWNER});
-    struct extension extension = {
-        wanted(stage.lock, (struct dlock_want){.owner_id = OWNER, .hold_max_ms = 1000}), DLOCK_OK};
-    proxy_plan(stage.proxy, PROXY_HOLD_REPLY, LOCK "2", NULL, 0);
-    waiter_start(&keeper);
-    eventually(proxy_done(stage.proxy));
-    pthread_t extending = thread_start(extend, &extension);
-    eventually(!dlock_valid(extension.hold));
-    proxy_let_go(stage.proxy);
-    thread_wait(extending);
-    assert_status(extension.status, LOST);
-    assert_true(dlock_valid(outer));
-    assert_status(waiter_end(&keeper), OK);
-    assert_status(dlock_release(keeper.hold, NULL), OK);
-    assert_status(dlock_release(extension.hold, NULL), LOST);
-    assert_status(dlock_release(outer, NULL), OK);
-    dlock_close(keeper.lock);
-    stage_clear(&stage);
+    static const char *const incr[] = {"INCR", "sold"};
+    for (int extends = 0; extends < 2; extends++) {
+        struct stage stage;
+        stage_set(&stage, rung->name, (struct dlock_options){.ttl_ms = LONG_MS,
+                                                             .connections_max = 1,
+                                                             .command_timeout_ms = 60000});
+        struct waiter keeper = {.lock = lock_of(stage.client, rung->name, LOCK "2"),
+                                .want = {.wait_ms = PATIENCE_MS}};
+        dlock_hold *outer = wanted(stage.lock, (struct dlock_want){.owner_id = OWNER});
+        dlock_hold *inner =
+            wanted(stage.lock, (struct dlock_want){.owner_id = OWNER, .hold_max_ms = 1000});
+        struct extension extension = {inner, DLOCK_OK};
+        struct releaser releaser = {.hold = inner, .last = dlock_batch_new()};
+        pthread_t extending;
+        assert_status(dlock_batch_add(releaser.last, 2, incr, NULL), OK);
+        proxy_plan(stage.proxy, PROXY_HOLD_REPLY, LOCK "2", NULL, 0);
+        waiter_start(&keeper);
+        eventually(proxy_done(stage.proxy));
+        int64_t over_ms = clock_ms() + 1000;
+        if (extends)
+            extending = thread_start(extend, &extension);
+        else
+            releaser_start(&releaser);
+        eventually(clock_ms() > over_ms);
+        proxy_let_go(stage.proxy);
+        if (extends)
+            thread_wait(extending);
+        assert_int_equal(extends ? extension.status : releaser_end(&releaser), DLOCK_LOST);
+        assert_true(dlock_valid(outer));
+        assert_status(waiter_end(&keeper), OK);
+        assert_status(dlock_release(keeper.hold, NULL), OK);
+        if (extends)
+            assert_status(dlock_release(inner, NULL), LOST);
+        assert_status(dlock_release(outer, NULL), OK);
+        dlock_batch_free(releaser.last);
+        dlock_close(keeper.lock);
+        stage_clear(&stage);
+    }
 }
 
 static int extend_in_child(void *hold)

@@ -223,18 +223,20 @@ static void what_a_call_left_is_taken_back(void **state)
     stage_clear(&stage);
 }
 
-/* The same of a hold that was released meanwhile: its release goes on in the background. */
+/* The same of a hold whose release was lost on its way: it goes on in the background. */
 static void what_a_release_left_is_let_go(void **state)
 {
     static const struct delay delay = {PROXY_DELAY_REQUEST, true, 0};
     struct stage stage;
     const struct dlock_rung *rung = *state;
     stage_set(&stage, rung, 86400000, &delay);
-    dlock_client *hasty = client_of(server_url(server), (struct dlock_options){.ttl_ms = 86400000,
-                                                                              .connect_timeout_ms = 300,
-                                                                              .command_timeout_ms = 300});
+    dlock_client *hasty = client_of(proxy_url(stage.proxy),
+                                    (struct dlock_options){.ttl_ms = 86400000,
+                                                           .connect_timeout_ms = 300,
+                                                           .command_timeout_ms = 300});
     dlock *lock = lock_of(hasty, rung->name, LOCK);
     dlock_hold *hold = acquired(lock);
+    proxy_plan(stage.proxy, PROXY_CUT_REQUEST, LOCK, NULL, 0);
     server_pause(server);
     assert_int_not_equal(dlock_release(hold, NULL), DLOCK_OK);
     server_resume(server);

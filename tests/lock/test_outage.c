@@ -7,6 +7,7 @@
 #include "client.h"
 #include "must.h"
 #include "record.h"
+#include "proxy.h"
 #include "server.h"
 #include "waiter.h"
 
@@ -123,6 +124,32 @@ static void a_crowd_at_a_closed_port(void **state)
             dlock_close(locks[j]);
         stage_clear(&stage);
     }
+}
+
+/* It takes the requests of the first, and answers nobody: nobody was kept waiting by the others. */
+static void a_crowd_at_a_server_that_hangs(void **state)
+{
+    (void)state;
+    struct stage stage;
+    static dlock *locks[CROWD];
+    struct dlock_want want = {.size = sizeof want, .wait_ms = 300};
+    stage_set(&stage, "owner_lua", server_url(server), (struct dlock_options){0});
+    works(&stage);
+    memset(answers, 0, sizeof answers);
+    server_pause(server);
+    for (int j = 0; j < CROWD; j++) {
+        char name[48];
+        snprintf(name, sizeof name, LOCK "%d", j);
+        locks[j] = lock_of(stage.client, "owner_lua", name);
+        assert_status(dlock_acquire_start(locks[j], &want, count_answer, NULL), OK);
+    }
+    eventually(atomic_load(&answers[DLOCK_UNREACHABLE]) + atomic_load(&answers[DLOCK_TIMED_OUT]) ==
+               CROWD);
+    server_resume(server);
+    assert_true(atomic_load(&answers[DLOCK_TIMED_OUT]) <= 2); /* requests may be carried out */
+    for (int j = 0; j < CROWD; j++)
+        dlock_close(locks[j]);
+    stage_clear(&stage);
 }
 
 /* In the pause after a failure it is answered as the latest attempt was. */
@@ -338,6 +365,32 @@ static void lost_and_back(void **state)
     assert_int_equal(stats_of(stage.client).connections_back, 1);
     assert_int_equal(stats_of(stage.client).connections_refused, 0);
     stage_clear(&stage);
+}
+
+/* A renewal's answer is none that can come: its connection is dropped, which is told of; and
+ * everything goes on. */
+static void a_renewal_that_is_not_understood(void **state)
+{
+    (void)state;
+    static const char answer[] = "+QUEUED\r\n";
+    struct stage stage;
+    struct proxy *proxy = proxy_start(server);
+    stage_set(&stage, "watchdog", proxy_url(proxy), (struct dlock_options){.ttl_ms = 3000});
+    struct waiter other = {.lock = lock_of(stage.client, "watchdog", LOCK "2"),
+                           .want = {.wait_ms = PATIENCE_MS}};
+    dlock_hold *hold = acquired(stage.lock);
+    proxy_plan(proxy, PROXY_REPLACE_REPLY, LOCK, answer, sizeof answer - 1);
+    eventually(proxy_done(proxy));
+    waiter_start(&other);
+    assert_status(waiter_end(&other), OK);
+    eventually(record_count(stage.events, "SERVER_GONE") == 1);
+    eventually(stats_of(stage.client).renewals > 0);
+    assert_true(dlock_valid(hold));
+    assert_status(dlock_release(other.hold, NULL), OK);
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_close(other.lock);
+    stage_clear(&stage);
+    proxy_free(proxy);
 }
 
 static void a_refused_login(void **state)
@@ -1103,6 +1156,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_crowd_at_a_closed_port),
+        cmocka_unit_test(a_crowd_at_a_server_that_hangs),
         cmocka_unit_test(many_single_tries),
         cmocka_unit_test(a_crowd_at_a_read_only_server),
         cmocka_unit_test(a_crowd_at_a_full_server),
@@ -1110,6 +1164,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_crowd_at_a_black_hole),
         cmocka_unit_test(all_connections_break_at_once),
         cmocka_unit_test(lost_and_back),
+        cmocka_unit_test(a_renewal_that_is_not_understood),
         cmocka_unit_test(a_refused_login),
         cmocka_unit_test(too_many_clients),
         cmocka_unit_test(too_many_clients_for_one_that_may_little),

@@ -5,6 +5,7 @@
  */
 #include "calls.h"
 #include "child.h"
+#include "client.h"
 #include "must.h"
 #include "proxy.h"
 #include "record.h"
@@ -141,7 +142,10 @@ static void in_a_forked_child(void **state)
     struct stage stage;
     stage_set(&stage, "watchdog", (struct dlock_options){0});
     dlock_hold *hold = acquired(stage.lock);
-    assert_int_equal(child_wait(child_start(release_in_a_child, hold)), 23);
+    pthread_mutex_lock(&stage.client->loop.mutex); /* as a thread may at that moment */
+    pid_t child = child_start(release_in_a_child, hold);
+    pthread_mutex_unlock(&stage.client->loop.mutex);
+    assert_int_equal(child_wait(child), 23);
     assert_true(dlock_valid(hold));
     assert_status(dlock_release(hold, NULL), OK);
     stage_clear(&stage);
