@@ -611,6 +611,9 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
     status = struct_take(&a->want, sizeof a->want, want, "want");
     if (status != DLOCK_OK)
         return status;
+    if (a->want.cancel != NULL && cancel_is_inherited(a->want.cancel))
+        return fail(DLOCK_FORKED,
+                    "want.cancel belongs to the parent process; make one in the child");
     if (a->want.mode != DLOCK_EXCLUSIVE && a->want.mode != DLOCK_SHARED)
         return fail(DLOCK_INVALID,
                     "want.mode is %d; it must be DLOCK_EXCLUSIVE (0) or DLOCK_SHARED (1)",
@@ -779,7 +782,7 @@ dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlo
 
 int dlock_fd(const dlock_client *client)
 {
-    return client != NULL ? client->completions.fd : -1;
+    return client != NULL && check_fork(client) == DLOCK_OK ? client->completions.fd : -1;
 }
 
 size_t dlock_process(dlock_client *client)

@@ -435,6 +435,7 @@ dlock_cancel *dlock_cancel_new(void)
         fail(DLOCK_NO_MEMORY, "out of memory");
         return NULL;
     }
+    cancel->process = getpid();
     cancel->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (cancel->fd >= 0)
         return cancel;
@@ -443,10 +444,16 @@ dlock_cancel *dlock_cancel_new(void)
     return NULL;
 }
 
+/* Not by fork_generation(): in a child a signal may come before that counts the fork. */
+bool cancel_is_inherited(const dlock_cancel *cancel)
+{
+    return cancel->process != getpid();
+}
+
 void dlock_cancel_now(dlock_cancel *cancel)
 {
     uint64_t one = 1;
-    if (cancel == NULL)
+    if (cancel == NULL || cancel_is_inherited(cancel))
         return;
     (void)!write(cancel->fd, &one, sizeof one);
 }

@@ -67,7 +67,9 @@
  *
  * FORK.  A client belongs to the process that opened it. In a forked child every call answers
  * DLOCK_FORKED and dlock_valid() is false; open a client there. Closing or releasing an inherited
- * object in the child frees nothing and sends nothing.
+ * object in the child frees nothing and sends nothing. A cancel belongs to the process that made
+ * it, too. The child inherits the library's descriptors until it calls execve: those of dlock_fd
+ * and dlock_lost_fd still tell of the parent's client and hold.
  *
  * STRUCTS.  Every struct that crosses this interface begins with its size, which the caller sets to
  * sizeof; 0 is INVALID. (The library sets it in dlock_event and dlock_trace.) A field that is zero
@@ -524,9 +526,9 @@ DLOCK_API dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want 
                                            dlock_done *done, void *arg);
 
 /* With dlock_options.own_loop. A descriptor that is readable when dlock_process has something to
- * do, for poll() and the like: wait for it, but do not read or close it; -1 without own_loop; lives
- * as long as the client. And: calls `done` of the acquires that are over by now, on the calling
- * thread; returns how many. Never waits. */
+ * do, for poll() and the like: wait for it, but do not read or close it; lives as long as the
+ * client; -1 without own_loop and in a forked child. And: calls `done` of the acquires that are
+ * over by now, on the calling thread; returns how many. Never waits. */
 DLOCK_API int dlock_fd(const dlock_client *client);
 DLOCK_API size_t dlock_process(dlock_client *client);
 
@@ -608,7 +610,9 @@ DLOCK_API uint64_t dlock_token(const dlock_hold *hold);
  * dlock_cancel_new: NULL when out of memory or descriptors; each takes one. dlock_error() says
  * which.
  * dlock_cancel_now throws it and returns; the waits end soon after. Safe from any thread and from a
- * signal handler.
+ * signal handler. In a forked child it does nothing to a cancel of the parent's, so that a handler
+ * which the child inherited ends no wait of the parent. An acquire that is given such a cancel
+ * answers FORKED.
  * dlock_cancel_free: when no call uses it any more. NULL is allowed. */
 DLOCK_API dlock_cancel *dlock_cancel_new(void);
 DLOCK_API void dlock_cancel_now(dlock_cancel *cancel);

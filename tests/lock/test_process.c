@@ -30,6 +30,7 @@ struct inherited {
     dlock_client *client;
     dlock *lock;
     dlock_hold *hold;
+    dlock_cancel *cancel;
 };
 
 /* Not with ThreadSanitizer, which cannot follow the threads that a forked child starts. */
@@ -50,6 +51,21 @@ static void a_client_of_its_own(const struct inherited *in)
     must(dlock_open(own, NULL, LOCK "2", &lock) == DLOCK_OK);
     must(dlock_acquire(lock, NULL, &hold) == DLOCK_OK);
     must(dlock_release(hold, NULL) == DLOCK_OK);
+    dlock_close(lock);
+    dlock_client_close(own);
+}
+
+/* Its parent could end its wait. */
+static void takes_no_cancel_of_its_parents(const struct inherited *in)
+{
+    struct dlock_want want = {.size = sizeof want, .cancel = in->cancel};
+    dlock_client *own;
+    dlock *lock;
+    dlock_hold *hold;
+    must(dlock_client_open(NULL, &own) == DLOCK_OK);
+    must(dlock_open(own, NULL, LOCK, &lock) == DLOCK_OK);
+    must(dlock_acquire(lock, &want, &hold) == DLOCK_FORKED && hold == NULL);
+    must(strstr(dlock_error(), "want.cancel belongs to the parent process") != NULL);
     dlock_close(lock);
     dlock_client_close(own);
 }
@@ -103,6 +119,37 @@ static void a_child_inherits_nothing(void **state)
     dlock_close(in.lock);
     dlock_client_close(in.client);
     record_free(events);
+}
+
+static int throw_it(void *arg)
+{
+    struct inherited *in = arg;
+    dlock_cancel_now(in->cancel);
+    must(dlock_fd(in->client) == -1);
+#ifndef __SANITIZE_THREAD__
+    takes_no_cancel_of_its_parents(in);
+#endif
+    dlock_cancel_free(in->cancel);
+    return 23;
+}
+
+/* As a handler of SIGTERM does that it inherited. */
+static void a_child_cancels_nothing_of_its_parents(void **state)
+{
+    (void)state;
+    struct inherited in = {.cancel = dlock_cancel_new()};
+    struct dlock_want want = {.size = sizeof want, .wait_ms = 60000, .cancel = in.cancel};
+    in.client = client_of(server_url(server), (struct dlock_options){.own_loop = true});
+    in.lock = lock_of(in.client, NULL, LOCK);
+    assert_int_equal(child_wait(child_start(throw_it, &in)), 23);
+    assert_true(dlock_fd(in.client) >= 0);
+    assert_status(dlock_acquire(in.lock, &want, &in.hold), OK);
+    assert_status(dlock_release(in.hold, NULL), OK);
+    dlock_cancel_now(in.cancel);
+    assert_status(dlock_acquire(in.lock, &want, &in.hold), CANCELLED);
+    dlock_cancel_free(in.cancel);
+    dlock_close(in.lock);
+    dlock_client_close(in.client);
 }
 
 /* The holder is killed: on a rung that expires the lock is free again by itself. */
@@ -447,6 +494,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_child_inherits_nothing),
+        cmocka_unit_test(a_child_cancels_nothing_of_its_parents),
         cmocka_unit_test(a_killed_holder_frees_it_in_the_end),
         cmocka_unit_test(its_threads_take_no_signals),
         cmocka_unit_test(many_threads_open_use_and_close),
