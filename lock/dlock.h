@@ -386,19 +386,21 @@ DLOCK_API const struct dlock_rung *dlock_rung_of(const dlock *lock);
 struct dlock_holder {
     size_t size;
     bool held;
-    char owner[128];  /* as the holder wrote it, cut to fit; "" when nobody holds it */
+    char owner[128];  /* as the holder wrote it, cut to fit; "" when nobody holds it, or when it wrote
+                         nothing; see dlock_owner */
     int64_t ttl_ms;   /* what is left on the server; -1: the key never expires */
 };
-/* Asks the server. OK; UNSUPPORTED (`none`, `local`: no server knows them); WRONG_TYPE;
- * UNREACHABLE; UNKNOWN (no answer); REFUSED; LIMIT; INVALID; FORKED. */
+/* Asks the server. OK; UNSUPPORTED (`none`, `local`: no server knows them); WRONG_TYPE (the key
+ * holds something that the lock's rung does not keep: dlock_error() says what); UNREACHABLE; UNKNOWN (no answer); REFUSED; LIMIT; INVALID; FORKED. */
 DLOCK_API dlock_status dlock_inspect(dlock *lock, struct dlock_holder *holder);
 
 /* Frees the lock, whoever holds it, and wakes those who wait for it: for operators, when a holder
  * is known to be gone, or must be overruled. A holder that lives is not asked: the next one enters
  * while it is still in its section. Its hold is called lost at its next renewal, or found lost at
  * its release.
- * broken: who held it, as dlock_inspect would have said just before; `held` false: nobody did, and
- * nothing was freed. NULL: not asked for.
+ * broken: who held it, as dlock_inspect would have said just before; `held` false: nobody did. (On
+ * `read_write` what expired holds have left is removed then: each member of the key whose score, the
+ * end of a time to live in ms, is past.) NULL: not asked for.
  * As dlock_inspect, but UNKNOWN: it may have been freed. Then inspect it before breaking it again:
  * the next holder may have it. WRONG_TYPE: the key is left as it is. */
 DLOCK_API dlock_status dlock_break(dlock *lock, struct dlock_holder *broken);
