@@ -754,6 +754,7 @@ dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlo
         a->wait.ask = ask;
         a->wait.answered = answered;
         a->wait.running = true; /* until it sleeps: it is begun here */
+        a->wait.counted = &loop->wait_count;
         a->completion = (struct completion){.done = done, .arg = arg, .call = a};
         pthread_mutex_lock(&loop->mutex);
         status = loop_join(loop, &a->wait);

@@ -302,7 +302,9 @@ struct dlock_options {
     size_t contenders;  /* of the rungs that poll: how many waiters of this client try for a lock,
                            the others stand in line behind them. Default 16, 1 to 10000 */
     size_t waiters_max; /* acquires that were started and are not over. Default 100000,
-                           1 to 1000000 */
+                           1 to 1000000. Requests of acquires that are over, which the client
+                           takes back in the background, are as many at most; others' locks and
+                           places in line expire */
     bool own_loop;      /* answers of started acquires wait for dlock_process(), and a lock that was
                            had is held meanwhile. Default false: they are given on a thread of the
                            client's */
@@ -386,8 +388,8 @@ DLOCK_API const struct dlock_rung *dlock_rung_of(const dlock *lock);
 struct dlock_holder {
     size_t size;
     bool held;
-    char owner[128];  /* as the holder wrote it, cut to fit; "" when nobody holds it, or when it wrote
-                         nothing; see dlock_owner */
+    char owner[128];  /* as the holder wrote it, cut to fit; "" when nobody holds it, or when the
+                         holder wrote nothing; see dlock_owner */
     int64_t ttl_ms;   /* what is left on the server; -1: the key never expires */
 };
 /* Asks the server. OK; UNSUPPORTED (`none`, `local`: no server knows them); WRONG_TYPE (the key
@@ -398,9 +400,9 @@ DLOCK_API dlock_status dlock_inspect(dlock *lock, struct dlock_holder *holder);
  * is known to be gone, or must be overruled. A holder that lives is not asked: the next one enters
  * while it is still in its section. Its hold is called lost at its next renewal, or found lost at
  * its release.
- * broken: who held it, as dlock_inspect would have said just before; `held` false: nobody did. (On
- * `read_write` what expired holds have left is removed then: each member of the key whose score, the
- * end of a time to live in ms, is past.) NULL: not asked for.
+ * broken: who held it, as dlock_inspect would have said just before; `held` false: nobody did. (Of
+ * `read_write` what expired holds have left is removed then: the members of the key whose score,
+ * the end of a time to live, is past.) NULL: not asked for.
  * As dlock_inspect, but UNKNOWN: it may have been freed. Then inspect it before breaking it again:
  * the next holder may have it. WRONG_TYPE: the key is left as it is. */
 DLOCK_API dlock_status dlock_break(dlock *lock, struct dlock_holder *broken);

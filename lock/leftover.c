@@ -148,7 +148,8 @@ static bool take_back(struct dlock_hold *hold, const struct exchange *doubted)
                                    .run = run,
                                    .wake_fd = -1,
                                    .exchange = &leftover->exchange,
-                                   .answered = answered};
+                                   .answered = answered,
+                                   .counted = &lock->client->loop.leftover_count};
     leftover->hold = hold;
     leftover->exchange.step = lock->ops->send_give_up != NULL ? STEP_GIVE_UP : STEP_RELEASE;
     leftover->exchange.hold = hold;
