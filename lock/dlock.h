@@ -63,7 +63,12 @@
  * may outlive the client. They block all signals but those of a fault (SIGSEGV, SIGBUS, SIGFPE,
  * SIGILL, SIGTRAP, SIGSYS): no other handler of the application's runs on them, not during
  * a hook or `done` either. A handler that runs on a thread inside a call does not end the call. Do
- * not end such a thread (pthread_cancel), or leave the call (longjmp).
+ * not end such a thread (pthread_cancel), or leave the call (longjmp). Its stack is as large as the
+ * process gives its threads (RLIMIT_STACK), but at least 256 KiB. A thread that calls the library
+ * needs 64 KiB of stack.
+ *
+ * DESCRIPTORS.  The library's may have any free number. Keep 0, 1 and 2 open: else one of them may
+ * become a connection, and what the program prints goes to Redis.
  *
  * FORK.  A client belongs to the process that opened it. In a forked child every call answers
  * DLOCK_FORKED and dlock_valid() is false; open a client there. Closing or releasing an inherited

@@ -186,6 +186,107 @@ static void a_killed_holder_frees_it_in_the_end(void **state)
     }
 }
 
+/* ---- Stacks ---------------------------------------------------------------------------------- */
+
+#define SMALL_STACK ((size_t)64 << 10)
+
+static size_t stack_size(void)
+{
+    pthread_attr_t attributes;
+    void *at;
+    size_t size;
+    must(pthread_getattr_np(pthread_self(), &attributes) == 0);
+    must(pthread_attr_getstack(&attributes, &at, &size) == 0);
+    pthread_attr_destroy(&attributes);
+    return size;
+}
+
+static void measure_event(void *arg, const struct dlock_event *event)
+{
+    (void)event;
+    atomic_store((_Atomic size_t *)arg, stack_size());
+}
+
+static void measure_done(void *arg, dlock_status status, dlock_hold *hold)
+{
+    must(status == DLOCK_OK);
+    must(dlock_release(hold, NULL) == DLOCK_OK);
+    atomic_store((_Atomic size_t *)arg, stack_size());
+}
+
+/* The process gives its threads little. The library's have what it needs, and what `done` needs. */
+static void its_threads_have_a_stack(void **state)
+{
+    (void)state;
+    pthread_attr_t before, small;
+    _Atomic size_t timekeepers = 0, tellers = 0;
+    must(pthread_getattr_default_np(&before) == 0 && pthread_getattr_default_np(&small) == 0);
+    must(pthread_attr_setstacksize(&small, SMALL_STACK) == 0);
+    must(pthread_setattr_default_np(&small) == 0);
+    dlock_client *client = client_of(
+        server_url(server), (struct dlock_options){.ttl_ms = 300,
+                                                   .on_event = measure_event,
+                                                   .on_event_arg = &timekeepers});
+    dlock *lock = lock_of(client, NULL, LOCK);
+    dlock *other = lock_of(client, NULL, LOCK "2");
+    assert_status(dlock_acquire_start(other, NULL, measure_done, &tellers), OK);
+    dlock_hold *hold = acquired(lock);
+    eventually(timekeepers != 0 && tellers != 0);
+    must(pthread_setattr_default_np(&before) == 0);
+    pthread_attr_destroy(&before);
+    pthread_attr_destroy(&small);
+    assert_true(timekeepers >= 4 * SMALL_STACK - 4096 && tellers >= 4 * SMALL_STACK - 4096);
+    dlock_release(hold, NULL);
+    dlock_close(lock);
+    dlock_close(other);
+    dlock_client_close(client);
+}
+
+/* Sanitizers make frames larger. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+static void *use_it(void *arg)
+{
+    const char *url = server_url(server);
+    struct dlock_options options = {
+        .size = sizeof options, .servers = &url, .server_count = 1, PATIENT};
+    struct dlock_want want = {.size = sizeof want, .wait_ms = 10};
+    struct dlock_holder holder = {.size = sizeof holder};
+    dlock_client *one, *two;
+    dlock *lock, *same;
+    dlock_hold *hold, *none;
+    must(dlock_client_open(&options, &one) == DLOCK_OK);
+    must(dlock_client_open(&options, &two) == DLOCK_OK);
+    must(dlock_open(one, arg, LOCK, &lock) == DLOCK_OK);
+    must(dlock_open(two, arg, LOCK, &same) == DLOCK_OK);
+    must(dlock_acquire(lock, NULL, &hold) == DLOCK_OK);
+    must(dlock_acquire(same, &want, &none) == DLOCK_TIMED_OUT);
+    must(dlock_extend(hold) == DLOCK_OK);
+    must(dlock_inspect(same, &holder) == DLOCK_OK);
+    must(dlock_break(same, &holder) == DLOCK_OK);
+    dlock_release(hold, NULL);
+    dlock_close(lock);
+    dlock_close(same);
+    dlock_client_close(one);
+    dlock_client_close(two);
+    return NULL;
+}
+
+static void a_caller_may_have_a_small_stack(void **state)
+{
+    static char rungs[][16] = {"owner_lua", "watchdog", "notify", "fair", "read_write"};
+    (void)state;
+    for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++) {
+        pthread_attr_t small;
+        pthread_t thread;
+        must(pthread_attr_init(&small) == 0);
+        must(pthread_attr_setstacksize(&small, SMALL_STACK) == 0);
+        must(pthread_create(&thread, &small, use_it, rungs[i]) == 0);
+        pthread_attr_destroy(&small);
+        thread_wait(thread);
+    }
+}
+#endif
+
 /* ---- Signals --------------------------------------------------------------------------------- */
 
 #define TASKS_MAX 64
@@ -496,6 +597,10 @@ int main(void)
         cmocka_unit_test(a_child_inherits_nothing),
         cmocka_unit_test(a_child_cancels_nothing_of_its_parents),
         cmocka_unit_test(a_killed_holder_frees_it_in_the_end),
+        cmocka_unit_test(its_threads_have_a_stack),
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+        cmocka_unit_test(a_caller_may_have_a_small_stack),
+#endif
         cmocka_unit_test(its_threads_take_no_signals),
         cmocka_unit_test(many_threads_open_use_and_close),
         cmocka_unit_test(released_in_the_middle_of_renewals),
