@@ -262,9 +262,11 @@ struct dlock_options {
 
     /* Redis servers: redis://[[user]:password@]host[:port][/db] or
      * unix:[[user]:password@]path[?db=N] or unix:///path. User, password and path may be
-     * %-encoded; an IPv6 host stands in brackets; a path that does not begin with '/' has its ':'
-     * and '@' encoded.
-     * One for every rung of this release; several are for rungs that need several.
+     * %-encoded. These must be: a '%' anywhere, a ':' in a user, a '/' in a login of redis://, a
+     * '?' or '@' in one of unix, a '?' in a path, and a ':' or '@' in a path that does not begin
+     * with '/'. An IPv6 host stands in brackets. A port is 1 to 65535, a database 0 to 99999; a
+     * path has 107 bytes at most.
+     * One for every rung of this release; several, 16 at most, are for rungs that need several.
      * Beside the rungs' own commands the user may be allowed CLIENT ID, CLIENT KILL and INFO: after
      * a lost reply a new connection has the server end the broken one, so that what was sent on it
      * cannot be carried out later. Where they are refused, it may be.

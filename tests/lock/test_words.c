@@ -274,6 +274,11 @@ static void same(const char *got, const char *expected)
         assert_string_equal(got, expected);
 }
 
+/* As many bytes as sun_path holds. */
+#define PATH_107                                                                                   \
+    "/0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890" \
+    "123456789012345"
+
 static void good_urls(void **state)
 {
     static const struct {
@@ -283,6 +288,8 @@ static void good_urls(void **state)
         {"redis://h/", "h", "6379", 0, 0, 0, 0, "redis://h:6379/0"},
         {"redis://10.0.0.1:1/2", "10.0.0.1", "1", 0, 0, 0, "2", "redis://10.0.0.1:1/2"},
         {"redis://h:65535/99999", "h", "65535", 0, 0, 0, "99999", "redis://h:65535/99999"},
+        {"redis://h/007", "h", "6379", 0, 0, 0, "7", "redis://h:6379/7"},
+        {"redis://h/00", "h", "6379", 0, 0, 0, "0", "redis://h:6379/0"},
         {"redis://:pw@h", "h", "6379", 0, 0, "pw", 0, "redis://h:6379/0"},
         {"redis://u:pw@h:7", "h", "7", 0, "u", "pw", 0, "redis://h:7/0"},
         {"redis://u:a:b@h", "h", "6379", 0, "u", "a:b", 0, "redis://h:6379/0"},
@@ -296,6 +303,7 @@ static void good_urls(void **state)
         {"unix:///run/r.sock", 0, 0, "/run/r.sock", 0, 0, 0, "unix:/run/r.sock?db=0"},
         {"unix:/run/a:b@c", 0, 0, "/run/a:b@c", 0, 0, 0, "unix:/run/a:b@c?db=0"},
         {"unix:/run/%3f?db=3", 0, 0, "/run/?", 0, 0, "3", "unix:/run/??db=3"},
+        {"unix:" PATH_107, 0, 0, PATH_107, 0, 0, 0, "unix:" PATH_107 "?db=0"},
         {"unix:r.sock", 0, 0, "r.sock", 0, 0, 0, "unix:r.sock?db=0"},
         {"unix::pw@/r", 0, 0, "/r", 0, "pw", 0, "unix:/r?db=0"},
         {"unix://u:pw@/r?db=1", 0, 0, "/r", "u", "pw", "1", "unix:/r?db=1"},
@@ -359,9 +367,7 @@ static const char *const bad_ones[] = {
     "unix:/r?x=1",
     "unix:/r%zz",
     "unix:user@/r",
-    /* sun_path holds 107 bytes */
-    "unix:/0123456789012345678901234567890123456789012345678901234567890123456789012345678901"
-    "23456789012345678901234567",
+    "unix:" PATH_107 "7",
     /* What was meant for a password is never told. */
     "redis://:" SECRET,
     "redis://user:" SECRET,
@@ -410,7 +416,28 @@ static void urls_that_say_what_would_be_right(void **state)
         {"redis://h:1?db=2", "as in redis://host:6379/2"},
         {"redis://h/1?db=2", "as in redis://host:6379/2"},
         {"redis://:" SECRET "@h?db=2", "'...@h?db=2' has a '?'"},
-        {"redis://:p?q@h:0", "'...@h:0' is no server's URL"},
+        {"redis://:p?q@h:0", "'...@h:0' has a port that is not a number from 1 to 65535"},
+        {"redis://h:65536", "'redis://h:...' has a port that is not a number from 1 to 65535"},
+        {"redis://h:abc/1", "has a port that is not a number"},
+        {"redis://h:6379 ", "has a port that is not a number"},
+        {"redis://h:6379#1", "has a port that is not a number"},
+        {"redis://h/-1", "'redis://h/-1' has a database that is not a number from 0 to 99999"},
+        {"redis://h:6379/x", "'redis://h:...' has a database that is not a number"},
+        {"redis://u:" SECRET "@h/100000", "'...@h/100000' has a database that is not a number"},
+        {"redis://u:" SECRET "/@h", "'...@h' has a '/' in its login; write it as %2F"},
+        {"redis://user@h", "'...@h' has an '@', but no ':' before the password"},
+        {"redis://:1", "has no host"},
+        {"redis://[::1", "has a '[' without a ']'"},
+        {"redis://[::1]x", "after its ']'"},
+        {"redis://%zz", "'redis://%zz' has a '%' that is not followed by two hex digits"},
+        {"unix:/r%00", "'unix:/r%00' has a '%' that is not followed by two hex digits"},
+        {"unix:" PATH_107 "7", "7' has a path that is not of 1 to 107 bytes"},
+        {"unix:?db=1", "has a path that is not of 1 to 107 bytes"},
+        {"unix:/a?b", "'unix:/a?b' has a '?' that is not the one of '?db=N'"},
+        {"unix:/a?db=x", "with N from 0 to 99999; write another as %3F"},
+        {"unix:u:" SECRET "?@/r", "'...@/r' has a '?' that is not the one of '?db=N'"},
+        {"unix:u:" SECRET, "'unix:u:...' has a ':' without an '@'"},
+        {"http://h", "'http://h' begins neither with redis:// nor with unix:"},
         {"rediss://h:6379", "'rediss://h:...' needs TLS, which libdlock does not support: run a "
                             "local TLS proxy such as stunnel; give redis://"},
         {"rediss://:" SECRET "@h?", "needs TLS"},
