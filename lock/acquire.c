@@ -626,7 +626,8 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
         (status = check_time(lock, "hold_max_ms", a->want.hold_max_ms, HOLD_MS_MOST)) != DLOCK_OK)
         return status;
     if (a->want.limit_ms < 0 || a->want.limit_ms > HOLD_MS_MOST)
-        return fail(DLOCK_INVALID, "want.limit_ms is %lld; it must be 1 to %lld, or 0 for no limit",
+        return fail(DLOCK_INVALID,
+                    "want.limit_ms is %lld; it must be 1 to %lld, or 0 for wait_ms and the bound",
                     (long long)a->want.limit_ms, (long long)HOLD_MS_MOST);
     if (a->want.reads != NULL)
         batch_forget(a->want.reads);

@@ -664,7 +664,8 @@ DLOCK_API void dlock_batch_clear(dlock_batch *batch);
  * BLOCK and the like), or if it gets more or fewer replies than one (SUBSCRIBE, UNSUBSCRIBE, MONITOR,
  * REPLCONF, SHUTDOWN, DEBUG and the like). A script does what MULTI does. Commands that the server
  * has renamed are not recognized: none of these may ride under another name.
- * OK, INVALID (also: no argument, or one is NULL), LIMIT (the batch is full), NO_MEMORY. */
+ * OK, INVALID (also: argc is not 1 to 1048576; an argument is NULL, or has more than 512 MiB), LIMIT
+ * (the batch is full), NO_MEMORY. */
 DLOCK_API dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *argv,
                                        const size_t *sizes);
 /* The reply of the command that was added as number `index`, from 0. After an acquire it counts

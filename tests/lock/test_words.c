@@ -10,6 +10,7 @@
 
 #include <ctype.h>
 #include <fcntl.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -96,7 +97,9 @@ static void numbers_out_of_range(void **state)
         {{.retry_ms = -1}, "retry_ms is -1"},
         {{.retry_ms = 60001}, "retry_ms is 60001"},
         {{.connections_max = 10001}, "connections_max"},
-        {{.connections_max = SIZE_MAX}, "connections_max"},
+        {{.connections_max = SIZE_MAX},
+         "connections_max is 18446744073709551615; it must be 1 to 10000, or 0 for 64"},
+        {{.contenders = (size_t)INT64_MAX + 2}, "contenders is 9223372036854775809"},
         {{.connections_max = SIZE_MAX, .ttl_ms = 1}, "ttl_ms"},
         {{.server_count = 1}, "servers is NULL"},
         {{.servers = (const char *const[1]){"redis://h"}},
@@ -583,7 +586,9 @@ static void names_have_1_to_512_bytes(void **state)
     assert_status(dlock_open(client, NULL, name, &lock), INVALID);
     assert_says(dlock_error(), "1 to 512 bytes; this one has 513");
     assert_status(dlock_open(client, NULL, "", &lock), INVALID);
+    assert_says(dlock_error(), "1 to 512 bytes; this one has 0");
     assert_status(dlock_open(client, NULL, NULL, &lock), INVALID);
+    assert_says(dlock_error(), "dlock_open(): name is NULL");
     assert_null(lock);
     name[512] = '\0';
     assert_status(dlock_open(client, NULL, name, &lock), OK);
@@ -648,6 +653,18 @@ static void batches(void **state)
         assert_status(dlock_batch_add(batch, 1, command, NULL), OK);
     assert_status(dlock_batch_add(batch, 1, command, NULL), LIMIT);
     assert_says(dlock_error(), "at most 64");
+    dlock_batch_clear(batch);
+    const char *const set[] = {"SET", "a", "b"};
+    const size_t sizes[] = {(512U << 20) + 1, SIZE_MAX};
+    for (int i = 0; i < 2; i++) {
+        assert_status(dlock_batch_add(batch, 3, set, (size_t[]){3, 1, sizes[i]}), INVALID);
+        assert_says(dlock_error(), i == 0 ? "argv[2] has 536870913 bytes; at most 536870912"
+                                          : "argv[2] has 18446744073709551615 bytes");
+    }
+    assert_status(dlock_batch_add(batch, (1 << 20) + 1, set, NULL), INVALID);
+    assert_says(dlock_error(), "argc is 1048577; it must be 1 to 1048576");
+    for (int i = 0; i < DLOCK_BATCH_MAX; i++)
+        assert_status(dlock_batch_add(batch, 1, command, NULL), OK);
     assert_status(dlock_batch_reply(batch, 63, &reply), OK);
     assert_int_equal(reply.kind, DLOCK_REPLY_NONE);
     assert_string_equal(reply.text, "");
@@ -661,6 +678,32 @@ static void batches(void **state)
         OK);
     dlock_batch_free(batch);
     dlock_batch_free(NULL);
+}
+
+/* Redis knows no locales: in Turkish "i" and "I" are two letters. */
+static void commands_in_turkish(void **state)
+{
+    static const char *const words[] = {"MULTI", "multi", "Wait", "client", "unsubscribe", "quit"};
+    (void)state;
+    char folder[] = "/tmp/ladder-locale-XXXXXX", make[200];
+    assert_non_null(mkdtemp(folder));
+    snprintf(make, sizeof make, "localedef -i tr_TR -f UTF-8 %s/tr_TR.UTF-8 2>&1", folder);
+    bool made = system(make) == 0;
+    setenv("LOCPATH", folder, 1);
+    made = made && setlocale(LC_ALL, "tr_TR.UTF-8") != NULL;
+    dlock_batch *batch = dlock_batch_new();
+    dlock_status statuses[6];
+    for (size_t i = 0; i < 6; i++)
+        statuses[i] = dlock_batch_add(batch, 1, &words[i], NULL);
+    dlock_batch_free(batch);
+    setlocale(LC_ALL, "C");
+    unsetenv("LOCPATH");
+    snprintf(make, sizeof make, "rm -r %s", folder);
+    assert_int_equal(system(make), 0);
+    for (size_t i = 0; i < 6; i++)
+        assert_int_equal(statuses[i], DLOCK_INVALID);
+    if (!made)
+        skip_because("localedef makes no Turkish locale here");
 }
 
 /* ---- Wrong calls ----------------------------------------------------------------------------- */
@@ -827,6 +870,7 @@ int main(void)
         cmocka_unit_test(one_server_for_these_rungs),
         cmocka_unit_test(a_client_has_a_uuid),
         cmocka_unit_test(batches),
+        cmocka_unit_test(commands_in_turkish),
         cmocka_unit_test(a_mode_that_is_none),
         cmocka_unit_test(null_is_refused),
         cmocka_unit_test(null_is_harmless),
