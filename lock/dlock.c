@@ -292,12 +292,10 @@ static dlock_status check_name(const struct rung_ops *ops, const char *name)
     if (size == 0 || size > DLOCK_NAME_MAX)
         return fail(DLOCK_INVALID, "a lock's name has 1 to %d bytes; this one has %zu",
                     DLOCK_NAME_MAX, size);
-    if (ops->beside[0].kind == NULL)
-        return DLOCK_OK;
     if (strncmp(name, "dlock:", 6) == 0)
-        return fail(DLOCK_INVALID, "'%s' begins with 'dlock:', as the keys that rung '%s' keeps "
-                                   "beside a lock; any other beginning is right", name, ops->name);
-    if (strpbrk(name, "{}") != NULL && !has_tag(name))
+        return fail(DLOCK_INVALID, "'%s' begins with 'dlock:', as the keys that the library keeps "
+                                   "beside a lock; any other beginning is right", name);
+    if (ops->beside[0].kind != NULL && strpbrk(name, "{}") != NULL && !has_tag(name))
         return fail(DLOCK_INVALID, "'%s' has a brace but no hash tag, so the keys that rung '%s' "
                                    "keeps beside it would not lie in its slot; a tag as in "
                                    "lock:{phone}, or no brace, is right", name, ops->name);

@@ -112,7 +112,10 @@ extern "C" {
  *     dlock:<kind>:<name>       the lock's name has a hash tag: lock:{phone}
  *     dlock:<kind>={<name>}     the lock's name has no brace: jobs
  *
- * So the keys of a lock share one slot of a cluster, and two locks never share a key.
+ * So the keys of a lock share one slot of a cluster, and two locks never share a key. For that two
+ * kinds of name are INVALID: on every rung one that begins with `dlock:`; on those named below one
+ * that has a brace but no hash tag, as `a{b` or `{}a`. (A hash tag is what stands between the first
+ * `{` and the next `}`, if that is not empty.)
  *
  *     notify       token (string)
  *     fair         queue (list), token (string), grant (string); and dlock:wake:<client id> (list),
@@ -377,8 +380,9 @@ DLOCK_API void dlock_client_stats(const dlock_client *client, struct dlock_stats
  * rung: a name of the ladder, NULL for the default. name: the key in Redis, verbatim (no prefix is
  * added), 1 to DLOCK_NAME_MAX bytes; copied.
  * Every dlock of one client with one rung and one name is the same lock, `local` included.
- * OK; INVALID (no such rung: dlock_error() lists them; name empty or too long; several servers, and
- * the rung works with one); FLAWED; NO_MEMORY; FORKED. Unless OK, *lock is NULL. */
+ * OK; INVALID (no such rung: dlock_error() lists them; name empty, too long, or one that "Keys in
+ * Redis" rules out; several servers, and the rung works with one); FLAWED; NO_MEMORY; FORKED. Unless
+ * OK, *lock is NULL. */
 DLOCK_API dlock_status dlock_open(dlock_client *client, const char *rung, const char *name,
                                   dlock **lock);
 
