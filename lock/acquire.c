@@ -111,6 +111,7 @@ static void begin_tenure(struct acquiring *a)
                                    .ttl_ms = a->hold->ttl_ms,
                                    .longest_ms = a->hold->ttl_ms,
                                    .token = a->hold->token,
+                                   .try = a->hold->try,
                                    .holds = 1};
     a->hold->tenure = a->hold->token;
     pthread_mutex_unlock(&lock->client->loop.mutex);
@@ -503,7 +504,7 @@ static bool left_something(struct acquiring *a)
         return a->tried;
     pthread_mutex_lock(&lock->client->loop.mutex);
     bool contends = a->wait.state == WAIT_TRYING || a->wait.state == WAIT_SLEEPING;
-    bool left = contends && lock->tenure.queued && !wait_others(lock);
+    bool left = contends && lock->tenure.queued && wait_first(lock) == NULL;
     pthread_mutex_unlock(&lock->client->loop.mutex);
     return left;
 }

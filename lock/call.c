@@ -167,6 +167,13 @@ void request_append(struct redis *redis, const struct request *request, bool in_
     redis_append(redis, 0, argc, command, NULL);
 }
 
+dlock_status something_was_sent(const char *why)
+{
+    char sentence[SENTENCE_MAX];
+    snprintf(sentence, sizeof sentence, "%s", why);
+    return fail(DLOCK_UNKNOWN, "what rode ahead of the release was carried out; then: %s", sentence);
+}
+
 struct answer rung_eval(struct rung_env *env, const struct script *script,
                         const char *const *argv)
 {
@@ -174,10 +181,13 @@ struct answer rung_eval(struct rung_env *env, const struct script *script,
     if (count(argv) > ARGUMENTS_MAX - 2)
         return (struct answer){.status = fail(DLOCK_INVALID, "too many arguments for a script"),
                                .text = ""};
+    bool rode = env->last != NULL;
     struct answer answer = exchange(env, script_command(command, script, argv, false), command);
     if (script_is_missing(&answer)) {
         /* The riding reads were answered before the lock was asked for: they ride again. */
         answer = exchange(env, script_command(command, script, argv, true), command);
+        if (rode && answer.status == DLOCK_UNREACHABLE)
+            answer.status = something_was_sent(dlock_error());
         atomic_fetch_add_explicit(env->scripts_loaded, 1, memory_order_relaxed);
     }
     env->reads = NULL;

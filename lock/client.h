@@ -34,6 +34,7 @@ struct tenure {
     int64_t longest_ms; /* that one of its holds has; renewals may have given it */
     uint64_t token;     /* the first; each acquisition of the tenure has the next */
     uint64_t numbers;   /* how many it has used beyond the first */
+    uint64_t try;       /* that got it */
     size_t passed;      /* how often it was passed on */
     size_t holds;       /* of now: more than one when nested; 0: the last is being released */
     size_t sending;     /* how many nested releases send commands of the caller's */
@@ -64,7 +65,7 @@ struct dlock {
     struct line line;
     struct source source;
     struct tenure tenure;
-    uint64_t unanswered_try; /* TRAIT_HANDOFF: the last one of a waiter that has left; 0: none */
+    uint64_t left_try; /* TRAIT_HANDOFF: nobody relies on what this try got, or an earlier one */
 
     void *state; /* ops->state_size bytes */
 };

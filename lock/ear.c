@@ -220,11 +220,17 @@ static const char *text_of(const redisReply *reply, size_t index)
     return reply->element[index]->str;
 }
 
-static enum wake whom(const char *payload)
+/* "0": one that wants it alone. "r": all that want it shared; "r300": besides, one that wants it
+ * alone looks in 300 ms. */
+static void pass_on(struct dlock *lock, const char *payload)
 {
-    return strcmp(payload, "0") == 0   ? WAKE_ONE
-           : strcmp(payload, "r") == 0 ? WAKE_READERS
-                                       : WAKE_ALL;
+    bool readers =
+        payload[0] == 'r' && payload[1 + strspn(payload + 1, "0123456789")] == '\0';
+    wait_wake(lock, readers                       ? WAKE_READERS
+                    : strcmp(payload, "0") == 0 ? WAKE_ONE
+                                                : WAKE_ALL);
+    if (readers && payload[1] != '\0')
+        wait_look_in(lock, strtoll(payload + 1, NULL, 10));
 }
 
 /* ["subscribe", channel, count], ["message", channel, payload]; of a list [list, element], or nil
@@ -246,7 +252,7 @@ static void hear(struct ear *ear, const redisReply *reply)
         else if (confirms && lock->source.state == SOURCE_ASKED)
             is_heard(lock);
         else if (says)
-            wait_wake(lock, whom(text_of(reply, 2)));
+            pass_on(lock, text_of(reply, 2));
     }
     if (list)
         take_next(ear);

@@ -45,12 +45,17 @@ static bool is_pair(const struct exchange *exchange)
                                             : true;
 }
 
-bool exchange_shares(const struct exchange *exchange)
+bool exchange_shares(const struct exchange *exchange, const struct exchange *other)
 {
     const struct dlock_client *client = exchange->hold->lock->client;
     int64_t least_ms = bound_ms(client) - client->options.command_timeout_ms;
-    bool watched = client->options.on_point != NULL || client->options.on_trace != NULL;
-    return !watched && is_pair(exchange) && exchange->ends_ns >= mono_deadline_ns(least_ms);
+    int64_t apart_ns = exchange->ends_ns - other->ends_ns;
+    int64_t ends_ns = min_ns(exchange->ends_ns, other->ends_ns); /* of both, if they share */
+    if (client->options.on_point != NULL || client->options.on_trace != NULL)
+        return false;
+    return is_pair(exchange) && is_pair(other) &&
+           (ends_ns >= mono_deadline_ns(least_ms) ||
+            (apart_ns > 0 ? apart_ns : -apart_ns) < (ends_ns - mono_ns()) / 8);
 }
 
 /* With the sentence of dlock_error(). */
@@ -60,6 +65,26 @@ static void set_status(struct exchange *exchange, dlock_status status)
     exchange->why[0] = '\0';
     if (status != DLOCK_OK)
         snprintf(exchange->why, sizeof exchange->why, "%s", dlock_error());
+}
+
+/* ---- Doubts ---------------------------------------------------------------------------------- */
+
+/* The lost reply's request under this name had no effect, or what it did is known. */
+static bool settles(dlock_status status)
+{
+    return status == DLOCK_OK || status == DLOCK_BUSY || status == DLOCK_LOST ||
+           status == DLOCK_UPGRADE || status == DLOCK_WRONG_TYPE;
+}
+
+static void note_doubt(struct trip *trip, struct exchange *exchange)
+{
+    const struct rung_ops *ops = ops_of(exchange);
+    if (exchange->status == DLOCK_UNKNOWN) {
+        exchange->unresolved = ops->send_acquire != NULL || ops->resolve != NULL;
+        exchange->open = trip->env.redis != NULL && redis_doubt(trip->env.redis, &exchange->doubt);
+    } else if (settles(exchange->status)) {
+        exchange->unresolved = false;
+    }
 }
 
 /* ---- Pairs, there and back ------------------------------------------------------------------- */
@@ -103,7 +128,8 @@ static size_t append(struct trip *trip, struct exchange *exchange, size_t at)
     exchange->first = at;
     if (exchange->step == STEP_RELEASE && !exchange->unknown_script)
         point(&trip->env, "before_release");
-    exchange->sent_ns = trip->client->now_ns();
+    if (exchange->step != STEP_RELEASE || exchange->sent_ns == 0) /* what it is kept for counts from */
+        exchange->sent_ns = trip->client->now_ns();               /* the first that was sent */
     at += env_ride_append(trip->env.redis, exchange->last);
     if (exchange->step != STEP_ALONE) {
         append_request(trip, exchange);
@@ -176,23 +202,33 @@ static void send_pairs(struct trip *trip, struct exchange *const *all, size_t co
     trip->gathered = redis_gather(trip->env.redis, trip->env.deadline_ns, -1);
     if (trip->gathered != DLOCK_OK)
         snprintf(trip->why, sizeof trip->why, "%s", dlock_error());
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         take_replies(trip, all[i]);
+        note_doubt(trip, all[i]); /* before anything else is sent */
+    }
 }
 
-/* By their SHA1, and those that the server does not know in full. */
+/* By their SHA1, and those that the server does not know in full: what rode with them is answered by
+ * then. */
 static void run_pairs(struct trip *trip, struct exchange *const *all, size_t count)
 {
     struct exchange *again[EXCHANGES_MAX];
+    bool rode[EXCHANGES_MAX];
     size_t again_count = 0;
     for (size_t i = 0; i < count; i++)
         all[i]->unknown_script = false;
     send_pairs(trip, all, count);
     for (size_t i = 0; i < count; i++)
-        if (all[i]->unknown_script)
+        if (all[i]->unknown_script) {
+            rode[again_count] = all[i]->rode;
+            all[i]->rode = false;
             again[again_count++] = all[i];
+        }
     if (again_count > 0)
         send_pairs(trip, again, again_count);
+    for (size_t i = 0; i < again_count; i++)
+        if (rode[i] && again[i]->status == DLOCK_UNREACHABLE)
+            set_status(again[i], something_was_sent(again[i]->why));
 }
 
 /* ---- Alone ----------------------------------------------------------------------------------- */
@@ -223,27 +259,10 @@ static void run_alone(struct trip *trip, struct exchange *exchange)
                              ? ops_of(exchange)->release(env, exchange->hold)
                              : acquire_alone(trip, exchange));
     exchange->transient = env->transient;
+    note_doubt(trip, exchange);
 }
 
 /* ---- Doubts ---------------------------------------------------------------------------------- */
-
-/* The lost reply's request under this name had no effect, or what it did is known. */
-static bool settles(dlock_status status)
-{
-    return status == DLOCK_OK || status == DLOCK_BUSY || status == DLOCK_LOST ||
-           status == DLOCK_UPGRADE || status == DLOCK_WRONG_TYPE;
-}
-
-static void note_doubt(struct trip *trip, struct exchange *exchange)
-{
-    const struct rung_ops *ops = ops_of(exchange);
-    if (exchange->status == DLOCK_UNKNOWN) {
-        exchange->unresolved = ops->send_acquire != NULL || ops->resolve != NULL;
-        exchange->open = trip->env.redis != NULL && redis_doubt(trip->env.redis, &exchange->doubt);
-    } else if (settles(exchange->status)) {
-        exchange->unresolved = false;
-    }
-}
 
 static void run(struct trip *trip, struct exchange *const *all, size_t count)
 {
@@ -255,8 +274,6 @@ static void run(struct trip *trip, struct exchange *const *all, size_t count)
     else
         for (size_t i = 0; i < count; i++)
             run_alone(trip, all[i]);
-    for (size_t i = 0; i < count; i++)
-        note_doubt(trip, all[i]);
 }
 
 static enum doubt_end end_doubt_of(struct trip *trip, const struct exchange *exchange)

@@ -45,9 +45,9 @@ struct exchange {
     size_t first;        /* the index of its first reply */
 };
 
-/* Whether it may share a connection with others: it has time for a lost reply of theirs, and no hook
- * looks on. */
-bool exchange_shares(const struct exchange *exchange);
+/* Whether the two of one client may go in one write: no hook looks on, and both have the time for a
+ * lost reply, or have to end at about the same moment. */
+bool exchange_shares(const struct exchange *exchange, const struct exchange *other);
 
 /* Makes them; waits for their answers, all within the client's bound. More than one: they share.
  * ACQUIRE  statuses as rung_ops.try_acquire. UNKNOWN: `unresolved`, if asking once more can tell;

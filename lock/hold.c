@@ -62,6 +62,18 @@ static void take(struct releasing *r)
     fail(DLOCK_LOST, "'%s' was not this hold's any more at its release", r->hold->key);
 }
 
+/* No server has said that it let go of the hold, and nothing of the caller's can come behind that: it
+ * is let go of in the background. */
+static bool is_left(const struct releasing *r)
+{
+    const struct dlock_hold *hold = r->hold;
+    bool unsaid = r->status == DLOCK_UNREACHABLE || r->status == DLOCK_LIMIT ||
+                  r->status == DLOCK_REFUSED || r->status == DLOCK_UNKNOWN;
+    bool last_one = hands_off(hold->lock) || hold->depth == 1;
+    return unsaid && r->exchange.step == STEP_RELEASE && !r->exchange.rode && last_one &&
+           !hold->tainted && hold->lock->rung.expires && !hold->lock->rung.flawed;
+}
+
 static void unlist(struct dlock_hold *hold)
 {
     pthread_mutex_lock(&hold->lock->mutex);
@@ -125,9 +137,11 @@ static int64_t forgotten_ns(const struct tenure *tenure)
     return mono_ns() + (tenure->longest_ms + drift_ms) * NS_PER_MS;
 }
 
-/* The mutex is held. The next of this client, if the turn of another client has not come yet. */
-static struct wait *choose_next(struct dlock *lock)
+/* The mutex is held. The next of this client, if the turn of another client has not come yet. Whoever
+ * is chosen waits until what the holder has to send is answered: not who must be answered sooner. */
+static struct wait *choose_next(const struct releasing *r)
 {
+    struct dlock *lock = r->hold->lock;
     const struct dlock_options *options = &lock->client->options;
     const struct tenure *tenure = &lock->tenure;
     int64_t most_ms = tenure->ttl_ms / 20 < options->handoff_ms ? tenure->ttl_ms / 20
@@ -135,7 +149,9 @@ static struct wait *choose_next(struct dlock *lock)
     if (tenure->passed + 1 >= options->handoff_max || tenure->numbers + 1 >= TENURE_NUMBERS ||
         mono_ns() - tenure->started_ns >= most_ms * NS_PER_MS)
         return NULL;
-    return wait_choose(lock);
+    const struct acquiring *next = (const struct acquiring *)wait_first(lock);
+    return next == NULL || (r->last != NULL && next->ends_ns < r->ends_ns) ? NULL
+                                                                           : wait_choose(lock);
 }
 
 /* What the holder had left to send was sent, with what the next wants to read behind it. */
@@ -184,6 +200,7 @@ static void let_go(struct releasing *r)
     dlock_status status = r->status;
     r->status = before == DLOCK_OK ? status : before;
     pthread_mutex_lock(&loop->mutex);
+    uint64_t try = is_left(r) ? lock->tenure.try : 0;
     struct wait *next = kept ? wait_choose(lock) : NULL;
     if (kept)
         lock->tenure = (struct tenure){.started_ns = mono_ns(),
@@ -191,6 +208,7 @@ static void let_go(struct releasing *r)
                                        .ttl_ms = hold->ttl_ms,
                                        .longest_ms = hold->ttl_ms,
                                        .token = hold->token,
+                                       .try = lock->tenure.try,
                                        .holds = next != NULL};
     if (next != NULL) {
         wait_give(next, true);
@@ -205,7 +223,7 @@ static void let_go(struct releasing *r)
     if (kept && next == NULL)
         let_go_of(r); /* all have left meanwhile: once more, and now for good */
     else
-        leftover_leave(lock, NULL);
+        leftover_leave(lock, &r->exchange, try);
 }
 
 /* To the next client, or to nobody; or kept for those of this client that have come meanwhile. */
@@ -214,7 +232,7 @@ static void let_go_of(struct releasing *r)
     struct dlock_hold *hold = r->hold;
     struct dlock *lock = hold->lock;
     pthread_mutex_lock(&lock->client->loop.mutex);
-    hold->more = wait_others(lock);
+    hold->more = wait_first(lock) != NULL;
     hold->newest = lock->tenure.token + lock->tenure.numbers;
     r->seen = lock->line.wakes;
     pthread_mutex_unlock(&lock->client->loop.mutex);
@@ -311,7 +329,7 @@ static bool hand_on(struct releasing *r)
     else if (valid && nested)
         lock->tenure.sending++;
     else if (valid && !open)
-        next = choose_next(lock);
+        next = choose_next(r);
     bool was_end = hold->was_end;
     hold->more = false;
     pthread_mutex_unlock(&loop->mutex);
@@ -378,7 +396,8 @@ static void finish(struct releasing *r)
         add_one(&lock->client->unknown);
     if (hold->lost_fd >= 0)
         close(hold->lost_fd);
-    free(hold);
+    if (hands_off(lock) || !is_left(r) || !leftover_release(hold, &r->exchange))
+        free(hold);
 }
 
 dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
@@ -425,6 +444,7 @@ static void run(struct wait *wait)
     bool asked = r->then != NULL; /* in vain: others kept all who ask, to the end of its time */
     if (asked) {
         r->exchange.status = DLOCK_UNREACHABLE;
+        r->exchange.open = false;
         snprintf(r->exchange.why, sizeof r->exchange.why, "'%s': no time was left to ask for its "
                                                           "release", r->hold->key);
         r->then(r);
@@ -480,13 +500,16 @@ static dlock_status renew_now(struct dlock_hold *hold, int64_t ends_ns)
     dlock_status status = env_begin(hold->lock, ends_ns, ends_ns, -1, &env);
     int64_t sent_ns = env.now_ns();
     int64_t ttl_ms = renewal_ms(hold, sent_ns);
-    if (status == DLOCK_OK)
-        status = ttl_ms > 0 ? rung_renew(&env, hold, ttl_ms) : DLOCK_LOST;
+    bool over = ttl_ms <= 0; /* this hold's own time: its owner may have others */
+    if (status == DLOCK_OK && !over)
+        status = rung_renew(&env, hold, ttl_ms);
     env_end(hold->lock, &env);
     if (status == DLOCK_LOST)
         owner_lost(hold);
     if (status != DLOCK_OK)
         return status;
+    if (over)
+        return DLOCK_LOST;
     timekeeper_extend(&hold->lock->client->timekeeper, hold, sent_ns, ttl_ms);
     return dlock_valid(hold) ? DLOCK_OK : DLOCK_LOST;
 }

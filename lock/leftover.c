@@ -6,13 +6,15 @@
 
 #include <stdlib.h>
 
-#define AGAIN_MS 100 /* between its tries, where nobody answers */
+#define AGAIN_MS 100       /* between its first tries; each time twice as long, */
+#define AGAIN_MOST_MS 3200 /* up to this */
 
 struct leftover {
     struct wait wait; /* the first member: whoever has the wait has this */
     struct exchange exchange;
     struct dlock_hold *hold; /* NULL: it only keeps its lock open */
     int64_t ends_ns; /* CLOCK_MONOTONIC: what was locked before this began has expired */
+    int64_t pause_ms;
     LIST_ENTRY(leftover) of_client;
 };
 
@@ -88,7 +90,8 @@ static void run(struct wait *wait)
 static bool is_done(const struct exchange *exchange)
 {
     return exchange->status == DLOCK_OK || exchange->status == DLOCK_LOST ||
-           exchange->status == DLOCK_WRONG_TYPE || exchange->end == DOUBT_FOR_EVER;
+           exchange->status == DLOCK_WRONG_TYPE || exchange->end == DOUBT_FOR_EVER ||
+           (exchange->status == DLOCK_REFUSED && !exchange->transient);
 }
 
 /* wait.answered */
@@ -102,8 +105,10 @@ static void answered(struct wait *wait)
         end(leftover);
         return;
     }
+    leftover->pause_ms = leftover->pause_ms == 0 ? AGAIN_MS
+                                                 : min_ns(2 * leftover->pause_ms, AGAIN_MOST_MS);
     int64_t pause_ms = redis_pause_ms(&client->config);
-    loop_put_off(&client->loop, wait, pause_ms > AGAIN_MS ? pause_ms : AGAIN_MS);
+    loop_put_off(&client->loop, wait, pause_ms > leftover->pause_ms ? pause_ms : leftover->pause_ms);
 }
 
 /* Puts it among the client's, and runs it at until_ns; 0: now. False: there is no room. */
@@ -136,9 +141,9 @@ bool leftover_linger(struct dlock *lock, int64_t until_ns)
     return false;
 }
 
-/* True: the hold is the leftover's from here on. doubted: an exchange whose request may still be
- * carried out, or NULL. */
-static bool take_back(struct dlock_hold *hold, const struct exchange *doubted)
+/* By a give-up, where the rung has one, or by a release. True: the hold is the leftover's from here
+ * on. doubted: an exchange whose request may still be carried out, or NULL. */
+static bool take_back(struct dlock_hold *hold, bool gives_up, const struct exchange *doubted)
 {
     struct dlock *lock = hold->lock;
     struct leftover *leftover = calloc(1, sizeof *leftover);
@@ -151,8 +156,10 @@ static bool take_back(struct dlock_hold *hold, const struct exchange *doubted)
                                    .answered = answered,
                                    .counted = &lock->client->loop.leftover_count};
     leftover->hold = hold;
-    leftover->exchange.step = lock->ops->send_give_up != NULL ? STEP_GIVE_UP : STEP_RELEASE;
+    gives_up = gives_up && lock->ops->send_give_up != NULL;
+    leftover->exchange.step = gives_up ? STEP_GIVE_UP : STEP_RELEASE;
     leftover->exchange.hold = hold;
+    hold->user = NULL; /* its caller has been answered */
     leftover->exchange.unseen = true;
     if (doubted != NULL && doubted->open) {
         leftover->exchange.open = true;
@@ -179,20 +186,25 @@ static bool may_have_locked(const struct acquiring *a)
 bool leftover_keep(struct acquiring *a, bool waits)
 {
     if (!hands_off(a->lock))
-        return (waits || may_have_locked(a)) && take_back(a->hold, &a->exchange);
-    leftover_leave(a->lock, &a->exchange);
+        return (waits || may_have_locked(a)) && take_back(a->hold, true, &a->exchange);
+    leftover_leave(a->lock, &a->exchange, a->exchange.unresolved ? a->hold->try : 0);
     return false;
 }
 
-void leftover_leave(struct dlock *lock, const struct exchange *doubted)
+bool leftover_release(struct dlock_hold *hold, const struct exchange *doubted)
+{
+    return take_back(hold, false, doubted);
+}
+
+void leftover_leave(struct dlock *lock, const struct exchange *doubted, uint64_t try)
 {
     struct loop *loop = &lock->client->loop;
     bool open = doubted != NULL && doubted->open;
     pthread_mutex_lock(&loop->mutex);
-    if (doubted != NULL && doubted->unresolved)
-        lock->unanswered_try = doubted->hold->try;
-    uint64_t unanswered_try = lock->unanswered_try;
-    bool needed = is_deserted(lock) && (lock->tenure.queued || open);
+    if (lock->left_try < try)
+        lock->left_try = try;
+    uint64_t left_try = lock->left_try;
+    bool needed = is_deserted(lock) && (lock->tenure.queued || open || try != 0);
     pthread_mutex_unlock(&loop->mutex);
     struct dlock_hold *hold = needed ? calloc(1, sizeof *hold) : NULL;
     if (hold == NULL)
@@ -201,8 +213,8 @@ void leftover_leave(struct dlock *lock, const struct exchange *doubted)
     hold->key = lock->name;
     hold->beside = lock->beside;
     hold->ttl_ms = doubted != NULL ? doubted->hold->ttl_ms : lock->ttl_ms;
-    hold->try = unanswered_try;
-    if (!take_back(hold, doubted))
+    hold->try = left_try;
+    if (!take_back(hold, true, doubted))
         free(hold);
 }
 

@@ -13,9 +13,14 @@
  * is taken over. False: there is nothing to be done for it, or no room. */
 bool leftover_keep(struct acquiring *a, bool waits);
 
-/* TRAIT_HANDOFF: has the client leave the server's queue, unless one of its waiters is left to do
- * so. doubted: its request may still be carried out, and queue it; or NULL. */
-void leftover_leave(struct dlock *lock, const struct exchange *doubted);
+/* Not with TRAIT_HANDOFF. The hold is over for its caller, but no server has said that it is let go
+ * of. True: the hold is taken over. False: there is no room. */
+bool leftover_release(struct dlock_hold *hold, const struct exchange *doubted);
+
+/* TRAIT_HANDOFF: has the client leave the server's queue, and let go of what that try got or an
+ * earlier one (0: none), unless one of its waiters is left to do so. doubted: its request may still
+ * be carried out; or NULL. */
+void leftover_leave(struct dlock *lock, const struct exchange *doubted, uint64_t try);
 
 /* The lock is closed, but nobody of this client may have it before until_ns, CLOCK_MONOTONIC: keeps it
  * open in the caller's place. False: there is no room. */

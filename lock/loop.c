@@ -344,19 +344,19 @@ static void run_first(struct loop *loop)
     pthread_mutex_lock(&loop->mutex);
 }
 
-/* Those that ask and may share a connection, in order. */
+/* The first that asks, and those near it that may share its write. */
 static size_t take_asking(struct loop *loop, struct wait *taken[EXCHANGES_MAX])
 {
-    struct wait *wait;
-    size_t count = 0;
-    while (count < EXCHANGES_MAX && (wait = TAILQ_FIRST(&loop->asking)) != NULL) {
-        bool shares = exchange_shares(wait->exchange);
-        if (count > 0 && !shares)
+    struct wait *wait, *next;
+    size_t count = 0, looked_at = 0;
+    for (wait = TAILQ_FIRST(&loop->asking); wait != NULL && count < EXCHANGES_MAX; wait = next) {
+        next = TAILQ_NEXT(wait, of_due);
+        if (looked_at++ == 2 * (size_t)EXCHANGES_MAX)
             break;
+        if (count > 0 && !exchange_shares(taken[0]->exchange, wait->exchange))
+            continue;
         ask_no_more(loop, wait);
         taken[count++] = wait;
-        if (!shares)
-            break;
     }
     return count;
 }
@@ -408,12 +408,25 @@ static void tell_first(struct loop *loop)
     pthread_mutex_lock(&loop->mutex);
 }
 
-/* What is due comes before what asks: it asks in turn, and so more of it together. */
+/* What is due comes before what asks: it asks in turn, and so more of it together. Where a whole write
+ * asks, turns are taken: all that is due, then a write. */
+static bool is_turn_of_due(struct loop *loop)
+{
+    if (loop->due_count == 0 || loop->asking_count < EXCHANGES_MAX)
+        return loop->due_count > 0;
+    if (loop->due_turns > 0) {
+        loop->due_turns--;
+        return true;
+    }
+    loop->due_turns = loop->due_count;
+    return false;
+}
+
 static void do_next(struct loop *loop)
 {
     if (may_ask(loop)) {
         loop->asker_count++;
-        if (loop->due_count > 0 && loop->asking_count < EXCHANGES_MAX)
+        if (is_turn_of_due(loop))
             run_first(loop);
         else
             ask_together(loop);

@@ -39,6 +39,7 @@ struct loop {
     size_t due_count;
     struct waits_in_order asking; /* whose exchanges are to be made, in order */
     size_t asking_count;
+    size_t due_turns; /* so many of those due come before the next that ask */
     size_t over_count; /* completions to be told of */
     size_t wait_count;     /* acquires that have no thread, */
     size_t leftover_count; /* and what they left behind: either is waiters_max at most */

@@ -172,6 +172,7 @@ void owner_join(struct dlock_hold *hold)
                  (unsigned long long)hold->acquisition);
     }
     hold->tainted = outer != NULL && outer->tainted;
+    hold->doomed = false; /* what doomed an earlier try was lost under another name */
     count(hold);
     pthread_mutex_unlock(&hold->lock->mutex);
 }

@@ -253,6 +253,9 @@ struct answer rung_eval(struct rung_env *env, const struct script *script,
 void request_append(struct redis *redis, const struct request *request, bool in_full);
 /* The server does not know the script by its SHA1. */
 bool script_is_missing(const struct answer *answer);
+/* UNKNOWN with a sentence: what rode was carried out, so UNREACHABLE, which says that nothing was
+ * sent, is not true any more. */
+dlock_status something_was_sent(const char *why);
 
 /* What a reply says, as CALL would say it; NULL gives UNKNOWN. */
 struct answer answer_of(struct rung_env *env, const redisReply *reply, const char *server);

@@ -63,6 +63,15 @@ static void sleep_on(struct wait *wait, enum wait_state state, int64_t until_ns)
     loop_time(loop_of(wait->lock), wait);
 }
 
+/* Until then, and no longer than it would have slept. */
+static void sleep_less(struct wait *wait, int64_t until_ns)
+{
+    heap_take(&wait->timed);
+    sleep_on(wait, WAIT_SLEEPING, min_ns(until_ns, wait->until_ns));
+    if (wait->run == NULL)
+        wait_due(wait); /* its thread sleeps for too long: it looks, and sleeps on */
+}
+
 static bool is_for(const struct wait *wait, enum wake whom)
 {
     return whom == WAKE_ALL || (whom == WAKE_READERS) == (wait->mode == DLOCK_SHARED);
@@ -80,6 +89,17 @@ void wait_wake(struct dlock *lock, enum wake whom)
         if (whom == WAKE_ONE)
             return;
     }
+}
+
+void wait_look_in(struct dlock *lock, int64_t ms)
+{
+    struct wait *wait;
+    TAILQ_FOREACH(wait, &lock->line.waits, in_line)
+        if (wait->state == WAIT_SLEEPING && is_for(wait, WAKE_ONE)) {
+            if (!wait->running) /* else it is about to look */
+                sleep_less(wait, mono_deadline_ns(ms));
+            return;
+        }
 }
 
 void wait_released(struct dlock *lock)
@@ -115,7 +135,7 @@ static bool get_in_line(struct wait *wait)
     return true;
 }
 
-static struct wait *first_behind(const struct dlock *lock)
+struct wait *wait_first(const struct dlock *lock)
 {
     struct wait *wait;
     TAILQ_FOREACH(wait, &lock->line.waits, in_line)
@@ -129,7 +149,7 @@ static struct wait *first_behind(const struct dlock *lock)
 static void move_up(struct dlock *lock, int64_t asleep_ms)
 {
     struct line *line = &lock->line;
-    struct wait *next = first_behind(lock);
+    struct wait *next = wait_first(lock);
     if (next == NULL || line->contenders >= contenders_max(lock))
         return;
     line->contenders++;
@@ -138,11 +158,7 @@ static void move_up(struct dlock *lock, int64_t asleep_ms)
         return;
     }
     next->seen = line->wakes;
-    heap_take(&next->timed);
-    int64_t again_ns = min_ns(line->again_ms, asleep_ms + 2) * NS_PER_MS;
-    sleep_on(next, WAIT_SLEEPING, min_ns(mono_ns() + again_ns, next->deadline_ns));
-    if (next->run == NULL)
-        wait_due(next); /* its thread sleeps for too long: it looks, and sleeps on */
+    sleep_less(next, mono_deadline_ns(min_ns(line->again_ms, asleep_ms + 2)));
 }
 
 /* Whoever has the lock now is of this process, and its release will be heard. */
@@ -213,11 +229,6 @@ void wait_nest(const struct dlock_hold *hold)
 
 /* ---- Passing the lock on --------------------------------------------------------------------- */
 
-bool wait_others(const struct dlock *lock)
-{
-    return first_behind(lock) != NULL;
-}
-
 static struct wait *choose(struct wait *next)
 {
     if (next == NULL)
@@ -230,7 +241,7 @@ static struct wait *choose(struct wait *next)
 
 struct wait *wait_choose(struct dlock *lock)
 {
-    return choose(first_behind(lock));
+    return choose(wait_first(lock));
 }
 
 struct wait *wait_choose_same(const struct dlock_hold *hold)

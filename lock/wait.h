@@ -95,6 +95,8 @@ enum wake {
 };
 /* The mutex is held. Wakes those that sleep at the lock. */
 void wait_wake(struct dlock *lock, enum wake whom);
+/* The mutex is held. One that sleeps and wants it alone tries in so many ms at the latest. */
+void wait_look_in(struct dlock *lock, int64_t ms);
 /* A hold was released in this process: of those whom the server does not tell one looks. */
 void wait_released(struct dlock *lock);
 
@@ -103,9 +105,9 @@ void wait_released(struct dlock *lock);
 void wait_nest(const struct dlock_hold *hold);
 
 /* TRAIT_HANDOFF; the mutex is held. */
-/* Whether others of this client stand in line. */
-bool wait_others(const struct dlock *lock);
-/* The first of them, which may not leave from here on; NULL: there is none. */
+/* The first of this client's that stand in line; NULL: there is none. */
+struct wait *wait_first(const struct dlock *lock);
+/* The same, which may not leave from here on. */
 struct wait *wait_choose(struct dlock *lock);
 /* The same of those that wait for the owner of that hold. */
 struct wait *wait_choose_same(const struct dlock_hold *hold);

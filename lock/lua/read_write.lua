@@ -123,13 +123,15 @@ local function acquire()
     return token
 end
 
--- "r" wakes the readers that wait, "0" one of each client's writers.
+-- "r" wakes the readers that wait; with "r302" one of each client's writers looks in 302 ms, too;
+-- "0" wakes one of each client's writers.
 local function tell(whom)
     call('PUBLISH', free, whom)
 end
 
--- Tells those who may come in now: after a write the readers that wait, ahead of any writer. It is called by pcall: the
--- hold has been let go by then, whatever is refused here, and who is not told asks again by itself.
+-- Tells those who may come in now: after a write the readers that wait, ahead of any writer. A
+-- writer is told when nobody holds, also while readers are awaited: it asks until when. It is called
+-- by pcall: the hold has been let go by then, whatever is refused here; who is not told asks again.
 local function wake(wrote)
     if somebody_writes() then
         return
@@ -141,13 +143,13 @@ local function wake(wrote)
             call('RENAME', readers, invited)
         end
         call('PEXPIRE', invited, late)
-        tell('r')
-    elseif not waits(writers) then
-        if waits(readers) then
-            tell('r')
+        tell('r' .. late + 2)
+    elseif waits(writers) then
+        if not holder() then
+            tell('0')
         end
-    elseif not holder() and call('EXISTS', invited) == 0 then
-        tell('0')
+    elseif waits(readers) then
+        tell('r')
     end
 end
 

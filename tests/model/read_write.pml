@@ -8,7 +8,8 @@
  * There is no time in here. An owner's time in Redis ends only after the validity of its holds, if
  * that is `covered`: Redis' time was last set by a command that was sent after the one that the
  * validity counts from. A mark ends when its waiter is gone, an invitation when all invited are.
- * Messages are no step: a waiter may ask whenever that changes something.
+ * A message comes at once. A waiter may ask whenever that changes something, and need not by chance:
+ * whoever may come in was told, or knows when what kept it out is over by time.
  *
  * CLIENTS     how many
  * SECTIONS    how many outermost acquisitions each of them wants
@@ -16,6 +17,7 @@
  *             lives was served, and nothing is left in Redis. An owner's time ends only where the
  *             rules leave it to end: its name was abandoned, or its holder's validity is over
  * ONE_WRITER  the last client writes and the others read; ONE_READER is the reverse
+ * ONE_NESTS   only the last client nests
  * CALM        no bound and no troubles: the last client is served (`served`, under weak fairness)
  * PLANT_*     a mistake, for the model to find
  */
@@ -61,6 +63,12 @@ byte sections[IDS] = SECTIONS;
 #define may_write(c) (c != CLIENTS)
 #endif
 
+#ifdef ONE_NESTS
+#define may_nest(c) (c == CLIENTS && !nests[c])
+#else
+#define may_nest(c) (!nests[c])
+#endif
+
 /* A hold's number in its owner's list. */
 #define OUTER_READ 1
 #define OUTER_WRITE 2
@@ -104,6 +112,8 @@ byte held[IDS];       /* the holds that it has */
 bool over[IDS];       /* their validity, counted from the send, is over */
 bool nests[IDS];      /* it has nested already */
 bool again[IDS];      /* it need not wait for anything to ask again */
+bool woken[IDS];      /* it waits, and was told to ask since it asked last */
+bool knows_turn[IDS]; /* it waits, and asks when the readers' turn is over */
 byte abandoned[IDS];  /* a bit for each name that is left to expire */
 
 /* For the properties alone. */
@@ -136,15 +146,68 @@ inline recount() {
     i = 0 /* a step can't end with a loop */
 }
 
+#define waits_to_write(c) (waits(c) && (wanted[c] & WRITES) != 0)
+#define waits_to_read(c) (waits(c) && (wanted[c] & WRITES) == 0)
+
+inline tell_readers() {
+    for (i : 1 .. CLIENTS) { woken[i] = woken[i] || waits_to_read(i) }
+    i = 0
+}
+
+/* One of each client's. */
+inline tell_writers() {
+    for (i : 1 .. CLIENTS) { woken[i] = woken[i] || waits_to_write(i) }
+    i = 0
+}
+
+/* Who is about to sleep asks once more. */
+inline tell_turn() {
+#ifdef PLANT_TURN_UNTOLD
+    i = 0
+#else
+    for (i : 1 .. CLIENTS) {
+        woken[i] = woken[i] || (waits_to_write(i) && at[i] != WAIT);
+        knows_turn[i] = knows_turn[i] || (waits_to_write(i) && at[i] == WAIT)
+    }
+    i = 0
+#endif
+}
+
+/* Time that is over needs no message: whoever waits for it asks then. */
+inline all_look() {
+    for (i : 1 .. CLIENTS) { woken[i] = woken[i] || waits(i) }
+    i = 0
+}
+
+inline end_turn() {
+    for (i : 1 .. CLIENTS) {
+        woken[i] = woken[i] || knows_turn[i];
+        knows_turn[i] = false
+    }
+    i = 0;
+    invited = 0
+}
+
+#ifdef PLANT_NO_INVITATION
+#define turn_begins false
+#else
+#define turn_begins (wrote && readers != 0)
+#endif
+#ifdef PLANT_NO_WORD_IN_TURN
+#define is_free (holders == 0 && invited == 0)
+#else
+#define is_free (holders == 0)
+#endif
+
 /* After a write the readers that wait come in before any writer. */
 inline wake() {
     recount();
-#ifndef PLANT_NO_INVITATION
     if
-    :: !written && wrote && readers != 0 -> invited = readers; readers = 0
+    :: !written && turn_begins -> invited = readers; readers = 0; tell_readers(); tell_turn()
+    :: !written && !turn_begins && writers != 0 && is_free -> tell_writers()
+    :: !written && !turn_begins && writers == 0 -> tell_readers()
     :: else
     fi;
-#endif
     wrote = false
 }
 
@@ -238,9 +301,17 @@ inline release(c, its) {
         list[id] = (its.op == RELEASE && its.outermost -> 0 : without(its));
 #endif
         wrote = wrote && (list[id] & WRITES) == 0;
-        wake();
+        if
+        :: wrote || list[id] == 0 || its.op == GIVE_UP -> wake()
+        :: else -> recount()
+        fi;
         said = FREED
-    :: else -> said = GONE
+    :: else ->
+        if
+        :: its.op == GIVE_UP -> wake()
+        :: else
+        fi;
+        said = GONE
     fi
 }
 
@@ -267,6 +338,28 @@ inline carry_out(c, its) {
 
 /* ---- A client -------------------------------------------------------------------------------- */
 
+#define wants_to_write(c) ((wanted[c] & WRITES) != 0)
+#define would_come_in(c) \
+    (wants_to_write(c) -> holders == 0 && invited == 0 \
+                        : !written && (writers == 0 || (invited & my_bit(c)) != 0))
+#define is_about_to_ask(c) \
+    (c <= CLIENTS && (at[c] == SENT || at[c] == DONE || at[c] == LATE || at[c] == DOUBT || \
+                      (at[c] == WAIT && (woken[c] || again[c]))))
+#ifdef CALM
+#define somebody_asks true /* whether somebody waits for ever is what is looked for there */
+#else
+#define somebody_asks \
+    (is_about_to_ask(1) || is_about_to_ask(2) || is_about_to_ask(3) || is_about_to_ask(4))
+#endif
+
+/* Unless somebody is about to ask, nobody sleeps who may come in. */
+inline check_sleepers() {
+    for (i : 1 .. CLIENTS) {
+        assert(somebody_asks || at[i] != WAIT || held[i] != 0 || !would_come_in(i))
+    }
+    i = 0
+}
+
 inline clear(it) {
     it.op = NOTHING; it.name = 0; it.hold = 0; it.outermost = false
 }
@@ -289,7 +382,12 @@ inline take_name(c) {
 #endif
 }
 
+inline forget_told(c) {
+    woken[c] = false; knows_turn[c] = false
+}
+
 inline send(c, what, its_hold) {
+    forget_told(c);
     sent[c].op = what;
     sent[c].name = name[c];
     sent[c].hold = its_hold;
@@ -380,10 +478,15 @@ inline receive(c) {
         forget_owner(c); again[c] = true; at[c] = WAIT
     :: sent[c].op == GIVE_UP && !(over[c] && held[c] == 0) -> end_call(c)
     fi;
-    forget_sent(c)
+    forget_sent(c);
+    if
+    :: at[c] != WAIT -> forget_told(c)
+    :: else
+    fi;
+    check_sleepers()
 }
 
-#define may_release(c, its_hold) (at[c] == HOLD && !over[c] && (held[c] & its_hold) != 0)
+#define may_release(c, its_hold) (at[c] == HOLD && (held[c] & its_hold) != 0)
 inline release_one(c, its_hold) {
     held[c] = held[c] & ~its_hold;
     send(c, RELEASE, its_hold)
@@ -444,7 +547,9 @@ inline leave_in_doubt(c) {
     abandon(c);
     fresh[c] = false;
     forget_sent(c);
-    end_call(c)
+    end_call(c);
+    forget_told(c);
+    check_sleepers()
 }
 
 inline die(c) {
@@ -452,17 +557,15 @@ inline die(c) {
     forget_owner(c);
     wanted[c] = 0; nests[c] = false; again[c] = false; fresh[c] = false;
     abandoned[c] = 255;
-    at[c] = DEAD
+    forget_told(c);
+    at[c] = DEAD;
+    check_sleepers()
 }
 
 #define has_mark(c) (((readers | writers | invited) & my_bit(c)) != 0)
-#define wants_to_write(c) ((wanted[c] & WRITES) != 0)
-#define would_come_in(c) \
-    (wants_to_write(c) -> holders == 0 && invited == 0 \
-                        : !written && (writers == 0 || (invited & my_bit(c)) != 0))
 #define has_list(c) (list[id_of(c, name[c])] != 0)
 #define poll_matters(c) \
-    (again[c] || name[c] == 0 || \
+    (again[c] || woken[c] || name[c] == 0 || \
      (held[c] == 0 -> has_list(c) || !has_mark(c) || would_come_in(c) \
                     : !has_list(c) || !has_mark(c) || writers == 0))
 
@@ -475,8 +578,8 @@ end:
     do
     :: d_step { at[me] == IDLE && wants_more(me) && may_read(me) -> want(me, OUTER_READ) }
     :: d_step { at[me] == IDLE && wants_more(me) && may_write(me) -> want(me, OUTER_WRITE) }
-    :: d_step { at[me] == HOLD && !nests[me] && may_read(me) -> nest(me, INNER_READ) }
-    :: d_step { at[me] == HOLD && !nests[me] && may_write(me) -> nest(me, INNER_WRITE) }
+    :: d_step { at[me] == HOLD && may_nest(me) && may_read(me) -> nest(me, INNER_READ) }
+    :: d_step { at[me] == HOLD && may_nest(me) && may_write(me) -> nest(me, INNER_WRITE) }
     :: d_step { at[me] == WAIT && poll_matters(me) -> ask(me) }
     /* The limit is over. */
     :: d_step {
@@ -488,18 +591,22 @@ end:
         at[me] = DONE;
         carry_out(me, sent[me]);
         answer[me] = said;
+        knows_turn[me] = (said == BUSY && wants_to_write(me) && holders == 0);
         assert(!(sent[me].op == ACQUIRE && said == HAD && lost[me])); /* nested in what was lost */
         assert(!(sent[me].op == RELEASE && said == FREED && lost[me]))
     }
     :: d_step { at[me] == DONE -> receive(me) }
     :: d_step { at[me] == LATE && held[me] == 0 -> send(me, GIVE_UP, wanted[me]) }
-    :: d_step { at[me] == LATE && held[me] != 0 -> abandon(me); forget_sent(me); end_section(me) }
+    :: d_step {
+        at[me] == LATE && held[me] != 0 ->
+        abandon(me); forget_sent(me); end_section(me); check_sleepers()
+    }
 
     :: d_step { may_release(me, OUTER_READ) -> release_one(me, OUTER_READ) }
     :: d_step { may_release(me, OUTER_WRITE) -> release_one(me, OUTER_WRITE) }
     :: d_step { may_release(me, INNER_READ) -> release_one(me, INNER_READ) }
     :: d_step { may_release(me, INNER_WRITE) -> release_one(me, INNER_WRITE) }
-    /* What is known to be over is not released: a loss is a doubt. */
+    /* What is over is released late, or left to expire. */
     :: d_step { at[me] == HOLD && over[me] -> abandon(me); end_section(me) }
     /* A renewal finds that the holds are lost. */
     :: d_step {
@@ -519,7 +626,8 @@ end:
         delayed[me].op != NOTHING ->
         carry_out(me, delayed[me]);
         clear(delayed[me]);
-        fresh[me] = false
+        fresh[me] = false;
+        check_sleepers()
     }
     :: d_step { at[me] == DOUBT -> end_doubt(me) }
     /* Another server process answers, the kill is refused, or nobody answers. */
@@ -561,7 +669,8 @@ inline expire(c, its_name) {
     :: else
     fi;
     list[id_of(c, its_name)] = 0;
-    recount()
+    recount();
+    all_look()
 }
 
 #define may_expire(c, its_name) \
@@ -577,7 +686,8 @@ inline expire(c, its_name) {
 inline end_mark(c, its_name) {
     id = id_of(c, its_name);
     take_marks_out();
-    id = 0
+    id = 0;
+    all_look()
 }
 
 #ifdef PLANT_MARK_STAYS
@@ -619,13 +729,18 @@ proctype world() {
 end:
     do
     /* The invitation ends: no trouble when none of the invited is left. */
-    :: d_step { invited != 0 && !somebody_comes -> invited = 0 }
-    :: d_step { invited != 0 && somebody_comes && can_fail -> fails(); invited = 0 }
+    :: d_step { invited != 0 && !somebody_comes -> end_turn(); check_sleepers() }
+    :: d_step {
+        invited != 0 && somebody_comes && can_fail -> fails(); end_turn(); check_sleepers()
+    }
     /* An operator breaks the lock; Redis comes back empty. */
-    :: d_step { holders != 0 && can_fail -> fails(); lose_all(); wrote = true; wake() }
+    :: d_step {
+        holders != 0 && can_fail ->
+        fails(); lose_all(); wrote = true; wake(); check_sleepers()
+    }
     :: d_step {
         (holders != 0 || (readers | writers | invited) != 0) && can_fail ->
-        fails(); lose_all(); readers = 0; writers = 0; invited = 0; recount()
+        fails(); lose_all(); readers = 0; writers = 0; invited = 0; recount(); all_look()
     }
 #ifndef CALM
     :: timeout ->

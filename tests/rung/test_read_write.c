@@ -11,9 +11,12 @@
 #include "rung.h"
 #include "rw_oracle.h"
 #include "server.h"
+#include "started.h"
 #include "waiter.h"
 
 #include <signal.h>
+#include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -163,7 +166,7 @@ static long long server_now_ms(void)
 }
 
 #define TOLD "\"PUBLISH\" \"dlock:free:" LOCK "\""
-#define TOLD_READERS TOLD " \"r\""
+#define TOLD_READERS TOLD " \"r" /* and, after a write, until when a writer need not ask */
 #define TOLD_WRITER TOLD " \"0\"" /* one of each client */
 
 /* ---- Together and alone ---------------------------------------------------------------------- */
@@ -438,6 +441,80 @@ static void an_invited_reader_that_does_not_come(void **state)
     let_go(next);
     assert_clean();
     party_over(&party);
+}
+
+/* Another has come, and gone. The writer that it tells asks how long the dead one is awaited. */
+static void the_last_reader_of_a_turn_tells_a_writer(void **state)
+{
+    (void)state;
+    struct party party = party_of(LONG_MS), other = party_of(LONG_MS);
+    struct waiter reader, writer;
+    dlock_hold *write = write_of(&party, 1);
+    server_integer(server, "ZADD " WAITING_READERS " 9999999999999 gone");
+    waits(&reader, &party, DLOCK_SHARED, 2);
+    waits(&writer, &other, DLOCK_EXCLUSIVE, 1);
+    struct monitor *monitor = monitor_start(server);
+    let_go(write);
+    dlock_hold *read = comes_in(&reader);
+    assert_int_equal(count_of(INVITED), 1);
+    server_integer(server, "PEXPIRE " INVITED " 1000");
+    long long over_ms = server_integer(server, "PEXPIRETIME " INVITED);
+    assert_int_equal(monitor_count(monitor, TOLD_WRITER), 0);
+    let_go(read);
+    assert_int_equal(monitor_count(monitor, TOLD_WRITER), 1);
+    write = comes_in(&writer);
+    assert_true((long long)(dlock_token(write) / 1000) >= over_ms);
+    let_go(write);
+    assert_clean();
+    monitor_free(monitor);
+    party_over(&party);
+    party_over(&other);
+}
+
+/* An acquire that waits, on a thread or without, until it has asked once more because it listens. */
+static void asks_twice(const struct party *party, struct waiter *waiter, struct started *started)
+{
+    struct dlock_want want = {
+        .size = sizeof want, .wait_ms = DLOCK_WAIT_FOREVER, .owner_id = 1000};
+    uint64_t before = stats_of(party->client).attempts;
+    *waiter = (struct waiter){.lock = party->lock, .want = want};
+    if (started == NULL)
+        waiter_start(waiter);
+    else
+        start(party->lock, want, started);
+    eventually(stats_of(party->client).attempts == before + 2);
+}
+
+/* Nobody is there to tell a writer when the turn of the dead is over: it asks by then, and not when it was
+ * told to while another wrote. One that was told so before, at a lock where nothing happens, still waits. */
+static void a_turn_that_nobody_takes(void **state)
+{
+    (void)state;
+    for (int has_thread = 0; has_thread < 2; has_thread++) {
+        struct party quiet = party_of(LONG_MS), party = party_of(LONG_MS), other = party_of(LONG_MS);
+        struct started started = {.release = true};
+        struct waiter first, writer;
+        dlock_close(quiet.lock);
+        assert_status(dlock_open_ops(quiet.client, &rung_read_write, "quiet", &quiet.lock), OK);
+        dlock_hold *held = write_of(&quiet, 1), *write = write_of(&party, 1);
+        asks_twice(&quiet, &first, NULL);
+        asks_twice(&other, &writer, has_thread ? NULL : &started);
+        server_integer(server, "ZADD " WAITING_READERS " 9999999999999 gone");
+        uint64_t before = stats_of(quiet.client).attempts;
+        assert_status(dlock_break(party.lock, NULL), OK); /* whose turns last 100 ms */
+        if (has_thread)
+            let_go(comes_in(&writer));
+        else
+            started_answered(&started);
+        assert_int_equal(stats_of(quiet.client).attempts, before);
+        assert_status(dlock_release(write, NULL), LOST);
+        assert_clean();
+        let_go(held);
+        let_go(comes_in(&first));
+        party_over(&quiet);
+        party_over(&party);
+        party_over(&other);
+    }
 }
 
 /* ---- Who is told ----------------------------------------------------------------------------- */
@@ -823,14 +900,16 @@ struct again {
     struct proxy *proxy;
     const char *lost, *next;
     enum proxy_act act;
-    int cuts;
+    int cuts_most;
+    _Atomic int cuts;
 };
 
 static void cut_again(void *arg, const struct dlock_trace *trace)
 {
     struct again *again = arg;
     if (strstr(trace->sent, again->lost) != NULL && strcmp(trace->reply, "(lost)") == 0 &&
-        again->cuts++ == 0)
+        strstr(trace->sent, again->next) != NULL &&
+        atomic_fetch_add(&again->cuts, 1) < again->cuts_most)
         proxy_plan(again->proxy, again->act, again->next, NULL, 0);
 }
 
@@ -860,7 +939,8 @@ static void an_acquire_that_stays_unknown_is_let_go(void **state)
         struct again again = {.proxy = proxy_start(server),
                               .lost = "acquire",
                               .next = "acquire",
-                              .act = PROXY_CUT_REPLY};
+                              .act = PROXY_CUT_REPLY,
+                              .cuts_most = 1};
         struct party party = party_cut_again(&again);
         dlock_hold *none;
         proxy_plan(again.proxy, PROXY_CUT_REPLY, "acquire", NULL, 0);
@@ -899,11 +979,14 @@ static void a_release_that_never_arrived(void **state)
     (void)state;
     struct again again = {.proxy = proxy_start(server),
                           .lost = "release",
-                          .next = "release",
-                          .act = PROXY_CUT_REQUEST};
+                          .act = PROXY_CUT_REQUEST,
+                          .cuts_most = INT_MAX};
     struct party party = party_cut_again(&again), other = party_of(LONG_MS);
     dlock_hold *lost = read_of(&party, 1);
-    proxy_plan(again.proxy, PROXY_CUT_REQUEST, "release", NULL, 0);
+    char owner[64];
+    snprintf(owner, sizeof owner, "%s", dlock_owner(lost));
+    again.next = owner; /* each request of its, also those in the background */
+    proxy_plan(again.proxy, PROXY_CUT_REQUEST, owner, NULL, 0);
     assert_status(dlock_release(lost, NULL), UNKNOWN);
     assert_int_equal(count_of(LOCK), 1);
     long long over_ms = first_over_ms(LOCK);
@@ -1106,7 +1189,7 @@ static void broken_by_an_operator(void **state)
     party_over(&other);
 }
 
-static int start(void **state)
+static int set_up(void **state)
 {
     (void)state;
     server = server_start(NULL);
@@ -1120,7 +1203,7 @@ static int empty(void **state)
     return 0;
 }
 
-static int stop(void **state)
+static int tear_down(void **state)
 {
     (void)state;
     server_free(server);
@@ -1144,6 +1227,8 @@ int main(int argc, char **argv)
         TEST(a_crowd_of_readers_comes_in_together),
         TEST(marks_of_the_dead_do_not_pile_up),
         TEST(an_invited_reader_that_does_not_come),
+        TEST(the_last_reader_of_a_turn_tells_a_writer),
+        TEST(a_turn_that_nobody_takes),
         TEST(nobody_is_told_when_nobody_waits),
         TEST(the_last_reader_tells_a_writer),
         TEST(only_who_may_come_in_is_woken),
@@ -1169,5 +1254,5 @@ int main(int argc, char **argv)
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests_name("read_write", tests, start, stop);
+    return cmocka_run_group_tests_name("read_write", tests, set_up, tear_down);
 }

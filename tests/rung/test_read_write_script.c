@@ -20,6 +20,7 @@
 #define FREE "dlock:free:" LOCK
 #define KEYS "7 " LOCK " " HOLDS " " READERS " " WRITERS " " INVITED " " TOKEN " " FREE
 #define TTL "600000"
+#define TURN_AND_2 "60002"
 #define OWNERS 5
 #define HOLDS_MAX 4
 #define STEPS 10000
@@ -39,6 +40,7 @@ struct owner {
     bool awake;      /* it was woken and has not asked since */
     bool marked;     /* it is known that it waits */
     bool invited;    /* it waited through a write: known, too, but before any writer */
+    bool knows_turn; /* and asks again when those that are invited are awaited no more */
 };
 
 struct model {
@@ -46,9 +48,10 @@ struct model {
     unsigned seed;
     int numbers; /* of acquisitions */
     long long token;
+    int dead, dead_invited; /* readers that waited */
     redisContext *ear;
     /* for the test to know that all came up */
-    int granted[2], kept_out[2], told[2], refused, passed_writers;
+    int granted[2], kept_out[2], told[2], refused, passed_writers, turns;
 };
 
 static bool has(const struct owner *owner, char kind)
@@ -99,12 +102,17 @@ static bool awake(const struct owner *owner)
     return owner->wanted[0] != '\0' && owner->awake;
 }
 
+static bool turn(const struct model *m)
+{
+    return m->dead_invited > 0 || others(m, NULL, invited) > 0;
+}
+
 static bool may_enter(const struct model *m, const struct owner *owner, char kind)
 {
     if (holding(owner))
         return kind == 'r' || has(owner, 'w');
     if (kind == 'w')
-        return others(m, owner, holding) == 0 && others(m, owner, invited) == 0;
+        return others(m, owner, holding) == 0 && !turn(m);
     return others(m, owner, writing) == 0 &&
            (owner->invited || others(m, owner, waiting_writer) == 0);
 }
@@ -122,17 +130,24 @@ static void start_to_listen(struct model *m)
     freeReplyObject(reply);
 }
 
-/* "r" wakes all who wait to read, "0" one who waits to write, as in one process. Nobody is woken
- * for nothing: one at least of them may come in. */
+/* It need not be let in, where it is told how long the invited are awaited. */
+static bool has_to_ask(const struct model *m, const struct owner *owner)
+{
+    return may_enter(m, owner, owner->wanted[0]) ||
+           (owner->wanted[0] == 'w' && others(m, owner, holding) == 0);
+}
+
+/* As in one process: all who wait to read, or one who waits to write and sleeps. Nobody is woken for
+ * nothing: one at least of them has to ask. */
 static void wake(struct model *m, bool readers)
 {
     int first = rand_r(&m->seed) % OWNERS;
-    bool in_vain = true;
+    bool in_vain = !readers || m->dead + m->dead_invited == 0; /* else it is for them */
     for (int i = 0; i < OWNERS; i++) {
         struct owner *owner = &m->owners[(first + i) % OWNERS];
         if (owner->wanted[0] != (readers ? 'r' : 'w'))
             continue;
-        in_vain &= !may_enter(m, owner, owner->wanted[0]);
+        in_vain &= !has_to_ask(m, owner);
         if (owner->awake)
             continue;
         owner->awake = true;
@@ -141,6 +156,28 @@ static void wake(struct model *m, bool readers)
     }
     assert_false(in_vain);
     m->told[readers]++;
+}
+
+/* One who waits to write and sleeps. */
+static void tell_turn(struct model *m)
+{
+    int first = rand_r(&m->seed) % OWNERS;
+    for (int i = 0; i < OWNERS; i++) {
+        struct owner *owner = &m->owners[(first + i) % OWNERS];
+        if (owner->wanted[0] == 'w' && !owner->awake) {
+            owner->knows_turn = true;
+            return;
+        }
+    }
+}
+
+static void told(struct model *m, const char *message)
+{
+    wake(m, message[0] == 'r');
+    if (strcmp(message, "0") == 0 || strcmp(message, "r") == 0)
+        return;
+    assert_string_equal(message, "r" TURN_AND_2);
+    tell_turn(m);
 }
 
 /* Returns how many messages there were. */
@@ -152,7 +189,7 @@ static int hear(struct model *m)
         must(redisGetReply(m->ear, (void **)&message) == REDIS_OK);
         bool end = strcmp(message->element[1]->str, "end") == 0;
         if (!end)
-            wake(m, strcmp(message->element[2]->str, "r") == 0);
+            told(m, message->element[2]->str);
         freeReplyObject(message);
         if (end)
             return count;
@@ -175,7 +212,7 @@ static const redisReply *run(const char *what, const char *owner, const char *ho
 static void stop_waiting(struct owner *owner)
 {
     owner->wanted[0] = '\0';
-    owner->awake = owner->marked = owner->invited = false;
+    owner->awake = owner->marked = owner->invited = owner->knows_turn = false;
 }
 
 static void granted(struct model *m, struct owner *owner, const redisReply *reply)
@@ -210,6 +247,7 @@ static void ask(struct model *m, struct owner *owner)
         assert_true(reply->integer < 0 && reply->integer >= -5000);
         owner->awake = false;
         owner->marked = true;
+        owner->knows_turn = kind == 'w' && others(m, owner, holding) == 0;
         m->kept_out[kind == 'w']++;
     }
 }
@@ -223,6 +261,8 @@ static void invite(struct model *m)
         if (owner->invited)
             owner->marked = false;
     }
+    m->dead_invited = m->dead;
+    m->dead = 0;
 }
 
 static void release(struct model *m, struct owner *owner)
@@ -236,7 +276,7 @@ static void release(struct model *m, struct owner *owner)
     owner->count--;
     const bool alone = owner->count == 0;
     assert_int_equal(run("release", owner->name, hold, alone)->integer, 1);
-    if (wrote && !has(owner, 'w') && others(m, NULL, waiting_reader) > 0)
+    if (wrote && !has(owner, 'w') && (m->dead > 0 || others(m, NULL, waiting_reader) > 0))
         invite(m);
     /* The same request once more, because its reply was lost: it does nothing. That the owner still has
      * other holds says that this one was let go. */
@@ -274,6 +314,27 @@ static void forget(struct model *m, struct owner *owner)
     time_passes(m);
 }
 
+/* It waits to read. */
+static void die(struct model *m, struct owner *owner)
+{
+    m->dead_invited += owner->invited;
+    m->dead += owner->marked;
+    stop_waiting(owner);
+}
+
+/* The invited that have not come are awaited no more: who knows that asks. */
+static void turn_ends(struct model *m)
+{
+    server_integer(server, "DEL " INVITED);
+    m->dead_invited = 0;
+    for (int i = 0; i < OWNERS; i++) {
+        struct owner *owner = &m->owners[i];
+        m->turns += owner->knows_turn;
+        owner->awake |= owner->knows_turn;
+        owner->invited = owner->knows_turn = false;
+    }
+}
+
 static void give_up(struct owner *owner)
 {
     char hold[16];
@@ -286,8 +347,12 @@ static void step(struct model *m)
 {
     struct owner *owner = &m->owners[rand_r(&m->seed) % OWNERS];
     int dice = rand_r(&m->seed) % 100;
-    if (owner->wanted[0] != '\0') {
-        if (dice < 12)
+    if (turn(m) && dice % 10 == 0) {
+        turn_ends(m);
+    } else if (owner->wanted[0] != '\0') {
+        if (dice < 4 && owner->wanted[0] == 'r')
+            die(m, owner);
+        else if (dice < 12)
             give_up(owner);
         else if (dice >= 94)
             forget(m, owner);
@@ -335,8 +400,9 @@ static void check_marks(const struct model *m)
     assert_int_equal(server_integer(server, "ZCARD " WRITERS),
                      others(m, NULL, waiting_writer));
     assert_int_equal(server_integer(server, "ZCARD " READERS),
-                     others(m, NULL, waiting_reader));
-    assert_int_equal(server_integer(server, "ZCARD " INVITED), others(m, NULL, invited));
+                     others(m, NULL, waiting_reader) + m->dead);
+    assert_int_equal(server_integer(server, "ZCARD " INVITED),
+                     others(m, NULL, invited) + m->dead_invited);
 }
 
 /* Unless somebody has been woken and is about to ask, nobody sleeps who may come in. */
@@ -378,16 +444,18 @@ static void at_random(void **state)
         while (m.owners[i].count > 0)
             release(&m, &m.owners[i]);
     }
+    check_marks(&m);
+    server_integer(server, "DEL " READERS " " INVITED); /* of the dead */
     assert_int_equal(server_integer(server, "EXISTS %s", LOCK), 0);
     for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++)
         assert_int_equal(server_integer(server, "EXISTS %s", marks[i]), 0);
     print_message("%d reads, %d writes, %d and %d kept out, %d refused, %d readers before writers, "
-                  "%d and %d messages\n",
+                  "%d turns of the dead, %d and %d messages\n",
                   m.granted[0], m.granted[1], m.kept_out[0], m.kept_out[1], m.refused,
-                  m.passed_writers, m.told[0], m.told[1]);
+                  m.passed_writers, m.turns, m.told[0], m.told[1]);
     assert_true(m.granted[0] > 100 && m.granted[1] > 100 && m.kept_out[0] > 100 &&
                 m.kept_out[1] > 100 && m.refused > 20 && m.passed_writers > 20 &&
-                m.told[0] > 20 && m.told[1] > 100);
+                m.turns > 20 && m.told[0] > 20 && m.told[1] > 100);
     redisFree(m.ear);
 }
 
