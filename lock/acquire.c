@@ -183,6 +183,7 @@ static dlock_status join(struct acquiring *a)
         tenure->holds++;
         tenure->numbers++;
         join_tenure(a);
+        owner_nest(hold, outer);
         a->exchange.sent_ns = min_ns(now_ns, atomic_load(&outer->valid_until_ns) -
                                                  validity_end_ns(0, hold->ttl_ms));
         hold->valid_until_ns = validity_end_ns(a->exchange.sent_ns, hold->ttl_ms);
@@ -379,6 +380,17 @@ static const char *what_is_left(const struct acquiring *a)
                : "";
 }
 
+/* TRAIT_HANDOFF: this client has the lock, so nobody of it asks for it. */
+static bool is_held_here(const struct acquiring *a)
+{
+    if (!hands_off(a->lock))
+        return false;
+    pthread_mutex_lock(&a->lock->client->loop.mutex);
+    bool held = a->lock->tenure.holds > 0;
+    pthread_mutex_unlock(&a->lock->client->loop.mutex);
+    return held;
+}
+
 /* The limit has passed. Where no try of this client got an answer meanwhile, that is no contention:
  * why says the status. `cause` and `why` are of the latest try, its own or of those before it. */
 static dlock_status time_out(const struct acquiring *a)
@@ -404,6 +416,9 @@ static dlock_status time_out(const struct acquiring *a)
     if (tried)
         return fail(status, "'%s' was not had in %lld ms: %s%s", lock->name, waited_ms, a->why,
                     what_is_left(a));
+    if (is_held_here(a))
+        return fail(status, "'%s' was not had in %lld ms: another hold of this client has it",
+                    lock->name, waited_ms);
     return fail(status, "'%s' was not had in time: others of this client were first%s%s",
                 lock->name, trouble[0] != '\0' ? ", in vain: " : "", trouble);
 }
@@ -415,7 +430,10 @@ static dlock_status conclude(const struct acquiring *a, enum wait_next next)
     switch (next) {
     case NEXT_BUSY:
         if (a->why[0] == '\0')
-            return fail(DLOCK_BUSY, "'%s': others of this client wait for it already", name);
+            return fail(DLOCK_BUSY, is_held_here(a)
+                                        ? "'%s': another hold of this client has it"
+                                        : "'%s': others of this client wait for it already",
+                        name);
         return fail(a->cause, "'%s': %s", name, a->why);
     case NEXT_TIMED_OUT:
         return time_out(a);
@@ -529,7 +547,8 @@ static bool may_ask(const struct acquiring *a)
     pthread_mutex_lock(&loop->mutex);
     bool may = a->wait.state != WAIT_LEFT && (has_thread(a) || loop_may_ask(loop));
     pthread_mutex_unlock(&loop->mutex);
-    return may && (a->status == DLOCK_WRONG_TYPE || (a->cause == DLOCK_BUSY && !a->late));
+    bool found_busy = a->cause == DLOCK_BUSY || (a->why[0] == '\0' && is_held_here(a));
+    return may && (a->status == DLOCK_WRONG_TYPE || (found_busy && !a->late));
 }
 
 /* The cancel came in the latest try, or just now. */

@@ -441,7 +441,7 @@ struct dlock_want {
      * caller's, or DLOCK_THIS_THREAD: on rungs that are re-entrant, an owner that holds the lock
      * acquires it again at once, and the last of its releases frees it. Its calls may come from any
      * threads: one waits for the answer of the other's request.
-     * The name in Redis is "<client id>:<n>", "<client id>:x<owner id>.<n>" or
+     * The name (see dlock_owner) is "<client id>:<n>", "<client id>:x<owner id>.<n>" or
      * "<client id>:t<thread>.<n>", n being the number of the outermost acquisition: a name is used
      * once, so no command that arrives late can meet a later acquisition. (Flawed rungs leave out
      * ".<n>".) */
@@ -455,9 +455,10 @@ struct dlock_want {
     /* This hold's time to live: each renewal, and dlock_extend, gives it so much again. On a rung
      * that does not renew, the hold ends after it. Holds of one owner share one key in Redis. The
      * key lives as long as the longest of them needs; each hold is believed for its own time to
-     * live. What one of them has asked for stays until the last one is released. Default 0:
-     * dlock_options.ttl_ms, or the rung's; 100 to 86400000. UNSUPPORTED on rungs that do not
-     * expire. */
+     * live. What one of them has asked for stays until the last one is released. On `fair` a hold
+     * that nests, or that was passed on inside the client, sends nothing: until its first renewal it
+     * is believed for what is left of the client's time. Default 0: dlock_options.ttl_ms, or the
+     * rung's; 100 to 86400000. UNSUPPORTED on rungs that do not expire. */
     int64_t ttl_ms;
 
     /* The hold ends so long after it was acquired, less the drift allowance, whatever renews or
@@ -609,7 +610,10 @@ DLOCK_API int64_t dlock_remaining_ms(const dlock_hold *hold);
  * -1: no descriptor is left, or the client is the parent process'; dlock_error() says which. */
 DLOCK_API int dlock_lost_fd(dlock_hold *hold);
 
-/* The owner as written in Redis, "<client id>:<n>"; lives as long as the hold. */
+/* The owner's name: "<client id>:<n>", or as dlock_want.owner_id says; lives as long as the hold.
+ * The lock's key, and so dlock_holder.owner, has the same name, except: on `owner_lua` it ends with
+ * '#' and dlock_acquisition(); on `fair` it is the client id alone; flawed rungs differ. To ask
+ * whether this client holds a lock compare the first 36 bytes with dlock_client_id(). */
 DLOCK_API const char *dlock_owner(const dlock_hold *hold);
 
 /* The acquisition's number: unique within the client, grows. */
