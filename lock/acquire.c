@@ -71,6 +71,7 @@ static bool keep(struct acquiring *a, int64_t begin_ns, int64_t sent_ns, int64_t
     if (!doomed)
         LIST_INSERT_HEAD(&a->lock->holds, a->hold, of_lock);
     a->lock->trouble[0] = '\0';
+    a->lock->sighting.holder.held = false; /* who was seen has let go since */
     a->lock->answered_ns = mono_ns();
     pthread_mutex_unlock(&a->lock->mutex);
     if (!doomed)

@@ -74,7 +74,8 @@
  * DLOCK_FORKED and dlock_valid() is false; open a client there. Closing or releasing an inherited
  * object in the child frees nothing and sends nothing. A cancel belongs to the process that made
  * it, too. The child inherits the library's descriptors until it calls execve: those of dlock_fd
- * and dlock_lost_fd still tell of the parent's client and hold.
+ * and dlock_lost_fd still tell of the parent's client and hold. A child of _Fork(), or of the system
+ * call alone, is not recognized: it may call execve or _exit, and nothing of this library.
  *
  * STRUCTS.  Every struct that crosses this interface begins with its size, which the caller sets to
  * sizeof; 0 is INVALID. (The library sets it in dlock_event and dlock_trace.) A field that is zero
@@ -190,8 +191,9 @@ DLOCK_API const char *dlock_status_text(dlock_status status);
 DLOCK_API bool dlock_status_definite(dlock_status status);
 
 /* A sentence about this thread's latest call that failed: it answered another status than DLOCK_OK,
- * or NULL or -1 where it says so. The sentence names the server, the key or the argument. Valid
- * until this thread's next dlock call. Never NULL; "" before the first such call. */
+ * or NULL or -1 where it says so. The sentence names the server, the key or the argument. It has 511
+ * bytes at most; "..." stands for a middle that is left out. Valid until this thread's next dlock
+ * call. Never NULL; "" before the first such call. */
 DLOCK_API const char *dlock_error(void);
 
 /* ---- The ladder ----------------------------------------------------------------------------- */

@@ -293,6 +293,24 @@ static void what_is_over_is_not_told(void **state)
     stage_clear(&stage);
 }
 
+/* Whoever was seen has let go since: this client has had the lock. */
+static void what_was_before_is_not_told(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_set(&stage, "owner_lua", (struct dlock_options){.retry_ms = NEVER_AGAIN});
+    dlock_hold *hold = acquired(stage.held);
+    assert_status(limited(stage.lock, 0), BUSY);
+    assert_says_holder(dlock_error(), stage.holder);
+    assert_status(dlock_release(hold, NULL), OK);
+    hold = acquired(stage.lock);
+    assert_status(limited(stage.lock, 0), BUSY);
+    assert_string_equal(dlock_error(),
+                        "'" LOCK "': another holder has the lock; this thread holds it");
+    assert_status(dlock_release(hold, NULL), OK);
+    stage_clear(&stage);
+}
+
 /* ---- Where the server does not say ----------------------------------------------------------- */
 
 #define PLAIN "another holder has the lock"
@@ -538,6 +556,7 @@ int main(void)
         cmocka_unit_test(who_ends_in_line_asks_nobody),
         cmocka_unit_test(a_nested_acquire_asks_nobody),
         cmocka_unit_test(what_is_over_is_not_told),
+        cmocka_unit_test(what_was_before_is_not_told),
         cmocka_unit_test(the_answer_is_lost),
         cmocka_unit_test(the_answer_is_not_waited_for),
         cmocka_unit_test(every_rung_says_the_type),

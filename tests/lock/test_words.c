@@ -596,6 +596,12 @@ static void names_have_1_to_512_bytes(void **state)
     assert_string_equal(dlock_rung_of(lock)->name, "watchdog");
     dlock_close(lock);
     dlock_close(NULL);
+    memset(name, '{', 512); /* a name this long leaves room for what is wrong with it */
+    assert_status(dlock_open(client, "fair", name, &lock), INVALID);
+    assert_says(dlock_error(), "'{{{{{{{{");
+    assert_says(dlock_error(), "...{{{{");
+    assert_says(dlock_error(), "{' has a brace but no hash tag");
+    assert_says(dlock_error(), "or no brace, is right");
     dlock_client_close(client);
 }
 
