@@ -72,6 +72,7 @@ static bool keep(struct acquiring *a, int64_t begin_ns, int64_t sent_ns, int64_t
     if (!doomed)
         LIST_INSERT_HEAD(&a->lock->holds, a->hold, of_lock);
     a->lock->trouble[0] = '\0';
+    a->lock->sighting.holder.held = false; /* who was seen has let go since */
     a->lock->answered_ns = mono_ns();
     pthread_mutex_unlock(&a->lock->mutex);
     if (!doomed)
@@ -184,6 +185,7 @@ static dlock_status join(struct acquiring *a)
         tenure->holds++;
         tenure->numbers++;
         join_tenure(a);
+        owner_nest(hold, outer);
         a->exchange.sent_ns = min_ns(now_ns, atomic_load(&outer->valid_until_ns) -
                                                  validity_end_ns(0, hold->ttl_ms));
         hold->valid_until_ns = validity_end_ns(a->exchange.sent_ns, hold->ttl_ms);
@@ -380,6 +382,17 @@ static const char *what_is_left(const struct acquiring *a)
                : "";
 }
 
+/* TRAIT_HANDOFF: this client has the lock, so nobody of it asks for it. */
+static bool is_held_here(const struct acquiring *a)
+{
+    if (!hands_off(a->lock))
+        return false;
+    pthread_mutex_lock(&a->lock->client->loop.mutex);
+    bool held = a->lock->tenure.holds > 0;
+    pthread_mutex_unlock(&a->lock->client->loop.mutex);
+    return held;
+}
+
 /* The limit has passed. Where no try of this client got an answer meanwhile, that is no contention:
  * why says the status. `cause` and `why` are of the latest try, its own or of those before it. */
 static dlock_status time_out(const struct acquiring *a)
@@ -409,6 +422,9 @@ static dlock_status time_out(const struct acquiring *a)
         !was_answered(lock->client, a->began_ns))
         return fail(DLOCK_UNREACHABLE, "'%s' was not asked for in %lld ms: no server answered those "
                                        "of this client that asked first", lock->name, waited_ms);
+    if (is_held_here(a))
+        return fail(status, "'%s' was not had in %lld ms: another hold of this client has it",
+                    lock->name, waited_ms);
     return fail(status, "'%s' was not had in time: others of this client were first%s%s",
                 lock->name, trouble[0] != '\0' ? ", in vain: " : "", trouble);
 }
@@ -429,7 +445,10 @@ static dlock_status conclude(const struct acquiring *a, enum wait_next next)
     switch (next) {
     case NEXT_BUSY:
         if (a->why[0] == '\0')
-            return fail(DLOCK_BUSY, "'%s': others of this client wait for it already", name);
+            return fail(DLOCK_BUSY, is_held_here(a)
+                                        ? "'%s': another hold of this client has it"
+                                        : "'%s': others of this client wait for it already",
+                        name);
         return fail(a->cause, "'%s': %s", name, a->why);
     case NEXT_TIMED_OUT:
         return time_out(a);
@@ -543,7 +562,8 @@ static bool may_ask(const struct acquiring *a)
     pthread_mutex_lock(&loop->mutex);
     bool may = a->wait.state != WAIT_LEFT && (has_thread(a) || loop_may_ask(loop));
     pthread_mutex_unlock(&loop->mutex);
-    return may && (a->status == DLOCK_WRONG_TYPE || (a->cause == DLOCK_BUSY && !a->late));
+    bool found_busy = a->cause == DLOCK_BUSY || (a->why[0] == '\0' && is_held_here(a));
+    return may && (a->status == DLOCK_WRONG_TYPE || (found_busy && !a->late));
 }
 
 /* The cancel came in the latest try, or just now. */
@@ -626,6 +646,9 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
     status = struct_take(&a->want, sizeof a->want, want, "want");
     if (status != DLOCK_OK)
         return status;
+    if (a->want.cancel != NULL && cancel_is_inherited(a->want.cancel))
+        return fail(DLOCK_FORKED,
+                    "want.cancel belongs to the parent process; make one in the child");
     if (a->want.mode != DLOCK_EXCLUSIVE && a->want.mode != DLOCK_SHARED)
         return fail(DLOCK_INVALID,
                     "want.mode is %d; it must be DLOCK_EXCLUSIVE (0) or DLOCK_SHARED (1)",
@@ -638,7 +661,8 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
         (status = check_time(lock, "hold_max_ms", a->want.hold_max_ms, HOLD_MS_MOST)) != DLOCK_OK)
         return status;
     if (a->want.limit_ms < 0 || a->want.limit_ms > HOLD_MS_MOST)
-        return fail(DLOCK_INVALID, "want.limit_ms is %lld; it must be 1 to %lld, or 0 for no limit",
+        return fail(DLOCK_INVALID,
+                    "want.limit_ms is %lld; it must be 1 to %lld, or 0 for wait_ms and the bound",
                     (long long)a->want.limit_ms, (long long)HOLD_MS_MOST);
     if (a->want.reads != NULL)
         batch_forget(a->want.reads);
@@ -766,6 +790,7 @@ dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlo
         a->wait.ask = ask;
         a->wait.answered = answered;
         a->wait.running = true; /* until it sleeps: it is begun here */
+        a->wait.counted = &loop->wait_count;
         a->completion = (struct completion){.done = done, .arg = arg, .call = a};
         pthread_mutex_lock(&loop->mutex);
         status = loop_join(loop, &a->wait);
@@ -794,7 +819,7 @@ dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlo
 
 int dlock_fd(const dlock_client *client)
 {
-    return client != NULL ? client->completions.fd : -1;
+    return client != NULL && check_fork(client) == DLOCK_OK ? client->completions.fd : -1;
 }
 
 size_t dlock_process(dlock_client *client)

@@ -9,7 +9,10 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
+
+/* Redis' own limits: it ends a connection that goes beyond. */
+#define ARGUMENTS_MAX (1 << 20)
+#define ARGUMENT_SIZE_MAX ((size_t)512 << 20)
 
 static void command_free(struct batch_command *command)
 {
@@ -62,9 +65,15 @@ static const struct {
     {"WATCH", NULL},        {"XREAD", "BLOCK"},   {"XREADGROUP", "BLOCK"},
 };
 
+/* Redis knows no locales, and strcasecmp does. `word` has no small letters. */
 static bool is_word(const struct batch_command *command, int index, const char *word)
 {
-    return command->sizes[index] == strlen(word) && strcasecmp(command->argv[index], word) == 0;
+    size_t size = command->sizes[index];
+    const char *given = command->argv[index];
+    bool same = size == strlen(word);
+    for (size_t i = 0; same && i < size; i++)
+        same = (given[i] >= 'a' && given[i] <= 'z' ? given[i] - 'a' + 'A' : given[i]) == word[i];
+    return same;
 }
 
 static bool has_word(const struct batch_command *command, const char *word)
@@ -89,11 +98,15 @@ dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *ar
 {
     if (!GIVEN(batch) || !GIVEN(argv))
         return DLOCK_INVALID;
-    if (argc < 1)
-        return fail(DLOCK_INVALID, "a command needs at least its name");
-    for (int i = 0; i < argc; i++)
+    if (argc < 1 || argc > ARGUMENTS_MAX)
+        return fail(DLOCK_INVALID, "argc is %d; it must be 1 to %d", argc, ARGUMENTS_MAX);
+    for (int i = 0; i < argc; i++) {
         if (argv[i] == NULL)
             return fail(DLOCK_INVALID, "argv[%d] is NULL, and argc is %d", i, argc);
+        if (sizes != NULL && sizes[i] > ARGUMENT_SIZE_MAX)
+            return fail(DLOCK_INVALID, "argv[%d] has %zu bytes; at most %zu are right", i, sizes[i],
+                        ARGUMENT_SIZE_MAX);
+    }
     if (batch->count == DLOCK_BATCH_MAX)
         return fail(DLOCK_LIMIT, "a batch holds at most %d commands", DLOCK_BATCH_MAX);
     struct batch_command command = {.argc = argc};

@@ -15,7 +15,9 @@
 
 struct dlock_cancel {
     int fd; /* an eventfd: readable once cancelled */
+    pid_t process; /* that made it: a forked child has the descriptor, too */
 };
+bool cancel_is_inherited(const dlock_cancel *cancel);
 bool cancel_thrown(const dlock_cancel *cancel);
 
 #define TTL_MS_LEAST 100

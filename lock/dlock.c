@@ -65,17 +65,18 @@ static dlock_status set_number(int64_t *value, const char *name, int64_t fallbac
                 (long long)*value, (long long)least, (long long)most, (long long)fallback);
 }
 
-static int64_t as_number(size_t value)
+static dlock_status set_count(size_t *value, const char *name, size_t fallback, size_t most)
 {
-    return value > 10000000 ? 10000000 : (int64_t)value;
+    if (*value == 0)
+        *value = fallback;
+    if (*value <= most)
+        return DLOCK_OK;
+    return fail(DLOCK_INVALID, "%s is %zu; it must be 1 to %zu, or 0 for %zu", name, *value, most,
+                fallback);
 }
 
 static dlock_status check_options(struct dlock_options *options)
 {
-    int64_t connections = as_number(options->connections_max);
-    int64_t contenders = as_number(options->contenders);
-    int64_t waiters = as_number(options->waiters_max);
-    int64_t handoffs = as_number(options->handoff_max);
     dlock_status status;
     if ((status = set_number(&options->connect_timeout_ms, "connect_timeout_ms", 1000, 60000,
                              1)) != DLOCK_OK ||
@@ -85,17 +86,13 @@ static dlock_status check_options(struct dlock_options *options)
          (status = set_number(&options->ttl_ms, "ttl_ms", TTL_MS, TTL_MS_MOST,
                              TTL_MS_LEAST)) != DLOCK_OK) ||
         (status = set_number(&options->retry_ms, "retry_ms", 20, 60000, 1)) != DLOCK_OK ||
-        (status = set_number(&connections, "connections_max", 64, 10000, 1)) != DLOCK_OK ||
-        (status = set_number(&contenders, "contenders", 16, 10000, 1)) != DLOCK_OK ||
-        (status = set_number(&waiters, "waiters_max", 100000, 1000000, 1)) != DLOCK_OK ||
-        (status = set_number(&handoffs, "handoff_max", 64, 1000, 1)) != DLOCK_OK ||
+        (status = set_count(&options->connections_max, "connections_max", 64, 10000)) != DLOCK_OK ||
+        (status = set_count(&options->contenders, "contenders", 16, 10000)) != DLOCK_OK ||
+        (status = set_count(&options->waiters_max, "waiters_max", 100000, 1000000)) != DLOCK_OK ||
+        (status = set_count(&options->handoff_max, "handoff_max", 64, 1000)) != DLOCK_OK ||
         (status = set_number(&options->handoff_ms, "handoff_ms", 10, 60000, 1)) != DLOCK_OK ||
         (status = set_number(&options->grant_ms, "grant_ms", 200, 60000, 10)) != DLOCK_OK)
         return status;
-    options->connections_max = (size_t)connections;
-    options->contenders = (size_t)contenders;
-    options->waiters_max = (size_t)waiters;
-    options->handoff_max = (size_t)handoffs;
     if (options->server_count > SERVERS_MAX)
         return fail(DLOCK_INVALID, "%zu servers; at most %d", options->server_count, SERVERS_MAX);
     if (options->server_count > 0 && options->servers == NULL)
@@ -291,16 +288,14 @@ static bool name_beside(struct dlock *lock)
 
 static dlock_status check_name(const struct rung_ops *ops, const char *name)
 {
-    size_t size = name != NULL ? strlen(name) : 0;
+    size_t size = strlen(name);
     if (size == 0 || size > DLOCK_NAME_MAX)
         return fail(DLOCK_INVALID, "a lock's name has 1 to %d bytes; this one has %zu",
                     DLOCK_NAME_MAX, size);
-    if (ops->beside[0].kind == NULL)
-        return DLOCK_OK;
     if (strncmp(name, "dlock:", 6) == 0)
-        return fail(DLOCK_INVALID, "'%s' begins with 'dlock:', as the keys that rung '%s' keeps "
-                                   "beside a lock; any other beginning is right", name, ops->name);
-    if (strpbrk(name, "{}") != NULL && !has_tag(name))
+        return fail(DLOCK_INVALID, "'%s' begins with 'dlock:', as the keys that the library keeps "
+                                   "beside a lock; any other beginning is right", name);
+    if (ops->beside[0].kind != NULL && strpbrk(name, "{}") != NULL && !has_tag(name))
         return fail(DLOCK_INVALID, "'%s' has a brace but no hash tag, so the keys that rung '%s' "
                                    "keeps beside it would not lie in its slot; a tag as in "
                                    "lock:{phone}, or no brace, is right", name, ops->name);
@@ -364,7 +359,7 @@ dlock_status dlock_open(dlock_client *client, const char *rung, const char *name
     if (!GIVEN(lock))
         return DLOCK_INVALID;
     *lock = NULL;
-    if (!GIVEN(client))
+    if (!GIVEN(client) || !GIVEN(name))
         return DLOCK_INVALID;
     const struct rung_ops *ops = ladder_ops(rung);
     if (ops == NULL)
@@ -435,6 +430,7 @@ dlock_cancel *dlock_cancel_new(void)
         fail(DLOCK_NO_MEMORY, "out of memory");
         return NULL;
     }
+    cancel->process = getpid();
     cancel->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (cancel->fd >= 0)
         return cancel;
@@ -443,10 +439,16 @@ dlock_cancel *dlock_cancel_new(void)
     return NULL;
 }
 
+/* Not by fork_generation(): in a child a signal may come before that counts the fork. */
+bool cancel_is_inherited(const dlock_cancel *cancel)
+{
+    return cancel->process != getpid();
+}
+
 void dlock_cancel_now(dlock_cancel *cancel)
 {
     uint64_t one = 1;
-    if (cancel == NULL)
+    if (cancel == NULL || cancel_is_inherited(cancel))
         return;
     (void)!write(cancel->fd, &one, sizeof one);
 }

@@ -63,11 +63,19 @@
  * may outlive the client. They block all signals but those of a fault (SIGSEGV, SIGBUS, SIGFPE,
  * SIGILL, SIGTRAP, SIGSYS): no other handler of the application's runs on them, not during
  * a hook or `done` either. A handler that runs on a thread inside a call does not end the call. Do
- * not end such a thread (pthread_cancel), or leave the call (longjmp).
+ * not end such a thread (pthread_cancel), or leave the call (longjmp). Its stack is as large as the
+ * process gives its threads (RLIMIT_STACK), but at least 256 KiB. A thread that calls the library
+ * needs 64 KiB of stack.
+ *
+ * DESCRIPTORS.  The library's may have any free number. Keep 0, 1 and 2 open: else one of them may
+ * become a connection, and what the program prints goes to Redis.
  *
  * FORK.  A client belongs to the process that opened it. In a forked child every call answers
  * DLOCK_FORKED and dlock_valid() is false; open a client there. Closing or releasing an inherited
- * object in the child frees nothing and sends nothing.
+ * object in the child frees nothing and sends nothing. A cancel belongs to the process that made
+ * it, too. The child inherits the library's descriptors until it calls execve: those of dlock_fd
+ * and dlock_lost_fd still tell of the parent's client and hold. A child of _Fork(), or of the system
+ * call alone, is not recognized: it may call execve or _exit, and nothing of this library.
  *
  * STRUCTS.  Every struct that crosses this interface begins with its size, which the caller sets to
  * sizeof; 0 is INVALID. (The library sets it in dlock_event and dlock_trace.) A field that is zero
@@ -105,7 +113,10 @@ extern "C" {
  *     dlock:<kind>:<name>       the lock's name has a hash tag: lock:{phone}
  *     dlock:<kind>={<name>}     the lock's name has no brace: jobs
  *
- * So the keys of a lock share one slot of a cluster, and two locks never share a key.
+ * So the keys of a lock share one slot of a cluster, and two locks never share a key. For that two
+ * kinds of name are INVALID: on every rung one that begins with `dlock:`; on those named below one
+ * that has a brace but no hash tag, as `a{b` or `{}a`. (A hash tag is what stands between the first
+ * `{` and the next `}`, if that is not empty.)
  *
  *     notify       token (string)
  *     fair         queue (list), token (string), grant (string); and dlock:wake:<client id> (list),
@@ -180,8 +191,9 @@ DLOCK_API const char *dlock_status_text(dlock_status status);
 DLOCK_API bool dlock_status_definite(dlock_status status);
 
 /* A sentence about this thread's latest call that failed: it answered another status than DLOCK_OK,
- * or NULL or -1 where it says so. The sentence names the server, the key or the argument. Valid
- * until this thread's next dlock call. Never NULL; "" before the first such call. */
+ * or NULL or -1 where it says so. The sentence names the server, the key or the argument. It has 511
+ * bytes at most; "..." stands for a middle that is left out. Valid until this thread's next dlock
+ * call. Never NULL; "" before the first such call. */
 DLOCK_API const char *dlock_error(void);
 
 /* ---- The ladder ----------------------------------------------------------------------------- */
@@ -255,9 +267,11 @@ struct dlock_options {
 
     /* Redis servers: redis://[[user]:password@]host[:port][/db] or
      * unix:[[user]:password@]path[?db=N] or unix:///path. User, password and path may be
-     * %-encoded; an IPv6 host stands in brackets; a path that does not begin with '/' has its ':'
-     * and '@' encoded.
-     * One for every rung of this release; several are for rungs that need several.
+     * %-encoded. These must be: a '%' anywhere, a ':' in a user, a '/' in a login of redis://, a
+     * '?' or '@' in one of unix, a '?' in a path, and a ':' or '@' in a path that does not begin
+     * with '/'. An IPv6 host stands in brackets. A port is 1 to 65535, a database 0 to 99999; a
+     * path has 107 bytes at most.
+     * One for every rung of this release; several, 16 at most, are for rungs that need several.
      * Beside the rungs' own commands the user may be allowed CLIENT ID, CLIENT KILL and INFO: after
      * a lost reply a new connection has the server end the broken one, so that what was sent on it
      * cannot be carried out later. Where they are refused, it may be.
@@ -300,7 +314,9 @@ struct dlock_options {
     size_t contenders;  /* of the rungs that poll: how many waiters of this client try for a lock,
                            the others stand in line behind them. Default 16, 1 to 10000 */
     size_t waiters_max; /* acquires that were started and are not over. Default 100000,
-                           1 to 1000000 */
+                           1 to 1000000. Requests of acquires that are over, which the client
+                           takes back in the background, are as many at most; others' locks and
+                           places in line expire */
     bool own_loop;      /* answers of started acquires wait for dlock_process(), and a lock that was
                            had is held meanwhile. Default false: they are given on a thread of the
                            client's */
@@ -366,8 +382,9 @@ DLOCK_API void dlock_client_stats(const dlock_client *client, struct dlock_stats
  * rung: a name of the ladder, NULL for the default. name: the key in Redis, verbatim (no prefix is
  * added), 1 to DLOCK_NAME_MAX bytes; copied.
  * Every dlock of one client with one rung and one name is the same lock, `local` included.
- * OK; INVALID (no such rung: dlock_error() lists them; name empty or too long; several servers, and
- * the rung works with one); FLAWED; NO_MEMORY; FORKED. Unless OK, *lock is NULL. */
+ * OK; INVALID (no such rung: dlock_error() lists them; name empty, too long, or one that "Keys in
+ * Redis" rules out; several servers, and the rung works with one); FLAWED; NO_MEMORY; FORKED. Unless
+ * OK, *lock is NULL. */
 DLOCK_API dlock_status dlock_open(dlock_client *client, const char *rung, const char *name,
                                   dlock **lock);
 
@@ -384,19 +401,23 @@ DLOCK_API const struct dlock_rung *dlock_rung_of(const dlock *lock);
 struct dlock_holder {
     size_t size;
     bool held;
-    char owner[128];  /* as the holder wrote it, cut to fit; "" when nobody holds it */
+    char owner[128];  /* as the holder wrote it, cut to fit; "" when nobody holds it, or when the
+                         holder wrote nothing; see dlock_owner */
     int64_t ttl_ms;   /* what is left on the server; -1: the key never expires */
 };
-/* Asks the server. OK; UNSUPPORTED (`none`, `local`: no server knows them); WRONG_TYPE;
- * UNREACHABLE; UNKNOWN (no answer); REFUSED; LIMIT; INVALID; FORKED. */
+/* Asks the server. OK; UNSUPPORTED (`none`, `local`: no server knows them); WRONG_TYPE (the key
+ * holds something that the lock's rung does not keep: dlock_error() says what); UNREACHABLE;
+ * UNKNOWN (no answer); REFUSED; LIMIT; INVALID; FORKED. */
 DLOCK_API dlock_status dlock_inspect(dlock *lock, struct dlock_holder *holder);
 
 /* Frees the lock, whoever holds it, and wakes those who wait for it: for operators, when a holder
  * is known to be gone, or must be overruled. A holder that lives is not asked: the next one enters
  * while it is still in its section. Its hold is called lost at its next renewal, or found lost at
- * its release.
- * broken: who held it, as dlock_inspect would have said just before; `held` false: nobody did, and
- * nothing was freed. NULL: not asked for.
+ * its release. On `fair` its client asks nobody when its owner acquires once more or its next
+ * waiter takes over (handoff_ms): until a renewal or a release shows the loss, it goes on so.
+ * broken: who held it, as dlock_inspect would have said just before; `held` false: nobody did. (Of
+ * `read_write` what expired holds have left is removed then: the members of the key whose score,
+ * the end of a time to live, is past.) NULL: not asked for.
  * As dlock_inspect, but UNKNOWN: it may have been freed. Then inspect it before breaking it again:
  * the next holder may have it. WRONG_TYPE: the key is left as it is. */
 DLOCK_API dlock_status dlock_break(dlock *lock, struct dlock_holder *broken);
@@ -424,7 +445,7 @@ struct dlock_want {
      * caller's, or DLOCK_THIS_THREAD: on rungs that are re-entrant, an owner that holds the lock
      * acquires it again at once, and the last of its releases frees it. Its calls may come from any
      * threads: one waits for the answer of the other's request.
-     * The name in Redis is "<client id>:<n>", "<client id>:x<owner id>.<n>" or
+     * The name (see dlock_owner) is "<client id>:<n>", "<client id>:x<owner id>.<n>" or
      * "<client id>:t<thread>.<n>", n being the number of the outermost acquisition: a name is used
      * once, so no command that arrives late can meet a later acquisition. (Flawed rungs leave out
      * ".<n>".) */
@@ -438,9 +459,10 @@ struct dlock_want {
     /* This hold's time to live: each renewal, and dlock_extend, gives it so much again. On a rung
      * that does not renew, the hold ends after it. Holds of one owner share one key in Redis. The
      * key lives as long as the longest of them needs; each hold is believed for its own time to
-     * live. What one of them has asked for stays until the last one is released. Default 0:
-     * dlock_options.ttl_ms, or the rung's; 100 to 86400000. UNSUPPORTED on rungs that do not
-     * expire. */
+     * live. What one of them has asked for stays until the last one is released. On `fair` a hold
+     * that nests, or that was passed on inside the client, sends nothing: until its first renewal it
+     * is believed for what is left of the client's time. Default 0: dlock_options.ttl_ms, or the
+     * rung's; 100 to 86400000. UNSUPPORTED on rungs that do not expire. */
     int64_t ttl_ms;
 
     /* The hold ends so long after it was acquired, less the drift allowance, whatever renews or
@@ -485,7 +507,8 @@ struct dlock_want {
  * UPGRADE    DLOCK_EXCLUSIVE, and this owner holds the lock shared; or, without an owner_id of the
  *            caller's, the calling thread does (dlock_acquire alone looks at that). It would wait
  *            for itself, and two that both did so for each other. Release the shared hold first.
- * LIMIT      no connection was free (connections_max), only with wait_ms 0; or whoever holds a
+ * LIMIT      no connection was free (connections_max), or the calls that were started before it
+ *            left it no time, only with wait_ms 0; or whoever holds a
  *            `fair` lock acquired it 1000 times since the server gave it; or 1000 timers of a
  *            `watchdog_timer` lock run.
  * UNSUPPORTED DLOCK_SHARED on a rung that has no shared holds; ttl_ms or hold_max_ms on a rung that
@@ -524,9 +547,9 @@ DLOCK_API dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want 
                                            dlock_done *done, void *arg);
 
 /* With dlock_options.own_loop. A descriptor that is readable when dlock_process has something to
- * do, for poll() and the like: wait for it, but do not read or close it; -1 without own_loop; lives
- * as long as the client. And: calls `done` of the acquires that are over by now, on the calling
- * thread; returns how many. Never waits. */
+ * do, for poll() and the like: wait for it, but do not read or close it; lives as long as the
+ * client; -1 without own_loop and in a forked child. And: calls `done` of the acquires that are
+ * over by now, on the calling thread; returns how many. Never waits. */
 DLOCK_API int dlock_fd(const dlock_client *client);
 DLOCK_API size_t dlock_process(dlock_client *client);
 
@@ -537,12 +560,16 @@ DLOCK_API size_t dlock_process(dlock_client *client);
  * LOST       the hold was lost before. Nothing of anybody else's was freed. On rungs that are not
  *            flawed `last` is not sent once the loss is known. The release itself is sent only if
  *            the lock was given another hold's time, too, and may live on for that.
- * UNKNOWN    the reply was lost. Without `last`: the lock frees itself when its time to live is
- *            over. With `last`: nobody knows whether its commands were carried out; if the server
- *            confirmed that they cannot come later, the lock was released, else it is left to
- *            expire, so that they meet no other holder; unless the server hangs for longer than
- *            that, has them already, and goes on with another's acquire first.
- * UNREACHABLE, LIMIT, REFUSED, WRONG_TYPE  likewise left to expire.
+ * UNKNOWN    the reply was lost. Without `last`: the release goes on in the background, until the
+ *            lock has expired. With `last`: nobody knows whether its commands were carried out; if
+ *            the server confirmed that they cannot come later, the lock was released, else it is
+ *            left to expire, so that they meet no other holder; unless the server hangs for longer
+ *            than that, has them already, and goes on with another's acquire first.
+ * UNREACHABLE, LIMIT, REFUSED  nothing was sent, or it was refused: `last` was not carried out, or
+ *            dlock_batch_reply() has its replies. The release goes on in the background likewise;
+ *            not after what is refused for good. LIMIT: no connection was free, or the calls that
+ *            were started before it left it no time.
+ * WRONG_TYPE left to expire.
  * FORKED, INVALID (hold is NULL).
  * After a lost reply the release is sent once more on a new connection, and counts once; not on
  * rungs that are flawed. OK after a second release means: the lock was free, and the hold valid;
@@ -553,7 +580,7 @@ DLOCK_API dlock_status dlock_release(dlock_hold *hold, dlock_batch *last);
 /* Starts to release the hold and returns at once; the pointer is dead after the call, if it answers
  * OK. `last` must live until `done` was called.
  * OK         `done` is called exactly once, with any answer of dlock_release and NULL for a hold, as
- *            dlock_acquire_start says.
+ *            dlock_acquire_start says. Until then the hold may be renewed, and told of in events.
  * UNSUPPORTED the rung (`reentrant_tls`) counts in the memory of the thread that acquired.
  * NO_MEMORY, FORKED, INVALID (hold or `done` is NULL). Unless OK, `done` is not called, and the hold
  * stays as it is. */
@@ -592,7 +619,10 @@ DLOCK_API int64_t dlock_remaining_ms(const dlock_hold *hold);
  * -1: no descriptor is left, or the client is the parent process'; dlock_error() says which. */
 DLOCK_API int dlock_lost_fd(dlock_hold *hold);
 
-/* The owner as written in Redis, "<client id>:<n>"; lives as long as the hold. */
+/* The owner's name: "<client id>:<n>", or as dlock_want.owner_id says; lives as long as the hold.
+ * The lock's key, and so dlock_holder.owner, has the same name, except: on `owner_lua` it ends with
+ * '#' and dlock_acquisition(); on `fair` it is the client id alone; flawed rungs differ. To ask
+ * whether this client holds a lock compare the first 36 bytes with dlock_client_id(). */
 DLOCK_API const char *dlock_owner(const dlock_hold *hold);
 
 /* The acquisition's number: unique within the client, grows. */
@@ -608,7 +638,9 @@ DLOCK_API uint64_t dlock_token(const dlock_hold *hold);
  * dlock_cancel_new: NULL when out of memory or descriptors; each takes one. dlock_error() says
  * which.
  * dlock_cancel_now throws it and returns; the waits end soon after. Safe from any thread and from a
- * signal handler.
+ * signal handler. In a forked child it does nothing to a cancel of the parent's, so that a handler
+ * which the child inherited ends no wait of the parent. An acquire that is given such a cancel
+ * answers FORKED.
  * dlock_cancel_free: when no call uses it any more. NULL is allowed. */
 DLOCK_API dlock_cancel *dlock_cancel_new(void);
 DLOCK_API void dlock_cancel_now(dlock_cancel *cancel);
@@ -649,7 +681,8 @@ DLOCK_API void dlock_batch_clear(dlock_batch *batch);
  * BLOCK and the like), or if it gets more or fewer replies than one (SUBSCRIBE, UNSUBSCRIBE, MONITOR,
  * REPLCONF, SHUTDOWN, DEBUG and the like). A script does what MULTI does. Commands that the server
  * has renamed are not recognized: none of these may ride under another name.
- * OK, INVALID (also: no argument, or one is NULL), LIMIT (the batch is full), NO_MEMORY. */
+ * OK, INVALID (also: argc is not 1 to 1048576; an argument is NULL, or has more than 512 MiB), LIMIT
+ * (the batch is full), NO_MEMORY. */
 DLOCK_API dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *argv,
                                        const size_t *sizes);
 /* The reply of the command that was added as number `index`, from 0. After an acquire it counts

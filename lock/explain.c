@@ -15,7 +15,7 @@ extern const struct script lua_inspect;
 
 /* What one look showed. */
 struct look {
-    dlock_status status; /* OK; WRONG_TYPE: no lock of any rung; or why it showed nothing */
+    dlock_status status; /* OK; WRONG_TYPE: this rung does not keep it; or why it showed nothing */
     char type[16];       /* of the key, as Redis calls it */
     struct dlock_holder holder;
 };
@@ -31,25 +31,13 @@ static struct look look_at(struct dlock *lock, int64_t limit_ns, int cancel_fd)
         look.status = answer.status;
         if (answer.status == DLOCK_OK)
             look.status = holder_read(&answer, &look.holder, lock->name);
-        if (answer.status == DLOCK_OK && look.status != DLOCK_REFUSED)
+        if (look.status == DLOCK_OK) {
             snprintf(look.type, sizeof look.type, "%s", answer.reply->element[0]->str);
+            look.status = holder_check_type(lock, look.type);
+        }
     }
     env_end(lock, &env);
     return look;
-}
-
-/* The key holds something that this rung does not keep. */
-static bool is_wrong(const struct dlock *lock, const struct look *look)
-{
-    return look->status == DLOCK_WRONG_TYPE ||
-           (look->status == DLOCK_OK && strcmp(look->type, "none") != 0 &&
-            strcmp(look->type, key_type(lock)) != 0);
-}
-
-static dlock_status say_type(const struct dlock *lock, const struct look *look)
-{
-    return fail(DLOCK_WRONG_TYPE, "'%s' holds a %s; a lock of rung '%s' is a %s", lock->name,
-                look->type, lock->ops->name, key_type(lock));
 }
 
 /* The lock's own key is as it should be: then it is one beside it. `said`: where none is found. */
@@ -98,7 +86,7 @@ static void end_look(struct dlock *lock, const struct look *look)
     struct sighting *sighting = &lock->sighting;
     pthread_mutex_lock(&lock->mutex);
     sighting->asking = false;
-    sighting->wrong = is_wrong(lock, look);
+    sighting->wrong = look->status == DLOCK_WRONG_TYPE;
     sighting->seen_ns = mono_ns();
     sighting->holder = look->holder;
     sighting->holder.held &= !sighting->wrong;
@@ -137,28 +125,39 @@ static dlock_status explain_busy(const struct dlock_hold *hold, dlock_status sta
         return say_holder(hold, status, said, false);
     struct look look = look_at(lock, limit_ns, cancel_fd);
     end_look(lock, &look);
-    if (is_wrong(lock, &look))
-        return say_type(lock, &look);
+    if (look.status == DLOCK_WRONG_TYPE)
+        return holder_check_type(lock, look.type);
     if (look.status == DLOCK_OK && !look.holder.held)
         return fail(status, "%s; it is free by now", said);
     return say_holder(hold, status, said, true);
 }
 
+/* It sends what it sends: that is its lesson. */
+static bool is_explained(const struct dlock *lock)
+{
+    return !lock->rung.flawed && (lock->ops->traits & TRAIT_SERVERLESS) == 0;
+}
+
+dlock_status explain_type(struct dlock *lock, int64_t limit_ns, int cancel_fd)
+{
+    char said[SENTENCE_MAX];
+    if (!is_explained(lock))
+        return DLOCK_WRONG_TYPE;
+    fail(DLOCK_WRONG_TYPE, "'%s': %s", lock->name, dlock_error());
+    snprintf(said, sizeof said, "%s", dlock_error());
+    struct look look = look_at(lock, limit_ns, cancel_fd);
+    return look.status == DLOCK_WRONG_TYPE ? holder_check_type(lock, look.type)
+                                           : say_beside(lock, said, limit_ns, cancel_fd);
+}
+
 dlock_status explain(const struct dlock_hold *hold, dlock_status status, int64_t limit_ns,
                      int cancel_fd)
 {
-    struct dlock *lock = hold->lock;
     char said[SENTENCE_MAX];
-    bool is_busy = status == DLOCK_BUSY || status == DLOCK_TIMED_OUT;
-    if (lock->rung.flawed || (lock->ops->traits & TRAIT_SERVERLESS) != 0 ||
-        (!is_busy && status != DLOCK_WRONG_TYPE))
+    if (status == DLOCK_WRONG_TYPE)
+        return explain_type(hold->lock, limit_ns, cancel_fd);
+    if ((status != DLOCK_BUSY && status != DLOCK_TIMED_OUT) || !is_explained(hold->lock))
         return status;
-    if (!is_busy)
-        fail(status, "'%s': %s", lock->name, dlock_error());
     snprintf(said, sizeof said, "%s", dlock_error());
-    if (is_busy)
-        return explain_busy(hold, status, said, limit_ns, cancel_fd);
-    struct look look = look_at(lock, limit_ns, cancel_fd);
-    return is_wrong(lock, &look) ? say_type(lock, &look)
-                                 : say_beside(lock, said, limit_ns, cancel_fd);
+    return explain_busy(hold, status, said, limit_ns, cancel_fd);
 }

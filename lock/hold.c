@@ -541,7 +541,7 @@ dlock_status dlock_extend(dlock_hold *hold)
     redis_send_for(NULL);
     if (status == DLOCK_LOST)
         fail(status, "'%s' was lost before it was extended", hold->key);
-    return status;
+    return status == DLOCK_WRONG_TYPE ? explain_type(lock, ends_ns, -1) : status;
 }
 
 /* ---- Questions ------------------------------------------------------------------------------- */

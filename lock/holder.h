@@ -8,15 +8,18 @@
 #include "rung.h"
 
 /* Asks the server by a script that answers as lua/inspect.lua does. Statuses as dlock_inspect.
- * changes: it frees the lock, and so must not come later; a key of another type is WRONG_TYPE. */
+ * changes: it frees the lock, and so must not come later. */
 dlock_status holder_ask(dlock *lock, struct dlock_holder *holder, bool changes,
                         struct answer (*ask)(struct rung_env *env, const char *key,
                                              const char *const *beside));
 
-/* The answer of such a script. OK; WRONG_TYPE: no rung keeps such a key; REFUSED: not
- * understood. */
+/* The answer of such a script: the key's type, as Redis calls it, and what it says of the holder.
+ * OK; REFUSED: not understood. */
 dlock_status holder_read(const struct answer *answer, struct dlock_holder *holder,
                          const char *name);
+
+/* Whether the lock's rung keeps a key of that type: OK; WRONG_TYPE, with a sentence. */
+dlock_status holder_check_type(const struct dlock *lock, const char *type);
 
 /* What was seen last of a lock's holder. */
 struct sighting {
@@ -33,5 +36,8 @@ struct sighting {
  * Nothing of it on rungs that are flawed. */
 dlock_status explain(const struct dlock_hold *hold, dlock_status status, int64_t limit_ns,
                      int cancel_fd);
+
+/* The same of a call that Redis answered with WRONGTYPE. */
+dlock_status explain_type(struct dlock *lock, int64_t limit_ns, int cancel_fd);
 
 #endif

@@ -16,12 +16,9 @@ dlock_status holder_read(const struct answer *answer, struct dlock_holder *holde
 {
     const redisReply *reply = answer->reply;
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3 ||
-        reply->element[2]->type != REDIS_REPLY_INTEGER)
+        reply->element[0]->str == NULL || reply->element[2]->type != REDIS_REPLY_INTEGER)
         return fail(DLOCK_REFUSED, "the server's answer about '%s' was not understood", name);
-    const char *type = reply->element[0]->str != NULL ? reply->element[0]->str : "?";
-    if (strcmp(type, "none") != 0 && strcmp(type, "string") != 0 && strcmp(type, "hash") != 0 &&
-        strcmp(type, "zset") != 0)
-        return fail(DLOCK_WRONG_TYPE, "'%s' is a %s in Redis, which is no lock", name, type);
+    const char *type = reply->element[0]->str;
     bool over = strcmp(type, "zset") == 0 && reply->element[2]->integer <= 0;
     holder->held = strcmp(type, "none") != 0 && !over;
     holder->ttl_ms = holder->held ? reply->element[2]->integer : 0;
@@ -30,15 +27,25 @@ dlock_status holder_read(const struct answer *answer, struct dlock_holder *holde
     return DLOCK_OK;
 }
 
-/* A key of another type was not freed. */
-static dlock_status check_type(const struct dlock *lock, const struct answer *answer)
+dlock_status holder_check_type(const struct dlock *lock, const char *type)
 {
-    const char *type = answer->reply->element[0]->str;
     const char *right = key_type(lock);
-    if (right[0] == '\0' || strcmp(type, "none") == 0 || strcmp(type, right) == 0)
+    bool any = right[0] == '\0';
+    if (strcmp(type, "none") == 0 || strcmp(type, right) == 0 ||
+        (any && (strcmp(type, "string") == 0 || strcmp(type, "hash") == 0)))
         return DLOCK_OK;
     return fail(DLOCK_WRONG_TYPE, "'%s' holds a %s; a lock of rung '%s' is a %s", lock->name, type,
-                lock->ops->name, right);
+                lock->ops->name, any ? "string or a hash" : right);
+}
+
+/* The server's answer. */
+static dlock_status take(const struct dlock *lock, const struct answer *answer,
+                         struct dlock_holder *holder)
+{
+    if (answer->status != DLOCK_OK)
+        return answer->status;
+    dlock_status status = holder_read(answer, holder, lock->name);
+    return status == DLOCK_OK ? holder_check_type(lock, answer->reply->element[0]->str) : status;
 }
 
 dlock_status holder_ask(dlock *lock, struct dlock_holder *holder, bool changes,
@@ -56,19 +63,20 @@ dlock_status holder_ask(dlock *lock, struct dlock_holder *holder, bool changes,
     if ((lock->ops->traits & TRAIT_SERVERLESS) != 0)
         return fail(DLOCK_UNSUPPORTED, "no server knows who holds a '%s' lock", lock->ops->name);
     struct rung_env env;
+    bool refused = false; /* by Redis: it says neither of which key, nor what that holds */
     status = env_begin(lock, INT64_MAX, mono_deadline_ns(bound_ms(lock->client)), -1, &env);
     if (status == DLOCK_OK) {
         struct answer answer = ask(&env, lock->name, lock->beside);
-        status =
-            answer.status == DLOCK_OK ? holder_read(&answer, &all, lock->name) : answer.status;
-        if (status == DLOCK_OK && changes)
-            status = check_type(lock, &answer);
+        status = take(lock, &answer, &all);
+        refused = answer.status == DLOCK_WRONG_TYPE;
     }
     if (status == DLOCK_UNKNOWN && changes)
         end_doubt(env.redis, env.deadline_ns);
     if (status != DLOCK_OK)
         all = (struct dlock_holder){0};
     env_end(lock, &env);
+    if (refused)
+        status = explain_type(lock, env.deadline_ns, -1);
     struct_give(holder, &all, sizeof all);
     return status;
 }

@@ -153,7 +153,8 @@ static bool take_back(struct dlock_hold *hold, bool gives_up, const struct excha
                                    .run = run,
                                    .wake_fd = -1,
                                    .exchange = &leftover->exchange,
-                                   .answered = answered};
+                                   .answered = answered,
+                                   .counted = &lock->client->loop.leftover_count};
     leftover->hold = hold;
     gives_up = gives_up && lock->ops->send_give_up != NULL;
     leftover->exchange.step = gives_up ? STEP_GIVE_UP : STEP_RELEASE;

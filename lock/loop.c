@@ -51,11 +51,12 @@ dlock_status loop_join(struct loop *loop, struct wait *wait)
     dlock_status status = loop_start(loop);
     if (status != DLOCK_OK)
         return status;
-    if (loop->wait_count >= loop->client->options.waiters_max)
-        return fail(DLOCK_LIMIT, "%zu acquires wait already (waiters_max)", loop->wait_count);
+    if (wait->counted != NULL && *wait->counted >= loop->client->options.waiters_max)
+        return fail(DLOCK_LIMIT, "%zu acquires wait already (waiters_max)", *wait->counted);
     if (wait->cancel != NULL && !watch_cancel(loop, wait->cancel))
         return fail(DLOCK_NO_MEMORY, "no memory is left for one more waiter");
-    loop->wait_count++;
+    if (wait->counted != NULL)
+        ++*wait->counted;
     if (wait->cancel != NULL)
         LIST_INSERT_HEAD(with_cancel(loop, wait->cancel), wait, by_cancel);
     return DLOCK_OK;
@@ -76,7 +77,8 @@ void loop_leave(struct loop *loop, struct wait *wait)
     heap_take(&wait->timed);
     if (wait->cancel != NULL && !wait->cancelled)
         LIST_REMOVE(wait, by_cancel);
-    loop->wait_count--;
+    if (wait->counted != NULL)
+        --*wait->counted;
 }
 
 /* As few threads as needed: one that is through takes the next without sleeping, and what a thread

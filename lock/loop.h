@@ -41,7 +41,8 @@ struct loop {
     size_t asking_count;
     size_t due_turns; /* so many of those due come before the next that ask */
     size_t over_count; /* completions to be told of */
-    size_t wait_count;      /* all that have no thread */
+    size_t wait_count;     /* acquires that have no thread, */
+    size_t leftover_count; /* and what they left behind: either is waiters_max at most */
     LIST_HEAD(waits, wait) by_cancel[1 << CANCEL_BITS]; /* those with a cancel, by its address */
     struct waits by_owner[1 << OWNER_BITS]; /* those of named owners, also with a thread */
     struct heap timed; /* those that wait for a moment */

@@ -258,7 +258,7 @@ static void trace_heard(struct node *node, const redisReply *reply)
 
 void node_read(struct node *node)
 {
-    char bytes[16384];
+    char bytes[8192]; /* on the stack of a caller of the library */
     ssize_t size = recv(node->fd, bytes, sizeof bytes, MSG_DONTWAIT);
     if (size < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK))
         return;

@@ -161,19 +161,25 @@ bool owner_begin_renewal(struct dlock_hold *hold, int64_t until_ns)
     return begun;
 }
 
+void owner_nest(struct dlock_hold *hold, const struct dlock_hold *outer)
+{
+    if (strcmp(hold->owner, outer->owner) == 0)
+        return;
+    strcpy(hold->owner, outer->owner);
+    snprintf(hold->id, sizeof hold->id, "%s#%llu", hold->owner,
+             (unsigned long long)hold->acquisition);
+}
+
 void owner_join(struct dlock_hold *hold)
 {
     if (!owner_may_nest(hold))
         return;
     pthread_mutex_lock(&hold->lock->mutex);
     const struct dlock_hold *outer = owner_outermost(hold);
-    if (outer == NULL) {
+    if (outer != NULL)
+        owner_nest(hold, outer);
+    else
         set_name(hold);
-    } else if (strcmp(hold->owner, outer->owner) != 0) {
-        strcpy(hold->owner, outer->owner);
-        snprintf(hold->id, sizeof hold->id, "%s#%llu", hold->owner,
-                 (unsigned long long)hold->acquisition);
-    }
     hold->tainted = outer != NULL && outer->tainted;
     hold->doomed = false; /* what doomed an earlier try was lost under another name */
     count(hold);

@@ -53,6 +53,9 @@ void owner_end(struct dlock_hold *hold);
  * own. */
 void owner_join(struct dlock_hold *hold);
 
+/* The lock's mutex is held. It nests in `outer`, and takes its name. */
+void owner_nest(struct dlock_hold *hold, const struct dlock_hold *outer);
+
 /* Both are of the same owner, or the same. */
 bool owner_is_same(const struct dlock_hold *hold, const struct dlock_hold *other);
 

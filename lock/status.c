@@ -6,6 +6,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static const struct {
     const char *name;
@@ -17,6 +18,7 @@ static const struct {
 #undef X
 };
 
+#define HEAD_SIZE 100 /* of a sentence that is too long */
 static _Thread_local char sentence[SENTENCE_MAX];
 
 static bool known(dlock_status status)
@@ -47,12 +49,18 @@ const char *dlock_error(void)
 dlock_status fail(dlock_status status, const char *format, ...)
 {
     /* Through a copy, since the new sentence may quote the old one. */
-    char text[sizeof sentence];
+    char text[SENTENCE_MAX + DLOCK_NAME_MAX];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    snprintf(sentence, sizeof sentence, "%s", text);
+    /* A long name comes first, what happened to it last: the middle is left out. */
+    size_t size = strlen(text);
+    size_t end = size < SENTENCE_MAX ? size : SENTENCE_MAX - 1 - HEAD_SIZE - strlen("...");
+    if (end == size)
+        memcpy(sentence, text, size + 1);
+    else
+        snprintf(sentence, sizeof sentence, "%.*s...%s", HEAD_SIZE, text, text + size - end);
     return status;
 }
 

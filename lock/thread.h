@@ -8,8 +8,8 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-/* As pthread_create, but the thread takes no signal other than for a fault of its own. False: no
- * thread is left. */
+/* As pthread_create, but the thread takes no signal other than for a fault of its own, and has a
+ * stack that is large enough. False: no thread is left. */
 bool thread_begin(pthread_t *thread, void *(*body)(void *), void *arg);
 
 #endif

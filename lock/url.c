@@ -10,7 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/un.h>
 
+#define PATH_SIZE_MAX (sizeof((struct sockaddr_un *)NULL)->sun_path - 1)
 #define FORM "redis://[[user]:password@]host[:port][/db] or unix:[[user]:password@]path[?db=N]"
 
 static int hex(char c)
@@ -22,7 +24,29 @@ static int hex(char c)
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* A %-decoded copy of [from, to); NULL when out of memory, malformed or with an embedded NUL. */
+/* What is wrong with a URL, said of it. */
+#define WRONG_ESCAPE "has a '%' that is not followed by two hex digits other than 00"
+#define WRONG_LOGIN "has an '@', but no ':' before the password: user:password@, or :password@"
+#define WRONG_HOST "has no host"
+#define WRONG_PORT "has a port that is not a number from 1 to 65535"
+#define WRONG_DB "has a database that is not a number from 0 to 99999"
+#define WRONG_SLASH "has a '/' in its login; write it as %2F"
+#define WRONG_QUERY "has a '?': the database follows a '/', as in redis://host:6379/2"
+#define WRONG_PATH "has a path that is not of 1 to 107 bytes"
+#define WRONG_UNIX_QUERY                                                                           \
+    "has a '?' that is not the one of '?db=N', with N from 0 to 99999; write another as %3F"
+#define WRONG_UNIX_LOGIN                                                                           \
+    "has a ':' without an '@': begin a path with '/', or write its ':' as %3A"
+
+static bool has_wrong_escape(const char *text)
+{
+    for (; (text = strchr(text, '%')) != NULL; text++)
+        if (hex(text[1]) < 0 || hex(text[2]) < 0 || (text[1] == '0' && text[2] == '0'))
+            return true;
+    return false;
+}
+
+/* A %-decoded copy of [from, to); NULL when out of memory. */
 static char *decode(const char *from, const char *to)
 {
     char *copy = malloc((size_t)(to - from) + 1);
@@ -31,11 +55,6 @@ static char *decode(const char *from, const char *to)
         if (*from != '%') {
             *out++ = *from;
             continue;
-        }
-        if (to - from < 3 || hex(from[1]) < 0 || hex(from[2]) < 0 ||
-            (from[1] == '0' && from[2] == '0')) {
-            free(copy);
-            return NULL;
         }
         *out++ = (char)(hex(from[1]) * 16 + hex(from[2]));
         from += 2;
@@ -53,47 +72,66 @@ static bool number(const char *from, const char *to, long max)
     return strtol(from, NULL, 10) <= max;
 }
 
-/* [from, at) is [user]:password. */
-static bool parse_login(const char *from, const char *at, struct url *url)
+/* Redis takes no zeros before a number. */
+static char *copy_db(const char *db)
 {
-    const char *colon = memchr(from, ':', (size_t)(at - from));
-    if (colon == NULL || (colon > from && (url->user = decode(from, colon)) == NULL))
-        return false;
-    url->password = decode(colon + 1, at);
-    return url->password != NULL;
+    while (db[0] == '0' && db[1] != '\0')
+        db++;
+    return strdup(db);
 }
 
-static bool parse_redis(const char *rest, struct url *url)
+/* [from, at) is [user]:password. */
+static const char *parse_login(const char *from, const char *at, struct url *url)
+{
+    const char *colon = memchr(from, ':', (size_t)(at - from));
+    if (colon == NULL)
+        return WRONG_LOGIN;
+    url->user = colon > from ? decode(from, colon) : NULL;
+    url->password = decode(colon + 1, at);
+    url->whole &= url->password != NULL && (colon == from || url->user != NULL);
+    return NULL;
+}
+
+/* NULL: it is right. */
+static const char *parse_redis(const char *rest, struct url *url)
 {
     const char *end = rest + strcspn(rest, "/");
     const char *at = memrchr(rest, '@', (size_t)(end - rest));
-    if (at != NULL && !parse_login(rest, at, url))
-        return false;
+    const char *wrong = at != NULL ? parse_login(rest, at, url) : NULL;
+    if (wrong != NULL)
+        return wrong;
+    if (strchr(end, '@') != NULL)
+        return WRONG_SLASH;
     const char *host = at != NULL ? at + 1 : rest;
-    const char *host_end = host + strcspn(host, ":/?");
+    if (strchr(host, '?') != NULL)
+        return WRONG_QUERY;
+    const char *host_end = host + strcspn(host, ":/");
     const char *after = host_end;
     if (*host == '[') {
         const char *bracket = strchr(++host, ']');
         if (bracket == NULL || bracket > end)
-            return false;
+            return "has a '[' without a ']' after its host";
         host_end = bracket;
         after = bracket + 1;
     }
-    if (host == host_end || (*after != '\0' && *after != ':' && *after != '/'))
-        return false;
+    if (host == host_end)
+        return WRONG_HOST;
+    if (*after != '\0' && *after != ':' && *after != '/')
+        return "has something else than a ':' or a '/' after its ']'";
     const char *port = *after == ':' ? after + 1 : NULL;
     if (port != NULL && (!number(port, end, 65535) || strtol(port, NULL, 10) == 0))
-        return false;
+        return WRONG_PORT;
     const char *db = *end == '/' && end[1] != '\0' ? end + 1 : NULL;
     if (db != NULL && !number(db, db + strlen(db), 99999))
-        return false;
+        return WRONG_DB;
     url->host = decode(host, host_end);
     url->port = port != NULL ? strndup(port, (size_t)(end - port)) : strdup("6379");
-    url->db = db != NULL ? strdup(db) : NULL;
-    return url->host != NULL && url->port != NULL && (db == NULL || url->db != NULL);
+    url->db = db != NULL ? copy_db(db) : NULL;
+    url->whole &= url->host != NULL && url->port != NULL && (db == NULL || url->db != NULL);
+    return NULL;
 }
 
-static bool parse_unix(const char *rest, struct url *url)
+static const char *parse_unix(const char *rest, struct url *url)
 {
     if (strncmp(rest, "//", 2) == 0)
         rest += 2;
@@ -101,23 +139,19 @@ static bool parse_unix(const char *rest, struct url *url)
     /* What begins with '/' is a path, whatever follows. Anything else with a ':' must be a login:
      * a path by mistake would be shown with the password in it. */
     const char *at = *rest != '/' ? memchr(rest, '@', (size_t)(end - rest)) : NULL;
-    if (at != NULL && !parse_login(rest, at, url))
-        return false;
+    const char *wrong = at != NULL ? parse_login(rest, at, url) : NULL;
+    if (wrong != NULL)
+        return wrong;
+    const char *db = strncmp(end, "?db=", 4) == 0 ? end + 4 : NULL;
+    if (*end == '?' && (db == NULL || !number(db, db + strlen(db), 99999)))
+        return WRONG_UNIX_QUERY;
     if (at == NULL && *rest != '/' && memchr(rest, ':', (size_t)(end - rest)) != NULL)
-        return false;
-    const char *path = at != NULL ? at + 1 : rest;
-    const char *db = NULL;
-    if (*end == '?') {
-        if (strncmp(end, "?db=", 4) != 0)
-            return false;
-        db = end + 4;
-        if (!number(db, db + strlen(db), 99999))
-            return false;
-    }
-    url->path = decode(path, end);
-    url->db = db != NULL ? strdup(db) : NULL;
-    return url->path != NULL && url->path[0] != '\0' && strlen(url->path) < 108 &&
-           (db == NULL || url->db != NULL);
+        return WRONG_UNIX_LOGIN;
+    url->path = decode(at != NULL ? at + 1 : rest, end);
+    url->db = db != NULL ? copy_db(db) : NULL;
+    url->whole &= url->path != NULL && (db == NULL || url->db != NULL);
+    size_t size = url->path != NULL ? strlen(url->path) : 1;
+    return size >= 1 && size <= PATH_SIZE_MAX ? NULL : WRONG_PATH;
 }
 
 /* What messages show: everything but the login. */
@@ -135,53 +169,44 @@ static char *show(const struct url *url)
     return length < 0 ? NULL : shown;
 }
 
-/* What is wrong with it, where that is known. */
-static const char *reason(const char *text)
+/* What is wrong with it; NULL: nothing. */
+static const char *parse(const char *text, struct url *url)
 {
-    const char *at = strrchr(text, '@');
+    bool is_redis = strncmp(text, "redis://", 8) == 0;
     if (strncmp(text, "rediss://", 9) == 0)
         return "needs TLS, which libdlock does not support: run a local TLS proxy such as stunnel";
-    if (strncmp(text, "redis://", 8) == 0 && strchr(at != NULL ? at : text, '?') != NULL)
-        return "has a '?': the database follows a '/', as in redis://host:6379/2";
-    return "is no server's URL";
+    if (!is_redis && strncmp(text, "unix:", 5) != 0)
+        return "begins neither with redis:// nor with unix:";
+    if (has_wrong_escape(text))
+        return WRONG_ESCAPE;
+    return is_redis ? parse_redis(text + 8, url) : parse_unix(text + 5, url);
 }
 
 /* What may be a password is never shown: all before the last '@', and where there is none, all
  * behind the second ':', the first being the scheme's. */
-static dlock_status refuse(const char *text)
+static dlock_status refuse(const char *text, const char *wrong)
 {
     const char *at = strrchr(text, '@');
     if (at != NULL)
-        return fail(DLOCK_INVALID, "'...%.200s' %s; give " FORM, at, reason(text));
+        return fail(DLOCK_INVALID, "'...%.200s' %s; give " FORM, at, wrong);
     const char *colon = strchr(text, ':');
     if (colon != NULL)
         colon = strchr(colon + 1, ':');
     if (colon == NULL || colon - text >= 200)
-        return fail(DLOCK_INVALID, "'%.200s' %s; give " FORM, text, reason(text));
-    return fail(DLOCK_INVALID, "'%.*s:...' %s; give " FORM, (int)(colon - text), text,
-                reason(text));
+        return fail(DLOCK_INVALID, "'%.200s' %s; give " FORM, text, wrong);
+    return fail(DLOCK_INVALID, "'%.*s:...' %s; give " FORM, (int)(colon - text), text, wrong);
 }
 
 dlock_status url_parse(const char *text, struct url *url)
 {
-    *url = (struct url){0};
+    *url = (struct url){.whole = true};
     if (text == NULL)
         return fail(DLOCK_INVALID, "a server's URL is missing; give " FORM);
-    bool right = false;
-    if (strncmp(text, "redis://", 8) == 0)
-        right = parse_redis(text + 8, url);
-    else if (strncmp(text, "unix:", 5) == 0)
-        right = parse_unix(text + 5, url);
-    if (!right) {
-        url_free(url);
-        return refuse(text);
-    }
-    url->shown = show(url);
-    if (url->shown == NULL) {
-        url_free(url);
-        return fail(DLOCK_NO_MEMORY, "out of memory");
-    }
-    return DLOCK_OK;
+    const char *wrong = parse(text, url);
+    if (wrong == NULL && url->whole && (url->shown = show(url)) != NULL)
+        return DLOCK_OK;
+    url_free(url);
+    return wrong != NULL ? refuse(text, wrong) : fail(DLOCK_NO_MEMORY, "out of memory");
 }
 
 void url_free(struct url *url)

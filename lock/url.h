@@ -15,6 +15,7 @@ struct url {
     char *password; /* or NULL */
     char *db;       /* as text, or NULL for 0 */
     char *shown;    /* the URL without its password, for messages */
+    bool whole;     /* memory was there for each */
 };
 
 /* OK, INVALID (dlock_error() says what is wrong and what would be right), NO_MEMORY.

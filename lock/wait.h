@@ -60,6 +60,7 @@ struct wait {
     struct heap_node timed; /* in the loop */
     TAILQ_ENTRY(wait) in_line;
     TAILQ_ENTRY(wait) of_due;
+    size_t *counted;  /* the loop's number that it counts in; NULL: in none */
     LIST_ENTRY(wait) by_cancel; /* in the loop, if it has a cancel */
     LIST_ENTRY(wait) by_owner;  /* in the loop, if its owner may nest and it has stood in line */
 };

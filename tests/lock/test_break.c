@@ -126,7 +126,7 @@ static void what_cannot_be_broken(void **state)
     stage_set(&stage, NULL, (struct dlock_options){0});
     server_integer(server, "RPUSH " LOCK " element");
     assert_status(dlock_break(stage.lock, &broken), WRONG_TYPE);
-    assert_says(dlock_error(), "'" LOCK "' is a list in Redis");
+    assert_says(dlock_error(), "'" LOCK "' holds a list");
     assert_int_equal(server_integer(server, "LLEN " LOCK), 1);
     broken.size = 0;
     assert_status(dlock_break(stage.lock, &broken), INVALID);

@@ -293,6 +293,24 @@ static void what_is_over_is_not_told(void **state)
     stage_clear(&stage);
 }
 
+/* Whoever was seen has let go since: this client has had the lock. */
+static void what_was_before_is_not_told(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_set(&stage, "owner_lua", (struct dlock_options){.retry_ms = NEVER_AGAIN});
+    dlock_hold *hold = acquired(stage.held);
+    assert_status(limited(stage.lock, 0), BUSY);
+    assert_says_holder(dlock_error(), stage.holder);
+    assert_status(dlock_release(hold, NULL), OK);
+    hold = acquired(stage.lock);
+    assert_status(limited(stage.lock, 0), BUSY);
+    assert_string_equal(dlock_error(),
+                        "'" LOCK "': another holder has the lock; this thread holds it");
+    assert_status(dlock_release(hold, NULL), OK);
+    stage_clear(&stage);
+}
+
 /* ---- Where the server does not say ----------------------------------------------------------- */
 
 #define PLAIN "another holder has the lock"
@@ -402,6 +420,68 @@ static void every_rung_says_the_type(void **state)
     }
 }
 
+/* Who looks at it, breaks it or extends a hold of it is told the same. */
+static void every_call_says_the_type(void **state)
+{
+    (void)state;
+    size_t count;
+    const struct dlock_rung *rungs = dlock_rungs(&count);
+    for (size_t i = 0; i < count; i++) {
+        struct stage stage;
+        struct dlock_holder holder = {.size = sizeof holder};
+        char its[32];
+        if (rungs[i].flawed)
+            continue;
+        stage_set(&stage, rungs[i].name, (struct dlock_options){0});
+        dlock_hold *hold = acquired(stage.lock);
+        snprintf(its, sizeof its, "%s", server_text(server, "TYPE " LOCK));
+        for (size_t j = 0; j < sizeof kinds / sizeof kinds[0]; j++) {
+            if (strcmp(kinds[j].type, its) == 0)
+                continue;
+            replace_key(kinds[j].make);
+            assert_status(dlock_inspect(stage.lock, &holder), WRONG_TYPE);
+            says_the_type(&stage, kinds[j].type, its);
+            assert_false(holder.held);
+            assert_string_equal(holder.owner, "");
+            assert_status(dlock_break(stage.lock, &holder), WRONG_TYPE);
+            says_the_type(&stage, kinds[j].type, its);
+            assert_false(holder.held);
+            assert_status(dlock_extend(hold), WRONG_TYPE);
+            says_the_type(&stage, kinds[j].type, its);
+            assert_string_equal(server_text(server, "TYPE " LOCK), kinds[j].type);
+        }
+        assert_status(dlock_release(hold, NULL), WRONG_TYPE);
+        stage_clear(&stage);
+    }
+}
+
+/* Also of a key beside it, which a break of the lock changes. */
+static void a_break_says_the_type_of_a_key_beside(void **state)
+{
+    static const struct {
+        const char *rung;
+        const char *key;
+        const char *type;
+    } ways[] = {{"fair", "dlock:queue:" LOCK, "list"}, {"read_write", "dlock:holds:" LOCK, "hash"}};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct stage stage;
+        char expected[256];
+        stage_set(&stage, ways[i].rung, (struct dlock_options){0});
+        dlock_hold *hold = acquired(stage.held);
+        server_integer(server, "DEL %s", ways[i].key);
+        server_text(server, "SET %s x", ways[i].key);
+        assert_status(dlock_break(stage.lock, NULL), WRONG_TYPE);
+        snprintf(expected, sizeof expected, "'%s' holds a string; of a lock of rung '%s' it is a %s",
+                 ways[i].key, ways[i].rung, ways[i].type);
+        assert_string_equal(dlock_error(), expected);
+        assert_int_equal(server_integer(server, "EXISTS " LOCK), 1);
+        server_integer(server, "DEL %s", ways[i].key);
+        dlock_release(hold, NULL);
+        stage_clear(&stage);
+    }
+}
+
 /* What it holds instead is nobody's name. */
 static void in_line_at_a_wrong_type(void **state)
 {
@@ -476,9 +556,12 @@ int main(void)
         cmocka_unit_test(who_ends_in_line_asks_nobody),
         cmocka_unit_test(a_nested_acquire_asks_nobody),
         cmocka_unit_test(what_is_over_is_not_told),
+        cmocka_unit_test(what_was_before_is_not_told),
         cmocka_unit_test(the_answer_is_lost),
         cmocka_unit_test(the_answer_is_not_waited_for),
         cmocka_unit_test(every_rung_says_the_type),
+        cmocka_unit_test(every_call_says_the_type),
+        cmocka_unit_test(a_break_says_the_type_of_a_key_beside),
         cmocka_unit_test(in_line_at_a_wrong_type),
         cmocka_unit_test(redis_own_words),
     };

@@ -424,10 +424,10 @@ static void inspected_what_is_no_lock(void **state)
     struct stage stage;
     struct dlock_holder holder = {.size = sizeof holder};
     char long_owner[300];
-    stage_set(&stage, "watchdog");
+    stage_set(&stage, "owner_lua");
     server_integer(server, "RPUSH " LOCK " x");
     assert_status(dlock_inspect(stage.lock, &holder), WRONG_TYPE);
-    assert_says(dlock_error(), "'" LOCK "' is a list in Redis");
+    assert_says(dlock_error(), "'" LOCK "' holds a list");
     memset(long_owner, 'o', sizeof long_owner - 1);
     long_owner[sizeof long_owner - 1] = '\0';
     server_text(server, "SET " LOCK " %s", long_owner);

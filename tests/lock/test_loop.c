@@ -281,6 +281,7 @@ static void limits_that_are_none(void **state)
         struct dlock_want want = {.size = sizeof want, .limit_ms = wrong[i]};
         assert_status(dlock_acquire(stage.locks[0], &want, &hold), INVALID);
         assert_says(dlock_error(), "want.limit_ms");
+        assert_says(dlock_error(), "it must be 1 to 31536000000, or 0 for wait_ms and the bound");
         assert_says(dlock_error(), "1 to 31536000000");
         assert_status(dlock_acquire_start(stage.locks[0], &want, started_done, &none), INVALID);
     }

@@ -118,6 +118,29 @@ static void two_requests_on_one_thread(void **state)
     stage_clear(&stage);
 }
 
+/* The lock's key names the owner, on `fair` its client; a nested hold has the outermost's name. */
+static void what_an_owner_is_called(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    struct stage stage;
+    struct dlock_holder holder = {.size = sizeof holder};
+    dlock_hold *holds[3];
+    char name[128];
+    stage_set(&stage, rung, 30000);
+    for (int i = 0; i < 3; i++)
+        holds[i] = acquired_by(stage.lock, OWNER);
+    snprintf(name, sizeof name, "%s:x%d.%llu", dlock_client_id(stage.client), OWNER,
+             (unsigned long long)dlock_acquisition(holds[0]));
+    for (int i = 0; i < 3; i++)
+        assert_string_equal(dlock_owner(holds[i]), name);
+    assert_status(dlock_inspect(stage.lock, &holder), OK);
+    assert_string_equal(holder.owner, queues(rung) ? dlock_client_id(stage.client) : name);
+    for (int i = 0; i < 3; i++)
+        assert_status(dlock_release(holds[i], NULL), OK);
+    free_for_others(&stage);
+    stage_clear(&stage);
+}
+
 /* Another thread's wait does not blame the thread that waits. */
 static void a_wait_behind_another_thread(void **state)
 {
@@ -633,6 +656,7 @@ int main(void)
         SCENARIO(two_requests_on_one_thread, EACH_SOUND),
         SCENARIO(a_wait_behind_another_thread, EACH_SOUND),
         SCENARIO(this_thread_re_enters, EACH_REENTRANT),
+        SCENARIO(what_an_owner_is_called, EACH_REENTRANT),
         SCENARIO(a_named_owner_re_enters, EACH_REENTRANT),
         SCENARIO(a_reader_asks_to_write, ONCE),
         SCENARIO(nested_holds_are_released_at_once, EACH_REENTRANT),

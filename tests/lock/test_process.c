@@ -30,6 +30,7 @@ struct inherited {
     dlock_client *client;
     dlock *lock;
     dlock_hold *hold;
+    dlock_cancel *cancel;
 };
 
 /* Not with ThreadSanitizer, which cannot follow the threads that a forked child starts. */
@@ -50,6 +51,21 @@ static void a_client_of_its_own(const struct inherited *in)
     must(dlock_open(own, NULL, LOCK "2", &lock) == DLOCK_OK);
     must(dlock_acquire(lock, NULL, &hold) == DLOCK_OK);
     must(dlock_release(hold, NULL) == DLOCK_OK);
+    dlock_close(lock);
+    dlock_client_close(own);
+}
+
+/* Its parent could end its wait. */
+static void takes_no_cancel_of_its_parents(const struct inherited *in)
+{
+    struct dlock_want want = {.size = sizeof want, .cancel = in->cancel};
+    dlock_client *own;
+    dlock *lock;
+    dlock_hold *hold;
+    must(dlock_client_open(NULL, &own) == DLOCK_OK);
+    must(dlock_open(own, NULL, LOCK, &lock) == DLOCK_OK);
+    must(dlock_acquire(lock, &want, &hold) == DLOCK_FORKED && hold == NULL);
+    must(strstr(dlock_error(), "want.cancel belongs to the parent process") != NULL);
     dlock_close(lock);
     dlock_client_close(own);
 }
@@ -105,6 +121,37 @@ static void a_child_inherits_nothing(void **state)
     record_free(events);
 }
 
+static int throw_it(void *arg)
+{
+    struct inherited *in = arg;
+    dlock_cancel_now(in->cancel);
+    must(dlock_fd(in->client) == -1);
+#ifndef __SANITIZE_THREAD__
+    takes_no_cancel_of_its_parents(in);
+#endif
+    dlock_cancel_free(in->cancel);
+    return 23;
+}
+
+/* As a handler of SIGTERM does that it inherited. */
+static void a_child_cancels_nothing_of_its_parents(void **state)
+{
+    (void)state;
+    struct inherited in = {.cancel = dlock_cancel_new()};
+    struct dlock_want want = {.size = sizeof want, .wait_ms = 60000, .cancel = in.cancel};
+    in.client = client_of(server_url(server), (struct dlock_options){.own_loop = true});
+    in.lock = lock_of(in.client, NULL, LOCK);
+    assert_int_equal(child_wait(child_start(throw_it, &in)), 23);
+    assert_true(dlock_fd(in.client) >= 0);
+    assert_status(dlock_acquire(in.lock, &want, &in.hold), OK);
+    assert_status(dlock_release(in.hold, NULL), OK);
+    dlock_cancel_now(in.cancel);
+    assert_status(dlock_acquire(in.lock, &want, &in.hold), CANCELLED);
+    dlock_cancel_free(in.cancel);
+    dlock_close(in.lock);
+    dlock_client_close(in.client);
+}
+
 /* The holder is killed: on a rung that expires the lock is free again by itself. */
 static int hold_for_ever(void *arg)
 {
@@ -138,6 +185,107 @@ static void a_killed_holder_frees_it_in_the_end(void **state)
         dlock_client_close(client);
     }
 }
+
+/* ---- Stacks ---------------------------------------------------------------------------------- */
+
+#define SMALL_STACK ((size_t)64 << 10)
+
+static size_t stack_size(void)
+{
+    pthread_attr_t attributes;
+    void *at;
+    size_t size;
+    must(pthread_getattr_np(pthread_self(), &attributes) == 0);
+    must(pthread_attr_getstack(&attributes, &at, &size) == 0);
+    pthread_attr_destroy(&attributes);
+    return size;
+}
+
+static void measure_event(void *arg, const struct dlock_event *event)
+{
+    (void)event;
+    atomic_store((_Atomic size_t *)arg, stack_size());
+}
+
+static void measure_done(void *arg, dlock_status status, dlock_hold *hold)
+{
+    must(status == DLOCK_OK);
+    must(dlock_release(hold, NULL) == DLOCK_OK);
+    atomic_store((_Atomic size_t *)arg, stack_size());
+}
+
+/* The process gives its threads little. The library's have what it needs, and what `done` needs. */
+static void its_threads_have_a_stack(void **state)
+{
+    (void)state;
+    pthread_attr_t before, small;
+    _Atomic size_t timekeepers = 0, tellers = 0;
+    must(pthread_getattr_default_np(&before) == 0 && pthread_getattr_default_np(&small) == 0);
+    must(pthread_attr_setstacksize(&small, SMALL_STACK) == 0);
+    must(pthread_setattr_default_np(&small) == 0);
+    dlock_client *client = client_of(
+        server_url(server), (struct dlock_options){.ttl_ms = 300,
+                                                   .on_event = measure_event,
+                                                   .on_event_arg = &timekeepers});
+    dlock *lock = lock_of(client, NULL, LOCK);
+    dlock *other = lock_of(client, NULL, LOCK "2");
+    assert_status(dlock_acquire_start(other, NULL, measure_done, &tellers), OK);
+    dlock_hold *hold = acquired(lock);
+    eventually(timekeepers != 0 && tellers != 0);
+    must(pthread_setattr_default_np(&before) == 0);
+    pthread_attr_destroy(&before);
+    pthread_attr_destroy(&small);
+    assert_true(timekeepers >= 4 * SMALL_STACK - 4096 && tellers >= 4 * SMALL_STACK - 4096);
+    dlock_release(hold, NULL);
+    dlock_close(lock);
+    dlock_close(other);
+    dlock_client_close(client);
+}
+
+/* Sanitizers make frames larger. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+static void *use_it(void *arg)
+{
+    const char *url = server_url(server);
+    struct dlock_options options = {
+        .size = sizeof options, .servers = &url, .server_count = 1, PATIENT};
+    struct dlock_want want = {.size = sizeof want, .wait_ms = 10};
+    struct dlock_holder holder = {.size = sizeof holder};
+    dlock_client *one, *two;
+    dlock *lock, *same;
+    dlock_hold *hold, *none;
+    must(dlock_client_open(&options, &one) == DLOCK_OK);
+    must(dlock_client_open(&options, &two) == DLOCK_OK);
+    must(dlock_open(one, arg, LOCK, &lock) == DLOCK_OK);
+    must(dlock_open(two, arg, LOCK, &same) == DLOCK_OK);
+    must(dlock_acquire(lock, NULL, &hold) == DLOCK_OK);
+    must(dlock_acquire(same, &want, &none) == DLOCK_TIMED_OUT);
+    must(dlock_extend(hold) == DLOCK_OK);
+    must(dlock_inspect(same, &holder) == DLOCK_OK);
+    must(dlock_break(same, &holder) == DLOCK_OK);
+    dlock_release(hold, NULL);
+    dlock_close(lock);
+    dlock_close(same);
+    dlock_client_close(one);
+    dlock_client_close(two);
+    return NULL;
+}
+
+static void a_caller_may_have_a_small_stack(void **state)
+{
+    static char rungs[][16] = {"owner_lua", "watchdog", "notify", "fair", "read_write"};
+    (void)state;
+    for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++) {
+        pthread_attr_t small;
+        pthread_t thread;
+        must(pthread_attr_init(&small) == 0);
+        must(pthread_attr_setstacksize(&small, SMALL_STACK) == 0);
+        must(pthread_create(&thread, &small, use_it, rungs[i]) == 0);
+        pthread_attr_destroy(&small);
+        thread_wait(thread);
+    }
+}
+#endif
 
 /* ---- Signals --------------------------------------------------------------------------------- */
 
@@ -447,7 +595,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_child_inherits_nothing),
+        cmocka_unit_test(a_child_cancels_nothing_of_its_parents),
         cmocka_unit_test(a_killed_holder_frees_it_in_the_end),
+        cmocka_unit_test(its_threads_have_a_stack),
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+        cmocka_unit_test(a_caller_may_have_a_small_stack),
+#endif
         cmocka_unit_test(its_threads_take_no_signals),
         cmocka_unit_test(many_threads_open_use_and_close),
         cmocka_unit_test(released_in_the_middle_of_renewals),

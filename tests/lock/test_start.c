@@ -398,6 +398,30 @@ static void a_server_that_hangs_delays_no_answer(void **state)
     free(crowd);
 }
 
+/* What they left behind is taken back in the background; it keeps nobody out who waits. */
+static void what_is_over_is_no_waiter(void **state)
+{
+    (void)state;
+    struct stage stage;
+    _Atomic int over = 0;
+    struct started *crowd = crowd_new(30, true, &over);
+    stage_set(&stage, "read_write", (struct dlock_options){.waiters_max = 10,
+                                                           .command_timeout_ms = 100});
+    dlock_release(acquired(stage.lock), NULL);
+    dlock_hold *hold = acquired(stage.held);
+    server_pause(server);
+    for (int some = 10; some <= 30; some += 10) { /* the third ten find no room for theirs */
+        for (int i = some - 10; i < some; i++)
+            start(stage.lock, waiting(20), &crowd[i]);
+        eventually(atomic_load(&over) == some);
+    }
+    server_resume(server);
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_release(acquired(stage.lock), NULL);
+    stage_clear(&stage);
+    free(crowd);
+}
+
 /* It hangs when their time is over: no try begins then, so each knows that it was not had. */
 static void no_try_begins_after_the_limit(void **state)
 {
@@ -539,6 +563,7 @@ int main(void)
         cmocka_unit_test(all_are_served),
         cmocka_unit_test(so_many_contend),
         cmocka_unit_test(a_server_that_hangs_delays_no_answer),
+        cmocka_unit_test(what_is_over_is_no_waiter),
         cmocka_unit_test(no_try_begins_after_the_limit),
         cmocka_unit_test(in_line_at_no_server),
         cmocka_unit_test(an_answer_may_start_the_next),

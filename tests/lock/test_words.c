@@ -10,6 +10,7 @@
 
 #include <ctype.h>
 #include <fcntl.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -96,7 +97,9 @@ static void numbers_out_of_range(void **state)
         {{.retry_ms = -1}, "retry_ms is -1"},
         {{.retry_ms = 60001}, "retry_ms is 60001"},
         {{.connections_max = 10001}, "connections_max"},
-        {{.connections_max = SIZE_MAX}, "connections_max"},
+        {{.connections_max = SIZE_MAX},
+         "connections_max is 18446744073709551615; it must be 1 to 10000, or 0 for 64"},
+        {{.contenders = (size_t)INT64_MAX + 2}, "contenders is 9223372036854775809"},
         {{.connections_max = SIZE_MAX, .ttl_ms = 1}, "ttl_ms"},
         {{.server_count = 1}, "servers is NULL"},
         {{.servers = (const char *const[1]){"redis://h"}},
@@ -274,6 +277,11 @@ static void same(const char *got, const char *expected)
         assert_string_equal(got, expected);
 }
 
+/* As many bytes as sun_path holds. */
+#define PATH_107                                                                                   \
+    "/0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890" \
+    "123456789012345"
+
 static void good_urls(void **state)
 {
     static const struct {
@@ -283,6 +291,8 @@ static void good_urls(void **state)
         {"redis://h/", "h", "6379", 0, 0, 0, 0, "redis://h:6379/0"},
         {"redis://10.0.0.1:1/2", "10.0.0.1", "1", 0, 0, 0, "2", "redis://10.0.0.1:1/2"},
         {"redis://h:65535/99999", "h", "65535", 0, 0, 0, "99999", "redis://h:65535/99999"},
+        {"redis://h/007", "h", "6379", 0, 0, 0, "7", "redis://h:6379/7"},
+        {"redis://h/00", "h", "6379", 0, 0, 0, "0", "redis://h:6379/0"},
         {"redis://:pw@h", "h", "6379", 0, 0, "pw", 0, "redis://h:6379/0"},
         {"redis://u:pw@h:7", "h", "7", 0, "u", "pw", 0, "redis://h:7/0"},
         {"redis://u:a:b@h", "h", "6379", 0, "u", "a:b", 0, "redis://h:6379/0"},
@@ -296,6 +306,7 @@ static void good_urls(void **state)
         {"unix:///run/r.sock", 0, 0, "/run/r.sock", 0, 0, 0, "unix:/run/r.sock?db=0"},
         {"unix:/run/a:b@c", 0, 0, "/run/a:b@c", 0, 0, 0, "unix:/run/a:b@c?db=0"},
         {"unix:/run/%3f?db=3", 0, 0, "/run/?", 0, 0, "3", "unix:/run/??db=3"},
+        {"unix:" PATH_107, 0, 0, PATH_107, 0, 0, 0, "unix:" PATH_107 "?db=0"},
         {"unix:r.sock", 0, 0, "r.sock", 0, 0, 0, "unix:r.sock?db=0"},
         {"unix::pw@/r", 0, 0, "/r", 0, "pw", 0, "unix:/r?db=0"},
         {"unix://u:pw@/r?db=1", 0, 0, "/r", "u", "pw", "1", "unix:/r?db=1"},
@@ -359,9 +370,7 @@ static const char *const bad_ones[] = {
     "unix:/r?x=1",
     "unix:/r%zz",
     "unix:user@/r",
-    /* sun_path holds 107 bytes */
-    "unix:/0123456789012345678901234567890123456789012345678901234567890123456789012345678901"
-    "23456789012345678901234567",
+    "unix:" PATH_107 "7",
     /* What was meant for a password is never told. */
     "redis://:" SECRET,
     "redis://user:" SECRET,
@@ -410,7 +419,28 @@ static void urls_that_say_what_would_be_right(void **state)
         {"redis://h:1?db=2", "as in redis://host:6379/2"},
         {"redis://h/1?db=2", "as in redis://host:6379/2"},
         {"redis://:" SECRET "@h?db=2", "'...@h?db=2' has a '?'"},
-        {"redis://:p?q@h:0", "'...@h:0' is no server's URL"},
+        {"redis://:p?q@h:0", "'...@h:0' has a port that is not a number from 1 to 65535"},
+        {"redis://h:65536", "'redis://h:...' has a port that is not a number from 1 to 65535"},
+        {"redis://h:abc/1", "has a port that is not a number"},
+        {"redis://h:6379 ", "has a port that is not a number"},
+        {"redis://h:6379#1", "has a port that is not a number"},
+        {"redis://h/-1", "'redis://h/-1' has a database that is not a number from 0 to 99999"},
+        {"redis://h:6379/x", "'redis://h:...' has a database that is not a number"},
+        {"redis://u:" SECRET "@h/100000", "'...@h/100000' has a database that is not a number"},
+        {"redis://u:" SECRET "/@h", "'...@h' has a '/' in its login; write it as %2F"},
+        {"redis://user@h", "'...@h' has an '@', but no ':' before the password"},
+        {"redis://:1", "has no host"},
+        {"redis://[::1", "has a '[' without a ']'"},
+        {"redis://[::1]x", "after its ']'"},
+        {"redis://%zz", "'redis://%zz' has a '%' that is not followed by two hex digits"},
+        {"unix:/r%00", "'unix:/r%00' has a '%' that is not followed by two hex digits"},
+        {"unix:" PATH_107 "7", "7' has a path that is not of 1 to 107 bytes"},
+        {"unix:?db=1", "has a path that is not of 1 to 107 bytes"},
+        {"unix:/a?b", "'unix:/a?b' has a '?' that is not the one of '?db=N'"},
+        {"unix:/a?db=x", "with N from 0 to 99999; write another as %3F"},
+        {"unix:u:" SECRET "?@/r", "'...@/r' has a '?' that is not the one of '?db=N'"},
+        {"unix:u:" SECRET, "'unix:u:...' has a ':' without an '@'"},
+        {"http://h", "'http://h' begins neither with redis:// nor with unix:"},
         {"rediss://h:6379", "'rediss://h:...' needs TLS, which libdlock does not support: run a "
                             "local TLS proxy such as stunnel; give redis://"},
         {"rediss://:" SECRET "@h?", "needs TLS"},
@@ -556,7 +586,9 @@ static void names_have_1_to_512_bytes(void **state)
     assert_status(dlock_open(client, NULL, name, &lock), INVALID);
     assert_says(dlock_error(), "1 to 512 bytes; this one has 513");
     assert_status(dlock_open(client, NULL, "", &lock), INVALID);
+    assert_says(dlock_error(), "1 to 512 bytes; this one has 0");
     assert_status(dlock_open(client, NULL, NULL, &lock), INVALID);
+    assert_says(dlock_error(), "dlock_open(): name is NULL");
     assert_null(lock);
     name[512] = '\0';
     assert_status(dlock_open(client, NULL, name, &lock), OK);
@@ -564,6 +596,12 @@ static void names_have_1_to_512_bytes(void **state)
     assert_string_equal(dlock_rung_of(lock)->name, "watchdog");
     dlock_close(lock);
     dlock_close(NULL);
+    memset(name, '{', 512); /* a name this long leaves room for what is wrong with it */
+    assert_status(dlock_open(client, "fair", name, &lock), INVALID);
+    assert_says(dlock_error(), "'{{{{{{{{");
+    assert_says(dlock_error(), "...{{{{");
+    assert_says(dlock_error(), "{' has a brace but no hash tag");
+    assert_says(dlock_error(), "or no brace, is right");
     dlock_client_close(client);
 }
 
@@ -621,6 +659,18 @@ static void batches(void **state)
         assert_status(dlock_batch_add(batch, 1, command, NULL), OK);
     assert_status(dlock_batch_add(batch, 1, command, NULL), LIMIT);
     assert_says(dlock_error(), "at most 64");
+    dlock_batch_clear(batch);
+    const char *const set[] = {"SET", "a", "b"};
+    const size_t sizes[] = {(512U << 20) + 1, SIZE_MAX};
+    for (int i = 0; i < 2; i++) {
+        assert_status(dlock_batch_add(batch, 3, set, (size_t[]){3, 1, sizes[i]}), INVALID);
+        assert_says(dlock_error(), i == 0 ? "argv[2] has 536870913 bytes; at most 536870912"
+                                          : "argv[2] has 18446744073709551615 bytes");
+    }
+    assert_status(dlock_batch_add(batch, (1 << 20) + 1, set, NULL), INVALID);
+    assert_says(dlock_error(), "argc is 1048577; it must be 1 to 1048576");
+    for (int i = 0; i < DLOCK_BATCH_MAX; i++)
+        assert_status(dlock_batch_add(batch, 1, command, NULL), OK);
     assert_status(dlock_batch_reply(batch, 63, &reply), OK);
     assert_int_equal(reply.kind, DLOCK_REPLY_NONE);
     assert_string_equal(reply.text, "");
@@ -634,6 +684,32 @@ static void batches(void **state)
         OK);
     dlock_batch_free(batch);
     dlock_batch_free(NULL);
+}
+
+/* Redis knows no locales: in Turkish "i" and "I" are two letters. */
+static void commands_in_turkish(void **state)
+{
+    static const char *const words[] = {"MULTI", "multi", "Wait", "client", "unsubscribe", "quit"};
+    (void)state;
+    char folder[] = "/tmp/ladder-locale-XXXXXX", make[200];
+    assert_non_null(mkdtemp(folder));
+    snprintf(make, sizeof make, "localedef -i tr_TR -f UTF-8 %s/tr_TR.UTF-8 2>&1", folder);
+    bool made = system(make) == 0;
+    setenv("LOCPATH", folder, 1);
+    made = made && setlocale(LC_ALL, "tr_TR.UTF-8") != NULL;
+    dlock_batch *batch = dlock_batch_new();
+    dlock_status statuses[6];
+    for (size_t i = 0; i < 6; i++)
+        statuses[i] = dlock_batch_add(batch, 1, &words[i], NULL);
+    dlock_batch_free(batch);
+    setlocale(LC_ALL, "C");
+    unsetenv("LOCPATH");
+    snprintf(make, sizeof make, "rm -r %s", folder);
+    assert_int_equal(system(make), 0);
+    for (size_t i = 0; i < 6; i++)
+        assert_int_equal(statuses[i], DLOCK_INVALID);
+    if (!made)
+        skip_because("localedef makes no Turkish locale here");
 }
 
 /* ---- Wrong calls ----------------------------------------------------------------------------- */
@@ -800,6 +876,7 @@ int main(void)
         cmocka_unit_test(one_server_for_these_rungs),
         cmocka_unit_test(a_client_has_a_uuid),
         cmocka_unit_test(batches),
+        cmocka_unit_test(commands_in_turkish),
         cmocka_unit_test(a_mode_that_is_none),
         cmocka_unit_test(null_is_refused),
         cmocka_unit_test(null_is_harmless),

@@ -294,6 +294,24 @@ static void inspected(void **state)
     part(&member);
 }
 
+/* Who is kept out by its own client's holder is told so, and until when. */
+static void kept_out_by_its_own_client(void **state)
+{
+    (void)state;
+    struct member member;
+    dlock_hold *none;
+    join(&member);
+    dlock_hold *hold = acquired(member.lock);
+    assert_status(tried(member.lock, &none), BUSY);
+    assert_says(dlock_error(), "': another hold of this client has it; held by '");
+    assert_says(dlock_error(), "' (of this thread) for ");
+    struct dlock_want want = {.size = sizeof want, .wait_ms = 20};
+    assert_status(dlock_acquire(member.lock, &want, &none), TIMED_OUT);
+    assert_says(dlock_error(), "' was not had in 20 ms: another hold of this client has it");
+    assert_status(dlock_release(hold, NULL), OK);
+    part(&member);
+}
+
 /* The same owner asks again: let in without the server, and the lock stays until the last release. */
 static void nested(void **state)
 {
@@ -810,6 +828,7 @@ int main(void)
         cmocka_unit_test(goes_on_alone),
         cmocka_unit_test(a_lone_started_waiter),
         cmocka_unit_test(inspected),
+        cmocka_unit_test(kept_out_by_its_own_client),
         cmocka_unit_test(nested),
         cmocka_unit_test(nested_as_often_as_there_are_tokens),
         cmocka_unit_test(nobody_gets_by),
