@@ -310,9 +310,12 @@ struct dlock_options {
      * time to live) before the next client's turn; 1 alternates strictly. */
     size_t handoff_max; /* Default 64, 1 to 1000 */
     int64_t handoff_ms; /* Default 10, 1 to 60000 */
-    int64_t grant_ms;   /* how long this client may take to claim a lock that it was granted before
-                           the next has its turn: longer than the pauses that it may suffer.
-                           Default 200, 10 to 60000 */
+    int64_t grant_ms;   /* how long this client may take to answer when its turn has come: longer than
+                           its round trip and the pauses that it may suffer. `fair`: to claim a lock
+                           that it was granted, before the next client has its turn. `read_write`:
+                           its waiting readers, to come in before the next writer; and each of its
+                           waiters, to ask once more before it counts as gone. Default 200, 10 to
+                           60000 */
 };
 
 /* Opens a client: makes its UUID and starts its timekeeper. No server is contacted yet: whether

@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
 -- SPDX-License-Identifier: Apache-2.0
 -- KEYS[1] lock, KEYS[2] holds, KEYS[3] waiting readers, KEYS[4] waiting writers, KEYS[5] invited
--- readers, KEYS[6] newest token, KEYS[7] the channel that its waiters listen to; ARGV[1] what to do, ARGV[2] owner, ARGV[3] hold, as "r7" or "w7",
--- ARGV[4] its ttl in ms, ARGV[5] "nested" if its owner has another, else "alone" (acquire, release).
+-- readers, KEYS[6] newest token, KEYS[7] the channel that its waiters listen to; ARGV[1] what to do,
+-- ARGV[2] owner, ARGV[3] hold, as "r7" or "w7", ARGV[4] its ttl in ms, ARGV[5] "nested" if its owner
+-- has another, else "alone" (acquire, release), ARGV[6] its client's grant_ms.
 -- Returns acquire: its token; or below 0: kept out, ask again after so many ms; or 0: nested, and
 -- the owner has no other any more; or nil: the owner reads and asks to write; renew, release,
 -- give_up: 1, or 0: it was not held; break, whoever has it: {type of the key, owner, what was left of
@@ -10,15 +11,15 @@
 -- Which step is for what: docs/design/read_write.md. The first line: what is held is renewed and
 -- released by writes of a few bytes, also on a server that is out of memory.
 local lock, holds, readers, writers, invited, newest, free = unpack(KEYS)
-local what, owner, hold, ttl, nested = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local what, owner, hold, ttl, nested, grant = unpack(ARGV)
+ttl, grant = tonumber(ttl), tonumber(grant)
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local me = owner .. ' ' .. hold     -- as a waiter
+local me = owner .. ' ' .. hold .. ' ' .. grant -- as a waiter
 local writing = hold:sub(1, 1) == 'w'
 local ASK_AGAIN_MS = 5000           -- at the latest
 local DAY_MS = 86400000
-local late = math.floor(ttl / 10)   -- so much a waiter may be before it counts as gone
 
 -- Whose time is over holds nothing. What is left in the zset is the truth, the hash says how.
 for _, gone in ipairs(call('ZRANGEBYSCORE', lock, '-inf', now)) do
@@ -98,8 +99,8 @@ local function wait(left)
     local marks = writing and writers or readers
     local again = math.min(left + 2, ASK_AGAIN_MS)
     call('ZREMRANGEBYSCORE', marks, '-inf', now)
-    call('ZADD', marks, now + again + late, me)
-    keep(marks, again + late)
+    call('ZADD', marks, now + again + grant, me)
+    keep(marks, again + grant)
     return -again
 end
 
@@ -129,6 +130,15 @@ local function tell(whom)
     call('PUBLISH', free, whom)
 end
 
+-- For as long as one of the invited may take to come.
+local function longest_grant()
+    local longest = 0
+    for _, reader in ipairs(call('ZRANGE', invited, 0, -1)) do
+        longest = math.max(longest, tonumber(reader:match('%d+$')) or 0)
+    end
+    return longest
+end
+
 -- Tells those who may come in now: after a write the readers that wait, ahead of any writer. A
 -- writer is told when nobody holds, also while readers are awaited: it asks until when. It is called
 -- by pcall: the hold has been let go by then, whatever is refused here; who is not told asks again.
@@ -142,8 +152,9 @@ local function wake(wrote)
             call('ZCARD', invited) -- an error, where it is of another type
             call('RENAME', readers, invited)
         end
-        call('PEXPIRE', invited, late)
-        tell('r' .. late + 2)
+        local turn = longest_grant()
+        call('PEXPIRE', invited, turn)
+        tell('r' .. turn + 2)
     elseif waits(writers) then
         if not holder() then
             tell('0')
