@@ -117,7 +117,9 @@ extern "C" {
  * the name has one. The flawed rungs blpop_wake and rw_counter keep `blpop_wake:signals` and
  * `<name>:read_count`. Every key has a time to live, of a day at most where the lock's own is
  * shorter; those of the flawed rungs may have none. A key that holds a value of another type is
- * never changed: the call answers WRONG_TYPE, and dlock_error() names the key.
+ * never changed: the call answers WRONG_TYPE, and dlock_error() names the key. A key of the lock's type
+ * that is not the library's is somebody else's lock: it answers BUSY or TIMED_OUT, and nothing but
+ * dlock_break changes it.
  */
 
 /* ---- What this library does not do ----------------------------------------------------------- *

@@ -22,7 +22,7 @@ dlock_status holder_read(const struct answer *answer, struct dlock_holder *holde
     if (strcmp(type, "none") != 0 && strcmp(type, "string") != 0 && strcmp(type, "hash") != 0 &&
         strcmp(type, "zset") != 0)
         return fail(DLOCK_WRONG_TYPE, "'%s' is a %s in Redis, which is no lock", name, type);
-    bool over = strcmp(type, "zset") == 0 && reply->element[2]->integer <= 0;
+    bool over = strcmp(type, "zset") == 0 && reply->element[2]->integer == 0;
     holder->held = strcmp(type, "none") != 0 && !over;
     holder->ttl_ms = holder->held ? reply->element[2]->integer : 0;
     if (reply->element[1]->str != NULL)

@@ -21,10 +21,12 @@ local writing = hold:sub(1, 1) == 'w'
 local ASK_AGAIN_MS = 5000           -- at the latest
 local DAY_MS = 86400000
 
--- Whose time is over holds nothing. What is left in the zset is the truth, the hash says how.
+-- Whose time is over holds nothing. What is left in the zset is the truth, the hash says how. Whom
+-- the hash does not know may be an application's: it stays.
 for _, gone in ipairs(call('ZRANGEBYSCORE', lock, '-inf', now)) do
-    call('ZREM', lock, gone)
-    call('HDEL', holds, gone)
+    if call('HDEL', holds, gone) == 1 then
+        call('ZREM', lock, gone)
+    end
 end
 local mine = call('ZSCORE', lock, owner) and call('HGET', holds, owner) -- " w7 r8 "
 local at = mine and mine:find(' ' .. hold .. ' ', 1, true)
@@ -61,15 +63,17 @@ local function draw_token()
     return token
 end
 
--- The first to be over of those who hold, with its time left; two: others hold besides.
+-- The first to be over of those who hold, with its time left: whom the hash does not know is there as
+-- long as the key is, and below 0 is without an end.
 local function holder()
-    local some = call('ZRANGE', lock, 0, 1, 'WITHSCORES')
-    return some[1], some[1] and some[2] - now, #some == 4
+    local one, over = unpack(call('ZRANGE', lock, 0, 0, 'WITHSCORES'))
+    local left = one and over - now
+    return one, left and left <= 0 and call('PTTL', lock) or left
 end
 
 local function somebody_writes()
-    local one, left, others = holder()
-    local list = one and not others and (call('HGET', holds, one) or 'w')
+    local one, left = holder()
+    local list = one and (call('HGET', holds, one) or 'w')
     return list and list:find('w', 1, true) and left
 end
 
@@ -97,7 +101,7 @@ end
 
 local function wait(left)
     local marks = writing and writers or readers
-    local again = math.min(left + 2, ASK_AGAIN_MS)
+    local again = left < 0 and ASK_AGAIN_MS or math.min(left + 2, ASK_AGAIN_MS)
     call('ZREMRANGEBYSCORE', marks, '-inf', now)
     call('ZADD', marks, now + again + grant, me)
     keep(marks, again + grant)
@@ -181,11 +185,17 @@ end
 
 -- Whoever holds it is out. What inspect.lua would have said is returned.
 local function break_open()
-    local last = call('ZRANGE', lock, -1, -1, 'WITHSCORES')
+    local last, over = unpack(call('ZRANGE', lock, -1, -1, 'WITHSCORES'))
+    local left = last and call('PTTL', lock) or 0
+    if left > 0 then
+        left = math.max(over - now, 0)
+    end
     call('HLEN', holds) -- an error, where it is of another type
-    call('DEL', lock, holds)
-    pcall(wake, true)
-    return {last[1] and 'zset' or 'none', last[1] or '', last[1] and last[2] - now or 0}
+    if left ~= 0 then
+        call('DEL', lock, holds)
+        pcall(wake, true)
+    end
+    return {last and 'zset' or 'none', left ~= 0 and last or '', left}
 end
 
 if what == 'acquire' then

@@ -874,13 +874,64 @@ static void the_hash_alone_holds_nothing(void **state)
     assert_status(dlock_release(old, NULL), LOST);
     let_go(next);
     /* And without the hash nobody knows how the others hold: they are taken for a writer. */
-    dlock_hold *read = read_of(&other, 1);
+    dlock_hold *read = read_of(&other, 1), *second = read_of(&other, 2);
     server_integer(server, "DEL " HOLDS);
     assert_kept_out(&party, DLOCK_SHARED, 1);
     assert_kept_out(&party, DLOCK_EXCLUSIVE, 1);
     assert_status(dlock_release(read, NULL), LOST);
+    assert_status(dlock_release(second, NULL), LOST);
     party_over(&party);
     party_over(&other);
+}
+
+/* An application's sorted set: it holds nothing that the hash knows. It is somebody else's lock, for as
+ * long as it is there, whatever its scores are. */
+static void an_applications_zset_is_left_as_it_is(void **state)
+{
+    static const struct {
+        const char *scores;
+        int ttl_ms;
+        bool held; /* as far as a look at the key can tell */
+    } sets[] = {{"10 alice 20 bob", 0, true},
+                {"10 alice 20 bob", LONG_MS, false},
+                {"9999999999998 alice 9999999999999 bob", LONG_MS, true}};
+    (void)state;
+    struct party party = party_of(LONG_MS);
+    for (size_t i = 0; i < 3; i++) {
+        struct dlock_holder holder = {.size = sizeof holder}, broken = {.size = sizeof broken};
+        char add[96];
+        server_text(server, "FLUSHALL");
+        snprintf(add, sizeof add, "ZADD " LOCK " %s", sets[i].scores);
+        server_integer(server, add);
+        if (sets[i].ttl_ms > 0)
+            server_integer(server, "PEXPIRE " LOCK " %d", sets[i].ttl_ms);
+        for (enum dlock_mode mode = DLOCK_EXCLUSIVE; mode <= DLOCK_SHARED; mode++)
+            assert_kept_out(&party, mode, 1);
+        if (sets[i].ttl_ms == 0)
+            assert_says(dlock_error(), "held by 'bob', without an end");
+        assert_status(dlock_inspect(party.lock, &holder), OK);
+        assert_int_equal(holder.held, sets[i].held);
+        assert_int_equal(count_of(LOCK), 2);
+        assert_int_equal(server_integer(server, "PTTL " LOCK) > 0, sets[i].ttl_ms > 0);
+        assert_status(dlock_break(party.lock, &broken), OK);
+        assert_int_equal(broken.held, sets[i].held);
+        assert_int_equal(count_of(LOCK), broken.held ? 0 : 2);
+    }
+    party_over(&party);
+}
+
+/* It need not have been deleted by anybody: its time is over, and who waits has the lock then. */
+static void an_applications_zset_ends(void **state)
+{
+    (void)state;
+    struct party party = party_of(LONG_MS);
+    struct waiter reader;
+    server_integer(server, "ZADD " LOCK " 10 alice 20 bob");
+    server_integer(server, "PEXPIRE " LOCK " %d", SHORT_MS);
+    waits(&reader, &party, DLOCK_SHARED, 1);
+    let_go(comes_in(&reader));
+    assert_clean();
+    party_over(&party);
 }
 
 /* ---- Lost replies ---------------------------------------------------------------------------- */
@@ -1279,6 +1330,8 @@ int main(int argc, char **argv)
         TEST(a_full_server_keeps_its_holds),
         TEST(an_emptied_server_is_noticed),
         TEST(the_hash_alone_holds_nothing),
+        TEST(an_applications_zset_is_left_as_it_is),
+        TEST(an_applications_zset_ends),
         TEST(an_acquire_whose_reply_is_lost),
         TEST(an_acquire_that_stays_unknown_is_let_go),
         TEST(a_release_whose_reply_is_lost),
