@@ -264,7 +264,8 @@ struct dlock_options {
      * a lost reply a new connection has the server end the broken one, so that what was sent on it
      * cannot be carried out later. Where they are refused, it may be.
      * `notify` and `read_write` tell waiters by PUBLISH, and hear by SUBSCRIBE. A new user of Redis
-     * 7 has no channels: where either is refused, waiters poll.
+     * 7 has no channels: where either is refused to a waiter's user, the waiter polls. Before Redis 7,
+     * and where only another user releases who may not PUBLISH, waiters look every 5 s.
      * Default: one, redis://127.0.0.1:6379/0, if servers is NULL and server_count is 0. Either
      * without the other is INVALID. */
     const char *const *servers;

@@ -20,6 +20,7 @@ struct source {
     uint64_t asked;     /* counted up by the ear: replies come in this order */
     unsigned refusals;  /* in a row */
     int64_t again_ns;   /* SOURCE_REFUSED, CLOCK_MONOTONIC: not asked for again before */
+    bool untold;        /* as its latest busy answer said; its waiters poll */
     LIST_ENTRY(dlock) of_ear;
 };
 
@@ -30,6 +31,7 @@ struct ear {
     int watched_fd; /* a duplicate of its connection's, which the loop watches: -1: none */
     bool taking; /* WAIT_LIST: a BLPOP is under way */
     uint64_t asks;
+    size_t untold_count; /* of its locks */
     unsigned breaks;  /* in a row, each soon after it was up */
     int64_t up_ns;    /* CLOCK_MONOTONIC: since when it is up */
     int64_t again_ns; /* and before when it is not connected again */
@@ -40,8 +42,8 @@ void ear_init(struct ear *ear, enum wait_kind kind);
 void ear_free(struct ear *ear);
 
 /* Sees to it that the lock hears of its wake-ups, as `busy` says. True: it does. False: it will,
- * and is woken then; or it can't for now. Connects if need be, without the mutex meanwhile, not
- * beyond limit_ns or cancel_fd. */
+ * and is woken then; or it can't for now; or perhaps nobody tells. Connects if need be, without the
+ * mutex meanwhile, not beyond limit_ns or cancel_fd. */
 bool ear_listen(struct loop *loop, struct dlock *lock, const struct busy *busy, int64_t limit_ns,
                 int cancel_fd);
 /* The lock goes: nothing is heard for it any more. */

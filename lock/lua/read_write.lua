@@ -4,10 +4,10 @@
 -- readers, KEYS[6] newest token, KEYS[7] the channel that its waiters listen to; ARGV[1] what to do,
 -- ARGV[2] owner, ARGV[3] hold, as "r7" or "w7", ARGV[4] its ttl in ms, ARGV[5] "nested" if its owner
 -- has another, else "alone" (acquire, release), ARGV[6] its client's grant_ms.
--- Returns acquire: its token; or below 0: kept out, ask again after so many ms; or 0: nested, and
--- the owner has no other any more; or nil: the owner reads and asks to write; renew, release,
--- give_up: 1, or 0: it was not held; break, whoever has it: {type of the key, owner, what was left of
--- it in ms}.
+-- Returns acquire: its token; or below 0: kept out, ask again after so many ms, or {so many}: and its
+-- user may not tell others, so perhaps nobody tells it; or 0: nested, and the owner has no other any
+-- more; or nil: the owner reads and asks to write; renew, release, give_up: 1, or 0: it was not held;
+-- break, whoever has it: {type of the key, owner, what was left of it in ms}.
 -- Which step is for what: docs/design/read_write.md. The first line: what is held is renewed and
 -- released by writes of a few bytes, also on a server that is out of memory.
 local lock, holds, readers, writers, invited, newest, free = unpack(KEYS)
@@ -105,7 +105,8 @@ local function wait(left)
     call('ZREMRANGEBYSCORE', marks, '-inf', now)
     call('ZADD', marks, now + again + grant, me)
     keep(marks, again + grant)
-    return -again
+    local known, may_tell = pcall(redis.acl_check_cmd, 'PUBLISH', free, '0')
+    return known and not may_tell and {again} or -again
 end
 
 local function acquire()
