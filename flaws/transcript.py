@@ -27,7 +27,7 @@ TENURE = 1000  # a client that passes the lock on counts up to so many tokens by
 FAIR = re.compile(r"(fair\.lua) 4 (\S+) dlock:queue:\2 dlock:token:\2 dlock:grant:\2 (\w+) (\S+) (\d+) \d+ (\S+) (\d) \d+(?: \S+)?$")
 # The same for read_write.lua.
 READ_WRITE = re.compile(r"(read_write\.lua) 7 (\S+) " + " ".join(rf"dlock:{kind}:\2" for kind in (
-    "holds", "readers", "writers", "invited", "token", "free")) + r" (\w+) (\S+) (\w+) (\d+) \w+$")
+    "holds", "readers", "writers", "invited", "token", "free")) + r" (\w+) (\S+) (\w+) (\d+) \w+ \d+$")
 
 
 @dataclasses.dataclass(eq=False)

@@ -128,7 +128,9 @@ extern "C" {
  * the name has one. The flawed rungs blpop_wake and rw_counter keep `blpop_wake:signals` and
  * `<name>:read_count`. Every key has a time to live, of a day at most where the lock's own is
  * shorter; those of the flawed rungs may have none. A key that holds a value of another type is
- * never changed: the call answers WRONG_TYPE, and dlock_error() names the key.
+ * never changed: the call answers WRONG_TYPE, and dlock_error() names the key. A key of the lock's type
+ * that is not the library's is somebody else's lock: it answers BUSY or TIMED_OUT, and nothing but
+ * dlock_break changes it.
  */
 
 /* ---- What this library does not do ----------------------------------------------------------- *
@@ -276,7 +278,8 @@ struct dlock_options {
      * a lost reply a new connection has the server end the broken one, so that what was sent on it
      * cannot be carried out later. Where they are refused, it may be.
      * `notify` and `read_write` tell waiters by PUBLISH, and hear by SUBSCRIBE. A new user of Redis
-     * 7 has no channels: where either is refused, waiters poll.
+     * 7 has no channels: where either is refused to a waiter's user, the waiter polls. Before Redis 7,
+     * and where only another user releases who may not PUBLISH, waiters look every 5 s.
      * Default: one, redis://127.0.0.1:6379/0, if servers is NULL and server_count is 0. Either
      * without the other is INVALID. */
     const char *const *servers;
@@ -326,9 +329,12 @@ struct dlock_options {
      * time to live) before the next client's turn; 1 alternates strictly. */
     size_t handoff_max; /* Default 64, 1 to 1000 */
     int64_t handoff_ms; /* Default 10, 1 to 60000 */
-    int64_t grant_ms;   /* how long this client may take to claim a lock that it was granted before
-                           the next has its turn: longer than the pauses that it may suffer.
-                           Default 200, 10 to 60000 */
+    int64_t grant_ms;   /* how long this client may take to answer when its turn has come: longer than
+                           its round trip and the pauses that it may suffer. `fair`: to claim a lock
+                           that it was granted, before the next client has its turn. `read_write`:
+                           its waiting readers, to come in before the next writer; and each of its
+                           waiters, to ask once more before it counts as gone. Default 200, 10 to
+                           60000 */
 };
 
 /* Opens a client: makes its UUID and starts its timekeeper. No server is contacted yet: whether

@@ -16,6 +16,7 @@
 #define BROKE_MS 50
 #define REFUSED_MS 1000
 #define DOUBLINGS 6
+#define UNTOLD (1U << WAIT_POLL) /* beside the ears' own: a bit of what the server refuses */
 
 static int64_t doubled_ns(int64_t ms, unsigned times)
 {
@@ -99,6 +100,22 @@ static void connect_ear(struct loop *loop, struct ear *ear, int64_t limit_ns, in
     ear->up_ns = mono_ns();
 }
 
+/* Whether this client's user may send messages: whoever lets the lock go is the same user, most
+ * likely. */
+static void note_untold(struct loop *loop, struct dlock *lock, bool untold)
+{
+    struct server *server = &loop->client->config.servers[0];
+    struct ear *ear = &loop->channels;
+    if (lock->source.untold == untold)
+        return;
+    lock->source.untold = untold;
+    ear->untold_count = untold ? ear->untold_count + 1 : ear->untold_count - 1;
+    if (untold)
+        reach_deaf(server, UNTOLD, "PUBLISH is refused, so that waiters poll");
+    else if (ear->untold_count == 0)
+        reach_heard(server, UNTOLD);
+}
+
 bool ear_listen(struct loop *loop, struct dlock *lock, const struct busy *busy, int64_t limit_ns,
                 int cancel_fd)
 {
@@ -110,8 +127,9 @@ bool ear_listen(struct loop *loop, struct dlock *lock, const struct busy *busy, 
         LIST_INSERT_HEAD(with_name(ear, name_of(ear, lock)), lock, source.by_name);
         TAILQ_INSERT_TAIL(&ear->locks[source->state], lock, source.in_state);
     }
+    note_untold(loop, lock, busy->untold);
     if (source->state == SOURCE_HEARD)
-        return true;
+        return !busy->untold;
     if (source->state == SOURCE_REFUSED && mono_ns() < source->again_ns)
         return false;
     if (loop_start(loop) != DLOCK_OK)
@@ -131,6 +149,7 @@ void ear_forget(struct loop *loop, struct dlock *lock)
     if (source->name[0] == '\0')
         return;
     struct ear *ear = ear_for(loop, source->kind);
+    note_untold(loop, lock, false);
     LIST_REMOVE(lock, source.by_name);
     TAILQ_REMOVE(&ear->locks[source->state], lock, source.in_state);
     no_longer_refused(ear, source);

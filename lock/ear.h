@@ -28,6 +28,7 @@ struct source {
     } state;
     unsigned refusals; /* in a row */
     int64_t again_ns;  /* SOURCE_REFUSED, CLOCK_MONOTONIC: not asked for again before */
+    bool untold;       /* as its latest busy answer said; its waiters poll */
     TAILQ_ENTRY(dlock) in_state; /* in the ear, and: */
     LIST_ENTRY(dlock) by_name;
 };
@@ -38,6 +39,7 @@ struct ear {
     struct redis *redis; /* EAR_CONNECTING: of the thread that connects it; else the loop's */
     int watched_fd; /* a duplicate of its connection's, which the loop watches: -1: none */
     bool taking; /* WAIT_LIST: a BLPOP is under way */
+    size_t untold_count; /* of its locks */
     unsigned breaks;  /* in a row, each soon after it was up */
     int64_t up_ns;    /* CLOCK_MONOTONIC: since when it is up */
     int64_t again_ns; /* and before when it is not connected again */
@@ -50,8 +52,8 @@ void ear_init(struct ear *ear, enum wait_kind kind);
 void ear_free(struct ear *ear);
 
 /* Sees to it that the lock hears of its wake-ups, as `busy` says. True: it does. False: it will,
- * and is woken then; or it can't for now. Connects if need be, without the mutex meanwhile, not
- * beyond limit_ns or cancel_fd. */
+ * and is woken then; or it can't for now; or perhaps nobody tells. Connects if need be, without the
+ * mutex meanwhile, not beyond limit_ns or cancel_fd. */
 bool ear_listen(struct loop *loop, struct dlock *lock, const struct busy *busy, int64_t limit_ns,
                 int cancel_fd);
 /* The lock goes: nothing is heard for it any more. */

@@ -19,7 +19,7 @@ dlock_status holder_read(const struct answer *answer, struct dlock_holder *holde
         reply->element[0]->str == NULL || reply->element[2]->type != REDIS_REPLY_INTEGER)
         return fail(DLOCK_REFUSED, "the server's answer about '%s' was not understood", name);
     const char *type = reply->element[0]->str;
-    bool over = strcmp(type, "zset") == 0 && reply->element[2]->integer <= 0;
+    bool over = strcmp(type, "zset") == 0 && reply->element[2]->integer == 0;
     holder->held = strcmp(type, "none") != 0 && !over;
     holder->ttl_ms = holder->held ? reply->element[2]->integer : 0;
     if (reply->element[1]->str != NULL)

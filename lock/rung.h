@@ -92,6 +92,7 @@ struct busy {
     } kind;
     char source[BUSY_SOURCE_MAX];
     int64_t again_ms; /* try again after so long in any case; 0: retry_ms */
+    bool untold; /* WAIT_CHANNEL: its user may send no messages, so perhaps nobody does */
 };
 
 enum contend {

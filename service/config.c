@@ -81,7 +81,7 @@ static const struct row rows[] = {
     {"handoff-ms", NUMBER, "", "ms", "10", 1, 60000, AT(handoff_ms),
      "with --lock fair: the same as a time, and a 20th of --ttl-ms at most"},
     {"grant-ms", NUMBER, "", "ms", "200", 10, 60000, AT(grant_ms),
-     "with --lock fair: how long an instance that is handed the lock may take to answer"},
+     "with --lock fair or read_write: how long an instance may take to answer when its turn has come"},
     {"redis-timeout-ms", NUMBER, "", "ms", "1000", 1, 60000, AT(redis_timeout_ms),
      "to connect to Redis, and from a command to its reply"},
     {"connections", NUMBER, "", "connections", "4096", 2, 100000, AT(connections),

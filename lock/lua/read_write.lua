@@ -1,29 +1,32 @@
 #!lua flags=allow-oom
 -- SPDX-License-Identifier: Apache-2.0
 -- KEYS[1] lock, KEYS[2] holds, KEYS[3] waiting readers, KEYS[4] waiting writers, KEYS[5] invited
--- readers, KEYS[6] newest token, KEYS[7] the channel that its waiters listen to; ARGV[1] what to do, ARGV[2] owner, ARGV[3] hold, as "r7" or "w7",
--- ARGV[4] its ttl in ms, ARGV[5] "nested" if its owner has another, else "alone" (acquire, release).
--- Returns acquire: its token; or below 0: kept out, ask again after so many ms; or 0: nested, and
--- the owner has no other any more; or nil: the owner reads and asks to write; renew, release,
--- give_up: 1, or 0: it was not held; break, whoever has it: {type of the key, owner, what was left of
--- it in ms}.
+-- readers, KEYS[6] newest token, KEYS[7] the channel that its waiters listen to; ARGV[1] what to do,
+-- ARGV[2] owner, ARGV[3] hold, as "r7" or "w7", ARGV[4] its ttl in ms, ARGV[5] "nested" if its owner
+-- has another, else "alone" (acquire, release), ARGV[6] its client's grant_ms.
+-- Returns acquire: its token; or below 0: kept out, ask again after so many ms, or {so many}: and its
+-- user may not tell others, so perhaps nobody tells it; or 0: nested, and the owner has no other any
+-- more; or nil: the owner reads and asks to write; renew, release, give_up: 1, or 0: it was not held;
+-- break, whoever has it: {type of the key, owner, what was left of it in ms}.
 -- Which step is for what: docs/design/read_write.md. The first line: what is held is renewed and
 -- released by writes of a few bytes, also on a server that is out of memory.
 local lock, holds, readers, writers, invited, newest, free = unpack(KEYS)
-local what, owner, hold, ttl, nested = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local what, owner, hold, ttl, nested, grant = unpack(ARGV)
+ttl, grant = tonumber(ttl), tonumber(grant)
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local me = owner .. ' ' .. hold     -- as a waiter
+local me = owner .. ' ' .. hold .. ' ' .. grant -- as a waiter
 local writing = hold:sub(1, 1) == 'w'
 local ASK_AGAIN_MS = 5000           -- at the latest
 local DAY_MS = 86400000
-local late = math.floor(ttl / 10)   -- so much a waiter may be before it counts as gone
 
--- Whose time is over holds nothing. What is left in the zset is the truth, the hash says how.
+-- Whose time is over holds nothing. What is left in the zset is the truth, the hash says how. Whom
+-- the hash does not know may be an application's: it stays.
 for _, gone in ipairs(call('ZRANGEBYSCORE', lock, '-inf', now)) do
-    call('ZREM', lock, gone)
-    call('HDEL', holds, gone)
+    if call('HDEL', holds, gone) == 1 then
+        call('ZREM', lock, gone)
+    end
 end
 local mine = call('ZSCORE', lock, owner) and call('HGET', holds, owner) -- " w7 r8 "
 local at = mine and mine:find(' ' .. hold .. ' ', 1, true)
@@ -60,15 +63,17 @@ local function draw_token()
     return token
 end
 
--- The first to be over of those who hold, with its time left; two: others hold besides.
+-- The first to be over of those who hold, with its time left: whom the hash does not know is there as
+-- long as the key is, and below 0 is without an end.
 local function holder()
-    local some = call('ZRANGE', lock, 0, 1, 'WITHSCORES')
-    return some[1], some[1] and some[2] - now, #some == 4
+    local one, over = unpack(call('ZRANGE', lock, 0, 0, 'WITHSCORES'))
+    local left = one and over - now
+    return one, left and left <= 0 and call('PTTL', lock) or left
 end
 
 local function somebody_writes()
-    local one, left, others = holder()
-    local list = one and not others and (call('HGET', holds, one) or 'w')
+    local one, left = holder()
+    local list = one and (call('HGET', holds, one) or 'w')
     return list and list:find('w', 1, true) and left
 end
 
@@ -96,11 +101,12 @@ end
 
 local function wait(left)
     local marks = writing and writers or readers
-    local again = math.min(left + 2, ASK_AGAIN_MS)
+    local again = left < 0 and ASK_AGAIN_MS or math.min(left + 2, ASK_AGAIN_MS)
     call('ZREMRANGEBYSCORE', marks, '-inf', now)
-    call('ZADD', marks, now + again + late, me)
-    keep(marks, again + late)
-    return -again
+    call('ZADD', marks, now + again + grant, me)
+    keep(marks, again + grant)
+    local known, may_tell = pcall(redis.acl_check_cmd, 'PUBLISH', free, '0')
+    return known and not may_tell and {again} or -again
 end
 
 local function acquire()
@@ -129,6 +135,15 @@ local function tell(whom)
     call('PUBLISH', free, whom)
 end
 
+-- For as long as one of the invited may take to come.
+local function longest_grant()
+    local longest = 0
+    for _, reader in ipairs(call('ZRANGE', invited, 0, -1)) do
+        longest = math.max(longest, tonumber(reader:match('%d+$')) or 0)
+    end
+    return longest
+end
+
 -- Tells those who may come in now: after a write the readers that wait, ahead of any writer. A
 -- writer is told when nobody holds, also while readers are awaited: it asks until when. It is called
 -- by pcall: the hold has been let go by then, whatever is refused here; who is not told asks again.
@@ -142,8 +157,9 @@ local function wake(wrote)
             call('ZCARD', invited) -- an error, where it is of another type
             call('RENAME', readers, invited)
         end
-        call('PEXPIRE', invited, late)
-        tell('r' .. late + 2)
+        local turn = longest_grant()
+        call('PEXPIRE', invited, turn)
+        tell('r' .. turn + 2)
     elseif waits(writers) then
         if not holder() then
             tell('0')
@@ -170,11 +186,17 @@ end
 
 -- Whoever holds it is out. What inspect.lua would have said is returned.
 local function break_open()
-    local last = call('ZRANGE', lock, -1, -1, 'WITHSCORES')
+    local last, over = unpack(call('ZRANGE', lock, -1, -1, 'WITHSCORES'))
+    local left = last and call('PTTL', lock) or 0
+    if left > 0 then
+        left = math.max(over - now, 0)
+    end
     call('HLEN', holds) -- an error, where it is of another type
-    call('DEL', lock, holds)
-    pcall(wake, true)
-    return {last[1] and 'zset' or 'none', last[1] or '', last[1] and last[2] - now or 0}
+    if left ~= 0 then
+        call('DEL', lock, holds)
+        pcall(wake, true)
+    end
+    return {last and 'zset' or 'none', left ~= 0 and last or '', left}
 end
 
 if what == 'acquire' then

@@ -7,14 +7,13 @@
  * NEXT   fenced
  * COST   2 round trips, and one every TTL/3
  */
-#include "../rung.h"
+#include "../client.h"
 
 #include <string.h>
 
 extern const struct script lua_read_write;
 
-#define AGAIN_MS_MAX 5000        /* as in the script */
-#define OPERATORS_TTL_MS "1000" /* a tenth of it is the readers' turn when a lock is broken */
+#define AGAIN_MS_MAX 5000 /* as in the script */
 
 enum { HOLDS, READERS, WRITERS, INVITED, TOKEN, FREE }; /* rung_ops.beside */
 
@@ -26,7 +25,8 @@ static void say(struct request *request, const struct dlock_hold *hold, const ch
            beside[WRITERS], beside[INVITED], beside[TOKEN], beside[FREE], what, hold->owner,
            request_text(request, "%c%llu", hold->mode == DLOCK_SHARED ? 'r' : 'w',
                         (unsigned long long)hold->acquisition),
-           ttl, hold->depth == 1 ? "alone" : "nested");
+           ttl, hold->depth == 1 ? "alone" : "nested",
+           request_text(request, "%lld", (long long)hold->lock->client->options.grant_ms));
 }
 
 static void send_acquire(struct request *request, const struct dlock_hold *hold)
@@ -41,14 +41,16 @@ static dlock_status take_acquire(struct dlock_hold *hold, const struct answer *a
         return fail(DLOCK_UPGRADE, "'%.64s': %s reads and asks to write, so it would wait for "
                                    "itself; it can release first, or begin with the write lock",
                     hold->key, hold->owner);
-    if (answer->kind != DLOCK_REPLY_INTEGER)
+    busy->untold = are_integers(answer, 1);
+    if (answer->kind != DLOCK_REPLY_INTEGER && !busy->untold)
         return DLOCK_UNKNOWN;
     if (answer->integer > 0) {
         hold->token = (uint64_t)answer->integer;
         return DLOCK_OK;
     }
+    int64_t again_ms = busy->untold ? answer->reply->element[0]->integer : -answer->integer;
     busy->kind = WAIT_CHANNEL;
-    busy->again_ms = answer->integer >= -AGAIN_MS_MAX ? -answer->integer : AGAIN_MS_MAX;
+    busy->again_ms = again_ms <= AGAIN_MS_MAX ? again_ms : AGAIN_MS_MAX;
     strcpy(busy->source, hold->beside[FREE]);
     return DLOCK_BUSY;
 }
@@ -88,7 +90,7 @@ static void send_give_up(struct request *request, const struct dlock_hold *hold)
 static struct answer force_release(struct rung_env *env, const char *key, const char *const *beside)
 {
     return EVAL(env, &lua_read_write, "7", key, beside[HOLDS], beside[READERS], beside[WRITERS],
-                beside[INVITED], beside[TOKEN], beside[FREE], "break", "", "", OPERATORS_TTL_MS);
+                beside[INVITED], beside[TOKEN], beside[FREE], "break", "", "", "", "", "0");
 }
 
 const struct rung_ops rung_read_write = {

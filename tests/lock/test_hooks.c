@@ -119,8 +119,8 @@ static const struct {
       "DEL " LOCK " -> (integer) 1"},
      {"rw_counter.between_say_and_look", "rw_counter.acquired", "rw_counter.before_release"}},
     {"read_write",
-     {"EVALSHA $W 7 " LOCK READ_WRITES_KEYS " acquire $O w2 30000 alone -> (integer) $T",
-      "EVALSHA $W 7 " LOCK READ_WRITES_KEYS " release $O w2 30000 alone -> (integer) 1"},
+     {"EVALSHA $W 7 " LOCK READ_WRITES_KEYS " acquire $O w2 30000 alone 200 -> (integer) $T",
+      "EVALSHA $W 7 " LOCK READ_WRITES_KEYS " release $O w2 30000 alone 200 -> (integer) 1"},
      {"read_write.acquired", "read_write.before_release"}},
 };
 

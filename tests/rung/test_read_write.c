@@ -22,8 +22,9 @@
 #include <unistd.h>
 
 #define LOCK "lock:{rw}"
-#define LONG_MS 60000 /* a time to live that no test outlives; a turn of a tenth of it, neither */
+#define LONG_MS 60000 /* a time to live that no test outlives; a reader's turn, neither */
 #define SHORT_MS 3000 /* one that is meant to end */
+#define BRIEF_MS 10   /* the shortest grant_ms */
 #define CROWD 20
 
 /* The keys beside the lock's. */
@@ -52,6 +53,7 @@ static struct party party_at(const char *url, int64_t ttl_ms)
     struct party party = {.trace = record_new(), .events = record_new()};
     party.client = client_of(url, (struct dlock_options){
                                       .ttl_ms = ttl_ms,
+                                      .grant_ms = LONG_MS,
                                       .on_trace = record_trace,
                                       .on_trace_arg = party.trace,
                                       .on_event = record_event,
@@ -103,6 +105,12 @@ static dlock_hold *had(const struct party *party, enum dlock_mode mode, uint64_t
 static long long count_of(const char *key)
 {
     return server_integer(server, "ZCARD %s", key);
+}
+
+/* One who waits: its mark is there, and counts. */
+static void mark_of(const char *marks, const char *who)
+{
+    assert_int_equal(server_integer(server, "ZADD %s 9999999999999 %s", marks, who), 1);
 }
 
 /* Starts to wait for an owner, and until it is known in Redis that it does. */
@@ -420,18 +428,20 @@ static void marks_of_the_dead_do_not_pile_up(void **state)
     party_over(&party);
 }
 
-/* A reader died while it waited: its turn comes, and passes. */
+/* A reader died while it waited: its turn comes, and passes. It lasts for as long as the slowest of the
+ * invited may take, whoever lets the lock go. */
 static void an_invited_reader_that_does_not_come(void **state)
 {
     (void)state;
     struct party party = party_of(LONG_MS);
     dlock_hold *write = write_of(&party, 1);
-    server_integer(server, "ZADD " WAITING_READERS " 9999999999999 gone");
+    mark_of(WAITING_READERS, "near r1 10");
+    mark_of(WAITING_READERS, "far r2 3600000");
+    mark_of(WAITING_READERS, "nearer r3 9");
     let_go(write);
-    assert_int_equal(count_of(INVITED), 1);
-    assert_int_equal(count_of(WAITING_READERS), 0); /* it costs a turn, once */
-    long long turn_ms = server_integer(server, "PTTL " INVITED);
-    assert_true(turn_ms > 0 && turn_ms <= LONG_MS / 10);
+    assert_int_equal(count_of(INVITED), 3);
+    assert_int_equal(count_of(WAITING_READERS), 0); /* they cost a turn, once */
+    assert_in_range(server_integer(server, "PTTL " INVITED), LONG_MS + 1, 3600000);
     let_go(read_of(&party, 1)); /* no writer waits: anybody may read */
     assert_kept_out(&party, DLOCK_EXCLUSIVE, 1);
     server_integer(server, "PEXPIRE " INVITED " 1");
@@ -450,7 +460,7 @@ static void the_last_reader_of_a_turn_tells_a_writer(void **state)
     struct party party = party_of(LONG_MS), other = party_of(LONG_MS);
     struct waiter reader, writer;
     dlock_hold *write = write_of(&party, 1);
-    server_integer(server, "ZADD " WAITING_READERS " 9999999999999 gone");
+    mark_of(WAITING_READERS, "gone r9 60000");
     waits(&reader, &party, DLOCK_SHARED, 2);
     waits(&writer, &other, DLOCK_EXCLUSIVE, 1);
     struct monitor *monitor = monitor_start(server);
@@ -499,9 +509,9 @@ static void a_turn_that_nobody_takes(void **state)
         dlock_hold *held = write_of(&quiet, 1), *write = write_of(&party, 1);
         asks_twice(&quiet, &first, NULL);
         asks_twice(&other, &writer, has_thread ? NULL : &started);
-        server_integer(server, "ZADD " WAITING_READERS " 9999999999999 gone");
+        mark_of(WAITING_READERS, "gone r9 100");
         uint64_t before = stats_of(quiet.client).attempts;
-        assert_status(dlock_break(party.lock, NULL), OK); /* whose turns last 100 ms */
+        assert_status(dlock_break(party.lock, NULL), OK);
         if (has_thread)
             let_go(comes_in(&writer));
         else
@@ -646,6 +656,7 @@ static void who_leaves_leaves_nothing(void **state)
 struct victim {
     enum dlock_mode mode;
     int64_t ttl_ms;
+    int64_t grant_ms;
 };
 
 static int stay_for_ever(void *arg)
@@ -656,6 +667,7 @@ static int stay_for_ever(void *arg)
                                     .servers = &url,
                                     .server_count = 1,
                                     .ttl_ms = victim->ttl_ms,
+                                    .grant_ms = victim->grant_ms,
                                     .connect_timeout_ms = PATIENCE_MS,
                                     .command_timeout_ms = PATIENCE_MS};
     struct dlock_want want = {
@@ -670,9 +682,10 @@ static int stay_for_ever(void *arg)
         pause();
 }
 
-static pid_t victim_start(enum dlock_mode mode, int64_t ttl_ms, const char *marks)
+static pid_t victim_start(enum dlock_mode mode, int64_t ttl_ms, int64_t grant_ms,
+                          const char *marks)
 {
-    struct victim victim = {mode, ttl_ms};
+    struct victim victim = {mode, ttl_ms, grant_ms};
     pid_t pid = child_start(stay_for_ever, &victim);
     eventually(count_of(marks) == 1);
     return pid;
@@ -695,7 +708,7 @@ static long long first_over_ms(const char *key)
 static void a_dead_reader_delays_a_writer_by_its_own_time(void **state)
 {
     (void)state;
-    pid_t pid = victim_start(DLOCK_SHARED, SHORT_MS, LOCK);
+    pid_t pid = victim_start(DLOCK_SHARED, SHORT_MS, 0, LOCK);
     struct party party = party_of(LONG_MS), other = party_of(LONG_MS);
     struct waiter writer;
     dlock_hold *living = read_of(&party, 1);
@@ -723,7 +736,7 @@ static void a_dead_reader_delays_a_writer_by_its_own_time(void **state)
 static void a_dead_writer_delays_a_reader_by_its_own_time(void **state)
 {
     (void)state;
-    pid_t pid = victim_start(DLOCK_EXCLUSIVE, SHORT_MS, LOCK);
+    pid_t pid = victim_start(DLOCK_EXCLUSIVE, SHORT_MS, 0, LOCK);
     struct party party = party_of(LONG_MS);
     struct waiter reader;
     waits(&reader, &party, DLOCK_SHARED, 1);
@@ -737,24 +750,48 @@ static void a_dead_writer_delays_a_reader_by_its_own_time(void **state)
     party_over(&party);
 }
 
-/* It waited, and readers were kept out for it: not for longer than its mark counts. */
+/* It waited, and readers were kept out for it: not for longer than its mark counts, which is its grant_ms
+ * beyond when it would have asked. What it wants the lock for is longer. */
 static void a_dead_waiting_writer_keeps_readers_out_for_its_marks_time(void **state)
 {
     (void)state;
-    pid_t reading = victim_start(DLOCK_SHARED, LONG_MS, LOCK);
-    pid_t pid = victim_start(DLOCK_EXCLUSIVE, SHORT_MS, WAITING_WRITERS);
+    pid_t reading = victim_start(DLOCK_SHARED, LONG_MS, 0, LOCK);
+    pid_t pid = victim_start(DLOCK_EXCLUSIVE, LONG_MS, BRIEF_MS, WAITING_WRITERS);
     struct party party = party_of(LONG_MS);
     struct waiter reader;
     waits(&reader, &party, DLOCK_SHARED, 1);
     killed(pid);
     long long over_ms = first_over_ms(WAITING_WRITERS);
-    assert_true(over_ms <= server_now_ms() + 5000 + SHORT_MS / 10);
+    assert_true(over_ms <= server_now_ms() + 5000 + BRIEF_MS);
     dlock_hold *read = comes_in(&reader);
     assert_true((long long)(dlock_token(read) / 1000) >= over_ms);
     assert_int_equal(count_of(LOCK), 2); /* the one that reads is still there */
     killed(reading);
     let_go(read);
     party_over(&party);
+}
+
+/* It waited, and is invited: for its own grant_ms, short or long, whatever times to live there are. */
+static void a_dead_waiting_reader_costs_its_own_grant(void **state)
+{
+    static const struct {
+        int64_t grant_ms;
+        const char *told;
+    } readers[] = {{BRIEF_MS, TOLD " \"r12\""}, {LONG_MS, TOLD " \"r60002\""}};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        pid_t writing = victim_start(DLOCK_EXCLUSIVE, LONG_MS, 0, LOCK);
+        pid_t pid = victim_start(DLOCK_SHARED, LONG_MS, readers[i].grant_ms, WAITING_READERS);
+        struct party party = party_of(SHORT_MS);
+        struct monitor *monitor = monitor_start(server);
+        killed(pid);
+        assert_status(dlock_break(party.lock, NULL), OK);
+        assert_int_equal(monitor_count(monitor, readers[i].told), 1);
+        killed(writing);
+        monitor_free(monitor);
+        party_over(&party);
+        server_text(server, "FLUSHALL");
+    }
 }
 
 static void each_reader_is_renewed_for_its_own_time(void **state)
@@ -837,13 +874,64 @@ static void the_hash_alone_holds_nothing(void **state)
     assert_status(dlock_release(old, NULL), LOST);
     let_go(next);
     /* And without the hash nobody knows how the others hold: they are taken for a writer. */
-    dlock_hold *read = read_of(&other, 1);
+    dlock_hold *read = read_of(&other, 1), *second = read_of(&other, 2);
     server_integer(server, "DEL " HOLDS);
     assert_kept_out(&party, DLOCK_SHARED, 1);
     assert_kept_out(&party, DLOCK_EXCLUSIVE, 1);
     assert_status(dlock_release(read, NULL), LOST);
+    assert_status(dlock_release(second, NULL), LOST);
     party_over(&party);
     party_over(&other);
+}
+
+/* An application's sorted set: it holds nothing that the hash knows. It is somebody else's lock, for as
+ * long as it is there, whatever its scores are. */
+static void an_applications_zset_is_left_as_it_is(void **state)
+{
+    static const struct {
+        const char *scores;
+        int ttl_ms;
+        bool held; /* as far as a look at the key can tell */
+    } sets[] = {{"10 alice 20 bob", 0, true},
+                {"10 alice 20 bob", LONG_MS, false},
+                {"9999999999998 alice 9999999999999 bob", LONG_MS, true}};
+    (void)state;
+    struct party party = party_of(LONG_MS);
+    for (size_t i = 0; i < 3; i++) {
+        struct dlock_holder holder = {.size = sizeof holder}, broken = {.size = sizeof broken};
+        char add[96];
+        server_text(server, "FLUSHALL");
+        snprintf(add, sizeof add, "ZADD " LOCK " %s", sets[i].scores);
+        server_integer(server, add);
+        if (sets[i].ttl_ms > 0)
+            server_integer(server, "PEXPIRE " LOCK " %d", sets[i].ttl_ms);
+        for (enum dlock_mode mode = DLOCK_EXCLUSIVE; mode <= DLOCK_SHARED; mode++)
+            assert_kept_out(&party, mode, 1);
+        if (sets[i].ttl_ms == 0)
+            assert_says(dlock_error(), "held by 'bob', without an end");
+        assert_status(dlock_inspect(party.lock, &holder), OK);
+        assert_int_equal(holder.held, sets[i].held);
+        assert_int_equal(count_of(LOCK), 2);
+        assert_int_equal(server_integer(server, "PTTL " LOCK) > 0, sets[i].ttl_ms > 0);
+        assert_status(dlock_break(party.lock, &broken), OK);
+        assert_int_equal(broken.held, sets[i].held);
+        assert_int_equal(count_of(LOCK), broken.held ? 0 : 2);
+    }
+    party_over(&party);
+}
+
+/* It need not have been deleted by anybody: its time is over, and who waits has the lock then. */
+static void an_applications_zset_ends(void **state)
+{
+    (void)state;
+    struct party party = party_of(LONG_MS);
+    struct waiter reader;
+    server_integer(server, "ZADD " LOCK " 10 alice 20 bob");
+    server_integer(server, "PEXPIRE " LOCK " %d", SHORT_MS);
+    waits(&reader, &party, DLOCK_SHARED, 1);
+    let_go(comes_in(&reader));
+    assert_clean();
+    party_over(&party);
 }
 
 /* ---- Lost replies ---------------------------------------------------------------------------- */
@@ -1237,10 +1325,13 @@ int main(int argc, char **argv)
         TEST(a_dead_reader_delays_a_writer_by_its_own_time),
         TEST(a_dead_writer_delays_a_reader_by_its_own_time),
         TEST(a_dead_waiting_writer_keeps_readers_out_for_its_marks_time),
+        TEST(a_dead_waiting_reader_costs_its_own_grant),
         TEST(each_reader_is_renewed_for_its_own_time),
         TEST(a_full_server_keeps_its_holds),
         TEST(an_emptied_server_is_noticed),
         TEST(the_hash_alone_holds_nothing),
+        TEST(an_applications_zset_is_left_as_it_is),
+        TEST(an_applications_zset_ends),
         TEST(an_acquire_whose_reply_is_lost),
         TEST(an_acquire_that_stays_unknown_is_let_go),
         TEST(a_release_whose_reply_is_lost),

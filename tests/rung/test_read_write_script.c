@@ -20,6 +20,7 @@
 #define FREE "dlock:free:" LOCK
 #define KEYS "7 " LOCK " " HOLDS " " READERS " " WRITERS " " INVITED " " TOKEN " " FREE
 #define TTL "600000"
+#define GRANT "60000"
 #define TURN_AND_2 "60002"
 #define OWNERS 5
 #define HOLDS_MAX 4
@@ -202,7 +203,7 @@ static int hear(struct model *m)
 static const redisReply *run(const char *what, const char *owner, const char *hold, bool alone)
 {
     const redisReply *reply =
-        server_ask(server, "EVAL %s " KEYS " %s %s %s " TTL " %s", lua_read_write.text, what,
+        server_ask(server, "EVAL %s " KEYS " %s %s %s " TTL " %s " GRANT, lua_read_write.text, what,
                    owner, hold, alone ? "alone" : "nested");
     if (reply->type == REDIS_REPLY_ERROR)
         failed("%s", reply->str);
@@ -307,7 +308,7 @@ static void expire(struct model *m, struct owner *owner)
 static void forget(struct model *m, struct owner *owner)
 {
     char mark[32];
-    snprintf(mark, sizeof mark, "%s %s", owner->name, owner->wanted);
+    snprintf(mark, sizeof mark, "%s %s " GRANT, owner->name, owner->wanted);
     for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++)
         server_integer(server, "ZREM %s %s", marks[i], mark);
     owner->marked = owner->invited = false;
