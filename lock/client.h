@@ -65,7 +65,8 @@ struct dlock {
     struct line line;
     struct source source;
     struct tenure tenure;
-    uint64_t left_try; /* TRAIT_HANDOFF: nobody relies on what this try got, or an earlier one */
+    uint64_t left_try; /* TRAIT_HANDOFF: nobody relies on what this try got, or an earlier one, and it
+                          may still be there; 0: not so */
 
     void *state; /* ops->state_size bytes */
 };

@@ -208,20 +208,22 @@ static void send_pairs(struct trip *trip, struct exchange *const *all, size_t co
     }
 }
 
-/* By their SHA1, and those that the server does not know in full: what rode with them is answered by
- * then. */
+/* By their SHA1, and those that the server does not know in full. What rode in the first write is
+ * answered by then; what rode earlier, and was not, stays as it is. */
 static void run_pairs(struct trip *trip, struct exchange *const *all, size_t count)
 {
     struct exchange *again[EXCHANGES_MAX];
-    bool rode[EXCHANGES_MAX];
+    bool rides[EXCHANGES_MAX], rode[EXCHANGES_MAX];
     size_t again_count = 0;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         all[i]->unknown_script = false;
+        rides[i] = all[i]->last != NULL;
+    }
     send_pairs(trip, all, count);
     for (size_t i = 0; i < count; i++)
         if (all[i]->unknown_script) {
-            rode[again_count] = all[i]->rode;
-            all[i]->rode = false;
+            all[i]->rode = all[i]->rode && !rides[i];
+            rode[again_count] = rides[i];
             again[again_count++] = all[i];
         }
     if (again_count > 0)

@@ -71,9 +71,8 @@ static bool is_left(const struct releasing *r)
     const struct dlock_hold *hold = r->hold;
     bool unsaid = r->status == DLOCK_UNREACHABLE || r->status == DLOCK_LIMIT ||
                   r->status == DLOCK_REFUSED || r->status == DLOCK_UNKNOWN;
-    bool last_one = hands_off(hold->lock) || hold->depth == 1;
-    return unsaid && r->exchange.step == STEP_RELEASE && !r->exchange.rode && last_one &&
-           !hold->tainted && hold->lock->rung.expires && !hold->lock->rung.flawed;
+    return unsaid && r->exchange.step == STEP_RELEASE && !r->exchange.rode && !hold->tainted &&
+           hold->lock->rung.expires && !hold->lock->rung.flawed;
 }
 
 static void unlist(struct dlock_hold *hold)
@@ -400,7 +399,8 @@ static void finish(struct releasing *r)
         add_one(&lock->client->unknown);
     if (hold->lost_fd >= 0)
         close(hold->lost_fd);
-    if (hands_off(lock) || !is_left(r) || !leftover_release(hold, &r->exchange))
+    bool left = !hands_off(lock) && is_left(r) && owner_is_over(hold);
+    if (!left || !leftover_release(hold, &r->exchange))
         free(hold);
 }
 

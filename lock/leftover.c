@@ -59,11 +59,13 @@ static bool is_taken_over(const struct leftover *leftover)
     return leftover->hold != NULL && hands_off(lock) && !is_deserted(lock);
 }
 
-static void has_left(struct dlock *lock)
+static void has_left(struct dlock *lock, const struct dlock_hold *hold)
 {
     pthread_mutex_lock(&lock->client->loop.mutex);
     if (is_deserted(lock))
         lock->tenure.queued = false;
+    if (hold != NULL && lock->left_try == hold->try)
+        lock->left_try = 0;
     pthread_mutex_unlock(&lock->client->loop.mutex);
 }
 
@@ -100,7 +102,7 @@ static void answered(struct wait *wait)
     struct leftover *leftover = (struct leftover *)wait;
     struct dlock_client *client = wait->lock->client;
     if (leftover->exchange.status == DLOCK_OK)
-        has_left(wait->lock);
+        has_left(wait->lock, leftover->hold);
     if (is_done(&leftover->exchange)) {
         end(leftover);
         return;
@@ -204,7 +206,7 @@ void leftover_leave(struct dlock *lock, const struct exchange *doubted, uint64_t
     if (lock->left_try < try)
         lock->left_try = try;
     uint64_t left_try = lock->left_try;
-    bool needed = is_deserted(lock) && (lock->tenure.queued || open || try != 0);
+    bool needed = is_deserted(lock) && (lock->tenure.queued || open || left_try != 0);
     pthread_mutex_unlock(&loop->mutex);
     struct dlock_hold *hold = needed ? calloc(1, sizeof *hold) : NULL;
     if (hold == NULL)

@@ -408,28 +408,26 @@ static void tell_first(struct loop *loop)
     pthread_mutex_lock(&loop->mutex);
 }
 
-/* What is due comes before what asks: it asks in turn, and so more of it together. Where a whole write
- * asks, turns are taken: all that is due, then a write. */
+/* In rounds: all that is due, then a write of what asks. What was due may ask by then, and so more of
+ * it goes together; and neither keeps the other from its turn. */
 static bool is_turn_of_due(struct loop *loop)
 {
-    if (loop->due_count == 0 || loop->asking_count < EXCHANGES_MAX)
-        return loop->due_count > 0;
-    if (loop->due_turns > 0) {
-        loop->due_turns--;
-        return true;
-    }
-    loop->due_turns = loop->due_count;
-    return false;
+    if (loop->asking_count == 0 || loop->due_count == 0)
+        loop->due_turns = loop->due_count;
+    return loop->due_turns > 0;
 }
 
 static void do_next(struct loop *loop)
 {
     if (may_ask(loop)) {
         loop->asker_count++;
-        if (is_turn_of_due(loop))
+        if (is_turn_of_due(loop)) {
+            loop->due_turns--;
             run_first(loop);
-        else
+        } else {
+            loop->due_turns = loop->due_count;
             ask_together(loop);
+        }
         loop->asker_count--;
     } else {
         loop->teller_count++;

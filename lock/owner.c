@@ -196,6 +196,21 @@ void owner_end(struct dlock_hold *hold)
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 
+bool owner_is_over(struct dlock_hold *hold)
+{
+    const struct dlock_hold *other;
+    bool over = true;
+    pthread_mutex_lock(&hold->lock->mutex);
+    LIST_FOREACH(other, &hold->lock->holds, of_lock)
+        over = over && strcmp(other->owner, hold->owner) != 0;
+    LIST_FOREACH(other, &hold->lock->calls, of_calls)
+        over = over && strcmp(other->owner, hold->owner) != 0;
+    pthread_mutex_unlock(&hold->lock->mutex);
+    hold->depth = 1;
+    strcpy(hold->count, "1");
+    return over;
+}
+
 bool owner_thread_holds(const struct dlock_hold *hold)
 {
     const struct dlock_hold *other;

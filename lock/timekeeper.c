@@ -140,9 +140,11 @@ static void set_due(struct timekeeper *timekeeper, struct dlock_hold *hold)
     heap_put(&timekeeper->due, &hold->turn, valid_until(hold));
 }
 
-/* What is over stays over: another may have held the lock since, though the owner has it again. */
+/* What is over stays over: another may have held the lock since, though the owner has it again.
+ * awaited: a renewal of those that share the key is under way, and its answer sets their turns; were
+ * another sent first, nobody would ask for that answer. */
 static void extend_one(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns,
-                       int64_t ttl_ms)
+                       int64_t ttl_ms, bool awaited)
 {
     int64_t given_ms = min_ns(ttl_ms, renewal_ms(hold, sent_ns));
     int64_t until_ns = validity_end_ns(sent_ns, given_ms);
@@ -156,7 +158,7 @@ static void extend_one(struct timekeeper *timekeeper, struct dlock_hold *hold, i
     }
     if (hold->watched && later)
         heap_put(&timekeeper->ends, &hold->end, until_ns);
-    if (later || hold->turn.in == NULL)
+    if (!awaited && (later || hold->turn.in == NULL))
         set_turn(timekeeper, hold, sent_ns + given_ms * NS_PER_MS / RENEWALS_PER_TTL);
 }
 
@@ -165,11 +167,14 @@ static void extend(struct timekeeper *timekeeper, struct dlock_hold *hold, int64
                    int64_t ttl_ms)
 {
     struct dlock_hold *other;
+    bool awaited = false;
     pthread_mutex_lock(&hold->lock->mutex);
+    for EACH_SHARING(other, hold)
+        awaited |= other->renewal_sent != NULL;
     for EACH_SHARING(other, hold) {
         if (other != hold)
             hold->shares = other->shares = true;
-        extend_one(timekeeper, other, sent_ns, ttl_ms);
+        extend_one(timekeeper, other, sent_ns, ttl_ms, awaited);
     }
     pthread_mutex_unlock(&hold->lock->mutex);
 }
@@ -198,8 +203,11 @@ static void lose(struct timekeeper *timekeeper, struct dlock_hold *hold)
 static void leave_renewals(struct timekeeper *timekeeper, struct dlock_hold *hold)
 {
     struct dlock_hold *other;
+    bool relied_on = hold->renewal_sent != NULL || hold->turn.in == &timekeeper->due;
     heap_take(&hold->turn);
     renewals_drop(hold);
+    if (!relied_on)
+        return;
     pthread_mutex_lock(&hold->lock->mutex);
     for EACH_SHARING(other, hold)
         if (other != hold && other->turn.in == NULL)

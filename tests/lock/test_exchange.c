@@ -287,6 +287,26 @@ static void a_doubt_beside_an_unknown_script(void **state)
     stage_clear(&stage);
 }
 
+/* It was lost before it arrived, and its release is sent once more to a server that does not know the
+ * script: that has an answer, what rode has none. */
+static void what_rode_is_not_forgotten(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SHARING; i++) {
+        struct stage stage;
+        dlock_batch *last = dlock_batch_new();
+        stage_set(&stage, sharing[i], true, (struct dlock_options){0});
+        assert_status(dlock_batch_add(last, 2, (const char *const[]){"INCR", "sold"}, NULL), OK);
+        dlock_hold *hold = acquired(stage.locks[0]);
+        server_text(server, "SCRIPT FLUSH");
+        proxy_plan(stage.proxy, PROXY_CUT_REQUEST, "sold", NULL, 0);
+        assert_status(dlock_release(hold, last), UNKNOWN);
+        assert_int_equal(server_integer(server, "EXISTS sold lock:{0}"), 0);
+        dlock_batch_free(last);
+        stage_clear(&stage);
+    }
+}
+
 /* ---- Each its own answer --------------------------------------------------------------------- */
 
 static void each_has_its_own_answer(void **state)
@@ -647,6 +667,7 @@ int main(void)
         SCENARIO(few_writes_take_many_that_end_soon, ONCE),
         SCENARIO(what_is_due_gets_its_turn, ONCE),
         SCENARIO(a_doubt_beside_an_unknown_script, ONCE),
+        SCENARIO(what_rode_is_not_forgotten, ONCE),
         SCENARIO(a_script_is_sent_once_for_all, ONCE),
         SCENARIO(each_has_its_own_answer, ONCE),
         SCENARIO(one_kill_for_all_that_shared, ONCE),

@@ -4,6 +4,7 @@
  * application keeps the others. And want.limit_ms, which caps a call.
  */
 #include "calls.h"
+#include "client.h"
 #include "must.h"
 #include "record.h"
 #include "server.h"
@@ -353,6 +354,50 @@ static void a_limit_cuts_a_request_off(void **state)
     stage_clear(&stage);
 }
 
+/* ---- Turns ----------------------------------------------------------------------------------- */
+
+static _Atomic bool restless_stop;
+static _Atomic int restless_over;
+
+/* It is due again at once. */
+static void run_again(struct wait *wait)
+{
+    struct loop *loop = &wait->lock->client->loop;
+    pthread_mutex_lock(&loop->mutex);
+    wait->running = false;
+    if (!atomic_load(&restless_stop))
+        loop_run(loop, wait);
+    else
+        atomic_fetch_add(&restless_over, 1);
+    pthread_mutex_unlock(&loop->mutex);
+}
+
+/* Something is due all the time. Who asks is asked for all the same. */
+static void what_asks_gets_its_turn(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct wait restless[8];
+    struct started had = {.release = true};
+    stage_set(&stage, "watchdog", (struct dlock_options){0});
+    struct loop *loop = &stage.client->loop;
+    atomic_store(&restless_stop, false);
+    atomic_store(&restless_over, 0);
+    pthread_mutex_lock(&loop->mutex);
+    assert_int_equal(loop_start(loop), DLOCK_OK);
+    for (int i = 0; i < 8; i++) {
+        restless[i] = (struct wait){.lock = stage.locks[0], .run = run_again, .wake_fd = -1};
+        loop_run(loop, &restless[i]);
+    }
+    pthread_mutex_unlock(&loop->mutex);
+    start(stage.locks[0], waiting(PATIENCE_MS), &had);
+    started_answered(&had);
+    assert_int_equal(had.status, DLOCK_OK);
+    atomic_store(&restless_stop, true);
+    eventually(atomic_load(&restless_over) == 8);
+    stage_clear(&stage);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -378,6 +423,7 @@ int main(void)
         SCENARIO(limits_that_are_none, ONCE),
         SCENARIO(a_limit_ends_a_longer_wait, EACH_SOUND),
         SCENARIO(a_limit_cuts_a_request_off, EACH_SOUND),
+        SCENARIO(what_asks_gets_its_turn, ONCE),
     };
     return run_scenarios("loop", scenarios, sizeof scenarios / sizeof scenarios[0], set_up,
                          tear_down);

@@ -5,6 +5,8 @@
  */
 #include "calls.h"
 #include "child.h"
+#include "owner.h"
+#include "client.h"
 #include "must.h"
 #include "proxy.h"
 #include "record.h"
@@ -636,6 +638,34 @@ static void a_loss_dooms_one_name_alone(void **state)
     stage_clear(&stage);
 }
 
+/* It waits in vain for another request of its owner, here for an acquire that has not been answered.
+ * That may have the lock by now: nothing is released in the background under the same name. */
+static void a_release_in_vain_leaves_its_owner_alone(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    if (queues(rung))
+        return;
+    struct stage stage;
+    stage_set(&stage, rung, 60000);
+    dlock_client *client = client_of(server_url(server), (struct dlock_options){
+                                                             .connect_timeout_ms = 100,
+                                                             .command_timeout_ms = 100,
+                                                         });
+    dlock *lock = lock_of(client, rung->name, LOCK);
+    dlock_hold *outer = acquired_by(lock, OWNER);
+    struct dlock_hold acquiring = {.lock = lock, .named_by = 'x', .number = OWNER};
+    snprintf(acquiring.owner, sizeof acquiring.owner, "%s", dlock_owner(outer));
+    assert_true(owner_begin(&acquiring, 0, NULL));
+    assert_int_not_equal(dlock_release(outer, NULL), DLOCK_OK);
+    owner_end(&acquiring);
+    assert_int_equal(client->leftovers_kept, 0);
+    assert_int_equal(server_integer(server, "EXISTS " LOCK), 1);
+    assert_status(dlock_break(lock, NULL), OK);
+    dlock_close(lock);
+    dlock_client_close(client);
+    stage_clear(&stage);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -668,6 +698,7 @@ int main(void)
         SCENARIO(two_waiters_of_one_owner, EACH_REENTRANT),
         SCENARIO(a_nested_acquire_shows_the_loss, EACH_REENTRANT),
         SCENARIO(a_loss_dooms_one_name_alone, EACH_REENTRANT),
+        SCENARIO(a_release_in_vain_leaves_its_owner_alone, EACH_REENTRANT),
     };
     return run_scenarios("owners", scenarios, sizeof scenarios / sizeof scenarios[0], set_up,
                          tear_down);

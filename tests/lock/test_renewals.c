@@ -16,6 +16,7 @@
 #include "rung.h"
 #include "server.h"
 
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -604,6 +605,25 @@ static void a_release_leaves_the_others_renewed(void **state)
     }
 }
 
+/* On `fair` an owner nests without a request, here far more often than a renewal's answer takes. The
+ * renewal that is under way is waited for. */
+static void an_owner_that_nests_all_the_time(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_set_far(&stage, 50);
+    dlock *lock = lock_of(stage.client, "fair", "lock:{nests}");
+    dlock_hold *outer = acquired_for(lock, 7, 3000);
+    while (told(&stage, "RENEWED", outer) == 0) {
+        assert_status(dlock_release(acquired_for(lock, 7, 3000), NULL), OK);
+        assert_true(dlock_valid(outer));
+        poll(NULL, 0, 5); /* it may nest 1000 times */
+    }
+    assert_status(dlock_release(outer, NULL), OK);
+    dlock_close(lock);
+    stage_clear(&stage);
+}
+
 /* ---- Many ------------------------------------------------------------------------------------ */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -767,6 +787,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_release_waits_for_no_answer),
         cmocka_unit_test(a_shared_key_is_renewed_once),
         cmocka_unit_test(a_release_leaves_the_others_renewed),
+        cmocka_unit_test(an_owner_that_nests_all_the_time),
         cmocka_unit_test(many_are_kept_far_away),
     };
     if (argc == 4)
