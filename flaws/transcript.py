@@ -17,6 +17,7 @@ STEPS_MAX = 4  # commands of one try
 # What a new connection asks of itself, and ends the one before it by. The library records no login.
 LOGIN = ("CLIENT ID", "INFO server", "CLIENT KILL ID ")
 LISTENING = ("SUBSCRIBE", "UNSUBSCRIBE", "BLPOP")
+LETTING_GO = re.compile(r"_release\.lua|delete_if_owner\.lua| (release|leave|give_up)\b")  # by itself, later
 UNSOLD = ("refused", "fail", "unknown")  # how a request may end
 CHANNEL = re.compile(r"redisson_lock__channel:lock:\{\w+\}")
 TOKEN = re.compile(r"\b\d{16}\b")  # microseconds since 1970
@@ -93,9 +94,10 @@ def is_heard(event):
     return event.get("sent", "").startswith(LISTENING)
 
 
-def sender(instance, event):
+def sender(instance, event, sent):
     """For whom a command was sent."""
-    return event.get("request") or f"{instance.name}'s {'ear' if is_heard(event) else 'timer'}"
+    part = "ear" if is_heard(event) else "library" if LETTING_GO.search(sent) else "timer"
+    return event.get("request") or f"{instance.name}'s {part}"
 
 
 def of_fair(found):
@@ -134,7 +136,7 @@ def commands(stage, names):
         left = set()  # requests that have left their section: what they send now is their release
         waiting = set()
         for event in instance.events():
-            who = sender(instance, event)
+            who = sender(instance, event, names.plain(event.get("sent", "")))
             if event["event"] == "exit":
                 left.add(who)
             if event["event"] == "invoke":
