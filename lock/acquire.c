@@ -420,8 +420,9 @@ static dlock_status time_out(const struct acquiring *a)
                     what_is_left(a));
     if (!nobody && a->wait.state == WAIT_TRYING && waited_ms >= SILENCE_MS &&
         !was_answered(lock->client, a->began_ns))
-        return fail(DLOCK_UNREACHABLE, "'%s' was not asked for in %lld ms: no server answered those "
-                                       "of this client that asked first", lock->name, waited_ms);
+        return fail(DLOCK_UNREACHABLE,
+                    "'%s' was not asked for in %lld ms: no server answered those of this client "
+                    "that asked first", lock->name, waited_ms);
     if (is_held_here(a))
         return fail(status, "'%s' was not had in %lld ms: another hold of this client has it",
                     lock->name, waited_ms);

@@ -124,8 +124,8 @@ static bool has_word(const char *const *argv, const char *word)
     return false;
 }
 
-/* Whoever takes another reply for SET's believes that it has the lock. (SET ... GET answers what was
- * there.) */
+/* Whoever takes another reply for SET's believes that it has the lock. (SET ... GET answers what
+ * was there.) */
 static bool may_answer(const char *const *argv, const struct answer *answer)
 {
     return answer->status != DLOCK_OK || strcmp(argv[0], "SET") != 0 || has_word(argv, "GET") ||
@@ -171,7 +171,8 @@ dlock_status something_was_sent(const char *why)
 {
     char sentence[SENTENCE_MAX];
     snprintf(sentence, sizeof sentence, "%s", why);
-    return fail(DLOCK_UNKNOWN, "what rode ahead of the release was carried out; then: %s", sentence);
+    return fail(DLOCK_UNKNOWN, "what rode ahead of the release was carried out; then: %s",
+                sentence);
 }
 
 struct answer rung_eval(struct rung_env *env, const struct script *script,

@@ -65,8 +65,8 @@ struct dlock {
     struct line line;
     struct source source;
     struct tenure tenure;
-    uint64_t left_try; /* TRAIT_HANDOFF: nobody relies on what this try got, or an earlier one, and it
-                          may still be there; 0: not so */
+    uint64_t left_try; /* TRAIT_HANDOFF: nobody relies on what this try got, or an earlier one, and
+                          it may still be there; 0: not so */
 
     void *state; /* ops->state_size bytes */
 };
@@ -147,8 +147,8 @@ static inline int64_t bound_ms(const struct dlock_client *client)
 
 /* An env for one slot of a rung, not connected. */
 void env_init(struct dlock *lock, int64_t ends_ns, struct rung_env *env);
-/* And connected; all on CLOCK_MONOTONIC: the slot does not begin later than limit_ns, and is over at
- * ends_ns. Not OK: nothing was sent. env_end in each case. */
+/* And connected; all on CLOCK_MONOTONIC: the slot does not begin later than limit_ns, and is over
+ * at ends_ns. Not OK: nothing was sent. env_end in each case. */
 dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int64_t ends_ns, int cancel_fd,
                        struct rung_env *env);
 void env_end(struct dlock *lock, struct rung_env *env);

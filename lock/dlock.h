@@ -74,8 +74,8 @@
  * DLOCK_FORKED and dlock_valid() is false; open a client there. Closing or releasing an inherited
  * object in the child frees nothing and sends nothing. A cancel belongs to the process that made
  * it, too. The child inherits the library's descriptors until it calls execve: those of dlock_fd
- * and dlock_lost_fd still tell of the parent's client and hold. A child of _Fork(), or of the system
- * call alone, is not recognized: it may call execve or _exit, and nothing of this library.
+ * and dlock_lost_fd still tell of the parent's client and hold. A child of _Fork(), or of the
+ * system call alone, is not recognized: it may call execve or _exit, and nothing of this library.
  *
  * STRUCTS.  Every struct that crosses this interface begins with its size, which the caller sets to
  * sizeof; 0 is INVALID. (The library sets it in dlock_event and dlock_trace.) A field that is zero
@@ -128,16 +128,16 @@ extern "C" {
  * the name has one. The flawed rungs blpop_wake and rw_counter keep `blpop_wake:signals` and
  * `<name>:read_count`. Every key has a time to live, of a day at most where the lock's own is
  * shorter; those of the flawed rungs may have none. A key that holds a value of another type is
- * never changed: the call answers WRONG_TYPE, and dlock_error() names the key. A key of the lock's type
- * that is not the library's is somebody else's lock: it answers BUSY or TIMED_OUT, and nothing but
- * dlock_break changes it.
+ * never changed: the call answers WRONG_TYPE, and dlock_error() names the key. A key of the lock's
+ * type that is not the library's is somebody else's lock: it answers BUSY or TIMED_OUT, and nothing
+ * but dlock_break changes it.
  */
 
 /* ---- What this library does not do ----------------------------------------------------------- *
  * - TLS. `rediss://` is refused. Run a local TLS proxy such as stunnel, and give its address.
  * - Sentinel. It does not ask a Sentinel for the master. Give an address that follows the master.
- * - Cluster. It follows no redirect: MOVED and ASK are REFUSED. Give the node that serves the lock's
- *   slot.
+ * - Cluster. It follows no redirect: MOVED and ASK are REFUSED. Give the node that serves the
+ *   lock's slot.
  *   Wake-ups are sent by PUBLISH, never by SPUBLISH: a peer that listens on a shard hears none.
  *   Waiters of `fair` poll if their wake list belongs to another node.
  * - Several servers. Every rung of this release keeps its lock on one server. There is no quorum.
@@ -193,9 +193,9 @@ DLOCK_API const char *dlock_status_text(dlock_status status);
 DLOCK_API bool dlock_status_definite(dlock_status status);
 
 /* A sentence about this thread's latest call that failed: it answered another status than DLOCK_OK,
- * or NULL or -1 where it says so. The sentence names the server, the key or the argument. It has 511
- * bytes at most; "..." stands for a middle that is left out. Valid until this thread's next dlock
- * call. Never NULL; "" before the first such call. */
+ * or NULL or -1 where it says so. The sentence names the server, the key or the argument. It has
+ * 511 bytes at most; "..." stands for a middle that is left out. Valid until this thread's next
+ * dlock call. Never NULL; "" before the first such call. */
 DLOCK_API const char *dlock_error(void);
 
 /* ---- The ladder ----------------------------------------------------------------------------- */
@@ -278,8 +278,8 @@ struct dlock_options {
      * a lost reply a new connection has the server end the broken one, so that what was sent on it
      * cannot be carried out later. Where they are refused, it may be.
      * `notify` and `read_write` tell waiters by PUBLISH, and hear by SUBSCRIBE. A new user of Redis
-     * 7 has no channels: where either is refused to a waiter's user, the waiter polls. Before Redis 7,
-     * and where only another user releases who may not PUBLISH, waiters look every 5 s.
+     * 7 has no channels: where either is refused to a waiter's user, the waiter polls. Before Redis
+     * 7, and where only another user releases who may not PUBLISH, waiters look every 5 s.
      * Default: one, redis://127.0.0.1:6379/0, if servers is NULL and server_count is 0. Either
      * without the other is INVALID. */
     const char *const *servers;
@@ -329,8 +329,8 @@ struct dlock_options {
      * time to live) before the next client's turn; 1 alternates strictly. */
     size_t handoff_max; /* Default 64, 1 to 1000 */
     int64_t handoff_ms; /* Default 10, 1 to 60000 */
-    int64_t grant_ms;   /* how long this client may take to answer when its turn has come: longer than
-                           its round trip and the pauses that it may suffer. `fair`: to claim a lock
+    int64_t grant_ms;   /* how long this client may take to answer when its turn has come: longer
+                           than its round trip and its pauses. `fair`: to claim a lock
                            that it was granted, before the next client has its turn. `read_write`:
                            its waiting readers, to come in before the next writer; and each of its
                            waiters, to ask once more before it counts as gone. Default 200, 10 to
@@ -389,8 +389,8 @@ DLOCK_API void dlock_client_stats(const dlock_client *client, struct dlock_stats
  * added), 1 to DLOCK_NAME_MAX bytes; copied.
  * Every dlock of one client with one rung and one name is the same lock, `local` included.
  * OK; INVALID (no such rung: dlock_error() lists them; name empty, too long, or one that "Keys in
- * Redis" rules out; several servers, and the rung works with one); FLAWED; NO_MEMORY; FORKED. Unless
- * OK, *lock is NULL. */
+ * Redis" rules out; several servers, and the rung works with one); FLAWED; NO_MEMORY; FORKED.
+ * Unless OK, *lock is NULL. */
 DLOCK_API dlock_status dlock_open(dlock_client *client, const char *rung, const char *name,
                                   dlock **lock);
 
@@ -466,8 +466,8 @@ struct dlock_want {
      * that does not renew, the hold ends after it. Holds of one owner share one key in Redis. The
      * key lives as long as the longest of them needs; each hold is believed for its own time to
      * live. What one of them has asked for stays until the last one is released. On `fair` a hold
-     * that nests, or that was passed on inside the client, sends nothing: until its first renewal it
-     * is believed for what is left of the client's time. Default 0: dlock_options.ttl_ms, or the
+     * that nests, or that was passed on inside the client, sends nothing: until its first renewal
+     * it is believed for what is left of the client's time. Default 0: dlock_options.ttl_ms, or the
      * rung's; 100 to 86400000. UNSUPPORTED on rungs that do not expire. */
     int64_t ttl_ms;
 
@@ -478,9 +478,9 @@ struct dlock_want {
      * on rungs that do not expire. */
     int64_t hold_max_ms;
 
-    /* Caps the whole call, what follows wait_ms as well: no answer comes later than so many ms after
-     * it began. A request that is under way then is given up, which costs its connection. Default 0:
-     * wait_ms and the bound; 1 to 31536000000. */
+    /* Caps the whole call, what follows wait_ms as well: no answer comes later than so many ms
+     * after it began. A request that is under way then is given up, which costs its connection.
+     * Default 0: wait_ms and the bound; 1 to 31536000000. */
     int64_t limit_ms;
 };
 
@@ -494,13 +494,13 @@ struct dlock_want {
  * LOST       this owner acquired the lock before and nests, but the server says that it has not the
  *            lock any more: it expired, was broken, or the server lost its data. All holds of this
  *            owner are lost at once, and nothing was acquired. Release them, and acquire anew.
- * UNKNOWN    a reply was lost, and it could not be found out what became of the request: with wait_ms
- *            0, and on rungs that are flawed or do not expire. The caller holds nothing; the lock may
- *            stay locked until its time to live is over (for ever on rungs that do not expire).
- *            After a lost reply a new connection has the server end the old one, and the request is
- *            sent again: so this is rare while a server answers. Where the server does not end it
- *            (another process answers, or CLIENT KILL is refused) the acquire goes on under another
- *            name, and what the old request locks expires.
+ * UNKNOWN    a reply was lost, and it could not be found out what became of the request: with
+ *            wait_ms 0, and on rungs that are flawed or do not expire. The caller holds nothing;
+ *            the lock may stay locked until its time to live is over (for ever on rungs that do not
+ *            expire). After a lost reply a new connection has the server end the old one, and the
+ *            request is sent again: so this is rare while a server answers. Where the server does
+ *            not end it (another process answers, or CLIENT KILL is refused) the acquire goes on
+ *            under another name, and what the old request locks expires.
  * UNREACHABLE no server could be reached; with wait_ms no server answered all that time. Until a
  *            server answers a command, this client connects to it once in a pause, from 10 ms to
  *            0.4 s, longer each time. After a failure a try during the pause gets this answer at
@@ -585,11 +585,12 @@ DLOCK_API dlock_status dlock_release(dlock_hold *hold, dlock_batch *last);
 
 /* Starts to release the hold and returns at once; the pointer is dead after the call, if it answers
  * OK. `last` must live until `done` was called.
- * OK         `done` is called exactly once, with any answer of dlock_release and NULL for a hold, as
- *            dlock_acquire_start says. Until then the hold may be renewed, and told of in events.
+ * OK         `done` is called exactly once, with any answer of dlock_release and NULL for a hold,
+ *            as dlock_acquire_start says. Until then the hold may be renewed, and told of in
+ *            events.
  * UNSUPPORTED the rung (`reentrant_tls`) counts in the memory of the thread that acquired.
- * NO_MEMORY, FORKED, INVALID (hold or `done` is NULL). Unless OK, `done` is not called, and the hold
- * stays as it is. */
+ * NO_MEMORY, FORKED, INVALID (hold or `done` is NULL). Unless OK, `done` is not called, and the
+ * hold stays as it is. */
 DLOCK_API dlock_status dlock_release_start(dlock_hold *hold, dlock_batch *last, dlock_done *done,
                                            void *arg);
 
@@ -684,11 +685,11 @@ DLOCK_API void dlock_batch_clear(dlock_batch *batch);
 /* Adds a command; arguments are copied. sizes NULL: they are NUL-terminated.
  * The connection is shared. A command is INVALID if it changes the connection's state (MULTI,
  * WATCH, SELECT, AUTH, HELLO, RESET, QUIT, CLIENT and the like), if it waits (BLPOP, WAIT, XREAD
- * BLOCK and the like), or if it gets more or fewer replies than one (SUBSCRIBE, UNSUBSCRIBE, MONITOR,
- * REPLCONF, SHUTDOWN, DEBUG and the like). A script does what MULTI does. Commands that the server
- * has renamed are not recognized: none of these may ride under another name.
- * OK, INVALID (also: argc is not 1 to 1048576; an argument is NULL, or has more than 512 MiB), LIMIT
- * (the batch is full), NO_MEMORY. */
+ * BLOCK and the like), or if it gets more or fewer replies than one (SUBSCRIBE, UNSUBSCRIBE,
+ * MONITOR, REPLCONF, SHUTDOWN, DEBUG and the like). A script does what MULTI does. Commands that
+ * the server has renamed are not recognized: none of these may ride under another name.
+ * OK, INVALID (also: argc is not 1 to 1048576; an argument is NULL, or has more than 512 MiB),
+ * LIMIT (the batch is full), NO_MEMORY. */
 DLOCK_API dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *argv,
                                        const size_t *sizes);
 /* The reply of the command that was added as number `index`, from 0. After an acquire it counts

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See exchange.h. Rungs whose steps are pairs are sent together, many in a write; those that send by
- * themselves go alone.
+ * See exchange.h. Rungs whose steps are pairs are sent together, many in a write; those that send
+ * by themselves go alone.
  */
 #include "exchange.h"
 
@@ -128,8 +128,9 @@ static size_t append(struct trip *trip, struct exchange *exchange, size_t at)
     exchange->first = at;
     if (exchange->step == STEP_RELEASE && !exchange->unknown_script)
         point(&trip->env, "before_release");
-    if (exchange->step != STEP_RELEASE || exchange->sent_ns == 0) /* what it is kept for counts from */
-        exchange->sent_ns = trip->client->now_ns();               /* the first that was sent */
+    /* What a release is kept for counts from the first that was sent. */
+    if (exchange->step != STEP_RELEASE || exchange->sent_ns == 0)
+        exchange->sent_ns = trip->client->now_ns();
     at += env_ride_append(trip->env.redis, exchange->last);
     if (exchange->step != STEP_ALONE) {
         append_request(trip, exchange);
@@ -352,9 +353,9 @@ static bool is_cancelled(const struct exchange *exchange)
     return exchange->cancel != NULL && cancel_thrown(exchange->cancel);
 }
 
-/* Asking once more tells what became of the request: by its own script, which says what shall be, or
- * by the rung's resolve. Not of a release while commands that rode ahead of it may still come: the
- * next holder must not overtake them. */
+/* Asking once more tells what became of the request: by its own script, which says what shall be,
+ * or by the rung's resolve. Not of a release while commands that rode ahead of it may still come:
+ * the next holder must not overtake them. */
 static bool may_be_repeated(const struct exchange *exchange)
 {
     if (exchange->step == STEP_ACQUIRE)

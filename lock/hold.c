@@ -64,8 +64,8 @@ static void take(struct releasing *r)
     fail(DLOCK_LOST, "'%s' was not this hold's any more at its release", r->hold->key);
 }
 
-/* No server has said that it let go of the hold, and nothing of the caller's can come behind that: it
- * is let go of in the background. */
+/* No server has said that it let go of the hold, and nothing of the caller's can come behind that:
+ * it is let go of in the background. */
 static bool is_left(const struct releasing *r)
 {
     const struct dlock_hold *hold = r->hold;
@@ -138,8 +138,9 @@ static int64_t forgotten_ns(const struct tenure *tenure)
     return mono_ns() + (tenure->longest_ms + drift_ms) * NS_PER_MS;
 }
 
-/* The mutex is held. The next of this client, if the turn of another client has not come yet. Whoever
- * is chosen waits until what the holder has to send is answered: not who must be answered sooner. */
+/* The mutex is held. The next of this client, if the turn of another client has not come yet.
+ * Whoever is chosen waits until what the holder has to send is answered: not who must be answered
+ * sooner. */
 static struct wait *choose_next(const struct releasing *r)
 {
     struct dlock *lock = r->hold->lock;
@@ -477,9 +478,8 @@ dlock_status dlock_release_start(dlock_hold *hold, dlock_batch *last, dlock_done
         return fail(DLOCK_NO_MEMORY, "out of memory");
     dlock_status status = prepare(r, hold, last);
     if (status == DLOCK_OK && (hold->lock->ops->traits & TRAIT_THREAD) != 0)
-        status = fail(DLOCK_UNSUPPORTED,
-                      "'%s' counts in the memory of the thread that acquired: it must release itself",
-                      hold->lock->ops->name);
+        status = fail(DLOCK_UNSUPPORTED, "'%s' counts in the memory of the thread that acquired: it "
+                                         "must release itself", hold->lock->ops->name);
     r->wait = (struct wait){.lock = hold->lock, .run = run, .wake_fd = -1,
                             .exchange = &r->exchange, .answered = answered};
     r->completion = (struct completion){.done = done, .arg = arg, .call = r};

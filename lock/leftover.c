@@ -109,8 +109,10 @@ static void answered(struct wait *wait)
     }
     leftover->pause_ms = leftover->pause_ms == 0 ? AGAIN_MS
                                                  : min_ns(2 * leftover->pause_ms, AGAIN_MOST_MS);
-    int64_t pause_ms = redis_pause_ms(&client->config);
-    loop_put_off(&client->loop, wait, pause_ms > leftover->pause_ms ? pause_ms : leftover->pause_ms);
+    int64_t pause_ms = redis_pause_ms(&client->config); /* while nobody connects */
+    if (pause_ms < leftover->pause_ms)
+        pause_ms = leftover->pause_ms;
+    loop_put_off(&client->loop, wait, pause_ms);
 }
 
 /* Puts it among the client's, and runs it at until_ns; 0: now. False: there is no room. */

@@ -9,8 +9,8 @@
 
 #include "acquire.h"
 
-/* The acquire is over, and out of the line. waits: the server may list it as a waiter. True: its hold
- * is taken over. False: there is nothing to be done for it, or no room. */
+/* The acquire is over, and out of the line. waits: the server may list it as a waiter. True: its
+ * hold is taken over. False: there is nothing to be done for it, or no room. */
 bool leftover_keep(struct acquiring *a, bool waits);
 
 /* Not with TRAIT_HANDOFF. The hold is over for its caller, but no server has said that it is let go
@@ -22,8 +22,8 @@ bool leftover_release(struct dlock_hold *hold, const struct exchange *doubted);
  * be carried out; or NULL. */
 void leftover_leave(struct dlock *lock, const struct exchange *doubted, uint64_t try);
 
-/* The lock is closed, but nobody of this client may have it before until_ns, CLOCK_MONOTONIC: keeps it
- * open in the caller's place. False: there is no room. */
+/* The lock is closed, but nobody of this client may have it before until_ns, CLOCK_MONOTONIC: keeps
+ * it open in the caller's place. False: there is no room. */
 bool leftover_linger(struct dlock *lock, int64_t until_ns);
 
 /* The client is closed: what is left is left to expire. Waits for one that is being released. */

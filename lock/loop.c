@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See loop.h. Who listens never blocks but in epoll_wait; whatever asks a server is done when another
- * listens. A waiter whose time is over has nothing to ask any more: the listener ends it, so that
- * servers that hang, and threads with them, delay no answer; and another thread tells of it.
+ * See loop.h. Who listens never blocks but in epoll_wait; whatever asks a server is done when
+ * another listens. A waiter whose time is over has nothing to ask any more: the listener ends it,
+ * so that servers that hang, and threads with them, delay no answer; and another thread tells of
+ * it.
  */
 #include "loop.h"
 
@@ -112,8 +113,8 @@ void loop_run(struct loop *loop, struct wait *wait)
     find_thread(loop);
 }
 
-/* Nobody is free to take those that ask: from here on their time is kept. The newest are the last, so
- * that each is looked at once. */
+/* Nobody is free to take those that ask: from here on their time is kept. The newest are the last,
+ * so that each is looked at once. */
 static void time_asking(struct loop *loop)
 {
     struct wait *wait;
@@ -408,8 +409,8 @@ static void tell_first(struct loop *loop)
     pthread_mutex_lock(&loop->mutex);
 }
 
-/* In rounds: all that is due, then a write of what asks. What was due may ask by then, and so more of
- * it goes together; and neither keeps the other from its turn. */
+/* In rounds: all that is due, then a write of what asks. What was due may ask by then, and so more
+ * of it goes together; and neither keeps the other from its turn. */
 static bool is_turn_of_due(struct loop *loop)
 {
     if (loop->asking_count == 0 || loop->due_count == 0)

@@ -67,15 +67,16 @@ void loop_leave(struct loop *loop, struct wait *wait);
 void loop_time(struct loop *loop, struct wait *wait);
 /* The mutex is held. Runs it soon. */
 void loop_run(struct loop *loop, struct wait *wait);
-/* The mutex is held, and the waiter runs. Makes its exchange soon, with those of others in one write;
- * at until_ns, CLOCK_MONOTONIC, or when it is cancelled, it is run instead, unless that has begun. */
+/* The mutex is held, and the waiter runs. Makes its exchange soon, with those of others in one
+ * write; at until_ns, CLOCK_MONOTONIC, or when it is cancelled, it is run instead, unless that has
+ * begun. */
 void loop_ask(struct loop *loop, struct wait *wait, int64_t until_ns);
 /* It is run again after so long. Takes the mutex. */
 void loop_put_off(struct loop *loop, struct wait *wait, int64_t ms);
 /* It is over: its `done` is called on one of the threads, or with own_loop by dlock_process. */
 void loop_tell(struct loop *loop, struct completion *completion);
-/* The mutex is held. Whether this thread may ask a server something that only makes an answer better:
- * it does not listen, and nobody waits for it. */
+/* The mutex is held. Whether this thread may ask a server something that only makes an answer
+ * better: it does not listen, and nobody waits for it. */
 bool loop_may_ask(const struct loop *loop);
 
 #endif

@@ -21,7 +21,7 @@ struct renewal {
 struct renewals {
     struct dlock_client *client;
     struct redis *redis;
-    struct renewal all[RENEWALS_UNDER_WAY_MAX]; /* a ring, in the order in which they are answered */
+    struct renewal all[RENEWALS_UNDER_WAY_MAX]; /* a ring, in the order of their answers */
     size_t first;                     /* the oldest whose answer was not taken */
     size_t count;
     size_t taken;    /* of the replies that are here */

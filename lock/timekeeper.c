@@ -141,8 +141,8 @@ static void set_due(struct timekeeper *timekeeper, struct dlock_hold *hold)
 }
 
 /* What is over stays over: another may have held the lock since, though the owner has it again.
- * awaited: a renewal of those that share the key is under way, and its answer sets their turns; were
- * another sent first, nobody would ask for that answer. */
+ * awaited: a renewal of those that share the key is under way, and its answer sets their turns;
+ * were another sent first, nobody would ask for that answer. */
 static void extend_one(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns,
                        int64_t ttl_ms, bool awaited)
 {

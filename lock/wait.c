@@ -329,7 +329,7 @@ enum wait_next wait_look(struct wait *wait)
     } else if (wait->cancelled) {
         next = leave(wait, NEXT_CANCELLED);
     } else if (wait->deadline_ns != 0 && now_ns >= wait->deadline_ns) {
-        next = leave(wait, NEXT_TIMED_OUT); /* even if due for long: a hung server holds threads up */
+        next = leave(wait, NEXT_TIMED_OUT); /* even if due: a hung server holds threads up */
     } else if (wait->state == WAIT_BEHIND ||
                (wait->state != WAIT_TRYING && now_ns < wait->until_ns)) {
         sleep_on(wait, wait->state, wait->until_ns);

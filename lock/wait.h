@@ -31,8 +31,8 @@ struct wait {
     dlock_cancel *cancel; /* or NULL */
     int64_t deadline_ns;  /* CLOCK_MONOTONIC; 0: one try */
     int64_t holds_ms;     /* once it has the lock: so long, unless it is renewed */
-    /* It is due: goes on with it. Called on a worker; on the loop's thread where it is over, and only
-     * has to end. NULL: it has a thread, which calls wait_sleep. */
+    /* It is due: goes on with it. Called on a worker; on the loop's thread where it is over, and
+     * only has to end. NULL: it has a thread, which calls wait_sleep. */
     void (*run)(struct wait *wait);
     /* Of one whose requests share connections, see loop_ask. */
     struct exchange *exchange;
