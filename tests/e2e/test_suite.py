@@ -111,7 +111,7 @@ def test_a_sanitizer_that_cannot_start_here_is_a_skip(place, small):
 
 
 @pytest.mark.parametrize("words, told", [
-    (["--only", "no-such-test"], "no test's name matches"),
+    (["--only", "no-such-test"], "no name matches"),
     (["--preset", "release"], "it must be one of: dev asan tsan"),
     (["dev"], "--preset"),
 ])
