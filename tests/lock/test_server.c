@@ -126,7 +126,7 @@ static void unreachable(const char *url, const char *says)
     dlock_client *client = client_of(url, (struct dlock_options){0});
     dlock *lock = lock_of(client, NULL, LOCK);
     dlock_hold *hold;
-    struct dlock_want want = {.size = sizeof want, .wait_ms = 60};
+    struct dlock_want want = {.size = sizeof want, .wait_ms = 500};
     struct dlock_holder holder = {.size = sizeof holder};
     assert_status(tried(lock, &hold), UNREACHABLE);
     assert_says(dlock_error(), says);
