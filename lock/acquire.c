@@ -418,7 +418,10 @@ static dlock_status time_out(const struct acquiring *a)
     if (tried)
         return fail(status, "'%s' was not had in %lld ms: %s%s", lock->name, waited_ms, a->why,
                     what_is_left(a));
-    if (!nobody && a->wait.state == WAIT_TRYING && waited_ms >= SILENCE_MS &&
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    bool waits_to_ask = a->wait.state == WAIT_TRYING;
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+    if (!nobody && waits_to_ask && waited_ms >= SILENCE_MS &&
         !was_answered(lock->client, a->began_ns))
         return fail(DLOCK_UNREACHABLE,
                     "'%s' was not asked for in %lld ms: no server answered those of this client "
