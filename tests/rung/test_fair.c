@@ -78,7 +78,8 @@ static void nothing_is_left(void)
 /* Started acquires that note in what order they were had. */
 struct queue {
     dlock *lock;
-    _Atomic int had;
+    _Atomic int turns;
+    _Atomic int had; /* and let go again */
     int order[64];
     uint64_t tokens[64];
     struct place {
@@ -93,7 +94,8 @@ static void noted(void *arg, dlock_status status, dlock_hold *hold)
     struct place *place = arg;
     struct queue *queue = place->queue;
     must(status == DLOCK_OK);
-    int turn = atomic_load(&queue->had);
+    /* Before the release: another thread may tell of the next while this one is in it. */
+    int turn = atomic_fetch_add(&queue->turns, 1);
     queue->order[turn] = place->number;
     queue->tokens[turn] = dlock_token(hold);
     must(dlock_release(hold, NULL) == DLOCK_OK);
