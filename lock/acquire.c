@@ -393,6 +393,38 @@ static bool is_held_here(const struct acquiring *a)
     return held;
 }
 
+static long long waited_ms(const struct dlock_want *want)
+{
+    bool capped = want->limit_ms != 0 && (want->wait_ms < 0 || want->limit_ms < want->wait_ms);
+    return capped ? want->limit_ms : want->wait_ms;
+}
+
+static bool waits_to_ask(const struct acquiring *a)
+{
+    pthread_mutex_lock(&a->lock->client->loop.mutex);
+    bool waits = a->wait.state == WAIT_TRYING;
+    pthread_mutex_unlock(&a->lock->client->loop.mutex);
+    return waits;
+}
+
+/* It was over before a try of its own. trouble: that of those who were first, or "". */
+static dlock_status time_out_in_line(const struct acquiring *a, dlock_status status,
+                                     const char *trouble)
+{
+    const struct dlock *lock = a->lock;
+    long long ms = waited_ms(&a->want);
+    if (status == DLOCK_TIMED_OUT && ms >= SILENCE_MS && waits_to_ask(a) &&
+        !was_answered(lock->client, a->began_ns))
+        return fail(DLOCK_UNREACHABLE,
+                    "'%s' was not asked for in %lld ms: no server answered those of this client "
+                    "that asked first", lock->name, ms);
+    if (is_held_here(a))
+        return fail(status, "'%s' was not had in %lld ms: another hold of this client has it",
+                    lock->name, ms);
+    return fail(status, "'%s' was not had in time: others of this client were first%s%s",
+                lock->name, trouble[0] != '\0' ? ", in vain: " : "", trouble);
+}
+
 /* The limit has passed. Where no try of this client got an answer meanwhile, that is no contention:
  * why says the status. `cause` and `why` are of the latest try, its own or of those before it. */
 static dlock_status time_out(const struct acquiring *a)
@@ -400,9 +432,6 @@ static dlock_status time_out(const struct acquiring *a)
     struct dlock *lock = a->lock;
     char trouble[sizeof lock->trouble];
     bool tried = a->why[0] != '\0';
-    bool capped =
-        a->want.limit_ms != 0 && (a->want.wait_ms < 0 || a->want.limit_ms < a->want.wait_ms);
-    long long waited_ms = capped ? a->want.limit_ms : a->want.wait_ms;
     pthread_mutex_lock(&lock->mutex);
     bool answered = lock->answered_ns >= a->began_ns;
     dlock_status cause = tried ? a->cause : lock->trouble_status;
@@ -415,22 +444,10 @@ static dlock_status time_out(const struct acquiring *a)
                           : nobody && cause == DLOCK_REFUSED ? DLOCK_REFUSED
                           : nobody                           ? DLOCK_UNREACHABLE
                                                              : DLOCK_TIMED_OUT;
-    if (tried)
-        return fail(status, "'%s' was not had in %lld ms: %s%s", lock->name, waited_ms, a->why,
-                    what_is_left(a));
-    pthread_mutex_lock(&lock->client->loop.mutex);
-    bool waits_to_ask = a->wait.state == WAIT_TRYING;
-    pthread_mutex_unlock(&lock->client->loop.mutex);
-    if (!nobody && waits_to_ask && waited_ms >= SILENCE_MS &&
-        !was_answered(lock->client, a->began_ns))
-        return fail(DLOCK_UNREACHABLE,
-                    "'%s' was not asked for in %lld ms: no server answered those of this client "
-                    "that asked first", lock->name, waited_ms);
-    if (is_held_here(a))
-        return fail(status, "'%s' was not had in %lld ms: another hold of this client has it",
-                    lock->name, waited_ms);
-    return fail(status, "'%s' was not had in time: others of this client were first%s%s",
-                lock->name, trouble[0] != '\0' ? ", in vain: " : "", trouble);
+    if (!tried)
+        return time_out_in_line(a, status, trouble);
+    return fail(status, "'%s' was not had in %lld ms: %s%s", lock->name, waited_ms(&a->want),
+                a->why, what_is_left(a));
 }
 
 dlock_status no_turn(const struct dlock *lock, int64_t since_ns)
@@ -696,8 +713,7 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
     if (!started && !lock->rung.flawed && owner_waits_for_itself(a->hold))
         return fail(DLOCK_UPGRADE,
                     "'%s': this thread reads and asks to write, so it would wait for "
-                                   "itself; it can release first, or begin with the write lock",
-                    lock->name);
+                    "itself; it can release first, or begin with the write lock", lock->name);
     return DLOCK_OK;
 }
 

@@ -124,8 +124,8 @@ static bool has_word(const char *const *argv, const char *word)
     return false;
 }
 
-/* Whoever takes another reply for SET's believes that it has the lock. (SET ... GET answers what
- * was there.) */
+/* A client that took another command's reply for SET's would believe that it has the lock. (SET ...
+ * GET answers what was there.) */
 static bool may_answer(const char *const *argv, const struct answer *answer)
 {
     return answer->status != DLOCK_OK || strcmp(argv[0], "SET") != 0 || has_word(argv, "GET") ||

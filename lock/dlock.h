@@ -513,10 +513,9 @@ struct dlock_want {
  * UPGRADE    DLOCK_EXCLUSIVE, and this owner holds the lock shared; or, without an owner_id of the
  *            caller's, the calling thread does (dlock_acquire alone looks at that). It would wait
  *            for itself, and two that both did so for each other. Release the shared hold first.
- * LIMIT      no connection was free (connections_max), or the calls that were started before it
- *            left it no time, only with wait_ms 0; or whoever holds a
- *            `fair` lock acquired it 1000 times since the server gave it; or 1000 timers of a
- *            `watchdog_timer` lock run.
+ * LIMIT      no connection was free (connections_max); with wait_ms 0, calls that were started
+ *            before this one left it no time; on `fair`, the holder has acquired the lock 1000
+ *            times since the server gave it; on `watchdog_timer`, 1000 timers run.
  * UNSUPPORTED DLOCK_SHARED on a rung that has no shared holds; ttl_ms or hold_max_ms on a rung that
  *            does not expire.
  * INVALID    want->mode is neither mode; a time is out of its range; or see STRUCTS and NULL.

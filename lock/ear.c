@@ -100,8 +100,8 @@ static void connect_ear(struct loop *loop, struct ear *ear, int64_t limit_ns, in
     ear->up_ns = mono_ns();
 }
 
-/* Whether this client's user may send messages: whoever lets the lock go is the same user, most
- * likely. */
+/* The server may refuse PUBLISH to this client's user. The holder is the same user, most likely, so
+ * no message will come. */
 static void note_untold(struct loop *loop, struct dlock *lock, bool untold)
 {
     struct server *server = &loop->client->config.servers[0];

@@ -214,7 +214,7 @@ static void send_pairs(struct trip *trip, struct exchange *const *all, size_t co
 static void run_pairs(struct trip *trip, struct exchange *const *all, size_t count)
 {
     struct exchange *again[EXCHANGES_MAX];
-    bool rides[EXCHANGES_MAX], rode[EXCHANGES_MAX];
+    bool rides[EXCHANGES_MAX];
     size_t again_count = 0;
     for (size_t i = 0; i < count; i++) {
         all[i]->unknown_script = false;
@@ -224,13 +224,13 @@ static void run_pairs(struct trip *trip, struct exchange *const *all, size_t cou
     for (size_t i = 0; i < count; i++)
         if (all[i]->unknown_script) {
             all[i]->rode = all[i]->rode && !rides[i];
-            rode[again_count] = rides[i];
+            rides[again_count] = rides[i];
             again[again_count++] = all[i];
         }
     if (again_count > 0)
         send_pairs(trip, again, again_count);
     for (size_t i = 0; i < again_count; i++)
-        if (rode[i] && again[i]->status == DLOCK_UNREACHABLE)
+        if (rides[i] && again[i]->status == DLOCK_UNREACHABLE)
             set_status(again[i], something_was_sent(again[i]->why));
 }
 
@@ -534,9 +534,10 @@ void exchange_all(struct dlock_client *client, struct exchange *const *all, size
         run_serverless(&trip, all[0]);
     else
         run_with_server(&trip, all, count);
+    int64_t now_ns = mono_ns();
     for (size_t i = 0; i < count; i++) {
         if (settles(all[i]->status))
-            atomic_store_explicit(&client->answered_ns, mono_ns(), memory_order_relaxed);
+            atomic_store_explicit(&client->answered_ns, now_ns, memory_order_relaxed);
         else if (all[i]->step == STEP_ACQUIRE && all[i]->unresolved)
             all[i]->status = DLOCK_UNKNOWN;
     }

@@ -64,7 +64,7 @@ static void has_left(struct dlock *lock, const struct dlock_hold *hold)
     pthread_mutex_lock(&lock->client->loop.mutex);
     if (is_deserted(lock))
         lock->tenure.queued = false;
-    if (hold != NULL && lock->left_try == hold->try)
+    if (lock->left_try == hold->try)
         lock->left_try = 0;
     pthread_mutex_unlock(&lock->client->loop.mutex);
 }

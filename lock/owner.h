@@ -39,7 +39,9 @@ bool owner_waits_for_itself(const struct dlock_hold *hold);
 /* The thread that asks holds the lock already. */
 bool owner_thread_holds(const struct dlock_hold *hold);
 
-#define PUT_OFF_MS 2 /* how soon who may not wait looks again whether that is so */
+/* How soon a request that may not wait looks again whether its owner's other one is answered. */
+#define PUT_OFF_MS 2
+
 /* From here to owner_end no other request of a named owner is under way: the calling thread waits
  * for its answer. Sets hold->depth and hold->count. False: it has waited until until_ns,
  * CLOCK_MONOTONIC, or until it was cancelled, in vain; 0: it does not wait. */

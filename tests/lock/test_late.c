@@ -199,6 +199,23 @@ static void an_acquire_comes_after_its_call(void **state)
     }
 }
 
+/* A client that gives up soon, and whose holds would last for a day. */
+static dlock_client *hasty_client(const char *url)
+{
+    return client_of(url, (struct dlock_options){.ttl_ms = 86400000,
+                                                 .connect_timeout_ms = 300,
+                                                 .command_timeout_ms = 300});
+}
+
+/* In the end. */
+static void comes_to_another(const struct stage *stage)
+{
+    struct waiter other = {.lock = stage->other, .want = {.wait_ms = PATIENCE_MS}};
+    waiter_start(&other);
+    assert_status(waiter_end(&other), OK);
+    assert_status(dlock_release(other.hold, NULL), OK);
+}
+
 /* The server stands still, and the call is over before it goes on: what it locks then is taken
  * back, long before its day is over. */
 static void what_a_call_left_is_taken_back(void **state)
@@ -208,18 +225,13 @@ static void what_a_call_left_is_taken_back(void **state)
     dlock_hold *hold;
     const struct dlock_rung *rung = *state;
     stage_set(&stage, rung, 86400000, &delay);
-    dlock_client *hasty = client_of(server_url(server), (struct dlock_options){.ttl_ms = 86400000,
-                                                                              .connect_timeout_ms = 300,
-                                                                              .command_timeout_ms = 300});
+    dlock_client *hasty = hasty_client(server_url(server));
     dlock *lock = lock_of(hasty, rung->name, LOCK);
     assert_status(dlock_release(acquired(lock), NULL), OK); /* connected */
     server_pause(server);
     assert_int_not_equal(tried(lock, &hold), DLOCK_OK);
     server_resume(server);
-    struct waiter other = {.lock = stage.other, .want = {.wait_ms = PATIENCE_MS}};
-    waiter_start(&other);
-    assert_status(waiter_end(&other), OK);
-    assert_status(dlock_release(other.hold, NULL), OK);
+    comes_to_another(&stage);
     dlock_close(lock);
     dlock_client_close(hasty);
     stage_clear(&stage);
@@ -237,10 +249,7 @@ static void what_a_release_left_is_let_go(void **state)
         struct started released[4] = {{0}};
         dlock_hold *holds[4], *none;
         stage_set(&stage, rung, 86400000, &delay);
-        dlock_client *hasty = client_of(proxy_url(stage.proxy),
-                                        (struct dlock_options){.ttl_ms = 86400000,
-                                                               .connect_timeout_ms = 300,
-                                                               .command_timeout_ms = 300});
+        dlock_client *hasty = hasty_client(proxy_url(stage.proxy));
         dlock *lock = lock_of(hasty, rung->name, LOCK);
         for (size_t i = 0; i < count; i++)
             holds[i] = acquired_by(lock, nests ? OWNER : 0);
@@ -252,10 +261,7 @@ static void what_a_release_left_is_let_go(void **state)
             started_answered(&released[i]);
         assert_int_not_equal(tried(lock, &none), DLOCK_OK);
         server_resume(server);
-        struct waiter other = {.lock = stage.other, .want = {.wait_ms = PATIENCE_MS}};
-        waiter_start(&other);
-        assert_status(waiter_end(&other), OK);
-        assert_status(dlock_release(other.hold, NULL), OK);
+        comes_to_another(&stage);
         dlock_close(lock);
         dlock_client_close(hasty);
         stage_clear(&stage);
