@@ -15,7 +15,7 @@ function(pytest_files prefix)
     endif()
     add_test(NAME ${name} COMMAND /usr/bin/python3 -m pytest -q -p no:cacheprovider ${folder} ${file}
       WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
-    set_tests_properties(${name} PROPERTIES TIMEOUT ${its_TIMEOUT} LABELS "${its_LABELS}"
+    set_tests_properties(${name} PROPERTIES PROCESSORS 2 TIMEOUT ${its_TIMEOUT} LABELS "${its_LABELS}"
       SKIP_RETURN_CODE 77
       ENVIRONMENT "${its_ENVIRONMENT};PYTHONDONTWRITEBYTECODE=1")
   endforeach()
