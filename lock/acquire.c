@@ -163,7 +163,7 @@ static void join_tenure(struct acquiring *a)
     struct tenure *tenure = &a->lock->tenure;
     a->hold->tenure = tenure->token;
     a->hold->token = tenure->token + tenure->numbers;
-    a->hold->shares = true;
+    a->hold->shared_ms = tenure->longest_ms;
     if (tenure->longest_ms < a->hold->ttl_ms)
         tenure->longest_ms = a->hold->ttl_ms;
 }

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LIVED_MS 1000 /* what breaks sooner is connected again after a pause, longer each time */
+#define LIVED_MS 1000 /* what breaks sooner is connected again after a pause */
 #define BROKE_MS 50
 #define REFUSED_MS 1000
 #define DOUBLINGS 6
@@ -85,6 +85,13 @@ static void no_longer_refused(struct ear *ear, struct source *source)
     source->refusals = 0;
 }
 
+/* It broke soon after it was up, or did not come up: then it is connected after a pause, longer each
+ * time. */
+static void connect_later(struct ear *ear)
+{
+    ear->again_ns = mono_ns() + doubled_ns(BROKE_MS, ++ear->breaks);
+}
+
 /* ---- Whoever wants to hear ------------------------------------------------------------------- */
 
 static void connect_ear(struct loop *loop, struct ear *ear, int64_t limit_ns, int cancel_fd)
@@ -93,11 +100,14 @@ static void connect_ear(struct loop *loop, struct ear *ear, int64_t limit_ns, in
     pthread_mutex_unlock(&loop->mutex);
     if (ear->redis == NULL)
         ear->redis = redis_new(&loop->client->config);
-    bool up = ear->redis != NULL && redis_ready(ear->redis, limit_ns, cancel_fd) == DLOCK_OK &&
-              redis_fd(ear->redis, 0) >= 0;
+    dlock_status status =
+        ear->redis == NULL ? DLOCK_NO_MEMORY : redis_ready(ear->redis, limit_ns, cancel_fd);
+    bool up = status == DLOCK_OK && redis_fd(ear->redis, 0) >= 0;
     pthread_mutex_lock(&loop->mutex);
     ear->state = up ? EAR_UP : EAR_DOWN;
     ear->up_ns = mono_ns();
+    if (!up && status != DLOCK_CANCELLED && ear->up_ns < limit_ns)
+        connect_later(ear);
 }
 
 /* The server may refuse PUBLISH to this client's user. The holder is the same user, most likely, so
@@ -181,11 +191,12 @@ static void are_silent(struct ear *ear, enum source_state before)
 
 static void broke(struct ear *ear)
 {
-    int64_t now_ns = mono_ns();
     ear->state = EAR_DOWN;
     ear->taking = false;
-    ear->breaks = now_ns - ear->up_ns < LIVED_MS * (int64_t)NS_PER_MS ? ear->breaks + 1 : 0;
-    ear->again_ns = ear->breaks > 0 ? now_ns + doubled_ns(BROKE_MS, ear->breaks) : 0;
+    if (mono_ns() - ear->up_ns < LIVED_MS * (int64_t)NS_PER_MS)
+        connect_later(ear);
+    else
+        ear->breaks = 0;
     are_silent(ear, SOURCE_WANTED);
     are_silent(ear, SOURCE_ASKED);
     are_silent(ear, SOURCE_HEARD);

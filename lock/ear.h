@@ -40,7 +40,7 @@ struct ear {
     int watched_fd; /* a duplicate of its connection's, which the loop watches: -1: none */
     bool taking; /* WAIT_LIST: a BLPOP is under way */
     size_t untold_count; /* of its locks */
-    unsigned breaks;  /* in a row, each soon after it was up */
+    unsigned breaks;  /* in a row, each soon after it was up, or before */
     int64_t up_ns;    /* CLOCK_MONOTONIC: since when it is up */
     int64_t again_ns; /* and before when it is not connected again */
     size_t refused;   /* locks whose latest request was refused */

@@ -19,6 +19,8 @@ struct trip {
     struct rung_env env;
     dlock_status ready; /* whether it is connected, and if not why */
     char why[SENTENCE_MAX];
+    int64_t began_ns; /* CLOCK_MONOTONIC: when that was to be seen to, */
+    int64_t ready_ns; /* and when it was */
     struct doubt asked; /* the latest doubt that was to be ended, many exchanges having the same */
     enum doubt_end end; /* and how that ended */
     dlock_status gathered; /* of the replies that are missing */
@@ -466,7 +468,9 @@ static void begin(struct trip *trip, struct exchange *const *all, size_t count)
         if (all[i]->busy != NULL)
             *all[i]->busy = (struct busy){0};
     }
+    trip->began_ns = mono_ns();
     trip->ready = env_begin(lock, limit_ns, ends_ns, cancel != NULL ? cancel->fd : -1, &trip->env);
+    trip->ready_ns = mono_ns();
     if (all[0]->unseen)
         trip->env.on_point = NULL;
     if (trip->ready != DLOCK_OK)
@@ -487,6 +491,13 @@ static bool comes_too_late(const struct exchange *exchange)
     return exchange->last != NULL && !is_flawed(exchange) && !dlock_valid(exchange->hold);
 }
 
+/* Those that share do not end each other's connecting. */
+static bool connected_too_late(const struct trip *trip, const struct exchange *exchange)
+{
+    return exchange->step == STEP_ACQUIRE && exchange->limit_ns > trip->began_ns &&
+           exchange->limit_ns <= trip->ready_ns;
+}
+
 /* Those that can be sent; how many. */
 static size_t choose(struct trip *trip, struct exchange *const *all, size_t count,
                      struct exchange *chosen[EXCHANGES_MAX])
@@ -502,6 +513,9 @@ static size_t choose(struct trip *trip, struct exchange *const *all, size_t coun
         else if (exchange->step == STEP_ACQUIRE && is_cancelled(exchange))
             set_status(exchange, fail(DLOCK_CANCELLED, "the wait for '%s' was cancelled",
                                       exchange->hold->key));
+        else if (connected_too_late(trip, exchange))
+            set_status(exchange, fail(DLOCK_UNREACHABLE, "no time was left to ask %s",
+                                      redis_server(trip->env.redis, 0)));
         else if (exchange->open && exchange->end == DOUBT_STAYS)
             set_status(exchange, fail(DLOCK_UNKNOWN, "'%s': an earlier request was not answered, "
                                                      "and may still be carried out",

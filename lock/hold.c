@@ -57,11 +57,16 @@ static void take(struct releasing *r)
 {
     r->then = NULL;
     r->status = exchange_says(&r->exchange);
-    if (r->status != DLOCK_LOST)
+    if (r->status != DLOCK_LOST || r->exchange.sent_ns == 0)
         return;
-    if (r->exchange.sent_ns != 0) /* else its own time was over, and nobody was asked */
-        owner_lost(r->hold);
+    owner_lost(r->hold);
     fail(DLOCK_LOST, "'%s' was not this hold's any more at its release", r->hold->key);
+}
+
+/* Its own time is over, and it was not sent, but its key lives on. */
+static bool outlives(const struct releasing *r)
+{
+    return r->status == DLOCK_LOST && r->exchange.sent_ns == 0 && r->hold->shared_ms != 0;
 }
 
 /* No server has said that it let go of the hold, and nothing of the caller's can come behind that:
@@ -70,8 +75,9 @@ static bool is_left(const struct releasing *r)
 {
     const struct dlock_hold *hold = r->hold;
     bool unsaid = r->status == DLOCK_UNREACHABLE || r->status == DLOCK_LIMIT ||
-                  r->status == DLOCK_REFUSED || r->status == DLOCK_UNKNOWN;
-    return unsaid && r->exchange.step == STEP_RELEASE && !r->exchange.rode && !hold->tainted &&
+                  r->status == DLOCK_REFUSED || r->status == DLOCK_UNKNOWN || outlives(r);
+    bool may_come = r->exchange.rode && r->exchange.open;
+    return unsaid && r->exchange.step == STEP_RELEASE && !may_come && !hold->tainted &&
            hold->lock->rung.expires && !hold->lock->rung.flawed;
 }
 
@@ -102,7 +108,7 @@ static void late_sent(struct releasing *r)
  * the same. No later hold has this name or this token, so the request meets nobody else's. */
 static void release_late(struct releasing *r, bool may_send)
 {
-    if (may_send && r->hold->shares && !r->hold->tainted)
+    if (may_send && r->hold->shared_ms != 0 && !r->hold->tainted)
         ask(r, STEP_RELEASE, NULL, late_sent);
     else
         late_sent(r);
@@ -204,7 +210,7 @@ static void let_go(struct releasing *r)
     pthread_mutex_lock(&loop->mutex);
     uint64_t try = is_left(r) ? lock->tenure.try : 0;
     struct wait *next = kept ? wait_choose(lock) : NULL;
-    if (kept)
+    if (kept) {
         lock->tenure = (struct tenure){.started_ns = mono_ns(),
                                        .sent_ns = r->exchange.sent_ns,
                                        .ttl_ms = hold->ttl_ms,
@@ -212,6 +218,10 @@ static void let_go(struct releasing *r)
                                        .token = hold->token,
                                        .try = lock->tenure.try,
                                        .holds = next != NULL};
+        pthread_mutex_lock(&lock->mutex);
+        hold->tenure = hold->token;
+        pthread_mutex_unlock(&lock->mutex);
+    }
     if (next != NULL) {
         wait_give(next, true);
     } else if (!kept && lock->tenure.token == r->tenure) {

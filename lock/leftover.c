@@ -87,12 +87,11 @@ static void run(struct wait *wait)
         end(leftover);
 }
 
-/* Its request is carried out, or never will be, or may come for ever: whatever it did is taken
- * back. */
+/* Its request is carried out, or never will be. */
 static bool is_done(const struct exchange *exchange)
 {
     return exchange->status == DLOCK_OK || exchange->status == DLOCK_LOST ||
-           exchange->status == DLOCK_WRONG_TYPE || exchange->end == DOUBT_FOR_EVER ||
+           exchange->status == DLOCK_WRONG_TYPE ||
            (exchange->status == DLOCK_REFUSED && !exchange->transient);
 }
 
@@ -169,7 +168,8 @@ static bool take_back(struct dlock_hold *hold, bool gives_up, const struct excha
         leftover->exchange.open = true;
         leftover->exchange.doubt = doubted->doubt;
     }
-    leftover->ends_ns = mono_deadline_ns(hold->ttl_ms + bound_ms(lock->client));
+    int64_t lives_ms = hold->shared_ms > hold->ttl_ms ? hold->shared_ms : hold->ttl_ms;
+    leftover->ends_ns = mono_deadline_ns(lives_ms + bound_ms(lock->client));
     lock_keep_open(lock);
     if (keep(leftover, 0))
         return true;
@@ -217,6 +217,7 @@ void leftover_leave(struct dlock *lock, const struct exchange *doubted, uint64_t
     hold->key = lock->name;
     hold->beside = lock->beside;
     hold->ttl_ms = doubted != NULL ? doubted->hold->ttl_ms : lock->ttl_ms;
+    hold->shared_ms = doubted != NULL ? doubted->hold->shared_ms : 0;
     hold->try = left_try;
     if (!take_back(hold, true, doubted))
         free(hold);

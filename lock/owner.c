@@ -202,7 +202,7 @@ bool owner_is_over(struct dlock_hold *hold)
     bool over = true;
     pthread_mutex_lock(&hold->lock->mutex);
     LIST_FOREACH(other, &hold->lock->holds, of_lock)
-        over = over && strcmp(other->owner, hold->owner) != 0;
+        over = over && !(dlock_valid(other) && strcmp(other->owner, hold->owner) == 0);
     LIST_FOREACH(other, &hold->lock->calls, of_calls)
         over = over && strcmp(other->owner, hold->owner) != 0;
     pthread_mutex_unlock(&hold->lock->mutex);

@@ -48,7 +48,7 @@ bool owner_thread_holds(const struct dlock_hold *hold);
 bool owner_begin(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *cancel);
 /* The same, whatever is under way. */
 void owner_begin_anyway(struct dlock_hold *hold);
-/* The hold is over. Whether nobody holds or asks by its name: no later hold will then. Its release
+/* The hold is over. Whether nobody validly holds or asks by its name: no later hold will then. Its release
  * is that of its owner's last hold from here on. */
 bool owner_is_over(struct dlock_hold *hold);
 /* The same for a request that leaves the hold as it is: neither is set. */

@@ -45,7 +45,7 @@ struct dlock_hold {
                                earlier ones of the client */
     uint64_t tenure;        /* TRAIT_HANDOFF: the first token of the tenure that it is of */
     bool kept;              /* TRAIT_HANDOFF: release sets it when it kept the lock for them, with
-                               a new `token` and a full time to live */
+                               a new `token`, a new tenure's first, and a full time to live */
 
     struct dlock *lock;
     char named_by;   /* 0: owner_id 0, it is alone under its name; 'x', 't': see owner.h */
@@ -60,7 +60,8 @@ struct dlock_hold {
     bool leaving; /* TRAIT_HANDOFF: its release is under way, nothing nests in it any more */
     bool doomed;  /* its owner lost the lock while it was being acquired once more */
     bool tainted; /* commands of its owner may still be carried out: it is left to expire */
-    _Atomic bool shares; /* its key was given the time of other holds, too: it may outlive it */
+    _Atomic int64_t shared_ms; /* the longest time that its key was given for another hold: the key
+                                  may outlive this one; 0: none was */
     void *user;
     int fork_generation;
     int64_t hold_max_ms; /* 0: no limit */

@@ -162,6 +162,22 @@ static void extend_one(struct timekeeper *timekeeper, struct dlock_hold *hold, i
         set_turn(timekeeper, hold, sent_ns + given_ms * NS_PER_MS / RENEWALS_PER_TTL);
 }
 
+static int64_t longest_ms(const struct dlock_hold *hold)
+{
+    int64_t shared_ms = hold->shared_ms;
+    return shared_ms > hold->ttl_ms ? shared_ms : hold->ttl_ms;
+}
+
+/* Their key is given the time that the longer of them needs. */
+static void share(struct dlock_hold *hold, struct dlock_hold *other)
+{
+    int64_t ms = longest_ms(hold), other_ms = longest_ms(other);
+    if (hold->shared_ms < other_ms)
+        hold->shared_ms = other_ms;
+    if (other->shared_ms < ms)
+        other->shared_ms = ms;
+}
+
 /* A time to live was given at sent_ns: to this hold, and to those that share its key. */
 static void extend(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns,
                    int64_t ttl_ms)
@@ -173,7 +189,7 @@ static void extend(struct timekeeper *timekeeper, struct dlock_hold *hold, int64
         awaited |= other->renewal_sent != NULL;
     for EACH_SHARING(other, hold) {
         if (other != hold)
-            hold->shares = other->shares = true;
+            share(hold, other);
         extend_one(timekeeper, other, sent_ns, ttl_ms, awaited);
     }
     pthread_mutex_unlock(&hold->lock->mutex);

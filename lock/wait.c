@@ -77,11 +77,16 @@ static bool is_for(const struct wait *wait, enum wake whom)
     return whom == WAKE_ALL || (whom == WAKE_READERS) == (wait->mode == DLOCK_SHARED);
 }
 
+/* Of a line: those that contend are first in it, and few. */
+#define EACH_CONTENDING(wait, line)                                                                \
+    ((wait) = TAILQ_FIRST(&(line)->waits); (wait) != NULL && (wait)->state != WAIT_BEHIND;         \
+     (wait) = TAILQ_NEXT(wait, in_line))
+
 void wait_wake(struct dlock *lock, enum wake whom)
 {
     struct wait *wait;
     lock->line.wakes++;
-    TAILQ_FOREACH(wait, &lock->line.waits, in_line) {
+    for EACH_CONTENDING(wait, &lock->line) {
         if (wait->state != WAIT_SLEEPING || !is_for(wait, whom))
             continue;
         wait->woken = true;
@@ -94,7 +99,7 @@ void wait_wake(struct dlock *lock, enum wake whom)
 void wait_look_in(struct dlock *lock, int64_t ms)
 {
     struct wait *wait;
-    TAILQ_FOREACH(wait, &lock->line.waits, in_line)
+    for EACH_CONTENDING(wait, &lock->line)
         if (wait->state == WAIT_SLEEPING && is_for(wait, WAKE_ONE)) {
             if (!wait->running) /* else it is about to look */
                 sleep_less(wait, mono_deadline_ns(ms));

@@ -79,7 +79,7 @@ static dlock_status take_release(struct dlock_hold *hold, const struct answer *a
         return status;
     hold->kept = numbers[0] == 2;
     if (hold->kept)
-        hold->token = hold->tenure = (uint64_t)numbers[1];
+        hold->token = (uint64_t)numbers[1];
     return numbers[0] == 0 ? DLOCK_LOST : DLOCK_OK;
 }
 

@@ -199,75 +199,6 @@ static void an_acquire_comes_after_its_call(void **state)
     }
 }
 
-/* A client that gives up soon, and whose holds would last for a day. */
-static dlock_client *hasty_client(const char *url)
-{
-    return client_of(url, (struct dlock_options){.ttl_ms = 86400000,
-                                                 .connect_timeout_ms = 300,
-                                                 .command_timeout_ms = 300});
-}
-
-/* In the end. */
-static void comes_to_another(const struct stage *stage)
-{
-    struct waiter other = {.lock = stage->other, .want = {.wait_ms = PATIENCE_MS}};
-    waiter_start(&other);
-    assert_status(waiter_end(&other), OK);
-    assert_status(dlock_release(other.hold, NULL), OK);
-}
-
-/* The server stands still, and the call is over before it goes on: what it locks then is taken
- * back, long before its day is over. */
-static void what_a_call_left_is_taken_back(void **state)
-{
-    static const struct delay delay = {PROXY_DELAY_REQUEST, true, 0};
-    struct stage stage;
-    dlock_hold *hold;
-    const struct dlock_rung *rung = *state;
-    stage_set(&stage, rung, 86400000, &delay);
-    dlock_client *hasty = hasty_client(server_url(server));
-    dlock *lock = lock_of(hasty, rung->name, LOCK);
-    assert_status(dlock_release(acquired(lock), NULL), OK); /* connected */
-    server_pause(server);
-    assert_int_not_equal(tried(lock, &hold), DLOCK_OK);
-    server_resume(server);
-    comes_to_another(&stage);
-    dlock_close(lock);
-    dlock_client_close(hasty);
-    stage_clear(&stage);
-}
-
-/* The same of holds that were released on a wire without an end: their release goes on in the
- * background, whoever else of the client asks in vain meanwhile. */
-static void what_a_release_left_is_let_go(void **state)
-{
-    static const struct delay delay = {PROXY_DELAY_REQUEST, true, 0};
-    const struct dlock_rung *rung = *state;
-    bool nests = rung->reentrant;
-    for (size_t count = 1; count <= (nests ? 4 : 1); count += 3) {
-        struct stage stage;
-        struct started released[4] = {{0}};
-        dlock_hold *holds[4], *none;
-        stage_set(&stage, rung, 86400000, &delay);
-        dlock_client *hasty = hasty_client(proxy_url(stage.proxy));
-        dlock *lock = lock_of(hasty, rung->name, LOCK);
-        for (size_t i = 0; i < count; i++)
-            holds[i] = acquired_by(lock, nests ? OWNER : 0);
-        proxy_plan(stage.proxy, PROXY_CUT_REQUEST, LOCK, NULL, 0);
-        server_pause(server);
-        for (size_t i = 0; i < count; i++)
-            start_release(holds[i], NULL, &released[i]);
-        for (size_t i = 0; i < count; i++)
-            started_answered(&released[i]);
-        assert_int_not_equal(tried(lock, &none), DLOCK_OK);
-        server_resume(server);
-        comes_to_another(&stage);
-        dlock_close(lock);
-        dlock_client_close(hasty);
-        stage_clear(&stage);
-    }
-}
-
 /* Nobody could end the doubt: the lock is held by nobody's hold, but no longer than a time to live,
  * though its owner comes again. False: that was over before its owner came. */
 static bool looked_at_what_nobody_holds(const struct dlock_rung *rung)
@@ -428,8 +359,6 @@ int main(void)
         SCENARIO(a_release_comes_late, EACH_SOUND),
         SCENARIO(an_acquire_comes_late_to_its_hold, EACH_SOUND),
         SCENARIO(an_acquire_comes_after_its_call, EACH_SOUND),
-        SCENARIO(what_a_call_left_is_taken_back, EACH_SOUND),
-        SCENARIO(what_a_release_left_is_let_go, EACH_SOUND),
         SCENARIO(what_nobody_holds_is_not_extended, EACH_SOUND),
         SCENARIO(a_late_writer_leaves_the_read_alone, ONCE),
         SCENARIO(an_old_hold_is_no_answer, EACH_SOUND),

@@ -398,6 +398,28 @@ static void what_asks_gets_its_turn(void **state)
     stage_clear(&stage);
 }
 
+/* The server stands. The first two are given up with their connections; the others share a write and
+ * connect together, for longer than they wait. Nothing is asked for them after that. */
+static void none_begins_after_its_limit(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct started late[LOCKS] = {{0}};
+    struct dlock_want cut_off = {.wait_ms = PATIENCE_MS, .limit_ms = 100};
+    stage_set(&stage, "watchdog", (struct dlock_options){0});
+    server_pause(server);
+    for (int i = 0; i < LOCKS; i++)
+        start(stage.locks[i], i < ASKERS ? cut_off : waiting(300), &late[i]);
+    long_pause(600);
+    server_resume(server);
+    for (int i = 0; i < LOCKS; i++) {
+        started_answered(&late[i]);
+        assert_int_equal(late[i].status, DLOCK_UNREACHABLE);
+    }
+    assert_int_equal(stats_of(stage.client).acquired, 0);
+    stage_clear(&stage);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -424,6 +446,7 @@ int main(void)
         SCENARIO(a_limit_ends_a_longer_wait, EACH_SOUND),
         SCENARIO(a_limit_cuts_a_request_off, EACH_SOUND),
         SCENARIO(what_asks_gets_its_turn, ONCE),
+        SCENARIO(none_begins_after_its_limit, ONCE),
     };
     return run_scenarios("loop", scenarios, sizeof scenarios / sizeof scenarios[0], set_up,
                          tear_down);

@@ -457,6 +457,44 @@ static void too_many_clients_for_one_that_may_little(void **state)
     server_text(server, "ACL SETUSER default +client|id");
 }
 
+/* The client's own connection is well, and no other is let in: waiters that would be told poll. It is
+ * seldom asked for one more connection meanwhile. */
+static void no_room_for_who_listens(void **state)
+{
+    enum { LOCKS = 100 };
+    (void)state;
+    struct stage stage;
+    dlock_client *holder = client_of(server_url(server), (struct dlock_options){0});
+    dlock *theirs[LOCKS], *ours[LOCKS];
+    dlock_hold *holds[LOCKS];
+    struct dlock_want want = {.size = sizeof want, .wait_ms = DLOCK_WAIT_FOREVER};
+    stage_set(&stage, "notify", server_url(server), (struct dlock_options){.connections_max = 1});
+    works(&stage);
+    memset(answers, 0, sizeof answers);
+    for (int i = 0; i < LOCKS; i++) {
+        char name[48];
+        snprintf(name, sizeof name, LOCK "%d", i);
+        theirs[i] = lock_of(holder, "notify", name);
+        ours[i] = lock_of(stage.client, "notify", name);
+        holds[i] = acquired(theirs[i]);
+    }
+    server_text(server, "CONFIG SET maxclients 1"); /* no more than there are */
+    for (int i = 0; i < LOCKS; i++)
+        assert_status(dlock_acquire_start(ours[i], &want, count_answer, NULL), OK);
+    eventually(stats_of(stage.client).attempts > 10 * LOCKS);
+    assert_true(stats_of(stage.client).connects_failed <= LOCKS);
+    server_text(server, "CONFIG SET maxclients 1000");
+    for (int i = 0; i < LOCKS; i++)
+        assert_status(dlock_release(holds[i], NULL), OK);
+    eventually(atomic_load(&answers[DLOCK_OK]) == LOCKS);
+    for (int i = 0; i < LOCKS; i++) {
+        dlock_close(theirs[i]);
+        dlock_close(ours[i]);
+    }
+    dlock_client_close(holder);
+    stage_clear(&stage);
+}
+
 /* A server that answered during the wait makes it a time-out. */
 static void busy_before_the_outage(void **state)
 {
@@ -1171,6 +1209,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_refused_login),
         cmocka_unit_test(too_many_clients),
         cmocka_unit_test(too_many_clients_for_one_that_may_little),
+        cmocka_unit_test(no_room_for_who_listens),
         cmocka_unit_test(busy_before_the_outage),
         cmocka_unit_test(the_first_address_swallows_all),
         cmocka_unit_test(the_next_attempt_begins_at_the_next_address),

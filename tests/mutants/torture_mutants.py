@@ -59,7 +59,7 @@ MUTANTS = [
         ("lock/lua/reentrant_acquire.lua", "if free or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then",
          "if true then")], "reentrant"),
     ("the descriptor that tells of a loss is not closed when the hold was lost", [
-        ("lock/hold.c", "    if (hold->lost_fd >= 0)\n", "    if (hold->lost_fd >= 0 && status != DLOCK_LOST)\n")],
+        ("lock/hold.c", "    if (hold->lost_fd >= 0)\n", "    if (hold->lost_fd >= 0 && r->status != DLOCK_LOST)\n")],
      "reentrant"),
     ("a release that is sent again counts twice", [
         ("lock/lua/reentrant_release.lua", "local left = (ARGV[2] or held) - 1", "local left = held - 1")], "watchdog"),

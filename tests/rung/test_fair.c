@@ -206,6 +206,26 @@ static void passed_on_inside_the_client(void **state)
     free(queue);
 }
 
+/* However many wait, each release takes as long. */
+static void a_long_line_is_no_slower(void **state)
+{
+    enum { LONG = 100000 };
+    (void)state;
+    struct member member;
+    _Atomic int over = 0;
+    join(&member);
+    dlock_hold *hold = acquired(member.lock);
+    struct started *line = crowd_new(LONG, true, &over);
+    for (int i = 0; i < LONG; i++)
+        start(member.lock, waiting(PATIENCE_MS), &line[i]);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(atomic_load(&over) == LONG);
+    crowd_answered(line, LONG, DLOCK_OK);
+    nothing_is_left();
+    free(line);
+    part(&member);
+}
+
 /* With a budget of one, two clients take turns. */
 static void strict_alternation(void **state)
 {
@@ -826,6 +846,7 @@ int main(void)
         cmocka_unit_test(oracle),
         cmocka_unit_test(handed_on_in_order_and_only_the_next_is_woken),
         cmocka_unit_test(passed_on_inside_the_client),
+        cmocka_unit_test(a_long_line_is_no_slower),
         cmocka_unit_test(strict_alternation),
         cmocka_unit_test(goes_on_alone),
         cmocka_unit_test(a_lone_started_waiter),

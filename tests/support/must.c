@@ -26,3 +26,9 @@ void short_pause(void)
 {
     nanosleep(&(struct timespec){0, 1000000}, NULL);
 }
+
+void long_pause(int64_t ms)
+{
+    for (int64_t until_ms = clock_ms() + ms; clock_ms() <= until_ms;)
+        short_pause();
+}

@@ -34,5 +34,7 @@ _Noreturn void broken(const char *file, int line, const char *what);
 
 int64_t clock_ms(void);
 void short_pause(void);
+/* So long at least: for a time to be over that nothing tells of. */
+void long_pause(int64_t ms);
 
 #endif

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a call leaves behind is taken back once the server is there again: what a lost request has
+ * locked, and what a release could not let go of. Holds last for a day, so nothing else frees them.
+ */
+#include "calls.h"
+#include "must.h"
+#include "proxy.h"
+#include "server.h"
+#include "sound.h"
+#include "started.h"
+#include "waiter.h"
+
+#define LOCK "lock:{leftover}"
+#define OWNER 7
+#define DAY_MS 86400000
+#define SHORT_MS 300 /* of a client that gives up soon, and of a hold that is over soon */
+#define SHORT_BOUND_MS (3 * SHORT_MS)
+
+static struct server *server;
+
+/* ---- The stage ------------------------------------------------------------------------------- */
+
+/* A client behind the proxy that gives up soon, and another on a wire of its own. */
+struct stage {
+    struct proxy *proxy;
+    dlock_client *client;
+    dlock *lock;
+    dlock_client *other_client;
+    dlock *other;
+    dlock_batch *last;
+};
+
+static void stage_set(struct stage *stage, const struct dlock_rung *rung, int64_t timeout_ms)
+{
+    server_text(server, "FLUSHALL");
+    stage->proxy = proxy_start(server);
+    stage->client = client_of(proxy_url(stage->proxy),
+                              (struct dlock_options){.ttl_ms = DAY_MS,
+                                                     .connect_timeout_ms = timeout_ms,
+                                                     .command_timeout_ms = timeout_ms});
+    stage->lock = lock_of(stage->client, rung->name, LOCK);
+    stage->other_client = client_of(server_url(server), (struct dlock_options){.ttl_ms = DAY_MS});
+    stage->other = lock_of(stage->other_client, rung->name, LOCK);
+    stage->last = dlock_batch_new();
+    assert_status(dlock_batch_add(stage->last, 2, (const char *const[]){"INCR", "sold"}, NULL), OK);
+}
+
+static void stage_clear(struct stage *stage)
+{
+    dlock_batch_free(stage->last);
+    dlock_close(stage->other);
+    dlock_client_close(stage->other_client);
+    dlock_close(stage->lock);
+    dlock_client_close(stage->client);
+    proxy_free(stage->proxy);
+}
+
+/* Nobody is connected, and who connects is not answered. */
+static void go_away(void)
+{
+    server_integer(server, "CLIENT KILL TYPE normal");
+    server_pause(server);
+}
+
+static void refuse_writes(bool refuse)
+{
+    server_text(server, "CONFIG SET min-replicas-to-write %d", refuse);
+}
+
+/* In the end. */
+static void comes_to_another(const struct stage *stage)
+{
+    struct waiter other = {.lock = stage->other, .want = {.wait_ms = PATIENCE_MS}};
+    waiter_start(&other);
+    assert_status(waiter_end(&other), OK);
+    assert_status(dlock_release(other.hold, NULL), OK);
+}
+
+static dlock_hold *acquired_for(dlock *lock, struct dlock_want want)
+{
+    dlock_hold *hold;
+    want.size = sizeof want;
+    want.owner_id = OWNER;
+    want.wait_ms = PATIENCE_MS;
+    assert_status(dlock_acquire(lock, &want, &hold), OK);
+    return hold;
+}
+
+/* ---- Acquires -------------------------------------------------------------------------------- */
+
+/* The server stands still, and the call is over before it goes on: what it locks then is taken
+ * back. */
+static void what_a_call_left_is_taken_back(void **state)
+{
+    struct stage stage;
+    dlock_hold *hold;
+    stage_set(&stage, *state, SHORT_MS);
+    assert_status(dlock_release(acquired(stage.lock), NULL), OK); /* connected */
+    server_pause(server);
+    assert_int_not_equal(tried(stage.lock, &hold), DLOCK_OK);
+    server_resume(server);
+    comes_to_another(&stage);
+    stage_clear(&stage);
+}
+
+/* ---- Releases -------------------------------------------------------------------------------- */
+
+/* Released on a wire without an end, whoever else of the client asks in vain meanwhile. */
+static void what_a_release_left_is_let_go(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    bool nests = rung->reentrant;
+    for (size_t count = 1; count <= (nests ? 4 : 1); count += 3) {
+        struct stage stage;
+        struct started released[4] = {{0}};
+        dlock_hold *holds[4], *none;
+        stage_set(&stage, rung, SHORT_MS);
+        for (size_t i = 0; i < count; i++)
+            holds[i] = acquired_by(stage.lock, nests ? OWNER : 0);
+        proxy_plan(stage.proxy, PROXY_CUT_REQUEST, LOCK, NULL, 0);
+        server_pause(server);
+        for (size_t i = 0; i < count; i++)
+            start_release(holds[i], NULL, &released[i]);
+        for (size_t i = 0; i < count; i++)
+            started_answered(&released[i]);
+        assert_int_not_equal(tried(stage.lock, &none), DLOCK_OK);
+        server_resume(server);
+        comes_to_another(&stage);
+        stage_clear(&stage);
+    }
+}
+
+/* What was to ride with it was not sent. */
+static void unreachable_with_riders(void **state)
+{
+    struct stage stage;
+    stage_set(&stage, *state, SHORT_MS);
+    dlock_hold *hold = acquired(stage.lock);
+    go_away();
+    assert_status(dlock_release(hold, stage.last), UNREACHABLE);
+    server_resume(server);
+    comes_to_another(&stage);
+    assert_int_equal(server_integer(server, "EXISTS sold"), 0);
+    stage_clear(&stage);
+}
+
+/* What rode with it was refused as well. */
+static void refused_with_riders(void **state)
+{
+    struct stage stage;
+    struct dlock_reply reply = {.size = sizeof reply};
+    stage_set(&stage, *state, SHORT_MS);
+    dlock_hold *hold = acquired(stage.lock);
+    refuse_writes(true);
+    assert_status(dlock_release(hold, stage.last), REFUSED);
+    assert_status(dlock_batch_reply(stage.last, 0, &reply), OK);
+    assert_int_equal(reply.kind, DLOCK_REPLY_ERROR);
+    refuse_writes(false);
+    comes_to_another(&stage);
+    stage_clear(&stage);
+}
+
+/* Nobody can end the connection of the first request, and the server refuses for a while. */
+static void tried_again_where_no_doubt_ends(void **state)
+{
+    struct stage stage;
+    server_text(server, "ACL SETUSER default -client|kill");
+    stage_set(&stage, *state, SHORT_MS);
+    dlock_hold *hold = acquired(stage.lock);
+    refuse_writes(true);
+    proxy_plan(stage.proxy, PROXY_CUT_REQUEST, LOCK, NULL, 0);
+    size_t requests = proxy_requests(stage.proxy, LOCK);
+    assert_status(dlock_release(hold, NULL), UNKNOWN);
+    eventually(proxy_requests(stage.proxy, LOCK) >= requests + 4); /* two of them in the background */
+    refuse_writes(false);
+    comes_to_another(&stage);
+    stage_clear(&stage);
+    server_text(server, "ACL SETUSER default +client|kill");
+}
+
+/* ---- Holds that share a key ------------------------------------------------------------------ */
+
+/* The last that is valid is let go of, though another of its owner was not released yet. */
+static void beside_one_that_is_over(void **state)
+{
+    struct stage stage;
+    stage_set(&stage, *state, SHORT_MS);
+    dlock_hold *outer = acquired_by(stage.lock, OWNER);
+    dlock_hold *nested = acquired_for(stage.lock, (struct dlock_want){.hold_max_ms = 100});
+    eventually(!dlock_valid(nested));
+    go_away();
+    assert_status(dlock_release(outer, NULL), UNREACHABLE);
+    assert_status(dlock_release(nested, NULL), LOST);
+    server_resume(server);
+    comes_to_another(&stage);
+    stage_clear(&stage);
+}
+
+/* The key was given the time of a hold that is released by now: for so long it is tried. */
+static void for_as_long_as_the_key_lives(void **state)
+{
+    struct stage stage;
+    stage_set(&stage, *state, SHORT_MS);
+    dlock_hold *outer = acquired_for(stage.lock, (struct dlock_want){.ttl_ms = SHORT_MS});
+    assert_status(dlock_release(acquired_by(stage.lock, OWNER), NULL), OK);
+    go_away();
+    assert_int_not_equal(dlock_release(outer, NULL), DLOCK_OK);
+    long_pause(SHORT_MS + SHORT_BOUND_MS + SHORT_MS);
+    server_resume(server);
+    comes_to_another(&stage);
+    stage_clear(&stage);
+}
+
+/* The same of a hold that was passed the lock inside the client. */
+static void for_as_long_as_the_client_has_it(void **state)
+{
+    struct stage stage;
+    struct started next = {0};
+    (void)state;
+    stage_set(&stage, dlock_rung_find("fair"), SHORT_MS);
+    dlock_hold *first = acquired(stage.lock);
+    start(stage.lock, (struct dlock_want){.wait_ms = PATIENCE_MS, .ttl_ms = SHORT_MS}, &next);
+    assert_status(dlock_release(first, NULL), OK);
+    started_answered(&next);
+    assert_int_equal(stats_of(stage.client).passed_on, 1);
+    go_away();
+    assert_int_not_equal(dlock_release(next.hold, NULL), DLOCK_OK);
+    long_pause(SHORT_MS + SHORT_BOUND_MS + SHORT_MS);
+    server_resume(server);
+    comes_to_another(&stage);
+    stage_clear(&stage);
+}
+
+/* Its time is over before the server answers who connects, but its key lives on. */
+static void over_before_it_was_sent(void **state)
+{
+    struct stage stage;
+    stage_set(&stage, *state, 60000);
+    struct dlock_want want = {.ttl_ms = SHORT_MS, .hold_max_ms = SHORT_MS};
+    dlock_hold *outer = acquired_for(stage.lock, want);
+    assert_status(dlock_release(acquired_by(stage.lock, OWNER), NULL), OK);
+    go_away();
+    struct releaser releaser = {.hold = outer, .last = stage.last};
+    releaser_start(&releaser);
+    long_pause(SHORT_MS);
+    server_resume(server);
+    assert_status(releaser_end(&releaser), LOST);
+    comes_to_another(&stage);
+    assert_int_equal(server_integer(server, "EXISTS sold"), 0);
+    stage_clear(&stage);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    server = server_start(NULL);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    server_free(server);
+    return 0;
+}
+
+int main(void)
+{
+    static const struct scenario scenarios[] = {
+        SCENARIO(what_a_call_left_is_taken_back, EACH_SOUND),
+        SCENARIO(what_a_release_left_is_let_go, EACH_SOUND),
+        SCENARIO(unreachable_with_riders, EACH_SOUND),
+        SCENARIO(refused_with_riders, EACH_SOUND),
+        SCENARIO(tried_again_where_no_doubt_ends, EACH_SOUND),
+        SCENARIO(beside_one_that_is_over, EACH_REENTRANT),
+        SCENARIO(for_as_long_as_the_key_lives, EACH_REENTRANT),
+        SCENARIO(for_as_long_as_the_client_has_it, ONCE),
+        SCENARIO(over_before_it_was_sent, EACH_REENTRANT),
+    };
+    return run_scenarios("leftover", scenarios, sizeof scenarios / sizeof scenarios[0], set_up,
+                         tear_down);
+}
