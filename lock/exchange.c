@@ -19,6 +19,7 @@ struct trip {
     struct rung_env env;
     dlock_status ready; /* whether it is connected, and if not why */
     char why[SENTENCE_MAX];
+    bool shared;      /* by more than one exchange */
     int64_t began_ns; /* CLOCK_MONOTONIC: when that was to be seen to, */
     int64_t ready_ns; /* and when it was */
     struct doubt asked; /* the latest doubt that was to be ended, many exchanges having the same */
@@ -468,6 +469,7 @@ static void begin(struct trip *trip, struct exchange *const *all, size_t count)
         if (all[i]->busy != NULL)
             *all[i]->busy = (struct busy){0};
     }
+    trip->shared = count > 1;
     trip->began_ns = mono_ns();
     trip->ready = env_begin(lock, limit_ns, ends_ns, cancel != NULL ? cancel->fd : -1, &trip->env);
     trip->ready_ns = mono_ns();
@@ -491,11 +493,11 @@ static bool comes_too_late(const struct exchange *exchange)
     return exchange->last != NULL && !is_flawed(exchange) && !dlock_valid(exchange->hold);
 }
 
-/* Those that share do not end each other's connecting. */
+/* Alone it would have ended the connecting; those that share do not. */
 static bool connected_too_late(const struct trip *trip, const struct exchange *exchange)
 {
-    return exchange->step == STEP_ACQUIRE && exchange->limit_ns > trip->began_ns &&
-           exchange->limit_ns <= trip->ready_ns;
+    return trip->shared && exchange->step == STEP_ACQUIRE &&
+           exchange->limit_ns > trip->began_ns && exchange->limit_ns <= trip->ready_ns;
 }
 
 /* Those that can be sent; how many. */
