@@ -774,9 +774,12 @@ static void run(struct wait *wait)
 static bool ask(struct wait *wait)
 {
     struct acquiring *a = (struct acquiring *)wait;
+    struct loop *loop = &a->lock->client->loop;
     if (begin_try(a))
         return true;
-    loop_put_off(&a->lock->client->loop, wait, PUT_OFF_MS);
+    pthread_mutex_lock(&loop->mutex);
+    loop_put_off(loop, wait, PUT_OFF_MS);
+    pthread_mutex_unlock(&loop->mutex);
     return false;
 }
 

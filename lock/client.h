@@ -87,7 +87,7 @@ struct dlock_client {
     uint64_t leftovers_kept;
     uint64_t leftovers_freed;
     pthread_cond_t leftover_over;
-    bool closing;
+    int64_t closes_ns; /* CLOCK_MONOTONIC: it is closed, and they are over by then; else INT64_MAX */
 
     pthread_mutex_t mutex; /* protects what is below */
     void *locks;           /* a tree (tsearch) of struct dlock by rung and name */

@@ -171,6 +171,7 @@ dlock_status dlock_client_open(const struct dlock_options *options, dlock_client
         return status;
     }
     made->now_ns = boot_ns;
+    made->closes_ns = INT64_MAX;
     made->fork_generation = fork_generation();
     pthread_mutex_init(&made->mutex, NULL);
     pthread_cond_init(&made->leftover_over, NULL);

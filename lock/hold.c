@@ -456,6 +456,7 @@ static void go_on(struct releasing *r)
 static void run(struct wait *wait)
 {
     struct releasing *r = (struct releasing *)wait;
+    struct loop *loop = &wait->lock->client->loop;
     bool asked = r->then != NULL; /* in vain: others kept all who ask, to the end of its time */
     if (asked) {
         r->exchange.open = false;
@@ -467,7 +468,9 @@ static void run(struct wait *wait)
         go_on(r);
         return;
     }
-    loop_put_off(&wait->lock->client->loop, wait, PUT_OFF_MS);
+    pthread_mutex_lock(&loop->mutex);
+    loop_put_off(loop, wait, PUT_OFF_MS);
+    pthread_mutex_unlock(&loop->mutex);
 }
 
 /* wait.answered */

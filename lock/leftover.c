@@ -15,13 +15,9 @@ struct leftover {
     struct dlock_hold *hold; /* NULL: it only keeps its lock open */
     int64_t ends_ns; /* CLOCK_MONOTONIC: what was locked before this began has expired */
     int64_t pause_ms;
+    bool tried;
     LIST_ENTRY(leftover) of_client;
 };
-
-static struct loop *loop_of(const struct leftover *leftover)
-{
-    return &leftover->wait.lock->client->loop;
-}
 
 static void leftover_free(struct leftover *leftover)
 {
@@ -44,6 +40,14 @@ static void end(struct leftover *leftover)
     client->leftovers_freed++;
     pthread_cond_broadcast(&client->leftover_over);
     pthread_mutex_unlock(&loop->mutex);
+}
+
+/* The loop's mutex is held. When the client is closed, each that is for a server is tried once. */
+static bool is_over(const struct leftover *leftover)
+{
+    int64_t closes_ns = leftover->wait.lock->client->closes_ns;
+    bool tried = leftover->tried || leftover->hold == NULL;
+    return mono_ns() >= min_ns(leftover->ends_ns, closes_ns) || (closes_ns != INT64_MAX && tried);
 }
 
 /* The loop's mutex is held. No waiter of this client is left to ask or to leave, nor a holder. */
@@ -73,13 +77,14 @@ static void has_left(struct dlock *lock, const struct dlock_hold *hold)
 static void run(struct wait *wait)
 {
     struct leftover *leftover = (struct leftover *)wait;
-    struct loop *loop = loop_of(leftover);
+    struct dlock_client *client = wait->lock->client;
+    struct loop *loop = &client->loop;
     pthread_mutex_lock(&loop->mutex);
-    bool over = wait->lock->client->closing || mono_ns() >= leftover->ends_ns ||
-                is_taken_over(leftover);
+    bool over = is_over(leftover) || is_taken_over(leftover);
     if (!over) {
         struct exchange *exchange = &leftover->exchange;
-        exchange->limit_ns = exchange->ends_ns = mono_deadline_ns(bound_ms(wait->lock->client));
+        exchange->ends_ns = min_ns(mono_deadline_ns(bound_ms(client)), client->closes_ns);
+        exchange->limit_ns = exchange->ends_ns;
         loop_ask(loop, wait, exchange->ends_ns);
     }
     pthread_mutex_unlock(&loop->mutex);
@@ -102,16 +107,19 @@ static void answered(struct wait *wait)
     struct dlock_client *client = wait->lock->client;
     if (leftover->exchange.status == DLOCK_OK)
         has_left(wait->lock, leftover->hold);
-    if (is_done(&leftover->exchange)) {
-        end(leftover);
-        return;
-    }
     leftover->pause_ms = leftover->pause_ms == 0 ? AGAIN_MS
                                                  : min_ns(2 * leftover->pause_ms, AGAIN_MOST_MS);
     int64_t pause_ms = redis_pause_ms(&client->config); /* while nobody connects */
     if (pause_ms < leftover->pause_ms)
         pause_ms = leftover->pause_ms;
-    loop_put_off(&client->loop, wait, pause_ms);
+    pthread_mutex_lock(&client->loop.mutex);
+    leftover->tried = true;
+    bool over = is_done(&leftover->exchange) || is_over(leftover);
+    if (!over)
+        loop_put_off(&client->loop, wait, pause_ms);
+    pthread_mutex_unlock(&client->loop.mutex);
+    if (over)
+        end(leftover);
 }
 
 /* Puts it among the client's, and runs it at until_ns; 0: now. False: there is no room. */
@@ -120,7 +128,7 @@ static bool keep(struct leftover *leftover, int64_t until_ns)
     struct dlock_client *client = leftover->wait.lock->client;
     struct loop *loop = &client->loop;
     pthread_mutex_lock(&loop->mutex);
-    bool kept = !client->closing && loop_join(loop, &leftover->wait) == DLOCK_OK;
+    bool kept = client->closes_ns == INT64_MAX && loop_join(loop, &leftover->wait) == DLOCK_OK;
     if (kept) {
         LIST_INSERT_HEAD(&client->leftovers, leftover, of_client);
         client->leftovers_kept++;
@@ -228,10 +236,10 @@ void leftovers_end(struct dlock_client *client)
     struct leftovers idle = LIST_HEAD_INITIALIZER(idle);
     struct leftover *leftover, *next;
     pthread_mutex_lock(&client->loop.mutex);
-    client->closing = true;
+    client->closes_ns = mono_deadline_ns(bound_ms(client));
     for (leftover = LIST_FIRST(&client->leftovers); leftover != NULL; leftover = next) {
         next = LIST_NEXT(leftover, of_client);
-        if (leftover->wait.running && !leftover->wait.asking)
+        if (!is_over(leftover) || (leftover->wait.running && !leftover->wait.asking))
             continue;
         LIST_REMOVE(leftover, of_client);
         loop_leave(&client->loop, &leftover->wait);

@@ -26,7 +26,8 @@ void leftover_leave(struct dlock *lock, const struct exchange *doubted, uint64_t
  * it open in the caller's place. False: there is no room. */
 bool leftover_linger(struct dlock *lock, int64_t until_ns);
 
-/* The client is closed: what is left is left to expire. Waits for one that is being released. */
+/* The client is closed: each is tried once, within the bound; what is left then is left to
+ * expire. */
 void leftovers_end(struct dlock_client *client);
 
 #endif

@@ -138,11 +138,9 @@ void loop_ask(struct loop *loop, struct wait *wait, int64_t until_ns)
 
 void loop_put_off(struct loop *loop, struct wait *wait, int64_t ms)
 {
-    pthread_mutex_lock(&loop->mutex);
     wait->running = false;
     wait->until_ns = mono_deadline_ns(ms);
     loop_time(loop, wait);
-    pthread_mutex_unlock(&loop->mutex);
 }
 
 void loop_tell(struct loop *loop, struct completion *completion)

@@ -71,7 +71,7 @@ void loop_run(struct loop *loop, struct wait *wait);
  * write; at until_ns, CLOCK_MONOTONIC, or when it is cancelled, it is run instead, unless that has
  * begun. */
 void loop_ask(struct loop *loop, struct wait *wait, int64_t until_ns);
-/* It is run again after so long. Takes the mutex. */
+/* The mutex is held. It is run again after so long. */
 void loop_put_off(struct loop *loop, struct wait *wait, int64_t ms);
 /* It is over: its `done` is called on one of the threads, or with own_loop by dlock_process. */
 void loop_tell(struct loop *loop, struct completion *completion);
