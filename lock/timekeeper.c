@@ -127,11 +127,27 @@ int64_t renewal_ms(const struct dlock_hold *hold, int64_t sent_ns)
     return min_ns(hold->ttl_ms, (hold->ends_ns - sent_ns) / NS_PER_MS);
 }
 
+static void put_turn(struct heap *heap, struct dlock_hold *hold, int64_t at_ns)
+{
+    bool renewed = hold->lock->rung.renewed && hold->watched && !hold->ending && dlock_valid(hold);
+    heap_put(heap, &hold->turn, renewed ? at_ns : INT64_MAX);
+}
+
 /* When the thread renews it next. */
 static void set_turn(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t at_ns)
 {
-    bool renewed = hold->lock->rung.renewed && hold->watched && !hold->ending && dlock_valid(hold);
-    heap_put(&timekeeper->waiting, &hold->turn, renewed ? at_ns : INT64_MAX);
+    put_turn(&timekeeper->waiting, hold, at_ns);
+}
+
+/* A renewal is under way that is for it, too. */
+static void set_awaiting(struct timekeeper *timekeeper, struct dlock_hold *hold)
+{
+    put_turn(&timekeeper->renewals.under_way, hold, valid_until(hold));
+}
+
+static bool has_turn(const struct timekeeper *timekeeper, const struct dlock_hold *hold)
+{
+    return hold->turn.in == &timekeeper->waiting || hold->turn.in == &timekeeper->due;
 }
 
 /* Its turn has come. */
@@ -158,7 +174,9 @@ static void extend_one(struct timekeeper *timekeeper, struct dlock_hold *hold, i
     }
     if (hold->watched && later)
         heap_put(&timekeeper->ends, &hold->end, until_ns);
-    if (!awaited && (later || hold->turn.in == NULL))
+    if (awaited)
+        set_awaiting(timekeeper, hold);
+    else if (later || !has_turn(timekeeper, hold))
         set_turn(timekeeper, hold, sent_ns + given_ms * NS_PER_MS / RENEWALS_PER_TTL);
 }
 
@@ -178,12 +196,14 @@ static void share(struct dlock_hold *hold, struct dlock_hold *other)
         other->shared_ms = ms;
 }
 
-/* A time to live was given at sent_ns: to this hold, and to those that share its key. */
+/* A time to live was given at sent_ns: to this hold, and to those that share its key. If one of
+ * them ends sooner than all for which an answer is awaited, the thread waits less long. */
 static void extend(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns,
                    int64_t ttl_ms)
 {
     struct dlock_hold *other;
     bool awaited = false;
+    int64_t soonest_ns = heap_soonest_ns(&timekeeper->renewals.under_way);
     pthread_mutex_lock(&hold->lock->mutex);
     for EACH_SHARING(other, hold)
         awaited |= other->renewal_sent != NULL;
@@ -193,6 +213,8 @@ static void extend(struct timekeeper *timekeeper, struct dlock_hold *hold, int64
         extend_one(timekeeper, other, sent_ns, ttl_ms, awaited);
     }
     pthread_mutex_unlock(&hold->lock->mutex);
+    if (heap_soonest_ns(&timekeeper->renewals.under_way) < soonest_ns)
+        wake_at(timekeeper, 0);
 }
 
 /* Told of in the thread's next rounds. */
@@ -226,7 +248,7 @@ static void leave_renewals(struct timekeeper *timekeeper, struct dlock_hold *hol
         return;
     pthread_mutex_lock(&hold->lock->mutex);
     for EACH_SHARING(other, hold)
-        if (other != hold && other->turn.in == NULL)
+        if (other != hold && !has_turn(timekeeper, other))
             set_turn(timekeeper, other, 0);
     pthread_mutex_unlock(&hold->lock->mutex);
 }
@@ -327,14 +349,14 @@ static void tell_notice(struct timekeeper *timekeeper)
 /* ---- Renewing -------------------------------------------------------------------------------- */
 
 /* Where a key is shared, the longest that one of its holds wants; they wait together. */
-static int64_t take_turns(struct dlock_hold *hold, int64_t sent_ns)
+static int64_t take_turns(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns)
 {
     struct dlock_hold *other;
     int64_t ttl_ms = renewal_ms(hold, sent_ns);
-    heap_take(&hold->turn);
+    set_awaiting(timekeeper, hold);
     pthread_mutex_lock(&hold->lock->mutex);
     for EACH_SHARING(other, hold) {
-        heap_take(&other->turn);
+        set_awaiting(timekeeper, other);
         int64_t other_ms = renewal_ms(other, sent_ns);
         if (dlock_valid(other) && other_ms > ttl_ms)
             ttl_ms = other_ms;
@@ -393,7 +415,7 @@ static void renew_alone(struct timekeeper *timekeeper, struct dlock_hold *hold, 
 {
     struct dlock_client *client = timekeeper->client;
     struct renewed renewed = {
-        .hold = hold, .sent_ns = sent_ns, .ttl_ms = take_turns(hold, sent_ns)};
+        .hold = hold, .sent_ns = sent_ns, .ttl_ms = take_turns(timekeeper, hold, sent_ns)};
     struct rung_env env = {
         .redis = timekeeper->redis,
         .deadline_ns = mono_ns() + (valid_until(hold) - sent_ns) / 2,
@@ -427,7 +449,7 @@ static void send_due(struct timekeeper *timekeeper, int64_t sent_ns)
     struct dlock_hold *hold;
     while ((hold = first_due(timekeeper)) != NULL && !is_alone(hold) &&
            renewals_has_room(renewals))
-        renewals_add(renewals, hold, take_turns(hold, sent_ns), sent_ns);
+        renewals_add(renewals, hold, take_turns(timekeeper, hold, sent_ns), sent_ns);
 }
 
 /* None is under way. */

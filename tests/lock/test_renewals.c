@@ -605,6 +605,35 @@ static void a_release_leaves_the_others_renewed(void **state)
     }
 }
 
+/* A nested hold ends long before the outer one, whose renewal is for both: on a connection that is
+ * silent it leaves the nested one time for another try. */
+static void a_short_nested_hold_has_time_for_another_try(void **state)
+{
+    enum { OUTER_MS = 3 * TTL_MS / 2, INNER_MS = OUTER_MS * 3 / 10 };
+    (void)state;
+    for (int meanwhile = 0; meanwhile < 2; meanwhile++) {
+        struct stage stage;
+        dlock_hold *inner = NULL;
+        stage_set_patient(&stage);
+        dlock *lock = lock_of(stage.client, "watchdog", "lock:{a}");
+        dlock_hold *outer = acquired_for(lock, 7, OUTER_MS);
+        eventually(dlock_remaining_ms(outer) < OUTER_MS * 7 / 10);
+        if (meanwhile == 0)
+            inner = acquired_for(lock, 7, INNER_MS);
+        proxy_plan(stage.proxy, PROXY_MUTE, "lock:{a}", NULL, 0);
+        eventually(proxy_done(stage.proxy));
+        if (meanwhile == 1) /* its renewal is under way */
+            inner = acquired_for(lock, 7, INNER_MS);
+        eventually(record_count(stage.events, "RENEWED") > 0 || told(&stage, "LOST", inner) > 0);
+        assert_int_equal(record_count(stage.events, "LOST #"), 0);
+        assert_int_equal(record_count(stage.events, "RENEWAL_FAILED"), 1);
+        assert_status(dlock_release(inner, NULL), OK);
+        assert_status(dlock_release(outer, NULL), OK);
+        dlock_close(lock);
+        stage_clear(&stage);
+    }
+}
+
 /* On `fair` an owner nests without a request, here far more often than a renewal's answer takes. The
  * renewal that is under way is waited for. */
 static void an_owner_that_nests_all_the_time(void **state)
@@ -787,10 +816,13 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_release_waits_for_no_answer),
         cmocka_unit_test(a_shared_key_is_renewed_once),
         cmocka_unit_test(a_release_leaves_the_others_renewed),
+        cmocka_unit_test(a_short_nested_hold_has_time_for_another_try),
         cmocka_unit_test(an_owner_that_nests_all_the_time),
         cmocka_unit_test(many_are_kept_far_away),
     };
     if (argc == 4)
         return measure(argv);
+    if (argc == 2)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests_name("renewals", tests, start, stop);
 }
