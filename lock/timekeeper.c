@@ -417,7 +417,7 @@ static void renew_alone(struct timekeeper *timekeeper, struct dlock_hold *hold, 
     struct renewed renewed = {
         .hold = hold, .sent_ns = sent_ns, .ttl_ms = take_turns(timekeeper, hold, sent_ns)};
     struct rung_env env = {
-        .redis = timekeeper->redis,
+        .redis = timekeeper->renewals.redis,
         .deadline_ns = mono_ns() + (valid_until(hold) - sent_ns) / 2,
         .wake_fd = timekeeper->timer_fd,
         .now_ns = client->now_ns,
@@ -452,12 +452,42 @@ static void send_due(struct timekeeper *timekeeper, int64_t sent_ns)
         renewals_add(renewals, hold, take_turns(timekeeper, hold, sent_ns), sent_ns);
 }
 
-/* None is under way. */
+static bool is_lent(const struct timekeeper *timekeeper)
+{
+    return timekeeper->renewals.redis != timekeeper->redis;
+}
+
+/* The thread's own connection. If it can't be made in half the time that is left, one that the pool
+ * lends: a server that has no room for another answers those that it has. */
+static dlock_status get_connection(struct timekeeper *timekeeper, int64_t left_ns)
+{
+    int64_t limit_ns = mono_ns() + left_ns / 2;
+    struct redis *lent = NULL;
+    start_asking(timekeeper);
+    dlock_status status = redis_ready(timekeeper->redis, limit_ns, timekeeper->timer_fd);
+    if (status != DLOCK_OK && status != DLOCK_CANCELLED)
+        lent = pool_take_up(&timekeeper->client->pool);
+    if (lent != NULL) {
+        timekeeper->renewals.redis = lent;
+        status = redis_ready(lent, limit_ns, timekeeper->timer_fd);
+    }
+    stop_waiting(timekeeper);
+    return status;
+}
+
+/* All answers on it were taken. */
+static void give_back(struct timekeeper *timekeeper)
+{
+    redis_begin(timekeeper->renewals.redis);
+    pool_give(&timekeeper->client->pool, timekeeper->renewals.redis);
+    timekeeper->renewals.redis = timekeeper->redis;
+}
+
+/* None is under way, and one is due. */
 static void renew_first(struct timekeeper *timekeeper)
 {
-    start_asking(timekeeper);
-    dlock_status status = redis_ready(timekeeper->redis, INT64_MAX, timekeeper->timer_fd);
-    stop_waiting(timekeeper);
+    int64_t left_ns = valid_until(first_due(timekeeper)) - timekeeper->client->now_ns();
+    dlock_status status = get_connection(timekeeper, left_ns);
     struct dlock_hold *hold = first_due(timekeeper);
     int64_t now_ns = timekeeper->client->now_ns();
     if (status == DLOCK_CANCELLED || hold == NULL || heap_soonest_ns(&timekeeper->ends) <= now_ns)
@@ -472,10 +502,11 @@ static void renew_first(struct timekeeper *timekeeper)
     }
 }
 
-/* What is due meanwhile waits for no answer. */
+/* What is due meanwhile waits for no answer; but a lent connection is soon given back. */
 static void send_and_wait(struct timekeeper *timekeeper, int64_t now_ns)
 {
-    send_due(timekeeper, now_ns);
+    if (!is_lent(timekeeper))
+        send_due(timekeeper, now_ns);
     int64_t limit_ns = renewals_limit_ns(&timekeeper->renewals);
     start_waiting(timekeeper, limit_ns);
     renewals_wait(&timekeeper->renewals, timekeeper->timer_fd, limit_ns <= now_ns);
@@ -495,7 +526,7 @@ static void drop_connection(struct timekeeper *timekeeper)
 {
     timekeeper->renewals.distrusted = false;
     pthread_mutex_unlock(&timekeeper->mutex);
-    redis_distrust(timekeeper->redis, 0);
+    redis_distrust(timekeeper->renewals.redis, 0);
     pthread_mutex_lock(&timekeeper->mutex);
 }
 
@@ -535,6 +566,8 @@ static void *run(void *arg)
             take_answer(timekeeper, &renewed);
         else if (timekeeper->renewals.count > 0)
             send_and_wait(timekeeper, now_ns);
+        else if (is_lent(timekeeper))
+            give_back(timekeeper);
         else if (timekeeper->due.first != NULL)
             renew_first(timekeeper);
         else
@@ -570,6 +603,8 @@ void timekeeper_stop(struct timekeeper *timekeeper)
     wake_at(timekeeper, 0);
     pthread_mutex_unlock(&timekeeper->mutex);
     pthread_join(timekeeper->thread, NULL);
+    if (is_lent(timekeeper))
+        redis_free(timekeeper->renewals.redis);
     redis_free(timekeeper->redis);
     for (struct notice *notice; (notice = take_notice(timekeeper)) != NULL;)
         free(notice);

@@ -32,7 +32,7 @@ static struct server *server;
 /* A client whose timekeeper can be stopped: it stays in the hook that is told of a loss. */
 struct stage {
     struct proxy *proxy; /* or */
-    struct far *far;
+    struct far *far;     /* or neither */
     struct record *events;
     struct record *trace;
     dlock_client *client;
@@ -53,7 +53,7 @@ static void told_of(void *arg, const struct dlock_event *event)
     atomic_store(&stage->stopped, false);
 }
 
-/* By one of the two wires. */
+/* By one of the two wires, or by none. */
 static void stage_set_by(struct stage *stage, struct proxy *proxy, struct far *far,
                          int64_t timeout_ms)
 {
@@ -61,7 +61,9 @@ static void stage_set_by(struct stage *stage, struct proxy *proxy, struct far *f
     server_text(server, "SCRIPT FLUSH");
     *stage = (struct stage){
         .proxy = proxy, .far = far, .events = record_new(), .trace = record_new()};
-    stage->client = client_of(proxy != NULL ? proxy_url(proxy) : far_url(far),
+    stage->client = client_of(proxy != NULL ? proxy_url(proxy)
+                              : far != NULL ? far_url(far)
+                                            : server_url(server),
                               (struct dlock_options){
                                   .ttl_ms = TTL_MS,
                                   .connect_timeout_ms = timeout_ms,
@@ -98,7 +100,7 @@ static void stage_clear(struct stage *stage)
     record_free(stage->trace);
     if (stage->proxy != NULL)
         proxy_free(stage->proxy);
-    else
+    if (stage->far != NULL)
         far_free(stage->far);
 }
 
@@ -545,6 +547,50 @@ static void a_release_waits_for_no_answer(void **state)
     stage_clear(&stage);
 }
 
+/* ---- A connection of its own that can't be made ---------------------------------------------- */
+
+static void renewed_on_lent_ones(struct stage *stage)
+{
+    dlock *other = lock_of(stage->client, "watchdog", "lock:{b}");
+    dlock *lock = lock_of(stage->client, "watchdog", "lock:{a}");
+    dlock_hold *hold = acquired(lock);
+    if (stage->proxy != NULL) /* its login */
+        proxy_plan(stage->proxy, PROXY_MUTE, "INFO", NULL, 0);
+    else
+        server_text(server, "CONFIG SET maxclients 1");
+    for (size_t renewals = 1; renewals <= 2; renewals++) {
+        eventually(told(stage, "RENEWED", hold) >= renewals || told(stage, "LOST", hold) > 0);
+        assert_int_equal(told(stage, "LOST", hold), 0);
+        /* It was given back, and is as it was. */
+        assert_status(dlock_release(acquired(other), NULL), OK);
+    }
+    assert_int_equal(stats_of(stage->client).renewals_failed, 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_close(lock);
+    dlock_close(other);
+}
+
+/* The server has no room for one more client, but answers those that it has. */
+static void a_full_server_renews(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_set_by(&stage, NULL, NULL, PATIENCE_MS);
+    renewed_on_lent_ones(&stage);
+    server_text(server, "CONFIG SET maxclients 1000");
+    stage_clear(&stage);
+}
+
+/* A new connection gets no answer, but those that there are live. */
+static void a_connection_that_takes_too_long(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_set_patient(&stage);
+    renewed_on_lent_ones(&stage);
+    stage_clear(&stage);
+}
+
 /* ---- A key that holds share ------------------------------------------------------------------ */
 
 static const char *const sharing[] = {"watchdog", "notify", "fair", "read_write"};
@@ -814,6 +860,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(short_holds_cost_a_long_one_nothing),
         cmocka_unit_test(a_loss_is_told_of_meanwhile),
         cmocka_unit_test(a_release_waits_for_no_answer),
+        cmocka_unit_test(a_full_server_renews),
+        cmocka_unit_test(a_connection_that_takes_too_long),
         cmocka_unit_test(a_shared_key_is_renewed_once),
         cmocka_unit_test(a_release_leaves_the_others_renewed),
         cmocka_unit_test(a_short_nested_hold_has_time_for_another_try),
