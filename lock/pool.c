@@ -61,6 +61,16 @@ dlock_status pool_take(struct pool *pool, int64_t deadline_ns, struct redis **re
     return fail(DLOCK_NO_MEMORY, "out of memory");
 }
 
+struct redis *pool_take_up(struct pool *pool)
+{
+    struct redis *redis = NULL;
+    pthread_mutex_lock(&pool->mutex);
+    if (pool->idle_count > 0 && redis_up(pool->idle[pool->idle_count - 1]))
+        redis = pool->idle[--pool->idle_count];
+    pthread_mutex_unlock(&pool->mutex);
+    return redis;
+}
+
 void pool_give(struct pool *pool, struct redis *redis)
 {
     pthread_mutex_lock(&pool->mutex);

@@ -23,6 +23,8 @@ void pool_destroy(struct pool *pool);
 /* Lends connections, made new while fewer than `max` are. OK; LIMIT when none came back by the
  * deadline; NO_MEMORY. */
 dlock_status pool_take(struct pool *pool, int64_t deadline_ns, struct redis **redis);
+/* One that is idle and up; NULL: none is. */
+struct redis *pool_take_up(struct pool *pool);
 void pool_give(struct pool *pool, struct redis *redis);
 
 #endif

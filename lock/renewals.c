@@ -58,7 +58,6 @@ void renewals_add(struct renewals *renewals, struct dlock_hold *hold, int64_t tt
     renewals_drop(hold);
     *renewal = (struct renewal){hold, sent_ns, ttl_ms, in_full};
     hold->renewal_sent = renewal;
-    heap_put(&renewals->under_way, &hold->turn, atomic_load(&hold->valid_until_ns));
 }
 
 void renewals_drop(struct dlock_hold *hold)
@@ -152,8 +151,6 @@ bool renewals_take(struct renewals *renewals, struct renewed *renewed)
     if (hold == NULL)
         return true;
     renewals_drop(hold);
-    if (hold->turn.in == &renewals->under_way)
-        heap_take(&hold->turn);
     if (reply == NULL)
         return true;
     struct rung_env env = {.redis = renewals->redis};

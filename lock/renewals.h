@@ -25,8 +25,9 @@ struct renewals {
     size_t first;                     /* the oldest whose answer was not taken */
     size_t count;
     size_t taken;    /* of the replies that are here */
-    struct heap under_way; /* the holds that may have time for another try, by the end of their
-                              validity */
+    struct heap under_way; /* the holds, put there by the timekeeper, that a renewal under way is
+                              for; each until it has no time for another try; by the end of
+                              their validity */
     int64_t heard_ns;  /* CLOCK_BOOTTIME: when an answer came last */
     int64_t answer_ns; /* how long an answer takes; 0: not known */
     const struct script *known[RENEWAL_SCRIPTS_MAX]; /* by the server, since they were sent */

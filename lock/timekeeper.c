@@ -127,11 +127,27 @@ int64_t renewal_ms(const struct dlock_hold *hold, int64_t sent_ns)
     return min_ns(hold->ttl_ms, (hold->ends_ns - sent_ns) / NS_PER_MS);
 }
 
+static void put_turn(struct heap *heap, struct dlock_hold *hold, int64_t at_ns)
+{
+    bool renewed = hold->lock->rung.renewed && hold->watched && !hold->ending && dlock_valid(hold);
+    heap_put(heap, &hold->turn, renewed ? at_ns : INT64_MAX);
+}
+
 /* When the thread renews it next. */
 static void set_turn(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t at_ns)
 {
-    bool renewed = hold->lock->rung.renewed && hold->watched && !hold->ending && dlock_valid(hold);
-    heap_put(&timekeeper->waiting, &hold->turn, renewed ? at_ns : INT64_MAX);
+    put_turn(&timekeeper->waiting, hold, at_ns);
+}
+
+/* A renewal is under way that is for it, too. */
+static void set_awaiting(struct timekeeper *timekeeper, struct dlock_hold *hold)
+{
+    put_turn(&timekeeper->renewals.under_way, hold, valid_until(hold));
+}
+
+static bool has_turn(const struct timekeeper *timekeeper, const struct dlock_hold *hold)
+{
+    return hold->turn.in == &timekeeper->waiting || hold->turn.in == &timekeeper->due;
 }
 
 /* Its turn has come. */
@@ -158,7 +174,9 @@ static void extend_one(struct timekeeper *timekeeper, struct dlock_hold *hold, i
     }
     if (hold->watched && later)
         heap_put(&timekeeper->ends, &hold->end, until_ns);
-    if (!awaited && (later || hold->turn.in == NULL))
+    if (awaited)
+        set_awaiting(timekeeper, hold);
+    else if (later || !has_turn(timekeeper, hold))
         set_turn(timekeeper, hold, sent_ns + given_ms * NS_PER_MS / RENEWALS_PER_TTL);
 }
 
@@ -178,12 +196,14 @@ static void share(struct dlock_hold *hold, struct dlock_hold *other)
         other->shared_ms = ms;
 }
 
-/* A time to live was given at sent_ns: to this hold, and to those that share its key. */
+/* A time to live was given at sent_ns: to this hold, and to those that share its key. If one of
+ * them ends sooner than all for which an answer is awaited, the thread waits less long. */
 static void extend(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns,
                    int64_t ttl_ms)
 {
     struct dlock_hold *other;
     bool awaited = false;
+    int64_t soonest_ns = heap_soonest_ns(&timekeeper->renewals.under_way);
     pthread_mutex_lock(&hold->lock->mutex);
     for EACH_SHARING(other, hold)
         awaited |= other->renewal_sent != NULL;
@@ -193,6 +213,8 @@ static void extend(struct timekeeper *timekeeper, struct dlock_hold *hold, int64
         extend_one(timekeeper, other, sent_ns, ttl_ms, awaited);
     }
     pthread_mutex_unlock(&hold->lock->mutex);
+    if (heap_soonest_ns(&timekeeper->renewals.under_way) < soonest_ns)
+        wake_at(timekeeper, 0);
 }
 
 /* Told of in the thread's next rounds. */
@@ -226,7 +248,7 @@ static void leave_renewals(struct timekeeper *timekeeper, struct dlock_hold *hol
         return;
     pthread_mutex_lock(&hold->lock->mutex);
     for EACH_SHARING(other, hold)
-        if (other != hold && other->turn.in == NULL)
+        if (other != hold && !has_turn(timekeeper, other))
             set_turn(timekeeper, other, 0);
     pthread_mutex_unlock(&hold->lock->mutex);
 }
@@ -327,14 +349,14 @@ static void tell_notice(struct timekeeper *timekeeper)
 /* ---- Renewing -------------------------------------------------------------------------------- */
 
 /* Where a key is shared, the longest that one of its holds wants; they wait together. */
-static int64_t take_turns(struct dlock_hold *hold, int64_t sent_ns)
+static int64_t take_turns(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns)
 {
     struct dlock_hold *other;
     int64_t ttl_ms = renewal_ms(hold, sent_ns);
-    heap_take(&hold->turn);
+    set_awaiting(timekeeper, hold);
     pthread_mutex_lock(&hold->lock->mutex);
     for EACH_SHARING(other, hold) {
-        heap_take(&other->turn);
+        set_awaiting(timekeeper, other);
         int64_t other_ms = renewal_ms(other, sent_ns);
         if (dlock_valid(other) && other_ms > ttl_ms)
             ttl_ms = other_ms;
@@ -393,9 +415,9 @@ static void renew_alone(struct timekeeper *timekeeper, struct dlock_hold *hold, 
 {
     struct dlock_client *client = timekeeper->client;
     struct renewed renewed = {
-        .hold = hold, .sent_ns = sent_ns, .ttl_ms = take_turns(hold, sent_ns)};
+        .hold = hold, .sent_ns = sent_ns, .ttl_ms = take_turns(timekeeper, hold, sent_ns)};
     struct rung_env env = {
-        .redis = timekeeper->redis,
+        .redis = timekeeper->renewals.redis,
         .deadline_ns = mono_ns() + (valid_until(hold) - sent_ns) / 2,
         .wake_fd = timekeeper->timer_fd,
         .now_ns = client->now_ns,
@@ -427,15 +449,45 @@ static void send_due(struct timekeeper *timekeeper, int64_t sent_ns)
     struct dlock_hold *hold;
     while ((hold = first_due(timekeeper)) != NULL && !is_alone(hold) &&
            renewals_has_room(renewals))
-        renewals_add(renewals, hold, take_turns(hold, sent_ns), sent_ns);
+        renewals_add(renewals, hold, take_turns(timekeeper, hold, sent_ns), sent_ns);
 }
 
-/* None is under way. */
+static bool is_lent(const struct timekeeper *timekeeper)
+{
+    return timekeeper->renewals.redis != timekeeper->redis;
+}
+
+/* The thread's own connection. If it can't be made in half the time that is left, one that the pool
+ * lends: a server that has no room for another answers those that it has. */
+static dlock_status get_connection(struct timekeeper *timekeeper, int64_t left_ns)
+{
+    int64_t limit_ns = mono_ns() + left_ns / 2;
+    struct redis *lent = NULL;
+    start_asking(timekeeper);
+    dlock_status status = redis_ready(timekeeper->redis, limit_ns, timekeeper->timer_fd);
+    if (status != DLOCK_OK && status != DLOCK_CANCELLED)
+        lent = pool_take_up(&timekeeper->client->pool);
+    if (lent != NULL) {
+        timekeeper->renewals.redis = lent;
+        status = redis_ready(lent, limit_ns, timekeeper->timer_fd);
+    }
+    stop_waiting(timekeeper);
+    return status;
+}
+
+/* All answers on it were taken. */
+static void give_back(struct timekeeper *timekeeper)
+{
+    redis_begin(timekeeper->renewals.redis);
+    pool_give(&timekeeper->client->pool, timekeeper->renewals.redis);
+    timekeeper->renewals.redis = timekeeper->redis;
+}
+
+/* None is under way, and one is due. */
 static void renew_first(struct timekeeper *timekeeper)
 {
-    start_asking(timekeeper);
-    dlock_status status = redis_ready(timekeeper->redis, INT64_MAX, timekeeper->timer_fd);
-    stop_waiting(timekeeper);
+    int64_t left_ns = valid_until(first_due(timekeeper)) - timekeeper->client->now_ns();
+    dlock_status status = get_connection(timekeeper, left_ns);
     struct dlock_hold *hold = first_due(timekeeper);
     int64_t now_ns = timekeeper->client->now_ns();
     if (status == DLOCK_CANCELLED || hold == NULL || heap_soonest_ns(&timekeeper->ends) <= now_ns)
@@ -450,10 +502,11 @@ static void renew_first(struct timekeeper *timekeeper)
     }
 }
 
-/* What is due meanwhile waits for no answer. */
+/* What is due meanwhile waits for no answer; but a lent connection is soon given back. */
 static void send_and_wait(struct timekeeper *timekeeper, int64_t now_ns)
 {
-    send_due(timekeeper, now_ns);
+    if (!is_lent(timekeeper))
+        send_due(timekeeper, now_ns);
     int64_t limit_ns = renewals_limit_ns(&timekeeper->renewals);
     start_waiting(timekeeper, limit_ns);
     renewals_wait(&timekeeper->renewals, timekeeper->timer_fd, limit_ns <= now_ns);
@@ -473,7 +526,7 @@ static void drop_connection(struct timekeeper *timekeeper)
 {
     timekeeper->renewals.distrusted = false;
     pthread_mutex_unlock(&timekeeper->mutex);
-    redis_distrust(timekeeper->redis, 0);
+    redis_distrust(timekeeper->renewals.redis, 0);
     pthread_mutex_lock(&timekeeper->mutex);
 }
 
@@ -513,6 +566,8 @@ static void *run(void *arg)
             take_answer(timekeeper, &renewed);
         else if (timekeeper->renewals.count > 0)
             send_and_wait(timekeeper, now_ns);
+        else if (is_lent(timekeeper))
+            give_back(timekeeper);
         else if (timekeeper->due.first != NULL)
             renew_first(timekeeper);
         else
@@ -548,6 +603,8 @@ void timekeeper_stop(struct timekeeper *timekeeper)
     wake_at(timekeeper, 0);
     pthread_mutex_unlock(&timekeeper->mutex);
     pthread_join(timekeeper->thread, NULL);
+    if (is_lent(timekeeper))
+        redis_free(timekeeper->renewals.redis);
     redis_free(timekeeper->redis);
     for (struct notice *notice; (notice = take_notice(timekeeper)) != NULL;)
         free(notice);

@@ -32,7 +32,7 @@ static struct server *server;
 /* A client whose timekeeper can be stopped: it stays in the hook that is told of a loss. */
 struct stage {
     struct proxy *proxy; /* or */
-    struct far *far;
+    struct far *far;     /* or neither */
     struct record *events;
     struct record *trace;
     dlock_client *client;
@@ -53,7 +53,7 @@ static void told_of(void *arg, const struct dlock_event *event)
     atomic_store(&stage->stopped, false);
 }
 
-/* By one of the two wires. */
+/* By one of the two wires, or by none. */
 static void stage_set_by(struct stage *stage, struct proxy *proxy, struct far *far,
                          int64_t timeout_ms)
 {
@@ -61,7 +61,9 @@ static void stage_set_by(struct stage *stage, struct proxy *proxy, struct far *f
     server_text(server, "SCRIPT FLUSH");
     *stage = (struct stage){
         .proxy = proxy, .far = far, .events = record_new(), .trace = record_new()};
-    stage->client = client_of(proxy != NULL ? proxy_url(proxy) : far_url(far),
+    stage->client = client_of(proxy != NULL ? proxy_url(proxy)
+                              : far != NULL ? far_url(far)
+                                            : server_url(server),
                               (struct dlock_options){
                                   .ttl_ms = TTL_MS,
                                   .connect_timeout_ms = timeout_ms,
@@ -98,7 +100,7 @@ static void stage_clear(struct stage *stage)
     record_free(stage->trace);
     if (stage->proxy != NULL)
         proxy_free(stage->proxy);
-    else
+    if (stage->far != NULL)
         far_free(stage->far);
 }
 
@@ -545,6 +547,50 @@ static void a_release_waits_for_no_answer(void **state)
     stage_clear(&stage);
 }
 
+/* ---- A connection of its own that can't be made ---------------------------------------------- */
+
+static void renewed_on_lent_ones(struct stage *stage)
+{
+    dlock *other = lock_of(stage->client, "watchdog", "lock:{b}");
+    dlock *lock = lock_of(stage->client, "watchdog", "lock:{a}");
+    dlock_hold *hold = acquired(lock);
+    if (stage->proxy != NULL) /* its login */
+        proxy_plan(stage->proxy, PROXY_MUTE, "INFO", NULL, 0);
+    else
+        server_text(server, "CONFIG SET maxclients 1");
+    for (size_t renewals = 1; renewals <= 2; renewals++) {
+        eventually(told(stage, "RENEWED", hold) >= renewals || told(stage, "LOST", hold) > 0);
+        assert_int_equal(told(stage, "LOST", hold), 0);
+        /* It was given back, and is as it was. */
+        assert_status(dlock_release(acquired(other), NULL), OK);
+    }
+    assert_int_equal(stats_of(stage->client).renewals_failed, 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_close(lock);
+    dlock_close(other);
+}
+
+/* The server has no room for one more client, but answers those that it has. */
+static void a_full_server_renews(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_set_by(&stage, NULL, NULL, PATIENCE_MS);
+    renewed_on_lent_ones(&stage);
+    server_text(server, "CONFIG SET maxclients 1000");
+    stage_clear(&stage);
+}
+
+/* A new connection gets no answer, but those that there are live. */
+static void a_connection_that_takes_too_long(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_set_patient(&stage);
+    renewed_on_lent_ones(&stage);
+    stage_clear(&stage);
+}
+
 /* ---- A key that holds share ------------------------------------------------------------------ */
 
 static const char *const sharing[] = {"watchdog", "notify", "fair", "read_write"};
@@ -600,6 +646,35 @@ static void a_release_leaves_the_others_renewed(void **state)
         assert_true(dlock_valid(left));
         assert_int_equal(record_count(stage.events, "LOST #"), 1); /* the control */
         assert_status(dlock_release(left, NULL), OK);
+        dlock_close(lock);
+        stage_clear(&stage);
+    }
+}
+
+/* A nested hold ends long before the outer one, whose renewal is for both: on a connection that is
+ * silent it leaves the nested one time for another try. */
+static void a_short_nested_hold_has_time_for_another_try(void **state)
+{
+    enum { OUTER_MS = 3 * TTL_MS / 2, INNER_MS = OUTER_MS * 3 / 10 };
+    (void)state;
+    for (int meanwhile = 0; meanwhile < 2; meanwhile++) {
+        struct stage stage;
+        dlock_hold *inner = NULL;
+        stage_set_patient(&stage);
+        dlock *lock = lock_of(stage.client, "watchdog", "lock:{a}");
+        dlock_hold *outer = acquired_for(lock, 7, OUTER_MS);
+        eventually(dlock_remaining_ms(outer) < OUTER_MS * 7 / 10);
+        if (meanwhile == 0)
+            inner = acquired_for(lock, 7, INNER_MS);
+        proxy_plan(stage.proxy, PROXY_MUTE, "lock:{a}", NULL, 0);
+        eventually(proxy_done(stage.proxy));
+        if (meanwhile == 1) /* its renewal is under way */
+            inner = acquired_for(lock, 7, INNER_MS);
+        eventually(record_count(stage.events, "RENEWED") > 0 || told(&stage, "LOST", inner) > 0);
+        assert_int_equal(record_count(stage.events, "LOST #"), 0);
+        assert_int_equal(record_count(stage.events, "RENEWAL_FAILED"), 1);
+        assert_status(dlock_release(inner, NULL), OK);
+        assert_status(dlock_release(outer, NULL), OK);
         dlock_close(lock);
         stage_clear(&stage);
     }
@@ -785,12 +860,17 @@ int main(int argc, char **argv)
         cmocka_unit_test(short_holds_cost_a_long_one_nothing),
         cmocka_unit_test(a_loss_is_told_of_meanwhile),
         cmocka_unit_test(a_release_waits_for_no_answer),
+        cmocka_unit_test(a_full_server_renews),
+        cmocka_unit_test(a_connection_that_takes_too_long),
         cmocka_unit_test(a_shared_key_is_renewed_once),
         cmocka_unit_test(a_release_leaves_the_others_renewed),
+        cmocka_unit_test(a_short_nested_hold_has_time_for_another_try),
         cmocka_unit_test(an_owner_that_nests_all_the_time),
         cmocka_unit_test(many_are_kept_far_away),
     };
     if (argc == 4)
         return measure(argv);
+    if (argc == 2)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests_name("renewals", tests, start, stop);
 }
