@@ -153,7 +153,7 @@ static void move_up(struct dlock *lock, int64_t asleep_ms)
     if (next == NULL || line->contenders >= contenders_max(lock))
         return;
     line->contenders++;
-    if (asleep_ms == 0) {
+    if (asleep_ms == 0 || next->running) { /* who runs has come to its end, or its cancel */
         try_now(next);
         return;
     }

@@ -398,6 +398,51 @@ static void what_asks_gets_its_turn(void **state)
     stage_clear(&stage);
 }
 
+/* ---- Who runs -------------------------------------------------------------------------------- */
+
+static _Atomic int runs;
+
+static void count_run(struct wait *wait)
+{
+    (void)wait;
+    atomic_fetch_add(&runs, 1);
+}
+
+/* The thread that listens has begun to end a waiter, and just then it is the first in line: nobody
+ * else may run it, and it is in no heap. */
+static void who_is_being_ended_moves_up(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_set(&stage, "fair", (struct dlock_options){0});
+    dlock *lock = stage.locks[0];
+    struct loop *loop = &stage.client->loop;
+    dlock_hold *hold = acquired(lock);
+    struct wait ended = {.lock = lock, .hold = hold, .run = count_run, .wake_fd = -1,
+                         .deadline_ns = mono_deadline_ns(3600000)};
+    atomic_store(&runs, 0);
+    assert_int_equal(wait_begin(&ended), NEXT_SLEEP);
+    pthread_mutex_lock(&loop->mutex);
+    enum source_state heard = lock->source.state;
+    assert_int_equal(ended.state, WAIT_BEHIND);
+    ended.running = true;
+    lock->line.again_ms = 1000;
+    lock->source.state = SOURCE_HEARD;
+    wait_open(lock, true, lock->line.wakes);
+    lock->source.state = heard;
+    lock->line.contenders++; /* whoever has the lock still has a place */
+    bool running = ended.running;
+    wait_due(&ended);
+    size_t due = loop->due_count;
+    pthread_mutex_unlock(&loop->mutex);
+    wait_end(&ended, false);
+    assert_true(running);
+    assert_int_equal(due, 0);
+    assert_int_equal(atomic_load(&runs), 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    stage_clear(&stage);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -424,6 +469,7 @@ int main(void)
         SCENARIO(a_limit_ends_a_longer_wait, EACH_SOUND),
         SCENARIO(a_limit_cuts_a_request_off, EACH_SOUND),
         SCENARIO(what_asks_gets_its_turn, ONCE),
+        SCENARIO(who_is_being_ended_moves_up, ONCE),
     };
     return run_scenarios("loop", scenarios, sizeof scenarios / sizeof scenarios[0], set_up,
                          tear_down);
