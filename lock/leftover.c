@@ -80,7 +80,8 @@ static void run(struct wait *wait)
     if (!over) {
         struct exchange *exchange = &leftover->exchange;
         exchange->limit_ns = exchange->ends_ns = mono_deadline_ns(bound_ms(wait->lock->client));
-        loop_ask(loop, wait, exchange->ends_ns);
+        wait->ends_ns = exchange->ends_ns;
+        loop_ask(loop, wait);
     }
     pthread_mutex_unlock(&loop->mutex);
     if (over)

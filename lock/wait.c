@@ -39,7 +39,6 @@ static bool is_cancelled(const struct wait *wait)
 void wait_due(struct wait *wait)
 {
     uint64_t one = 1;
-    heap_take(&wait->timed);
     if (wait->run != NULL)
         loop_run(loop_of(wait->lock), wait);
     else if (wait->wake_fd >= 0)
