@@ -17,15 +17,23 @@
 #include <unistd.h>
 
 #define EVENTS_MAX 64
+#define SOON_MS 1
 #define LONGEST_MS 3600000 /* somebody looks then, whatever is waited for */
 
 /* ---- Moments --------------------------------------------------------------------------------- */
 
+static void time_at(struct loop *loop, struct wait *wait, int64_t at_ns)
+{
+    heap_put(&loop->timed, &wait->timed, at_ns);
+    if (at_ns >= loop->sleeps_until_ns)
+        return;
+    loop->sleeps_until_ns = at_ns; /* it is woken once */
+    loop_wake(loop);
+}
+
 void loop_time(struct loop *loop, struct wait *wait)
 {
-    heap_put(&loop->timed, &wait->timed, wait->until_ns);
-    if (loop->timed.first == &wait->timed)
-        loop_wake(loop);
+    time_at(loop, wait, wait->until_ns);
 }
 
 /* ---- Waiters --------------------------------------------------------------------------------- */
@@ -166,11 +174,13 @@ static int64_t end_ns(const struct wait *wait)
     return wait->deadline_ns != 0 ? wait->deadline_ns : wait->ends_ns;
 }
 
+/* Not at once: most often one of those that ask is through by then. */
 static void keep_time(struct loop *loop, struct wait *wait)
 {
-    heap_put(&loop->timed, &wait->timed, min_ns(end_ns(wait), mono_deadline_ns(LONGEST_MS)));
-    if (loop->timed.first == &wait->timed)
-        loop_wake(loop);
+    int64_t at_ns = end_ns(wait);
+    int64_t soon_ns = mono_deadline_ns(SOON_MS);
+    int64_t latest_ns = mono_deadline_ns(LONGEST_MS);
+    time_at(loop, wait, at_ns < soon_ns ? soon_ns : min_ns(at_ns, latest_ns));
 }
 
 /* The newest are the last, so that each is looked at once. */
@@ -360,9 +370,11 @@ static void lead(struct loop *loop)
     tend(loop, &loop->channels);
     tend(loop, &loop->lists);
     int timeout_ms = may_ask(loop) || may_tell(loop) ? 0 : sleep_ms(loop); /* an ear's beginning wakes its waiters */
+    loop->sleeps_until_ns = timeout_ms != 0 ? heap_soonest_ns(&loop->timed) : 0;
     pthread_mutex_unlock(&loop->mutex);
     int count = epoll_wait(loop->epoll_fd, events, EVENTS_MAX, timeout_ms);
     pthread_mutex_lock(&loop->mutex);
+    loop->sleeps_until_ns = 0;
     for (int i = 0; i < count; i++) {
         void *what = events[i].data.ptr;
         uint64_t woken;

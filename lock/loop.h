@@ -28,6 +28,7 @@ struct loop {
     pthread_cond_t work;   /* something is due */
     bool stop;
     bool led; /* one listens */
+    int64_t sleeps_until_ns; /* CLOCK_MONOTONIC: it does, unless it is woken; 0: it is awake */
     pthread_t threads[LOOP_THREADS_MAX];
     size_t thread_count;
     bool short_of_threads; /* the latest could not be made */
