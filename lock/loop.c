@@ -369,8 +369,9 @@ static void lead(struct loop *loop)
     struct epoll_event events[EVENTS_MAX];
     tend(loop, &loop->channels);
     tend(loop, &loop->lists);
-    int timeout_ms = may_ask(loop) || may_tell(loop) ? 0 : sleep_ms(loop); /* an ear's beginning wakes its waiters */
-    loop->sleeps_until_ns = timeout_ms != 0 ? heap_soonest_ns(&loop->timed) : 0;
+    bool sleeps = !may_ask(loop) && !may_tell(loop); /* an ear's beginning wakes its waiters */
+    int timeout_ms = sleeps ? sleep_ms(loop) : 0;
+    loop->sleeps_until_ns = sleeps ? heap_soonest_ns(&loop->timed) : 0;
     pthread_mutex_unlock(&loop->mutex);
     int count = epoll_wait(loop->epoll_fd, events, EVENTS_MAX, timeout_ms);
     pthread_mutex_lock(&loop->mutex);
