@@ -294,6 +294,14 @@ static bool worth_another_try(const struct acquiring *a, dlock_status status)
 
 /* ---- Without a try --------------------------------------------------------------------------- */
 
+/* What is to be read by who has the lock without having asked for it. The thread that listens does
+ * not ask: the time for it is over. */
+static void read_alone(struct acquiring *a)
+{
+    if (!loop_listens())
+        send_alone(a->hold, NULL, a->want.reads, a->ends_ns, &(bool){false});
+}
+
 static dlock_status nest(struct acquiring *a)
 {
     struct dlock *lock = a->lock;
@@ -305,7 +313,7 @@ static dlock_status nest(struct acquiring *a)
                     TENURE_NUMBERS);
     if (status != DLOCK_OK)
         return status;
-    send_alone(a->hold, NULL, a->want.reads, a->ends_ns, &(bool){false});
+    read_alone(a);
     watch(a, a->exchange.sent_ns, a->hold->ttl_ms);
     return DLOCK_OK;
 }
@@ -327,14 +335,14 @@ static dlock_status take_over(struct acquiring *a)
         join_tenure(a);
     } else {
         *tenure = (struct tenure){0};
-        a->reads_sent = false;
+        a->wait.reads = a->want.reads != NULL;
         wait_give(&a->wait, false);
     }
     pthread_mutex_unlock(&lock->client->loop.mutex);
     if (!lasts)
         return DLOCK_BUSY;
-    if (!a->reads_sent)
-        send_alone(a->hold, NULL, a->want.reads, a->ends_ns, &(bool){false});
+    if (a->wait.reads)
+        read_alone(a);
     keep(a, now_ns, sent_ns, ttl_ms);
     let_owner_in(a);
     return DLOCK_OK;
@@ -539,7 +547,7 @@ static bool advance(struct acquiring *a, enum wait_next next)
         } else {
             struct loop *loop = &a->lock->client->loop;
             pthread_mutex_lock(&loop->mutex);
-            loop_ask(loop, &a->wait, min_ns(a->limit_ns, a->ends_ns));
+            loop_ask(loop, &a->wait);
             pthread_mutex_unlock(&loop->mutex);
             return false;
         }
@@ -698,6 +706,8 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
                             .mode = a->want.mode,
                             .cancel = a->want.cancel,
                             .deadline_ns = deadline_ns,
+                            .ends_ns = a->ends_ns,
+                            .reads = a->want.reads != NULL,
                             .wake_fd = -1};
     a->wait.hold = a->hold = hold_new(lock, &a->want);
     if (a->hold == NULL)
@@ -830,7 +840,7 @@ dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlo
         return DLOCK_OK; /* it may be over by now */
     pthread_mutex_lock(&loop->mutex);
     if (next == NEXT_TRY) {
-        loop_ask(loop, &a->wait, min_ns(a->limit_ns, a->ends_ns));
+        loop_ask(loop, &a->wait);
     } else {
         a->begun = next;
         a->wait.running = false;

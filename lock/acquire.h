@@ -23,8 +23,6 @@ struct acquiring {
     bool contended;   /* at least one try found the lock busy: counted */
     bool nested;      /* TRAIT_HANDOFF: its owner has the lock already: */
     bool joined;      /* and it was let in by the hold that acquired it */
-    bool reads_sent;  /* whoever passed the lock on has sent want.reads with its own last
-                         commands */
     dlock_status cause; /* of the latest try */
     char why[256];      /* and its sentence; "" before the first */
 

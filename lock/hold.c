@@ -172,7 +172,8 @@ static void passed_on(struct releasing *r)
     r->status = exchange_says(&r->exchange);
     pthread_mutex_lock(&lock->client->loop.mutex);
     bool ours = !open && lock->tenure.token == hold->tenure && dlock_valid(hold);
-    r->next->reads_sent = ours && r->last != NULL && r->status == DLOCK_OK;
+    if (ours && r->last != NULL && r->status == DLOCK_OK)
+        r->next->wait.reads = false; /* they rode with its last commands */
     if (ours) {
         lock->tenure.passed++;
         lock->tenure.numbers++;
@@ -443,7 +444,8 @@ static void go_on(struct releasing *r)
     struct loop *loop = &r->hold->lock->client->loop;
     if (r->then != NULL) {
         pthread_mutex_lock(&loop->mutex);
-        loop_ask(loop, &r->wait, r->ends_ns);
+        r->wait.ends_ns = r->ends_ns;
+        loop_ask(loop, &r->wait);
         pthread_mutex_unlock(&loop->mutex);
         return;
     }
@@ -494,6 +496,7 @@ dlock_status dlock_release_start(dlock_hold *hold, dlock_batch *last, dlock_done
         status = fail(DLOCK_UNSUPPORTED, "'%s' counts in the memory of the thread that acquired: it "
                                          "must release itself", hold->lock->ops->name);
     r->wait = (struct wait){.lock = hold->lock, .run = run, .wake_fd = -1,
+                            .ends_ns = INT64_MAX, /* to begin may wait for a hook */
                             .exchange = &r->exchange, .answered = answered};
     r->completion = (struct completion){.done = done, .arg = arg, .call = r};
     if (status == DLOCK_OK) { /* not in a forked child: a thread of its parent may have it */

@@ -84,8 +84,8 @@ static void run(struct wait *wait)
     if (!over) {
         struct exchange *exchange = &leftover->exchange;
         exchange->ends_ns = min_ns(mono_deadline_ns(bound_ms(client)), client->closes_ns);
-        exchange->limit_ns = exchange->ends_ns;
-        loop_ask(loop, wait, exchange->ends_ns);
+        exchange->limit_ns = wait->ends_ns = exchange->ends_ns;
+        loop_ask(loop, wait);
     }
     pthread_mutex_unlock(&loop->mutex);
     if (over)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * See loop.h. Who listens never blocks but in epoll_wait; whatever asks a server is done when
- * another listens. A waiter whose time is over has nothing to ask any more: the listener ends it,
- * so that servers that hang, and threads with them, delay no answer; and another thread tells of
- * it.
+ * another listens. A waiter whose time is over, or that was given the lock, has nothing to ask any
+ * more: where all that ask are kept the listener goes on with it, so that servers that hang, and
+ * threads with them, delay no answer; and another thread tells of it.
  */
 #include "loop.h"
 
@@ -17,15 +17,23 @@
 #include <unistd.h>
 
 #define EVENTS_MAX 64
+#define SOON_MS 1
 #define LONGEST_MS 3600000 /* somebody looks then, whatever is waited for */
 
 /* ---- Moments --------------------------------------------------------------------------------- */
 
+static void time_at(struct loop *loop, struct wait *wait, int64_t at_ns)
+{
+    heap_put(&loop->timed, &wait->timed, at_ns);
+    if (at_ns >= loop->sleeps_until_ns)
+        return;
+    loop->sleeps_until_ns = at_ns; /* it is woken once */
+    loop_wake(loop);
+}
+
 void loop_time(struct loop *loop, struct wait *wait)
 {
-    heap_put(&loop->timed, &wait->timed, wait->until_ns);
-    if (loop->timed.first == &wait->timed)
-        loop_wake(loop);
+    time_at(loop, wait, wait->until_ns);
 }
 
 /* ---- Waiters --------------------------------------------------------------------------------- */
@@ -63,18 +71,26 @@ dlock_status loop_join(struct loop *loop, struct wait *wait)
     return DLOCK_OK;
 }
 
-static void ask_no_more(struct loop *loop, struct wait *wait)
+static bool is_queued(const struct wait *wait)
 {
-    TAILQ_REMOVE(&loop->asking, wait, of_due);
-    loop->asking_count--;
+    return wait->due || wait->asking;
+}
+
+static void take_out(struct loop *loop, struct wait *wait)
+{
+    TAILQ_REMOVE(wait->due ? &loop->due : &loop->asking, wait, of_due);
+    if (wait->due)
+        loop->due_count--;
+    else
+        loop->asking_count--;
     heap_take(&wait->timed);
-    wait->asking = false;
+    wait->due = wait->asking = false;
 }
 
 void loop_leave(struct loop *loop, struct wait *wait)
 {
-    if (wait->asking)
-        ask_no_more(loop, wait);
+    if (is_queued(wait))
+        take_out(loop, wait);
     heap_take(&wait->timed);
     if (wait->cancel != NULL && !wait->cancelled)
         LIST_REMOVE(wait, by_cancel);
@@ -82,58 +98,123 @@ void loop_leave(struct loop *loop, struct wait *wait)
         --*wait->counted;
 }
 
+/* ---- Finding a thread ------------------------------------------------------------------------ */
+
+/* There is something to do that may wait for a server; that may be kept by the application. */
+static bool is_to_ask(const struct loop *loop)
+{
+    return loop->due_count + loop->asking_count > 0 && loop->asker_count < LOOP_ASKERS_MAX;
+}
+
+static bool is_to_tell(const struct loop *loop)
+{
+    return loop->over_count > 0 && loop->teller_count < LOOP_TELLERS_MAX;
+}
+
+/* Besides those that may be kept one listens. */
+static bool has_spare(const struct loop *loop)
+{
+    return loop->asker_count + loop->teller_count + 1 < loop->thread_count;
+}
+
+static bool may_ask(const struct loop *loop)
+{
+    return is_to_ask(loop) && has_spare(loop);
+}
+
+/* Where no more threads can be made, who listens tells. */
+static bool may_tell(const struct loop *loop)
+{
+    return is_to_tell(loop) && (has_spare(loop) || loop->short_of_threads);
+}
+
 /* As few threads as needed: one that is through takes the next without sleeping, and what a thread
  * brings about itself it does itself. */
 static _Thread_local const struct loop *serves;
+
+/* The calling thread listens. */
+static _Thread_local bool listens;
 
 static void *serve(void *arg);
 
 static void find_other(struct loop *loop)
 {
-    if (loop->idle_count > 0)
+    size_t needed =
+        loop->asker_count + loop->teller_count + 1 + (is_to_ask(loop) || is_to_tell(loop));
+    if (loop->idle_count > 0) {
         pthread_cond_signal(&loop->work);
-    else if (loop->thread_count < LOOP_THREADS_MAX &&
-             thread_begin(&loop->threads[loop->thread_count], serve, loop))
-        loop->thread_count++;
+    } else if (loop->thread_count < needed && loop->thread_count < LOOP_THREADS_MAX) {
+        loop->short_of_threads = !thread_begin(&loop->threads[loop->thread_count], serve, loop);
+        loop->thread_count += !loop->short_of_threads;
+    }
 }
 
 static void find_thread(struct loop *loop)
 {
-    if (serves != loop || loop->due_count + loop->asking_count + loop->over_count > 1)
+    if (serves != loop || loop->due_count + loop->asking_count + loop->over_count > 1 ||
+        (listens && !has_spare(loop)))
         find_other(loop);
+}
+
+/* ---- Time of those that wait for a thread ---------------------------------------------------- */
+
+/* All that ask are kept: nobody takes what is queued before one of them is through. */
+static bool all_are_kept(const struct loop *loop)
+{
+    return loop->asker_count == LOOP_ASKERS_MAX || (loop->short_of_threads && !has_spare(loop));
+}
+
+/* When it must go on, though all that ask are kept; 0: at once, since it has nothing to ask. */
+static int64_t end_ns(const struct wait *wait)
+{
+    if (wait->state == WAIT_GIVEN)
+        return wait->reads ? wait->ends_ns : 0;
+    if (wait->cancelled)
+        return 0;
+    return wait->deadline_ns != 0 ? wait->deadline_ns : wait->ends_ns;
+}
+
+/* Not at once: most often one of those that ask is through by then. */
+static void keep_time(struct loop *loop, struct wait *wait)
+{
+    int64_t at_ns = end_ns(wait);
+    int64_t soon_ns = mono_deadline_ns(SOON_MS);
+    int64_t latest_ns = mono_deadline_ns(LONGEST_MS);
+    time_at(loop, wait, at_ns < soon_ns ? soon_ns : min_ns(at_ns, latest_ns));
+}
+
+/* The newest are the last, so that each is looked at once. */
+static void keep_times(struct loop *loop, struct waits_in_order *queue)
+{
+    struct wait *wait;
+    if (!all_are_kept(loop))
+        return;
+    TAILQ_FOREACH_REVERSE(wait, queue, waits_in_order, of_due) {
+        if (wait->timed.in != NULL)
+            return;
+        keep_time(loop, wait);
+    }
 }
 
 void loop_run(struct loop *loop, struct wait *wait)
 {
     if (wait->running)
         return;
-    wait->running = true;
+    heap_take(&wait->timed);
+    wait->running = wait->due = true;
     TAILQ_INSERT_TAIL(&loop->due, wait, of_due);
     loop->due_count++;
     find_thread(loop);
+    keep_times(loop, &loop->due);
 }
 
-/* Nobody is free to take those that ask: from here on their time is kept. The newest are the last,
- * so that each is looked at once. */
-static void time_asking(struct loop *loop)
-{
-    struct wait *wait;
-    TAILQ_FOREACH_REVERSE(wait, &loop->asking, waits_in_order, of_due) {
-        if (wait->timed.in != NULL)
-            return;
-        loop_time(loop, wait);
-    }
-}
-
-void loop_ask(struct loop *loop, struct wait *wait, int64_t until_ns)
+void loop_ask(struct loop *loop, struct wait *wait)
 {
     wait->running = wait->asking = true;
-    wait->until_ns = min_ns(until_ns, mono_deadline_ns(LONGEST_MS));
     TAILQ_INSERT_TAIL(&loop->asking, wait, of_due);
     loop->asking_count++;
     find_thread(loop);
-    if (loop->asker_count == LOOP_ASKERS_MAX)
-        time_asking(loop);
+    keep_times(loop, &loop->asking);
 }
 
 void loop_put_off(struct loop *loop, struct wait *wait, int64_t ms)
@@ -154,8 +235,10 @@ void loop_tell(struct loop *loop, struct completion *completion)
     pthread_mutex_unlock(&loop->mutex);
 }
 
-/* The calling thread listens. */
-static _Thread_local bool listens;
+bool loop_listens(void)
+{
+    return listens;
+}
 
 bool loop_may_ask(const struct loop *loop)
 {
@@ -175,23 +258,21 @@ static void run_here(struct loop *loop, struct wait *wait)
     pthread_mutex_lock(&loop->mutex);
 }
 
-/* It has nothing to ask the server any more. */
-static bool is_over(const struct wait *wait)
-{
-    bool leaves = wait->cancelled || (wait->deadline_ns != 0 && wait->deadline_ns <= mono_ns());
-    return wait->state == WAIT_BEHIND ||
-           (leaves && wait->state != WAIT_CHOSEN && wait->state != WAIT_GIVEN);
-}
-
+/* Its moment has come, or its cancel. Who is queued is left there until it must go on; who has
+ * something to ask is queued. */
 static void go_on(struct loop *loop, struct wait *wait)
 {
-    bool asks = wait->asking;
-    if (asks) {
-        ask_no_more(loop, wait);
+    bool queued = is_queued(wait);
+    bool over = end_ns(wait) <= mono_ns();
+    if (queued && !over) {
+        keep_time(loop, wait);
+        return;
+    }
+    if (queued) {
+        take_out(loop, wait);
         wait->running = false;
     }
-    bool spare = loop->asker_count < LOOP_ASKERS_MAX && wait->state != WAIT_BEHIND;
-    if (asks || (is_over(wait) && !spare))
+    if (queued || wait->state == WAIT_BEHIND || (over && all_are_kept(loop)))
         run_here(loop, wait);
     else
         loop_run(loop, wait);
@@ -225,8 +306,8 @@ static void run_cancelled(struct loop *loop, const dlock_cancel *cancel)
 {
     struct wait *wait;
     while ((wait = take_cancelled(loop, cancel)) != NULL) {
-        if ((wait->running && !wait->asking) || wait->state == WAIT_CHOSEN ||
-            wait->state == WAIT_GIVEN)
+        bool soon = wait->running && !wait->asking && wait->timed.in == NULL;
+        if (soon || wait->state == WAIT_CHOSEN || wait->state == WAIT_GIVEN)
             continue; /* it looks itself */
         heap_take(&wait->timed);
         go_on(loop, wait);
@@ -280,34 +361,19 @@ static int sleep_ms(const struct loop *loop)
                                                        : (int)((left_ns - 1) / NS_PER_MS + 1);
 }
 
-/* There is something to do that may wait for a server, or be kept by the application, and a thread
- * to spare for it. */
-static bool may_ask(const struct loop *loop)
-{
-    return loop->due_count + loop->asking_count > 0 && loop->asker_count < LOOP_ASKERS_MAX;
-}
-
-static bool may_tell(const struct loop *loop)
-{
-    return loop->over_count > 0 && loop->teller_count < LOOP_TELLERS_MAX;
-}
-
-static bool may_do(const struct loop *loop)
-{
-    return (may_ask(loop) || may_tell(loop)) &&
-           loop->asker_count + loop->teller_count < LOOP_THREADS_MAX - 1;
-}
-
 /* Listens once, and sees to what has come; what asks a server is due then. */
 static void lead(struct loop *loop)
 {
     struct epoll_event events[EVENTS_MAX];
     tend(loop, &loop->channels);
     tend(loop, &loop->lists);
-    int timeout_ms = may_do(loop) ? 0 : sleep_ms(loop); /* an ear's beginning wakes its waiters */
+    bool sleeps = !may_ask(loop) && !may_tell(loop); /* an ear's beginning wakes its waiters */
+    int timeout_ms = sleeps ? sleep_ms(loop) : 0;
+    loop->sleeps_until_ns = sleeps ? heap_soonest_ns(&loop->timed) : 0;
     pthread_mutex_unlock(&loop->mutex);
     int count = epoll_wait(loop->epoll_fd, events, EVENTS_MAX, timeout_ms);
     pthread_mutex_lock(&loop->mutex);
+    loop->sleeps_until_ns = 0;
     for (int i = 0; i < count; i++) {
         void *what = events[i].data.ptr;
         uint64_t woken;
@@ -326,18 +392,17 @@ static void lead(struct loop *loop)
 /* Of all that follows: the mutex is held at call and return, not in between. */
 static void let_others(struct loop *loop)
 {
-    if (!loop->led || may_do(loop))
+    if (!loop->led || is_to_ask(loop) || is_to_tell(loop))
         find_other(loop);
-    if (loop->asker_count == LOOP_ASKERS_MAX)
-        time_asking(loop);
+    keep_times(loop, &loop->due);
+    keep_times(loop, &loop->asking);
     pthread_mutex_unlock(&loop->mutex);
 }
 
 static void run_first(struct loop *loop)
 {
     struct wait *wait = TAILQ_FIRST(&loop->due);
-    TAILQ_REMOVE(&loop->due, wait, of_due);
-    loop->due_count--;
+    take_out(loop, wait);
     let_others(loop);
     wait->run(wait);
     pthread_mutex_lock(&loop->mutex);
@@ -354,7 +419,7 @@ static size_t take_asking(struct loop *loop, struct wait *taken[EXCHANGES_MAX])
             break;
         if (count > 0 && !exchange_shares(taken[0]->exchange, wait->exchange))
             continue;
-        ask_no_more(loop, wait);
+        take_out(loop, wait);
         taken[count++] = wait;
     }
     return count;
@@ -443,7 +508,7 @@ static void *serve(void *arg)
     serves = loop;
     pthread_mutex_lock(&loop->mutex);
     while (!loop->stop) {
-        if (may_do(loop)) {
+        if (may_ask(loop) || may_tell(loop)) {
             do_next(loop);
         } else if (!loop->led) {
             loop->led = listens = true;

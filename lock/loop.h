@@ -28,8 +28,10 @@ struct loop {
     pthread_cond_t work;   /* something is due */
     bool stop;
     bool led; /* one listens */
+    int64_t sleeps_until_ns; /* CLOCK_MONOTONIC: it does, unless it is woken; 0: it is awake */
     pthread_t threads[LOOP_THREADS_MAX];
     size_t thread_count;
+    bool short_of_threads; /* the latest could not be made */
     size_t idle_count;
     size_t asker_count;
     size_t teller_count;
@@ -65,16 +67,18 @@ dlock_status loop_join(struct loop *loop, struct wait *wait);
 void loop_leave(struct loop *loop, struct wait *wait);
 /* The mutex is held. Runs it at wait->until_ns, unless it is taken out of the heap before. */
 void loop_time(struct loop *loop, struct wait *wait);
-/* The mutex is held. Runs it soon. */
+/* The mutex is held. Runs it soon; by the thread that listens when its time is over, or it is
+ * cancelled, or has nothing to ask, and all that ask are kept. Not if it is to be run already. */
 void loop_run(struct loop *loop, struct wait *wait);
 /* The mutex is held, and the waiter runs. Makes its exchange soon, with those of others in one
- * write; at until_ns, CLOCK_MONOTONIC, or when it is cancelled, it is run instead, unless that has
- * begun. */
-void loop_ask(struct loop *loop, struct wait *wait, int64_t until_ns);
+ * write; when its time is over, or it is cancelled, it is run instead, unless that has begun. */
+void loop_ask(struct loop *loop, struct wait *wait);
 /* The mutex is held. It is run again after so long. */
 void loop_put_off(struct loop *loop, struct wait *wait, int64_t ms);
 /* It is over: its `done` is called on one of the threads, or with own_loop by dlock_process. */
 void loop_tell(struct loop *loop, struct completion *completion);
+/* Whether this thread listens: it may wait for nothing. */
+bool loop_listens(void);
 /* The mutex is held. Whether this thread may ask a server something that only makes an answer
  * better: it does not listen, and nobody waits for it. */
 bool loop_may_ask(const struct loop *loop);

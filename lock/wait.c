@@ -39,7 +39,6 @@ static bool is_cancelled(const struct wait *wait)
 void wait_due(struct wait *wait)
 {
     uint64_t one = 1;
-    heap_take(&wait->timed);
     if (wait->run != NULL)
         loop_run(loop_of(wait->lock), wait);
     else if (wait->wake_fd >= 0)
@@ -158,7 +157,7 @@ static void move_up(struct dlock *lock, int64_t asleep_ms)
     if (next == NULL || line->contenders >= contenders_max(lock))
         return;
     line->contenders++;
-    if (asleep_ms == 0) {
+    if (asleep_ms == 0 || next->running) { /* who runs has come to its end, or its cancel */
         try_now(next);
         return;
     }

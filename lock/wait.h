@@ -30,9 +30,11 @@ struct wait {
     enum dlock_mode mode; /* how it wants the lock */
     dlock_cancel *cancel; /* or NULL */
     int64_t deadline_ns;  /* CLOCK_MONOTONIC; 0: one try */
+    int64_t ends_ns; /* CLOCK_MONOTONIC: of one without a deadline, or that was GIVEN the lock: it
+                        is run then, if nobody was free to ask for it */
     int64_t holds_ms;     /* once it has the lock: so long, unless it is renewed */
-    /* It is due: goes on with it. Called on a worker; on the loop's thread where it is over, and
-     * only has to end. NULL: it has a thread, which calls wait_sleep. */
+    /* It is due: goes on with it. Called on a worker; on the thread that listens where its time is
+     * over, or it has nothing to ask. NULL: it has a thread, which calls wait_sleep. */
     void (*run)(struct wait *wait);
     /* Of one whose requests share connections, see loop_ask. */
     struct exchange *exchange;
@@ -53,7 +55,9 @@ struct wait {
     bool cancelled;
     bool woken;       /* and has not tried since */
     bool unheard;     /* its time came, nothing else: what it waits for was lost, or is not there */
+    bool reads;       /* GIVEN the lock, it still asks the server for something */
     bool running;     /* of one without a thread: due, being run, or asking */
+    bool due;         /* nobody has begun to run it */
     bool asking;      /* its exchange has not begun */
     int64_t until_ns; /* CLOCK_MONOTONIC: when it is due anyway */
     uint64_t seen;    /* line.wakes before its try */

@@ -10,6 +10,7 @@
 #include "server.h"
 #include "sound.h"
 #include "started.h"
+#include "thread.h"
 #include "waiter.h"
 
 #include <stdatomic.h>
@@ -22,6 +23,19 @@
 #define TELLERS 2 /* threads that `done` may keep */
 
 static struct server *server;
+
+/* So many threads can still be made. */
+static _Atomic int threads_left = 1000000;
+
+bool __real_thread_begin(pthread_t *thread, void *(*body)(void *), void *arg);
+bool __wrap_thread_begin(pthread_t *thread, void *(*body)(void *), void *arg);
+bool __wrap_thread_begin(pthread_t *thread, void *(*body)(void *), void *arg)
+{
+    if (atomic_fetch_sub(&threads_left, 1) > 0)
+        return __real_thread_begin(thread, body, arg);
+    atomic_fetch_add(&threads_left, 1);
+    return false;
+}
 
 struct stage {
     dlock_client *client;
@@ -239,6 +253,123 @@ static void no_cancel_waits_for_a_server(void **state)
     stage_clear(&stage);
 }
 
+/* The lock's one waiter sleeps, and is woken: somebody who is free to ask must run it. left_ms: so
+ * soon its time is over; 0: it has all it was given. */
+static void make_due(dlock *lock, int64_t left_ms)
+{
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    struct wait *wait = TAILQ_FIRST(&lock->line.waits);
+    if (left_ms != 0)
+        wait->deadline_ns = mono_deadline_ns(left_ms);
+    wait_wake(lock, WAKE_ALL);
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+}
+
+/* Nor do those that were woken when nobody was free to go on with them: some run out of time, the
+ * others are cancelled. */
+static void what_is_due_ends_in_time(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct started plugs[ASKERS];
+    struct dlock_want want = waiting(DLOCK_WAIT_FOREVER);
+    _Atomic int over = 0;
+    struct dlock_options options = patient;
+    options.retry_ms = 60000;
+    stage_set(&stage, "watchdog", options);
+    struct started *crowd = crowd_new(LOCKS, false, &over);
+    want.cancel = dlock_cancel_new();
+    for (int i = ASKERS; i < LOCKS; i++) {
+        hold(&stage, i);
+        start(stage.locks[i], want, &crowd[i]);
+    }
+    eventually(stats_of(stage.client).contended == LOCKS - ASKERS);
+    keep_all_who_ask(&stage, plugs);
+    for (int i = ASKERS; i < LOCKS; i++)
+        make_due(stage.locks[i], i % 2 == 0 ? 20 : 0);
+    eventually(atomic_load(&over) == (LOCKS - ASKERS) / 2);
+    dlock_cancel_now(want.cancel);
+    eventually(atomic_load(&over) == LOCKS - ASKERS);
+    for (int i = ASKERS; i < LOCKS; i++) {
+        assert_int_equal(atomic_load(&crowd[i].answers), 1);
+        assert_int_equal(crowd[i].status, i % 2 == 0 ? DLOCK_TIMED_OUT : DLOCK_CANCELLED);
+    }
+    let_them_go(plugs);
+    dlock_cancel_free(want.cancel);
+    free(crowd);
+    stage_clear(&stage);
+}
+
+/* The client has the lock already: it is passed on, or acquired once more by its owner. Who gets it
+ * so has it while the server still stands; where it has something to read, when its time is over,
+ * and without the replies. */
+static void what_the_client_has_waits_for_no_server(void **state)
+{
+    enum { PASSED_ON, PASSED_ON_TO_READ, NESTED, CASES };
+    (void)state;
+    for (int i = 0; i < CASES; i++) {
+        struct stage stage;
+        struct started plugs[ASKERS], next = {0};
+        struct dlock_want own = {.size = sizeof own, .owner_id = 7}, want = {0};
+        struct dlock_reply reply = {.size = sizeof reply};
+        struct dlock_options options = patient;
+        dlock_hold *hold;
+        options.ttl_ms = 3600000;
+        options.handoff_ms = 60000;
+        stage_set(&stage, "fair", options);
+        assert_status(dlock_acquire(stage.locks[ASKERS], &own, &hold), OK);
+        dlock_batch *reads = dlock_batch_new();
+        assert_status(dlock_batch_add(reads, 2, (const char *const[]){"GET", "stock"}, NULL), OK);
+        want.owner_id = i == NESTED ? 7 : 0;
+        want.wait_ms = i == NESTED ? 20 : DLOCK_WAIT_FOREVER;
+        want.limit_ms = i == PASSED_ON_TO_READ ? 1000 : 0;
+        want.reads = i == PASSED_ON ? NULL : reads;
+        keep_all_who_ask(&stage, plugs);
+        start(stage.locks[ASKERS], want, &next);
+        if (i != NESTED)
+            assert_status(dlock_release(hold, NULL), OK);
+        started_answered(&next);
+        assert_int_equal(next.status, DLOCK_OK);
+        assert_true(dlock_valid(next.hold));
+        assert_status(dlock_batch_reply(reads, 0, &reply), OK);
+        assert_int_equal(reply.kind, DLOCK_REPLY_NONE);
+        let_them_go(plugs);
+        assert_status(dlock_release(next.hold, NULL), OK);
+        if (i == NESTED)
+            assert_status(dlock_release(hold, NULL), OK);
+        dlock_batch_free(reads);
+        stage_clear(&stage);
+    }
+}
+
+/* The system gives the loop no thread but the first two: one asks, the other still listens. */
+static void with_two_threads(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct started plug = {.release = true};
+    _Atomic int over = 0;
+    stage_set(&stage, "watchdog", patient);
+    struct started *crowd = crowd_new(LOCKS, false, &over);
+    struct dlock_want want = waiting(DLOCK_WAIT_FOREVER);
+    want.cancel = dlock_cancel_new();
+    atomic_store(&threads_left, 2);
+    server_pause(server);
+    start(stage.locks[0], waiting(DLOCK_WAIT_FOREVER), &plug);
+    eventually(stats_of(stage.client).attempts == 1);
+    for (int i = 1; i < LOCKS; i++)
+        start(stage.locks[i], i % 2 == 0 ? waiting(20) : want, &crowd[i]);
+    dlock_cancel_now(want.cancel);
+    eventually(atomic_load(&over) == LOCKS - 1);
+    assert_int_equal(atomic_load(&plug.answers), 0);
+    server_resume(server);
+    started_answered(&plug);
+    atomic_store(&threads_left, 1000000);
+    dlock_cancel_free(want.cancel);
+    free(crowd);
+    stage_clear(&stage);
+}
+
 /* The lock's first waiter was not answered, and those behind it never asked: that is no
  * contention. */
 static void behind_one_that_is_not_answered(void **state)
@@ -420,6 +551,51 @@ static void none_begins_after_its_limit(void **state)
     stage_clear(&stage);
 }
 
+/* ---- Who runs -------------------------------------------------------------------------------- */
+
+static _Atomic int runs;
+
+static void count_run(struct wait *wait)
+{
+    (void)wait;
+    atomic_fetch_add(&runs, 1);
+}
+
+/* The thread that listens has begun to end a waiter, and just then it is the first in line: nobody
+ * else may run it, and it is in no heap. */
+static void who_is_being_ended_moves_up(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_set(&stage, "fair", (struct dlock_options){0});
+    dlock *lock = stage.locks[0];
+    struct loop *loop = &stage.client->loop;
+    dlock_hold *hold = acquired(lock);
+    struct wait ended = {.lock = lock, .hold = hold, .run = count_run, .wake_fd = -1,
+                         .deadline_ns = mono_deadline_ns(3600000)};
+    atomic_store(&runs, 0);
+    assert_int_equal(wait_begin(&ended), NEXT_SLEEP);
+    pthread_mutex_lock(&loop->mutex);
+    enum source_state heard = lock->source.state;
+    assert_int_equal(ended.state, WAIT_BEHIND);
+    ended.running = true;
+    lock->line.again_ms = 1000;
+    lock->source.state = SOURCE_HEARD;
+    wait_open(lock, true, lock->line.wakes);
+    lock->source.state = heard;
+    lock->line.contenders++; /* whoever has the lock still has a place */
+    bool running = ended.running;
+    wait_due(&ended);
+    size_t due = loop->due_count;
+    pthread_mutex_unlock(&loop->mutex);
+    wait_end(&ended, false);
+    assert_true(running);
+    assert_int_equal(due, 0);
+    assert_int_equal(atomic_load(&runs), 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    stage_clear(&stage);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -441,12 +617,16 @@ int main(void)
         SCENARIO(it_is_heard_while_all_who_tell_are_kept, ONCE),
         SCENARIO(no_time_out_waits_for_a_server, EACH_SOUND),
         SCENARIO(no_cancel_waits_for_a_server, EACH_SOUND),
+        SCENARIO(what_is_due_ends_in_time, ONCE),
+        SCENARIO(what_the_client_has_waits_for_no_server, ONCE),
+        SCENARIO(with_two_threads, ONCE),
         SCENARIO(behind_one_that_is_not_answered, ONCE),
         SCENARIO(limits_that_are_none, ONCE),
         SCENARIO(a_limit_ends_a_longer_wait, EACH_SOUND),
         SCENARIO(a_limit_cuts_a_request_off, EACH_SOUND),
         SCENARIO(what_asks_gets_its_turn, ONCE),
         SCENARIO(none_begins_after_its_limit, ONCE),
+        SCENARIO(who_is_being_ended_moves_up, ONCE),
     };
     return run_scenarios("loop", scenarios, sizeof scenarios / sizeof scenarios[0], set_up,
                          tear_down);
