@@ -306,6 +306,22 @@ static bool may_answer(const struct plan *plan, const struct call *call)
     }
 }
 
+/* How long others had the lock and released it, from then on to the call's end: who waits without a
+ * limit waits for all of them. */
+static int64_t in_use_ns(const struct world *world, const struct call *call, int64_t from_ns)
+{
+    int64_t sum_ns = 0;
+    for (size_t i = 0; i < check_call_count(world); i++) {
+        const struct call *release = &world->calls[i];
+        if (release->what != WHAT_RELEASE || release->of == call || release->lock != call->lock)
+            continue;
+        int64_t begin_ns = most(release->of->end_ns, from_ns);
+        int64_t end_ns = least(release->end_ns != 0 ? release->end_ns : INT64_MAX, call->end_ns);
+        sum_ns += most(end_ns - begin_ns, 0);
+    }
+    return sum_ns;
+}
+
 /* When it has to be over, stalls apart. */
 static int64_t latest_ns(const struct world *world, const struct plan *plan,
                          const struct call *call)
@@ -314,9 +330,12 @@ static int64_t latest_ns(const struct world *world, const struct plan *plan,
     int64_t bound_ns = bound_ms(plan) * NS_A_MS;
     if (!acquires(call))
         return call->begin_ns + bound_ns;
-    int64_t latest = call->wait_ms >= 0 ? call->begin_ns + call->wait_ms * NS_A_MS + bound_ns
-                                        : most(call->begin_ns, calm_ns) +
-                                              rest_bound_ms(plan) * NS_A_MS + bound_ns;
+    int64_t latest = call->begin_ns + call->wait_ms * NS_A_MS + bound_ns;
+    if (call->wait_ms < 0) {
+        int64_t from_ns = most(call->begin_ns, calm_ns);
+        latest = from_ns + in_use_ns(world, call, from_ns) + rest_bound_ms(plan) * NS_A_MS +
+                 bound_ns;
+    }
     if (call->rest)
         latest = call->begin_ns + rest_bound_ms(plan) * NS_A_MS;
     if (call->limit_ms != 0)
