@@ -67,6 +67,7 @@ struct dlock {
     struct tenure tenure;
     uint64_t left_try; /* TRAIT_HANDOFF: nobody relies on what this try got, or an earlier one, and
                           it may still be there; 0: not so */
+    int64_t left_until_ns; /* CLOCK_MONOTONIC: that has expired by then */
 
     void *state; /* ops->state_size bytes */
 };

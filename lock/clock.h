@@ -34,6 +34,11 @@ static inline int64_t min_ns(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+static inline int64_t max_ns(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 /* A deadline `ms` from now; INT64_MAX where ms < 0 or too far away to matter. */
 static inline int64_t mono_deadline_ns(int64_t ms)
 {

@@ -98,6 +98,7 @@ static void connect_ear(struct loop *loop, struct ear *ear, int64_t limit_ns, in
 {
     ear->state = EAR_CONNECTING;
     pthread_mutex_unlock(&loop->mutex);
+    loop_may_block(loop);
     if (ear->redis == NULL)
         ear->redis = redis_new(&loop->client->config);
     dlock_status status =

@@ -63,10 +63,17 @@ static void take(struct releasing *r)
     fail(DLOCK_LOST, "'%s' was not this hold's any more at its release", r->hold->key);
 }
 
-/* Its own time is over, and it was not sent, but its key lives on. */
-static bool outlives(const struct releasing *r)
+static bool is_unsaid(dlock_status status)
 {
-    return r->status == DLOCK_LOST && r->exchange.sent_ns == 0 && r->hold->shared_ms != 0;
+    return status == DLOCK_UNREACHABLE || status == DLOCK_LIMIT || status == DLOCK_REFUSED ||
+           status == DLOCK_UNKNOWN;
+}
+
+/* Its own time is over, but its key lives on. */
+static bool is_outlived(const struct releasing *r)
+{
+    return r->status == DLOCK_LOST && r->hold->shared_ms != 0 &&
+           (r->exchange.sent_ns == 0 || is_unsaid(r->exchange.status));
 }
 
 /* No server has said that it let go of the hold, and nothing of the caller's can come behind that:
@@ -74,10 +81,8 @@ static bool outlives(const struct releasing *r)
 static bool is_left(const struct releasing *r)
 {
     const struct dlock_hold *hold = r->hold;
-    bool unsaid = r->status == DLOCK_UNREACHABLE || r->status == DLOCK_LIMIT ||
-                  r->status == DLOCK_REFUSED || r->status == DLOCK_UNKNOWN || outlives(r);
     bool may_come = r->exchange.rode && r->exchange.open;
-    return unsaid && r->exchange.step == STEP_RELEASE && !may_come && !hold->tainted &&
+    return (is_unsaid(r->status) || is_outlived(r)) && r->exchange.step == STEP_RELEASE && !may_come && !hold->tainted &&
            hold->lock->rung.expires && !hold->lock->rung.flawed;
 }
 
@@ -102,6 +107,8 @@ static void late_sent(struct releasing *r)
 {
     r->then = NULL;
     r->status = fail(DLOCK_LOST, "'%s' was lost before its release", r->hold->key);
+    if (hands_off(r->hold->lock) && is_left(r))
+        leftover_leave(r->hold->lock, &r->exchange, r->hold->try);
 }
 
 /* Its validity is over. Its key lives on where it was given another hold's time: it is released all
@@ -261,6 +268,7 @@ static bool count_out(struct dlock_hold *hold)
     if (tenure->token != hold->tenure || hold->out)
         return false;
     hold->out = true;
+    hold->try = tenure->try;
     hold->was_end = --tenure->holds == 0 && tenure->sending == 0 && !tenure->open;
     return true;
 }

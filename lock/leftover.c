@@ -4,6 +4,8 @@
  */
 #include "leftover.h"
 
+#include "owner.h"
+
 #include <stdlib.h>
 
 #define AGAIN_MS 100       /* between its first tries; each time twice as long, */
@@ -176,8 +178,7 @@ static bool take_back(struct dlock_hold *hold, bool gives_up, const struct excha
         leftover->exchange.open = true;
         leftover->exchange.doubt = doubted->doubt;
     }
-    int64_t lives_ms = hold->shared_ms > hold->ttl_ms ? hold->shared_ms : hold->ttl_ms;
-    leftover->ends_ns = mono_deadline_ns(lives_ms + bound_ms(lock->client));
+    leftover->ends_ns = mono_deadline_ns(hold_longest_ms(hold) + bound_ms(lock->client));
     lock_keep_open(lock);
     if (keep(leftover, 0))
         return true;
@@ -197,6 +198,8 @@ static bool may_have_locked(const struct acquiring *a)
 /* On `fair` the client holds, and its next waiter finds what was left. */
 bool leftover_keep(struct acquiring *a, bool waits)
 {
+    if (a->exchange.unresolved && a->hold->depth > 1)
+        owner_note_nested(a->hold);
     if (!hands_off(a->lock))
         return (waits || may_have_locked(a)) && take_back(a->hold, true, &a->exchange);
     leftover_leave(a->lock, &a->exchange, a->exchange.unresolved ? a->hold->try : 0);
@@ -213,8 +216,12 @@ void leftover_leave(struct dlock *lock, const struct exchange *doubted, uint64_t
     struct loop *loop = &lock->client->loop;
     bool open = doubted != NULL && doubted->open;
     pthread_mutex_lock(&loop->mutex);
+    if (try != 0)
+        lock->left_until_ns = max_ns(lock->left_until_ns,
+                                      mono_deadline_ns(hold_longest_ms(doubted->hold)));
     if (lock->left_try < try)
         lock->left_try = try;
+    int64_t left_ms = (lock->left_until_ns - mono_ns()) / NS_PER_MS;
     uint64_t left_try = lock->left_try;
     bool needed = is_deserted(lock) && (lock->tenure.queued || open || left_try != 0);
     pthread_mutex_unlock(&loop->mutex);
@@ -225,7 +232,7 @@ void leftover_leave(struct dlock *lock, const struct exchange *doubted, uint64_t
     hold->key = lock->name;
     hold->beside = lock->beside;
     hold->ttl_ms = doubted != NULL ? doubted->hold->ttl_ms : lock->ttl_ms;
-    hold->shared_ms = doubted != NULL ? doubted->hold->shared_ms : 0;
+    hold->shared_ms = left_ms;
     hold->try = left_try;
     if (!take_back(hold, true, doubted))
         free(hold);

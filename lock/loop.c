@@ -18,6 +18,7 @@
 
 #define EVENTS_MAX 64
 #define SOON_MS 1
+#define NO_THREAD_MS 100 /* after one could not be made, no other is tried for so long */
 #define LONGEST_MS 3600000 /* somebody looks then, whatever is waited for */
 
 /* ---- Moments --------------------------------------------------------------------------------- */
@@ -143,9 +144,11 @@ static void find_other(struct loop *loop)
         loop->asker_count + loop->teller_count + 1 + (is_to_ask(loop) || is_to_tell(loop));
     if (loop->idle_count > 0) {
         pthread_cond_signal(&loop->work);
-    } else if (loop->thread_count < needed && loop->thread_count < LOOP_THREADS_MAX) {
+    } else if (loop->thread_count < needed && loop->thread_count < LOOP_THREADS_MAX &&
+               mono_ns() >= loop->thread_ns) {
         loop->short_of_threads = !thread_begin(&loop->threads[loop->thread_count], serve, loop);
         loop->thread_count += !loop->short_of_threads;
+        loop->thread_ns = loop->short_of_threads ? mono_deadline_ns(NO_THREAD_MS) : 0;
     }
 }
 
@@ -154,6 +157,16 @@ static void find_thread(struct loop *loop)
     if (serves != loop || loop->due_count + loop->asking_count + loop->over_count > 1 ||
         (listens && !has_spare(loop)))
         find_other(loop);
+}
+
+void loop_may_block(struct loop *loop)
+{
+    if (serves != loop)
+        return;
+    pthread_mutex_lock(&loop->mutex);
+    if (is_to_ask(loop) || is_to_tell(loop))
+        find_other(loop);
+    pthread_mutex_unlock(&loop->mutex);
 }
 
 /* ---- Time of those that wait for a thread ---------------------------------------------------- */
@@ -367,6 +380,10 @@ static void lead(struct loop *loop)
     struct epoll_event events[EVENTS_MAX];
     tend(loop, &loop->channels);
     tend(loop, &loop->lists);
+    if (!has_spare(loop) && (is_to_ask(loop) || is_to_tell(loop)))
+        find_other(loop); /* who became one that asks left it to this one */
+    keep_times(loop, &loop->due);
+    keep_times(loop, &loop->asking);
     bool sleeps = !may_ask(loop) && !may_tell(loop); /* an ear's beginning wakes its waiters */
     int timeout_ms = sleeps ? sleep_ms(loop) : 0;
     loop->sleeps_until_ns = sleeps ? heap_soonest_ns(&loop->timed) : 0;

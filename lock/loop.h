@@ -31,7 +31,8 @@ struct loop {
     int64_t sleeps_until_ns; /* CLOCK_MONOTONIC: it does, unless it is woken; 0: it is awake */
     pthread_t threads[LOOP_THREADS_MAX];
     size_t thread_count;
-    bool short_of_threads; /* the latest could not be made */
+    bool short_of_threads; /* the latest could not be made, */
+    int64_t thread_ns;     /* CLOCK_MONOTONIC: and no other is tried before */
     size_t idle_count;
     size_t asker_count;
     size_t teller_count;
@@ -77,6 +78,9 @@ void loop_ask(struct loop *loop, struct wait *wait);
 void loop_put_off(struct loop *loop, struct wait *wait, int64_t ms);
 /* It is over: its `done` is called on one of the threads, or with own_loop by dlock_process. */
 void loop_tell(struct loop *loop, struct completion *completion);
+/* The calling thread may wait for a server from here on: if it is one of the loop's, another takes
+ * what it has brought about. Takes the mutex. */
+void loop_may_block(struct loop *loop);
 /* Whether this thread listens: it may wait for nothing. */
 bool loop_listens(void);
 /* The mutex is held. Whether this thread may ask a server something that only makes an answer

@@ -86,13 +86,15 @@ struct dlock_hold *owner_outermost(const struct dlock_hold *hold)
     return outermost;
 }
 
-/* Holds whose time is over do not count: the key that counted them is gone, or they released. */
+/* Of the same name, which the server counts by. Holds whose time is over do not count: the key that
+ * counted them is gone, or they released. */
 static void count(struct dlock_hold *hold)
 {
     const struct dlock_hold *other;
     hold->depth = 1;
     LIST_FOREACH(other, &hold->lock->holds, of_lock)
-        hold->depth += is_same(hold, other) && dlock_valid(other) && !other->leaving;
+        hold->depth += other != hold && strcmp(other->owner, hold->owner) == 0 &&
+                       dlock_valid(other) && !other->leaving;
     snprintf(hold->count, sizeof hold->count, "%llu", (unsigned long long)hold->depth);
 }
 
@@ -209,6 +211,16 @@ bool owner_is_over(struct dlock_hold *hold)
     hold->depth = 1;
     strcpy(hold->count, "1");
     return over;
+}
+
+void owner_note_nested(const struct dlock_hold *hold)
+{
+    struct dlock_hold *other;
+    pthread_mutex_lock(&hold->lock->mutex);
+    LIST_FOREACH(other, &hold->lock->holds, of_lock)
+        if (strcmp(other->owner, hold->owner) == 0 && other->shared_ms < hold->ttl_ms)
+            other->shared_ms = hold->ttl_ms;
+    pthread_mutex_unlock(&hold->lock->mutex);
 }
 
 bool owner_thread_holds(const struct dlock_hold *hold)

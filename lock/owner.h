@@ -58,6 +58,9 @@ void owner_end(struct dlock_hold *hold);
  * own. */
 void owner_join(struct dlock_hold *hold);
 
+/* It was to nest, and its answer was lost: the key may have been given its time. */
+void owner_note_nested(const struct dlock_hold *hold);
+
 /* The lock's mutex is held. It nests in `outer`, and takes its name. */
 void owner_nest(struct dlock_hold *hold, const struct dlock_hold *outer);
 

@@ -10,11 +10,6 @@
 
 #define TRY_ANSWERS 4 /* another try takes so many answers' time: connect, log in, renew; and one */
 
-static int64_t max_ns(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 static struct renewal *oldest(struct renewals *renewals)
 {
     return &renewals->all[renewals->first];

@@ -80,6 +80,13 @@ struct dlock_hold {
     int lost_fd; /* a timer that ends with valid_until_ns; -1: not asked for yet */
 };
 
+/* How long its key may live after it was given time, at most. */
+static inline int64_t hold_longest_ms(const struct dlock_hold *hold)
+{
+    int64_t shared_ms = hold->shared_ms;
+    return shared_ms > hold->ttl_ms ? shared_ms : hold->ttl_ms;
+}
+
 /* How to wait when the lock is busy. All zero: poll after the client's retry_ms. */
 struct busy {
     enum wait_kind {

@@ -34,6 +34,7 @@ dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int64_t ends_ns, in
     struct dlock_client *client = lock->client;
     int64_t latest_ns = min_ns(min_ns(limit_ns, ends_ns), mono_deadline_ns(bound_ms(client)));
     env_init(lock, ends_ns, env);
+    loop_may_block(&client->loop);
     dlock_status status = pool_take(&client->pool, latest_ns, &env->redis);
     return status == DLOCK_OK ? redis_ready(env->redis, latest_ns, cancel_fd) : status;
 }

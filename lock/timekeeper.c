@@ -180,16 +180,10 @@ static void extend_one(struct timekeeper *timekeeper, struct dlock_hold *hold, i
         set_turn(timekeeper, hold, sent_ns + given_ms * NS_PER_MS / RENEWALS_PER_TTL);
 }
 
-static int64_t longest_ms(const struct dlock_hold *hold)
-{
-    int64_t shared_ms = hold->shared_ms;
-    return shared_ms > hold->ttl_ms ? shared_ms : hold->ttl_ms;
-}
-
 /* Their key is given the time that the longer of them needs. */
 static void share(struct dlock_hold *hold, struct dlock_hold *other)
 {
-    int64_t ms = longest_ms(hold), other_ms = longest_ms(other);
+    int64_t ms = hold_longest_ms(hold), other_ms = hold_longest_ms(other);
     if (hold->shared_ms < other_ms)
         hold->shared_ms = other_ms;
     if (other->shared_ms < ms)

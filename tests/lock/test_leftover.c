@@ -268,6 +268,81 @@ static void over_before_it_was_sent(void **state)
     stage_clear(&stage);
 }
 
+/* Its time is over, but not its key's, and the server refuses its release for a while. */
+static void refused_after_its_time(void **state)
+{
+    struct stage stage;
+    stage_set(&stage, *state, server_url(server), SHORT_MS);
+    struct dlock_want want = {.ttl_ms = SHORT_MS, .hold_max_ms = SHORT_MS};
+    dlock_hold *outer = acquired_for(stage.lock, want);
+    assert_status(dlock_release(acquired_by(stage.lock, OWNER), NULL), OK);
+    eventually(!dlock_valid(outer));
+    refuse_writes(true);
+    assert_status(dlock_release(outer, NULL), LOST);
+    refuse_writes(false);
+    comes_to_another(&stage);
+    stage_clear(&stage);
+}
+
+/* A nested acquire that nobody was told of gave the key its time. */
+static void after_a_nested_acquire_that_was_not_answered(void **state)
+{
+    struct stage stage;
+    dlock_hold *none;
+    struct dlock_want nested = {
+        .size = sizeof nested, .owner_id = OWNER, .wait_ms = PATIENCE_MS, .limit_ms = 100};
+    stage_set(&stage, *state, proxy_url(proxy), 60000);
+    struct dlock_want want = {.ttl_ms = SHORT_MS, .hold_max_ms = SHORT_MS};
+    dlock_hold *outer = acquired_for(stage.lock, want);
+    proxy_plan(proxy, PROXY_HOLD_REPLY, LOCK, NULL, 0);
+    dlock_status status = dlock_acquire(stage.lock, &nested, &none);
+    if (status == DLOCK_OK) /* `fair` asks nobody */
+        assert_status(dlock_release(none, NULL), OK);
+    eventually(!dlock_valid(outer));
+    dlock_release(outer, NULL);
+    comes_to_another(&stage);
+    stage_clear(&stage);
+}
+
+/* A release that was refused is carried out with the last of its name, though the owner reads under
+ * another name by then. */
+static void its_owner_reads_anew(void **state)
+{
+    struct stage stage;
+    (void)state;
+    stage_set(&stage, dlock_rung_find("read_write"), server_url(server), SHORT_MS);
+    struct dlock_want first = {.mode = DLOCK_SHARED, .ttl_ms = 600, .hold_max_ms = 600};
+    dlock_hold *outer = acquired_for(stage.lock, first);
+    dlock_hold *nested = acquired_for(stage.lock, (struct dlock_want){.mode = DLOCK_SHARED});
+    refuse_writes(true);
+    assert_status(dlock_release(nested, NULL), REFUSED);
+    refuse_writes(false);
+    eventually(!dlock_valid(outer));
+    dlock_hold *anew = acquired_for(stage.lock, (struct dlock_want){.mode = DLOCK_SHARED});
+    assert_status(dlock_release(outer, NULL), LOST);
+    assert_status(dlock_release(anew, NULL), OK);
+    comes_to_another(&stage);
+    stage_clear(&stage);
+}
+
+/* A waiter comes in between whose own time is short. */
+static void for_as_long_as_what_was_left_lives(void **state)
+{
+    struct stage stage;
+    dlock_hold *none;
+    struct dlock_want want = {.size = sizeof want, .wait_ms = 50, .ttl_ms = SHORT_MS};
+    (void)state;
+    stage_set(&stage, dlock_rung_find("fair"), server_url(server), SHORT_MS);
+    dlock_hold *hold = acquired(stage.lock);
+    go_away();
+    assert_int_not_equal(dlock_release(hold, NULL), DLOCK_OK);
+    assert_int_not_equal(dlock_acquire(stage.lock, &want, &none), DLOCK_OK);
+    long_pause(SHORT_MS + SHORT_BOUND_MS + SHORT_MS);
+    server_resume(server);
+    comes_to_another(&stage);
+    stage_clear(&stage);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -297,6 +372,10 @@ int main(void)
         SCENARIO(for_as_long_as_the_key_lives, EACH_REENTRANT),
         SCENARIO(for_as_long_as_the_client_has_it, ONCE),
         SCENARIO(over_before_it_was_sent, EACH_REENTRANT),
+        SCENARIO(refused_after_its_time, EACH_REENTRANT),
+        SCENARIO(after_a_nested_acquire_that_was_not_answered, EACH_REENTRANT),
+        SCENARIO(its_owner_reads_anew, ONCE),
+        SCENARIO(for_as_long_as_what_was_left_lives, ONCE),
     };
     return run_scenarios("leftover", scenarios, sizeof scenarios / sizeof scenarios[0], set_up,
                          tear_down);

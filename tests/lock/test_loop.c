@@ -561,6 +561,63 @@ static void none_begins_after_its_limit(void **state)
     stage_clear(&stage);
 }
 
+/* The server stands. A waiter's time is over, and its thread asks who has the lock, to say so: who
+ * moved up behind it has an end of its own. */
+static void who_explains_keeps_nobody(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct started first = {0}, second = {0};
+    stage_set(&stage, "notify", (struct dlock_options){.contenders = 1});
+    hold(&stage, 0);
+    start(stage.locks[0], waiting(500), &first);
+    start(stage.locks[0], (struct dlock_want){.wait_ms = PATIENCE_MS, .limit_ms = 1000}, &second);
+    eventually(stats_of(stage.client).contended == 1);
+    long_pause(100);
+    server_pause(server);
+    started_answered(&second);
+    assert_int_equal(atomic_load(&first.answers), 0);
+    server_resume(server);
+    started_answered(&first);
+    stage_clear(&stage);
+}
+
+struct starter {
+    struct stage *stage;
+    struct started then;
+    bool was_told; /* before the release was over */
+    _Atomic bool over;
+};
+
+static void starts_and_releases(void *arg, dlock_status status, dlock_hold *hold)
+{
+    struct starter *starter = arg;
+    must(status == DLOCK_OK);
+    server_pause(server);
+    struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS, .limit_ms = 100};
+    must(dlock_acquire_start(starter->stage->locks[1], &want, started_done, &starter->then) ==
+         DLOCK_OK);
+    dlock_release(hold, NULL);
+    starter->was_told = atomic_load(&starter->then.answers) == 1;
+    atomic_store(&starter->over, true);
+}
+
+/* The thread that tells of an acquire is kept by a server, and has started another before. */
+static void who_waits_in_done_keeps_nobody(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct starter starter = {.stage = &stage};
+    struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS};
+    stage_set(&stage, "watchdog", (struct dlock_options){.command_timeout_ms = 1000});
+    assert_status(dlock_acquire_start(stage.locks[0], &want, starts_and_releases, &starter), OK);
+    eventually(atomic_load(&starter.over));
+    server_resume(server);
+    assert_true(starter.was_told);
+    started_answered(&starter.then);
+    stage_clear(&stage);
+}
+
 /* ---- Who runs -------------------------------------------------------------------------------- */
 
 static _Atomic int runs;
@@ -636,6 +693,8 @@ int main(void)
         SCENARIO(a_limit_cuts_a_request_off, EACH_SOUND),
         SCENARIO(what_asks_gets_its_turn, ONCE),
         SCENARIO(none_begins_after_its_limit, ONCE),
+        SCENARIO(who_explains_keeps_nobody, ONCE),
+        SCENARIO(who_waits_in_done_keeps_nobody, ONCE),
         SCENARIO(who_is_being_ended_moves_up, ONCE),
     };
     return run_scenarios("loop", scenarios, sizeof scenarios / sizeof scenarios[0], set_up,
