@@ -284,6 +284,25 @@ static void refused_after_its_time(void **state)
     stage_clear(&stage);
 }
 
+/* The same of a hold that was passed the lock inside the client. */
+static void refused_after_it_was_passed_on(void **state)
+{
+    struct stage stage;
+    struct started next = {0};
+    (void)state;
+    stage_set(&stage, dlock_rung_find("fair"), server_url(server), SHORT_MS);
+    dlock_hold *first = acquired(stage.lock);
+    start(stage.lock, (struct dlock_want){.wait_ms = PATIENCE_MS, .hold_max_ms = SHORT_MS}, &next);
+    assert_status(dlock_release(first, NULL), OK);
+    started_answered(&next);
+    eventually(!dlock_valid(next.hold));
+    refuse_writes(true);
+    assert_status(dlock_release(next.hold, NULL), LOST);
+    refuse_writes(false);
+    comes_to_another(&stage);
+    stage_clear(&stage);
+}
+
 /* A nested acquire that nobody was told of gave the key its time. */
 static void after_a_nested_acquire_that_was_not_answered(void **state)
 {
@@ -373,6 +392,7 @@ int main(void)
         SCENARIO(for_as_long_as_the_client_has_it, ONCE),
         SCENARIO(over_before_it_was_sent, EACH_REENTRANT),
         SCENARIO(refused_after_its_time, EACH_REENTRANT),
+        SCENARIO(refused_after_it_was_passed_on, ONCE),
         SCENARIO(after_a_nested_acquire_that_was_not_answered, EACH_REENTRANT),
         SCENARIO(its_owner_reads_anew, ONCE),
         SCENARIO(for_as_long_as_what_was_left_lives, ONCE),

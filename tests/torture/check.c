@@ -194,6 +194,18 @@ static const struct note *told_before(const struct world *world, const struct pl
     return last;
 }
 
+/* After a silence an answer is believed to take as long, and a short hold has no time for another
+ * try: it waits for its answer. */
+static int64_t patience_ms(const struct world *world, const struct plan *plan,
+                           const struct note *lost)
+{
+    for (const struct note *here = world->notes; here < world->notes + note_count(world); here++)
+        if (here->written && here->kind == NOTE_RENEWAL_FAILED && here->ns < lost->ns &&
+            here->process == lost->process)
+            return plan->command_ms;
+    return 0;
+}
+
 static void check_renewals(struct world *world, const struct plan *plan)
 {
     for (size_t i = 0; i < note_count(world) && plan->rung->renewed && !plan->rung->flawed; i++) {
@@ -208,7 +220,7 @@ static void check_renewals(struct world *world, const struct plan *plan)
                           (told != NULL ? told->stalled_ns : hold->stalled_begin_ns);
         int64_t over_ns = lost->ns - from_ns - 2 * stalled -
                           (renewal_ms(plan, hold->ttl_ms, failed) + SLACK_MS / 4) * NS_A_MS;
-        if (over_ns > 0)
+        if (over_ns > 0 && over_ns > patience_ms(world, plan, lost) * NS_A_MS)
             violation(world, VIOLATION_RENEWAL, "#%d of process %d: %.1f ms too late",
                       number(world, hold), hold->process, (double)over_ns / 1e6);
     }
