@@ -88,7 +88,8 @@ struct dlock_client {
     uint64_t leftovers_kept;
     uint64_t leftovers_freed;
     pthread_cond_t leftover_over;
-    int64_t closes_ns; /* CLOCK_MONOTONIC: it is closed, and they are over by then; else INT64_MAX */
+    int64_t closes_ns; /* CLOCK_MONOTONIC: it is closed, and they are over by then; INT64_MAX: it is
+                          not */
 
     pthread_mutex_t mutex; /* protects what is below */
     void *locks;           /* a tree (tsearch) of struct dlock by rung and name */

@@ -347,8 +347,8 @@ DLOCK_API dlock_status dlock_client_open(const struct dlock_options *options,
 
 /* Stops the timekeeper and closes the connections; waits for a hook that runs. All holds must be
  * released and all locks closed before. What goes on in the background has been tried once by the
- * return, within the bound; if in vain, its lock is left to expire. NULL is allowed. Not from a hook
- * or from `done`. */
+ * return, within the bound; if in vain, its lock is left to expire. NULL is allowed. Not from a
+ * hook or from `done`. */
 DLOCK_API void dlock_client_close(dlock_client *client);
 
 /* The client's UUID, 36 characters; lives as long as the client. */

@@ -85,7 +85,7 @@ static void no_longer_refused(struct ear *ear, struct source *source)
     source->refusals = 0;
 }
 
-/* It broke soon after it was up, or did not come up: then it is connected after a pause, longer each
+/* It broke soon after it was up, or did not come up: it is connected after a pause, longer each
  * time. */
 static void connect_later(struct ear *ear)
 {

@@ -82,8 +82,8 @@ static bool is_left(const struct releasing *r)
 {
     const struct dlock_hold *hold = r->hold;
     bool may_come = r->exchange.rode && r->exchange.open;
-    return (is_unsaid(r->status) || is_outlived(r)) && r->exchange.step == STEP_RELEASE && !may_come && !hold->tainted &&
-           hold->lock->rung.expires && !hold->lock->rung.flawed;
+    return (is_unsaid(r->status) || is_outlived(r)) && r->exchange.step == STEP_RELEASE &&
+           !may_come && !hold->tainted && hold->lock->rung.expires && !hold->lock->rung.flawed;
 }
 
 static void unlist(struct dlock_hold *hold)

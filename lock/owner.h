@@ -48,12 +48,12 @@ bool owner_thread_holds(const struct dlock_hold *hold);
 bool owner_begin(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *cancel);
 /* The same, whatever is under way. */
 void owner_begin_anyway(struct dlock_hold *hold);
-/* The hold is over. Whether nobody validly holds or asks by its name: no later hold will then. Its release
- * is that of its owner's last hold from here on. */
-bool owner_is_over(struct dlock_hold *hold);
 /* The same for a request that leaves the hold as it is: neither is set. */
 bool owner_begin_renewal(struct dlock_hold *hold, int64_t until_ns);
 void owner_end(struct dlock_hold *hold);
+/* The hold is over. Whether no valid hold has its name, and nobody asks by it: none will later. Its
+ * release is that of its owner's last hold from here on. */
+bool owner_is_over(struct dlock_hold *hold);
 /* In between, of a hold that is not held yet: it takes the name of the one that it nests in, or its
  * own. */
 void owner_join(struct dlock_hold *hold);
