@@ -9,6 +9,7 @@
 #include "record.h"
 #include "proxy.h"
 #include "server.h"
+#include "started.h"
 #include "waiter.h"
 
 #include <arpa/inet.h>
@@ -467,10 +468,10 @@ static void no_room_for_who_listens(void **state)
     dlock_client *holder = client_of(server_url(server), (struct dlock_options){0});
     dlock *theirs[LOCKS], *ours[LOCKS];
     dlock_hold *holds[LOCKS];
-    struct dlock_want want = {.size = sizeof want, .wait_ms = DLOCK_WAIT_FOREVER};
+    _Atomic int over = 0;
+    struct started *crowd = crowd_new(LOCKS, true, &over);
     stage_set(&stage, "notify", server_url(server), (struct dlock_options){.connections_max = 1});
     works(&stage);
-    memset(answers, 0, sizeof answers);
     for (int i = 0; i < LOCKS; i++) {
         char name[48];
         snprintf(name, sizeof name, LOCK "%d", i);
@@ -480,13 +481,15 @@ static void no_room_for_who_listens(void **state)
     }
     server_text(server, "CONFIG SET maxclients 1"); /* no more than there are */
     for (int i = 0; i < LOCKS; i++)
-        assert_status(dlock_acquire_start(ours[i], &want, count_answer, NULL), OK);
+        start(ours[i], waiting(DLOCK_WAIT_FOREVER), &crowd[i]);
     eventually(stats_of(stage.client).attempts > 10 * LOCKS);
     assert_true(stats_of(stage.client).connects_failed <= LOCKS);
     server_text(server, "CONFIG SET maxclients 1000");
     for (int i = 0; i < LOCKS; i++)
         assert_status(dlock_release(holds[i], NULL), OK);
-    eventually(atomic_load(&answers[DLOCK_OK]) == LOCKS);
+    eventually(atomic_load(&over) == LOCKS);
+    crowd_answered(crowd, LOCKS, DLOCK_OK);
+    free(crowd);
     for (int i = 0; i < LOCKS; i++) {
         dlock_close(theirs[i]);
         dlock_close(ours[i]);
@@ -1179,14 +1182,14 @@ static void locks_that_share_a_channel(void **state)
     stage_clear(&stage);
 }
 
-static int start(void **state)
+static int set_up(void **state)
 {
     (void)state;
     server = server_start(NULL);
     return 0;
 }
 
-static int stop(void **state)
+static int tear_down(void **state)
 {
     (void)state;
     server_free(server);
@@ -1233,5 +1236,5 @@ int main(int argc, char **argv)
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests_name("outage", tests, start, stop);
+    return cmocka_run_group_tests_name("outage", tests, set_up, tear_down);
 }
