@@ -83,6 +83,7 @@ bool member_open(struct self *self, struct member *member, bool own_loop)
 void member_close(struct self *self, struct member *member)
 {
     struct call *call = call_begin(self->world, WHAT_CLOSE, self->process, 0, 0);
+    call->client = member->number;
     for (int i = 0; i < self->plan->locks; i++)
         dlock_close(member->locks[i]);
     dlock_client_close(member->client);

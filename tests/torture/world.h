@@ -59,7 +59,7 @@ struct call {
     _Atomic int answers;
     dlock_status status;
     uint64_t token;
-    char owner[96], error[160];
+    char owner[96], error[240];
 
     /* Samples of dlock_valid(), each between two looks at the clock. */
     _Atomic int64_t first_true_ns; /* behind the first that said true */
