@@ -266,6 +266,8 @@ static dlock_status end_try(struct acquiring *a)
         status = granted(a);
     else if (status != DLOCK_BUSY)
         busy->again_ms = pause_ms(a, status);
+    if (a->exchange.unresolved && hold->depth > 1)
+        owner_note_nested(hold);
     owner_end(hold);
     if (status == DLOCK_OK)
         let_owner_in(a);

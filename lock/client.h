@@ -68,6 +68,7 @@ struct dlock {
     uint64_t left_try; /* TRAIT_HANDOFF: nobody relies on what this try got, or an earlier one, and
                           it may still be there; 0: not so */
     int64_t left_until_ns; /* CLOCK_MONOTONIC: that has expired by then */
+    uint64_t leaving_try;  /* the latest that a leftover sees to; 0: none does */
 
     void *state; /* ops->state_size bytes */
 };

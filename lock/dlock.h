@@ -143,7 +143,8 @@ extern "C" {
  * - Several servers. Every rung of this release keeps its lock on one server. There is no quorum.
  * - Failover. Redis acknowledges before it replicates, and the library does not wait for replicas.
  *   A promoted replica may not know the lock, nor a server that restarts without its last writes.
- *   Another client then acquires it while the first holder is still valid.
+ *   Another client then acquires it while the first holder is still valid. And a token of `fair`
+ *   may come twice, where a server restarts within grant_ms with a grant that was taken since.
  * - The server's clock. Redis ends a time to live by its own wall clock. If that clock jumps
  *   forward, the server frees the lock while its holder is still valid.
  * - The server's memory. Under a maxmemory-policy other than `noeviction` Redis may evict a lock.

@@ -108,7 +108,7 @@ static void late_sent(struct releasing *r)
     r->then = NULL;
     r->status = fail(DLOCK_LOST, "'%s' was lost before its release", r->hold->key);
     if (hands_off(r->hold->lock) && is_left(r))
-        leftover_leave(r->hold->lock, &r->exchange, r->hold->try);
+        leftover_leave(r->hold->lock, &r->exchange, r->hold->tenure_try);
 }
 
 /* Its validity is over. Its key lives on where it was given another hold's time: it is released all
@@ -268,7 +268,7 @@ static bool count_out(struct dlock_hold *hold)
     if (tenure->token != hold->tenure || hold->out)
         return false;
     hold->out = true;
-    hold->try = tenure->try;
+    hold->tenure_try = tenure->try;
     hold->was_end = --tenure->holds == 0 && tenure->sending == 0 && !tenure->open;
     return true;
 }

@@ -10,6 +10,7 @@
 
 #define AGAIN_MS 100       /* between its first tries; each time twice as long, */
 #define AGAIN_MOST_MS 3200 /* up to this */
+#define QUEUE_GRANTS 10    /* `fair`: the server keeps a queue for as many times grant_ms */
 
 struct leftover {
     struct wait wait; /* the first member: whoever has the wait has this */
@@ -65,6 +66,14 @@ static bool is_taken_over(const struct leftover *leftover)
     return leftover->hold != NULL && hands_off(lock) && !is_deserted(lock);
 }
 
+/* The loop's mutex is held. It is over: whoever leaves from now on sees to its try, too. */
+static void sees_to_no_try(const struct leftover *leftover)
+{
+    struct dlock *lock = leftover->wait.lock;
+    if (leftover->hold != NULL && lock->leaving_try == leftover->hold->try)
+        lock->leaving_try = 0;
+}
+
 static void has_left(struct dlock *lock, const struct dlock_hold *hold)
 {
     pthread_mutex_lock(&lock->client->loop.mutex);
@@ -88,6 +97,8 @@ static void run(struct wait *wait)
         exchange->ends_ns = min_ns(mono_deadline_ns(bound_ms(client)), client->closes_ns);
         exchange->limit_ns = wait->ends_ns = exchange->ends_ns;
         loop_ask(loop, wait);
+    } else {
+        sees_to_no_try(leftover);
     }
     pthread_mutex_unlock(&loop->mutex);
     if (over)
@@ -119,6 +130,8 @@ static void answered(struct wait *wait)
     bool over = is_done(&leftover->exchange) || is_over(leftover);
     if (!over)
         loop_put_off(&client->loop, wait, pause_ms);
+    else
+        sees_to_no_try(leftover);
     pthread_mutex_unlock(&client->loop.mutex);
     if (over)
         end(leftover);
@@ -198,8 +211,6 @@ static bool may_have_locked(const struct acquiring *a)
 /* On `fair` the client holds, and its next waiter finds what was left. */
 bool leftover_keep(struct acquiring *a, bool waits)
 {
-    if (a->exchange.unresolved && a->hold->depth > 1)
-        owner_note_nested(a->hold);
     if (!hands_off(a->lock))
         return (waits || may_have_locked(a)) && take_back(a->hold, true, &a->exchange);
     leftover_leave(a->lock, &a->exchange, a->exchange.unresolved ? a->hold->try : 0);
@@ -213,7 +224,8 @@ bool leftover_release(struct dlock_hold *hold, const struct exchange *doubted)
 
 void leftover_leave(struct dlock *lock, const struct exchange *doubted, uint64_t try)
 {
-    struct loop *loop = &lock->client->loop;
+    struct dlock_client *client = lock->client;
+    struct loop *loop = &client->loop;
     bool open = doubted != NULL && doubted->open;
     pthread_mutex_lock(&loop->mutex);
     if (try != 0)
@@ -222,20 +234,29 @@ void leftover_leave(struct dlock *lock, const struct exchange *doubted, uint64_t
     if (lock->left_try < try)
         lock->left_try = try;
     int64_t left_ms = (lock->left_until_ns - mono_ns()) / NS_PER_MS;
-    uint64_t left_try = lock->left_try;
+    if (left_ms <= 0)
+        lock->left_try = 0;
+    uint64_t left_try = lock->leaving_try < lock->left_try ? lock->left_try : 0;
     bool needed = is_deserted(lock) && (lock->tenure.queued || open || left_try != 0);
-    pthread_mutex_unlock(&loop->mutex);
     struct dlock_hold *hold = needed ? calloc(1, sizeof *hold) : NULL;
+    if (hold != NULL && left_try != 0)
+        lock->leaving_try = left_try;
+    pthread_mutex_unlock(&loop->mutex);
     if (hold == NULL)
         return;
     hold->lock = lock;
     hold->key = lock->name;
     hold->beside = lock->beside;
-    hold->ttl_ms = doubted != NULL ? doubted->hold->ttl_ms : lock->ttl_ms;
-    hold->shared_ms = left_ms;
+    hold->ttl_ms = open ? doubted->hold->ttl_ms : QUEUE_GRANTS * client->options.grant_ms;
+    hold->shared_ms = left_try != 0 ? left_ms : 0;
     hold->try = left_try;
-    if (!take_back(hold, true, doubted))
-        free(hold);
+    if (take_back(hold, true, doubted))
+        return;
+    pthread_mutex_lock(&loop->mutex);
+    if (lock->leaving_try == left_try)
+        lock->leaving_try = 0;
+    pthread_mutex_unlock(&loop->mutex);
+    free(hold);
 }
 
 void leftovers_end(struct dlock_client *client)

@@ -159,16 +159,6 @@ static void find_thread(struct loop *loop)
         find_other(loop);
 }
 
-void loop_may_block(struct loop *loop)
-{
-    if (serves != loop)
-        return;
-    pthread_mutex_lock(&loop->mutex);
-    if (is_to_ask(loop) || is_to_tell(loop))
-        find_other(loop);
-    pthread_mutex_unlock(&loop->mutex);
-}
-
 /* ---- Time of those that wait for a thread ---------------------------------------------------- */
 
 /* All that ask are kept: nobody takes what is queued before one of them is through. */
@@ -207,6 +197,18 @@ static void keep_times(struct loop *loop, struct waits_in_order *queue)
             return;
         keep_time(loop, wait);
     }
+}
+
+void loop_may_block(struct loop *loop)
+{
+    if (serves != loop)
+        return;
+    pthread_mutex_lock(&loop->mutex);
+    if (is_to_ask(loop) || is_to_tell(loop))
+        find_other(loop);
+    keep_times(loop, &loop->due);
+    keep_times(loop, &loop->asking);
+    pthread_mutex_unlock(&loop->mutex);
 }
 
 void loop_run(struct loop *loop, struct wait *wait)
@@ -362,9 +364,17 @@ static void tend(struct loop *loop, struct ear *ear)
         ear_send(ear);
 }
 
-static int sleep_ms(const struct loop *loop)
+/* Where somebody waits for a thread that could not be made, another try is due, too. */
+static int64_t next_ns(const struct loop *loop)
 {
     int64_t soonest_ns = heap_soonest_ns(&loop->timed);
+    bool needs_thread = !has_spare(loop) && (is_to_ask(loop) || is_to_tell(loop));
+    return needs_thread && loop->short_of_threads ? min_ns(soonest_ns, loop->thread_ns)
+                                                  : soonest_ns;
+}
+
+static int sleep_ms(int64_t soonest_ns)
+{
     if (soonest_ns == INT64_MAX)
         return -1;
     int64_t left_ns = soonest_ns - mono_ns();
@@ -385,8 +395,9 @@ static void lead(struct loop *loop)
     keep_times(loop, &loop->due);
     keep_times(loop, &loop->asking);
     bool sleeps = !may_ask(loop) && !may_tell(loop); /* an ear's beginning wakes its waiters */
-    int timeout_ms = sleeps ? sleep_ms(loop) : 0;
-    loop->sleeps_until_ns = sleeps ? heap_soonest_ns(&loop->timed) : 0;
+    int64_t soonest_ns = next_ns(loop);
+    int timeout_ms = sleeps ? sleep_ms(soonest_ns) : 0;
+    loop->sleeps_until_ns = sleeps ? soonest_ns : 0;
     pthread_mutex_unlock(&loop->mutex);
     int count = epoll_wait(loop->epoll_fd, events, EVENTS_MAX, timeout_ms);
     pthread_mutex_lock(&loop->mutex);

@@ -54,6 +54,7 @@ struct dlock_hold {
     /* TRAIT_HANDOFF. Protected by the loop's mutex. */
     bool out;     /* its tenure counts it no more: */
     bool was_end; /* it was the tenure's last, and nothing of the tenure's may still come */
+    uint64_t tenure_try; /* that got the tenure */
 
     /* Protected by the lock's mutex. */
     LIST_ENTRY(dlock_hold) of_calls;

@@ -4,6 +4,7 @@
  * locked, and what a release could not let go of. Holds last for a day, so nothing else frees them.
  */
 #include "calls.h"
+#include "client.h"
 #include "must.h"
 #include "proxy.h"
 #include "server.h"
@@ -362,6 +363,59 @@ static void for_as_long_as_what_was_left_lives(void **state)
     stage_clear(&stage);
 }
 
+static uint64_t kept_in_the_background(dlock_client *client)
+{
+    pthread_mutex_lock(&client->loop.mutex);
+    uint64_t kept = client->leftovers_kept - client->leftovers_freed;
+    pthread_mutex_unlock(&client->loop.mutex);
+    return kept;
+}
+
+/* What a lost request has locked lives for a day. Many calls fail behind it; one is enough to see to
+ * that. */
+static void one_for_what_was_left(void **state)
+{
+    struct stage stage;
+    dlock_hold *hold;
+    (void)state;
+    stage_set(&stage, dlock_rung_find("fair"), server_url(server), SHORT_MS);
+    assert_status(dlock_release(acquired(stage.lock), NULL), OK); /* connected */
+    server_pause(server);
+    for (int i = 0; i < 20; i++)
+        assert_int_not_equal(tried(stage.lock, &hold), DLOCK_OK);
+    eventually(kept_in_the_background(stage.client) == 1);
+    server_resume(server);
+    comes_to_another(&stage);
+    stage_clear(&stage);
+}
+
+/* A nested acquire gave the key its time, and its answer was lost. It asks anew once the time of the
+ * outer hold is over, and is told that another has the lock: its own owner. */
+static void before_its_owner_asked_anew(void **state)
+{
+    struct stage stage;
+    const struct dlock_rung *rung = *state;
+    if (strcmp(rung->name, "fair") == 0)
+        return; /* it asks nobody */
+    stage_set(&stage, rung, proxy_url(proxy), SHORT_MS);
+    struct dlock_want want = {.ttl_ms = 2 * SHORT_MS, .hold_max_ms = 2 * SHORT_MS};
+    dlock_hold *outer = acquired_for(stage.lock, want);
+    struct waiter nested = {.lock = stage.lock,
+                            .want = {.owner_id = OWNER, .wait_ms = PATIENCE_MS}};
+    proxy_plan(proxy, PROXY_MUTE, LOCK, NULL, 0);
+    waiter_start(&nested);
+    eventually(proxy_done(proxy));
+    server_pause(server);
+    eventually(!dlock_valid(outer) && stats_of(stage.client).attempts > 2);
+    server_resume(server);
+    eventually(stats_of(stage.client).contended == 1);
+    dlock_release(outer, NULL);
+    assert_status(waiter_end(&nested), OK);
+    assert_status(dlock_release(nested.hold, NULL), OK);
+    comes_to_another(&stage);
+    stage_clear(&stage);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -396,6 +450,8 @@ int main(void)
         SCENARIO(after_a_nested_acquire_that_was_not_answered, EACH_REENTRANT),
         SCENARIO(its_owner_reads_anew, ONCE),
         SCENARIO(for_as_long_as_what_was_left_lives, ONCE),
+        SCENARIO(one_for_what_was_left, ONCE),
+        SCENARIO(before_its_owner_asked_anew, EACH_REENTRANT),
     };
     return run_scenarios("leftover", scenarios, sizeof scenarios / sizeof scenarios[0], set_up,
                          tear_down);
