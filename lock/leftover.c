@@ -74,6 +74,14 @@ static void sees_to_no_try(const struct leftover *leftover)
         lock->leaving_try = 0;
 }
 
+/* For its client, and of no tenure: where somebody else came to see to the lock meanwhile, it only
+ * ends its doubt, by a release that lets go of nothing. */
+static bool leaves(const struct leftover *leftover)
+{
+    return leftover->hold != NULL && hands_off(leftover->wait.lock) &&
+           leftover->hold->tenure == 0;
+}
+
 static void has_left(struct dlock *lock, const struct dlock_hold *hold)
 {
     pthread_mutex_lock(&lock->client->loop.mutex);
@@ -91,9 +99,12 @@ static void run(struct wait *wait)
     struct dlock_client *client = wait->lock->client;
     struct loop *loop = &client->loop;
     pthread_mutex_lock(&loop->mutex);
-    bool over = is_over(leftover) || is_taken_over(leftover);
+    struct exchange *exchange = &leftover->exchange;
+    bool taken_over = is_taken_over(leftover);
+    bool over = is_over(leftover) || (taken_over && !(exchange->open && leaves(leftover)));
     if (!over) {
-        struct exchange *exchange = &leftover->exchange;
+        if (leaves(leftover))
+            exchange->step = taken_over ? STEP_RELEASE : STEP_GIVE_UP;
         exchange->ends_ns = min_ns(mono_deadline_ns(bound_ms(client)), client->closes_ns);
         exchange->limit_ns = wait->ends_ns = exchange->ends_ns;
         loop_ask(loop, wait);
@@ -113,6 +124,12 @@ static bool is_done(const struct exchange *exchange)
            (exchange->status == DLOCK_REFUSED && !exchange->transient);
 }
 
+/* The loop's mutex is held. Only its doubt has ended, and who had taken over is gone. */
+static bool still_leaves(const struct leftover *leftover)
+{
+    return leaves(leftover) && leftover->exchange.step == STEP_RELEASE && !is_taken_over(leftover);
+}
+
 /* wait.answered */
 static void answered(struct wait *wait)
 {
@@ -127,7 +144,8 @@ static void answered(struct wait *wait)
         pause_ms = leftover->pause_ms;
     pthread_mutex_lock(&client->loop.mutex);
     leftover->tried = true;
-    bool over = is_done(&leftover->exchange) || is_over(leftover);
+    bool done = is_done(&leftover->exchange) && !still_leaves(leftover);
+    bool over = done || is_over(leftover);
     if (!over)
         loop_put_off(&client->loop, wait, pause_ms);
     else
@@ -237,7 +255,7 @@ void leftover_leave(struct dlock *lock, const struct exchange *doubted, uint64_t
     if (left_ms <= 0)
         lock->left_try = 0;
     uint64_t left_try = lock->leaving_try < lock->left_try ? lock->left_try : 0;
-    bool needed = is_deserted(lock) && (lock->tenure.queued || open || left_try != 0);
+    bool needed = open || (is_deserted(lock) && (lock->tenure.queued || left_try != 0));
     struct dlock_hold *hold = needed ? calloc(1, sizeof *hold) : NULL;
     if (hold != NULL && left_try != 0)
         lock->leaving_try = left_try;

@@ -389,6 +389,31 @@ static void one_for_what_was_left(void **state)
     stage_clear(&stage);
 }
 
+/* A request comes after its connection was cut; the next waiter of its client has asked, had the lock
+ * and released it by then. */
+static void behind_the_next_waiter(void **state)
+{
+    struct stage stage;
+    (void)state;
+    stage_set(&stage, dlock_rung_find("fair"), proxy_url(proxy), 60000);
+    struct waiter first = {.lock = stage.lock,
+                           .want = {.wait_ms = PATIENCE_MS, .limit_ms = SHORT_MS}};
+    struct waiter next = {.lock = stage.lock, .want = {.wait_ms = PATIENCE_MS}};
+    assert_status(dlock_release(acquired(stage.lock), NULL), OK); /* connected */
+    proxy_plan(proxy, PROXY_HOLD_REQUEST, LOCK, NULL, 0);
+    waiter_start(&first);
+    eventually(proxy_done(proxy));
+    waiter_start(&next);
+    assert_status(waiter_end(&first), TIMED_OUT);
+    assert_status(waiter_end(&next), OK);
+    assert_status(dlock_release(next.hold, NULL), OK);
+    eventually(kept_in_the_background(stage.client) == 0);
+    proxy_let_go(proxy);
+    for (int i = 0; i < 20; i++, short_pause())
+        assert_int_equal(server_integer(server, "EXISTS " LOCK), 0);
+    stage_clear(&stage);
+}
+
 /* A nested acquire gave the key its time, and its answer was lost. It asks anew once the time of the
  * outer hold is over, and is told that another has the lock: its own owner. */
 static void before_its_owner_asked_anew(void **state)
@@ -451,6 +476,7 @@ int main(void)
         SCENARIO(its_owner_reads_anew, ONCE),
         SCENARIO(for_as_long_as_what_was_left_lives, ONCE),
         SCENARIO(one_for_what_was_left, ONCE),
+        SCENARIO(behind_the_next_waiter, ONCE),
         SCENARIO(before_its_owner_asked_anew, EACH_REENTRANT),
     };
     return run_scenarios("leftover", scenarios, sizeof scenarios / sizeof scenarios[0], set_up,

@@ -152,7 +152,7 @@ static void be_a_child(struct thread *thread, dlock_hold *inherited)
     how.cancels = false;
     how.wait_ms = how.wait_ms < 0 ? 20 : how.wait_ms;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    thread->number = THREADS_MAX + 2;
+    thread->number = CHILDS_THREAD;
     judge_inherited(self, inherited);
     if (!member_open(self, &member, false))
         _exit(1);

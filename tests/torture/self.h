@@ -11,7 +11,6 @@
 #include <pthread.h>
 
 #define KEPT_MAX 8
-#define THREADS_MAX 8
 #define CANCELS_MAX 24
 
 /* A hold that no thread stands by: it is released later, by any. */

@@ -16,6 +16,8 @@
 #include <sys/types.h>
 
 #define PROCESSES_MAX 6 /* the clients, and one that is started afresh when the others rest */
+#define THREADS_MAX 8
+#define CHILDS_THREAD (THREADS_MAX + 2) /* of a forked child: it ends without closing */
 #define LOCKS_MAX 3
 #define CALLS_MAX 32768
 #define CALLS_ENOUGH (CALLS_MAX / 4 * 3) /* then the threads make no more */
