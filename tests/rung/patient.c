@@ -19,7 +19,8 @@ static dlock_status take_acquire(struct dlock_hold *hold, const struct answer *a
     if (status == DLOCK_BUSY) {
         must(busy->kind == WAIT_CHANNEL);
         atomic_store(&patient_again_ms, busy->again_ms);
-        busy->again_ms = AGAIN_MS;
+        if (busy->again_ms >= FALLBACK_MS)
+            busy->again_ms = AGAIN_MS;
     }
     atomic_fetch_add(&patient_answered, 1);
     return status;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rung `notify`, but whose waiters try again by themselves only after ten minutes: whoever is
- * woken was woken by a message, or by what befell its connection. And what its slots answered.
+ * The rung `notify`, but whose waiters look only after ten minutes where the rung looks now and then:
+ * whoever is woken was woken by a message, by what befell its connection, or at the end of the
+ * holder's time to live. And what its slots answered.
  */
 #ifndef TESTS_PATIENT_H
 #define TESTS_PATIENT_H
@@ -9,6 +10,8 @@
 #include "rung.h"
 
 extern const struct rung_ops rung_notify;
+
+#define FALLBACK_MS 5000 /* notify.c's: a longer sleep ends then */
 
 /* One contends per client, as on the ladder; and each for itself. */
 const struct rung_ops *patient(void);

@@ -19,7 +19,6 @@
 #define TOKEN_MS 86400000
 #define TOKEN "dlock:token={" LOCK "}"
 #define OWNER 7
-#define FALLBACK_MS 5000
 
 static struct server *server;
 static struct messages *messages;
