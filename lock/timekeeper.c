@@ -69,13 +69,6 @@ static void start_waiting(struct timekeeper *timekeeper, int64_t until_ns)
     pthread_mutex_unlock(&timekeeper->mutex);
 }
 
-/* With a request that only a loss may interrupt. */
-static void start_asking(struct timekeeper *timekeeper)
-{
-    timekeeper->busy = true;
-    start_waiting(timekeeper, INT64_MAX);
-}
-
 static void stop_waiting(struct timekeeper *timekeeper)
 {
     pthread_mutex_lock(&timekeeper->mutex);
@@ -422,7 +415,8 @@ static void renew_alone(struct timekeeper *timekeeper, struct dlock_hold *hold, 
         .scripts_loaded = &client->scripts_loaded,
     };
     timekeeper->busy_with = hold;
-    start_asking(timekeeper);
+    timekeeper->busy = true;
+    start_waiting(timekeeper, INT64_MAX);
     renewed.status = rung_renew(&env, hold, renewed.ttl_ms);
     renewed.why = dlock_error();
     stop_waiting(timekeeper);
@@ -452,12 +446,15 @@ static bool is_lent(const struct timekeeper *timekeeper)
 }
 
 /* The thread's own connection. If it can't be made in half the time that is left, one that the pool
- * lends: a server that has no room for another answers those that it has. */
+ * lends: a server that has no room for another answers those that it has. A loss or the next turn
+ * interrupts it; then it goes on for whichever hold ends first by then. */
 static dlock_status get_connection(struct timekeeper *timekeeper, int64_t left_ns)
 {
-    int64_t limit_ns = mono_ns() + left_ns / 2;
+    int64_t now_ns = mono_ns();
+    int64_t since_ns = timekeeper->connects_since_ns != 0 ? timekeeper->connects_since_ns : now_ns;
+    int64_t limit_ns = since_ns + (now_ns - since_ns + left_ns) / 2;
     struct redis *lent = NULL;
-    start_asking(timekeeper);
+    start_waiting(timekeeper, INT64_MAX);
     dlock_status status = redis_ready(timekeeper->redis, limit_ns, timekeeper->timer_fd);
     if (status != DLOCK_OK && status != DLOCK_CANCELLED)
         lent = pool_take_up(&timekeeper->client->pool);
@@ -466,6 +463,7 @@ static dlock_status get_connection(struct timekeeper *timekeeper, int64_t left_n
         status = redis_ready(lent, limit_ns, timekeeper->timer_fd);
     }
     stop_waiting(timekeeper);
+    timekeeper->connects_since_ns = status == DLOCK_CANCELLED ? since_ns : 0;
     return status;
 }
 
@@ -485,7 +483,7 @@ static void renew_first(struct timekeeper *timekeeper)
     struct dlock_hold *hold = first_due(timekeeper);
     int64_t now_ns = timekeeper->client->now_ns();
     if (status == DLOCK_CANCELLED || hold == NULL || heap_soonest_ns(&timekeeper->ends) <= now_ns)
-        return; /* a loss comes first; then once more */
+        return; /* that comes first; then once more */
     if (status != DLOCK_OK) {
         fail_due(timekeeper, status);
     } else if (is_alone(hold)) {
@@ -537,6 +535,7 @@ static void note_due(struct timekeeper *timekeeper, int64_t now_ns)
 static void sleep_until_next(struct timekeeper *timekeeper)
 {
     struct pollfd timer = {.fd = timekeeper->timer_fd, .events = POLLIN};
+    timekeeper->connects_since_ns = 0; /* nothing is due */
     start_waiting(timekeeper, INT64_MAX);
     poll(&timer, 1, -1);
     stop_waiting(timekeeper);

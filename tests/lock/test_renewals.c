@@ -591,6 +591,28 @@ static void a_connection_that_takes_too_long(void **state)
     stage_clear(&stage);
 }
 
+/* A long hold has time to wait for that connection; a short one that is due meanwhile has not. */
+static void a_short_hold_does_not_wait_with_a_long_one(void **state)
+{
+    enum { LONG_MS = 5 * TTL_MS / 2, SHORT_MS = 2 * TTL_MS / 3 };
+    (void)state;
+    struct stage stage;
+    stage_set_patient(&stage);
+    dlock *lock = lock_of(stage.client, "watchdog", "lock:{a}");
+    dlock *other = lock_of(stage.client, "watchdog", "lock:{b}");
+    dlock_hold *longer = acquired_for(lock, 0, LONG_MS);
+    proxy_plan(stage.proxy, PROXY_MUTE, "INFO", NULL, 0);
+    eventually(proxy_done(stage.proxy)); /* for the long one, which has time for a long silence */
+    dlock_hold *hold = acquired_for(other, 0, SHORT_MS);
+    eventually(told(&stage, "RENEWED", hold) >= 1 || told(&stage, "LOST", hold) > 0);
+    assert_int_equal(told(&stage, "LOST", hold), 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_status(dlock_release(longer, NULL), OK);
+    dlock_close(lock);
+    dlock_close(other);
+    stage_clear(&stage);
+}
+
 /* ---- A key that holds share ------------------------------------------------------------------ */
 
 static const char *const sharing[] = {"watchdog", "notify", "fair", "read_write"};
@@ -862,6 +884,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_release_waits_for_no_answer),
         cmocka_unit_test(a_full_server_renews),
         cmocka_unit_test(a_connection_that_takes_too_long),
+        cmocka_unit_test(a_short_hold_does_not_wait_with_a_long_one),
         cmocka_unit_test(a_shared_key_is_renewed_once),
         cmocka_unit_test(a_release_leaves_the_others_renewed),
         cmocka_unit_test(a_short_nested_hold_has_time_for_another_try),
