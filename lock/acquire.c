@@ -234,7 +234,7 @@ static int64_t pause_ms(struct acquiring *a, dlock_status status)
 }
 
 /* Fills in the exchange of a try. False: it was cancelled, or another request of its owner is under
- * way, and who has a thread waited for it in vain. */
+ * way. An acquire that has a thread has waited for that one's answer to its limit. */
 static bool begin_try(struct acquiring *a)
 {
     int64_t until_ns = a->wait.deadline_ns == 0 ? a->ends_ns : a->limit_ns;
@@ -513,7 +513,7 @@ static bool try_here(struct acquiring *a, enum wait_next *next)
     if (begin_try(a)) {
         exchange_one(a->lock->client, &a->exchange);
         a->status = end_try(a);
-    } else if (a->want.cancel != NULL && cancel_thrown(a->want.cancel)) {
+    } else if (cancel_thrown(a->want.cancel)) {
         *next = NEXT_CANCELLED;
         return false;
     } else {

@@ -18,6 +18,7 @@ struct dlock_cancel {
     pid_t process; /* that made it: a forked child has the descriptor, too */
 };
 bool cancel_is_inherited(const dlock_cancel *cancel);
+/* False of NULL. */
 bool cancel_thrown(const dlock_cancel *cancel);
 
 #define TTL_MS_LEAST 100

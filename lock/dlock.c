@@ -456,8 +456,8 @@ void dlock_cancel_now(dlock_cancel *cancel)
 
 bool cancel_thrown(const dlock_cancel *cancel)
 {
-    struct pollfd thrown = {.fd = cancel->fd, .events = POLLIN};
-    return poll(&thrown, 1, 0) > 0;
+    struct pollfd thrown = {.fd = cancel != NULL ? cancel->fd : -1, .events = POLLIN};
+    return cancel != NULL && poll(&thrown, 1, 0) > 0;
 }
 
 void dlock_cancel_free(dlock_cancel *cancel)

@@ -351,18 +351,13 @@ static void end_doubts(struct trip *trip, struct exchange *const *all, size_t co
 
 /* ---- Lost replies ---------------------------------------------------------------------------- */
 
-static bool is_cancelled(const struct exchange *exchange)
-{
-    return exchange->cancel != NULL && cancel_thrown(exchange->cancel);
-}
-
 /* Asking once more tells what became of the request: by its own script, which says what shall be,
  * or by the rung's resolve. Not of a release while commands that rode ahead of it may still come:
  * the next holder must not overtake them. */
 static bool may_be_repeated(const struct exchange *exchange)
 {
     if (exchange->step == STEP_ACQUIRE)
-        return exchange->unresolved && !exchange->open && !is_cancelled(exchange);
+        return exchange->unresolved && !exchange->open && !cancel_thrown(exchange->cancel);
     return exchange->step == STEP_RELEASE && !(exchange->open && exchange->rode);
 }
 
@@ -512,7 +507,7 @@ static size_t choose(struct trip *trip, struct exchange *const *all, size_t coun
         else if (comes_too_late(exchange))
             set_status(exchange, fail(DLOCK_LOST, "'%s' was lost before its release",
                                       exchange->hold->key));
-        else if (exchange->step == STEP_ACQUIRE && is_cancelled(exchange))
+        else if (exchange->step == STEP_ACQUIRE && cancel_thrown(exchange->cancel))
             set_status(exchange, fail(DLOCK_CANCELLED, "the wait for '%s' was cancelled",
                                       exchange->hold->key));
         else if (connected_too_late(trip, exchange))

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See leftover.h. A leftover asks as a waiter does, and keeps its lock open.
+ * See leftover.h. A leftover asks as a waiter does, and keeps its lock open. With TRAIT_HANDOFF it
+ * speaks for its client: a waiter that comes after it asks and leaves itself, and then the leftover
+ * only ends its doubt.
  */
 #include "leftover.h"
 
@@ -59,27 +61,24 @@ static bool is_deserted(const struct dlock *lock)
     return hands_off(lock) && lock->line.contenders == 0;
 }
 
-/* The loop's mutex is held. A waiter that has come since asks for itself, and leaves itself. */
-static bool is_taken_over(const struct leftover *leftover)
+/* For its client. */
+static bool leaves(const struct leftover *leftover)
 {
-    const struct dlock *lock = leftover->wait.lock;
-    return leftover->hold != NULL && hands_off(lock) && !is_deserted(lock);
+    return leftover->hold != NULL && hands_off(leftover->wait.lock);
 }
 
-/* The loop's mutex is held. It is over: whoever leaves from now on sees to its try, too. */
+/* The loop's mutex is held. */
+static bool is_taken_over(const struct leftover *leftover)
+{
+    return leaves(leftover) && !is_deserted(leftover->wait.lock);
+}
+
+/* The loop's mutex is held. It is over: the next that leaves lets go of its try, too. */
 static void sees_to_no_try(const struct leftover *leftover)
 {
     struct dlock *lock = leftover->wait.lock;
     if (leftover->hold != NULL && lock->leaving_try == leftover->hold->try)
         lock->leaving_try = 0;
-}
-
-/* For its client, and of no tenure: where somebody else came to see to the lock meanwhile, it only
- * ends its doubt, by a release that lets go of nothing. */
-static bool leaves(const struct leftover *leftover)
-{
-    return leftover->hold != NULL && hands_off(leftover->wait.lock) &&
-           leftover->hold->tenure == 0;
 }
 
 static void has_left(struct dlock *lock, const struct dlock_hold *hold)
@@ -103,7 +102,7 @@ static void run(struct wait *wait)
     bool taken_over = is_taken_over(leftover);
     bool over = is_over(leftover) || (taken_over && !(exchange->open && leaves(leftover)));
     if (!over) {
-        if (leaves(leftover))
+        if (leaves(leftover)) /* its hold is of no tenure: a release lets go of nothing */
             exchange->step = taken_over ? STEP_RELEASE : STEP_GIVE_UP;
         exchange->ends_ns = min_ns(mono_deadline_ns(bound_ms(client)), client->closes_ns);
         exchange->limit_ns = wait->ends_ns = exchange->ends_ns;
@@ -124,7 +123,7 @@ static bool is_done(const struct exchange *exchange)
            (exchange->status == DLOCK_REFUSED && !exchange->transient);
 }
 
-/* The loop's mutex is held. Only its doubt has ended, and who had taken over is gone. */
+/* The loop's mutex is held. It has only ended its doubt, and now nobody else is left to leave. */
 static bool still_leaves(const struct leftover *leftover)
 {
     return leaves(leftover) && leftover->exchange.step == STEP_RELEASE && !is_taken_over(leftover);

@@ -19,7 +19,7 @@ bool leftover_release(struct dlock_hold *hold, const struct exchange *doubted);
 
 /* TRAIT_HANDOFF: has the client leave the server's queue, and let go of what that try got or an
  * earlier one (0: none), unless one of its waiters is left to do so. doubted: its request may still
- * be carried out; or NULL. */
+ * be carried out, and that doubt is ended in any case; or NULL. */
 void leftover_leave(struct dlock *lock, const struct exchange *doubted, uint64_t try);
 
 /* The lock is closed, but nobody of this client may have it before until_ns, CLOCK_MONOTONIC: keeps

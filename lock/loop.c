@@ -187,7 +187,7 @@ static void keep_time(struct loop *loop, struct wait *wait)
 }
 
 /* The newest are the last, so that each is looked at once. */
-static void keep_times(struct loop *loop, struct waits_in_order *queue)
+static void keep_times_of(struct loop *loop, struct waits_in_order *queue)
 {
     struct wait *wait;
     if (!all_are_kept(loop))
@@ -199,6 +199,12 @@ static void keep_times(struct loop *loop, struct waits_in_order *queue)
     }
 }
 
+static void keep_times(struct loop *loop)
+{
+    keep_times_of(loop, &loop->due);
+    keep_times_of(loop, &loop->asking);
+}
+
 void loop_may_block(struct loop *loop)
 {
     if (serves != loop)
@@ -206,8 +212,7 @@ void loop_may_block(struct loop *loop)
     pthread_mutex_lock(&loop->mutex);
     if (is_to_ask(loop) || is_to_tell(loop))
         find_other(loop);
-    keep_times(loop, &loop->due);
-    keep_times(loop, &loop->asking);
+    keep_times(loop);
     pthread_mutex_unlock(&loop->mutex);
 }
 
@@ -220,7 +225,7 @@ void loop_run(struct loop *loop, struct wait *wait)
     TAILQ_INSERT_TAIL(&loop->due, wait, of_due);
     loop->due_count++;
     find_thread(loop);
-    keep_times(loop, &loop->due);
+    keep_times_of(loop, &loop->due);
 }
 
 void loop_ask(struct loop *loop, struct wait *wait)
@@ -229,7 +234,7 @@ void loop_ask(struct loop *loop, struct wait *wait)
     TAILQ_INSERT_TAIL(&loop->asking, wait, of_due);
     loop->asking_count++;
     find_thread(loop);
-    keep_times(loop, &loop->asking);
+    keep_times_of(loop, &loop->asking);
 }
 
 void loop_put_off(struct loop *loop, struct wait *wait, int64_t ms)
@@ -392,8 +397,7 @@ static void lead(struct loop *loop)
     tend(loop, &loop->lists);
     if (!has_spare(loop) && (is_to_ask(loop) || is_to_tell(loop)))
         find_other(loop); /* who became one that asks left it to this one */
-    keep_times(loop, &loop->due);
-    keep_times(loop, &loop->asking);
+    keep_times(loop);
     bool sleeps = !may_ask(loop) && !may_tell(loop); /* an ear's beginning wakes its waiters */
     int64_t soonest_ns = next_ns(loop);
     int timeout_ms = sleeps ? sleep_ms(soonest_ns) : 0;
@@ -422,8 +426,7 @@ static void let_others(struct loop *loop)
 {
     if (!loop->led || is_to_ask(loop) || is_to_tell(loop))
         find_other(loop);
-    keep_times(loop, &loop->due);
-    keep_times(loop, &loop->asking);
+    keep_times(loop);
     pthread_mutex_unlock(&loop->mutex);
 }
 

@@ -108,24 +108,19 @@ static bool is_busy(const struct dlock_hold *hold)
     return false;
 }
 
-static bool is_cancelled(const dlock_cancel *cancel)
-{
-    return cancel != NULL && cancel_thrown(cancel);
-}
-
 /* The lock's mutex is held. False also for who is cancelled by the answer: it asks nothing more. */
 static bool is_answered(const struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *cancel)
 {
     while (is_busy(hold)) {
         int64_t now_ns = mono_ns();
-        if (now_ns >= until_ns || is_cancelled(cancel))
+        if (now_ns >= until_ns || cancel_thrown(cancel))
             return false;
         int64_t look_ns = now_ns + LOOK_MS * NS_PER_MS;
         look_ns = cancel != NULL && look_ns < until_ns ? look_ns : until_ns;
         struct timespec until = {look_ns / 1000000000, look_ns % 1000000000};
         pthread_cond_clockwait(&hold->lock->answered, &hold->lock->mutex, CLOCK_MONOTONIC, &until);
     }
-    return !is_cancelled(cancel);
+    return !cancel_thrown(cancel);
 }
 
 /* The lock's mutex is held. */

@@ -29,11 +29,6 @@ static int cancel_fd(const struct wait *wait)
     return wait->cancel != NULL ? wait->cancel->fd : -1;
 }
 
-static bool is_cancelled(const struct wait *wait)
-{
-    return wait->cancel != NULL && cancel_thrown(wait->cancel);
-}
-
 /* ---- Being due ------------------------------------------------------------------------------- */
 
 void wait_due(struct wait *wait)
@@ -297,7 +292,7 @@ static enum wait_next begin_in_line(struct wait *wait)
 enum wait_next wait_begin(struct wait *wait)
 {
     struct loop *loop = loop_of(wait->lock);
-    if (is_cancelled(wait))
+    if (cancel_thrown(wait->cancel))
         return NEXT_CANCELLED;
     if (wait->deadline_ns == 0 && !hands_off(wait->lock))
         return NEXT_TRY;
@@ -381,7 +376,7 @@ enum wait_next wait_again(struct wait *wait, const struct busy *busy, bool neste
     struct loop *loop = loop_of(wait->lock);
     if (wait->deadline_ns == 0)
         return NEXT_BUSY;
-    if (is_cancelled(wait))
+    if (cancel_thrown(wait->cancel))
         return NEXT_CANCELLED;
     enum wait_next next = NEXT_SLEEP;
     pthread_mutex_lock(&loop->mutex);

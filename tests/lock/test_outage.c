@@ -195,8 +195,8 @@ static void a_crowd_at_a_read_only_server(void **state)
     stage_clear(&stage);
 }
 
-/* 16 contenders, each less and less often. (Counted as long as none has ended: who comes in its
- * place begins anew.) */
+/* Each of its 16 contenders tries less and less often. That is counted while all wait: once one has
+ * ended, the next contends in its place, and often at first. */
 static void a_crowd_at_a_full_server(void **state)
 {
     (void)state;

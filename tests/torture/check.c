@@ -112,6 +112,12 @@ static int64_t since_boot_ns(void)
     return now.tv_sec * 1000000000LL + now.tv_nsec - boot_ns();
 }
 
+/* When the server gave that token, by the clock of the calls. */
+static int64_t given_ns(uint64_t token)
+{
+    return (int64_t)token * 1000 - since_boot_ns();
+}
+
 #define GRANT_NUMBERS 1000 /* tokens that one grant of a server may hand out */
 
 /* The first that is known of those that had the lock by one grant of the server to their client. */
@@ -136,7 +142,7 @@ static int64_t origin_ns(const struct world *world, const struct plan *plan,
     if (!is_handed_on(plan))
         return hold->begin_ns;
     const struct call *first = first_of_grant(world, hold);
-    return least(first->begin_ns, (int64_t)first->token * 1000 - since_boot_ns());
+    return least(first->begin_ns, given_ns(first->token));
 }
 
 struct loss {
@@ -282,7 +288,7 @@ static bool came_before(const struct world *world, const struct plan *plan, cons
 static bool is_of_backup(const struct world *world, const struct plan *plan,
                          const struct call *hold)
 {
-    int64_t granted_ns = (int64_t)hold->token * 1000 - since_boot_ns();
+    int64_t granted_ns = given_ns(hold->token);
     for (size_t i = 0; i < note_count(world) && is_handed_on(plan); i++) {
         const struct note *here = &world->notes[i];
         if (here->written && here->kind == NOTE_DATA_LOST && granted_ns <= here->ns &&
