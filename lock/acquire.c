@@ -268,7 +268,8 @@ static dlock_status end_try(struct acquiring *a)
         busy->again_ms = pause_ms(a, status);
     if (a->exchange.unresolved && hold->depth > 1)
         owner_note_nested(hold);
-    owner_end(hold);
+    if (owner_end(hold))
+        leftover_inherit(hold);
     if (status == DLOCK_OK)
         let_owner_in(a);
     if (status == DLOCK_BUSY || status == DLOCK_UNKNOWN) {
@@ -336,6 +337,7 @@ static dlock_status take_over(struct acquiring *a)
     if (lasts) {
         join_tenure(a);
     } else {
+        leftover_note(lock);
         *tenure = (struct tenure){0};
         a->wait.reads = a->want.reads != NULL;
         wait_give(&a->wait, false);

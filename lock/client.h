@@ -43,6 +43,14 @@ struct tenure {
     bool queued;        /* this client may stand in the server's queue, or be granted the lock */
 };
 
+/* CLOCK_MONOTONIC: when the server has forgotten the tenure at the latest, whatever its last renewal
+ * asked for. */
+static inline int64_t forgotten_ns(const struct tenure *tenure)
+{
+    int64_t drift_ms = tenure->longest_ms / 100;
+    return mono_ns() + (tenure->longest_ms + drift_ms) * NS_PER_MS;
+}
+
 struct dlock {
     struct dlock_client *client;
     const struct rung_ops *ops;

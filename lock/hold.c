@@ -27,6 +27,7 @@ struct releasing {
     int64_t ends_ns;
     dlock_status status;
     bool alone;             /* no other request of its owner is under way */
+    bool heir;              /* of an earlier release of its name that got no answer */
     struct acquiring *next; /* whom the lock is passed on to */
     uint64_t tenure;        /* that is let go of */
     uint64_t seen;          /* line.wakes before that */
@@ -82,8 +83,8 @@ static bool is_left(const struct releasing *r)
 {
     const struct dlock_hold *hold = r->hold;
     bool may_come = r->exchange.rode && r->exchange.open;
-    return (is_unsaid(r->status) || is_outlived(r)) && r->exchange.step == STEP_RELEASE &&
-           !may_come && !hold->tainted && hold->lock->rung.expires && !hold->lock->rung.flawed;
+    return (is_unsaid(r->status) || is_outlived(r) || r->heir) &&
+           r->exchange.step == STEP_RELEASE && !may_come && !hold->tainted && hold->lock->rung.expires && !hold->lock->rung.flawed;
 }
 
 static void unlist(struct dlock_hold *hold)
@@ -133,6 +134,7 @@ static void release_counted(struct releasing *r)
 {
     struct dlock_hold *hold = r->hold;
     bool flawed = hold->lock->rung.flawed;
+    r->exchange.step = STEP_RELEASE; /* sent or not */
     if (!flawed && !dlock_valid(hold))
         release_late(r, r->alone);
     else if (!flawed && hold->tainted && hold->depth == 1)
@@ -142,14 +144,6 @@ static void release_counted(struct releasing *r)
 }
 
 /* ---- Passing on ------------------------------------------------------------------------------ */
-
-/* The mutex is held. CLOCK_MONOTONIC: when the server has forgotten the tenure at the latest,
- * whatever its last renewal asked for. */
-static int64_t forgotten_ns(const struct tenure *tenure)
-{
-    int64_t drift_ms = tenure->longest_ms / 100;
-    return mono_ns() + (tenure->longest_ms + drift_ms) * NS_PER_MS;
-}
 
 /* The mutex is held. The next of this client, if the turn of another client has not come yet.
  * Whoever is chosen waits until what the holder has to send is answered: not who must be answered
@@ -188,6 +182,8 @@ static void passed_on(struct releasing *r)
         add_one(&lock->client->passed_on);
     } else if (open) {
         lock->line.closed_until_ns = forgotten_ns(&lock->tenure);
+    } else if (lock->tenure.token == hold->tenure) {
+        leftover_note(lock);
     }
     wait_give(&r->next->wait, ours);
     pthread_mutex_unlock(&lock->client->loop.mutex);
@@ -402,14 +398,22 @@ static bool begin(struct releasing *r, bool waits)
     return true;
 }
 
+/* Whether the release goes on in the background. Of counted holds the owner's last one does: its
+ * release takes along those that are left of its name. Of read_write's each does, for itself. */
+static bool is_to_go_on(struct releasing *r)
+{
+    const struct dlock *lock = r->hold->lock;
+    return !hands_off(lock) && is_left(r) &&
+           (owner_is_over(r->hold) || (lock->ops->traits & TRAIT_SHARED) != 0);
+}
+
 /* Nothing is to be sent any more: the hold is gone. */
 static void finish(struct releasing *r)
 {
     struct dlock_hold *hold = r->hold;
     struct dlock *lock = hold->lock;
     unlist(hold);
-    if (!hands_off(lock))
-        owner_end(hold);
+    r->heir = !hands_off(lock) && owner_end(hold);
     if (r->status == DLOCK_WRONG_TYPE)
         r->status = explain(hold, r->status, r->wait.run == NULL ? r->ends_ns : 0, -1);
     wait_released(lock);
@@ -419,8 +423,7 @@ static void finish(struct releasing *r)
         add_one(&lock->client->unknown);
     if (hold->lost_fd >= 0)
         close(hold->lost_fd);
-    bool left = !hands_off(lock) && is_left(r) && owner_is_over(hold);
-    if (!left || !leftover_release(hold, &r->exchange))
+    if (!is_to_go_on(r) || !leftover_release(hold, &r->exchange))
         free(hold);
 }
 
@@ -561,7 +564,8 @@ dlock_status dlock_extend(dlock_hold *hold)
                     "'%s': another request of its owner was not answered in time", hold->key);
     redis_send_for(hold->user);
     status = dlock_valid(hold) ? renew_now(hold, ends_ns) : DLOCK_LOST;
-    owner_end(hold);
+    if (owner_end(hold))
+        leftover_inherit(hold);
     redis_send_for(NULL);
     if (status == DLOCK_LOST)
         fail(status, "'%s' was lost before it was extended", hold->key);

@@ -9,6 +9,7 @@
 #include "owner.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define AGAIN_MS 100       /* between its first tries; each time twice as long, */
 #define AGAIN_MOST_MS 3200 /* up to this */
@@ -237,6 +238,46 @@ bool leftover_keep(struct acquiring *a, bool waits)
 bool leftover_release(struct dlock_hold *hold, const struct exchange *doubted)
 {
     return take_back(hold, false, doubted);
+}
+
+/* What a release by the hold's name needs. NULL: no memory is left. */
+static struct dlock_hold *namesake(const struct dlock_hold *hold)
+{
+    struct dlock_hold *other = calloc(1, sizeof *other);
+    if (other == NULL)
+        return NULL;
+    other->lock = hold->lock;
+    other->key = hold->key;
+    other->beside = hold->beside;
+    other->mode = hold->mode;
+    other->acquisition = hold->acquisition;
+    other->ttl_ms = hold->ttl_ms;
+    other->shared_ms = hold_longest_ms(hold);
+    strcpy(other->owner, hold->owner);
+    strcpy(other->id, hold->id);
+    strcpy(other->ttl, hold->ttl);
+    return other;
+}
+
+void leftover_inherit(const struct dlock_hold *hold)
+{
+    struct dlock_hold *heir = namesake(hold);
+    if (heir == NULL)
+        return;
+    bool over = owner_is_over(heir);
+    pthread_mutex_lock(&hold->lock->mutex);
+    bool tainted = hold->tainted;
+    pthread_mutex_unlock(&hold->lock->mutex);
+    if (!over || tainted || !take_back(heir, false, NULL))
+        free(heir);
+}
+
+void leftover_note(struct dlock *lock)
+{
+    const struct tenure *tenure = &lock->tenure;
+    if (lock->left_try < tenure->try)
+        lock->left_try = tenure->try;
+    lock->left_until_ns = max_ns(lock->left_until_ns, forgotten_ns(tenure));
 }
 
 void leftover_leave(struct dlock *lock, const struct exchange *doubted, uint64_t try)

@@ -17,6 +17,14 @@ bool leftover_keep(struct acquiring *a, bool waits);
  * of. True: the hold is taken over. False: there is no room. */
 bool leftover_release(struct dlock_hold *hold, const struct exchange *doubted);
 
+/* A call of a named owner is over, which is the heir of a release: that goes on in the background, if
+ * nobody has the name any more. */
+void leftover_inherit(const struct dlock_hold *hold);
+
+/* TRAIT_HANDOFF; the loop's mutex is held. The client's tenure is nobody's, and may still be there:
+ * who leaves now lets go of it. */
+void leftover_note(struct dlock *lock);
+
 /* TRAIT_HANDOFF: has the client leave the server's queue, and let go of what that try got or an
  * earlier one (0: none), unless one of its waiters is left to do so. doubted: its request may still
  * be carried out, and that doubt is ended in any case; or NULL. */

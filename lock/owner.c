@@ -188,28 +188,34 @@ void owner_join(struct dlock_hold *hold)
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 
-void owner_end(struct dlock_hold *hold)
+bool owner_end(struct dlock_hold *hold)
 {
     if (!owner_may_nest(hold))
-        return;
+        return false;
     pthread_mutex_lock(&hold->lock->mutex);
     LIST_REMOVE(hold, of_calls);
+    bool heir = hold->heir;
+    hold->heir = false;
     pthread_cond_broadcast(&hold->lock->answered);
     pthread_mutex_unlock(&hold->lock->mutex);
+    return heir;
 }
 
 bool owner_is_over(struct dlock_hold *hold)
 {
-    const struct dlock_hold *other;
+    struct dlock_hold *other;
     bool over = true;
     pthread_mutex_lock(&hold->lock->mutex);
     LIST_FOREACH(other, &hold->lock->holds, of_lock)
         over = over && !(dlock_valid(other) && strcmp(other->owner, hold->owner) == 0);
     LIST_FOREACH(other, &hold->lock->calls, of_calls)
-        over = over && strcmp(other->owner, hold->owner) != 0;
+        if (strcmp(other->owner, hold->owner) == 0) {
+            other->heir = true;
+            over = false;
+        }
     pthread_mutex_unlock(&hold->lock->mutex);
-    hold->depth = 1;
-    strcpy(hold->count, "1");
+    hold->depth = over ? 1 : 2;
+    strcpy(hold->count, over ? "1" : "2");
     return over;
 }
 
@@ -256,6 +262,8 @@ void owner_taint(const struct dlock_hold *hold)
     struct dlock_hold *other;
     pthread_mutex_lock(&hold->lock->mutex);
     LIST_FOREACH(other, &hold->lock->holds, of_lock)
+        other->tainted |= owner_is_same(hold, other);
+    LIST_FOREACH(other, &hold->lock->calls, of_calls)
         other->tainted |= owner_is_same(hold, other);
     pthread_mutex_unlock(&hold->lock->mutex);
 }

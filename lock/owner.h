@@ -50,9 +50,10 @@ bool owner_begin(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *
 void owner_begin_anyway(struct dlock_hold *hold);
 /* The same for a request that leaves the hold as it is: neither is set. */
 bool owner_begin_renewal(struct dlock_hold *hold, int64_t until_ns);
-void owner_end(struct dlock_hold *hold);
-/* The hold is over. Whether no valid hold has its name, and nobody asks by it: none will later. Its
- * release is that of its owner's last hold from here on. */
+/* True: it is the heir of a release that got no answer, and has to ask owner_is_over. */
+bool owner_end(struct dlock_hold *hold);
+/* The hold is over, or was not had. Whether no valid hold has its name, and nobody asks by it: none
+ * will later. Then its release is that of its owner's last hold; else who asks is its heir. */
 bool owner_is_over(struct dlock_hold *hold);
 /* In between, of a hold that is not held yet: it takes the name of the one that it nests in, or its
  * own. */

@@ -171,12 +171,15 @@ end
 
 local function leave()
     local rest = mine
-    if at then
-        -- What is left of one that is alone came late: nobody will release it.
-        rest = nested == 'nested' and mine:sub(1, at) .. mine:sub(at + #hold + 2) or ' '
+    if mine and nested == 'alone' then
+        rest = ' ' -- what is left of one that is alone came late: nobody will release it
+    elseif at then
+        rest = mine:sub(1, at) .. mine:sub(at + #hold + 2)
+    end
+    if rest ~= mine then
         set_holds(rest)
     end
-    local wrote = at and writing and not rest:find('w', 1, true)
+    local wrote = mine and mine:find('w', 1, true) and not rest:find('w', 1, true)
     if wrote or rest == ' ' or what == 'give_up' then
         pcall(wake, wrote)
     end

@@ -363,6 +363,14 @@ static void for_as_long_as_what_was_left_lives(void **state)
     stage_clear(&stage);
 }
 
+static bool waits_in_line(dlock *lock)
+{
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    bool waits = wait_first(lock) != NULL;
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+    return waits;
+}
+
 static uint64_t kept_in_the_background(dlock_client *client)
 {
     pthread_mutex_lock(&client->loop.mutex);
@@ -439,6 +447,93 @@ static void before_its_owner_asked_anew(void **state)
     stage_clear(&stage);
 }
 
+/* What the releaser's last command needs is longer than its own time to live; the lock's is a day.
+ * Who was to have the lock next leaves. */
+static void passed_on_when_its_time_was_over(void **state)
+{
+    struct stage stage;
+    (void)state;
+    for (int limit = 0; limit < 2; limit++) {
+        stage_set(&stage, dlock_rung_find("fair"), proxy_url(proxy), 60000);
+        dlock_cancel *cancel = dlock_cancel_new();
+        struct started second = {0};
+        struct waiter third = {.lock = stage.lock,
+                               .want = {.wait_ms = limit ? 2 * SHORT_MS : PATIENCE_MS,
+                                        .cancel = limit ? NULL : cancel}};
+        dlock_hold *first = acquired(stage.lock);
+        start(stage.lock, (struct dlock_want){.wait_ms = PATIENCE_MS, .ttl_ms = SHORT_MS,
+                                              .hold_max_ms = SHORT_MS}, &second);
+        assert_status(dlock_release(first, NULL), OK);
+        started_answered(&second);
+        struct started released = {0};
+        proxy_plan(proxy, PROXY_HOLD_REPLY, "sold", NULL, 0);
+        waiter_start(&third);
+        eventually(waits_in_line(stage.lock));
+        assert_status(dlock_release_start(second.hold, stage.last, started_done, &released), OK);
+        eventually(proxy_done(proxy));
+        long_pause(3 * SHORT_MS);
+        dlock_cancel_now(cancel);
+        proxy_let_go(proxy);
+        assert_int_not_equal(waiter_end(&third), DLOCK_OK);
+        started_answered(&released);
+        comes_to_another(&stage);
+        dlock_cancel_free(cancel);
+        stage_clear(&stage);
+    }
+}
+
+/* A release gets no turn: others of its owner ask again and again while no server answers. The hold
+ * is over by then, or not. */
+static void without_a_turn(void **state)
+{
+    enum { OTHERS = 8 };
+    for (int over = 0; over < 2; over++) {
+        struct stage stage;
+        struct waiter others[OTHERS];
+        stage_set(&stage, *state, server_url(server), SHORT_MS);
+        struct dlock_want want = {.ttl_ms = over ? SHORT_MS : 0, .hold_max_ms = over ? SHORT_MS : 0};
+        dlock_hold *hold = acquired_for(stage.lock, want);
+        dlock_hold *nested = acquired_for(stage.lock, (struct dlock_want){0});
+        assert_status(dlock_release(nested, NULL), OK);
+        if (over)
+            eventually(!dlock_valid(hold));
+        server_pause(server);
+        for (int i = 0; i < OTHERS; i++) {
+            others[i] = (struct waiter){.lock = stage.lock,
+                                        .want = {.owner_id = OWNER, .wait_ms = 2 * SHORT_BOUND_MS}};
+            waiter_start(&others[i]);
+        }
+        eventually(stats_of(stage.client).attempts > 2);
+        assert_int_not_equal(dlock_release(hold, NULL), DLOCK_OK);
+        for (int i = 0; i < OTHERS; i++)
+            assert_int_not_equal(waiter_end(&others[i]), DLOCK_OK);
+        server_resume(server);
+        comes_to_another(&stage);
+        stage_clear(&stage);
+    }
+}
+
+/* Its owner wrote, and reads on: who else reads need not wait for that. */
+static void while_its_owner_reads_on(void **state)
+{
+    struct stage stage;
+    (void)state;
+    stage_set(&stage, dlock_rung_find("read_write"), server_url(server), SHORT_MS);
+    dlock_hold *writes = acquired_for(stage.lock, (struct dlock_want){0});
+    dlock_hold *reads = acquired_for(stage.lock, (struct dlock_want){.mode = DLOCK_SHARED});
+    refuse_writes(true);
+    assert_status(dlock_release(writes, NULL), REFUSED);
+    refuse_writes(false);
+    struct waiter other = {.lock = stage.other,
+                           .want = {.mode = DLOCK_SHARED, .wait_ms = PATIENCE_MS}};
+    waiter_start(&other);
+    assert_status(waiter_end(&other), OK);
+    assert_status(dlock_release(other.hold, NULL), OK);
+    assert_status(dlock_release(reads, NULL), OK);
+    comes_to_another(&stage);
+    stage_clear(&stage);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -476,6 +571,9 @@ int main(void)
         SCENARIO(one_for_what_was_left, ONCE),
         SCENARIO(behind_the_next_waiter, ONCE),
         SCENARIO(before_its_owner_asked_anew, EACH_NESTED_ASKS),
+        SCENARIO(passed_on_when_its_time_was_over, ONCE),
+        SCENARIO(without_a_turn, EACH_NESTED_ASKS),
+        SCENARIO(while_its_owner_reads_on, ONCE),
     };
     return run_scenarios("leftover", scenarios, sizeof scenarios / sizeof scenarios[0], set_up,
                          tear_down);
