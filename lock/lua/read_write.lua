@@ -16,7 +16,8 @@ ttl, grant = tonumber(ttl), tonumber(grant)
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local me = owner .. ' ' .. hold .. ' ' .. grant -- as a waiter
+-- As a waiter. It may come to nest, under another name of its owner's: the hold's number stays.
+local me = owner:match('[^:]*') .. ' ' .. hold .. ' ' .. grant
 local writing = hold:sub(1, 1) == 'w'
 local ASK_AGAIN_MS = 5000           -- at the latest
 local DAY_MS = 86400000
@@ -121,6 +122,9 @@ local function acquire()
         return wait(left)
     end
     call('ZREM', writing and writers or readers, me)
+    if mine and not writing then
+        call('ZREM', invited, me) -- it has waited, and nests
+    end
     local token = draw_token()
     if not at then
         set_holds((mine or ' ') .. hold .. ' ')

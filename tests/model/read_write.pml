@@ -81,7 +81,7 @@ byte sections[IDS] = SECTIONS;
 
 #define OWNERS (CLIENTS * NAMES)
 byte list[OWNERS]; /* the holds of each owner; 0: it holds nothing */
-short readers;     /* the marks of owners that wait to read: a bit for each */
+short readers;     /* the marks of those that wait to read: a bit for each name */
 short writers;
 short invited;
 byte holders;      /* how many owners hold it */
@@ -271,7 +271,7 @@ inline acquire(c, its) {
     :: !is_upgrade(its) && (nests_freely(its) || (list[id] == 0 && let_in(its))) ->
         take_marks_out();
         if
-        :: !to_write(its) && list[id] == 0 -> invited = invited & ~bit_of(id)
+        :: !to_write(its) -> invited = invited & ~bit_of(id)
         :: else
         fi;
         list[id] = list[id] | its.hold;

@@ -649,6 +649,33 @@ static void who_leaves_leaves_nothing(void **state)
     party_over(&party);
 }
 
+/* Both wait under names of their own, and the second nests under the first's. */
+static void who_nests_leaves_no_mark(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct party party = party_of(LONG_MS), other = party_of(LONG_MS);
+        const enum dlock_mode modes[] = {i / 2 == 0 ? DLOCK_EXCLUSIVE : DLOCK_SHARED,
+                                         i % 2 == 0 ? DLOCK_EXCLUSIVE : DLOCK_SHARED};
+        struct waiter waiters[2];
+        dlock_hold *write = write_of(&other, 1);
+        for (int j = 0; j < 2; j++)
+            waits(&waiters[j], &party, modes[j], 7);
+        let_go(write);
+        for (int j = 0; j < 2; j++) {
+            bool upgrade = modes[j] == DLOCK_EXCLUSIVE && modes[1 - j] == DLOCK_SHARED;
+            assert_int_equal(waiter_end(&waiters[j]), upgrade ? DLOCK_UPGRADE : DLOCK_OK);
+            dlock_cancel_free(waiters[j].want.cancel);
+        }
+        for (int j = 0; j < 2; j++)
+            if (waiters[j].hold != NULL)
+                let_go(waiters[j].hold);
+        assert_clean();
+        party_over(&party);
+        party_over(&other);
+    }
+}
+
 /* ---- Whose time counts ----------------------------------------------------------------------- */
 
 /* A process that has the lock, or waits for it, until it is killed. Started before this one opens a
@@ -1322,6 +1349,7 @@ int main(int argc, char **argv)
         TEST(only_who_may_come_in_is_woken),
         TEST(the_last_writer_that_gives_up_lets_readers_in),
         TEST(who_leaves_leaves_nothing),
+        TEST(who_nests_leaves_no_mark),
         TEST(a_dead_reader_delays_a_writer_by_its_own_time),
         TEST(a_dead_writer_delays_a_reader_by_its_own_time),
         TEST(a_dead_waiting_writer_keeps_readers_out_for_its_marks_time),
