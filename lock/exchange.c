@@ -119,10 +119,11 @@ static void append_request(struct trip *trip, const struct exchange *exchange)
                    exchange->unknown_script && carries(trip, request.script));
 }
 
-/* What an acquire reads does not ride with the release of its earlier name. */
+/* What an acquire reads does not ride with what ends its earlier name. */
 static struct dlock_batch *reads_of(const struct exchange *exchange)
 {
-    return exchange->step != STEP_RELEASE ? exchange->reads : NULL;
+    bool ends = exchange->step == STEP_RELEASE || exchange->step == STEP_GIVE_UP;
+    return ends ? NULL : exchange->reads;
 }
 
 /* `at`: the index of its first reply. That of the next one's. */
@@ -296,12 +297,12 @@ static enum doubt_end end_doubt_of(struct trip *trip, const struct exchange *exc
     return trip->end;
 }
 
-/* From here on it is another acquisition, with another name. What is on its way under the old one
- * is left to expire. */
+/* From here on it is another acquisition, with another name. What the old one has by now is taken
+ * back: its hold, or its place as a waiter. What is on its way under it is left to expire. */
 static void begin_anew(struct trip *trip, struct exchange *const *all, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        all[i]->step = STEP_RELEASE; /* if the old one was carried out already */
+        all[i]->step = ops_of(all[i])->send_give_up != NULL ? STEP_GIVE_UP : STEP_RELEASE;
     run(trip, all, count);
     for (size_t i = 0; i < count; i++) {
         all[i]->step = STEP_ACQUIRE;

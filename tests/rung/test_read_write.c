@@ -1067,6 +1067,39 @@ static void an_acquire_that_stays_unknown_is_let_go(void **state)
     }
 }
 
+/* Its last request may come for ever: it goes on under another name, and does not wait by the first.
+ * What it reads comes with each acquire, and with nothing else. */
+static void who_takes_another_name_leaves_no_mark(void **state)
+{
+    (void)state;
+    dlock_batch *reads = dlock_batch_new();
+    assert_status(dlock_batch_add(reads, 2, (const char *const[]){"GET", "stock"}, NULL), OK);
+    server_text(server, "ACL SETUSER default -client|kill");
+    for (enum dlock_mode mode = DLOCK_EXCLUSIVE; mode <= DLOCK_SHARED; mode++) {
+        struct proxy *proxy = proxy_start(server);
+        struct party party = party_on(proxy), other = party_of(LONG_MS);
+        struct waiter waiter = {
+            .lock = party.lock,
+            .want = {.wait_ms = DLOCK_WAIT_FOREVER, .mode = mode, .reads = reads}};
+        size_t before = proxy_requests(proxy, "acquire");
+        dlock_hold *write = write_of(&other, 1);
+        waiter_start(&waiter);
+        eventually(count_of(mode == DLOCK_SHARED ? WAITING_READERS : WAITING_WRITERS) == 1);
+        proxy_plan(proxy, PROXY_CUT_REQUEST, "acquire", NULL, 0);
+        let_go(write);
+        assert_status(waiter_end(&waiter), OK);
+        assert_true(proxy_done(proxy));
+        assert_int_equal(proxy_requests(proxy, "stock"), proxy_requests(proxy, "acquire") - before);
+        let_go(waiter.hold);
+        assert_clean();
+        party_over(&party);
+        party_over(&other);
+        proxy_free(proxy);
+    }
+    server_text(server, "ACL SETUSER default +client|kill");
+    dlock_batch_free(reads);
+}
+
 /* Sent once more or not: one hold is let go, and it is this one. */
 static void a_release_whose_reply_is_lost(void **state)
 {
@@ -1362,6 +1395,7 @@ int main(int argc, char **argv)
         TEST(an_applications_zset_ends),
         TEST(an_acquire_whose_reply_is_lost),
         TEST(an_acquire_that_stays_unknown_is_let_go),
+        TEST(who_takes_another_name_leaves_no_mark),
         TEST(a_release_whose_reply_is_lost),
         TEST(a_release_that_never_arrived),
         TEST(a_request_that_arrives_late),
