@@ -391,14 +391,17 @@ void dlock_close(dlock *lock)
 {
     if (lock == NULL || check_fork(lock->client) != DLOCK_OK)
         return;
-    int64_t closed_until_ns = line_closed_until_ns(lock);
     pthread_mutex_lock(&lock->client->mutex);
     bool last = lock->opened == 1;
+    lock->opened -= !last;
     pthread_mutex_unlock(&lock->client->mutex);
-    if (last && closed_until_ns > mono_ns() && leftover_linger(lock, closed_until_ns))
+    if (!last)
+        return;
+    int64_t closed_until_ns = line_closed_until_ns(lock);
+    if (closed_until_ns > mono_ns() && leftover_linger(lock, closed_until_ns))
         return;
     pthread_mutex_lock(&lock->client->mutex);
-    last = --lock->opened == 0;
+    last = --lock->opened == 0; /* unless it was opened again */
     if (last)
         tdelete(lock, &lock->client->locks, compare_locks);
     pthread_mutex_unlock(&lock->client->mutex);

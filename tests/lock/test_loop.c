@@ -438,9 +438,9 @@ static void a_limit_ends_a_longer_wait(void **state)
     for (size_t i = 0; i < 2; i++) {
         struct started late = {0};
         dlock_hold *none;
-        struct dlock_want want = {.size = sizeof want, .wait_ms = waits[i], .limit_ms = 50};
+        struct dlock_want want = {.size = sizeof want, .wait_ms = waits[i], .limit_ms = 300};
         assert_status(dlock_acquire(stage.locks[0], &want, &none), TIMED_OUT);
-        assert_says(dlock_error(), "in 50 ms");
+        assert_says(dlock_error(), "in 300 ms");
         assert_null(none);
         start(stage.locks[0], want, &late);
         started_answered(&late);

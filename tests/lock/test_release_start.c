@@ -546,7 +546,7 @@ static void nothing_waits_for_a_hook(void **state)
     stage_set(&stage, rung->name, (struct dlock_options){.own_loop = true,
                                                          .on_event = kept_by_a_gate,
                                                          .on_event_arg = gate});
-    struct dlock_want want = {.size = sizeof want, .hold_max_ms = 100};
+    struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS, .hold_max_ms = 100};
     struct caller caller = {.stage = &stage, .cancel = dlock_cancel_new()};
     assert_status(dlock_acquire(stage.lock, &want, &caller.hold), OK);
     eventually(gate_arrived(gate) == 1);
