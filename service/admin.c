@@ -5,10 +5,10 @@
 #include "handlers.h"
 
 #include "clock.h"
+#include "json.h"
 #include "log.h"
 #include "metrics.h"
 
-#include <cjson/cJSON.h>
 #include <hiredis/hiredis.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,13 +108,13 @@ void admin_put_failpoint(struct service *service, struct request *request)
     char error[FAILPOINT_ERROR_MAX];
     if (!has_failpoints(service, request))
         return;
-    cJSON *json = cJSON_ParseWithLength(request->body, request->body_size);
+    cJSON *json =
+        json_body(request, "{\"point\":\"sale.after_read\",\"action\":\"pause\"}");
+    if (json == NULL)
+        return;
     const char *point = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "point"));
     const char *action = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "action"));
-    if (json == NULL)
-        answer_problem(request, PROBLEM_INVALID_JSON, "the body must be JSON, as in "
-                       "{\"point\":\"sale.after_read\",\"action\":\"pause\"}");
-    else if (point == NULL || action == NULL || cJSON_GetArraySize(json) != 2)
+    if (point == NULL || action == NULL || cJSON_GetArraySize(json) != 2)
         answer_problem(request, PROBLEM_INVALID_VALUE, "the body must be "
                        "{\"point\":\"...\",\"action\":\"...\"}, both texts");
     else if (!failpoints_set(service->env.failpoints, point, action, error))
@@ -232,7 +232,9 @@ static bool settle(struct request *request, struct wish *wish)
 /* What the body asks for, on top of what is. */
 static bool take_wish(struct service *service, struct request *request, struct wish *wish)
 {
-    cJSON *json = cJSON_ParseWithLength(request->body, request->body_size);
+    cJSON *json = json_body(request, "{\"rung\":\"watchdog\"}");
+    if (json == NULL)
+        return false;
     bool valid = cJSON_IsObject(json);
     wish->setting = mode_copy(&service->mode);
     wish->choice = (struct write_choice){wish->setting.rung, -1, -1};

@@ -138,7 +138,8 @@ static bool take_parameter(struct sale *sale, const char *text, size_t size, boo
         errno = 0;
         int64_t number = strtoll(digits, NULL, 10);
         if (taken[i] || errno != 0 || number < parameters[i].min || number > parameters[i].max ||
-            strspn(digits, "0123456789") != size - name - 1)
+            strspn(digits, "0123456789") != size - name - 1 ||
+            (digits[0] == '0' && size > name + 2))
             return false;
         taken[i] = true;
         *fields[i] = number;

@@ -5,8 +5,8 @@
 #include "handlers.h"
 
 #include "clock.h"
+#include "json.h"
 
-#include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -141,22 +141,19 @@ bool shop_sell(struct service *service, struct seller *seller, struct request *r
 /* {"stock":N} and nothing else. */
 static bool take_stock(struct request *request, int64_t *stock)
 {
-    cJSON *json = cJSON_ParseWithLength(request->body, request->body_size);
-    const cJSON *number = cJSON_GetObjectItemCaseSensitive(json, "stock");
-    bool valid = false;
+    cJSON *json = json_body(request, "{\"stock\":1000}");
     if (json == NULL)
-        answer_problem(request, PROBLEM_INVALID_JSON,
-                       "the body must be JSON, as in {\"stock\":1000}");
-    else if (!cJSON_IsNumber(number) || cJSON_GetArraySize(json) != 1 ||
-             !(number->valuedouble >= 0 && number->valuedouble <= (double)STOCK_MAX) ||
-             number->valuedouble != floor(number->valuedouble))
+        return false;
+    const cJSON *number = cJSON_GetObjectItemCaseSensitive(json, "stock");
+    bool valid = cJSON_IsNumber(number) && cJSON_GetArraySize(json) == 1 &&
+                 number->valuedouble >= 0 && number->valuedouble <= (double)STOCK_MAX &&
+                 number->valuedouble == floor(number->valuedouble);
+    if (valid)
+        *stock = (int64_t)number->valuedouble;
+    else
         answer_problem(request, PROBLEM_INVALID_VALUE,
                        "the body must be {\"stock\":N} with N a whole number from 0 to %lld",
                        (long long)STOCK_MAX);
-    else
-        valid = true;
-    if (valid)
-        *stock = (int64_t)number->valuedouble;
     cJSON_Delete(json);
     return valid;
 }

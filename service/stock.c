@@ -19,6 +19,7 @@
 #include <sys/socket.h>
 
 #define ARGUMENTS_MAX 12 /* of a script, its keys included */
+#define STOCK_MOST 9007199254740991 /* 2^53 - 1: a double, which Lua counts in, is exact up to here */
 
 struct stock_server {
     struct stock_url url;
@@ -274,6 +275,8 @@ static enum stock_status to_number(struct stock *stock, const char *key, const r
     if (end == NULL || end == reply->str || *end != '\0' || errno != 0 ||
         strchr(" \t\n\v\f\r+", reply->str[0]) != NULL)
         return failed(stock, STOCK_INVALID, "%s holds something that is no whole number", key);
+    if (*value > STOCK_MOST || *value < -STOCK_MOST)
+        return failed(stock, STOCK_INVALID, "%s holds a number beyond %" PRId64, key, (int64_t)STOCK_MOST);
     return STOCK_OK;
 }
 

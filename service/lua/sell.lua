@@ -1,9 +1,10 @@
--- KEYS[1] stock; ARGV[1] quantity. Returns the stock after the sale; {the stock} when it is too few; nil: there is none.
+-- KEYS[1] stock; ARGV[1] quantity. Returns the stock after the sale; {the stock} when it is too few, or more than a double counts exactly; nil: there is none.
 local stock = redis.call('GET', KEYS[1])
 if not stock then
     return nil
 end
-if (tonumber(stock) or 0) < tonumber(ARGV[1]) then
+local number = tonumber(stock) or 0
+if number < tonumber(ARGV[1]) or number > 9007199254740991 then
     return {stock}
 end
 return redis.call('DECRBY', KEYS[1], ARGV[1])

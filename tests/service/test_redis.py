@@ -90,7 +90,8 @@ def test_redis_is_loading(redis, start):
     assert "LOADING" in shop.stock().json["detail"]
 
 
-@pytest.mark.parametrize("value", ["many", "", "1.5", " 5", "5 ", "0x10", "99999999999999999999", "1e3"])
+@pytest.mark.parametrize("value", ["many", "", "1.5", " 5", "5 ", "0x10", "99999999999999999999", "1e3",
+                                   "9007199254740992", "9223372036854775807", "-9007199254740992"])
 @pytest.mark.parametrize("write", ["decr", "set", "atomic"])
 def test_stock_that_is_no_number(redis, start_once, write, value):
     shop = start_once("--write", write)
@@ -99,6 +100,13 @@ def test_stock_that_is_no_number(redis, start_once, write, value):
     assert reply.status == 500 and reply.problem == "stock-invalid"
     assert shop.stock().problem == "stock-invalid"
     assert shop.redis("GET", "inventory:{phone}") == value
+
+
+@pytest.mark.parametrize("write", ["decr", "set", "atomic"])
+def test_the_largest_stock(redis, start_once, write):
+    shop = start_once("--write", write)
+    shop.redis("SET", "inventory:{phone}", 2**53 - 1)
+    assert shop.sell().json["left"] == 2**53 - 2
 
 
 @pytest.mark.parametrize("write", ["decr", "set", "atomic"])

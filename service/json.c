@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See json.h. cJSON reads it; what cJSON lets through beyond RFC 8259 is looked for here.
+ */
+#include "json.h"
+
+#include <string.h>
+
+#define DIGITS "0123456789"
+
+static const char *skip_digits(const char *at)
+{
+    return at + strspn(at, DIGITS);
+}
+
+/* Behind the number at `at` if it is written as RFC 8259 does, else NULL. */
+static const char *number_end(const char *at)
+{
+    at += *at == '-';
+    const char *end = skip_digits(at);
+    if (end == at || (*at == '0' && end > at + 1))
+        return NULL;
+    if (*end == '.') {
+        at = end + 1;
+        end = skip_digits(at);
+        if (end == at)
+            return NULL;
+    }
+    if (*end == 'e' || *end == 'E') {
+        at = end + 1;
+        at += *at == '+' || *at == '-';
+        end = skip_digits(at);
+        if (end == at)
+            return NULL;
+    }
+    return end;
+}
+
+/* Behind the string that begins at `at`, else NULL: it has a control character. It is known to end. */
+static const char *string_end(const char *at)
+{
+    for (at++; *at != '"'; at += *at == '\\' ? 2 : 1)
+        if ((unsigned char)*at < ' ')
+            return NULL;
+    return at + 1;
+}
+
+/* Of text that cJSON has read. */
+static bool is_strict(const char *at, const char *end)
+{
+    while (at != NULL && at < end) {
+        at += strcspn(at, "\"-" DIGITS);
+        if (at < end)
+            at = *at == '"' ? string_end(at) : number_end(at);
+    }
+    return at != NULL;
+}
+
+/* A name that an object in it has twice; NULL: there is none. */
+static const char *name_twice(const cJSON *json)
+{
+    const cJSON *member, *other;
+    cJSON_ArrayForEach(member, json) {
+        for (other = member->next; cJSON_IsObject(json) && other != NULL; other = other->next)
+            if (strcmp(member->string, other->string) == 0)
+                return member->string;
+        const char *name = name_twice(member);
+        if (name != NULL)
+            return name;
+    }
+    return NULL;
+}
+
+cJSON *json_body(struct request *request, const char *example)
+{
+    const char *body = request->body, *end = body;
+    cJSON *json = cJSON_ParseWithLengthOpts(body, request->body_size, &end, false);
+    const char *behind = end + (json != NULL ? strspn(end, " \t\r\n") : 0);
+    const char *twice = json != NULL ? name_twice(json) : NULL;
+    if (json == NULL || !is_strict(body, end) || body[0] == '\xef')
+        answer_problem(request, PROBLEM_INVALID_JSON, "the body must be JSON, as in %s", example);
+    else if (behind != body + request->body_size)
+        answer_problem(request, PROBLEM_INVALID_JSON, "something stands behind the JSON, which must end there, as in %s",
+                       example);
+    else if (twice != NULL)
+        answer_problem(request, PROBLEM_INVALID_JSON, "\"%.40s\" stands twice; it must stand once, as in %s", twice,
+                       example);
+    else
+        return json;
+    cJSON_Delete(json);
+    return NULL;
+}
