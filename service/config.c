@@ -34,6 +34,7 @@ struct row {
 };
 
 #define AT(field) offsetof(struct config, field)
+#define PASSWORD_MAX 512
 #define SERVER_FORM "redis://[[user]:password@]host[:port][/db] or unix:path"
 
 static const struct row rows[] = {
@@ -49,6 +50,9 @@ static const struct row rows[] = {
      "another server for the lock"},
     {"stock-redis", SERVER, SERVER_FORM, "", "", 0, 0, AT(stock_redis),
      "another server for the stock"},
+    {"redis-password-file", TEXT, "a file", "", "", 0, 4000, AT(redis_password_file),
+     "its first line is the password for each server whose URL has none, as in redis://user:@host; a URL with a "
+     "password would be seen in ps"},
     {"lock", LOCK, "a rung", "", DEFAULT_LOCK, 0, 0, AT(named.rung),
      "the rung that guards a sale, or the name of a rung and a way to write together"},
     {"write", WRITE, "a way to write", "", "", 0, 0, AT(named.by_write),
@@ -193,6 +197,11 @@ static bool is_server(const char *value, const char **why)
     *why = valid ? "" : dlock_error();
     dlock_client_close(client);
     return valid;
+}
+
+static size_t scheme_size(const char *url)
+{
+    return strncmp(url, "redis://", 8) == 0 ? 8 : strncmp(url, "unix://", 7) == 0 ? 7 : 5;
 }
 
 /* from: "--lock" or "INVENTORYD_LOCK", for messages. */
@@ -385,6 +394,58 @@ static bool read_argument(struct config *config, struct config_request *request,
     return set_value(config, row, name, value, error);
 }
 
+/* The file's first line. */
+static bool read_password(const char *file, char password[PASSWORD_MAX + 2], char error[CONFIG_ERROR_MAX])
+{
+    FILE *in = fopen(file, "re");
+    if (in == NULL)
+        return wrong(error, "--redis-password-file: %s: %s", file, strerror(errno));
+    bool read = fgets(password, PASSWORD_MAX + 2, in) != NULL;
+    fclose(in);
+    password[read ? strcspn(password, "\r\n") : 0] = '\0';
+    return (password[0] != '\0' && strlen(password) <= PASSWORD_MAX) ||
+           wrong(error, "--redis-password-file: the first line of %s must be a password of 1 to %d bytes", file,
+                 PASSWORD_MAX);
+}
+
+/* Where in the URL a password belongs. *login: what must stand around it. False: it has one. */
+static bool place_of_password(const char *url, size_t *place, bool *login)
+{
+    size_t scheme = scheme_size(url);
+    const char *at = memrchr(url + scheme, '@', strcspn(url + scheme, "/"));
+    *login = at != NULL;
+    *place = at != NULL ? (size_t)(at - url) : scheme;
+    return at == NULL || at[-1] == ':';
+}
+
+static bool add_password(char **url, const char *password, char error[CONFIG_ERROR_MAX])
+{
+    char encoded[3 * PASSWORD_MAX + 1] = "";
+    size_t place;
+    bool login;
+    char *whole;
+    if (!place_of_password(*url, &place, &login))
+        return true;
+    for (size_t i = 0; password[i] != '\0'; i++)
+        snprintf(encoded + 3 * i, 4, "%%%02X", (unsigned char)password[i]);
+    if (asprintf(&whole, "%.*s%s%s%s%s", (int)place, *url, login ? "" : ":", encoded, login ? "" : "@",
+                 *url + place) < 0)
+        return wrong(error, "out of memory");
+    free(*url);
+    *url = whole;
+    return true;
+}
+
+static bool add_passwords(struct config *config, char error[CONFIG_ERROR_MAX])
+{
+    char password[PASSWORD_MAX + 2];
+    return config->redis_password_file[0] == '\0' ||
+           (read_password(config->redis_password_file, password, error) &&
+            add_password(&config->redis, password, error) &&
+            add_password(&config->lock_redis, password, error) &&
+            add_password(&config->stock_redis, password, error));
+}
+
 bool config_read(struct config *config, struct config_request *request, int argc, char **argv,
                  char error[CONFIG_ERROR_MAX])
 {
@@ -403,6 +464,8 @@ bool config_read(struct config *config, struct config_request *request, int argc
     if ((config->lock_redis[0] == '\0' && !set_text(&config->lock_redis, config->redis)) ||
         (config->stock_redis[0] == '\0' && !set_text(&config->stock_redis, config->redis)))
         return wrong(error, "out of memory");
+    if (!add_passwords(config, error))
+        return false;
     if (config->history_commands && config->history[0] == '\0')
         return wrong(error, "--history-commands needs a history: give --history FILE too");
     if (!config->enable_failpoints &&
@@ -426,11 +489,10 @@ void config_free(struct config *config)
 static void hide_login(const char *url, char *shown, size_t size)
 {
     const char *at = strrchr(url, '@');
-    size_t scheme = strncmp(url, "redis://", 8) == 0 ? 8 : strncmp(url, "unix://", 7) == 0 ? 7 : 5;
     if (at == NULL)
         snprintf(shown, size, "%s", url);
     else
-        snprintf(shown, size, "%.*s***@%s", (int)scheme, url, at + 1);
+        snprintf(shown, size, "%.*s***@%s", (int)scheme_size(url), url, at + 1);
 }
 
 cJSON *config_json(const struct config *config)

@@ -25,6 +25,7 @@ struct config {
     char *redis;
     char *lock_redis;  /* as redis unless given */
     char *stock_redis; /* as redis unless given */
+    char *redis_password_file;
     struct write_choice named; /* as it was given */
     const struct dlock_rung *lock;
     int write; /* enum write_mode */

@@ -38,7 +38,8 @@ def test_defaults():
     assert settings == {
         "listen": "127.0.0.1:8000", "admin_listen": "127.0.0.1:8001", "instance": "a",
         "redis": "redis://127.0.0.1:6379/0", "lock_redis": "redis://127.0.0.1:6379/0",
-        "stock_redis": "redis://127.0.0.1:6379/0", "lock": settings["lock"], "write": "decr", "check_hold": False, "guard_reads": False,
+        "stock_redis": "redis://127.0.0.1:6379/0", "redis_password_file": "", "lock": settings["lock"], "write": "decr",
+        "check_hold": False, "guard_reads": False,
         "keys": "item", "work_ms": 0, "workers": 16, "queue": 4096, "wait_ms": 20000, "ttl_ms": 30000, "retry_ms": 20, "contenders": 16, "handoff_max": 64, "handoff_ms": 10, "grant_ms": 200,
         "redis_timeout_ms": 1000, "connections": 4096, "owner": "thread", "history": "", "history_commands": False,
         "run": "", "admin_writes": False, "enable_failpoints": False, "failpoints": "", "failpoint_files": "",
@@ -109,6 +110,18 @@ def test_a_bad_variable_is_named():
 def test_passwords_are_not_printed(url):
     settings = config("--redis", url)
     assert "cret" not in json.dumps(settings) and "***@" in settings["redis"] and "***@" in settings["stock_redis"]
+
+
+@pytest.mark.parametrize("line,words", [(None, ["No such file"]), ("", ["first line", "512"]),
+                                        ("\nsecret", ["first line"]), ("s" * 513, ["first line", "512"])])
+def test_a_password_file_that_is_none(tmp_path, line, words):
+    file = tmp_path / "password"
+    if line is not None:
+        file.write_text(line)
+    done = run("--print-config", "--redis-password-file", file)
+    assert done.returncode == 2 and done.stderr.startswith("inventoryd: --redis-password-file: ")
+    for word in [str(file), *words]:
+        assert word in done.stderr
 
 
 def test_version_and_help():

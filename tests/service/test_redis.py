@@ -219,6 +219,27 @@ def test_login_and_database(redis, start):
     assert reply.status == 503 and "WRONGPASS" in reply.json["detail"] and "nope" not in reply.json["detail"]
 
 
+@pytest.mark.parametrize("login", ["", "default:@"])
+@pytest.mark.parametrize("word,line", [("s3cret:/@%", "s3cret:/@%"), ("pass word", "pass word\r\nmore\n"),
+                                       ("x" * 512, "x" * 512 + "\n")])
+def test_password_from_a_file(redis, start, tmp_path, login, word, line):
+    path = redis.folder / "r.sock"
+    redis.restart("--requirepass", word, "--unixsocket", str(path))
+    (tmp_path / "password").write_bytes(line.encode())
+    shop = start(f"redis://{login}127.0.0.1:{redis.port}", *QUICK, "--redis-password-file", tmp_path / "password",
+                 "--stock-redis", f"unix:{login}{path}")
+    assert shop.stock(value=5).status == 200 and shop.sell().status == 200
+    assert shop.admin("GET", "/readyz").status == 200
+    assert word.encode() not in shop.log and word.encode() not in shop.admin("GET", "/config").body
+
+
+def test_a_password_in_the_url_is_kept(redis, start, tmp_path):
+    redis.restart("--requirepass", "right")
+    (tmp_path / "password").write_text("wrong")
+    shop = start(f"redis://:right@127.0.0.1:{redis.port}", *QUICK, "--redis-password-file", tmp_path / "password")
+    assert shop.admin("GET", "/readyz").status == 200
+
+
 def test_unix_socket(redis, start):
     path = redis.folder / "r.sock"
     redis.restart("--unixsocket", str(path))
