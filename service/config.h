@@ -44,6 +44,7 @@ struct config {
     int64_t grant_ms;
     int64_t redis_timeout_ms;
     int64_t connections;
+    int64_t request_ms;
     int owner;     /* enum owner_style */
     char *history; /* "": none */
     bool history_commands;

@@ -46,6 +46,7 @@ struct exchange {
     struct http *http;
     struct http_loop *loop;
     struct MHD_Connection *connection;
+    struct http_timeout *timeout;
     enum phase phase;
     bool active;
     size_t body_seen;
@@ -234,6 +235,7 @@ static enum MHD_Result send_answer(struct exchange *exchange)
 static void set_active(struct exchange *exchange)
 {
     exchange->active = true;
+    http_timeout_set(&exchange->loop->timeouts, exchange->timeout, false);
     atomic_fetch_add_explicit(&exchange->http->active, 1, memory_order_relaxed);
 }
 
@@ -288,6 +290,8 @@ static void *on_target(void *cls, const char *target, struct MHD_Connection *con
     exchange->http = loop->http;
     exchange->loop = loop;
     exchange->connection = connection;
+    exchange->timeout =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
     exchange->too_long = too_long;
     exchange->request.exchange = exchange;
     exchange->request.arrived_ns = now_ns();
@@ -342,10 +346,23 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
         metrics_http_aborted();
     if (exchange->active)
         atomic_fetch_sub_explicit(&exchange->http->active, 1, memory_order_release);
+    http_timeout_set(&exchange->loop->timeouts, exchange->timeout, true);
     free(exchange->request.answer.long_body);
     free(exchange->request.body);
     free(exchange);
     *con_cls = NULL;
+}
+
+static void on_connection(void *cls, struct MHD_Connection *connection, void **timeout,
+                          enum MHD_ConnectionNotificationCode what)
+{
+    struct http_loop *loop = cls;
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED)
+        http_timeout_free(&loop->timeouts, *timeout);
+    else
+        *timeout = http_timeout_new(
+            &loop->timeouts,
+            MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd);
 }
 
 static void on_log(void *cls, const char *format, va_list args)
@@ -375,13 +392,14 @@ static bool start_loop(struct http *http, unsigned i)
     loop->http = http;
     loop->listen_fd = http->options.fd;
     loop->connections_max = share_of(http, i);
+    http_timeouts_init(&loop->timeouts, http->options.request_ms);
     loop->daemon = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0,
         NULL, NULL, on_request, http, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
         MHD_OPTION_CONNECTION_LIMIT, loop->connections_max, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
         MHD_OPTION_URI_LOG_CALLBACK, on_target, loop, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
-        NULL, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
+        NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, loop, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
     if (loop->daemon == NULL)
         return false;
     if (http_loop_start(loop))

@@ -18,6 +18,7 @@ struct http_options {
     unsigned connections_max;
     const char *instance;
     bool log_requests;
+    int64_t request_ms; /* a request must be whole so long, or twice as long, after its first byte */
     struct service *service;
     /* A whole request, in a thread that must not block. True: it is answered; false: somebody calls
      * http_answer() later, from any thread. */

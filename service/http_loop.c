@@ -5,6 +5,7 @@
  */
 #include "http_loop.h"
 
+#include "clock.h"
 #include "log.h"
 
 #include <errno.h>
@@ -31,12 +32,15 @@ static unsigned connections_left(const struct http_loop *loop)
 }
 
 /* -1: as long as nothing comes. */
-static int timeout_ms(const struct http_loop *loop)
+static int timeout_ms(struct http_loop *loop)
 {
     MHD_UNSIGNED_LONG_LONG left_ms;
-    if (MHD_get_timeout(loop->daemon, &left_ms) != MHD_YES)
-        return -1;
-    return left_ms < INT_MAX ? (int)left_ms : INT_MAX;
+    int64_t look_ns = http_timeouts_look(&loop->timeouts);
+    int64_t sleep_ms = look_ns != INT64_MAX ? (look_ns - now_ns()) / NS_PER_MS + 1 : INT64_MAX;
+    if (MHD_get_timeout(loop->daemon, &left_ms) == MHD_YES && left_ms < (uint64_t)INT_MAX &&
+        (int64_t)left_ms < sleep_ms)
+        sleep_ms = (int64_t)left_ms;
+    return sleep_ms < 0 ? 0 : sleep_ms <= INT_MAX ? (int)sleep_ms : -1;
 }
 
 /* False: it cannot now, whatever waits. */

@@ -7,6 +7,8 @@
 #ifndef HTTP_LOOP_H
 #define HTTP_LOOP_H
 
+#include "http_timeout.h"
+
 #include <microhttpd.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -20,6 +22,7 @@ struct http_loop {
     struct MHD_Daemon *daemon; /* by epoll, without a thread and a listening socket */
     int listen_fd;             /* non-blocking; the loops of a listener share it */
     unsigned connections_max;  /* of this loop: the rest wait in the kernel's backlog */
+    struct http_timeouts timeouts;
 
     pthread_t thread;
     int wake_fd; /* eventfd */

@@ -234,6 +234,7 @@ static struct http *start_http(struct service *service, enum listener listener,
                                              .connections_max = (unsigned)connections_max,
                                              .instance = service->config.instance,
                                              .log_requests = service->config.log_requests,
+                                             .request_ms = service->config.request_ms,
                                              .service = service,
                                              .serve = routes_serve});
 }

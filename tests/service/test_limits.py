@@ -2,10 +2,11 @@
 """Limits: the queue, the deadline, the number of connections."""
 import json
 import signal
+import time
 
 import pytest
 
-from world import Background, hold_lock, is_stopped, read_answers, release_lock, wait_until
+from world import PATIENCE_S, Background, hold_lock, is_stopped, read_answers, release_lock, wait_until
 
 SALE = b"POST /inventory/phone/sale HTTP/1.1\r\nHost: x\r\nX-Request-Id: %s\r\n\r\n"
 
@@ -161,3 +162,50 @@ def test_what_comes_at_once_is_answered_at_once(redis, start):
         client.sendall(health)
     shop.signal(signal.SIGCONT)
     assert [read_answers(client)[0][0] for client in clients] == [200] * 256
+
+
+# ---- Requests that come byte by byte -----------------------------------------------------------
+
+def drip(sock, data):
+    """Bytes that never make a whole request, until the instance ends the connection."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        try:
+            sock.sendall(data)
+            sock.settimeout(0.02)
+            if sock.recv(1) == b"":
+                return True
+        except TimeoutError:
+            pass
+        except OSError:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("first", [b"", SALE % b"first"])
+@pytest.mark.parametrize("begin,more", [(b"GET /", b"x"), (b"GET / HTTP/1.1\r\nX: ", b"x"), ((SALE % b"x")[:-2], b"X: x\r\n"),
+                                        (b"PUT /inventory/phone HTTP/1.1\r\nHost: x\r\nContent-Length: 4096\r\n\r\n",
+                                         b" ")])
+def test_a_request_that_drips(redis, start, first, begin, more):
+    """libmicrohttpd alone would keep it for as long as a byte comes now and then."""
+    shop = start(redis, "--request-ms", 300)
+    shop.stock(value=5)
+    with shop.connection() as dripping, shop.connection() as idle, shop.connection() as used:
+        used.sendall(SALE % b"x")
+        assert read_answers(used, 1)[0][0] == 200
+        if first:
+            dripping.sendall(first)
+            assert read_answers(dripping, 1)[0][0] == 200
+        dripping.sendall(begin)
+        assert drip(dripping, more)
+        for sock in (idle, used):  # nothing came of these meanwhile: they are as good as before
+            sock.sendall(SALE % b"x")
+            assert read_answers(sock, 1)[0][0] == 200
+
+
+def test_an_answer_may_take_its_time(redis, start):
+    shop = start(redis, "--request-ms", 100, "--lock", "none", "--work-ms", 500)
+    shop.stock(value=5)
+    with shop.connection() as sock:
+        sock.sendall(SALE % b"x")
+        assert read_answers(sock, 1)[0][0] == 200
