@@ -186,6 +186,7 @@ static void print_locks(FILE *out, const struct dlock_stats *lock)
     print_histogram(out, "lock_hold_time_seconds",
                     "From having the lock to the answer to its release.", &hold_time);
     single(out, "lock_acquired_total", "counter", "Locks that were had.", lock->acquired);
+    single(out, "lock_released_total", "counter", "Locks that were released, and said to be.", lock->released);
     single(out, "lock_attempts_total", "counter", "Tries to get a lock, the successful included.",
            lock->attempts);
     single(out, "lock_contended_total", "counter", "Acquires that found the lock busy.",
@@ -210,6 +211,14 @@ static void print_locks(FILE *out, const struct dlock_stats *lock)
            lock->commands);
     single(out, "lock_redis_connects_total", "counter", "Connections made to the lock's server.",
            lock->connects);
+    single(out, "lock_redis_connects_failed_total", "counter",
+           "Attempts to connect to the lock's server that failed.", lock->connects_failed);
+    single(out, "lock_redis_lost_total", "counter", "Times the lock's server was lost: a connection broke, or none could be made.",
+           lock->connections_lost);
+    single(out, "lock_redis_refused_total", "counter", "Times the lock's server refused the login, writes, or to tell of releases.",
+           lock->connections_refused);
+    single(out, "lock_redis_back_total", "counter", "Times the lock's server was well again.",
+           lock->connections_back);
 }
 
 char *metrics_print(const struct metrics_now *now)

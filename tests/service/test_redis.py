@@ -30,6 +30,14 @@ def test_redis_dies(redis, start, lock, problem):
     assert reply.status == 503 and reply.problem == problem
     assert shop.stock().problem == "stock-unavailable"
     assert shop.admin("GET", "/livez").status == 200 and shop.admin("GET", "/readyz").status == 503
+    if lock == "none":
+        return
+    assert shop.metric("lock_redis_lost_total") == 1 and shop.metric("lock_redis_back_total") == 0
+    assert shop.metric("lock_redis_connects_failed_total") > 0 and shop.metric("lock_redis_refused_total") == 0
+    redis.start()
+    wait_until(lambda: shop.stock(value=5).status == 200 and shop.sell().status == 200, "a sale after Redis came back")
+    assert shop.metric("lock_redis_back_total") == 1
+    assert shop.metric("lock_released_total") == shop.metric("lock_acquired_total") > 1
 
 
 @pytest.mark.parametrize("write", ["decr", "set", "atomic"])
