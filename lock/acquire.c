@@ -127,14 +127,36 @@ static dlock_status lost_meanwhile(const struct acquiring *a)
                 a->lock->name);
 }
 
-/* Lets go of what came so late that nothing of its validity was left. */
+/* What begins now is over then. A cancelled call is over within the bound after the cancel. */
+static int64_t bounded_ns(const struct acquiring *a)
+{
+    int64_t cancelled_ns = max_ns(cancel_thrown_ns(a->want.cancel), a->began_ns);
+    int64_t from_ns = min_ns(mono_ns(), cancelled_ns);
+    return min_ns(a->ends_ns, from_ns + bound_ms(a->lock->client) * NS_PER_MS);
+}
+
+/* A flawed rung uses the name again: it is released before the next try. */
+static void release_here(struct acquiring *a)
+{
+    int64_t ends_ns = bounded_ns(a);
+    struct exchange release = {
+        .step = STEP_RELEASE, .hold = a->hold, .limit_ns = ends_ns, .ends_ns = ends_ns};
+    exchange_one(a->lock->client, &release);
+}
+
+/* It came so late that nothing of its validity was left: it is let go of. No request for that is
+ * awaited here, since others may wait for their answers behind this one. */
 static dlock_status give_back(struct acquiring *a)
 {
-    struct exchange release = {
-        .step = STEP_RELEASE, .hold = a->hold, .limit_ns = a->ends_ns, .ends_ns = a->ends_ns};
     a->late = true;
-    a->hold->more = false;
-    exchange_one(a->lock->client, &release);
+    if (a->lock->rung.flawed)
+        release_here(a);
+    else if (hands_off(a->lock))
+        leftover_leave(a->lock, &a->exchange, a->hold->try);
+    else if (a->hold->depth > 1 && !has(a->lock, TRAIT_SHARED))
+        owner_note_nested(a->hold);
+    else
+        leftover_release_name(a->hold);
     owner_begin_anew(a->hold);
     return fail(DLOCK_BUSY, "the answer took longer than the time to live");
 }
@@ -244,7 +266,7 @@ static bool begin_try(struct acquiring *a)
     add_one(&a->lock->client->attempts);
     a->late = false;
     a->exchange.reads = a->want.reads;
-    a->exchange.ends_ns = min_ns(a->ends_ns, mono_deadline_ns(bound_ms(a->lock->client)));
+    a->exchange.ends_ns = bounded_ns(a);
     return true;
 }
 
@@ -302,7 +324,7 @@ static bool worth_another_try(const struct acquiring *a, dlock_status status)
 static void read_alone(struct acquiring *a)
 {
     if (!loop_listens())
-        send_alone(a->hold, NULL, a->want.reads, a->ends_ns, &(bool){false});
+        send_alone(a->hold, NULL, a->want.reads, bounded_ns(a), &(bool){false});
 }
 
 static dlock_status nest(struct acquiring *a)
@@ -602,13 +624,6 @@ static bool may_ask(const struct acquiring *a)
     return may && (a->status == DLOCK_WRONG_TYPE || (found_busy && !a->late));
 }
 
-/* The cancel came in the latest try, or just now. */
-static int64_t cancelled_ends_ns(const struct acquiring *a)
-{
-    int64_t ends_ns = min_ns(a->ends_ns, mono_deadline_ns(bound_ms(a->lock->client)));
-    return a->exchange.ends_ns > mono_ns() ? min_ns(ends_ns, a->exchange.ends_ns) : ends_ns;
-}
-
 /* It was not had: a->status with its sentence. What is left behind is taken back here, or, where it
  * has no thread or no server answers, in the background. */
 static void fail_to_acquire(struct acquiring *a)
@@ -616,7 +631,7 @@ static void fail_to_acquire(struct acquiring *a)
     char why[SENTENCE_MAX];
     snprintf(why, sizeof why, "%s", dlock_error());
     if (a->status == DLOCK_CANCELLED)
-        a->ends_ns = cancelled_ends_ns(a);
+        a->ends_ns = bounded_ns(a);
     bool left = left_something(a);
     bool taken_back = left && has_thread(a) && give_up(a);
     if (taken_back)

@@ -16,10 +16,13 @@
 struct dlock_cancel {
     int fd; /* an eventfd: readable once cancelled */
     pid_t process; /* that made it: a forked child has the descriptor, too */
+    _Atomic int64_t thrown_ns; /* CLOCK_MONOTONIC: when it was first; INT64_MAX: not yet */
 };
 bool cancel_is_inherited(const dlock_cancel *cancel);
 /* False of NULL. */
 bool cancel_thrown(const dlock_cancel *cancel);
+/* Its thrown_ns; INT64_MAX of NULL. */
+int64_t cancel_thrown_ns(const dlock_cancel *cancel);
 
 #define TTL_MS_LEAST 100
 #define TTL_MS_MOST INT64_C(86400000)

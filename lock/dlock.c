@@ -435,6 +435,7 @@ dlock_cancel *dlock_cancel_new(void)
         return NULL;
     }
     cancel->process = getpid();
+    cancel->thrown_ns = INT64_MAX;
     cancel->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (cancel->fd >= 0)
         return cancel;
@@ -452,8 +453,10 @@ bool cancel_is_inherited(const dlock_cancel *cancel)
 void dlock_cancel_now(dlock_cancel *cancel)
 {
     uint64_t one = 1;
+    int64_t never = INT64_MAX;
     if (cancel == NULL || cancel_is_inherited(cancel))
         return;
+    atomic_compare_exchange_strong(&cancel->thrown_ns, &never, mono_ns());
     (void)!write(cancel->fd, &one, sizeof one);
 }
 
@@ -461,6 +464,11 @@ bool cancel_thrown(const dlock_cancel *cancel)
 {
     struct pollfd thrown = {.fd = cancel != NULL ? cancel->fd : -1, .events = POLLIN};
     return cancel != NULL && poll(&thrown, 1, 0) > 0;
+}
+
+int64_t cancel_thrown_ns(const dlock_cancel *cancel)
+{
+    return cancel != NULL ? cancel->thrown_ns : INT64_MAX;
 }
 
 void dlock_cancel_free(dlock_cancel *cancel)

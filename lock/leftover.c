@@ -251,12 +251,21 @@ static struct dlock_hold *namesake(const struct dlock_hold *hold)
     other->beside = hold->beside;
     other->mode = hold->mode;
     other->acquisition = hold->acquisition;
+    other->depth = hold->depth;
     other->ttl_ms = hold->ttl_ms;
     other->shared_ms = hold_longest_ms(hold);
     strcpy(other->owner, hold->owner);
     strcpy(other->id, hold->id);
     strcpy(other->ttl, hold->ttl);
+    strcpy(other->count, hold->count);
     return other;
+}
+
+void leftover_release_name(const struct dlock_hold *hold)
+{
+    struct dlock_hold *other = namesake(hold);
+    if (other != NULL && !take_back(other, false, NULL))
+        free(other);
 }
 
 void leftover_inherit(const struct dlock_hold *hold)

@@ -17,6 +17,9 @@ bool leftover_keep(struct acquiring *a, bool waits);
  * of. True: the hold is taken over. False: there is no room. */
 bool leftover_release(struct dlock_hold *hold, const struct exchange *doubted);
 
+/* The same, of a hold that goes on under another name. */
+void leftover_release_name(const struct dlock_hold *hold);
+
 /* A call of a named owner is over, which is the heir of a release: that goes on in the background, if
  * nobody has the name any more. */
 void leftover_inherit(const struct dlock_hold *hold);

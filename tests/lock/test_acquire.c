@@ -4,6 +4,7 @@
  */
 #include "calls.h"
 #include "child.h"
+#include "client.h"
 #include "must.h"
 #include "record.h"
 #include "server.h"
@@ -27,6 +28,25 @@ static const char *const keyed[] = {"setnx",       "setnx_expire", "setnx_multi"
 static dlock_client *new_client(void)
 {
     return client_of(server_url(server), (struct dlock_options){0});
+}
+
+#define BOUND_MS 900 /* of a client that gives up soon */
+
+/* trace->user counts the leaves that were sent on its behalf. */
+static void count_leaves(void *arg, const struct dlock_trace *trace)
+{
+    (void)arg;
+    if (trace->user != NULL && strstr(trace->sent, " leave ") != NULL)
+        atomic_fetch_add((_Atomic int *)trace->user, 1);
+}
+
+static dlock_client *hasty_client(void)
+{
+    return client_of(server_url(server), (struct dlock_options){.connect_timeout_ms = BOUND_MS / 3,
+                                                                .command_timeout_ms = BOUND_MS / 3,
+                                                                .handoff_ms = PATIENCE_MS,
+                                                                .ttl_ms = PATIENCE_MS,
+                                                                .on_trace = count_leaves});
 }
 
 static dlock_status limited(dlock *lock, int64_t wait_ms, dlock_hold **hold)
@@ -397,6 +417,77 @@ static void *release_it(void *hold)
     return NULL;
 }
 
+/* It leaves the server's queue in the background: its own time for that is over. */
+static void cancelled_longer_ago_than_the_bound(void **state)
+{
+    (void)state;
+    _Atomic int leaves = 0;
+    dlock_client *one = hasty_client();
+    dlock_client *two = new_client();
+    dlock *mine = lock_of(one, "fair", LOCK);
+    dlock *theirs = lock_of(two, "fair", LOCK);
+    dlock_hold *hold = acquired(theirs);
+    struct waiter waiter = {.lock = mine,
+                            .want = {.wait_ms = DLOCK_WAIT_FOREVER,
+                                     .cancel = dlock_cancel_new(),
+                                     .user = (void *)&leaves}};
+    waiter_start(&waiter);
+    eventually(stats_of(one).contended == 1);
+    long_pause(BOUND_MS);
+    waiter.want.cancel->thrown_ns = 1;
+    dlock_cancel_now(waiter.want.cancel);
+    assert_status(waiter_end(&waiter), CANCELLED);
+    assert_int_equal(leaves, 0);
+    eventually(server_integer(server, "EXISTS dlock:queue:" LOCK) == 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_cancel_free(waiter.want.cancel);
+    dlock_close(mine);
+    dlock_client_close(one);
+    dlock_close(theirs);
+    dlock_client_close(two);
+}
+
+static bool somebody_is_in_line(dlock *lock)
+{
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    bool is = !TAILQ_EMPTY(&lock->line.waits);
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+    return is;
+}
+
+/* Whom the lock is passed on to asks for nothing more where its cancel is older than the bound. */
+static void passed_on_after_a_cancel(void **state)
+{
+    (void)state;
+    static const char *const get[] = {"GET", "read"};
+    for (int late = 0; late < 2; late++) {
+        struct dlock_reply reply = {.size = sizeof reply};
+        dlock_client *client = hasty_client();
+        dlock *lock = lock_of(client, "fair", LOCK);
+        dlock_hold *hold = acquired(lock);
+        struct waiter waiter = {.lock = lock,
+                                .want = {.wait_ms = DLOCK_WAIT_FOREVER,
+                                         .cancel = dlock_cancel_new(),
+                                         .reads = dlock_batch_new()}};
+        assert_status(dlock_batch_add(waiter.want.reads, 2, get, NULL), OK);
+        waiter_start(&waiter);
+        eventually(somebody_is_in_line(lock));
+        long_pause(BOUND_MS);
+        if (late)
+            waiter.want.cancel->thrown_ns = 1;
+        assert_status(dlock_release(hold, NULL), OK);
+        assert_status(waiter_end(&waiter), OK);
+        assert_int_equal(stats_of(client).passed_on, 1);
+        assert_status(dlock_batch_reply(waiter.want.reads, 0, &reply), OK);
+        assert_int_equal(reply.kind, late ? DLOCK_REPLY_NONE : DLOCK_REPLY_NIL);
+        assert_status(dlock_release(waiter.hold, NULL), OK);
+        dlock_batch_free(waiter.want.reads);
+        dlock_cancel_free(waiter.want.cancel);
+        dlock_close(lock);
+        dlock_client_close(client);
+    }
+}
+
 static void released_from_another_thread(void **state)
 {
     (void)state;
@@ -729,6 +820,8 @@ int main(void)
         cmocka_unit_test(cancelled_from_a_signal_handler),
         cmocka_unit_test(cancelled_while_redis_hangs),
         cmocka_unit_test(cancelled_while_connecting),
+        cmocka_unit_test(cancelled_longer_ago_than_the_bound),
+        cmocka_unit_test(passed_on_after_a_cancel),
         cmocka_unit_test(released_from_another_thread),
         cmocka_unit_test(one_name_is_one_lock),
         cmocka_unit_test(a_rung_with_tokens_gives_every_hold_one),

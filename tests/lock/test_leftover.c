@@ -122,6 +122,32 @@ static void taken_back_by_who_closes(void **state)
     stage_clear(&stage);
 }
 
+/* The answer comes when nothing of its time is left, but its key lives on, and the server stands
+ * still. The call is over at once, and the lock is let go of in the background. */
+static void given_too_late(void **state)
+{
+    static const int64_t timeouts_ms[] = {PATIENCE_MS, SHORT_MS};
+    for (size_t i = 0; i < 2; i++) {
+        struct stage stage;
+        struct started late = {0};
+        stage_set(&stage, *state, proxy_url(proxy), timeouts_ms[i]);
+        assert_status(dlock_release(acquired(stage.lock), NULL), OK); /* connected */
+        proxy_plan(proxy, PROXY_HOLD_REPLY, LOCK, NULL, 0);
+        start(stage.lock, (struct dlock_want){.ttl_ms = 100}, &late);
+        eventually(proxy_done(proxy));
+        server_integer(server, "PEXPIRE " LOCK " %d", DAY_MS);
+        server_integer(server, "PEXPIRE dlock:holds:" LOCK " %d", DAY_MS); /* of read_write */
+        long_pause(100);
+        server_pause(server);
+        proxy_let_go(proxy);
+        started_answered(&late);
+        assert_int_not_equal(late.status, DLOCK_OK);
+        server_resume(server);
+        comes_to_another(&stage);
+        stage_clear(&stage);
+    }
+}
+
 /* ---- Releases -------------------------------------------------------------------------------- */
 
 /* Released on a wire without an end, whoever else of the client asks in vain meanwhile. */
@@ -555,6 +581,7 @@ int main(void)
     static const struct scenario scenarios[] = {
         SCENARIO(what_a_call_left_is_taken_back, EACH_SOUND),
         SCENARIO(taken_back_by_who_closes, EACH_SOUND),
+        SCENARIO(given_too_late, EACH_SOUND),
         SCENARIO(what_a_release_left_is_let_go, EACH_SOUND),
         SCENARIO(unreachable_with_riders, EACH_SOUND),
         SCENARIO(refused_with_riders, EACH_SOUND),
