@@ -482,6 +482,7 @@ static void run(struct wait *wait)
         return;
     }
     pthread_mutex_lock(&loop->mutex);
+    wait->ends_ns = r->ends_ns; /* no hook is waited for from here on */
     loop_put_off(loop, wait, PUT_OFF_MS);
     pthread_mutex_unlock(&loop->mutex);
 }

@@ -136,6 +136,9 @@ static _Thread_local const struct loop *serves;
 /* The calling thread listens. */
 static _Thread_local bool listens;
 
+/* For the answers that the calling thread has. */
+static _Thread_local bool others_wait;
+
 static void *serve(void *arg);
 
 static void find_other(struct loop *loop)
@@ -262,7 +265,7 @@ bool loop_listens(void)
 
 bool loop_may_ask(const struct loop *loop)
 {
-    return !listens && loop->due_count + loop->asking_count == 0;
+    return !listens && !others_wait && loop->due_count + loop->asking_count == 0;
 }
 
 /* ---- Threads --------------------------------------------------------------------------------- */
@@ -460,14 +463,18 @@ static size_t take_asking(struct loop *loop, struct wait *taken[EXCHANGES_MAX])
 static void give_answers(struct wait *const *waits, struct exchange *const *exchanges, size_t count)
 {
     bool given[EXCHANGES_MAX];
+    size_t left = count;
     for (size_t i = 0; i < count; i++) {
         given[i] = exchanges[i]->status == DLOCK_OK;
         if (given[i])
             waits[i]->answered(waits[i]);
+        left -= given[i];
     }
     for (size_t i = 0; i < count; i++)
-        if (!given[i])
+        if (!given[i]) {
+            others_wait = --left > 0;
             waits[i]->answered(waits[i]);
+        }
 }
 
 static void ask_together(struct loop *loop)

@@ -6,7 +6,9 @@
 #include "calls.h"
 #include "child.h"
 #include "client.h"
+#include "leftover.h"
 #include "must.h"
+#include "owner.h"
 #include "proxy.h"
 #include "record.h"
 #include "server.h"
@@ -529,6 +531,49 @@ static void nothing_waits_for_a_server_that_hangs(void **state)
     stage_clear(&stage);
 }
 
+/* A release has waited in vain for another request of its owner, and all that may ask are kept by a
+ * server that hangs: it is over all the same before they are. */
+static void in_vain_while_others_ask(void **state)
+{
+    enum { TIMEOUT_MS = 400, BOUND_MS = 3 * TIMEOUT_MS };
+    (void)state;
+    bool in_time = false;
+    for (int i = 0; i < 10 && !in_time; i++) { /* once more on a machine that stood still */
+        struct stage stage;
+        struct started released = {0}, others[] = {{.release = true}, {.release = true},
+                                                   {.release = true}};
+        stage_set(&stage, "watchdog", (struct dlock_options){.connect_timeout_ms = TIMEOUT_MS,
+                                                             .command_timeout_ms = TIMEOUT_MS});
+        dlock_hold *hold = acquired_by(stage.lock, 1);
+        struct dlock_hold asking = {.lock = stage.lock, .key = stage.lock->name,
+                                    .beside = stage.lock->beside, .named_by = 'x', .number = 1};
+        snprintf(asking.owner, sizeof asking.owner, "%s", dlock_owner(hold));
+        assert_true(owner_begin(&asking, 0, NULL));
+        server_pause(server);
+        assert_status(dlock_release_start(hold, NULL, started_done, &released), OK);
+        long_pause(BOUND_MS * 2 / 3);
+        for (size_t j = 0; j < 3; j++) {
+            uint64_t attempts = stats_of(stage.client).attempts;
+            start(stage.lock, (struct dlock_want){.wait_ms = PATIENCE_MS}, &others[j]);
+            for (int k = 0; k < 10 && stats_of(stage.client).attempts == attempts; k++)
+                short_pause();
+        }
+        uint64_t attempts = stats_of(stage.client).attempts;
+        started_answered(&released);
+        in_time = stats_of(stage.client).attempts == attempts;
+        assert_int_equal(released.status, DLOCK_UNREACHABLE);
+        if (owner_end(&asking))
+            leftover_inherit(&asking);
+        server_resume(server);
+        for (size_t j = 0; j < 3; j++) {
+            started_answered(&others[j]);
+            assert_int_equal(others[j].status, DLOCK_OK);
+        }
+        stage_clear(&stage);
+    }
+    assert_true(in_time);
+}
+
 static void kept_by_a_gate(void *arg, const struct dlock_event *event)
 {
     if (event->kind == DLOCK_EVENT_LOST)
@@ -595,6 +640,7 @@ int main(void)
         SCENARIO(what_a_nested_one_sends_comes_first, ONCE),
         SCENARIO(passed_on_with_what_rides, ONCE),
         SCENARIO(nothing_waits_for_a_server_that_hangs, EACH_SOUND),
+        SCENARIO(in_vain_while_others_ask, ONCE),
         SCENARIO(nothing_waits_for_a_hook, EACH_SOUND),
     };
     return run_scenarios("release_start", scenarios, sizeof scenarios / sizeof scenarios[0],
