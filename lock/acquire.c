@@ -260,9 +260,8 @@ static int64_t pause_ms(struct acquiring *a, dlock_status status)
 static bool begin_try(struct acquiring *a)
 {
     int64_t until_ns = a->wait.deadline_ns == 0 ? a->ends_ns : a->limit_ns;
-    if (!owner_begin(a->hold, has_thread(a) ? until_ns : 0, a->want.cancel))
+    if (!owner_begin_try(a->hold, has_thread(a) ? until_ns : 0, a->want.cancel))
         return false;
-    owner_join(a->hold);
     add_one(&a->lock->client->attempts);
     a->late = false;
     a->exchange.reads = a->want.reads;

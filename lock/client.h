@@ -46,8 +46,8 @@ struct tenure {
     bool queued;        /* this client may stand in the server's queue, or be granted the lock */
 };
 
-/* CLOCK_MONOTONIC: when the server has forgotten the tenure at the latest, whatever its last renewal
- * asked for. */
+/* CLOCK_MONOTONIC: when the server has forgotten the tenure at the latest, whatever its last
+ * renewal asked for. */
 static inline int64_t forgotten_ns(const struct tenure *tenure)
 {
     int64_t drift_ms = tenure->longest_ms / 100;

@@ -27,7 +27,6 @@ struct releasing {
     int64_t ends_ns;
     dlock_status status;
     bool alone;             /* no other request of its owner is under way */
-    bool heir;              /* of an earlier release of its name that got no answer */
     struct acquiring *next; /* whom the lock is passed on to */
     uint64_t tenure;        /* that is let go of */
     uint64_t seen;          /* line.wakes before that */
@@ -81,10 +80,10 @@ static bool is_outlived(const struct releasing *r)
  * it is let go of in the background. */
 static bool is_left(const struct releasing *r)
 {
-    const struct dlock_hold *hold = r->hold;
+    const struct dlock_rung *rung = &r->hold->lock->rung;
     bool may_come = r->exchange.rode && r->exchange.open;
-    return (is_unsaid(r->status) || is_outlived(r) || r->heir) &&
-           r->exchange.step == STEP_RELEASE && !may_come && !hold->tainted && hold->lock->rung.expires && !hold->lock->rung.flawed;
+    return (is_unsaid(r->status) || is_outlived(r)) && r->exchange.step == STEP_RELEASE &&
+           !may_come && rung->expires && !rung->flawed;
 }
 
 static void unlist(struct dlock_hold *hold)
@@ -398,22 +397,16 @@ static bool begin(struct releasing *r, bool waits)
     return true;
 }
 
-/* Whether the release goes on in the background. Of counted holds the owner's last one does: its
- * release takes along those that are left of its name. Of read_write's each does, for itself. */
-static bool is_to_go_on(struct releasing *r)
-{
-    const struct dlock *lock = r->hold->lock;
-    return !hands_off(lock) && is_left(r) &&
-           (owner_is_over(r->hold) || (lock->ops->traits & TRAIT_SHARED) != 0);
-}
-
 /* Nothing is to be sent any more: the hold is gone. */
 static void finish(struct releasing *r)
 {
     struct dlock_hold *hold = r->hold;
     struct dlock *lock = hold->lock;
-    unlist(hold);
-    r->heir = !hands_off(lock) && owner_end(hold);
+    bool goes_on = false;
+    if (hands_off(lock))
+        unlist(hold);
+    else
+        goes_on = owner_end_release(hold, is_left(r));
     if (r->status == DLOCK_WRONG_TYPE)
         r->status = explain(hold, r->status, r->wait.run == NULL ? r->ends_ns : 0, -1);
     wait_released(lock);
@@ -423,7 +416,7 @@ static void finish(struct releasing *r)
         add_one(&lock->client->unknown);
     if (hold->lost_fd >= 0)
         close(hold->lost_fd);
-    if (!is_to_go_on(r) || !leftover_release(hold, &r->exchange))
+    if (!goes_on || !leftover_release(hold, &r->exchange))
         free(hold);
 }
 

@@ -273,11 +273,9 @@ void leftover_inherit(const struct dlock_hold *hold)
     struct dlock_hold *heir = namesake(hold);
     if (heir == NULL)
         return;
-    bool over = owner_is_over(heir);
-    pthread_mutex_lock(&hold->lock->mutex);
-    bool tainted = hold->tainted;
-    pthread_mutex_unlock(&hold->lock->mutex);
-    if (!over || tainted || !take_back(heir, false, NULL))
+    heir->depth = 1;
+    strcpy(heir->count, "1");
+    if (!take_back(heir, false, NULL))
         free(heir);
 }
 

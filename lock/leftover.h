@@ -20,8 +20,7 @@ bool leftover_release(struct dlock_hold *hold, const struct exchange *doubted);
 /* The same, of a hold that goes on under another name. */
 void leftover_release_name(const struct dlock_hold *hold);
 
-/* A call of a named owner is over, which is the heir of a release: that goes on in the background, if
- * nobody has the name any more. */
+/* After owner_end: the call inherited a release, which goes on in the background. */
 void leftover_inherit(const struct dlock_hold *hold);
 
 /* TRAIT_HANDOFF; the loop's mutex is held. The client's tenure is nobody's, and may still be there:

@@ -142,6 +142,41 @@ bool owner_begin(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *
     return begun;
 }
 
+void owner_nest(struct dlock_hold *hold, const struct dlock_hold *outer)
+{
+    if (strcmp(hold->owner, outer->owner) == 0)
+        return;
+    strcpy(hold->owner, outer->owner);
+    snprintf(hold->id, sizeof hold->id, "%s#%llu", hold->owner,
+             (unsigned long long)hold->acquisition);
+}
+
+/* The lock's mutex is held. It takes the name of the hold that it nests in, or its own. */
+static void join(struct dlock_hold *hold)
+{
+    const struct dlock_hold *outer = owner_outermost(hold);
+    if (outer != NULL)
+        owner_nest(hold, outer);
+    else
+        set_name(hold);
+    hold->tainted = outer != NULL && outer->tainted;
+    hold->doomed = false; /* what doomed an earlier try was lost under another name */
+}
+
+bool owner_begin_try(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *cancel)
+{
+    if (!owner_may_nest(hold))
+        return true;
+    pthread_mutex_lock(&hold->lock->mutex);
+    bool begun = is_answered(hold, until_ns, cancel);
+    if (begun) {
+        join(hold);
+        begin_call(hold);
+    }
+    pthread_mutex_unlock(&hold->lock->mutex);
+    return begun;
+}
+
 void owner_begin_anyway(struct dlock_hold *hold)
 {
     if (!owner_may_nest(hold))
@@ -163,29 +198,32 @@ bool owner_begin_renewal(struct dlock_hold *hold, int64_t until_ns)
     return begun;
 }
 
-void owner_nest(struct dlock_hold *hold, const struct dlock_hold *outer)
+/* The lock's mutex is held. Whether no valid hold has the name, and nobody asks by it: none will
+ * later. Who asks is the heir of what is to be released. */
+static bool is_over(const struct dlock_hold *hold)
 {
-    if (strcmp(hold->owner, outer->owner) == 0)
-        return;
-    strcpy(hold->owner, outer->owner);
-    snprintf(hold->id, sizeof hold->id, "%s#%llu", hold->owner,
-             (unsigned long long)hold->acquisition);
+    struct dlock_hold *other;
+    bool over = true;
+    LIST_FOREACH(other, &hold->lock->holds, of_lock)
+        over = over && !(dlock_valid(other) && strcmp(other->owner, hold->owner) == 0);
+    LIST_FOREACH(other, &hold->lock->calls, of_calls)
+        if (strcmp(other->owner, hold->owner) == 0) {
+            int64_t longest_ms = hold_longest_ms(hold);
+            other->heir = true;
+            if (other->shared_ms < longest_ms)
+                other->shared_ms = longest_ms;
+            over = false;
+        }
+    return over;
 }
 
-void owner_join(struct dlock_hold *hold)
+/* The lock's mutex is held. */
+static void end_call(struct dlock_hold *hold)
 {
     if (!owner_may_nest(hold))
         return;
-    pthread_mutex_lock(&hold->lock->mutex);
-    const struct dlock_hold *outer = owner_outermost(hold);
-    if (outer != NULL)
-        owner_nest(hold, outer);
-    else
-        set_name(hold);
-    hold->tainted = outer != NULL && outer->tainted;
-    hold->doomed = false; /* what doomed an earlier try was lost under another name */
-    count(hold);
-    pthread_mutex_unlock(&hold->lock->mutex);
+    LIST_REMOVE(hold, of_calls);
+    pthread_cond_broadcast(&hold->lock->answered);
 }
 
 bool owner_end(struct dlock_hold *hold)
@@ -193,30 +231,25 @@ bool owner_end(struct dlock_hold *hold)
     if (!owner_may_nest(hold))
         return false;
     pthread_mutex_lock(&hold->lock->mutex);
-    LIST_REMOVE(hold, of_calls);
-    bool heir = hold->heir;
+    end_call(hold);
+    bool inherits = hold->heir && !hold->tainted && is_over(hold);
     hold->heir = false;
-    pthread_cond_broadcast(&hold->lock->answered);
     pthread_mutex_unlock(&hold->lock->mutex);
-    return heir;
+    return inherits;
 }
 
-bool owner_is_over(struct dlock_hold *hold)
+bool owner_end_release(struct dlock_hold *hold, bool unsaid)
 {
-    struct dlock_hold *other;
-    bool over = true;
+    bool shared = (hold->lock->ops->traits & TRAIT_SHARED) != 0;
     pthread_mutex_lock(&hold->lock->mutex);
-    LIST_FOREACH(other, &hold->lock->holds, of_lock)
-        over = over && !(dlock_valid(other) && strcmp(other->owner, hold->owner) == 0);
-    LIST_FOREACH(other, &hold->lock->calls, of_calls)
-        if (strcmp(other->owner, hold->owner) == 0) {
-            other->heir = true;
-            over = false;
-        }
+    LIST_REMOVE(hold, of_lock);
+    end_call(hold);
+    bool left = (unsaid || hold->heir) && !hold->tainted;
+    bool over = left && is_over(hold);
     pthread_mutex_unlock(&hold->lock->mutex);
     hold->depth = over ? 1 : 2;
     strcpy(hold->count, over ? "1" : "2");
-    return over;
+    return over || (left && unsaid && shared);
 }
 
 void owner_note_nested(const struct dlock_hold *hold)

@@ -50,14 +50,16 @@ bool owner_begin(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *
 void owner_begin_anyway(struct dlock_hold *hold);
 /* The same for a request that leaves the hold as it is: neither is set. */
 bool owner_begin_renewal(struct dlock_hold *hold, int64_t until_ns);
-/* True: it is the heir of a release that got no answer, and has to ask owner_is_over. */
+/* As owner_begin, of a hold that is not held yet: it takes the name of the one that it nests in, or
+ * its own. */
+bool owner_begin_try(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *cancel);
+/* True: it was the heir of a release that got no answer, and nobody has the name any more. */
 bool owner_end(struct dlock_hold *hold);
-/* The hold is over, or was not had. Whether no valid hold has its name, and nobody asks by it: none
- * will later. Then its release is that of its owner's last hold; else who asks is its heir. */
-bool owner_is_over(struct dlock_hold *hold);
-/* In between, of a hold that is not held yet: it takes the name of the one that it nests in, or its
- * own. */
-void owner_join(struct dlock_hold *hold);
+/* The same of a release, with which the hold is over. unsaid: no server has said that it let go of
+ * it. True: that goes on in the background. What is sent for it is that of its owner's last hold,
+ * where nobody has the name any more: none will later. Else who asks by it is the heir, but each
+ * hold of a rung with TRAIT_SHARED is let go of for itself. */
+bool owner_end_release(struct dlock_hold *hold, bool unsaid);
 
 /* It was to nest, and its answer was lost: the key may have been given its time. */
 void owner_note_nested(const struct dlock_hold *hold);
