@@ -156,7 +156,7 @@ static dlock_status give_back(struct acquiring *a)
     else if (a->hold->depth > 1 && !has(a->lock, TRAIT_SHARED))
         owner_note_nested(a->hold);
     else
-        leftover_release_name(a->hold);
+        leftover_release_name(a->hold, a->hold->depth);
     owner_begin_anew(a->hold);
     return fail(DLOCK_BUSY, "the answer took longer than the time to live");
 }
@@ -290,7 +290,7 @@ static dlock_status end_try(struct acquiring *a)
     if (a->exchange.unresolved && hold->depth > 1)
         owner_note_nested(hold);
     if (owner_end(hold))
-        leftover_inherit(hold);
+        leftover_release_name(hold, 1);
     if (status == DLOCK_OK)
         let_owner_in(a);
     if (status == DLOCK_BUSY || status == DLOCK_UNKNOWN) {
@@ -337,8 +337,8 @@ static dlock_status nest(struct acquiring *a)
                     TENURE_NUMBERS);
     if (status != DLOCK_OK)
         return status;
+    watch(a, a->exchange.sent_ns, a->hold->ttl_ms); /* it is renewed while it reads */
     read_alone(a);
-    watch(a, a->exchange.sent_ns, a->hold->ttl_ms);
     return DLOCK_OK;
 }
 
@@ -366,9 +366,9 @@ static dlock_status take_over(struct acquiring *a)
     pthread_mutex_unlock(&lock->client->loop.mutex);
     if (!lasts)
         return DLOCK_BUSY;
+    keep(a, now_ns, sent_ns, ttl_ms);
     if (a->wait.reads)
         read_alone(a);
-    keep(a, now_ns, sent_ns, ttl_ms);
     let_owner_in(a);
     return DLOCK_OK;
 }
@@ -629,6 +629,7 @@ static void fail_to_acquire(struct acquiring *a)
 {
     char why[SENTENCE_MAX];
     snprintf(why, sizeof why, "%s", dlock_error());
+    owner_gives_up_turn(a->hold);
     if (a->status == DLOCK_CANCELLED)
         a->ends_ns = bounded_ns(a);
     bool left = left_something(a);
@@ -861,8 +862,11 @@ dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlo
         return DLOCK_OK; /* it may be over by now */
     pthread_mutex_lock(&loop->mutex);
     if (next == NEXT_TRY) {
+        owner_takes_turn(a->hold);
         loop_ask(loop, &a->wait);
     } else {
+        if (a->nested) /* who releases from here on leaves it the lock */
+            join(a);
         a->begun = next;
         a->wait.running = false;
         loop_run(loop, &a->wait);

@@ -66,8 +66,9 @@ struct dlock {
 
     pthread_mutex_t mutex; /* protects what is below */
     LIST_HEAD(, dlock_hold) holds;
-    LIST_HEAD(, dlock_hold) calls; /* of named owners, that have a request under way */
-    pthread_cond_t answered;       /* one of them has it no more */
+    LIST_HEAD(, dlock_hold) calls;  /* of named owners, that have a request under way */
+    TAILQ_HEAD(, dlock_hold) turns; /* that wait for another one of their owner, in order */
+    pthread_cond_t answered;        /* one of either has it no more */
     struct sighting sighting;
     char trouble[256]; /* why the latest try of this client got no answer; "": it got one */
     dlock_status trouble_status;
@@ -117,6 +118,7 @@ struct dlock_client {
     _Atomic uint64_t renewals_failed;
     _Atomic uint64_t lost;
     _Atomic uint64_t unknown;
+    _Atomic uint64_t abandoned;
     _Atomic uint64_t scripts_loaded;
     _Atomic uint64_t contended;
     _Atomic uint64_t passed_on;

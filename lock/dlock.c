@@ -228,6 +228,7 @@ void dlock_client_stats(const dlock_client *client, struct dlock_stats *stats)
         .renewals_failed = client->renewals_failed,
         .lost = client->lost,
         .unknown = client->unknown,
+        .abandoned = client->abandoned,
         .commands = client->config.commands,
         .connects = client->config.connects,
         .scripts_loaded = client->scripts_loaded,
@@ -318,6 +319,7 @@ static struct dlock *lock_new(dlock_client *client, const struct rung_ops *ops, 
     lock->ttl_ms = client->options.ttl_ms != 0 ? client->options.ttl_ms
                    : ops->ttl_ms != 0          ? ops->ttl_ms
                                                : TTL_MS;
+    TAILQ_INIT(&lock->turns);
     TAILQ_INIT(&lock->line.waits);
     if (lock->state != NULL && name_beside(lock))
         return lock;
@@ -462,8 +464,10 @@ void dlock_cancel_now(dlock_cancel *cancel)
 
 bool cancel_thrown(const dlock_cancel *cancel)
 {
-    struct pollfd thrown = {.fd = cancel != NULL ? cancel->fd : -1, .events = POLLIN};
-    return cancel != NULL && poll(&thrown, 1, 0) > 0;
+    if (cancel == NULL)
+        return false;
+    struct pollfd thrown = {.fd = cancel->fd, .events = POLLIN};
+    return poll(&thrown, 1, 0) > 0;
 }
 
 int64_t cancel_thrown_ns(const dlock_cancel *cancel)

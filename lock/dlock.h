@@ -299,8 +299,8 @@ struct dlock_options {
     bool allow_flawed;          /* accept rungs that are known to break. Default false */
 
     /* Called on the timekeeper's thread, one call at a time: must not block and must not call
-     * dlock_acquire, dlock_extend, dlock_release or dlock_client_close; may look at holds, and
-     * start acquires and releases. Default NULL: nobody is told. */
+     * dlock_acquire, dlock_extend, dlock_release, dlock_abandon or dlock_client_close; may look at
+     * holds, and start acquires and releases. Default NULL: nobody is told. */
     void (*on_event)(void *arg, const struct dlock_event *event);
     void *on_event_arg;
 
@@ -379,6 +379,7 @@ struct dlock_stats {
     uint64_t connections_lost;    /* DLOCK_EVENT_CONNECTION_LOST, told or not */
     uint64_t connections_refused; /* DLOCK_EVENT_CONNECTION_REFUSED */
     uint64_t connections_back;    /* DLOCK_EVENT_CONNECTION_BACK */
+    uint64_t abandoned;           /* holds that dlock_abandon ended */
 };
 /* Fills in *stats. Each count is exact, together they are not one instant's. */
 DLOCK_API void dlock_client_stats(const dlock_client *client, struct dlock_stats *stats);
@@ -453,7 +454,8 @@ struct dlock_want {
     /* On whose behalf. 0 (default): of this acquisition alone; nothing nests in it. A number of the
      * caller's, or DLOCK_THIS_THREAD: on rungs that are re-entrant, an owner that holds the lock
      * acquires it again at once, and the last of its releases frees it. Its calls may come from any
-     * threads: one waits for the answer of the other's request.
+     * threads: each waits for the answers to those that came before it. Only where a started call
+     * found no thread for 250 ms, others that have one go first.
      * The name (see dlock_owner) is "<client id>:<n>", "<client id>:x<owner id>.<n>" or
      * "<client id>:t<thread>.<n>", n being the number of the outermost acquisition: a name is used
      * once, so no command that arrives late can meet a later acquisition. (Flawed rungs leave out
@@ -573,10 +575,10 @@ DLOCK_API size_t dlock_process(dlock_client *client);
  *            the server confirmed that they cannot come later, the lock was released, else it is
  *            left to expire, so that they meet no other holder; unless the server hangs for longer
  *            than that, has them already, and goes on with another's acquire first.
- * UNREACHABLE, LIMIT, REFUSED  nothing was sent, or it was refused: `last` was not carried out, or
- *            dlock_batch_reply() has its replies. The release goes on in the background likewise;
- *            not after what is refused for good. LIMIT: no connection was free, or the calls that
- *            were started before it left it no time.
+ * UNREACHABLE, LIMIT, REFUSED, NO_MEMORY  nothing was sent, or it was refused: `last` was not
+ *            carried out, or dlock_batch_reply() has its replies. The release goes on in the
+ *            background likewise; not after what is refused for good. LIMIT: no connection was
+ *            free, or calls of this client that came first left it no time.
  * WRONG_TYPE left to expire.
  * FORKED, INVALID (hold is NULL).
  * After a lost reply the release is sent once more on a new connection, and counts once; not on
@@ -596,6 +598,19 @@ DLOCK_API dlock_status dlock_release(dlock_hold *hold, dlock_batch *last);
 DLOCK_API dlock_status dlock_release_start(dlock_hold *hold, dlock_batch *last, dlock_done *done,
                                            void *arg);
 
+/* Ends the hold and frees it, but does not release the lock: nobody has it before it has expired on
+ * the server, at most its time to live later. For a holder that can't know whether a command of its
+ * own may still be carried out: a late one would meet the next holder. Sends nothing, waits for no
+ * answer; the hold is not renewed from here on, and no event is told of it after the call.
+ * Other holds of the same owner stay valid. The last of them does not release the lock either: its
+ * release answers UNKNOWN, and the lock expires. On `fair` the hold was the client's: waiters of
+ * this client do not ask before a time to live is over. (A renewal that was under way and came late
+ * may keep the lock for longer; then one of them, but no other client's, has it before its end.)
+ * OK; LOST (the hold was over before; it is freed, too).
+ * UNSUPPORTED (the rung does not expire, or is flawed: release the hold), FORKED, INVALID (hold is
+ * NULL): the hold stays as it is. */
+DLOCK_API dlock_status dlock_abandon(dlock_hold *hold);
+
 /* Extends the hold: its whole time to live again, counted from just before the request is sent, but
  * not beyond hold_max_ms. Other holds of its owner are extended as well, each for at most its own
  * time to live. Nothing is ever shortened. It blocks; rungs that renew need it only to have a full
@@ -603,7 +618,7 @@ DLOCK_API dlock_status dlock_release_start(dlock_hold *hold, dlock_batch *last, 
  * OK; LOST (the hold was over, or the server says that its owner does not hold the lock);
  * UNSUPPORTED (the rung does not expire, or is a flawed one that cannot extend); FORKED; INVALID
  * (hold is NULL). The hold stays as it is after: UNKNOWN (no reply: the key may live longer than
- * the hold); UNREACHABLE, LIMIT, REFUSED, WRONG_TYPE.
+ * the hold); UNREACHABLE, LIMIT, REFUSED, NO_MEMORY, WRONG_TYPE.
  * It first waits for the answer to another request of its owner, if one is under way: UNREACHABLE
  * if none comes. Ends within the bound. */
 DLOCK_API dlock_status dlock_extend(dlock_hold *hold);
@@ -690,6 +705,7 @@ DLOCK_API void dlock_batch_clear(dlock_batch *batch);
  * BLOCK and the like), or if it gets more or fewer replies than one (SUBSCRIBE, UNSUBSCRIBE,
  * MONITOR, REPLCONF, SHUTDOWN, DEBUG and the like). A script does what MULTI does. Commands that
  * the server has renamed are not recognized: none of these may ride under another name.
+ * A reply may have up to 1 MiB: of a larger one the connection is given up, and it counts as lost.
  * OK, INVALID (also: argc is not 1 to 1048576; an argument is NULL, or has more than 512 MiB),
  * LIMIT (the batch is full), NO_MEMORY. */
 DLOCK_API dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *argv,

@@ -26,7 +26,6 @@ struct releasing {
     int64_t began_ns; /* CLOCK_MONOTONIC */
     int64_t ends_ns;
     dlock_status status;
-    bool alone;             /* no other request of its owner is under way */
     struct acquiring *next; /* whom the lock is passed on to */
     uint64_t tenure;        /* that is let go of */
     uint64_t seen;          /* line.wakes before that */
@@ -66,7 +65,7 @@ static void take(struct releasing *r)
 static bool is_unsaid(dlock_status status)
 {
     return status == DLOCK_UNREACHABLE || status == DLOCK_LIMIT || status == DLOCK_REFUSED ||
-           status == DLOCK_UNKNOWN;
+           status == DLOCK_NO_MEMORY || status == DLOCK_UNKNOWN;
 }
 
 /* Its own time is over, but its key lives on. */
@@ -93,13 +92,13 @@ static void unlist(struct dlock_hold *hold)
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 
-/* What an earlier release of its owner's sent may still be carried out. Were the lock free by then,
- * it would meet the next holder. */
+/* What an earlier hold of its owner's sent may still be carried out. Were the lock free by then, it
+ * would meet the next holder. */
 static void left_to_expire(struct releasing *r)
 {
     r->then = NULL;
-    r->status = fail(DLOCK_UNKNOWN, "'%s' is left to expire: what an earlier release of this owner "
-                                    "sent was not answered, and may still be carried out",
+    r->status = fail(DLOCK_UNKNOWN, "'%s' is left to expire: an earlier command of this owner was "
+                                    "not answered, and may still be carried out",
                      r->hold->key);
 }
 
@@ -135,11 +134,22 @@ static void release_counted(struct releasing *r)
     bool flawed = hold->lock->rung.flawed;
     r->exchange.step = STEP_RELEASE; /* sent or not */
     if (!flawed && !dlock_valid(hold))
-        release_late(r, r->alone);
+        release_late(r, true);
     else if (!flawed && hold->tainted && hold->depth == 1)
         ask_alone(r, left_to_expire);
     else
         ask(r, STEP_RELEASE, r->last, counted);
+}
+
+/* Others of its owner asked first, until no time was left. */
+static void release_in_vain(struct releasing *r)
+{
+    struct dlock *lock = r->hold->lock;
+    r->exchange.step = STEP_RELEASE; /* in the background */
+    if (!lock->rung.flawed && !dlock_valid(r->hold))
+        late_sent(r);
+    else
+        r->status = no_turn(lock, r->began_ns);
 }
 
 /* ---- Passing on ------------------------------------------------------------------------------ */
@@ -388,13 +398,22 @@ static bool begin(struct releasing *r, bool waits)
     if (hands_off(hold->lock))
         return hand_on(r);
     /* Who nests at this moment still lives by the name of a hold that is over. */
-    r->alone = owner_begin(hold, waits ? r->ends_ns : 0, NULL);
-    if (!r->alone && !waits && mono_ns() < r->ends_ns)
+    bool alone = owner_begin_release(hold, waits ? r->ends_ns : 0);
+    if (!alone && !waits && mono_ns() < r->ends_ns)
         return false;
-    if (!r->alone)
+    if (alone) {
+        release_counted(r);
+    } else {
         owner_begin_anyway(hold);
-    release_counted(r);
+        release_in_vain(r);
+    }
     return true;
+}
+
+static void close_lost_fd(const struct dlock_hold *hold)
+{
+    if (hold->lost_fd >= 0)
+        close(hold->lost_fd);
 }
 
 /* Nothing is to be sent any more: the hold is gone. */
@@ -414,8 +433,7 @@ static void finish(struct releasing *r)
         add_one(&lock->client->released);
     else if (r->status == DLOCK_UNKNOWN)
         add_one(&lock->client->unknown);
-    if (hold->lost_fd >= 0)
-        close(hold->lost_fd);
+    close_lost_fd(hold);
     if (!goes_on || !leftover_release(hold, &r->exchange))
         free(hold);
 }
@@ -498,8 +516,9 @@ dlock_status dlock_release_start(dlock_hold *hold, dlock_batch *last, dlock_done
         return fail(DLOCK_NO_MEMORY, "out of memory");
     dlock_status status = prepare(r, hold, last);
     if (status == DLOCK_OK && (hold->lock->ops->traits & TRAIT_THREAD) != 0)
-        status = fail(DLOCK_UNSUPPORTED, "'%s' counts in the memory of the thread that acquired: it "
-                                         "must release itself", hold->lock->ops->name);
+        status = fail(DLOCK_UNSUPPORTED,
+                      "'%s' counts in the memory of the thread that acquired: it must release",
+                      hold->lock->ops->name);
     r->wait = (struct wait){.lock = hold->lock, .run = run, .wake_fd = -1,
                             .ends_ns = INT64_MAX, /* to begin may wait for a hook */
                             .exchange = &r->exchange, .answered = answered};
@@ -507,12 +526,60 @@ dlock_status dlock_release_start(dlock_hold *hold, dlock_batch *last, dlock_done
     if (status == DLOCK_OK) { /* not in a forked child: a thread of its parent may have it */
         pthread_mutex_lock(&loop->mutex);
         status = loop_start(loop);
-        if (status == DLOCK_OK)
+        if (status == DLOCK_OK) {
+            owner_takes_turn(hold);
             loop_run(loop, &r->wait);
+        }
         pthread_mutex_unlock(&loop->mutex);
     }
     if (status != DLOCK_OK)
         free(r);
+    return status;
+}
+
+/* ---- Abandoning ------------------------------------------------------------------------------ */
+
+/* As when the last commands of a holder got no answer: nobody in this client has the lock any more,
+ * nor asks for it before the server has forgotten it; at once, where it was lost. */
+static void abandon_tenure(struct dlock_hold *hold, bool valid)
+{
+    struct dlock *lock = hold->lock;
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    if (count_out(hold)) {
+        lock->tenure.open |= valid;
+        if (lock->tenure.holds == 0)
+            end_tenure(lock);
+    }
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+}
+
+dlock_status dlock_abandon(dlock_hold *hold)
+{
+    if (!GIVEN(hold))
+        return DLOCK_INVALID;
+    struct dlock *lock = hold->lock;
+    dlock_status status = check_fork(lock->client);
+    if (status != DLOCK_OK)
+        return status;
+    if (!lock->rung.expires || lock->rung.flawed)
+        return fail(DLOCK_UNSUPPORTED, "a hold of '%s' can't be left to expire: release it",
+                    lock->ops->name);
+    timekeeper_forget(&lock->client->timekeeper, hold);
+    bool valid = dlock_valid(hold);
+    if (!valid)
+        status = fail(DLOCK_LOST, "'%s' was lost before it was abandoned", hold->key);
+    if (hands_off(lock)) {
+        abandon_tenure(hold, valid);
+        unlist(hold);
+    } else {
+        if (valid) /* else its name is over: a later hold of its owner has another one */
+            owner_taint(hold);
+        owner_begin_anyway(hold);
+        owner_end_release(hold, false);
+    }
+    add_one(&lock->client->abandoned);
+    close_lost_fd(hold);
+    free(hold);
     return status;
 }
 
@@ -559,7 +626,7 @@ dlock_status dlock_extend(dlock_hold *hold)
     redis_send_for(hold->user);
     status = dlock_valid(hold) ? renew_now(hold, ends_ns) : DLOCK_LOST;
     if (owner_end(hold))
-        leftover_inherit(hold);
+        leftover_release_name(hold, 1);
     redis_send_for(NULL);
     if (status == DLOCK_LOST)
         fail(status, "'%s' was lost before it was extended", hold->key);

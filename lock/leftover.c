@@ -48,12 +48,23 @@ static void end(struct leftover *leftover)
     pthread_mutex_unlock(&loop->mutex);
 }
 
+static int64_t expired_ns(const struct leftover *leftover)
+{
+    return mono_deadline_ns(hold_longest_ms(leftover->hold) +
+                            bound_ms(leftover->wait.lock->client));
+}
+
 /* The loop's mutex is held. When the client is closed, each that is for a server is tried once. */
-static bool is_over(const struct leftover *leftover)
+static bool is_over(struct leftover *leftover)
 {
     int64_t closes_ns = leftover->wait.lock->client->closes_ns;
     bool tried = leftover->tried || leftover->hold == NULL;
-    return mono_ns() >= min_ns(leftover->ends_ns, closes_ns) || (closes_ns != INT64_MAX && tried);
+    int64_t now_ns = mono_ns();
+    if (closes_ns != INT64_MAX)
+        return tried || now_ns >= min_ns(leftover->ends_ns, closes_ns);
+    if (now_ns >= leftover->ends_ns && leftover->hold != NULL && owner_holds(leftover->hold))
+        leftover->ends_ns = expired_ns(leftover); /* its owner's other hold is renewed */
+    return now_ns >= leftover->ends_ns;
 }
 
 /* The loop's mutex is held. No waiter of this client is left to ask or to leave, nor a holder. */
@@ -209,7 +220,7 @@ static bool take_back(struct dlock_hold *hold, bool gives_up, const struct excha
         leftover->exchange.open = true;
         leftover->exchange.doubt = doubted->doubt;
     }
-    leftover->ends_ns = mono_deadline_ns(hold_longest_ms(hold) + bound_ms(lock->client));
+    leftover->ends_ns = expired_ns(leftover);
     lock_keep_open(lock);
     if (keep(leftover, 0))
         return true;
@@ -218,12 +229,14 @@ static bool take_back(struct dlock_hold *hold, bool gives_up, const struct excha
     return false;
 }
 
-/* Of a nested acquire nothing is left: the release of its owner's last hold takes it along. */
+/* The release of its owner's last hold takes along what is left of a nested acquire. On a rung with
+ * TRAIT_SHARED that may be a write, which keeps readers out while its owner only reads. */
 static bool may_have_locked(const struct acquiring *a)
 {
     const struct dlock *lock = a->lock;
+    bool shared = (lock->ops->traits & TRAIT_SHARED) != 0;
     return a->exchange.unresolved && lock->rung.expires && !lock->rung.flawed &&
-           a->hold->depth == 1;
+           (a->hold->depth == 1 || shared);
 }
 
 /* On `fair` the client holds, and its next waiter finds what was left. */
@@ -240,43 +253,33 @@ bool leftover_release(struct dlock_hold *hold, const struct exchange *doubted)
     return take_back(hold, false, doubted);
 }
 
-/* What a release by the hold's name needs. NULL: no memory is left. */
-static struct dlock_hold *namesake(const struct dlock_hold *hold)
+/* Of the lock, for a request in the background. NULL: no memory is left. */
+static struct dlock_hold *hold_of(struct dlock *lock)
 {
-    struct dlock_hold *other = calloc(1, sizeof *other);
-    if (other == NULL)
+    struct dlock_hold *hold = calloc(1, sizeof *hold);
+    if (hold == NULL)
         return NULL;
-    other->lock = hold->lock;
-    other->key = hold->key;
-    other->beside = hold->beside;
+    hold->lock = lock;
+    hold->key = lock->name;
+    hold->beside = lock->beside;
+    return hold;
+}
+
+void leftover_release_name(const struct dlock_hold *hold, uint64_t depth)
+{
+    struct dlock_hold *other = hold_of(hold->lock);
+    if (other == NULL)
+        return;
     other->mode = hold->mode;
     other->acquisition = hold->acquisition;
-    other->depth = hold->depth;
     other->ttl_ms = hold->ttl_ms;
     other->shared_ms = hold_longest_ms(hold);
     strcpy(other->owner, hold->owner);
     strcpy(other->id, hold->id);
     strcpy(other->ttl, hold->ttl);
-    strcpy(other->count, hold->count);
-    return other;
-}
-
-void leftover_release_name(const struct dlock_hold *hold)
-{
-    struct dlock_hold *other = namesake(hold);
-    if (other != NULL && !take_back(other, false, NULL))
+    owner_set_depth(other, depth);
+    if (!take_back(other, false, NULL))
         free(other);
-}
-
-void leftover_inherit(const struct dlock_hold *hold)
-{
-    struct dlock_hold *heir = namesake(hold);
-    if (heir == NULL)
-        return;
-    heir->depth = 1;
-    strcpy(heir->count, "1");
-    if (!take_back(heir, false, NULL))
-        free(heir);
 }
 
 void leftover_note(struct dlock *lock)
@@ -303,15 +306,12 @@ void leftover_leave(struct dlock *lock, const struct exchange *doubted, uint64_t
         lock->left_try = 0;
     uint64_t left_try = lock->leaving_try < lock->left_try ? lock->left_try : 0;
     bool needed = open || (is_deserted(lock) && (lock->tenure.queued || left_try != 0));
-    struct dlock_hold *hold = needed ? calloc(1, sizeof *hold) : NULL;
+    struct dlock_hold *hold = needed ? hold_of(lock) : NULL;
     if (hold != NULL && left_try != 0)
         lock->leaving_try = left_try;
     pthread_mutex_unlock(&loop->mutex);
     if (hold == NULL)
         return;
-    hold->lock = lock;
-    hold->key = lock->name;
-    hold->beside = lock->beside;
     hold->ttl_ms = open ? doubted->hold->ttl_ms : QUEUE_GRANTS * client->options.grant_ms;
     hold->shared_ms = left_try != 0 ? left_ms : 0;
     hold->try = left_try;

@@ -17,11 +17,9 @@ bool leftover_keep(struct acquiring *a, bool waits);
  * of. True: the hold is taken over. False: there is no room. */
 bool leftover_release(struct dlock_hold *hold, const struct exchange *doubted);
 
-/* The same, of a hold that goes on under another name. */
-void leftover_release_name(const struct dlock_hold *hold);
-
-/* After owner_end: the call inherited a release, which goes on in the background. */
-void leftover_inherit(const struct dlock_hold *hold);
+/* Not with TRAIT_HANDOFF. Lets go in the background of what the hold's name has. depth: how many
+ * holds have the name. The hold stays the caller's. */
+void leftover_release_name(const struct dlock_hold *hold, uint64_t depth);
 
 /* TRAIT_HANDOFF; the loop's mutex is held. The client's tenure is nobody's, and may still be there:
  * who leaves now lets go of it. */

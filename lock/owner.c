@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define LOOK_MS 50 /* how often who waits looks whether it is cancelled */
+#define COME_MS 250 /* a call that does not take its turn for so long is overtaken */
 
 uint64_t owner_thread(void)
 {
@@ -35,6 +36,15 @@ static void set_name(struct dlock_hold *hold)
     snprintf(hold->id, sizeof hold->id, "%s#%llu", hold->owner, acquisition);
 }
 
+void owner_set_depth(struct dlock_hold *hold, uint64_t depth)
+{
+    hold->depth = depth;
+    if (depth == 1) /* as most are: for each acquire one less to be formatted */
+        strcpy(hold->count, "1");
+    else
+        snprintf(hold->count, sizeof hold->count, "%llu", (unsigned long long)depth);
+}
+
 void owner_begin_anew(struct dlock_hold *hold)
 {
     hold->acquisition = atomic_fetch_add(&hold->lock->client->acquisitions, 1) + 1;
@@ -53,8 +63,7 @@ void owner_name(struct dlock_hold *hold, uint64_t owner_id)
     else if (owner_id != 0)
         hold->named_by = 'x';
     hold->number = owner_id == DLOCK_THIS_THREAD ? hold->thread : owner_id;
-    hold->depth = 1;
-    strcpy(hold->count, "1");
+    owner_set_depth(hold, 1);
     owner_begin_anew(hold);
 }
 
@@ -91,11 +100,11 @@ struct dlock_hold *owner_outermost(const struct dlock_hold *hold)
 static void count(struct dlock_hold *hold)
 {
     const struct dlock_hold *other;
-    hold->depth = 1;
+    uint64_t depth = 1;
     LIST_FOREACH(other, &hold->lock->holds, of_lock)
-        hold->depth += other != hold && strcmp(other->owner, hold->owner) == 0 &&
-                       dlock_valid(other) && !other->leaving;
-    snprintf(hold->count, sizeof hold->count, "%llu", (unsigned long long)hold->depth);
+        depth += other != hold && strcmp(other->owner, hold->owner) == 0 && dlock_valid(other) &&
+                 !other->leaving;
+    owner_set_depth(hold, depth);
 }
 
 /* The lock's mutex is held. */
@@ -108,38 +117,74 @@ static bool is_busy(const struct dlock_hold *hold)
     return false;
 }
 
-/* The lock's mutex is held. False also for who is cancelled by the answer: it asks nothing more. */
-static bool is_answered(const struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *cancel)
+/* The lock's mutex is held. Another of its owner waits, and came before it. */
+static bool is_behind(const struct dlock_hold *hold)
 {
-    while (is_busy(hold)) {
-        int64_t now_ns = mono_ns();
-        if (now_ns >= until_ns || cancel_thrown(cancel))
+    const struct dlock_hold *other;
+    TAILQ_FOREACH(other, &hold->lock->turns, of_turns) {
+        if (other == hold)
             return false;
-        int64_t look_ns = now_ns + LOOK_MS * NS_PER_MS;
-        look_ns = cancel != NULL && look_ns < until_ns ? look_ns : until_ns;
-        struct timespec until = {look_ns / 1000000000, look_ns % 1000000000};
-        pthread_cond_clockwait(&hold->lock->answered, &hold->lock->mutex, CLOCK_MONOTONIC, &until);
+        if (owner_is_same(hold, other))
+            return true;
     }
-    return !cancel_thrown(cancel);
+    return false;
+}
+
+/* The lock's mutex is held. With TRAIT_HANDOFF a wait may sleep before it asks again. */
+static void await_turn(struct dlock_hold *hold)
+{
+    if (hold->in_turns || hands_off(hold->lock))
+        return;
+    TAILQ_INSERT_TAIL(&hold->lock->turns, hold, of_turns);
+    hold->in_turns = true;
 }
 
 /* The lock's mutex is held. */
-static void begin_call(struct dlock_hold *hold)
+static void leave_turns(struct dlock_hold *hold)
 {
-    LIST_INSERT_HEAD(&hold->lock->calls, hold, of_calls);
-    count(hold);
+    if (!hold->in_turns)
+        return;
+    TAILQ_REMOVE(&hold->lock->turns, hold, of_turns);
+    hold->in_turns = false;
+    pthread_cond_broadcast(&hold->lock->answered);
 }
 
-bool owner_begin(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *cancel)
+/* The lock's mutex is held. A call that has a thread does not wait for ever behind one that has
+ * none: the other may need that thread. *free_ns: since when nobody asks; 0: somebody does. */
+static bool is_its_turn(const struct dlock_hold *hold, bool has_thread, int64_t *free_ns)
 {
-    if (!owner_may_nest(hold))
+    if (is_busy(hold)) {
+        *free_ns = 0;
+        return false;
+    }
+    if (!is_behind(hold))
         return true;
-    pthread_mutex_lock(&hold->lock->mutex);
-    bool begun = is_answered(hold, until_ns, cancel);
-    if (begun)
-        begin_call(hold);
-    pthread_mutex_unlock(&hold->lock->mutex);
-    return begun;
+    if (*free_ns == 0)
+        *free_ns = mono_ns();
+    return has_thread && mono_ns() - *free_ns >= COME_MS * NS_PER_MS;
+}
+
+/* The lock's mutex is held. until_ns 0: it does not wait, but keeps its turn. False also for who is
+ * cancelled by then: it asks nothing more. */
+static bool has_turn(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *cancel)
+{
+    int64_t free_ns = 0;
+    while (!is_its_turn(hold, until_ns != 0, &free_ns)) {
+        int64_t now_ns = mono_ns();
+        await_turn(hold);
+        if (until_ns == 0)
+            return false;
+        if (now_ns >= until_ns || cancel_thrown(cancel)) {
+            leave_turns(hold);
+            return false;
+        }
+        int64_t look_ns = now_ns + LOOK_MS * NS_PER_MS;
+        look_ns = cancel != NULL || free_ns != 0 ? min_ns(look_ns, until_ns) : until_ns;
+        struct timespec until = {look_ns / 1000000000, look_ns % 1000000000};
+        pthread_cond_clockwait(&hold->lock->answered, &hold->lock->mutex, CLOCK_MONOTONIC, &until);
+    }
+    leave_turns(hold);
+    return !cancel_thrown(cancel);
 }
 
 void owner_nest(struct dlock_hold *hold, const struct dlock_hold *outer)
@@ -151,7 +196,7 @@ void owner_nest(struct dlock_hold *hold, const struct dlock_hold *outer)
              (unsigned long long)hold->acquisition);
 }
 
-/* The lock's mutex is held. It takes the name of the hold that it nests in, or its own. */
+/* It takes the name of the hold that it nests in, or its own. */
 static void join(struct dlock_hold *hold)
 {
     const struct dlock_hold *outer = owner_outermost(hold);
@@ -160,21 +205,41 @@ static void join(struct dlock_hold *hold)
     else
         set_name(hold);
     hold->tainted = outer != NULL && outer->tainted;
-    hold->doomed = false; /* what doomed an earlier try was lost under another name */
+    count(hold);
+    if (outer != NULL && hold->depth == 1) /* its outer hold's time has just ended */
+        owner_set_depth(hold, 2);
 }
 
-bool owner_begin_try(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *cancel)
+/* set: what the call needs to know of its owner's holds, under the lock's mutex; or NULL. */
+static bool begin(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *cancel,
+                  void (*set)(struct dlock_hold *))
 {
     if (!owner_may_nest(hold))
         return true;
     pthread_mutex_lock(&hold->lock->mutex);
-    bool begun = is_answered(hold, until_ns, cancel);
+    bool begun = has_turn(hold, until_ns, cancel);
     if (begun) {
-        join(hold);
-        begin_call(hold);
+        LIST_INSERT_HEAD(&hold->lock->calls, hold, of_calls);
+        if (set != NULL)
+            set(hold);
     }
     pthread_mutex_unlock(&hold->lock->mutex);
     return begun;
+}
+
+bool owner_begin_try(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *cancel)
+{
+    return begin(hold, until_ns, cancel, join);
+}
+
+bool owner_begin_release(struct dlock_hold *hold, int64_t until_ns)
+{
+    return begin(hold, until_ns, NULL, count);
+}
+
+bool owner_begin_renewal(struct dlock_hold *hold, int64_t until_ns)
+{
+    return begin(hold, until_ns, NULL, NULL);
 }
 
 void owner_begin_anyway(struct dlock_hold *hold)
@@ -182,20 +247,44 @@ void owner_begin_anyway(struct dlock_hold *hold)
     if (!owner_may_nest(hold))
         return;
     pthread_mutex_lock(&hold->lock->mutex);
-    begin_call(hold);
+    leave_turns(hold);
+    LIST_INSERT_HEAD(&hold->lock->calls, hold, of_calls);
+    count(hold);
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 
-bool owner_begin_renewal(struct dlock_hold *hold, int64_t until_ns)
+void owner_takes_turn(struct dlock_hold *hold)
 {
     if (!owner_may_nest(hold))
-        return true;
+        return;
     pthread_mutex_lock(&hold->lock->mutex);
-    bool begun = is_answered(hold, until_ns, NULL);
-    if (begun)
-        LIST_INSERT_HEAD(&hold->lock->calls, hold, of_calls);
+    await_turn(hold);
     pthread_mutex_unlock(&hold->lock->mutex);
-    return begun;
+}
+
+void owner_gives_up_turn(struct dlock_hold *hold)
+{
+    pthread_mutex_lock(&hold->lock->mutex);
+    leave_turns(hold);
+    pthread_mutex_unlock(&hold->lock->mutex);
+}
+
+/* The lock's mutex is held. A valid hold has the name. */
+static bool is_held(const struct dlock_hold *hold)
+{
+    const struct dlock_hold *other;
+    LIST_FOREACH(other, &hold->lock->holds, of_lock)
+        if (dlock_valid(other) && strcmp(other->owner, hold->owner) == 0)
+            return true;
+    return false;
+}
+
+bool owner_holds(const struct dlock_hold *hold)
+{
+    pthread_mutex_lock(&hold->lock->mutex);
+    bool held = is_held(hold);
+    pthread_mutex_unlock(&hold->lock->mutex);
+    return held;
 }
 
 /* The lock's mutex is held. Whether no valid hold has the name, and nobody asks by it: none will
@@ -203,9 +292,7 @@ bool owner_begin_renewal(struct dlock_hold *hold, int64_t until_ns)
 static bool is_over(const struct dlock_hold *hold)
 {
     struct dlock_hold *other;
-    bool over = true;
-    LIST_FOREACH(other, &hold->lock->holds, of_lock)
-        over = over && !(dlock_valid(other) && strcmp(other->owner, hold->owner) == 0);
+    bool over = !is_held(hold);
     LIST_FOREACH(other, &hold->lock->calls, of_calls)
         if (strcmp(other->owner, hold->owner) == 0) {
             int64_t longest_ms = hold_longest_ms(hold);
@@ -233,7 +320,7 @@ bool owner_end(struct dlock_hold *hold)
     pthread_mutex_lock(&hold->lock->mutex);
     end_call(hold);
     bool inherits = hold->heir && !hold->tainted && is_over(hold);
-    hold->heir = false;
+    hold->heir = hold->doomed = false; /* the next try may have another name */
     pthread_mutex_unlock(&hold->lock->mutex);
     return inherits;
 }
@@ -247,9 +334,10 @@ bool owner_end_release(struct dlock_hold *hold, bool unsaid)
     bool left = (unsaid || hold->heir) && !hold->tainted;
     bool over = left && is_over(hold);
     pthread_mutex_unlock(&hold->lock->mutex);
-    hold->depth = over ? 1 : 2;
-    strcpy(hold->count, over ? "1" : "2");
-    return over || (left && unsaid && shared);
+    bool goes_on = over || (left && unsaid && shared);
+    if (goes_on)
+        owner_set_depth(hold, over ? 1 : 2);
+    return goes_on;
 }
 
 void owner_note_nested(const struct dlock_hold *hold)
@@ -295,9 +383,11 @@ void owner_taint(const struct dlock_hold *hold)
     struct dlock_hold *other;
     pthread_mutex_lock(&hold->lock->mutex);
     LIST_FOREACH(other, &hold->lock->holds, of_lock)
-        other->tainted |= owner_is_same(hold, other);
+        if (owner_is_same(hold, other))
+            other->tainted = true;
     LIST_FOREACH(other, &hold->lock->calls, of_calls)
-        other->tainted |= owner_is_same(hold, other);
+        if (owner_is_same(hold, other))
+            other->tainted = true;
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 

@@ -39,20 +39,27 @@ bool owner_waits_for_itself(const struct dlock_hold *hold);
 /* The thread that asks holds the lock already. */
 bool owner_thread_holds(const struct dlock_hold *hold);
 
+/* How many holds its owner has, this one included. */
+void owner_set_depth(struct dlock_hold *hold, uint64_t depth);
+
 /* How soon a request that may not wait looks again whether its owner's other one is answered. */
 #define PUT_OFF_MS 2
 
 /* From here to owner_end no other request of a named owner is under way: the calling thread waits
- * for its answer. Sets hold->depth and hold->count. False: it has waited until until_ns,
- * CLOCK_MONOTONIC, or until it was cancelled, in vain; 0: it does not wait. */
-bool owner_begin(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *cancel);
-/* The same, whatever is under way. */
+ * for its turn. Sets hold->depth and hold->count. False: it has waited until until_ns,
+ * CLOCK_MONOTONIC, in vain; 0: it does not wait, but keeps its turn, and asks again soon. */
+bool owner_begin_release(struct dlock_hold *hold, int64_t until_ns);
+/* The same for the end of a hold for which nothing is sent: it does not wait. */
 void owner_begin_anyway(struct dlock_hold *hold);
 /* The same for a request that leaves the hold as it is: neither is set. */
 bool owner_begin_renewal(struct dlock_hold *hold, int64_t until_ns);
-/* As owner_begin, of a hold that is not held yet: it takes the name of the one that it nests in, or
- * its own. */
+/* The same of a hold that is not held yet: it takes the name of the one that it nests in, or its
+ * own. False: or it was cancelled meanwhile. */
 bool owner_begin_try(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *cancel);
+/* Before owner_begin_try, which another thread will call: the turn counts from here on. */
+void owner_takes_turn(struct dlock_hold *hold);
+/* It will not ask again, so it keeps nobody waiting. */
+void owner_gives_up_turn(struct dlock_hold *hold);
 /* True: it was the heir of a release that got no answer, and nobody has the name any more. */
 bool owner_end(struct dlock_hold *hold);
 /* The same of a release, with which the hold is over. unsaid: no server has said that it let go of
@@ -60,6 +67,9 @@ bool owner_end(struct dlock_hold *hold);
  * where nobody has the name any more: none will later. Else who asks by it is the heir, but each
  * hold of a rung with TRAIT_SHARED is let go of for itself. */
 bool owner_end_release(struct dlock_hold *hold, bool unsaid);
+
+/* A valid hold has the name. */
+bool owner_holds(const struct dlock_hold *hold);
 
 /* It was to nest, and its answer was lost: the key may have been given its time. */
 void owner_note_nested(const struct dlock_hold *hold);

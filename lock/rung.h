@@ -58,10 +58,12 @@ struct dlock_hold {
 
     /* Protected by the lock's mutex. */
     LIST_ENTRY(dlock_hold) of_calls;
+    TAILQ_ENTRY(dlock_hold) of_turns;
+    bool in_turns;
     bool leaving; /* TRAIT_HANDOFF: its release is under way, nothing nests in it any more */
     bool doomed;  /* its owner lost the lock while it was being acquired once more */
-    bool tainted; /* commands of its owner may still be carried out: it is left to expire */
     bool heir;    /* a release of its name got no answer while its own request was under way */
+    _Atomic bool tainted; /* commands of its owner may still be carried out: it is left to expire */
     _Atomic int64_t shared_ms; /* the longest time that its key was given for another hold: the key
                                   may outlive this one; 0: none was */
     void *user;

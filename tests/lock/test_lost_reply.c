@@ -2,6 +2,7 @@
  *
  * Replies that are lost, late, or no replies at all: "not answered" is never taken for "not done".
  */
+#include "background.h"
 #include "calls.h"
 #include "client.h"
 #include "must.h"
@@ -628,14 +629,6 @@ static void what_was_not_released_frees_itself(void **state)
 
 /* ---- Late replies ---------------------------------------------------------------------------- */
 
-static bool is_idle_in_the_background(dlock_client *client)
-{
-    pthread_mutex_lock(&client->loop.mutex);
-    bool idle = client->leftovers_kept == client->leftovers_freed;
-    pthread_mutex_unlock(&client->loop.mutex);
-    return idle;
-}
-
 /* The grant's reply comes when the time to live is over on the server: it is not handed out. */
 static void a_grant_that_comes_too_late(void **state)
 {
@@ -661,7 +654,7 @@ static void a_grant_that_comes_too_late(void **state)
                 assert_status(waiter_end(waiters[j]), BUSY);
                 assert_null(waiters[j]->hold);
                 assert_says(waiters[j]->error, "took longer than the time to live");
-                eventually(is_idle_in_the_background(stage.client)); /* it sends an EVALSHA, too */
+                eventually(kept_in_the_background(stage.client) == 0); /* it sends an EVALSHA, too */
             } else {
                 assert_status(waiter_end(waiters[j]), OK);
                 assert_true(stats_of(stage.client).attempts >= attempts + 2);

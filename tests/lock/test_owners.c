@@ -534,6 +534,83 @@ static void two_waiters_of_one_owner(void **state)
     stage_clear(&stage);
 }
 
+/* How many wait for another one of their owner. */
+static int in_turns(dlock *lock)
+{
+    const struct dlock_hold *hold;
+    int count = 0;
+    pthread_mutex_lock(&lock->mutex);
+    TAILQ_FOREACH(hold, &lock->turns, of_turns)
+        count++;
+    pthread_mutex_unlock(&lock->mutex);
+    return count;
+}
+
+static uint64_t under_way(dlock *lock)
+{
+    pthread_mutex_lock(&lock->mutex);
+    const struct dlock_hold *hold = LIST_FIRST(&lock->calls);
+    uint64_t acquisition = hold != NULL ? hold->acquisition : 0;
+    pthread_mutex_unlock(&lock->mutex);
+    return acquisition;
+}
+
+/* Three calls of one owner: the first is not answered yet, the second has no thread, the third has
+ * one. They ask in that order. */
+static void each_call_of_an_owner_in_its_turn(void **state)
+{
+    struct stage stage;
+    struct started second;
+    stage_set(&stage, *state, 30000);
+    dlock_hold *outer = acquired_by(stage.lock, OWNER);
+    struct waiter first = {.lock = stage.lock, .want = {.owner_id = OWNER}};
+    struct waiter third = first;
+    proxy_plan(stage.proxy, PROXY_HOLD_REPLY, LOCK, NULL, 0);
+    waiter_start(&first);
+    eventually(proxy_done(stage.proxy));
+    wait_as(&stage, OWNER, &second);
+    assert_int_equal(in_turns(stage.lock), 1); /* by the return */
+    waiter_start(&third);
+    eventually(in_turns(stage.lock) == 2);
+    for (uint64_t i = 1; i <= 2; i++) {
+        proxy_plan(stage.proxy, PROXY_HOLD_REPLY, LOCK, NULL, 0);
+        proxy_let_go(stage.proxy);
+        eventually(proxy_done(stage.proxy));
+        assert_int_equal(under_way(stage.lock), dlock_acquisition(outer) + 1 + i);
+    }
+    proxy_let_go(stage.proxy);
+    assert_status(waiter_end(&first), OK);
+    started_answered(&second);
+    assert_int_equal(second.status, DLOCK_OK);
+    assert_status(waiter_end(&third), OK);
+    assert_status(dlock_release(first.hold, NULL), OK);
+    assert_status(dlock_release(second.hold, NULL), OK);
+    assert_status(dlock_release(third.hold, NULL), OK);
+    assert_status(dlock_release(outer, NULL), OK);
+    free_for_others(&stage);
+    stage_clear(&stage);
+}
+
+/* On `fair` it nests without the server, and so at once: the release behind it leaves it the lock. */
+static void a_started_acquire_nests_before_a_release(void **state)
+{
+    enum { ROUNDS = 100 };
+    struct stage stage;
+    (void)state;
+    stage_set(&stage, dlock_rung_find("fair"), 30000);
+    for (int i = 0; i < ROUNDS; i++) {
+        struct started nested = {0};
+        dlock_hold *outer = acquired_by(stage.lock, OWNER);
+        start(stage.lock, (struct dlock_want){.owner_id = OWNER}, &nested);
+        assert_status(dlock_release(outer, NULL), OK);
+        started_answered(&nested);
+        assert_int_equal(nested.status, DLOCK_OK);
+        assert_status(dlock_release(nested.hold, NULL), OK);
+    }
+    free_for_others(&stage);
+    stage_clear(&stage);
+}
+
 /* ---- A loss that a nested acquire shows ------------------------------------------------------ */
 
 enum loss { BROKEN, EMPTIED };
@@ -641,13 +718,14 @@ static void a_loss_dooms_one_name_alone(void **state)
 
 /* It waits in vain for another request of its owner, here for an acquire that has not been answered.
  * That may have the lock by now. A counted name is not released in the background before that is
- * over; read_write's hold goes for itself. */
+ * over; read_write's hold goes for itself. The key lives for longer than the heir would. */
 static void a_release_in_vain_is_inherited(void **state)
 {
     const struct dlock_rung *rung = *state;
     struct stage stage;
     stage_set(&stage, rung, 60000);
     dlock_client *client = client_of(server_url(server), (struct dlock_options){
+                                                             .ttl_ms = 600000,
                                                              .connect_timeout_ms = 100,
                                                              .command_timeout_ms = 100,
                                                          });
@@ -656,13 +734,17 @@ static void a_release_in_vain_is_inherited(void **state)
     struct dlock_hold acquiring = {.lock = lock, .key = lock->name, .beside = lock->beside,
                                    .named_by = 'x', .number = OWNER};
     snprintf(acquiring.owner, sizeof acquiring.owner, "%s", dlock_owner(outer));
-    assert_true(owner_begin(&acquiring, 0, NULL));
+    assert_true(owner_begin_release(&acquiring, 0));
     assert_int_not_equal(dlock_release(outer, NULL), DLOCK_OK);
     assert_int_equal(client->leftovers_kept, rung->shared);
     if (!rung->shared)
         assert_int_equal(server_integer(server, "EXISTS " LOCK), 1);
     assert_true(owner_end(&acquiring));
-    leftover_inherit(&acquiring);
+    server_integer(server, "CLIENT KILL TYPE normal"); /* and who connects is not answered */
+    server_pause(server);
+    leftover_release_name(&acquiring, 1);
+    long_pause(2 * bound_ms(client));
+    server_resume(server);
     eventually(server_integer(server, "EXISTS " LOCK) == 0);
     dlock_close(lock);
     dlock_client_close(client);
@@ -699,6 +781,8 @@ int main(void)
         SCENARIO(a_refused_nested_acquire_passes_who_waits, EACH_REENTRANT),
         SCENARIO(a_cancel_ends_the_wait_for_its_owner, EACH_REENTRANT),
         SCENARIO(two_waiters_of_one_owner, EACH_REENTRANT),
+        SCENARIO(each_call_of_an_owner_in_its_turn, EACH_NESTED_ASKS),
+        SCENARIO(a_started_acquire_nests_before_a_release, ONCE),
         SCENARIO(a_nested_acquire_shows_the_loss, EACH_REENTRANT),
         SCENARIO(a_loss_dooms_one_name_alone, EACH_REENTRANT),
         SCENARIO(a_release_in_vain_is_inherited, EACH_NESTED_ASKS),

@@ -375,6 +375,7 @@ static void put_off_while_its_owner_asks(void **state)
     eventually(proxy_done(stage.proxy));
     requests = proxy_requests(stage.proxy, LOCK "\r");
     start_release(had[1].hold, NULL, &released[1]);
+    assert_false(TAILQ_EMPTY(&stage.lock->turns)); /* by the return */
     other.answers = 0;
     start(apart, waiting(PATIENCE_MS), &other);
     started_answered(&other);
@@ -548,7 +549,7 @@ static void in_vain_while_others_ask(void **state)
         struct dlock_hold asking = {.lock = stage.lock, .key = stage.lock->name,
                                     .beside = stage.lock->beside, .named_by = 'x', .number = 1};
         snprintf(asking.owner, sizeof asking.owner, "%s", dlock_owner(hold));
-        assert_true(owner_begin(&asking, 0, NULL));
+        assert_true(owner_begin_release(&asking, 0));
         server_pause(server);
         assert_status(dlock_release_start(hold, NULL, started_done, &released), OK);
         long_pause(BOUND_MS * 2 / 3);
@@ -563,7 +564,7 @@ static void in_vain_while_others_ask(void **state)
         in_time = stats_of(stage.client).attempts == attempts;
         assert_int_equal(released.status, DLOCK_UNREACHABLE);
         if (owner_end(&asking))
-            leftover_inherit(&asking);
+            leftover_release_name(&asking, 1);
         server_resume(server);
         for (size_t j = 0; j < 3; j++) {
             started_answered(&others[j]);

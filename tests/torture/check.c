@@ -154,7 +154,7 @@ static bool excused_by(const struct world *world, const struct plan *plan,
                        const struct call *older, const struct call *newer, struct loss loss,
                        int64_t until_ns)
 {
-    return newer->end_ns >= loss.from_ns && origin_ns(world, plan, older) <= loss.to_ns &&
+    return newer->end_ns >= loss.from_ns && older->origin_ns <= loss.to_ns &&
            (loss.to_ns == INT64_MAX || until_ns <= heard_ns(world, plan, older, loss.to_ns));
 }
 
@@ -317,8 +317,10 @@ static void check_pairs(struct world *world, const struct plan *plan)
     size_t count = check_call_count(world), held_count = 0;
     struct call **held = calloc(count + 1, sizeof *held);
     for (size_t i = 0; held != NULL && i < count; i++)
-        if (was_held(&world->calls[i]))
+        if (was_held(&world->calls[i])) {
+            world->calls[i].origin_ns = origin_ns(world, plan, &world->calls[i]);
             held[held_count++] = &world->calls[i];
+        }
     for (size_t i = 0; i < held_count; i++)
         for (size_t j = i + 1; j < held_count; j++) {
             if (held[i]->lock != held[j]->lock)

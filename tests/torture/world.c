@@ -145,8 +145,8 @@ void note(struct world *world, enum note_kind kind, int process, struct call *ca
         return;
     struct note *written = &world->notes[index];
     va_list arguments;
+    written->stalled_ns = stalled_ns(world); /* first: a stop in between counts from this note on */
     written->ns = boot_ns();
-    written->stalled_ns = stalled_ns(world);
     written->kind = kind;
     written->process = process;
     written->call = call;

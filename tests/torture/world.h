@@ -61,6 +61,7 @@ struct call {
     _Atomic int answers;
     dlock_status status;
     uint64_t token;
+    int64_t origin_ns; /* of what was held: check.c works it out */
     char owner[96], error[240];
 
     /* Samples of dlock_valid(), each between two looks at the clock. */

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Holds that are abandoned: the lock is nobody's until it has expired.
+ */
+#include "calls.h"
+#include "child.h"
+#include "must.h"
+#include "proxy.h"
+#include "server.h"
+#include "sound.h"
+#include "started.h"
+#include "waiter.h"
+
+#define LOCK "lock:{abandoned}"
+#define LONG_MS 600000 /* far beyond the test's end */
+#define SHORT_MS 500   /* over soon */
+#define OWNER 7
+
+static struct server *server;
+static struct proxy *proxy;
+
+struct stage {
+    dlock_client *client, *other_client;
+    dlock *lock, *other;
+};
+
+static void stage_set(struct stage *stage, const struct dlock_rung *rung, int64_t ttl_ms)
+{
+    struct dlock_options options = {.ttl_ms = ttl_ms};
+    server_text(server, "FLUSHALL");
+    stage->client = client_of(proxy_url(proxy), options);
+    stage->other_client = client_of(server_url(server), options);
+    stage->lock = lock_of(stage->client, rung->name, LOCK);
+    stage->other = lock_of(stage->other_client, rung->name, LOCK);
+}
+
+static void stage_clear(struct stage *stage)
+{
+    dlock_close(stage->lock);
+    dlock_close(stage->other);
+    dlock_client_close(stage->client);
+    dlock_client_close(stage->other_client);
+}
+
+static void assert_kept_from(dlock *lock)
+{
+    dlock_hold *hold;
+    assert_status(tried(lock, &hold), BUSY);
+}
+
+/* ---- Until it expires ------------------------------------------------------------------------ */
+
+static void it_is_not_released(void **state)
+{
+    struct stage stage;
+    stage_set(&stage, *state, LONG_MS);
+    dlock_hold *hold = acquired(stage.lock);
+    uint64_t commands = stats_of(stage.client).commands;
+    assert_status(dlock_abandon(hold), OK);
+    assert_int_equal(stats_of(stage.client).commands, commands);
+    assert_int_equal(stats_of(stage.client).abandoned, 1);
+    assert_kept_from(stage.other);
+    assert_int_equal(server_integer(server, "EXISTS " LOCK), 1);
+    stage_clear(&stage);
+}
+
+static void it_is_not_renewed(void **state)
+{
+    struct stage stage;
+    stage_set(&stage, *state, SHORT_MS);
+    assert_true(dlock_abandon(acquired(stage.lock)) != DLOCK_UNSUPPORTED);
+    dlock_release(acquired(stage.other), NULL);
+    stage_clear(&stage);
+}
+
+static void its_client_does_not_pass_it_on(void **state)
+{
+    struct stage stage;
+    stage_set(&stage, *state, LONG_MS);
+    struct started waiter = {0};
+    dlock_hold *hold = acquired(stage.lock);
+    start(stage.lock, waiting(1000), &waiter);
+    assert_status(dlock_abandon(hold), OK);
+    started_answered(&waiter);
+    assert_int_equal(waiter.status, DLOCK_TIMED_OUT);
+    assert_int_equal(stats_of(stage.client).passed_on, 0);
+    assert_kept_from(stage.other);
+    stage_clear(&stage);
+}
+
+static void its_clients_waiter_gets_it_then(void **state)
+{
+    struct stage stage;
+    stage_set(&stage, *state, SHORT_MS);
+    struct started waiter = {0};
+    dlock_hold *hold = acquired(stage.lock);
+    start(stage.lock, waiting(PATIENCE_MS), &waiter);
+    assert_true(dlock_abandon(hold) != DLOCK_UNSUPPORTED);
+    started_answered(&waiter);
+    assert_int_equal(waiter.status, DLOCK_OK);
+    dlock_release(waiter.hold, NULL);
+    stage_clear(&stage);
+}
+
+/* ---- Its owner's other holds ----------------------------------------------------------------- */
+
+static void the_last_of_its_owner_expires_too(void **state)
+{
+    for (int inner_first = 0; inner_first < 2; inner_first++) {
+        struct stage stage;
+        stage_set(&stage, *state, LONG_MS);
+        dlock_hold *outer = acquired_by(stage.lock, OWNER);
+        dlock_hold *inner = acquired_by(stage.lock, OWNER);
+        assert_status(dlock_abandon(inner_first ? inner : outer), OK);
+        dlock_hold *rest = inner_first ? outer : inner;
+        assert_true(dlock_valid(rest));
+        assert_status(dlock_release(acquired_by(stage.lock, OWNER), NULL), OK);
+        assert_status(dlock_release(rest, NULL), UNKNOWN);
+        assert_says(dlock_error(), "left to expire");
+        assert_kept_from(stage.other);
+        stage_clear(&stage);
+    }
+}
+
+/* Its owner acquires once more, and hears of it when the hold that it nests in is gone. */
+static void a_nested_acquire_is_under_way(void **state)
+{
+    struct stage stage;
+    stage_set(&stage, *state, LONG_MS);
+    struct waiter nested = {.lock = stage.lock,
+                            .want = {.wait_ms = PATIENCE_MS, .owner_id = OWNER}};
+    dlock_hold *outer = acquired_by(stage.lock, OWNER);
+    proxy_plan(proxy, PROXY_HOLD_REPLY, "EVALSHA", NULL, 0);
+    waiter_start(&nested);
+    eventually(proxy_done(proxy));
+    assert_status(dlock_abandon(outer), OK);
+    proxy_let_go(proxy);
+    assert_status(waiter_end(&nested), OK);
+    assert_status(dlock_release(nested.hold, NULL), UNKNOWN);
+    assert_kept_from(stage.other);
+    stage_clear(&stage);
+}
+
+static void another_reader_stays(void **state)
+{
+    struct stage stage;
+    dlock_hold *writer;
+    (void)state;
+    stage_set(&stage, dlock_rung_find("read_write"), LONG_MS);
+    dlock_hold *hold = acquired_as(stage.lock, DLOCK_SHARED);
+    dlock_hold *reader = acquired_as(stage.other, DLOCK_SHARED);
+    assert_status(dlock_abandon(hold), OK);
+    assert_status(dlock_extend(reader), OK);
+    assert_status(dlock_release(reader, NULL), OK);
+    assert_status(tried(stage.other, &writer), BUSY);
+    stage_clear(&stage);
+}
+
+/* ---- What it answers ------------------------------------------------------------------------- */
+
+static void lost_before(void **state)
+{
+    struct stage stage;
+    stage_set(&stage, *state, LONG_MS);
+    dlock_hold *hold = acquired(stage.lock);
+    server_text(server, "FLUSHALL");
+    assert_status(dlock_extend(hold), LOST);
+    assert_status(dlock_abandon(hold), LOST);
+    assert_status(dlock_release(acquired(stage.lock), NULL), OK);
+    stage_clear(&stage);
+}
+
+/* Its owner has the lock anew by then: under another name. */
+static void lost_before_its_owner_had_it_anew(void **state)
+{
+    struct stage stage;
+    stage_set(&stage, *state, LONG_MS);
+    dlock_hold *lost = acquired_by(stage.lock, OWNER);
+    server_text(server, "FLUSHALL");
+    assert_status(dlock_extend(lost), LOST);
+    dlock_hold *anew = acquired_by(stage.lock, OWNER);
+    assert_status(dlock_abandon(lost), LOST);
+    assert_status(dlock_release(anew, NULL), OK);
+    assert_status(dlock_release(acquired(stage.other), NULL), OK);
+    stage_clear(&stage);
+}
+
+static void not_where_it_would_not_expire(void **state)
+{
+    static const char *const rungs[] = {"none", "local", "setnx", "set_nx_ex", "watchdog_timer"};
+    (void)state;
+    assert_status(dlock_abandon(NULL), INVALID);
+    for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++) {
+        struct stage stage;
+        stage_set(&stage, dlock_rung_find(rungs[i]), 0);
+        dlock_hold *hold = acquired(stage.lock);
+        assert_status(dlock_abandon(hold), UNSUPPORTED);
+        assert_says(dlock_error(), "release it");
+        assert_true(dlock_valid(hold));
+        assert_status(dlock_release(hold, NULL), OK);
+        stage_clear(&stage);
+    }
+}
+
+static int abandon_in_child(void *arg)
+{
+    return dlock_abandon(arg) == DLOCK_FORKED ? 0 : 1;
+}
+
+static void not_in_a_forked_child(void **state)
+{
+    struct stage stage;
+    stage_set(&stage, *state, LONG_MS);
+    dlock_hold *hold = acquired(stage.lock);
+    assert_int_equal(child_wait(child_start(abandon_in_child, hold)), 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    stage_clear(&stage);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    server = server_start(NULL);
+    proxy = proxy_start(server);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    proxy_free(proxy);
+    server_free(server);
+    return 0;
+}
+
+int main(void)
+{
+    static const struct scenario scenarios[] = {
+        SCENARIO(it_is_not_released, EACH_SOUND),
+        SCENARIO(it_is_not_renewed, EACH_SOUND),
+        SCENARIO(its_client_does_not_pass_it_on, EACH_SOUND),
+        SCENARIO(its_clients_waiter_gets_it_then, EACH_SOUND),
+        SCENARIO(the_last_of_its_owner_expires_too, EACH_REENTRANT),
+        SCENARIO(a_nested_acquire_is_under_way, EACH_NESTED_ASKS),
+        SCENARIO(another_reader_stays, ONCE),
+        SCENARIO(lost_before, EACH_SOUND),
+        SCENARIO(lost_before_its_owner_had_it_anew, EACH_SOUND),
+        SCENARIO(not_where_it_would_not_expire, ONCE),
+        SCENARIO(not_in_a_forked_child, EACH_SOUND),
+    };
+    return run_scenarios("abandon", scenarios, sizeof scenarios / sizeof scenarios[0], set_up,
+                         tear_down);
+}

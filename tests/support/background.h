@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What goes on in a client's background.
+ */
+#ifndef TESTS_BACKGROUND_H
+#define TESTS_BACKGROUND_H
+
+#include "client.h"
+
+/* How many requests take back there what calls left behind. */
+static inline uint64_t kept_in_the_background(dlock_client *client)
+{
+    pthread_mutex_lock(&client->loop.mutex);
+    uint64_t kept = client->leftovers_kept - client->leftovers_freed;
+    pthread_mutex_unlock(&client->loop.mutex);
+    return kept;
+}
+
+#endif
