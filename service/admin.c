@@ -27,18 +27,26 @@ void admin_live(struct service *service, struct request *request)
 
 bool admin_ready(struct service *service, struct seller *seller, struct request *request)
 {
+    const char *lock_key = service_probe_key(service, REDIS_LOCK);
     struct stock *lock_server = NULL;
     if (atomic_load(&service->draining)) {
         answer_problem(request, PROBLEM_NOT_READY, "the instance is shutting down");
         return true;
     }
-    if (stock_ping(seller->stock) != STOCK_OK) {
+    bool failing;
+    history_lost(service->env.history, &failing);
+    if (service->config.history_required && failing) {
+        answer_problem(request, PROBLEM_NOT_READY, "the history cannot be written: the log says why");
+        return true;
+    }
+    if (stock_check(seller->stock, service_probe_key(service, REDIS_STOCK)) != STOCK_OK ||
+        (service->lock_server == NULL && stock_check(seller->stock, lock_key) != STOCK_OK)) {
         answer_problem(request, PROBLEM_NOT_READY, "%s", stock_error(seller->stock));
         return true;
     }
     if (service->lock_server != NULL) {
         lock_server = stock_new(service->lock_server);
-        if (lock_server == NULL || stock_ping(lock_server) != STOCK_OK) {
+        if (lock_server == NULL || stock_check(lock_server, lock_key) != STOCK_OK) {
             answer_problem(request, PROBLEM_NOT_READY, "%s",
                            lock_server != NULL ? stock_error(lock_server) : "out of memory");
             goto out;
@@ -78,6 +86,7 @@ void admin_metrics(struct service *service, struct request *request)
         .waiting = atomic_load(&service->waiting),
         .lock = {.size = sizeof now.lock},
     };
+    now.history_lost = history_lost(service->env.history, &(bool){false});
     dlock_client_stats(service->env.client, &now.lock);
     answer_long(request, 200, "text/plain; version=0.0.4", metrics_print(&now));
 }

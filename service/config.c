@@ -41,7 +41,7 @@ static const struct row rows[] = {
     {"listen", ADDRESS, "host:port", "", "127.0.0.1:8000", 0, 0, AT(listen),
      "where the shop listens; port 0 takes a free one"},
     {"admin-listen", ADDRESS_OR_OFF, "host:port or off", "", "127.0.0.1:8001", 0, 0,
-     AT(admin_listen), "where /livez, /readyz, /metrics and the like listen"},
+     AT(admin_listen), "where operators ask: /readyz, /metrics, PUT /inventory/{item} and the like"},
     {"instance", NAME, "a name of letters, digits, . _ -", "", "a", 0, 32, AT(instance),
      "this instance's name in answers, histories and logs"},
     {"redis", SERVER, SERVER_FORM, "", "redis://127.0.0.1:6379/0", 0, 0, AT(redis),
@@ -88,6 +88,8 @@ static const struct row rows[] = {
      "with --lock fair or read_write: how long an instance may take to answer when its turn has come"},
     {"redis-timeout-ms", NUMBER, "", "ms", "1000", 1, 60000, AT(redis_timeout_ms),
      "to connect to Redis, and from a command to its reply"},
+    {"fail-fast-ms", NUMBER, "", "ms", "500", 1, 600000, AT(fail_fast_ms),
+     "when a Redis has been away for so long, sales that wait are answered 503, and new ones at once, until it is back"},
     {"connections", NUMBER, "", "connections", "4096", 2, 100000, AT(connections),
      "HTTP connections at once; more wait to be accepted"},
     {"request-ms", NUMBER, "", "ms", "10000", 100, 600000, AT(request_ms),
@@ -96,10 +98,17 @@ static const struct row rows[] = {
      "record what every sale did, a JSON object a line; an existing file is continued"},
     {"history-commands", SWITCH, "off|on", "", "off", 0, 0, AT(history_commands),
      "record every command to Redis and its reply in the history, too"},
+    {"history-required", SWITCH, "off|on", "", "off", 0, 0, AT(history_required),
+     "not ready while the history cannot be written, as on a full disk"},
+    {"log-file", TEXT, "a file", "", "", 0, 4000, AT(log_file),
+     "write the log there, not to standard error; SIGHUP opens it, and the history, anew where they were moved away"},
     {"run", NAME, "a name of letters, digits, . _ -", "", "", 0, RUN_MAX, AT(run),
      "the run that is recorded, until PUT /lock names another"},
     {"admin-writes", SWITCH, "off|on", "", "off", 0, 0, AT(admin_writes),
      "allow PUT /lock on the admin listener"},
+    {"admin-token-file", TEXT, "a file", "", "", 0, 4000, AT(admin_token_file),
+     "its first line, 16 to 128 visible characters, is the token for each PUT and POST on the admin listener: "
+     "Authorization: Bearer TOKEN; an admin listener beyond loopback needs it"},
     {"enable-failpoints", SWITCH, "off|on", "", "off", 0, 0, AT(enable_failpoints),
      "for demonstrations: named points of the code may pause, delay, break or kill this process; "
      "see GET and PUT /failpoints"},
@@ -396,18 +405,40 @@ static bool read_argument(struct config *config, struct config_request *request,
     return set_value(config, row, name, value, error);
 }
 
-/* The file's first line. */
-static bool read_password(const char *file, char password[PASSWORD_MAX + 2], char error[CONFIG_ERROR_MAX])
+/* The file's first line, cut to fit. */
+static bool read_first_line(const char *flag, const char *file, char *line, int size, char error[CONFIG_ERROR_MAX])
 {
     FILE *in = fopen(file, "re");
     if (in == NULL)
-        return wrong(error, "--redis-password-file: %s: %s", file, strerror(errno));
-    bool read = fgets(password, PASSWORD_MAX + 2, in) != NULL;
+        return wrong(error, "%s: %s: %s", flag, file, strerror(errno));
+    bool read = fgets(line, size, in) != NULL;
     fclose(in);
-    password[read ? strcspn(password, "\r\n") : 0] = '\0';
+    line[read ? strcspn(line, "\r\n") : 0] = '\0';
+    return true;
+}
+
+static bool read_password(const char *file, char password[PASSWORD_MAX + 2], char error[CONFIG_ERROR_MAX])
+{
+    if (!read_first_line("--redis-password-file", file, password, PASSWORD_MAX + 2, error))
+        return false;
     return (password[0] != '\0' && strlen(password) <= PASSWORD_MAX) ||
            wrong(error, "--redis-password-file: the first line of %s must be a password of 1 to %d bytes", file,
                  PASSWORD_MAX);
+}
+
+static bool read_token(struct config *config, char error[CONFIG_ERROR_MAX])
+{
+    char token[TOKEN_MAX + 2]; /* one more: a longer line shall be seen to be too long */
+    const char *file = config->admin_token_file;
+    if (file[0] == '\0')
+        return true;
+    if (!read_first_line("--admin-token-file", file, token, sizeof token, error))
+        return false;
+    if (!token_is_valid(token))
+        return wrong(error, "--admin-token-file: the first line of %s must be a token of %d to %d visible ASCII "
+                            "characters without spaces, as openssl rand -hex 24 makes one", file, TOKEN_MIN, TOKEN_MAX);
+    memcpy(config->admin_token, token, strlen(token) + 1);
+    return true;
 }
 
 /* Where in the URL a password belongs. *login: what must stand around it. False: it has one. */
@@ -466,8 +497,10 @@ bool config_read(struct config *config, struct config_request *request, int argc
     if ((config->lock_redis[0] == '\0' && !set_text(&config->lock_redis, config->redis)) ||
         (config->stock_redis[0] == '\0' && !set_text(&config->stock_redis, config->redis)))
         return wrong(error, "out of memory");
-    if (!add_passwords(config, error))
+    if (!add_passwords(config, error) || !read_token(config, error))
         return false;
+    if (config->history_required && config->history[0] == '\0')
+        return wrong(error, "--history-required needs a history: give --history FILE too");
     if (config->history_commands && config->history[0] == '\0')
         return wrong(error, "--history-commands needs a history: give --history FILE too");
     if (!config->enable_failpoints &&

@@ -6,6 +6,7 @@
 #ifndef CONFIG_H
 #define CONFIG_H
 
+#include "token.h"
 #include "write.h"
 
 #include <cjson/cJSON.h>
@@ -43,13 +44,18 @@ struct config {
     int64_t handoff_ms;
     int64_t grant_ms;
     int64_t redis_timeout_ms;
+    int64_t fail_fast_ms;
     int64_t connections;
     int64_t request_ms;
     int owner;     /* enum owner_style */
     char *history; /* "": none */
     bool history_commands;
+    bool history_required;
+    char *log_file; /* "": standard error */
     char *run; /* "": none was named */
     bool admin_writes;
+    char *admin_token_file;          /* "": none */
+    char admin_token[TOKEN_MAX + 1]; /* its first line; "": none. Never printed */
     bool enable_failpoints;
     char *failpoints;      /* "": none */
     char *failpoint_files; /* "": none */

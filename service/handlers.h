@@ -9,7 +9,8 @@
 
 void shop_health(struct service *service, struct request *request);
 void shop_accept_sale(struct service *service, struct request *request);
-void shop_accept_restock(struct service *service, struct request *request);
+void shop_accept_set(struct service *service, struct request *request);
+void shop_accept_add(struct service *service, struct request *request);
 void shop_accept_read(struct service *service, struct request *request);
 /* Sells, restocks or reads. */
 bool shop_sell(struct service *service, struct seller *seller, struct request *request);

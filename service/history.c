@@ -23,6 +23,8 @@
 #define LINE_MAX_BYTES 2048
 #define PREFIX_MAX 128 /* room for the stamp, the number and the instance */
 #define FILE_MAX_BYTES 4352
+#define NAME_MAX_BYTES 64
+#define CLOCK_READINGS 16
 #define TICK_NS (5 * NS_PER_MS)
 #define STALL_NS (50 * NS_PER_MS)
 
@@ -33,7 +35,10 @@ struct history {
     char file[FILE_MAX_BYTES];
     int fd;
     uint64_t seq; /* of the newest line */
-    bool failed;  /* a line was not written: said once */
+    uint64_t lost; /* lines that were not written */
+    bool failing;  /* the newest one was not */
+    bool torn;     /* a part of it was */
+    char begin[LINE_MAX_BYTES / 2]; /* the members that the caller gave */
     pthread_cond_t ended;
     bool ending;
     pthread_t ticker;
@@ -42,34 +47,102 @@ struct history {
 
 /* ---- Lines ----------------------------------------------------------------------------------- */
 
-/* Stamps and writes. line has PREFIX_MAX free bytes, then the body of that size: the prefix is put
+/* The mutex is held. What was not written is a number that is used up: the judge sees the gap. */
+static void note_written(struct history *history, ssize_t written, bool whole)
+{
+    const char *why = written < 0 ? strerror(errno) : "only a part of a line was written";
+    bool changed = history->failing == whole;
+    history->failing = !whole;
+    history->torn = history->torn || (!whole && written > 0);
+    history->lost += !whole;
+    if (changed && !whole)
+        log_event(LOG_ERROR, "history-failed", "%s: %s; the history is incomplete from line %" PRIu64,
+                  history->file, why, history->seq);
+    else if (changed)
+        log_event(LOG_WARNING, "history-back", "%s: %" PRIu64 " lines were lost in all", history->file,
+                  history->lost);
+}
+
+/* Numbers and writes. line has PREFIX_MAX free bytes, then the body of that size: the prefix is put
  * right ahead of it, so that one write() takes both. The mutex is held. */
-static void write_line(struct history *history, char *line, size_t body_size)
+static void write_line(struct history *history, int64_t t_ns, char *line, size_t body_size)
 {
     char prefix[PREFIX_MAX];
-    int64_t t_ns = now_ns();
     int length = snprintf(prefix, sizeof prefix,
                           "{\"t_ns\":%" PRId64 ",\"seq\":%" PRIu64 ",\"instance\":\"%s\"", t_ns,
                           ++history->seq, history->instance);
     char *start = line + PREFIX_MAX - length;
     memcpy(start, prefix, (size_t)length);
     size_t size = (size_t)length + body_size;
-    ssize_t written = write(history->fd, start, size);
-    if (written == (ssize_t)size || history->failed)
-        return;
-    /* The number is used up: the judge sees the gap. */
-    history->failed = true;
-    log_event(LOG_ERROR, "history-failed", "%s: %s; the history is incomplete from line %" PRIu64,
-              history->file, written < 0 ? strerror(errno) : "only a part of a line was written",
-              history->seq);
+    if (history->torn && write(history->fd, "\n", 1) == 1)
+        history->torn = false;
+    ssize_t written = history->torn ? -1 : write(history->fd, start, size);
+    note_written(history, written, written == (ssize_t)size);
 }
 
-static void write_text(struct history *history, const char *event, const char *members)
+static void write_text(struct history *history, int64_t t_ns, const char *event, const char *members)
 {
     char line[PREFIX_MAX + LINE_MAX_BYTES];
     int size = snprintf(line + PREFIX_MAX, LINE_MAX_BYTES, ",\"event\":\"%s\"%s}\n", event,
                         members);
-    write_line(history, line, (size_t)size);
+    write_line(history, t_ns, line, (size_t)size);
+}
+
+/* The machine's name for its latest boot; "none" where it tells no such name. */
+static void read_boot_id(char id[NAME_MAX_BYTES])
+{
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t size = fd < 0 ? -1 : read(fd, id, NAME_MAX_BYTES - 1);
+    if (fd >= 0)
+        close(fd);
+    id[size > 0 ? size : 0] = '\0';
+    id[strcspn(id, "\n")] = '\0';
+    if (id[0] == '\0')
+        snprintf(id, NAME_MAX_BYTES, "none");
+}
+
+/* The kernel's name for this process' time namespace; "none" where it has none. */
+static void read_time_namespace(char name[NAME_MAX_BYTES])
+{
+    ssize_t size = readlink("/proc/self/ns/time", name, NAME_MAX_BYTES - 1);
+    name[size > 0 ? size : 0] = '\0';
+    if (size <= 0)
+        snprintf(name, NAME_MAX_BYTES, "none");
+}
+
+/* Both clocks at one moment: the pair that was read with the least time between. */
+static int64_t read_clocks(int64_t *realtime_ns)
+{
+    int64_t t_ns = 0, least_ns = INT64_MAX;
+    for (int i = 0; i < CLOCK_READINGS; i++) {
+        int64_t before_ns = now_ns();
+        int64_t real_ns = clock_now_ns(CLOCK_REALTIME);
+        int64_t apart_ns = now_ns() - before_ns;
+        if (apart_ns >= least_ns)
+            continue;
+        least_ns = apart_ns;
+        t_ns = before_ns;
+        *realtime_ns = real_ns;
+    }
+    return t_ns;
+}
+
+/* Says what the stamps of this file mean: whoever reads it can tell whether those of another file
+ * may be compared with them. */
+static void write_begin(struct history *history, const char *begin)
+{
+    char members[LINE_MAX_BYTES], boot_id[NAME_MAX_BYTES], namespace[NAME_MAX_BYTES];
+    int64_t realtime_ns = 0;
+    if (begin != history->begin)
+        snprintf(history->begin, sizeof history->begin, "%s", begin);
+    read_boot_id(boot_id);
+    read_time_namespace(namespace);
+    int64_t t_ns = read_clocks(&realtime_ns);
+    snprintf(members, sizeof members,
+             "%s,\"boot_id\":\"%s\",\"clock\":\"CLOCK_MONOTONIC\",\"time_namespace\":\"%s\","
+             "\"clock_ns_realtime\":%" PRId64,
+             begin, boot_id, namespace, realtime_ns);
+    write_text(history, t_ns, "begin", members);
 }
 
 void history_event(struct history *history, const struct history_request *request,
@@ -94,7 +167,7 @@ void history_event(struct history *history, const struct history_request *reques
         size = LINE_MAX_BYTES - 3;
     memcpy(body + size, "}\n", 2);
     pthread_mutex_lock(&history->mutex);
-    write_line(history, line, (size_t)size + 2);
+    write_line(history, now_ns(), line, (size_t)size + 2);
     pthread_mutex_unlock(&history->mutex);
 }
 
@@ -115,7 +188,7 @@ static void *tick(void *arg)
         char members[64];
         snprintf(members, sizeof members, ",\"late_ns\":%" PRId64, late_ns);
         if (late_ns > STALL_NS)
-            write_text(history, "stall", members);
+            write_text(history, now_ns(), "stall", members);
     }
     pthread_mutex_unlock(&history->mutex);
     return NULL;
@@ -176,7 +249,7 @@ struct history *history_open(const char *file, const char *instance, const char 
     history->fd = open_file(file, &history->seq, error);
     if (history->fd < 0)
         goto failed;
-    write_text(history, "begin", begin);
+    write_begin(history, begin);
     history->seen_ns = now_ns();
     if (pthread_create(&history->ticker, NULL, tick, history) == 0)
         return history;
@@ -198,7 +271,7 @@ void history_close(struct history *history)
     pthread_cond_signal(&history->ended);
     pthread_mutex_unlock(&history->mutex);
     pthread_join(history->ticker, NULL);
-    write_text(history, "end", "");
+    write_text(history, now_ns(), "end", "");
     close(history->fd);
     pthread_cond_destroy(&history->ended);
     pthread_mutex_destroy(&history->mutex);
@@ -227,6 +300,16 @@ static bool place_run(const char *first, const char *run, char file[FILE_MAX_BYT
     return false;
 }
 
+/* The mutex is held. Ends the file that is written now, and begins the one that was opened. */
+static void move_to(struct history *history, int fd, uint64_t seq)
+{
+    write_text(history, now_ns(), "end", "");
+    close(history->fd);
+    history->fd = fd;
+    history->seq = seq;
+    history->torn = false;
+}
+
 bool history_switch(struct history *history, const char *run, const char *begin,
                     char error[HISTORY_ERROR_MAX])
 {
@@ -238,19 +321,50 @@ bool history_switch(struct history *history, const char *run, const char *begin,
     /* A run that is asked for again goes on in its file. */
     bool same = strcmp(file, history->file) == 0;
     int fd = same ? history->fd : open_file(file, &seq, error);
-    if (fd >= 0)
-        write_text(history, "end", "");
+    if (fd >= 0 && same)
+        write_text(history, now_ns(), "end", "");
     if (fd >= 0 && !same) {
-        close(history->fd);
+        move_to(history, fd, seq);
         memcpy(history->file, file, sizeof file);
-        history->fd = fd;
-        history->seq = seq;
-        history->failed = false;
     }
     if (fd >= 0)
-        write_text(history, "begin", begin);
+        write_begin(history, begin);
     pthread_mutex_unlock(&history->mutex);
     return fd >= 0;
+}
+
+static bool is_same_file(int a, int b)
+{
+    struct stat of_a, of_b;
+    return fstat(a, &of_a) == 0 && fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
+           of_a.st_ino == of_b.st_ino;
+}
+
+bool history_reopen(struct history *history, char error[HISTORY_ERROR_MAX])
+{
+    uint64_t seq = 0;
+    pthread_mutex_lock(&history->mutex);
+    int fd = open_file(history->file, &seq, error);
+    if (fd >= 0 && is_same_file(fd, history->fd)) {
+        close(fd);
+    } else if (fd >= 0) {
+        move_to(history, fd, seq);
+        write_begin(history, history->begin);
+    }
+    pthread_mutex_unlock(&history->mutex);
+    return fd >= 0;
+}
+
+uint64_t history_lost(struct history *history, bool *failing)
+{
+    *failing = false;
+    if (history == NULL)
+        return 0;
+    pthread_mutex_lock(&history->mutex);
+    uint64_t lost = history->lost;
+    *failing = history->failing;
+    pthread_mutex_unlock(&history->mutex);
+    return lost;
 }
 
 void history_file(struct history *history, char *file, size_t size)

@@ -10,8 +10,10 @@
 #include "http_loop.h"
 #include "log.h"
 #include "metrics.h"
+#include "token.h"
 
 #include <microhttpd.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -56,9 +58,12 @@ struct exchange {
     unsigned hosts;
     unsigned lengths;
     unsigned encodings;
+    unsigned authorizations;
+    const char *authorization; /* as long as the head is being read */
     uint64_t length;
     bool bad_encoding;
     bool bad_length;
+    bool has_type;
     bool bad_type;
     bool expects;
     bool too_long;
@@ -120,9 +125,13 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
         exchange->hosts++;
     else if (strcasecmp(name, "X-Request-Id") == 0 && is_request_id(value))
         snprintf(exchange->request.id, sizeof exchange->request.id, "%s", value);
-    else if (strcasecmp(name, "Content-Type") == 0)
+    else if (strcasecmp(name, "Authorization") == 0) {
+        exchange->authorizations++;
+        exchange->authorization = value;
+    } else if (strcasecmp(name, "Content-Type") == 0) {
+        exchange->has_type = true;
         exchange->bad_type = exchange->bad_type || !is_json(value);
-    else if (strcasecmp(name, "Content-Length") == 0)
+    } else if (strcasecmp(name, "Content-Length") == 0)
         take_length(exchange, value);
     else if (strcasecmp(name, "Transfer-Encoding") == 0) {
         exchange->encodings++;
@@ -130,6 +139,13 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
     } else if (strcasecmp(name, "Expect") == 0)
         exchange->expects = true;
     return MHD_YES;
+}
+
+static bool is_allowed(const struct exchange *exchange)
+{
+    const char *token = exchange->http->options.token;
+    return token[0] == '\0' || !routes_changes(exchange->request.route) ||
+           (exchange->authorizations == 1 && token_is_given(token, exchange->authorization));
 }
 
 /* What is wrong with the head, if anything, is answered in the request. */
@@ -153,6 +169,9 @@ static void check_head(struct exchange *exchange, const char *version)
                        "a body comes with one Content-Length, or with Transfer-Encoding: chunked");
     else
         routes_find(exchange->http->options.listener, exchange->target, request);
+    if (request->answer.status == 0 && !is_allowed(exchange))
+        answer_problem(request, PROBLEM_UNAUTHORIZED,
+                       "send the token of --admin-token-file in one header, Authorization: Bearer TOKEN");
     if (request->answer.status == 0 && exchange->length > REQUEST_BODY_MAX)
         answer_problem(request, PROBLEM_TOO_LARGE, "at most %d bytes", REQUEST_BODY_MAX);
 }
@@ -181,15 +200,17 @@ static bool take_body(struct exchange *exchange, const char *bytes, size_t size)
 static void check_body(struct exchange *exchange)
 {
     struct request *request = &exchange->request;
+    /* A page in an operator's browser may send a POST without a type anywhere; with this one the browser asks us. */
+    bool needs_type = request->method == METHOD_POST;
     if (!request->route->takes_body && request->body_size > 0)
         answer_problem(request, PROBLEM_UNEXPECTED_BODY, "%s %s takes no body",
                        method_name(request->route->method), request->route->path);
     else if (request->route->takes_body && request->body_size == 0)
         answer_problem(request, PROBLEM_INVALID_JSON, "%s %s needs a body in JSON",
                        method_name(request->route->method), request->route->path);
-    else if (request->route->takes_body && exchange->bad_type)
-        answer_problem(request, PROBLEM_MEDIA_TYPE,
-                       "send it with Content-Type: application/json, or without the header");
+    else if (request->route->takes_body && (exchange->bad_type || (needs_type && !exchange->has_type)))
+        answer_problem(request, PROBLEM_MEDIA_TYPE, "send it with Content-Type: application/json%s",
+                       needs_type ? "" : ", or without the header");
 }
 
 /* ---- Answering ------------------------------------------------------------------------------- */
@@ -205,6 +226,8 @@ static bool add_headers(const struct exchange *exchange, struct MHD_Response *re
         added = MHD_add_response_header(response, "Content-Type", answer->content_type) == MHD_YES;
     if (added && answer->retry_later)
         added = MHD_add_response_header(response, "Retry-After", "1") == MHD_YES;
+    if (added && answer->status == MHD_HTTP_UNAUTHORIZED)
+        added = MHD_add_response_header(response, "WWW-Authenticate", "Bearer") == MHD_YES;
     if (added && answer->allow[0] != '\0')
         added = MHD_add_response_header(response, "Allow", answer->allow) == MHD_YES;
     if (added && atomic_load_explicit(&exchange->http->quiesced, memory_order_relaxed))
@@ -247,6 +270,11 @@ static void resume(const struct exchange *exchange)
     http_loop_wake(loop);
 }
 
+long http_in_flight(const struct request *request)
+{
+    return atomic_load_explicit(&request->exchange->http->active, memory_order_relaxed);
+}
+
 void http_answer(struct request *request)
 {
     resume(request->exchange);
@@ -272,6 +300,14 @@ static enum MHD_Result serve(struct exchange *exchange)
     if (options->serve(options->service, request))
         resume(exchange);
     return MHD_YES;
+}
+
+bool http_is_hung_up(const struct request *request)
+{
+    struct MHD_Connection *connection = request->exchange->connection;
+    struct pollfd end = {.events = POLLRDHUP};
+    end.fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    return poll(&end, 1, 0) > 0;
 }
 
 /* ---- libmicrohttpd's callbacks --------------------------------------------------------------- */

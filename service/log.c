@@ -8,9 +8,9 @@
 #include "clock.h"
 #include "text.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -29,6 +29,16 @@ void log_setup(enum log_level level, const char *instance)
 {
     level_max = level;
     instance_name = instance;
+}
+
+bool log_open(const char *file)
+{
+    int fd = open(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return false;
+    dup2(fd, STDERR_FILENO);
+    close(fd);
+    return true;
 }
 
 /* Whether a line may pass, and how many were left out before it. */

@@ -6,11 +6,16 @@
 #ifndef LOG_H
 #define LOG_H
 
+#include <stdbool.h>
+
 enum log_level { LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DEBUG };
 #define LOG_LEVELS "error|warning|info|debug"
 
 /* Before any thread; the instance is kept by reference. */
 void log_setup(enum log_level level, const char *instance);
+
+/* The log goes there instead; called again, the file is opened anew. False: errno says why, and nothing has changed. */
+bool log_open(const char *file);
 
 /* event: a word ("started"). The sentence behind it goes to "detail", escaped. */
 void log_event(enum log_level level, const char *event, const char *format, ...)

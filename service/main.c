@@ -6,9 +6,11 @@
 #include "log.h"
 #include "service.h"
 
+#include <errno.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define ARENAS 4
@@ -23,28 +25,38 @@ static int run(struct config *config)
 {
     static struct service service;
     char error[SERVICE_ERROR_MAX];
-    sigset_t ends;
+    sigset_t signals;
     int number = 0;
-    sigemptyset(&ends);
-    sigaddset(&ends, SIGTERM);
-    sigaddset(&ends, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &ends, NULL); /* in all threads: only sigwait below sees them */
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL); /* in all threads: only sigwait below sees them */
     signal(SIGPIPE, SIG_IGN);
     mallopt(M_ARENA_MAX, ARENAS); /* an arena a thread would cost more memory than it saves time */
     log_setup((enum log_level)config->log_level, config->instance);
+    int terminal = dup(STDERR_FILENO); /* for why it did not start */
+    if (config->log_file[0] != '\0' && !log_open(config->log_file)) {
+        fprintf(stderr, "inventoryd: --log-file: %s: %s; give a file in a folder that can be written\n",
+                config->log_file, strerror(errno));
+        return 1;
+    }
     const char *unknown = config_unknown_variable();
     if (unknown != NULL)
         log_event(LOG_WARNING, "unknown-variable", "%s is no setting, see --help", unknown);
     if (!service_start(&service, config, error)) {
-        fprintf(stderr, "inventoryd: %s\n", error);
+        dprintf(terminal, "inventoryd: %s\n", error);
         _exit(1);
     }
+    close(terminal);
     log_event(LOG_INFO, "started", "inventoryd " DLOCK_VERSION ", --lock %s, --write %s",
               service.config.lock->name, write_ways[service.config.write].name);
-    sigwait(&ends, &number);
+    while (sigwait(&signals, &number) == 0 && number == SIGHUP)
+        service_reopen(&service);
+    signal(SIGHUP, SIG_IGN);
     signal(SIGTERM, end_now);
     signal(SIGINT, end_now);
-    pthread_sigmask(SIG_UNBLOCK, &ends, NULL);
+    pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
     log_event(LOG_INFO, "draining", "signal %d; a second one ends at once", number);
     if (!service_drain(&service)) {
         log_event(LOG_ERROR, "stopped", "requests were still in flight after --drain-ms");

@@ -26,13 +26,14 @@ struct histogram {
     atomic_ulong sum_ns;
 };
 
-static const unsigned codes[] = {200, 204, 400, 403, 404, 405, 409, 413, 414, 415, 422, 431, 500,
-                                 503};
+static const unsigned codes[] = {200, 204, 400, 401, 403, 404, 405, 409, 413, 414, 415, 422, 431,
+                                 500, 503};
 #define CODES (sizeof codes / sizeof codes[0])
 
 static atomic_ulong sales[SALE_RESULT_COUNT], reads[SALE_RESULT_COUNT];
 static atomic_ulong requests[ROUTES_MAX][METHOD_COUNT][CODES];
 static atomic_ulong aborted;
+static atomic_bool redis_away[REDIS_ROLES];
 static struct histogram acquire_time, hold_time;
 
 static pthread_mutex_t items_mutex = PTHREAD_MUTEX_INITIALIZER; /* protects the items */
@@ -41,6 +42,7 @@ static struct {
     int64_t left;
 } items[ITEMS_MAX];
 static size_t item_count;
+static atomic_ulong other; /* sightings of items for which there is no place left */
 
 static void count(atomic_ulong *counter, unsigned long by)
 {
@@ -91,6 +93,8 @@ void metrics_stock(const char *item, int64_t left)
         if (i == item_count)
             snprintf(items[item_count++].name, sizeof items[0].name, "%s", item);
         items[i].left = left;
+    } else {
+        count(&other, 1);
     }
     pthread_mutex_unlock(&items_mutex);
 }
@@ -100,6 +104,11 @@ void metrics_http(size_t route, enum method method, unsigned status)
     for (size_t i = 0; i < CODES; i++)
         if (codes[i] == status)
             count(&requests[route][method][i], 1);
+}
+
+void metrics_redis(enum redis_role role, bool up)
+{
+    atomic_store(&redis_away[role], !up);
 }
 
 void metrics_http_aborted(void)
@@ -162,6 +171,16 @@ static void print_stock(FILE *out)
     for (size_t i = 0; i < item_count; i++)
         fprintf(out, "inventory_stock{item=\"%s\"} %" PRId64 "\n", items[i].name, items[i].left);
     pthread_mutex_unlock(&items_mutex);
+    single(out, "inventory_stock_other_total", "counter",
+           "Times that the stock was seen of other items: inventory_stock has the first 256.", get(&other));
+}
+
+static void print_redis(FILE *out)
+{
+    static const char *const roles[REDIS_ROLES] = {"lock", "stock"};
+    head(out, "redis_up", "gauge", "1: the server was there when it was last asked for.");
+    for (int role = 0; role < REDIS_ROLES; role++)
+        fprintf(out, "redis_up{role=\"%s\"} %d\n", roles[role], !atomic_load(&redis_away[role]));
 }
 
 static void print_requests(FILE *out)
@@ -207,6 +226,8 @@ static void print_locks(FILE *out, const struct dlock_stats *lock)
     single(out, "lock_lost_total", "counter", "Holds that were lost before their release.",
            lock->lost);
     single(out, "lock_unknown_total", "counter", "Calls whose reply was lost.", lock->unknown);
+    single(out, "lock_abandoned_total", "counter",
+           "Holds left to expire: a write's reply was lost, and it may still come.", lock->abandoned);
     single(out, "lock_redis_commands_total", "counter", "Commands sent to the lock's server.",
            lock->commands);
     single(out, "lock_redis_connects_total", "counter", "Connections made to the lock's server.",
@@ -236,6 +257,7 @@ char *metrics_print(const struct metrics_now *now)
                   "read", reads);
     print_stock(out);
     print_locks(out, &now->lock);
+    print_redis(out);
     single(out, "inventoryd_queue_depth", "gauge", "Requests that wait for a worker.",
            now->queue_depth);
     single(out, "inventoryd_queue_limit", "gauge", "How many may wait.", now->queue_max);
@@ -243,6 +265,8 @@ char *metrics_print(const struct metrics_now *now)
            (unsigned long)now->in_flight);
     single(out, "inventoryd_sales_waiting", "gauge", "Sales that wait for their lock.",
            (unsigned long)now->waiting);
+    single(out, "inventoryd_history_lost_total", "counter",
+           "Lines that the history lacks: they could not be written.", now->history_lost);
     print_requests(out);
     return fclose(out) == 0 ? text : NULL;
 }

@@ -16,8 +16,10 @@ void metrics_sale(int result);
 void metrics_read(int result);
 void metrics_acquired(int64_t took_ns);
 void metrics_held(int64_t took_ns);
-/* What the stock of an item was when this instance last saw it. */
+/* What the stock of an item, which there is, was when this instance last saw it. */
 void metrics_stock(const char *item, int64_t left);
+/* Whether that server was there when it was last asked for. */
+void metrics_redis(enum redis_role role, bool up);
 /* route: its number in the table of routes. */
 void metrics_http(size_t route, enum method method, unsigned status);
 void metrics_http_aborted(void);
@@ -32,6 +34,7 @@ struct metrics_now {
     size_t queue_max;
     long in_flight;
     long waiting;
+    uint64_t history_lost; /* lines */
     struct dlock_stats lock;
 };
 /* Allocated; NULL when out of memory. */

@@ -16,8 +16,6 @@ static const struct route routes[] = {
      shop_accept_sale, shop_sell},
     {LISTENER_SHOP, METHOD_GET, "/inventory/{item}", false, false, RUN_SALES, shop_accept_read,
      shop_sell},
-    {LISTENER_SHOP, METHOD_PUT, "/inventory/{item}", false, true, RUN_SALES, shop_accept_restock,
-     shop_sell},
     {LISTENER_ADMIN, METHOD_GET, "/livez", false, false, RUN_HERE, admin_live, NULL},
     {LISTENER_ADMIN, METHOD_GET, "/readyz", false, false, RUN_ASIDE, NULL, admin_ready},
     {LISTENER_ADMIN, METHOD_GET, "/version", false, false, RUN_HERE, admin_version, NULL},
@@ -26,6 +24,10 @@ static const struct route routes[] = {
     {LISTENER_ADMIN, METHOD_GET, "/lock", false, false, RUN_HERE, admin_get_lock, NULL},
     {LISTENER_ADMIN, METHOD_PUT, "/lock", false, true, RUN_ASIDE, admin_accept_lock,
      admin_put_lock},
+    {LISTENER_ADMIN, METHOD_PUT, "/inventory/{item}", false, true, RUN_SALES, shop_accept_set,
+     shop_sell},
+    {LISTENER_ADMIN, METHOD_POST, "/inventory/{item}/restock", false, true, RUN_SALES,
+     shop_accept_add, shop_sell},
     {LISTENER_ADMIN, METHOD_GET, "/failpoints", false, false, RUN_HERE, admin_get_failpoints, NULL},
     {LISTENER_ADMIN, METHOD_PUT, "/failpoints", false, true, RUN_HERE, admin_put_failpoint, NULL},
 };
@@ -44,6 +46,11 @@ const char *routes_name(size_t number)
 size_t routes_number(const struct route *route)
 {
     return route != NULL ? (size_t)(route - routes) : ROUTES;
+}
+
+bool routes_changes(const struct route *route)
+{
+    return route->listener == LISTENER_ADMIN && route->method != METHOD_GET;
 }
 
 /* ---- Finding --------------------------------------------------------------------------------- */
@@ -117,6 +124,45 @@ static void not_found(enum listener listener, struct request *request)
     answer_problem(request, PROBLEM_NOT_FOUND, "there are: %s", paths);
 }
 
+/* Buyers who ask for what operators do to the stock are told so. */
+static bool is_operators_only(enum listener listener, const struct route *route)
+{
+    return listener == LISTENER_SHOP && route->listener == LISTENER_ADMIN && route->where == RUN_SALES;
+}
+
+/* Notes the request's route, if there is one, and the methods that the path takes here; *operators: the admin
+ * listener has the route. False: the path is not known. */
+static bool look_up(enum listener listener, const char *path, enum method method, struct request *request,
+                    char item[ITEM_MAX + 2], bool *operators)
+{
+    bool known = false;
+    for (const struct route *route = routes; route < routes + ROUTES; route++) {
+        bool elsewhere = is_operators_only(listener, route);
+        if ((route->listener != listener && !elsewhere) || !matches(route, path, item))
+            continue;
+        known = true;
+        *operators = *operators || (elsewhere && route->method == method);
+        if (elsewhere)
+            continue;
+        allow(request, route->method);
+        if (route->method == method)
+            request->route = route;
+    }
+    return known;
+}
+
+/* The path is there, but does not take the method. operators: it would on the admin listener. */
+static void wrong_method(struct request *request, bool operators)
+{
+    allow(request, METHOD_OPTIONS);
+    if (operators)
+        answer_problem(request, PROBLEM_OPERATORS_ONLY,
+                       "ask the admin listener (--admin-listen, by default 127.0.0.1:8001), or the operators' server "
+                       "of nginx (by default 127.0.0.1:8889)");
+    else
+        answer_problem(request, PROBLEM_WRONG_METHOD, "it takes %s", request->answer.allow);
+}
+
 /* What a sale may be asked for. */
 struct parameter {
     const char *name;
@@ -173,6 +219,7 @@ static void take_query(struct request *request, const char *query)
 void routes_find(enum listener listener, const char *target, struct request *request)
 {
     char path[REQUEST_URL_MAX + 1], item[ITEM_MAX + 2] = "";
+    bool operators = false;
     enum method method = request->method == METHOD_HEAD ? METHOD_GET : request->method;
     target = skip_origin(target);
     size_t size = strcspn(target, "?");
@@ -183,14 +230,7 @@ void routes_find(enum listener listener, const char *target, struct request *req
                            "%%00)");
             return;
         }
-        for (size_t i = 0; i < ROUTES; i++) {
-            if (routes[i].listener != listener || !matches(&routes[i], path, item))
-                continue;
-            allow(request, routes[i].method);
-            if (routes[i].method == method)
-                request->route = &routes[i];
-        }
-        if (request->answer.allow[0] == '\0') {
+        if (!look_up(listener, path, method, request, item, &operators)) {
             not_found(listener, request);
             return;
         }
@@ -202,8 +242,7 @@ void routes_find(enum listener listener, const char *target, struct request *req
         answer_json(request, 204, "%s", "");
         return;
     } else {
-        allow(request, METHOD_OPTIONS);
-        answer_problem(request, PROBLEM_WRONG_METHOD, "it takes %s", request->answer.allow);
+        wrong_method(request, operators);
         return;
     }
     if (strchr(request->route->path, '{') != NULL && !sale_is_item(item)) {

@@ -38,6 +38,9 @@ struct route {
  * the target says into the request, or answers with what is wrong. */
 void routes_find(enum listener listener, const char *target, struct request *request);
 
+/* Whether the route changes something that only operators may change. */
+bool routes_changes(const struct route *route);
+
 /* A whole request: accepted, and queued where the route says so. True: it is answered; false:
  * http_answer() will be called. */
 bool routes_serve(struct service *service, struct request *request);

@@ -204,10 +204,12 @@ void sale_on_trace(void *arg, const struct dlock_trace *trace)
 
 void sale_on_event(void *arg, const struct dlock_event *event)
 {
-    struct history *history = arg;
+    const struct sale_env *env = arg;
+    struct history *history = env->history;
     const struct bearer *bearer = event->user;
     char reason[160];
     if (event->name == NULL) {
+        outage_note(env->outage, REDIS_LOCK, event->kind != DLOCK_EVENT_CONNECTION_BACK);
         log_event(LOG_WARNING,
                   event->kind == DLOCK_EVENT_CONNECTION_LOST      ? "lock-server-lost"
                   : event->kind == DLOCK_EVENT_CONNECTION_REFUSED ? "lock-server-refuses"
@@ -278,7 +280,7 @@ static struct dlock_want want_of(const struct sale_env *env, const struct sale *
     return (struct dlock_want){.size = sizeof(struct dlock_want),
                                .wait_ms = wait_ms,
                                .owner_id = owner_of(env->config, sale->till),
-                               .cancel = env->cancel,
+                               .cancel = sale->patience->cancel,
                                .user = sale->till->bearer,
                                .mode = sale->mode};
 }
@@ -299,6 +301,29 @@ static bool take_till(struct seller *seller, struct sale *sale)
     return true;
 }
 
+/* False: nobody is away. */
+static bool end_by_outage(struct sale *sale, enum redis_role role)
+{
+    if (role == REDIS_LOCK)
+        end(sale, SALE_LOCK_UNAVAILABLE, "the lock's server is away; the instance goes on looking for it");
+    else if (role == REDIS_STOCK)
+        end(sale, SALE_STOCK_UNAVAILABLE, "the stock's server is away; the instance goes on looking for it");
+    return role != REDIS_ROLES;
+}
+
+static enum redis_role away_stock(const struct sale_env *env)
+{
+    return outage_lasts(env->outage, REDIS_STOCK) ? REDIS_STOCK : REDIS_ROLES;
+}
+
+/* The server that is away, without which nothing can be sold; REDIS_ROLES: none is. */
+static enum redis_role away(const struct sale_env *env)
+{
+    const char *rung = env->mode->now.rung->name;
+    bool asks = strcmp(rung, "none") != 0 && strcmp(rung, "local") != 0;
+    return asks && outage_lasts(env->outage, REDIS_LOCK) ? REDIS_LOCK : away_stock(env);
+}
+
 /* Takes a till, and opens the lock. False: it is over, sale->result says how. */
 static bool begin(struct seller *seller, struct sale *sale)
 {
@@ -306,7 +331,8 @@ static bool begin(struct seller *seller, struct sale *sale)
     sale->deadline_ns = sale->arrived_ns + env->config->wait_ms * NS_PER_MS;
     sale->acquire_ns = now_ns();
     sale->mode = first_mode(env, sale);
-    if (!take_till(seller, sale))
+    sale->patience = outage_patience(env->outage);
+    if (!take_till(seller, sale) || end_by_outage(sale, away(env)))
         return false;
     if (sale->result != SALE_SOLD) /* sale_accept has found something */
         return false;
@@ -333,7 +359,8 @@ static void end_by_lock(struct sale *sale, dlock_status status, const char *erro
         end(sale, SALE_LOCK_TIMEOUT, error);
         break;
     case DLOCK_CANCELLED:
-        end(sale, SALE_DRAINING, "the instance was told to end while the sale waited for the lock");
+        if (!end_by_outage(sale, (enum redis_role)atomic_load(&sale->patience->role)))
+            end(sale, SALE_DRAINING, "the instance was told to end while the sale waited for the lock");
         break;
     case DLOCK_UNKNOWN:
     case DLOCK_UNREACHABLE:
@@ -390,19 +417,6 @@ static const struct stock_fence *fence_of(const struct sale_env *env, const stru
                                        .lock_key = room->lock_key,
                                        .token = sale->token};
     return &room->fence;
-}
-
-/* A write whose reply was lost may still be on its way. A client may pass its lock on inside itself, with a token
- * that the stock cannot tell from this one: not before the stock was told. */
-static void shut_out(struct seller *seller, const struct sale *sale)
-{
-    const struct timespec pause = {.tv_nsec = 10 * NS_PER_MS};
-    struct fence room;
-    const struct stock_fence *fence = fence_of(seller->env, sale, &room);
-    if (fence == NULL || fence->kind != FENCE_NEWEST)
-        return;
-    while (stock_shut_out(seller->stock, fence) != STOCK_OK && dlock_valid(sale->hold))
-        nanosleep(&pause, NULL);
 }
 
 static void note_reading(const struct sale_env *env, struct sale *sale, int64_t stock)
@@ -468,7 +482,7 @@ static enum stock_status write_stock(struct seller *seller, struct sale *sale, i
         return stock_write(seller->stock, sale->stock_key, *after);
     case WRITE_ATOMIC:
         return take_if_enough(seller, sale, after);
-    default: /* DECR, perhaps fenced. The reply is not looked at: that it may be below zero is the lesson. */
+    default: /* DECR, perhaps fenced */
         return stock_decrement(seller->stock, sale->stock_key, sale->quantity,
                                fence_of(seller->env, sale, &room), after);
     }
@@ -523,6 +537,109 @@ static bool pack_gift(struct seller *seller, struct sale *sale)
     return false;
 }
 
+/* ---- A write without an answer --------------------------------------------------------------- */
+
+struct finding {
+    const char *key;
+    struct stock_doubt doubt;
+    bool ended;    /* the write was carried out, or never will be */
+    int64_t stock; /* what the key holds since */
+};
+
+static enum stock_status find(struct stock *stock, void *arg)
+{
+    struct finding *finding = arg;
+    enum stock_status status = finding->ended ? STOCK_OK : stock_end_doubt(stock, &finding->doubt);
+    if (status != STOCK_OK)
+        return status;
+    finding->ended = true;
+    status = stock_read(stock, finding->key, NULL, &finding->stock);
+    return status == STOCK_LOST ? STOCK_UNAVAILABLE : status;
+}
+
+static enum stock_status shut_out(struct stock *stock, void *fence)
+{
+    enum stock_status status = stock_shut_out(stock, fence);
+    return status == STOCK_LOST ? STOCK_UNAVAILABLE : status;
+}
+
+/* Both may be done twice. It is tried while the hold lasts, and for at most twice --redis-timeout-ms. */
+static enum stock_status insist(struct seller *seller, const struct sale *sale,
+                                enum stock_status (*attempt)(struct stock *stock, void *arg), void *arg)
+{
+    const struct timespec pause = {.tv_nsec = 10 * NS_PER_MS};
+    const int64_t ends_ns = now_ns() + 2 * seller->env->config->redis_timeout_ms * NS_PER_MS;
+    enum stock_status status;
+    while ((status = attempt(seller->stock, arg)) == STOCK_UNAVAILABLE && dlock_valid(sale->hold) &&
+           now_ns() < ends_ns)
+        nanosleep(&pause, NULL);
+    return status;
+}
+
+/* The write may come at any time. A client may pass its lock on inside itself, with a token that the stock cannot tell
+ * from this one: not before the stock was told. */
+static bool is_kept_out(struct seller *seller, const struct sale *sale)
+{
+    struct fence room;
+    const struct stock_fence *fence = fence_of(seller->env, sale, &room);
+    if (fence == NULL)
+        return sale->purpose == SALE_SELL && seller->env->mode->now.write == WRITE_ATOMIC; /* it looks for itself */
+    return fence->kind != FENCE_NEWEST || insist(seller, sale, shut_out, &room.fence) == STOCK_OK;
+}
+
+/* What became of a write whose reply was lost. OK: *stock is what the key holds after it, or without it; nobody else
+ * has written since, for the lock's server says that the lock is this sale's still. LOST: nobody knows. */
+static enum stock_status find_out(struct seller *seller, struct sale *sale, int64_t *stock)
+{
+    struct finding finding = {.key = sale->stock_key, .doubt = stock_doubt(seller->stock)};
+    if (seller->env->mode->now.rung->flawed) /* somebody else may have written as well */
+        return STOCK_LOST;
+    enum stock_status status = insist(seller, sale, find, &finding);
+    *stock = finding.stock;
+    if (!finding.ended)
+        sale->abandons = !is_kept_out(seller, sale);
+    return status == STOCK_OK && dlock_extend(sale->hold) == DLOCK_OK ? STOCK_OK : STOCK_LOST;
+}
+
+/* Of a sale: *after is what the stock is then. */
+static enum stock_status find_out_sale(struct seller *seller, struct sale *sale, int64_t *after)
+{
+    int64_t stock;
+    if (seller->env->mode->now.write == WRITE_ATOMIC) /* it read in the step that wrote */
+        return STOCK_LOST;
+    if (find_out(seller, sale, &stock) != STOCK_OK)
+        return STOCK_LOST;
+    *after = sale->left - sale->quantity;
+    return stock == *after ? STOCK_OK : stock == sale->left ? STOCK_UNAVAILABLE : STOCK_LOST;
+}
+
+/* ---- Selling --------------------------------------------------------------------------------- */
+
+/* Under a lock that is flawed, or lost, a DECR that goes below zero is the lesson. Under a hold that lasts, somebody
+ * has changed the stock without the lock. */
+static bool is_not_there(const struct sale *sale, const struct setting *now, int64_t after)
+{
+    return after < 0 && !now->rung->flawed && !write_ways[now->write].flawed && dlock_valid(sale->hold);
+}
+
+/* What was not there is not sold, and put back. */
+static void put_back(struct seller *seller, struct sale *sale, int64_t after)
+{
+    struct fence room;
+    const struct stock_fence *fence = fence_of(seller->env, sale, &room);
+    char detail[sizeof sale->detail];
+    snprintf(detail, sizeof detail,
+             "somebody changed the stock without the lock: %" PRId64 " when it was read, %" PRId64 " after the write",
+             sale->left, after);
+    end(sale, SALE_STOCK_INVALID, detail);
+    enum stock_status added = stock_add(seller->stock, sale->stock_key, sale->quantity, fence, &after);
+    if (added == STOCK_LOST)
+        sale->abandons = !is_kept_out(seller, sale);
+    if (added != STOCK_OK)
+        log_event(LOG_WARNING, "stock", "%s may be %" PRId64 " too low: what was taken and not sold was not put back: %s",
+                  sale->stock_key, sale->quantity, stock_error(seller->stock));
+}
+
 static void sell(struct seller *seller, struct sale *sale)
 {
     const struct sale_env *env = seller->env;
@@ -541,11 +658,14 @@ static void sell(struct seller *seller, struct sale *sale)
     failpoint(env->failpoints, "sale", "before_write");
     enum stock_status written = write_stock(seller, sale, &after);
     stock = sale->left; /* what was read */
+    if (written == STOCK_LOST)
+        written = find_out_sale(seller, sale, &after);
     if (written == STOCK_LOST) {
         RECORD(env, sale, "unknown", ",\"hold\":\"%s\",\"code\":500,\"quantity\":%" PRId64,
                sale->hold_id, sale->quantity);
         end(sale, SALE_OUTCOME_UNKNOWN, stock_error(seller->stock));
-        shut_out(seller, sale);
+    } else if (written == STOCK_OK && is_not_there(sale, &env->mode->now, after)) {
+        put_back(seller, sale, after);
     } else if (written == STOCK_OK) {
         sale->left = after;
         sale->unit = after + 1;
@@ -572,16 +692,58 @@ static bool read_for_write(struct seller *seller, struct sale *sale, const struc
     return false;
 }
 
+/* Units are added to a stock that is there: a slip in the name shall not put another item on sale. */
+static bool may_add(struct seller *seller, struct sale *sale, const struct stock_fence *fence)
+{
+    int64_t stock;
+    char detail[160];
+    if (!read_stock(seller, sale, fence, &stock))
+        return false;
+    sale->left = stock;
+    if (stock <= STOCK_MAX - sale->quantity)
+        return true;
+    snprintf(detail, sizeof detail, "there are %" PRId64 " of %s, and there may be at most %" PRId64, stock,
+             sale->item, (int64_t)STOCK_MAX);
+    end(sale, SALE_TOO_MANY, detail);
+    return false;
+}
+
+/* *before: what was there, or STOCK_NONE. */
+static enum stock_status write_restock(struct seller *seller, struct sale *sale,
+                                       const struct stock_fence *fence, int64_t *before)
+{
+    if (!sale->adds) {
+        sale->left = sale->quantity;
+        return stock_replace(seller->stock, sale->stock_key, sale->quantity, fence, before);
+    }
+    enum stock_status written =
+        stock_add(seller->stock, sale->stock_key, sale->quantity, fence, &sale->left);
+    *before = sale->left - sale->quantity;
+    return written;
+}
+
+/* Of a write whose reply was lost. sale->left: what was read, where units are added. */
+static enum stock_status find_out_restock(struct seller *seller, struct sale *sale, int64_t *before)
+{
+    int64_t stock, after = sale->adds ? sale->left + sale->quantity : sale->quantity;
+    *before = sale->adds ? sale->left : STOCK_NONE;
+    if (find_out(seller, sale, &stock) != STOCK_OK)
+        return STOCK_LOST;
+    sale->left = after;
+    return stock == after ? STOCK_OK : sale->adds && stock != *before ? STOCK_LOST : STOCK_UNAVAILABLE;
+}
+
 static void restock(struct seller *seller, struct sale *sale)
 {
     struct fence room;
     const struct stock_fence *fence = fence_of(seller->env, sale, &room);
-    if (!read_for_write(seller, sale, fence) || !may_go_on(seller->env, sale))
+    bool ready = sale->adds ? may_add(seller, sale, fence) : read_for_write(seller, sale, fence);
+    if (!ready || !may_go_on(seller->env, sale))
         return;
     int64_t before;
-    enum stock_status written =
-        stock_replace(seller->stock, sale->stock_key, sale->quantity, fence, &before);
-    sale->left = sale->quantity;
+    enum stock_status written = write_restock(seller, sale, fence, &before);
+    if (written == STOCK_LOST)
+        written = find_out_restock(seller, sale, &before);
     if (written == STOCK_OK && before != STOCK_NONE) {
         RECORD(seller->env, sale, "restock",
                ",\"stock_before\":%" PRId64 ",\"stock_after\":%" PRId64, before, sale->left);
@@ -589,7 +751,6 @@ static void restock(struct seller *seller, struct sale *sale)
         RECORD(seller->env, sale, "restock", ",\"stock_after\":%" PRId64, sale->left);
     } else if (written == STOCK_LOST) {
         end(sale, SALE_OUTCOME_UNKNOWN, stock_error(seller->stock));
-        shut_out(seller, sale);
     } else {
         end_by_stock(seller, sale, written);
     }
@@ -604,7 +765,7 @@ static void read_alone(struct seller *seller, struct sale *sale)
 
 void sale_read_aside(struct seller *seller, struct sale *sale)
 {
-    if (find_keys(seller->env, sale))
+    if (find_keys(seller->env, sale) && !end_by_outage(sale, away_stock(seller->env)))
         read_stock(seller, sale, NULL, &sale->left);
 }
 
@@ -652,34 +813,49 @@ static void leave(const struct sale_env *env, const struct sale *sale)
     RECORD(env, sale, "exit", ",\"hold\":\"%s\"", sale->hold_id);
 }
 
+static void serve(struct seller *seller, struct sale *sale)
+{
+    if (end_by_outage(sale, away_stock(seller->env)))
+        return;
+    if (sale->purpose == SALE_RESTOCK)
+        restock(seller, sale);
+    else if (sale->purpose == SALE_READ)
+        read_alone(seller, sale);
+    else if (sale->is_hung_up(sale))
+        end(sale, SALE_HUNG_UP, "whoever asked has closed the connection");
+    else
+        sell(seller, sale);
+}
+
 /* The critical section. */
 static void work_inside(struct seller *seller, struct sale *sale)
 {
     const struct sale_env *env = seller->env;
-    if (sale->purpose == SALE_RESTOCK) {
-        restock(seller, sale);
-        return;
-    }
-    failpoint(env->failpoints, sale->purpose == SALE_READ ? "read" : "sale", "entered");
-    if (sale->purpose == SALE_READ)
-        read_alone(seller, sale);
-    else
-        sell(seller, sale);
-    leave(env, sale);
+    bool is_restock = sale->purpose == SALE_RESTOCK;
+    if (!is_restock)
+        failpoint(env->failpoints, sale->purpose == SALE_READ ? "read" : "sale", "entered");
+    serve(seller, sale);
+    if (!is_restock)
+        leave(env, sale);
     if (sale->forgets)
         forget(sale);
 }
 
-static void let_go(const struct sale_env *env, struct sale *sale, dlock_hold **hold)
+static void let_go(struct seller *seller, struct sale *sale, dlock_hold **hold)
 {
+    const struct sale_env *env = seller->env;
     /* What was written is written, whatever becomes of the lock. */
-    dlock_status released = dlock_release(*hold, NULL);
+    dlock_status released = sale->abandons ? dlock_abandon(*hold) : dlock_release(*hold, NULL);
+    const char *status = sale->abandons && released == DLOCK_OK ? "ABANDONED" : dlock_status_name(released);
     *hold = NULL;
     metrics_held(now_ns() - sale->granted_ns);
     if (sale->purpose != SALE_RESTOCK)
-        RECORD(env, sale, "release", ",\"hold\":\"%s\",\"status\":\"%s\"", sale->hold_id,
-               dlock_status_name(released));
-    if (released != DLOCK_OK)
+        RECORD(env, sale, "release", ",\"hold\":\"%s\",\"status\":\"%s\"", sale->hold_id, status);
+    if (sale->abandons)
+        log_event(LOG_WARNING, "abandoned",
+                  "%s is left to expire: the reply to a write under it was lost, and the write may still come: %s",
+                  sale->lock_name, stock_error(seller->stock));
+    else if (released != DLOCK_OK)
         log_event(LOG_WARNING, "release", "%s: %s", sale->lock_name, dlock_error());
 }
 
@@ -688,7 +864,7 @@ static void finish(struct seller *seller, struct sale *sale)
 {
     const struct sale_env *env = seller->env;
     if (sale->hold != NULL)
-        let_go(env, sale, &sale->hold);
+        let_go(seller, sale, &sale->hold);
     if (sale->result == SALE_SOLD || sale->result == SALE_SOLD_OUT ||
         sale->result == SALE_TOO_FEW)
         metrics_stock(sale->item, sale->left);
@@ -754,12 +930,13 @@ static bool look(struct seller *seller, struct sale *sale)
 }
 
 /* The write lock's answer is there: the read lock is of no use any more. */
-static void end_look(const struct sale_env *env, struct sale *sale)
+static void end_look(struct seller *seller, struct sale *sale)
 {
+    const struct sale_env *env = seller->env;
     RECORD(env, sale, "again", ",\"hold\":\"%s\",\"status\":\"%s\"", sale->hold_id,
            dlock_status_name(sale->lock_status));
     leave(env, sale);
-    let_go(env, sale, &sale->looked);
+    let_go(seller, sale, &sale->looked);
 }
 
 enum next { ASK, WORK, OVER };
@@ -770,7 +947,7 @@ static enum next next_of(struct seller *seller, struct sale *sale)
     if (sale->purpose == SALE_SELL && sale->mode == DLOCK_SHARED)
         return look(seller, sale) ? ASK : OVER;
     if (sale->looked != NULL) {
-        end_look(seller->env, sale);
+        end_look(seller, sale);
         if (sale->lock_status == DLOCK_UPGRADE) /* it reads again, under the write lock */
             return ASK;
     }
@@ -796,6 +973,7 @@ static bool go_on(struct seller *seller, struct sale *sale)
 static void conclude(struct seller *seller, struct sale *sale)
 {
     finish(seller, sale);
+    outage_give_back(sale->patience);
     if (sale->till != NULL)
         till_give(seller->env->tills, sale->till);
 }

@@ -11,6 +11,7 @@
 #include "failpoints.h"
 #include "history.h"
 #include "mode.h"
+#include "outage.h"
 #include "stock.h"
 
 #include <pthread.h>
@@ -20,6 +21,7 @@
 #define ITEM_MAX 64
 #define KEY_MAX (ITEM_MAX + 32)
 #define QUANTITY_MAX 1000000
+#define STOCK_MAX 1000000000000
 
 /* X(NAME, event of the history, its reason). The names are those of the problems in problem.def; who asks need not
  * know by whom the loss was seen. */
@@ -30,9 +32,11 @@
     X(SOLD_OUT, "refused", "sold-out")                                                             \
     X(TOO_FEW, "refused", "too-few")                                                               \
     X(UNKNOWN_ITEM, "refused", "unknown-item")                                                     \
+    X(TOO_MANY, "refused", "too-many")                                                             \
     X(QUEUE_FULL, "refused", "queue-full")                                                         \
     X(DEADLINE, "refused", "deadline")                                                             \
     X(DRAINING, "refused", "draining")                                                             \
+    X(HUNG_UP, "refused", "hung-up")                                                               \
     X(LOCK_TIMEOUT, "refused", "lock-timeout")                                                     \
     X(LOCK_LOST, "refused", "lock-lost")                                                           \
     X(STALE_TOKEN, "refused", "stale-token")                                                       \
@@ -55,10 +59,10 @@ struct sale_env {
     const struct config *config;
     struct mode *mode;
     dlock_client *client;
-    const struct stock_server *stock_server;
+    struct stock_server *stock_server;
     bool apart; /* lock and stock are on different servers */
     struct history *history; /* or NULL */
-    dlock_cancel *cancel;    /* ends all waits for locks */
+    struct outage *outage;
     struct failpoints *failpoints; /* or NULL */
     struct tills *tills;
     atomic_long *waiting; /* acquires that are not answered yet */
@@ -112,13 +116,15 @@ struct sale {
     enum sale_purpose purpose;
     const char *request;     /* its id */
     char item[ITEM_MAX + 1]; /* valid: see sale_is_item */
-    int64_t quantity;        /* of a restock: what the stock shall be */
+    int64_t quantity;        /* of a restock: what the stock shall be, or how many are added */
+    bool adds;               /* of a restock: to the stock that is there */
     int64_t gift;            /* 1: inside its section it asks for the same lock again */
     int64_t look;            /* 1: it looks first, under the read lock if reads are guarded by one */
     int64_t arrived_ns;
     /* Called when a sale that waited can go on: on a thread of the lock library's, which must not be
      * kept. */
     void (*resume)(struct sale *sale);
+    bool (*is_hung_up)(const struct sale *sale); /* nobody waits for its answer any more */
 
     /* what came of it */
     enum sale_result result;
@@ -129,6 +135,7 @@ struct sale {
     /* on the way */
     bool accepted; /* its invoke is recorded */
     bool forgets;  /* to let go of its lock */
+    bool abandons; /* its write may still come, and nothing keeps it from the stock: its lock is left to expire */
     struct till *till;
     char stock_key[KEY_MAX];
     char lock_name[KEY_MAX];
@@ -142,6 +149,7 @@ struct sale {
     uint64_t newest; /* with STALE_TOKEN: the one that stood against it; 0: not known */
     char hold_id[192]; /* for the history */
     atomic_long *waiting; /* the env's */
+    struct patience *patience;
     dlock_status lock_status; /* how the wait ended, and its sentence */
     char lock_error[256];
 };
@@ -162,7 +170,7 @@ bool sale_resume(struct seller *seller, struct sale *sale);
 /* Reads without the lock, at once. It was not accepted, and is not counted. */
 void sale_read_aside(struct seller *seller, struct sale *sale);
 
-/* For the client's on_event: what happened to a hold of a sale. arg: the history. */
+/* For the client's on_event: what happened to a hold of a sale, or to the lock's server. arg: the env. */
 void sale_on_event(void *arg, const struct dlock_event *event);
 /* For the client's on_trace, and the stock's. arg: the history. */
 void sale_on_trace(void *arg, const struct dlock_trace *trace);

@@ -6,6 +6,7 @@
 
 #include "clock.h"
 #include "log.h"
+#include "outage.h"
 #include "net.h"
 
 #include <errno.h>
@@ -20,7 +21,6 @@
 #define ASIDE_QUEUE 1024
 #define LOCK_THREADS 2 /* of the lock library, that try for sales that wait */
 #define SHOP_THREADS 2
-#define ADMIN_CONNECTIONS 64
 #define OTHER_DESCRIPTORS 64
 
 static bool wrong(char error[SERVICE_ERROR_MAX], const char *text)
@@ -112,12 +112,11 @@ void service_begin_members(const struct service *service, const struct setting *
     snprintf(text, size,
              ",\"run\":\"%s\",\"rung\":\"%s\",\"write\":\"%s\",\"pid\":%ld,\"version\":\"%s\","
              "\"ttl_ms\":%" PRId64 ",\"work_ms\":%" PRId64 ",\"wait_ms\":%" PRId64
-             ",\"workers\":%" PRId64 ",\"check_hold\":%s,\"guard_reads\":%s,\"keys\":\"%s\","
-             "\"clock_ns_realtime\":%" PRId64,
+             ",\"workers\":%" PRId64 ",\"check_hold\":%s,\"guard_reads\":%s,\"keys\":\"%s\"",
              setting->run, setting->rung->name, write_ways[setting->write].name, (long)getpid(),
              DLOCK_VERSION, config->ttl_ms, config->work_ms, config->wait_ms, config->workers,
              setting->check_hold ? "true" : "false", setting->guard_reads ? "true" : "false",
-             config->keys == KEYS_ARTICLE ? "article" : "item", clock_now_ns(CLOCK_REALTIME));
+             config->keys == KEYS_ARTICLE ? "article" : "item");
 }
 
 static bool start_failpoints(struct service *service, char error[SERVICE_ERROR_MAX])
@@ -138,6 +137,47 @@ static bool start_failpoints(struct service *service, char error[SERVICE_ERROR_M
         return true;
     snprintf(error, SERVICE_ERROR_MAX, "--failpoints: %.480s", problem);
     return false;
+}
+
+/* Of the stock's server. arg: the outage. */
+static void on_outage(void *arg, bool away, const char *why)
+{
+    log_event(LOG_WARNING, away ? "stock-server-lost" : "stock-server-back", "%s", why);
+    outage_note(*(struct outage **)arg, REDIS_STOCK, away);
+}
+
+const char *service_probe_key(const struct service *service, enum redis_role role)
+{
+    bool article = service->config.keys == KEYS_ARTICLE;
+    if (role == REDIS_LOCK)
+        return article ? "redisLock" : "lock:{readyz}";
+    return article ? "inventory" : "inventory:{readyz}";
+}
+
+/* The stock's, the lock's where that is another one, and who looks for them when they are away. */
+static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX])
+{
+    const struct config *config = &service->config;
+    struct stock_options options = {.url = config->stock_redis,
+                                    .timeout_ms = config->redis_timeout_ms,
+                                    .on_trace = config->history_commands ? sale_on_trace : NULL,
+                                    .on_trace_arg = service->env.history,
+                                    .on_outage = on_outage,
+                                    .on_outage_arg = &service->env.outage};
+    service->stock_server = service->env.stock_server = stock_server_new(&options);
+    service->env.apart = strcmp(config->lock_redis, config->stock_redis) != 0;
+    if (service->env.apart)
+        service->lock_server = stock_server_new(
+            &(struct stock_options){.url = config->lock_redis, .timeout_ms = config->redis_timeout_ms});
+    if (service->stock_server == NULL || (service->env.apart && service->lock_server == NULL))
+        return wrong(error, "out of memory");
+    struct stock_server *lock_server = service->env.apart ? service->lock_server : service->stock_server;
+    service->env.outage = outage_new(&(struct outage_options){
+        .fail_fast_ms = config->fail_fast_ms,
+        .servers = {[REDIS_LOCK] = lock_server, [REDIS_STOCK] = service->stock_server},
+        .keys = {[REDIS_LOCK] = service_probe_key(service, REDIS_LOCK),
+                 [REDIS_STOCK] = service_probe_key(service, REDIS_STOCK)}});
+    return service->env.outage != NULL || wrong(error, "out of memory, descriptors or threads");
 }
 
 /* What sales need: the mode, the history, the lock's client, the stock's server. */
@@ -163,6 +203,8 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
         (service->env.history =
              history_open(config->history, config->instance, begin, error)) == NULL)
         return false;
+    if (!start_servers(service, error))
+        return false;
     struct dlock_options options = {
         .size = sizeof options,
         .servers = (const char *const[]){config->lock_redis},
@@ -179,7 +221,7 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
         .grant_ms = config->grant_ms,
         .allow_flawed = true, /* the flaws are what is to be seen here */
         .on_event = sale_on_event,
-        .on_event_arg = service->env.history,
+        .on_event_arg = &service->env,
         .on_point = config->enable_failpoints ? failpoints_on_point : NULL,
         .on_point_arg = service->env.failpoints,
         .on_trace = config->history_commands ? sale_on_trace : NULL,
@@ -187,21 +229,6 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
     };
     if (dlock_client_open(&options, &service->env.client) != DLOCK_OK)
         return wrong(error, dlock_error());
-    service->env.cancel = dlock_cancel_new();
-    service->stock_server = stock_server_new(
-        &(struct stock_options){.url = config->stock_redis,
-                                .timeout_ms = config->redis_timeout_ms,
-                                .on_trace = options.on_trace,
-                                .on_trace_arg = options.on_trace_arg});
-    service->env.stock_server = service->stock_server;
-    const bool apart = strcmp(config->lock_redis, config->stock_redis) != 0;
-    service->env.apart = apart;
-    if (apart)
-        service->lock_server = stock_server_new(&(struct stock_options){
-            .url = config->lock_redis, .timeout_ms = config->redis_timeout_ms});
-    if (service->env.cancel == NULL || service->stock_server == NULL ||
-        (apart && service->lock_server == NULL))
-        return wrong(error, "out of memory or descriptors");
     service->sales =
         start_workers(service, (size_t)config->workers, (size_t)config->queue);
     service->aside = start_workers(service, ASIDE_THREADS, ASIDE_QUEUE);
@@ -215,13 +242,26 @@ struct sockets {
     struct listening admin;
 };
 
+/* Beyond loopback others than this machine's users may reach it. */
+static bool may_listen(const struct config *config, const struct listening *admin, char error[SERVICE_ERROR_MAX])
+{
+    if (admin->loopback || config->admin_token[0] != '\0')
+        return true;
+    snprintf(error, SERVICE_ERROR_MAX,
+             "--admin-listen %.200s is beyond loopback and needs a token: give --admin-token-file FILE, or listen on "
+             "127.0.0.1 or [::1]",
+             config->admin_listen);
+    return false;
+}
+
 static bool open_sockets(const struct config *config, struct sockets *sockets,
                          char error[SERVICE_ERROR_MAX])
 {
     sockets->admin.fd = -1;
     return net_listen(config->listen, &sockets->shop, error) &&
            (strcmp(config->admin_listen, "off") == 0 ||
-            net_listen(config->admin_listen, &sockets->admin, error));
+            (net_listen(config->admin_listen, &sockets->admin, error) &&
+             may_listen(config, &sockets->admin, error)));
 }
 
 static struct http *start_http(struct service *service, enum listener listener,
@@ -232,6 +272,7 @@ static struct http *start_http(struct service *service, enum listener listener,
                                              .fd = listening->fd,
                                              .threads = threads,
                                              .connections_max = (unsigned)connections_max,
+                                             .token = listener == LISTENER_ADMIN ? service->config.admin_token : "",
                                              .instance = service->config.instance,
                                              .log_requests = service->config.log_requests,
                                              .request_ms = service->config.request_ms,
@@ -255,9 +296,9 @@ static bool listen_now(struct service *service, const struct sockets *sockets,
         log_event(LOG_INFO, "admin-listening", "%s", sockets->admin.address);
     if (has_admin && !sockets->admin.loopback)
         log_event(LOG_WARNING, "admin-exposed",
-                  "the admin listener is on %s: whoever reaches it sees the settings%s",
-                  sockets->admin.address,
-                  config->admin_writes ? " and can switch the lock" : "");
+                  "the admin listener is on %s: whoever reaches it sees the settings, and whoever has the token "
+                  "changes them",
+                  sockets->admin.address);
     log_event(LOG_INFO, "listening", "%s", sockets->shop.address);
     return true;
 }
@@ -272,7 +313,7 @@ bool service_start(struct service *service, struct config *config, char error[SE
     atomic_init(&service->draining, false);
     if (config->enable_failpoints)
         log_event(LOG_WARNING, "failpoints", "this process may be paused, broken and killed at its "
-                                             "points, by whoever reaches the admin listener");
+                                             "points, by whoever may write on the admin listener");
     if (config->lock->flawed)
         log_event(LOG_WARNING, "flawed-rung", "--lock %s is flawed: %s", config->lock->name,
                   config->lock->flaw);
@@ -283,14 +324,32 @@ bool service_start(struct service *service, struct config *config, char error[SE
            start_parts(service, error) && listen_now(service, &sockets, error);
 }
 
+void service_reopen(struct service *service)
+{
+    const struct config *config = &service->config;
+    char error[HISTORY_ERROR_MAX];
+    if (config->log_file[0] != '\0' && !log_open(config->log_file))
+        log_event(LOG_ERROR, "reopen", "%s: %s; the old file goes on", config->log_file, strerror(errno));
+    if (service->env.history != NULL && !history_reopen(service->env.history, error))
+        log_event(LOG_ERROR, "reopen", "%s; the old file goes on", error);
+    log_event(LOG_INFO, "reopened", "SIGHUP");
+}
+
 /* ---- End ------------------------------------------------------------------------------------- */
 
 /* Waits for locks end early enough for the sections behind them. */
 static int64_t cancel_after_ms(const struct config *config)
 {
-    int64_t section_ms = config->work_ms + 4 * config->redis_timeout_ms;
+    int64_t section_ms = config->work_ms + 8 * config->redis_timeout_ms;
     int64_t after_ms = config->drain_ms - section_ms;
     return after_ms > config->drain_ms / 2 ? after_ms : config->drain_ms / 2;
+}
+
+/* Operators' requests are awaited too: what they write must be answered. */
+static bool wait_idle(const struct service *service, int64_t deadline_ns)
+{
+    return http_wait_idle(service->shop, deadline_ns) &&
+           (service->admin == NULL || http_wait_idle(service->admin, deadline_ns));
 }
 
 bool service_drain(struct service *service)
@@ -300,19 +359,19 @@ bool service_drain(struct service *service)
     atomic_store(&service->draining, true);
     failpoints_end(service->env.failpoints);
     http_quiesce(service->shop);
-    if (http_wait_idle(service->shop, start_ns + cancel_after_ms(config) * NS_PER_MS))
+    if (wait_idle(service, start_ns + cancel_after_ms(config) * NS_PER_MS))
         return true;
     log_event(LOG_WARNING, "drain", "requests still wait for locks: their waits are cancelled");
-    dlock_cancel_now(service->env.cancel);
+    outage_end_waits(service->env.outage);
     workers_expire_all(service->sales);
-    return http_wait_idle(service->shop, start_ns + config->drain_ms * NS_PER_MS);
+    return wait_idle(service, start_ns + config->drain_ms * NS_PER_MS);
 }
 
 /* A cancelled wait ends with the request that is under way. */
 static void wait_resumed(struct service *service)
 {
     const struct timespec pause = {.tv_nsec = NS_PER_MS};
-    dlock_cancel_now(service->env.cancel);
+    outage_end_waits(service->env.outage);
     while (atomic_load(&service->waiting) > 0)
         nanosleep(&pause, NULL);
 }
@@ -330,7 +389,7 @@ void service_stop(struct service *service)
     workers_free(service->aside);
     tills_free(&service->tills);
     dlock_client_close(service->env.client);
-    dlock_cancel_free(service->env.cancel);
+    outage_free(service->env.outage);
     stock_server_free(service->stock_server);
     stock_server_free(service->lock_server);
     history_close(service->env.history);

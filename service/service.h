@@ -19,6 +19,8 @@
 #include "sale.h"
 #include "workers.h"
 
+#define ADMIN_CONNECTIONS 64
+
 struct service {
     struct config config;
     struct mode mode;
@@ -38,10 +40,15 @@ struct service {
 
 /* The config is taken over, success or not. False: error[] says why. */
 bool service_start(struct service *service, struct config *config, char error[SERVICE_ERROR_MAX]);
+/* The log and the history go on in new files where somebody has moved theirs away. */
+void service_reopen(struct service *service);
 /* Turns readiness off, takes no more sales, and waits until those in flight are answered; waits for
  * locks are cancelled in time. False: --drain-ms was not enough. */
 bool service_drain(struct service *service);
 void service_stop(struct service *service);
+
+/* A key that nobody uses, to see whether that server takes writes. */
+const char *service_probe_key(const struct service *service, enum redis_role role);
 
 /* The further members of a history's first line, for that setting. */
 void service_begin_members(const struct service *service, const struct setting *setting, char *text,

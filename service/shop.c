@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What customers ask for: buy, look, and set the stock.
+ * What is asked of the stock: buyers buy and look, operators set it and add to it.
  */
 #include "handlers.h"
 
 #include "clock.h"
+#include "http.h"
 #include "json.h"
+#include "text.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-
-#define STOCK_MAX 1000000000000
 
 void shop_health(struct service *service, struct request *request)
 {
@@ -59,7 +59,7 @@ static void answer_sale(const struct service *service, struct request *request)
         SALE_RESULTS(X)
 #undef X
     };
-    const struct sale *sale = &request->sale;
+    struct sale *sale = &request->sale;
     const char *instance = service->config.instance;
     if (sale->result == SALE_SOLD && sale->purpose != SALE_SELL)
         answer_json(request, 200, "{\"item\":\"%s\",\"stock\":%" PRId64 ",\"instance\":\"%s\"}",
@@ -73,8 +73,10 @@ static void answer_sale(const struct service *service, struct request *request)
         answer_left(request, problems[sale->result], sale->left,
                     "%" PRId64 " of %s were asked for, %" PRId64 " are left", sale->quantity,
                     sale->item, sale->left);
-    else
+    else {
+        text_hide_servers(sale->detail);
         answer_problem(request, problems[sale->result], "%s", sale->detail);
+    }
 }
 
 void shop_refuse(struct service *service, struct request *request, enum sale_result result,
@@ -109,6 +111,11 @@ static void resume(struct sale *sale)
     workers_resume(request->service->sales, request);
 }
 
+static bool is_hung_up(const struct sale *sale)
+{
+    return http_is_hung_up((const struct request *)((const char *)sale - offsetof(struct request, sale)));
+}
+
 bool shop_sell(struct service *service, struct seller *seller, struct request *request)
 {
     bool resumed = request->waits;
@@ -127,6 +134,7 @@ bool shop_sell(struct service *service, struct seller *seller, struct request *r
     }
     request->service = service;
     request->sale.resume = resume;
+    request->sale.is_hung_up = is_hung_up;
     request->waits = true; /* for when it is resumed, which may be before the next line returns */
     if (!(resumed ? sale_resume(seller, &request->sale) : sale_run(seller, &request->sale)))
         return false;
@@ -138,33 +146,51 @@ bool shop_sell(struct service *service, struct seller *seller, struct request *r
 
 /* ---- The stock ------------------------------------------------------------------------------- */
 
-/* {"stock":N} and nothing else. */
-static bool take_stock(struct request *request, int64_t *stock)
+/* {"NAME":N}, N from min to STOCK_MAX, and nothing else. */
+static bool take_units(struct request *request, const char *name, int min, int64_t *units)
 {
-    cJSON *json = json_body(request, "{\"stock\":1000}");
+    char example[32];
+    snprintf(example, sizeof example, "{\"%s\":1000}", name);
+    cJSON *json = json_body(request, example);
     if (json == NULL)
         return false;
-    const cJSON *number = cJSON_GetObjectItemCaseSensitive(json, "stock");
+    const cJSON *number = cJSON_GetObjectItemCaseSensitive(json, name);
     bool valid = cJSON_IsNumber(number) && cJSON_GetArraySize(json) == 1 &&
-                 number->valuedouble >= 0 && number->valuedouble <= (double)STOCK_MAX &&
+                 number->valuedouble >= min && number->valuedouble <= (double)STOCK_MAX &&
                  number->valuedouble == floor(number->valuedouble);
     if (valid)
-        *stock = (int64_t)number->valuedouble;
+        *units = (int64_t)number->valuedouble;
     else
         answer_problem(request, PROBLEM_INVALID_VALUE,
-                       "the body must be {\"stock\":N} with N a whole number from 0 to %lld",
+                       "the body must be {\"%s\":N} with N a whole number from %d to %lld", name, min,
                        (long long)STOCK_MAX);
     cJSON_Delete(json);
     return valid;
 }
 
-void shop_accept_restock(struct service *service, struct request *request)
+/* Changes may wait for their locks. Half of the admin listener's connections stay for those who look. */
+#define CHANGES_MAX (ADMIN_CONNECTIONS / 2)
+
+static void accept_restock(struct service *service, struct request *request)
 {
     request->sale.purpose = SALE_RESTOCK;
-    if (!take_stock(request, &request->sale.quantity))
-        return;
     if (atomic_load(&service->draining))
         shop_refuse(service, request, SALE_DRAINING, "the instance takes no more changes");
+    else if (http_in_flight(request) > CHANGES_MAX)
+        shop_refuse(service, request, SALE_QUEUE_FULL, "too many changes of the stock are under way here");
     else
         enter(service, request);
+}
+
+void shop_accept_set(struct service *service, struct request *request)
+{
+    if (take_units(request, "stock", 0, &request->sale.quantity))
+        accept_restock(service, request);
+}
+
+void shop_accept_add(struct service *service, struct request *request)
+{
+    request->sale.adds = true;
+    if (take_units(request, "add", 1, &request->sale.quantity))
+        accept_restock(service, request);
 }

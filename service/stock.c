@@ -13,6 +13,7 @@
 #include <hiredis/hiredis.h>
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,12 +27,17 @@ struct stock_server {
     struct timeval timeout;
     void (*on_trace)(void *arg, const struct dlock_trace *trace);
     void *on_trace_arg;
+    void (*on_outage)(void *arg, bool away, const char *why);
+    void *on_outage_arg;
+    atomic_bool away; /* the last connection could not be made */
 };
 
 struct stock {
-    const struct stock_server *server;
+    struct stock_server *server;
     redisContext *context; /* NULL: not connected */
     bool ready;            /* connected and logged in */
+    struct stock_doubt self; /* this connection */
+    struct stock_doubt lost; /* the one whose reply was lost last */
     char error[256];
 };
 
@@ -48,6 +54,8 @@ struct stock_server *stock_server_new(const struct stock_options *options)
     server->timeout.tv_usec = options->timeout_ms % 1000 * 1000;
     server->on_trace = options->on_trace;
     server->on_trace_arg = options->on_trace_arg;
+    server->on_outage = options->on_outage;
+    server->on_outage_arg = options->on_outage_arg;
     return server;
 }
 
@@ -59,7 +67,7 @@ void stock_server_free(struct stock_server *server)
     free(server);
 }
 
-struct stock *stock_new(const struct stock_server *server)
+struct stock *stock_new(struct stock_server *server)
 {
     struct stock *stock = calloc(1, sizeof *stock);
     if (stock != NULL)
@@ -156,6 +164,7 @@ static enum stock_status exchange(struct stock *stock, int argc, const char **ar
 broken:
     failed(stock, STOCK_LOST, "%s: %s", shown, reason_of(context));
     trace(stock, argc, argv, NULL, sent_ns);
+    stock->lost = stock->self;
     disconnect(stock);
     return sent ? STOCK_LOST : STOCK_UNAVAILABLE;
 }
@@ -174,20 +183,46 @@ static bool set_up(struct stock *stock, int argc, const char **argv)
     return accepted;
 }
 
-static bool connect_now(struct stock *stock)
+/* "run_id:" and 40 hex digits, in a line of its own. */
+static bool read_run_id(const redisReply *info, char run_id[41])
+{
+    static const char key[] = "\nrun_id:";
+    const char *at = info->type == REDIS_REPLY_STRING ? strstr(info->str, key) : NULL;
+    if (at == NULL || strspn(at + strlen(key), "0123456789abcdef") != 40)
+        return false;
+    memcpy(run_id, at + strlen(key), 40);
+    run_id[40] = '\0';
+    return true;
+}
+
+/* It runs somebody's script, and answers nothing else until that is done. */
+static bool is_busy(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "BUSY ", 5) == 0;
+}
+
+/* Learns the connection's number, for stock_end_doubt. A server that does not tell is used without. False: it did not
+ * answer. */
+static bool identify(struct stock *stock)
+{
+    redisReply *id = NULL, *info = NULL;
+    stock->self = (struct stock_doubt){0};
+    bool answered = exchange(stock, 2, (const char *[]){"CLIENT", "ID"}, &id) == STOCK_OK &&
+                    exchange(stock, 2, (const char *[]){"INFO", "server"}, &info) == STOCK_OK;
+    if (answered && is_busy(id)) {
+        failed(stock, STOCK_UNAVAILABLE, "%s: %s", stock->server->url.shown, id->str);
+        answered = false;
+    }
+    if (answered && id->type == REDIS_REPLY_INTEGER && read_run_id(info, stock->self.run_id))
+        stock->self.id = id->integer;
+    freeReplyObject(id);
+    freeReplyObject(info);
+    return answered;
+}
+
+static bool log_in(struct stock *stock)
 {
     const struct stock_url *url = &stock->server->url;
-    struct timeval timeout = stock->server->timeout;
-    redisContext *context = url->path != NULL
-                                ? redisConnectUnixWithTimeout(url->path, timeout)
-                                : redisConnectWithTimeout(url->host, url->port, timeout);
-    stock->context = context;
-    if (context == NULL || context->err != 0 || redisSetTimeout(context, timeout) != REDIS_OK) {
-        failed(stock, STOCK_UNAVAILABLE, "%s: %s", url->shown,
-               context != NULL ? reason_of(context) : "out of memory");
-        disconnect(stock);
-        return false;
-    }
     bool ready = true;
     if (url->password != NULL && url->user != NULL)
         ready = set_up(stock, 3, (const char *[]){"AUTH", url->user, url->password});
@@ -195,10 +230,34 @@ static bool connect_now(struct stock *stock)
         ready = set_up(stock, 2, (const char *[]){"AUTH", url->password});
     if (ready && url->db != NULL)
         ready = set_up(stock, 2, (const char *[]){"SELECT", url->db});
-    if (!ready)
+    return ready && identify(stock);
+}
+
+static bool reach(struct stock *stock)
+{
+    const struct stock_url *url = &stock->server->url;
+    struct timeval timeout = stock->server->timeout;
+    redisContext *context = url->path != NULL
+                                ? redisConnectUnixWithTimeout(url->path, timeout)
+                                : redisConnectWithTimeout(url->host, url->port, timeout);
+    stock->context = context;
+    if (context != NULL && context->err == 0 && redisSetTimeout(context, timeout) == REDIS_OK)
+        return log_in(stock);
+    failed(stock, STOCK_UNAVAILABLE, "%s: %s", url->shown,
+           context != NULL ? reason_of(context) : "out of memory");
+    return false;
+}
+
+static bool connect_now(struct stock *stock)
+{
+    struct stock_server *server = stock->server;
+    stock->ready = reach(stock);
+    if (!stock->ready)
         disconnect(stock);
-    stock->ready = ready;
-    return ready;
+    bool changed = atomic_exchange(&server->away, !stock->ready) == stock->ready;
+    if (changed && server->on_outage != NULL)
+        server->on_outage(server->on_outage_arg, !stock->ready, stock->ready ? server->url.shown : stock->error);
+    return stock->ready;
 }
 
 /* A server that restarted has closed its end: seen here, a write is not lost to it. */
@@ -223,14 +282,20 @@ static enum stock_status status_of(const char *error)
     return blames_key(error) ? STOCK_INVALID : STOCK_UNAVAILABLE;
 }
 
-/* One command, on a connection that is not known to be dead. Unless OK there is no reply. */
+/* To a connection that is not known to be dead. */
+static bool connected(struct stock *stock)
+{
+    if (stock->context != NULL && is_stale(stock))
+        disconnect(stock);
+    return stock->context != NULL || connect_now(stock);
+}
+
+/* One command. Unless OK there is no reply. */
 static enum stock_status command(struct stock *stock, int argc, const char **argv,
                                  redisReply **reply)
 {
     *reply = NULL;
-    if (stock->context != NULL && is_stale(stock))
-        disconnect(stock);
-    if (stock->context == NULL && !connect_now(stock))
+    if (!connected(stock))
         return STOCK_UNAVAILABLE;
     enum stock_status status = exchange(stock, argc, argv, reply);
     if (status != STOCK_OK || (*reply)->type != REDIS_REPLY_ERROR)
@@ -280,10 +345,27 @@ static enum stock_status to_number(struct stock *stock, const char *key, const r
     return STOCK_OK;
 }
 
-enum stock_status stock_ping(struct stock *stock)
+/* Whether INFO says so: a server that does not tell is believed. */
+static bool may_evict(const redisReply *info)
+{
+    const char *text = info->type == REDIS_REPLY_STRING ? info->str : "";
+    return strstr(text, "maxmemory_policy:") != NULL &&
+           strstr(text, "maxmemory_policy:noeviction") == NULL && strstr(text, "maxmemory:0\r") == NULL;
+}
+
+enum stock_status stock_check(struct stock *stock, const char *key)
 {
     redisReply *reply;
-    enum stock_status status = command(stock, 1, (const char *[]){"PING"}, &reply);
+    enum stock_status status = command(stock, 4, (const char *[]){"SETRANGE", key, "0", ""}, &reply);
+    freeReplyObject(reply);
+    if (status != STOCK_OK && status != STOCK_INVALID)
+        return status;
+    status = command(stock, 2, (const char *[]){"INFO", "memory"}, &reply);
+    if (status != STOCK_OK)
+        return stock->context != NULL ? STOCK_OK : status;
+    if (may_evict(reply))
+        status = failed(stock, STOCK_UNAVAILABLE, "%s drops keys when its memory is full: set maxmemory-policy noeviction",
+                        stock->server->url.shown);
     freeReplyObject(reply);
     return status;
 }
@@ -392,6 +474,45 @@ enum stock_status stock_replace(struct stock *stock, const char *key, int64_t va
     freeReplyObject(reply);
     /* SET with GET refuses a key of another type; a plain SET takes it over. */
     return status == STOCK_INVALID ? set(stock, key, value, fence) : status;
+}
+
+enum stock_status stock_add(struct stock *stock, const char *key, int64_t quantity,
+                            const struct stock_fence *fence, int64_t *after)
+{
+    char number[24];
+    redisReply *reply;
+    snprintf(number, sizeof number, "%" PRId64, quantity);
+    enum stock_status status =
+        guarded(stock, 3, (const char *[]){"INCRBY", key, number}, fence, &reply);
+    return take_number(stock, key, status, reply, after);
+}
+
+struct stock_doubt stock_doubt(const struct stock *stock)
+{
+    return stock->lost;
+}
+
+enum stock_status stock_end_doubt(struct stock *stock, const struct stock_doubt *doubt)
+{
+    char id[24];
+    redisReply *reply;
+    const char *shown = stock->server->url.shown;
+    if (!connected(stock))
+        return STOCK_UNAVAILABLE;
+    if (doubt->id == 0 || stock->self.id == 0)
+        return failed(stock, STOCK_LOST, "%s does not tell the numbers of its connections", shown);
+    if (strcmp(doubt->run_id, stock->self.run_id) != 0) /* the write may be in what it was started with, or replicated */
+        return failed(stock, STOCK_LOST, "%s is another process by now", shown);
+    snprintf(id, sizeof id, "%lld", doubt->id);
+    if (exchange(stock, 4, (const char *[]){"CLIENT", "KILL", "ID", id}, &reply) != STOCK_OK)
+        return STOCK_UNAVAILABLE;
+    bool ended = reply->type == REDIS_REPLY_INTEGER; /* 1: now; 0: it had ended before */
+    bool busy = is_busy(reply);
+    if (!ended)
+        failed(stock, STOCK_LOST, "%s does not end connections: %s", shown,
+               reply->type == REDIS_REPLY_ERROR ? reply->str : "it answered something else");
+    freeReplyObject(reply);
+    return ended ? STOCK_OK : busy ? STOCK_UNAVAILABLE : STOCK_LOST;
 }
 
 enum stock_status stock_shut_out(struct stock *stock, const struct stock_fence *fence)

@@ -10,6 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* What a Redis is for; one may be for both. */
+enum redis_role { REDIS_LOCK, REDIS_STOCK, REDIS_ROLES };
+
 enum stock_status {
     STOCK_OK,
     STOCK_MISSING,     /* there is no such key */
@@ -17,10 +20,10 @@ enum stock_status {
     STOCK_INVALID,     /* the key holds something that is no whole number; nothing was written */
     STOCK_STALE,       /* the fence refused the token; nothing was written */
     STOCK_UNAVAILABLE, /* not reached, or it refused; nothing was written */
-    STOCK_LOST,        /* the reply was lost: it may have been carried out */
+    STOCK_LOST,        /* the reply was lost: it may have been carried out, or may be later */
 };
 
-/* A server: shared by all threads, never changed. */
+/* A server: shared by all threads. */
 struct stock_server;
 struct stock_options {
     const char *url; /* one that the lock library takes */
@@ -28,6 +31,9 @@ struct stock_options {
     /* As the lock library's: after every command. NULL: nobody is told. */
     void (*on_trace)(void *arg, const struct dlock_trace *trace);
     void *on_trace_arg;
+    /* When no connection to it can be made any more, and when one can again; why: a sentence. NULL: nobody is told. */
+    void (*on_outage)(void *arg, bool away, const char *why);
+    void *on_outage_arg;
 };
 /* NULL when out of memory. */
 struct stock_server *stock_server_new(const struct stock_options *options);
@@ -35,7 +41,7 @@ void stock_server_free(struct stock_server *server);
 
 /* A connection: belongs to one thread. Connects when it is used, and again when it must. */
 struct stock;
-struct stock *stock_new(const struct stock_server *server); /* NULL when out of memory */
+struct stock *stock_new(struct stock_server *server); /* NULL when out of memory */
 void stock_free(struct stock *stock);
 
 /* A fence: in the step that writes, where the stock is, it is decided by its token whether a write is let in. */
@@ -52,7 +58,9 @@ struct stock_fence {
     uint64_t token; /* of who reads and writes */
 };
 
-enum stock_status stock_ping(struct stock *stock);
+/* Whether the server is there, and takes a write of that key: it writes nothing. A server that may drop keys of its own
+ * accord when its memory is full is none for locks or stocks: UNAVAILABLE. */
+enum stock_status stock_check(struct stock *stock, const char *key);
 /* fence: NULL where there is none, here and below. */
 enum stock_status stock_read(struct stock *stock, const char *key, const struct stock_fence *fence,
                              int64_t *value);
@@ -64,6 +72,18 @@ enum stock_status stock_write(struct stock *stock, const char *key, int64_t valu
 #define STOCK_NONE INT64_MIN
 enum stock_status stock_replace(struct stock *stock, const char *key, int64_t value,
                                 const struct stock_fence *fence, int64_t *before);
+/* Adds to the number that is there, in one step; where there is none, to 0. *after: what it is then. */
+enum stock_status stock_add(struct stock *stock, const char *key, int64_t quantity,
+                            const struct stock_fence *fence, int64_t *after);
+/* After a LOST write: the connection that brought it. */
+struct stock_doubt {
+    long long id;    /* at its server; 0: not known */
+    char run_id[41]; /* of its server's process */
+};
+struct stock_doubt stock_doubt(const struct stock *stock);
+/* Has the server end that connection. OK: from then on the write was carried out, or never will be. UNAVAILABLE: ask
+ * again. LOST: this server can't tell, or refuses to. */
+enum stock_status stock_end_doubt(struct stock *stock, const struct stock_doubt *doubt);
 /* A write that was lost may still be on its way: FENCE_NEWEST lets no write with its token in any more. */
 enum stock_status stock_shut_out(struct stock *stock, const struct stock_fence *fence);
 /* Reads, checks and decrements in one script. *before: what it read, with OK and TOO_FEW. */

@@ -4,6 +4,8 @@
  */
 #include "text.h"
 
+#include <string.h>
+
 void text_quote(char *out, size_t size, const char *text)
 {
     size_t used = 0;
@@ -13,4 +15,30 @@ void text_quote(char *out, size_t size, const char *text)
         out[used++] = *text >= 0x20 && *text < 0x7f ? *text : '?';
     }
     out[used] = '\0';
+}
+
+/* Where the address ends: a socket's path may hold anything, but ends with its database. */
+static size_t address_size(const char *at)
+{
+    static const char db[] = "?db=";
+    const char *path_end = at[0] == 'u' ? strstr(at, db) : NULL;
+    if (path_end != NULL)
+        return (size_t)(path_end - at) + strlen(db) + strspn(path_end + strlen(db), "0123456789");
+    size_t size = strcspn(at, " ,;'");
+    return size > 0 && at[size - 1] == ':' ? size - 1 : size;
+}
+
+void text_hide_servers(char *text)
+{
+    static const char *const schemes[] = {"redis://", "unix:"};
+    static const char name[] = "Redis";
+    const size_t length = strlen(name);
+    for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++)
+        for (char *at = text; (at = strstr(at, schemes[i])) != NULL; at += length) {
+            size_t size = address_size(at);
+            if (size < length) /* a word of somebody's */
+                size = length;
+            memcpy(at, name, length);
+            memmove(at + length, at + size, strlen(at + size) + 1);
+        }
 }

@@ -22,7 +22,7 @@ def test_pages(shop):
     assert (lock["rung"], lock["write"], lock["check_hold"], lock["run"]) == ("watchdog", "decr", False, None)
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/inventory/phone", "/"])
+@pytest.mark.parametrize("path", ["/healthz", "/inventory/phone/sale", "/"])
 def test_the_shop_is_not_here(shop, path):
     reply = shop.admin("GET", path)
     assert reply.status == 404 and "GET /livez" in reply.json["detail"]
@@ -60,6 +60,24 @@ def test_metrics(redis, start):
         'inventoryd_info{version="0.1.0",instance="a",rung="watchdog",write="decr"}': 1,
     }
     assert {name: shop.metric(name) for name in expected} == expected
+
+
+def test_items_beyond_the_metrics_places_are_counted_together(redis, start):
+    shop = start(redis, "--lock", "none")
+    for number in range(300):  # who asks for what is not there takes no place
+        assert shop.sell(f"no-{number}").status == 404
+    assert shop.metric("inventory_stock_other_total") == 0
+    for number in range(256):
+        shop.stock(f"i{number}", 7)
+    shop.stock("other", 7)  # an item may have that name
+    shop.sell("other")
+    shop.sell("i255")
+    text = shop.admin("GET", "/metrics").body
+    shown = [line for line in text.decode().splitlines() if line.startswith("inventory_stock{")]
+    assert len(shown) == 256 and 'inventory_stock{item="i255"} 6' in shown and not any("other" in line for line in shown)
+    assert shop.metric("inventory_stock_other_total") == 2
+    lint = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, timeout=60)
+    assert lint.returncode == 0 and not lint.stdout + lint.stderr, lint
 
 
 def test_writes_are_forbidden_unless_allowed(shop):

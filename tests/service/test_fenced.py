@@ -380,7 +380,9 @@ def test_the_lock_server_comes_back_empty(redis, start, other, tmp_path, lock, f
     assert second.result().json["unit"] == 5 and other("GET", STOCK) == "4"
 
 
-# ---- A write whose reply is lost ----------------------------------------------------------------
+# ---- A write whose reply is lost, and that may still come ---------------------------------------
+
+REFUSES_KILLS = ("ACL", "SETUSER", "default", "-client|kill")
 
 
 class SlowPost(LossyProxy):
@@ -416,8 +418,9 @@ def post(redis):
 def test_a_late_write_does_not_come_between_two_of_one_client(redis, start, post, told):
     """The next sale of this instance has the lock without Redis, with the next number of the same grant. Whoever wrote
     before it does not let go until the stock knows."""
+    redis(*REFUSES_KILLS)
     shop = start(post.url, "--enable-failpoints", "--workers", 2, "--lock", "fenced", "--ttl-ms", 600000,
-                 "--handoff-ms", 30000)
+                 "--handoff-ms", 30000, "--redis-timeout-ms", 30000)
     shop.stock(value=5)
     assert shop.sell().status == 200  # the script is known now
     first = park(shop, "sale.before_write", shop.sell)
@@ -439,6 +442,7 @@ def test_a_late_write_does_not_come_between_two_of_one_client(redis, start, post
 
 
 def test_a_late_restock_does_not_come_between_either(redis, start, post):
+    redis(*REFUSES_KILLS)
     shop = start(post.url, "--enable-failpoints", "--workers", 2, "--lock", "fenced", "--ttl-ms", 600000,
                  "--handoff-ms", 30000)
     shop.stock(value=5)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The history: its lines, their order, what survives a crash, what is recorded of what goes wrong."""
 import json
+import os
 import pathlib
 import signal
 import time
@@ -11,7 +12,7 @@ from world import Background, check_history, hold_lock, read_history, release_lo
 OF_A_REQUEST = {"thread", "request", "item", "rung", "lock"}
 FIELDS = {  # beyond t_ns, seq, instance, event and those of a request
     "begin": {"run", "rung", "write", "pid", "version", "ttl_ms", "work_ms", "wait_ms", "workers", "check_hold", "guard_reads",
-              "keys", "clock_ns_realtime"},
+              "keys", "boot_id", "clock", "time_namespace", "clock_ns_realtime"},
     "invoke": {"quantity"},
     "granted": {"hold", "mode", "owner", "token", "waited_ns"},
     "enter": {"hold"}, "exit": {"hold"}, "renew": {"hold"},
@@ -47,6 +48,26 @@ def names(events):
 
 def without_stalls(events):
     return [event for event in events if event["event"] != "stall"]
+
+
+def apart_ns():
+    """How far CLOCK_REALTIME is ahead of CLOCK_MONOTONIC, by the closest of many readings."""
+    readings = []
+    for _ in range(1000):
+        before, real, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+        readings.append((after - before, real - before))
+    return min(readings)[1]
+
+
+def test_what_the_stamps_mean(redis, start, tmp_path):
+    """Two processes that begin at different times say the same of their clocks, and so does this one."""
+    for name in ("a", "b"):
+        start(redis, "--history", tmp_path / f"{name}.jsonl").end()
+        begin = read_history(tmp_path / f"{name}.jsonl")[0]
+        assert begin["boot_id"] == pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        assert begin["clock"] == "CLOCK_MONOTONIC"
+        assert begin["time_namespace"] == os.readlink("/proc/self/ns/time")
+        assert abs(begin["clock_ns_realtime"] - begin["t_ns"] - apart_ns()) < 100_000
 
 
 def test_what_is_recorded_of_a_sale(redis, start, tmp_path):

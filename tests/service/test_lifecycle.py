@@ -41,8 +41,8 @@ def test_defaults():
         "stock_redis": "redis://127.0.0.1:6379/0", "redis_password_file": "", "lock": settings["lock"], "write": "decr",
         "check_hold": False, "guard_reads": False,
         "keys": "item", "work_ms": 0, "workers": 16, "queue": 4096, "wait_ms": 20000, "ttl_ms": 30000, "retry_ms": 20, "contenders": 16, "handoff_max": 64, "handoff_ms": 10, "grant_ms": 200,
-        "redis_timeout_ms": 1000, "connections": 4096, "request_ms": 10000, "owner": "thread", "history": "", "history_commands": False,
-        "run": "", "admin_writes": False, "enable_failpoints": False, "failpoints": "", "failpoint_files": "",
+        "redis_timeout_ms": 1000, "connections": 4096, "request_ms": 10000, "fail_fast_ms": 500, "owner": "thread", "history": "", "history_commands": False, "history_required": False, "log_file": "",
+        "run": "", "admin_writes": False, "admin_token_file": "", "enable_failpoints": False, "failpoints": "", "failpoint_files": "",
         "drain_ms": 30000, "log_level": "info", "log_requests": False}
 
 
@@ -173,11 +173,6 @@ def drop_rights():
 def test_admin_off(redis, start):
     shop = start(redis, "--admin-listen", "off")
     assert shop.admin_port is None and shop.ask("GET", "/healthz").status == 200
-
-
-def test_an_exposed_admin_listener_is_warned_of(redis, start):
-    assert not start(redis).logged("admin-exposed")
-    assert start(redis, "--admin-listen", "0.0.0.0:0").logged("admin-exposed")
 
 
 def test_a_variable_that_is_no_setting_is_warned_of(redis, start):

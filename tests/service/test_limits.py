@@ -2,11 +2,13 @@
 """Limits: the queue, the deadline, the number of connections."""
 import json
 import signal
+import socket
+import struct
 import time
 
 import pytest
 
-from world import PATIENCE_S, Background, hold_lock, is_stopped, read_answers, release_lock, wait_until
+from world import PATIENCE_S, Background, hold_lock, is_stopped, read_answers, read_history, release_lock, wait_until
 
 SALE = b"POST /inventory/phone/sale HTTP/1.1\r\nHost: x\r\nX-Request-Id: %s\r\n\r\n"
 
@@ -162,6 +164,44 @@ def test_what_comes_at_once_is_answered_at_once(redis, start):
         client.sendall(health)
     shop.signal(signal.SIGCONT)
     assert [read_answers(client)[0][0] for client in clients] == [200] * 256
+
+
+# ---- Buyers that hang up -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", [b"", b"\r\n", SALE % b"behind"])
+@pytest.mark.parametrize("way", ["close", "reset", "half"])
+def test_who_hangs_up_before_his_turn_is_sold_nothing(redis, start, way, more, tmp_path):
+    history = tmp_path / "h.jsonl"
+    shop = start(redis, "--history", history)
+    shop.stock(value=5)
+    hold_lock(redis)
+    buyer = shop.connection()
+    buyer.sendall(SALE % b"gone")
+    wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 1, "he waits for his turn")
+    buyer.sendall(more)
+    if way == "half":
+        buyer.shutdown(socket.SHUT_WR)
+    elif way == "reset":
+        buyer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    if way != "half":
+        buyer.close()
+    release_lock(redis)
+    wait_until(lambda: shop.metric('inventory_sales_total{outcome="hung_up"}') >= 1, "his turn came")
+    assert redis("GET", "inventory:{phone}") == "5" and shop.sell().json["unit"] == 5
+    events = [event for event in read_history(history) if event.get("request") == "gone"]
+    assert [event["reason"] for event in events if event["event"] == "refused"] == ["hung-up"]
+
+
+def test_two_requests_at_once_are_no_hang_up(redis, start):
+    shop = start(redis)
+    shop.stock(value=5)
+    hold_lock(redis)
+    with shop.connection() as buyer:
+        buyer.sendall(SALE % b"one" + SALE % b"two")
+        wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 1, "the first waits for its turn")
+        release_lock(redis)
+        assert [answer[0] for answer in read_answers(buyer, 2)] == [200, 200]
 
 
 # ---- Requests that come byte by byte -----------------------------------------------------------

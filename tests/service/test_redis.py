@@ -139,13 +139,13 @@ def test_lock_of_another_type(redis, start, rung):
     assert reply.problem == expected and redis("GET", "inventory:{phone}") == "5"
 
 
-@pytest.mark.parametrize("write,word", [("decr", b"DECR"), ("set", b"SET\r\n"), ("atomic", b"EVALSHA")])
-def test_the_reply_to_the_write_is_lost(redis, start, proxy, write, word, tmp_path):
+def test_the_reply_to_the_write_is_lost(redis, start, proxy, tmp_path):
+    """Of a script that reads and writes; for the others see test_doubt.py."""
     history = tmp_path / "h.jsonl"
-    shop = start(f"redis://127.0.0.1:{redis.port}", "--stock-redis", proxy.url, "--write", write, "--history", history)
+    shop = start(f"redis://127.0.0.1:{redis.port}", "--stock-redis", proxy.url, "--write", "atomic", "--history", history)
     shop.stock(value=5)
     shop.sell()
-    proxy.lose = word
+    proxy.lose = b"EVALSHA"
     reply = shop.sell(request="lost")
     assert reply.status == 500 and reply.problem == "outcome-unknown" and proxy.lost == 1
     assert redis("GET", "inventory:{phone}") == "3"  # it was carried out
@@ -288,3 +288,165 @@ def start_once(tmp_path_factory):
         for instance in running.values():
             instance.kill()
         server.end()
+
+
+# ---- What is said of a server that is away -------------------------------------------------------
+
+
+CALM = ("--redis-timeout-ms", 5000, "--wait-ms", 1000)
+
+
+def up(shop):
+    return [shop.metric('redis_up{role="%s"}' % role) for role in ("lock", "stock")]
+
+
+def test_an_outage_is_said_once_and_so_is_its_end(redis, start, tmp_path):
+    locks = Redis(tmp_path / "locks")
+    shop = start(None, "--lock-redis", locks.url, "--stock-redis", redis.url, *CALM)
+    assert shop.stock(value=5).status == 200 and up(shop) == [1, 1]
+    redis.kill()
+    for _ in range(5):
+        assert shop.sell().problem == "stock-unavailable"
+    assert up(shop) == [1, 0]
+    redis.start()
+    redis("SET", "inventory:{phone}", 5)
+    wait_until(lambda: shop.sell().status == 200, "a sale after the stock's server came back")
+    assert up(shop) == [1, 1]
+    assert [len(shop.logged(f"stock-server-{what}")) for what in ("lost", "back")] == [1, 1]
+    locks.kill()
+    assert shop.sell().problem == "lock-unavailable" and up(shop) == [0, 1]
+    locks.start()
+    wait_until(lambda: shop.sell().status == 200 and up(shop) == [1, 1], "a sale after the lock's server came back")
+    shop.end()
+    locks.end()
+
+
+@pytest.mark.parametrize("lock", ["watchdog", "fair", "none"])
+@pytest.mark.parametrize("login", ["", "nobody:wrong@"])
+def test_buyers_are_not_told_where_the_servers_are(redis, start, lock, login):
+    shop = start(f"redis://{login}127.0.0.1:{redis.port}", "--lock", lock, *QUICK)
+    if not login:
+        redis.kill()
+    for reply in (shop.sell(), shop.stock()):
+        text = reply.body.decode()
+        assert reply.status == 503 and str(redis.port) not in text and "redis:" not in text, text
+    assert str(redis.port) in shop.admin("GET", "/readyz").json["detail"]
+
+
+NOT_READY = {
+    "read-only": (lambda redis: redis("REPLICAOF", "127.0.0.1", 1), "READONLY"),
+    "full": (lambda redis: redis("CONFIG", "SET", "maxmemory", 1), "OOM"),
+    "evicting": (lambda redis: redis("CONFIG", "SET", "maxmemory", "1gb", "maxmemory-policy", "allkeys-lru"),
+                 "maxmemory-policy noeviction"),
+    "refused": (lambda redis: redis("ACL", "SETUSER", "default", "resetkeys", "~lock:*", "~dlock:*"), "NOPERM"),
+    "locks refused": (lambda redis: redis("ACL", "SETUSER", "default", "resetkeys", "~inventory:*"), "NOPERM"),
+}
+
+
+@pytest.mark.parametrize("why", NOT_READY)
+@pytest.mark.parametrize("apart", [False, True])
+def test_not_ready_where_it_could_not_sell(redis, start, why, apart, tmp_path):
+    """Nothing is written by looking. Each server of the two is looked at."""
+    other = Redis(tmp_path / "other")
+    lock, stock = (redis, other) if apart == (why == "locks refused") else (other, redis)
+    servers = ("--lock-redis", lock.url, "--stock-redis", stock.url) if apart else ()
+    shop = start(None if apart else redis, *servers, *CALM)
+    assert shop.admin("GET", "/readyz").status == 200 and redis("DBSIZE") == 0
+    spoil, word = NOT_READY[why]
+    spoil(redis)
+    reply = shop.admin("GET", "/readyz")
+    assert reply.status == 503 and word in reply.json["detail"] and str(redis.port) in reply.json["detail"]
+    shop.end()
+    other.end()
+
+
+# ---- Failing fast --------------------------------------------------------------------------------
+
+PATIENT = ("--wait-ms", 600000, "--fail-fast-ms", 300)  # only an outage can end a wait
+
+
+@pytest.mark.parametrize("lock,held_as", [("owner_lua", "owner_lua"), ("watchdog", "watchdog"), ("notify", "watchdog")])
+def test_who_waits_when_the_locks_server_goes_is_answered(redis, start, lock, held_as):
+    shop = start(redis, "--lock", lock, *PATIENT)
+    shop.stock(value=500)
+    hold_lock(redis, rung=held_as)
+    sales = [Background(shop.sell) for _ in range(100)]
+    wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 100, "all wait")
+    redis.kill()
+    assert {sale.result().problem for sale in sales} == {"lock-unavailable"}
+    assert shop.sell().status == 503 and shop.stock().status == 503
+    redis.start()
+    wait_until(lambda: shop.stock(value=5).status == 200 and shop.sell().status == 200, "a sale after it came back")
+    assert up(shop) == [1, 1]
+
+
+def test_a_line_of_one_instance_ends_as_well(redis, start):
+    """On `fair` they stand in line inside the instance, behind a sale in its section."""
+    shop = start(redis, "--lock", "fair", *PATIENT, "--enable-failpoints", "--failpoints", "sale.after_read=1*pause")
+    shop.stock(value=500)
+    first = Background(shop.sell)
+    wait_until(lambda: shop.admin("GET", "/failpoints").json["failpoints"][0]["parked"] == 1, "the first has the lock")
+    sales = [Background(shop.sell) for _ in range(100)]
+    wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 100, "all wait")
+    redis.kill()
+    assert {sale.result().problem for sale in sales} == {"lock-unavailable"}
+    assert shop.admin("PUT", "/failpoints", '{"point": "sale.after_read", "action": "off"}').status == 200
+    assert first.result().status == 503
+    redis.start()
+    wait_until(lambda: shop.stock(value=5).status == 200 and shop.sell().status == 200, "a sale after it came back")
+
+
+def test_a_lock_that_asks_no_server_goes_on(redis, start, tmp_path):
+    locks = Redis(tmp_path / "locks")
+    shop = start(None, "--lock-redis", locks.url, "--stock-redis", redis.url, *PATIENT, "--admin-writes")
+    shop.stock(value=5)
+    locks.kill()
+    assert shop.sell().problem == "lock-unavailable"
+    assert shop.switch(rung="local").status == 200 and shop.sell().json["unit"] == 5
+    assert shop.switch(rung="watchdog").status == 200 and shop.sell().problem == "lock-unavailable"
+    locks.start()
+    wait_until(lambda: shop.sell().status == 200, "a sale after it came back")
+    shop.end()
+    locks.end()
+
+
+def test_nobody_has_to_sell_for_it_to_be_found_again(redis, start):
+    """A thread looks for it: the first sale behind an outage is not the one that finds out."""
+    shop = start(redis, *PATIENT)
+    shop.stock(value=5)
+    redis.kill()
+    assert shop.sell().status == 503 and 0 in up(shop)
+    redis.start()
+    redis("SET", "inventory:{phone}", 5)
+    wait_until(lambda: up(shop) == [1, 1], "it is found")
+    assert shop.sell().status == 200
+
+
+def test_an_outage_that_is_short_ends_no_wait(redis, start, tmp_path):
+    locks = Redis(tmp_path / "locks")
+    shop = start(None, "--lock-redis", locks.url, "--stock-redis", redis.url, "--wait-ms", 600000, "--fail-fast-ms", 600000)
+    shop.stock(value=5)
+    hold_lock(locks)
+    sale = Background(shop.sell)
+    wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 1, "a sale waits")
+    locks.kill()
+    wait_until(lambda: up(shop) == [0, 1], "it is away")
+    locks.start()
+    assert sale.result().status == 200
+    shop.end()
+    locks.end()
+
+
+def test_a_stock_server_that_hangs_does_not_make_each_sale_wait_for_it(redis, start, tmp_path):
+    """The lock's server is well. Whoever has the lock would wait for the stock's, one after the other."""
+    locks = Redis(tmp_path / "locks")
+    shop = start(None, "--lock-redis", locks.url, "--stock-redis", redis.url, *PATIENT, "--redis-timeout-ms", 1000)
+    shop.stock(value=5)
+    redis.freeze()
+    sales = [Background(shop.sell) for _ in range(200)]
+    problems = {sale.result().problem for sale in sales}
+    assert problems <= {"stock-unavailable", "outcome-unknown"}, problems
+    redis.thaw()
+    wait_until(lambda: shop.sell().status == 200, "a sale after it came back")
+    shop.end()
+    locks.end()

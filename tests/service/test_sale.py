@@ -86,6 +86,20 @@ def test_decr_does_not_look_at_what_it_gets(redis, start):
     assert redis("GET", "inventory:{phone}") == "-1"
 
 
+@pytest.mark.parametrize("lock,write", [("watchdog", "decr"), ("fair", "fenced")])
+def test_what_is_not_there_is_not_sold(redis, start, lock, write):
+    """Somebody empties the stock between the read and the write, without the lock."""
+    shop = start(redis, "--lock", lock, "--write", write, "--enable-failpoints", "--failpoints", "sale.before_write=1*pause")
+    shop.stock(value=5)
+    sale = shop.in_background(shop.sell, quantity=2)
+    wait_until(lambda: shop.admin("GET", "/failpoints").json["failpoints"][0]["parked"] == 1, "the sale has read")
+    redis("DEL", "inventory:{phone}")
+    assert shop.admin("PUT", "/failpoints", '{"point": "sale.before_write", "action": "off"}').status == 200
+    reply = sale.result()
+    assert reply.status == 500 and reply.problem == "stock-invalid" and "5 when it was read, -2 after" in str(reply.json)
+    assert redis("GET", "inventory:{phone}") == "0" and shop.sell().problem == "sold-out"
+
+
 def test_atomic_needs_no_lock(redis, start):
     shops = [start(redis, "--lock", "none", "--write", "atomic", name=name) for name in "ab"]
     shops[0].stock(value=60)

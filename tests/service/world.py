@@ -137,15 +137,16 @@ class Reply:
 class Inventoryd:
     """An instance that runs. Its log is in a file; at its end the log must be free of complaints."""
 
-    def __init__(self, folder, redis, *flags, name="a", environment=None, ready=True):
+    def __init__(self, folder, redis, *flags, name="a", environment=None, ready=True, log_path=None):
         os.makedirs(folder, exist_ok=True)
         self.name = name
-        self.log_path = os.path.join(folder, f"{name}-{time.monotonic_ns()}.log")
+        output = os.path.join(folder, f"{name}-{time.monotonic_ns()}.log")
+        self.log_path = log_path or output  # another one, where a flag says so
         command = [os.environ["INVENTORYD"], "--listen", "127.0.0.1:0", "--admin-listen",
                    "127.0.0.1:0", "--instance", name]
         if redis is not None:
             command += ["--redis", redis if isinstance(redis, str) else redis.url]
-        with open(self.log_path, "wb") as log:
+        with open(output, "wb") as log:
             self.process = subprocess.Popen(command + [str(flag) for flag in flags], stderr=log,
                                             stdout=log, env={**os.environ, **(environment or {})})
         if ready:
@@ -161,8 +162,11 @@ class Inventoryd:
 
     @property
     def log(self):
-        with open(self.log_path, "rb") as log:
-            return log.read()
+        try:
+            with open(self.log_path, "rb") as log:
+                return log.read()
+        except FileNotFoundError:
+            return b""
 
     def logged(self, event):
         lines = [json.loads(line) for line in self.log.splitlines() if line.startswith(b"{")]
@@ -190,8 +194,12 @@ class Inventoryd:
     def stock(self, item="phone", value=None):
         if value is None:
             return self.ask("GET", f"/inventory/{item}")
-        return self.ask("PUT", f"/inventory/{item}", json.dumps({"stock": value}),
-                        {"Content-Type": "application/json"})
+        return self.admin("PUT", f"/inventory/{item}", json.dumps({"stock": value}),
+                          {"Content-Type": "application/json"})
+
+    def restock(self, add, item="phone"):
+        return self.admin("POST", f"/inventory/{item}/restock", json.dumps({"add": add}),
+                          {"Content-Type": "application/json"})
 
     def switch(self, **wanted):
         return self.admin("PUT", "/lock", json.dumps(wanted), {"Content-Type": "application/json"})
@@ -210,12 +218,12 @@ class Inventoryd:
         """Runs it in a thread; .result() waits for what it returned."""
         return Background(function, *args, **named)
 
-    def connection(self):
-        return socket.create_connection(("127.0.0.1", self.port), PATIENCE_S)
+    def connection(self, port=None):
+        return socket.create_connection(("127.0.0.1", port or self.port), PATIENCE_S)
 
-    def raw(self, data, count=1):
+    def raw(self, data, count=1, port=None):
         """Sends bytes as they are; the first answers, fewer when the server closes before."""
-        with self.connection() as sock:
+        with self.connection(port) as sock:
             sock.sendall(data)
             return read_answers(sock, count)
 

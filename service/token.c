@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See token.h.
+ */
+#include "token.h"
+
+#include <stddef.h>
+#include <string.h>
+#include <strings.h>
+
+bool token_is_valid(const char *token)
+{
+    size_t size = strlen(token);
+    for (const char *c = token; *c != '\0'; c++)
+        if (*c <= ' ' || *c > '~')
+            return false;
+    return size >= TOKEN_MIN && size <= TOKEN_MAX;
+}
+
+/* Looks at each character of the token, whatever those before it were. */
+static bool is_same(const char *token, const char *given)
+{
+    size_t size = strlen(token), given_size = strlen(given);
+    volatile unsigned differs = given_size != size;
+    for (size_t i = 0; i < size; i++)
+        differs |= (unsigned char)token[i] ^ (unsigned char)given[i < given_size ? i : given_size];
+    return differs == 0;
+}
+
+bool token_is_given(const char *token, const char *authorization)
+{
+    static const char scheme[] = "Bearer ";
+    if (strncasecmp(authorization, scheme, sizeof scheme - 1) != 0)
+        return false;
+    const char *given = authorization + sizeof scheme - 1;
+    return is_same(token, given + strspn(given, " "));
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who may change something on the admin listener: whoever sends the token of --admin-token-file.
+ */
+#ifndef TOKEN_H
+#define TOKEN_H
+
+#include <stdbool.h>
+
+#define TOKEN_MIN 16
+#define TOKEN_MAX 128
+
+/* TOKEN_MIN to TOKEN_MAX visible ASCII characters. */
+bool token_is_valid(const char *token);
+
+/* Whether the value of an Authorization header is "Bearer" and this token. The time it takes does not
+ * tell how many characters were right. */
+bool token_is_given(const char *token, const char *authorization);
+
+#endif

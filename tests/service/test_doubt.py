@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes whose reply is lost: what the shop finds out, what it answers, and what a late write can still do."""
+import socket
+
+import pytest
+
+from world import PATIENCE_S, LossyProxy, Redis, read_history, wait_until
+
+STOCK, LOCK = "inventory:{phone}", "lock:{phone}"
+WORDS = {"decr": b"DECR", "set": b"SET\r\n", "fenced": b"DECR", "atomic": b"EVALSHA"}
+FOR_EVER = ("--ttl-ms", 600000)
+
+
+class LatePost(LossyProxy):
+    """Cuts the client's end of a connection at the next command that holds the word `keep`, and keeps the command and the
+    server's end: deliver() brings it, as a slow network would. `meanwhile` is called just before the cut. `drop`: such a
+    command is never brought."""
+
+    keep = drop = kept = meanwhile = None
+
+    @property
+    def url(self):
+        return f"redis://127.0.0.1:{self.port}"  # no database to select: the first word is CLIENT ID
+
+    def _serve(self, client):
+        server = socket.create_connection(("127.0.0.1", self.redis.port), PATIENCE_S)
+        with client:
+            while command := client.recv(65536):
+                if self.keep and self.keep in command:
+                    self.keep, self.kept = None, (command, server)
+                    if self.meanwhile:
+                        self.meanwhile()
+                    return
+                reply = None if self.drop and self.drop in command else self._carry(command, server)
+                if reply is None:
+                    self.drop = None
+                    break
+                client.sendall(reply)
+        server.close()
+
+    def deliver(self):
+        """Redis' answer; nothing, if it has ended that connection."""
+        command, server = self.kept
+        try:
+            server.sendall(command)
+            return server.recv(65536)
+        except OSError:
+            return b""
+
+
+@pytest.fixture
+def post(redis):
+    between = LatePost(redis)
+    yield between
+    between.end()
+
+
+def opened(redis, start, post, lock, write, *flags):
+    """A shop with 5 phones that has sold one, so that Redis knows its scripts."""
+    shop = start(redis, "--stock-redis", post.url, "--lock", lock, "--write", write, *flags)
+    assert shop.stock(value=5).status == 200 and shop.sell().json["left"] == 4
+    return shop
+
+
+def refuse_kills(redis):
+    assert redis("ACL", "SETUSER", "default", "-client|kill") == "OK"
+
+
+def events_of(history, request):
+    return [event for event in read_history(history) if event.get("request") == request]
+
+
+# ---- The connection is ended, and the stock is read ---------------------------------------------
+
+WRITES = [("watchdog", "decr"), ("watchdog", "set"), ("fair", "decr"), ("fair", "set"), ("fair", "fenced")]
+
+
+@pytest.mark.parametrize("lock,write", WRITES)
+def test_a_write_that_was_carried_out_is_a_sale(redis, start, post, lock, write, tmp_path):
+    history = tmp_path / "h.jsonl"
+    shop = opened(redis, start, post, lock, write, "--history", history)
+    post.lose = WORDS[write]
+    reply = shop.sell(request="lost")
+    assert reply.status == 200 and reply.json["unit"] == 4 and reply.json["left"] == 3 and post.lost == 1
+    assert redis("GET", STOCK) == "3" and shop.sell().json["unit"] == 3
+    assert [event["event"] for event in events_of(history, "lost")][-3:] == ["write", "exit", "release"]
+    assert shop.metric('inventory_sales_total{outcome="outcome_unknown"}') == 0
+
+
+@pytest.mark.parametrize("lock,write", WRITES)
+def test_a_write_that_never_came_is_none(redis, start, post, lock, write):
+    shop = opened(redis, start, post, lock, write)
+    post.drop = WORDS[write]
+    reply = shop.sell()
+    assert reply.status == 503 and reply.problem == "stock-unavailable" and "retry-after" in reply.headers
+    assert redis("GET", STOCK) == "4" and shop.sell().json["unit"] == 4
+
+
+@pytest.mark.parametrize("lock,write", WRITES)
+def test_a_late_write_does_not_come_any_more(redis, start, post, lock, write):
+    """It was on its way when the connection was ended: the next sale's unit stays sold."""
+    shop = opened(redis, start, post, lock, write)
+    post.keep = WORDS[write]
+    assert shop.sell().problem == "stock-unavailable"
+    assert shop.sell().json["unit"] == 4
+    assert post.deliver() == b""
+    assert redis("GET", STOCK) == "3" and shop.sell().json["unit"] == 3
+
+
+@pytest.mark.parametrize("write", ["decr", "atomic"])
+@pytest.mark.parametrize("lock", ["watchdog", "fair"])
+def test_a_restock(redis, start, post, lock, write):
+    shop = opened(redis, start, post, lock, write)
+    post.lose = b"SET\r\n"
+    assert shop.stock(value=100).status == 200 and post.lost == 1 and redis("GET", STOCK) == "100"
+    post.keep = b"SET\r\n"
+    assert shop.stock(value=7).problem == "stock-unavailable"
+    assert shop.sell().json["unit"] == 100
+    assert post.deliver() == b"" and redis("GET", STOCK) == "99"
+
+
+@pytest.mark.parametrize("lock,write", [("watchdog", "decr"), ("fair", "fenced")])
+def test_units_that_are_added(redis, start, post, lock, write):
+    shop = opened(redis, start, post, lock, write)
+    post.lose = b"INCRBY"
+    reply = shop.restock(10)
+    assert reply.status == 200 and reply.json["stock"] == 14 and post.lost == 1 and redis("GET", STOCK) == "14"
+    post.keep = b"INCRBY"
+    assert shop.restock(10).problem == "stock-unavailable"
+    assert shop.sell().json["unit"] == 14
+    assert post.deliver() == b"" and redis("GET", STOCK) == "13"
+
+
+def test_another_process_answers_meanwhile(start, redis, post, tmp_path):
+    """The numbers of its connections begin anew: no innocent's is ended. Nor is its stock believed: it may be a replica
+    that lags, or may have forgotten the lock."""
+    locks = Redis(tmp_path / "locks")
+    shop = opened(locks, start, post, "watchdog", "decr")
+    innocents = []
+
+    def restart():
+        redis.restart()
+        redis("SET", STOCK, 4)
+        innocents.extend(socket.create_connection(("127.0.0.1", redis.port), PATIENCE_S) for _ in range(50))
+
+    post.keep, post.meanwhile = b"DECR", restart
+    assert shop.sell().problem == "outcome-unknown" and len(innocents) == 50
+    for innocent in innocents:
+        innocent.sendall(b"PING\r\n")
+        assert innocent.recv(64) == b"+PONG\r\n"
+        innocent.close()
+    assert shop.metric("lock_abandoned_total") == 1
+    shop.end()
+    locks.end()
+
+
+def test_a_lock_that_was_forgotten_proves_nothing(redis, start, post, tmp_path):
+    """Somebody else had it, and sold the very unit: the stock looks as if the write had been carried out."""
+    locks = Redis(tmp_path / "locks")
+    shop = opened(locks, start, post, "watchdog", "decr", *FOR_EVER)
+    other = start(locks, "--stock-redis", redis.url, name="b")
+
+    def forget():
+        locks("FLUSHALL")
+        assert other.sell().json["unit"] == 4
+
+    post.keep, post.meanwhile = b"DECR", forget
+    assert shop.sell().problem == "outcome-unknown"
+    assert redis("GET", STOCK) == "3" and post.deliver() == b""
+    shop.end()
+    other.end()
+    locks.end()
+
+
+def test_a_server_that_is_busy_is_asked_again(redis, start, post):
+    """Whoever logs in while a script runs is not told the number of his connection, but to come again."""
+    redis("CONFIG", "SET", "busy-reply-threshold", 1)
+    shop = opened(redis, start, post, "watchdog", "decr", "--redis-timeout-ms", 20000)
+    script = socket.create_connection(("127.0.0.1", redis.port), PATIENCE_S)
+
+    def keep_busy():
+        script.sendall(b"EVAL \"for i = 1, 3e8 do end\" 0\r\n")
+        wait_until(lambda: "BUSY" in str(redis("PING")), "the server is busy")
+
+    post.keep, post.meanwhile = b"DECR", keep_busy
+    assert shop.sell().problem == "stock-unavailable"
+    assert shop.metric("lock_abandoned_total") == 0 and shop.sell().json["unit"] == 4
+    script.close()
+
+
+# ---- It can't be found out ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lock,write", [("watchdog", "decr"), ("fair", "set")])
+def test_the_lock_is_left_to_expire(redis, start, post, lock, write, tmp_path):
+    """A server that refuses to end connections: nobody else has the lock while it lives."""
+    history = tmp_path / "h.jsonl"
+    shop = opened(redis, start, post, lock, write, "--history", history, *FOR_EVER, "--wait-ms", 500)
+    refuse_kills(redis)
+    post.keep = WORDS[write]
+    reply = shop.sell(request="lost")
+    assert reply.status == 500 and reply.problem == "outcome-unknown" and "retry-after" not in reply.headers
+    assert shop.sell().problem == "lock-timeout" and redis("PTTL", LOCK) > 0
+    assert shop.metric("lock_abandoned_total") == 1 and shop.logged("abandoned")
+    assert [event["event"] for event in events_of(history, "lost")][-3:] == ["unknown", "exit", "release"]
+    assert events_of(history, "lost")[-1]["status"] == "ABANDONED"
+    assert post.deliver() != b"" and redis("GET", STOCK) == "3"
+
+
+def test_it_is_had_again_when_it_has_expired(redis, start, post):
+    shop = opened(redis, start, post, "watchdog", "decr", "--ttl-ms", 1000)
+    refuse_kills(redis)
+    post.keep = b"DECR"
+    assert shop.sell().problem == "outcome-unknown"
+    assert post.deliver() == b":3\r\n"
+    assert shop.sell().json["unit"] == 3
+
+
+@pytest.mark.parametrize("lock,write,late", [("watchdog", "atomic", b":2"), ("fair", "fenced", b"-STALE")])
+def test_a_stock_that_looks_for_itself_needs_no_lock(redis, start, post, lock, write, late):
+    """What comes late finds an older token, or sells what there is then."""
+    shop = opened(redis, start, post, lock, write, *FOR_EVER)
+    refuse_kills(redis)
+    post.keep = WORDS[write]
+    assert shop.sell().problem == "outcome-unknown"
+    assert shop.metric("lock_abandoned_total") == 0
+    assert shop.sell().json["unit"] == 4
+    assert post.deliver().startswith(late)
+
+
+def test_a_restock_is_no_sale_that_looks_for_itself(redis, start, post):
+    shop = opened(redis, start, post, "watchdog", "atomic", *FOR_EVER, "--wait-ms", 500)
+    refuse_kills(redis)
+    post.keep = b"SET\r\n"
+    assert shop.stock(value=100).problem == "outcome-unknown"
+    assert shop.sell().problem == "lock-timeout" and shop.metric("lock_abandoned_total") == 1
+
+
+def test_the_stock_is_away(redis, start, post, tmp_path):
+    """The lock's server is well. It ends in its time, and the instance ends in order."""
+    other = Redis(tmp_path / "other")
+    shop = start(other, "--stock-redis", post.url, "--redis-timeout-ms", 200, *FOR_EVER)
+    assert shop.stock(value=5).status == 200
+    post.keep, post.meanwhile = b"DECR", redis.freeze
+    assert shop.sell().problem == "outcome-unknown"
+    assert other("PTTL", LOCK) > 0 and shop.metric("lock_abandoned_total") == 1
+    redis.thaw()
+    shop.end()
+    other.end()
+
+
+def test_a_flawed_lock_is_released_all_the_same(redis, start, post):
+    """Others may have written meanwhile: what the stock holds tells nothing."""
+    shop = opened(redis, start, post, "setnx", "decr")
+    post.lose = b"DECR"
+    assert shop.sell().problem == "outcome-unknown" and redis("EXISTS", LOCK) == 0
+    assert shop.metric("lock_abandoned_total") == 0 and shop.sell().json["unit"] == 3

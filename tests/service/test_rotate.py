@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SIGHUP: the log and the history go on in new files. And a disk that is full."""
+import json
+import signal
+
+from world import Background, check_history, hold_lock, read_history, release_lock, wait_until
+
+
+def rotated(shop, *files):
+    """Moves the files away, as logrotate does; the paths that they have now."""
+    moved = []
+    for file in files:
+        moved.append(file.with_name(file.name + ".1"))
+        file.rename(moved[-1])
+    shop.signal(signal.SIGHUP)
+    wait_until(lambda: all(file.exists() for file in files), "the files are there anew")
+    return moved
+
+
+def logged(file):
+    return [json.loads(line)["event"] for line in file.read_text().splitlines()]
+
+
+def test_the_files_are_opened_anew(redis, start, tmp_path):
+    history, log = tmp_path / "h.jsonl", tmp_path / "shop.log"
+    shop = start(redis, "--history", history, "--log-file", log, log_path=log)
+    shop.stock(value=5)
+    assert shop.sell(request="before").status == 200
+    hold_lock(redis)
+    between = Background(shop.sell, request="between")
+    wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 1, "a sale waits")
+    old_history, old_log = rotated(shop, history, log)
+    release_lock(redis)
+    assert between.result().status == 200
+    assert shop.sell(request="after").status == 200
+    shop.end()
+    old, new = read_history(old_history), read_history(history)
+    check_history(old)
+    check_history(new)
+    assert old[-1]["event"] == "end" and new[-1]["event"] == "end"
+    assert [event["request"] for file in (old, new) for event in file if event["event"] == "write"] == \
+        ["before", "between", "after"]
+    assert old[0]["rung"] == new[0]["rung"] and old[0]["boot_id"] == new[0]["boot_id"]
+    assert "started" in logged(old_log) and logged(log)[0] == "reopened" and "stopped" in logged(log)
+
+
+def test_what_was_not_moved_goes_on(redis, start, tmp_path):
+    history = tmp_path / "h.jsonl"
+    shop = start(redis, "--history", history)
+    shop.stock(value=5)
+    for i in range(3):
+        shop.signal(signal.SIGHUP)
+        wait_until(lambda: len(shop.logged("reopened")) == i + 1, "it has looked")
+        assert shop.sell().status == 200
+    shop.end()
+    events = read_history(history)
+    check_history(events)
+    names = [event["event"] for event in events]
+    assert names.count("begin") == names.count("end") == 1 and names.count("write") == 3
+
+
+def test_a_new_file_that_cannot_be_opened(redis, start, tmp_path):
+    folder = tmp_path / "records"
+    folder.mkdir()
+    shop = start(redis, "--history", folder / "h.jsonl")
+    shop.stock(value=5)
+    folder.rename(tmp_path / "away")
+    shop.signal(signal.SIGHUP)
+    wait_until(lambda: shop.logged("reopen"), "it says that it could not")
+    assert "the old file goes on" in shop.logged("reopen")[0]["detail"]
+    assert shop.sell().status == 200
+    shop.end()
+    check_history(read_history(tmp_path / "away" / "h.jsonl"))
+
+
+def test_a_sighup_ends_nothing(redis, start):
+    shop = start(redis)
+    shop.stock(value=5)
+    hold_lock(redis)
+    sale = Background(shop.sell)
+    wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 1, "a sale waits")
+    shop.signal(signal.SIGHUP)
+    wait_until(lambda: shop.logged("reopened"), "it was heard")
+    shop.signal(signal.SIGTERM)
+    wait_until(lambda: shop.logged("draining"), "it drains")
+    shop.signal(signal.SIGHUP)
+    release_lock(redis)
+    assert sale.result().status == 200 and shop.wait() == 0
+
+
+def test_a_full_disk_is_counted_and_told(redis, start, tmp_path):
+    history = tmp_path / "h.jsonl"
+    history.symlink_to("/dev/full")
+    shop = start(redis, "--history", history, "--history-required")
+    shop.stock(value=5)
+    assert shop.sell().status == 200 and len(shop.logged("history-failed")) == 1
+    assert shop.metric("inventoryd_history_lost_total") > 5
+    reply = shop.admin("GET", "/readyz")
+    assert reply.status == 503 and "history" in reply.json["detail"]
+    history.unlink()
+    shop.signal(signal.SIGHUP)
+    wait_until(lambda: shop.admin("GET", "/readyz").status == 200, "it is ready")
+    assert len(shop.logged("history-back")) == 1
+    check_history(read_history(history))
