@@ -5,6 +5,7 @@
 
 void check_all(struct run *run)
 {
+    check_clocks(run);
     check_conservation(run);
     check_distinct(run);
     check_exclusion(run);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The checks, each a row of what counts as proof. Each looks at a settled run, adds what it found
- * to run->findings and run->counts, and knows nothing of the others, check_conservation excepted:
- * it comes first and sums up each item.
+ * to run->findings and run->counts, and knows nothing of the others, but for two that come first:
+ * check_clocks tells which times are proof, check_conservation sums up each item.
  */
 #ifndef CHECK_H
 #define CHECK_H
 
 #include "run.h"
 
+void check_clocks(struct run *run);       /* all times are of one clock */
 void check_conservation(struct run *run); /* sold + left == initial, left >= 0 */
 void check_distinct(struct run *run);     /* each unit is sold once */
 void check_exclusion(struct run *run);    /* no two sections of a lock at the same time */

@@ -29,17 +29,23 @@ static void check_sections(struct run *run)
             held = section;
     }
     if (open > 0)
-        findings_add(&run->findings, RESULT_INCONCLUSIVE,
+        findings_add(&run->findings, RESULT_INCOMPLETE,
                      "%s: sections without an exit: %lld, first "
                      "that of request %.60s; every enter must have its exit",
                      run->histories[inside->history].file, open,
                      run_request_id(run, inside->request));
     if (unreleased > 0 && strcmp(run->asked.fault, "none") == 0)
-        findings_add(&run->findings, RESULT_INCONCLUSIVE,
+        findings_add(&run->findings, RESULT_INCOMPLETE,
                      "%s: holds without a release: %lld, first "
                      "that of request %.60s; every granted must have its release",
                      run->histories[held->history].file, unreleased,
                      run_request_id(run, held->request));
+}
+
+/* No instance said how it ended. */
+static bool is_open_ended(const struct request *request)
+{
+    return request->outcome == OUTCOME_NONE || request->outcome == OUTCOME_TOLD;
 }
 
 static void check_requests(struct run *run)
@@ -48,12 +54,12 @@ static void check_requests(struct run *run)
     long long endless = 0;
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];
-        if (request->invokes > 0 && request->outcome == OUTCOME_NONE &&
+        if (request->invokes > 0 && is_open_ended(request) &&
             run->histories[request->history].ended && endless++ == 0)
             example = request;
     }
     if (endless > 0)
-        findings_add(&run->findings, RESULT_INCONCLUSIVE,
+        findings_add(&run->findings, RESULT_INCOMPLETE,
                      "%s: requests without an end: %lld, first "
                      "%.60s; every invoke must have its write, refused, fail or unknown, "
                      "or, where it only reads, its read",

@@ -5,14 +5,34 @@
  * update); less, and units left the stock that nobody was told to have bought (vanished).
  */
 #include "check.h"
+#include "memory.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+
+/* What each item's stock was when the first request came: as set last, or as Redis had it. */
+static void find_start(struct run *run)
+{
+    int64_t *set_ns = memory_new(run->item_count, sizeof *set_ns);
+    for (size_t i = 0; i < run->item_count; i++)
+        run->items[i].began = run->items[i].redis[BEFORE].stock;
+    for (size_t i = 0; i < run->restock_count; i++) {
+        const struct restock *restock = &run->restocks[i];
+        if (!is_setup(run, restock) || restock->t_ns < set_ns[restock->item])
+            continue;
+        run->items[restock->item].began = restock->after;
+        set_ns[restock->item] = restock->t_ns;
+    }
+    free(set_ns);
+}
 
 static void add_supply(struct run *run)
 {
     for (size_t i = 0; i < run->item_count; i++) {
-        run->items[i].supply = run->items[i].stock;
-        run->items[i].supply_exact = true;
+        struct item *item = &run->items[i];
+        item->shelf = item->began > item->stock ? item->began : item->stock;
+        item->supply = item->shelf;
+        item->supply_exact = true;
     }
     for (size_t i = 0; i < run->restock_count; i++) {
         const struct restock *restock = &run->restocks[i];
@@ -29,12 +49,13 @@ static void add_supply(struct run *run)
 
 static void add_sales(struct run *run)
 {
-    for (size_t i = 0; i < run->section_count; i++) {
-        const struct section *section = &run->sections[i];
-        if (!section->sold)
-            continue;
-        run->items[section->item].sold += section->quantity;
-        run->counts.sold_by[section->instance] += section->quantity;
+    for (size_t i = 0; i < run->sale_count; i++) {
+        const struct sale *sale = &run->sales[i];
+        run->items[sale->item].sold += sale->quantity;
+        if (sale->disputed)
+            run->items[sale->item].disputed += sale->quantity;
+        if (sale->instance != NONE)
+            run->counts.sold_by[sale->instance] += sale->quantity;
     }
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];
@@ -46,29 +67,27 @@ static void add_sales(struct run *run)
     }
 }
 
-static int64_t at_least_0(int64_t number)
-{
-    return number > 0 ? number : 0;
-}
-
-enum fault { NO_RECORD, TOO_MANY, FROM_NOWHERE, BELOW_ZERO, VANISHED, FAULT_COUNT };
+enum fault { TOO_MANY, FROM_NOWHERE, BELOW_ZERO, VANISHED, FAULT_COUNT };
 
 /* Adds the item to the sums; says what is wrong with it. */
 static void weigh(struct run *run, const struct item *item, bool wrong[FAULT_COUNT])
 {
     struct counts *counts = &run->counts;
     int64_t left = item->redis[AFTER].stock;
+    int64_t proven = item->sold - item->disputed;
     counts->initial += item->supply;
     counts->sold += item->sold;
     counts->unknown += item->unknown;
-    counts->oversold += at_least_0(item->sold - item->supply);
-    wrong[TOO_MANY] = item->sold > item->supply;
-    wrong[NO_RECORD] = left == NOT_KNOWN;
-    if (wrong[NO_RECORD])
-        return;
+    wrong[TOO_MANY] = !run->restocks_lost && proven > item->supply;
+    if (wrong[TOO_MANY])
+        counts->oversold += proven - item->supply;
+    if (left == NOT_KNOWN)
+        return; /* read_redis has said so */
     counts->left += left;
-    counts->conjured += at_least_0(item->sold + left - item->supply);
-    wrong[FROM_NOWHERE] = !wrong[TOO_MANY] && item->sold + left > item->supply;
+    wrong[FROM_NOWHERE] = !run->restocks_lost && proven + left > item->supply;
+    if (wrong[FROM_NOWHERE])
+        counts->conjured += proven + left - item->supply;
+    wrong[FROM_NOWHERE] = wrong[FROM_NOWHERE] && !wrong[TOO_MANY];
     wrong[BELOW_ZERO] = left < 0;
     wrong[VANISHED] = item->supply_exact && item->supply - left > item->sold + item->unknown;
     if (wrong[VANISHED])
@@ -79,18 +98,12 @@ static void tell(struct run *run, enum fault fault, const struct item *item, siz
 {
     struct findings *findings = &run->findings;
     long long left = item->redis[AFTER].stock;
-    long long sold = item->sold;
+    long long sold = item->sold - item->disputed;
     long long supply = item->supply;
     char others[64] = "";
     if (more > 0)
         snprintf(others, sizeof others, "; the same with %zu more items", more);
     switch (fault) {
-    case NO_RECORD:
-        findings_add(findings, RESULT_INCONCLUSIVE,
-                     "redis.json does not say how much of %.80s is "
-                     "left; \"after\" must hold its stock%s",
-                     item->name, others);
-        break;
     case TOO_MANY:
         findings_add(findings, RESULT_OVERSOLD,
                      "%.80s: %lld sold, but only %lld were there: %lld "
@@ -120,6 +133,7 @@ void check_conservation(struct run *run)
 {
     const struct item *first[FAULT_COUNT] = {NULL};
     size_t items[FAULT_COUNT] = {0};
+    find_start(run);
     add_supply(run);
     add_sales(run);
     for (size_t i = 0; i < run->item_count; i++) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Deadlock, of two kinds. For ever: waiters timed out, nobody was granted the lock any more, its
- * key stands in Redis without a time to live (or Redis was not asked), and whoever had it cannot
- * give it back: its process died, its release was forgotten or did not arrive, or nobody knows that
- * it was had because the reply was lost. A key with a time to live stands for ever too, when it is
+ * key stands in Redis without a time to live, and whoever had it cannot give it back: its process
+ * died, its release was forgotten or did not arrive, or nobody knows that it was had because the
+ * reply was lost. A key with a time to live stands for ever too, when it is
  * renewed though its holder is gone: that was seen, or the key outlived its time. With itself: a
  * request that had the lock asked for it again and waited in vain, though nobody else had it
  * meanwhile; of who has the read lock and asks for the other it does not matter who else had it.
@@ -161,11 +161,11 @@ static void find_self_wait(struct run *run)
 static bool is_stuck(const struct run *run, const struct item *item, const struct last *last)
 {
     const struct redis_side *after = &item->redis[AFTER];
-    if (last->timeouts_behind == 0 || (after->lock_known && !after->lock_there))
+    if (last->timeouts_behind == 0 || !after->lock_there)
         return false;
-    if (after->lock_known && after->lock_pttl_ms == -1)
+    if (after->lock_pttl_ms == -1)
         return true; /* whoever set it: the run is over, and nobody came to delete it */
-    return owner_is_gone(run, last) && (!after->lock_known || outlives_its_time(run, last));
+    return owner_is_gone(run, last) && outlives_its_time(run, last);
 }
 
 static void tell_stuck(struct run *run, const struct item *item, const struct last *last)
@@ -179,10 +179,9 @@ static void tell_stuck(struct run *run, const struct item *item, const struct la
                  "the lock of %.80s is held for ever: nobody %s, requests that timed out waiting "
                  "for it: %lld, and %s",
                  item->name, who, (long long)last->timeouts_behind,
-                 !after->lock_known          ? "redis.json does not say when its key expires"
-                 : after->lock_pttl_ms != -1
+                 after->lock_pttl_ms != -1
                      ? "its key is renewed though its holder is gone, and would have expired"
-                                             : "its key never expires");
+                     : "its key never expires");
 }
 
 void check_deadlock(struct run *run)

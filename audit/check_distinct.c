@@ -7,14 +7,15 @@
 #include "check.h"
 #include "memory.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
-/* From unit `at` on, so many more (or fewer) sales cover, and so many more are on the shelf. */
+/* From unit `at` on, one more (or fewer) sale covers, and one more is on the shelf. */
 struct edge {
-    size_t item;
     int64_t at;
-    int64_t sold;
-    int64_t supply;
+    uint32_t item;
+    int8_t sold;
+    int8_t supply;
 };
 
 static int by_unit(const void *a, const void *b)
@@ -31,37 +32,49 @@ struct edges {
     size_t count;
 };
 
-static void add_range(struct edges *edges, size_t item, int64_t from, int64_t to, int64_t sold,
-                      int64_t supply)
+enum what { SALE, SHELF };
+
+static void add_range(struct edges *edges, size_t item, int64_t from, int64_t to, enum what what)
 {
     if (from == to)
         return;
-    edges->list[edges->count++] = (struct edge){item, from, sold, supply};
-    edges->list[edges->count++] = (struct edge){item, to, -sold, -supply};
+    for (int step = 1; step >= -1; step -= 2)
+        edges->list[edges->count++] = (struct edge){
+            .at = step > 0 ? from : to,
+            .item = (uint32_t)item,
+            .sold = what == SALE ? (int8_t)step : 0,
+            .supply = what == SHELF ? (int8_t)step : 0,
+        };
+}
+
+/* A client may tell any number; one that is no unit's is nobody's proof. */
+static bool is_proof(const struct sale *sale)
+{
+    return !sale->disputed && sale->unit >= -UNITS_MAX && sale->unit <= UNITS_MAX;
 }
 
 static void add_edges(const struct run *run, struct edges *edges)
 {
     for (size_t i = 0; i < run->item_count; i++)
-        add_range(edges, i, 1, run->items[i].stock + 1, 0, 1);
+        add_range(edges, i, 1, run->items[i].shelf + 1, SHELF);
     for (size_t i = 0; i < run->restock_count; i++) {
         const struct restock *restock = &run->restocks[i];
         int64_t before = restock->before > 0 ? restock->before : 0;
         int64_t after = restock->after > 0 ? restock->after : 0;
         if (!is_setup(run, restock)) /* after < before takes units off the shelf */
-            add_range(edges, restock->item, before + 1, after + 1, 0, 1);
+            add_range(edges, restock->item, before + 1, after + 1, SHELF);
     }
-    for (size_t i = 0; i < run->section_count; i++) {
-        const struct section *section = &run->sections[i];
-        if (section->sold)
-            add_range(edges, section->item, section->unit, section->unit + section->quantity, 1, 0);
+    for (size_t i = 0; i < run->sale_count; i++) {
+        const struct sale *sale = &run->sales[i];
+        if (is_proof(sale))
+            add_range(edges, sale->item, sale->unit, sale->unit + sale->quantity, SALE);
     }
 }
 
 static void count_units(struct run *run)
 {
     struct edges edges = {.count = 0};
-    edges.list = memory_new(2 * (run->item_count + run->restock_count + run->section_count),
+    edges.list = memory_new(2 * (run->item_count + run->restock_count + run->sale_count),
                             sizeof *edges.list);
     add_edges(run, &edges);
     qsort(edges.list, edges.count, sizeof *edges.list, by_unit);
@@ -82,81 +95,105 @@ static void count_units(struct run *run)
 
 static int by_item_unit(const void *a, const void *b)
 {
-    const struct section *one = *(const struct section *const *)a;
-    const struct section *two = *(const struct section *const *)b;
+    const struct sale *one = *(const struct sale *const *)a;
+    const struct sale *two = *(const struct sale *const *)b;
     if (one->item != two->item)
         return one->item < two->item ? -1 : 1;
     if (one->unit != two->unit)
         return one->unit < two->unit ? -1 : 1;
-    int64_t one_ns = one->at_ns[STAGE_WRITE];
-    int64_t two_ns = two->at_ns[STAGE_WRITE];
-    return (one_ns > two_ns) - (one_ns < two_ns);
+    return (one->t_ns > two->t_ns) - (one->t_ns < two->t_ns);
 }
 
-static int64_t later_write(const struct section *one, const struct section *two)
+static int64_t later(const struct sale *one, const struct sale *two)
 {
-    int64_t one_ns = one->at_ns[STAGE_WRITE];
-    int64_t two_ns = two->at_ns[STAGE_WRITE];
-    return one_ns > two_ns ? one_ns : two_ns;
+    return one->t_ns > two->t_ns ? one->t_ns : two->t_ns;
 }
 
 /* The two sales of one unit that were the first to be both done, and the first sale of a unit that
  * never was. */
-static void find_first(struct run *run)
+struct first {
+    const struct sale *twice[2];
+    const struct sale *beyond;
+};
+
+static struct first find_first(const struct run *run)
 {
     size_t count = 0;
-    const struct section **sales = memory_new(run->section_count, sizeof *sales);
-    for (size_t i = 0; i < run->section_count; i++) {
-        const struct section *section = &run->sections[i];
-        if (!section->sold)
+    struct first first = {.beyond = NULL};
+    const struct sale **sales = memory_new(run->sale_count, sizeof *sales);
+    for (size_t i = 0; i < run->sale_count; i++) {
+        const struct sale *sale = &run->sales[i];
+        if (!is_proof(sale))
             continue;
-        sales[count++] = section;
-        if (section->unit <= 0 &&
-            (run->beyond == NULL || section->at_ns[STAGE_WRITE] < run->beyond->at_ns[STAGE_WRITE]))
-            run->beyond = section;
+        sales[count++] = sale;
+        if (sale->unit <= 0 && (first.beyond == NULL || sale->t_ns < first.beyond->t_ns))
+            first.beyond = sale;
     }
     qsort(sales, count, sizeof *sales, by_item_unit);
-    const struct section *reach = NULL; /* covers the highest unit so far */
+    const struct sale *reach = NULL; /* covers the highest unit so far */
     for (size_t i = 0; i < count; i++) {
-        const struct section *sale = sales[i];
+        const struct sale *sale = sales[i];
         bool same_item = reach != NULL && reach->item == sale->item;
-        struct collision *twice = &run->twice;
         if (same_item && reach->unit + reach->quantity > sale->unit &&
-            (twice->first == NULL ||
-             later_write(reach, sale) < later_write(twice->first, twice->second)))
-            *twice = (struct collision){reach, sale};
+            (first.twice[0] == NULL ||
+             later(reach, sale) < later(first.twice[0], first.twice[1]))) {
+            first.twice[0] = reach;
+            first.twice[1] = sale;
+        }
         if (!same_item || reach->unit + reach->quantity < sale->unit + sale->quantity)
             reach = sale;
     }
     free(sales);
-    if (run->twice.first != NULL &&
-        run->twice.first->at_ns[STAGE_ENTER] > run->twice.second->at_ns[STAGE_ENTER])
+    return first;
+}
+
+/* For the picture, which shows sections. */
+static void keep(struct run *run, const struct first *first)
+{
+    if (first->beyond != NULL)
+        run->beyond = first->beyond->section;
+    if (first->twice[0] == NULL || first->twice[0]->section == NULL ||
+        first->twice[1]->section == NULL)
+        return;
+    run->twice = (struct collision){first->twice[0]->section, first->twice[1]->section};
+    if (run->twice.first->at_ns[STAGE_ENTER] > run->twice.second->at_ns[STAGE_ENTER])
         run->twice = (struct collision){run->twice.second, run->twice.first};
 }
 
-static void tell(struct run *run)
+/* "request 0f3a by a at 1.500 ms" */
+static const char *name_sale(const struct run *run, const struct sale *sale, char text[160])
 {
-    const struct section *first = run->twice.first;
-    const struct section *second = run->twice.second;
-    if (first != NULL) {
-        int64_t unit = first->unit > second->unit ? first->unit : second->unit;
-        findings_add(&run->findings, RESULT_OVERSOLD,
-                     "unit %lld of %.80s was sold twice: to request "
-                     "%.60s by %.40s at %.3f ms and to request %.60s by %.40s at %.3f ms",
-                     (long long)unit, run->items[first->item].name,
-                     run_request_id(run, first->request), run->asked.instances[first->instance],
-                     run_ms(run, first->at_ns[STAGE_WRITE]), run_request_id(run, second->request),
-                     run->asked.instances[second->instance],
-                     run_ms(run, second->at_ns[STAGE_WRITE]));
+    int used = snprintf(text, 160, "request %.60s", run_request_id(run, sale->request));
+    if (sale->instance != NONE)
+        used += snprintf(text + used, 160 - (size_t)used, " by %.40s",
+                         run->asked.instances[sale->instance]);
+    if (sale->section != NULL)
+        snprintf(text + used, 160 - (size_t)used, " at %.3f ms", run_ms(run, sale->t_ns));
+    else
+        snprintf(text + used, 160 - (size_t)used, ", as its client was told");
+    return text;
+}
+
+static void tell(struct run *run, const struct first *first)
+{
+    const struct sale *one = first->twice[0];
+    const struct sale *two = first->twice[1];
+    char text[2][160];
+    if (run->twice.first != NULL && one->section != run->twice.first) {
+        one = first->twice[1]; /* in the order in which they entered */
+        two = first->twice[0];
     }
-    if (run->beyond != NULL)
+    if (one != NULL)
         findings_add(&run->findings, RESULT_OVERSOLD,
-                     "unit %lld of %.80s was sold to request %.60s "
-                     "by %.40s at %.3f ms: there never was such a unit",
-                     (long long)run->beyond->unit, run->items[run->beyond->item].name,
-                     run_request_id(run, run->beyond->request),
-                     run->asked.instances[run->beyond->instance],
-                     run_ms(run, run->beyond->at_ns[STAGE_WRITE]));
+                     "unit %lld of %.80s was sold twice: to %s and to %s",
+                     (long long)(one->unit > two->unit ? one->unit : two->unit),
+                     run->items[one->item].name, name_sale(run, one, text[0]),
+                     name_sale(run, two, text[1]));
+    if (first->beyond != NULL)
+        findings_add(&run->findings, RESULT_OVERSOLD,
+                     "unit %lld of %.80s was sold to %s: there never was such a unit",
+                     (long long)first->beyond->unit, run->items[first->beyond->item].name,
+                     name_sale(run, first->beyond, text[0]));
     findings_add(&run->findings, RESULT_OVERSOLD,
                  "units sold more often than they were there: %lld", (long long)run->counts.resold);
 }
@@ -164,8 +201,11 @@ static void tell(struct run *run)
 void check_distinct(struct run *run)
 {
     count_units(run);
+    if (run->restocks_lost)
+        run->counts.resold = 0;
     if (run->counts.resold == 0)
         return;
-    find_first(run);
-    tell(run);
+    struct first first = find_first(run);
+    keep(run, &first);
+    tell(run, &first);
 }

@@ -5,7 +5,7 @@
  * only touches it. Sections come sorted by lock and enter, so one pass with a heap of those that are
  * still inside, the first to end on top, sees them all. Where the stock refuses old tokens, who is
  * overtaken and writes nothing does no harm: that is what a fence is for. Two that overlap and both
- * wrote are a fault there, too.
+ * wrote are a fault there, too. Sections whose times prove nothing are left out.
  */
 #include "check.h"
 #include "memory.h"
@@ -90,7 +90,8 @@ static void tell_inside(const struct run *run, struct inside *inside, size_t at)
     }
     for (; inside->untold < at; inside->untold++) {
         struct section *other = run->by_lock[inside->untold];
-        if (other->lock == section->lock && other->ended_ns > section->at_ns[STAGE_ENTER])
+        if (other->lock == section->lock && other->ended_ns > section->at_ns[STAGE_ENTER] &&
+            run_is_timed(run, other))
             other->overlapped = true;
     }
 }
@@ -127,7 +128,7 @@ static struct tally pass(const struct run *run, bool sold_only)
     for (size_t i = 0; i < run->by_lock_count; i++) {
         struct section *section = run->by_lock[i];
         int64_t enter_ns = section->at_ns[STAGE_ENTER];
-        if (sold_only && !section->sold)
+        if ((sold_only && !section->sold) || !run_is_timed(run, section))
             continue;
         if (section->lock != lock)
             inside.count = inside.exclusive = 0;

@@ -37,13 +37,13 @@ static int by_token(const void *a, const void *b)
     return (one->token > two->token) - (one->token < two->token);
 }
 
-/* The sections with a token, in the order they were entered. */
+/* The sections with a token and a time that is proof, in the order they were entered. */
 static struct section **with_tokens(const struct run *run, size_t *count)
 {
     struct section **list = memory_new(run->by_lock_count, sizeof *list);
     *count = 0;
     for (size_t i = 0; i < run->by_lock_count; i++) {
-        if (run->by_lock[i]->token > 0)
+        if (run->by_lock[i]->token > 0 && run_is_timed(run, run->by_lock[i]))
             list[(*count)++] = run->by_lock[i];
     }
     return list;
@@ -106,14 +106,30 @@ static bool is_stale(const struct run *run, const struct section *old,
            newer->stock_before != NOT_KNOWN && newer->stock_before > old->stock_after;
 }
 
+/* earliest[i] is when the first of this and all newer tokens of its lock was granted. */
+static int64_t *find_earliest(struct section *const *tokens, size_t count)
+{
+    int64_t *earliest = memory_new(count, sizeof *earliest);
+    for (size_t i = count; i-- > 0;) {
+        earliest[i] = tokens[i]->at_ns[STAGE_GRANTED];
+        if (i + 1 < count && tokens[i]->lock == tokens[i + 1]->lock && earliest[i + 1] < earliest[i])
+            earliest[i] = earliest[i + 1];
+    }
+    return earliest;
+}
+
 static void check_writes(struct run *run, struct section **tokens, size_t count)
 {
     const struct section *example[2] = {NULL, NULL};
     long long times = 0;
     qsort(tokens, count, sizeof *tokens, by_token);
+    int64_t *earliest = find_earliest(tokens, count);
     for (size_t i = 0; i < count; i++) {
         size_t end = count - i < NEWER_MAX ? count : i + NEWER_MAX;
         for (size_t j = i + 1; tokens[i]->sold && j < end; j++) {
+            if (tokens[j]->lock != tokens[i]->lock ||
+                earliest[j] >= tokens[i]->at_ns[STAGE_WRITE])
+                break;
             if (!is_stale(run, tokens[i], tokens[j]))
                 continue;
             if (times++ == 0) {
@@ -123,6 +139,7 @@ static void check_writes(struct run *run, struct section **tokens, size_t count)
             break;
         }
     }
+    free(earliest);
     if (times > 0)
         findings_add(
             &run->findings, RESULT_OVERLAP,
@@ -135,13 +152,13 @@ static void check_writes(struct run *run, struct section **tokens, size_t count)
 }
 
 /* The write takes off what is there, whatever was read: so what it left tells what it met. */
-static void check_reads(struct run *run, struct section *const *tokens, size_t count)
+static void check_reads(struct run *run)
 {
     const struct section *example = NULL;
     long long times = 0;
-    for (size_t i = 0; i < count; i++) {
-        const struct section *section = tokens[i];
-        if (!section->sold || section->stock_before == NOT_KNOWN ||
+    for (size_t i = 0; i < run->by_lock_count; i++) {
+        const struct section *section = run->by_lock[i];
+        if (section->token == 0 || !section->sold || section->stock_before == NOT_KNOWN ||
             section->stock_after == section->stock_before - section->quantity)
             continue;
         if (times++ == 0)
@@ -169,9 +186,9 @@ void check_fencing(struct run *run)
         check_growth(run, entered, sorted, count);
         if (!run->asked.restocked) /* where the stock only falls, it tells what was read first */
             check_writes(run, sorted, count);
-        if (is_fenced(run))
-            check_reads(run, sorted, count);
     }
+    if (is_fenced(run))
+        check_reads(run);
     free(sorted);
     free(entered);
 }

@@ -2,17 +2,20 @@
  *
  * Liveness: what can be sold is sold, and nobody is sent away while there is as much as was asked
  * for. The stock only falls (runs with restocks are not judged by it), so a request was sent away
- * too early when its own read, a section that began later, or the end still found enough.
+ * too early when its own read, a section that began later, or the end still found enough. Of one
+ * that no instance accepted the time is not known: it counts when enough was left in the end.
  */
 #include "check.h"
 #include "memory.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static bool was_sent_away(const struct request *request)
 {
     return request->item != NONE && !request->reads &&
-           (request->outcome == OUTCOME_REFUSED || request->outcome == OUTCOME_FAILED);
+           (request->outcome == OUTCOME_REFUSED || request->outcome == OUTCOME_FAILED ||
+            request->outcome == OUTCOME_TURNED_AWAY);
 }
 
 static int by_item_enter(const void *a, const void *b)
@@ -110,16 +113,17 @@ static void check_refusals(struct run *run)
     free(later.sections);
     free(later.most);
     run->sent_away = example;
-    if (example != NULL)
-        findings_add(
-            &run->findings, RESULT_UNDERSOLD,
-            "requests sent away while enough was left: "
-            "%lld; first: request %.60s got %d at %.3f ms, when at least %lld of %.80s were "
-            "left",
-            (long long)run->counts.refused_early,
-            run_request_id(run, (size_t)(example - run->requests)), example->code,
-            run_ms(run, example->outcome_ns), (long long)example_stock,
-            run->items[example->item].name);
+    if (example == NULL)
+        return;
+    char when[64] = "before any instance accepted it";
+    if (example->outcome != OUTCOME_TURNED_AWAY)
+        snprintf(when, sizeof when, "at %.3f ms", run_ms(run, example->outcome_ns));
+    findings_add(&run->findings, RESULT_UNDERSOLD,
+                 "requests sent away while enough was left: %lld; first: request %.60s got %d %s, "
+                 "when at least %lld of %.80s were left",
+                 (long long)run->counts.refused_early,
+                 run_request_id(run, (size_t)(example - run->requests)), example->code, when,
+                 (long long)example_stock, run->items[example->item].name);
 }
 
 /* What should be on the shelf in the end, if what unknown sales took is taken off. */

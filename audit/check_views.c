@@ -11,7 +11,7 @@
 /* What the client and nginx say about a request that an instance accepted. */
 static const char *server_differs(const struct request *request)
 {
-    if (request->outcome == OUTCOME_NONE)
+    if (request->outcome == OUTCOME_NONE || request->outcome == OUTCOME_TOLD)
         return NULL; /* check_complete's */
     if (request->client_code != request->code)
         return "the instance's history says that it answered something else";
@@ -24,8 +24,8 @@ static const char *server_differs(const struct request *request)
     return NULL;
 }
 
-/* A sentence, or NULL when all agree. */
-static const char *differs(const struct run *run, const struct request *request)
+/* What is wrong with the client's and nginx's records of it, or NULL. */
+static const char *outside_differs(const struct run *run, const struct request *request)
 {
     if (request->reads)
         return NULL; /* the other views tell of sales */
@@ -39,11 +39,35 @@ static const char *differs(const struct run *run, const struct request *request)
         return "nginx.log says that it was answered with another code";
     if (request->called_failed && request->client_code == 200)
         return "JMeter calls its answer failed (success is false)";
+    return NULL;
+}
+
+/* Whether every instance's history tells of all that it accepted. */
+static bool all_told(const struct run *run)
+{
+    bool told[INSTANCES_MAX] = {false};
+    for (size_t i = 0; i < run->history_count; i++) {
+        const struct history *history = &run->histories[i];
+        if (!history->ended || history->damaged)
+            return false;
+        if (history->instance != NONE)
+            told[history->instance] = true;
+    }
+    for (size_t i = 0; i < run->asked.instance_count; i++) {
+        if (!told[i])
+            return false;
+    }
+    return true;
+}
+
+/* What the client was told and the instances' histories do not have, or NULL. */
+static const char *inside_differs(const struct request *request)
+{
+    if (request->reads || request->samples == 0 || request->transport_error)
+        return NULL;
     if (request->invokes > 0)
         return server_differs(request);
-    if (request->client_code < 400 || request->client_code == 409 || request->client_code >= 500)
-        return "no instance's history has it";
-    return NULL; /* turned away at the door: not a sale */
+    return request->outcome == OUTCOME_TURNED_AWAY ? NULL : "no instance's history has it";
 }
 
 static const char *numbers_differ(const struct run *run, const struct request *request)
@@ -62,17 +86,37 @@ static const char *numbers_differ(const struct run *run, const struct request *r
     return NULL;
 }
 
+static void disagree(struct source *views, size_t request, const char *difference)
+{
+    complain(views, 0, "request %.60s, code %d to the client: %s",
+             run_request_id(views->run, request), views->run->requests[request].client_code,
+             difference);
+}
+
 void check_views(struct run *run)
 {
-    struct source views = {.run = run, .file = "views disagree"};
+    struct source outside = {
+        .run = run, .file = "views disagree", .rank = RESULT_INCONCLUSIVE};
+    struct source inside = {.run = run, .file = "views disagree", .rank = RESULT_INCOMPLETE};
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];
-        const char *difference = differs(run, request);
+        const char *difference = outside_differs(run, request);
+        if (difference != NULL)
+            disagree(&outside, i, difference);
+        difference = inside_differs(request);
         if (difference == NULL)
             difference = numbers_differ(run, request);
         if (difference != NULL)
-            complain(&views, 0, "request %.60s, code %d to the client: %s", run_request_id(run, i),
-                     request->client_code, difference);
+            disagree(&inside, i, difference);
     }
-    source_close(&views);
+    bool told = all_told(run);
+    for (size_t i = 0; i < run->request_count; i++) {
+        if (!told && run->requests[i].sent > 1)
+            complain(&inside, 0,
+                     "request %.60s was sent to %u instances by nginx, and not every history tells "
+                     "whether its instance sold, too",
+                     run_request_id(run, i), run->requests[i].sent);
+    }
+    source_close(&outside);
+    source_close(&inside);
 }

@@ -63,9 +63,9 @@ static void check_shares(struct run *run)
 
 /* One attempt to buy, in one view's time. */
 struct attempt {
-    size_t item;
     int64_t from;
     int64_t to;
+    uint32_t item;
 };
 
 static int by_item_from(const void *a, const void *b)
@@ -77,50 +77,61 @@ static int by_item_from(const void *a, const void *b)
     return (one->from > two->from) - (one->from < two->from);
 }
 
-static bool attempts_met(struct attempt *attempts, size_t count)
+enum view { CLIENT, SERVER };
+
+/* Whether two of them overlapped, as that view tells. */
+static bool attempts_met(const struct run *run, enum view view)
 {
+    struct attempt *attempts = memory_new(run->request_count, sizeof *attempts);
+    size_t count = 0;
+    for (size_t i = 0; i < run->request_count; i++) {
+        const struct request *request = &run->requests[i];
+        if (request->invokes == 0 || request->item == NONE || request->samples == 0)
+            continue;
+        struct attempt *attempt = &attempts[count++];
+        attempt->item = request->item;
+        attempt->from = view == CLIENT ? request->start_ms : request->invoke_ns;
+        attempt->to = view == CLIENT ? request->start_ms + request->elapsed_ms : request->last_ns;
+    }
     qsort(attempts, count, sizeof *attempts, by_item_from);
+    bool met = false;
     int64_t latest = 0; /* end of those before */
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && !met; i++) {
         bool same = i > 0 && attempts[i].item == attempts[i - 1].item;
-        if (same && attempts[i].from < latest)
-            return true;
+        met = same && attempts[i].from < latest;
         if (!same || attempts[i].to > latest)
             latest = attempts[i].to;
     }
-    return false;
+    free(attempts);
+    return met;
 }
 
 /* Somebody must have wanted an item while another one did, as the clients or the instances saw it.
  * What a fault shows may need one at a time. */
 static void check_contention(struct run *run)
 {
-    if (strcmp(run->asked.fault, "none") != 0)
-        return;
-    struct attempt *client = memory_new(run->request_count, sizeof *client);
-    struct attempt *server = memory_new(run->request_count, sizeof *server);
-    size_t count = 0;
-    for (size_t i = 0; i < run->request_count; i++) {
-        const struct request *request = &run->requests[i];
-        if (request->invokes == 0 || request->item == NONE || request->samples == 0)
-            continue;
-        client[count] = (struct attempt){request->item, request->start_ms,
-                                         request->start_ms + request->elapsed_ms};
-        server[count++] = (struct attempt){request->item, request->invoke_ns, request->last_ns};
-    }
-    if (!attempts_met(client, count) && !attempts_met(server, count))
+    if (strcmp(run->asked.fault, "none") == 0 && !attempts_met(run, CLIENT) &&
+        !attempts_met(run, SERVER))
         findings_add(&run->findings, RESULT_INCONCLUSIVE,
                      "no two attempts at one item overlapped in "
                      "time: the lock had nothing to do; more requests must come at once");
-    free(client);
-    free(server);
+}
+
+static bool is_renewed(const char *rung)
+{
+    static const char *const renewed[] = {"watchdog_timer", "watchdog", "blpop_wake",
+                                          "notify",         "fair",     "read_write"};
+    for (size_t i = 0; i < sizeof renewed / sizeof renewed[0]; i++)
+        if (strcmp(rung, renewed[i]) == 0)
+            return true;
+    return false;
 }
 
 /* Survival hangs on renewal once a hold of a renewed rung outlives the first renewal; where the
  * fault is that the process is frozen, it is not to survive. */
 static bool hangs_on_renewal(const struct run *run)
 {
-    if (strncmp(run->asked.rung, "watchdog", 8) != 0 || strncmp(run->asked.fault, "frozen", 6) == 0)
+    if (!is_renewed(run->asked.rung) || strncmp(run->asked.fault, "frozen", 6) == 0)
         return false;
     for (size_t i = 0; i < run->section_count; i++) {
         const struct section *section = &run->sections[i];
@@ -143,49 +154,29 @@ static void check_stalls(struct run *run)
     }
     if (longest_ns > run->asked.ttl_ms * 1000000 / 3 && hangs_on_renewal(run))
         findings_add(
-            &run->findings, RESULT_INCONCLUSIVE,
+            &run->findings, RESULT_SPOILED,
             "the machine stood still for %.0f ms; "
             "where a hold lives by renewal it must be less than a third of the TTL of %lld "
             "ms",
             (double)longest_ns / 1e6, (long long)run->asked.ttl_ms);
 }
 
-/* What each item's stock was when the first request came: as set last, or as Redis had it. */
-static int64_t *stocks_at_start(const struct run *run)
-{
-    int64_t *began = memory_new(run->item_count, sizeof *began);
-    int64_t *set_ns = memory_new(run->item_count, sizeof *set_ns);
-    for (size_t i = 0; i < run->item_count; i++)
-        began[i] = run->items[i].redis[BEFORE].stock;
-    for (size_t i = 0; i < run->restock_count; i++) {
-        const struct restock *restock = &run->restocks[i];
-        if (!is_setup(run, restock) || restock->t_ns < set_ns[restock->item])
-            continue;
-        began[restock->item] = restock->after;
-        set_ns[restock->item] = restock->t_ns;
-    }
-    free(set_ns);
-    return began;
-}
-
 /* The run must begin as run.json says: with its stock, and with nobody in the lock. */
 static void check_start(struct run *run)
 {
-    int64_t *began = stocks_at_start(run);
     for (size_t i = 0; i < run->item_count; i++) {
         const struct item *item = &run->items[i];
-        if (began[i] != NOT_KNOWN && began[i] != item->stock)
-            findings_add(&run->findings, RESULT_INCONCLUSIVE,
+        if (item->began != NOT_KNOWN && item->began != item->stock)
+            findings_add(&run->findings, RESULT_INCOMPLETE,
                          "the run began with %lld of %.80s; "
                          "run.json says %lld",
-                         (long long)began[i], item->name, (long long)item->stock);
-        if (item->redis[BEFORE].lock_known && item->redis[BEFORE].lock_there)
-            findings_add(&run->findings, RESULT_INCONCLUSIVE,
+                         (long long)item->began, item->name, (long long)item->stock);
+        if (item->redis[BEFORE].lock_there)
+            findings_add(&run->findings, RESULT_INCOMPLETE,
                          "the lock of %.80s was held before the "
                          "run began; its key must not exist",
                          item->name);
     }
-    free(began);
 }
 
 static void check_restocks(struct run *run)
@@ -193,7 +184,7 @@ static void check_restocks(struct run *run)
     for (size_t i = 0; i < run->restock_count && !run->asked.restocked; i++) {
         if (is_setup(run, &run->restocks[i]))
             continue;
-        findings_add(&run->findings, RESULT_INCONCLUSIVE,
+        findings_add(&run->findings, RESULT_INCOMPLETE,
                      "the stock of %.80s was set at %.3f ms, "
                      "during the run; run.json must say \"restocked\":true",
                      run->items[run->restocks[i].item].name, run_ms(run, run->restocks[i].t_ns));

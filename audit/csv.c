@@ -6,12 +6,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Some editors put the mark EF BB BF at the beginning of a UTF-8 file. (cJSON reads over it.) */
+static void skip_bom(FILE *file)
+{
+    static const unsigned char bom[] = {0xEF, 0xBB, 0xBF};
+    for (size_t i = 0; i < sizeof bom; i++) {
+        if (getc(file) == bom[i])
+            continue;
+        rewind(file);
+        return;
+    }
+}
+
 bool csv_open(struct csv *csv, const char *path)
 {
     memset(csv, 0, sizeof *csv);
     csv->file = fopen(path, "rb");
     if (csv->file == NULL)
         return false;
+    skip_bom(csv->file);
     csv->buffer = memory_new(CSV_RECORD_MAX + 1, 1);
     return true;
 }

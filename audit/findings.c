@@ -18,11 +18,16 @@ const char *result_name(enum result result)
     return names[result];
 }
 
+enum result result_of(enum result rank)
+{
+    return rank == RESULT_SPOILED || rank == RESULT_INCOMPLETE ? RESULT_INCONCLUSIVE : rank;
+}
+
 bool result_parse(const char *text, enum result *result)
 {
     for (size_t i = 0; i < RESULT_COUNT; i++) {
         if (strcmp(text, names[i]) == 0) {
-            *result = (enum result)i;
+            *result = result_of((enum result)i);
             return true;
         }
     }

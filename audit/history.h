@@ -49,9 +49,12 @@ extern const struct event_kind events[EVENT_COUNT];
 struct reader {
     struct source source;
     struct run *run;
+    const struct json_lines *lines;
     struct history *history;
-    size_t index; /* of the history */
-    int64_t seq;  /* the latest */
+    uint32_t index; /* of the history */
+    int64_t seq;    /* the latest */
+    bool begun;     /* an event was read */
+    bool foreign;   /* it is another run's */
 };
 
 /* One line. */
@@ -60,7 +63,7 @@ struct record {
     const cJSON *json;
     enum event event;
     int64_t t_ns;
-    size_t request; /* NONE with ABOUT_FILE and ABOUT_KEEPER */
+    uint32_t request; /* NONE with ABOUT_FILE and ABOUT_KEEPER */
     char error[JSON_ERROR_MAX];
 };
 

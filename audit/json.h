@@ -22,16 +22,20 @@ cJSON *json_file(const char *path, char error[JSON_ERROR_MAX]);
 
 struct json_lines {
     FILE *file;
+    char *chunk; /* of the file; read so far up to `at` */
+    size_t at, end;
     char *buffer; /* the line, without its end */
     size_t size;
     int64_t number;   /* the line's, from 1 */
     const char *flaw; /* why this line cannot be an object; NULL: it may be one */
 };
-bool json_lines_open(struct json_lines *lines, const char *path); /* false: see errno */
+/* One file at a time. False: see errno. */
+bool json_lines_open(struct json_lines *lines, const char *path);
 bool json_lines_next(struct json_lines *lines); /* false at the end; blank lines are skipped */
 void json_lines_close(struct json_lines *lines);
 
-/* The current line as an object, or NULL and a sentence in error. */
+/* The current line as an object, or NULL and a sentence in error. It is good until the next one, and
+ * not to be deleted. */
 cJSON *json_line(const struct json_lines *lines, char error[JSON_ERROR_MAX]);
 
 enum json_need { JSON_OPTIONAL, JSON_REQUIRED };
@@ -47,7 +51,7 @@ bool json_real(const cJSON *object, const char *field, enum json_need need, doub
 bool json_bool(const cJSON *object, const char *field, enum json_need need, bool *value,
                char error[JSON_ERROR_MAX]);
 
-#define JSON_TIME_MAX (INT64_C(1) << 60) /* 36 years in ns */
+#define JSON_TIME_MAX (INT64_C(1) << 61) /* 73 years in ns: the year 2043 */
 
 /* A time of the current line, a required whole number from 0 to JSON_TIME_MAX, exact in all its
  * bits: t_ns passes 2^53 after 104 days without a restart of the machine. */

@@ -4,7 +4,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 _Noreturn void memory_out(void)
 {
@@ -27,10 +26,9 @@ void *memory_grow(void *array, size_t count, size_t *capacity, size_t size)
     size_t wanted = *capacity < 16 ? 16 : *capacity * 2;
     if (wanted > SIZE_MAX / 2 / size)
         memory_out();
-    char *grown = realloc(array, wanted * size);
+    void *grown = realloc(array, wanted * size);
     if (grown == NULL)
         memory_out();
-    memset(grown + *capacity * size, 0, (wanted - *capacity) * size);
     *capacity = wanted;
     return grown;
 }

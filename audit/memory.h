@@ -11,7 +11,7 @@ _Noreturn void memory_out(void); /* the end of a program without memory */
 
 void *memory_new(size_t count, size_t size); /* zeroed; never NULL */
 
-/* Room for one more behind `count` items; new room is zeroed. Returns the array, moved or not. */
+/* Room for one more after `count` items. Returns the array, moved or not. */
 void *memory_grow(void *array, size_t count, size_t *capacity, size_t size);
 
 #endif

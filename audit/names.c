@@ -3,58 +3,77 @@
 
 #include "memory.h"
 
-#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct name {
-    uint32_t number;
-    const char *text; /* its own, behind the struct, or that of the caller who looks it up */
-};
+enum { SLOTS_FIRST = 64 };
 
-static int by_text(const void *a, const void *b)
+/* FNV-1a. */
+static uint64_t hash_of(const char *text)
 {
-    return strcmp(((const struct name *)a)->text, ((const struct name *)b)->text);
+    uint64_t hash = UINT64_C(14695981039346656037);
+    for (; *text != '\0'; text++)
+        hash = (hash ^ (unsigned char)*text) * UINT64_C(1099511628211);
+    return hash ^ hash >> 32;
+}
+
+/* The slot that holds the text's number, or the free one where it belongs. */
+static uint32_t *slot_of(const struct names *names, const char *text)
+{
+    size_t mask = names->slot_count - 1;
+    size_t at = (size_t)hash_of(text) & mask;
+    while (names->slots[at] != NO_NAME &&
+           strcmp(names->texts + names->starts[names->slots[at]], text) != 0)
+        at = (at + 1) & mask;
+    return &names->slots[at];
 }
 
 uint32_t names_find(const struct names *names, const char *text)
 {
-    struct name key = {.text = text};
-    void *found = tfind(&key, &names->tree, by_text);
-    return found == NULL ? NO_NAME : (*(struct name **)found)->number;
+    return names->count == 0 ? NO_NAME : *slot_of(names, text);
+}
+
+/* A slot of two is free at least, so that a search ends soon. */
+static void make_slots(struct names *names)
+{
+    if (2 * names->count < names->slot_count)
+        return;
+    free(names->slots);
+    names->slot_count = names->slot_count == 0 ? SLOTS_FIRST : 2 * names->slot_count;
+    names->slots = memory_new(names->slot_count, sizeof *names->slots);
+    memset(names->slots, 0xff, names->slot_count * sizeof *names->slots);
+    for (size_t i = 0; i < names->count; i++)
+        *slot_of(names, names->texts + names->starts[i]) = (uint32_t)i;
 }
 
 uint32_t names_add(struct names *names, const char *text)
 {
-    uint32_t number = names_find(names, text);
-    if (number != NO_NAME)
-        return number;
+    make_slots(names);
+    uint32_t *slot = slot_of(names, text);
+    if (*slot != NO_NAME)
+        return *slot;
     size_t size = strlen(text) + 1;
-    struct name *name = memory_new(1, sizeof *name + size);
-    name->number = (uint32_t)names->count;
-    name->text = memcpy(name + 1, text, size);
-    names->all = memory_grow(names->all, names->count, &names->capacity, sizeof *names->all);
-    names->all[names->count++] = name;
-    if (tsearch(name, &names->tree, by_text) == NULL)
-        memory_out();
-    return name->number;
+    while (names->texts_capacity < names->size + size)
+        names->texts =
+            memory_grow(names->texts, names->texts_capacity, &names->texts_capacity, 1);
+    memcpy(names->texts + names->size, text, size);
+    names->starts =
+        memory_grow(names->starts, names->count, &names->capacity, sizeof *names->starts);
+    names->starts[names->count] = names->size;
+    names->size += size;
+    *slot = (uint32_t)names->count++;
+    return *slot;
 }
 
 const char *names_text(const struct names *names, uint32_t number)
 {
-    return number < names->count ? names->all[number]->text : "?";
-}
-
-static void keep(void *name)
-{
-    (void)name;
+    return number < names->count ? names->texts + names->starts[number] : "?";
 }
 
 void names_free(struct names *names)
 {
-    tdestroy(names->tree, keep);
-    for (size_t i = 0; i < names->count; i++)
-        free(names->all[i]);
-    free(names->all);
+    free(names->texts);
+    free(names->starts);
+    free(names->slots);
     memset(names, 0, sizeof *names);
 }

@@ -10,18 +10,21 @@
 
 #define NO_NAME UINT32_MAX
 
-struct name;
-
 struct names {
-    void *tree;        /* by text */
-    struct name **all; /* by number */
+    char *texts; /* one after the other, each with its NUL */
+    size_t size;
+    size_t texts_capacity;
+    size_t *starts; /* by number: where its text begins */
     size_t count;
     size_t capacity;
+    uint32_t *slots; /* a hash table of numbers, NO_NAME where free */
+    size_t slot_count;
 };
 
-uint32_t names_find(const struct names *names, const char *text);   /* NO_NAME: not there */
-uint32_t names_add(struct names *names, const char *text);          /* the old number if there */
-const char *names_text(const struct names *names, uint32_t number); /* NO_NAME gives "?" */
+uint32_t names_find(const struct names *names, const char *text); /* NO_NAME: not there */
+uint32_t names_add(struct names *names, const char *text);        /* the old number if there */
+/* NO_NAME gives "?". Good until the next names_add. */
+const char *names_text(const struct names *names, uint32_t number);
 void names_free(struct names *names);
 
 #endif

@@ -8,6 +8,7 @@
 #include "text.h"
 
 #include <math.h>
+#include <string.h>
 
 static bool read_instances(struct asked *asked, char error[JSON_ERROR_MAX])
 {
@@ -129,6 +130,24 @@ static bool read_numbers(struct asked *asked, char error[JSON_ERROR_MAX])
     return false;
 }
 
+/* Whether there is one check_clocks says. */
+static bool read_clients(struct asked *asked, char error[JSON_ERROR_MAX])
+{
+    const cJSON *clients = cJSON_GetObjectItemCaseSensitive(asked->json, "clients");
+    const char *clock = "";
+    if (clients == NULL)
+        return true;
+    if (!json_text(clients, "boot_id", JSON_REQUIRED, &asked->clients.boot_id, error) ||
+        !json_text(clients, "clock", JSON_REQUIRED, &clock, error) ||
+        !json_int(clients, "slack_ms", JSON_REQUIRED, 0, 1000, &asked->clients.slack_ms, error))
+        return false;
+    if (strcmp(clock, "CLOCK_REALTIME") == 0)
+        return true;
+    snprintf(error, JSON_ERROR_MAX, "\"clients\": \"clock\" is %.60s; it must be CLOCK_REALTIME",
+             clock);
+    return false;
+}
+
 bool read_asked(struct run *run, char error[JSON_ERROR_MAX])
 {
     char path[PATH_MAX_BYTES];
@@ -147,5 +166,5 @@ bool read_asked(struct run *run, char error[JSON_ERROR_MAX])
            json_bool(asked->json, "restocked", JSON_OPTIONAL, &asked->restocked, error) &&
            json_bool(asked->json, "direct", JSON_OPTIONAL, &asked->direct, error) &&
            read_numbers(asked, error) && read_instances(asked, error) && read_items(run, error) &&
-           read_expect(asked, error) && read_seen(asked, error);
+           read_expect(asked, error) && read_seen(asked, error) && read_clients(asked, error);
 }

@@ -8,8 +8,10 @@
 #include "text.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
+/* URL is optional: an answer that is no sale names no item, what was asked for does. */
 #define COLUMNS(X)                                                                                 \
     X(timeStamp)                                                                                   \
     X(elapsed)                                                                                     \
@@ -20,7 +22,8 @@
     X(item)                                                                                        \
     X(instance)                                                                                    \
     X(unit)                                                                                        \
-    X(left)
+    X(left)                                                                                        \
+    X(URL)
 
 enum column {
 #define X(name) COLUMN_##name,
@@ -43,6 +46,8 @@ struct table {
 
 static const char *field(const struct table *table, enum column column)
 {
+    if (table->place[column] == NONE)
+        return "";
     return table->csv.fields[table->place[column]];
 }
 
@@ -61,6 +66,8 @@ static bool read_head(struct source *source, struct table *table)
         size_t place = 0;
         while (place < table->width && strcmp(table->csv.fields[place], column_names[column]) != 0)
             place++;
+        if (place == table->width && column == COLUMN_URL)
+            place = NONE;
         if (place == table->width) {
             complain(source, table->csv.line, "no column \"%s\"; the head line must name it",
                      column_names[column]);
@@ -77,18 +84,32 @@ static bool is_transport_error(int64_t code)
     return code < 100 || code > 599 || code == 502 || code == 504;
 }
 
+static void read_quantity(const char *text, struct request *request)
+{
+    char digits[16];
+    int64_t quantity = 0;
+    snprintf(digits, sizeof digits, "%.*s", (int)strspn(text, "0123456789"), text);
+    if (text_int(digits, &quantity) && quantity >= 1 && quantity <= UNITS_MAX)
+        request->quantity = quantity;
+}
+
 static void read_answer(struct run *run, const struct table *table, struct request *request)
 {
     int64_t code = 0;
     if (!text_int(field(table, COLUMN_responseCode), &code) || code < 0 || code > 999)
         code = 0;
-    request->client_code = (int)code;
+    request->client_code = (int16_t)code;
     request->transport_error = is_transport_error(code);
     request->called_failed = strcmp(field(table, COLUMN_success), "false") == 0;
     if (!text_int(field(table, COLUMN_unit), &request->client_unit))
         request->client_unit = NOT_KNOWN;
     if (!text_int(field(table, COLUMN_left), &request->client_left))
         request->client_left = NOT_KNOWN;
+    const char *url = field(table, COLUMN_URL);
+    request->asked_item = run_item_of_url(run, url[0] != '\0' ? url : field(table, COLUMN_label));
+    const char *quantity = strstr(url, "quantity=");
+    if (quantity != NULL)
+        read_quantity(quantity + strlen("quantity="), request);
     request->client_item = run_item(run, field(table, COLUMN_item));
     request->client_instance = run_instance(run, field(table, COLUMN_instance));
 }
@@ -106,12 +127,14 @@ static void read_sample(struct source *source, struct table *table)
     }
     if (strncmp(field(table, COLUMN_label), "POST ", 5) != 0)
         return;
-    for (size_t column = 0; column < COLUMN_COUNT; column++)
-        text_clean(table->csv.fields[table->place[column]]);
+    for (size_t column = 0; column < COLUMN_COUNT; column++) {
+        if (table->place[column] != NONE)
+            text_clean(table->csv.fields[table->place[column]]);
+    }
     if (!text_int(field(table, COLUMN_timeStamp), &start_ms) || start_ms < 0 ||
-        start_ms > INT64_C(1000000000000000) ||
+        start_ms > INT64_C(4000000000000) || /* the year 2096 */
         !text_int(field(table, COLUMN_elapsed), &elapsed_ms) || elapsed_ms < 0 ||
-        elapsed_ms > INT64_C(1000000000000)) {
+        elapsed_ms > UINT32_MAX) {
         complain(source, line, "timeStamp and elapsed must be whole milliseconds");
         return;
     }
@@ -129,13 +152,14 @@ static void read_sample(struct source *source, struct table *table)
         return;
     }
     request->start_ms = start_ms;
-    request->elapsed_ms = elapsed_ms;
+    request->elapsed_ms = (uint32_t)elapsed_ms;
     read_answer(source->run, table, request);
 }
 
 void read_client(struct run *run)
 {
-    struct source source = {.run = run, .file = "sale.jtl"};
+    struct source source = {
+        .run = run, .file = "sale.jtl", .rank = RESULT_INCONCLUSIVE};
     struct table table = {.width = 0};
     char path[PATH_MAX_BYTES];
     if (!source_path(run, source.file, path) || !csv_open(&table.csv, path)) {

@@ -25,7 +25,35 @@ void wrong(struct reader *reader, const struct record *record)
 
 /* ---- Lines about the instance --------------------------------------------------------------- */
 
-/* A history that was recorded for another run proves nothing about this one. */
+/* Which clock its times are of, so that check_clocks can compare them with the others'. */
+static void read_clock(struct reader *reader, struct record *record)
+{
+    struct clock *clock = &reader->history->clock;
+    const char *boot_id = NULL;
+    const char *name = NULL;
+    const char *time_namespace = NULL;
+    int64_t realtime_ns = 0;
+    if (!json_text(record->json, "boot_id", JSON_REQUIRED, &boot_id, record->error) ||
+        !json_text(record->json, "clock", JSON_REQUIRED, &name, record->error) ||
+        !json_text(record->json, "time_namespace", JSON_REQUIRED, &time_namespace,
+                   record->error) ||
+        !json_line_time(reader->lines, record->json, "clock_ns_realtime", &realtime_ns,
+                        record->error)) {
+        wrong(reader, record);
+        return;
+    }
+    if (strcmp(name, "CLOCK_MONOTONIC") != 0) {
+        complain(&reader->source, record->line, "\"clock\" is %.60s; it must be CLOCK_MONOTONIC",
+                 name);
+        return;
+    }
+    snprintf(clock->boot_id, sizeof clock->boot_id, "%s", boot_id);
+    snprintf(clock->time_namespace, sizeof clock->time_namespace, "%s", time_namespace);
+    clock->apart_ns = realtime_ns - record->t_ns;
+    clock->known = true;
+}
+
+/* A history that was recorded for another run proves nothing about this one: it is not read on. */
 static void check_begin(struct reader *reader, struct record *record)
 {
     const struct asked *asked = &reader->run->asked;
@@ -41,6 +69,7 @@ static void check_begin(struct reader *reader, struct record *record)
             complain(&reader->source, record->line,
                      "recorded with %s \"%.60s\"; it must be run.json's \"%.60s\"", fields[i],
                      value, wanted[i]);
+            reader->foreign = true;
             return;
         }
     }
@@ -89,9 +118,10 @@ static void add_restock(struct reader *reader, struct record *record)
 
 static void about_file(struct reader *reader, struct record *record)
 {
-    if (record->event == EVENT_begin)
+    if (record->event == EVENT_begin) {
         check_begin(reader, record);
-    else if (record->event == EVENT_end)
+        read_clock(reader, record);
+    } else if (record->event == EVENT_end)
         reader->history->ended = true;
     else if (record->event == EVENT_stall)
         add_stall(reader, record);
@@ -185,7 +215,7 @@ static void about_request(struct reader *reader, struct record *record)
                 record->event == EVENT_refused ? OUTCOME_REFUSED
                 : record->event == EVENT_fail  ? OUTCOME_FAILED
                                                : OUTCOME_UNKNOWN);
-    request->code = (int)code;
+    request->code = (int16_t)code;
     request->reason = reason_of(reason);
 }
 
@@ -214,7 +244,7 @@ static bool find_instance(struct reader *reader, struct record *record)
     const char *name = NULL;
     if (!json_text(record->json, "instance", JSON_REQUIRED, &name, record->error))
         return false;
-    size_t instance = run_instance(reader->run, name);
+    uint32_t instance = run_instance(reader->run, name);
     if (instance == NONE) {
         snprintf(record->error, sizeof record->error,
                  "instance \"%.60s\" is not in run.json; \"instances\" must name it", name);
@@ -270,14 +300,51 @@ static bool find_request(struct reader *reader, struct record *record)
     }
     if (request->last_ns == NOT_STAMPED || record->t_ns > request->last_ns)
         request->last_ns = record->t_ns;
+    if (request->first_ns == NOT_STAMPED || record->t_ns < request->first_ns)
+        request->first_ns = record->t_ns;
     return true;
 }
 
-static void read_record(struct reader *reader, struct record *record,
-                        const struct json_lines *lines)
+static bool add_life(struct reader *reader, uint32_t instance)
 {
-    bool first = reader->seq == 0;
-    if (!json_line_time(lines, record->json, "t_ns", &record->t_ns, record->error) ||
+    struct run *run = reader->run;
+    if (run->history_count == HISTORIES_MAX)
+        return false;
+    struct history *history = &run->histories[run->history_count];
+    history->instance = instance;
+    history->file = memory_new(strlen(reader->source.file) + 1, 1);
+    strcpy(history->file, reader->source.file);
+    reader->history = history;
+    reader->index = (uint32_t)run->history_count++;
+    return true;
+}
+
+/* A killed instance writes no end. */
+static void check_end(struct reader *reader, int64_t line)
+{
+    if (!reader->history->ended && strcmp(reader->run->asked.fault, "none") == 0)
+        complain(&reader->source, line,
+                 "no end line, and no fault was asked for; the instance must "
+                 "end its history before it is %s",
+                 line > 0 ? "restarted" : "judged");
+}
+
+/* The first begin is that of the file, each further one that of a restarted instance. */
+static bool begin_life(struct reader *reader, const struct record *record)
+{
+    if (!reader->begun)
+        return true;
+    check_end(reader, record->line);
+    if (add_life(reader, reader->history->instance))
+        return true;
+    complain(&reader->source, record->line,
+             "more than %d histories and restarts; a run must have fewer", HISTORIES_MAX);
+    return false;
+}
+
+static void read_record(struct reader *reader, struct record *record)
+{
+    if (!json_line_time(reader->lines, record->json, "t_ns", &record->t_ns, record->error) ||
         !follow_seq(reader, record) || !find_event(record) || !find_instance(reader, record) ||
         !find_request(reader, record)) {
         wrong(reader, record);
@@ -290,11 +357,16 @@ static void read_record(struct reader *reader, struct record *record,
                  REQUESTS_MAX);
         return;
     }
-    if (first != (record->event == EVENT_begin))
-        complain(&reader->source, record->line, "%s",
-                 first ? "the first event must be a begin" : "a second begin; there must be one");
-    if (reader->history->ended)
-        complain(&reader->source, record->line, "behind the end; nothing must follow it");
+    if (record->event == EVENT_begin) {
+        if (!begin_life(reader, record))
+            return;
+    } else if (!reader->begun) {
+        complain(&reader->source, record->line, "the first event must be a begin");
+    } else if (reader->history->ended) {
+        complain(&reader->source, record->line,
+                 "behind the end; only a begin of the restarted instance may follow it");
+    }
+    reader->begun = true;
     if (record->t_ns > reader->history->last_ns)
         reader->history->last_ns = record->t_ns;
     switch (events[record->event].about) {
@@ -320,15 +392,15 @@ static void read_history(struct reader *reader, const char *path)
         complain(&reader->source, 0, "cannot be opened: %s; it must be readable", strerror(errno));
         return;
     }
-    while (json_lines_next(&lines)) {
+    reader->lines = &lines;
+    while (!reader->foreign && json_lines_next(&lines)) {
         struct record record = {.line = lines.number};
         cJSON *json = json_line(&lines, record.error);
         record.json = json;
         if (json == NULL)
             wrong(reader, &record);
         else
-            read_record(reader, &record, &lines);
-        cJSON_Delete(json);
+            read_record(reader, &record);
     }
     if (lines.number == 0)
         complain(&reader->source, 0, "empty; its first line must be a begin event");
@@ -350,22 +422,17 @@ static int is_history(const struct dirent *entry)
 static void read_file(struct run *run, const char *file)
 {
     char path[PATH_MAX_BYTES];
-    struct history *history = &run->histories[run->history_count];
-    history->instance = NONE;
-    history->file = memory_new(strlen(file) + 1, 1);
-    strcpy(history->file, file);
     struct reader reader = {
-        .source = {.run = run, .file = history->file},
+        .source = {.run = run, .file = file, .rank = RESULT_INCOMPLETE},
         .run = run,
-        .history = history,
-        .index = run->history_count++,
     };
+    size_t first = run->history_count;
+    add_life(&reader, NONE);
     if (source_path(run, file, path))
         read_history(&reader, path);
-    if (!history->ended && strcmp(run->asked.fault, "none") == 0)
-        complain(&reader.source, 0,
-                 "no end line, and no fault was asked for; the instance must "
-                 "end its history before it is judged");
+    check_end(&reader, 0);
+    for (size_t i = first; i < run->history_count; i++)
+        run->histories[i].damaged = reader.source.complaints > 0;
     source_close(&reader.source);
 }
 
@@ -375,21 +442,25 @@ void read_histories(struct run *run)
 {
     struct dirent **entries = NULL;
     int count = scandir(run->folder, &entries, is_history, alphasort);
+    int left_out = 0;
     for (int i = 0; i < count; i++) {
         if (run->history_count < HISTORIES_MAX)
             read_file(run, entries[i]->d_name);
-        else if (run->history_count == (size_t)i)
-            findings_add(&run->findings, RESULT_INCONCLUSIVE,
-                         "more than %d histories; a run must have fewer", HISTORIES_MAX);
+        else
+            left_out++;
         free(entries[i]);
     }
     free(entries);
+    names_free(&run->holds); /* nobody asks for them any more */
+    if (left_out > 0)
+        findings_add(&run->findings, RESULT_INCOMPLETE,
+                     "more than %d histories and restarts; a run must have fewer", HISTORIES_MAX);
     for (size_t i = 0; i < run->asked.instance_count; i++) {
         bool found = false;
         for (size_t j = 0; j < run->history_count; j++)
             found = found || run->histories[j].instance == i;
         if (!found)
-            findings_add(&run->findings, RESULT_INCONCLUSIVE,
+            findings_add(&run->findings, RESULT_INCOMPLETE,
                          "history-%s.jsonl: missing or empty; every instance must leave one",
                          run->asked.instances[i]);
     }

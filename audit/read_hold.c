@@ -38,7 +38,7 @@ static struct section *section_of(struct reader *reader, struct record *record, 
     };
     for (size_t stage = 0; stage < STAGE_COUNT; stage++)
         section->at_ns[stage] = NOT_STAMPED;
-    request->section = run->section_count++;
+    request->section = (uint32_t)run->section_count++;
     return section;
 }
 

@@ -16,16 +16,36 @@ static bool is_sale(const char *method, const char *uri)
            memcmp(uri + length - (sizeof tail - 1), tail, sizeof tail - 1) == 0;
 }
 
+/* To how many upstreams nginx sent it. Both lists hold a value for each try, as "502, 200". A try
+ * that sent no byte was refused its connection; where bytes is "" every try counts. */
+static unsigned sends(const char *statuses, const char *bytes)
+{
+    static const char between[] = ", :";
+    bool by_bytes = bytes[0] != '\0';
+    const char *word = by_bytes ? bytes : statuses;
+    unsigned count = 0;
+    while (*(word += strspn(word, between)) != '\0') {
+        size_t length = strcspn(word, between);
+        count += !(by_bytes && length == 1 && (*word == '0' || *word == '-'));
+        word += length;
+    }
+    return count;
+}
+
 static void read_entry(struct source *source, int64_t line, const cJSON *json)
 {
     char error[JSON_ERROR_MAX];
     const char *id = NULL;
     const char *method = NULL;
     const char *uri = NULL;
+    const char *statuses = "";
+    const char *bytes = "";
     int64_t status = 0;
     if (!json_text(json, "request", JSON_REQUIRED, &id, error) ||
         !json_text(json, "method", JSON_REQUIRED, &method, error) ||
         !json_text(json, "uri", JSON_REQUIRED, &uri, error) ||
+        !json_text(json, "upstream_status", JSON_OPTIONAL, &statuses, error) ||
+        !json_text(json, "upstream_bytes_sent", JSON_OPTIONAL, &bytes, error) ||
         !json_int(json, "status", JSON_REQUIRED, 0, 999, &status, error)) {
         complain(source, line, "%s", error);
         return;
@@ -40,12 +60,16 @@ static void read_entry(struct source *source, int64_t line, const cJSON *json)
     struct request *request = &source->run->requests[place];
     if (request->proxied++ > 0)
         complain(source, line, "request %.60s is there twice; an id must be used once", id);
-    request->nginx_status = (int)status;
+    request->nginx_status = (int16_t)status;
+    if (request->asked_item == NONE)
+        request->asked_item = run_item_of_url(source->run, uri);
+    request->sent = sends(statuses, bytes);
 }
 
 void read_nginx(struct run *run)
 {
-    struct source source = {.run = run, .file = "nginx.log"};
+    struct source source = {
+        .run = run, .file = "nginx.log", .rank = RESULT_INCONCLUSIVE};
     struct json_lines lines = {.file = NULL};
     char path[PATH_MAX_BYTES];
     if (run->asked.direct)
@@ -62,7 +86,6 @@ void read_nginx(struct run *run)
                 complain(&source, lines.number, "%s", error);
             else
                 read_entry(&source, lines.number, json);
-            cJSON_Delete(json);
         }
     }
     source_close(&source);

@@ -19,9 +19,17 @@ static void read_lock(struct source *source, const char *when, const struct item
         complain(source, 0, "%s, lock of %.60s: %s", when, item->name, error);
         return;
     }
-    side->lock_known = true;
     side->lock_there = strcmp(type, "none") != 0;
     side->lock_pttl_ms = pttl_ms;
+}
+
+static void missing(struct source *source, const char *when, const char *what,
+                    const struct item *item)
+{
+    complain(source, 0,
+             "\"%s\" does not tell the %s of %.60s; it must, as {\"stock\":{\"phone\":1000},"
+             "\"locks\":{\"phone\":{\"type\":\"none\",\"pttl_ms\":-2}}}",
+             when, what, item->name);
 }
 
 static void read_side(struct source *source, const cJSON *json, enum moment moment)
@@ -32,22 +40,19 @@ static void read_side(struct source *source, const cJSON *json, enum moment mome
     const cJSON *side_json = cJSON_GetObjectItemCaseSensitive(json, when);
     const cJSON *stocks = cJSON_GetObjectItemCaseSensitive(side_json, "stock");
     const cJSON *locks = cJSON_GetObjectItemCaseSensitive(side_json, "locks");
-    if (!cJSON_IsObject(stocks)) {
-        complain(source, 0,
-                 "no \"%s\" with a \"stock\"; it must be as "
-                 "{\"before\":{\"stock\":{\"phone\":1000}},\"after\":…}",
-                 when);
-        return;
-    }
     for (size_t i = 0; i < run->item_count; i++) {
         struct item *item = &run->items[i];
         struct redis_side *side = &item->redis[moment];
         if (!json_int(stocks, item->name, JSON_OPTIONAL, -UNITS_MAX, UNITS_MAX, &side->stock,
                       error))
             complain(source, 0, "%s, stock: %s", when, error);
+        else if (side->stock == NOT_KNOWN)
+            missing(source, when, "stock", item);
         const cJSON *lock = cJSON_GetObjectItemCaseSensitive(locks, item->name);
         if (cJSON_IsObject(lock))
             read_lock(source, when, item, lock, side);
+        else
+            missing(source, when, "lock", item);
     }
 }
 
@@ -68,7 +73,7 @@ static void read_commands(struct source *source, const cJSON *json)
 
 void read_redis(struct run *run)
 {
-    struct source source = {.run = run, .file = "redis.json"};
+    struct source source = {.run = run, .file = "redis.json", .rank = RESULT_INCOMPLETE};
     char path[PATH_MAX_BYTES];
     char error[JSON_ERROR_MAX] = "the folder's path is too long";
     cJSON *json = source_path(run, source.file, path) ? json_file(path, error) : NULL;

@@ -22,6 +22,7 @@ void run_free(struct run *run)
     free(run->items);
     free(run->requests);
     free(run->sections);
+    free(run->sales);
     free(run->marks);
     free(run->restocks);
     free(run->by_lock);
@@ -31,7 +32,7 @@ void run_free(struct run *run)
     names_free(&run->locks);
 }
 
-size_t run_request(struct run *run, const char *id)
+uint32_t run_request(struct run *run, const char *id)
 {
     uint32_t number = names_find(&run->request_ids, id);
     if (number != NO_NAME)
@@ -44,32 +45,50 @@ size_t run_request(struct run *run, const char *id)
     run->requests[run->request_count] = (struct request){
         .client_unit = NOT_KNOWN,
         .client_left = NOT_KNOWN,
+        .asked_item = NONE,
         .client_item = NONE,
         .client_instance = NONE,
         .instance = NONE,
         .item = NONE,
         .quantity = run->asked.quantity,
         .invoke_ns = NOT_STAMPED,
+        .first_ns = NOT_STAMPED,
         .last_ns = NOT_STAMPED,
         .outcome_ns = NOT_STAMPED,
         .section = NONE,
     };
-    return run->request_count++;
+    return (uint32_t)run->request_count++;
 }
 
-size_t run_instance(const struct run *run, const char *name)
+uint32_t run_instance(const struct run *run, const char *name)
 {
     for (size_t i = 0; i < run->asked.instance_count; i++) {
         if (strcmp(run->asked.instances[i], name) == 0)
-            return i;
+            return (uint32_t)i;
     }
     return NONE;
 }
 
-size_t run_item(const struct run *run, const char *name)
+uint32_t run_item(const struct run *run, const char *name)
 {
     uint32_t number = names_find(&run->item_names, name);
-    return number == NO_NAME ? NONE : number;
+    return number; /* NO_NAME is NONE */
+}
+
+uint32_t run_item_of_url(const struct run *run, const char *url)
+{
+    static const char head[] = "/inventory/";
+    char name[256];
+    const char *from = strstr(url, head);
+    const char *to = from == NULL ? NULL : strstr(from, "/sale");
+    if (to == NULL)
+        return NONE;
+    from += sizeof head - 1;
+    if (to < from || (size_t)(to - from) >= sizeof name)
+        return NONE;
+    memcpy(name, from, (size_t)(to - from));
+    name[to - from] = '\0';
+    return run_item(run, name);
 }
 
 const char *run_request_id(const struct run *run, size_t request)
@@ -82,20 +101,26 @@ bool run_only_reads(const struct run *run, const struct section *section)
     return section->shared || run->requests[section->request].reads;
 }
 
+bool run_is_timed(const struct run *run, const struct section *section)
+{
+    return run->histories[section->history].timed && !run->requests[section->request].mistimed;
+}
+
 double run_ms(const struct run *run, int64_t t_ns)
 {
     return (double)(t_ns - run->start_ns) / 1e6; /* whole numbers: a double holds no such time */
 }
 
-/* A section without an exit lasted for certain until the next thing that its hold did, or, when the
- * process was killed inside it, as long as the process is known to have lived. */
+/* A section without an exit lasted for certain until the last thing that its hold did. When the
+ * process was killed inside it, it lasted as long as the process is known to have lived. */
 static int64_t end_of(const struct run *run, const struct section *section)
 {
+    const struct history *history = &run->histories[section->history];
     if (section->at_ns[STAGE_EXIT] != NOT_STAMPED)
         return section->at_ns[STAGE_EXIT];
-    if (section->at_ns[STAGE_RELEASE] != NOT_STAMPED)
-        return section->at_ns[STAGE_RELEASE];
-    return run->histories[section->history].last_ns;
+    if (!history->ended && !history->damaged)
+        return history->last_ns;
+    return section->at_ns[section->stage];
 }
 
 static int by_lock(const void *a, const void *b)
@@ -130,9 +155,21 @@ static void find_span(struct run *run)
     }
 }
 
+static bool has_history(const struct run *run, size_t instance)
+{
+    for (size_t i = 0; i < run->history_count; i++) {
+        if (run->histories[i].instance == instance && !run->histories[i].damaged)
+            return true;
+    }
+    return false;
+}
+
 void run_settle(struct run *run)
 {
+    for (size_t i = 0; i < run->asked.instance_count; i++)
+        run->restocks_lost |= run->asked.restocked && !has_history(run, i);
     find_span(run);
+    sales_find(run);
     run->by_lock = memory_new(run->section_count, sizeof *run->by_lock);
     for (size_t i = 0; i < run->section_count; i++) {
         struct section *section = &run->sections[i];

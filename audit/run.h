@@ -18,14 +18,14 @@ enum {
     INSTANCES_MAX = 64,
     ITEMS_MAX = 10000,
     HISTORIES_MAX = 256,
-    REQUESTS_MAX = 2000000, /* about 2 GB of memory */
+    REQUESTS_MAX = 2000000, /* less than 1 GB of memory */
     PATH_MAX_BYTES = 4096,
 };
 
 #define UNITS_MAX INT64_C(1000000000000) /* of any number of units: sums stay within 64 bits */
 #define NOT_STAMPED INT64_MIN            /* of a time: that event was not recorded */
 #define NOT_KNOWN INT64_MIN              /* of a number: nobody said */
-#define NONE SIZE_MAX                    /* of an index */
+#define NONE UINT32_MAX                  /* of an index */
 
 #define SEEN_MAX 16
 
@@ -33,6 +33,12 @@ enum {
 struct seen {
     int64_t t_ns;
     const char *text;
+};
+
+/* The clock of those who wrote sale.jtl. */
+struct clients {
+    const char *boot_id; /* NULL: not told */
+    int64_t slack_ms;    /* by so much their times may be off */
 };
 
 /* run.json */
@@ -48,6 +54,7 @@ struct asked {
     int64_t requests;
     int64_t quantity;
     double min_share;
+    struct clients clients;
     bool restocked;
     bool direct; /* the clients asked the instances themselves: there is no nginx.log */
     struct seen seen[SEEN_MAX];
@@ -61,7 +68,6 @@ enum moment { BEFORE, AFTER };
 /* What an item's stock and lock were in Redis before the run, or after it. */
 struct redis_side {
     int64_t stock; /* NOT_KNOWN: redis.json does not say */
-    bool lock_known;
     bool lock_there;
     int64_t lock_pttl_ms; /* -1: it never expires */
 };
@@ -70,12 +76,15 @@ struct item {
     const char *name;
     int64_t stock;              /* run.json's, at the start */
     struct redis_side redis[2]; /* by moment */
+    int64_t began;              /* the stock when the first request came; NOT_KNOWN */
 
     /* Found by check_conservation, for the checks behind it. */
-    int64_t supply;    /* units on the shelf: the stock and what restocks added */
+    int64_t shelf;     /* units at the start, as the witness says who tells of most */
+    int64_t supply;    /* units on the shelf: those, and what restocks added */
     bool supply_exact; /* false: a restock did not say what it found, supply is an upper bound */
     int64_t wanted;    /* units that requests asked for */
     int64_t sold;      /* units */
+    int64_t disputed;  /* so many of them were told to their clients otherwise */
     int64_t unknown;   /* units of sales whose outcome nobody knows */
 };
 
@@ -86,6 +95,8 @@ enum outcome {
     OUTCOME_REFUSED,
     OUTCOME_FAILED,
     OUTCOME_UNKNOWN,
+    OUTCOME_TOLD,        /* no instance said, and the client holds a 200 */
+    OUTCOME_TURNED_AWAY, /* no instance accepted it, and the client holds a 4xx or 5xx */
 };
 
 enum reason { /* of a refusal; the ones that a check asks for */
@@ -99,35 +110,39 @@ enum reason { /* of a refusal; the ones that a check asks for */
 
 struct request {
     /* the client's view: sale.jtl */
-    unsigned samples;
-    bool transport_error; /* no answer of the shop came back */
-    bool called_failed;   /* JMeter says success=false */
-    int client_code;      /* 0: none */
     int64_t start_ms;
-    int64_t elapsed_ms;
     int64_t client_unit; /* NOT_KNOWN: none was told */
     int64_t client_left;
-    size_t client_item;     /* NONE: none, or one that is not on sale */
-    size_t client_instance; /* NONE likewise */
+    uint32_t elapsed_ms;
+    uint32_t samples;
+    uint32_t asked_item;      /* as the URL names it; NONE likewise */
+    uint32_t client_item;     /* of the answer; NONE: none, or one that is not on sale */
+    uint32_t client_instance; /* NONE likewise */
+    int16_t client_code;      /* 0: none */
+    bool transport_error;     /* no answer of the shop came back */
+    bool called_failed;       /* JMeter says success=false */
 
     /* nginx's view */
-    unsigned proxied;
-    int nginx_status;
+    uint32_t proxied;
+    uint32_t sent; /* to so many upstreams; 0: nginx answered by itself */
+    int16_t nginx_status;
 
     /* the instance's view: history-*.jsonl */
-    unsigned invokes;
-    bool reads; /* it only reads, and never sells */
-    size_t history;
-    size_t instance;
-    size_t item; /* NONE: not one of run.json's */
+    int16_t code;
+    bool reads;    /* it only reads, and never sells */
+    bool mistimed; /* its times contradict what its client saw; found by check_clocks */
+    uint32_t invokes;
+    uint32_t history;
+    uint32_t instance;
+    uint32_t item; /* NONE: not one of run.json's */
+    uint32_t section; /* its first one, NONE */
+    enum outcome outcome : 8;
+    enum reason reason : 8;
     int64_t quantity;
     int64_t invoke_ns;
-    int64_t last_ns; /* its last event */
-    enum outcome outcome;
-    enum reason reason;
-    int code;
+    int64_t first_ns; /* its first event */
+    int64_t last_ns;  /* its last one */
     int64_t outcome_ns;
-    size_t section; /* its first one, NONE */
 };
 
 /* What happened to one hold, in this order. */
@@ -144,14 +159,17 @@ enum stage {
 
 /* One hold of one lock: a critical section. */
 struct section {
-    size_t request;
-    size_t next; /* of the same request, NONE */
-    size_t history;
-    size_t instance;
-    size_t item; /* NONE: not one of run.json's */
+    uint32_t request;
+    uint32_t next; /* of the same request, NONE */
+    uint32_t item; /* NONE: not one of run.json's */
     uint32_t lock;
-    bool shared;                /* under the read lock: others of that kind may be inside, too */
-    enum stage stage;           /* the last one recorded */
+    uint32_t history;
+    uint32_t instance;
+    enum stage stage : 8; /* the last one recorded */
+    bool shared;          /* under the read lock: others of that kind may be inside, too */
+    bool sold;
+    bool kept;                  /* its release did not arrive, or nobody knows */
+    bool overlapped;            /* found by check_exclusion */
     int64_t at_ns[STAGE_COUNT]; /* NOT_STAMPED where not recorded */
     int64_t again_refused_ns;   /* its request asked for the same lock again, in vain */
     int64_t lost_ns;            /* the timekeeper told that the hold is lost */
@@ -161,9 +179,18 @@ struct section {
     int64_t stock_after;
     int64_t unit; /* the lowest that was sold */
     int64_t quantity;
-    bool sold;
-    bool kept;       /* its release did not arrive, or nobody knows */
-    bool overlapped; /* found by check_exclusion */
+};
+
+/* What was sold to one request, by whoever tells of it. */
+struct sale {
+    const struct section *section; /* NULL: the client alone tells of it */
+    uint32_t request;
+    uint32_t instance; /* NONE: not known */
+    uint32_t item;
+    bool disputed; /* the client was told something else: it proves nothing */
+    int64_t unit;  /* the lowest; NOT_KNOWN */
+    int64_t quantity;
+    int64_t t_ns; /* of the write; INT64_MAX: not known */
 };
 
 enum mark_kind { MARK_RENEW, MARK_LOST, MARK_STALL };
@@ -183,10 +210,24 @@ struct restock {
     int64_t after;
 };
 
+enum { CLOCK_NAME_MAX = 64 };
+
+/* What a `begin` says of its file's times. */
+struct clock {
+    bool known;
+    char boot_id[CLOCK_NAME_MAX];
+    char time_namespace[CLOCK_NAME_MAX];
+    int64_t apart_ns; /* CLOCK_REALTIME is so far ahead of it */
+};
+
+/* One life of an instance, from its `begin` to its `end`. A restarted one has several in a file. */
 struct history {
     char *file; /* its name in the folder */
-    size_t instance;
+    uint32_t instance;
     bool ended;      /* an orderly end: nothing can be missing at its tail */
+    struct clock clock;
+    bool timed;      /* its times are those of the other histories; found by check_clocks */
+    bool damaged;    /* its file lacks records, or has some that cannot be read */
     int64_t last_ns; /* the instance lived at least until then */
 };
 
@@ -222,6 +263,8 @@ struct run {
     struct names holds; /* a hold's number is its section's */
     struct names locks;
 
+    struct sale *sales;
+    size_t sale_count, sale_capacity;
     struct mark *marks;
     size_t mark_count, mark_capacity;
     struct restock *restocks;
@@ -231,6 +274,7 @@ struct run {
 
     bool nginx_read;        /* nginx.log is there */
     bool truncated;         /* a history lacks lines */
+    bool restocks_lost;     /* some may not be recorded: nobody knows what was there */
     int64_t redis_commands; /* sent during the run; NOT_KNOWN */
 
     struct section **by_lock; /* those that were entered, by lock, enter, exit, mode */
@@ -252,17 +296,23 @@ void run_init(struct run *run, const char *folder);
 void run_free(struct run *run);
 
 /* The request of that id, made when it is new; NONE when there are too many. */
-size_t run_request(struct run *run, const char *id);
+uint32_t run_request(struct run *run, const char *id);
 /* The instance's place in run.json's list, NONE. */
-size_t run_instance(const struct run *run, const char *name);
-size_t run_item(const struct run *run, const char *name); /* NONE: not on sale */
+uint32_t run_instance(const struct run *run, const char *name);
+uint32_t run_item(const struct run *run, const char *name); /* NONE: not on sale */
+/* The item of ".../inventory/{item}/sale..."; NONE: not on sale, or no such URL. */
+uint32_t run_item_of_url(const struct run *run, const char *url);
 const char *run_request_id(const struct run *run, size_t request);
 /* Whether nothing is written on what that section reads. */
 bool run_only_reads(const struct run *run, const struct section *section);
+/* Whether its times can be compared with those of any other. */
+bool run_is_timed(const struct run *run, const struct section *section);
 /* Milliseconds from the start of the run. */
 double run_ms(const struct run *run, int64_t t_ns);
 
 /* Once everything is read: puts the sections in order and finds out how long each lasted. */
 void run_settle(struct run *run);
+/* Its part: run->sales, and the outcome of requests that no instance tells of. */
+void sales_find(struct run *run);
 
 #endif

@@ -15,16 +15,16 @@ void complain(struct source *source, int64_t line, const char *format, ...)
     va_end(args);
     struct findings *findings = &source->run->findings;
     if (line > 0)
-        findings_add(findings, RESULT_INCONCLUSIVE, "%s line %lld: %s", source->file,
+        findings_add(findings, source->rank, "%s line %lld: %s", source->file,
                      (long long)line, sentence);
     else
-        findings_add(findings, RESULT_INCONCLUSIVE, "%s: %s", source->file, sentence);
+        findings_add(findings, source->rank, "%s: %s", source->file, sentence);
 }
 
 void source_close(struct source *source)
 {
     if (source->complaints > COMPLAINTS_TOLD)
-        findings_add(&source->run->findings, RESULT_INCONCLUSIVE, "%s: %u more like these",
+        findings_add(&source->run->findings, source->rank, "%s: %u more like these",
                      source->file, source->complaints - COMPLAINTS_TOLD);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A file of the run folder, and complaints about it: the first few in full, the rest counted. A
- * record that cannot be read is evidence that is missing, so each complaint makes the run
- * inconclusive.
+ * record that cannot be read is evidence that is missing: RESULT_INCOMPLETE where it is a record of
+ * the instances or of Redis, otherwise RESULT_INCONCLUSIVE.
  */
 #ifndef SOURCE_H
 #define SOURCE_H
@@ -14,6 +14,7 @@ enum { COMPLAINTS_TOLD = 3 };
 struct source {
     struct run *run;
     const char *file;
+    enum result rank; /* what a complaint makes of the run */
     unsigned complaints;
 };
 

@@ -283,7 +283,7 @@ static void add_request(const struct run *run, size_t index, struct story *story
     step(story, request->invoke_ns, 0, STAGE_NONE, "%s asks %s for the lock", id,
          shortened(run->asked.instances[request->instance], 110, 13, instance));
     size_t before = story->count;
-    if (request->outcome != OUTCOME_NONE)
+    if (request->outcome_ns != NOT_STAMPED)
         step(story, request->outcome_ns, 0, STAGE_NONE, "%s has waited %.0f ms, and gets a %d", id,
              (double)(request->outcome_ns - request->invoke_ns) / 1e6, request->code);
     if (request->reason == REASON_LOCK_TIMEOUT || request->reason == REASON_LOCK_ERROR)

@@ -28,6 +28,10 @@ static size_t character(const unsigned char *at)
 void text_clean(char *text)
 {
     while (*text != '\0') {
+        if (*text >= 0x20 && *text < 0x7f) { /* almost all are */
+            text++;
+            continue;
+        }
         size_t size = character((const unsigned char *)text);
         if (size == 0)
             *text = '?';

@@ -114,7 +114,7 @@ void verdict_reach(struct run *run, struct verdict *verdict)
     measure_sections(run, verdict, values);
     free(values);
     verdict->expected = expected_of(run);
-    verdict->result = run->findings.worst;
+    verdict->result = result_of(run->findings.worst);
     tell_more(run, verdict);
     verdict->agrees = (verdict->expected.results & (1U << verdict->result)) != 0;
     findings_sort(&run->findings);

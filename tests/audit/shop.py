@@ -15,9 +15,14 @@ RUNGS = ["none", "local", "setnx", "setnx_expire", "setnx_multi", "set_nx_ex", "
          "notify", "fair", "rw_counter", "read_write"]
 WRITES = ["decr", "set", "atomic"]
 MS = 1_000_000
+EPOCH_MS = 1_767_268_800_000  # CLOCK_REALTIME when a world's t_ns is its t0
+CLOCK = {"boot_id": "b151cbf7-debb-4045-b78a-41adb14bc50d", "clock": "CLOCK_MONOTONIC",
+         "time_namespace": "time:[4026531834]"}
+CLIENTS = {**CLOCK, "clock": "CLOCK_REALTIME", "slack_ms": 1}
 SPECIAL = frozenset(',"\n\r')
 JTL_COLUMNS = ["timeStamp", "elapsed", "label", "responseCode", "responseMessage", "threadName",
-               "success", "failureMessage", "request", "item", "instance", "unit", "left"]
+               "success", "failureMessage", "URL", "request", "item", "instance", "unit", "left"]
+VARIABLES = JTL_COLUMNS[9:]
 
 
 class World:
@@ -34,6 +39,7 @@ class World:
         self.unended = set()  # instances that were killed
         self.crlf = self.random.random() < 0.2
         self.logged = True    # nginx.log is there
+        self.covers = True    # what the clients saw fits what the instances recorded
         self.seq_edits = {}  # instance -> function(lines), after seq was given
 
     # ---- events ---------------------------------------------------------------------------------
@@ -73,14 +79,16 @@ class World:
         return request
 
     def answer(self, request, t_ns, code, unit="", left=""):
-        start_ms = 1_767_268_800_000 + (request["t_ns"] - self.t0) // MS
+        start_ms = EPOCH_MS + (request["t_ns"] - self.t0) // MS
         sold = code == 200
         self.samples.append({
             "timeStamp": start_ms, "elapsed": (t_ns - request["t_ns"]) // MS + 1,
             "label": "POST /sale", "responseCode": code,
             "responseMessage": self.random.choice(["OK", 'says "no", twice', "two\nlines", ""]),
             "threadName": "burst 1-%d" % len(self.samples), "success": "true",
-            "failureMessage": "", "request": request["id"], "item": request["item"],
+            "failureMessage": "", "request": request["id"],
+            "URL": "http://127.0.0.1:8888/inventory/%s/sale?quantity=%d" % (request["item"], request["quantity"]),
+            "item": request["item"] if sold else "",  # JMeter takes it from the answer
             "instance": request["instance"] if sold else "", "unit": unit, "left": left})
         self.passed.append({
             "t_s": start_ms / 1000, "request": request["id"], "method": "POST",
@@ -105,6 +113,7 @@ class World:
         return section
 
     def leave(self, section, t_exit, t_release):
+        t_release = max(t_release, section["granted"]["t_ns"] + 1)  # a clock goes on
         request, hold = section["request"], section["hold"]
         section["exit"] = self.about(request, t_exit, "exit", hold=hold)
         section["release"] = self.about(request, t_release, "release", hold=hold, status="OK")
@@ -141,7 +150,8 @@ class World:
         first = min((e["t_ns"] for e in self.events[instance]), default=self.t0) - 5
         last = max((e["t_ns"] for e in self.events[instance]), default=self.t0) + 5
         lines = [{"t_ns": first, "instance": instance, "event": "begin", "run": run["run"],
-                  "rung": run["rung"], "write": run["write"], "pid": 1}]
+                  "rung": run["rung"], "write": run["write"], "pid": 1, **CLOCK,
+                  "clock_ns_realtime": EPOCH_MS * MS + first - self.t0}]
         lines += self.events[instance]
         if instance not in self.unended:
             lines.append({"t_ns": last, "instance": instance, "event": "end"})
@@ -150,8 +160,22 @@ class World:
             self.seq_edits[instance](lines)
         return lines
 
+    def cover(self):
+        """Each client saw its request for as long as the records of it say, wherever they were moved to."""
+        spans = {}
+        for event in (e for lines in self.events.values() for e in lines if "request" in e):
+            low, high = spans.get(event["request"], (event["t_ns"], event["t_ns"]))
+            spans[event["request"]] = min(low, event["t_ns"]), max(high, event["t_ns"])
+        for sample in (s for s in self.samples if s["request"] in spans):
+            low, high = (EPOCH_MS + (t_ns - self.t0) // MS for t_ns in spans[sample["request"]])
+            start = min(sample["timeStamp"], low)
+            sample["elapsed"] = max(sample["timeStamp"] + sample["elapsed"], high + 1) - start
+            sample["timeStamp"] = start
+
     def write(self, folder):
         os.makedirs(folder)
+        if self.covers:
+            self.cover()
 
         def put(name, text):
             with open(os.path.join(folder, name), "w", encoding="utf-8", newline="") as file:
@@ -161,7 +185,7 @@ class World:
         if self.logged:
             put("nginx.log", "".join(json.dumps(line) + "\n" for line in self.passed))
         end = "\r\n" if self.crlf else "\n"
-        rows = [",".join('"%s"' % c if c in JTL_COLUMNS[8:] else c for c in JTL_COLUMNS)]
+        rows = [",".join('"%s"' % c if c in VARIABLES else c for c in JTL_COLUMNS)]
         rows += [",".join(csv_field(sample[c]) for c in JTL_COLUMNS) for sample in self.samples]
         put("sale.jtl", "".join(row + end for row in rows))
         for instance in self.events:
@@ -192,7 +216,7 @@ def start(world, rung=None, write=None, instances=None, items=None, **more):
         "write": write or rand.choice(WRITES), "fault": "none", "instances": instances,
         "workers": 4, "ttl_ms": 30000, "work_ms": 1, "wait_ms": 20000, "keys": "item",
         "guard": "lock", "items": items, "requests": 0, "quantity": 1, "scenario": "made",
-        "min_share": 0.5, "expect": None, **more}
+        "min_share": 0.5, "expect": None, "clients": CLIENTS, **more}
     world.redis = {"before": side(items), "after": side(items)}
     world.events = {i: [] for i in instances}
     world.stock = dict(items)

@@ -14,6 +14,7 @@ from test_bruteforce import dirty
 
 SELF_WAIT = "waited for itself"
 FOR_EVER = "held for ever"
+RENEWED = ("watchdog_timer", "watchdog", "blpop_wake", "notify", "fair", "read_write")
 
 
 def check(make, result, reason=None, never=None):
@@ -275,11 +276,12 @@ def test_attempts_need_not_meet_with_a_fault(fault, result):
     check(make, result, "no two attempts at one item" if result == "inconclusive" else None)
 
 
-@pytest.mark.parametrize("fault, result", [
-    ("none", "inconclusive"), ("long_section", "inconclusive"), ("frozen", "ok")])
-def test_a_stall_is_what_frozen_asked_for(fault, result):
+@pytest.mark.parametrize("rung, fault, result", [
+    *[(rung, "long_section", "inconclusive") for rung in RENEWED], ("set_nx_ex", "long_section", "ok"),
+    ("watchdog", "none", "inconclusive"), ("watchdog", "frozen", "ok")])
+def test_a_stall_counts_where_a_hold_is_renewed_and_not_frozen(rung, fault, result):
     def make(seed):
-        world = shop.clean(seed, unknowns=0, rung="watchdog", ttl_ms=3000, fault=fault)
+        world = shop.clean(seed, unknowns=0, rung=rung, ttl_ms=3000, fault=fault)
         for lines in world.events.values():
             lines[:] = [line for line in lines if line["event"] != "stall"]
         test_planted.stall_where_a_hold_lives_by_renewal(world, world.random)

@@ -137,6 +137,9 @@ RUN_FIELDS = [
     ("items", {"phone": -1}, '"items": phone must be there once and hold a whole number'),
     ("items", {}, '"items" must be an object of 1 to 10000 items'),
     ("expect", ["fine"], '"expect" must be null or a list of results, of: ok, oversold'),
+    ("clients", {"boot_id": "x"}, 'no "clock"; it must be a text'),
+    ("clients", {"boot_id": "x", "clock": "CLOCK_TAI", "slack_ms": 1}, '"clock" is CLOCK_TAI; it must be CLOCK_REALTIME'),
+    ("clients", {"boot_id": "x", "clock": "CLOCK_REALTIME", "slack_ms": 5000}, '"slack_ms" must be a whole number from 0 to 1000'),
     ("min_share", 2, '"min_share" is 2; it must be from 0 to 1'),
     ("quantity", 0, '"quantity" must be a whole number from 1 to'),
     ("seen", "Redis dies", '"seen" must be a list of at most 16, as'),
@@ -173,7 +176,7 @@ LINES = [
     ("sale.jtl", b"timeStamp,elapsed,label,responseCode,success,request,item,instance,unit,left\n"
      b"1,2\n", "sale.jtl line 2: not as many fields as the head line has; it must"),
     ("nginx.log", b"127.0.0.1 - - GET /\n", "nginx.log line 1: not JSON from byte"),
-    ("redis.json", b"{}", 'redis.json: no "before" with a "stock"'),
+    ("redis.json", b"{}", 'redis.json: "before" does not tell the stock of'),
 ]
 
 

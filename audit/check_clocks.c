@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Clocks: times are compared only where they are of one clock. Every history's first record names
+ * its boot, clock and time namespace, and what CLOCK_REALTIME was at its stamp; run.json names the
+ * clients'. CLOCK_REALTIME is CLOCK_MONOTONIC and a constant, on one boot: so all files must agree
+ * on that constant, and a request's records must lie between its sending and its answer, as its
+ * client saw them. What does not fit is not used as proof that two sections overlapped.
+ */
+#include "check.h"
+#include "source.h"
+
+#include <string.h>
+
+enum { APART_NS_MAX = 100000 }; /* of two readings of that constant */
+
+/* ---- One clock ------------------------------------------------------------------------------- */
+
+/* Why the times of these two cannot be compared; NULL: they can. */
+static const char *clocks_differ(const struct clock *one, const struct clock *two)
+{
+    if (strcmp(one->boot_id, two->boot_id) != 0)
+        return "it was written on another machine, or after another boot,";
+    if (strcmp(one->time_namespace, two->time_namespace) != 0)
+        return "its writer has another time namespace";
+    return NULL;
+}
+
+static void check_history(struct run *run, struct history *history, const struct history *first)
+{
+    const char *differs = clocks_differ(&first->clock, &history->clock);
+    long long apart_ns = history->clock.apart_ns - first->clock.apart_ns;
+    history->timed = differs == NULL && apart_ns <= APART_NS_MAX && apart_ns >= -APART_NS_MAX;
+    if (differs != NULL)
+        findings_add(&run->findings, RESULT_INCOMPLETE,
+                     "%s: %s than %s; all must have one clock, so that their times can be compared",
+                     history->file, differs, first->file);
+    else if (!history->timed)
+        findings_add(&run->findings, RESULT_INCOMPLETE,
+                     "%s: its times are %.3f ms off those of %s, as CLOCK_REALTIME in both tells; "
+                     "they must agree within %.1f ms",
+                     history->file, -(double)apart_ns / 1e6, first->file, APART_NS_MAX / 1e6);
+}
+
+/* The first life whose clock is known, with which all others are compared; NULL. */
+static const struct history *check_histories(struct run *run)
+{
+    const struct history *first = NULL;
+    for (size_t i = 0; i < run->history_count; i++) {
+        struct history *history = &run->histories[i];
+        if (!history->clock.known)
+            continue; /* read_histories has said so */
+        if (first == NULL)
+            first = history;
+        check_history(run, history, first);
+    }
+    return first;
+}
+
+/* A section takes some commands, and so some time. */
+static void check_sections(struct run *run)
+{
+    const struct section *example = NULL;
+    long long times = 0;
+    for (size_t i = 0; i < run->section_count; i++) {
+        const struct section *section = &run->sections[i];
+        if (section->at_ns[STAGE_RELEASE] == NOT_STAMPED ||
+            section->at_ns[STAGE_RELEASE] > section->at_ns[STAGE_GRANTED])
+            continue;
+        run->requests[section->request].mistimed = true;
+        if (times++ == 0)
+            example = section;
+    }
+    if (times > 0)
+        findings_add(&run->findings, RESULT_INCOMPLETE,
+                     "%s: its clock stands still: sections that took no time: %lld, first that of "
+                     "request %.60s; each must take some",
+                     run->histories[example->history].file, times,
+                     run_request_id(run, example->request));
+}
+
+/* ---- What the clients saw -------------------------------------------------------------------- */
+
+static bool check_clients(struct run *run, const struct history *first)
+{
+    const struct clients *clients = &run->asked.clients;
+    if (clients->boot_id == NULL) {
+        findings_add(&run->findings, RESULT_INCOMPLETE,
+                     "run.json: no \"clients\"; it must name the clients' boot and clock, as "
+                     "{\"boot_id\":\"…\",\"clock\":\"CLOCK_REALTIME\",\"slack_ms\":5}");
+        return false;
+    }
+    if (strcmp(clients->boot_id, first->clock.boot_id) == 0)
+        return true;
+    findings_add(&run->findings, RESULT_INCOMPLETE,
+                 "sale.jtl was written on another machine, or after another boot, than %s; all "
+                 "must have one clock, so that their times can be compared",
+                 first->file);
+    return false;
+}
+
+/* By how much its records lie before its sending, or after its answer; 0: they lie between. */
+static int64_t outside_ns(const struct run *run, const struct request *request, int64_t apart_ns)
+{
+    const int64_t ms = 1000000;
+    int64_t slack_ns = run->asked.clients.slack_ms * ms;
+    int64_t sent_ns = request->start_ms * ms - apart_ns - slack_ns;
+    int64_t answered_ns = sent_ns + (request->elapsed_ms + 1) * ms + 2 * slack_ns;
+    if (request->first_ns < sent_ns)
+        return request->first_ns - sent_ns;
+    return !request->transport_error && request->last_ns > answered_ns
+               ? request->last_ns - answered_ns
+               : 0;
+}
+
+static void check_requests(struct run *run, int64_t apart_ns)
+{
+    const struct request *example = NULL;
+    long long times = 0;
+    for (size_t i = 0; i < run->request_count; i++) {
+        struct request *request = &run->requests[i];
+        if (request->invokes == 0 || request->samples == 0 || request->reads ||
+            !run->histories[request->history].timed)
+            continue;
+        if (outside_ns(run, request, apart_ns) == 0)
+            continue;
+        request->mistimed = true;
+        if (times++ == 0)
+            example = request;
+    }
+    if (times == 0)
+        return;
+    double off_ms = (double)outside_ns(run, example, apart_ns) / 1e6;
+    findings_add(&run->findings, RESULT_INCOMPLETE,
+                 "requests with records outside of the time that their clients saw: %lld; first: "
+                 "request %.60s, of which %s has a record %.3f ms %s",
+                 times, run_request_id(run, (size_t)(example - run->requests)),
+                 run->histories[example->history].file, off_ms < 0 ? -off_ms : off_ms,
+                 off_ms < 0 ? "before it was sent" : "after it was answered");
+}
+
+void check_clocks(struct run *run)
+{
+    const struct history *first = check_histories(run);
+    check_sections(run);
+    if (first != NULL && check_clients(run, first))
+        check_requests(run, first->clock.apart_ns);
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What was sold, by the instance's `write` or by the client's 200: either is proof. Where the two
+ * contradict each other, or nginx contradicts a client that stands alone, nothing is proven. And
+ * which requests were turned away before an instance accepted them: no history tells of them, and
+ * their buyers wanted something all the same.
+ */
+#include "memory.h"
+#include "run.h"
+
+static bool was_answered(const struct request *request)
+{
+    return request->samples > 0 && !request->transport_error;
+}
+
+/* Whether the client was told of one of the request's sales; true when it was told nothing. */
+static bool client_agrees(const struct run *run, const struct request *request)
+{
+    if (!was_answered(request))
+        return true;
+    for (size_t i = request->section; i != NONE; i = run->sections[i].next) {
+        const struct section *section = &run->sections[i];
+        if (section->sold && request->client_code == 200 && request->client_unit == section->unit &&
+            request->client_item == section->item)
+            return true;
+    }
+    return false;
+}
+
+static void add_sale(struct run *run, const struct sale *sale)
+{
+    run->sales = memory_grow(run->sales, run->sale_count, &run->sale_capacity, sizeof *run->sales);
+    run->sales[run->sale_count++] = *sale;
+}
+
+static void add_written(struct run *run)
+{
+    for (size_t i = 0; i < run->section_count; i++) {
+        const struct section *section = &run->sections[i];
+        if (section->sold)
+            add_sale(run, &(struct sale){
+                              .request = section->request,
+                              .section = section,
+                              .instance = section->instance,
+                              .item = section->item,
+                              .unit = section->unit,
+                              .quantity = section->quantity,
+                              .t_ns = section->at_ns[STAGE_WRITE],
+                              .disputed = !client_agrees(run, &run->requests[section->request]),
+                          });
+    }
+}
+
+/* The client has a 200, and its instance did not come to tell how the request ended. */
+static void add_told(struct run *run)
+{
+    for (size_t i = 0; i < run->request_count; i++) {
+        struct request *request = &run->requests[i];
+        bool denied = request->proxied > 0 && request->nginx_status != request->client_code;
+        if (request->outcome != OUTCOME_NONE || request->client_code != 200 || denied ||
+            request->item == NONE)
+            continue;
+        request->outcome = OUTCOME_TOLD;
+        add_sale(run, &(struct sale){
+                          .request = (uint32_t)i,
+                          .instance = request->client_instance,
+                          .item = request->item,
+                          .unit = request->client_unit,
+                          .quantity = request->quantity,
+                          .t_ns = INT64_MAX,
+                      });
+    }
+}
+
+/* By nginx, or by somebody else with a code that no instance gives a buyer. */
+static bool was_turned_away(const struct request *request)
+{
+    if (request->invokes > 0 || !was_answered(request) || request->client_code < 400)
+        return false;
+    return (request->proxied > 0 && request->sent == 0) ||
+           (request->client_code < 500 && request->client_code != 409);
+}
+
+void sales_find(struct run *run)
+{
+    for (size_t i = 0; i < run->request_count; i++) {
+        struct request *request = &run->requests[i];
+        if (request->invokes == 0)
+            request->item =
+                request->client_item != NONE ? request->client_item : request->asked_item;
+        if (was_turned_away(request)) {
+            request->outcome = OUTCOME_TURNED_AWAY;
+            request->outcome_ns = run->end_ns;
+            request->code = request->client_code;
+        }
+    }
+    add_written(run);
+    add_told(run);
+}
