@@ -112,17 +112,21 @@ class World(Redis):
                         *self.options])
             self.wait(lambda a=admin: request(a, "GET", "/readyz")[0] == 200, "inventoryd")
         self.start_nginx()
-        self.wait(lambda: request(self.port, "PUT", "/inventory/phone",
-                                  json.dumps({"stock": STOCK}))[0] < 300, "nginx")
+        self.wait(lambda: self.set_stock(STOCK), "nginx")
+
+    def set_stock(self, stock):
+        return request(self.operators_port, "PUT", "/inventory/phone", json.dumps({"stock": stock}))[0] == 200
 
     def start_nginx(self):
         """The very file that the shop runs behind."""
-        self.port = free_port()
+        self.port, self.operators_port = free_port(), free_port()
         conf = self.folder / "nginx.conf"
-        upstreams = " ".join(f"--upstream {n}=127.0.0.1:{p}" for n, (p, _) in zip("ab", self.instances))
+        upstreams = " ".join(f"--upstream {n}=127.0.0.1:{p} --admin {n}=127.0.0.1:{a}"
+                             for n, (p, a) in zip("ab", self.instances))
         subprocess.run(["bash", "-c", f"source {ROOT}/scripts/lib/common.sh; "
                         f"source {ROOT}/scripts/lib/nginx.sh; nginx_render --out {conf} "
-                        f"--listen 127.0.0.1:{self.port} --log {self.folder}/access.log {upstreams}"],
+                        f"--listen 127.0.0.1:{self.port} --operators 127.0.0.1:{self.operators_port} "
+                        f"--log {self.folder}/access.log {upstreams}"],
                        check=True)
         self.start(["nginx", "-p", str(self.folder), "-c", str(conf), "-g", "daemon off;"])
 

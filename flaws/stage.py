@@ -29,6 +29,16 @@ RENEWED_TTL_MS = 2000  # of a lock that must live by its renewals: a machine tha
 WAIT_MS = 3000  # how long a sale waits for a lock that never comes: far longer than a short one lives
 
 
+def clients_clock():
+    """The clock of the samples, for the judge."""
+    try:
+        namespace = os.readlink("/proc/self/ns/time")
+    except OSError:
+        namespace = "none"  # the kernel has none
+    return {"boot_id": pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip(),
+            "clock": "CLOCK_REALTIME", "time_namespace": namespace, "slack_ms": 2}
+
+
 class Spoiled(Exception):
     """What should have come about did not: it says nothing about the rung."""
 
@@ -251,18 +261,18 @@ class Sale(threading.Thread):
         super().__init__(daemon=True)
         self.instance, self.name, self.buys = instance, name, buys
         self.method, self.path = ("POST", f"/inventory/{ITEM}/sale{query}") if buys else ("GET", f"/inventory/{ITEM}")
-        self.status, self.body, self.at_s, self.took_ms, self.answered_ns = 0, {}, time.time(), 0, None
+        self.status, self.body, self.took_ms, self.answered_ns = 0, {}, 0, None
+        self.at_s, self.began = time.time(), time.monotonic()
         self.start()
 
     def run(self):
-        began = time.monotonic()
         try:
             self.status, self.body = self.instance.ask(
                 self.method, self.path, self.instance.port, headers={"X-Request-Id": self.name})
         except OSError:  # its instance died
             self.status = 0
         self.answered_ns = time.monotonic_ns()
-        self.took_ms = int((time.monotonic() - began) * 1000)
+        self.took_ms = int((time.monotonic() - self.began) * 1000)
 
     @property
     def answered(self):
@@ -293,6 +303,7 @@ class Instance:
                    "--redis", stage.redis.url, "--lock-redis", lock_url, "--lock", stage.rung.lock.name,
                    "--write", stage.write, "--check-hold", "on" if stage.check_hold else "off",
                    "--ttl-ms", str(ttl_ms), "--workers", "4", "--history", str(self.history), "--run", stage.folder.name, "--history-commands",
+                   "--fail-fast-ms", "600000",  # when an outage ends is the schedule's business
                    "--enable-failpoints", "--failpoint-files", str(self.files), *flags]
         with open(self.log, "wb") as log:
             self.process = stage.spawn(command, log)
@@ -587,7 +598,7 @@ class Stage:
             "run": self.folder.name, "rung": self.rung.lock.name, "write": self.write, "fault": self.fault,
             "instances": list(self.instances), "workers": 4, "ttl_ms": self.ttl_ms, "work_ms": 0, "wait_ms": WAIT_MS,
             "keys": "item", "guard": "lock", "items": {ITEM: self.stock}, "requests": sum(sale.buys for sale in self.sales), "quantity": 1,
-            "scenario": self.fault, "min_share": 0, "expect": self.expect, "restocked": False, "direct": True, "seen": self.seen})
+            "clients": clients_clock(), "scenario": self.fault, "min_share": 0, "expect": self.expect, "restocked": False, "direct": True, "seen": self.seen})
         self.write_jtl()
         done = subprocess.run([str(self.auditor), str(self.folder)], capture_output=True, text=True, timeout=60)
         if done.returncode not in (0, 1, 2) or not (self.folder / "verdict.json").exists():

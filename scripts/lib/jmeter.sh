@@ -16,8 +16,8 @@ JMETER_JVM=(-Xss256k -XX:TieredStopAtLevel=1 "-Djava.util.prefs.userRoot=$LADDER
 JMETER_HEAP=(-Xms256m -Xmx1g)
 
 # What the plan knows, and which values make sense.
-JMETER_PROPERTIES='host port items stock threads loops quantity look_first meet_every_loop pace
-    duration restock_every'
+JMETER_PROPERTIES='host port admin_host admin_port admin_token_file items stock threads loops
+    quantity look_first meet_every_loop pace duration restock_every'
 
 # ---- Which one -----------------------------------------------------------------------------------
 
@@ -210,18 +210,22 @@ jmeter_number() {
     whole_number "$1" "$(jmeter_value "$1" "$4" "${@:5}")" "$2" "$3"
 }
 
-# jmeter_run --scenario FILE --out DIR --host H --port P [-Jname=value ...]
+# jmeter_run --scenario FILE --out DIR --host H --port P [--operators HOST:PORT] [--token-file FILE]
+#            [-Jname=value ...]
 # Leaves DIR/sale.jtl, DIR/jmeter.log and DIR/dashboard/; JMeter's progress goes to standard error.
 # Fails with a sentence when JMeter broke or the load was not what was asked for; whether the shop
 # sold rightly is the judge's to say.
 jmeter_run() {
-    local scenario='' out='' host='' port='' extra=() words items code=0
+    local scenario='' out='' host='' port='' operators=127.0.0.1:8889 token_file='' extra=() words
+    local items code=0
     while (($#)); do
         case $1 in
         --scenario) scenario=$(option_value "$@") ;;
         --out) out=$(option_value "$@") ;;
         --host) host=$(option_value "$@") ;;
         --port) port=$(option_value "$@") ;;
+        --operators) operators=$(option_value "$@") ;;
+        --token-file) token_file=${2-} ;;
         -J?*=*)
             extra+=("$1")
             shift
@@ -235,6 +239,8 @@ jmeter_run() {
     [[ -r $scenario ]] || fail "the scenario \"$scenario\" cannot be read; there are:" \
         "$(cd "$LADDER_ROOT/jmeter/scenarios" && printf '%s ' *.properties)"
     whole_number --port "$port" 1 65535
+    whole_number "--operators' port" "${operators##*:}" 1 65535
+    [[ -z $token_file || -r $token_file ]] || fail "--token-file: $token_file cannot be read"
     jmeter_check "$scenario" "${extra[@]}"
     words=$(jmeter_command) || return 2
     mapfile -t words <<<"$words"
@@ -243,7 +249,8 @@ jmeter_run() {
     "${words[@]}" --nongui --testfile "$JMETER_PLAN" \
         --jmeterlogconf "$LADDER_ROOT/jmeter/log4j2.xml" --jmeterlogfile "$out/jmeter.log" \
         --addprop "$LADDER_ROOT/jmeter/user.properties" --addprop "$scenario" "${extra[@]}" \
-        "-Jitems=$items" "-Jhost=$host" "-Jport=$port" \
+        "-Jitems=$items" "-Jhost=$host" "-Jport=$port" "-Jadmin_host=${operators%:*}" \
+        "-Jadmin_port=${operators##*:}" "-Jadmin_token_file=$token_file" \
         --forceDeleteResultFile --logfile "$out/sale.jtl" \
         --reportatendofloadtests --reportoutputfolder "$out/dashboard" >&2 || code=$?
     jmeter_judge_run "$code" "$out" "$scenario" "${extra[@]}"

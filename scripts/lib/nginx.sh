@@ -7,38 +7,53 @@
 # Debian keeps nginx where only root looks.
 PATH=$PATH:/usr/sbin
 
-# nginx_render --out FILE --listen ADDRESS:PORT --log FILE --upstream NAME=HOST:PORT ...
-#              [--profile proof|failover]
+# nginx_servers OPTION LIMITS NAME=HOST:PORT...: the lines of an upstream.
+nginx_servers() {
+    local option=$1 limits=$2 upstream servers=
+    for upstream in "${@:3}"; do
+        [[ $upstream =~ ^[A-Za-z0-9_-]+=[A-Za-z0-9.:_-]+:[0-9]+$ ]] ||
+            fail "$option is \"$upstream\": it must be NAME=HOST:PORT"
+        servers+="server ${upstream#*=} $limits; "
+    done
+    printf '%s' "${servers% }"
+}
+
+# nginx_render --out FILE --listen ADDRESS:PORT --operators ADDRESS:PORT --log FILE
+#              --upstream NAME=HOST:PORT ... --admin NAME=HOST:PORT ... [--profile proof|failover]
 nginx_render() {
-    local out='' listen='' log='' profile=proof servers='' upstreams=() upstream limits
+    local out='' listen='' operators='' log='' profile=proof upstreams=() admins=() limits servers
+    local admin_servers
     while (($#)); do
         case $1 in
         --out) out=$(option_value "$@") ;;
         --listen) listen=$(option_value "$@") ;;
+        --operators) operators=$(option_value "$@") ;;
         --log) log=$(option_value "$@") ;;
         --profile) profile=$(option_value "$@") ;;
         --upstream) upstreams+=("$(option_value "$@")") ;;
+        --admin) admins+=("$(option_value "$@")") ;;
         *) fail "nginx_render: \"$1\" is not understood" ;;
         esac
         shift 2
     done
-    [[ -n $out && -n $listen && -n $log && ${#upstreams[@]} -gt 0 ]] ||
-        fail "nginx_render needs --out, --listen, --log and at least one --upstream"
+    if [[ -z $out || -z $listen || -z $operators || -z $log ]] ||
+        ((${#upstreams[@]} == 0 || ${#admins[@]} == 0)); then
+        fail "nginx_render needs --out, --listen, --operators, --log and at least one --upstream" \
+            "and one --admin"
+    fi
     one_of --profile "$profile" proof failover
     limits='max_fails=0'
     [[ $profile == proof ]] || limits='max_fails=3 fail_timeout=2s'
-    for upstream in "${upstreams[@]}"; do
-        [[ $upstream =~ ^[A-Za-z0-9_-]+=[A-Za-z0-9.:_-]+:[0-9]+$ ]] ||
-            fail "--upstream is \"$upstream\": it must be NAME=HOST:PORT"
-        servers+="server ${upstream#*=} $limits; "
-    done
+    servers=$(nginx_servers --upstream "$limits" "${upstreams[@]}")
+    admin_servers=$(nginx_servers --admin "$limits" "${admins[@]}")
     # The words end up inside sed's and nginx's own syntax.
-    [[ $out$listen$log != *[\|\;\{\}\"\'\\\&\$[:space:]]* ]] ||
+    [[ $out$listen$operators$log != *[\|\;\{\}\"\'\\\&\$[:space:]]* ]] ||
         fail "paths for nginx must be free of spaces and of | ; { } \" ' \\ & \$:" \
-            "\"$out\", \"$listen\", \"$log\""
+            "\"$out\", \"$listen\", \"$operators\", \"$log\""
     mkdir -p "$(dirname "$out")"
-    sed -e '/^#/d' -e "s|@LISTEN@|$listen|" -e "s|@LOG@|$log|" -e 's|@ERROR_LOG@|error.log|' \
-        -e "s|@SERVERS@|${servers% }|" "$LADDER_ROOT/deploy/nginx/nginx.conf.in" >"$out"
+    sed -e '/^#/d' -e "s|@LISTEN@|$listen|" -e "s|@OPERATORS@|$operators|" -e "s|@LOG@|$log|" \
+        -e 's|@ERROR_LOG@|error.log|' -e "s|@SERVERS@|$servers|" \
+        -e "s|@ADMIN_SERVERS@|$admin_servers|" "$LADDER_ROOT/deploy/nginx/nginx.conf.in" >"$out"
 }
 
 # nginx_words CONF: the command that nginx is asked with, in NGINX_WORDS.

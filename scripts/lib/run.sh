@@ -4,6 +4,8 @@
 # Drives rows, a rung and a way to write each, against a shop that is up, wherever its parts are:
 # on this machine or in containers. Needs common.sh and jmeter.sh. The caller says:
 RUN_HTTP=127.0.0.1:8888     # nginx
+RUN_OPERATORS=127.0.0.1:8889 # nginx's for operators, who set the stock
+RUN_TOKEN_FILE=             # its first line is the operators' token; "": they need none
 RUN_INSTANCES=()            # name=host:port of each instance's admin listener
 RUN_REDIS=127.0.0.1:7000    # read here, never written to
 RUN_NGINX_LOG=              # nginx's access log, as this process can read it
@@ -55,11 +57,19 @@ run_auditor() {
     fi
 }
 
-# ask METHOD URL [BODY]: prints the answer; a refusal is told with its reason.
+# bearer: the operators' token as a header, for curl --header @FILE: in its words ps would show it.
+bearer() {
+    local token
+    [[ -n $RUN_TOKEN_FILE ]] || return 0
+    IFS= read -r token <"$RUN_TOKEN_FILE" || [[ -n $token ]] || fail "there is no token in $RUN_TOKEN_FILE"
+    printf 'Authorization: Bearer %s\n' "${token%$'\r'}"
+}
+
+# ask METHOD URL [BODY]: of operators; prints the answer. A refusal is told with its reason.
 ask() {
     local body
     if ! body=$(curl --silent --show-error --fail-with-body --max-time 60 --request "$1" \
-        ${3:+--data-binary "$3" --header 'Content-Type: application/json'} "$2" 2>&1); then
+        --header @<(bearer) ${3:+--data-binary "$3" --header 'Content-Type: application/json'} "$2" 2>&1); then
         say "$1 $2${3:+ $3}: $body"
         return 1
     fi
@@ -130,12 +140,12 @@ switch_lock() {
     done
 }
 
-# set_stock STOCK ITEM...: by the shop's own door, so that `before` shows what the load will find.
+# set_stock STOCK ITEM...: by the operators' door, so that `before` shows what the load will find.
 set_stock() {
     local stock=$1 item
     shift
     for item; do
-        ask PUT "http://$RUN_HTTP/inventory/$item" "{\"stock\":$stock}" >/dev/null ||
+        ask PUT "http://$RUN_OPERATORS/inventory/$item" "{\"stock\":$stock}" >/dev/null ||
             fail "the stock of $item could not be set"
     done
 }
@@ -153,6 +163,14 @@ write_env() {
     printf 'load %s\n' "$(cut -d ' ' -f 1-3 /proc/loadavg)"
 }
 
+# The clock of JMeter's samples, for the judge. They are off by a rounding to milliseconds and what
+# JMeter's own clock drifts between two looks at the system's.
+clients_clock() {
+    jq --null-input --compact-output --arg boot "$(</proc/sys/kernel/random/boot_id)" \
+        --arg namespace "$(readlink /proc/self/ns/time || printf none)" \
+        '{boot_id: $boot, clock: "CLOCK_REALTIME", time_namespace: $namespace, slack_ms: 5}'
+}
+
 # write_run_json RUNG WRITE ITEMS_JSON: what was asked for; what the instances were told comes from
 # themselves.
 write_run_json() {
@@ -164,14 +182,14 @@ write_run_json() {
             --argjson items "$3" --arg instances "${RUN_INSTANCES[*]%%=*}" \
             --argjson requests "$requests" --argjson quantity "$(run_property quantity 1)" \
             --arg scenario "$(basename "$RUN_SCENARIO" .properties)" --arg expect "$RUN_EXPECT" \
-            --argjson restocked "$restocked" \
+            --argjson restocked "$restocked" --argjson clients "$(clients_clock)" \
             '{run: $run, rung: $rung, write: $write, fault: "none",
               instances: ($instances | split(" ")),
               workers: .workers, ttl_ms: .ttl_ms, work_ms: .work_ms, wait_ms: .wait_ms,
               keys: .keys, guard: "lock", items: $items, requests: $requests,
               quantity: $quantity, scenario: $scenario, min_share: 0.5,
               expect: (if $expect == "" then null else $expect | split(",") end),
-              restocked: $restocked}' <<<"$RUN_CONFIG" >"$RUN_FOLDER/run.json"
+              restocked: $restocked, clients: $clients}' <<<"$RUN_CONFIG" >"$RUN_FOLDER/run.json"
 }
 
 # nginx writes a line after its answer: the last ones may come a moment after JMeter's end.
@@ -230,7 +248,8 @@ fire() {
     local code=0 out=$RUN_FOLDER/jmeter.out
     [[ -z $RUN_SHOWS_JMETER ]] || out=/dev/stderr
     attend jmeter_run --scenario "$RUN_SCENARIO" --out "$RUN_FOLDER" --host "${RUN_HTTP%:*}" \
-        --port "${RUN_HTTP##*:}" "${RUN_PROPERTIES[@]}" >"$out" 2>&1 || code=$?
+        --port "${RUN_HTTP##*:}" --operators "$RUN_OPERATORS" --token-file "$RUN_TOKEN_FILE" \
+        "${RUN_PROPERTIES[@]}" >"$out" 2>&1 || code=$?
     if ((code != 0)); then
         [[ -n $RUN_SHOWS_JMETER ]] || tail -n 5 "$out" >&2
         fail "JMeter ended with $code; see jmeter.log in $RUN_FOLDER"

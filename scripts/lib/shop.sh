@@ -2,20 +2,23 @@
 # shellcheck shell=bash disable=SC2034  # settings of those who source it
 #
 # A shop on this machine: a private redis-server, N inventoryd, an nginx in front, all on loopback.
+# nginx listens on two ports: one for buyers, one for operators, who set the stock.
 # Needs common.sh and nginx.sh. A shop is known by nginx's port; what is up is written down in
 # LADDER_STATE/<port>/, so that `down` ends exactly what `up` started:
 #   parts       one line a process: name, pid, the process' start in ticks, port
-#   settings    one line each: port, redis, and an `instance` line for each instance
+#   settings    one line each: port, operators, redis, token, and an `instance` for each instance
 #   history/    what the instances record; a run's part is moved to its folder
 #   redis/ nginx/ *.log
 
 SHOP_PORT=8888
+SHOP_OPERATORS_PORT= # nginx's for operators; "": the next one
 SHOP_REDIS_PORT=7000
 SHOP_BASE=8000     # the first instance; its admin listener is on the next port
 SHOP_STEP=1000     # from one instance to the next: 8000, 9000, 10000 ...
 SHOP_COUNT=2
 SHOP_COUNT_MAX=16  # 8000 to 23000: below the ports that the kernel gives to clients
 SHOP_REDIS_CONF=
+SHOP_TOKEN_FILE=${INVENTORYD_ADMIN_TOKEN_FILE:-} # of the admin listeners; "": they need none
 SHOP_OPTIONS=()    # inventoryd's
 
 SHOP_NAMES=abcdefghijklmnop
@@ -86,6 +89,7 @@ shop_check() {
         fail "inventoryd refuses its options: $words"
     fi
     need_free_port "$SHOP_PORT" nginx --port
+    need_free_port "$SHOP_OPERATORS_PORT" "nginx's operators" --operators-port
     need_free_port "$SHOP_REDIS_PORT" redis-server --redis-port
     for ((i = 0; i < SHOP_COUNT; i++)); do
         need_free_port "$(shop_instance_port "$i")" "instance $(shop_name "$i")" --base-port
@@ -168,6 +172,7 @@ start_instances() {
         start_part "$name" "$port" "$folder/$name.log" "$LADDER_BUILD/service/inventoryd" \
             "${SHOP_OPTIONS[@]}" --instance "$name" --listen "127.0.0.1:$port" \
             --admin-listen "127.0.0.1:$((port + 1))" --admin-writes \
+            --admin-token-file "$SHOP_TOKEN_FILE" \
             --redis "$redis" --lock-redis "$redis" --stock-redis "$redis" \
             --history "$folder/history/history-$name.jsonl"
         printf 'instance=%s=127.0.0.1:%s\n' "$name" $((port + 1)) >>"$folder/settings"
@@ -175,13 +180,15 @@ start_instances() {
 }
 
 start_nginx() {
-    local i folder upstreams=()
+    local i name port folder servers=()
     folder=$(shop_folder)/nginx
     for ((i = 0; i < SHOP_COUNT; i++)); do
-        upstreams+=(--upstream "$(shop_name "$i")=127.0.0.1:$(shop_instance_port "$i")")
+        name=$(shop_name "$i")
+        port=$(shop_instance_port "$i")
+        servers+=(--upstream "$name=127.0.0.1:$port" --admin "$name=127.0.0.1:$((port + 1))")
     done
     nginx_render --out "$folder/nginx.conf" --listen "127.0.0.1:$SHOP_PORT" \
-        --log "$folder/access.log" "${upstreams[@]}"
+        --operators "127.0.0.1:$SHOP_OPERATORS_PORT" --log "$folder/access.log" "${servers[@]}"
     nginx_start "$folder/nginx.conf" 9>&-
     shop_note nginx "$(<"$folder/nginx.pid")" "$SHOP_PORT"
 }
@@ -197,7 +204,8 @@ shop_up() {
             "it, scripts/shop down ends it, --port starts another"
     shop_check
     rm -rf "${folder:?}"/{parts,settings,redis,nginx,history,*.log}
-    printf '%s\n' "port=$SHOP_PORT" "redis=$SHOP_REDIS_PORT" >"$folder/settings"
+    printf '%s\n' "port=$SHOP_PORT" "operators=$SHOP_OPERATORS_PORT" "redis=$SHOP_REDIS_PORT" \
+        "token=$SHOP_TOKEN_FILE" >"$folder/settings"
     at_exit shop_down_unless_up
     start_redis
     shop_each await_part
@@ -272,6 +280,8 @@ shop_is_meant() {
     [[ -s $folder/parts ]] ||
         fail "no shop is up on port $SHOP_PORT: scripts/shop up --port $SHOP_PORT starts one"
     RUN_HTTP=127.0.0.1:$SHOP_PORT
+    RUN_OPERATORS=127.0.0.1:$(shop_setting operators)
+    RUN_TOKEN_FILE=$(shop_setting token)
     RUN_REDIS=127.0.0.1:$(shop_setting redis)
     RUN_NGINX_LOG=$folder/nginx/access.log
     RUN_HISTORIES=$folder/history

@@ -50,7 +50,8 @@ class Ports:
                 break
             self.guard.close()
         self.nginx = self.first + 1
-        self.redis = self.first + 2
+        self.operators = self.first + 2
+        self.redis = self.first + 3
         self.base = self.first + 10
 
     def instance(self, number):
@@ -62,7 +63,7 @@ class Ports:
                 "--port-step", STEP]
 
     def all(self, instances=2):
-        ports = [self.nginx, self.redis]
+        ports = [self.nginx, self.operators, self.redis]
         for number in range(instances):
             ports += [self.instance(number), self.instance(number) + 1]
         return ports
@@ -201,8 +202,15 @@ class Command:
         return self
 
     def press_ctrl_c(self):
-        """What a terminal does: SIGINT to the whole group in its foreground."""
-        os.killpg(self.process.pid, signal.SIGINT)
+        """What a terminal does: SIGINT to the whole group in its foreground. And what a person does: again, if nothing
+        happens. A shell drops the one that comes just as its child ends by itself."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self.process.poll() is None and time.monotonic() < deadline:
+            os.killpg(self.process.pid, signal.SIGINT)
+            try:
+                self.process.wait(2)
+            except subprocess.TimeoutExpired:
+                pass
 
     def __repr__(self):
         return f"exit code {self.code}\n--- out\n{self.out}\n--- err\n{self.err}"

@@ -145,10 +145,11 @@ def come_back(instance, redis, count):
 
 def start_nginx(folder, port, instances):
     conf = folder / "nginx.conf"
-    upstreams = " ".join(f"--upstream {i.name}=127.0.0.1:{i.port}" for i in instances)
+    upstreams = " ".join(f"--upstream {i.name}=127.0.0.1:{i.port} --admin {i.name}=127.0.0.1:{i.admin_port}"
+                         for i in instances)
     subprocess.run(["bash", "-c", f"source '{ROOT}/scripts/lib/common.sh'; "
                     f"source '{ROOT}/scripts/lib/nginx.sh'; nginx_render --out '{conf}' --listen "
-                    f"127.0.0.1:{port} --log '{folder}/access.log' {upstreams}"], check=True)
+                    f"127.0.0.1:{port} --operators 127.0.0.1:{free_port()} --log '{folder}/access.log' {upstreams}"], check=True)
     process = subprocess.Popen(["nginx", "-p", str(folder), "-c", str(conf), "-g", "daemon off;"])
 
     def answers():

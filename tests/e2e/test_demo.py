@@ -62,6 +62,8 @@ def test_its_records_say_what_was_asked_for_and_what_was_there(place):
     assert (run["workers"], run["ttl_ms"], run["quantity"], run["min_share"]) == (16, 30000, 1, 0.5)
     assert run["instances"] == ["a", "b", "c"]
     assert (run["requests"], list(run["items"].values())) == (90, [20, 20, 20])
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        assert run["clients"]["boot_id"] == file.read().strip()
     redis = json.loads((folder / "redis.json").read_text())
     assert redis["before"]["stock"] == run["items"]
     assert list(redis["after"]["stock"].values()) == [0, 0, 0]

@@ -117,6 +117,7 @@ def test_every_rung_does_what_the_ladder_says(place):
     for rows in loads:  # a few at a time: a busy machine takes a minute for a row
         load = place.run(
             SCRIPTS / "lib" / "rows", "--http", f"127.0.0.1:{ports.nginx}",
+            "--operators", f"127.0.0.1:{ports.operators}",
             "--redis", f"127.0.0.1:{ports.redis}", "--nginx-log", folder / "nginx" / "access.log",
             "--instance", f"a=127.0.0.1:{ports.instance(0) + 1}",
             "--instance", f"b=127.0.0.1:{ports.instance(1) + 1}",

@@ -5,6 +5,8 @@ import os
 import signal
 import socket
 import subprocess
+import urllib.error
+import urllib.request
 
 import pytest
 
@@ -29,6 +31,40 @@ def test_it_is_ready_when_up_returns_and_gone_when_down_returns(place):
     down = place.shop("down")
     assert down.code == 0, down
     place.check_nothing_is_left()
+
+
+def set_stock(place, port, token=None):
+    """The status of an operator's request."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/inventory/phone", b'{"stock":7}', method="PUT",
+        headers={"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status
+    except urllib.error.HTTPError as refusal:
+        return refusal.code
+
+
+def test_operators_have_a_port_of_their_own(shop):
+    assert set_stock(shop, shop.ports.operators) == 200
+    assert set_stock(shop, shop.ports.nginx) == 405
+    assert json.loads(shop.get("/inventory/phone"))["stock"] == 7
+    for port in (shop.ports.operators, shop.ports.nginx):
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            shop.get("/lock", port)
+
+
+def test_another_port_and_a_token_for_operators(place):
+    token, other = place.folder / "token", place.ports.first + 5
+    token.write_text("0123456789abcdef\n")
+    up = place.shop("up", "--operators-port", other, "--admin-token-file", "token")
+    assert up.code == 0 and f"operators on {other}," in up.out, up
+    assert not listens(place.ports.operators)
+    assert [set_stock(place, other, word) for word in (None, "fedcba9876543210", "0123456789abcdef")] == [401, 401, 200]
+    load = place.jmeter("smoke", "--lock", "owner_lua")  # switches, stocks up, and so does the plan
+    assert load.code == 0, load
+    assert set_stock(place, place.ports.instance(0) + 1) == 401
+    assert place.shop("down").code == 0
 
 
 def test_down_without_a_shop_is_fine_and_status_says_that_there_is_none(place):
@@ -91,12 +127,13 @@ def test_down_never_ends_a_process_that_only_has_the_number(place):
 
 @pytest.mark.parametrize("taken, wanted_for, option", [
     ("nginx", "nginx", "--port"),
+    ("operators", "nginx's operators", "--operators-port"),
     ("redis", "redis-server", "--redis-port"),
     ("instance", "instance b", "--base-port"),
     ("admin", "the admin listener of instance a", "--base-port"),
 ])
 def test_a_busy_port_is_named_with_its_holder_and_the_way_out(place, taken, wanted_for, option):
-    port = {"nginx": place.ports.nginx, "redis": place.ports.redis,
+    port = {"nginx": place.ports.nginx, "operators": place.ports.operators, "redis": place.ports.redis,
             "instance": place.ports.instance(1), "admin": place.ports.instance(0) + 1}[taken]
     with socket.create_server(("127.0.0.1", port)):
         up = place.shop("up")
@@ -116,6 +153,8 @@ def test_a_busy_port_is_named_with_its_holder_and_the_way_out(place, taken, want
     (["--port=x"], "a whole number from 1 to 65535"),
     (["--redis-port"], "--redis-port needs a value"),
     (["--redis-conf", "/no/such"], "cannot be read"),
+    (["--admin-token-file", "/no/such"], "--admin-token-file: /no/such cannot be read"),
+    (["--operators-port", "0"], "a whole number from 1 to 65535"),
     (["--redis", "redis://127.0.0.1:6379/0"], "starts a Redis of its own"),
     (["--stock-redis=redis://127.0.0.1:6379/0"], "starts a Redis of its own"),
     (["--history", "/tmp/x"], "set by the shop itself"),
@@ -162,8 +201,10 @@ def test_an_up_that_is_interrupted_leaves_nothing(place, number, code):
     (place.folder / "bin" / "redis-server").chmod(0o755)
     up = place.start(SCRIPTS / "shop", "up", *place.ports.options, PATH=path)
     wait_until(lambda: "redis" in place.parts(), "the first part is started")
-    # Ctrl-C goes to the terminal's whole group: a shell that alone hears it may take it for its child's.
-    (os.killpg if number == signal.SIGINT else os.kill)(up.process.pid, number)
+    if number == signal.SIGINT:
+        up.press_ctrl_c()
+    else:
+        os.kill(up.process.pid, number)
     assert up.finish().code == code, up
     place.check_nothing_is_left()
 

@@ -18,14 +18,16 @@ JMETER = ROOT / ".cache" / "jmeter"
 
 class Shop:
     def __init__(self, folder):
-        while True:  # four ports in a row for two instances and their admin listeners
-            ports = free_ports(6)
-            if ports[5] - ports[0] == 5:
+        while True:  # in a row: nginx's two, Redis', two instances' and their admin listeners'
+            ports = free_ports(7)
+            if ports[6] - ports[0] == 6:
                 break
         self.port = ports[0]
+        self.token_file = folder / "token"
+        self.token_file.write_text("0123456789abcdef\nno token\n")
         self.env = {"LADDER_STATE": folder / "state"}
-        up = run(ROOT / "scripts/shop", "up", "--port", ports[0], "--redis-port", ports[1],
-                 "--base-port", ports[2], "--port-step", 2, env=self.env)
+        up = run(ROOT / "scripts/shop", "up", "--port", ports[0], "--redis-port", ports[2],
+                 "--base-port", ports[3], "--port-step", 2, "--admin-token-file", self.token_file, env=self.env)
         assert up.returncode == 0, up.stderr
         self.log = folder / "state" / str(self.port) / "nginx" / "access.log"
 
@@ -41,13 +43,22 @@ def shop(tmp_path_factory):
     shop.down()
 
 
+class Nowhere:
+    """No shop."""
+    token_file = ""
+
+    def __init__(self, port):
+        self.port = port
+
+
 class Run:
     """One run of the plan and what it left."""
 
-    def __init__(self, folder, port, scenario, *properties):
+    def __init__(self, folder, shop, scenario, *properties):
         self.folder = folder
         self.done = call("jmeter_run", "--scenario", SCENARIOS / f"{scenario}.properties", "--out",
-                         folder, "--host", "127.0.0.1", "--port", port, *properties)
+                         folder, "--host", "127.0.0.1", "--port", shop.port, "--operators",
+                         f"127.0.0.1:{shop.port + 1}", "--token-file", shop.token_file, *properties)
 
     @property
     def rows(self):
@@ -90,7 +101,7 @@ def in_nginx_log(shop, rows):
 
 
 def test_smoke_and_every_column(shop, tmp_path):
-    run = Run(tmp_path, shop.port, "smoke")
+    run = Run(tmp_path, shop, "smoke")
     assert run.codes() == {"200": 5, "409": 5}
     assert not run.complaints()
     buys = run.of("POST sale")
@@ -113,7 +124,7 @@ def test_smoke_and_every_column(shop, tmp_path):
 
 
 def test_the_article_1500_come_at_once(shop, tmp_path):
-    run = Run(tmp_path, shop.port, "article")
+    run = Run(tmp_path, shop, "article")
     assert run.codes() == {"200": 1000, "409": 500}
     assert not run.complaints()
     buys = run.of("POST sale")
@@ -127,7 +138,7 @@ def test_the_article_1500_come_at_once(shop, tmp_path):
 
 
 def test_many_items_in_turn(shop, tmp_path):
-    run = Run(tmp_path, shop.port, "many-items")
+    run = Run(tmp_path, shop, "many-items")
     names = [f"phone-{number:02}" for number in range(1, 21)]
     assert run.codes() == {"200": 1000, "409": 500}
     asked = collections.Counter(entry["uri"].split("/")[2]
@@ -137,7 +148,7 @@ def test_many_items_in_turn(shop, tmp_path):
 
 
 def test_given_names_loops_and_quantity(shop, tmp_path):
-    run = Run(tmp_path, shop.port, "smoke", "-Jitems=b,a-1,c_2", "-Jstock=30", "-Jthreads=20",
+    run = Run(tmp_path, shop, "smoke", "-Jitems=b,a-1,c_2", "-Jstock=30", "-Jthreads=20",
               "-Jloops=3", "-Jquantity=2", "-Jmeet_every_loop=true", "-Jlook_first=false")
     assert run.codes() == {"200": 45, "409": 15}
     assert not run.of("GET look")
@@ -156,7 +167,7 @@ def test_given_names_loops_and_quantity(shop, tmp_path):
 
 
 def test_soak_restocks_and_ends(shop, tmp_path):
-    run = Run(tmp_path, shop.port, "soak", "-Jduration=7", "-Jrestock_every=2", "-Jthreads=10",
+    run = Run(tmp_path, shop, "soak", "-Jduration=7", "-Jrestock_every=2", "-Jthreads=10",
               "-Jstock=20", "-Jpace=10")
     restocks = run.of("PUT restock")
     assert len(restocks) >= 2
@@ -178,7 +189,7 @@ def test_numbers_stand_for_names():
     (["-Jthreads=0"], 'threads is "0"'),
     (["-Jstock=-1"], 'stock is "-1": it must be a whole number from 0'),
     (["-Jquantity=1.5"], 'quantity is "1.5": it must be a whole number from 1'),
-    (["-Jthread=5"], 'the plan has no property "thread". It has: host port items'),
+    (["-Jthread=5"], 'the plan has no property "thread". It has: host port admin_host admin_port admin_token_file items'),
     (["-Jitems=Phone"], 'items is "Phone": it must be a number, or names by comma'),
     (["-Jitems=a,,b"], 'items is "a,,b"'),
     (["-Jitems="], "items is empty"),
@@ -189,7 +200,7 @@ def test_numbers_stand_for_names():
     (["-Jmeet_every_loop=yes"], 'meet_every_loop is "yes": it must be one of: true false'),
 ])
 def test_bad_values_are_refused(tmp_path, properties, sentence):
-    refused = Run(tmp_path, 1, "smoke", *properties).done
+    refused = Run(tmp_path, Nowhere(1), "smoke", *properties).done
     assert refused.returncode == 2
     assert sentence in refused.stderr
     assert not (tmp_path / "sale.jtl").exists()
@@ -204,22 +215,41 @@ def test_bad_values_in_a_scenario_are_refused(tmp_path):
 
 
 def test_no_such_scenario(tmp_path):
-    done = Run(tmp_path, 1, "smok").done
+    done = Run(tmp_path, Nowhere(1), "smok").done
     assert done.returncode == 2
     assert "cannot be read; there are: article.properties flash.properties" in done.stderr
 
 
 def test_nobody_there(tmp_path):
     port = free_ports(1)[0]
-    done = Run(tmp_path, port, "smoke").done
+    done = Run(tmp_path, Nowhere(port), "smoke").done
     assert done.returncode == 1
-    assert f"sent no sale: PUT stock: Connect to 127.0.0.1:{port}" in done.stderr
+    assert f"sent no sale: PUT stock: Connect to 127.0.0.1:{port + 1}" in done.stderr
     assert "Connection refused" in done.stderr
 
 
+def test_operators_without_the_token_cannot_stock_up(shop, tmp_path):
+    wrong = Nowhere(shop.port)
+    done = Run(tmp_path, wrong, "smoke").done
+    assert done.returncode == 1 and "sent no sale: PUT stock: 401" in done.stderr
+    wrong.token_file = tmp_path / "token"
+    wrong.token_file.write_text("fedcba9876543210")
+    done = Run(tmp_path, wrong, "smoke").done
+    assert done.returncode == 1 and "sent no sale: PUT stock: 401" in done.stderr
+    wrong.token_file = tmp_path / "none"
+    done = Run(tmp_path, wrong, "smoke").done
+    assert done.returncode == 2 and f"--token-file: {wrong.token_file} cannot be read" in done.stderr
+
+
+def test_the_token_is_in_no_record(shop, tmp_path):
+    assert Run(tmp_path, shop, "smoke").codes()
+    told = [file for file in tmp_path.rglob("*") if file.is_file() and b"0123456789abcdef" in file.read_bytes()]
+    assert not told
+
+
 def test_results_of_an_earlier_run_never_pass_for_this_one(shop, tmp_path):
-    assert Run(tmp_path, shop.port, "smoke").codes()
-    done = Run(tmp_path, free_ports(1)[0], "smoke").done
+    assert Run(tmp_path, shop, "smoke").codes()
+    done = Run(tmp_path, Nowhere(free_ports(1)[0]), "smoke").done
     assert done.returncode == 1
     assert "sent no sale" in done.stderr
 
@@ -229,7 +259,7 @@ def test_jmeter_is_killed_half_way(shop, tmp_path):
         ["bash", "-c", f"""
             source {ROOT}/scripts/lib/common.sh; source {ROOT}/scripts/lib/jmeter.sh
             jmeter_run --scenario {SCENARIOS}/soak.properties --out {tmp_path} --host 127.0.0.1 \\
-                --port {shop.port} -Jthreads=5"""],
+                --port {shop.port} --operators 127.0.0.1:{shop.port + 1} --token-file {shop.token_file} -Jthreads=5"""],
         stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
     results = tmp_path / "sale.jtl"
     wait_until(lambda: results.exists() and "POST sale" in results.read_text(), "the first sales")

@@ -31,6 +31,7 @@ class Behind(http.server.ThreadingHTTPServer):
         self.name = name
         self.seen = collections.Counter()
         self.ids = []
+        self.tokens = []
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def close(self):
@@ -49,10 +50,11 @@ class Answer(http.server.BaseHTTPRequestHandler):
         path = self.path.split("?")[0]
         self.server.seen[self.command, path] += 1
         self.server.ids.append(self.headers["X-Request-Id"])
-        if path == "/hang-up":
+        self.server.tokens.append(self.headers["Authorization"])
+        if "/hang-up" in path:
             self.close_connection = True
             return
-        if path == "/silent":
+        if "/silent" in path:
             self.server.silence.wait()
             self.close_connection = True
             return
@@ -70,24 +72,28 @@ class Front:
     def __init__(self, folder, ports, *more, change=lambda conf: conf):
         self.conf = folder / "front" / "nginx.conf"
         self.log = folder / "access.log"
-        self.port = ports[0]
+        self.port, self.operators_port = ports[0], ports[3]
         done = call("nginx_render", "--out", self.conf, "--listen", f"127.0.0.1:{ports[0]}",
-                    "--log", self.log, "--upstream", f"a=127.0.0.1:{ports[1]}",
-                    "--upstream", f"b=127.0.0.1:{ports[2]}", *more)
+                    "--operators", f"127.0.0.1:{ports[3]}", "--log", self.log,
+                    "--upstream", f"a=127.0.0.1:{ports[1]}", "--upstream", f"b=127.0.0.1:{ports[2]}",
+                    "--admin", f"a=127.0.0.1:{ports[4]}", "--admin", f"b=127.0.0.1:{ports[5]}", *more)
         assert done.returncode == 0, done.stderr
         self.conf.write_text(change(self.conf.read_text()))
         started = call("nginx_start", self.conf)
         assert started.returncode == 0, started.stderr
         assert not started.stderr
 
-    def ask(self, method, path, headers=None, body=None):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+    def ask(self, method, path, headers=None, body=None, port=None):
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=60)
         try:
             connection.request(method, path, body=body, headers=headers or {})
             answer = connection.getresponse()
             return answer.status, dict(answer.getheaders()), answer.read()
         finally:
             connection.close()
+
+    def operate(self, method, path, headers=None, body="{}"):
+        return self.ask(method, path, headers, body, self.operators_port)
 
     def raw(self, text):
         with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
@@ -106,18 +112,27 @@ class Front:
 
 @pytest.fixture
 def ports():
-    return free_ports(3)
+    return free_ports(6)
 
 
-@pytest.fixture
-def behind(ports):
-    servers = [Behind("a", ports[1]), Behind("b", ports[2])]
+def serve(names_and_ports):
+    servers = [Behind(name, port) for name, port in names_and_ports]
     for server in servers:
         server.silence = threading.Event()
     yield servers
     for server in servers:
         server.silence.set()
         server.close()
+
+
+@pytest.fixture
+def behind(ports):
+    yield from serve([("a", ports[1]), ("b", ports[2])])
+
+
+@pytest.fixture
+def admins(ports):
+    yield from serve([("admin-a", ports[4]), ("admin-b", ports[5])])
 
 
 @pytest.fixture
@@ -147,6 +162,7 @@ def test_requests_go_round_and_the_log_says_where(front, behind, ports):
         assert status == 200
         assert headers["X-Upstream"] == upstream
         assert line.pop("t_s") > 1.7e9 and line.pop("time_s") >= 0
+        assert int(line.pop("upstream_bytes_sent")) > 0
         assert line == {"request": headers["X-Request-Id"], "method": "POST",
                         "uri": "/inventory/phone/sale", "status": 200, "upstream": upstream,
                         "upstream_status": "200"}
@@ -216,7 +232,7 @@ def test_nobody_behind_is_a_502(start, ports):
                             b"Connection: close\r\n\r\n"), 502, "bad-gateway")
     line = front.lines(1)[0]
     assert (line["method"], line["uri"], line["status"]) == ("POST", "/x", 502)
-    assert sorted(line["upstream"].split(", ")) == [f"127.0.0.1:{port}" for port in ports[1:]]
+    assert sorted(line["upstream"].split(", ")) == [f"127.0.0.1:{port}" for port in ports[1:3]]
 
 
 def test_silence_behind_is_a_504_and_no_second_try(start, behind):
@@ -242,13 +258,63 @@ def test_a_sale_that_was_sent_is_never_sent_again(front, behind):
     assert sum(server.seen["GET", "/hang-up"] for server in behind) == 2
 
 
+OPERATE = [("PUT", "/inventory/%s"), ("POST", "/inventory/%s/restock")]
+
+
+@pytest.mark.parametrize("method,path", OPERATE)
+def test_operators_reach_the_admin_listeners(front, behind, admins, method, path):
+    token = {"Authorization": "Bearer 0123456789abcdef"}
+    answers = [front.operate(method, path % "phone", token) for _ in range(4)]
+    assert collections.Counter((status, body) for status, _, body in answers) == {
+        (200, b"admin-a"): 2, (200, b"admin-b"): 2}
+    assert admins[0].tokens + admins[1].tokens == ["Bearer 0123456789abcdef"] * 4
+    assert not behind[0].seen and not behind[1].seen
+    assert "0123456789abcdef" not in front.log.read_text()
+
+
+@pytest.mark.parametrize("path", ["/", "/lock", "/config", "/metrics", "/failpoints", "/inventory", "/inventory/", "/healthz",
+                                  "/inventory/phone/", "/inventory/phone/sale", "/inventory/phone/restock/x",
+                                  "/inventory/../lock", "/inventory/..%2flock", "//lock", "/inventory/phone/../../lock"])
+def test_operators_reach_nothing_else_there(front, behind, admins, path):
+    for method in ("GET", "PUT", "POST"):
+        status, _, body = front.operate(method, path)
+        assert status == 404 and json.loads(body)["type"] == "urn:lockladder:problem:no-such-resource"
+    assert not any(server.seen for server in behind + admins)
+
+
+def test_buyers_reach_no_admin_listener(front, behind, admins):
+    for method, path in OPERATE:
+        assert front.ask(method, path % "phone")[2] in (b"a", b"b")
+    assert not any(server.seen for server in admins)
+
+
+@pytest.mark.parametrize("method,path", OPERATE)
+def test_what_operators_sent_is_never_sent_again(front, behind, admins, method, path):
+    """nginx takes a PUT for idempotent and would send it to the next instance: a stock would be set back."""
+    path = path % "hang-up"
+    assert front.operate(method, path)[0] == 502
+    assert sum(server.seen[method, path] for server in admins) == 1
+
+
+@pytest.mark.parametrize("method,path", OPERATE)
+def test_nor_when_there_is_no_answer(start, behind, admins, method, path):
+    path = path % "silent"
+    front = start(change=lambda conf: conf.replace("proxy_read_timeout 35s", "proxy_read_timeout 1s"))
+    assert front.operate(method, path)[0] == 504
+    assert sum(server.seen[method, path] for server in admins) == 1
+
+
 def test_an_instance_that_cannot_be_reached_is_passed_over(front, behind, ports):
     behind[0].close()
     answers = [front.ask("POST", "/x") for _ in range(10)]
     assert {(status, body) for status, _, body in answers} == {(200, b"b")}
-    tried = [line["upstream"] for line in front.lines(10)]
+    lines = front.lines(10)
     both = f"127.0.0.1:{ports[1]}, 127.0.0.1:{ports[2]}"
-    assert tried.count(both) == 5  # in a proof it is asked again and again
+    twice = [line for line in lines if line["upstream"] == both]
+    assert len(twice) == 5  # in a proof it is asked again and again
+    for line in twice:  # the judge tells by the bytes that it was sent once
+        assert line["upstream_status"] == "502, 200"
+        assert re.fullmatch(r"0, [1-9]\d*", line["upstream_bytes_sent"]), line
 
 
 def test_the_failover_profile_leaves_it_out(start, behind, ports):
@@ -283,7 +349,7 @@ def test_starts_without_root_and_ends(clone, as_nobody, ports, behind):
     script = f"""
         source {clone}/scripts/lib/common.sh; source {clone}/scripts/lib/nginx.sh
         nginx_render --out {home}/nginx.conf --listen 127.0.0.1:{ports[0]} --log {home}/log \\
-            --upstream a=127.0.0.1:{ports[1]}
+            --operators 127.0.0.1:{ports[3]} --upstream a=127.0.0.1:{ports[1]} --admin a=127.0.0.1:1
         at_exit nginx_stop {home}/nginx.conf
         nginx_start {home}/nginx.conf
         curl --silent --show-error http://127.0.0.1:{ports[0]}/x
@@ -300,7 +366,8 @@ def test_a_busy_port_is_told(start, behind, ports, tmp_path):
     start()
     second = tmp_path / "second" / "nginx.conf"
     assert call("nginx_render", "--out", second, "--listen", f"127.0.0.1:{ports[0]}", "--log",
-                tmp_path / "log", "--upstream", "a=127.0.0.1:1").returncode == 0
+                tmp_path / "log", "--operators", f"127.0.0.1:{ports[4]}", "--upstream", "a=127.0.0.1:1",
+                "--admin", "a=127.0.0.1:1").returncode == 0
     done = call("nginx_start", second)
     assert done.returncode == 2
     assert "nginx does not start" in done.stderr
@@ -317,15 +384,17 @@ def test_nginxs_own_words_about_its_configuration(tmp_path):
 
 
 @pytest.mark.parametrize("words,sentence", [
-    (["--upstream", "8000"], '--upstream is "8000": it must be NAME=HOST:PORT'),
-    (["--upstream", "a=x:1", "--profile", "prof"],
+    (["--upstream", "8000", "--admin", "a=x:2"], '--upstream is "8000": it must be NAME=HOST:PORT'),
+    (["--upstream", "a=x:1", "--admin", "a=x:2", "--profile", "prof"],
      '--profile is "prof": it must be one of: proof failover'),
-    ([], "nginx_render needs --out, --listen, --log and at least one --upstream"),
-    (["--upstream", "a=x:1", "--log", "/a b"], "paths for nginx must be free of spaces"),
+    (["--upstream", "a=x:1", "--admin", "8001"], '--admin is "8001": it must be NAME=HOST:PORT'),
+    (["--upstream", "a=x:1"], "at least one --upstream and one --admin"),
+    ([], "nginx_render needs --out, --listen, --operators, --log and at least one --upstream"),
+    (["--upstream", "a=x:1", "--admin", "a=x:2", "--log", "/a b"], "paths for nginx must be free of spaces"),
 ])
 def test_what_it_refuses(tmp_path, words, sentence):
-    done = call("nginx_render", "--out", tmp_path / "c", "--listen", "127.0.0.1:1", "--log", "/l",
-                *words)
+    done = call("nginx_render", "--out", tmp_path / "c", "--listen", "127.0.0.1:1",
+                "--operators", "127.0.0.1:2", "--log", "/l", *words)
     assert done.returncode == 2
     assert sentence in done.stderr
     assert not (tmp_path / "c").exists()
