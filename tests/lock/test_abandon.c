@@ -5,8 +5,8 @@
 #include "calls.h"
 #include "child.h"
 #include "must.h"
+#include "own_server.h"
 #include "proxy.h"
-#include "server.h"
 #include "sound.h"
 #include "started.h"
 #include "waiter.h"
@@ -16,7 +16,6 @@
 #define SHORT_MS 500   /* over soon */
 #define OWNER 7
 
-static struct server *server;
 static struct proxy *proxy;
 
 struct stage {
@@ -219,18 +218,15 @@ static void not_in_a_forked_child(void **state)
 
 static int set_up(void **state)
 {
-    (void)state;
-    server = server_start(NULL);
+    start_server(state);
     proxy = proxy_start(server);
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     proxy_free(proxy);
-    server_free(server);
-    return 0;
+    return stop_server(state);
 }
 
 int main(void)

@@ -6,8 +6,8 @@
 #include "child.h"
 #include "client.h"
 #include "must.h"
+#include "own_server.h"
 #include "record.h"
-#include "server.h"
 #include "waiter.h"
 
 #include <signal.h>
@@ -16,8 +16,6 @@
 #include <stdlib.h>
 
 #define LOCK "lock:{acquire}"
-
-static struct server *server;
 
 static const char *const keyed[] = {"setnx",       "setnx_expire", "setnx_multi",   "set_nx_ex",
                                     "owner_check", "owner_lua",    "reentrant_tls", "reentrant",
@@ -792,20 +790,6 @@ static void reentrant_tls_believes_after_the_expiry(void **state)
     dlock_client_close(other);
 }
 
-static int start(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -834,5 +818,5 @@ int main(void)
         cmocka_unit_test(not_before_the_rung_that_can),
         cmocka_unit_test(reentrant_tls_believes_after_the_expiry),
     };
-    return cmocka_run_group_tests_name("acquire", tests, start, stop);
+    return cmocka_run_group_tests_name("acquire", tests, start_server, stop_server);
 }

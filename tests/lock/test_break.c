@@ -4,16 +4,14 @@
  */
 #include "calls.h"
 #include "must.h"
+#include "own_server.h"
 #include "proxy.h"
 #include "record.h"
-#include "server.h"
 #include "waiter.h"
 
 #include <string.h>
 
 #define LOCK "lock:{break}"
-
-static struct server *server;
 
 /* One who holds the lock, and an overseer. */
 struct stage {
@@ -159,20 +157,6 @@ static void the_answer_is_lost(void **state)
     proxy_free(proxy);
 }
 
-static int start(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -180,5 +164,5 @@ int main(void)
         cmocka_unit_test(ones_own),           cmocka_unit_test(the_holder_is_told),
         cmocka_unit_test(the_answer_is_lost), cmocka_unit_test(what_cannot_be_broken),
     };
-    return cmocka_run_group_tests_name("break", tests, start, stop);
+    return cmocka_run_group_tests_name("break", tests, start_server, stop_server);
 }

@@ -5,17 +5,15 @@
 #include "calls.h"
 #include "clock.h"
 #include "must.h"
+#include "own_server.h"
 #include "proxy.h"
 #include "redis.h"
-#include "server.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define KEY "key:{doubt}"
 #define FEW_MS 100
-
-static struct server *server;
 
 /* Connected through a wire that can be cut. */
 struct stage {
@@ -243,20 +241,6 @@ static void refused(void **state)
     }
 }
 
-static int start(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -269,5 +253,5 @@ int main(void)
         cmocka_unit_test(another_process),
         cmocka_unit_test(refused),
     };
-    return cmocka_run_group_tests_name("doubt", tests, start, stop);
+    return cmocka_run_group_tests_name("doubt", tests, start_server, stop_server);
 }

@@ -8,8 +8,8 @@
 #include "client.h"
 #include "far.h"
 #include "must.h"
+#include "own_server.h"
 #include "proxy.h"
-#include "server.h"
 #include "sound.h"
 #include "started.h"
 #include "waiter.h"
@@ -23,8 +23,6 @@
 #define LOCK "lock:{exchange}"
 #define OTHER "lock:{other}"
 #define OWNER 7
-
-static struct server *server;
 
 /* Each write to a socket of the process is counted: the library alone uses send() while it is. */
 static _Atomic int sends;
@@ -646,20 +644,6 @@ static void what_rides_comes_never_after_its_hold(void **state)
     }
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(void)
 {
     static const struct scenario scenarios[] = {
@@ -678,6 +662,6 @@ int main(void)
         SCENARIO(a_close_begins_nothing, ONCE),
         SCENARIO(what_rides_comes_never_after_its_hold, EACH_SOUND),
     };
-    return run_scenarios("exchange", scenarios, sizeof scenarios / sizeof scenarios[0], set_up,
-                         tear_down);
+    return run_scenarios("exchange", scenarios, sizeof scenarios / sizeof scenarios[0], start_server,
+                         stop_server);
 }

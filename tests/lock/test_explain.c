@@ -5,8 +5,8 @@
  */
 #include "calls.h"
 #include "must.h"
+#include "own_server.h"
 #include "proxy.h"
-#include "server.h"
 #include "waiter.h"
 
 #include <stdatomic.h>
@@ -17,8 +17,6 @@
 #define TTL_MS 60000
 #define NEVER_AGAIN 60000 /* retry_ms: one question in a whole test */
 #define ASKED "\"TYPE\" \"" LOCK "\"" /* as the monitor shows what the question's script does */
-
-static struct server *server;
 
 /* ---- The stage ------------------------------------------------------------------------------- */
 
@@ -532,20 +530,6 @@ static void redis_own_words(void **state)
     }
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -565,5 +549,5 @@ int main(void)
         cmocka_unit_test(in_line_at_a_wrong_type),
         cmocka_unit_test(redis_own_words),
     };
-    return cmocka_run_group_tests_name("explain", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("explain", tests, start_server, stop_server);
 }

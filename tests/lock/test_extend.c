@@ -6,9 +6,9 @@
 #include "calls.h"
 #include "child.h"
 #include "must.h"
+#include "own_server.h"
 #include "proxy.h"
 #include "record.h"
-#include "server.h"
 #include "sound.h"
 #include "waiter.h"
 
@@ -18,8 +18,6 @@
 #define LOCK "lock:{times}"
 #define LONG_MS 60000 /* far beyond the test's end */
 #define OWNER 7
-
-static struct server *server;
 
 struct stage {
     struct proxy *proxy;
@@ -620,20 +618,6 @@ static void a_write_that_is_over(void **state)
     stage_clear(&stage);
 }
 
-static int start(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(void)
 {
     static const struct scenario scenarios[] = {
@@ -658,5 +642,5 @@ int main(void)
         SCENARIO(what_is_passed_on_ends_soon, ONCE),
         SCENARIO(a_write_that_is_over, ONCE),
     };
-    return run_scenarios("extend", scenarios, sizeof scenarios / sizeof scenarios[0], start, stop);
+    return run_scenarios("extend", scenarios, sizeof scenarios / sizeof scenarios[0], start_server, stop_server);
 }

@@ -5,16 +5,14 @@
  */
 #include "calls.h"
 #include "must.h"
+#include "own_server.h"
 #include "record.h"
-#include "server.h"
 #include "waiter.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
 #define LOCK "lock:{hooks}"
-
-static struct server *server;
 
 struct stage {
     struct record *trace;
@@ -511,20 +509,6 @@ static void contended(void **state)
     }
 }
 
-static int start(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -538,5 +522,5 @@ int main(void)
         cmocka_unit_test(counts),
         cmocka_unit_test(contended),
     };
-    return cmocka_run_group_tests_name("hooks", tests, start, stop);
+    return cmocka_run_group_tests_name("hooks", tests, start_server, stop_server);
 }

@@ -5,14 +5,12 @@
  */
 #include "calls.h"
 #include "must.h"
-#include "server.h"
+#include "own_server.h"
 #include "sound.h"
 #include "waiter.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-static struct server *server;
 
 /* What a lock keeps beside its own key. */
 static const char *const kinds[] = {"token",   "queue",   "grant",  "holds",
@@ -510,20 +508,6 @@ static void a_user_without_channels(void **state)
     side_close(&side);
 }
 
-static int start(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(void)
 {
     static const struct scenario scenarios[] = {
@@ -537,5 +521,5 @@ int main(void)
         SCENARIO(a_user_without_channels, EACH_SOUND),
         SCENARIO(all_keys_in_one_slot, ONCE),
     };
-    return run_scenarios("keys", scenarios, sizeof scenarios / sizeof scenarios[0], start, stop);
+    return run_scenarios("keys", scenarios, sizeof scenarios / sizeof scenarios[0], start_server, stop_server);
 }

@@ -6,8 +6,8 @@
  */
 #include "calls.h"
 #include "must.h"
+#include "own_server.h"
 #include "proxy.h"
-#include "server.h"
 #include "sound.h"
 #include "started.h"
 #include "waiter.h"
@@ -18,8 +18,6 @@
 #define LOCK "lock:{late}"
 #define OWNER 7
 #define SPOILED_MAX 20 /* so often a run is repeated that a stalled machine has spoiled */
-
-static struct server *server;
 
 /* How a command comes late, and whose it is. */
 struct delay {
@@ -338,20 +336,6 @@ static void a_grant_after_its_validity(void **state)
         assert_true(runs++ < SPOILED_MAX);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(void)
 {
     static const struct scenario scenarios[] = {
@@ -364,6 +348,6 @@ int main(void)
         SCENARIO(an_old_hold_is_no_answer, EACH_SOUND),
         SCENARIO(a_grant_after_its_validity, EACH_SOUND),
     };
-    return run_scenarios("late", scenarios, sizeof scenarios / sizeof scenarios[0], set_up,
-                         tear_down);
+    return run_scenarios("late", scenarios, sizeof scenarios / sizeof scenarios[0], start_server,
+                         stop_server);
 }

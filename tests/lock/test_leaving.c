@@ -7,7 +7,7 @@
 #include "calls.h"
 #include "child.h"
 #include "must.h"
-#include "server.h"
+#include "own_server.h"
 #include "waiter.h"
 
 #include <pthread.h>
@@ -19,7 +19,6 @@
 #define LOCK "lock:{leaving}"
 #define AT_LAST_MS 10000 /* a free lock is acquired long before */
 
-static struct server *server;
 static int64_t minutes; /* 0: the short form */
 
 struct stage {
@@ -339,20 +338,6 @@ static void a_waiter_meets_its_owners_release(void **state)
     stage_clear(&stage);
 }
 
-static int start(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -365,12 +350,12 @@ int main(int argc, char **argv)
     };
     const struct CMUnitTest crowd[] = {cmocka_unit_test(limits_of_a_crowd)};
     if (argc == 1)
-        return cmocka_run_group_tests_name("leaving", tests, start, stop);
+        return cmocka_run_group_tests_name("leaving", tests, start_server, stop_server);
     if (argc == 3 && strcmp(argv[1], "--minutes") == 0)
         minutes = strtoll(argv[2], NULL, 10);
     if (minutes <= 0) {
         fprintf(stderr, "usage: %s [--minutes N], N from 1\n", argv[0]);
         return 2;
     }
-    return cmocka_run_group_tests_name("leaving", crowd, start, stop);
+    return cmocka_run_group_tests_name("leaving", crowd, start_server, stop_server);
 }

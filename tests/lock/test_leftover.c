@@ -7,8 +7,8 @@
 #include "calls.h"
 #include "client.h"
 #include "must.h"
+#include "own_server.h"
 #include "proxy.h"
-#include "server.h"
 #include "sound.h"
 #include "started.h"
 #include "waiter.h"
@@ -19,7 +19,6 @@
 #define SHORT_MS 300 /* of a client that gives up soon, and of a hold that is over soon */
 #define SHORT_BOUND_MS (3 * SHORT_MS)
 
-static struct server *server;
 static struct proxy *proxy; /* before it */
 
 /* ---- The stage ------------------------------------------------------------------------------- */
@@ -648,18 +647,15 @@ static void while_renewals_keep_its_owner(void **state)
 
 static int set_up(void **state)
 {
-    (void)state;
-    server = server_start(NULL);
+    start_server(state);
     proxy = proxy_start(server);
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     proxy_free(proxy);
-    server_free(server);
-    return 0;
+    return stop_server(state);
 }
 
 int main(void)

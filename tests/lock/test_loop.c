@@ -7,8 +7,8 @@
 #include "calls.h"
 #include "client.h"
 #include "must.h"
+#include "own_server.h"
 #include "record.h"
-#include "server.h"
 #include "sound.h"
 #include "started.h"
 #include "thread.h"
@@ -22,8 +22,6 @@
 #define LOCKS 20
 #define ASKERS 2  /* threads that may wait for a server */
 #define TELLERS 2 /* threads that `done` may keep */
-
-static struct server *server;
 
 /* So many threads can still be made. */
 static _Atomic int threads_left = 1000000;
@@ -655,20 +653,6 @@ static void who_is_being_ended_moves_up(void **state)
     stage_clear(&stage);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(void)
 {
     static const struct scenario scenarios[] = {
@@ -689,6 +673,6 @@ int main(void)
         SCENARIO(who_waits_in_done_keeps_nobody, ONCE),
         SCENARIO(who_is_being_ended_moves_up, ONCE),
     };
-    return run_scenarios("loop", scenarios, sizeof scenarios / sizeof scenarios[0], set_up,
-                         tear_down);
+    return run_scenarios("loop", scenarios, sizeof scenarios / sizeof scenarios[0], start_server,
+                         stop_server);
 }

@@ -6,8 +6,8 @@
 #include "calls.h"
 #include "child.h"
 #include "must.h"
+#include "own_server.h"
 #include "record.h"
-#include "server.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,8 +23,6 @@
 #define LOCK "lock:{loss}"
 #define SURVIVES_MS 2400 /* a time to live that a busy machine does not outlast by stalling */
 #define EXPIRES_MS 300   /* one that is meant to end */
-
-static struct server *server;
 
 /* ---- The stage ------------------------------------------------------------------------------- */
 
@@ -346,20 +344,6 @@ static void no_network_after_the_loss(void **state)
     on_each(true, EXPIRES_MS, releases_what_it_lost);
 }
 
-static int start(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -373,5 +357,5 @@ int main(void)
         cmocka_unit_test(every_rung_knows_it_after_a_stop),
         cmocka_unit_test(no_network_after_the_loss),
     };
-    return cmocka_run_group_tests_name("loss", tests, start, stop);
+    return cmocka_run_group_tests_name("loss", tests, start_server, stop_server);
 }

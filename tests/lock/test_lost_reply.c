@@ -6,9 +6,9 @@
 #include "calls.h"
 #include "client.h"
 #include "must.h"
+#include "own_server.h"
 #include "proxy.h"
 #include "record.h"
-#include "server.h"
 #include "waiter.h"
 
 #include <stdatomic.h>
@@ -17,8 +17,6 @@
 
 #define LOCK "lock:{reply}"
 #define TTL_MS 300 /* one that is meant to end */
-
-static struct server *server;
 
 /* A client whose wire can be cut, warmed up: connected, its scripts known to the server. */
 struct stage {
@@ -902,20 +900,6 @@ static void replies_that_have_shifted(void **state)
     }
 }
 
-static int start(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -946,5 +930,5 @@ int main(int argc, char **argv)
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests_name("lost reply", tests, start, stop);
+    return cmocka_run_group_tests_name("lost reply", tests, start_server, stop_server);
 }

@@ -6,9 +6,9 @@
 #include "calls.h"
 #include "client.h"
 #include "must.h"
-#include "record.h"
+#include "own_server.h"
 #include "proxy.h"
-#include "server.h"
+#include "record.h"
 #include "started.h"
 #include "waiter.h"
 
@@ -29,8 +29,6 @@
 #define CROWD 2000
 #define CROWD_MS 2000
 #define CONNECTS_PER_S 50
-
-static struct server *server;
 
 /* A client whose events are recorded. */
 struct stage {
@@ -1194,20 +1192,6 @@ static void locks_that_share_a_channel(void **state)
     stage_clear(&stage);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -1248,5 +1232,5 @@ int main(int argc, char **argv)
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests_name("outage", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("outage", tests, start_server, stop_server);
 }

@@ -8,10 +8,10 @@
 #include "client.h"
 #include "leftover.h"
 #include "must.h"
+#include "own_server.h"
 #include "owner.h"
 #include "proxy.h"
 #include "record.h"
-#include "server.h"
 #include "sound.h"
 #include "started.h"
 #include "waiter.h"
@@ -22,8 +22,6 @@
 
 #define LOCK "lock:{owners}"
 #define OWNER 7
-
-static struct server *server;
 
 /* One client behind a proxy, and another on a wire of its own. */
 struct stage {
@@ -751,20 +749,6 @@ static void a_release_in_vain_is_inherited(void **state)
     stage_clear(&stage);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(void)
 {
     static const struct scenario scenarios[] = {
@@ -787,6 +771,6 @@ int main(void)
         SCENARIO(a_loss_dooms_one_name_alone, EACH_REENTRANT),
         SCENARIO(a_release_in_vain_is_inherited, EACH_NESTED_ASKS),
     };
-    return run_scenarios("owners", scenarios, sizeof scenarios / sizeof scenarios[0], set_up,
-                         tear_down);
+    return run_scenarios("owners", scenarios, sizeof scenarios / sizeof scenarios[0], start_server,
+                         stop_server);
 }

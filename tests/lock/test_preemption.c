@@ -8,8 +8,8 @@
 #include "calls.h"
 #include "client.h"
 #include "must.h"
+#include "own_server.h"
 #include "proxy.h"
-#include "server.h"
 #include "sound.h"
 #include "started.h"
 #include "waiter.h"
@@ -19,8 +19,6 @@
 #define DAY_MS 86400000
 #define SHORT_MS 20
 #define ACQUIRE_GAPS 16 /* of its first tries */
-
-static struct server *server;
 
 /* ---- Preemption ------------------------------------------------------------------------------ */
 
@@ -208,26 +206,12 @@ static void a_late_command_in_each_gap_of_a_release(void **state)
     }
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(void)
 {
     static const struct scenario scenarios[] = {
         SCENARIO(a_release_in_each_gap_of_an_acquire, EACH_NESTED_ASKS),
         SCENARIO(a_late_command_in_each_gap_of_a_release, EACH_NESTED_ASKS),
     };
-    return run_scenarios("preemption", scenarios, sizeof scenarios / sizeof scenarios[0], set_up,
-                         tear_down);
+    return run_scenarios("preemption", scenarios, sizeof scenarios / sizeof scenarios[0], start_server,
+                         stop_server);
 }

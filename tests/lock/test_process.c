@@ -5,8 +5,8 @@
 #include "calls.h"
 #include "child.h"
 #include "must.h"
+#include "own_server.h"
 #include "record.h"
-#include "server.h"
 #include "waiter.h"
 
 #include <dirent.h>
@@ -21,8 +21,6 @@
 #define LOCK "lock:{process}"
 /* Far from what a busy machine needs. */
 #define PATIENT .connect_timeout_ms = 10000, .command_timeout_ms = 10000
-
-static struct server *server;
 
 /* ---- Forks ----------------------------------------------------------------------------------- */
 
@@ -588,20 +586,6 @@ static void many_clients_come_and_go(void **state)
     assert_int_equal(server_integer(server, "EXISTS " LOCK), 0);
 }
 
-static int start(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -618,5 +602,5 @@ int main(void)
         cmocka_unit_test(many_threads_open_the_same_locks),
         cmocka_unit_test(many_clients_come_and_go),
     };
-    return cmocka_run_group_tests_name("process", tests, start, stop);
+    return cmocka_run_group_tests_name("process", tests, start_server, stop_server);
 }

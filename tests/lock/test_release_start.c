@@ -8,10 +8,10 @@
 #include "client.h"
 #include "leftover.h"
 #include "must.h"
+#include "own_server.h"
 #include "owner.h"
 #include "proxy.h"
 #include "record.h"
-#include "server.h"
 #include "sound.h"
 #include "started.h"
 #include "waiter.h"
@@ -24,8 +24,6 @@
 #define LOCK "lock:{release}"
 #define OWNER 7
 #define THREAD_S "reentrant_tls" /* counts in the memory of the thread that acquires */
-
-static struct server *server;
 
 /* ---- The stage ------------------------------------------------------------------------------- */
 
@@ -610,20 +608,6 @@ static void nothing_waits_for_a_hook(void **state)
     gate_free(gate);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(void)
 {
     static const struct scenario scenarios[] = {
@@ -645,5 +629,5 @@ int main(void)
         SCENARIO(nothing_waits_for_a_hook, EACH_SOUND),
     };
     return run_scenarios("release_start", scenarios, sizeof scenarios / sizeof scenarios[0],
-                         set_up, tear_down);
+                         start_server, stop_server);
 }

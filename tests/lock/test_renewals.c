@@ -11,10 +11,10 @@
 #include "child.h"
 #include "far.h"
 #include "must.h"
+#include "own_server.h"
 #include "proxy.h"
 #include "record.h"
 #include "rung.h"
-#include "server.h"
 
 #include <poll.h>
 #include <stdatomic.h>
@@ -24,8 +24,6 @@
 #define TTL_MS 6000 /* a third of it is no long wait, the rest outlasts a busy machine's stalls */
 
 extern const struct rung_ops rung_watchdog;
-
-static struct server *server;
 
 /* ---- The stage ------------------------------------------------------------------------------- */
 
@@ -868,20 +866,6 @@ static int measure(char **argv)
     return stats.lost != 0;
 }
 
-static int start(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -909,5 +893,5 @@ int main(int argc, char **argv)
         return measure(argv);
     if (argc == 2)
         cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests_name("renewals", tests, start, stop);
+    return cmocka_run_group_tests_name("renewals", tests, start_server, stop_server);
 }

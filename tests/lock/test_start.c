@@ -4,7 +4,7 @@
  */
 #include "calls.h"
 #include "must.h"
-#include "server.h"
+#include "own_server.h"
 #include "started.h"
 
 #include <dirent.h>
@@ -18,8 +18,6 @@
 #define LOCK "lock:{start}"
 #define CROWD 10000
 #define THREAD_S "reentrant_tls" /* counts in the memory of the thread that acquires */
-
-static struct server *server;
 
 /* ---- The stage ------------------------------------------------------------------------------- */
 
@@ -534,20 +532,6 @@ static void in_a_loop_of_the_callers(void **state)
     free(crowd);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -569,5 +553,5 @@ int main(void)
         cmocka_unit_test(an_answer_may_start_the_next),
         cmocka_unit_test(in_a_loop_of_the_callers),
     };
-    return cmocka_run_group_tests_name("start", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("start", tests, start_server, stop_server);
 }

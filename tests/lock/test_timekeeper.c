@@ -6,8 +6,8 @@
 #include "calls.h"
 #include "child.h"
 #include "must.h"
+#include "own_server.h"
 #include "record.h"
-#include "server.h"
 #include "waiter.h"
 
 #include <stdatomic.h>
@@ -16,8 +16,6 @@
 #define LOCK "lock:{kept}"
 #define SURVIVES_MS 2400 /* a time to live that a busy machine does not outlast by stalling */
 #define EXPIRES_MS 300   /* one that is meant to end */
-
-static struct server *server;
 
 struct stage {
     struct record *events;
@@ -475,20 +473,6 @@ static void a_release_waits_for_the_hook(void **state)
     dlock_client_close(client);
 }
 
-static int start(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -508,5 +492,5 @@ int main(void)
         cmocka_unit_test(the_hook_is_called_one_at_a_time),
         cmocka_unit_test(a_release_waits_for_the_hook),
     };
-    return cmocka_run_group_tests_name("timekeeper", tests, start, stop);
+    return cmocka_run_group_tests_name("timekeeper", tests, start_server, stop_server);
 }

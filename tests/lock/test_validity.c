@@ -6,9 +6,9 @@
 #include "calls.h"
 #include "child.h"
 #include "must.h"
+#include "own_server.h"
 #include "proxy.h"
 #include "record.h"
-#include "server.h"
 #include "waiter.h"
 
 #include <stdatomic.h>
@@ -19,8 +19,6 @@
 #define NS_PER_MS 1000000
 /* What the header promises: the time to live less 1 % and 2 ms. */
 #define VALID_NS ((int64_t)TTL_MS * NS_PER_MS / 100 * 99 - 2 * NS_PER_MS)
-
-static struct server *server;
 
 /* ---- The clock ------------------------------------------------------------------------------- */
 
@@ -431,20 +429,6 @@ static void reentrant_tls_extends_what_it_has_not_asked_for(void **state)
     stage_clear(&stage);
 }
 
-static int start(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -461,5 +445,5 @@ int main(void)
         cmocka_unit_test_teardown(what_is_passed_on_lasts_its_own_time, thaw),
         cmocka_unit_test_teardown(reentrant_tls_extends_what_it_has_not_asked_for, thaw),
     };
-    return cmocka_run_group_tests_name("validity", tests, start, stop);
+    return cmocka_run_group_tests_name("validity", tests, start_server, stop_server);
 }

@@ -4,8 +4,8 @@
  */
 #include "calls.h"
 #include "must.h"
+#include "own_server.h"
 #include "proxy.h"
-#include "server.h"
 
 #include <dirent.h>
 #include <stdlib.h>
@@ -15,8 +15,6 @@
 #define TTL_MS 2400 /* a busy machine does not outlast it by stalling */
 #define TIMERS_MAX 1000
 #define OWNER 7
-
-static struct server *server;
 
 static size_t threads(void)
 {
@@ -95,20 +93,6 @@ static void there_is_a_limit(void **state)
     dlock_client_close(client);
 }
 
-static int start(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -116,5 +100,5 @@ int main(void)
         cmocka_unit_test(what_was_not_released_lives_on),
         cmocka_unit_test(there_is_a_limit),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start_server, stop_server);
 }

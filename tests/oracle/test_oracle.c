@@ -3,7 +3,7 @@
  * Every rung of the ladder under the one oracle: a rung's test is two lines. A rung of ladder.def
  * without one does not compile.
  */
-#include "server.h"
+#include "own_server.h"
 #include "validate.h"
 
 #include <stdarg.h>
@@ -11,7 +11,6 @@
 #include <string.h>
 #include <cmocka.h>
 
-static struct server *server;
 static bool must_hold; /* asked of any rung: does it hold? */
 
 static void run(const char *rung, int processes, enum expectation expected)
@@ -61,20 +60,6 @@ RUNG(rw_counter)       PROCESSES(2, HOLDS) END
 RUNG(read_write)       PROCESSES(2, HOLDS) END
 /* clang-format on */
 
-static int start(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 /* One argument: only the test of that name, as in test_setnx. And "holds": whatever is expected of
  * it, it must keep all but one out. */
 int main(int argc, char **argv)
@@ -87,5 +72,5 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     must_hold = argc > 2 && strcmp(argv[2], "holds") == 0;
-    return cmocka_run_group_tests_name("oracle", tests, start, stop);
+    return cmocka_run_group_tests_name("oracle", tests, start_server, stop_server);
 }

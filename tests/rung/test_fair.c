@@ -5,9 +5,9 @@
  */
 #include "calls.h"
 #include "must.h"
+#include "own_server.h"
 #include "proxy.h"
 #include "rung.h"
-#include "server.h"
 #include "started.h"
 #include "validate.h"
 #include "waiter.h"
@@ -21,8 +21,6 @@
 #define CLIENTS 3
 
 extern const struct rung_ops rung_fair;
-
-static struct server *server;
 
 /* ---- The stage ------------------------------------------------------------------------------- */
 
@@ -826,20 +824,6 @@ static void who_does_not_know_asks_again(void **state)
     proxy_free(proxy);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -871,5 +855,5 @@ int main(void)
         cmocka_unit_test(the_ear_is_cut),
         cmocka_unit_test(who_does_not_know_asks_again),
     };
-    return cmocka_run_group_tests_name("fair", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("fair", tests, start_server, stop_server);
 }

@@ -6,8 +6,8 @@
  */
 #include "calls.h"
 #include "must.h"
+#include "own_server.h"
 #include "rung.h"
-#include "server.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +23,6 @@
 #define NUMBERS 1000 /* of one token: the client may pass the lock on so often without asking */
 
 extern const struct script lua_fair;
-
-static struct server *server;
 
 /* ---- The operations -------------------------------------------------------------------------- */
 
@@ -1092,25 +1090,11 @@ static void any_of_them_in_any_order(void **state)
 
 /* ---------------------------------------------------------------------------------------------- */
 
-static int start(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
 static int empty(void **state)
 {
     (void)state;
     server_text(server, "FLUSHALL");
     assert_string_equal(server_text(server, "SCRIPT LOAD %s", lua_fair.text), lua_fair.sha1);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    server_free(server);
     return 0;
 }
 
@@ -1160,5 +1144,5 @@ int main(void)
         test(commands_of_each_step),
         test(any_of_them_in_any_order),
     };
-    return cmocka_run_group_tests_name("fair_script", tests, start, stop);
+    return cmocka_run_group_tests_name("fair_script", tests, start_server, stop_server);
 }

@@ -6,6 +6,7 @@
 #include "calls.h"
 #include "child.h"
 #include "must.h"
+#include "own_server.h"
 #include "patient.h"
 #include "proxy.h"
 #include "record.h"
@@ -24,8 +25,6 @@
 #define HOUR_US 3600000000
 #define OWNER 7
 #define TOKEN "dlock:token={" LOCK "}"
-
-static struct server *server;
 
 /* A client that has the lock open. */
 struct side {
@@ -687,20 +686,6 @@ static int tear_down(void **state)
     return 0;
 }
 
-static int server_up(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int server_down(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -730,5 +715,5 @@ int main(void)
         TEST(a_release_is_sent_again),
         TEST(a_release_whose_reply_is_lost),
     };
-    return cmocka_run_group_tests_name("notify", tests, server_up, server_down);
+    return cmocka_run_group_tests_name("notify", tests, start_server, stop_server);
 }

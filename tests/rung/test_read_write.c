@@ -6,11 +6,11 @@
 #include "calls.h"
 #include "child.h"
 #include "must.h"
+#include "own_server.h"
 #include "proxy.h"
 #include "record.h"
 #include "rung.h"
 #include "rw_oracle.h"
-#include "server.h"
 #include "started.h"
 #include "waiter.h"
 
@@ -35,8 +35,6 @@
 #define TOKEN "dlock:token:" LOCK
 
 extern const struct rung_ops rung_read_write;
-
-static struct server *server;
 
 /* ---- The stage ------------------------------------------------------------------------------- */
 
@@ -1337,24 +1335,10 @@ static void broken_by_an_operator(void **state)
     party_over(&other);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
 static int empty(void **state)
 {
     (void)state;
     server_text(server, "FLUSHALL");
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    server_free(server);
     return 0;
 }
 
@@ -1407,5 +1391,5 @@ int main(int argc, char **argv)
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests_name("read_write", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("read_write", tests, start_server, stop_server);
 }

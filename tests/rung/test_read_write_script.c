@@ -5,8 +5,8 @@
  */
 #include "calls.h"
 #include "must.h"
+#include "own_server.h"
 #include "rung.h"
-#include "server.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,6 @@
 
 extern const struct script lua_read_write;
 
-static struct server *server;
 static const char *const marks[] = {READERS, WRITERS, INVITED};
 
 /* ---- What should be -------------------------------------------------------------------------- */
@@ -460,24 +459,10 @@ static void at_random(void **state)
     redisFree(m.ear);
 }
 
-static int start(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(at_random),
     };
-    return cmocka_run_group_tests_name("read_write's script", tests, start, stop);
+    return cmocka_run_group_tests_name("read_write's script", tests, start_server, stop_server);
 }

@@ -7,6 +7,7 @@
  */
 #include "calls.h"
 #include "must.h"
+#include "own_server.h"
 #include "patient.h"
 #include "record.h"
 #include "redisson.h"
@@ -20,7 +21,6 @@
 #define TOKEN "dlock:token={" LOCK "}"
 #define OWNER 7
 
-static struct server *server;
 static struct messages *messages;
 static dlock_client *client; /* U of the vectors, and V */
 static dlock_client *other;
@@ -476,20 +476,6 @@ static int tear_down(void **state)
     return 0;
 }
 
-static int start(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -517,5 +503,5 @@ int main(void)
         TEST(flaw_the_counter_of_tokens_never_ends),
         TEST(flaw_a_key_of_another_type_is_a_raw_error),
     };
-    return cmocka_run_group_tests_name("redisson", tests, start, stop);
+    return cmocka_run_group_tests_name("redisson", tests, start_server, stop_server);
 }

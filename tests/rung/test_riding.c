@@ -6,9 +6,9 @@
  */
 #include "calls.h"
 #include "must.h"
+#include "own_server.h"
 #include "record.h"
 #include "rung.h"
-#include "server.h"
 #include "validate.h"
 
 #include <stdatomic.h>
@@ -80,8 +80,6 @@ static const struct rung_ops guarded = {
 };
 
 /* ---- The tests ------------------------------------------------------------------------------- */
-
-static struct server *server;
 
 /* A client whose connection is made and whose scripts are loaded, so that what is counted is the
  * lock's own traffic. */
@@ -334,20 +332,6 @@ static void guarded_writes_are_refused_after_the_loss(void **state)
     stage_clear(&stage);
 }
 
-static int start(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -362,5 +346,5 @@ int main(int argc, char **argv)
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests_name("riding", tests, start, stop);
+    return cmocka_run_group_tests_name("riding", tests, start_server, stop_server);
 }

@@ -6,9 +6,9 @@
 #include "calls.h"
 #include "child.h"
 #include "must.h"
+#include "own_server.h"
 #include "rung.h"
 #include "rw_oracle.h"
-#include "server.h"
 #include "waiter.h"
 
 #include <signal.h>
@@ -20,8 +20,6 @@
 #define A_WHILE_MS 300 /* for what is not to happen */
 
 extern const struct rung_ops rung_rw_counter;
-
-static struct server *server;
 
 /* ---- Locks that are none --------------------------------------------------------------------- */
 
@@ -309,24 +307,10 @@ static void what_rides_goes_with_the_look(void **state)
     }
 }
 
-static int start(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
 static int empty(void **state)
 {
     (void)state;
     server_text(server, "FLUSHALL");
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    server_free(server);
     return 0;
 }
 
@@ -345,5 +329,5 @@ int main(void)
         TEST(who_comes_in_vain_leaves_nothing),
         TEST(what_rides_goes_with_the_look),
     };
-    return cmocka_run_group_tests_name("rw_counter", tests, start, stop);
+    return cmocka_run_group_tests_name("rw_counter", tests, start_server, stop_server);
 }

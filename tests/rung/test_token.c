@@ -4,9 +4,9 @@
  */
 #include "calls.h"
 #include "must.h"
+#include "own_server.h"
 #include "proxy.h"
 #include "rung.h"
-#include "server.h"
 #include "validate.h"
 
 #include <stdio.h>
@@ -78,8 +78,6 @@ static const struct rung_ops token_rung = {
 
 /* ---- The tests ------------------------------------------------------------------------------- */
 
-static struct server *server;
-
 static void oracle(void **state)
 {
     (void)state;
@@ -129,20 +127,6 @@ static void the_ladder_has_none(void **state)
     dlock_client_close(client);
 }
 
-static int start(void **state)
-{
-    (void)state;
-    server = server_start(NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    server_free(server);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -150,5 +134,5 @@ int main(void)
         cmocka_unit_test(known_again_after_a_lost_reply),
         cmocka_unit_test(the_ladder_has_none),
     };
-    return cmocka_run_group_tests_name("token", tests, start, stop);
+    return cmocka_run_group_tests_name("token", tests, start_server, stop_server);
 }

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The redis-server that all tests of one program share: fixtures for cmocka's groups.
+ */
+#ifndef TESTS_OWN_SERVER_H
+#define TESTS_OWN_SERVER_H
+
+#include "server.h"
+
+static struct server *server;
+
+static inline int start_server(void **state)
+{
+    (void)state;
+    server = server_start(NULL);
+    return 0;
+}
+
+static inline int stop_server(void **state)
+{
+    (void)state;
+    server_free(server);
+    return 0;
+}
+
+#endif
