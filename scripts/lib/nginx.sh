@@ -7,21 +7,25 @@
 # Debian keeps nginx where only root looks.
 PATH=$PATH:/usr/sbin
 
-# nginx_servers OPTION LIMITS NAME=HOST:PORT...: the lines of an upstream.
+# nginx_servers OPTION LIMITS DOWN NAME=HOST:PORT...: the lines of an upstream. DOWN: the name of one
+# that gets no request.
 nginx_servers() {
-    local option=$1 limits=$2 upstream servers=
-    for upstream in "${@:3}"; do
+    local option=$1 limits=$2 down=$3 upstream servers=
+    for upstream in "${@:4}"; do
         [[ $upstream =~ ^[A-Za-z0-9_-]+=[A-Za-z0-9.:_-]+:[0-9]+$ ]] ||
             fail "$option is \"$upstream\": it must be NAME=HOST:PORT"
-        servers+="server ${upstream#*=} $limits; "
+        servers+="server ${upstream#*=} $limits"
+        [[ ${upstream%%=*} != "$down" ]] || servers+=' down'
+        servers+='; '
     done
     printf '%s' "${servers% }"
 }
 
 # nginx_render --out FILE --listen ADDRESS:PORT --operators ADDRESS:PORT --log FILE
 #              --upstream NAME=HOST:PORT ... --admin NAME=HOST:PORT ... [--profile proof|failover]
+#              [--down NAME]
 nginx_render() {
-    local out='' listen='' operators='' log='' profile=proof upstreams=() admins=() limits servers
+    local out='' listen='' operators='' log='' profile=proof down='' upstreams=() admins=() limits servers
     local admin_servers
     while (($#)); do
         case $1 in
@@ -30,6 +34,7 @@ nginx_render() {
         --operators) operators=$(option_value "$@") ;;
         --log) log=$(option_value "$@") ;;
         --profile) profile=$(option_value "$@") ;;
+        --down) down=$(option_value "$@") ;;
         --upstream) upstreams+=("$(option_value "$@")") ;;
         --admin) admins+=("$(option_value "$@")") ;;
         *) fail "nginx_render: \"$1\" is not understood" ;;
@@ -44,8 +49,8 @@ nginx_render() {
     one_of --profile "$profile" proof failover
     limits='max_fails=0'
     [[ $profile == proof ]] || limits='max_fails=3 fail_timeout=2s'
-    servers=$(nginx_servers --upstream "$limits" "${upstreams[@]}")
-    admin_servers=$(nginx_servers --admin "$limits" "${admins[@]}")
+    servers=$(nginx_servers --upstream "$limits" "$down" "${upstreams[@]}")
+    admin_servers=$(nginx_servers --admin "$limits" "$down" "${admins[@]}")
     # The words end up inside sed's and nginx's own syntax.
     [[ $out$listen$operators$log != *[\|\;\{\}\"\'\\\&\$[:space:]]* ]] ||
         fail "paths for nginx must be free of spaces and of | ; { } \" ' \\ & \$:" \
@@ -78,6 +83,36 @@ nginx_start() {
     pid_file=$(dirname "$1")/nginx.pid
     words=$("${NGINX_WORDS[@]}" 2>&1) || fail "nginx does not start: $words"
     wait_until 10 test -s "$pid_file" || fail "nginx wrote no $pid_file within 10 s"
+}
+
+# nginx_workers CONF: pid and start of each, in turn.
+nginx_workers() {
+    local master pid start pids
+    master=$(<"$(dirname "$1")/nginx.pid")
+    read -ra pids <<<"$(cat "/proc/$master/task/$master/children")"
+    for pid in "${pids[@]}"; do
+        if start=$(process_start "$pid"); then
+            printf '%s %s ' "$pid" "$start"
+        fi
+    done
+}
+
+# Fails while one of those lives.
+all_are_gone() {
+    while (($#)); do
+        process_is_gone "$1" "$2" || return 1
+        shift 2
+    done
+}
+
+# nginx_reload CONF: returns when the last request under the old configuration was answered; 1 when
+# that takes longer than 120 s. (The longest that nginx waits for an instance or a client is 35 s.)
+nginx_reload() {
+    local words old
+    nginx_test "$1"
+    read -ra old <<<"$(nginx_workers "$1")"
+    words=$("${NGINX_WORDS[@]}" -s reload 2>&1) || fail "nginx does not reload: $words"
+    wait_until 120 all_are_gone "${old[@]}"
 }
 
 # nginx_stop CONF: what is under way is finished first. Not running is fine.

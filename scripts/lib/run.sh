@@ -2,10 +2,9 @@
 # shellcheck shell=bash disable=SC2034  # settings of those who source it
 #
 # Drives rows, a rung and a way to write each, against a shop that is up, wherever its parts are:
-# on this machine or in containers. Needs common.sh and jmeter.sh. The caller says:
+# on this machine or in containers. Needs common.sh, ask.sh and jmeter.sh. The caller says:
 RUN_HTTP=127.0.0.1:8888     # nginx
 RUN_OPERATORS=127.0.0.1:8889 # nginx's for operators, who set the stock
-RUN_TOKEN_FILE=             # its first line is the operators' token; "": they need none
 RUN_INSTANCES=()            # name=host:port of each instance's admin listener
 RUN_REDIS=127.0.0.1:7000    # read here, never written to
 RUN_NGINX_LOG=              # nginx's access log, as this process can read it
@@ -55,25 +54,6 @@ run_auditor() {
         command -v ladder-audit ||
             fail "ladder-audit is neither in $LADDER_BUILD/audit nor on PATH: build it first"
     fi
-}
-
-# bearer: the operators' token as a header, for curl --header @FILE: in its words ps would show it.
-bearer() {
-    local token
-    [[ -n $RUN_TOKEN_FILE ]] || return 0
-    IFS= read -r token <"$RUN_TOKEN_FILE" || [[ -n $token ]] || fail "there is no token in $RUN_TOKEN_FILE"
-    printf 'Authorization: Bearer %s\n' "${token%$'\r'}"
-}
-
-# ask METHOD URL [BODY]: of operators; prints the answer. A refusal is told with its reason.
-ask() {
-    local body
-    if ! body=$(curl --silent --show-error --fail-with-body --max-time 60 --request "$1" \
-        --header @<(bearer) ${3:+--data-binary "$3" --header 'Content-Type: application/json'} "$2" 2>&1); then
-        say "$1 $2${3:+ $3}: $body"
-        return 1
-    fi
-    printf '%s' "$body"
 }
 
 # ---- What Redis holds ----------------------------------------------------------------------------
@@ -248,7 +228,7 @@ fire() {
     local code=0 out=$RUN_FOLDER/jmeter.out
     [[ -z $RUN_SHOWS_JMETER ]] || out=/dev/stderr
     attend jmeter_run --scenario "$RUN_SCENARIO" --out "$RUN_FOLDER" --host "${RUN_HTTP%:*}" \
-        --port "${RUN_HTTP##*:}" --operators "$RUN_OPERATORS" --token-file "$RUN_TOKEN_FILE" \
+        --port "${RUN_HTTP##*:}" --operators "$RUN_OPERATORS" --token-file "$ASK_TOKEN_FILE" \
         "${RUN_PROPERTIES[@]}" >"$out" 2>&1 || code=$?
     if ((code != 0)); then
         [[ -n $RUN_SHOWS_JMETER ]] || tail -n 5 "$out" >&2

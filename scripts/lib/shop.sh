@@ -6,7 +6,7 @@
 # Needs common.sh and nginx.sh. A shop is known by nginx's port; what is up is written down in
 # LADDER_STATE/<port>/, so that `down` ends exactly what `up` started:
 #   parts       one line a process: name, pid, the process' start in ticks, port
-#   settings    one line each: port, operators, redis, token, and an `instance` for each instance
+#   settings    one line each: what `up` was told, and an `instance` for each instance
 #   history/    what the instances record; a run's part is moved to its folder
 #   redis/ nginx/ *.log
 
@@ -40,11 +40,17 @@ shop_instance_port() {
 
 # ---- What is written down ------------------------------------------------------------------------
 
-# shop_note NAME PID PORT: at once after the start, so that nothing started is ever forgotten.
+# shop_note NAME PID PORT: at once after the start, so that nothing started is ever forgotten. The
+# line of a part that was started before is replaced: the order stays.
 shop_note() {
-    local start
+    local start parts
+    parts=$(shop_folder)/parts
     start=$(process_start "$2") || start=0
-    printf '%s %s %s %s\n' "$1" "$2" "$start" "$3" >>"$(shop_folder)/parts"
+    if grep -q "^$1 " "$parts" 2>/dev/null; then
+        sed -i "s/^$1 .*/$1 $2 $start $3/" "$parts"
+    else
+        printf '%s %s %s %s\n' "$1" "$2" "$start" "$3" >>"$parts"
+    fi
 }
 
 # shop_each COMMAND...: calls COMMAND NAME PID START PORT for each part, in the order of the start.
@@ -69,6 +75,23 @@ shop_alive() {
 # shop_setting NAME: the values of a setting, one a line.
 shop_setting() {
     sed -n "s/^$1=//p" "$(shop_folder)/settings"
+}
+
+shop_write_settings() {
+    printf '%s\n' "port=$SHOP_PORT" "operators=$SHOP_OPERATORS_PORT" "redis=$SHOP_REDIS_PORT" \
+        "token=$SHOP_TOKEN_FILE" "base=$SHOP_BASE" "step=$SHOP_STEP" "count=$SHOP_COUNT"
+    printf 'option=%s\n' "${SHOP_OPTIONS[@]}"
+}
+
+# shop_read_settings: the shop that is up, as `up` was told.
+shop_read_settings() {
+    SHOP_OPERATORS_PORT=$(shop_setting operators)
+    SHOP_REDIS_PORT=$(shop_setting redis)
+    SHOP_TOKEN_FILE=$(shop_setting token)
+    SHOP_BASE=$(shop_setting base)
+    SHOP_STEP=$(shop_setting step)
+    SHOP_COUNT=$(shop_setting count)
+    mapfile -t SHOP_OPTIONS < <(shop_setting option)
 }
 
 # ---- Up ------------------------------------------------------------------------------------------
@@ -162,24 +185,33 @@ start_redis() {
         --bind 127.0.0.1 --port "$SHOP_REDIS_PORT" --dir "$folder/redis" --daemonize no
 }
 
+# start_instance I
+start_instance() {
+    local name port folder redis=redis://127.0.0.1:$SHOP_REDIS_PORT/0
+    folder=$(shop_folder)
+    name=$(shop_name "$1")
+    port=$(shop_instance_port "$1")
+    start_part "$name" "$port" "$folder/$name.log" "$LADDER_BUILD/service/inventoryd" \
+        "${SHOP_OPTIONS[@]}" --instance "$name" --listen "127.0.0.1:$port" \
+        --admin-listen "127.0.0.1:$((port + 1))" --admin-writes \
+        --admin-token-file "$SHOP_TOKEN_FILE" \
+        --redis "$redis" --lock-redis "$redis" --stock-redis "$redis" \
+        --history "$folder/history/history-$name.jsonl"
+}
+
 start_instances() {
-    local i name port folder redis=redis://127.0.0.1:$SHOP_REDIS_PORT/0
+    local i folder
     folder=$(shop_folder)
     mkdir -p "$folder/history"
     for ((i = 0; i < SHOP_COUNT; i++)); do
-        name=$(shop_name "$i")
-        port=$(shop_instance_port "$i")
-        start_part "$name" "$port" "$folder/$name.log" "$LADDER_BUILD/service/inventoryd" \
-            "${SHOP_OPTIONS[@]}" --instance "$name" --listen "127.0.0.1:$port" \
-            --admin-listen "127.0.0.1:$((port + 1))" --admin-writes \
-            --admin-token-file "$SHOP_TOKEN_FILE" \
-            --redis "$redis" --lock-redis "$redis" --stock-redis "$redis" \
-            --history "$folder/history/history-$name.jsonl"
-        printf 'instance=%s=127.0.0.1:%s\n' "$name" $((port + 1)) >>"$folder/settings"
+        start_instance "$i"
+        printf 'instance=%s=127.0.0.1:%s\n' "$(shop_name "$i")" $(($(shop_instance_port "$i") + 1)) \
+            >>"$folder/settings"
     done
 }
 
-start_nginx() {
+# configure_nginx NAME: all instances get requests, except that one; "": all.
+configure_nginx() {
     local i name port folder servers=()
     folder=$(shop_folder)/nginx
     for ((i = 0; i < SHOP_COUNT; i++)); do
@@ -188,7 +220,14 @@ start_nginx() {
         servers+=(--upstream "$name=127.0.0.1:$port" --admin "$name=127.0.0.1:$((port + 1))")
     done
     nginx_render --out "$folder/nginx.conf" --listen "127.0.0.1:$SHOP_PORT" \
-        --operators "127.0.0.1:$SHOP_OPERATORS_PORT" --log "$folder/access.log" "${servers[@]}"
+        --operators "127.0.0.1:$SHOP_OPERATORS_PORT" --log "$folder/access.log" \
+        ${1:+--down "$1"} "${servers[@]}"
+}
+
+start_nginx() {
+    local folder
+    folder=$(shop_folder)/nginx
+    configure_nginx ''
     nginx_start "$folder/nginx.conf" 9>&-
     shop_note nginx "$(<"$folder/nginx.pid")" "$SHOP_PORT"
 }
@@ -204,8 +243,7 @@ shop_up() {
             "it, scripts/shop down ends it, --port starts another"
     shop_check
     rm -rf "${folder:?}"/{parts,settings,redis,nginx,history,*.log}
-    printf '%s\n' "port=$SHOP_PORT" "operators=$SHOP_OPERATORS_PORT" "redis=$SHOP_REDIS_PORT" \
-        "token=$SHOP_TOKEN_FILE" >"$folder/settings"
+    shop_write_settings >"$folder/settings"
     at_exit shop_down_unless_up
     start_redis
     shop_each await_part
@@ -281,7 +319,7 @@ shop_is_meant() {
         fail "no shop is up on port $SHOP_PORT: scripts/shop up --port $SHOP_PORT starts one"
     RUN_HTTP=127.0.0.1:$SHOP_PORT
     RUN_OPERATORS=127.0.0.1:$(shop_setting operators)
-    RUN_TOKEN_FILE=$(shop_setting token)
+    ASK_TOKEN_FILE=$(shop_setting token)
     RUN_REDIS=127.0.0.1:$(shop_setting redis)
     RUN_NGINX_LOG=$folder/nginx/access.log
     RUN_HISTORIES=$folder/history

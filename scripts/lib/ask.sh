@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+#
+# Asks the instances' admin listeners. Needs common.sh. The caller says:
+ASK_TOKEN_FILE= # its first line is the operators' token; "": they need none
+
+# bearer: the operators' token as a header, for curl --header @FILE: in its words ps would show it.
+bearer() {
+    local token
+    [[ -n $ASK_TOKEN_FILE ]] || return 0
+    IFS= read -r token <"$ASK_TOKEN_FILE" || [[ -n $token ]] || fail "there is no token in $ASK_TOKEN_FILE"
+    printf 'Authorization: Bearer %s\n' "${token%$'\r'}"
+}
+
+# ask METHOD URL [BODY]: of operators; prints the answer. A refusal is told with its reason.
+ask() {
+    local body
+    if ! body=$(curl --silent --show-error --fail-with-body --max-time 60 --request "$1" \
+        --header @<(bearer) ${3:+--data-binary "$3" --header 'Content-Type: application/json'} "$2" 2>&1); then
+        say "$1 $2${3:+ $3}: $body"
+        return 1
+    fi
+    printf '%s' "$body"
+}

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash disable=SC2034  # settings of those that are sourced
+#
+# New programs for a shop that sells: one instance after the other. nginx leaves it out, and ends what
+# it has sent there; then the instance ends, and the program that is built now takes its place.
+# Needs common.sh, ask.sh, nginx.sh and shop.sh.
+
+# leave_out NAME: nginx sends that instance nothing, and what it has sent was answered. "": all are in.
+leave_out() {
+    local conf
+    conf=$(shop_folder)/nginx/nginx.conf
+    configure_nginx "$1"
+    nginx_reload "$conf" && return 0
+    configure_nginx ''
+    nginx_reload "$conf" || true
+    fail "nginx still serves requests that came 120 s ago. It has all instances again;" \
+        "$(dirname "$conf")/error.log may say more"
+}
+
+# part_line NAME: its pid and start.
+part_line() {
+    sed -n "s/^$1 \([0-9]*\) \([0-9]*\) .*/\1 \2/p" "$(shop_folder)/parts"
+}
+
+# end_instance NAME PID START DRAIN_MS: it answers first what it has.
+end_instance() {
+    local patience_s=$(($4 / 1000 + 15))
+    kill -s TERM "$2" 2>/dev/null || true
+    wait_until "$patience_s" process_is_gone "$2" "$3" ||
+        fail "instance $1 (pid $2) has not ended $patience_s s after SIGTERM. nginx leaves it out;" \
+            "scripts/shop restart tries again"
+}
+
+# lock_of NAME: what PUT /lock of a new instance needs to do as that one does, or, where it has ended,
+# as the others. "": nobody answers.
+lock_of() {
+    local instance setting
+    for instance in $(shop_setting instance | grep "^$1=") $(shop_setting instance); do
+        if setting=$(ask GET "http://${instance#*=}/lock" 2>/dev/null); then
+            jq --compact-output '{rung, write, check_hold, guard_reads}
+                + if .run then {run} else {} end' <<<"$setting"
+            return 0
+        fi
+    done
+}
+
+# restart_instance I: the new one has the lock and the history's run of the old one.
+restart_instance() {
+    local name pid start admin setting config
+    name=$(shop_name "$1")
+    admin=127.0.0.1:$(($(shop_instance_port "$1") + 1))
+    read -r pid start <<<"$(part_line "$name")"
+    setting=$(lock_of "$name")
+    leave_out "$name"
+    if process_lives "$pid" "$start"; then
+        config=$(ask GET "http://$admin/config") ||
+            fail "instance $name does not answer; end it (kill $pid), and try again"
+        end_instance "$name" "$pid" "$start" "$(jq .drain_ms <<<"$config")"
+    else
+        say "instance $name had ended"
+    fi
+    start_instance "$1"
+    read -r pid start <<<"$(part_line "$name")"
+    await_part "$name" "$pid" "$start" "$(shop_instance_port "$1")"
+    if [[ -n $setting ]]; then
+        ask PUT "http://$admin/lock" "$setting" >/dev/null ||
+            fail "instance $name did not take the lock of the old one; nginx leaves it out"
+    fi
+    say "instance $name: pid $pid"
+}
+
+shop_restart() {
+    local folder i
+    folder=$(shop_folder)
+    need jq
+    [[ -s $folder/parts ]] || fail "no shop is up on port $SHOP_PORT: scripts/shop up starts one"
+    exec 9>"$folder/guard"
+    flock --nonblock 9 || fail "another command is starting or ending the shop on port $SHOP_PORT"
+    shop_read_settings
+    ASK_TOKEN_FILE=$SHOP_TOKEN_FILE
+    ((SHOP_COUNT > 1)) ||
+        fail "the shop has one instance: nobody would serve buyers while it restarts." \
+            "scripts/shop up --instances 2 starts two"
+    redis_answers || fail "Redis does not answer on port $SHOP_REDIS_PORT"
+    nginx_answers || fail "nginx does not answer on port $SHOP_PORT"
+    for ((i = 0; i < SHOP_COUNT; i++)); do
+        restart_instance "$i"
+    done
+    leave_out ''
+    exec 9>&-
+}

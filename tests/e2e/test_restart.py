@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/shop restart under 1,500 buyers: nobody is refused, no sale is lost, and every instance is a
+new process under the lock of the old one."""
+import collections
+import json
+import os
+import select
+import signal
+import socket
+import threading
+import time
+import urllib.request
+
+import pytest
+
+import needs
+from place import PATIENCE_S, SCRIPTS, wait_until
+
+BUYERS = 1500
+ITEMS = [f"phone-{number}" for number in range(8)]
+STOCK = 1_000_000
+
+
+class Crowd:
+    """Buyers that buy again and again, each on a connection that it keeps."""
+
+    def __init__(self, port, count):
+        self.port, self.count = port, count
+        self.statuses = collections.Counter()
+        self.units = collections.Counter()  # (item, unit)
+        self.again = 0  # requests that met nginx closing their idle connection
+        self.faults = []
+        self.ending = False
+        self.poll = select.epoll()
+        self.buyers = {}
+        self.thread = threading.Thread(target=self.run)
+
+    def __enter__(self):
+        for number in range(self.count):
+            self.connect(ITEMS[number % len(ITEMS)])
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ending = True
+        self.thread.join()
+
+    def connect(self, item):
+        sock = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
+        sock.setblocking(False)
+        self.buyers[sock.fileno()] = [sock, item, b"", 0]
+        self.poll.register(sock, select.EPOLLIN)
+        self.send(self.buyers[sock.fileno()])
+
+    def send(self, buyer):
+        sock, item = buyer[:2]
+        buyer[2] = b""
+        try:
+            sock.sendall(f"POST /inventory/{item}/sale HTTP/1.1\r\nHost: shop\r\n\r\n".encode())
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # what was closed is told by reading
+
+    def closed(self, buyer):
+        sock, item, piece, answered = buyer
+        self.drop(buyer)
+        if piece or not answered:
+            self.faults.append(f"closed after {answered} answers and {piece!r}")
+            return
+        self.again += 1
+        try:
+            self.connect(item)
+        except OSError as error:
+            self.faults.append(f"no new connection: {error}")
+
+    def drop(self, buyer):
+        self.poll.unregister(buyer[0])
+        del self.buyers[buyer[0].fileno()]
+        buyer[0].close()
+
+    def answered(self, buyer):
+        head, body = buyer[2].split(b"\r\n\r\n", 1)
+        status = int(head.split()[1])
+        self.statuses[status] += 1
+        buyer[3] += 1
+        if status == 200:
+            sale = json.loads(body)
+            self.units[(sale["item"], sale["unit"])] += 1
+        else:
+            self.faults.append(buyer[2].decode())
+        if self.ending:
+            self.drop(buyer)
+        else:
+            self.send(buyer)
+
+    def run(self):
+        deadline = time.monotonic() + PATIENCE_S
+        while self.buyers and time.monotonic() < deadline:
+            for fd, _ in self.poll.poll(1):
+                buyer = self.buyers[fd]
+                try:
+                    piece = buyer[0].recv(4096)
+                except BlockingIOError:
+                    continue
+                except ConnectionResetError:
+                    piece = b""
+                buyer[2] += piece
+                if not piece:
+                    self.closed(buyer)
+                elif b"\r\n\r\n{" in buyer[2] and buyer[2].endswith(b"}"):
+                    self.answered(buyer)
+        self.faults += [f"never answered: {buyer[1]}" for buyer in self.buyers.values()]
+
+
+def stock_up(place):
+    for item in ITEMS:
+        urllib.request.urlopen(urllib.request.Request(
+            f"http://127.0.0.1:{place.ports.operators}/inventory/{item}", json.dumps({"stock": STOCK}).encode(),
+            {"Content-Type": "application/json"}, method="PUT"), timeout=PATIENCE_S).close()
+
+
+def left(place):
+    return sum(json.loads(place.get(f"/inventory/{item}"))["stock"] for item in ITEMS)
+
+
+def setting(place, number):
+    answer = json.loads(place.get("/lock", place.ports.instance(number) + 1))
+    return {name: answer[name] for name in ("rung", "write", "run")}
+
+
+def switch(place, number, wish):
+    urllib.request.urlopen(urllib.request.Request(
+        f"http://127.0.0.1:{place.ports.instance(number) + 1}/lock", json.dumps(wish).encode(),
+        {"Content-Type": "application/json"}, method="PUT"), timeout=PATIENCE_S).close()
+
+
+def test_nobody_is_refused_and_nothing_is_lost(place):
+    needs.descriptors(8192)
+    assert place.shop("up", "--lock", "watchdog").code == 0
+    stock_up(place)
+    for number in range(2):
+        switch(place, number, {"rung": "fair", "run": "monday"})
+    before = place.parts()
+    with Crowd(place.ports.nginx, BUYERS) as crowd:
+        wait_until(lambda: crowd.statuses[200] > BUYERS, "each buyer has bought about once")
+        restart = place.shop("restart")
+        sold = crowd.statuses[200]
+        wait_until(lambda: crowd.statuses[200] > sold + BUYERS, "all instances sell")
+    assert restart.code == 0, restart
+    assert restart.out == f"all 2 instances of the shop on port {place.ports.nginx} are new\n"
+    assert not crowd.faults, crowd.faults[:5]
+    assert set(crowd.statuses) == {200}
+    assert max(crowd.units.values()) == 1
+    assert left(place) == len(ITEMS) * STOCK - crowd.statuses[200]
+    after = place.parts()
+    assert list(after) == list(before)
+    assert {name for name in after if after[name] != before[name]} == {"a", "b"}
+    assert [setting(place, number) for number in range(2)] == 2 * [
+        {"rung": "fair", "write": "decr", "run": "monday"}]
+    print(f"{crowd.statuses[200]} sales, {crowd.again} sent again after nginx closed an idle connection")
+    assert place.shop("down").code == 0
+    place.check_nothing_is_left()
+
+
+def old_workers(place):
+    return [pid for pid, title in place.processes().items() if "worker process is shutting down" in title]
+
+
+def test_an_instance_ends_after_nginx_has_no_request_for_it(place):
+    """The old worker reads half a request: it may still send it to any instance that it knows."""
+    assert place.shop("up").code == 0
+    stock_up(place)
+    first = place.parts()["a"]
+    with socket.create_connection(("127.0.0.1", place.ports.nginx), timeout=PATIENCE_S) as buyer:
+        buyer.sendall(b"POST /inventory/phone-1/sale HTTP/1.1\r\n")
+        # The worker has read it: a request that is sent after it, to each worker, was answered.
+        with Crowd(place.ports.nginx, 20) as crowd:
+            wait_until(lambda: crowd.statuses.total() > 100, "nginx has looked at all its connections")
+        restart = place.start(SCRIPTS / "shop", "restart", "--port", place.ports.nginx)
+        wait_until(lambda: old_workers(place), "nginx was told to leave a out")
+        seen_until = time.monotonic() + 2
+        while time.monotonic() < seen_until:
+            assert first in place.processes()
+            time.sleep(0.05)
+        buyer.sendall(b"Host: shop\r\n\r\n")
+        assert buyer.recv(4096).startswith(b"HTTP/1.1 200 ")
+    assert restart.finish().code == 0, restart
+    assert place.shop("down").code == 0
+
+
+def test_what_ended_is_started_as_the_others_are(place):
+    assert place.shop("up").code == 0
+    switch(place, 0, {"rung": "local"})
+    os.kill(place.parts()["b"], signal.SIGKILL)
+    wait_until(lambda: place.parts()["b"] not in place.processes(), "b is gone")
+    restart = place.shop("restart")
+    assert restart.code == 0 and "instance b had ended" in restart.err, restart
+    assert setting(place, 1)["rung"] == "local"
+    assert place.shop("status").code == 0
+    assert place.shop("down").code == 0
+
+
+@pytest.mark.parametrize("words,sentence", [
+    ((), "no shop is up on port"),
+    (("--instances", 1), "the shop has one instance"),
+])
+def test_what_it_refuses(place, words, sentence):
+    if words:
+        assert place.shop("up", *words).code == 0
+    restart = place.shop("restart")
+    assert restart.code == 2 and sentence in restart.err, restart
+    assert place.shop("down").code == 0
+
+
+def test_an_instance_that_does_not_start_is_left_out(place):
+    """The build is broken: the shop goes on with what it has."""
+    assert place.shop("up").code == 0
+    stock_up(place)
+    broken = place.folder / "build" / "service" / "inventoryd"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("#!/bin/sh\necho broken; exit 1\n")
+    broken.chmod(0o755)
+    restart = place.shop("restart", LADDER_BUILD=place.folder / "build")
+    assert restart.code == 2 and "a did not become ready" in restart.err, restart
+    with Crowd(place.ports.nginx, 20) as crowd:
+        wait_until(lambda: crowd.statuses.total() > 100, "buyers are answered")
+    assert set(crowd.statuses) == {200} and not crowd.faults, crowd.faults[:5]
+    assert place.shop("restart").code == 0
+    assert place.shop("status").code == 0
+    assert place.shop("down").code == 0
