@@ -268,8 +268,7 @@ static bool take_wish(struct service *service, struct request *request, struct w
 /* The sales in flight may wait for the lock, and then work. */
 static int64_t finish_by_ns(const struct config *config)
 {
-    return now_ns() +
-           (config->wait_ms + config->work_ms + 4 * config->redis_timeout_ms) * NS_PER_MS;
+    return now_ns() + (config->wait_ms + service_section_ms(config)) * NS_PER_MS;
 }
 
 static void log_switch(const struct setting *setting)

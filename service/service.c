@@ -337,11 +337,15 @@ void service_reopen(struct service *service)
 
 /* ---- End ------------------------------------------------------------------------------------- */
 
-/* Waits for locks end early enough for the sections behind them. */
+int64_t service_section_ms(const struct config *config)
+{
+    return config->work_ms + 8 * config->redis_timeout_ms;
+}
+
+/* Waits for locks end early enough for the critical sections after them. */
 static int64_t cancel_after_ms(const struct config *config)
 {
-    int64_t section_ms = config->work_ms + 8 * config->redis_timeout_ms;
-    int64_t after_ms = config->drain_ms - section_ms;
+    int64_t after_ms = config->drain_ms - service_section_ms(config);
     return after_ms > config->drain_ms / 2 ? after_ms : config->drain_ms / 2;
 }
 

@@ -42,6 +42,8 @@ struct service {
 bool service_start(struct service *service, struct config *config, char error[SERVICE_ERROR_MAX]);
 /* The log and the history go on in new files where somebody has moved theirs away. */
 void service_reopen(struct service *service);
+/* How long a sale's critical section may take: its work, and its commands to slow servers. */
+int64_t service_section_ms(const struct config *config);
 /* Turns readiness off, takes no more sales, and waits until those in flight are answered; waits for
  * locks are cancelled in time. False: --drain-ms was not enough. */
 bool service_drain(struct service *service);
