@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+import needs
 from test_lifecycle import run
 from world import PATIENCE_S, read_answers, running
 
@@ -128,4 +129,6 @@ def test_beyond_loopback_it_does_not_start_without_a_token(redis, start, tmp_pat
 
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "127.1.2.3:0", "[::1]:0", "localhost:0", "off"])
 def test_on_loopback_none_is_needed(redis, start, address):
+    if address == "[::1]:0":
+        needs.ipv6()
     assert not start(redis, "--admin-listen", address).logged("admin-exposed")
