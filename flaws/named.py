@@ -60,5 +60,5 @@ def demonstration(verb, name, on=None):
     breaks = name if name in found.cures else found.breaks
     where = breaks if verb == "break" else found.cures.get(breaks)
     if where is None:
-        raise Unknown(f"{found.name} has no rung that {'it breaks' if verb == 'break' else 'survives it'} yet")
+        raise Unknown(f"no pair of rungs shows {found.name}; scripts/rung run {found.name} RUNG tries one")
     return found, rung(where)

@@ -26,8 +26,10 @@ static int healthcheck(const char *url)
 {
     char error[NET_ERROR_MAX] = "";
     int status = net_get(url, HEALTHCHECK_MS, error);
-    if (status != 200)
-        fprintf(stderr, "inventoryd: %s answers %d, not 200 %s\n", url, status, error);
+    if (status == 0)
+        fprintf(stderr, "inventoryd: %s\n", error);
+    else if (status != 200)
+        fprintf(stderr, "inventoryd: %s answers %d, not 200\n", url, status);
     return status == 200 ? 0 : 1;
 }
 

@@ -49,7 +49,8 @@ int64_t service_section_ms(const struct config *config);
 bool service_drain(struct service *service);
 void service_stop(struct service *service);
 
-/* A key that nobody uses, to see whether that server takes writes. */
+/* A key for a write that writes nothing, to see whether that server takes writes. No item has it, except
+ * with --keys article, where there is one key. */
 const char *service_probe_key(const struct service *service, enum redis_role role);
 
 /* The further members of a history's first line, for that setting. */

@@ -4,9 +4,15 @@
 # Asks the instances' admin listeners. Needs common.sh. The caller says:
 ASK_TOKEN_FILE= # its first line is the operators' token; "": they need none
 
-# bearer: the operators' token as a header, for curl --header @FILE: in its words ps would show it.
+# need_token: the file can be read, before anything is asked.
+need_token() {
+    [[ -z $ASK_TOKEN_FILE || -f $ASK_TOKEN_FILE && -r $ASK_TOKEN_FILE ]] ||
+        fail "the operators' token is not in $ASK_TOKEN_FILE: it is no file that can be read"
+}
+
+# bearer: the operators' token as a header, for curl --header @FILE: as an argument it would be visible in ps.
 bearer() {
-    local token
+    local token=
     [[ -n $ASK_TOKEN_FILE ]] || return 0
     IFS= read -r token <"$ASK_TOKEN_FILE" || [[ -n $token ]] || fail "there is no token in $ASK_TOKEN_FILE"
     printf 'Authorization: Bearer %s\n' "${token%$'\r'}"

@@ -198,6 +198,11 @@ wait_until() {
     done
 }
 
+# make_folder DIR: with all above it.
+make_folder() {
+    mkdir -p "$1" 2>/dev/null || fail "the folder $1 cannot be made"
+}
+
 # need TOOL...: all on PATH, or a sentence that says how to get them.
 need() {
     local tool missing=()
@@ -274,14 +279,16 @@ build_programs() {
     local log=$LADDER_CACHE/build.log
     [[ -z $LADDER_BUILD_GIVEN ]] || return 0
     need cmake
-    mkdir -p "$LADDER_CACHE"
+    make_folder "$LADDER_CACHE"
+    { : >"$log"; } 2>/dev/null || fail "$log cannot be written"
     say "building inventoryd and ladder-audit (about 20 s the first time)"
-    if ! attend build_quietly >"$log" 2>&1; then
+    if ! attend build_into "$log"; then
         tail -n 20 "$log" >&2
         fail "the build failed; the whole log is $log"
     fi
 }
 
-build_quietly() {
+build_into() {
+    exec >"$1" 2>&1
     cd "$LADDER_ROOT" && cmake --preset release && cmake --build --preset release --parallel 2
 }

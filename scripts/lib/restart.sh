@@ -78,6 +78,7 @@ shop_restart() {
     flock --nonblock 9 || fail "another command is starting or ending the shop on port $SHOP_PORT"
     shop_read_settings
     ASK_TOKEN_FILE=$SHOP_TOKEN_FILE
+    need_token
     ((SHOP_COUNT > 1)) ||
         fail "the shop has one instance: nobody would serve buyers while it restarts." \
             "scripts/shop up --instances 2 starts two"

@@ -43,6 +43,8 @@ take_properties() {
     local arg
     for arg; do
         [[ $arg == -J?*=* ]] || refuse_rest "$arg"
+        [[ ${arg%%=*} != -J@(host|port|admin_host|admin_port|admin_token_file) ]] ||
+            fail "$arg: the load goes to the shop that --port names"
         RUN_PROPERTIES+=("$arg")
     done
 }
@@ -52,7 +54,7 @@ run_auditor() {
         printf '%s' "$LADDER_BUILD/audit/ladder-audit"
     else
         command -v ladder-audit ||
-            fail "ladder-audit is neither in $LADDER_BUILD/audit nor on PATH: build it first"
+            fail "the judge, ladder-audit, is neither in $LADDER_BUILD/audit nor on PATH: build it first"
     fi
 }
 
@@ -101,7 +103,7 @@ redis_after() {
 
 # new_folder RUNG WRITE: makes runs/<time>-<rung>-<write>; two in one second wait for the next.
 new_folder() {
-    mkdir -p "$RUN_ROOT"
+    make_folder "$RUN_ROOT"
     wait_until 10 try_new_folder "$@" || fail "no new folder can be made in $RUN_ROOT"
 }
 
@@ -198,6 +200,7 @@ take_histories() {
 # to judge. Call it plainly, not in a condition, where bash would not stop at what fails in it.
 drive_row() {
     local rung=$1 write=$2 keys items before from
+    run_auditor >/dev/null
     jmeter_check "$RUN_SCENARIO" "${RUN_PROPERTIES[@]}"
     mapfile -t items < <(run_items)
     RUN_CONFIG=$(ask GET "http://${RUN_INSTANCES[0]#*=}/config") ||
@@ -223,17 +226,25 @@ drive_row() {
     ((RUN_CODE <= 2)) || fail "the judge ended with $RUN_CODE: $(tail -n 3 "$RUN_FOLDER/audit.out")"
 }
 
-# JMeter's part of a run.
+# JMeter's part of a run. The script's own words, if it is told to stop, go where they always go.
 fire() {
-    local code=0 out=$RUN_FOLDER/jmeter.out
-    [[ -z $RUN_SHOWS_JMETER ]] || out=/dev/stderr
-    attend jmeter_run --scenario "$RUN_SCENARIO" --out "$RUN_FOLDER" --host "${RUN_HTTP%:*}" \
+    local code=0
+    attend fire_into "$RUN_FOLDER/jmeter.out" --scenario "$RUN_SCENARIO" --out "$RUN_FOLDER" --host "${RUN_HTTP%:*}" \
         --port "${RUN_HTTP##*:}" --operators "$RUN_OPERATORS" --token-file "$ASK_TOKEN_FILE" \
-        "${RUN_PROPERTIES[@]}" >"$out" 2>&1 || code=$?
+        "${RUN_PROPERTIES[@]}" || code=$?
     if ((code != 0)); then
-        [[ -n $RUN_SHOWS_JMETER ]] || tail -n 5 "$out" >&2
+        [[ -n $RUN_SHOWS_JMETER ]] || tail -n 5 "$RUN_FOLDER/jmeter.out" >&2
         fail "JMeter ended with $code; see jmeter.log in $RUN_FOLDER"
     fi
+}
+
+fire_into() {
+    if [[ -n $RUN_SHOWS_JMETER ]]; then
+        exec >&2
+    else
+        exec >"$1" 2>&1
+    fi
+    jmeter_run "${@:2}"
 }
 
 # ---- Several rows --------------------------------------------------------------------------------

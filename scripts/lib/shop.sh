@@ -111,6 +111,7 @@ shop_check() {
     if ! words=$("$LADDER_BUILD/service/inventoryd" "${SHOP_OPTIONS[@]}" --print-config 2>&1); then
         fail "inventoryd refuses its options: $words"
     fi
+    shop_check_ports
     need_free_port "$SHOP_PORT" nginx --port
     need_free_port "$SHOP_OPERATORS_PORT" "nginx's operators" --operators-port
     need_free_port "$SHOP_REDIS_PORT" redis-server --redis-port
@@ -123,6 +124,26 @@ shop_check() {
     ulimit -S -n 32768 2>/dev/null || ulimit -S -n "$(ulimit -H -n)"
     (($(ulimit -n) >= 8192)) ||
         fail "this session may open $(ulimit -n) files at once; 1500 buyers need 8192 (ulimit -Hn)"
+}
+
+# No two of them are the same.
+shop_check_ports() {
+    local i port
+    local -A taken=([$SHOP_PORT]='--port (nginx)')
+    claim_port "$SHOP_OPERATORS_PORT" "--operators-port (nginx's operators)"
+    claim_port "$SHOP_REDIS_PORT" '--redis-port (redis-server)'
+    for ((i = 0; i < SHOP_COUNT; i++)); do
+        port=$(shop_instance_port "$i")
+        claim_port "$port" "--base-port (instance $(shop_name "$i"))"
+        claim_port $((port + 1)) "--base-port (the admin listener of instance $(shop_name "$i"))"
+    done
+}
+
+# claim_port PORT WHAT: `taken` is the caller's.
+claim_port() {
+    [[ -z ${taken[$1]-} ]] ||
+        fail "${taken[$1]} and $2 would both be port $1: choose other ones"
+    taken[$1]=$2
 }
 
 # start_part NAME PORT LOG COMMAND...: in a session of its own, so that a Ctrl-C meant for a script
@@ -143,8 +164,10 @@ instance_ready() {
     curl --silent --fail --max-time 2 --output /dev/null "http://127.0.0.1:$(($1 + 1))/readyz"
 }
 
+# To buyers and to operators.
 nginx_answers() {
-    curl --silent --fail --max-time 2 --output /dev/null "http://127.0.0.1:$SHOP_PORT/healthz"
+    curl --silent --fail --max-time 2 --output /dev/null "http://127.0.0.1:$SHOP_PORT/healthz" &&
+        curl --silent --max-time 2 --output /dev/null "http://127.0.0.1:$SHOP_OPERATORS_PORT/"
 }
 
 # part_is_up NAME PORT
@@ -235,7 +258,7 @@ start_nginx() {
 shop_up() {
     local folder
     folder=$(shop_folder)
-    mkdir -p "$folder"
+    make_folder "$folder"
     exec 9>"$folder/guard"
     flock --nonblock 9 || fail "another command is starting or ending the shop on port $SHOP_PORT"
     [[ -z $(shop_alive) ]] ||
@@ -305,7 +328,7 @@ shop_status() {
         printf 'no shop is up on port %s\n' "$SHOP_PORT"
         return 3
     fi
-    SHOP_REDIS_PORT=$(shop_setting redis)
+    shop_read_settings
     printf '%-8s %8s %6s  %s\n' part pid port ready
     shop_each print_part
     [[ -z $SHOP_UNREADY ]]
@@ -320,6 +343,7 @@ shop_is_meant() {
     RUN_HTTP=127.0.0.1:$SHOP_PORT
     RUN_OPERATORS=127.0.0.1:$(shop_setting operators)
     ASK_TOKEN_FILE=$(shop_setting token)
+    need_token
     RUN_REDIS=127.0.0.1:$(shop_setting redis)
     RUN_NGINX_LOG=$folder/nginx/access.log
     RUN_HISTORIES=$folder/history

@@ -142,6 +142,7 @@ def test_in_the_middle_of_the_load_it_ends_everything(place, end, code):
     assert all(listens(port) for port in place.ports.all())
     end(demo)
     assert demo.finish().code == code, demo
+    assert "demo: told to stop; ending what was started" in demo.err
     place.check_nothing_is_left()
 
 

@@ -67,6 +67,17 @@ def test_another_port_and_a_token_for_operators(place):
     assert place.shop("down").code == 0
 
 
+def test_a_token_file_that_has_gone_is_told(place):
+    token = place.folder / "token"
+    token.write_text("0123456789abcdef\n")
+    assert place.shop("up", "--admin-token-file", token).code == 0
+    token.unlink()
+    for load in (place.jmeter("smoke"), place.shop("restart")):
+        assert load.code == 2 and f"the operators' token is not in {token}" in load.err, load
+        assert "unbound" not in load.err
+    assert place.shop("down").code == 0
+
+
 def test_down_without_a_shop_is_fine_and_status_says_that_there_is_none(place):
     assert place.shop("down").code == 0
     status = place.shop("status")
@@ -150,11 +161,13 @@ def test_a_busy_port_is_named_with_its_holder_and_the_way_out(place, taken, want
     (["--instances", "0"], "a whole number from 1 to 16"),
     (["--instances", "17"], "a whole number from 1 to 16"),
     (["--port-step", "1"], "a whole number from 2 to 10000"),
-    (["--port=x"], "a whole number from 1 to 65535"),
+    (["--port=x"], "a whole number from 1 to 65534"),
     (["--redis-port"], "--redis-port needs a value"),
     (["--redis-conf", "/no/such"], "cannot be read"),
     (["--admin-token-file", "/no/such"], "--admin-token-file: /no/such cannot be read"),
     (["--operators-port", "0"], "a whole number from 1 to 65535"),
+    (["--operators-port", "8888", "--port", "8888"], "would both be port 8888"),
+    (["--redis-port", "8001", "--base-port", "8000"], "the admin listener of instance a) would both be port 8001"),
     (["--redis", "redis://127.0.0.1:6379/0"], "starts a Redis of its own"),
     (["--stock-redis=redis://127.0.0.1:6379/0"], "starts a Redis of its own"),
     (["--history", "/tmp/x"], "set by the shop itself"),

@@ -73,6 +73,18 @@ def test_what_is_installed(prefix):
     assert (prefix / "include/dlock.h").read_bytes() == (LOCK / "dlock.h").read_bytes()
 
 
+def test_pkg_config_follows_what_was_installed_elsewhere(tmp_path):
+    """cmake --install --prefix, and a folder that was moved."""
+    run("cmake", "-S", LOCK, "-B", tmp_path / "build", "-D", "CMAKE_INSTALL_LIBDIR=lib/deep")
+    run("cmake", "--build", tmp_path / "build")
+    run("cmake", "--install", tmp_path / "build", "--prefix", tmp_path / "first")
+    (tmp_path / "first").rename(tmp_path / "second")
+    environment = {**os.environ, "PKG_CONFIG_PATH": str(tmp_path / "second/lib/deep/pkgconfig")}
+    for variable, folder in (("includedir", "include"), ("libdir", "lib/deep")):
+        told = run("pkg-config", f"--variable={variable}", "dlock", env=environment).strip()
+        assert pathlib.Path(told).resolve() == tmp_path / "second" / folder
+
+
 def test_is_optimised_unless_told_otherwise(tmp_path):
     """As README.md builds it, without a build type."""
     run("cmake", "-S", LOCK, "-B", tmp_path, "-D", "CMAKE_EXPORT_COMPILE_COMMANDS=ON")
@@ -164,7 +176,9 @@ def test_by_pkg_config(prefix, redis, tmp_path):
                        LD_LIBRARY_PATH=str(prefix / "lib"))
     assert run("pkg-config", "--modversion", "dlock", env=environment).strip() == "0.1.0"
     flags = run("pkg-config", "--cflags", "--libs", "dlock", env=environment).split()
-    assert set(flags) == {f"-I{prefix}/include", f"-L{prefix}/lib", "-ldlock"}
+    told = {flag[:2]: pathlib.Path(flag[2:]) for flag in flags}
+    assert list(told) == ["-I", "-L", "-l"] and str(told["-l"]) == "dlock"
+    assert told["-I"].resolve() == prefix / "include" and told["-L"].resolve() == prefix / "lib"
     consumer = tmp_path / "consumer"
     run("cc", "-std=c11", "-Wall", "-Wextra", "-Werror", HERE / "consumer.c", "-o", consumer,
         *flags)
