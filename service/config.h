@@ -43,6 +43,7 @@ struct config {
     int64_t handoff_max;
     int64_t handoff_ms;
     int64_t grant_ms;
+    int64_t idempotency_ms;
     int64_t redis_timeout_ms;
     int64_t fail_fast_ms;
     int64_t connections;

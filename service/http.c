@@ -8,6 +8,7 @@
 
 #include "clock.h"
 #include "http_loop.h"
+#include "idempotency.h"
 #include "log.h"
 #include "metrics.h"
 #include "token.h"
@@ -60,6 +61,8 @@ struct exchange {
     unsigned encodings;
     unsigned authorizations;
     const char *authorization; /* as long as the head is being read */
+    unsigned keys;
+    const char *key; /* likewise */
     uint64_t length;
     bool bad_encoding;
     bool bad_length;
@@ -116,6 +119,7 @@ static void take_length(struct exchange *exchange, const char *value)
 static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const char *name,
                                    const char *value)
 {
+    static const char key_name[] = "Idempotency-Key"; /* libmicrohttpd takes a folded line for the rest of the name */
     struct exchange *exchange = cls;
     (void)kind;
     value = value != NULL ? value : "";
@@ -128,6 +132,9 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
     else if (strcasecmp(name, "Authorization") == 0) {
         exchange->authorizations++;
         exchange->authorization = value;
+    } else if (strncasecmp(name, key_name, strlen(key_name)) == 0) {
+        exchange->keys++;
+        exchange->key = name[strlen(key_name)] == '\0' ? value : "";
     } else if (strcasecmp(name, "Content-Type") == 0) {
         exchange->has_type = true;
         exchange->bad_type = exchange->bad_type || !is_json(value);
@@ -146,6 +153,22 @@ static bool is_allowed(const struct exchange *exchange)
     const char *token = exchange->http->options.token;
     return token[0] == '\0' || !routes_changes(exchange->request.route) ||
            (exchange->authorizations == 1 && token_is_given(token, exchange->authorization));
+}
+
+/* Who sends a key relies on it: where something would be changed without it, it is refused. */
+static void take_key(struct exchange *exchange)
+{
+    struct request *request = &exchange->request;
+    if (exchange->keys == 0 || request->route->method == METHOD_GET)
+        return;
+    if (!request->route->takes_query)
+        answer_problem(request, PROBLEM_KEY_NOT_KEPT, "%s %s takes no Idempotency-Key; a sale does",
+                       method_name(request->route->method), request->route->path);
+    else if (exchange->keys > 1 || !idempotency_parse(exchange->key, request->sale.key))
+        answer_problem(request, PROBLEM_INVALID_KEY,
+                       "send it in one header, 1 to %d visible ASCII characters, as they are or as a quoted string; "
+                       "there were %u",
+                       SALE_KEY_MAX, exchange->keys);
 }
 
 /* What is wrong with the head, if anything, is answered in the request. */
@@ -172,6 +195,8 @@ static void check_head(struct exchange *exchange, const char *version)
     if (request->answer.status == 0 && !is_allowed(exchange))
         answer_problem(request, PROBLEM_UNAUTHORIZED,
                        "send the token of --admin-token-file in one header, Authorization: Bearer TOKEN");
+    if (request->answer.status == 0)
+        take_key(exchange);
     if (request->answer.status == 0 && exchange->length > REQUEST_BODY_MAX)
         answer_problem(request, PROBLEM_TOO_LARGE, "at most %d bytes", REQUEST_BODY_MAX);
 }
@@ -226,6 +251,8 @@ static bool add_headers(const struct exchange *exchange, struct MHD_Response *re
         added = MHD_add_response_header(response, "Content-Type", answer->content_type) == MHD_YES;
     if (added && answer->retry_later)
         added = MHD_add_response_header(response, "Retry-After", "1") == MHD_YES;
+    if (added && answer->replayed)
+        added = MHD_add_response_header(response, "Idempotency-Replayed", "true") == MHD_YES;
     if (added && answer->status == MHD_HTTP_UNAUTHORIZED)
         added = MHD_add_response_header(response, "WWW-Authenticate", "Bearer") == MHD_YES;
     if (added && answer->allow[0] != '\0')

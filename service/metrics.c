@@ -32,7 +32,7 @@ static const unsigned codes[] = {200, 204, 400, 401, 403, 404, 405, 409, 413, 41
 
 static atomic_ulong sales[SALE_RESULT_COUNT], reads[SALE_RESULT_COUNT];
 static atomic_ulong requests[ROUTES_MAX][METHOD_COUNT][CODES];
-static atomic_ulong aborted;
+static atomic_ulong aborted, replayed;
 static atomic_bool redis_away[REDIS_ROLES];
 static struct histogram acquire_time, hold_time;
 
@@ -71,6 +71,11 @@ void metrics_sale(int result)
 void metrics_read(int result)
 {
     count(&reads[result], 1);
+}
+
+void metrics_replayed(void)
+{
+    count(&replayed, 1);
 }
 
 void metrics_acquired(int64_t took_ns)
@@ -255,6 +260,8 @@ char *metrics_print(const struct metrics_now *now)
     print_results(out, "inventory_sales_total", "Sales by how they ended.", "sold", sales);
     print_results(out, "inventory_guarded_reads_total", "With --guard-reads: reads by how they ended.",
                   "read", reads);
+    single(out, "inventory_sales_replayed_total", "counter",
+           "Answers given again to sales with an Idempotency-Key: nothing was sold.", get(&replayed));
     print_stock(out);
     print_locks(out, &now->lock);
     print_redis(out);

@@ -14,6 +14,8 @@
 /* How a sale, or a guarded read, ended; sale->result. */
 void metrics_sale(int result);
 void metrics_read(int result);
+/* A sale was answered with what was kept under its key. */
+void metrics_replayed(void);
 void metrics_acquired(int64_t took_ns);
 void metrics_held(int64_t took_ns);
 /* What the stock of an item, which there is, was when this instance last saw it. */

@@ -33,6 +33,7 @@ struct answer {
     size_t body_size;
     char *long_body;        /* freed with the request; NULL: text */
     bool retry_later;       /* Retry-After */
+    bool replayed;          /* Idempotency-Replayed */
     bool close;             /* end the connection after it */
     char allow[64];         /* "" or the methods for Allow */
     char text[1024];

@@ -23,7 +23,7 @@ struct route {
     enum listener listener;
     enum method method; /* GET answers HEAD too */
     const char *path;   /* "/inventory/{item}/sale" */
-    bool takes_query;   /* a sale's parameters */
+    bool takes_query;   /* a sale's parameters, and its Idempotency-Key */
     bool takes_body;
     enum where where;
     /* In the thread that reads requests: must not block. Answers; with RUN_SALES and RUN_ASIDE only

@@ -139,8 +139,12 @@ static void record_end(const struct sale_env *env, const struct sale *sale)
         return;
     if (sale->purpose == SALE_READ)
         metrics_read((int)sale->result);
+    else if (sale->replayed)
+        metrics_replayed();
     else
         metrics_sale((int)sale->result);
+    if (sale->replayed) /* replay() has recorded it */
+        return;
     if (sale->accepted && sale->result == SALE_STALE_TOKEN)
         RECORD(env, sale, "refused",
                ",\"code\":%d,\"reason\":\"stale-token\",\"token\":%" PRIu64 ",\"newest\":%" PRIu64,
@@ -150,23 +154,44 @@ static void record_end(const struct sale_env *env, const struct sale *sale)
                rows[sale->result].code, rows[sale->result].reason);
 }
 
-/* False: there is no such item. */
+/* False: there is no such item. The record lies in the stock's slot. */
 static bool find_keys(const struct sale_env *env, struct sale *sale)
 {
     bool article = env->config->keys == KEYS_ARTICLE;
     snprintf(sale->stock_key, KEY_MAX, article ? "inventory" : "inventory:{%s}", sale->item);
     snprintf(sale->lock_name, KEY_MAX, article ? "redisLock" : "lock:{%s}", sale->item);
+    snprintf(sale->record_key, RECORD_KEY_MAX, article ? "{%s}:key:%s" : "%s:key:%s", sale->stock_key, sale->key);
     if (!article || strcmp(sale->item, "phone") == 0)
         return true;
     end(sale, SALE_UNKNOWN_ITEM, "with --keys article there is one item: phone");
     return false;
 }
 
+/* A key that would not be kept is refused: its buyer relies on it. */
+static void check_key(const struct sale_env *env, struct sale *sale)
+{
+    const int write = env->mode->now.write;
+    char detail[sizeof sale->detail], names[WRITE_NAMES_MAX];
+    if (sale->key[0] == '\0' || write_keeps_keys(write))
+        return;
+    write_keeper_names(names);
+    snprintf(detail, sizeof detail,
+             "the way to write \"%s\" cannot keep the answer in the step that sells; these ways do: %.80s "
+             "(--write, or PUT /lock)",
+             write_ways[write].name, names);
+    end(sale, SALE_KEY_NOT_KEPT, detail);
+}
+
 void sale_accept(const struct sale_env *env, struct sale *sale)
 {
-    find_keys(env, sale);
+    char key[2 * SALE_KEY_MAX + 4] = "";
+    if (find_keys(env, sale))
+        check_key(env, sale);
     sale->accepted = true;
-    if (sale->purpose != SALE_RESTOCK)
+    text_quote(key, sizeof key, sale->key);
+    if (sale->key[0] != '\0')
+        RECORD(env, sale, "invoke", ",\"quantity\":%" PRId64 ",\"key\":\"%s\"", sale->quantity, key);
+    else if (sale->purpose != SALE_RESTOCK)
         RECORD(env, sale, "invoke", ",\"quantity\":%" PRId64,
                sale->purpose == SALE_READ ? 0 : sale->quantity);
 }
@@ -613,7 +638,7 @@ static enum stock_status find_out_sale(struct seller *seller, struct sale *sale,
     return stock == *after ? STOCK_OK : stock == sale->left ? STOCK_UNAVAILABLE : STOCK_LOST;
 }
 
-/* ---- Selling --------------------------------------------------------------------------------- */
+/* ---- How a sale ended ------------------------------------------------------------------------ */
 
 /* Under a lock that is flawed, or lost, a DECR that goes below zero is the lesson. Under a hold that lasts, somebody
  * has changed the stock without the lock. */
@@ -640,11 +665,162 @@ static void put_back(struct seller *seller, struct sale *sale, int64_t after)
                   sale->stock_key, sale->quantity, stock_error(seller->stock));
 }
 
+/* sale->left: what was read. */
+static void end_sold(const struct sale_env *env, struct sale *sale, int64_t after)
+{
+    const int64_t before = sale->left;
+    sale->left = after;
+    sale->unit = after + 1;
+    RECORD(env, sale, "write",
+           ",\"hold\":\"%s\",\"stock_before\":%" PRId64 ",\"stock_after\":%" PRId64
+           ",\"unit\":%" PRId64 ",\"quantity\":%" PRId64,
+           sale->hold_id, before, after, sale->unit, sale->quantity);
+    sale->forgets = failpoint(env->failpoints, "sale", "after_write");
+}
+
+static void end_unknown(struct seller *seller, struct sale *sale)
+{
+    RECORD(seller->env, sale, "unknown", ",\"hold\":\"%s\",\"code\":500,\"quantity\":%" PRId64, sale->hold_id,
+           sale->quantity);
+    end(sale, SALE_OUTCOME_UNKNOWN, stock_error(seller->stock));
+}
+
+/* ---- Selling once, under a key --------------------------------------------------------------- */
+
+/* The answer that was kept is given again. */
+static void replay(const struct sale_env *env, struct sale *sale, const struct stock_record *kept)
+{
+    char detail[sizeof sale->detail], unit[48] = "";
+    if (kept->quantity != sale->quantity) {
+        snprintf(detail, sizeof detail,
+                 "the sale that this key belongs to had quantity=%" PRId64 ", this one has quantity=%" PRId64,
+                 kept->quantity, sale->quantity);
+        end(sale, SALE_KEY_REUSED, detail);
+        return;
+    }
+    end(sale, kept->code == 200 ? SALE_SOLD : SALE_SOLD_OUT, "");
+    sale->replayed = true;
+    sale->left = kept->left;
+    sale->unit = kept->left + 1;
+    snprintf(sale->seller, sizeof sale->seller, "%s", kept->seller);
+    if (kept->code == 200)
+        snprintf(unit, sizeof unit, ",\"unit\":%" PRId64, sale->unit);
+    RECORD(env, sale, "replay",
+           ",\"hold\":\"%s\",\"code\":%d,\"seller\":\"%s\",\"stock_after\":%" PRId64 "%s,\"quantity\":%" PRId64,
+           sale->hold_id, kept->code, kept->seller, kept->left, unit, sale->quantity);
+}
+
+/* Looks for what is kept under the sale's key, ahead of the stock. False: nothing is, or it has no key. */
+static bool ends_by_record(struct seller *seller, struct sale *sale)
+{
+    struct stock_record record;
+    if (sale->key[0] == '\0')
+        return false;
+    enum stock_status status = stock_recall(seller->stock, sale->record_key, &record);
+    if (status == STOCK_OK)
+        replay(seller->env, sale, &record);
+    else if (status == STOCK_INVALID)
+        end(sale, SALE_RECORD_INVALID, stock_error(seller->stock));
+    else if (status != STOCK_MISSING)
+        end_by_stock(seller, sale, status);
+    return status != STOCK_MISSING;
+}
+
+struct search {
+    const char *record_key;
+    struct stock_doubt doubt;
+    bool ended; /* the write was carried out, or never will be */
+    struct stock_record record;
+};
+
+/* A record that is there says what became of the write, wherever that is by now. MISSING: it was not carried out, and
+ * never will be. */
+static enum stock_status search_record(struct stock *stock, void *arg)
+{
+    struct search *search = arg;
+    enum stock_status ended = search->ended ? STOCK_OK : stock_end_doubt(stock, &search->doubt);
+    search->ended = ended == STOCK_OK;
+    enum stock_status status = stock_recall(stock, search->record_key, &search->record);
+    if (status == STOCK_MISSING && !search->ended)
+        return ended;
+    return status == STOCK_LOST ? STOCK_UNAVAILABLE : status;
+}
+
+/* What became of a sale whose reply was lost: needs neither the stock nor the lock. UNAVAILABLE: it was not carried
+ * out; LOST: nobody knows. sent_ns: a record that is not there may have been, and have expired since. */
+static enum stock_status find_out_once(struct seller *seller, struct sale *sale, int64_t sent_ns,
+                                       struct stock_record *record)
+{
+    const int64_t keep_ns = seller->env->config->idempotency_ms * NS_PER_MS;
+    struct search search = {.record_key = sale->record_key, .doubt = stock_doubt(seller->stock)};
+    enum stock_status status = insist(seller, sale, search_record, &search);
+    *record = search.record;
+    if (status == STOCK_OK)
+        return STOCK_OK;
+    if (!search.ended)
+        sale->abandons = !is_kept_out(seller, sale);
+    return status == STOCK_MISSING && now_ns() - sent_ns < keep_ns ? STOCK_UNAVAILABLE : STOCK_LOST;
+}
+
+/* The step that sells has found less than was asked for. */
+static void end_too_few(const struct sale_env *env, struct sale *sale, int64_t stock)
+{
+    char detail[sizeof sale->detail];
+    if (env->mode->now.write == WRITE_ATOMIC) {
+        is_enough(env, sale, stock);
+        return;
+    }
+    snprintf(detail, sizeof detail,
+             "somebody changed the stock without the lock: %" PRId64 " when it was read, %" PRId64 " before the write",
+             sale->left, stock);
+    end(sale, SALE_STOCK_INVALID, detail);
+}
+
+/* Writes, and keeps the answer, in one step. Nothing is taken that is not there, so nothing is ever put back. */
+static void sell_once(struct seller *seller, struct sale *sale)
+{
+    const struct sale_env *env = seller->env;
+    const int64_t sent_ns = now_ns();
+    struct fence room;
+    struct stock_record record;
+    bool kept = false;
+    enum stock_status written =
+        stock_sell_once(seller->stock,
+                        &(struct stock_once){.key = sale->stock_key,
+                                             .record_key = sale->record_key,
+                                             .quantity = sale->quantity,
+                                             .seller = env->config->instance,
+                                             .keep_ms = env->config->idempotency_ms,
+                                             .fence = fence_of(env, sale, &room)},
+                        &record, &kept);
+    if (written == STOCK_LOST && (written = find_out_once(seller, sale, sent_ns, &record)) == STOCK_OK) {
+        kept = strcmp(record.seller, env->config->instance) != 0; /* another instance has sold it meanwhile */
+        written = !kept && record.code == 409 ? STOCK_TOO_FEW : STOCK_OK;
+    }
+    if (written == STOCK_LOST) {
+        end_unknown(seller, sale);
+    } else if (written == STOCK_OK && kept) {
+        replay(env, sale, &record);
+    } else if (written == STOCK_OK) {
+        if (env->mode->now.write == WRITE_ATOMIC) /* it read in the step that wrote */
+            note_reading(env, sale, record.left + sale->quantity);
+        end_sold(env, sale, record.left);
+    } else if (written == STOCK_TOO_FEW) {
+        end_too_few(env, sale, record.left);
+    } else {
+        end_by_stock(seller, sale, written);
+    }
+}
+
+/* ---- Selling --------------------------------------------------------------------------------- */
+
 static void sell(struct seller *seller, struct sale *sale)
 {
     const struct sale_env *env = seller->env;
     int64_t stock, after = 0;
     struct fence room;
+    if (ends_by_record(seller, sale))
+        return;
     if (env->mode->now.write != WRITE_ATOMIC &&
         (!read_stock(seller, sale, fence_of(env, sale, &room), &stock) ||
          !is_enough(env, sale, stock)))
@@ -656,24 +832,19 @@ static void sell(struct seller *seller, struct sale *sale)
     if (!may_go_on(env, sale))
         return;
     failpoint(env->failpoints, "sale", "before_write");
+    if (sale->key[0] != '\0') {
+        sell_once(seller, sale);
+        return;
+    }
     enum stock_status written = write_stock(seller, sale, &after);
-    stock = sale->left; /* what was read */
     if (written == STOCK_LOST)
         written = find_out_sale(seller, sale, &after);
     if (written == STOCK_LOST) {
-        RECORD(env, sale, "unknown", ",\"hold\":\"%s\",\"code\":500,\"quantity\":%" PRId64,
-               sale->hold_id, sale->quantity);
-        end(sale, SALE_OUTCOME_UNKNOWN, stock_error(seller->stock));
+        end_unknown(seller, sale);
     } else if (written == STOCK_OK && is_not_there(sale, &env->mode->now, after)) {
         put_back(seller, sale, after);
     } else if (written == STOCK_OK) {
-        sale->left = after;
-        sale->unit = after + 1;
-        RECORD(env, sale, "write",
-               ",\"hold\":\"%s\",\"stock_before\":%" PRId64 ",\"stock_after\":%" PRId64
-               ",\"unit\":%" PRId64 ",\"quantity\":%" PRId64,
-               sale->hold_id, stock, after, sale->unit, sale->quantity);
-        sale->forgets = failpoint(env->failpoints, "sale", "after_write");
+        end_sold(env, sale, after);
     } else if (written != STOCK_TOO_FEW) {
         end_by_stock(seller, sale, written);
     }
@@ -865,8 +1036,8 @@ static void finish(struct seller *seller, struct sale *sale)
     const struct sale_env *env = seller->env;
     if (sale->hold != NULL)
         let_go(seller, sale, &sale->hold);
-    if (sale->result == SALE_SOLD || sale->result == SALE_SOLD_OUT ||
-        sale->result == SALE_TOO_FEW)
+    if (!sale->replayed && (sale->result == SALE_SOLD || sale->result == SALE_SOLD_OUT ||
+                            sale->result == SALE_TOO_FEW))
         metrics_stock(sale->item, sale->left);
     record_end(env, sale);
 }
@@ -918,7 +1089,7 @@ static bool look(struct seller *seller, struct sale *sale)
     int64_t stock;
     if (!enter(env, sale))
         return false;
-    if (!read_stock(seller, sale, NULL, &stock) || !is_enough(env, sale, stock)) {
+    if (ends_by_record(seller, sale) || !read_stock(seller, sale, NULL, &stock) || !is_enough(env, sale, stock)) {
         leave(env, sale);
         return false;
     }

@@ -20,6 +20,8 @@
 #define REQUEST_ID_MAX 64
 #define ITEM_MAX 64
 #define KEY_MAX (ITEM_MAX + 32)
+#define SALE_KEY_MAX 64 /* of an Idempotency-Key */
+#define RECORD_KEY_MAX (KEY_MAX + SALE_KEY_MAX + 8)
 #define QUANTITY_MAX 1000000
 #define STOCK_MAX 1000000000000
 
@@ -31,6 +33,10 @@
     X(SOLD, "write", "")                                                                           \
     X(SOLD_OUT, "refused", "sold-out")                                                             \
     X(TOO_FEW, "refused", "too-few")                                                               \
+    X(KEY_NOT_KEPT, "refused", "key-not-kept")                                                     \
+    X(KEY_REUSED, "refused", "key-reused")                                                         \
+    X(REQUEST_IN_FLIGHT, "refused", "request-in-flight")                                           \
+    X(RECORD_INVALID, "fail", "key-record")                                                        \
     X(UNKNOWN_ITEM, "refused", "unknown-item")                                                     \
     X(TOO_MANY, "refused", "too-many")                                                             \
     X(QUEUE_FULL, "refused", "queue-full")                                                         \
@@ -120,6 +126,7 @@ struct sale {
     bool adds;               /* of a restock: to the stock that is there */
     int64_t gift;            /* 1: inside its section it asks for the same lock again */
     int64_t look;            /* 1: it looks first, under the read lock if reads are guarded by one */
+    char key[SALE_KEY_MAX + 1]; /* its Idempotency-Key; "": none. See idempotency.h */
     int64_t arrived_ns;
     /* Called when a sale that waited can go on: on a thread of the lock library's, which must not be
      * kept. */
@@ -130,6 +137,8 @@ struct sale {
     enum sale_result result;
     int64_t left; /* what is left; with SOLD_OUT and TOO_FEW, and of a read, what was read */
     int64_t unit; /* the lowest unit that was sold */
+    bool replayed; /* the answer is the one that was kept under its key: nothing was sold now */
+    char seller[STOCK_SELLER_MAX + 1]; /* the instance that sold */
     char detail[256];
 
     /* on the way */
@@ -139,6 +148,9 @@ struct sale {
     struct till *till;
     char stock_key[KEY_MAX];
     char lock_name[KEY_MAX];
+    char record_key[RECORD_KEY_MAX]; /* of what is kept under its key */
+    bool claimed; /* idempotency.c's own, with the next line */
+    struct sale *next_claim;
     int64_t deadline_ns;
     int64_t acquire_ns; /* when the lock was asked for */
     int64_t granted_ns;

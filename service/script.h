@@ -11,6 +11,6 @@ struct script {
 };
 
 extern const struct script lua_sell, lua_fenced, lua_fenced_textbook, lua_fenced_read, lua_fenced_apart,
-    lua_fenced_off;
+    lua_fenced_off, lua_sell_once;
 
 #endif

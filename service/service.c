@@ -191,6 +191,7 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
     char begin[512];
     mode_init(&service->mode, &setting);
     tills_init(&service->tills);
+    idempotency_init(&service->keys);
     atomic_init(&service->waiting, 0);
     service->env = (struct sale_env){.config = config,
                                      .mode = &service->mode,
@@ -392,6 +393,7 @@ void service_stop(struct service *service)
     workers_free(service->sales);
     workers_free(service->aside);
     tills_free(&service->tills);
+    idempotency_destroy(&service->keys);
     dlock_client_close(service->env.client);
     outage_free(service->env.outage);
     stock_server_free(service->stock_server);

@@ -16,6 +16,7 @@
 #define SERVICE_H
 
 #include "http.h"
+#include "idempotency.h"
 #include "sale.h"
 #include "workers.h"
 
@@ -26,6 +27,7 @@ struct service {
     struct mode mode;
     struct sale_env env;
     struct tills tills;
+    struct idempotency keys; /* of sales in flight */
     atomic_long waiting; /* for locks: the env's */
     struct stock_server *stock_server;
     struct stock_server *lock_server; /* only to see whether it is there; NULL: as stock_server */

@@ -25,6 +25,7 @@ static void leave(struct service *service, struct request *request)
     if (request->entered)
         mode_leave(&service->mode);
     request->entered = false;
+    idempotency_release(&service->keys, &request->sale);
 }
 
 /* What arrives while the switch to another setting is under way goes by the one of before: it needs to wait only
@@ -60,7 +61,8 @@ static void answer_sale(const struct service *service, struct request *request)
 #undef X
     };
     struct sale *sale = &request->sale;
-    const char *instance = service->config.instance;
+    const char *instance = sale->replayed ? sale->seller : service->config.instance;
+    request->answer.replayed = sale->replayed;
     if (sale->result == SALE_SOLD && sale->purpose != SALE_SELL)
         answer_json(request, 200, "{\"item\":\"%s\",\"stock\":%" PRId64 ",\"instance\":\"%s\"}",
                     sale->item, sale->left, instance);
@@ -93,8 +95,11 @@ void shop_accept_sale(struct service *service, struct request *request)
     request->sale.purpose = SALE_SELL;
     if (atomic_load(&service->draining))
         shop_refuse(service, request, SALE_DRAINING, "the instance takes no more sales");
-    else
+    else if (idempotency_claim(&service->keys, &request->sale))
         enter(service, request);
+    else
+        shop_refuse(service, request, SALE_REQUEST_IN_FLIGHT,
+                    "this instance has not answered it yet; send the same again later, and get its answer");
 }
 
 void shop_accept_read(struct service *service, struct request *request)

@@ -542,3 +542,90 @@ enum stock_status stock_take(struct stock *stock, const char *key, int64_t quant
     freeReplyObject(reply);
     return status == STOCK_OK && too_few ? STOCK_TOO_FEW : status;
 }
+
+/* ---- Sales with a key ------------------------------------------------------------------------ */
+
+/* The number at the beginning of *text, which goes behind the space that ends it. */
+static bool take_word(const char **text, int64_t *number)
+{
+    char *end;
+    errno = 0;
+    *number = strtoll(*text, &end, 10);
+    bool taken = end != *text && **text != ' ' && *end == ' ' && errno == 0;
+    *text = end + 1;
+    return taken;
+}
+
+/* "200 QUANTITY LEFT SELLER" or "409 QUANTITY LEFT SELLER", as sell_once.lua writes it. */
+static enum stock_status to_record(struct stock *stock, const char *record_key, const redisReply *reply,
+                                   struct stock_record *record)
+{
+    const char *text = reply->type == REDIS_REPLY_STRING ? reply->str : "";
+    int64_t code = 0;
+    bool whole = take_word(&text, &code) && (code == 200 || code == 409) &&
+                 take_word(&text, &record->quantity) && take_word(&text, &record->left) && text[0] != '\0' &&
+                 strlen(text) <= STOCK_SELLER_MAX && strcspn(text, " ") == strlen(text) &&
+                 strlen(reply->str) == reply->len;
+    if (!whole)
+        return failed(stock, STOCK_INVALID, "%s holds something that no sale has left there", record_key);
+    record->code = (int)code;
+    snprintf(record->seller, sizeof record->seller, "%s", text);
+    return STOCK_OK;
+}
+
+enum stock_status stock_recall(struct stock *stock, const char *record_key, struct stock_record *record)
+{
+    redisReply *reply;
+    enum stock_status status = command(stock, 2, (const char *[]){"GET", record_key}, &reply);
+    if (status != STOCK_OK)
+        return status;
+    status = reply->type == REDIS_REPLY_NIL ? STOCK_MISSING : to_record(stock, record_key, reply, record);
+    freeReplyObject(reply);
+    return status;
+}
+
+/* {what, text}, or nil. */
+static enum stock_status to_once(struct stock *stock, const struct stock_once *once, const redisReply *reply,
+                                 struct stock_record *record, bool *kept)
+{
+    if (reply->type == REDIS_REPLY_NIL)
+        return failed(stock, STOCK_MISSING, "there is no key %s", once->key);
+    const char *what = reply->element[0]->str;
+    *kept = strcmp(what, "kept") == 0;
+    if (strcmp(what, "few") != 0) {
+        enum stock_status status = to_record(stock, once->record_key, reply->element[1], record);
+        return status == STOCK_OK && !*kept && record->code == 409 ? STOCK_TOO_FEW : status;
+    }
+    enum stock_status status = to_number(stock, once->key, reply->element[1], &record->left);
+    return status == STOCK_OK ? STOCK_TOO_FEW : status;
+}
+
+enum stock_status stock_sell_once(struct stock *stock, const struct stock_once *once, struct stock_record *record,
+                                  bool *kept)
+{
+    const struct stock_fence *fence = once->fence;
+    bool apart = fence != NULL && fence->kind == FENCE_LAST_READ;
+    const char *words[ARGUMENTS_MAX];
+    char quantity[24], keep_ms[24], token[24];
+    int count = 0;
+    redisReply *reply;
+    snprintf(quantity, sizeof quantity, "%" PRId64, once->quantity);
+    snprintf(keep_ms, sizeof keep_ms, "%" PRId64, once->keep_ms);
+    snprintf(token, sizeof token, "%" PRIu64, fence != NULL ? fence->token : 0);
+    words[count++] = fence == NULL ? "2" : apart ? "4" : "3";
+    words[count++] = once->key;
+    words[count++] = once->record_key;
+    if (fence != NULL)
+        words[count++] = fence->key;
+    if (apart)
+        words[count++] = fence->lock_key;
+    words[count++] = quantity;
+    words[count++] = once->seller;
+    words[count++] = keep_ms;
+    words[count++] = token;
+    enum stock_status status = run(stock, &lua_sell_once, count, words, &reply);
+    if (status == STOCK_OK)
+        status = to_once(stock, once, reply, record, kept);
+    freeReplyObject(reply);
+    return status;
+}

@@ -90,6 +90,31 @@ enum stock_status stock_shut_out(struct stock *stock, const struct stock_fence *
 enum stock_status stock_take(struct stock *stock, const char *key, int64_t quantity,
                              int64_t *before);
 
+/* ---- Sales with a key ----
+ * What is kept under a sale's Idempotency-Key, in a key of its own beside the stock: its answer. */
+#define STOCK_SELLER_MAX 32
+struct stock_record {
+    int code;                          /* 200, or 409: sold out */
+    int64_t quantity;                  /* what was asked for */
+    int64_t left;                      /* what the answer says is left */
+    char seller[STOCK_SELLER_MAX + 1]; /* the instance that answered */
+};
+/* MISSING: nothing is kept there. INVALID: something else is. */
+enum stock_status stock_recall(struct stock *stock, const char *record_key, struct stock_record *record);
+struct stock_once {
+    const char *key;
+    const char *record_key; /* in the stock's slot */
+    int64_t quantity;
+    const char *seller;
+    int64_t keep_ms;
+    const struct stock_fence *fence; /* or NULL; not FENCE_LAST_WRITE */
+};
+/* Sells and keeps the answer, in one script that looks for the answer first, then at the fence, then at the stock, and
+ * never takes more than is there. OK: *record; *kept: it was there before, and nothing was sold now. TOO_FEW:
+ * record->left is the stock; where that is none and there is no fence, this answer is kept, too. */
+enum stock_status stock_sell_once(struct stock *stock, const struct stock_once *once, struct stock_record *record,
+                                  bool *kept);
+
 /* What went wrong in the latest call that was not OK, in a sentence. */
 const char *stock_error(const struct stock *stock);
 /* After STALE: the token that stood against it; 0: it was not known. */

@@ -26,6 +26,19 @@ bool write_is_fenced(int write)
     return write_ways[write].lock[0] != '\0';
 }
 
+bool write_keeps_keys(int write)
+{
+    return write == WRITE_ATOMIC || write == WRITE_FENCED;
+}
+
+void write_keeper_names(char text[WRITE_NAMES_MAX])
+{
+    text[0] = '\0';
+    for (int i = 0; i < WRITE_COUNT; i++)
+        if (write_keeps_keys(i))
+            add(text, WRITE_NAMES_MAX, ", ", write_ways[i].name);
+}
+
 void write_names(const char *between, char text[WRITE_NAMES_MAX])
 {
     text[0] = '\0';

@@ -27,8 +27,12 @@ struct write_way {
 extern const struct write_way write_ways[WRITE_COUNT];
 
 bool write_is_fenced(int write);
+/* Whether the step that sells can keep the answer under the sale's Idempotency-Key. The flawed ways keep none. */
+bool write_keeps_keys(int write);
 
 #define WRITE_NAMES_MAX 512
+/* Of those that keep keys: "atomic, fenced" */
+void write_keeper_names(char text[WRITE_NAMES_MAX]);
 /* "decr|set|atomic ..." */
 void write_names(const char *between, char text[WRITE_NAMES_MAX]);
 /* Of the locks: "none, local ..., fenced_textbook (fair, written so)" */
