@@ -125,10 +125,11 @@ class Reply:
         problem = self.json
         assert problem["status"] == self.status, self
         assert problem["title"] and "detail" in problem, self
-        assert ("retry-after" in self.headers) == (self.status == 503), self
         prefix = "urn:lockladder:problem:"
         assert problem["type"].startswith(prefix), self
-        return problem["type"][len(prefix):]
+        name = problem["type"][len(prefix):]
+        assert ("retry-after" in self.headers) == (self.status == 503 or name == "request-in-flight"), self
+        return name
 
     def __repr__(self):
         return f"{self.status} {self.headers} {self.body!r}"
@@ -186,9 +187,11 @@ class Inventoryd:
     def admin(self, method, path, body=None, headers=None):
         return self.ask(method, path, body, headers, self.admin_port)
 
-    def sell(self, item="phone", quantity=None, request=None):
+    def sell(self, item="phone", quantity=None, request=None, key=None):
         query = "" if quantity is None else f"?quantity={quantity}"
         headers = {"X-Request-Id": request} if request else {}
+        if key is not None:
+            headers["Idempotency-Key"] = key
         return self.ask("POST", f"/inventory/{item}/sale{query}", headers=headers)
 
     def stock(self, item="phone", value=None):
