@@ -8,6 +8,7 @@ void check_all(struct run *run)
     check_clocks(run);
     check_conservation(run);
     check_distinct(run);
+    check_keys(run);
     check_exclusion(run);
     check_fencing(run);
     check_order(run);

@@ -12,6 +12,7 @@
 void check_clocks(struct run *run);       /* all times are of one clock */
 void check_conservation(struct run *run); /* sold + left == initial, left >= 0 */
 void check_distinct(struct run *run);     /* each unit is sold once */
+void check_keys(struct run *run);         /* each idempotency key is sold under once */
 void check_exclusion(struct run *run);    /* no two sections of a lock at the same time */
 void check_fencing(struct run *run);      /* tokens grow, no write with an older one */
 void check_order(struct run *run);        /* first come, first served; counted only */

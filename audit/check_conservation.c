@@ -59,7 +59,7 @@ static void add_sales(struct run *run)
     }
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];
-        if (request->item == NONE)
+        if (request->item == NONE || request->repeats)
             continue;
         run->items[request->item].wanted += request->quantity;
         if (is_unknown(run, request))

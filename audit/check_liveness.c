@@ -13,7 +13,7 @@
 
 static bool was_sent_away(const struct request *request)
 {
-    return request->item != NONE && !request->reads &&
+    return request->item != NONE && !request->reads && !request->repeats &&
            (request->outcome == OUTCOME_REFUSED || request->outcome == OUTCOME_FAILED ||
             request->outcome == OUTCOME_TURNED_AWAY);
 }

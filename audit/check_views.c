@@ -9,12 +9,14 @@
 #include <stdio.h>
 
 /* What the client and nginx say about a request that an instance accepted. */
-static const char *server_differs(const struct request *request)
+static const char *server_differs(const struct run *run, const struct request *request)
 {
     if (request->outcome == OUTCOME_NONE || request->outcome == OUTCOME_TOLD)
         return NULL; /* check_complete's */
     if (request->client_code != request->code)
         return "the instance's history says that it answered something else";
+    if (run->replays_told && request->client_replayed != (request->outcome == OUTCOME_REPLAYED))
+        return "client and instance differ on whether the answer is one that was given before";
     if (request->outcome != OUTCOME_SOLD)
         return NULL;
     if (request->client_instance != request->instance)
@@ -61,18 +63,25 @@ static bool all_told(const struct run *run)
 }
 
 /* What the client was told and the instances' histories do not have, or NULL. */
-static const char *inside_differs(const struct request *request)
+static const char *inside_differs(const struct run *run, const struct request *request)
 {
     if (request->reads || request->samples == 0 || request->transport_error)
         return NULL;
     if (request->invokes > 0)
-        return server_differs(request);
+        return server_differs(run, request);
     return request->outcome == OUTCOME_TURNED_AWAY ? NULL : "no instance's history has it";
 }
 
 static const char *numbers_differ(const struct run *run, const struct request *request)
 {
-    if (request->samples == 0 || request->transport_error || request->outcome != OUTCOME_SOLD)
+    if (request->samples == 0 || request->transport_error)
+        return NULL;
+    if (request->outcome == OUTCOME_REPLAYED)
+        return (request->code == 200 && request->told_unit != request->client_unit) ||
+                       request->told_left != request->client_left
+                   ? "the instance's history says that other numbers were told again"
+                   : NULL;
+    if (request->outcome != OUTCOME_SOLD)
         return NULL;
     for (size_t i = request->section; i != NONE; i = run->sections[i].next) {
         const struct section *section = &run->sections[i];
@@ -103,7 +112,7 @@ void check_views(struct run *run)
         const char *difference = outside_differs(run, request);
         if (difference != NULL)
             disagree(&outside, i, difference);
-        difference = inside_differs(request);
+        difference = inside_differs(run, request);
         if (difference == NULL)
             difference = numbers_differ(run, request);
         if (difference != NULL)

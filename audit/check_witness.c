@@ -12,7 +12,7 @@
 static void check_samples(struct run *run)
 {
     for (size_t i = 0; i < run->request_count; i++)
-        run->counts.requests += run->requests[i].samples > 0;
+        run->counts.requests += run->requests[i].samples > 0 && !run->requests[i].repeats;
     if (run->counts.requests < run->asked.requests)
         findings_add(&run->findings, RESULT_INCONCLUSIVE,
                      "sale.jtl holds %lld buying samples; "

@@ -20,6 +20,7 @@
     X(refused, REQUEST)                                                                            \
     X(fail, REQUEST)                                                                               \
     X(unknown, REQUEST)                                                                            \
+    X(replay, REQUEST)                                                                             \
     X(again, REQUEST)                                                                              \
     X(granted, HOLD)                                                                               \
     X(enter, HOLD)                                                                                 \

@@ -11,7 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* URL is optional: an answer that is no sale names no item, what was asked for does. */
+/* URL is optional: an answer that is no sale names no item, what was asked for does. So are key and replayed, which
+ * tell of idempotency keys. */
 #define COLUMNS(X)                                                                                 \
     X(timeStamp)                                                                                   \
     X(elapsed)                                                                                     \
@@ -23,7 +24,9 @@
     X(instance)                                                                                    \
     X(unit)                                                                                        \
     X(left)                                                                                        \
-    X(URL)
+    X(URL)                                                                                         \
+    X(key)                                                                                         \
+    X(replayed)
 
 enum column {
 #define X(name) COLUMN_##name,
@@ -66,7 +69,7 @@ static bool read_head(struct source *source, struct table *table)
         size_t place = 0;
         while (place < table->width && strcmp(table->csv.fields[place], column_names[column]) != 0)
             place++;
-        if (place == table->width && column == COLUMN_URL)
+        if (place == table->width && column >= COLUMN_URL)
             place = NONE;
         if (place == table->width) {
             complain(source, table->csv.line, "no column \"%s\"; the head line must name it",
@@ -75,6 +78,7 @@ static bool read_head(struct source *source, struct table *table)
         }
         table->place[column] = place;
     }
+    source->run->replays_told = table->place[COLUMN_replayed] != NONE;
     return true;
 }
 
@@ -110,6 +114,10 @@ static void read_answer(struct run *run, const struct table *table, struct reque
     const char *quantity = strstr(url, "quantity=");
     if (quantity != NULL)
         read_quantity(quantity + strlen("quantity="), request);
+    const char *key = field(table, COLUMN_key);
+    if (key[0] != '\0')
+        request->key = keys_add(run, request->asked_item, key);
+    request->client_replayed = strcmp(field(table, COLUMN_replayed), "true") == 0;
     request->client_item = run_item(run, field(table, COLUMN_item));
     request->client_instance = run_instance(run, field(table, COLUMN_instance));
 }

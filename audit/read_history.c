@@ -132,6 +132,17 @@ static void about_file(struct reader *reader, struct record *record)
 
 /* ---- Lines about a request ------------------------------------------------------------------ */
 
+/* The client may have told of its key. NULL: it has none. */
+static void take_key(struct reader *reader, struct record *record, struct request *request, const char *key)
+{
+    uint32_t number = key == NULL ? NONE : keys_add(reader->run, request->item, key);
+    if (request->key != NONE && request->key != number)
+        complain(&reader->source, record->line,
+                 "request %.60s has another idempotency key than in sale.jtl; it must have the same",
+                 run_request_id(reader->run, record->request));
+    request->key = number;
+}
+
 static void invoke(struct reader *reader, struct record *record, struct request *request)
 {
     const char *item = NULL;
@@ -142,7 +153,9 @@ static void invoke(struct reader *reader, struct record *record, struct request 
         complain(&reader->source, record->line,
                  "request %.60s was accepted twice; it must be accepted once",
                  run_request_id(reader->run, record->request));
+    const char *key = NULL;
     if (!json_text(record->json, "item", JSON_REQUIRED, &item, record->error) ||
+        !json_text(record->json, "key", JSON_OPTIONAL, &key, record->error) ||
         !json_int(record->json, "quantity", JSON_OPTIONAL, 0, UNITS_MAX, &request->quantity,
                   record->error)) {
         wrong(reader, record);
@@ -150,6 +163,7 @@ static void invoke(struct reader *reader, struct record *record, struct request 
     }
     request->reads = request->quantity == 0;
     request->item = run_item(reader->run, item);
+    take_key(reader, record, request, key);
 }
 
 static enum reason reason_of(const char *text)
@@ -162,6 +176,8 @@ static enum reason reason_of(const char *text)
         return REASON_LOCK_ERROR;
     if (strcmp(text, "lock-lost") == 0)
         return REASON_LOCK_LOST;
+    if (strcmp(text, "request-in-flight") == 0 || strcmp(text, "key-reused") == 0)
+        return REASON_KEY;
     return strcmp(text, "stale-token") == 0 ? REASON_STALE_TOKEN : REASON_OTHER;
 }
 
@@ -174,6 +190,32 @@ void set_outcome(struct reader *reader, struct record *record, enum outcome outc
                  run_request_id(reader->run, record->request), events[record->event].name);
     request->outcome = outcome;
     request->outcome_ns = record->t_ns;
+}
+
+/* It was answered what its key was answered before: nothing was sold to it. */
+static void replay(struct reader *reader, struct record *record, struct request *request)
+{
+    const char *hold = NULL, *seller = NULL;
+    int64_t code = 0;
+    if (!json_text(record->json, "hold", JSON_REQUIRED, &hold, record->error) ||
+        !json_text(record->json, "seller", JSON_REQUIRED, &seller, record->error) ||
+        !json_int(record->json, "code", JSON_REQUIRED, 0, 999, &code, record->error) ||
+        !json_int(record->json, "stock_after", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX, &request->told_left,
+                  record->error) ||
+        !json_int(record->json, "unit", code == 200 ? JSON_REQUIRED : JSON_OPTIONAL, -UNITS_MAX, UNITS_MAX,
+                  &request->told_unit, record->error)) {
+        wrong(reader, record);
+        return;
+    }
+    uint32_t number = names_find(&reader->run->holds, hold);
+    if (number == NO_NAME || reader->run->sections[number].request != record->request || request->key == NONE)
+        complain(&reader->source, record->line,
+                 "replay of hold %.80s, which was not granted to that request, or without a key; it must have both",
+                 hold);
+    set_outcome(reader, record, OUTCOME_REPLAYED);
+    request->code = (int16_t)code;
+    request->seller = run_instance(reader->run, seller);
+    reader->run->counts.replayed++;
 }
 
 /* A hold's own request asked for the lock once more. */
@@ -206,7 +248,12 @@ static void about_request(struct reader *reader, struct record *record)
         ask_again(reader, record);
         return;
     }
+    if (record->event == EVENT_replay) {
+        replay(reader, record, request);
+        return;
+    }
     if (!json_int(record->json, "code", JSON_REQUIRED, 0, 999, &code, record->error) ||
+        !json_bool(record->json, "kept", JSON_OPTIONAL, &request->kept, record->error) ||
         !json_text(record->json, "reason", JSON_OPTIONAL, &reason, record->error)) {
         wrong(reader, record);
         return;

@@ -28,6 +28,7 @@ void run_free(struct run *run)
     free(run->by_lock);
     names_free(&run->item_names);
     names_free(&run->request_ids);
+    names_free(&run->keys);
     names_free(&run->holds);
     names_free(&run->locks);
 }
@@ -56,6 +57,10 @@ uint32_t run_request(struct run *run, const char *id)
         .last_ns = NOT_STAMPED,
         .outcome_ns = NOT_STAMPED,
         .section = NONE,
+        .key = NONE,
+        .seller = NONE,
+        .told_unit = NOT_KNOWN,
+        .told_left = NOT_KNOWN,
     };
     return (uint32_t)run->request_count++;
 }
@@ -170,6 +175,7 @@ void run_settle(struct run *run)
         run->restocks_lost |= run->asked.restocked && !has_history(run, i);
     find_span(run);
     sales_find(run);
+    keys_settle(run);
     run->by_lock = memory_new(run->section_count, sizeof *run->by_lock);
     for (size_t i = 0; i < run->section_count; i++) {
         struct section *section = &run->sections[i];

@@ -92,6 +92,7 @@ enum outcome {
     OUTCOME_NONE, /* no instance said how it ended */
     OUTCOME_SOLD,
     OUTCOME_READ, /* of who only reads */
+    OUTCOME_REPLAYED,    /* it got what was answered to its idempotency key before */
     OUTCOME_REFUSED,
     OUTCOME_FAILED,
     OUTCOME_UNKNOWN,
@@ -106,6 +107,7 @@ enum reason { /* of a refusal; the ones that a check asks for */
               REASON_LOCK_ERROR,
               REASON_LOCK_LOST,
               REASON_STALE_TOKEN,
+              REASON_KEY, /* request-in-flight, key-reused: another request has the key */
 };
 
 struct request {
@@ -121,6 +123,7 @@ struct request {
     int16_t client_code;      /* 0: none */
     bool transport_error;     /* no answer of the shop came back */
     bool called_failed;       /* JMeter says success=false */
+    bool client_replayed;     /* the answer was marked as one that was given before */
 
     /* nginx's view */
     uint32_t proxied;
@@ -130,12 +133,16 @@ struct request {
     /* the instance's view: history-*.jsonl */
     int16_t code;
     bool reads;    /* it only reads, and never sells */
+    bool kept;     /* its sold-out is kept under its key */
+    bool repeats;  /* another request stands for its key; found by keys_settle */
     bool mistimed; /* its times contradict what its client saw; found by check_clocks */
     uint32_t invokes;
     uint32_t history;
     uint32_t instance;
     uint32_t item; /* NONE: not one of run.json's */
     uint32_t section; /* its first one, NONE */
+    uint32_t key;     /* its idempotency key, which is an item's; NONE */
+    uint32_t seller;  /* with OUTCOME_REPLAYED: the instance that answered first; NONE */
     enum outcome outcome : 8;
     enum reason reason : 8;
     int64_t quantity;
@@ -143,6 +150,8 @@ struct request {
     int64_t first_ns; /* its first event */
     int64_t last_ns;  /* its last one */
     int64_t outcome_ns;
+    int64_t told_unit; /* with OUTCOME_REPLAYED */
+    int64_t told_left;
 };
 
 /* What happened to one hold, in this order. */
@@ -235,6 +244,8 @@ struct history {
 struct counts {
     int64_t initial, requests, sold, left, oversold, conjured, vanished, unsold, unknown, distinct;
     int64_t resold; /* units sold more often than they were there */
+    int64_t sold_again; /* units sold under an idempotency key that had its sale */
+    int64_t replayed;   /* answers that were given again */
     int64_t overlaps, max_parallel, order_inversions, token_refusals, refused_early, stalls;
     int64_t served_by[INSTANCES_MAX], sold_by[INSTANCES_MAX];
 };
@@ -257,6 +268,7 @@ struct run {
     struct request *requests;
     size_t request_count, request_capacity;
     struct names request_ids;
+    struct names keys; /* idempotency keys, each with its item */
 
     struct section *sections;
     size_t section_count, section_capacity;
@@ -273,6 +285,7 @@ struct run {
     size_t history_count;
 
     bool nginx_read;        /* nginx.log is there */
+    bool replays_told;      /* sale.jtl says which answers were given before */
     bool truncated;         /* a history lacks lines */
     bool restocks_lost;     /* some may not be recorded: nobody knows what was there */
     int64_t redis_commands; /* sent during the run; NOT_KNOWN */
@@ -314,5 +327,10 @@ double run_ms(const struct run *run, int64_t t_ns);
 void run_settle(struct run *run);
 /* Its part: run->sales, and the outcome of requests that no instance tells of. */
 void sales_find(struct run *run);
+/* Its part: which request stands for its key. Behind the sales. */
+void keys_settle(struct run *run);
+/* The number of that item's key. */
+uint32_t keys_add(struct run *run, uint32_t item, const char *key);
+const char *keys_text(const struct run *run, uint32_t key);
 
 #endif

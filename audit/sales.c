@@ -8,6 +8,8 @@
 #include "memory.h"
 #include "run.h"
 
+#include <stdlib.h>
+
 static bool was_answered(const struct request *request)
 {
     return request->samples > 0 && !request->transport_error;
@@ -51,8 +53,15 @@ static void add_written(struct run *run)
     }
 }
 
+/* Whether a sale under that key is known that has that unit. */
+static bool is_known(const struct run *run, const uint32_t *sale_of, const struct request *request, int64_t unit)
+{
+    return request->key != NONE && sale_of[request->key] != NONE &&
+           run->sales[sale_of[request->key]].unit == unit;
+}
+
 /* The client has a 200, and its instance did not come to tell how the request ended. */
-static void add_told(struct run *run)
+static void add_told(struct run *run, uint32_t *sale_of)
 {
     for (size_t i = 0; i < run->request_count; i++) {
         struct request *request = &run->requests[i];
@@ -61,6 +70,10 @@ static void add_told(struct run *run)
             request->item == NONE)
             continue;
         request->outcome = OUTCOME_TOLD;
+        if (is_known(run, sale_of, request, request->client_unit))
+            continue;
+        if (request->key != NONE && sale_of[request->key] == NONE)
+            sale_of[request->key] = (uint32_t)run->sale_count;
         add_sale(run, &(struct sale){
                           .request = (uint32_t)i,
                           .instance = request->client_instance,
@@ -68,6 +81,28 @@ static void add_told(struct run *run)
                           .unit = request->client_unit,
                           .quantity = request->quantity,
                           .t_ns = INT64_MAX,
+                      });
+    }
+}
+
+/* A sale of which only a repetition under its key tells: whoever sold came to record nothing. */
+static void add_replayed(struct run *run, uint32_t *sale_of)
+{
+    for (size_t i = 0; i < run->request_count; i++) {
+        const struct request *request = &run->requests[i];
+        if (request->outcome != OUTCOME_REPLAYED || request->code != 200 || request->item == NONE ||
+            request->key == NONE || sale_of[request->key] != NONE)
+            continue;
+        sale_of[request->key] = (uint32_t)run->sale_count;
+        add_sale(run, &(struct sale){
+                          .request = (uint32_t)i,
+                          .instance = request->seller,
+                          .item = request->item,
+                          .unit = request->told_unit,
+                          .quantity = request->quantity,
+                          .t_ns = INT64_MAX,
+                          .disputed = was_answered(request) && (request->client_code != 200 ||
+                                                                request->client_unit != request->told_unit),
                       });
     }
 }
@@ -94,6 +129,15 @@ void sales_find(struct run *run)
             request->code = request->client_code;
         }
     }
+    uint32_t *sale_of = memory_new(run->keys.count, sizeof *sale_of); /* by key: its first one, NONE */
     add_written(run);
-    add_told(run);
+    for (size_t i = 0; i < run->keys.count; i++)
+        sale_of[i] = NONE;
+    for (size_t i = run->sale_count; i-- > 0;) {
+        if (run->requests[run->sales[i].request].key != NONE)
+            sale_of[run->requests[run->sales[i].request].key] = (uint32_t)i;
+    }
+    add_told(run, sale_of);
+    add_replayed(run, sale_of);
+    free(sale_of);
 }

@@ -143,7 +143,8 @@ void verdict_got(const struct run *run, const struct verdict *verdict, char *tex
     const struct counts *counts = &run->counts;
     long long amount = counts->oversold > 0 ? counts->oversold
                      : counts->conjured > 0 ? counts->conjured
-                                            : counts->resold;
+                     : counts->resold > 0   ? counts->resold
+                                            : counts->sold_again;
     const char *name = result_name(verdict->result);
     if (verdict->result == RESULT_OVERSOLD && amount > 0)
         snprintf(text, size, "%s (+%lld)", name, amount);
@@ -217,6 +218,8 @@ static void add_counts(cJSON *json, const struct counts *counts)
         {"unknown", counts->unknown},
         {"distinct", counts->distinct},
         {"resold", counts->resold},
+        {"sold_again", counts->sold_again},
+        {"replayed", counts->replayed},
         {"refused_early", counts->refused_early},
         {"overlaps", counts->overlaps},
         {"max_parallel", counts->max_parallel},

@@ -150,8 +150,8 @@ static void record_end(const struct sale_env *env, const struct sale *sale)
                ",\"code\":%d,\"reason\":\"stale-token\",\"token\":%" PRIu64 ",\"newest\":%" PRIu64,
                PROBLEM_CODE_STALE_TOKEN, sale->token, sale->newest);
     else if (sale->accepted && rows[sale->result].reason[0] != '\0')
-        RECORD(env, sale, rows[sale->result].event, ",\"code\":%d,\"reason\":\"%s\"",
-               rows[sale->result].code, rows[sale->result].reason);
+        RECORD(env, sale, rows[sale->result].event, ",\"code\":%d,\"reason\":\"%s\"%s",
+               rows[sale->result].code, rows[sale->result].reason, sale->kept ? ",\"kept\":true" : "");
 }
 
 /* False: there is no such item. The record lies in the stock's slot. */
@@ -768,6 +768,7 @@ static void end_too_few(const struct sale_env *env, struct sale *sale, int64_t s
     char detail[sizeof sale->detail];
     if (env->mode->now.write == WRITE_ATOMIC) {
         is_enough(env, sale, stock);
+        sale->kept = sale->result == SALE_SOLD_OUT;
         return;
     }
     snprintf(detail, sizeof detail,

@@ -137,6 +137,7 @@ struct sale {
     enum sale_result result;
     int64_t left; /* what is left; with SOLD_OUT and TOO_FEW, and of a read, what was read */
     int64_t unit; /* the lowest unit that was sold */
+    bool kept;     /* the answer, sold out, is kept under its key */
     bool replayed; /* the answer is the one that was kept under its key: nothing was sold now */
     char seller[STOCK_SELLER_MAX + 1]; /* the instance that sold */
     char detail[256];

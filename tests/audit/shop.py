@@ -22,7 +22,8 @@ CLIENTS = {**CLOCK, "clock": "CLOCK_REALTIME", "slack_ms": 1}
 SPECIAL = frozenset(',"\n\r')
 JTL_COLUMNS = ["timeStamp", "elapsed", "label", "responseCode", "responseMessage", "threadName",
                "success", "failureMessage", "URL", "request", "item", "instance", "unit", "left"]
-VARIABLES = JTL_COLUMNS[9:]
+KEY_COLUMNS = ["key", "replayed"]
+VARIABLES = JTL_COLUMNS[9:] + KEY_COLUMNS
 
 
 class World:
@@ -39,6 +40,7 @@ class World:
         self.unended = set()  # instances that were killed
         self.crlf = self.random.random() < 0.2
         self.logged = True    # nginx.log is there
+        self.columns = JTL_COLUMNS
         self.covers = True    # what the clients saw fits what the instances recorded
         self.seq_edits = {}  # instance -> function(lines), after seq was given
 
@@ -89,7 +91,8 @@ class World:
             "failureMessage": "", "request": request["id"],
             "URL": "http://127.0.0.1:8888/inventory/%s/sale?quantity=%d" % (request["item"], request["quantity"]),
             "item": request["item"] if sold else "",  # JMeter takes it from the answer
-            "instance": request["instance"] if sold else "", "unit": unit, "left": left})
+            "instance": request["instance"] if sold else "", "unit": unit, "left": left,
+            "key": "", "replayed": ""})
         self.passed.append({
             "t_s": start_ms / 1000, "request": request["id"], "method": "POST",
             "uri": "/inventory/%s/sale?quantity=%d" % (request["item"], request["quantity"]),
@@ -185,8 +188,8 @@ class World:
         if self.logged:
             put("nginx.log", "".join(json.dumps(line) + "\n" for line in self.passed))
         end = "\r\n" if self.crlf else "\n"
-        rows = [",".join('"%s"' % c if c in VARIABLES else c for c in JTL_COLUMNS)]
-        rows += [",".join(csv_field(sample[c]) for c in JTL_COLUMNS) for sample in self.samples]
+        rows = [",".join('"%s"' % c if c in VARIABLES else c for c in self.columns)]
+        rows += [",".join(csv_field(sample[c]) for c in self.columns) for sample in self.samples]
         put("sale.jtl", "".join(row + end for row in rows))
         for instance in self.events:
             put("history-%s.jsonl" % instance,
@@ -230,7 +233,7 @@ def finish(world, after=None):
     world.redis["after"]["stock"] = dict(stock)
     for lines in world.events.values():  # as a process writes them: in time, holds in their order
         lines.sort(key=lambda line: line["t_ns"])
-    world.samples.insert(0, {**{c: "" for c in JTL_COLUMNS}, "label": "PUT reset",
+    world.samples.insert(0, {**{c: "" for c in VARIABLES + JTL_COLUMNS}, "label": "PUT reset",
                              "timeStamp": 1, "elapsed": 1, "responseCode": 200})
     return world
 

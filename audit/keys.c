@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Idempotency keys. A buyer who sends a request again under its key wants one thing, so one request
+ * stands for each key: the one that bought, else one that was answered again, else one of which
+ * nobody knows, else the last that was sent away. A sale of which only a repetition tells, since its
+ * instance died before it recorded it, counts as that.
+ */
+#include "check.h"
+#include "memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+uint32_t keys_add(struct run *run, uint32_t item, const char *key)
+{
+    char text[256]; /* an item that is not on sale has no number */
+    snprintf(text, sizeof text, "%.80s %.160s",
+             item == NONE ? "?" : names_text(&run->item_names, item), key);
+    return names_add(&run->keys, text);
+}
+
+const char *keys_text(const struct run *run, uint32_t key)
+{
+    const char *text = names_text(&run->keys, key);
+    return text + strcspn(text, " ") + 1;
+}
+
+/* Under which its key stands: the greatest. */
+static int rank_of(const struct run *run, const struct request *request)
+{
+    switch (request->outcome) {
+    case OUTCOME_SOLD:
+    case OUTCOME_TOLD:
+        return 5;
+    case OUTCOME_REPLAYED:
+        return 4;
+    case OUTCOME_REFUSED:
+    case OUTCOME_FAILED:
+    case OUTCOME_TURNED_AWAY:
+        return request->reason == REASON_KEY ? 1 : 2;
+    default:
+        return is_unknown(run, request) ? 3 : 0;
+    }
+}
+
+void keys_settle(struct run *run)
+{
+    uint32_t *stands = memory_new(run->keys.count, sizeof *stands);
+    for (size_t i = 0; i < run->keys.count; i++)
+        stands[i] = NONE;
+    for (size_t i = 0; i < run->request_count; i++) {
+        struct request *request = &run->requests[i];
+        if (request->key == NONE)
+            continue;
+        uint32_t *place = &stands[request->key];
+        struct request *other = *place == NONE ? NULL : &run->requests[*place];
+        if (other != NULL && rank_of(run, request) < rank_of(run, other)) {
+            request->repeats = true;
+            continue;
+        }
+        if (other != NULL)
+            other->repeats = true;
+        *place = (uint32_t)i;
+    }
+    free(stands);
+}

@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Idempotency keys: a sale counts once, however often it was asked for; a second one under its key is found though the
+stock was enough for it."""
+import re
+
+import pytest
+import shop
+import small
+from judge import SEEDS, judge
+from shop import MS
+
+HOSTILE = ['"k"', "\\", "k,", "'", "<k>", "%s"]
+
+
+def end_of(world):
+    return max(line["t_ns"] for lines in world.events.values() for line in lines) + 1
+
+
+def sort(world):
+    for lines in world.events.values():
+        lines.sort(key=lambda line: line["t_ns"])
+    return world
+
+
+def give_key(world, request, key):
+    request["key"] = request["invoke"]["key"] = key
+    for sample in world.samples:
+        if sample["request"] == request["id"]:
+            sample["key"] = key
+
+
+def keyed(seed, **asked):
+    """A correct run of requests that all have a key; nobody has repeated one."""
+    world = shop.clean(seed, **{"unknowns": 0, "write": "atomic", **asked})
+    world.columns = shop.JTL_COLUMNS + shop.KEY_COLUMNS
+    for i, request in enumerate(world.requests):
+        give_key(world, request, f"key{i}-" + world.random.choice(HOSTILE))
+    return world
+
+
+def again(world, request, instance=None, quantity=None):
+    """The same key, sent once more when all is over. Returns the request and its section, which it has entered."""
+    now = end_of(world)
+    repetition = world.request(request["item"], instance or world.random.choice(world.run["instances"]), now,
+                               quantity or request["quantity"])
+    give_key(world, repetition, request["key"])
+    return repetition, world.section(repetition, (now + 1, now + 2))
+
+
+def told(world, repetition, code, unit, left):
+    world.answer(repetition, end_of(world), code, unit, left)
+    world.samples[-1].update(key=repetition["key"], replayed="true")
+
+
+def replay(world, request, instance=None, **fields):
+    """It gets the answer of the first time; fields: what is told instead."""
+    write = next(s["write"] for s in world.sections if s["request"] is request and "write" in s)
+    repetition, section = again(world, request, instance)
+    now = section["enter"]["t_ns"]
+    line = {"code": 200, "seller": request["instance"], "unit": write["unit"], "stock_after": write["stock_after"],
+            "quantity": write["quantity"], **fields}
+    repetition["outcome"] = world.about(repetition, now + 1, "replay", hold=section["hold"], **line)
+    world.leave(section, now + 2, now + 3)
+    told(world, repetition, line["code"], line["unit"] if line["code"] == 200 else "", line["stock_after"])
+    return sort(world)
+
+
+def replay_refusal(world, request):
+    repetition, section = again(world, request)
+    now = section["enter"]["t_ns"]
+    world.about(repetition, now + 1, "replay", hold=section["hold"], code=409, seller="a", stock_after=0, quantity=1)
+    world.leave(section, now + 2, now + 3)
+    told(world, repetition, 409, "", 0)
+    return sort(world)
+
+
+def sell_again(world, request):
+    """It is sold to, as if nobody had sold under its key; the stock is enough, and says so."""
+    repetition, section = again(world, request)
+    now, item = section["enter"]["t_ns"], request["item"]
+    before = world.stock[item]
+    if before < repetition["quantity"]:
+        return None
+    world.sell(section, now + 1, now + 2, before)
+    world.samples[-1]["key"] = request["key"]
+    world.leave(section, now + 3, now + 4)
+    world.stock[item] -= repetition["quantity"]
+    world.redis["after"]["stock"][item] = world.stock[item]
+    return sort(world)
+
+
+def a_sale(world):
+    sales = world.sales()
+    return world.random.choice(sales)["request"] if sales else None
+
+
+def a_refusal(world):
+    refused = [r for r in world.requests if r["outcome"].get("reason") == "sold-out"]
+    return world.random.choice(refused) if refused else None
+
+
+# ---- What is right ------------------------------------------------------------------------------
+
+def nobody_repeats(world):
+    return world
+
+
+def each_is_repeated(world):
+    for request in list(world.requests):
+        if request["code"] == 200:
+            replay(world, request)
+            replay(world, request)
+    return world
+
+
+def sold_out_is_told_again(world):
+    request = a_refusal(world)
+    if request is None:
+        return None
+    request["outcome"]["kept"] = True
+    return replay_refusal(world, request)
+
+
+def in_flight(world):
+    """It is refused while the other is under way, and enough is left."""
+    request = a_sale(world)
+    if request is None:
+        return None
+    repetition = world.request(request["item"], request["instance"], request["invoke"]["t_ns"], request["quantity"])
+    give_key(world, repetition, request["key"])
+    world.refuse(repetition, repetition["t_ns"] + 1, 409, "request-in-flight")
+    world.samples[-1]["key"] = request["key"]
+    return sort(world)
+
+
+def another_quantity(world):
+    request = a_sale(world)
+    if request is None:
+        return None
+    repetition, section = again(world, request, quantity=request["quantity"] + 1)
+    world.leave(section, section["enter"]["t_ns"] + 1, section["enter"]["t_ns"] + 2)
+    world.refuse(repetition, end_of(world), 422, "key-reused")
+    world.samples[-1]["key"] = request["key"]
+    return sort(world)
+
+
+def sent_away_and_then_bought(world):
+    """By an instance, ahead of its turn: the same key bought later."""
+    request = a_sale(world)
+    if request is None:
+        return None
+    first = world.request(request["item"], request["instance"], world.t0, request["quantity"])
+    give_key(world, first, request["key"])
+    world.refuse(first, world.t0 + 1, 503, "queue-full")
+    world.samples[-1]["key"] = request["key"]
+    return sort(world)
+
+
+def nginx_sent_it_away_and_then_it_bought(world):
+    """No history has it: sale.jtl has its key."""
+    request = a_sale(world)
+    if request is None:
+        return None
+    first = world.request(request["item"], request["instance"], world.t0, request["quantity"])
+    world.remove(first["invoke"])
+    world.answer(first, world.t0 + 1, 503)
+    give_key(world, first, request["key"])
+    world.passed[-1].update(upstream="127.0.0.1:8000", upstream_status="503", upstream_bytes_sent="0")
+    return world
+
+
+@pytest.mark.parametrize("change", [nobody_repeats, each_is_repeated, sold_out_is_told_again, in_flight, another_quantity,
+                                    sent_away_and_then_bought, nginx_sent_it_away_and_then_it_bought])
+def test_nobody_is_accused(change):
+    worlds = {seed: world for seed in range(SEEDS) if (world := change(keyed(seed)))}
+    assert len(worlds) > SEEDS // 4
+    with judge(worlds) as verdicts:
+        for seed, (verdict, folder) in verdicts.items():
+            world = worlds[seed]
+            assert verdict["result"] == "ok", (seed, folder, verdict["reasons"])
+            assert verdict["sold"] == sum(s["write"]["quantity"] for s in world.sales())
+            assert verdict["requests"] == len({(r["item"], r["key"]) for r in world.requests}) == world.run["requests"]
+            assert verdict["replayed"] == sum(sample["replayed"] == "true" for sample in world.samples)
+            assert verdict["sold_again"] == verdict["unknown"] == verdict["refused_early"] == 0
+
+
+def test_clients_that_tell_of_no_keys():
+    """The two columns are optional: the histories have the keys."""
+    worlds = {seed: each_is_repeated(keyed(seed)) for seed in range(SEEDS // 4)}
+    for world in worlds.values():
+        world.columns = shop.JTL_COLUMNS
+    with judge(worlds) as verdicts:
+        for seed, (verdict, folder) in verdicts.items():
+            assert verdict["result"] == "ok", (seed, folder, verdict["reasons"])
+
+
+# ---- Instances that die, replies that are lost ----------------------------------------------------
+
+def killed(took, told_again, fault="killed_holding"):
+    """a's request has read and is never heard of again; b tells, or does not, what the key was answered."""
+    world, now = small.begin("setnx_expire", fault)
+    world.run["write"] = "atomic"
+    world.columns = shop.JTL_COLUMNS + shop.KEY_COLUMNS
+    section = small.inside(world, "a", now)
+    request = section["request"]
+    small.die(world, "a")
+    give_key(world, request, "k")
+    world.stock["phone"] -= took
+    repetition = world.request("phone", "b", now + 600 * MS)
+    give_key(world, repetition, "k")
+    if told_again:
+        other = world.section(repetition, (now + 601 * MS, now + 602 * MS))
+        world.about(repetition, now + 603 * MS, "replay", hold=other["hold"], code=200, seller="a", unit=9, stock_after=8,
+                    quantity=1)
+        world.leave(other, now + 604 * MS, now + 605 * MS)
+        world.answer(repetition, now + 605 * MS, 200, 9, 8)
+        world.samples[-1].update(key="k", replayed="true")
+    else:
+        world.refuse(repetition, now + 605 * MS, 503, "lock-timeout")
+        world.samples[-1]["key"] = "k"
+    shop.finish(world)
+    world.run.update(requests=1, expect=["ok"])  # what a key wants counts once
+    return world
+
+
+def test_a_sale_of_which_only_its_repetition_tells():
+    with judge({"took": killed(1, True), "took not": killed(0, True), "silent": killed(1, False)}) as verdicts:
+        verdict = verdicts["took"][0]
+        assert verdict["result"] == "ok", verdict["reasons"]
+        assert (verdict["sold"], verdict["left"], verdict["unknown"]) == (1, 8, 0)
+        assert verdict["by_instance"]["a"]["sold"] == 1 and verdict["by_instance"]["b"]["sold"] == 0
+        # A buyer was told of a unit that never left the stock.
+        verdict = verdicts["took not"][0]
+        assert verdict["result"] == "oversold" and verdict["conjured"] == 1, verdict["reasons"]
+        # Two requests, one key: nobody knows of one unit.
+        assert verdicts["silent"][0]["unknown"] == 1, verdicts["silent"][0]["reasons"]
+
+
+def test_units_taken_twice_are_missed():
+    """Unknown, and then sold: the key has its answer, and what else is gone has vanished."""
+    with judge({"twice": killed(2, True)}) as verdicts:
+        verdict = verdicts["twice"][0]
+        assert verdict["result"] == "undersold" and verdict["vanished"] == 1, verdict["reasons"]
+
+
+# ---- What is wrong ------------------------------------------------------------------------------
+
+def sold_twice(world):
+    request = a_sale(world)
+    return request and sell_again(world, request)
+
+
+def another_unit_is_told(world):
+    request = a_sale(world)
+    if request is None:
+        return None
+    write = request["outcome"]
+    return replay(world, request, unit=write["unit"] + 1, stock_after=write["stock_after"] + 1)
+
+
+def sold_out_is_told_after_a_sale(world):
+    request = a_sale(world)
+    return request and replay_refusal(world, request)
+
+
+def sold_after_a_kept_refusal(world):
+    """The item was restocked, or another quantity would do: the key's answer stands all the same."""
+    sale, request = a_sale(world), a_refusal(world)
+    if sale is None or request is None or sale["item"] != request["item"]:
+        return None
+    request["outcome"]["kept"] = True
+    give_key(world, sale, request["key"])
+    return world
+
+
+FAULTS = [
+    (sold_twice, r"units sold again under an idempotency key: \d+; first: key key\d+-.* of item-\d sold unit \d+ to request"),
+    (another_unit_is_told, r"answers that differ from another one under the same idempotency key: 1"),
+    (sold_out_is_told_after_a_sale, r"answers that differ from another one .* got 409"),
+    (sold_after_a_kept_refusal, r"answers that differ from another one .* got 409")]
+
+
+@pytest.mark.parametrize("change,reason", FAULTS, ids=lambda value: getattr(value, "__name__", None))
+def test_a_fault_is_found(change, reason):
+    worlds = {seed: world for seed in range(SEEDS) if (world := change(keyed(seed)))}
+    assert len(worlds) > SEEDS // 10
+    with judge(worlds) as verdicts:
+        for seed, (verdict, folder) in verdicts.items():
+            assert verdict["result"] == "oversold", (seed, folder, verdict["reasons"])
+            assert any(re.search(reason, text) for text in verdict["reasons"]), (seed, folder, verdict["reasons"])
+            # Nothing else is wrong: the stock was enough.
+            assert verdict["oversold"] == verdict["conjured"] == verdict["resold"] == verdict["vanished"] == 0
+
+
+def test_another_item_s_key_is_another_one():
+    def make(seed):
+        world = keyed(seed, items={"one": 9, "two": 9})
+        for item in world.run["items"]:
+            for i, request in enumerate(request for request in world.requests if request["item"] == item):
+                give_key(world, request, f"k{i}")
+        return world
+    with judge({seed: make(seed) for seed in range(SEEDS // 4)}) as verdicts:
+        for seed, (verdict, folder) in verdicts.items():
+            assert verdict["result"] == "ok", (seed, folder, verdict["reasons"])
+
+
+def without_a_key(world):
+    request = a_sale(world)
+    if request is None:
+        return None
+    replay(world, request)
+    for sample in world.samples[-1:]:
+        sample["key"] = ""
+    del world.requests[-1]["invoke"]["key"]
+    return world
+
+
+def of_another_hold(world):
+    request = a_sale(world)
+    if request is None:
+        return None
+    replay(world, request)
+    world.requests[-1]["outcome"]["hold"] = next(s["hold"] for s in world.sections if s["request"] is request)
+    return world
+
+
+def client_was_not_told_so(world):
+    request = a_sale(world)
+    if request is None:
+        return None
+    replay(world, request)
+    world.samples[-1]["replayed"] = ""
+    return world
+
+
+def client_was_told_so_of_a_sale(world):
+    request = a_sale(world)
+    if request:
+        world.sample_of(request)["replayed"] = "true"
+    return request and world
+
+
+def client_was_told_other_numbers(world):
+    request = a_sale(world)
+    if request is None:
+        return None
+    replay(world, request)
+    world.samples[-1]["left"] += 1
+    return world
+
+
+def client_has_another_key(world):
+    request = world.random.choice(world.requests)
+    world.sample_of(request)["key"] = "other"
+    return world
+
+
+@pytest.mark.parametrize("change,reason", [
+    (without_a_key, "was not granted to that request, or without a key"),
+    (of_another_hold, "was not granted to that request, or without a key"),
+    (client_was_not_told_so, "differ on whether the answer is one that was given before"),
+    (client_was_told_so_of_a_sale, "differ on whether the answer is one that was given before"),
+    (client_was_told_other_numbers, "other numbers were told again"),
+    (client_has_another_key, "has another idempotency key than in sale.jtl")],
+    ids=lambda value: getattr(value, "__name__", None))
+def test_records_that_contradict_each_other(change, reason):
+    worlds = {seed: world for seed in range(SEEDS // 4) if (world := change(keyed(seed)))}
+    assert worlds
+    with judge(worlds) as verdicts:
+        for seed, (verdict, folder) in verdicts.items():
+            assert verdict["result"] == "inconclusive", (seed, folder, verdict["reasons"])
+            assert reason in "\n".join(verdict["reasons"]), (seed, folder, verdict["reasons"])
