@@ -17,7 +17,7 @@ JMETER_HEAP=(-Xms256m -Xmx1g)
 
 # What the plan knows, and which values make sense.
 JMETER_PROPERTIES='host port admin_host admin_port admin_token_file items stock threads loops
-    quantity look_first meet_every_loop pace duration restock_every'
+    quantity look_first meet_every_loop pace duration restock_every keys repeat_percent'
 
 # ---- Which one -----------------------------------------------------------------------------------
 
@@ -191,7 +191,11 @@ jmeter_check() {
     jmeter_number pace 0 600000 0 "$@"
     jmeter_number duration 1 86400 3600 "$@"
     jmeter_number restock_every 0 3600 0 "$@"
+    jmeter_number repeat_percent 0 100 0 "$@"
     one_of look_first "$(jmeter_value look_first true "$@")" true false
+    one_of keys "$(jmeter_value keys false "$@")" true false
+    [[ $(jmeter_value keys false "$@") == true || $(jmeter_value repeat_percent 0 "$@") == 0 ]] ||
+        fail "repeat_percent sends sales again with their keys: it needs keys=true"
     one_of meet_every_loop "$(jmeter_value meet_every_loop false "$@")" true false
     value=$(jmeter_value loops 1 "$@")
     if [[ $value == -1 ]]; then
@@ -256,13 +260,17 @@ jmeter_run() {
     jmeter_judge_run "$code" "$out" "$scenario" "${extra[@]}"
 }
 
+# jmeter_sales FILE: how many sales were asked for; one that was sent again with its key is the same.
+jmeter_sales() {
+    grep --count --extended-regexp '^[0-9]+,[0-9]+,POST sale,' "$1"
+}
+
 # jmeter_judge_run CODE DIR SCENARIO [-Jname=value ...]: was it the load that was asked for?
 jmeter_judge_run() {
     local code=$1 out=$2 asked loops rows first
     shift 2
     rows=0
-    [[ ! -f $out/sale.jtl ]] || rows=$(grep --count --extended-regexp '^[0-9]+,[0-9]+,POST ' \
-        "$out/sale.jtl") || true
+    [[ ! -f $out/sale.jtl ]] || rows=$(jmeter_sales "$out/sale.jtl") || true
     if ((rows == 0)); then
         first=$(awk -F , 'NR > 1 && $8 != "true" {print $3 ": " $4 ", " $5; exit}' "$out/sale.jtl" 2>/dev/null |
             sed 's/Non HTTP response code: [^,]*, Non HTTP response message: //') || true

@@ -158,7 +158,7 @@ clients_clock() {
 write_run_json() {
     local requests restocked=false
     requests=$(run_requests)
-    [[ -n $requests ]] || requests=$(grep -c -E '^[0-9]+,[0-9]+,POST ' "$RUN_FOLDER/sale.jtl")
+    [[ -n $requests ]] || requests=$(jmeter_sales "$RUN_FOLDER/sale.jtl")
     [[ $(run_property restock_every 0) == 0 ]] || restocked=true
     jq --compact-output --arg run "$(basename "$RUN_FOLDER")" --arg rung "$1" --arg write "$2" \
             --argjson items "$3" --arg instances "${RUN_INSTANCES[*]%%=*}" \
@@ -202,6 +202,8 @@ drive_row() {
     local rung=$1 write=$2 keys items before from
     run_auditor >/dev/null
     jmeter_check "$RUN_SCENARIO" "${RUN_PROPERTIES[@]}"
+    [[ $(run_property keys false) != true || $write == atomic || $write == fenced ]] ||
+        fail "keys=true needs a way to write that keeps keys, atomic or fenced; $write refuses them"
     mapfile -t items < <(run_items)
     RUN_CONFIG=$(ask GET "http://${RUN_INSTANCES[0]#*=}/config") ||
         fail "instance ${RUN_INSTANCES[0]%%=*} does not tell its settings"
