@@ -32,6 +32,7 @@ class Behind(http.server.ThreadingHTTPServer):
         self.seen = collections.Counter()
         self.ids = []
         self.tokens = []
+        self.keys = []
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def close(self):
@@ -51,6 +52,7 @@ class Answer(http.server.BaseHTTPRequestHandler):
         self.server.seen[self.command, path] += 1
         self.server.ids.append(self.headers["X-Request-Id"])
         self.server.tokens.append(self.headers["Authorization"])
+        self.server.keys.append(self.headers.get_all("Idempotency-Key"))
         if "/hang-up" in path:
             self.close_connection = True
             return
@@ -63,7 +65,7 @@ class Answer(http.server.BaseHTTPRequestHandler):
         self.wfile.write(
             f"HTTP/1.1 {status} x\r\nContent-Length: {len(body)}\r\n"
             f"Content-Type: {'application/problem+json' if body is PROBLEM else 'text/plain'}\r\n"
-            f"{'Retry-After: 7' if body is PROBLEM else 'X-A: a'}\r\n\r\n".encode() + body)
+            f"{'Retry-After: 7' if body is PROBLEM else 'Idempotency-Replayed: true'}\r\n\r\n".encode() + body)
 
     do_POST = do_PUT = do_GET
 
@@ -256,6 +258,23 @@ def test_a_sale_that_was_sent_is_never_sent_again(front, behind):
     status, _, _ = front.ask("GET", "/hang-up")  # reading twice does no harm
     assert status == 502
     assert sum(server.seen["GET", "/hang-up"] for server in behind) == 2
+
+
+@pytest.mark.parametrize("sent", [["k-1"], ['"k\\"1"'], ["k-1", "k-2"]])
+def test_a_key_is_handed_on_as_it_is_and_its_answer_back(front, behind, sent):
+    """Twice is twice: the instance refuses it."""
+    lines = "".join(f"Idempotency-Key: {key}\r\n" for key in sent)
+    answer = front.raw(f"POST /inventory/phone/sale HTTP/1.1\r\nHost: x\r\n{lines}Content-Length: 0\r\n"
+                       "Connection: close\r\n\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 200") and b"\r\nIdempotency-Replayed: true\r\n" in answer
+    assert behind[0].keys + behind[1].keys == [sent]
+
+
+def test_nor_is_a_sale_with_a_key(front, behind):
+    """Its buyer sends it again, when he wants to."""
+    for _ in range(6):
+        assert front.ask("POST", "/hang-up", {"Idempotency-Key": "k"})[0] == 502
+    assert len(behind[0].keys) + len(behind[1].keys) == 6
 
 
 OPERATE = [("PUT", "/inventory/%s"), ("POST", "/inventory/%s/restock")]
