@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The checks, each a row of what counts as proof. Each looks at a settled run, adds what it found
- * to run->findings and run->counts, and knows nothing of the others, but for two that come first:
- * check_clocks tells which times are proof, check_conservation sums up each item.
+ * to run->findings and run->counts, and knows nothing of the others, but for two: check_clocks comes
+ * before run_settle and tells which times are proof; check_conservation sums up each item.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -22,7 +22,7 @@ void check_complete(struct run *run);     /* the histories tell how everything e
 void check_views(struct run *run);        /* client, nginx and instances say the same */
 void check_witness(struct run *run);      /* the run could have shown a fault */
 
-void check_all(struct run *run);
+void check_all(struct run *run); /* all but check_clocks */
 
 /* Whether nobody knows how that request ended: it may have taken units. */
 bool is_unknown(const struct run *run, const struct request *request);

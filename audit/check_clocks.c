@@ -4,7 +4,8 @@
  * its boot, clock and time namespace, and what CLOCK_REALTIME was at its stamp; run.json names the
  * clients'. CLOCK_REALTIME is CLOCK_MONOTONIC and a constant, on one boot: so all files must agree
  * on that constant, and a request's records must lie between its sending and its answer, as its
- * client saw them. What does not fit is not used as proof that two sections overlapped.
+ * client saw them. What does not fit is not used as proof that two sections overlapped, nor are
+ * requests that no client saw when others of their history do not fit.
  */
 #include "check.h"
 #include "source.h"
@@ -98,18 +99,42 @@ static bool check_clients(struct run *run, const struct history *first)
     return false;
 }
 
-/* By how much its records lie before its sending, or after its answer; 0: they lie between. */
-static int64_t outside_ns(const struct run *run, const struct request *request, int64_t apart_ns)
+/* From a request's sending to its answer, as its client saw them, and what the client may be off. */
+struct span {
+    int64_t sent_ns;
+    int64_t answered_ns;
+};
+
+static struct span span_of(const struct run *run, const struct request *request, int64_t apart_ns)
 {
     const int64_t ms = 1000000;
     int64_t slack_ns = run->asked.clients.slack_ms * ms;
-    int64_t sent_ns = request->start_ms * ms - apart_ns - slack_ns;
-    int64_t answered_ns = sent_ns + (request->elapsed_ms + 1) * ms + 2 * slack_ns;
-    if (request->first_ns < sent_ns)
-        return request->first_ns - sent_ns;
-    return !request->transport_error && request->last_ns > answered_ns
-               ? request->last_ns - answered_ns
+    int64_t sent_ns = request->start_ms * ms - apart_ns;
+    return (struct span){sent_ns - slack_ns, sent_ns + (request->elapsed_ms + 1) * ms + slack_ns};
+}
+
+/* By how much its records lie before its sending, or after its answer; 0: they lie between. */
+static int64_t outside_ns(const struct run *run, const struct request *request, int64_t apart_ns)
+{
+    struct span span = span_of(run, request, apart_ns);
+    if (request->first_ns < span.sent_ns)
+        return request->first_ns - span.sent_ns;
+    return !request->transport_error && request->last_ns > span.answered_ns
+               ? request->last_ns - span.answered_ns
                : 0;
+}
+
+/* Whether no instance was alive between its sending and its answer. */
+static bool met_nobody(const struct run *run, const struct request *request, int64_t apart_ns)
+{
+    struct span span = span_of(run, request, apart_ns);
+    for (size_t i = 0; i < run->history_count; i++) {
+        const struct history *history = &run->histories[i];
+        if (!history->timed ||
+            (history->first_ns <= span.answered_ns && span.sent_ns <= history->last_ns))
+            return false;
+    }
+    return true;
 }
 
 static void check_requests(struct run *run, int64_t apart_ns)
@@ -118,12 +143,15 @@ static void check_requests(struct run *run, int64_t apart_ns)
     long long times = 0;
     for (size_t i = 0; i < run->request_count; i++) {
         struct request *request = &run->requests[i];
+        if (request->invokes == 0 && request->samples > 0)
+            request->mistimed |= met_nobody(run, request, apart_ns);
         if (request->invokes == 0 || request->samples == 0 || request->reads ||
             !run->histories[request->history].timed)
             continue;
         if (outside_ns(run, request, apart_ns) == 0)
             continue;
         request->mistimed = true;
+        run->histories[request->history].doubted = true;
         if (times++ == 0)
             example = request;
     }

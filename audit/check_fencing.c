@@ -100,7 +100,7 @@ static void check_growth(struct run *run, struct section **entered, struct secti
 static bool is_stale(const struct run *run, const struct section *old,
                      const struct section *newer)
 {
-    return !run_only_reads(run, newer) && newer->lock == old->lock && newer->item == old->item &&
+    return !run_only_reads(run, newer) && !old->left_denied && newer->lock == old->lock && newer->item == old->item &&
            newer->token > old->token &&
            newer->at_ns[STAGE_GRANTED] < old->at_ns[STAGE_WRITE] &&
            newer->stock_before != NOT_KNOWN && newer->stock_before > old->stock_after;
@@ -158,7 +158,8 @@ static void check_reads(struct run *run)
     long long times = 0;
     for (size_t i = 0; i < run->by_lock_count; i++) {
         const struct section *section = run->by_lock[i];
-        if (section->token == 0 || !section->sold || section->stock_before == NOT_KNOWN ||
+        if (section->token == 0 || !section->sold || section->left_denied ||
+            section->stock_before == NOT_KNOWN ||
             section->stock_after == section->stock_before - section->quantity)
             continue;
         if (times++ == 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Liveness: what can be sold is sold, and nobody is sent away while there is as much as was asked
- * for. The stock only falls (runs with restocks are not judged by it), so a request was sent away
+ * for. The stock only falls (a run in which it was restocked is not judged by it), so a request was sent away
  * too early when its own read, a section that began later, or the end still found enough. Of one
  * that no instance accepted the time is not known: it counts when enough was left in the end.
  */
@@ -157,9 +157,19 @@ static void check_unsold(struct run *run)
                      (long long)run->counts.unsold);
 }
 
+/* Whether the stock was set or added to during the run, as far as anybody knows. */
+static bool was_restocked(const struct run *run)
+{
+    for (size_t i = 0; i < run->restock_count; i++) {
+        if (!is_setup(run, &run->restocks[i]))
+            return run->asked.restocked;
+    }
+    return run->restocks_lost;
+}
+
 void check_liveness(struct run *run)
 {
-    if (run->asked.restocked)
+    if (was_restocked(run))
         return;
     check_refusals(run);
     check_unsold(run);

@@ -8,11 +8,28 @@
 
 #include <stdio.h>
 
-/* What the client and nginx say about a request that an instance accepted. */
+/* Whether a section of it has no exit. */
+static bool is_inside(const struct run *run, const struct request *request)
+{
+    for (size_t i = request->section; i != NONE; i = run->sections[i].next) {
+        enum stage stage = run->sections[i].stage;
+        if (stage >= STAGE_ENTER && stage < STAGE_EXIT)
+            return true;
+    }
+    return false;
+}
+
+/* What the client and nginx say about a request that an instance accepted. An instance answers
+ * after it has recorded all that it did: of a killed one, too, no record of it can be missing. */
 static const char *server_differs(const struct run *run, const struct request *request)
 {
-    if (request->outcome == OUTCOME_NONE || request->outcome == OUTCOME_TOLD)
-        return NULL; /* check_complete's */
+    bool told = request->outcome != OUTCOME_NONE && request->outcome != OUTCOME_TOLD;
+    if (!told || is_inside(run, request))
+        return run->histories[request->history].ended
+                   ? NULL /* check_complete's */
+                   : "the instance's history does not tell how it ended";
+    if (request->item == NONE && request->code != 404)
+        return "run.json does not name the item that it asked for";
     if (request->client_code != request->code)
         return "the instance's history says that it answered something else";
     if (run->replays_told && request->client_replayed != (request->outcome == OUTCOME_REPLAYED))
@@ -42,24 +59,6 @@ static const char *outside_differs(const struct run *run, const struct request *
     if (request->called_failed && request->client_code == 200)
         return "JMeter calls its answer failed (success is false)";
     return NULL;
-}
-
-/* Whether every instance's history tells of all that it accepted. */
-static bool all_told(const struct run *run)
-{
-    bool told[INSTANCES_MAX] = {false};
-    for (size_t i = 0; i < run->history_count; i++) {
-        const struct history *history = &run->histories[i];
-        if (!history->ended || history->damaged)
-            return false;
-        if (history->instance != NONE)
-            told[history->instance] = true;
-    }
-    for (size_t i = 0; i < run->asked.instance_count; i++) {
-        if (!told[i])
-            return false;
-    }
-    return true;
 }
 
 /* What the client was told and the instances' histories do not have, or NULL. */
@@ -118,9 +117,8 @@ void check_views(struct run *run)
         if (difference != NULL)
             disagree(&inside, i, difference);
     }
-    bool told = all_told(run);
     for (size_t i = 0; i < run->request_count; i++) {
-        if (!told && run->requests[i].sent > 1)
+        if (!run->all_told && run->requests[i].sent > 1)
             complain(&inside, 0,
                      "request %.60s was sent to %u instances by nginx, and not every history tells "
                      "whether its instance sold, too",

@@ -154,7 +154,7 @@ static void check_stalls(struct run *run)
     }
     if (longest_ns > run->asked.ttl_ms * 1000000 / 3 && hangs_on_renewal(run))
         findings_add(
-            &run->findings, RESULT_SPOILED,
+            &run->findings, RESULT_INCOMPLETE,
             "the machine stood still for %.0f ms; "
             "where a hold lives by renewal it must be less than a third of the TTL of %lld "
             "ms",

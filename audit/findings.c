@@ -20,7 +20,7 @@ const char *result_name(enum result result)
 
 enum result result_of(enum result rank)
 {
-    return rank == RESULT_SPOILED || rank == RESULT_INCOMPLETE ? RESULT_INCONCLUSIVE : rank;
+    return rank == RESULT_INCOMPLETE ? RESULT_INCONCLUSIVE : rank;
 }
 
 bool result_parse(const char *text, enum result *result)

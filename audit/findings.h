@@ -8,13 +8,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* In order of precedence: when several apply, the first one is the result. Inconclusive has three
- * ranks. SPOILED: the machine may be the cause of any fault. INCOMPLETE: records of the instances
- * or of Redis are missing. Records that are there prove OVERSOLD and OVERLAP all the same. DEADLOCK
- * and UNDERSOLD say that something never happened, so they need all of those records. INCONCLUSIVE:
- * other evidence is missing, and only OK needs it. */
+/* In order of precedence: when several apply, the first one is the result. Inconclusive has two
+ * ranks. INCOMPLETE: records of the instances or of Redis are missing, or the machine stood still.
+ * Records that are there prove OVERSOLD and OVERLAP all the same. DEADLOCK and UNDERSOLD say that
+ * something never happened, so they need all of those records. INCONCLUSIVE: other evidence is
+ * missing, and only OK needs it. */
 #define RESULTS(X)                                                                                 \
-    X(SPOILED, "inconclusive")                                                                     \
     X(OVERSOLD, "oversold")                                                                        \
     X(OVERLAP, "overlap")                                                                          \
     X(INCOMPLETE, "inconclusive")                                                                  \
@@ -31,7 +30,7 @@ enum result {
 };
 
 const char *result_name(enum result result);
-/* One of the six that a verdict has: of the three ranks of inconclusive, RESULT_INCONCLUSIVE. */
+/* One of the six that a verdict has: of the two ranks of inconclusive, RESULT_INCONCLUSIVE. */
 enum result result_of(enum result rank);
 bool result_parse(const char *text, enum result *result);
 

@@ -54,6 +54,8 @@ struct reader {
     struct history *history;
     uint32_t index; /* of the history */
     int64_t seq;    /* the latest */
+    int64_t t_ns;   /* likewise */
+    uint32_t request; /* of the line above; NONE */
     bool begun;     /* an event was read */
     bool foreign;   /* it is another run's */
 };

@@ -63,6 +63,7 @@ static int judge(const char *folder, enum report report)
     read_client(run);
     read_nginx(run);
     read_histories(run);
+    check_clocks(run);
     run_settle(run);
     check_all(run);
     verdict_reach(run, &verdict);

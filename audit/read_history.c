@@ -322,6 +322,27 @@ static bool follow_seq(struct reader *reader, struct record *record)
     return true;
 }
 
+static void mistime(struct run *run, uint32_t request)
+{
+    if (request != NONE)
+        run->requests[request].mistimed = true;
+}
+
+/* A line is stamped and written in one step: its time is never before that of the line above. One of
+ * the two is wrong, so neither is proof. */
+static void follow_time(struct reader *reader, const struct record *record)
+{
+    if (record->t_ns < reader->t_ns) {
+        complain(&reader->source, record->line,
+                 "t_ns is %lld, before that of the line above, %lld; it must not go back",
+                 (long long)record->t_ns, (long long)reader->t_ns);
+        mistime(reader->run, record->request);
+        mistime(reader->run, reader->request);
+    }
+    reader->t_ns = record->t_ns;
+    reader->request = record->request;
+}
+
 static bool find_request(struct reader *reader, struct record *record)
 {
     struct run *run = reader->run;
@@ -414,6 +435,9 @@ static void read_record(struct reader *reader, struct record *record)
                  "behind the end; only a begin of the restarted instance may follow it");
     }
     reader->begun = true;
+    follow_time(reader, record);
+    if (reader->history->first_ns == 0)
+        reader->history->first_ns = record->t_ns;
     if (record->t_ns > reader->history->last_ns)
         reader->history->last_ns = record->t_ns;
     switch (events[record->event].about) {
@@ -472,6 +496,7 @@ static void read_file(struct run *run, const char *file)
     struct reader reader = {
         .source = {.run = run, .file = file, .rank = RESULT_INCOMPLETE},
         .run = run,
+        .request = NONE,
     };
     size_t first = run->history_count;
     add_life(&reader, NONE);

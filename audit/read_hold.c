@@ -30,6 +30,7 @@ static struct section *section_of(struct reader *reader, struct record *record, 
         .history = reader->index,
         .instance = reader->history->instance,
         .item = request->item,
+        .lock = NO_NAME,
         .again_refused_ns = NOT_STAMPED,
         .lost_ns = NOT_STAMPED,
         .stock_before = NOT_KNOWN,
@@ -71,12 +72,28 @@ static bool read_granted(struct reader *reader, struct record *record, struct se
         !json_int(record->json, "token", JSON_OPTIONAL, 0, JSON_EXACT_MAX, &section->token,
                   record->error))
         return false;
-    section->lock = names_add(&reader->run->locks, lock);
     section->shared = strcmp(mode, "shared") == 0;
-    if (section->shared || strcmp(mode, "exclusive") == 0)
+    if (!section->shared && strcmp(mode, "exclusive") != 0) {
+        snprintf(record->error, sizeof record->error,
+                 "\"mode\" is \"%.40s\"; it must be exclusive or shared", mode);
+        return false;
+    }
+    section->lock = names_add(&reader->run->locks, lock);
+    return true;
+}
+
+/* Every line of a hold names its lock; lines that differ leave it open which one it was. */
+static bool follow_lock(struct reader *reader, struct record *record, struct section *section)
+{
+    const char *lock = names_text(&reader->run->locks, section->lock);
+    const char *here = lock;
+    if (!json_text(record->json, "lock", JSON_OPTIONAL, &here, record->error))
+        return false;
+    if (section->lock == NO_NAME || strcmp(here, lock) == 0)
         return true;
     snprintf(record->error, sizeof record->error,
-             "\"mode\" is \"%.40s\"; it must be exclusive or shared", mode);
+             "lock \"%.60s\" in a line of a hold of \"%.60s\"; it must be the same", here, lock);
+    section->lock = NO_NAME;
     return false;
 }
 
@@ -115,6 +132,13 @@ static bool read_sale(struct reader *reader, struct record *record, struct secti
                  "a sale of an item that run.json does not name; \"items\" must name it");
         return false;
     }
+    if (section->quantity != request->quantity)
+        complain(&reader->source, record->line,
+                 "a sale of %lld by request %.60s, which asked for %lld; they must be the same",
+                 (long long)section->quantity, run_request_id(reader->run, record->request),
+                 (long long)request->quantity);
+    if (section->quantity > request->quantity)
+        section->quantity = request->quantity; /* so many are proven */
     section->sold = true;
     set_outcome(reader, record, OUTCOME_SOLD);
     request->code = 200;
@@ -168,7 +192,7 @@ void about_hold(struct reader *reader, struct record *record)
         fine = read_sale(reader, record, section);
     else if (stage == STAGE_RELEASE)
         fine = read_release(record, section);
-    if (!fine)
+    if (!fine || !follow_lock(reader, record, section))
         wrong(reader, record);
 }
 

@@ -106,9 +106,30 @@ bool run_only_reads(const struct run *run, const struct section *section)
     return section->shared || run->requests[section->request].reads;
 }
 
+/* Whether every instance's history tells of all that it accepted. */
+static bool all_told(const struct run *run)
+{
+    bool told[INSTANCES_MAX] = {false};
+    for (size_t i = 0; i < run->history_count; i++) {
+        const struct history *history = &run->histories[i];
+        if (!history->ended || history->damaged)
+            return false;
+        if (history->instance != NONE)
+            told[history->instance] = true;
+    }
+    for (size_t i = 0; i < run->asked.instance_count; i++) {
+        if (!told[i])
+            return false;
+    }
+    return true;
+}
+
 bool run_is_timed(const struct run *run, const struct section *section)
 {
-    return run->histories[section->history].timed && !run->requests[section->request].mistimed;
+    const struct history *history = &run->histories[section->history];
+    const struct request *request = &run->requests[section->request];
+    bool has_client = request->samples > 0 && !request->reads;
+    return history->timed && !request->mistimed && (has_client || !history->doubted);
 }
 
 double run_ms(const struct run *run, int64_t t_ns)
@@ -117,13 +138,14 @@ double run_ms(const struct run *run, int64_t t_ns)
 }
 
 /* A section without an exit lasted for certain until the last thing that its hold did. When the
- * process was killed inside it, it lasted as long as the process is known to have lived. */
+ * process was killed inside it, it lasted as long as the process is known to have lived: that is
+ * known when no record is missing and no client saw another time. */
 static int64_t end_of(const struct run *run, const struct section *section)
 {
     const struct history *history = &run->histories[section->history];
     if (section->at_ns[STAGE_EXIT] != NOT_STAMPED)
         return section->at_ns[STAGE_EXIT];
-    if (!history->ended && !history->damaged)
+    if (!history->ended && !history->damaged && !history->doubted)
         return history->last_ns;
     return section->at_ns[section->stage];
 }
@@ -173,13 +195,14 @@ void run_settle(struct run *run)
 {
     for (size_t i = 0; i < run->asked.instance_count; i++)
         run->restocks_lost |= run->asked.restocked && !has_history(run, i);
+    run->all_told = all_told(run);
     find_span(run);
     sales_find(run);
     keys_settle(run);
     run->by_lock = memory_new(run->section_count, sizeof *run->by_lock);
     for (size_t i = 0; i < run->section_count; i++) {
         struct section *section = &run->sections[i];
-        if (section->at_ns[STAGE_ENTER] == NOT_STAMPED)
+        if (section->at_ns[STAGE_ENTER] == NOT_STAMPED || section->lock == NO_NAME)
             continue;
         section->ended_ns = end_of(run, section);
         if (section->ended_ns < section->at_ns[STAGE_ENTER])

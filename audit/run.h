@@ -171,12 +171,13 @@ struct section {
     uint32_t request;
     uint32_t next; /* of the same request, NONE */
     uint32_t item; /* NONE: not one of run.json's */
-    uint32_t lock;
+    uint32_t lock; /* NO_NAME: not known, then it proves nothing about others */
     uint32_t history;
     uint32_t instance;
     enum stage stage : 8; /* the last one recorded */
     bool shared;          /* under the read lock: others of that kind may be inside, too */
     bool sold;
+    bool left_denied;     /* its client was told that another number was left */
     bool kept;                  /* its release did not arrive, or nobody knows */
     bool overlapped;            /* found by check_exclusion */
     int64_t at_ns[STAGE_COUNT]; /* NOT_STAMPED where not recorded */
@@ -236,8 +237,10 @@ struct history {
     bool ended;      /* an orderly end: nothing can be missing at its tail */
     struct clock clock;
     bool timed;      /* its times are those of the other histories; found by check_clocks */
+    bool doubted;    /* a client saw another time than it tells; likewise */
     bool damaged;    /* its file lacks records, or has some that cannot be read */
-    int64_t last_ns; /* the instance lived at least until then */
+    int64_t first_ns; /* of its begin */
+    int64_t last_ns;  /* the instance lived at least until then */
 };
 
 /* What verdict.json tells in numbers; several items are summed up. */
@@ -287,6 +290,7 @@ struct run {
     bool nginx_read;        /* nginx.log is there */
     bool replays_told;      /* sale.jtl says which answers were given before */
     bool truncated;         /* a history lacks lines */
+    bool all_told;          /* every instance's history tells of all that it accepted */
     bool restocks_lost;     /* some may not be recorded: nobody knows what was there */
     int64_t redis_commands; /* sent during the run; NOT_KNOWN */
 
@@ -323,7 +327,8 @@ bool run_is_timed(const struct run *run, const struct section *section);
 /* Milliseconds from the start of the run. */
 double run_ms(const struct run *run, int64_t t_ns);
 
-/* Once everything is read: puts the sections in order and finds out how long each lasted. */
+/* Once everything is read, and check_clocks knows which times are proof: puts the sections in order
+ * and finds out how long each lasted. */
 void run_settle(struct run *run);
 /* Its part: run->sales, and the outcome of requests that no instance tells of. */
 void sales_find(struct run *run);

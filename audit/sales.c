@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What was sold, by the instance's `write` or by the client's 200: either is proof. Where the two
- * contradict each other, or nginx contradicts a client that stands alone, nothing is proven. And
+ * contradict each other, or another witness contradicts a client that stands alone, nothing is
+ * proven. And
  * which requests were turned away before an instance accepted them: no history tells of them, and
  * their buyers wanted something all the same.
  */
@@ -38,7 +39,9 @@ static void add_sale(struct run *run, const struct sale *sale)
 static void add_written(struct run *run)
 {
     for (size_t i = 0; i < run->section_count; i++) {
-        const struct section *section = &run->sections[i];
+        struct section *section = &run->sections[i];
+        const struct request *request = &run->requests[section->request];
+        section->left_denied = was_answered(request) && request->client_left != section->stock_after;
         if (section->sold)
             add_sale(run, &(struct sale){
                               .request = section->request,
@@ -48,7 +51,7 @@ static void add_written(struct run *run)
                               .unit = section->unit,
                               .quantity = section->quantity,
                               .t_ns = section->at_ns[STAGE_WRITE],
-                              .disputed = !client_agrees(run, &run->requests[section->request]),
+                              .disputed = !client_agrees(run, request),
                           });
     }
 }
@@ -60,14 +63,25 @@ static bool is_known(const struct run *run, const uint32_t *sale_of, const struc
            run->sales[sale_of[request->key]].unit == unit;
 }
 
+/* Whether another witness contradicts a client that alone tells of its sale: nginx, which passed the
+ * request on, or the instances, when all of their records are there and none
+ * has it, or when none of them was alive then. */
+static bool is_denied(const struct run *run, const struct request *request)
+{
+    if (run->nginx_read && request->proxied == 0)
+        return true;
+    if (request->proxied > 0 && request->nginx_status != request->client_code)
+        return true;
+    return request->invokes == 0 && (run->all_told || request->mistimed);
+}
+
 /* The client has a 200, and its instance did not come to tell how the request ended. */
 static void add_told(struct run *run, uint32_t *sale_of)
 {
     for (size_t i = 0; i < run->request_count; i++) {
         struct request *request = &run->requests[i];
-        bool denied = request->proxied > 0 && request->nginx_status != request->client_code;
-        if (request->outcome != OUTCOME_NONE || request->client_code != 200 || denied ||
-            request->item == NONE)
+        if (request->outcome != OUTCOME_NONE || request->client_code != 200 ||
+            is_denied(run, request) || request->item == NONE)
             continue;
         request->outcome = OUTCOME_TOLD;
         if (is_known(run, sale_of, request, request->client_unit))

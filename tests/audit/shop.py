@@ -155,7 +155,7 @@ class World:
         lines = [{"t_ns": first, "instance": instance, "event": "begin", "run": run["run"],
                   "rung": run["rung"], "write": run["write"], "pid": 1, **CLOCK,
                   "clock_ns_realtime": EPOCH_MS * MS + first - self.t0}]
-        lines += self.events[instance]
+        lines += sorted(self.events[instance], key=lambda line: line["t_ns"])  # as a process writes them
         if instance not in self.unended:
             lines.append({"t_ns": last, "instance": instance, "event": "end"})
         lines = [{"t_ns": line["t_ns"], "seq": i + 1, **line} for i, line in enumerate(lines)]
@@ -175,25 +175,27 @@ class World:
             sample["elapsed"] = max(sample["timeStamp"] + sample["elapsed"], high + 1) - start
             sample["timeStamp"] = start
 
-    def write(self, folder):
-        os.makedirs(folder)
+    def files(self):
+        """The texts of the run folder's files, by name."""
         if self.covers:
             self.cover()
-
-        def put(name, text):
-            with open(os.path.join(folder, name), "w", encoding="utf-8", newline="") as file:
-                file.write(text)
-        put("run.json", json.dumps(self.run))
-        put("redis.json", json.dumps(self.redis))
+        files = {"run.json": json.dumps(self.run), "redis.json": json.dumps(self.redis)}
         if self.logged:
-            put("nginx.log", "".join(json.dumps(line) + "\n" for line in self.passed))
+            files["nginx.log"] = "".join(json.dumps(line) + "\n" for line in self.passed)
         end = "\r\n" if self.crlf else "\n"
         rows = [",".join('"%s"' % c if c in VARIABLES else c for c in self.columns)]
         rows += [",".join(csv_field(sample[c]) for c in self.columns) for sample in self.samples]
-        put("sale.jtl", "".join(row + end for row in rows))
+        files["sale.jtl"] = "".join(row + end for row in rows)
         for instance in self.events:
-            put("history-%s.jsonl" % instance,
-                "".join(json.dumps(line) + "\n" for line in self.lines(instance)))
+            files["history-%s.jsonl" % instance] = "".join(
+                json.dumps(line) + "\n" for line in self.lines(instance))
+        return files
+
+    def write(self, folder):
+        os.makedirs(folder)
+        for name, text in self.files().items():
+            with open(os.path.join(folder, name), "w", encoding="utf-8", newline="") as file:
+                file.write(text)
         return folder
 
 

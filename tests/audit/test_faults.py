@@ -157,6 +157,10 @@ def test_killed_behind_a_renewal():
         lines = world.events["b"]
         lines[:] = [line for line in lines if line["t_ns"] <= died]
         world.unended.add("b")
+        for request in world.requests:  # an instance answers last of all
+            if request["outcome"] not in [*lines, *world.events["a"]] or request is section["request"]:
+                world.sample_of(request).update(responseCode=502, success="false", unit="", left="", instance="")
+                world.passed_of(request)["status"] = 502
         return world
     check(make, "undersold", never=FOR_EVER)
 

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs whose verdict is known: made from a seed, or recorded from real processes."""
+import dataclasses
+import json
+import pathlib
+import sys
+
+import shop
+import simulate
+import test_bruteforce
+import test_clean
+import test_faults
+import test_fenced
+import test_planted
+
+FAULTS = ("oversold", "overlap", "undersold", "deadlock")
+TRUTH = "truth.txt"  # in a recorded run's folder: what the judge found when all was there
+
+
+@dataclasses.dataclass
+class Base:
+    """files: the run folder's, as text by name. truth: the right result."""
+    name: str
+    files: dict
+    truth: str
+
+    @property
+    def is_bad(self):
+        return self.truth != "ok"
+
+
+# ---- Made from a seed ----------------------------------------------------------------------------
+def simulated(seed):
+    rung, write = [("none", "set"), ("local", "set"), ("local", "decr"), ("none", "decr"),
+                   ("watchdog", "set")][seed % 5]
+    return simulate.simulate(seed, 20, rung=rung, write=write, instances=["a", "b"],
+                             items={"phone": [12, 30][seed % 2]})
+
+
+def on_a_rung(seed):
+    """A correct run of each rung in turn; the fences are two of them."""
+    if seed % 9 == 0:
+        return shop.clean(seed, tokens=True, rung="fair", write=["fenced", "fenced_textbook"][seed % 2])
+    return shop.clean(seed, rung=shop.RUNGS[seed % len(shop.RUNGS)], readers=0.3 * (seed % 2))
+
+
+def fenced(seed):
+    write, stock, order, lets_in, _, _ = test_fenced.CASES[seed % len(test_fenced.CASES)]
+    return test_fenced.overtaken(write, stock, order, lets_in)
+
+
+def planted(seed):
+    """(world, result) of a planter that plants a fault, or None."""
+    planters = [param.values for param in test_planted.PLANTERS if param.values[1] in FAULTS]
+    make, result = planters[seed % len(planters)][:2]
+    world = make(seed)
+    return (world, result) if world else None
+
+
+LOOKED_AT = [simulated, test_bruteforce.quiet, test_bruteforce.dirty]  # whose truth is worked out
+STATED = [(on_a_rung, "ok"), (on_a_rung, "ok"), *((make, "ok") for make in test_clean.NEAR_MISSES),
+          (lambda seed: test_faults.left(seed), "deadlock"),
+          (lambda seed: test_faults.asks_again(seed, "TIMED_OUT"), "deadlock"),
+          (lambda seed: test_faults.asks_again(seed, "OK"), "ok"),
+          (lambda seed: test_faults.lost_reply(seed, ("string", -1)), "deadlock")]
+
+
+def made(rand):
+    """A base from rand alone: the same each time."""
+    while True:
+        seed, kind = rand.randrange(1 << 30), rand.randrange(10)
+        if kind < 3:
+            found = planted(seed)
+        elif kind < 4:
+            world = fenced(seed)
+            found = world, test_fenced.CASES[seed % len(test_fenced.CASES)][4]
+        elif kind < 6:
+            world = rand.choice(LOOKED_AT)(seed)
+            found = world, test_bruteforce.look(world)["result"]
+        else:
+            make, truth = rand.choice(STATED)
+            found = make(seed), truth
+        if found:
+            return Base(f"made-{seed}", found[0].files(), found[1])
+
+
+# ---- Recorded ------------------------------------------------------------------------------------
+CROWD, STOCK = 6, 8  # sales of each instance; units
+
+
+def crowd(stage):
+    """Two instances, each with some buyers at once."""
+    stage.open()
+    sales = [stage.instance(name, 30000, "--work-ms", "2") for name in ("a", "b")]
+    sales = [instance.sell() for _ in range(CROWD) for instance in sales]
+    stage.wait_answered(*sales)
+
+
+def scenarios():
+    """(name, function, rung, settings): a crowd on every rung, and each flaw on the rung that has it and on its cure."""
+    import ladder  # pylint: disable=import-outside-toplevel
+    from schedules import shown  # pylint: disable=import-outside-toplevel
+    found = [("crowd", crowd, rung, {"stock": STOCK}) for rung in ladder.rungs()]
+    for flaw, *names in shown():
+        found += [(flaw.name, flaw.run, ladder.find(name), flaw.settings) for name in names if name]
+    return found
+
+
+def record(folder, inventoryd, auditor, tell, wanted=None):
+    """Plays each scenario once; a run that the judge cannot tell of is left out. wanted: (name, rung) pairs; None: all."""
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "flaws"))
+    import matrix  # pylint: disable=import-outside-toplevel
+    from stage import Spoiled, Stage  # pylint: disable=import-outside-toplevel
+
+    def play(scenario):
+        name, function, rung, settings = scenario
+        settings = {"write": rung.write or "set", **settings}
+        try:
+            with Stage(rung, name, inventoryd, auditor, folder, **settings) as stage:
+                function(stage)
+                verdict = stage.judge()
+        except (Spoiled, OSError) as why:
+            tell(f"{name} on {rung.name}: left out: {why}")
+            return
+        if verdict["result"] != "inconclusive":
+            (stage.folder / TRUTH).write_text(verdict["result"], encoding="ascii")
+    chosen = [one for one in scenarios() if wanted is None or (one[0], one[2].name) in wanted]
+    with matrix.side_by_side(play, chosen, 2) as done:
+        list(done)
+
+
+def recorded(folder):
+    """The bases in a folder of recorded runs, sorted by name."""
+    found = []
+    for truth in sorted(pathlib.Path(folder).glob(f"*/{TRUTH}")):
+        names = [file for file in truth.parent.iterdir()
+                 if file.suffix in (".jsonl", ".jtl") or file.name in ("run.json", "redis.json", "nginx.log")]
+        files = {file.name: file.read_text(encoding="utf-8") for file in sorted(names)}
+        found.append(Base(json.loads(files["run.json"])["run"], files, truth.read_text(encoding="ascii")))
+    return found
