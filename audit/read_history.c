@@ -109,6 +109,9 @@ static void add_restock(struct reader *reader, struct record *record)
         return;
     }
     restock.item = run_item(run, item);
+    if (restock.item == NONE && run->asked.restocked)
+        complain(&reader->source, record->line,
+                 "a restock of %.60s, which run.json does not name; \"items\" must name it", item);
     if (restock.item == NONE)
         return; /* not on sale in this run */
     run->restocks = memory_grow(run->restocks, run->restock_count, &run->restock_capacity,

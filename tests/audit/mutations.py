@@ -33,17 +33,9 @@ def mutation(weight=1):
 
 
 # ---- Files as lines and fields -------------------------------------------------------------------
-def histories(files):
-    return [name for name in files if name.startswith(HISTORY)]
-
-
 def pick(files, rand, *kinds):
     names = [name for name in files if not kinds or name in kinds or (HISTORY in kinds and name.startswith(HISTORY))]
     return rand.choice(sorted(names)) if names else None
-
-
-def kind_of(name):
-    return HISTORY if name.startswith(HISTORY) else name
 
 
 def records(text):
@@ -81,14 +73,6 @@ def put_lines(files, name, lines):
     files[name] = "".join(json.dumps(line) + "\n" for line in lines)
 
 
-def field_places(value):
-    """(holder, key) of every member of a JSON value, however deep."""
-    if isinstance(value, dict):
-        for key in value:
-            yield value, key
-            yield from field_places(value[key])
-
-
 # What a field of one witness may say by itself: the faults that it may state, and whether it may be the only one to tell.
 # Where a field is not named, the others tell the same, and contradict it.
 ALONE = {}
@@ -104,17 +88,20 @@ alone(REDIS, "after.stock", "oversold undersold", REDIS)
 alone(REDIS, "after.locks", "deadlock", REDIS)
 alone(HISTORY, "token", "overlap", HISTORY)  # nobody else is told of tokens
 alone(HISTORY, "mode", "overlap", HISTORY)
+alone(HISTORY, "restock.stock_before restock.stock_after", "oversold undersold", HISTORY)
 alone(HISTORY, "reason", "undersold")  # on a fence, who was refused for its token may have read what was old
 alone(HISTORY, "stock_before", "undersold overlap", HISTORY)  # of a read: what it found; the client is told what it left
 
 
-def declared(kind, path, what):
-    names = [path[-1], ".".join(path[:2]), ".".join(path)]
+def declared(name, record, path, what):
+    kind = HISTORY if name.startswith(HISTORY) else name
+    names = [".".join(path[:2]), f"{record.get('event')}.{path[-1]}", path[-1]]
     accuse, sole = next((ALONE[kind, name] for name in names if (kind, name) in ALONE), (frozenset(), ""))
     return May(what, accuse, sole)
 
 
 def paths(value, so_far=()):
+    """The keys that lead to each member of a JSON value, however deep."""
     if isinstance(value, dict):
         for key in value:
             yield so_far + (key,)
@@ -181,7 +168,7 @@ def remove_field(files, rand, truth):
     path = rand.choice(list(paths(value)))
     del follow(value, path)[path[-1]]
     put()
-    return declared(kind_of(name), path, f"{name} {where}: {'.'.join(path)} removed")
+    return declared(name, value, path, f"{name} {where}: {'.'.join(path)} removed")
 
 
 # ---- Shift ---------------------------------------------------------------------------------------
@@ -398,4 +385,4 @@ def rewrite(files, rand, truth):
     if holder[key] == old:
         return None
     put()
-    return declared(kind_of(name), path, f"{name} {where}: {'.'.join(path)} {old!r:.60} -> {holder[key]!r:.60}")
+    return declared(name, value, path, f"{name} {where}: {'.'.join(path)} {old!r:.60} -> {holder[key]!r:.60}")

@@ -218,3 +218,11 @@ def test_the_sentences_name_both():
         reasons = verdicts[1][0]["reasons"]
         assert verdicts[1][0]["result"] == "oversold"
         assert "sold twice" in " ".join(reasons[:3]) and re.search("the machine stood still for 1001 ms", " ".join(reasons))
+
+
+def test_a_restock_of_an_item_that_run_json_does_not_name():
+    """It may have been of one that it names: what was on the shelf is not known."""
+    world = test_clean.restocked(2)
+    line = [e for lines in world.events.values() for e in lines if e["event"] == "restock"][-1]
+    line["item"] = "phonex"
+    check(world, "inconclusive", "a restock of phonex, which run.json does not name")
