@@ -171,6 +171,12 @@ def remove_field(files, rand, truth):
     return declared(name, value, path, f"{name} {where}: {'.'.join(path)} removed")
 
 
+def answered(files):
+    """The requests of which a client tells when they were answered."""
+    return {row["request"] for row in rows_of(files[CLIENT])[1]
+            if row["responseCode"].isdigit() and row["responseCode"] not in ("502", "504")}
+
+
 # ---- Shift ---------------------------------------------------------------------------------------
 def far(rand, files):
     """Further than the clients' clocks may be off, and than any of their requests took."""
@@ -188,7 +194,7 @@ def shift_history(files, rand, truth):
     if len(lines) < 3:
         return None
     at = rand.choice([0, 0, rand.randrange(len(lines))])
-    known = {row["request"] for row in rows_of(files[CLIENT])[1] if row["responseCode"].isdigit()}
+    known = answered(files)
     if not any(line.get("request") in known for line in lines[at:]):
         return None  # nobody else tells when that was
     if any(line["t_ns"] + by_ns < 0 for line in lines):
@@ -206,8 +212,7 @@ def shift_line(files, rand, truth):
     """One record of a request, out of the time that its client saw."""
     name = pick(files, rand, HISTORY)
     lines = lines_of(files[name])
-    known = {row["request"] for row in rows_of(files[CLIENT])[1] if row["responseCode"].isdigit() and
-             row["responseCode"] not in ("502", "504")}
+    known = answered(files)
     places = [line for line in lines if line.get("request") in known and line["event"] != "command"]
     if not places:
         return None
@@ -385,4 +390,6 @@ def rewrite(files, rand, truth):
     if holder[key] == old:
         return None
     put()
+    if key == "t_ns" and name.startswith(HISTORY) and value.get("request") not in answered(files):
+        return May(f"{name} {where}: {old} -> {holder[key]}, when no client was there", frozenset(("overlap",)), HISTORY)
     return declared(name, value, path, f"{name} {where}: {'.'.join(path)} {old!r:.60} -> {holder[key]!r:.60}")
