@@ -41,17 +41,23 @@ bool admin_ready(struct service *service, struct seller *seller, struct request 
     }
     if (stock_check(seller->stock, service_probe_key(service, REDIS_STOCK)) != STOCK_OK ||
         (service->lock_server == NULL && stock_check(seller->stock, lock_key) != STOCK_OK)) {
+        outage_hint(service->env.outage, REDIS_STOCK, OUTAGE_LOOK);
+        if (service->lock_server == NULL)
+            outage_hint(service->env.outage, REDIS_LOCK, OUTAGE_LOOK);
         answer_problem(request, PROBLEM_NOT_READY, "%s", stock_error(seller->stock));
         return true;
     }
     if (service->lock_server != NULL) {
         lock_server = stock_new(service->lock_server);
         if (lock_server == NULL || stock_check(lock_server, lock_key) != STOCK_OK) {
+            outage_hint(service->env.outage, REDIS_LOCK, OUTAGE_LOOK);
             answer_problem(request, PROBLEM_NOT_READY, "%s",
                            lock_server != NULL ? stock_error(lock_server) : "out of memory");
             goto out;
         }
     }
+    outage_hint(service->env.outage, REDIS_LOCK, OUTAGE_THERE);
+    outage_hint(service->env.outage, REDIS_STOCK, OUTAGE_THERE);
     answer_json(request, 200, "{\"ready\":true,\"instance\":\"%s\"}", service->config.instance);
 out:
     stock_free(lock_server);

@@ -5,32 +5,51 @@
 #include "outage.h"
 
 #include "clock.h"
+#include "log.h"
 #include "metrics.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#define LOOK_MS 250 /* between two looks for a server that is away */
+/* Between two looks at a server. */
+#define LOOK_MS 100       /* before its waits are ended, or while others fail */
+#define LOOK_LATER_MS 250 /* while it is away */
+#define LOOK_SURE_MS 1000 /* while it is there, and the others have not made a connection yet */
 
 struct server {
+    struct outage *outage;
+    enum redis_role role;
     struct stock *stock; /* the thread's */
     const char *key;
+    pthread_t thread;
+    bool started;
+    bool suspected; /* OUTAGE_LOST came after OUTAGE_BACK */
     bool away;
     int64_t since_ns;
+    int64_t look_ns;    /* when to look next */
+    int64_t looked_ns;  /* when the last look began */
+    int64_t there_ns;   /* when it last took a write */
     atomic_bool lasts;
 };
 
 struct outage {
     int64_t fail_fast_ns;
-    pthread_t thread;
+    int64_t redis_timeout_ns;
+    bool apart; /* the roles have a server each */
     pthread_mutex_t mutex; /* protects what is below */
     pthread_cond_t changed;
     bool ending;
     bool waits_ended;
     struct server servers[REDIS_ROLES];
-    struct patience *patience; /* of now */
+    struct patience *patience; /* that of the waits that begin now */
 };
+
+/* One server may be for both: it is the lock's here. */
+static struct server *server_of(struct outage *outage, enum redis_role role)
+{
+    return &outage->servers[outage->apart ? role : REDIS_LOCK];
+}
 
 /* ---- Patience -------------------------------------------------------------------------------- */
 
@@ -73,8 +92,7 @@ void outage_end_waits(struct outage *outage)
     pthread_mutex_unlock(&outage->mutex);
 }
 
-/* The mutex is held. Those who wait now wait no longer; where no memory or descriptor is left for the next ones'
- * patience, they do. */
+/* The mutex is held. Without memory for the next patience, the waits go on. */
 static void end_waits(struct outage *outage, enum redis_role role)
 {
     struct patience *next = outage->waits_ended ? NULL : patience_new();
@@ -88,66 +106,110 @@ static void end_waits(struct outage *outage, enum redis_role role)
 
 /* ---- Servers --------------------------------------------------------------------------------- */
 
-void outage_note(struct outage *outage, enum redis_role role, bool away)
+static int64_t earlier(int64_t a_ns, int64_t b_ns)
 {
-    struct server *server = &outage->servers[role];
-    metrics_redis(role, !away);
-    pthread_mutex_lock(&outage->mutex);
-    if (away && !server->away)
-        server->since_ns = now_ns();
-    server->away = away;
-    if (!away)
-        atomic_store(&server->lasts, false);
-    pthread_cond_signal(&outage->changed);
-    pthread_mutex_unlock(&outage->mutex);
+    return a_ns < b_ns ? a_ns : b_ns;
 }
 
 bool outage_lasts(struct outage *outage, enum redis_role role)
 {
-    return atomic_load(&outage->servers[role].lasts);
+    return atomic_load(&server_of(outage, role)->lasts);
 }
 
-/* The mutex is held, but not while it asks. */
-static void look(struct outage *outage, enum redis_role role)
+/* The mutex is held. Until the waits end, a look ends with them. */
+static int64_t ends_ns(const struct server *server)
 {
-    struct server *server = &outage->servers[role];
-    pthread_mutex_unlock(&outage->mutex);
-    bool there = stock_check(server->stock, server->key) == STOCK_OK;
+    return server->since_ns + server->outage->fail_fast_ns;
+}
+
+/* It goes, or is back. */
+static void tell(const struct server *server, bool there)
+{
+    static const char *const words[REDIS_ROLES][2] = {[REDIS_LOCK] = {"lock-server-lost", "lock-server-back"},
+                                                      [REDIS_STOCK] = {"stock-server-lost", "stock-server-back"}};
+    static const char *const both[2] = {"redis-server-lost", "redis-server-back"};
+    const bool apart = server->outage->apart;
+    log_event(LOG_WARNING, apart ? words[server->role][there] : both[there], "%s",
+              there ? "it takes writes" : stock_error(server->stock));
+    metrics_redis(server->role, there);
+    if (!apart)
+        metrics_redis(REDIS_STOCK, there);
+}
+
+/* The mutex is held. What a look has found, that began then. */
+static void found(struct server *server, bool there, int64_t begun_ns)
+{
+    int64_t next_ns;
     if (there)
-        outage_note(outage, role, false);
-    pthread_mutex_lock(&outage->mutex);
+        server->there_ns = now_ns();
+    else if (begun_ns < server->there_ns) /* somebody else was luckier */
+        begun_ns = server->there_ns;
+    if (server->away == there) {
+        tell(server, there);
+        server->away = !there;
+        server->since_ns = begun_ns;
+    }
+    if (there) {
+        atomic_store(&server->lasts, false);
+        next_ns = server->suspected ? now_ns() + LOOK_SURE_MS * NS_PER_MS : INT64_MAX;
+    } else if (atomic_load(&server->lasts)) {
+        next_ns = now_ns() + LOOK_LATER_MS * NS_PER_MS;
+    } else {
+        next_ns = now_ns() + LOOK_MS * NS_PER_MS;
+        if (next_ns > ends_ns(server) - LOOK_MS / 2 * NS_PER_MS) /* no time for another look */
+            next_ns = ends_ns(server);
+    }
+    server->look_ns = earlier(server->look_ns, next_ns); /* a hint may have come meanwhile */
 }
 
-/* The mutex is held. When to look after the server again. */
-static int64_t look_after(struct outage *outage, enum redis_role role)
+void outage_hint(struct outage *outage, enum redis_role role, enum outage_hint hint)
 {
-    struct server *server = &outage->servers[role];
-    if (!server->away)
-        return INT64_MAX;
-    if (now_ns() < server->since_ns + outage->fail_fast_ns)
-        return server->since_ns + outage->fail_fast_ns;
-    if (!atomic_exchange(&server->lasts, true))
-        end_waits(outage, role);
-    look(outage, role);
-    return now_ns() + LOOK_MS * NS_PER_MS;
+    struct server *server = server_of(outage, role);
+    pthread_mutex_lock(&outage->mutex);
+    if (hint == OUTAGE_LOST || hint == OUTAGE_BACK)
+        server->suspected = hint == OUTAGE_LOST;
+    if (hint == OUTAGE_THERE && server->away) {
+        found(server, true, now_ns());
+    } else if (hint == OUTAGE_LOST || hint == OUTAGE_LOOK || server->away) {
+        server->look_ns = earlier(server->look_ns, server->looked_ns + LOOK_MS * NS_PER_MS);
+        pthread_cond_broadcast(&outage->changed);
+    }
+    pthread_mutex_unlock(&outage->mutex);
+}
+
+/* The mutex is held, except while the server is asked. */
+static void look(struct server *server)
+{
+    struct outage *outage = server->outage;
+    const int64_t begun_ns = now_ns();
+    int64_t timeout_ns = outage->redis_timeout_ns;
+    if (server->away && !atomic_load(&server->lasts) && begun_ns >= ends_ns(server)) {
+        atomic_store(&server->lasts, true);
+        end_waits(outage, server->role);
+    }
+    if (!atomic_load(&server->lasts))
+        timeout_ns = earlier(timeout_ns, server->away ? ends_ns(server) - begun_ns : outage->fail_fast_ns);
+    server->looked_ns = begun_ns;
+    server->look_ns = INT64_MAX;
+    pthread_mutex_unlock(&outage->mutex);
+    stock_limit(server->stock, timeout_ns / NS_PER_MS + 1);
+    bool there = stock_takes_writes(server->stock, server->key) == STOCK_OK;
+    pthread_mutex_lock(&outage->mutex);
+    found(server, there, begun_ns);
 }
 
 static void *run(void *arg)
 {
-    struct outage *outage = arg;
+    struct server *server = arg;
+    struct outage *outage = server->outage;
     pthread_mutex_lock(&outage->mutex);
     while (!outage->ending) {
-        int64_t next_ns = INT64_MAX;
-        for (int role = 0; role < REDIS_ROLES; role++) {
-            int64_t then_ns = look_after(outage, (enum redis_role)role);
-            next_ns = then_ns < next_ns ? then_ns : next_ns;
-        }
-        if (outage->ending)
-            break;
-        if (next_ns == INT64_MAX) {
+        if (server->look_ns <= now_ns()) {
+            look(server);
+        } else if (server->look_ns == INT64_MAX) {
             pthread_cond_wait(&outage->changed, &outage->mutex);
         } else {
-            struct timespec until = timespec_of(next_ns);
+            struct timespec until = timespec_of(server->look_ns);
             pthread_cond_timedwait(&outage->changed, &outage->mutex, &until);
         }
     }
@@ -157,15 +219,16 @@ static void *run(void *arg)
 
 /* ---- All of it ------------------------------------------------------------------------------- */
 
-static void free_parts(struct outage *outage)
+static bool start(struct outage *outage, enum redis_role role, const struct outage_options *options)
 {
-    for (int role = 0; role < REDIS_ROLES; role++)
-        stock_free(outage->servers[role].stock);
-    if (outage->patience != NULL)
-        outage_give_back(outage->patience);
-    pthread_cond_destroy(&outage->changed);
-    pthread_mutex_destroy(&outage->mutex);
-    free(outage);
+    struct server *server = &outage->servers[role];
+    server->outage = outage;
+    server->role = role;
+    server->key = options->keys[role];
+    server->look_ns = INT64_MAX;
+    server->stock = stock_new(options->servers[role]);
+    server->started = server->stock != NULL && pthread_create(&server->thread, NULL, run, server) == 0;
+    return server->started;
 }
 
 struct outage *outage_new(const struct outage_options *options)
@@ -176,16 +239,15 @@ struct outage *outage_new(const struct outage_options *options)
     pthread_mutex_init(&outage->mutex, NULL);
     cond_init(&outage->changed);
     outage->fail_fast_ns = options->fail_fast_ms * NS_PER_MS;
+    outage->redis_timeout_ns = options->redis_timeout_ms * NS_PER_MS;
+    outage->apart = options->servers[REDIS_LOCK] != options->servers[REDIS_STOCK];
     outage->patience = patience_new();
     bool whole = outage->patience != NULL;
-    for (int role = 0; role < REDIS_ROLES; role++) {
-        outage->servers[role].stock = stock_new(options->servers[role]);
-        outage->servers[role].key = options->keys[role];
-        whole = whole && outage->servers[role].stock != NULL;
-    }
-    if (whole && pthread_create(&outage->thread, NULL, run, outage) == 0)
+    for (int role = 0; role < (outage->apart ? REDIS_ROLES : 1); role++)
+        whole = whole && start(outage, (enum redis_role)role, options);
+    if (whole)
         return outage;
-    free_parts(outage);
+    outage_free(outage);
     return NULL;
 }
 
@@ -195,8 +257,16 @@ void outage_free(struct outage *outage)
         return;
     pthread_mutex_lock(&outage->mutex);
     outage->ending = true;
-    pthread_cond_signal(&outage->changed);
+    pthread_cond_broadcast(&outage->changed);
     pthread_mutex_unlock(&outage->mutex);
-    pthread_join(outage->thread, NULL);
-    free_parts(outage);
+    for (int role = 0; role < REDIS_ROLES; role++) {
+        if (outage->servers[role].started)
+            pthread_join(outage->servers[role].thread, NULL);
+        stock_free(outage->servers[role].stock);
+    }
+    if (outage->patience != NULL)
+        outage_give_back(outage->patience);
+    pthread_cond_destroy(&outage->changed);
+    pthread_mutex_destroy(&outage->mutex);
+    free(outage);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A Redis that is away. After --fail-fast-ms the sales that wait are answered, and new ones at once, until a thread of its
- * own has found the server again.
+ * Whether a Redis is away. A thread for each role asks it when something hints at an outage; what it
+ * is told alone decides. A server that has been away for --fail-fast-ms ends the waits of all sales,
+ * and later sales are refused at once, until it takes writes again.
  */
 #ifndef OUTAGE_H
 #define OUTAGE_H
@@ -11,10 +12,10 @@
 #include <dlock.h>
 #include <stdatomic.h>
 
-/* What a sale waits with: its cancel is thrown when it shall wait no longer. */
+/* Cancels a sale's wait for its lock. All sales that began to wait since the last outage share one. */
 struct patience {
     dlock_cancel *cancel;
-    atomic_int role; /* enum redis_role: who is away; REDIS_ROLES: nobody, the instance ends */
+    atomic_int role; /* enum redis_role: the server that is away; REDIS_ROLES: the instance ends */
     atomic_long users;
 };
 
@@ -22,24 +23,32 @@ struct outage;
 
 struct outage_options {
     int64_t fail_fast_ms;
-    /* By role. Whoever looks for a server has a connection of its own, and tries a write of that key. */
+    int64_t redis_timeout_ms;
+    /* By role; the same one where it has both. Each is asked on a connection of its own, by a write of that key that
+     * writes nothing. */
     struct stock_server *servers[REDIS_ROLES];
     const char *keys[REDIS_ROLES];
 };
 /* NULL: out of memory, descriptors or threads. */
 struct outage *outage_new(const struct outage_options *options);
-/* Nobody may have a patience any more. */
+/* Call outage_give_back for every patience first. */
 void outage_free(struct outage *outage);
 
-/* Any thread: the server was asked for, and is not there, or is. */
-void outage_note(struct outage *outage, enum redis_role role, bool away);
-/* It has been away for so long that nobody shall ask it. */
+/* What others saw of a server, from any thread. The server is asked soon after each of them. */
+enum outage_hint {
+    OUTAGE_LOOK, /* it did not do what it should */
+    OUTAGE_LOST, /* a connection to it failed; it is asked every second until OUTAGE_BACK */
+    OUTAGE_BACK, /* a connection to it was made */
+    OUTAGE_THERE, /* it took a write: it is not away, without a look */
+};
+void outage_hint(struct outage *outage, enum redis_role role, enum outage_hint hint);
+/* The server has been away for --fail-fast-ms: send it nothing. */
 bool outage_lasts(struct outage *outage, enum redis_role role);
 
-/* That of whoever begins to wait now; given back when its wait was answered. */
+/* Call before a wait begins. Call outage_give_back when the wait has ended. */
 struct patience *outage_patience(struct outage *outage);
 void outage_give_back(struct patience *patience);
-/* Ends all waits, those that begin later, too. */
+/* Ends all waits, and those that begin later. */
 void outage_end_waits(struct outage *outage);
 
 #endif

@@ -234,12 +234,10 @@ void sale_on_event(void *arg, const struct dlock_event *event)
     const struct bearer *bearer = event->user;
     char reason[160];
     if (event->name == NULL) {
-        outage_note(env->outage, REDIS_LOCK, event->kind != DLOCK_EVENT_CONNECTION_BACK);
-        log_event(LOG_WARNING,
-                  event->kind == DLOCK_EVENT_CONNECTION_LOST      ? "lock-server-lost"
-                  : event->kind == DLOCK_EVENT_CONNECTION_REFUSED ? "lock-server-refuses"
-                                                                  : "lock-server-back",
-                  "%s", event->reason);
+        outage_hint(env->outage, REDIS_LOCK,
+                    event->kind == DLOCK_EVENT_CONNECTION_BACK ? OUTAGE_BACK : OUTAGE_LOST);
+        if (event->kind == DLOCK_EVENT_CONNECTION_REFUSED)
+            log_event(LOG_WARNING, "lock-server-refuses", "%s", event->reason);
         return;
     }
     if (event->kind == DLOCK_EVENT_LOST)
@@ -376,7 +374,7 @@ static int64_t left_ms(const struct sale *sale)
 
 /* ---- The section ----------------------------------------------------------------------------- */
 
-static void end_by_lock(struct sale *sale, dlock_status status, const char *error)
+static void end_by_lock(const struct sale_env *env, struct sale *sale, dlock_status status, const char *error)
 {
     switch (status) {
     case DLOCK_BUSY:
@@ -390,6 +388,7 @@ static void end_by_lock(struct sale *sale, dlock_status status, const char *erro
     case DLOCK_UNKNOWN:
     case DLOCK_UNREACHABLE:
     case DLOCK_REFUSED:
+        outage_hint(env->outage, REDIS_LOCK, OUTAGE_LOOK);
         end(sale, SALE_LOCK_UNAVAILABLE, error);
         break;
     case DLOCK_LIMIT:
@@ -408,6 +407,8 @@ static void end_by_stock(struct seller *seller, struct sale *sale, enum stock_st
 {
     if (status == STOCK_STALE)
         sale->newest = stock_newest(seller->stock);
+    else if (status == STOCK_UNAVAILABLE || status == STOCK_LOST)
+        outage_hint(seller->env->outage, REDIS_STOCK, OUTAGE_LOOK);
     end(sale,
         status == STOCK_MISSING   ? SALE_UNKNOWN_ITEM
         : status == STOCK_INVALID ? SALE_STOCK_INVALID
@@ -558,7 +559,7 @@ static bool pack_gift(struct seller *seller, struct sale *sale)
     if (status == DLOCK_LOST)
         end(sale, SALE_LOCK_LOST, "the lock was lost while the gift was packed");
     else
-        end_by_lock(sale, status, dlock_error());
+        end_by_lock(seller->env, sale, status, dlock_error());
     return false;
 }
 
@@ -961,7 +962,7 @@ static bool enter(const struct sale_env *env, struct sale *sale)
 {
     const dlock_hold *hold = sale->hold;
     if (hold == NULL) {
-        end_by_lock(sale, sale->lock_status, sale->lock_error);
+        end_by_lock(env, sale, sale->lock_status, sale->lock_error);
         return false;
     }
     sale->granted_ns = now_ns();

@@ -139,11 +139,10 @@ static bool start_failpoints(struct service *service, char error[SERVICE_ERROR_M
     return false;
 }
 
-/* Of the stock's server. arg: the outage. */
-static void on_outage(void *arg, bool away, const char *why)
+/* To the stock's server. arg: the outage. */
+static void on_connect(void *arg, bool connected)
 {
-    log_event(LOG_WARNING, away ? "stock-server-lost" : "stock-server-back", "%s", why);
-    outage_note(*(struct outage **)arg, REDIS_STOCK, away);
+    outage_hint(*(struct outage **)arg, REDIS_STOCK, connected ? OUTAGE_BACK : OUTAGE_LOST);
 }
 
 const char *service_probe_key(const struct service *service, enum redis_role role)
@@ -162,8 +161,8 @@ static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX]
                                     .timeout_ms = config->redis_timeout_ms,
                                     .on_trace = config->history_commands ? sale_on_trace : NULL,
                                     .on_trace_arg = service->env.history,
-                                    .on_outage = on_outage,
-                                    .on_outage_arg = &service->env.outage};
+                                    .on_connect = on_connect,
+                                    .on_connect_arg = &service->env.outage};
     service->stock_server = service->env.stock_server = stock_server_new(&options);
     service->env.apart = strcmp(config->lock_redis, config->stock_redis) != 0;
     if (service->env.apart)
@@ -174,6 +173,7 @@ static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX]
     struct stock_server *lock_server = service->env.apart ? service->lock_server : service->stock_server;
     service->env.outage = outage_new(&(struct outage_options){
         .fail_fast_ms = config->fail_fast_ms,
+        .redis_timeout_ms = config->redis_timeout_ms,
         .servers = {[REDIS_LOCK] = lock_server, [REDIS_STOCK] = service->stock_server},
         .keys = {[REDIS_LOCK] = service_probe_key(service, REDIS_LOCK),
                  [REDIS_STOCK] = service_probe_key(service, REDIS_STOCK)}});

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See stock.h. hiredis does the talking, blocking, with time-outs on the socket.
+ * See stock.h. hiredis does the talking, blocking.
  */
 #include "stock.h"
 
@@ -12,8 +12,8 @@
 #include <errno.h>
 #include <hiredis/hiredis.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,18 +24,19 @@
 
 struct stock_server {
     struct stock_url url;
-    struct timeval timeout;
+    int64_t timeout_ms;
     void (*on_trace)(void *arg, const struct dlock_trace *trace);
     void *on_trace_arg;
-    void (*on_outage)(void *arg, bool away, const char *why);
-    void *on_outage_arg;
-    atomic_bool away; /* the last connection could not be made */
+    void (*on_connect)(void *arg, bool connected);
+    void *on_connect_arg;
 };
 
 struct stock {
     struct stock_server *server;
     redisContext *context; /* NULL: not connected */
     bool ready;            /* connected and logged in */
+    int64_t timeout_ms;
+    int64_t login_by_ns;
     struct stock_doubt self; /* this connection */
     struct stock_doubt lost; /* the one whose reply was lost last */
     char error[256];
@@ -50,12 +51,11 @@ struct stock_server *stock_server_new(const struct stock_options *options)
         free(server);
         return NULL;
     }
-    server->timeout.tv_sec = options->timeout_ms / 1000;
-    server->timeout.tv_usec = options->timeout_ms % 1000 * 1000;
+    server->timeout_ms = options->timeout_ms;
     server->on_trace = options->on_trace;
     server->on_trace_arg = options->on_trace_arg;
-    server->on_outage = options->on_outage;
-    server->on_outage_arg = options->on_outage_arg;
+    server->on_connect = options->on_connect;
+    server->on_connect_arg = options->on_connect_arg;
     return server;
 }
 
@@ -70,9 +70,16 @@ void stock_server_free(struct stock_server *server)
 struct stock *stock_new(struct stock_server *server)
 {
     struct stock *stock = calloc(1, sizeof *stock);
-    if (stock != NULL)
-        stock->server = server;
+    if (stock == NULL)
+        return NULL;
+    stock->server = server;
+    stock->timeout_ms = server->timeout_ms;
     return stock;
+}
+
+void stock_limit(struct stock *stock, int64_t timeout_ms)
+{
+    stock->timeout_ms = timeout_ms;
 }
 
 static void disconnect(struct stock *stock)
@@ -138,12 +145,34 @@ static void trace(const struct stock *stock, int argc, const char **argv, const 
     free(text);
 }
 
+/* The whole reply by then, however slowly it comes. False: the context says why. */
+static bool receive(redisContext *context, int64_t by_ns, redisReply **reply)
+{
+    struct pollfd readable = {.fd = context->fd, .events = POLLIN};
+    while (redisGetReplyFromReader(context, (void **)reply) == REDIS_OK) {
+        if (*reply != NULL)
+            return true;
+        int64_t left_ns = by_ns - now_ns();
+        int ready = left_ns > 0 ? poll(&readable, 1, (int)(left_ns / NS_PER_MS) + 1) : 0;
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (ready == 0) {
+            context->err = REDIS_ERR_IO;
+            errno = EAGAIN;
+        }
+        if (ready <= 0 || redisBufferRead(context) != REDIS_OK)
+            return false;
+    }
+    return false;
+}
+
 /* Sends one command and waits for its reply. UNAVAILABLE: nothing was sent; LOST: it was. */
 static enum stock_status exchange(struct stock *stock, int argc, const char **argv,
                                   redisReply **reply)
 {
     redisContext *context = stock->context;
     const char *shown = stock->server->url.shown;
+    const int64_t by_ns = stock->ready ? now_ns() + stock->timeout_ms * NS_PER_MS : stock->login_by_ns;
     int done = 0;
     bool sent = false;
     int64_t sent_ns = 0;
@@ -157,7 +186,7 @@ static enum stock_status exchange(struct stock *stock, int argc, const char **ar
             sent_ns = now_ns();
         sent = true;
     }
-    if (redisGetReply(context, (void **)reply) != REDIS_OK)
+    if (!receive(context, by_ns, reply))
         goto broken;
     trace(stock, argc, argv, *reply, sent_ns);
     return STOCK_OK;
@@ -236,7 +265,9 @@ static bool log_in(struct stock *stock)
 static bool reach(struct stock *stock)
 {
     const struct stock_url *url = &stock->server->url;
-    struct timeval timeout = stock->server->timeout;
+    const struct timeval timeout = {.tv_sec = stock->timeout_ms / 1000,
+                                    .tv_usec = stock->timeout_ms % 1000 * 1000};
+    stock->login_by_ns = now_ns() + stock->timeout_ms * NS_PER_MS;
     redisContext *context = url->path != NULL
                                 ? redisConnectUnixWithTimeout(url->path, timeout)
                                 : redisConnectWithTimeout(url->host, url->port, timeout);
@@ -254,9 +285,8 @@ static bool connect_now(struct stock *stock)
     stock->ready = reach(stock);
     if (!stock->ready)
         disconnect(stock);
-    bool changed = atomic_exchange(&server->away, !stock->ready) == stock->ready;
-    if (changed && server->on_outage != NULL)
-        server->on_outage(server->on_outage_arg, !stock->ready, stock->ready ? server->url.shown : stock->error);
+    if (server->on_connect != NULL)
+        server->on_connect(server->on_connect_arg, stock->ready);
     return stock->ready;
 }
 
@@ -353,12 +383,27 @@ static bool may_evict(const redisReply *info)
            strstr(text, "maxmemory_policy:noeviction") == NULL && strstr(text, "maxmemory:0\r") == NULL;
 }
 
-enum stock_status stock_check(struct stock *stock, const char *key)
+/* A write that writes nothing. */
+static enum stock_status touch(struct stock *stock, const char *key)
 {
     redisReply *reply;
     enum stock_status status = command(stock, 4, (const char *[]){"SETRANGE", key, "0", ""}, &reply);
     freeReplyObject(reply);
-    if (status != STOCK_OK && status != STOCK_INVALID)
+    return status == STOCK_INVALID ? STOCK_OK : status;
+}
+
+enum stock_status stock_takes_writes(struct stock *stock, const char *key)
+{
+    enum stock_status status = touch(stock, key);
+    bool refuses_key = status == STOCK_UNAVAILABLE && stock->context != NULL && strstr(stock->error, "NOPERM") != NULL;
+    return refuses_key ? STOCK_OK : status;
+}
+
+enum stock_status stock_check(struct stock *stock, const char *key)
+{
+    redisReply *reply;
+    enum stock_status status = touch(stock, key);
+    if (status != STOCK_OK)
         return status;
     status = command(stock, 2, (const char *[]){"INFO", "memory"}, &reply);
     if (status != STOCK_OK)

@@ -31,17 +31,20 @@ struct stock_options {
     /* As the lock library's: after every command. NULL: nobody is told. */
     void (*on_trace)(void *arg, const struct dlock_trace *trace);
     void *on_trace_arg;
-    /* When no connection to it can be made any more, and when one can again; why: a sentence. NULL: nobody is told. */
-    void (*on_outage)(void *arg, bool away, const char *why);
-    void *on_outage_arg;
+    /* After each attempt to connect. NULL: nobody is told. */
+    void (*on_connect)(void *arg, bool connected);
+    void *on_connect_arg;
 };
-/* NULL when out of memory. */
+/* timeout_ms is for connecting and logging in, and for each command to its whole reply.
+ * NULL when out of memory. */
 struct stock_server *stock_server_new(const struct stock_options *options);
 void stock_server_free(struct stock_server *server);
 
 /* A connection: belongs to one thread. Connects when it is used, and again when it must. */
 struct stock;
 struct stock *stock_new(struct stock_server *server); /* NULL when out of memory */
+/* From here on this connection has another time-out than its server. */
+void stock_limit(struct stock *stock, int64_t timeout_ms);
 void stock_free(struct stock *stock);
 
 /* A fence: in the step that writes, where the stock is, it is decided by its token whether a write is let in. */
@@ -58,8 +61,10 @@ struct stock_fence {
     uint64_t token; /* of who reads and writes */
 };
 
-/* Whether the server is there, and takes a write of that key: it writes nothing. A server that may drop keys of its own
- * accord when its memory is full is none for locks or stocks: UNAVAILABLE. */
+/* OK: the server is there, and takes writes, or refuses this key alone. Writes nothing. */
+enum stock_status stock_takes_writes(struct stock *stock, const char *key);
+/* The same of that key itself. A server that may drop keys of its own accord when its memory is full is none for locks
+ * or stocks: UNAVAILABLE. */
 enum stock_status stock_check(struct stock *stock, const char *key);
 /* fence: NULL where there is none, here and below. */
 enum stock_status stock_read(struct stock *stock, const char *key, const struct stock_fence *fence,

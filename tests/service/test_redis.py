@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Redis that is away, hangs, restarts, refuses, holds the wrong thing, or whose replies are lost."""
 import socket
+import time
 
 import pytest
 
-from world import Background, LossyProxy, Redis, hold_lock, read_history, wait_until
+from world import Background, LossyProxy, Redis, hold_lock, read_history, release_lock, wait_until
 
 QUICK = ("--redis-timeout-ms", 200, "--wait-ms", 1000)
 
@@ -307,14 +308,15 @@ def test_an_outage_is_said_once_and_so_is_its_end(redis, start, tmp_path):
     redis.kill()
     for _ in range(5):
         assert shop.sell().problem == "stock-unavailable"
-    assert up(shop) == [1, 0]
+    wait_until(lambda: up(shop) == [1, 0], "the stock's server is away")
     redis.start()
     redis("SET", "inventory:{phone}", 5)
     wait_until(lambda: shop.sell().status == 200, "a sale after the stock's server came back")
-    assert up(shop) == [1, 1]
+    wait_until(lambda: up(shop) == [1, 1], "the stock's server is there")
     assert [len(shop.logged(f"stock-server-{what}")) for what in ("lost", "back")] == [1, 1]
     locks.kill()
-    assert shop.sell().problem == "lock-unavailable" and up(shop) == [0, 1]
+    assert shop.sell().problem == "lock-unavailable"
+    wait_until(lambda: up(shop) == [0, 1], "the lock's server is away")
     locks.start()
     wait_until(lambda: shop.sell().status == 200 and up(shop) == [1, 1], "a sale after the lock's server came back")
     shop.end()
@@ -415,7 +417,8 @@ def test_nobody_has_to_sell_for_it_to_be_found_again(redis, start):
     shop = start(redis, *PATIENT)
     shop.stock(value=5)
     redis.kill()
-    assert shop.sell().status == 503 and 0 in up(shop)
+    assert shop.sell().status == 503
+    wait_until(lambda: 0 in up(shop), "it is away")
     redis.start()
     redis("SET", "inventory:{phone}", 5)
     wait_until(lambda: up(shop) == [1, 1], "it is found")
@@ -450,3 +453,102 @@ def test_a_stock_server_that_hangs_does_not_make_each_sale_wait_for_it(redis, st
     wait_until(lambda: shop.sell().status == 200, "a sale after it came back")
     shop.end()
     locks.end()
+
+
+def test_one_connection_that_fails_is_no_outage(redis, start, proxy):
+    """All wait for one holder, and nobody else asks: the server is looked at before a wait is ended."""
+    shop = start(None, "--lock-redis", redis.url, "--stock-redis", proxy.url, "--wait-ms", 600000, "--fail-fast-ms", 2000)
+    assert shop.admin("PUT", "/inventory/phone", '{"stock": 5}').status == 200
+    hold_lock(redis)
+    sales = [Background(shop.sell) for _ in range(4)]
+    wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 4, "all wait")
+    proxy.refuse = 1
+    wait_until(lambda: shop.stock() and proxy.refuse == 0, "a connection was refused")
+    until = time.monotonic() + 3  # longer than --fail-fast-ms
+    while time.monotonic() < until:
+        assert all(sale.is_alive() for sale in sales)
+        time.sleep(0.05)
+    release_lock(redis)
+    assert [sale.result().status for sale in sales] == [200] * 4
+
+
+@pytest.mark.parametrize("lock", ["notify", "read_write"])
+def test_a_server_that_refuses_wake_ups_is_there(redis, start, lock):
+    """Waiters poll: they are not told that it is away."""
+    assert redis("ACL", "SETUSER", "default", "resetchannels") == "OK"
+    shop = start(redis, "--lock", lock, "--wait-ms", 600000, "--fail-fast-ms", 100, "--enable-failpoints",
+                 "--failpoints", "sale.after_read=1*pause")
+    shop.stock(value=500)
+    sales = [Background(shop.sell) for _ in range(5)]
+    wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 4, "four wait")
+    wait_until(lambda: shop.logged("lock-server-refuses"), "that it is deaf is told")
+    until = time.monotonic() + 1
+    while time.monotonic() < until:
+        assert all(sale.is_alive() for sale in sales)
+        time.sleep(0.05)
+    assert shop.admin("PUT", "/failpoints", '{"point": "sale.after_read", "action": "off"}').status == 200
+    assert [sale.result().status for sale in sales] == [200] * 5
+    assert up(shop) == [1, 1] and not shop.logged("redis-server-lost")
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_second_outage_is_seen_though_nobody_sold_meanwhile(redis, start, apart, tmp_path):
+    locks = Redis(tmp_path / "locks")
+    shop = start(None, "--lock-redis", locks.url, "--stock-redis", redis.url if apart else locks.url, *PATIENT)
+    shop.stock(value=5)
+    for _ in range(2):
+        locks.kill()
+        sales = [Background(shop.sell) for _ in range(5)]
+        assert {sale.result().problem for sale in sales} == {"lock-unavailable"}
+        wait_until(lambda: up(shop)[0] == 0, "it is away")
+        locks.start()
+        wait_until(lambda: up(shop) == [1, 1], "it is found")
+    which = "lock" if apart else "redis"
+    assert [len(shop.logged(f"{which}-server-{what}")) for what in ("lost", "back")] == [2, 2]
+    shop.end()
+    locks.end()
+
+
+def test_a_stock_server_that_trickles_is_cut_off(redis, start, proxy):
+    """--redis-timeout-ms is for a whole reply, not for each byte."""
+    shop = start(None, "--lock-redis", redis.url, "--stock-redis", proxy.url, "--redis-timeout-ms", 300)
+    shop.stock(value=5)
+    proxy.byte_s = 0.1
+    assert shop.sell().problem in ("stock-unavailable", "outcome-unknown")
+    proxy.byte_s = 0
+    wait_until(lambda: shop.sell().status == 200, "a sale after it was fast again")
+
+
+SPOILED = {
+    "evicting": ("1gb", "allkeys-lru", [1, 1]),  # it does what it did before
+    "full": ("1", "noeviction", [0, 0]),
+}
+
+
+@pytest.mark.parametrize("how", SPOILED)
+def test_a_server_that_comes_back_spoiled(redis, start, how):
+    memory, policy, expected = SPOILED[how]
+    shop = start(redis, *PATIENT)
+    shop.stock(value=5)
+    redis.kill()
+    assert shop.sell().status == 503
+    wait_until(lambda: 0 in up(shop), "it is away")
+    redis.start("--maxmemory", memory, "--maxmemory-policy", policy)
+    wait_until(lambda: up(shop) == expected, "what it is now")
+    if expected == [1, 1]:
+        redis("SET", "inventory:{phone}", 5)
+        wait_until(lambda: shop.sell().status == 200, "a sale")
+    else:
+        assert not shop.logged("redis-server-back") and shop.sell().status == 503
+        redis("CONFIG", "SET", "maxmemory", 0)
+        wait_until(lambda: up(shop) == [1, 1], "it takes writes")
+
+
+def test_who_asks_whether_it_is_ready_finds_an_outage(redis, start):
+    """Nobody sells."""
+    shop = start(redis, *PATIENT)
+    redis.kill()
+    assert shop.admin("GET", "/readyz").status == 503
+    wait_until(lambda: up(shop) == [0, 0], "both roles are told")
+    redis.start()
+    wait_until(lambda: up(shop) == [1, 1], "it is found")

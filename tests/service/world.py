@@ -355,12 +355,13 @@ def check_history(events):
 
 class LossyProxy:
     """Stands between inventoryd and Redis. `lose` is a word: the reply to the next command that holds
-    it is thrown away and the connection cut, after Redis has carried the command out."""
+    it is thrown away and the connection cut, after Redis has carried the command out. `refuse`: so many
+    connections to come are closed at once. `byte_s`: replies come byte by byte."""
 
     def __init__(self, redis):
         self.redis = redis
         self.lose = None
-        self.lost = 0
+        self.lost = self.refuse = self.connections = self.byte_s = 0
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -375,6 +376,11 @@ class LossyProxy:
                 client, _ = self.listener.accept()
             except OSError:
                 return
+            self.connections += 1
+            if self.refuse:
+                self.refuse -= 1
+                client.close()
+                continue
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client):
@@ -384,9 +390,15 @@ class LossyProxy:
                     reply = self._carry(command, server)
                     if reply is None:
                         return
-                    client.sendall(reply)
+                    self._send(client, reply)
         except OSError:
             pass
+
+    def _send(self, client, reply):
+        for size in [1] * len(reply) if self.byte_s else [len(reply)]:
+            time.sleep(self.byte_s)
+            client.sendall(reply[:size])
+            reply = reply[size:]
 
     def _carry(self, command, server):
         """Redis' reply; None: the connection is to be cut."""
