@@ -2,6 +2,7 @@
 """scripts/shop restart under 1,500 buyers: nobody is refused, no sale is lost, and every instance is a
 new process under the lock of the old one."""
 import collections
+import itertools
 import json
 import os
 import select
@@ -22,13 +23,15 @@ STOCK = 1_000_000
 
 
 class Crowd:
-    """Buyers that buy again and again, each on a connection that it keeps."""
+    """Buyers that buy again and again, each on a connection that it keeps, each time under a key of its own."""
 
     def __init__(self, port, count):
         self.port, self.count = port, count
         self.statuses = collections.Counter()
         self.units = collections.Counter()  # (item, unit)
-        self.again = 0  # requests that met nginx closing their idle connection
+        self.again = 0  # requests that met nginx closing their idle connection, and were sent again
+        self.replayed = 0
+        self.keys = itertools.count()
         self.faults = []
         self.ending = False
         self.poll = select.epoll()
@@ -45,30 +48,31 @@ class Crowd:
         self.ending = True
         self.thread.join()
 
-    def connect(self, item):
+    def connect(self, item, key=None):
         sock = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
         sock.setblocking(False)
-        self.buyers[sock.fileno()] = [sock, item, b"", 0]
+        self.buyers[sock.fileno()] = buyer = [sock, item, b"", 0, None]
         self.poll.register(sock, select.EPOLLIN)
-        self.send(self.buyers[sock.fileno()])
+        self.send(buyer, key)
 
-    def send(self, buyer):
+    def send(self, buyer, key=None):
         sock, item = buyer[:2]
-        buyer[2] = b""
+        buyer[2], buyer[4] = b"", next(self.keys) if key is None else key
         try:
-            sock.sendall(f"POST /inventory/{item}/sale HTTP/1.1\r\nHost: shop\r\n\r\n".encode())
+            sock.sendall(f"POST /inventory/{item}/sale HTTP/1.1\r\nHost: shop\r\n"
+                         f"Idempotency-Key: {buyer[4]}\r\n\r\n".encode())
         except (BrokenPipeError, ConnectionResetError):
             pass  # what was closed is told by reading
 
     def closed(self, buyer):
-        sock, item, piece, answered = buyer
+        _, item, piece, answered, key = buyer
         self.drop(buyer)
         if piece or not answered:
             self.faults.append(f"closed after {answered} answers and {piece!r}")
             return
         self.again += 1
         try:
-            self.connect(item)
+            self.connect(item, key)
         except OSError as error:
             self.faults.append(f"no new connection: {error}")
 
@@ -81,6 +85,7 @@ class Crowd:
         head, body = buyer[2].split(b"\r\n\r\n", 1)
         status = int(head.split()[1])
         self.statuses[status] += 1
+        self.replayed += b"idempotency-replayed" in head.lower()
         buyer[3] += 1
         if status == 200:
             sale = json.loads(body)
@@ -138,7 +143,7 @@ def test_nobody_is_refused_and_nothing_is_lost(place):
     assert place.shop("up", "--lock", "watchdog").code == 0
     stock_up(place)
     for number in range(2):
-        switch(place, number, {"rung": "fair", "run": "monday"})
+        switch(place, number, {"rung": "fair", "write": "fenced", "run": "monday"})
     before = place.parts()
     with Crowd(place.ports.nginx, BUYERS) as crowd:
         wait_until(lambda: crowd.statuses[200] > BUYERS, "each buyer has bought about once")
@@ -151,12 +156,14 @@ def test_nobody_is_refused_and_nothing_is_lost(place):
     assert set(crowd.statuses) == {200}
     assert max(crowd.units.values()) == 1
     assert left(place) == len(ITEMS) * STOCK - crowd.statuses[200]
+    assert crowd.replayed == 0
     after = place.parts()
     assert list(after) == list(before)
     assert {name for name in after if after[name] != before[name]} == {"a", "b"}
     assert [setting(place, number) for number in range(2)] == 2 * [
-        {"rung": "fair", "write": "decr", "run": "monday"}]
-    print(f"{crowd.statuses[200]} sales, {crowd.again} sent again after nginx closed an idle connection")
+        {"rung": "fair", "write": "fenced", "run": "monday"}]
+    print(f"{crowd.statuses[200]} sales; {crowd.again} requests met nginx closing an idle connection and were sent "
+          f"again, {crowd.replayed} of them had been carried out")
     assert place.shop("down").code == 0
     place.check_nothing_is_left()
 
@@ -167,7 +174,7 @@ def old_workers(place):
 
 def test_an_instance_ends_after_nginx_has_no_request_for_it(place):
     """The old worker reads half a request: it may still send it to any instance that it knows."""
-    assert place.shop("up").code == 0
+    assert place.shop("up", "--lock", "fenced").code == 0
     stock_up(place)
     first = place.parts()["a"]
     with socket.create_connection(("127.0.0.1", place.ports.nginx), timeout=PATIENCE_S) as buyer:
@@ -213,7 +220,7 @@ def test_what_it_refuses(place, words, sentence):
 
 def test_an_instance_that_does_not_start_is_left_out(place):
     """The build is broken: the shop goes on with what it has."""
-    assert place.shop("up").code == 0
+    assert place.shop("up", "--lock", "fenced").code == 0
     stock_up(place)
     broken = place.folder / "build" / "service" / "inventoryd"
     broken.parent.mkdir(parents=True)
