@@ -11,8 +11,8 @@
 
 /* What was said under a key first. */
 struct said {
-    const struct sale *sale;       /* NULL: none was recorded or told */
-    const struct request *kept;    /* its sold-out was kept; NULL */
+    const struct sale *sale;    /* NULL: none was recorded or told */
+    const struct request *kept; /* its sold-out was kept; NULL */
 };
 
 /* Proof, and not what a client alone was told of a sale that is recorded. */
@@ -41,10 +41,10 @@ static void check_sales(struct run *run, struct said *said)
         return;
     uint32_t key = run->requests[again->request].key;
     findings_add(&run->findings, RESULT_OVERSOLD,
-                 "units sold again under an idempotency key: %lld; first: key %.64s of %.80s sold unit %lld to request "
-                 "%.60s, and unit %lld to request %.60s",
-                 (long long)run->counts.sold_again, keys_text(run, key), run->items[again->item].name,
-                 (long long)said[key].sale->unit, run_request_id(run, said[key].sale->request),
+                 "units sold again under an idempotency key: %lld; first: key %.64s of %.80s sold "
+                 "unit %lld to request %.60s, and unit %lld to request %.60s",
+                 (long long)run->counts.sold_again, keys_text(run, key),
+                 run->items[again->item].name, (long long)said[key].sale->unit, run_request_id(run, said[key].sale->request),
                  (long long)again->unit, run_request_id(run, again->request));
 }
 
@@ -55,8 +55,9 @@ static bool differs(const struct said *said, const struct request *request)
         return request->kept && said->sale != NULL;
     if (request->code != 200)
         return said->sale != NULL;
-    return said->kept != NULL || (said->sale != NULL && (said->sale->unit != request->told_unit ||
-                                                         said->sale->quantity != request->quantity));
+    if (said->kept != NULL || said->sale == NULL)
+        return said->kept != NULL;
+    return said->sale->unit != request->told_unit || said->sale->quantity != request->quantity;
 }
 
 static void check_answers(struct run *run, struct said *said)
@@ -75,10 +76,10 @@ static void check_answers(struct run *run, struct said *said)
     }
     if (count > 0)
         findings_add(&run->findings, RESULT_OVERSOLD,
-                     "answers that differ from another one under the same idempotency key: %lld; first: request %.60s "
-                     "with key %.64s got %d",
-                     count, run_request_id(run, (size_t)(example - run->requests)), keys_text(run, example->key),
-                     example->code);
+                     "answers that differ from another one under the same idempotency key: %lld; "
+                     "first: request %.60s with key %.64s got %d",
+                     count, run_request_id(run, (size_t)(example - run->requests)),
+                     keys_text(run, example->key), example->code);
 }
 
 void check_keys(struct run *run)

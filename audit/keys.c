@@ -2,8 +2,7 @@
  *
  * Idempotency keys. A buyer who sends a request again under its key wants one thing, so one request
  * stands for each key: the one that bought, else one that was answered again, else one of which
- * nobody knows, else the last that was sent away. A sale of which only a repetition tells, since its
- * instance died before it recorded it, counts as that.
+ * nobody knows, else the last that was sent away.
  */
 #include "check.h"
 #include "memory.h"

@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* URL is optional: an answer that is no sale names no item, what was asked for does. So are key and replayed, which
- * tell of idempotency keys. */
+/* URL is optional: an answer that is no sale names no item, what was asked for does. So are key and
+ * replayed, which tell of idempotency keys. */
 #define COLUMNS(X)                                                                                 \
     X(timeStamp)                                                                                   \
     X(elapsed)                                                                                     \

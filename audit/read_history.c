@@ -136,12 +136,14 @@ static void about_file(struct reader *reader, struct record *record)
 /* ---- Lines about a request ------------------------------------------------------------------ */
 
 /* The client may have told of its key. NULL: it has none. */
-static void take_key(struct reader *reader, struct record *record, struct request *request, const char *key)
+static void take_key(struct reader *reader, struct record *record, struct request *request,
+                     const char *key)
 {
     uint32_t number = key == NULL ? NONE : keys_add(reader->run, request->item, key);
     if (request->key != NONE && request->key != number)
         complain(&reader->source, record->line,
-                 "request %.60s has another idempotency key than in sale.jtl; it must have the same",
+                 "request %.60s has another idempotency key than in sale.jtl; it must have the "
+                 "same",
                  run_request_id(reader->run, record->request));
     request->key = number;
 }
@@ -203,17 +205,19 @@ static void replay(struct reader *reader, struct record *record, struct request 
     if (!json_text(record->json, "hold", JSON_REQUIRED, &hold, record->error) ||
         !json_text(record->json, "seller", JSON_REQUIRED, &seller, record->error) ||
         !json_int(record->json, "code", JSON_REQUIRED, 0, 999, &code, record->error) ||
-        !json_int(record->json, "stock_after", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX, &request->told_left,
-                  record->error) ||
-        !json_int(record->json, "unit", code == 200 ? JSON_REQUIRED : JSON_OPTIONAL, -UNITS_MAX, UNITS_MAX,
-                  &request->told_unit, record->error)) {
+        !json_int(record->json, "stock_after", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX,
+                  &request->told_left, record->error) ||
+        !json_int(record->json, "unit", code == 200 ? JSON_REQUIRED : JSON_OPTIONAL, -UNITS_MAX,
+                  UNITS_MAX, &request->told_unit, record->error)) {
         wrong(reader, record);
         return;
     }
     uint32_t number = names_find(&reader->run->holds, hold);
-    if (number == NO_NAME || reader->run->sections[number].request != record->request || request->key == NONE)
+    if (number == NO_NAME || reader->run->sections[number].request != record->request ||
+        request->key == NONE)
         complain(&reader->source, record->line,
-                 "replay of hold %.80s, which was not granted to that request, or without a key; it must have both",
+                 "replay of hold %.80s, which was not granted to that request, or without a key; "
+                 "it must have both",
                  hold);
     set_outcome(reader, record, OUTCOME_REPLAYED);
     request->code = (int16_t)code;

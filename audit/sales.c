@@ -57,7 +57,8 @@ static void add_written(struct run *run)
 }
 
 /* Whether a sale under that key is known that has that unit. */
-static bool is_known(const struct run *run, const uint32_t *sale_of, const struct request *request, int64_t unit)
+static bool is_known(const struct run *run, const uint32_t *sale_of, const struct request *request,
+                     int64_t unit)
 {
     return request->key != NONE && sale_of[request->key] != NONE &&
            run->sales[sale_of[request->key]].unit == unit;
@@ -115,8 +116,9 @@ static void add_replayed(struct run *run, uint32_t *sale_of)
                           .unit = request->told_unit,
                           .quantity = request->quantity,
                           .t_ns = INT64_MAX,
-                          .disputed = was_answered(request) && (request->client_code != 200 ||
-                                                                request->client_unit != request->told_unit),
+                          .disputed = was_answered(request) &&
+                                      (request->client_code != 200 ||
+                                       request->client_unit != request->told_unit),
                       });
     }
 }
@@ -143,7 +145,8 @@ void sales_find(struct run *run)
             request->code = request->client_code;
         }
     }
-    uint32_t *sale_of = memory_new(run->keys.count, sizeof *sale_of); /* by key: its first one, NONE */
+    /* By key: its first one, NONE. */
+    uint32_t *sale_of = memory_new(run->keys.count, sizeof *sale_of);
     add_written(run);
     for (size_t i = 0; i < run->keys.count; i++)
         sale_of[i] = NONE;

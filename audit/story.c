@@ -255,7 +255,8 @@ static void add_steps(const struct run *run, const struct section *section, int 
         step(story, request->outcome_ns, who, STAGE_NONE, "%s answers %d: its token was refused", instance,
              request->code);
     else if (request->outcome == OUTCOME_REPLAYED)
-        step(story, request->outcome_ns, who, STAGE_NONE, "%s tells again what the key was told before", instance);
+        step(story, request->outcome_ns, who, STAGE_NONE,
+             "%s tells again what the key was told before", instance);
     else if (request->outcome == OUTCOME_REFUSED)
         step(story, request->outcome_ns, who, STAGE_NONE, "%s answers %d", instance, request->code);
     else if (request->outcome == OUTCOME_UNKNOWN)

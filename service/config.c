@@ -87,7 +87,8 @@ static const struct row rows[] = {
     {"grant-ms", NUMBER, "", "ms", "200", 10, 60000, AT(grant_ms),
      "with --lock fair or read_write: how long an instance may take to answer when its turn has come"},
     {"idempotency-ms", NUMBER, "", "ms", "86400000", 100, 2592000000, AT(idempotency_ms),
-     "how long the answer to a sale with an Idempotency-Key is kept beside the stock; longer than any buyer repeats"},
+     "how long the answer to a sale with an Idempotency-Key is kept beside the stock; longer than any "
+     "buyer repeats"},
     {"redis-timeout-ms", NUMBER, "", "ms", "1000", 1, 60000, AT(redis_timeout_ms),
      "to connect to Redis, and from a command to its reply"},
     {"fail-fast-ms", NUMBER, "", "ms", "500", 1, 600000, AT(fail_fast_ms),

@@ -119,7 +119,8 @@ static void take_length(struct exchange *exchange, const char *value)
 static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const char *name,
                                    const char *value)
 {
-    static const char key_name[] = "Idempotency-Key"; /* libmicrohttpd takes a folded line for the rest of the name */
+    /* libmicrohttpd takes a folded line for the rest of the name. */
+    static const char key_name[] = "Idempotency-Key";
     struct exchange *exchange = cls;
     (void)kind;
     value = value != NULL ? value : "";
@@ -166,8 +167,8 @@ static void take_key(struct exchange *exchange)
                        method_name(request->route->method), request->route->path);
     else if (exchange->keys > 1 || !idempotency_parse(exchange->key, request->sale.key))
         answer_problem(request, PROBLEM_INVALID_KEY,
-                       "send it in one header, 1 to %d visible ASCII characters, as they are or as a quoted string; "
-                       "there were %u",
+                       "send it in one header, 1 to %d visible ASCII characters, as they are or as a "
+                       "quoted string; there were %u",
                        SALE_KEY_MAX, exchange->keys);
 }
 

@@ -64,7 +64,8 @@ bool idempotency_claim(struct idempotency *flight, struct sale *sale)
     struct sale **row = row_of(flight, sale);
     pthread_mutex_lock(&flight->mutex);
     const struct sale *other = *row;
-    while (other != NULL && (strcmp(other->key, sale->key) != 0 || strcmp(other->item, sale->item) != 0))
+    while (other != NULL &&
+           (strcmp(other->key, sale->key) != 0 || strcmp(other->item, sale->item) != 0))
         other = other->next_claim;
     if (other == NULL) {
         sale->claimed = true;

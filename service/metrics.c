@@ -261,7 +261,8 @@ char *metrics_print(const struct metrics_now *now)
     print_results(out, "inventory_guarded_reads_total", "With --guard-reads: reads by how they ended.",
                   "read", reads);
     single(out, "inventory_sales_replayed_total", "counter",
-           "Answers given again to sales with an Idempotency-Key: nothing was sold.", get(&replayed));
+           "Answers given again to sales with an Idempotency-Key: nothing was sold.",
+           get(&replayed));
     print_stock(out);
     print_locks(out, &now->lock);
     print_redis(out);

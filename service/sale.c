@@ -151,7 +151,8 @@ static void record_end(const struct sale_env *env, const struct sale *sale)
                PROBLEM_CODE_STALE_TOKEN, sale->token, sale->newest);
     else if (sale->accepted && rows[sale->result].reason[0] != '\0')
         RECORD(env, sale, rows[sale->result].event, ",\"code\":%d,\"reason\":\"%s\"%s",
-               rows[sale->result].code, rows[sale->result].reason, sale->kept ? ",\"kept\":true" : "");
+               rows[sale->result].code, rows[sale->result].reason,
+               sale->kept ? ",\"kept\":true" : "");
 }
 
 /* False: there is no such item. The record lies in the stock's slot. */
@@ -160,7 +161,8 @@ static bool find_keys(const struct sale_env *env, struct sale *sale)
     bool article = env->config->keys == KEYS_ARTICLE;
     snprintf(sale->stock_key, KEY_MAX, article ? "inventory" : "inventory:{%s}", sale->item);
     snprintf(sale->lock_name, KEY_MAX, article ? "redisLock" : "lock:{%s}", sale->item);
-    snprintf(sale->record_key, RECORD_KEY_MAX, article ? "{%s}:key:%s" : "%s:key:%s", sale->stock_key, sale->key);
+    snprintf(sale->record_key, RECORD_KEY_MAX, article ? "{%s}:key:%s" : "%s:key:%s",
+             sale->stock_key, sale->key);
     if (!article || strcmp(sale->item, "phone") == 0)
         return true;
     end(sale, SALE_UNKNOWN_ITEM, "with --keys article there is one item: phone");
@@ -176,8 +178,8 @@ static void check_key(const struct sale_env *env, struct sale *sale)
         return;
     write_keeper_names(names);
     snprintf(detail, sizeof detail,
-             "the way to write \"%s\" cannot keep the answer in the step that sells; these ways do: %.80s "
-             "(--write, or PUT /lock)",
+             "the way to write \"%s\" cannot keep the answer in the step that sells; these ways do: "
+             "%.80s (--write, or PUT /lock)",
              write_ways[write].name, names);
     end(sale, SALE_KEY_NOT_KEPT, detail);
 }
@@ -190,7 +192,8 @@ void sale_accept(const struct sale_env *env, struct sale *sale)
     sale->accepted = true;
     text_quote(key, sizeof key, sale->key);
     if (sale->key[0] != '\0')
-        RECORD(env, sale, "invoke", ",\"quantity\":%" PRId64 ",\"key\":\"%s\"", sale->quantity, key);
+        RECORD(env, sale, "invoke", ",\"quantity\":%" PRId64 ",\"key\":\"%s\"", sale->quantity,
+               key);
     else if (sale->purpose != SALE_RESTOCK)
         RECORD(env, sale, "invoke", ",\"quantity\":%" PRId64,
                sale->purpose == SALE_READ ? 0 : sale->quantity);
@@ -681,8 +684,8 @@ static void end_sold(const struct sale_env *env, struct sale *sale, int64_t afte
 
 static void end_unknown(struct seller *seller, struct sale *sale)
 {
-    RECORD(seller->env, sale, "unknown", ",\"hold\":\"%s\",\"code\":500,\"quantity\":%" PRId64, sale->hold_id,
-           sale->quantity);
+    RECORD(seller->env, sale, "unknown", ",\"hold\":\"%s\",\"code\":500,\"quantity\":%" PRId64,
+           sale->hold_id, sale->quantity);
     end(sale, SALE_OUTCOME_UNKNOWN, stock_error(seller->stock));
 }
 
@@ -694,7 +697,8 @@ static void replay(const struct sale_env *env, struct sale *sale, const struct s
     char detail[sizeof sale->detail], unit[48] = "";
     if (kept->quantity != sale->quantity) {
         snprintf(detail, sizeof detail,
-                 "the sale that this key belongs to had quantity=%" PRId64 ", this one has quantity=%" PRId64,
+                 "the sale that this key belongs to had quantity=%" PRId64
+                 ", this one has quantity=%" PRId64,
                  kept->quantity, sale->quantity);
         end(sale, SALE_KEY_REUSED, detail);
         return;
@@ -707,11 +711,13 @@ static void replay(const struct sale_env *env, struct sale *sale, const struct s
     if (kept->code == 200)
         snprintf(unit, sizeof unit, ",\"unit\":%" PRId64, sale->unit);
     RECORD(env, sale, "replay",
-           ",\"hold\":\"%s\",\"code\":%d,\"seller\":\"%s\",\"stock_after\":%" PRId64 "%s,\"quantity\":%" PRId64,
+           ",\"hold\":\"%s\",\"code\":%d,\"seller\":\"%s\",\"stock_after\":%" PRId64
+           "%s,\"quantity\":%" PRId64,
            sale->hold_id, kept->code, kept->seller, kept->left, unit, sale->quantity);
 }
 
-/* Looks for what is kept under the sale's key, ahead of the stock. False: nothing is, or it has no key. */
+/* Looks for what is kept under the sale's key, ahead of the stock. False: nothing is, or it has no
+ * key. */
 static bool ends_by_record(struct seller *seller, struct sale *sale)
 {
     struct stock_record record;
@@ -734,8 +740,8 @@ struct search {
     struct stock_record record;
 };
 
-/* A record that is there says what became of the write, wherever that is by now. MISSING: it was not carried out, and
- * never will be. */
+/* A record that is there says what became of the write, wherever that is by now. MISSING: it was not
+ * carried out, and never will be. */
 static enum stock_status search_record(struct stock *stock, void *arg)
 {
     struct search *search = arg;
@@ -747,8 +753,9 @@ static enum stock_status search_record(struct stock *stock, void *arg)
     return status == STOCK_LOST ? STOCK_UNAVAILABLE : status;
 }
 
-/* What became of a sale whose reply was lost: needs neither the stock nor the lock. UNAVAILABLE: it was not carried
- * out; LOST: nobody knows. sent_ns: a record that is not there may have been, and have expired since. */
+/* What became of a sale whose reply was lost: needs neither the stock nor the lock. UNAVAILABLE: it
+ * was not carried out; LOST: nobody knows. sent_ns: a record that is not there may have been, and
+ * have expired since. */
 static enum stock_status find_out_once(struct seller *seller, struct sale *sale, int64_t sent_ns,
                                        struct stock_record *record)
 {
@@ -773,12 +780,14 @@ static void end_too_few(const struct sale_env *env, struct sale *sale, int64_t s
         return;
     }
     snprintf(detail, sizeof detail,
-             "somebody changed the stock without the lock: %" PRId64 " when it was read, %" PRId64 " before the write",
+             "somebody changed the stock without the lock: %" PRId64 " when it was read, %" PRId64
+             " before the write",
              sale->left, stock);
     end(sale, SALE_STOCK_INVALID, detail);
 }
 
-/* Writes, and keeps the answer, in one step. Nothing is taken that is not there, so nothing is ever put back. */
+/* Writes, and keeps the answer, in one step. Nothing is taken that is not there, so nothing is ever
+ * put back. */
 static void sell_once(struct seller *seller, struct sale *sale)
 {
     const struct sale_env *env = seller->env;
@@ -795,8 +804,12 @@ static void sell_once(struct seller *seller, struct sale *sale)
                                              .keep_ms = env->config->idempotency_ms,
                                              .fence = fence_of(env, sale, &room)},
                         &record, &kept);
-    if (written == STOCK_LOST && (written = find_out_once(seller, sale, sent_ns, &record)) == STOCK_OK) {
-        kept = strcmp(record.seller, env->config->instance) != 0; /* another instance has sold it meanwhile */
+    bool lost = written == STOCK_LOST;
+    if (lost)
+        written = find_out_once(seller, sale, sent_ns, &record);
+    if (lost && written == STOCK_OK) {
+        /* Another instance may have sold it meanwhile. */
+        kept = strcmp(record.seller, env->config->instance) != 0;
         written = !kept && record.code == 409 ? STOCK_TOO_FEW : STOCK_OK;
     }
     if (written == STOCK_LOST) {
@@ -1091,7 +1104,8 @@ static bool look(struct seller *seller, struct sale *sale)
     int64_t stock;
     if (!enter(env, sale))
         return false;
-    if (ends_by_record(seller, sale) || !read_stock(seller, sale, NULL, &stock) || !is_enough(env, sale, stock)) {
+    if (ends_by_record(seller, sale) || !read_stock(seller, sale, NULL, &stock) ||
+        !is_enough(env, sale, stock)) {
         leave(env, sale);
         return false;
     }

@@ -99,7 +99,8 @@ void shop_accept_sale(struct service *service, struct request *request)
         enter(service, request);
     else
         shop_refuse(service, request, SALE_REQUEST_IN_FLIGHT,
-                    "this instance has not answered it yet; send the same again later, and get its answer");
+                    "this instance has not answered it yet; send the same again later, and get its "
+                    "answer");
 }
 
 void shop_accept_read(struct service *service, struct request *request)

@@ -602,36 +602,39 @@ static bool take_word(const char **text, int64_t *number)
 }
 
 /* "200 QUANTITY LEFT SELLER" or "409 QUANTITY LEFT SELLER", as sell_once.lua writes it. */
-static enum stock_status to_record(struct stock *stock, const char *record_key, const redisReply *reply,
-                                   struct stock_record *record)
+static enum stock_status to_record(struct stock *stock, const char *record_key,
+                                   const redisReply *reply, struct stock_record *record)
 {
     const char *text = reply->type == REDIS_REPLY_STRING ? reply->str : "";
     int64_t code = 0;
     bool whole = take_word(&text, &code) && (code == 200 || code == 409) &&
-                 take_word(&text, &record->quantity) && take_word(&text, &record->left) && text[0] != '\0' &&
-                 strlen(text) <= STOCK_SELLER_MAX && strcspn(text, " ") == strlen(text) &&
+                 take_word(&text, &record->quantity) && take_word(&text, &record->left) &&
+                 text[0] != '\0' && strlen(text) <= STOCK_SELLER_MAX && strcspn(text, " ") == strlen(text) &&
                  strlen(reply->str) == reply->len;
     if (!whole)
-        return failed(stock, STOCK_INVALID, "%s holds something that no sale has left there", record_key);
+        return failed(stock, STOCK_INVALID, "%s holds something that no sale has left there",
+                      record_key);
     record->code = (int)code;
     snprintf(record->seller, sizeof record->seller, "%s", text);
     return STOCK_OK;
 }
 
-enum stock_status stock_recall(struct stock *stock, const char *record_key, struct stock_record *record)
+enum stock_status stock_recall(struct stock *stock, const char *record_key,
+                               struct stock_record *record)
 {
     redisReply *reply;
     enum stock_status status = command(stock, 2, (const char *[]){"GET", record_key}, &reply);
     if (status != STOCK_OK)
         return status;
-    status = reply->type == REDIS_REPLY_NIL ? STOCK_MISSING : to_record(stock, record_key, reply, record);
+    status = reply->type == REDIS_REPLY_NIL ? STOCK_MISSING
+                                            : to_record(stock, record_key, reply, record);
     freeReplyObject(reply);
     return status;
 }
 
 /* {what, text}, or nil. */
-static enum stock_status to_once(struct stock *stock, const struct stock_once *once, const redisReply *reply,
-                                 struct stock_record *record, bool *kept)
+static enum stock_status to_once(struct stock *stock, const struct stock_once *once,
+                                 const redisReply *reply, struct stock_record *record, bool *kept)
 {
     if (reply->type == REDIS_REPLY_NIL)
         return failed(stock, STOCK_MISSING, "there is no key %s", once->key);
@@ -645,8 +648,8 @@ static enum stock_status to_once(struct stock *stock, const struct stock_once *o
     return status == STOCK_OK ? STOCK_TOO_FEW : status;
 }
 
-enum stock_status stock_sell_once(struct stock *stock, const struct stock_once *once, struct stock_record *record,
-                                  bool *kept)
+enum stock_status stock_sell_once(struct stock *stock, const struct stock_once *once,
+                                  struct stock_record *record, bool *kept)
 {
     const struct stock_fence *fence = once->fence;
     bool apart = fence != NULL && fence->kind == FENCE_LAST_READ;

@@ -105,7 +105,8 @@ struct stock_record {
     char seller[STOCK_SELLER_MAX + 1]; /* the instance that answered */
 };
 /* MISSING: nothing is kept there. INVALID: something else is. */
-enum stock_status stock_recall(struct stock *stock, const char *record_key, struct stock_record *record);
+enum stock_status stock_recall(struct stock *stock, const char *record_key,
+                               struct stock_record *record);
 struct stock_once {
     const char *key;
     const char *record_key; /* in the stock's slot */
@@ -114,11 +115,12 @@ struct stock_once {
     int64_t keep_ms;
     const struct stock_fence *fence; /* or NULL; not FENCE_LAST_WRITE */
 };
-/* Sells and keeps the answer, in one script that looks for the answer first, then at the fence, then at the stock, and
- * never takes more than is there. OK: *record; *kept: it was there before, and nothing was sold now. TOO_FEW:
- * record->left is the stock; where that is none and there is no fence, this answer is kept, too. */
-enum stock_status stock_sell_once(struct stock *stock, const struct stock_once *once, struct stock_record *record,
-                                  bool *kept);
+/* Sells and keeps the answer, in one script that looks for the answer first, then at the fence, then
+ * at the stock, and never takes more than is there. OK: *record; *kept: it was there before, and
+ * nothing was sold now. TOO_FEW: record->left is the stock; where that is none and there is no
+ * fence, this answer is kept, too. */
+enum stock_status stock_sell_once(struct stock *stock, const struct stock_once *once,
+                                  struct stock_record *record, bool *kept);
 
 /* What went wrong in the latest call that was not OK, in a sentence. */
 const char *stock_error(const struct stock *stock);

@@ -27,7 +27,8 @@ struct write_way {
 extern const struct write_way write_ways[WRITE_COUNT];
 
 bool write_is_fenced(int write);
-/* Whether the step that sells can keep the answer under the sale's Idempotency-Key. The flawed ways keep none. */
+/* Whether the step that sells can keep the answer under the sale's Idempotency-Key. The flawed ways
+ * keep none. */
 bool write_keeps_keys(int write);
 
 #define WRITE_NAMES_MAX 512

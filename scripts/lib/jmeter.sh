@@ -260,7 +260,8 @@ jmeter_run() {
     jmeter_judge_run "$code" "$out" "$scenario" "${extra[@]}"
 }
 
-# jmeter_sales FILE: how many sales were asked for; one that was sent again with its key is the same.
+# jmeter_sales FILE: how many sales were asked for. One that was sent again with its key is the
+# same.
 jmeter_sales() {
     grep --count --extended-regexp '^[0-9]+,[0-9]+,POST sale,' "$1"
 }
