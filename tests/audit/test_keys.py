@@ -133,6 +133,17 @@ def in_flight(world):
     return sort(world)
 
 
+def in_flight_while_enough_is_left(world):
+    """Its first request finds nothing left when its turn comes: that one stands for the key."""
+    request = a_refusal(world)
+    if request is None or request["outcome"]["reason"] != "sold-out":
+        return None
+    repetition = world.request(request["item"], request["instance"], world.t0, request["quantity"])
+    world.refuse(repetition, world.t0 + 1, 409, "request-in-flight")
+    give_key(world, repetition, request["key"])
+    return sort(world)
+
+
 def another_quantity(world):
     request = a_sale(world)
     if request is None:
@@ -169,7 +180,8 @@ def nginx_sent_it_away_and_then_it_bought(world):
     return world
 
 
-@pytest.mark.parametrize("change", [nobody_repeats, each_is_repeated, sold_out_is_told_again, in_flight, another_quantity,
+@pytest.mark.parametrize("change", [nobody_repeats, each_is_repeated, sold_out_is_told_again, in_flight,
+                                    in_flight_while_enough_is_left, another_quantity,
                                     sent_away_and_then_bought, nginx_sent_it_away_and_then_it_bought])
 def test_nobody_is_accused(change):
     worlds = {seed: world for seed in range(SEEDS) if (world := change(keyed(seed)))}
