@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """SIGHUP: the log and the history go on in new files. And a disk that is full."""
 import json
+import resource
 import signal
 
 from world import Background, check_history, hold_lock, read_history, release_lock, wait_until
@@ -102,3 +103,21 @@ def test_a_full_disk_is_counted_and_told(redis, start, tmp_path):
     wait_until(lambda: shop.admin("GET", "/readyz").status == 200, "it is ready")
     assert len(shop.logged("history-back")) == 1
     check_history(read_history(history))
+
+
+def test_a_file_at_its_limit_is_as_a_full_disk(redis, start, tmp_path):
+    """RLIMIT_FSIZE: the signal that comes with it would end the process."""
+    history = tmp_path / "h.jsonl"
+    shop = start(redis, "--history", history, "--history-required")
+    shop.stock(value=50)
+    for _ in range(10):
+        assert shop.sell().status == 200
+    limit = history.stat().st_size
+    assert limit > 2 * len(shop.log)  # the log has room
+    resource.prlimit(shop.process.pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    assert shop.sell().status == 200 and history.stat().st_size == limit
+    assert shop.metric("inventoryd_history_lost_total") > 3 and len(shop.logged("history-failed")) == 1
+    assert shop.admin("GET", "/readyz").status == 503
+    resource.prlimit(shop.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert shop.sell().status == 200 and shop.admin("GET", "/readyz").status == 200
+    assert len(shop.logged("history-back")) == 1
