@@ -6,6 +6,7 @@
 
 #include "clock.h"
 #include "log.h"
+#include "output.h"
 
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -224,11 +225,10 @@ static uint64_t last_seq(int fd)
 /* Opens the file and finds its number. -1: error[] says why. */
 static int open_file(const char *file, uint64_t *seq, char error[HISTORY_ERROR_MAX])
 {
-    int fd = open(file, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    char problem[OUTPUT_ERROR_MAX];
+    int fd = output_open(file, O_RDWR, problem);
     if (fd < 0)
-        snprintf(error, HISTORY_ERROR_MAX,
-                 "cannot write the history %.300s: %s; give a file in a folder that can be written",
-                 file, strerror(errno));
+        snprintf(error, HISTORY_ERROR_MAX, "cannot write the history %s", problem);
     else
         *seq = last_seq(fd);
     return fd;

@@ -31,9 +31,9 @@ void log_setup(enum log_level level, const char *instance)
     instance_name = instance;
 }
 
-bool log_open(const char *file)
+bool log_open(const char *file, char error[OUTPUT_ERROR_MAX])
 {
-    int fd = open(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    int fd = output_open(file, O_WRONLY, error);
     if (fd < 0)
         return false;
     dup2(fd, STDERR_FILENO);

@@ -6,7 +6,6 @@
 #include "log.h"
 #include "service.h"
 
-#include <errno.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -24,7 +23,7 @@ static void end_now(int number)
 static int run(struct config *config)
 {
     static struct service service;
-    char error[SERVICE_ERROR_MAX];
+    char error[SERVICE_ERROR_MAX], problem[OUTPUT_ERROR_MAX];
     sigset_t signals;
     int number = 0;
     sigemptyset(&signals);
@@ -37,9 +36,8 @@ static int run(struct config *config)
     mallopt(M_ARENA_MAX, ARENAS); /* an arena a thread would cost more memory than it saves time */
     log_setup((enum log_level)config->log_level, config->instance);
     int terminal = dup(STDERR_FILENO); /* for why it did not start */
-    if (config->log_file[0] != '\0' && !log_open(config->log_file)) {
-        fprintf(stderr, "inventoryd: --log-file: %s: %s; give a file in a folder that can be written\n",
-                config->log_file, strerror(errno));
+    if (config->log_file[0] != '\0' && !log_open(config->log_file, problem)) {
+        fprintf(stderr, "inventoryd: --log-file: %s\n", problem);
         return 1;
     }
     const char *unknown = config_unknown_variable();

@@ -328,9 +328,9 @@ bool service_start(struct service *service, struct config *config, char error[SE
 void service_reopen(struct service *service)
 {
     const struct config *config = &service->config;
-    char error[HISTORY_ERROR_MAX];
-    if (config->log_file[0] != '\0' && !log_open(config->log_file))
-        log_event(LOG_ERROR, "reopen", "%s: %s; the old file goes on", config->log_file, strerror(errno));
+    char error[HISTORY_ERROR_MAX], problem[OUTPUT_ERROR_MAX];
+    if (config->log_file[0] != '\0' && !log_open(config->log_file, problem))
+        log_event(LOG_ERROR, "reopen", "%s; the old file goes on", problem);
     if (service->env.history != NULL && !history_reopen(service->env.history, error))
         log_event(LOG_ERROR, "reopen", "%s; the old file goes on", error);
     log_event(LOG_INFO, "reopened", "SIGHUP");

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """SIGHUP: the log and the history go on in new files. And a disk that is full."""
 import json
+import os
 import resource
 import signal
+import socket
 
+import pytest
+
+from test_lifecycle import run
 from world import Background, check_history, hold_lock, read_history, release_lock, wait_until
 
 
@@ -121,3 +126,42 @@ def test_a_file_at_its_limit_is_as_a_full_disk(redis, start, tmp_path):
     resource.prlimit(shop.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert shop.sell().status == 200 and shop.admin("GET", "/readyz").status == 200
     assert len(shop.logged("history-back")) == 1
+
+
+# ---- What is no file ---------------------------------------------------------------------------
+
+@pytest.mark.parametrize("flag", ["--log-file", "--history"])
+@pytest.mark.parametrize("kind", ["a FIFO", "a socket", "a folder"])
+def test_what_could_stop_the_writer_is_refused(redis, tmp_path, flag, kind):
+    """A FIFO that nobody reads stops who opens it, and who writes to it."""
+    file = tmp_path / "records"
+    if kind == "a FIFO":
+        os.mkfifo(file)
+    elif kind == "a folder":
+        file.mkdir()
+    else:
+        socket.socket(socket.AF_UNIX).bind(str(file))
+    done = run("--redis", redis.url, "--listen", "127.0.0.1:0", "--admin-listen", "off", flag, file)
+    assert done.returncode == 1 and f"{file} is {kind}; give a regular file" in done.stderr
+
+
+def test_a_fifo_where_the_files_were(redis, start, tmp_path):
+    history, log = tmp_path / "h.jsonl", tmp_path / "shop.log"
+    shop = start(redis, "--history", history, "--log-file", log, log_path=log)
+    shop.log_path = tmp_path / "shop.log.1"
+    for file in (history, log):
+        file.rename(str(file) + ".1")
+        os.mkfifo(file)
+    shop.signal(signal.SIGHUP)
+    wait_until(lambda: len(shop.logged("reopen")) == 2, "it says that it could not, twice")
+    assert all("is a FIFO" in line["detail"] for line in shop.logged("reopen"))
+    shop.stock(value=5)
+    assert shop.sell().status == 200
+
+
+@pytest.mark.parametrize("flag", ["--log-file", "--history"])
+def test_a_device_is_taken(redis, start, flag, tmp_path):
+    (tmp_path / "null").symlink_to("/dev/null")
+    shop = start(redis, flag, tmp_path / "null", ready=False)
+    wait_until(lambda: os.path.samefile(f"/proc/{shop.process.pid}/fd/2", "/dev/null") if flag == "--log-file"
+               else shop.logged("started"), "it has opened it")

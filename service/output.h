@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The files that the service writes: its log and its history.
+ */
+#ifndef OUTPUT_H
+#define OUTPUT_H
+
+#define OUTPUT_ERROR_MAX 448
+
+/* Opens the file for appending, and makes it if need be. access: O_WRONLY or O_RDWR. Never waits: only a regular file
+ * or a character device is taken, and a write to the latter fails with EAGAIN where it would wait. The descriptor is
+ * the caller's. -1: error[] says what is wrong and what would be right. */
+int output_open(const char *file, int access, char error[OUTPUT_ERROR_MAX]);
+
+#endif
