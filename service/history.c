@@ -38,6 +38,8 @@ struct history {
     uint64_t seq; /* of the newest line */
     uint64_t lost; /* lines that were not written */
     bool failing;  /* the newest one was not */
+    bool astray;   /* the last reopen failed: the file that is written has another name now, or none */
+    bool nameless; /* it has none: what is written there, nobody can read */
     bool torn;     /* a part of it was */
     char begin[LINE_MAX_BYTES / 2]; /* the members that the caller gave */
     pthread_cond_t ended;
@@ -51,10 +53,13 @@ struct history {
 /* The mutex is held. What was not written is a number that is used up: the judge sees the gap. */
 static void note_written(struct history *history, ssize_t written, bool whole)
 {
-    const char *why = written < 0 ? strerror(errno) : "only a part of a line was written";
+    const char *why = history->nameless ? "the file was removed"
+                      : written < 0     ? strerror(errno)
+                                        : "only a part of a line was written";
+    whole = whole && !history->nameless;
     bool changed = history->failing == whole;
     history->failing = !whole;
-    history->torn = history->torn || (!whole && written > 0);
+    history->torn = history->torn || (!whole && written > 0 && !history->nameless);
     history->lost += !whole;
     if (changed && !whole)
         log_event(LOG_ERROR, "history-failed", "%s: %s; the history is incomplete from line %" PRIu64,
@@ -307,7 +312,7 @@ static void move_to(struct history *history, int fd, uint64_t seq)
     close(history->fd);
     history->fd = fd;
     history->seq = seq;
-    history->torn = false;
+    history->torn = history->astray = history->nameless = false;
 }
 
 bool history_switch(struct history *history, const char *run, const char *begin,
@@ -340,11 +345,19 @@ static bool is_same_file(int a, int b)
            of_a.st_ino == of_b.st_ino;
 }
 
+static bool has_name(int fd)
+{
+    struct stat status;
+    return fstat(fd, &status) != 0 || status.st_nlink > 0;
+}
+
 bool history_reopen(struct history *history, char error[HISTORY_ERROR_MAX])
 {
     uint64_t seq = 0;
     pthread_mutex_lock(&history->mutex);
     int fd = open_file(history->file, &seq, error);
+    history->astray = fd < 0;
+    history->nameless = fd < 0 && !has_name(history->fd);
     if (fd >= 0 && is_same_file(fd, history->fd)) {
         close(fd);
     } else if (fd >= 0) {
@@ -362,7 +375,7 @@ uint64_t history_lost(struct history *history, bool *failing)
         return 0;
     pthread_mutex_lock(&history->mutex);
     uint64_t lost = history->lost;
-    *failing = history->failing;
+    *failing = history->failing || history->astray;
     pthread_mutex_unlock(&history->mutex);
     return lost;
 }

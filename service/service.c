@@ -327,13 +327,20 @@ bool service_start(struct service *service, struct config *config, char error[SE
 
 void service_reopen(struct service *service)
 {
-    const struct config *config = &service->config;
+    const char *log_file = service->config.log_file;
+    struct history *history = service->env.history;
     char error[HISTORY_ERROR_MAX], problem[OUTPUT_ERROR_MAX];
-    if (config->log_file[0] != '\0' && !log_open(config->log_file, problem))
+    bool has_log = log_file[0] != '\0', has_history = history != NULL;
+    bool failed_log = has_log && !log_open(log_file, problem);
+    bool failed_history = has_history && !history_reopen(history, error);
+    if (failed_log)
         log_event(LOG_ERROR, "reopen", "%s; the old file goes on", problem);
-    if (service->env.history != NULL && !history_reopen(service->env.history, error))
-        log_event(LOG_ERROR, "reopen", "%s; the old file goes on", error);
-    log_event(LOG_INFO, "reopened", "SIGHUP");
+    if (failed_history)
+        log_event(LOG_ERROR, "reopen", "%s; the old file goes on; send SIGHUP when this is mended", error);
+    if (!has_log && !has_history)
+        log_event(LOG_INFO, "reopen", "SIGHUP: there is no file to reopen, neither --log-file nor --history");
+    else if (!failed_log && !failed_history)
+        log_event(LOG_INFO, "reopened", "SIGHUP");
 }
 
 /* ---- End ------------------------------------------------------------------------------------- */

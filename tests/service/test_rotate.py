@@ -74,9 +74,54 @@ def test_a_new_file_that_cannot_be_opened(redis, start, tmp_path):
     shop.signal(signal.SIGHUP)
     wait_until(lambda: shop.logged("reopen"), "it says that it could not")
     assert "the old file goes on" in shop.logged("reopen")[0]["detail"]
-    assert shop.sell().status == 200
+    assert shop.sell().status == 200 and not shop.logged("reopened")
+    assert shop.metric("inventoryd_history_lost_total") == 0
     shop.end()
     check_history(read_history(tmp_path / "away" / "h.jsonl"))
+
+
+def test_a_history_without_a_name_is_lost(redis, start, tmp_path):
+    """Nobody can read what is written to a file that was removed."""
+    folder = tmp_path / "records"
+    folder.mkdir()
+    history = folder / "h.jsonl"
+    shop = start(redis, "--history", history, "--history-required")
+    shop.stock(value=5)
+    assert shop.sell().status == 200 and shop.admin("GET", "/readyz").status == 200
+    history.unlink()
+    folder.rmdir()
+    shop.signal(signal.SIGHUP)
+    wait_until(lambda: shop.logged("reopen"), "it says that it could not")
+    reply = shop.admin("GET", "/readyz")
+    assert reply.status == 503 and "history" in reply.json["detail"]
+    assert shop.sell().status == 200
+    lost = shop.metric("inventoryd_history_lost_total")
+    assert lost > 3 and len(shop.logged("history-failed")) == 1 and not shop.logged("reopened")
+    folder.mkdir()
+    shop.signal(signal.SIGHUP)
+    wait_until(lambda: shop.logged("reopened"), "it has opened it anew")
+    assert shop.admin("GET", "/readyz").status == 200 and len(shop.logged("history-back")) == 1
+    assert shop.sell().status == 200
+    shop.end()
+    check_history(read_history(history))
+
+
+def test_a_history_that_cannot_go_on_by_its_name_is_failing(redis, start, tmp_path):
+    history = tmp_path / "h.jsonl"
+    shop = start(redis, "--history", history, "--history-required")
+    shop.stock(value=5)
+    history.rename(tmp_path / "moved")
+    history.mkdir()
+    shop.signal(signal.SIGHUP)
+    wait_until(lambda: shop.logged("reopen"), "it says that it could not")
+    assert shop.sell().status == 200 and shop.admin("GET", "/readyz").status == 503
+    history.rmdir()
+    (tmp_path / "moved").rename(history)
+    shop.signal(signal.SIGHUP)
+    wait_until(lambda: shop.logged("reopened"), "it has found its file again")
+    assert shop.admin("GET", "/readyz").status == 200
+    shop.end()
+    check_history(read_history(history))
 
 
 def test_a_sighup_ends_nothing(redis, start):
@@ -86,7 +131,8 @@ def test_a_sighup_ends_nothing(redis, start):
     sale = Background(shop.sell)
     wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 1, "a sale waits")
     shop.signal(signal.SIGHUP)
-    wait_until(lambda: shop.logged("reopened"), "it was heard")
+    wait_until(lambda: shop.logged("reopen"), "it was heard")
+    assert "no file to reopen" in shop.logged("reopen")[0]["detail"] and not shop.logged("reopened")
     shop.signal(signal.SIGTERM)
     wait_until(lambda: shop.logged("draining"), "it drains")
     shop.signal(signal.SIGHUP)
