@@ -1003,12 +1003,12 @@ static void serve(struct seller *seller, struct sale *sale)
 {
     if (end_by_outage(sale, away_stock(seller->env)))
         return;
-    if (sale->purpose == SALE_RESTOCK)
-        restock(seller, sale);
-    else if (sale->purpose == SALE_READ)
+    if (sale->purpose == SALE_READ)
         read_alone(seller, sale);
     else if (sale->is_hung_up(sale))
-        end(sale, SALE_HUNG_UP, "whoever asked has closed the connection");
+        end(sale, SALE_HUNG_UP, "the client has closed the connection");
+    else if (sale->purpose == SALE_RESTOCK)
+        restock(seller, sale);
     else
         sell(seller, sale);
 }

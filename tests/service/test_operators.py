@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who sets the stock: operators, on the admin listener. Buyers are told where; units can be added in one step."""
+import socket
 
 import pytest
 
 from test_fenced import ALONE, LOCK, STOCK, park, set_point
-from world import Background, Redis, hold_lock, read_history, release_lock, wait_until
+from world import Background, Redis, hold_lock, read_answers, read_history, release_lock, wait_until
 
 JSON = {"Content-Type": "application/json"}
 ROUTES = [("PUT", "/inventory/phone", '{"stock":9}', "GET, HEAD, OPTIONS"),
@@ -90,6 +91,23 @@ def test_adding_waits_for_the_lock(redis, start):
     assert redis("GET", STOCK) == "5"
     release_lock(redis)
     assert restock.result().json["stock"] == 9
+
+
+@pytest.mark.parametrize("method,path,body", [route[:3] for route in ROUTES])
+def test_an_operator_who_hangs_up_before_the_lock_is_there_changes_nothing(redis, start, method, path, body):
+    """He asks again: units would be added twice."""
+    shop = start(redis)
+    shop.stock(value=5)
+    hold_lock(redis)
+    with shop.connection(shop.admin_port) as operator:
+        operator.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                         f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 1, "the request waits for the lock")
+        operator.shutdown(socket.SHUT_WR)
+        release_lock(redis)
+        (code, _, answer), = read_answers(operator)
+        assert code == 503 and b"problem:hung-up" in answer
+    assert redis("GET", STOCK) == "5" and shop.restock(1).json["stock"] == 6
 
 
 def test_an_item_that_is_not_there_is_not_made(redis, start):
