@@ -11,6 +11,7 @@
 #include "idempotency.h"
 #include "log.h"
 #include "metrics.h"
+#include "origin.h"
 #include "token.h"
 
 #include <microhttpd.h>
@@ -60,9 +61,13 @@ struct exchange {
     unsigned lengths;
     unsigned encodings;
     unsigned authorizations;
-    const char *authorization; /* as long as the head is being read */
+    unsigned origins;
     unsigned keys;
-    const char *key; /* likewise */
+    /* as long as the head is being read */
+    const char *host;
+    const char *authorization;
+    const char *origin;
+    const char *key;
     uint64_t length;
     bool bad_encoding;
     bool bad_length;
@@ -126,9 +131,13 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
     value = value != NULL ? value : "";
     exchange->header_bytes += strlen(name) + strlen(value) + 4;
     exchange->header_count++;
-    if (strcasecmp(name, "Host") == 0)
+    if (strcasecmp(name, "Host") == 0) {
         exchange->hosts++;
-    else if (strcasecmp(name, "X-Request-Id") == 0 && is_request_id(value))
+        exchange->host = value;
+    } else if (strcasecmp(name, "Origin") == 0) {
+        exchange->origins++;
+        exchange->origin = value;
+    } else if (strcasecmp(name, "X-Request-Id") == 0 && is_request_id(value))
         snprintf(exchange->request.id, sizeof exchange->request.id, "%s", value);
     else if (strcasecmp(name, "Authorization") == 0) {
         exchange->authorizations++;
@@ -149,11 +158,29 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
     return MHD_YES;
 }
 
-static bool is_allowed(const struct exchange *exchange)
+/* A browser says in Host and Origin which site's page it asks for. */
+static bool is_local(const struct exchange *exchange)
+{
+    const char *address = exchange->http->options.address;
+    return exchange->hosts == 1 && origin_is_local_host(exchange->host, address) &&
+           (exchange->origins == 0 || (exchange->origins == 1 && origin_is_local(exchange->origin, address)));
+}
+
+/* Who may change something: who has the token; without one, who is no page of another site. */
+static void check_operator(struct exchange *exchange)
 {
     const char *token = exchange->http->options.token;
-    return token[0] == '\0' || !routes_changes(exchange->request.route) ||
-           (exchange->authorizations == 1 && token_is_given(token, exchange->authorization));
+    if (!routes_changes(exchange->request.route))
+        return;
+    if (token[0] == '\0' && !is_local(exchange))
+        answer_problem(&exchange->request, PROBLEM_FOREIGN_ORIGIN,
+                       "without a token Host must be localhost, a loopback address or the listener's own, %s, and so "
+                       "must Origin if it is sent; for other names start the instance with --admin-token-file",
+                       exchange->http->options.address);
+    else if (token[0] != '\0' &&
+             (exchange->authorizations != 1 || !token_is_given(token, exchange->authorization)))
+        answer_problem(&exchange->request, PROBLEM_UNAUTHORIZED,
+                       "send the token of --admin-token-file in one header, Authorization: Bearer TOKEN");
 }
 
 /* Who sends a key relies on it: where something would be changed without it, it is refused. */
@@ -193,9 +220,8 @@ static void check_head(struct exchange *exchange, const char *version)
                        "a body comes with one Content-Length, or with Transfer-Encoding: chunked");
     else
         routes_find(exchange->http->options.listener, exchange->target, request);
-    if (request->answer.status == 0 && !is_allowed(exchange))
-        answer_problem(request, PROBLEM_UNAUTHORIZED,
-                       "send the token of --admin-token-file in one header, Authorization: Bearer TOKEN");
+    if (request->answer.status == 0)
+        check_operator(exchange);
     if (request->answer.status == 0)
         take_key(exchange);
     if (request->answer.status == 0 && exchange->length > REQUEST_BODY_MAX)

@@ -17,6 +17,7 @@ struct http_options {
     unsigned threads;
     unsigned connections_max;
     const char *token; /* without it nothing that routes_changes() is served; "": none is needed */
+    const char *address; /* without a token: HOST:PORT, which requests that change something may name */
     const char *instance;
     bool log_requests;
     int64_t request_ms; /* a request must be whole so long, or twice as long, after its first byte */

@@ -61,6 +61,21 @@ static bool is_loopback(const struct sockaddr *address)
     return IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
 }
 
+bool net_is_loopback(const char *host)
+{
+    struct in_addr in;
+    struct in6_addr in6;
+    char inside[INET6_ADDRSTRLEN];
+    size_t size = strlen(host);
+    if (inet_pton(AF_INET, host, &in) == 1)
+        return ntohl(in.s_addr) >> 24 == IN_LOOPBACKNET;
+    if (size < 2 || host[0] != '[' || host[size - 1] != ']' || size - 2 >= sizeof inside)
+        return false;
+    memcpy(inside, host + 1, size - 2);
+    inside[size - 2] = '\0';
+    return inet_pton(AF_INET6, inside, &in6) == 1 && IN6_IS_ADDR_LOOPBACK(&in6);
+}
+
 /* Where the socket really listens, as text. */
 static void name_socket(struct listening *listening)
 {

@@ -14,6 +14,9 @@
 /* "host:port", "[::1]:port". False: it has not that form. */
 bool net_is_address(const char *address);
 
+/* Whether it is the number of a loopback address, "127.0.0.1" or "[::1]". */
+bool net_is_loopback(const char *host);
+
 struct listening {
     int fd;
     bool loopback;

@@ -17,6 +17,14 @@ void text_quote(char *out, size_t size, const char *text)
     out[used] = '\0';
 }
 
+size_t text_trimmed_size(const char *text)
+{
+    size_t size = strlen(text);
+    while (size > 0 && strchr(" \t", text[size - 1]) != NULL)
+        size--;
+    return size;
+}
+
 /* Where the address ends: a socket's path may hold anything, but ends with its database. */
 static size_t address_size(const char *at)
 {

@@ -33,6 +33,7 @@ class Behind(http.server.ThreadingHTTPServer):
         self.ids = []
         self.tokens = []
         self.keys = []
+        self.origins = []
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def close(self):
@@ -53,6 +54,7 @@ class Answer(http.server.BaseHTTPRequestHandler):
         self.server.ids.append(self.headers["X-Request-Id"])
         self.server.tokens.append(self.headers["Authorization"])
         self.server.keys.append(self.headers.get_all("Idempotency-Key"))
+        self.server.origins.append((self.headers["Host"], self.headers["Origin"]))
         if "/hang-up" in path:
             self.close_connection = True
             return
@@ -289,6 +291,15 @@ def test_operators_reach_the_admin_listeners(front, behind, admins, method, path
     assert admins[0].tokens + admins[1].tokens == ["Bearer 0123456789abcdef"] * 4
     assert not behind[0].seen and not behind[1].seen
     assert "0123456789abcdef" not in front.log.read_text()
+
+
+@pytest.mark.parametrize("method,path", OPERATE)
+def test_instances_can_judge_who_asks(front, admins, method, path):
+    """Without a token they refuse a page of another site: by Host and Origin, as its browser sent them."""
+    origin = ("rebound.example:1", "http://evil.example")
+    assert front.operate(method, path % "phone", dict(zip(("Host", "Origin"), origin)))[0] == 200
+    front.operate(method, path % "phone")
+    assert set(admins[0].origins + admins[1].origins) == {origin, (f"127.0.0.1:{front.operators_port}", None)}
 
 
 @pytest.mark.parametrize("path", ["/", "/lock", "/config", "/metrics", "/failpoints", "/inventory", "/inventory/", "/healthz",

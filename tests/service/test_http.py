@@ -166,7 +166,7 @@ def test_unexpected_body(shop, method, path):
 @pytest.mark.parametrize("size,status", [(4096, 200), (4097, 413), (20000, 413), (65536, 413), (10**6, 413)])
 def test_body_size(shop, size, status):
     body = b'{"stock":5' + b" " * (size - 11) + b"}"
-    line = b"PUT /inventory/phone HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size
+    line = b"PUT /inventory/phone HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % size
     with shop.connection(shop.admin_port) as sock:
         sock.sendall(line)
         if status == 200 or size <= 65536:
@@ -177,7 +177,7 @@ def test_body_size(shop, size, status):
 
 
 def test_chunked_body(shop):
-    head = b"PUT /inventory/phone HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = b"PUT /inventory/phone HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     answers = shop.raw(head + b'6\r\n{"stoc\r\n5\r\nk":8}\r\n0\r\n\r\n', port=shop.admin_port)
     assert answers[0][0] == 200 and shop.stock().json["stock"] == 8
     assert shop.raw(head + b"2000\r\n" + b" " * 0x2000 + b"\r\n0\r\n\r\n", port=shop.admin_port)[0][0] == 413
@@ -185,14 +185,14 @@ def test_chunked_body(shop):
 
 def test_endless_chunked_body_is_cut(shop):
     with shop.connection(shop.admin_port) as sock:
-        sock.sendall(b"PUT /inventory/phone HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        sock.sendall(b"PUT /inventory/phone HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         with pytest.raises(OSError):
             for _ in range(10000):
                 sock.sendall(b"1000\r\n" + b" " * 0x1000 + b"\r\n")
 
 
 def test_expect_continue(shop):
-    head = b"PUT /inventory/phone HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n"
+    head = b"PUT /inventory/phone HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n"
     with shop.connection(shop.admin_port) as sock:
         sock.sendall(head % 11)
         assert read_answers(sock)[0][0] == 100
@@ -318,7 +318,7 @@ def test_pipelined_requests_are_answered_in_order(shop):
 
 
 def test_fragmented_request(shop):
-    head = b"PUT /inventory/phone HTTP/1.1\r\nHost: x\r\nContent-Length: 11\r\nConnection: close\r\n\r\n{\"stock\":9}"
+    head = b"PUT /inventory/phone HTTP/1.1\r\nHost: localhost\r\nContent-Length: 11\r\nConnection: close\r\n\r\n{\"stock\":9}"
     with shop.connection(shop.admin_port) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for i in range(len(head)):
@@ -331,7 +331,7 @@ def test_fragmented_request(shop):
 def test_clients_that_leave_early(shop):
     shop.stock(value=100)
     hold_lock(shop.redis)
-    head = b"PUT /inventory/phone HTTP/1.1\r\nHost: x\r\nContent-Length: 11\r\n\r\n"
+    head = b"PUT /inventory/phone HTTP/1.1\r\nHost: localhost\r\nContent-Length: 11\r\n\r\n"
     sale = b"POST /inventory/phone/sale HTTP/1.1\r\nHost: x\r\n\r\n"
     clients = []
     for data in [b"GE", head[:20], head, head + b'{"st', sale[:-2]] * 5 + [sale] * 10:
