@@ -616,18 +616,20 @@ static bool is_kept_out(struct seller *seller, const struct sale *sale)
     return fence->kind != FENCE_NEWEST || insist(seller, sale, shut_out, &room.fence) == STOCK_OK;
 }
 
-/* What became of a write whose reply was lost. OK: *stock is what the key holds after it, or without it; nobody else
- * has written since, for the lock's server says that the lock is this sale's still. LOST: nobody knows. */
+/* What became of a write whose reply was lost. OK: *stock is the key's value, with or without the write. MISSING,
+ * INVALID: there is no key, or it holds no number. The lock is still ours, so no other sale wrote. LOST: nobody
+ * knows. */
 static enum stock_status find_out(struct seller *seller, struct sale *sale, int64_t *stock)
 {
     struct finding finding = {.key = sale->stock_key, .doubt = stock_doubt(seller->stock)};
     if (seller->env->mode->now.rung->flawed) /* somebody else may have written as well */
         return STOCK_LOST;
     enum stock_status status = insist(seller, sale, find, &finding);
+    bool known = status == STOCK_OK || status == STOCK_MISSING || status == STOCK_INVALID;
     *stock = finding.stock;
     if (!finding.ended)
         sale->abandons = !is_kept_out(seller, sale);
-    return status == STOCK_OK && dlock_extend(sale->hold) == DLOCK_OK ? STOCK_OK : STOCK_LOST;
+    return known && dlock_extend(sale->hold) == DLOCK_OK ? status : STOCK_LOST;
 }
 
 /* Of a sale: *after is what the stock is then. */
@@ -908,15 +910,17 @@ static enum stock_status write_restock(struct seller *seller, struct sale *sale,
     return written;
 }
 
-/* Of a write whose reply was lost. sale->left: what was read, where units are added. */
+/* Of a write whose reply was lost. sale->left: what was read, where units are added. UNAVAILABLE: nothing was
+ * written. */
 static enum stock_status find_out_restock(struct seller *seller, struct sale *sale, int64_t *before)
 {
     int64_t stock, after = sale->adds ? sale->left + sale->quantity : sale->quantity;
     *before = sale->adds ? sale->left : STOCK_NONE;
-    if (find_out(seller, sale, &stock) != STOCK_OK)
+    enum stock_status found = find_out(seller, sale, &stock);
+    if (found == STOCK_LOST || (sale->adds && (found != STOCK_OK || (stock != after && stock != *before))))
         return STOCK_LOST;
     sale->left = after;
-    return stock == after ? STOCK_OK : sale->adds && stock != *before ? STOCK_LOST : STOCK_UNAVAILABLE;
+    return found == STOCK_OK && stock == after ? STOCK_OK : STOCK_UNAVAILABLE;
 }
 
 static void restock(struct seller *seller, struct sale *sale)
@@ -928,7 +932,8 @@ static void restock(struct seller *seller, struct sale *sale)
         return;
     int64_t before;
     enum stock_status written = write_restock(seller, sale, fence, &before);
-    if (written == STOCK_LOST)
+    bool doubted = written == STOCK_LOST;
+    if (doubted)
         written = find_out_restock(seller, sale, &before);
     if (written == STOCK_OK && before != STOCK_NONE) {
         RECORD(seller->env, sale, "restock",
@@ -937,6 +942,8 @@ static void restock(struct seller *seller, struct sale *sale)
         RECORD(seller->env, sale, "restock", ",\"stock_after\":%" PRId64, sale->left);
     } else if (written == STOCK_LOST) {
         end(sale, SALE_OUTCOME_UNKNOWN, stock_error(seller->stock));
+    } else if (doubted) {
+        end(sale, SALE_STOCK_UNAVAILABLE, "the connection was lost before the write was carried out");
     } else {
         end_by_stock(seller, sale, written);
     }

@@ -125,6 +125,24 @@ def test_a_restock(redis, start, post, lock, write):
 
 
 @pytest.mark.parametrize("lock,write", [("watchdog", "decr"), ("fair", "fenced")])
+@pytest.mark.parametrize("there", [None, "a list", "no number", 4])
+def test_a_restock_that_never_came_wrote_nothing(redis, start, post, lock, write, there):
+    """Whatever the key holds, and where it is not there."""
+    shop = opened(redis, start, post, lock, write)
+    redis("DEL", STOCK)
+    if there == "a list":
+        redis("LPUSH", STOCK, "x")
+    elif there:
+        redis("SET", STOCK, there)
+    post.drop = b"SET\r\n"
+    reply = shop.stock(value=100)
+    assert reply.status == 503 and reply.problem == "stock-unavailable" and "retry-after" in reply.headers
+    assert "carried out" in reply.json["detail"]
+    assert redis("TYPE", STOCK) == {None: "none", "a list": "list"}.get(there, "string")
+    assert shop.stock(value=100).status == 200 and redis("GET", STOCK) == "100"
+
+
+@pytest.mark.parametrize("lock,write", [("watchdog", "decr"), ("fair", "fenced")])
 def test_units_that_are_added(redis, start, post, lock, write):
     shop = opened(redis, start, post, lock, write)
     post.lose = b"INCRBY"
