@@ -562,12 +562,14 @@ enum stock_status stock_end_doubt(struct stock *stock, const struct stock_doubt 
 
 enum stock_status stock_shut_out(struct stock *stock, const struct stock_fence *fence)
 {
-    char token[24];
+    char token[24], why[sizeof stock->error];
     redisReply *reply;
+    memcpy(why, stock->error, sizeof why);
     snprintf(token, sizeof token, "%" PRIu64, fence->token);
     enum stock_status status =
         run(stock, &lua_fenced_off, 3, (const char *[]){"1", fence->key, token}, &reply);
     freeReplyObject(reply);
+    memcpy(stock->error, why, sizeof why);
     return status;
 }
 

@@ -89,7 +89,8 @@ struct stock_doubt stock_doubt(const struct stock *stock);
 /* Has the server end that connection. OK: from then on the write was carried out, or never will be. UNAVAILABLE: ask
  * again. LOST: this server can't tell, or refuses to. */
 enum stock_status stock_end_doubt(struct stock *stock, const struct stock_doubt *doubt);
-/* A write that was lost may still be on its way: FENCE_NEWEST lets no write with its token in any more. */
+/* A write that was lost may still be on its way: FENCE_NEWEST lets no write with its token in any more.
+ * stock_error() goes on saying why it was not found out. */
 enum stock_status stock_shut_out(struct stock *stock, const struct stock_fence *fence);
 /* Reads, checks and decrements in one script. *before: what it read, with OK and TOO_FEW. */
 enum stock_status stock_take(struct stock *stock, const char *key, int64_t quantity,

@@ -251,6 +251,17 @@ def test_a_stock_that_looks_for_itself_needs_no_lock(redis, start, post, lock, w
     assert post.deliver().startswith(late)
 
 
+def test_it_says_why_nobody_knows(redis, start, post):
+    """Not what shutting the write out went through: the stock is asked by scripts that Redis does not know yet."""
+    shop = start(post.url, "--lock", "fenced")  # one Redis for both: the newest token is there
+    assert shop.stock(value=5).status == 200 and shop.sell().json["left"] == 4
+    refuse_kills(redis)
+    post.keep = b"DECR"
+    reply = shop.sell()
+    assert reply.problem == "outcome-unknown" and "does not end connections: NOPERM" in reply.json["detail"]
+    assert shop.metric("lock_abandoned_total") == 0 and post.deliver().startswith(b"-STALE")
+
+
 def test_a_restock_is_no_sale_that_looks_for_itself(redis, start, post):
     shop = opened(redis, start, post, "watchdog", "atomic", *FOR_EVER, "--wait-ms", 500)
     refuse_kills(redis)
