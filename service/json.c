@@ -36,11 +36,13 @@ static const char *number_end(const char *at)
     return end;
 }
 
-/* Behind the string that begins at `at`, else NULL: it has a control character. It is known to end. */
+/* Behind the string that begins at `at`, else NULL: it has a control character, or \u0000, at which cJSON's texts end.
+ * It is known to end. */
 static const char *string_end(const char *at)
 {
+    static const char nul[] = "\\u0000";
     for (at++; *at != '"'; at += *at == '\\' ? 2 : 1)
-        if ((unsigned char)*at < ' ')
+        if ((unsigned char)*at < ' ' || strncmp(at, nul, sizeof nul - 1) == 0)
             return NULL;
     return at + 1;
 }
@@ -71,6 +73,14 @@ static const char *name_twice(const cJSON *json)
     return NULL;
 }
 
+bool json_is_digits(const struct request *request)
+{
+    const char *number = strchr(request->body, ':') + 1;
+    number += strspn(number, " \t\r\n");
+    const char *end = skip_digits(number);
+    return end > number && strchr(".eE", *end) == NULL;
+}
+
 cJSON *json_body(struct request *request, const char *example)
 {
     const char *body = request->body, *end = body;
@@ -78,7 +88,7 @@ cJSON *json_body(struct request *request, const char *example)
     const char *behind = end + (json != NULL ? strspn(end, " \t\r\n") : 0);
     const char *twice = json != NULL ? name_twice(json) : NULL;
     if (json == NULL || !is_strict(body, end) || body[0] == '\xef')
-        answer_problem(request, PROBLEM_INVALID_JSON, "the body must be JSON, as in %s", example);
+        answer_problem(request, PROBLEM_INVALID_JSON, "the body must be JSON, and no text in it may hold \\u0000, as in %s", example);
     else if (behind != body + request->body_size)
         answer_problem(request, PROBLEM_INVALID_JSON,
                        "something stands behind the JSON, which must end there, as in %s", example);

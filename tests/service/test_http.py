@@ -132,7 +132,17 @@ def test_invalid_json(shop, body):
     assert shop.stock().json["stock"] == 4
 
 
-@pytest.mark.parametrize("body", [' {"stock" : 5} \r\n\t', '{"stock":5.0}', '{"stock":5e0}', '{"stock":50E-1}'])
+@pytest.mark.parametrize("body", ['{"stock\\u0000x":5}', '{"stock\\u0000":5}', '{"x\\\\\\u0000":5}', '{"stock":"\\u0000"}'])
+def test_a_nul_in_a_text(shop, body):
+    """Texts would end there."""
+    shop.stock(value=4)
+    reply = shop.admin("PUT", "/inventory/phone", body, JSON)
+    assert reply.status == 400 and reply.problem == "invalid-json" and "\\u0000" in reply.json["detail"]
+    assert shop.stock().json["stock"] == 4
+    assert shop.admin("PUT", "/inventory/phone", '{"\\\\u0000":5}', JSON).status == 422  # a backslash, and u0000
+
+
+@pytest.mark.parametrize("body", [' {"stock" : 5} \r\n\t', '{"st\\u006fck":5}'])
 def test_valid_json(shop, body):
     assert shop.admin("PUT", "/inventory/phone", body, JSON).status == 200
     assert shop.stock().json["stock"] == 5
@@ -145,6 +155,17 @@ def test_invalid_value(shop, body):
     shop.stock(value=4)
     reply = shop.admin("PUT", "/inventory/phone", body, JSON)
     assert reply.status == 422 and reply.problem == "invalid-value" and "stock" in reply.json["detail"]
+    assert shop.stock().json["stock"] == 4
+
+
+@pytest.mark.parametrize("number", ["5.0", "5e0", "50E-1", "-0", "1e-400", "0.0000000000000000000000000001", "1E3",
+                                    "999999999999.99999", "1000000000000.00001", "1000.00000000000000001"])
+def test_a_number_is_written_in_digits_alone(shop, number):
+    """Any other is rounded, and may become one that is right."""
+    shop.stock(value=4)
+    for method, path, name in (("PUT", "/inventory/phone", "stock"), ("POST", "/inventory/phone/restock", "add")):
+        reply = shop.admin(method, path, '{"%s": %s}' % (name, number), JSON)
+        assert reply.status == 422 and reply.problem == "invalid-value" and "digits" in reply.json["detail"]
     assert shop.stock().json["stock"] == 4
 
 
