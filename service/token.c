@@ -4,6 +4,8 @@
  */
 #include "token.h"
 
+#include "text.h"
+
 #include <stddef.h>
 #include <string.h>
 #include <strings.h>
@@ -18,9 +20,9 @@ bool token_is_valid(const char *token)
 }
 
 /* Looks at each character of the token, whatever those before it were. */
-static bool is_same(const char *token, const char *given)
+static bool is_same(const char *token, const char *given, size_t given_size)
 {
-    size_t size = strlen(token), given_size = strlen(given);
+    size_t size = strlen(token);
     volatile unsigned differs = given_size != size;
     for (size_t i = 0; i < size; i++)
         differs |= (unsigned char)token[i] ^ (unsigned char)given[i < given_size ? i : given_size];
@@ -33,5 +35,6 @@ bool token_is_given(const char *token, const char *authorization)
     if (strncasecmp(authorization, scheme, sizeof scheme - 1) != 0)
         return false;
     const char *given = authorization + sizeof scheme - 1;
-    return is_same(token, given + strspn(given, " "));
+    given += strspn(given, " ");
+    return is_same(token, given, text_trimmed_size(given));
 }

@@ -67,6 +67,15 @@ def test_the_schemes_case_and_spaces_do_not_matter(guarded, scheme):
     assert reply.status == 200
 
 
+@pytest.mark.parametrize("behind", [" ", "\t", " \t  "])
+def test_blanks_behind_the_value_are_no_part_of_it(guarded, behind):
+    """RFC 9110, 5.5."""
+    for authorization, code in ((f"Bearer {TOKEN}{behind}", 200), (f"Bearer {TOKEN}{behind}x", 401), (f"Bearer {behind}", 401)):
+        (answered, _, _), = guarded.raw(f"PUT /lock HTTP/1.1\r\nHost: x\r\nAuthorization: {authorization}\r\n"
+                                        "Content-Length: 2\r\n\r\n{}".encode(), port=guarded.admin_port)
+        assert answered == code, authorization
+
+
 def test_two_headers_are_one_too_many(guarded):
     """Which of the two a proxy has looked at nobody knows."""
     line = f"Authorization: Bearer {TOKEN}\r\n"
