@@ -414,10 +414,18 @@ static bool read_first_line(const char *flag, const char *file, char *line, int 
     FILE *in = fopen(file, "re");
     if (in == NULL)
         return wrong(error, "%s: %s: %s", flag, file, strerror(errno));
-    bool read = fgets(line, size, in) != NULL;
+    int c, count = 0;
+    while (count < size - 1 && (c = getc(in)) != EOF && c != '\r' && c != '\n')
+        line[count++] = (char)c;
+    line[count] = '\0';
+    int reason = ferror(in) ? errno : 0;
     fclose(in);
-    line[read ? strcspn(line, "\r\n") : 0] = '\0';
-    return true;
+    if (reason == EISDIR)
+        return wrong(error, "%s: %s is a directory; name a file in it", flag, file);
+    if (reason != 0)
+        return wrong(error, "%s: %s: %s", flag, file, strerror(reason));
+    return strlen(line) == (size_t)count ||
+           wrong(error, "%s: the first line of %s has a NUL byte in it; write it anew, as text", flag, file);
 }
 
 static bool read_password(const char *file, char password[PASSWORD_MAX + 2], char error[CONFIG_ERROR_MAX])

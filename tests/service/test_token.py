@@ -2,13 +2,14 @@
 """--admin-token-file: who may change something on the admin listener."""
 import json
 import re
+import signal
 import socket
 
 import pytest
 
 import needs
 from test_lifecycle import run
-from world import PATIENCE_S, read_answers, running
+from world import PATIENCE_S, read_answers, running, wait_until
 
 TOKEN = "A1-b2.c3_d4~e5+f6/=0"
 JSON = {"Content-Type": "application/json"}
@@ -112,6 +113,31 @@ def test_a_token_file_that_is_none(tmp_path, line):
     assert done.returncode == 2 and done.stderr.startswith("inventoryd: --admin-token-file: ")
     assert done.stderr.count("\n") == 1 and str(file) in done.stderr
     assert ("No such file" if line is None else "16 to 128 visible") in done.stderr
+
+
+@pytest.mark.parametrize("flag", ["--admin-token-file", "--redis-password-file"])
+def test_a_directory_is_no_token_file(tmp_path, flag):
+    done = run("--print-config", flag, tmp_path)
+    assert done.returncode == 2 and done.stderr.startswith(f"inventoryd: {flag}: {tmp_path} is a directory")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", ["t" * 20 + "\0", "t" * 20 + "\0secret\n", "\0" * 20, "\0" + "t" * 20])
+def test_a_nul_does_not_end_the_token(tmp_path, content):
+    (tmp_path / "token").write_text(content)
+    done = run("--print-config", "--admin-token-file", tmp_path / "token")
+    assert done.returncode == 2 and "NUL" in done.stderr and str(tmp_path / "token") in done.stderr
+
+
+def test_a_changed_file_is_read_at_the_next_start(redis, start, tmp_path):
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    shop = start(redis, "--admin-token-file", file)
+    file.write_text("t" * 20)
+    shop.signal(signal.SIGHUP)
+    wait_until(lambda: shop.logged("reopen"), "it was heard")
+    assert shop.admin("PUT", "/inventory/phone", '{"stock":5}', RIGHT).status == 200
+    assert shop.admin("PUT", "/inventory/phone", '{"stock":5}', {"Authorization": f"Bearer {'t' * 20}"}).status == 401
 
 
 @pytest.mark.parametrize("line", ["t" * 16, "t" * 128, "t" * 16 + "\r\n", "!~" * 10 + "\nmore"])
