@@ -157,8 +157,7 @@ static void wrong_method(struct request *request, bool operators)
     allow(request, METHOD_OPTIONS);
     if (operators)
         answer_problem(request, PROBLEM_OPERATORS_ONLY,
-                       "ask the admin listener (--admin-listen, by default 127.0.0.1:8001), or the operators' server "
-                       "of nginx (by default 127.0.0.1:8889)");
+                       "buyers buy and look here; operators have an address of their own, which the documentation names");
     else
         answer_problem(request, PROBLEM_WRONG_METHOD, "it takes %s", request->answer.allow);
 }

@@ -312,6 +312,13 @@ def test_operators_reach_nothing_else_there(front, behind, admins, path):
     assert not any(server.seen for server in behind + admins)
 
 
+def test_each_is_told_of_his_own_paths(front, behind, admins):
+    """What nginx answers itself; the rest of the buyers' paths the instances answer."""
+    for port, told, untold in ((front.port, "/sale", "restock"), (front.operators_port, "restock", "/sale")):
+        status, _, body = front.ask("GET", "/problem", port=port)
+        assert status == 404 and told in json.loads(body)["detail"] and untold not in body.decode()
+
+
 def test_buyers_reach_no_admin_listener(front, behind, admins):
     for method, path in OPERATE:
         assert front.ask(method, path % "phone")[2] in (b"a", b"b")
