@@ -104,7 +104,8 @@ static const struct row rows[] = {
     {"history-required", SWITCH, "off|on", "", "off", 0, 0, AT(history_required),
      "not ready while the history cannot be written, as on a full disk"},
     {"log-file", TEXT, "a file", "", "", 0, 4000, AT(log_file),
-     "write the log there, not to standard error; SIGHUP opens it, and the history, anew where they were moved away"},
+     "write the log there, not to standard error; SIGHUP reopens the log and the history if they "
+     "were moved"},
     {"run", NAME, "a name of letters, digits, . _ -", "", "", 0, RUN_MAX, AT(run),
      "the run that is recorded, until PUT /lock names another"},
     {"admin-writes", SWITCH, "off|on", "", "off", 0, 0, AT(admin_writes),
@@ -425,7 +426,8 @@ static bool read_first_line(const char *flag, const char *file, char *line, int 
     if (reason != 0)
         return wrong(error, "%s: %s: %s", flag, file, strerror(reason));
     return strlen(line) == (size_t)count ||
-           wrong(error, "%s: the first line of %s has a NUL byte in it; write it anew, as text", flag, file);
+           wrong(error, "%s: the first line of %s has a NUL byte in it; write it anew, as text", flag,
+                 file);
 }
 
 static bool read_password(const char *file, char password[PASSWORD_MAX + 2], char error[CONFIG_ERROR_MAX])

@@ -3,7 +3,7 @@
  * Named points of the code at which a demonstration stops, slows, breaks or kills this process. A
  * point is set to an action, written as in FreeBSD's fail(9): [N*]ACTION, N how often at most.
  *
- *   off        nothing; whoever is paused there goes on
+ *   off        nothing; a thread that is paused there goes on
  *   pause      the thread stays until the point is set anew, or until the file FILES/<point> is
  *              there: a process that is stopped hears no HTTP. At most FAILPOINT_PAUSE_MS
  *   delay(MS)  the thread stays for so long

@@ -38,7 +38,7 @@ struct history {
     uint64_t seq; /* of the newest line */
     uint64_t lost; /* lines that were not written */
     bool failing;  /* the newest one was not */
-    bool astray;   /* the last reopen failed: the file that is written has another name now, or none */
+    bool astray;   /* the last reopen failed: this file has another name by now, or none */
     bool nameless; /* it has none: what is written there, nobody can read */
     bool torn;     /* a part of it was */
     char begin[LINE_MAX_BYTES / 2]; /* the members that the caller gave */
@@ -133,8 +133,8 @@ static int64_t read_clocks(int64_t *realtime_ns)
     return t_ns;
 }
 
-/* Says what the stamps of this file mean: whoever reads it can tell whether those of another file
- * may be compared with them. */
+/* Says what the stamps of this file mean: a reader can tell whether those of another file may be
+ * compared with them. */
 static void write_begin(struct history *history, const char *begin)
 {
     char members[LINE_MAX_BYTES], boot_id[NAME_MAX_BYTES], namespace[NAME_MAX_BYTES];

@@ -37,8 +37,9 @@ void history_close(struct history *history);
  * False: error[] says why, and the old file goes on. */
 bool history_switch(struct history *history, const char *run, const char *begin,
                     char error[HISTORY_ERROR_MAX]);
-/* If the file was moved, ends it and opens a new file of the same name. False: error[] says why, the old file goes on,
- * and the history is failing until a reopen or a switch succeeds; lines in a file without a name count as lost. */
+/* If the file was moved, ends it and opens a new file of the same name. False: error[] says why,
+ * the old file goes on, and the history is failing until a reopen or a switch succeeds. Lines in a
+ * file without a name count as lost. */
 bool history_reopen(struct history *history, char error[HISTORY_ERROR_MAX]);
 /* How many lines were lost. *failing: the newest one was, or the last reopen failed. */
 uint64_t history_lost(struct history *history, bool *failing);

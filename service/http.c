@@ -163,7 +163,8 @@ static bool is_local(const struct exchange *exchange)
 {
     const char *address = exchange->http->options.address;
     return exchange->hosts == 1 && origin_is_local_host(exchange->host, address) &&
-           (exchange->origins == 0 || (exchange->origins == 1 && origin_is_local(exchange->origin, address)));
+           (exchange->origins == 0 ||
+            (exchange->origins == 1 && origin_is_local(exchange->origin, address)));
 }
 
 /* Who may change something: who has the token; without one, who is no page of another site. */
@@ -174,13 +175,15 @@ static void check_operator(struct exchange *exchange)
         return;
     if (token[0] == '\0' && !is_local(exchange))
         answer_problem(&exchange->request, PROBLEM_FOREIGN_ORIGIN,
-                       "without a token Host must be localhost, a loopback address or the listener's own, %s, and so "
-                       "must Origin if it is sent; for other names start the instance with --admin-token-file",
+                       "without a token Host must be localhost, a loopback address or the "
+                       "listener's own, %s, and so must Origin if it is sent; for other names start "
+                       "the instance with --admin-token-file",
                        exchange->http->options.address);
     else if (token[0] != '\0' &&
              (exchange->authorizations != 1 || !token_is_given(token, exchange->authorization)))
         answer_problem(&exchange->request, PROBLEM_UNAUTHORIZED,
-                       "send the token of --admin-token-file in one header, Authorization: Bearer TOKEN");
+                       "send the token of --admin-token-file in one header, Authorization: "
+                       "Bearer TOKEN");
 }
 
 /* Who sends a key relies on it: where something would be changed without it, it is refused. */

@@ -17,7 +17,7 @@ struct http_options {
     unsigned threads;
     unsigned connections_max;
     const char *token; /* without it nothing that routes_changes() is served; "": none is needed */
-    const char *address; /* without a token: HOST:PORT, which requests that change something may name */
+    const char *address; /* HOST:PORT that Host and Origin may name where there is no token */
     const char *instance;
     bool log_requests;
     int64_t request_ms; /* a request must be whole so long, or twice as long, after its first byte */
@@ -33,7 +33,8 @@ struct http *http_start(const struct http_options *options);
 /* request->answer is complete: send it. The request is not touched by the caller after that. */
 void http_answer(struct request *request);
 
-/* Whoever sent the request, which is not answered yet, has closed the connection. From any thread. */
+/* Whether the client has closed the connection of a request that is not answered yet. From any
+ * thread. */
 bool http_is_hung_up(const struct request *request);
 /* How many requests of the same listener were read and are not answered yet, this one included. */
 long http_in_flight(const struct request *request);

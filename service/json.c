@@ -36,8 +36,8 @@ static const char *number_end(const char *at)
     return end;
 }
 
-/* Behind the string that begins at `at`, else NULL: it has a control character, or \u0000, at which cJSON's texts end.
- * It is known to end. */
+/* Behind the string that begins at `at`, else NULL: it has a control character, or \u0000, at which
+ * cJSON's texts end. It is known to end. */
 static const char *string_end(const char *at)
 {
     static const char nul[] = "\\u0000";
@@ -88,7 +88,8 @@ cJSON *json_body(struct request *request, const char *example)
     const char *behind = end + (json != NULL ? strspn(end, " \t\r\n") : 0);
     const char *twice = json != NULL ? name_twice(json) : NULL;
     if (json == NULL || !is_strict(body, end) || body[0] == '\xef')
-        answer_problem(request, PROBLEM_INVALID_JSON, "the body must be JSON, and no text in it may hold \\u0000, as in %s", example);
+        answer_problem(request, PROBLEM_INVALID_JSON,
+                       "the body must be JSON, and no text in it may hold \\u0000, as in %s", example);
     else if (behind != body + request->body_size)
         answer_problem(request, PROBLEM_INVALID_JSON,
                        "something stands behind the JSON, which must end there, as in %s", example);

@@ -14,7 +14,8 @@
  * right. */
 cJSON *json_body(struct request *request, const char *example);
 
-/* Of a body {"NAME":N} that json_body() took: whether N is written in digits alone. cJSON rounds what is not. */
+/* Of a body {"NAME":N} that json_body() took: whether N is written in digits alone. cJSON rounds any
+ * other number. */
 bool json_is_digits(const struct request *request);
 
 #endif

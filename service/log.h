@@ -16,7 +16,8 @@ enum log_level { LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DEBUG };
 /* Before any thread; the instance is kept by reference. */
 void log_setup(enum log_level level, const char *instance);
 
-/* The log goes there instead; called again, the file is opened anew. False: error[] says why, and nothing has changed. */
+/* The log goes there instead; called again, the file is opened anew. False: error[] says why, and
+ * nothing has changed. */
 bool log_open(const char *file, char error[OUTPUT_ERROR_MAX]);
 
 /* event: a word ("started"). The sentence behind it goes to "detail", escaped. */

@@ -209,7 +209,7 @@ static void print_locks(FILE *out, const struct dlock_stats *lock)
                     "From asking for the lock to having it.", &acquire_time);
     print_histogram(out, "lock_hold_time_seconds",
                     "From having the lock to the answer to its release.", &hold_time);
-    single(out, "lock_acquired_total", "counter", "Locks that were had.", lock->acquired);
+    single(out, "lock_acquired_total", "counter", "Locks acquired.", lock->acquired);
     single(out, "lock_released_total", "counter", "Locks that were released, and said to be.", lock->released);
     single(out, "lock_attempts_total", "counter", "Tries to get a lock, the successful included.",
            lock->attempts);
@@ -218,10 +218,11 @@ static void print_locks(FILE *out, const struct dlock_stats *lock)
     single(out, "lock_passed_on_total", "counter",
            "Locks passed on inside this instance, without the server.", lock->passed_on);
     single(out, "lock_unheard_total", "counter",
-           "Locks had by looking after a while, not by being woken: who had it died, or the message was lost.",
+           "Acquisitions that the fallback poll found, not a wake-up: the holder died or the message "
+           "was lost.",
            lock->unheard);
     single(out, "lock_grants_expired_total", "counter",
-           "Instances found that were handed the lock and did not take it in time.",
+           "Grants that expired: the instance did not claim the lock within --grant-ms.",
            lock->grants_expired);
     single(out, "lock_scripts_loaded_total", "counter",
            "Scripts sent in full because the server did not know them.", lock->scripts_loaded);

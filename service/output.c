@@ -31,11 +31,11 @@ int output_open(const char *file, int access, char error[OUTPUT_ERROR_MAX])
     bool known = (fd >= 0 ? fstat(fd, &status) : stat(file, &status)) == 0;
     const char *kind = known ? wrong_kind(status.st_mode) : NULL;
     if (kind != NULL)
-        snprintf(error, OUTPUT_ERROR_MAX, "%.300s is %s; give a regular file in a folder that can be written", file,
-                 kind);
+        snprintf(error, OUTPUT_ERROR_MAX,
+                 "%.300s is %s; give a regular file in a folder that can be written", file, kind);
     else if (fd < 0)
-        snprintf(error, OUTPUT_ERROR_MAX, "%.300s: %s; give a file in a folder that can be written", file,
-                 strerror(reason));
+        snprintf(error, OUTPUT_ERROR_MAX, "%.300s: %s; give a file in a folder that can be written",
+                 file, strerror(reason));
     if (kind == NULL || fd < 0)
         return fd;
     close(fd);

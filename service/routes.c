@@ -157,7 +157,8 @@ static void wrong_method(struct request *request, bool operators)
     allow(request, METHOD_OPTIONS);
     if (operators)
         answer_problem(request, PROBLEM_OPERATORS_ONLY,
-                       "buyers buy and look here; operators have an address of their own, which the documentation names");
+                       "buyers buy and look here; operators have an address of their own, which the "
+                       "documentation names");
     else
         answer_problem(request, PROBLEM_WRONG_METHOD, "it takes %s", request->answer.allow);
 }

@@ -327,7 +327,7 @@ static bool take_till(struct seller *seller, struct sale *sale)
     return true;
 }
 
-/* False: nobody is away. */
+/* False: the server answers, and the sale goes on. */
 static bool end_by_outage(struct sale *sale, enum redis_role role)
 {
     if (role == REDIS_LOCK)
@@ -592,7 +592,8 @@ static enum stock_status shut_out(struct stock *stock, void *fence)
     return status == STOCK_LOST ? STOCK_UNAVAILABLE : status;
 }
 
-/* Both may be done twice. It is tried while the hold lasts, and for at most twice --redis-timeout-ms. */
+/* Repeats `attempt` while the hold is valid, for at most 2 * --redis-timeout-ms. `attempt` must be
+ * safe to repeat. */
 static enum stock_status insist(struct seller *seller, const struct sale *sale,
                                 enum stock_status (*attempt)(struct stock *stock, void *arg), void *arg)
 {
@@ -605,8 +606,8 @@ static enum stock_status insist(struct seller *seller, const struct sale *sale,
     return status;
 }
 
-/* The write may come at any time. A client may pass its lock on inside itself, with a token that the stock cannot tell
- * from this one: not before the stock was told. */
+/* The lost write may still arrive. The client may hand its lock on with a token that the stock
+ * cannot tell from this one. So the stock is told first. */
 static bool is_kept_out(struct seller *seller, const struct sale *sale)
 {
     struct fence room;
@@ -616,9 +617,9 @@ static bool is_kept_out(struct seller *seller, const struct sale *sale)
     return fence->kind != FENCE_NEWEST || insist(seller, sale, shut_out, &room.fence) == STOCK_OK;
 }
 
-/* What became of a write whose reply was lost. OK: *stock is the key's value, with or without the write. MISSING,
- * INVALID: there is no key, or it holds no number. The lock is still ours, so no other sale wrote. LOST: nobody
- * knows. */
+/* What became of a write whose reply was lost. OK: *stock is the key's value, with or without the
+ * write. MISSING, INVALID: there is no key, or it holds no number. In all three the lock is still
+ * ours, so no other sale wrote. LOST: it is not known. */
 static enum stock_status find_out(struct seller *seller, struct sale *sale, int64_t *stock)
 {
     struct finding finding = {.key = sale->stock_key, .doubt = stock_doubt(seller->stock)};
@@ -653,7 +654,7 @@ static bool is_not_there(const struct sale *sale, const struct setting *now, int
     return after < 0 && !now->rung->flawed && !write_ways[now->write].flawed && dlock_valid(sale->hold);
 }
 
-/* What was not there is not sold, and put back. */
+/* The DECR went below zero: refuse the sale and add the units again. */
 static void put_back(struct seller *seller, struct sale *sale, int64_t after)
 {
     struct fence room;
@@ -910,14 +911,15 @@ static enum stock_status write_restock(struct seller *seller, struct sale *sale,
     return written;
 }
 
-/* Of a write whose reply was lost. sale->left: what was read, where units are added. UNAVAILABLE: nothing was
- * written. */
+/* Of a write whose reply was lost. sale->left: what was read, where units are added. UNAVAILABLE:
+ * nothing was written. */
 static enum stock_status find_out_restock(struct seller *seller, struct sale *sale, int64_t *before)
 {
     int64_t stock, after = sale->adds ? sale->left + sale->quantity : sale->quantity;
     *before = sale->adds ? sale->left : STOCK_NONE;
     enum stock_status found = find_out(seller, sale, &stock);
-    if (found == STOCK_LOST || (sale->adds && (found != STOCK_OK || (stock != after && stock != *before))))
+    bool known = found == STOCK_OK && (stock == after || stock == *before);
+    if (found == STOCK_LOST || (sale->adds && !known))
         return STOCK_LOST;
     sale->left = after;
     return found == STOCK_OK && stock == after ? STOCK_OK : STOCK_UNAVAILABLE;
@@ -943,7 +945,8 @@ static void restock(struct seller *seller, struct sale *sale)
     } else if (written == STOCK_LOST) {
         end(sale, SALE_OUTCOME_UNKNOWN, stock_error(seller->stock));
     } else if (doubted) {
-        end(sale, SALE_STOCK_UNAVAILABLE, "the connection was lost before the write was carried out");
+        end(sale, SALE_STOCK_UNAVAILABLE,
+            "the connection was lost before the write was carried out");
     } else {
         end_by_stock(seller, sale, written);
     }

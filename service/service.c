@@ -298,8 +298,8 @@ static bool listen_now(struct service *service, const struct sockets *sockets,
         log_event(LOG_INFO, "admin-listening", "%s", sockets->admin.address);
     if (has_admin && !sockets->admin.loopback)
         log_event(LOG_WARNING, "admin-exposed",
-                  "the admin listener is on %s: whoever reaches it sees the settings, and whoever has the token "
-                  "changes them",
+                  "the admin listener is on %s: every client that reaches it can read the "
+                  "settings; with the token it can change them",
                   sockets->admin.address);
     log_event(LOG_INFO, "listening", "%s", sockets->shop.address);
     return true;
@@ -315,7 +315,8 @@ bool service_start(struct service *service, struct config *config, char error[SE
     atomic_init(&service->draining, false);
     if (config->enable_failpoints)
         log_event(LOG_WARNING, "failpoints", "this process may be paused, broken and killed at its "
-                                             "points, by whoever may write on the admin listener");
+                                             "points, by every client that may write on the admin "
+                                             "listener");
     if (config->lock->flawed)
         log_event(LOG_WARNING, "flawed-rung", "--lock %s is flawed: %s", config->lock->name,
                   config->lock->flaw);
@@ -337,9 +338,11 @@ void service_reopen(struct service *service)
     if (failed_log)
         log_event(LOG_ERROR, "reopen", "%s; the old file goes on", problem);
     if (failed_history)
-        log_event(LOG_ERROR, "reopen", "%s; the old file goes on; send SIGHUP when this is mended", error);
+        log_event(LOG_ERROR, "reopen", "%s; the old file goes on; send SIGHUP when this is mended",
+                  error);
     if (!has_log && !has_history)
-        log_event(LOG_INFO, "reopen", "SIGHUP: there is no file to reopen, neither --log-file nor --history");
+        log_event(LOG_INFO, "reopen",
+                  "SIGHUP: there is no file to reopen, neither --log-file nor --history");
     else if (!failed_log && !failed_history)
         log_event(LOG_INFO, "reopened", "SIGHUP");
 }

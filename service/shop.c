@@ -160,14 +160,16 @@ static bool take_units(struct request *request, const char *name, int min, int64
     if (json == NULL)
         return false;
     const cJSON *number = cJSON_GetObjectItemCaseSensitive(json, name);
-    bool valid = cJSON_IsNumber(number) && cJSON_GetArraySize(json) == 1 && json_is_digits(request) &&
-                 number->valuedouble >= min && number->valuedouble <= (double)STOCK_MAX;
+    bool valid = cJSON_IsNumber(number) && cJSON_GetArraySize(json) == 1 &&
+                 json_is_digits(request) && number->valuedouble >= min &&
+                 number->valuedouble <= (double)STOCK_MAX;
     if (valid)
         *units = (int64_t)number->valuedouble;
     else
         answer_problem(request, PROBLEM_INVALID_VALUE,
-                       "the body must be {\"%s\":N} with N a whole number in digits alone, from %d to %lld", name, min,
-                       (long long)STOCK_MAX);
+                       "the body must be {\"%s\":N} with N a whole number in digits alone, from %d "
+                       "to %lld",
+                       name, min, (long long)STOCK_MAX);
     cJSON_Delete(json);
     return valid;
 }

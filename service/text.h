@@ -11,7 +11,8 @@
  * that the result is valid JSON and valid UTF-8 whatever a client or a server sent. */
 void text_quote(char *out, size_t size, const char *text);
 
-/* The length without the blanks and tabs at the end, which are no part of a header's value (RFC 9110). */
+/* The length without the blanks and tabs at the end, which are no part of a header's value
+ * (RFC 9110). */
 size_t text_trimmed_size(const char *text);
 
 /* Takes the addresses of Redis servers, as the lock library shows them, out of a sentence: buyers need not know where

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who may change something on the admin listener: whoever sends the token of --admin-token-file.
+ * The operators' token: the admin listener requires it for every PUT and POST.
  */
 #ifndef TOKEN_H
 #define TOKEN_H
