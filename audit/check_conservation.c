@@ -78,18 +78,19 @@ static void weigh(struct run *run, const struct item *item, bool wrong[FAULT_COU
     counts->initial += item->supply;
     counts->sold += item->sold;
     counts->unknown += item->unknown;
-    wrong[TOO_MANY] = !run->restocks_lost && proven > item->supply;
+    wrong[TOO_MANY] = !run->restocks_lost && proven > item->supply_most;
     if (wrong[TOO_MANY])
-        counts->oversold += proven - item->supply;
+        counts->oversold += proven - item->supply_most;
     if (left == NOT_KNOWN)
         return; /* read_redis has said so */
     counts->left += left;
-    wrong[FROM_NOWHERE] = !run->restocks_lost && proven + left > item->supply;
+    wrong[FROM_NOWHERE] = !run->restocks_lost && proven + left > item->supply_most;
     if (wrong[FROM_NOWHERE])
-        counts->conjured += proven + left - item->supply;
+        counts->conjured += proven + left - item->supply_most;
     wrong[FROM_NOWHERE] = wrong[FROM_NOWHERE] && !wrong[TOO_MANY];
     wrong[BELOW_ZERO] = left < 0;
-    wrong[VANISHED] = item->supply_exact && item->supply - left > item->sold + item->unknown;
+    bool set_lower = item->possible.sets; /* what was there may have been taken away */
+    wrong[VANISHED] = item->supply_exact && !set_lower && item->supply - left > item->sold + item->unknown;
     if (wrong[VANISHED])
         counts->vanished += item->supply - left - item->sold - item->unknown;
 }
@@ -99,7 +100,7 @@ static void tell(struct run *run, enum fault fault, const struct item *item, siz
     struct findings *findings = &run->findings;
     long long left = item->redis[AFTER].stock;
     long long sold = item->sold - item->disputed;
-    long long supply = item->supply;
+    long long supply = fault == VANISHED ? item->supply : item->supply_most;
     char others[64] = "";
     if (more > 0)
         snprintf(others, sizeof others, "; the same with %zu more items", more);
@@ -136,6 +137,7 @@ void check_conservation(struct run *run)
     find_start(run);
     add_supply(run);
     add_sales(run);
+    restocks_settle(run);
     for (size_t i = 0; i < run->item_count; i++) {
         bool wrong[FAULT_COUNT] = {false};
         weigh(run, &run->items[i], wrong);

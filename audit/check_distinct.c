@@ -2,7 +2,9 @@
  *
  * Distinct: every unit is sold once. A sale of q units covers unit ... unit + q - 1; a stock of N
  * is the units 1 ... N on the shelf, and a restock from B to A puts B + 1 ... A there anew. A unit
- * that was sold more often than it was there is an oversale, whichever way the stock is written.
+ * that was sold more often than it was there is an oversale, whichever way the stock is written. Restocks that may or
+ * may not have been carried out excuse as many sales as they would have added units, each a unit once. They excuse none
+ * that was done before the first of them began.
  */
 #include "check.h"
 #include "memory.h"
@@ -53,44 +55,98 @@ static bool is_proof(const struct sale *sale)
     return !sale->disputed && sale->unit >= -UNITS_MAX && sale->unit <= UNITS_MAX;
 }
 
-static void add_edges(const struct run *run, struct edges *edges)
+/* Which sales are looked at: all, or those that were done before any possible restock of their item. */
+enum which { ALL, EARLY };
+
+static bool is_early(const struct run *run, const struct sale *sale)
+{
+    const struct possible *possible = &run->items[sale->item].possible;
+    return possible->count == 0 ||
+           (sale->section != NULL && run_is_timed(run, sale->section) && sale->t_ns < possible->first_ns);
+}
+
+static void add_edges(const struct run *run, struct edges *edges, enum which which)
 {
     for (size_t i = 0; i < run->item_count; i++)
         add_range(edges, i, 1, run->items[i].shelf + 1, SHELF);
     for (size_t i = 0; i < run->restock_count; i++) {
         const struct restock *restock = &run->restocks[i];
+        const struct possible *possible = &run->items[restock->item].possible;
+        bool is_late = possible->count > 0 && restock->t_ns >= possible->first_ns;
         int64_t before = restock->before > 0 ? restock->before : 0;
         int64_t after = restock->after > 0 ? restock->after : 0;
-        if (!is_setup(run, restock)) /* after < before takes units off the shelf */
-            add_range(edges, restock->item, before + 1, after + 1, SHELF);
+        if (is_setup(run, restock) || (which == EARLY && is_late && after < before))
+            continue; /* what it took off the shelf later was there before */
+        add_range(edges, restock->item, before + 1, after + 1, SHELF); /* after < before takes units off the shelf */
     }
     for (size_t i = 0; i < run->sale_count; i++) {
         const struct sale *sale = &run->sales[i];
-        if (is_proof(sale))
+        if (is_proof(sale) && (which == ALL || is_early(run, sale)))
             add_range(edges, sale->item, sale->unit, sale->unit + sale->quantity, SALE);
     }
 }
 
-static void count_units(struct run *run)
+/* Sales of an item beyond what was there. */
+struct excess {
+    int64_t units; /* > 0 */
+    int64_t deep;  /* so many of them are left if each possible restock excuses one of every unit */
+    int64_t below; /* units <= 0, which no restock makes */
+};
+
+static int64_t over(int64_t count, int64_t most)
+{
+    return count > most ? count - most : 0;
+}
+
+/* Fills in one for each item. Returns how many different units were sold. */
+static int64_t count_units(const struct run *run, enum which which, struct excess *excesses)
 {
     struct edges edges = {.count = 0};
     edges.list = memory_new(2 * (run->item_count + run->restock_count + run->sale_count),
                             sizeof *edges.list);
-    add_edges(run, &edges);
+    add_edges(run, &edges, which);
     qsort(edges.list, edges.count, sizeof *edges.list, by_unit);
-    int64_t sold = 0;
-    int64_t supply = 0;
+    int64_t sold = 0, supply = 0, distinct = 0;
     for (size_t i = 0; i + 1 < edges.count; i++) { /* each item's sums end at 0 */
-        sold += edges.list[i].sold;
-        supply += edges.list[i].supply;
-        if (sold == 0 || edges.list[i].item != edges.list[i + 1].item)
+        const struct edge *edge = &edges.list[i];
+        struct excess *excess = &excesses[edge->item];
+        sold += edge->sold;
+        supply += edge->supply;
+        if (sold == 0 || edge->item != edge[1].item)
             continue;
-        int64_t units = edges.list[i + 1].at - edges.list[i].at;
-        int64_t there = supply > 0 ? supply : 0;
-        run->counts.distinct += units;
-        run->counts.resold += sold > there ? (sold - there) * units : 0;
+        int64_t units = edge[1].at - edge->at;
+        int64_t below = edge->at > 0 ? 0 : edge[1].at > 1 ? 1 - edge->at : units; /* of them, <= 0 */
+        int64_t beyond = over(sold, supply > 0 ? supply : 0);
+        distinct += units;
+        excess->below += beyond * below;
+        excess->units += beyond * (units - below);
+        excess->deep += over(beyond, (int64_t)run->items[edge->item].possible.count) * (units - below);
     }
     free(edges.list);
+    return distinct;
+}
+
+/* Sales that nothing excuses. */
+static int64_t proven(const struct item *item, const struct excess *all, const struct excess *early)
+{
+    int64_t beyond = over(all->units, item->possible.units);
+    if (beyond < all->deep)
+        beyond = all->deep;
+    beyond += all->below;
+    return beyond > early->units + early->below ? beyond : early->units + early->below;
+}
+
+static void count_resold(struct run *run)
+{
+    struct excess *all = memory_new(run->item_count, sizeof *all);
+    struct excess *early = memory_new(run->item_count, sizeof *early);
+    run->counts.distinct = count_units(run, ALL, all);
+    if (run->intent_count > 0)
+        count_units(run, EARLY, early);
+    for (size_t i = 0; i < run->item_count; i++)
+        run->counts.resold += proven(&run->items[i], &all[i], &early[i]);
+    free(all);
+    free(early);
 }
 
 static int by_item_unit(const void *a, const void *b)
@@ -125,7 +181,8 @@ static struct first find_first(const struct run *run)
         const struct sale *sale = &run->sales[i];
         if (!is_proof(sale))
             continue;
-        sales[count++] = sale;
+        if (is_early(run, sale))
+            sales[count++] = sale;
         if (sale->unit <= 0 && (first.beyond == NULL || sale->t_ns < first.beyond->t_ns))
             first.beyond = sale;
     }
@@ -200,7 +257,7 @@ static void tell(struct run *run, const struct first *first)
 
 void check_distinct(struct run *run)
 {
-    count_units(run);
+    count_resold(run);
     if (run->restocks_lost)
         run->counts.resold = 0;
     if (run->counts.resold == 0)

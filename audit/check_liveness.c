@@ -164,6 +164,10 @@ static bool was_restocked(const struct run *run)
         if (!is_setup(run, &run->restocks[i]))
             return run->asked.restocked;
     }
+    for (size_t i = 0; i < run->item_count; i++) {
+        if (run->items[i].possible.count > 0)
+            return run->asked.restocked;
+    }
     return run->restocks_lost;
 }
 

@@ -14,7 +14,10 @@
     X(begin, FILE)                                                                                 \
     X(end, FILE)                                                                                   \
     X(stall, FILE)                                                                                 \
+    X(restocking, FILE)                                                                            \
     X(restock, FILE)                                                                               \
+    X(restock_none, FILE)                                                                          \
+    X(restock_unknown, FILE)                                                                       \
     X(command, FILE)                                                                               \
     X(invoke, REQUEST)                                                                             \
     X(refused, REQUEST)                                                                            \
@@ -76,6 +79,7 @@ struct mark *add_mark(struct run *run, enum mark_kind kind, const struct record 
                       size_t instance);
 void set_outcome(struct reader *reader, struct record *record, enum outcome outcome);
 
+void about_restock(struct reader *reader, struct record *record);
 void about_hold(struct reader *reader, struct record *record);
 void about_keeper(struct reader *reader, struct record *record);
 

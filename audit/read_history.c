@@ -128,8 +128,13 @@ static void about_file(struct reader *reader, struct record *record)
         reader->history->ended = true;
     else if (record->event == EVENT_stall)
         add_stall(reader, record);
-    else if (record->event == EVENT_restock)
+    else if (record->event == EVENT_restocking || record->event == EVENT_restock_none ||
+             record->event == EVENT_restock_unknown)
+        about_restock(reader, record);
+    else if (record->event == EVENT_restock) {
+        about_restock(reader, record);
         add_restock(reader, record);
+    }
     /* a command tells a reader how it came about; what came about stands in the other lines */
 }
 
@@ -425,7 +430,8 @@ static void read_record(struct reader *reader, struct record *record)
         wrong(reader, record);
         return;
     }
-    if (reader->run->mark_count >= REQUESTS_MAX || reader->run->restock_count >= REQUESTS_MAX) {
+    if (reader->run->mark_count >= REQUESTS_MAX || reader->run->restock_count >= REQUESTS_MAX ||
+        reader->run->intent_count >= REQUESTS_MAX) {
         complain(&reader->source, record->line,
                  "more than %d marks or restocks; a run must have "
                  "fewer",

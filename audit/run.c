@@ -25,10 +25,13 @@ void run_free(struct run *run)
     free(run->sales);
     free(run->marks);
     free(run->restocks);
+    free(run->intents);
+    free(run->latest_intent);
     free(run->by_lock);
     names_free(&run->item_names);
     names_free(&run->request_ids);
     names_free(&run->keys);
+    names_free(&run->restock_ids);
     names_free(&run->holds);
     names_free(&run->locks);
 }

@@ -72,6 +72,15 @@ struct redis_side {
     int64_t lock_pttl_ms; /* -1: it never expires */
 };
 
+/* Restocks of an item of which only the intent is told, see restocks.c. */
+struct possible {
+    size_t count;
+    int64_t units;    /* so many they have added at most */
+    int64_t first_ns; /* the first intent: before it they have added nothing */
+    bool sets;        /* one of them sets the stock */
+    bool done;        /* all were carried out: supply counts them */
+};
+
 struct item {
     const char *name;
     int64_t stock;              /* run.json's, at the start */
@@ -81,6 +90,8 @@ struct item {
     /* Found by check_conservation, for the checks behind it. */
     int64_t shelf;     /* units at the start, as the witness says who tells of most */
     int64_t supply;    /* units on the shelf: those, and what restocks added */
+    int64_t supply_most; /* likewise, and what possible restocks added */
+    struct possible possible;
     bool supply_exact; /* false: a restock did not say what it found, supply is an upper bound */
     int64_t wanted;    /* units that requests asked for */
     int64_t sold;      /* units */
@@ -220,6 +231,18 @@ struct restock {
     int64_t after;
 };
 
+enum intent_state { INTENT_OPEN, INTENT_LOST, INTENT_SETTLED };
+
+/* What an operator wanted, as recorded ahead of the write. Not settled: it may have been carried out. */
+struct intent {
+    int64_t t_ns;
+    uint32_t history;
+    uint32_t item; /* NONE: not on sale in this run */
+    bool sets;     /* the stock to so many units; else it adds them */
+    enum intent_state state : 8;
+    int64_t units;
+};
+
 enum { CLOCK_NAME_MAX = 64 };
 
 /* What a `begin` says of its file's times. */
@@ -284,6 +307,11 @@ struct run {
     size_t mark_count, mark_capacity;
     struct restock *restocks;
     size_t restock_count, restock_capacity;
+    struct intent *intents;
+    size_t intent_count, intent_capacity;
+    struct names restock_ids; /* their request ids */
+    uint32_t *latest_intent;  /* by the number of such an id */
+    size_t latest_intent_count, latest_intent_capacity;
     struct history histories[HISTORIES_MAX];
     size_t history_count;
 

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Restocks of which only the intent is told: each may or may not have been carried out. Where units are only taken off
+ * by commands of Redis, what was sold and what is left tell which of the two, if just one of them fits. Where nothing
+ * tells, the units that they may have added convict nobody, and the run is inconclusive.
+ */
+#include "check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void add_possible(struct run *run)
+{
+    for (size_t i = 0; i < run->intent_count; i++) {
+        const struct intent *intent = &run->intents[i];
+        if (intent->item == NONE || intent->state == INTENT_SETTLED)
+            continue;
+        struct possible *possible = &run->items[intent->item].possible;
+        const struct history *history = &run->histories[intent->history];
+        int64_t t_ns = history->timed && !history->doubted ? intent->t_ns : INT64_MIN;
+        if (possible->count++ == 0 || t_ns < possible->first_ns)
+            possible->first_ns = t_ns;
+        possible->units += intent->units;
+        possible->sets |= intent->sets;
+    }
+}
+
+/* Whether as much is accounted for as that supply says, but for sales of which nobody knows. */
+static bool fits(const struct item *item, int64_t supply)
+{
+    int64_t missing = supply - item->sold - item->redis[AFTER].stock;
+    return missing >= 0 && missing <= item->unknown;
+}
+
+/* Whether the sums have one explanation at most. A sale that writes back what is left makes or destroys units by
+ * itself. Of several restocks, or one that sets, a part may be hidden by a sale of which nobody knows. */
+static bool is_telling(const struct run *run, const struct item *item)
+{
+    const struct possible *possible = &item->possible;
+    bool single = possible->count == 1;
+    return strcmp(run->asked.write, "set") != 0 && item->supply_exact && item->disputed == 0 &&
+           item->redis[AFTER].stock != NOT_KNOWN && (single || !possible->sets) &&
+           (item->unknown == 0 || (single && !possible->sets));
+}
+
+/* How many units one that sets has added depends on what was there: it can only be told that it added none. */
+static bool settle(const struct run *run, struct item *item)
+{
+    struct possible *possible = &item->possible;
+    bool with = run->asked.restocked && !possible->sets && fits(item, item->supply_most);
+    bool without = fits(item, item->supply);
+    if (!is_telling(run, item) || with == without)
+        return false;
+    if (with)
+        item->supply = item->supply_most;
+    else
+        *possible = (struct possible){.count = 0};
+    possible->done = with;
+    item->supply_most = item->supply;
+    return true;
+}
+
+static const struct intent *first_of(const struct run *run, size_t item)
+{
+    for (size_t i = 0; i < run->intent_count; i++) {
+        if (run->intents[i].item == item && run->intents[i].state != INTENT_SETTLED)
+            return &run->intents[i];
+    }
+    return NULL;
+}
+
+static void tell(struct run *run, size_t item, enum result rank, const char *what)
+{
+    const struct intent *first = first_of(run, item);
+    char more[64] = "";
+    if (run->items[item].possible.count > 1)
+        snprintf(more, sizeof more, ", and %zu more restocks,", run->items[item].possible.count - 1);
+    findings_add(&run->findings, rank, "%.80s: a restock (%s %lld) that %s began at %.3f ms%s %s; %s",
+                 run->items[item].name, first->sets ? "set to" : "add", (long long)first->units,
+                 run->asked.instances[run->histories[first->history].instance], run_ms(run, first->t_ns), more, what,
+                 first->state == INTENT_LOST ? "its reply was lost" : "no outcome is recorded");
+}
+
+void restocks_settle(struct run *run)
+{
+    add_possible(run);
+    size_t open = 0;
+    for (size_t i = 0; i < run->item_count; i++) {
+        struct item *item = &run->items[i];
+        item->supply_most = item->supply + item->possible.units;
+        if (item->possible.count == 0)
+            continue;
+        if (!settle(run, item)) {
+            if (open++ == 0)
+                tell(run, i, RESULT_INCOMPLETE, "may or may not have been carried out");
+        } else if (item->possible.done)
+            tell(run, i, RESULT_OK, "was carried out: only so do the sold units and what is left fit");
+    }
+}
