@@ -444,6 +444,7 @@ class Stage:
         self.notes, self.seen = [], []
         self.crowd = set()  # the names of those whose sales are told together
         self.redis = self.lock_redis = None
+        self.restocked = False  # whether the stock is changed while it is sold
 
     def __enter__(self):
         self.folder = new_folder(self.runs, f"{self.rung.name}-{self.fault.replace('+', '.')}")
@@ -598,7 +599,7 @@ class Stage:
             "run": self.folder.name, "rung": self.rung.lock.name, "write": self.write, "fault": self.fault,
             "instances": list(self.instances), "workers": 4, "ttl_ms": self.ttl_ms, "work_ms": 0, "wait_ms": WAIT_MS,
             "keys": "item", "guard": "lock", "items": {ITEM: self.stock}, "requests": sum(sale.buys for sale in self.sales), "quantity": 1,
-            "clients": clients_clock(), "scenario": self.fault, "min_share": 0, "expect": self.expect, "restocked": False, "direct": True, "seen": self.seen})
+            "clients": clients_clock(), "scenario": self.fault, "min_share": 0, "expect": self.expect, "restocked": self.restocked, "direct": True, "seen": self.seen})
         self.write_jtl()
         done = subprocess.run([str(self.auditor), str(self.folder)], capture_output=True, text=True, timeout=60)
         if done.returncode not in (0, 1, 2) or not (self.folder / "verdict.json").exists():

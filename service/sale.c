@@ -122,8 +122,7 @@ static void end(struct sale *sale, enum sale_result result, const char *detail)
     snprintf(sale->detail, sizeof sale->detail, "%s", detail);
 }
 
-/* How it ended, unless a `read`, `write` or `unknown` in the section said so already. A restock that did
- * not come about is no event. */
+/* How it ended, unless a `read`, `write` or `unknown` in the section said so already. restock() records its own end. */
 static void record_end(const struct sale_env *env, const struct sale *sale)
 {
     static const struct {
@@ -925,6 +924,7 @@ static enum stock_status find_out_restock(struct seller *seller, struct sale *sa
     return found == STOCK_OK && stock == after ? STOCK_OK : STOCK_UNAVAILABLE;
 }
 
+/* The intent is recorded ahead of the write: the judge sees it even if this process does not live to tell the outcome. */
 static void restock(struct seller *seller, struct sale *sale)
 {
     struct fence room;
@@ -933,6 +933,7 @@ static void restock(struct seller *seller, struct sale *sale)
     if (!ready || !may_go_on(seller->env, sale))
         return;
     int64_t before;
+    RECORD(seller->env, sale, "restocking", ",\"%s\":%" PRId64, sale->adds ? "add" : "set", sale->quantity);
     enum stock_status written = write_restock(seller, sale, fence, &before);
     bool doubted = written == STOCK_LOST;
     if (doubted)
@@ -943,11 +944,13 @@ static void restock(struct seller *seller, struct sale *sale)
     } else if (written == STOCK_OK) {
         RECORD(seller->env, sale, "restock", ",\"stock_after\":%" PRId64, sale->left);
     } else if (written == STOCK_LOST) {
+        RECORD(seller->env, sale, "restock_unknown", "%s", "");
         end(sale, SALE_OUTCOME_UNKNOWN, stock_error(seller->stock));
     } else if (doubted) {
         end(sale, SALE_STOCK_UNAVAILABLE,
             "the connection was lost before the write was carried out");
     } else {
+        RECORD(seller->env, sale, "restock_none", "%s", "");
         end_by_stock(seller, sale, written);
     }
 }

@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -10,7 +11,7 @@ from rung import TOOLS
 
 import ladder
 from schedules import ALL
-from stage import RENEWED_TTL_MS, Stage, wait_until
+from stage import RENEWED_TTL_MS, Cable, Stage, wait_until
 
 
 def sell(stage, instance):
@@ -25,6 +26,60 @@ def restart(stage, name, how):
     stage.instances[name].process.wait(timeout=30)
     shutil.rmtree(stage.folder / f"files-{name}")
     stage.instance(name, RENEWED_TTL_MS)
+
+
+class Hiding(Cable):
+    """Redis carries out the restock, but its answer does not come back: it is lost, or held back."""
+
+    def __init__(self, redis, how):
+        self.how, self.carried_out = how, lambda: redis("GET", "inventory:{phone}") == "54"
+        super().__init__(redis)
+
+    def ask(self, client, server, in_login):
+        while data := client.recv(65536):
+            if b"INCRBY" in data:
+                self.lose_next = self.how == "lost"
+                self.held = self.how == "killed"
+            in_login.clear()
+            server.sendall(data)
+        self.cut_pair(client, server)
+
+
+def add_fifty(instance):
+    try:
+        return instance.ask("POST", "/inventory/phone/restock", instance.admin_port, '{"add":50}', {"Content-Type": "application/json"})
+    except OSError:
+        return 0, {}
+
+
+@pytest.mark.parametrize("write,result", [("decr", "ok"), ("set", "inconclusive")])
+@pytest.mark.parametrize("how", ["lost", "killed"])
+def test_a_restock_of_which_nobody_tells_the_outcome(tmp_path, how, write, result):
+    """It was carried out, and is no oversale. The instance that did it could not tell."""
+    with Stage(ladder.find("watchdog"), "killed_holding", *TOOLS, tmp_path, stock=6, write=write, expect=["ok"]) as stage:
+        stage.open()
+        stage.restocked = True
+        stage.redis("ACL", "SETUSER", "default", "-client|kill")
+        stage.cables.append(Hiding(stage.redis, how))
+        a = stage.instance("a", RENEWED_TTL_MS, "--stock-redis", stage.cables[0].url,
+                           "--redis-timeout-ms", "60000" if how == "killed" else "500")
+        b = stage.instance("b", RENEWED_TTL_MS)
+        sell(stage, a)
+        sell(stage, b)
+        with ThreadPoolExecutor(1) as operator:
+            answer = operator.submit(add_fifty, a)
+            wait_until(stage.cables[0].carried_out, "Redis has carried it out")
+            if how == "killed":
+                a.dead_ns = stage.note("a is killed")
+                a.process.kill()
+            assert answer.result()[0] == (500 if how == "lost" else 0)
+        stage.wait_expired()
+        for _ in range(8):
+            sell(stage, b)
+        verdict = stage.judge()
+        assert verdict["result"] == result and verdict["oversold"] == verdict["conjured"] == verdict["resold"] == 0, verdict["reasons"]
+        told = "was carried out" if result == "ok" else "may or may not have been carried out"
+        assert any("a restock (add 50) that a began at" in text and told in text for text in verdict["reasons"]), verdict["reasons"]
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["told", "killed"])

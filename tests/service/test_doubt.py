@@ -154,6 +154,33 @@ def test_units_that_are_added(redis, start, post, lock, write):
     assert post.deliver() == b"" and redis("GET", STOCK) == "13"
 
 
+def test_a_restock_is_recorded_ahead_of_its_write(redis, start, post, tmp_path):
+    """Its intent, and what became of it; of a killed instance the intent alone."""
+    history = tmp_path / "h.jsonl"
+    shop = opened(redis, start, post, "watchdog", "decr", "--history", history, "--ttl-ms", 1000)
+
+    def latest():
+        events = [event for event in read_history(history) if event["event"].startswith("restock")]
+        at = max(i for i, event in enumerate(events) if event["event"] == "restocking")
+        return [(event["event"], event.get("add"), event.get("set")) for event in events[at:]]
+
+    post.lose = b"INCRBY"
+    assert shop.restock(10).status == 200
+    assert latest() == [("restocking", 10, None), ("restock", None, None)]
+    post.keep = b"INCRBY"
+    assert shop.restock(11).problem == "stock-unavailable"
+    assert latest() == [("restocking", 11, None), ("restock_none", None, None)]
+    refuse_kills(redis)
+    post.keep = b"SET\r\n"
+    assert shop.stock(value=7).problem == "outcome-unknown"
+    assert latest() == [("restocking", None, 7), ("restock_unknown", None, None)]
+    wait_until(lambda: not redis("EXISTS", LOCK), "the lock has expired")
+    post.keep, post.meanwhile = b"INCRBY", shop.kill
+    with pytest.raises(OSError):
+        shop.restock(3)
+    assert latest() == [("restocking", 3, None)] and post.deliver() == b":17\r\n"
+
+
 def test_another_process_answers_meanwhile(start, redis, post, tmp_path):
     """The numbers of its connections begin anew: no innocent's is ended. Nor is its stock believed: it may be a replica
     that lags, or may have forgotten the lock."""

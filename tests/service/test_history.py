@@ -22,7 +22,7 @@ FIELDS = {  # beyond t_ns, seq, instance, event and those of a request
     "lost": {"hold", "reason"},
     "refused": {"code", "reason"}, "fail": {"code", "reason"},
     "unknown": {"code", "hold", "quantity"},
-    "restock": {"stock_after"},
+    "restocking": set(), "restock": {"stock_after"}, "restock_none": set(), "restock_unknown": set(),
     "stall": {"late_ns"}, "end": set(),
 }
 
@@ -35,6 +35,8 @@ def check(events):
             expected |= OF_A_REQUEST
         if event["event"] == "restock":  # where there was a stock before
             expected |= {"stock_before"} & set(event)
+        if event["event"] == "restocking":
+            expected |= {"add"} if "add" in event else {"set"}
         assert set(event) == expected, event
 
 
