@@ -42,6 +42,7 @@ struct history {
     bool nameless; /* it has none: what is written there, nobody can read */
     bool torn;     /* a part of it was */
     char begin[LINE_MAX_BYTES / 2]; /* the members that the caller gave */
+    unsigned part; /* how many files have told of this run since the process, or the switch to it, began */
     pthread_cond_t ended;
     bool ending;
     pthread_t ticker;
@@ -145,9 +146,9 @@ static void write_begin(struct history *history, const char *begin)
     read_time_namespace(namespace);
     int64_t t_ns = read_clocks(&realtime_ns);
     snprintf(members, sizeof members,
-             "%s,\"boot_id\":\"%s\",\"clock\":\"CLOCK_MONOTONIC\",\"time_namespace\":\"%s\","
+             "%s,\"part\":%u,\"boot_id\":\"%s\",\"clock\":\"CLOCK_MONOTONIC\",\"time_namespace\":\"%s\","
              "\"clock_ns_realtime\":%" PRId64,
-             begin, boot_id, namespace, realtime_ns);
+             begin, history->part, boot_id, namespace, realtime_ns);
     write_text(history, t_ns, "begin", members);
 }
 
@@ -254,6 +255,7 @@ struct history *history_open(const char *file, const char *instance, const char 
     history->fd = open_file(file, &history->seq, error);
     if (history->fd < 0)
         goto failed;
+    history->part = 1;
     write_begin(history, begin);
     history->seen_ns = now_ns();
     if (pthread_create(&history->ticker, NULL, tick, history) == 0)
@@ -305,10 +307,11 @@ static bool place_run(const char *first, const char *run, char file[FILE_MAX_BYT
     return false;
 }
 
-/* The mutex is held. Ends the file that is written now, and begins the one that was opened. */
-static void move_to(struct history *history, int fd, uint64_t seq)
+/* The mutex is held. Ends the file that is written now, and takes the one that was opened. goes_on: that one is the
+ * next part of the same. */
+static void move_to(struct history *history, int fd, uint64_t seq, bool goes_on)
 {
-    write_text(history, now_ns(), "end", "");
+    write_text(history, now_ns(), "end", goes_on ? ",\"goes_on\":true" : "");
     close(history->fd);
     history->fd = fd;
     history->seq = seq;
@@ -329,11 +332,13 @@ bool history_switch(struct history *history, const char *run, const char *begin,
     if (fd >= 0 && same)
         write_text(history, now_ns(), "end", "");
     if (fd >= 0 && !same) {
-        move_to(history, fd, seq);
+        move_to(history, fd, seq, false);
         memcpy(history->file, file, sizeof file);
     }
-    if (fd >= 0)
+    if (fd >= 0) {
+        history->part = 1;
         write_begin(history, begin);
+    }
     pthread_mutex_unlock(&history->mutex);
     return fd >= 0;
 }
@@ -361,7 +366,8 @@ bool history_reopen(struct history *history, char error[HISTORY_ERROR_MAX])
     if (fd >= 0 && is_same_file(fd, history->fd)) {
         close(fd);
     } else if (fd >= 0) {
-        move_to(history, fd, seq);
+        move_to(history, fd, seq, true);
+        history->part++;
         write_begin(history, history->begin);
     }
     pthread_mutex_unlock(&history->mutex);

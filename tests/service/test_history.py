@@ -11,7 +11,7 @@ from world import Background, check_history, hold_lock, read_history, release_lo
 
 OF_A_REQUEST = {"thread", "request", "item", "rung", "lock"}
 FIELDS = {  # beyond t_ns, seq, instance, event and those of a request
-    "begin": {"run", "rung", "write", "pid", "version", "ttl_ms", "work_ms", "wait_ms", "workers", "check_hold", "guard_reads",
+    "begin": {"part", "run", "rung", "write", "pid", "version", "ttl_ms", "work_ms", "wait_ms", "workers", "check_hold", "guard_reads",
               "keys", "boot_id", "clock", "time_namespace", "clock_ns_realtime"},
     "invoke": {"quantity"},
     "granted": {"hold", "mode", "owner", "token", "waited_ns"},
@@ -35,6 +35,8 @@ def check(events):
             expected |= OF_A_REQUEST
         if event["event"] == "restock":  # where there was a stock before
             expected |= {"stock_before"} & set(event)
+        if event["event"] == "end":  # where another file follows
+            expected |= {"goes_on"} & set(event)
         if event["event"] == "restocking":
             expected |= {"add"} if "add" in event else {"set"}
         assert set(event) == expected, event

@@ -44,6 +44,8 @@ def test_the_files_are_opened_anew(redis, start, tmp_path):
     check_history(old)
     check_history(new)
     assert old[-1]["event"] == "end" and new[-1]["event"] == "end"
+    assert old[-1]["goes_on"] is True and "goes_on" not in new[-1]
+    assert (old[0]["part"], new[0]["part"]) == (1, 2) and old[0]["pid"] == new[0]["pid"]
     assert [event["request"] for file in (old, new) for event in file if event["event"] == "write"] == \
         ["before", "between", "after"]
     assert old[0]["rung"] == new[0]["rung"] and old[0]["boot_id"] == new[0]["boot_id"]
