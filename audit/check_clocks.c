@@ -12,8 +12,6 @@
 
 #include <string.h>
 
-enum { APART_NS_MAX = 100000 }; /* of two readings of that constant */
-
 /* ---- One clock ------------------------------------------------------------------------------- */
 
 /* Why the times of these two cannot be compared; NULL: they can. */

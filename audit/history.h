@@ -56,6 +56,7 @@ struct reader {
     const struct json_lines *lines;
     struct history *history;
     uint32_t index; /* of the history */
+    uint32_t first; /* of the first one that the file tells of */
     int64_t seq;    /* the latest */
     int64_t t_ns;   /* likewise */
     uint32_t request; /* of the line above; NONE */

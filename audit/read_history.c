@@ -26,9 +26,8 @@ void wrong(struct reader *reader, const struct record *record)
 /* ---- Lines about the instance --------------------------------------------------------------- */
 
 /* Which clock its times are of, so that check_clocks can compare them with the others'. */
-static void read_clock(struct reader *reader, struct record *record)
+static void read_clock(struct reader *reader, struct record *record, struct clock *clock)
 {
-    struct clock *clock = &reader->history->clock;
     const char *boot_id = NULL;
     const char *name = NULL;
     const char *time_namespace = NULL;
@@ -123,10 +122,11 @@ static void about_file(struct reader *reader, struct record *record)
 {
     if (record->event == EVENT_begin) {
         check_begin(reader, record);
-        read_clock(reader, record);
-    } else if (record->event == EVENT_end)
+    } else if (record->event == EVENT_end) {
         reader->history->ended = true;
-    else if (record->event == EVENT_stall)
+        if (!json_bool(record->json, "goes_on", JSON_OPTIONAL, &reader->history->goes_on, record->error))
+            wrong(reader, record);
+    } else if (record->event == EVENT_stall)
         add_stall(reader, record);
     else if (record->event == EVENT_restocking || record->event == EVENT_restock_none ||
              record->event == EVENT_restock_unknown)
@@ -409,17 +409,81 @@ static void check_end(struct reader *reader, int64_t line)
                  line > 0 ? "restarted" : "judged");
 }
 
-/* The first begin is that of the file, each further one that of a restarted instance. */
-static bool begin_life(struct reader *reader, const struct record *record)
+/* What a begin says of the life that it begins, or goes on with. */
+static struct history read_begin(struct reader *reader, struct record *record)
 {
-    if (!reader->begun)
+    struct history begun = {.instance = reader->history->instance, .part = 1};
+    if (!json_int(record->json, "pid", JSON_OPTIONAL, 0, JSON_EXACT_MAX, &begun.pid, record->error) ||
+        !json_int(record->json, "part", JSON_OPTIONAL, 1, JSON_EXACT_MAX, &begun.part, record->error))
+        wrong(reader, record);
+    read_clock(reader, record, &begun.clock);
+    return begun;
+}
+
+static bool is_one_clock(const struct clock *one, const struct clock *two)
+{
+    int64_t apart_ns = one->apart_ns - two->apart_ns;
+    return one->known && two->known && strcmp(one->boot_id, two->boot_id) == 0 &&
+           strcmp(one->time_namespace, two->time_namespace) == 0 && apart_ns <= APART_NS_MAX &&
+           apart_ns >= -APART_NS_MAX;
+}
+
+/* The life that goes on with that begin: its instance's latest. NULL: there is none. */
+static struct history *life_before(const struct reader *reader, const struct record *record,
+                                   const struct history *begun)
+{
+    struct run *run = reader->run;
+    for (size_t i = run->history_count; i-- > 0;) {
+        struct history *life = &run->histories[i];
+        if (life->instance != begun->instance || (i == reader->index && !reader->begun))
+            continue;
+        bool fits = life->goes_on && life->part + 1 == begun->part && life->pid == begun->pid &&
+                    life->last_ns <= record->t_ns && is_one_clock(&life->clock, &begun->clock);
+        return fits ? life : NULL;
+    }
+    return NULL;
+}
+
+static void go_on(struct reader *reader, struct history *life, int64_t part)
+{
+    struct run *run = reader->run;
+    if (!reader->begun) { /* what read_file has added for a life of its own */
+        free(reader->history->file);
+        *reader->history = (struct history){.file = NULL};
+        run->history_count--;
+    }
+    life->part = part;
+    life->ended = life->goes_on = false;
+    reader->history = life;
+    reader->index = (uint32_t)(life - run->histories);
+    if (reader->index < reader->first)
+        reader->first = reader->index;
+}
+
+/* A begin is that of a file's first life, of a restarted instance, or of one that goes on in this file. */
+static bool begin_life(struct reader *reader, struct record *record)
+{
+    struct history begun = read_begin(reader, record);
+    if (reader->begun)
+        check_end(reader, record->line);
+    struct history *life = life_before(reader, record, &begun);
+    if (life != NULL) {
+        go_on(reader, life, begun.part);
         return true;
-    check_end(reader, record->line);
-    if (add_life(reader, reader->history->instance))
-        return true;
-    complain(&reader->source, record->line,
-             "more than %d histories and restarts; a run must have fewer", HISTORIES_MAX);
-    return false;
+    }
+    if (begun.part > 1)
+        complain(&reader->source, record->line,
+                 "part %lld of a history, and no file ends with its part %lld; all parts must be there",
+                 (long long)begun.part, (long long)begun.part - 1);
+    if (reader->begun && !add_life(reader, begun.instance)) {
+        complain(&reader->source, record->line,
+                 "more than %d histories and restarts; a run must have fewer", HISTORIES_MAX);
+        return false;
+    }
+    reader->history->pid = begun.pid;
+    reader->history->part = begun.part;
+    reader->history->clock = begun.clock;
+    return true;
 }
 
 static void read_record(struct reader *reader, struct record *record)
@@ -493,14 +557,59 @@ static void read_history(struct reader *reader, const char *path)
 
 /* ---- All histories --------------------------------------------------------------------------- */
 
+/* history-*.jsonl, and as logrotate renames it: history-*.jsonl.1, history-*.jsonl-20260101 */
 static int is_history(const struct dirent *entry)
 {
     static const char head[] = "history-";
     static const char tail[] = ".jsonl";
     size_t length = strlen(entry->d_name);
+    size_t digits = 0;
+    while (digits < length && strchr("0123456789", entry->d_name[length - digits - 1]) != NULL)
+        digits++;
+    if (digits > 0 && digits < length && strchr(".-", entry->d_name[length - digits - 1]) != NULL)
+        length -= digits + 1;
     return length >= sizeof head + sizeof tail - 2 &&
            strncmp(entry->d_name, head, sizeof head - 1) == 0 &&
-           strcmp(entry->d_name + length - (sizeof tail - 1), tail) == 0;
+           strncmp(entry->d_name + length - (sizeof tail - 1), tail, sizeof tail - 1) == 0;
+}
+
+/* A file before it is read. */
+struct entry {
+    char *file;
+    char instance[64]; /* as its first line says; "" */
+    int64_t t_ns;
+    int64_t part;
+};
+
+static struct entry look_into(const struct run *run, char *file)
+{
+    struct entry entry = {.file = file};
+    struct json_lines lines;
+    char path[PATH_MAX_BYTES], ignored[JSON_ERROR_MAX];
+    const char *instance = "";
+    if (!source_path(run, file, path) || !json_lines_open(&lines, path))
+        return entry;
+    const cJSON *first = json_lines_next(&lines) ? json_line(&lines, ignored) : NULL;
+    if (first != NULL && json_text(first, "instance", JSON_REQUIRED, &instance, ignored))
+        json_line_time(&lines, first, "t_ns", &entry.t_ns, ignored);
+    if (first != NULL)
+        json_int(first, "part", JSON_OPTIONAL, 1, JSON_EXACT_MAX, &entry.part, ignored);
+    snprintf(entry.instance, sizeof entry.instance, "%s", instance);
+    json_lines_close(&lines);
+    return entry;
+}
+
+/* An instance's files in the order in which they were written. */
+static int by_instance_time(const void *a, const void *b)
+{
+    const struct entry *one = a;
+    const struct entry *two = b;
+    int order = strcmp(one->instance, two->instance);
+    if (order == 0 && one->t_ns != two->t_ns)
+        order = one->t_ns < two->t_ns ? -1 : 1;
+    if (order == 0 && one->part != two->part) /* a clock may be coarse */
+        order = one->part < two->part ? -1 : 1;
+    return order != 0 ? order : strcmp(one->file, two->file);
 }
 
 static void read_file(struct run *run, const char *file)
@@ -511,31 +620,53 @@ static void read_file(struct run *run, const char *file)
         .run = run,
         .request = NONE,
     };
-    size_t first = run->history_count;
     add_life(&reader, NONE);
+    reader.first = reader.index;
     if (source_path(run, file, path))
         read_history(&reader, path);
     check_end(&reader, 0);
-    for (size_t i = first; i < run->history_count; i++)
-        run->histories[i].damaged = reader.source.complaints > 0;
+    for (size_t i = reader.first; i < run->history_count; i++)
+        run->histories[i].damaged |= reader.source.complaints > 0;
     source_close(&reader.source);
 }
 
-/* Sections hold the order in which files are read: sorted by name, so that a verdict is repeatable.
- */
+/* A file that was moved away, and the next one is not there. */
+static void check_parts(struct run *run)
+{
+    for (size_t i = 0; i < run->history_count; i++) {
+        struct history *history = &run->histories[i];
+        if (!history->goes_on)
+            continue;
+        history->ended = false;
+        history->damaged = true;
+        findings_add(&run->findings, RESULT_INCOMPLETE,
+                     "%s: its part %lld goes on in another file, which is not there; all parts must be",
+                     history->file, (long long)history->part);
+    }
+}
+
+/* Sections hold the order in which files are read: sorted, so that a verdict is repeatable. */
 void read_histories(struct run *run)
 {
-    struct dirent **entries = NULL;
-    int count = scandir(run->folder, &entries, is_history, alphasort);
+    struct dirent **names = NULL;
+    int count = scandir(run->folder, &names, is_history, alphasort);
+    struct entry *entries = memory_new(count > 0 ? (size_t)count : 0, sizeof *entries);
     int left_out = 0;
+    for (int i = 0; i < count; i++)
+        entries[i] = look_into(run, names[i]->d_name);
+    if (count > 0)
+        qsort(entries, (size_t)count, sizeof *entries, by_instance_time);
     for (int i = 0; i < count; i++) {
         if (run->history_count < HISTORIES_MAX)
-            read_file(run, entries[i]->d_name);
+            read_file(run, entries[i].file);
         else
             left_out++;
-        free(entries[i]);
     }
+    for (int i = 0; i < count; i++)
+        free(names[i]);
+    free(names);
     free(entries);
+    check_parts(run);
     names_free(&run->holds); /* nobody asks for them any more */
     if (left_out > 0)
         findings_add(&run->findings, RESULT_INCOMPLETE,

@@ -252,11 +252,16 @@ struct clock {
     char time_namespace[CLOCK_NAME_MAX];
     int64_t apart_ns; /* CLOCK_REALTIME is so far ahead of it */
 };
+enum { APART_NS_MAX = 100000 }; /* of two readings of that on one boot */
 
-/* One life of an instance, from its `begin` to its `end`. A restarted one has several in a file. */
+/* One life of an instance, from its `begin` to its `end`. A restarted one has several in a file; one whose file was
+ * moved away meanwhile has several files. */
 struct history {
-    char *file; /* its name in the folder */
+    char *file; /* its name in the folder; the first one's */
     uint32_t instance;
+    int64_t pid;
+    int64_t part; /* the number of its latest file */
+    bool goes_on; /* that one's last line says that another one follows */
     bool ended;      /* an orderly end: nothing can be missing at its tail */
     struct clock clock;
     bool timed;      /* its times are those of the other histories; found by check_clocks */

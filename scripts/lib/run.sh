@@ -182,16 +182,17 @@ nginx_has_logged() {
 }
 
 # take_histories RUNG WRITE: ends them by a switch to the run "idle", and puts them into the run's
-# folder where they are not there already.
+# folder where they are not there already; those too that were moved aside, as history-a.jsonl.1.
 take_histories() {
     local run instance file
     run=$(basename "$RUN_FOLDER")
     switch_lock "$1" "$2" idle
     for instance in "${RUN_INSTANCES[@]}"; do
-        file=$RUN_HISTORIES/$run/history-${instance%%=*}.jsonl
-        if [[ -f $file && ! $file -ef $RUN_FOLDER/$(basename "$file") ]]; then
-            mv "$file" "$RUN_FOLDER/"
-        fi
+        for file in "$RUN_HISTORIES/$run/history-${instance%%=*}.jsonl"*; do
+            if [[ -f $file && ! $file -ef $RUN_FOLDER/$(basename "$file") ]]; then
+                mv "$file" "$RUN_FOLDER/"
+            fi
+        done
     done
     [[ $RUN_HISTORIES -ef $RUN_ROOT ]] || rmdir "$RUN_HISTORIES/$run" 2>/dev/null || true
 }

@@ -97,6 +97,34 @@ def test_an_instance_that_was_restarted(tmp_path, how):
         assert (verdict["result"], verdict["sold"], verdict["by_instance"]["a"]["sold"]) == ("ok", 4, 3), verdict["reasons"]
 
 
+@pytest.mark.parametrize("name", ["history-a.1.jsonl", "history-a.jsonl.1"])
+def test_a_history_that_was_moved_away_while_it_sold(tmp_path, name):
+    """A sale is inside meanwhile, and another one waits; then the instance is restarted, and moved away again."""
+    with Stage(ladder.find("watchdog"), "none", *TOOLS, tmp_path, stock=9, expect=["ok"]) as stage:
+        stage.open()
+        a, _ = stage.instance("a", RENEWED_TTL_MS), sell(stage, stage.instance("b", RENEWED_TTL_MS))
+
+        def move_away(name):
+            a.history.rename(stage.folder / name)
+            a.process.send_signal(signal.SIGHUP)
+            wait_until(a.history.exists, "another file is begun")
+
+        inside = stage.park(a, "sale.after_read")
+        waits, _ = stage.enter(stage.instances["b"], "sale.after_read")
+        move_away(name)
+        a.let_go("sale.after_read")
+        stage.wait_inside(waits, "sale.after_read")
+        waits.instance.let_go("sale.after_read")
+        stage.wait_answered(inside, waits)
+        restart(stage, "a", signal.SIGTERM)
+        a = stage.instances["a"]
+        sell(stage, a)
+        move_away(name.replace("1", "2"))
+        sell(stage, a)
+        verdict = stage.judge()
+        assert (verdict["result"], verdict["sold"], verdict["by_instance"]["a"]["sold"]) == ("ok", 5, 3), verdict["reasons"]
+
+
 def test_a_real_history_that_was_moved_in_time(tmp_path):
     """Two inside together stay two inside together, or nothing can be said; the judge never says that all was well."""
     with Stage(ladder.find("local"), "two_instances", *TOOLS, tmp_path, write="decr", stock=9, expect=["overlap"]) as stage:
