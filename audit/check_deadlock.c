@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Deadlock, of two kinds. For ever: waiters timed out, nobody was granted the lock any more, its
- * key stands in Redis without a time to live, and whoever had it cannot give it back: its process
- * died, its release was forgotten or did not arrive, or nobody knows that it was had because the
- * reply was lost. A key with a time to live stands for ever too, when it is
- * renewed though its holder is gone: that was seen, or the key outlived its time. With itself: a
- * request that had the lock asked for it again and waited in vain, though nobody else had it
- * meanwhile; of who has the read lock and asks for the other it does not matter who else had it.
+ * key in Redis never expires, and its holder cannot release it. The holder's process died, its
+ * release was forgotten or did not arrive, or it does not know that it acquired the lock, because
+ * the reply was lost. A key that expires counts as well when it is renewed though its holder is
+ * gone: that was seen, or the key outlived its time. With itself: a request that held the lock
+ * asked for it again and waited in vain, though nobody else held it meanwhile. If it held the read
+ * lock and asked for the write lock, others may have held the read lock, too.
  */
 #include "check.h"
 #include "memory.h"
@@ -88,8 +88,8 @@ static bool is_renewed(const struct run *run, const struct section *grant)
     return false;
 }
 
-/* The latest moment at which somebody who is gone can have set the key; NOT_STAMPED: whoever had it
- * may have it still. */
+/* The latest moment at which somebody who is gone can have set the key; NOT_STAMPED: its
+ * holder may hold it still. */
 static int64_t gone_ns(const struct run *run, const struct last *last)
 {
     const struct section *grant = last->grant;
@@ -147,12 +147,12 @@ static void find_self_wait(struct run *run)
             continue;
         run->self_wait = section;
         findings_add(&run->findings, RESULT_DEADLOCK,
-                     "request %.60s waited for itself: it had the %slock of %.80s, asked for %s",
+                     "request %.60s waited for itself: it held the %slock of %.80s, asked for %s",
                      run_request_id(run, section->request), section->shared ? "read " : "",
                      section->item == NONE ? "an item" : run->items[section->item].name,
                      section->shared
                          ? "the write lock while it kept that, and was refused in the end"
-                         : "it again, and was refused though nobody else had it");
+                         : "it again, and was refused though nobody else held it");
         return; /* one tells enough */
     }
 }
@@ -164,7 +164,7 @@ static bool is_stuck(const struct run *run, const struct item *item, const struc
     if (last->timeouts_behind == 0 || !after->lock_there)
         return false;
     if (after->lock_pttl_ms == -1)
-        return true; /* whoever set it: the run is over, and nobody came to delete it */
+        return true; /* the run is over, and nobody came to delete it */
     return owner_is_gone(run, last) && outlives_its_time(run, last);
 }
 
@@ -173,7 +173,7 @@ static void tell_stuck(struct run *run, const struct item *item, const struct la
     const struct redis_side *after = &item->redis[AFTER];
     char who[96] = "ever entered with it";
     if (last->grant != NULL)
-        snprintf(who, sizeof who, "had it after request %.60s",
+        snprintf(who, sizeof who, "acquired it after request %.60s",
                  run_request_id(run, last->grant->request));
     findings_add(&run->findings, RESULT_DEADLOCK,
                  "the lock of %.80s is held for ever: nobody %s, requests that timed out waiting "

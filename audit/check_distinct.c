@@ -236,8 +236,8 @@ static void tell(struct run *run, const struct first *first)
     const struct sale *one = first->twice[0];
     const struct sale *two = first->twice[1];
     char text[2][160];
-    if (run->twice.first != NULL && one->section != run->twice.first) {
-        one = first->twice[1]; /* in the order in which they entered */
+    if (one != NULL && one->t_ns > two->t_ns) { /* in the order of the times that are told */
+        one = first->twice[1];
         two = first->twice[0];
     }
     if (one != NULL)

@@ -119,7 +119,7 @@ static void enter(struct tally *tally, struct inside *inside, struct section *se
         inside->last_exclusive_out = section;
 }
 
-/* sold_only: as if nobody else had been there. */
+/* sold_only: as if nobody else was there. */
 static struct tally pass(const struct run *run, bool sold_only)
 {
     struct inside inside = {.heap = memory_new(run->by_lock_count, sizeof *inside.heap)};

@@ -89,7 +89,7 @@ static void check_growth(struct run *run, struct section **entered, struct secti
         findings_add(
             &run->findings, RESULT_OVERLAP,
             "tokens that did not grow: %lld; first: "
-            "request %.60s entered at %.3f ms with token %lld, after request %.60s had had "
+            "request %.60s entered at %.3f ms with token %lld, after request %.60s got "
             "token %lld",
             times, run_request_id(run, example[1]->request),
             run_ms(run, example[1]->at_ns[STAGE_ENTER]), (long long)example[1]->token,

@@ -74,7 +74,7 @@ static int64_t known_stock(const struct run *run, const struct later *later, siz
     return run->items[item].redis[AFTER].stock;
 }
 
-/* Where the stock looks at tokens, whoever comes to know that its lock is gone has read what may be old. */
+/* Where the stock looks at tokens, a request that learns that its lock is gone may have read an old stock. */
 static bool knows_better(const struct run *run, const struct request *request)
 {
     return is_fenced(run) &&

@@ -96,9 +96,11 @@ static const char *numbers_differ(const struct run *run, const struct request *r
 
 static void disagree(struct source *views, size_t request, const char *difference)
 {
-    complain(views, 0, "request %.60s, code %d to the client: %s",
-             run_request_id(views->run, request), views->run->requests[request].client_code,
-             difference);
+    const int16_t code = views->run->requests[request].client_code;
+    char told[48] = "the client has no answer";
+    if (code != 0)
+        snprintf(told, sizeof told, "code %d to the client", code);
+    complain(views, 0, "request %.60s, %s: %s", run_request_id(views->run, request), told, difference);
 }
 
 void check_views(struct run *run)

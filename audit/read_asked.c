@@ -130,7 +130,7 @@ static bool read_numbers(struct asked *asked, char error[JSON_ERROR_MAX])
     return false;
 }
 
-/* Whether there is one check_clocks says. */
+/* A missing "clients" is reported by check_clocks. */
 static bool read_clients(struct asked *asked, char error[JSON_ERROR_MAX])
 {
     const cJSON *clients = cJSON_GetObjectItemCaseSensitive(asked->json, "clients");

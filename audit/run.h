@@ -88,7 +88,7 @@ struct item {
     int64_t began;              /* the stock when the first request came; NOT_KNOWN */
 
     /* Found by check_conservation, for the checks behind it. */
-    int64_t shelf;     /* units at the start, as the witness says who tells of most */
+    int64_t shelf;     /* units at the start; if records differ, the greatest */
     int64_t supply;    /* units on the shelf: those, and what restocks added */
     int64_t supply_most; /* likewise, and what possible restocks added */
     struct possible possible;
@@ -202,7 +202,7 @@ struct section {
     int64_t quantity;
 };
 
-/* What was sold to one request, by whoever tells of it. */
+/* What was sold to one request, as its instance or its client tells. */
 struct sale {
     const struct section *section; /* NULL: the client alone tells of it */
     uint32_t request;
@@ -337,9 +337,9 @@ struct run {
     const struct section *beyond;      /* the first sale of a unit <= 0 */
     const struct request *sent_away;   /* the first that was, while enough was left */
     struct collision meeting;          /* the overlap where most were inside at once */
-    const struct section *self_wait;   /* asked again for what its request had, in vain */
+    const struct section *self_wait;   /* asked again for the lock that its request held, in vain */
     const struct item *stuck;          /* nobody will ever have its lock again */
-    const struct section *stuck_grant; /* who had that lock last; NULL: nobody told of it */
+    const struct section *stuck_grant; /* who held that lock last; NULL: nobody told of it */
 };
 
 void run_init(struct run *run, const char *folder);

@@ -76,7 +76,7 @@ static bool is_denied(const struct run *run, const struct request *request)
     return request->invokes == 0 && (run->all_told || request->mistimed);
 }
 
-/* The client has a 200, and its instance did not come to tell how the request ended. */
+/* The client has a 200, and its instance recorded no end. */
 static void add_told(struct run *run, uint32_t *sale_of)
 {
     for (size_t i = 0; i < run->request_count; i++) {
@@ -100,7 +100,7 @@ static void add_told(struct run *run, uint32_t *sale_of)
     }
 }
 
-/* A sale of which only a repetition under its key tells: whoever sold came to record nothing. */
+/* A sale of which only a repetition under its key tells: the instance that sold recorded nothing. */
 static void add_replayed(struct run *run, uint32_t *sale_of)
 {
     for (size_t i = 0; i < run->request_count; i++) {

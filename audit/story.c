@@ -81,15 +81,25 @@ static void tell_same_unit(const struct scene *scene, struct story *story)
             (long long)first->stock_before, (long long)second->stock_before, unit);
 }
 
+/* Whether it sold the last unit before that other section wrote. */
+static bool took_last(const struct section *section, const struct section *other)
+{
+    return section->sold && section->unit == 1 &&
+           section->at_ns[STAGE_WRITE] <= other->at_ns[STAGE_WRITE];
+}
+
 static void tell_no_unit(const struct scene *scene, struct story *story)
 {
-    const struct section *wrong =
-        scene->first->unit <= 0 && scene->first->sold ? scene->first : scene->second;
-    int number = wrong == scene->first ? 1 : 2;
-    add(story,
-        "Request %d read: %lld left. Another one took that before it did, so it sold unit %lld, "
-        "which never was.",
-        number, (long long)wrong->stock_before, (long long)wrong->unit);
+    const bool is_first = scene->first->unit <= 0 && scene->first->sold;
+    const struct section *wrong = is_first ? scene->first : scene->second;
+    const struct section *other = is_first ? scene->second : scene->first;
+    char who[32] = "other sales took those units";
+    if (wrong->stock_before == 1)
+        snprintf(who, sizeof who, "another sale took that unit");
+    if (wrong->stock_before == 1 && took_last(other, wrong))
+        snprintf(who, sizeof who, "request %d took that unit", is_first ? 2 : 1);
+    add(story, "Request %d read: %lld left. Before it wrote, %s. So it sold unit %lld, which does not exist.",
+        is_first ? 1 : 2, (long long)wrong->stock_before, who, (long long)wrong->unit);
 }
 
 static bool was_refused(const struct run *run, const struct section *section)
@@ -274,7 +284,7 @@ static bool dies_inside(const struct run *run, size_t history)
     return false;
 }
 
-/* A request that never had the lock. */
+/* A request that never acquired the lock. */
 static void add_request(const struct run *run, size_t index, struct story *story)
 {
     const struct request *request = &run->requests[index];
@@ -303,7 +313,7 @@ static void add_section(const struct run *run, const struct section *section, st
     step(story, section->at_ns[STAGE_RELEASE], 0, STAGE_NONE, "%s has given its lock back", id);
 }
 
-/* What befell whole processes. */
+/* What happened to whole processes. */
 static void add_processes(const struct run *run, struct story *story)
 {
     char name[SVG_LABEL_MAX];

@@ -169,7 +169,7 @@ static void draw_section(const struct strip *strip, const struct section *sectio
                  section->sold ? "inside" : "small", "%s", text);
 }
 
-/* From the request's coming until it had the lock, or was sent away without. */
+/* From the request's coming until it acquired the lock, or was sent away without. */
 static void draw_wait(struct strip *strip, size_t index)
 {
     const struct request *request = &strip->run->requests[index];
@@ -250,7 +250,7 @@ static void draw_marks(struct strip *strip)
     }
 }
 
-/* What befell all: a line through every lane, its words in the first one. */
+/* What happened to all: a line through every lane, its words in the first one. */
 static void draw_seen(struct strip *strip)
 {
     const struct asked *asked = &strip->run->asked;

@@ -172,7 +172,7 @@ def dead_reader(seed, again=True):
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_dead_reader_that_nobody_counts_off(again):
-    check(lambda seed: dead_reader(seed, again), "deadlock", "is held for ever: nobody had it after request .*0000003,")
+    check(lambda seed: dead_reader(seed, again), "deadlock", "is held for ever: nobody acquired it after request .*0000003,")
     with judge({0: dead_reader(0, again)}) as verdicts:
         said = " ".join(texts(picture(verdicts[0][1])))
         assert "killed; nobody gives the lock back" in said and "the release frees nothing" not in said
