@@ -645,7 +645,26 @@ static void check_parts(struct run *run)
     }
 }
 
-/* Sections hold the order in which files are read: sorted, so that a verdict is repeatable. */
+/* An instance has one life at a time. What two files tell of the same time cannot both be so. */
+static void check_lives(struct run *run)
+{
+    for (size_t i = 0; i < run->history_count; i++) {
+        for (size_t j = i + 1; j < run->history_count; j++) {
+            struct history *one = &run->histories[i];
+            struct history *two = &run->histories[j];
+            if (one->instance != two->instance || one->instance == NONE ||
+                one->first_ns >= two->last_ns || two->first_ns >= one->last_ns)
+                continue;
+            one->damaged = two->damaged = true;
+            findings_add(&run->findings, RESULT_INCOMPLETE,
+                         "%s and %s tell of the same time of instance %.60s; one of them must go",
+                         one->file, two->file, run->asked.instances[one->instance]);
+        }
+    }
+}
+
+/* Sections hold the order in which files are read: sorted by name, so that a verdict is repeatable.
+ */
 void read_histories(struct run *run)
 {
     struct dirent **names = NULL;
@@ -667,6 +686,7 @@ void read_histories(struct run *run)
     free(names);
     free(entries);
     check_parts(run);
+    check_lives(run);
     names_free(&run->holds); /* nobody asks for them any more */
     if (left_out > 0)
         findings_add(&run->findings, RESULT_INCOMPLETE,

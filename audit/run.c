@@ -109,24 +109,6 @@ bool run_only_reads(const struct run *run, const struct section *section)
     return section->shared || run->requests[section->request].reads;
 }
 
-/* Whether every instance's history tells of all that it accepted. */
-static bool all_told(const struct run *run)
-{
-    bool told[INSTANCES_MAX] = {false};
-    for (size_t i = 0; i < run->history_count; i++) {
-        const struct history *history = &run->histories[i];
-        if (!history->ended || history->damaged)
-            return false;
-        if (history->instance != NONE)
-            told[history->instance] = true;
-    }
-    for (size_t i = 0; i < run->asked.instance_count; i++) {
-        if (!told[i])
-            return false;
-    }
-    return true;
-}
-
 bool run_is_timed(const struct run *run, const struct section *section)
 {
     const struct history *history = &run->histories[section->history];
@@ -185,20 +167,29 @@ static void find_span(struct run *run)
     }
 }
 
-static bool has_history(const struct run *run, size_t instance)
+/* Whether every instance has left a history, and none lacks a record. must_end: nor can one lack what
+ * a killed instance did not come to write. */
+static bool all_told(const struct run *run, bool must_end)
 {
+    bool told[INSTANCES_MAX] = {false};
     for (size_t i = 0; i < run->history_count; i++) {
-        if (run->histories[i].instance == instance && !run->histories[i].damaged)
-            return true;
+        const struct history *history = &run->histories[i];
+        if (history->damaged || (must_end && !history->ended))
+            return false;
+        if (history->instance != NONE)
+            told[history->instance] = true;
     }
-    return false;
+    for (size_t i = 0; i < run->asked.instance_count; i++) {
+        if (!told[i])
+            return false;
+    }
+    return true;
 }
 
 void run_settle(struct run *run)
 {
-    for (size_t i = 0; i < run->asked.instance_count; i++)
-        run->restocks_lost |= run->asked.restocked && !has_history(run, i);
-    run->all_told = all_told(run);
+    run->restocks_lost = run->asked.restocked && !all_told(run, false);
+    run->all_told = all_told(run, true);
     find_span(run);
     sales_find(run);
     keys_settle(run);

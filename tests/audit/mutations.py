@@ -349,6 +349,11 @@ def other_lines(files, rand, truth, other=None):
     return May(f"{name}: {count} lines of another run at line {to + 1}", accuse, keeps=name == NGINX)
 
 
+def is_alone(files):
+    """Whether a client alone tells of what an instance sold that was killed: nginx was not there."""
+    return NGINX not in files and any('"end"' not in text for name, text in files.items() if name.startswith(HISTORY))
+
+
 # ---- Rewrite -------------------------------------------------------------------------------------
 def another(value, rand, others):
     """Another value of the same kind, or one of the same field of another record, or nonsense."""
@@ -390,6 +395,8 @@ def rewrite(files, rand, truth):
     if holder[key] == old:
         return None
     put()
+    if name == CLIENT and is_alone(files):
+        return May(f"{name} {where}: {key} {old!r:.60} -> {holder[key]!r:.60}", frozenset(("oversold",)))
     if key == "t_ns" and name.startswith(HISTORY) and value.get("request") not in answered(files):
         return May(f"{name} {where}: {old} -> {holder[key]}, when no client was there", frozenset(("overlap",)), HISTORY)
     return declared(name, value, path, f"{name} {where}: {'.'.join(path)} {old!r:.60} -> {holder[key]!r:.60}")

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records that contradict each other convict nobody, and hide nothing. Each of these was found by fuzz_evidence.py."""
 import re
+import shutil
 
 import pytest
 import shop
 import test_clean
 import test_fenced
-from judge import judge
+from judge import audit, judge, verdict_of
 from shop import MS
 from simulate import simulate
 from test_evidence import check, clean, cut_before_its_write, one_by_one
@@ -218,6 +219,20 @@ def test_the_sentences_name_both():
         reasons = verdicts[1][0]["reasons"]
         assert verdicts[1][0]["result"] == "oversold"
         assert "sold twice" in " ".join(reasons[:3]) and re.search("the machine stood still for 1001 ms", " ".join(reasons))
+
+
+def test_a_history_that_is_there_twice(tmp_path):
+    """Its restocks took units off the shelf: they did so once."""
+    world = test_clean.restocked(2)
+    name = world.run["instances"][0]
+    line = [e for e in world.events[name] if e["event"] == "restock"][-1]
+    line.update(stock_before=line["stock_after"] + 9, stock_after=line["stock_after"])
+    folder = world.write(str(tmp_path / "run"))
+    shutil.copy(f"{folder}/history-{name}.jsonl", f"{folder}/history-{name}-copy.jsonl")
+    audit(folder)
+    verdict = verdict_of(folder)
+    assert verdict["result"] == "inconclusive", verdict["reasons"]
+    assert f"history-{name}-copy.jsonl and history-{name}.jsonl tell of the same time" in "".join(verdict["reasons"])
 
 
 def test_a_restock_of_an_item_that_run_json_does_not_name():
