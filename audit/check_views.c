@@ -30,6 +30,8 @@ static const char *server_differs(const struct run *run, const struct request *r
                    : "the instance's history does not tell how it ended";
     if (request->item == NONE && request->code != 404)
         return "run.json does not name the item that it asked for";
+    if (request->asked_quantity != NOT_KNOWN && request->asked_quantity != request->quantity)
+        return "the instance's history says that it asked for another quantity";
     if (request->client_code != request->code)
         return "the instance's history says that it answered something else";
     if (run->replays_told && request->client_replayed != (request->outcome == OUTCOME_REPLAYED))

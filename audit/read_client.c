@@ -94,7 +94,7 @@ static void read_quantity(const char *text, struct request *request)
     int64_t quantity = 0;
     snprintf(digits, sizeof digits, "%.*s", (int)strspn(text, "0123456789"), text);
     if (text_int(digits, &quantity) && quantity >= 1 && quantity <= UNITS_MAX)
-        request->quantity = quantity;
+        request->quantity = request->asked_quantity = quantity;
 }
 
 static void read_answer(struct run *run, const struct table *table, struct request *request)

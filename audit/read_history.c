@@ -247,6 +247,20 @@ static void ask_again(struct reader *reader, struct record *record)
         reader->run->sections[number].again_refused_ns = record->t_ns;
 }
 
+/* A sale whose end is unknown is one of as many as its invoke says. */
+static void follow_quantity(struct reader *reader, struct record *record,
+                            const struct request *request)
+{
+    int64_t quantity = request->quantity;
+    if (!json_int(record->json, "quantity", JSON_OPTIONAL, 0, UNITS_MAX, &quantity, record->error))
+        wrong(reader, record);
+    else if (quantity != request->quantity)
+        complain(&reader->source, record->line,
+                 "%s of %lld by request %.60s, which asked for %lld; they must be the same",
+                 events[record->event].name, (long long)quantity,
+                 run_request_id(reader->run, record->request), (long long)request->quantity);
+}
+
 static void about_request(struct reader *reader, struct record *record)
 {
     struct request *request = &reader->run->requests[record->request];
@@ -270,6 +284,7 @@ static void about_request(struct reader *reader, struct record *record)
         wrong(reader, record);
         return;
     }
+    follow_quantity(reader, record, request);
     set_outcome(reader, record,
                 record->event == EVENT_refused ? OUTCOME_REFUSED
                 : record->event == EVENT_fail  ? OUTCOME_FAILED

@@ -50,6 +50,7 @@ uint32_t run_request(struct run *run, const char *id)
         .client_unit = NOT_KNOWN,
         .client_left = NOT_KNOWN,
         .asked_item = NONE,
+        .asked_quantity = NOT_KNOWN,
         .client_item = NONE,
         .client_instance = NONE,
         .instance = NONE,

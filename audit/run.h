@@ -129,6 +129,7 @@ struct request {
     uint32_t elapsed_ms;
     uint32_t samples;
     uint32_t asked_item;      /* as the URL names it; NONE likewise */
+    int64_t asked_quantity;   /* likewise; NOT_KNOWN: it names none */
     uint32_t client_item;     /* of the answer; NONE: none, or one that is not on sale */
     uint32_t client_instance; /* NONE likewise */
     int16_t client_code;      /* 0: none */

@@ -41,7 +41,8 @@ static void add_written(struct run *run)
     for (size_t i = 0; i < run->section_count; i++) {
         struct section *section = &run->sections[i];
         const struct request *request = &run->requests[section->request];
-        section->left_denied = was_answered(request) && request->client_left != section->stock_after;
+        section->left_denied =
+            was_answered(request) && request->client_left != section->stock_after;
         if (section->sold)
             add_sale(run, &(struct sale){
                               .request = section->request,

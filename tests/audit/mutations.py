@@ -95,7 +95,7 @@ alone(HISTORY, "stock_before", "undersold overlap", HISTORY)  # of a read: what 
 
 def declared(name, record, path, what):
     kind = HISTORY if name.startswith(HISTORY) else name
-    names = [".".join(path[:2]), f"{record.get('event')}.{path[-1]}", path[-1]]
+    names = [f"{record.get('event')}.{path[-1]}", ".".join(path[:2]), path[-1]]
     accuse, sole = next((ALONE[kind, name] for name in names if (kind, name) in ALONE), (frozenset(), ""))
     return May(what, accuse, sole)
 
@@ -397,6 +397,8 @@ def rewrite(files, rand, truth):
     put()
     if name == CLIENT and is_alone(files):
         return May(f"{name} {where}: {key} {old!r:.60} -> {holder[key]!r:.60}", frozenset(("oversold",)))
+    if key == "quantity" and "URL" not in rows_of(files[CLIENT])[0]:
+        return May(f"{name} {where}: {key} {old} -> {holder[key]}, and no client says", frozenset(("undersold",)), HISTORY)
     if key == "t_ns" and name.startswith(HISTORY) and value.get("request") not in answered(files):
         return May(f"{name} {where}: {old} -> {holder[key]}, when no client was there", frozenset(("overlap",)), HISTORY)
     return declared(name, value, path, f"{name} {where}: {'.'.join(path)} {old!r:.60} -> {holder[key]!r:.60}")

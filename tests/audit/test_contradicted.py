@@ -118,6 +118,17 @@ def test_a_sale_of_more_than_was_asked_for(event):
     check(world, "inconclusive", r"a sale of \d by request \w+, which asked for \d; they must be the same")
 
 
+@pytest.mark.parametrize("event, sentence", [("invoke", "asked for another quantity"), ("outcome", r"unknown of 3 by request \w+, which asked for 1")])
+def test_a_sale_of_an_unknown_end_that_took_more_than_was_asked_for(event, sentence):
+    """Two units are gone that nobody was told to have bought."""
+    world = clean(seed=2, unknowns=0.5, items={"phone": 20}, requests=9, quantities=False)
+    request = next(r for r in world.requests if r["outcome"]["event"] == "unknown")
+    world.redis["after"]["stock"]["phone"] -= 2
+    for request in [r for r in world.requests if r["outcome"]["event"] == "unknown"]:
+        request[event]["quantity"] = 3
+    check(world, "inconclusive", sentence)
+
+
 @pytest.mark.parametrize("change", [lambda line: line.pop("lock"), lambda line: line.update(lock="another")],
                          ids=["none", "another"])
 @pytest.mark.parametrize("event", ["granted", "exit"])

@@ -70,7 +70,9 @@ static void write_files(const char *text, const char *end)
         path_of(names[i], path);
         unlink(path);
     }
-    for (const char *at = text, *next; at != NULL && strncmp(at, MARK, strlen(MARK)) == 0; at = next) {
+    for (const char *at = text, *next; at != NULL; at = next) {
+        if (strncmp(at, MARK, strlen(MARK)) != 0)
+            return;
         next = next_mark(at);
         const char *name = at + strlen(MARK);
         const char *body = strchr(name, '\n');
