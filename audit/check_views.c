@@ -30,6 +30,8 @@ static const char *server_differs(const struct run *run, const struct request *r
                    : "the instance's history does not tell how it ended";
     if (request->item == NONE && request->code != 404)
         return "run.json does not name the item that it asked for";
+    if (request->asked_item != NONE && request->asked_item != request->item)
+        return "the instance's history says that it asked for another item";
     if (request->asked_quantity != NOT_KNOWN && request->asked_quantity != request->quantity)
         return "the instance's history says that it asked for another quantity";
     if (request->client_code != request->code)
@@ -48,8 +50,8 @@ static const char *server_differs(const struct run *run, const struct request *r
 /* What is wrong with the client's and nginx's records of it, or NULL. */
 static const char *outside_differs(const struct run *run, const struct request *request)
 {
-    if (request->reads)
-        return NULL; /* the other views tell of sales */
+    if (request->reads) /* the other views tell of sales */
+        return request->samples > 0 ? "the instance's history says that it only read" : NULL;
     if (request->samples == 0)
         return "it is not in sale.jtl, though nginx or an instance saw it";
     if (request->transport_error)

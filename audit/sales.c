@@ -65,9 +65,9 @@ static bool is_known(const struct run *run, const uint32_t *sale_of, const struc
            run->sales[sale_of[request->key]].unit == unit;
 }
 
-/* Whether another witness contradicts a client that alone tells of its sale: nginx, which passed the
- * request on, or the instances, when all of their records are there and none
- * has it, or when none of them was alive then. */
+/* Whether another witness contradicts a client that alone tells of its sale: nginx, which passed its
+ * request on; or the instances, when none of them has the request and all of their records are there,
+ * or none of them was alive at that time. */
 static bool is_denied(const struct run *run, const struct request *request)
 {
     if (run->nginx_read && request->proxied == 0)

@@ -194,6 +194,23 @@ def test_what_a_killed_instance_did_not_tell_is_unknown(left):
     check(edited(world, "a", cut), "ok", "8 requests, 7 of 9 sold, 1 left")
 
 
+def test_a_refusal_of_another_item():
+    """Rightly refused, as its item was sold out; its history says that it asked for one that was not."""
+    world = clean(items={"phone": 2, "lamp": 9}, requests=12, quantities=False)
+    request = next(r for r in world.requests if r["item"] == "phone" and r["code"] == 409)
+    request["invoke"]["item"] = "lamp"
+    check(world, "inconclusive", "the instance's history says that it asked for another item")
+
+
+def test_a_buyer_whom_its_instance_takes_for_a_reader():
+    """Sent away while enough was left, and its history says that it wanted nothing."""
+    world = refused_though_enough_was_left()
+    for request in world.requests[-2:]:
+        request["invoke"]["quantity"] = 0
+        world.sample_of(request)["URL"] = "http://127.0.0.1:8888/inventory/lamp/sale"
+    check(world, "inconclusive", "the instance's history says that it only read")
+
+
 # ---- What run.json asked for -----------------------------------------------------------------------
 def refused_though_enough_was_left(**asked):
     world = shop.World(1)

@@ -23,6 +23,7 @@ static void begin(void)
     service.config.instance = strdup("a");
     service.config.enable_failpoints = true;
     service.config.admin_writes = true;
+    service.env.config = &service.config;
     service.env.failpoints = failpoints_new("");
     atomic_store(&service.draining, true); /* changes of the stock are read, and then refused */
     REQUIRE(service.config.instance != NULL && service.env.failpoints != NULL);
@@ -85,7 +86,8 @@ static void read_request(struct exchange *exchange, char *text, const char *end)
         char *value = strchr(header, ':');
         if (value != NULL)
             *value++ = '\0';
-        take_header(exchange, MHD_HEADER_KIND, header, value);
+        take_header(exchange, MHD_HEADER_KIND, header,
+                    value != NULL ? value + strspn(value, " ") : NULL);
     }
     if (request->id[0] == '\0')
         make_request_id(exchange->http, request->id);
