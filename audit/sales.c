@@ -67,14 +67,14 @@ static bool is_known(const struct run *run, const uint32_t *sale_of, const struc
 
 /* Whether another witness contradicts a client that alone tells of its sale: nginx, which passed its
  * request on; or the instances, when none of them has the request and all of their records are there,
- * or none of them was alive at that time. */
+ * or when their records are of another time. */
 static bool is_denied(const struct run *run, const struct request *request)
 {
     if (run->nginx_read && request->proxied == 0)
         return true;
     if (request->proxied > 0 && request->nginx_status != request->client_code)
         return true;
-    return request->invokes == 0 && (run->all_told || request->mistimed);
+    return request->mistimed || (request->invokes == 0 && run->all_told);
 }
 
 /* The client has a 200, and its instance recorded no end. */

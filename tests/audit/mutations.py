@@ -256,6 +256,16 @@ def stall(files, rand, truth):
     return May(f"{name}: a stall at line {at + 1}", keeps=True)
 
 
+@mutation()
+def nonsense(files, rand, truth):
+    """One more line that nobody can read: the others prove what they prove. A killed instance's may have been its end, and
+    one that is lost may have been a restock."""
+    name = pick(files, rand, HISTORY, CLIENT, NGINX)
+    files[name] += rand.choice(["nonsense\n", "{\n", "1,2\n", '{"t_ns":5}\n', "\x00\xff\n"])
+    whole = name in (NGINX, CLIENT) or '"end"' in files[name]
+    return May(f"{name}: nonsense at its end", keeps=whole and not json.loads(files[RUN]).get("restocked"))
+
+
 # ---- Duplicate, reorder, truncate ----------------------------------------------------------------
 @mutation()
 def duplicate_lines(files, rand, truth):

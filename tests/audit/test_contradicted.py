@@ -61,6 +61,19 @@ def test_a_client_alone_proves_nothing_of_a_time_when_no_instance_lived():
     check(one_more_sample(world, shop.EPOCH_MS + 3_600_000), "inconclusive", "no instance's history has it")
 
 
+def test_a_client_alone_proves_nothing_of_a_request_of_another_time():
+    """Its instance accepted it, was killed, and did so an hour before its client asked."""
+    def make(later_ms):
+        world = direct(cut_before_its_write(1, unit=5))
+        sale = next(s for s in world.sections if "write" in s and s["write"] not in world.events["a"] + world.events["b"])
+        world.cover()
+        world.covers = False
+        world.sample_of(sale["request"])["timeStamp"] += later_ms
+        return world
+    check(make(0), "oversold", "unit 5 of phone was sold twice")
+    check(make(3_600_000), "inconclusive", "outside of the time that their clients saw")
+
+
 def test_a_client_alone_proves_a_sale_of_an_instance_that_was_killed():
     world = direct(one_by_one())
     world.unended.add("b")
