@@ -100,7 +100,8 @@ static void check_growth(struct run *run, struct section **entered, struct secti
 static bool is_stale(const struct run *run, const struct section *old,
                      const struct section *newer)
 {
-    return !run_only_reads(run, newer) && !old->left_denied && newer->lock == old->lock && newer->item == old->item &&
+    return !run_only_reads(run, newer) && !old->left_denied && newer->lock == old->lock &&
+           newer->item == old->item &&
            newer->token > old->token &&
            newer->at_ns[STAGE_GRANTED] < old->at_ns[STAGE_WRITE] &&
            newer->stock_before != NOT_KNOWN && newer->stock_before > old->stock_after;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Liveness: what can be sold is sold, and nobody is sent away while there is as much as was asked
- * for. The stock only falls (a run in which it was restocked is not judged by it), so a request was sent away
- * too early when its own read, a section that began later, or the end still found enough. Of one
- * that no instance accepted the time is not known: it counts when enough was left in the end.
+ * for. The stock only falls (a run in which it was restocked is not judged by it), so a request was
+ * sent away too early when its own read, a section that began later, or the end still found enough.
+ * Of one that no instance accepted the time is not known: it counts when enough was left in the end.
  */
 #include "check.h"
 #include "memory.h"

@@ -58,7 +58,7 @@ struct reader {
     uint32_t index; /* of the history */
     uint32_t first; /* of the first one that the file tells of */
     int64_t seq;    /* the latest */
-    int64_t t_ns;   /* likewise */
+    int64_t t_ns;   /* of the line above */
     uint32_t request; /* of the line above; NONE */
     bool begun;     /* an event was read */
     bool foreign;   /* it is another run's */

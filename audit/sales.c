@@ -2,9 +2,8 @@
  *
  * What was sold, by the instance's `write` or by the client's 200: either is proof. Where the two
  * contradict each other, or another witness contradicts a client that stands alone, nothing is
- * proven. And
- * which requests were turned away before an instance accepted them: no history tells of them, and
- * their buyers wanted something all the same.
+ * proven. And which requests were turned away before an instance accepted them: no history tells of
+ * them, and their buyers wanted something all the same.
  */
 #include "memory.h"
 #include "run.h"
