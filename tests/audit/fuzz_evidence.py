@@ -148,7 +148,7 @@ def fuzz(first, count, runs, kept, jobs=2, tell=None):
 
 def describe(answer, runs, kept):
     seed, what, mutation, truth, base = answer
-    again = f"{pathlib.Path(__file__).resolve()} --seed {seed} --cases 1" + (f" --runs {runs}" if runs else " --made")
+    again = f"LADDER_AUDIT={JUDGE} {pathlib.Path(__file__).resolve()} --seed {seed} --cases 1" + (f" --runs {runs}" if runs else " --made")
     return f"seed {seed}: {what}\n  {base}, {truth}: {mutation}\n  files: {kept}/seed-{seed}\n  again: {again}"
 
 
