@@ -14,7 +14,6 @@ import test_fenced
 import test_planted
 
 FAULTS = ("oversold", "overlap", "undersold", "deadlock")
-TRUTH = "truth.txt"  # in a recorded run's folder: what the judge found when all was there
 
 
 @dataclasses.dataclass
@@ -107,7 +106,7 @@ def scenarios():
 
 
 def record(folder, inventoryd, auditor, tell, wanted=None):
-    """Plays each scenario once; a run that the judge cannot tell of is left out. wanted: (name, rung) pairs; None: all."""
+    """Plays each scenario once; what the machine spoils is left out. wanted: (name, rung) pairs; None: all."""
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "flaws"))
     import matrix  # pylint: disable=import-outside-toplevel
     from stage import Spoiled, Stage  # pylint: disable=import-outside-toplevel
@@ -118,23 +117,24 @@ def record(folder, inventoryd, auditor, tell, wanted=None):
         try:
             with Stage(rung, name, inventoryd, auditor, folder, **settings) as stage:
                 function(stage)
-                verdict = stage.judge()
+                stage.judge()
         except (Spoiled, OSError) as why:
             tell(f"{name} on {rung.name}: left out: {why}")
-            return
-        if verdict["result"] != "inconclusive":
-            (stage.folder / TRUTH).write_text(verdict["result"], encoding="ascii")
     chosen = [one for one in scenarios() if wanted is None or (one[0], one[2].name) in wanted]
     with matrix.side_by_side(play, chosen, 2) as done:
         list(done)
 
 
 def recorded(folder):
-    """The bases in a folder of recorded runs, sorted by name."""
+    """The bases in a folder of runs, sorted by name: those that did what is expected of them. scripts/demo leaves such runs,
+    too, with nginx's log."""
     found = []
-    for truth in sorted(pathlib.Path(folder).glob(f"*/{TRUTH}")):
-        names = [file for file in truth.parent.iterdir()
+    for path in sorted(pathlib.Path(folder).glob("*/verdict.json")):
+        verdict = json.loads(path.read_text(encoding="utf-8"))
+        truth = verdict["result"]
+        names = [file for file in path.parent.iterdir()
                  if file.suffix in (".jsonl", ".jtl") or file.name in ("run.json", "redis.json", "nginx.log")]
         files = {file.name: file.read_text(encoding="utf-8") for file in sorted(names)}
-        found.append(Base(json.loads(files["run.json"])["run"], files, truth.read_text(encoding="ascii")))
+        if truth in ("ok", *FAULTS) and (verdict["agrees"] or not verdict["expected"]):
+            found.append(Base(json.loads(files["run.json"])["run"], files, truth))
     return found
