@@ -177,6 +177,8 @@ def main():
             print(f"{done} cases, {wrong} wrong, {done / (time.monotonic() - began):.0f} a second", flush=True)
     wrong = fuzz(options.seed, options.cases, runs, kept, options.jobs, tell)
     print(f"{options.cases} cases, {len(wrong)} wrong")
+    if not wrong and not options.keep:
+        shutil.rmtree(kept)
     return 1 if wrong else 0
 
 
