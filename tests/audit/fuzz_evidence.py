@@ -5,6 +5,7 @@ one is never accused of a fault that the changed witness does not state itself, 
 import argparse
 import json
 import multiprocessing
+import multiprocessing.connection
 import os
 import pathlib
 import random
@@ -116,33 +117,35 @@ def work(seeds, runs, folder, kept, told):
             if wrong:
                 case.write(os.path.join(kept, f"seed-{seed}"))
                 case.write(os.path.join(kept, f"seed-{seed}-before"), case.base.files)
-            told.put((seed, wrong, case.may.what, case.base.truth, case.base.name))
+            told.send((seed, wrong, case.may.what, case.base.truth, case.base.name))
         except Exception as error:  # pylint: disable=broad-except
-            told.put((seed, f"the fuzzer broke: {error!r}", "", "", ""))
-    told.put(None)
+            told.send((seed, f"the fuzzer broke: {error!r}", "", "", ""))
 
 
 def fuzz(first, count, runs, kept, jobs=2, tell=None):
     """Judges so many cases. What went wrong, as (seed, what, mutation, truth, base)."""
-    context, wrong, open_jobs, done = multiprocessing.get_context("fork"), [], jobs, 0
-    told = context.SimpleQueue()
+    context, wrong, done, workers = multiprocessing.get_context("fork"), [], 0, {}
     with tempfile.TemporaryDirectory(prefix="ladder-fuzz-", dir=FOLDERS) as folder:
-        workers = [context.Process(target=work, daemon=True, args=(
-            range(first + number, first + count, jobs), runs, os.path.join(folder, str(number)), kept, told))
-                   for number in range(jobs)]
-        for worker in workers:
-            worker.start()
-        while open_jobs:
-            answer = told.get()
-            if answer is None:
-                open_jobs -= 1
-                continue
-            done += 1
-            wrong += [answer] if answer[1] else []
-            if tell:
-                tell(done, answer, len(wrong))
-        for worker in workers:
-            worker.join()
+        for number in range(jobs):
+            answers, told = context.Pipe(duplex=False)
+            seeds = range(first + number, first + count, jobs)
+            workers[answers] = context.Process(target=work, daemon=True, args=(
+                seeds, runs, os.path.join(folder, str(number)), kept, told))
+            workers[answers].start()
+            told.close()
+        while workers:
+            for answers in multiprocessing.connection.wait(list(workers)):
+                try:
+                    answer = answers.recv()
+                except EOFError:  # its worker has ended
+                    workers.pop(answers).join()
+                    continue
+                done += 1
+                wrong += [answer] if answer[1] else []
+                if tell:
+                    tell(done, answer, len(wrong))
+    if done < count:
+        wrong.append((first, f"{count - done} of {count} cases from this seed on were not judged: a worker died", "", "", ""))
     return sorted(wrong)
 
 
