@@ -2,9 +2,9 @@
  *
  * Distinct: every unit is sold once. A sale of q units covers unit ... unit + q - 1; a stock of N
  * is the units 1 ... N on the shelf, and a restock from B to A puts B + 1 ... A there anew. A unit
- * that was sold more often than it was there is an oversale, whichever way the stock is written. Restocks that may or
- * may not have been carried out excuse as many sales as they would have added units, each a unit once. They excuse none
- * that was done before the first of them began.
+ * that was sold more often than it was there is an oversale, whichever way the stock is written.
+ * Restocks that may or may not have been carried out excuse as many sales as they would have added
+ * units, each a unit once. They excuse none that was done before the first of them began.
  */
 #include "check.h"
 #include "memory.h"
@@ -77,7 +77,8 @@ static void add_edges(const struct run *run, struct edges *edges, enum which whi
         int64_t after = restock->after > 0 ? restock->after : 0;
         if (is_setup(run, restock) || (which == EARLY && is_late && after < before))
             continue; /* what it took off the shelf later was there before */
-        add_range(edges, restock->item, before + 1, after + 1, SHELF); /* after < before takes units off the shelf */
+        /* after < before takes units off the shelf */
+        add_range(edges, restock->item, before + 1, after + 1, SHELF);
     }
     for (size_t i = 0; i < run->sale_count; i++) {
         const struct sale *sale = &run->sales[i];

@@ -104,7 +104,8 @@ static void disagree(struct source *views, size_t request, const char *differenc
     char told[48] = "the client has no answer";
     if (code != 0)
         snprintf(told, sizeof told, "code %d to the client", code);
-    complain(views, 0, "request %.60s, %s: %s", run_request_id(views->run, request), told, difference);
+    complain(views, 0, "request %.60s, %s: %s", run_request_id(views->run, request), told,
+             difference);
 }
 
 void check_views(struct run *run)

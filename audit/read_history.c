@@ -475,7 +475,8 @@ static void go_on(struct reader *reader, struct history *life, int64_t part)
         reader->first = reader->index;
 }
 
-/* A begin is that of a file's first life, of a restarted instance, or of one that goes on in this file. */
+/* A begin is that of a file's first life, of a restarted instance, or of one that goes on in this
+ * file. */
 static bool begin_life(struct reader *reader, struct record *record)
 {
     struct history begun = read_begin(reader, record);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The lines of a history about a restock: its intent, then one of three outcomes. It was carried out, it was not, or its
- * reply was lost. An intent without an outcome may have been carried out, too.
+ * The lines of a history about a restock: its intent, then one of three outcomes. It was carried
+ * out, it was not, or its reply was lost. An intent without an outcome may have been carried out,
+ * too.
  */
 #include "history.h"
 #include "memory.h"
@@ -10,10 +11,11 @@ static void add_intent(struct run *run, const char *id, const struct intent *int
 {
     uint32_t number = names_add(&run->restock_ids, id);
     if (number == run->latest_intent_count)
-        run->latest_intent = memory_grow(run->latest_intent, run->latest_intent_count++, &run->latest_intent_capacity,
-                                         sizeof *run->latest_intent);
+        run->latest_intent = memory_grow(run->latest_intent, run->latest_intent_count++,
+                                         &run->latest_intent_capacity, sizeof *run->latest_intent);
     run->latest_intent[number] = (uint32_t)run->intent_count;
-    run->intents = memory_grow(run->intents, run->intent_count, &run->intent_capacity, sizeof *run->intents);
+    run->intents =
+        memory_grow(run->intents, run->intent_count, &run->intent_capacity, sizeof *run->intents);
     run->intents[run->intent_count++] = *intent;
 }
 
@@ -29,7 +31,8 @@ static void read_intent(struct reader *reader, struct record *record)
         return;
     }
     if ((add == NOT_KNOWN) == (set == NOT_KNOWN))
-        complain(&reader->source, record->line, "a restock with both of \"add\" and \"set\", or none; it must have one");
+        complain(&reader->source, record->line,
+                 "a restock with both of \"add\" and \"set\", or none; it must have one");
     else
         add_intent(reader->run, id,
                    &(struct intent){
@@ -48,8 +51,10 @@ static struct intent *open_intent(struct reader *reader, struct record *record)
     const char *id = "";
     json_text(record->json, "request", JSON_OPTIONAL, &id, record->error);
     uint32_t number = names_find(&run->restock_ids, id);
-    struct intent *intent = number != NO_NAME ? &run->intents[run->latest_intent[number]] : NULL;
-    return intent != NULL && intent->state == INTENT_OPEN && intent->history == reader->index ? intent : NULL;
+    if (number == NO_NAME)
+        return NULL;
+    struct intent *intent = &run->intents[run->latest_intent[number]];
+    return intent->state == INTENT_OPEN && intent->history == reader->index ? intent : NULL;
 }
 
 void about_restock(struct reader *reader, struct record *record)
@@ -62,6 +67,7 @@ void about_restock(struct reader *reader, struct record *record)
     if (intent != NULL)
         intent->state = record->event == EVENT_restock_unknown ? INTENT_LOST : INTENT_SETTLED;
     else if (record->event != EVENT_restock)
-        complain(&reader->source, record->line, "%s of a request that has no open restocking; that must come first",
+        complain(&reader->source, record->line,
+                 "%s of a request that has no open restocking; that must come first",
                  events[record->event].name);
 }

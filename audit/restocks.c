@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Restocks of which only the intent is told: each may or may not have been carried out. Where units are only taken off
- * by commands of Redis, what was sold and what is left tell which of the two, if just one of them fits. Where nothing
- * tells, the units that they may have added convict nobody, and the run is inconclusive.
+ * Restocks of which only the intent is told: each may or may not have been carried out. Where each
+ * sale takes its units off by a command of Redis, what was sold and what is left tell which of the
+ * two, if just one of them fits. Otherwise the units that they may have added convict nobody, and
+ * the run is inconclusive.
  */
 #include "check.h"
 
@@ -32,18 +33,20 @@ static bool fits(const struct item *item, int64_t supply)
     return missing >= 0 && missing <= item->unknown;
 }
 
-/* Whether the sums have one explanation at most. A sale that writes back what is left makes or destroys units by
- * itself. Of several restocks, or one that sets, a part may be hidden by a sale of which nobody knows. */
+/* Whether the sums have one explanation at most. A sale that writes back what is left makes or
+ * destroys units by itself. A sale of which nobody knows may hide what one of several restocks
+ * added, or one that sets. */
 static bool is_telling(const struct run *run, const struct item *item)
 {
     const struct possible *possible = &item->possible;
     bool single = possible->count == 1;
-    return strcmp(run->asked.write, "set") != 0 && item->supply_exact && item->disputed == 0 &&
-           item->redis[AFTER].stock != NOT_KNOWN && (single || !possible->sets) &&
+    bool known = item->supply_exact && item->disputed == 0 && item->redis[AFTER].stock != NOT_KNOWN;
+    return known && strcmp(run->asked.write, "set") != 0 && (single || !possible->sets) &&
            (item->unknown == 0 || (single && !possible->sets));
 }
 
-/* How many units one that sets has added depends on what was there: it can only be told that it added none. */
+/* How many units a restock that sets has added depends on what was there before: the sums can only
+ * tell that it added none. */
 static bool settle(const struct run *run, struct item *item)
 {
     struct possible *possible = &item->possible;
@@ -74,10 +77,13 @@ static void tell(struct run *run, size_t item, enum result rank, const char *wha
     const struct intent *first = first_of(run, item);
     char more[64] = "";
     if (run->items[item].possible.count > 1)
-        snprintf(more, sizeof more, ", and %zu more restocks,", run->items[item].possible.count - 1);
-    findings_add(&run->findings, rank, "%.80s: a restock (%s %lld) that %s began at %.3f ms%s %s; %s",
+        snprintf(more, sizeof more, ", and %zu more of the item,",
+                 run->items[item].possible.count - 1);
+    findings_add(&run->findings, rank,
+                 "%.80s: a restock (%s %lld) that %.40s began at %.3f ms%s %s; %s",
                  run->items[item].name, first->sets ? "set to" : "add", (long long)first->units,
-                 run->asked.instances[run->histories[first->history].instance], run_ms(run, first->t_ns), more, what,
+                 run->asked.instances[run->histories[first->history].instance],
+                 run_ms(run, first->t_ns), more, what,
                  first->state == INTENT_LOST ? "its reply was lost" : "no outcome is recorded");
 }
 
@@ -94,6 +100,7 @@ void restocks_settle(struct run *run)
             if (open++ == 0)
                 tell(run, i, RESULT_INCOMPLETE, "may or may not have been carried out");
         } else if (item->possible.done)
-            tell(run, i, RESULT_OK, "was carried out: only so do the sold units and what is left fit");
+            tell(run, i, RESULT_OK,
+                 "was carried out: only then do the sold units and what is left fit");
     }
 }

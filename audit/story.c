@@ -98,7 +98,9 @@ static void tell_no_unit(const struct scene *scene, struct story *story)
         snprintf(who, sizeof who, "another sale took that unit");
     if (wrong->stock_before == 1 && took_last(other, wrong))
         snprintf(who, sizeof who, "request %d took that unit", is_first ? 2 : 1);
-    add(story, "Request %d read: %lld left. Before it wrote, %s. So it sold unit %lld, which does not exist.",
+    add(story,
+        "Request %d read: %lld left. Before it wrote, %s. So it sold unit %lld, "
+        "which does not exist.",
         is_first ? 1 : 2, (long long)wrong->stock_before, who, (long long)wrong->unit);
 }
 

@@ -86,7 +86,7 @@ def test_nothing_tells(write, wanted, came):
 
 def test_one_of_two():
     world = Story().buyers(4).restock("restock_unknown", add=3).restock("restock_unknown", came=False, add=4).buyers(6).end()
-    check(world, "inconclusive", "and 1 more restocks, may or may not", oversold=0, conjured=0, resold=0)
+    check(world, "inconclusive", "and 1 more of the item, may or may not", oversold=0, conjured=0, resold=0)
 
 
 def test_run_json_knows_of_no_restock():
