@@ -946,12 +946,12 @@ static void restock(struct seller *seller, struct sale *sale)
     } else if (written == STOCK_LOST) {
         RECORD(seller->env, sale, "restock_unknown", "%s", "");
         end(sale, SALE_OUTCOME_UNKNOWN, stock_error(seller->stock));
-    } else if (doubted) {
-        end(sale, SALE_STOCK_UNAVAILABLE,
-            "the connection was lost before the write was carried out");
     } else {
         RECORD(seller->env, sale, "restock_none", "%s", "");
-        end_by_stock(seller, sale, written);
+        if (doubted)
+            end(sale, SALE_STOCK_UNAVAILABLE, "the connection was lost before the write was carried out");
+        else
+            end_by_stock(seller, sale, written);
     }
 }
 
