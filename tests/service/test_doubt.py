@@ -175,9 +175,10 @@ def test_a_restock_is_recorded_ahead_of_its_write(redis, start, post, tmp_path):
     assert shop.stock(value=7).problem == "outcome-unknown"
     assert latest() == [("restocking", None, 7), ("restock_unknown", None, None)]
     wait_until(lambda: not redis("EXISTS", LOCK), "the lock has expired")
-    post.keep, post.meanwhile = b"INCRBY", shop.kill
+    post.keep, post.meanwhile = b"INCRBY", shop.process.kill
     with pytest.raises(OSError):
         shop.restock(3)
+    shop.kill()  # waits for its end, too
     assert latest() == [("restocking", 3, None)] and post.deliver() == b":17\r\n"
 
 
