@@ -42,7 +42,7 @@ struct outage {
     bool ending;
     bool waits_ended;
     struct server servers[REDIS_ROLES];
-    struct patience *patience; /* that of the waits that begin now */
+    struct patience *patience[REDIS_ROLES]; /* of the waits that begin now, by what they need */
 };
 
 /* One server may be for both: it is the lock's here. */
@@ -75,10 +75,10 @@ void outage_give_back(struct patience *patience)
     free(patience);
 }
 
-struct patience *outage_patience(struct outage *outage)
+struct patience *outage_patience(struct outage *outage, enum redis_role needs)
 {
     pthread_mutex_lock(&outage->mutex);
-    struct patience *patience = outage->patience;
+    struct patience *patience = outage->patience[needs];
     atomic_fetch_add(&patience->users, 1);
     pthread_mutex_unlock(&outage->mutex);
     return patience;
@@ -88,20 +88,22 @@ void outage_end_waits(struct outage *outage)
 {
     pthread_mutex_lock(&outage->mutex);
     outage->waits_ended = true;
-    dlock_cancel_now(outage->patience->cancel);
+    for (int needs = 0; needs < REDIS_ROLES; needs++)
+        dlock_cancel_now(outage->patience[needs]->cancel);
     pthread_mutex_unlock(&outage->mutex);
 }
 
 /* The mutex is held. Without memory for the next patience, the waits go on. */
-static void end_waits(struct outage *outage, enum redis_role role)
+static void end_waits(struct outage *outage, enum redis_role needs, enum redis_role away)
 {
+    struct patience **patience = &outage->patience[needs];
     struct patience *next = outage->waits_ended ? NULL : patience_new();
     if (next == NULL)
         return;
-    atomic_store(&outage->patience->role, role);
-    dlock_cancel_now(outage->patience->cancel);
-    outage_give_back(outage->patience);
-    outage->patience = next;
+    atomic_store(&(*patience)->role, away);
+    dlock_cancel_now((*patience)->cancel);
+    outage_give_back(*patience);
+    *patience = next;
 }
 
 /* ---- Servers --------------------------------------------------------------------------------- */
@@ -185,7 +187,9 @@ static void look(struct server *server)
     int64_t timeout_ns = outage->redis_timeout_ns;
     if (server->away && !atomic_load(&server->lasts) && begun_ns >= ends_ns(server)) {
         atomic_store(&server->lasts, true);
-        end_waits(outage, server->role);
+        end_waits(outage, REDIS_LOCK, server->role);
+        if (server->role == REDIS_STOCK || !outage->apart)
+            end_waits(outage, REDIS_STOCK, REDIS_STOCK);
     }
     if (!atomic_load(&server->lasts))
         timeout_ns = earlier(timeout_ns, server->away ? ends_ns(server) - begun_ns : outage->fail_fast_ns);
@@ -225,7 +229,7 @@ static bool start(struct outage *outage, enum redis_role role, const struct outa
     server->outage = outage;
     server->role = role;
     server->key = options->keys[role];
-    server->look_ns = INT64_MAX;
+    server->look_ns = 0; /* at once: so that the first hint needs no new connection, and the gauge is true */
     server->stock = stock_new(options->servers[role]);
     server->started = server->stock != NULL && pthread_create(&server->thread, NULL, run, server) == 0;
     return server->started;
@@ -241,8 +245,9 @@ struct outage *outage_new(const struct outage_options *options)
     outage->fail_fast_ns = options->fail_fast_ms * NS_PER_MS;
     outage->redis_timeout_ns = options->redis_timeout_ms * NS_PER_MS;
     outage->apart = options->servers[REDIS_LOCK] != options->servers[REDIS_STOCK];
-    outage->patience = patience_new();
-    bool whole = outage->patience != NULL;
+    bool whole = true;
+    for (int needs = 0; needs < REDIS_ROLES; needs++)
+        whole = (outage->patience[needs] = patience_new()) != NULL && whole;
     for (int role = 0; role < (outage->apart ? REDIS_ROLES : 1); role++)
         whole = whole && start(outage, (enum redis_role)role, options);
     if (whole)
@@ -264,8 +269,9 @@ void outage_free(struct outage *outage)
             pthread_join(outage->servers[role].thread, NULL);
         stock_free(outage->servers[role].stock);
     }
-    if (outage->patience != NULL)
-        outage_give_back(outage->patience);
+    for (int needs = 0; needs < REDIS_ROLES; needs++)
+        if (outage->patience[needs] != NULL)
+            outage_give_back(outage->patience[needs]);
     pthread_cond_destroy(&outage->changed);
     pthread_mutex_destroy(&outage->mutex);
     free(outage);

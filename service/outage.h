@@ -12,7 +12,8 @@
 #include <dlock.h>
 #include <stdatomic.h>
 
-/* Cancels a sale's wait for its lock. All sales that began to wait since the last outage share one. */
+/* Cancels a sale's wait for its lock. All sales that need the same servers, and began to wait since these were
+ * last away, share one. */
 struct patience {
     dlock_cancel *cancel;
     atomic_int role; /* enum redis_role: the server that is away; REDIS_ROLES: the instance ends */
@@ -45,8 +46,9 @@ void outage_hint(struct outage *outage, enum redis_role role, enum outage_hint h
 /* The server has been away for --fail-fast-ms: send it nothing. */
 bool outage_lasts(struct outage *outage, enum redis_role role);
 
-/* Call before a wait begins. Call outage_give_back when the wait has ended. */
-struct patience *outage_patience(struct outage *outage);
+/* Call before a wait begins. Call outage_give_back when the wait has ended. needs: REDIS_LOCK: both servers;
+ * REDIS_STOCK: the stock's alone. */
+struct patience *outage_patience(struct outage *outage, enum redis_role needs);
 void outage_give_back(struct patience *patience);
 /* Ends all waits, and those that begin later. */
 void outage_end_waits(struct outage *outage);

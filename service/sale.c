@@ -341,12 +341,17 @@ static enum redis_role away_stock(const struct sale_env *env)
     return outage_lasts(env->outage, REDIS_STOCK) ? REDIS_STOCK : REDIS_ROLES;
 }
 
+static bool asks_lock_server(const struct sale_env *env)
+{
+    const char *rung = env->mode->now.rung->name;
+    return strcmp(rung, "none") != 0 && strcmp(rung, "local") != 0;
+}
+
 /* The server that is away, without which nothing can be sold; REDIS_ROLES: none is. */
 static enum redis_role away(const struct sale_env *env)
 {
-    const char *rung = env->mode->now.rung->name;
-    bool asks = strcmp(rung, "none") != 0 && strcmp(rung, "local") != 0;
-    return asks && outage_lasts(env->outage, REDIS_LOCK) ? REDIS_LOCK : away_stock(env);
+    bool lasts = asks_lock_server(env) && outage_lasts(env->outage, REDIS_LOCK);
+    return lasts ? REDIS_LOCK : away_stock(env);
 }
 
 /* Takes a till, and opens the lock. False: it is over, sale->result says how. */
@@ -356,7 +361,7 @@ static bool begin(struct seller *seller, struct sale *sale)
     sale->deadline_ns = sale->arrived_ns + env->config->wait_ms * NS_PER_MS;
     sale->acquire_ns = now_ns();
     sale->mode = first_mode(env, sale);
-    sale->patience = outage_patience(env->outage);
+    sale->patience = outage_patience(env->outage, asks_lock_server(env) ? REDIS_LOCK : REDIS_STOCK);
     if (!take_till(seller, sale) || end_by_outage(sale, away(env)))
         return false;
     if (sale->result != SALE_SOLD) /* sale_accept has found something */
@@ -810,8 +815,8 @@ static void sell_once(struct seller *seller, struct sale *sale)
     if (lost)
         written = find_out_once(seller, sale, sent_ns, &record);
     if (lost && written == STOCK_OK) {
-        /* Another instance may have sold it meanwhile. */
-        kept = strcmp(record.seller, env->config->instance) != 0;
+        /* Another request under this key may have sold meanwhile: of another instance, or one that came late. */
+        kept = strcmp(record.seller, env->config->instance) != 0 || record.quantity != sale->quantity;
         written = !kept && record.code == 409 ? STOCK_TOO_FEW : STOCK_OK;
     }
     if (written == STOCK_LOST) {

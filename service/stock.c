@@ -36,7 +36,6 @@ struct stock {
     redisContext *context; /* NULL: not connected */
     bool ready;            /* connected and logged in */
     int64_t timeout_ms;
-    int64_t login_by_ns;
     struct stock_doubt self; /* this connection */
     struct stock_doubt lost; /* the one whose reply was lost last */
     char error[256];
@@ -172,7 +171,7 @@ static enum stock_status exchange(struct stock *stock, int argc, const char **ar
 {
     redisContext *context = stock->context;
     const char *shown = stock->server->url.shown;
-    const int64_t by_ns = stock->ready ? now_ns() + stock->timeout_ms * NS_PER_MS : stock->login_by_ns;
+    const int64_t by_ns = now_ns() + stock->timeout_ms * NS_PER_MS;
     int done = 0;
     bool sent = false;
     int64_t sent_ns = 0;
@@ -267,7 +266,6 @@ static bool reach(struct stock *stock)
     const struct stock_url *url = &stock->server->url;
     const struct timeval timeout = {.tv_sec = stock->timeout_ms / 1000,
                                     .tv_usec = stock->timeout_ms % 1000 * 1000};
-    stock->login_by_ns = now_ns() + stock->timeout_ms * NS_PER_MS;
     redisContext *context = url->path != NULL
                                 ? redisConnectUnixWithTimeout(url->path, timeout)
                                 : redisConnectWithTimeout(url->host, url->port, timeout);
@@ -628,8 +626,8 @@ enum stock_status stock_recall(struct stock *stock, const char *record_key,
     enum stock_status status = command(stock, 2, (const char *[]){"GET", record_key}, &reply);
     if (status != STOCK_OK)
         return status;
-    status = reply->type == REDIS_REPLY_NIL ? STOCK_MISSING
-                                            : to_record(stock, record_key, reply, record);
+    bool none = reply->type == REDIS_REPLY_NIL || reply->len == 0; /* as lua/sell_once.lua leaves it */
+    status = none ? STOCK_MISSING : to_record(stock, record_key, reply, record);
     freeReplyObject(reply);
     return status;
 }

@@ -35,7 +35,7 @@ struct stock_options {
     void (*on_connect)(void *arg, bool connected);
     void *on_connect_arg;
 };
-/* timeout_ms is for connecting and logging in, and for each command to its whole reply.
+/* timeout_ms is for connecting, and for each command to its whole reply.
  * NULL when out of memory. */
 struct stock_server *stock_server_new(const struct stock_options *options);
 void stock_server_free(struct stock_server *server);

@@ -2,6 +2,7 @@
 # shellcheck shell=bash
 #
 # Asks the instances' admin listeners. Needs common.sh. The caller says:
+ASK_MAX_S=60    # how long an answer may take
 ASK_TOKEN_FILE= # its first line is the operators' token; "": they need none
 
 # need_token: the file can be read, before anything is asked.
@@ -21,7 +22,7 @@ bearer() {
 # ask METHOD URL [BODY]: of operators; prints the answer. A refusal is told with its reason.
 ask() {
     local body
-    if ! body=$(curl --silent --show-error --fail-with-body --max-time 60 --request "$1" \
+    if ! body=$(curl --silent --show-error --fail-with-body --max-time "$ASK_MAX_S" --request "$1" \
         --header @<(bearer) ${3:+--data-binary "$3" --header 'Content-Type: application/json'} "$2" 2>&1); then
         say "$1 $2${3:+ $3}: $body"
         return 1

@@ -127,11 +127,28 @@ leave() {
     exit "$code"
 }
 
+end_by_signals() {
+    trap 'exit 129' HUP
+    trap 'exit 130' INT
+    trap 'exit 141' PIPE
+    trap 'exit 143' TERM
+}
+
+# uninterrupted COMMAND...: a signal ends the script after it, not in the middle.
+uninterrupted() {
+    local told='' code=0
+    trap 'told=129' HUP
+    trap 'told=130' INT
+    trap 'told=141' PIPE
+    trap 'told=143' TERM
+    "$@" || code=$?
+    end_by_signals
+    [[ -z $told ]] || exit "$told"
+    return "$code"
+}
+
 trap leave EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 141' PIPE
-trap 'exit 143' TERM
+end_by_signals
 
 # attend COMMAND...: runs it as a process group of its own and waits for it. A signal to the script
 # is acted on at once, not when the command is done, and ends the whole group with it.

@@ -105,14 +105,15 @@ all_are_gone() {
     done
 }
 
-# nginx_reload CONF: returns when the last request under the old configuration was answered; 1 when
-# that takes longer than 120 s. (The longest that nginx waits for an instance or a client is 35 s.)
+# nginx_reload CONF: returns when the last request under the old configuration was answered, or cut off
+# (worker_shutdown_timeout in nginx.conf.in).
 nginx_reload() {
     local words old
     nginx_test "$1"
+    process_start "$(<"$(dirname "$1")/nginx.pid")" >/dev/null || fail "nginx of $1 has ended"
     read -ra old <<<"$(nginx_workers "$1")"
     words=$("${NGINX_WORDS[@]}" -s reload 2>&1) || fail "nginx does not reload: $words"
-    wait_until 120 all_are_gone "${old[@]}"
+    wait_until 90 all_are_gone "${old[@]}" || fail "nginx's old workers live on, 90 s after a reload"
 }
 
 # nginx_stop CONF: what is under way is finished first. Not running is fine.

@@ -7,14 +7,8 @@
 
 # leave_out NAME: nginx sends that instance nothing, and what it has sent was answered. "": all are in.
 leave_out() {
-    local conf
-    conf=$(shop_folder)/nginx/nginx.conf
     configure_nginx "$1"
-    nginx_reload "$conf" && return 0
-    configure_nginx ''
-    nginx_reload "$conf" || true
-    fail "nginx still serves requests that came 120 s ago. It has all instances again;" \
-        "$(dirname "$conf")/error.log may say more"
+    nginx_reload "$(shop_folder)/nginx/nginx.conf"
 }
 
 # part_line NAME: its pid and start.
@@ -44,6 +38,17 @@ lock_of() {
     done
 }
 
+# others_sell I: buyers are served while that one is replaced.
+others_sell() {
+    local i
+    for ((i = 0; i < SHOP_COUNT; i++)); do
+        if ((i != $1)) && instance_ready "$(shop_instance_port "$i")"; then
+            return 0
+        fi
+    done
+    return 1
+}
+
 # restart_instance I: the new one has the lock and the history's run of the old one.
 restart_instance() {
     local name pid start admin setting config
@@ -51,15 +56,18 @@ restart_instance() {
     admin=127.0.0.1:$(($(shop_instance_port "$1") + 1))
     read -r pid start <<<"$(part_line "$name")"
     setting=$(lock_of "$name")
-    leave_out "$name"
     if process_lives "$pid" "$start"; then
+        others_sell "$1" ||
+            fail "no instance except $name is ready: nobody would serve buyers while it restarts"
         config=$(ask GET "http://$admin/config") ||
-            fail "instance $name does not answer; end it (kill $pid), and try again"
+            fail "instance $name does not answer: end it (kill -KILL $pid), and try again"
+        leave_out "$name"
         end_instance "$name" "$pid" "$start" "$(jq .drain_ms <<<"$config")"
     else
         say "instance $name had ended"
+        leave_out "$name"
     fi
-    start_instance "$1"
+    (shop_enter && start_instance "$1")
     read -r pid start <<<"$(part_line "$name")"
     await_part "$name" "$pid" "$start" "$(shop_instance_port "$1")"
     if [[ -n $setting ]]; then
@@ -69,8 +77,27 @@ restart_instance() {
     say "instance $name: pid $pid"
 }
 
+# instances_in_order: those that have ended first, so that the others can then be done without.
+instances_in_order() {
+    local i pid start living=()
+    for ((i = 0; i < SHOP_COUNT; i++)); do
+        read -r pid start <<<"$(part_line "$(shop_name "$i")")"
+        if process_lives "$pid" "$start"; then
+            living+=("$i")
+        else
+            printf '%s ' "$i"
+        fi
+    done
+    printf '%s ' "${living[@]}"
+}
+
+# nginx itself, whatever its instances do.
+nginx_serves() {
+    curl --silent --max-time 5 --output /dev/null "http://127.0.0.1:$SHOP_OPERATORS_PORT/"
+}
+
 shop_restart() {
-    local folder i
+    local folder i order
     folder=$(shop_folder)
     need jq
     [[ -s $folder/parts ]] || fail "no shop is up on port $SHOP_PORT: scripts/shop up starts one"
@@ -78,13 +105,16 @@ shop_restart() {
     flock --nonblock 9 || fail "another command is starting or ending the shop on port $SHOP_PORT"
     shop_read_settings
     ASK_TOKEN_FILE=$SHOP_TOKEN_FILE
+    ASK_MAX_S=15
     need_token
     ((SHOP_COUNT > 1)) ||
         fail "the shop has one instance: nobody would serve buyers while it restarts." \
             "scripts/shop up --instances 2 starts two"
     redis_answers || fail "Redis does not answer on port $SHOP_REDIS_PORT"
-    nginx_answers || fail "nginx does not answer on port $SHOP_PORT"
-    for ((i = 0; i < SHOP_COUNT; i++)); do
+    nginx_serves || fail "nginx does not answer on port $SHOP_OPERATORS_PORT"
+    build_programs
+    read -ra order <<<"$(instances_in_order)"
+    for i in "${order[@]}"; do
         restart_instance "$i"
     done
     leave_out ''

@@ -47,7 +47,7 @@ shop_note() {
     parts=$(shop_folder)/parts
     start=$(process_start "$2") || start=0
     if grep -q "^$1 " "$parts" 2>/dev/null; then
-        sed -i "s/^$1 .*/$1 $2 $start $3/" "$parts"
+        sed "s/^$1 .*/$1 $2 $start $3/" "$parts" >"$parts.new" && mv "$parts.new" "$parts"
     else
         printf '%s %s %s %s\n' "$1" "$2" "$start" "$3" >>"$parts"
     fi
@@ -81,6 +81,8 @@ shop_write_settings() {
     printf '%s\n' "port=$SHOP_PORT" "operators=$SHOP_OPERATORS_PORT" "redis=$SHOP_REDIS_PORT" \
         "token=$SHOP_TOKEN_FILE" "base=$SHOP_BASE" "step=$SHOP_STEP" "count=$SHOP_COUNT"
     printf 'option=%s\n' "${SHOP_OPTIONS[@]}"
+    printf 'folder=%s\n' "$PWD"
+    env | sed -n 's/^INVENTORYD_/environment=&/p'
 }
 
 # shop_read_settings: the shop that is up, as `up` was told.
@@ -92,6 +94,18 @@ shop_read_settings() {
     SHOP_STEP=$(shop_setting step)
     SHOP_COUNT=$(shop_setting count)
     mapfile -t SHOP_OPTIONS < <(shop_setting option)
+}
+
+# shop_enter: the folder and the environment of `up`, for what is started in its name.
+shop_enter() {
+    local line
+    cd "$(shop_setting folder)" || fail "the folder that the shop was started in has gone"
+    for line in $(compgen -e INVENTORYD_); do
+        unset "$line"
+    done
+    while read -r line; do
+        export "${line?}"
+    done < <(shop_setting environment)
 }
 
 # ---- Up ------------------------------------------------------------------------------------------
@@ -147,12 +161,20 @@ claim_port() {
 }
 
 # start_part NAME PORT LOG COMMAND...: in a session of its own, so that a Ctrl-C meant for a script
-# does not reach it; without the descriptor that guards the folder.
+# does not reach it; without the descriptor that guards the folder. It is written down, or ended.
 start_part() {
-    local name=$1 port=$2 log=$3
+    uninterrupted start_and_note "$@"
+}
+
+start_and_note() {
+    local name=$1 port=$2 log=$3 pid
     shift 3
     setsid "$@" </dev/null >>"$log" 2>&1 9>&- &
-    shop_note "$name" $! "$port"
+    pid=$!
+    if ! shop_note "$name" "$pid" "$port" 2>/dev/null; then
+        kill -s KILL "$pid" 2>/dev/null || true
+        fail "$(shop_folder)/parts cannot be written; $name was ended again"
+    fi
 }
 
 redis_answers() {

@@ -1,6 +1,6 @@
 -- KEYS[1] stock, KEYS[2] record of the sale's key, and where there is a fence its keys: fenced.lua's KEYS[2], or fenced_apart.lua's KEYS[2] and KEYS[3]; ARGV[1] quantity, ARGV[2] instance, ARGV[3] ms that a record lives, ARGV[4] the writer's token. Returns {'kept', the record that was there}; {'made', the new one}; {'few', the stock} when it is too few, or more than a double counts exactly; nil: there is none; STALE: nothing was written.
 local kept = redis.call('GET', KEYS[2])
-if kept then
+if kept and kept ~= '' then
     return {'kept', kept}
 end
 if #KEYS == 3 then
@@ -25,16 +25,17 @@ if not stock then
 end
 local number = tonumber(stock) or 0
 if number < tonumber(ARGV[1]) or number > 9007199254740991 then
-    if #KEYS == 2 and number <= 0 and stock:match('^%-?%d+$') then
+    if #KEYS == 2 and number <= 0 and number >= -9007199254740991 and stock:match('^%-?%d+$') then
         return keep('409', stock)
     end
     return {'few', stock}
 end
--- The record first: no sale stands without one. A DECRBY that is refused takes it back.
+-- The record first: no sale stands without one. A DECRBY that is refused takes it back, by the command
+-- that wrote it and so is allowed: an empty record is none.
 local made = keep('200', string.format('%.0f', number - ARGV[1]))
 local after = redis.pcall('DECRBY', KEYS[1], ARGV[1])
 if type(after) == 'table' then
-    redis.call('DEL', KEYS[2])
+    redis.call('SET', KEYS[2], '', 'PX', 1)
     return after
 end
 return made

@@ -195,13 +195,16 @@ def test_an_instance_ends_after_nginx_has_no_request_for_it(place):
 
 
 def test_what_ended_is_started_as_the_others_are(place):
-    assert place.shop("up").code == 0
-    switch(place, 0, {"rung": "local"})
+    assert place.shop("up", "--lock", "fenced").code == 0
+    stock_up(place)
+    switch(place, 0, {"rung": "fair", "write": "fenced", "run": "monday"})
     os.kill(place.parts()["b"], signal.SIGKILL)
     wait_until(lambda: place.parts()["b"] not in place.processes(), "b is gone")
-    restart = place.shop("restart")
+    with Crowd(place.ports.nginx, 20) as crowd:
+        restart = place.shop("restart")
     assert restart.code == 0 and "instance b had ended" in restart.err, restart
-    assert setting(place, 1)["rung"] == "local"
+    assert set(crowd.statuses) == {200} and not crowd.faults, crowd.faults[:5]  # a stays until b is there
+    assert setting(place, 1)["run"] == "monday"
     assert place.shop("status").code == 0
     assert place.shop("down").code == 0
 
@@ -216,6 +219,34 @@ def test_what_it_refuses(place, words, sentence):
     restart = place.shop("restart")
     assert restart.code == 2 and sentence in restart.err, restart
     assert place.shop("down").code == 0
+
+
+def test_it_is_started_as_up_was_told(place):
+    """By options, by the environment, and from the folder it was told them in."""
+    assert place.shop("up", "--log-file", "shop.log", INVENTORYD_WAIT_MS=7777).code == 0
+    log = place.folder / "shop.log"
+    before = log.read_text().count('"started"')
+    restart = place.start("sh", "-c", f'cd / && exec "$@"', "sh", SCRIPTS / "shop", "restart", "--port",
+                          place.ports.nginx, INVENTORYD_WAIT_MS=None).finish()
+    assert restart.code == 0, restart
+    for number in range(2):
+        assert json.loads(place.get("/config", place.ports.instance(number) + 1))["wait_ms"] == 7777
+    assert log.read_text().count('"started"') == before + 2
+    assert place.shop("down").code == 0
+
+
+@pytest.mark.parametrize("part,sentence", [("nginx", "nginx"), ("a", "no instance except b is ready")])
+def test_what_stands_still_is_named(place, part, sentence):
+    """Nothing is ended: the shop is as it was."""
+    assert place.shop("up").code == 0
+    parts = place.parts()
+    os.kill(parts[part], signal.SIGKILL if part == "nginx" else signal.SIGSTOP)
+    restart = place.shop("restart")
+    assert restart.code == 2, restart
+    assert sentence in restart.err or f"instance {part} does not answer: end it (kill -KILL {parts[part]})" in restart.err
+    assert place.parts() == parts
+    assert place.shop("down").code == 0
+    place.check_nothing_is_left()
 
 
 def test_an_instance_that_does_not_start_is_left_out(place):

@@ -552,3 +552,32 @@ def test_who_asks_whether_it_is_ready_finds_an_outage(redis, start):
     wait_until(lambda: up(shop) == [0, 0], "both roles are told")
     redis.start()
     wait_until(lambda: up(shop) == [1, 1], "it is found")
+
+
+def test_waits_that_need_no_lock_server_go_on(redis, start, tmp_path):
+    locks = Redis(tmp_path / "locks")
+    shop = start(None, "--lock-redis", locks.url, "--stock-redis", redis.url, *PATIENT, "--lock", "local",
+                 "--enable-failpoints", "--failpoints", "sale.after_read=1*pause")
+    shop.stock(value=5)
+    sales = [Background(shop.sell) for _ in range(4)]
+    wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 3, "three wait")
+    locks.kill()
+    assert shop.admin("GET", "/readyz").status == 503
+    wait_until(lambda: up(shop) == [0, 1], "the lock's server is away")
+    until = time.monotonic() + 1  # longer than --fail-fast-ms
+    while time.monotonic() < until:
+        assert all(sale.is_alive() for sale in sales)
+        time.sleep(0.05)
+    assert shop.admin("PUT", "/failpoints", '{"point": "sale.after_read", "action": "off"}').status == 200
+    assert [sale.result().status for sale in sales] == [200] * 4
+    shop.end()
+    locks.end()
+
+
+def test_the_gauge_is_true_from_the_start(redis, start):
+    redis.kill()
+    shop = start(redis, *PATIENT)
+    wait_until(lambda: up(shop) == [0, 0], "it was looked for")
+    redis.start()
+    wait_until(lambda: up(shop) == [1, 1], "it is found")
+    assert shop.stock(value=5).status == 200 and shop.sell().status == 200
