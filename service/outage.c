@@ -223,7 +223,7 @@ static void *run(void *arg)
 
 /* ---- All of it ------------------------------------------------------------------------------- */
 
-static bool start(struct outage *outage, enum redis_role role, const struct outage_options *options)
+static bool prepare(struct outage *outage, enum redis_role role, const struct outage_options *options)
 {
     struct server *server = &outage->servers[role];
     server->outage = outage;
@@ -231,8 +231,7 @@ static bool start(struct outage *outage, enum redis_role role, const struct outa
     server->key = options->keys[role];
     server->look_ns = 0; /* at once: so that the first hint needs no new connection, and the gauge is true */
     server->stock = stock_new(options->servers[role]);
-    server->started = server->stock != NULL && pthread_create(&server->thread, NULL, run, server) == 0;
-    return server->started;
+    return server->stock != NULL;
 }
 
 struct outage *outage_new(const struct outage_options *options)
@@ -248,12 +247,23 @@ struct outage *outage_new(const struct outage_options *options)
     bool whole = true;
     for (int needs = 0; needs < REDIS_ROLES; needs++)
         whole = (outage->patience[needs] = patience_new()) != NULL && whole;
-    for (int role = 0; role < (outage->apart ? REDIS_ROLES : 1); role++)
-        whole = whole && start(outage, (enum redis_role)role, options);
+    for (int role = 0; role < REDIS_ROLES; role++)
+        whole = prepare(outage, (enum redis_role)role, options) && whole;
     if (whole)
         return outage;
     outage_free(outage);
     return NULL;
+}
+
+bool outage_start(struct outage *outage)
+{
+    for (int role = 0; role < (outage->apart ? REDIS_ROLES : 1); role++) {
+        struct server *server = &outage->servers[role];
+        server->started = pthread_create(&server->thread, NULL, run, server) == 0;
+        if (!server->started)
+            return false;
+    }
+    return true;
 }
 
 void outage_free(struct outage *outage)

@@ -30,8 +30,10 @@ struct outage_options {
     struct stock_server *servers[REDIS_ROLES];
     const char *keys[REDIS_ROLES];
 };
-/* NULL: out of memory, descriptors or threads. */
+/* NULL: out of memory or descriptors. */
 struct outage *outage_new(const struct outage_options *options);
+/* From here on the servers are asked, each at once. Their connections may give hints. False: no threads. */
+bool outage_start(struct outage *outage);
 /* Call outage_give_back for every patience first. */
 void outage_free(struct outage *outage);
 

@@ -177,7 +177,8 @@ static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX]
         .servers = {[REDIS_LOCK] = lock_server, [REDIS_STOCK] = service->stock_server},
         .keys = {[REDIS_LOCK] = service_probe_key(service, REDIS_LOCK),
                  [REDIS_STOCK] = service_probe_key(service, REDIS_STOCK)}});
-    return service->env.outage != NULL || wrong(error, "out of memory, descriptors or threads");
+    bool started = service->env.outage != NULL && outage_start(service->env.outage);
+    return started || wrong(error, "out of memory, descriptors or threads");
 }
 
 /* What sales need: the mode, the history, the lock's client, the stock's server. */
