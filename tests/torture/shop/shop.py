@@ -49,22 +49,32 @@ def block_of_ports(count):
 class Shop:
     def __init__(self, folder, lock, write, apart, profile, flags):
         self.folder, self.profile = pathlib.Path(folder), profile
+        self.conf = self.folder / "nginx" / "nginx.conf"
+        self.instances, self.ends = {}, []
+        try:
+            self.open(lock, write, apart, flags)
+        except BaseException:
+            self.end()
+            raise
+
+    def open(self, lock, write, apart, flags):
         self.stock_redis = Redis(self.folder / "stock")
+        self.ends.append(self.stock_redis.end)
         self.stock_redis.restart(*KEEP)
         self.lock_redis = self.stock_redis
         if apart:
             self.lock_redis = Redis(self.folder / "lock")
+            self.ends.append(self.lock_redis.end)
             self.lock_redis.restart(*KEEP)
         self.stock_post, self.lock_post = Post(self.stock_redis.port), Post(self.lock_redis.port)
+        self.ends += [self.stock_post.end, self.lock_post.end]
         self.flags = ("--lock", lock, "--write", write, "--stock-redis", self.stock_post.url,
                       "--lock-redis", self.lock_post.url, *flags)
         self.ports = block_of_ports(2 * len(NAMES) + 2)
         self.port, self.operators = self.ports.pop(), self.ports.pop()
         self.ports = {name: (self.ports.pop(), self.ports.pop()) for name in NAMES}
-        self.instances = {}
         for name in NAMES:
             self.start(name)
-        self.conf = self.folder / "nginx" / "nginx.conf"
         self.configure()
         shell("nginx_start", self.conf)
 
@@ -181,9 +191,7 @@ class Shop:
             except (AssertionError, subprocess.TimeoutExpired) as error:
                 errors.append(error)
                 instance.kill()
-        for post in (self.stock_post, self.lock_post):
-            post.end()
-        for redis in {self.stock_redis, self.lock_redis}:
-            redis.end()
+        for end in reversed(self.ends):
+            end()
         if errors:
             raise errors[0]

@@ -9,6 +9,7 @@ write that keeps no keys (decr) they do not: there what is not known must explai
 import argparse
 import collections
 import concurrent.futures
+import ctypes
 import http.client
 import json
 import os
@@ -16,6 +17,7 @@ import pathlib
 import random
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,6 +28,7 @@ import traceback
 from post import FAULTS
 from shop import ITEM, ROOT, STOCK_KEY, Shop
 
+PR_SET_PDEATHSIG = 1
 PATIENCE_S = 240  # how long a buyer asks at most
 HTTP_S = 60
 WAYS = [("fair", "fenced"), ("watchdog", "atomic"), ("fair", "decr"), ("watchdog", "decr")]
@@ -204,8 +207,9 @@ class Burst:
             self.shop.lock_post.plan.update({self.shop.lock_post.requests + n: f
                                              for n, f in plan.posts["lock"].items()})
             self.buying.set()
-            befall = threading.Thread(target=self.guard, args=(self.befall,))
-            buyers = [threading.Thread(target=self.guard, args=(self.buyer, n)) for n in range(plan.buyers)]
+            befall = threading.Thread(target=self.guard, args=(self.befall,), daemon=True)
+            buyers = [threading.Thread(target=self.guard, args=(self.buyer, n), daemon=True)
+                      for n in range(plan.buyers)]
             for thread in [*buyers, befall]:
                 thread.start()
             for thread in buyers:
@@ -280,6 +284,14 @@ def play(seed, keep):
     return seed, plan.calm, burst.wrong, burst.faults, burst.seen
 
 
+def end_with_parent():
+    """Told to end, or left alone, it ends what it started first."""
+    def stop(*_):
+        raise KeyboardInterrupt
+    signal.signal(signal.SIGTERM, stop)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 def play_apart(seed, keep):
     """In a process of its own: nothing of a burst is left in the next."""
     done = subprocess.run([sys.executable, "-B", __file__, "--play", "--seed", str(seed), "--folder", keep],
@@ -302,6 +314,7 @@ def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(16384, hard), hard))
     os.makedirs(options.folder, exist_ok=True)
     if options.play:
+        end_with_parent()
         print(json.dumps(play(options.seed, options.folder)))
         return 0
     begun, told = time.monotonic(), time.monotonic()
