@@ -140,9 +140,9 @@ static bool start_failpoints(struct service *service, char error[SERVICE_ERROR_M
 }
 
 /* To the stock's server. arg: the outage. */
-static void on_connect(void *arg, bool connected)
+static void on_connection(void *arg, bool works)
 {
-    outage_hint(*(struct outage **)arg, REDIS_STOCK, connected ? OUTAGE_BACK : OUTAGE_LOST);
+    outage_hint(*(struct outage **)arg, REDIS_STOCK, works ? OUTAGE_BACK : OUTAGE_LOST);
 }
 
 const char *service_probe_key(const struct service *service, enum redis_role role)
@@ -161,8 +161,8 @@ static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX]
                                     .timeout_ms = config->redis_timeout_ms,
                                     .on_trace = config->history_commands ? sale_on_trace : NULL,
                                     .on_trace_arg = service->env.history,
-                                    .on_connect = on_connect,
-                                    .on_connect_arg = &service->env.outage};
+                                    .on_connection = on_connection,
+                                    .on_connection_arg = &service->env.outage};
     service->stock_server = service->env.stock_server = stock_server_new(&options);
     service->env.apart = strcmp(config->lock_redis, config->stock_redis) != 0;
     if (service->env.apart)

@@ -27,8 +27,8 @@ struct stock_server {
     int64_t timeout_ms;
     void (*on_trace)(void *arg, const struct dlock_trace *trace);
     void *on_trace_arg;
-    void (*on_connect)(void *arg, bool connected);
-    void *on_connect_arg;
+    void (*on_connection)(void *arg, bool works);
+    void *on_connection_arg;
 };
 
 struct stock {
@@ -53,8 +53,8 @@ struct stock_server *stock_server_new(const struct stock_options *options)
     server->timeout_ms = options->timeout_ms;
     server->on_trace = options->on_trace;
     server->on_trace_arg = options->on_trace_arg;
-    server->on_connect = options->on_connect;
-    server->on_connect_arg = options->on_connect_arg;
+    server->on_connection = options->on_connection;
+    server->on_connection_arg = options->on_connection_arg;
     return server;
 }
 
@@ -165,6 +165,12 @@ static bool receive(redisContext *context, int64_t by_ns, redisReply **reply)
     return false;
 }
 
+static void tell(const struct stock_server *server, bool works)
+{
+    if (server->on_connection != NULL)
+        server->on_connection(server->on_connection_arg, works);
+}
+
 /* Sends one command and waits for its reply. UNAVAILABLE: nothing was sent; LOST: it was. */
 static enum stock_status exchange(struct stock *stock, int argc, const char **argv,
                                   redisReply **reply)
@@ -194,6 +200,7 @@ broken:
     trace(stock, argc, argv, NULL, sent_ns);
     stock->lost = stock->self;
     disconnect(stock);
+    tell(stock->server, false);
     return sent ? STOCK_LOST : STOCK_UNAVAILABLE;
 }
 
@@ -279,12 +286,10 @@ static bool reach(struct stock *stock)
 
 static bool connect_now(struct stock *stock)
 {
-    struct stock_server *server = stock->server;
     stock->ready = reach(stock);
     if (!stock->ready)
         disconnect(stock);
-    if (server->on_connect != NULL)
-        server->on_connect(server->on_connect_arg, stock->ready);
+    tell(stock->server, stock->ready);
     return stock->ready;
 }
 

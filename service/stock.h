@@ -31,9 +31,9 @@ struct stock_options {
     /* As the lock library's: after every command. NULL: nobody is told. */
     void (*on_trace)(void *arg, const struct dlock_trace *trace);
     void *on_trace_arg;
-    /* After each attempt to connect. NULL: nobody is told. */
-    void (*on_connect)(void *arg, bool connected);
-    void *on_connect_arg;
+    /* After each attempt to connect, and when a connection has failed. NULL: nobody is told. */
+    void (*on_connection)(void *arg, bool works);
+    void *on_connection_arg;
 };
 /* timeout_ms is for connecting, and for each command to its whole reply.
  * NULL when out of memory. */

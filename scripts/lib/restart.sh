@@ -25,12 +25,14 @@ end_instance() {
             "scripts/shop restart tries again"
 }
 
-# lock_of NAME: what PUT /lock of a new instance needs to do as that one does, or, where it has ended,
-# as the others. "": nobody answers.
+# lock_of I: what PUT /lock of a new instance needs, to do as that one does; or, where it has ended or
+# was never told, as the others do. One that nginx leaves out may have been started and not told. "":
+# nobody answers.
 lock_of() {
-    local instance setting
-    for instance in $(shop_setting instance | grep "^$1=") $(shop_setting instance); do
-        if setting=$(ask GET "http://${instance#*=}/lock" 2>/dev/null); then
+    local i admin setting
+    for i in "$1" $(seq 0 $((SHOP_COUNT - 1))); do
+        admin=127.0.0.1:$(($(shop_instance_port "$i") + 1))
+        if ! is_left_out "$(shop_instance_port "$i")" && setting=$(ask GET "http://$admin/lock" 2>/dev/null); then
             jq --compact-output '{rung, write, check_hold, guard_reads}
                 + if .run then {run} else {} end' <<<"$setting"
             return 0
@@ -55,7 +57,8 @@ restart_instance() {
     name=$(shop_name "$1")
     admin=127.0.0.1:$(($(shop_instance_port "$1") + 1))
     read -r pid start <<<"$(part_line "$name")"
-    setting=$(lock_of "$name")
+    setting=$(lock_of "$1")
+    [[ -n $setting ]] || fail "no instance that nginx serves tells its lock: scripts/shop status shows more"
     if process_lives "$pid" "$start"; then
         others_sell "$1" ||
             fail "no instance except $name is ready: nobody would serve buyers while it restarts"
@@ -70,19 +73,18 @@ restart_instance() {
     (shop_enter && start_instance "$1")
     read -r pid start <<<"$(part_line "$name")"
     await_part "$name" "$pid" "$start" "$(shop_instance_port "$1")"
-    if [[ -n $setting ]]; then
-        ask PUT "http://$admin/lock" "$setting" >/dev/null ||
-            fail "instance $name did not take the lock of the old one; nginx leaves it out"
-    fi
+    ask PUT "http://$admin/lock" "$setting" >/dev/null ||
+        fail "instance $name did not take the lock of the old one; nginx leaves it out"
     say "instance $name: pid $pid"
 }
 
-# instances_in_order: those that have ended first, so that the others can then be done without.
+# instances_in_order: those that have ended or are left out first, so that the others can then be done
+# without.
 instances_in_order() {
     local i pid start living=()
     for ((i = 0; i < SHOP_COUNT; i++)); do
         read -r pid start <<<"$(part_line "$(shop_name "$i")")"
-        if process_lives "$pid" "$start"; then
+        if process_lives "$pid" "$start" && ! is_left_out "$(shop_instance_port "$i")"; then
             living+=("$i")
         else
             printf '%s ' "$i"

@@ -47,7 +47,10 @@ shop_note() {
     parts=$(shop_folder)/parts
     start=$(process_start "$2") || start=0
     if grep -q "^$1 " "$parts" 2>/dev/null; then
-        sed "s/^$1 .*/$1 $2 $start $3/" "$parts" >"$parts.new" && mv "$parts.new" "$parts"
+        (
+            trap '' HUP INT PIPE TERM # a Ctrl-C reaches sed and mv, too
+            sed "s/^$1 .*/$1 $2 $start $3/" "$parts" >"$parts.new" && mv "$parts.new" "$parts"
+        )
     else
         printf '%s %s %s %s\n' "$1" "$2" "$start" "$3" >>"$parts"
     fi
@@ -255,6 +258,11 @@ start_instances() {
     done
 }
 
+# is_left_out PORT: nginx sends the instance that listens there nothing.
+is_left_out() {
+    grep -q "server 127.0.0.1:$1 [^;]* down;" "$(shop_folder)/nginx/nginx.conf" 2>/dev/null
+}
+
 # configure_nginx NAME: all instances get requests, except that one; "": all.
 configure_nginx() {
     local i name port folder servers=()
@@ -336,6 +344,8 @@ print_part() {
     local ready=no
     if ! process_lives "$2" "$3"; then
         ready=ended
+    elif is_left_out "$4"; then
+        ready=left-out # a restart was not finished
     elif part_is_up "$1" "$4"; then
         ready=yes
     fi

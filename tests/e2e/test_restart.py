@@ -221,6 +221,29 @@ def test_what_it_refuses(place, words, sentence):
     assert place.shop("down").code == 0
 
 
+def test_a_restart_that_was_cut_short_is_made_good_by_the_next(place):
+    """The first new instance has not got the lock of the others: none may learn it from that one."""
+    assert place.shop("up").code == 0
+    for number in range(2):
+        switch(place, number, {"rung": "fair", "write": "fenced", "run": "monday"})
+    deaf = place.folder / "build" / "service" / "inventoryd"
+    deaf.parent.mkdir(parents=True)
+    deaf.write_text('#!/bin/sh\nfor word; do shift; [ "$word" = --admin-writes ] || set -- "$@" "$word"; done\n'
+                    f'exec {os.environ["LADDER_BUILD"]}/service/inventoryd "$@"\n')
+    deaf.chmod(0o755)
+    restart = place.shop("restart", LADDER_BUILD=place.folder / "build")
+    assert restart.code == 2 and "a did not take the lock of the old one" in restart.err, restart
+    assert setting(place, 0)["rung"] != "fair"
+    status = place.shop("status")
+    assert status.code == 1 and {line.split()[0]: line.split()[-1] for line in status.out.splitlines()}["a"] == "left-out"
+    restart = place.shop("restart")
+    assert restart.code == 0, restart
+    assert [setting(place, number) for number in range(2)] == 2 * [
+        {"rung": "fair", "write": "fenced", "run": "monday"}]
+    assert place.shop("status").code == 0
+    assert place.shop("down").code == 0
+
+
 def test_it_is_started_as_up_was_told(place):
     """By options, by the environment, and from the folder it was told them in."""
     assert place.shop("up", "--log-file", "shop.log", INVENTORYD_WAIT_MS=7777).code == 0
