@@ -193,11 +193,12 @@ static void look(struct server *server)
     }
     if (!atomic_load(&server->lasts))
         timeout_ns = earlier(timeout_ns, server->away ? ends_ns(server) - begun_ns : outage->fail_fast_ns);
+    const bool first = server->looked_ns == 0; /* nothing has failed: a connection will do */
     server->looked_ns = begun_ns;
     server->look_ns = INT64_MAX;
     pthread_mutex_unlock(&outage->mutex);
     stock_limit(server->stock, timeout_ns / NS_PER_MS + 1);
-    bool there = stock_takes_writes(server->stock, server->key) == STOCK_OK;
+    bool there = (first ? stock_connect(server->stock) : stock_takes_writes(server->stock, server->key)) == STOCK_OK;
     pthread_mutex_lock(&outage->mutex);
     found(server, there, begun_ns);
 }

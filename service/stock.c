@@ -386,6 +386,11 @@ static bool may_evict(const redisReply *info)
            strstr(text, "maxmemory_policy:noeviction") == NULL && strstr(text, "maxmemory:0\r") == NULL;
 }
 
+enum stock_status stock_connect(struct stock *stock)
+{
+    return connected(stock) ? STOCK_OK : STOCK_UNAVAILABLE;
+}
+
 /* A write that writes nothing. */
 static enum stock_status touch(struct stock *stock, const char *key)
 {

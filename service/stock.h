@@ -61,6 +61,8 @@ struct stock_fence {
     uint64_t token; /* of who reads and writes */
 };
 
+/* OK: it is connected, and logged in. */
+enum stock_status stock_connect(struct stock *stock);
 /* OK: the server is there, and takes writes, or refuses this key alone. Writes nothing. */
 enum stock_status stock_takes_writes(struct stock *stock, const char *key);
 /* The same of that key itself. A server that may drop keys of its own accord when its memory is full is none for locks

@@ -24,6 +24,8 @@ static void begin(void)
     service.config.enable_failpoints = true;
     service.config.admin_writes = true;
     service.env.config = &service.config;
+    service.env.mode = &service.mode;
+    idempotency_init(&service.keys);
     service.env.failpoints = failpoints_new("");
     atomic_store(&service.draining, true); /* changes of the stock are read, and then refused */
     REQUIRE(service.config.instance != NULL && service.env.failpoints != NULL);
@@ -110,6 +112,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     REQUIRE(http != NULL && exchange != NULL);
     http->options.listener = data[0] & 1 ? LISTENER_ADMIN : LISTENER_SHOP;
     http->options.token = data[0] & 2 ? token : "";
+    http->options.address = "127.0.0.1:8001";
     exchange->http = http;
     struct request *request = &exchange->request;
     request->exchange = exchange;
