@@ -158,7 +158,8 @@ static void all_that_is_due_goes_in_one_write(void **state)
     for (int i = 0; i < COUNT; i++) {
         snprintf(name, sizeof name, "lock:{%02d}", i);
         locks[i] = lock_of(stage.client, "watchdog", name);
-        holds[i] = acquired_for(locks[i], 0, TTL_MS - 20 * i); /* the last to come ends first */
+        int64_t ttl_ms = i == 0 ? TTL_MS : dlock_remaining_ms(holds[i - 1]) - 20;
+        holds[i] = acquired_for(locks[i], 0, ttl_ms); /* the last to come ends first */
     }
     for (int i = 0; i < COUNT; i++)
         until_due(holds[i]);
