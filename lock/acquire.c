@@ -415,15 +415,19 @@ static const char *what_is_left(const struct acquiring *a)
                : "";
 }
 
-/* TRAIT_HANDOFF: this client has the lock, so nobody of it asks for it. */
-static bool is_held_here(const struct acquiring *a)
+/* TRAIT_HANDOFF: why nobody of this client asks for it, for a sentence; or NULL. */
+static const char *kept_here(const struct acquiring *a)
 {
-    if (!hands_off(a->lock))
-        return false;
-    pthread_mutex_lock(&a->lock->client->loop.mutex);
-    bool held = a->lock->tenure.holds > 0;
-    pthread_mutex_unlock(&a->lock->client->loop.mutex);
-    return held;
+    struct dlock *lock = a->lock;
+    if (!hands_off(lock))
+        return NULL;
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    bool held = lock->tenure.holds > 0;
+    bool closed = lock->line.closed_until_ns > mono_ns();
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+    return held     ? "another hold of this client has it"
+           : closed ? "this client's last hold of it is left to expire"
+                    : NULL;
 }
 
 static long long waited_ms(const struct dlock_want *want)
@@ -451,9 +455,9 @@ static dlock_status time_out_in_line(const struct acquiring *a, dlock_status sta
         return fail(DLOCK_UNREACHABLE,
                     "'%s' was not asked for in %lld ms: no server answered those of this client "
                     "that asked first", lock->name, ms);
-    if (is_held_here(a))
-        return fail(status, "'%s' was not had in %lld ms: another hold of this client has it",
-                    lock->name, ms);
+    const char *kept = kept_here(a);
+    if (kept != NULL)
+        return fail(status, "'%s' was not had in %lld ms: %s", lock->name, ms, kept);
     return fail(status, "'%s' was not had in time: others of this client were first%s%s",
                 lock->name, trouble[0] != '\0' ? ", in vain: " : "", trouble);
 }
@@ -496,14 +500,13 @@ dlock_status no_turn(const struct dlock *lock, int64_t since_ns)
 static dlock_status conclude(const struct acquiring *a, enum wait_next next)
 {
     const char *name = a->lock->name;
+    const char *kept = kept_here(a);
     switch (next) {
     case NEXT_BUSY:
-        if (a->why[0] == '\0')
-            return fail(DLOCK_BUSY, is_held_here(a)
-                                        ? "'%s': another hold of this client has it"
-                                        : "'%s': others of this client wait for it already",
-                        name);
-        return fail(a->cause, "'%s': %s", name, a->why);
+        if (a->why[0] != '\0')
+            return fail(a->cause, "'%s': %s", name, a->why);
+        return fail(DLOCK_BUSY, "'%s': %s", name,
+                    kept != NULL ? kept : "others of this client wait for it already");
     case NEXT_TIMED_OUT:
         return time_out(a);
     case NEXT_NO_TIME:
@@ -540,8 +543,10 @@ static bool try_here(struct acquiring *a, enum wait_next *next)
         *next = NEXT_CANCELLED;
         return false;
     } else {
-        a->status =
-            fail(DLOCK_UNREACHABLE, "another request of its owner was not answered in time");
+        a->status = was_answered(a->lock->client, a->began_ns)
+                        ? fail(DLOCK_LIMIT, "other requests of its owner came first")
+                        : fail(DLOCK_UNREACHABLE,
+                               "another request of its owner was not answered in time");
     }
     return tried(a, next);
 }
@@ -619,7 +624,7 @@ static bool may_ask(const struct acquiring *a)
     pthread_mutex_lock(&loop->mutex);
     bool may = a->wait.state != WAIT_LEFT && (has_thread(a) || loop_may_ask(loop));
     pthread_mutex_unlock(&loop->mutex);
-    bool found_busy = a->cause == DLOCK_BUSY || (a->why[0] == '\0' && is_held_here(a));
+    bool found_busy = a->cause == DLOCK_BUSY || (a->why[0] == '\0' && kept_here(a) != NULL);
     return may && (a->status == DLOCK_WRONG_TYPE || (found_busy && !a->late));
 }
 

@@ -56,7 +56,7 @@
  * the bound. (What a hook takes is not counted.)
  *
  * THREADS.  Every function may be called from any thread unless it says otherwise. Objects must
- * outlive the calls that use them: release all holds, then close the locks, then the client. An
+ * outlive the calls that use them: end all holds, then close the locks, then the client. An
  * acquire or a release that was started is such a call until its `done` has returned.
  * A client has threads of its own: its timekeeper, and up to four more once a call was started
  * or a rung waits to be woken; and one for each server whose host name is being looked up, which
@@ -347,7 +347,7 @@ DLOCK_API dlock_status dlock_client_open(const struct dlock_options *options,
                                          dlock_client **client);
 
 /* Stops the timekeeper and closes the connections; waits for a hook that runs. All holds must be
- * released and all locks closed before. What goes on in the background has been tried once by the
+ * ended and all locks closed before. What goes on in the background has been tried once by the
  * return, within the bound; if in vain, its lock is left to expire. NULL is allowed. Not from a
  * hook or from `done`. */
 DLOCK_API void dlock_client_close(dlock_client *client);
@@ -398,7 +398,7 @@ DLOCK_API void dlock_client_stats(const dlock_client *client, struct dlock_stats
 DLOCK_API dlock_status dlock_open(dlock_client *client, const char *rung, const char *name,
                                   dlock **lock);
 
-/* Closes it; its holds must be released and its acquires over before. NULL is allowed. Of
+/* Closes it; its holds must be ended and its acquires over before. NULL is allowed. Of
  * `watchdog_timer` the last close ends the timers that are left, and waits for a request under
  * way. */
 DLOCK_API void dlock_close(dlock *lock);
@@ -518,8 +518,8 @@ struct dlock_want {
  * UPGRADE    DLOCK_EXCLUSIVE, and this owner holds the lock shared; or, without an owner_id of the
  *            caller's, the calling thread does (dlock_acquire alone looks at that). It would wait
  *            for itself, and two that both did so for each other. Release the shared hold first.
- * LIMIT      no connection was free (connections_max); with wait_ms 0, calls that were started
- *            before this one left it no time; on `fair`, the holder has acquired the lock 1000
+ * LIMIT      no connection was free (connections_max); with wait_ms 0, calls of this client or
+ *            owner that came before this one left it no time; on `fair`, the holder has acquired the lock 1000
  *            times since the server gave it; on `watchdog_timer`, 1000 timers run.
  * UNSUPPORTED DLOCK_SHARED on a rung that has no shared holds; ttl_ms or hold_max_ms on a rung that
  *            does not expire.
@@ -575,10 +575,13 @@ DLOCK_API size_t dlock_process(dlock_client *client);
  *            the server confirmed that they cannot come later, the lock was released, else it is
  *            left to expire, so that they meet no other holder; unless the server hangs for longer
  *            than that, has them already, and goes on with another's acquire first.
+ *            Or: an earlier command of this owner may still be carried out, so the lock is left to
+ *            expire; dlock_batch_reply() has the replies to `last`.
  * UNREACHABLE, LIMIT, REFUSED, NO_MEMORY  nothing was sent, or it was refused: `last` was not
  *            carried out, or dlock_batch_reply() has its replies. The release goes on in the
- *            background likewise; not after what is refused for good. LIMIT: no connection was
- *            free, or calls of this client that came first left it no time.
+ *            background likewise; not after what is refused for good, nor where the lock is left to
+ *            expire. LIMIT: no connection was free, or calls of this client that came first left
+ *            it no time.
  * WRONG_TYPE left to expire.
  * FORKED, INVALID (hold is NULL).
  * After a lost reply the release is sent once more on a new connection, and counts once; not on
@@ -599,14 +602,17 @@ DLOCK_API dlock_status dlock_release_start(dlock_hold *hold, dlock_batch *last, 
                                            void *arg);
 
 /* Ends the hold and frees it, but does not release the lock: nobody has it before it has expired on
- * the server, at most its time to live later. For a holder that can't know whether a command of its
+ * the server: at most the longest time to live later that a hold of its owner asked for, and not
+ * before the other holds of its owner have ended. For a holder that can't know whether a command of its
  * own may still be carried out: a late one would meet the next holder. Sends nothing, waits for no
  * answer; the hold is not renewed from here on, and no event is told of it after the call.
  * Other holds of the same owner stay valid. The last of them does not release the lock either: its
- * release answers UNKNOWN, and the lock expires. On `fair` the hold was the client's: waiters of
+ * release answers UNKNOWN, and the lock expires. Until then it is kept as it is: an abandoned write
+ * keeps readers out while its owner reads on. On `fair` the hold was the client's: waiters of
  * this client do not ask before a time to live is over. (A renewal that was under way and came late
  * may keep the lock for longer; then one of them, but no other client's, has it before its end.)
- * OK; LOST (the hold was over before; it is freed, too).
+ * OK; LOST (the hold was over before; it is freed, too. The lock may live on for another hold's
+ * time: dlock_release would let it go).
  * UNSUPPORTED (the rung does not expire, or is flawed: release the hold), FORKED, INVALID (hold is
  * NULL): the hold stays as it is. */
 DLOCK_API dlock_status dlock_abandon(dlock_hold *hold);
@@ -614,13 +620,13 @@ DLOCK_API dlock_status dlock_abandon(dlock_hold *hold);
 /* Extends the hold: its whole time to live again, counted from just before the request is sent, but
  * not beyond hold_max_ms. Other holds of its owner are extended as well, each for at most its own
  * time to live. Nothing is ever shortened. It blocks; rungs that renew need it only to have a full
- * time to live before a long step. Call it on a hold that no other thread releases meanwhile.
+ * time to live before a long step. Call it on a hold that no other thread ends meanwhile.
  * OK; LOST (the hold was over, or the server says that its owner does not hold the lock);
  * UNSUPPORTED (the rung does not expire, or is a flawed one that cannot extend); FORKED; INVALID
  * (hold is NULL). The hold stays as it is after: UNKNOWN (no reply: the key may live longer than
  * the hold); UNREACHABLE, LIMIT, REFUSED, NO_MEMORY, WRONG_TYPE.
- * It first waits for the answer to another request of its owner, if one is under way: UNREACHABLE
- * if none comes. Ends within the bound. */
+ * It first waits for the answer to another request of its owner, if one is under way: LIMIT if
+ * others always were first, UNREACHABLE if no answer comes. Ends within the bound. */
 DLOCK_API dlock_status dlock_extend(dlock_hold *hold);
 
 /* Whether the hold is still to be believed: a load and a clock read, no network. False from the
@@ -638,7 +644,7 @@ DLOCK_API int64_t dlock_remaining_ms(const dlock_hold *hold);
  * lost before, the machine slept or the process was stopped and goes on. Never readable on rungs
  * that do not expire.
  * It is the hold's, the same for every call: wait for it, but do not read, set or close it.
- * dlock_release closes it: take it out of what you wait for before, since its number may be used
+ * The end of the hold closes it: take it out of what you wait for before, since its number may be used
  * again then.
  * -1: no descriptor is left, or the client is the parent process'; dlock_error() says which. */
 DLOCK_API int dlock_lost_fd(dlock_hold *hold);

@@ -93,10 +93,13 @@ static void unlist(struct dlock_hold *hold)
 }
 
 /* What an earlier hold of its owner's sent may still be carried out. Were the lock free by then, it
- * would meet the next holder. */
+ * would meet the next holder. What rode says itself that it was not carried out. */
 static void left_to_expire(struct releasing *r)
 {
     r->then = NULL;
+    r->status = exchange_says(&r->exchange);
+    if (r->status != DLOCK_OK)
+        return;
     r->status = fail(DLOCK_UNKNOWN, "'%s' is left to expire: an earlier command of this owner was "
                                     "not answered, and may still be carried out",
                      r->hold->key);
@@ -410,10 +413,13 @@ static bool begin(struct releasing *r, bool waits)
     return true;
 }
 
-static void close_lost_fd(const struct dlock_hold *hold)
+/* The hold is over for its caller. goes_on: not yet for the library. */
+static void end(struct dlock_hold *hold, bool goes_on, const struct exchange *doubted)
 {
     if (hold->lost_fd >= 0)
         close(hold->lost_fd);
+    if (!goes_on || !leftover_release(hold, doubted))
+        free(hold);
 }
 
 /* Nothing is to be sent any more: the hold is gone. */
@@ -433,9 +439,7 @@ static void finish(struct releasing *r)
         add_one(&lock->client->released);
     else if (r->status == DLOCK_UNKNOWN)
         add_one(&lock->client->unknown);
-    close_lost_fd(hold);
-    if (!goes_on || !leftover_release(hold, &r->exchange))
-        free(hold);
+    end(hold, goes_on, &r->exchange);
 }
 
 dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
@@ -565,7 +569,7 @@ dlock_status dlock_abandon(dlock_hold *hold)
         return fail(DLOCK_UNSUPPORTED, "a hold of '%s' can't be left to expire: release it",
                     lock->ops->name);
     timekeeper_forget(&lock->client->timekeeper, hold);
-    bool valid = dlock_valid(hold);
+    bool valid = dlock_valid(hold), goes_on = false;
     if (!valid)
         status = fail(DLOCK_LOST, "'%s' was lost before it was abandoned", hold->key);
     if (hands_off(lock)) {
@@ -575,11 +579,10 @@ dlock_status dlock_abandon(dlock_hold *hold)
         if (valid) /* else its name is over: a later hold of its owner has another one */
             owner_taint(hold);
         owner_begin_anyway(hold);
-        owner_end_release(hold, false);
+        goes_on = owner_end_release(hold, false); /* as the heir of one that it nested with */
     }
     add_one(&lock->client->abandoned);
-    close_lost_fd(hold);
-    free(hold);
+    end(hold, goes_on, NULL);
     return status;
 }
 
@@ -619,10 +622,9 @@ dlock_status dlock_extend(dlock_hold *hold)
                     lock->ops->name);
     if (lock->rung.flawed && !lock->rung.renewed)
         return fail(DLOCK_UNSUPPORTED, "'%s' sends nothing that extends a hold", lock->ops->name);
-    int64_t ends_ns = mono_deadline_ns(bound_ms(lock->client));
+    int64_t began_ns = mono_ns(), ends_ns = mono_deadline_ns(bound_ms(lock->client));
     if (!owner_begin_renewal(hold, ends_ns))
-        return fail(DLOCK_UNREACHABLE,
-                    "'%s': another request of its owner was not answered in time", hold->key);
+        return no_turn(lock, began_ns);
     redis_send_for(hold->user);
     status = dlock_valid(hold) ? renew_now(hold, ends_ns) : DLOCK_LOST;
     if (owner_end(hold))

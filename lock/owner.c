@@ -383,11 +383,9 @@ void owner_taint(const struct dlock_hold *hold)
     struct dlock_hold *other;
     pthread_mutex_lock(&hold->lock->mutex);
     LIST_FOREACH(other, &hold->lock->holds, of_lock)
-        if (owner_is_same(hold, other))
-            other->tainted = true;
+        other->tainted |= strcmp(other->owner, hold->owner) == 0;
     LIST_FOREACH(other, &hold->lock->calls, of_calls)
-        if (owner_is_same(hold, other))
-            other->tainted = true;
+        other->tainted |= strcmp(other->owner, hold->owner) == 0;
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 

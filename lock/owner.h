@@ -80,7 +80,7 @@ void owner_nest(struct dlock_hold *hold, const struct dlock_hold *outer);
 /* Both are of the same owner, or the same. */
 bool owner_is_same(const struct dlock_hold *hold, const struct dlock_hold *other);
 
-/* Commands of the owner's may still be carried out: its last hold is left to expire. */
+/* Commands may still be carried out that were sent by the name: its last hold is left to expire. */
 void owner_taint(const struct dlock_hold *hold);
 
 /* The server says that the owner has not the lock any more: none of its holds is valid. Each is

@@ -121,6 +121,28 @@ static void the_last_of_its_owner_expires_too(void **state)
     }
 }
 
+/* What was to ride with the last release was not sent: that is said. */
+static void the_last_of_its_owner_reaches_nobody(void **state)
+{
+    struct stage stage;
+    stage_set(&stage, *state, LONG_MS);
+    struct proxy *own = proxy_start(server);
+    dlock_client *client = client_of(proxy_url(own), (struct dlock_options){.ttl_ms = LONG_MS});
+    dlock *lock = lock_of(client, ((const struct dlock_rung *)*state)->name, LOCK);
+    dlock_hold *outer = acquired_by(lock, OWNER);
+    dlock_batch *last = dlock_batch_new();
+    assert_status(dlock_batch_add(last, 2, (const char *const[]){"INCR", "sold"}, NULL), OK);
+    assert_status(dlock_abandon(acquired_by(lock, OWNER)), OK);
+    proxy_free(own);
+    assert_status(dlock_release(outer, last), UNREACHABLE);
+    assert_int_equal(server_integer(server, "EXISTS sold"), 0);
+    assert_kept_from(stage.other);
+    dlock_batch_free(last);
+    dlock_close(lock);
+    dlock_client_close(client);
+    stage_clear(&stage);
+}
+
 /* Its owner acquires once more, and hears of it when the hold that it nests in is gone. */
 static void a_nested_acquire_is_under_way(void **state)
 {
@@ -155,6 +177,36 @@ static void another_reader_stays(void **state)
     stage_clear(&stage);
 }
 
+/* Their owner's first name is over for its hold, and the key keeps it for the nested one's time. */
+static void a_hold_of_another_name_is_let_go(void **state)
+{
+    struct stage stage;
+    dlock_hold *first, *nested, *abandoned;
+    struct dlock_want read = {.size = sizeof read, .owner_id = OWNER, .mode = DLOCK_SHARED};
+    struct waiter writer = {.lock = NULL, .want = {.wait_ms = PATIENCE_MS}};
+    (void)state;
+    stage_set(&stage, dlock_rung_find("read_write"), SHORT_MS);
+    writer.lock = stage.other;
+    read.hold_max_ms = SHORT_MS;
+    read.wait_ms = PATIENCE_MS;
+    assert_status(dlock_acquire(stage.lock, &read, &first), OK);
+    read.hold_max_ms = 0;
+    read.ttl_ms = LONG_MS;
+    assert_status(dlock_acquire(stage.lock, &read, &nested), OK);
+    assert_string_equal(dlock_owner(nested), dlock_owner(first));
+    assert_status(dlock_release(nested, NULL), OK);
+    eventually(!dlock_valid(first));
+    read.ttl_ms = SHORT_MS;
+    assert_status(dlock_acquire(stage.lock, &read, &abandoned), OK);
+    assert_string_not_equal(dlock_owner(abandoned), dlock_owner(first));
+    assert_true(dlock_abandon(abandoned) != DLOCK_UNSUPPORTED);
+    assert_status(dlock_release(first, NULL), LOST);
+    waiter_start(&writer);
+    assert_status(waiter_end(&writer), OK);
+    dlock_release(writer.hold, NULL);
+    stage_clear(&stage);
+}
+
 /* ---- What it answers ------------------------------------------------------------------------- */
 
 static void lost_before(void **state)
@@ -181,6 +233,23 @@ static void lost_before_its_owner_had_it_anew(void **state)
     assert_status(dlock_abandon(lost), LOST);
     assert_status(dlock_release(anew, NULL), OK);
     assert_status(dlock_release(acquired(stage.other), NULL), OK);
+    stage_clear(&stage);
+}
+
+/* On `fair` nobody of its client asks: who has it is said all the same. */
+static void what_its_client_is_told(void **state)
+{
+    struct stage stage;
+    dlock_hold *none;
+    struct dlock_want want = {.size = sizeof want, .wait_ms = 300};
+    (void)state;
+    stage_set(&stage, dlock_rung_find("fair"), LONG_MS);
+    assert_status(dlock_abandon(acquired(stage.lock)), OK);
+    assert_status(tried(stage.lock, &none), BUSY);
+    assert_says(dlock_error(), "': this client's last hold of it is left to expire; held by '");
+    assert_status(dlock_acquire(stage.lock, &want, &none), TIMED_OUT);
+    assert_says(dlock_error(), " ms: this client's last hold of it is left to expire; ");
+    assert_says(dlock_error(), "held by '");
     stage_clear(&stage);
 }
 
@@ -237,8 +306,11 @@ int main(void)
         SCENARIO(its_client_does_not_pass_it_on, EACH_SOUND),
         SCENARIO(its_clients_waiter_gets_it_then, EACH_SOUND),
         SCENARIO(the_last_of_its_owner_expires_too, EACH_REENTRANT),
+        SCENARIO(the_last_of_its_owner_reaches_nobody, EACH_REENTRANT),
         SCENARIO(a_nested_acquire_is_under_way, EACH_NESTED_ASKS),
         SCENARIO(another_reader_stays, ONCE),
+        SCENARIO(a_hold_of_another_name_is_let_go, ONCE),
+        SCENARIO(what_its_client_is_told, ONCE),
         SCENARIO(lost_before, EACH_SOUND),
         SCENARIO(lost_before_its_owner_had_it_anew, EACH_SOUND),
         SCENARIO(not_where_it_would_not_expire, ONCE),

@@ -22,6 +22,7 @@
 
 #define LOCK "lock:{owners}"
 #define OWNER 7
+#define LIMIT_MS 300 /* long enough for a busy server to answer */
 
 /* One client behind a proxy, and another on a wire of its own. */
 struct stage {
@@ -104,7 +105,7 @@ static void give_way(_Atomic bool *over)
 static void two_requests_on_one_thread(void **state)
 {
     struct stage stage;
-    struct dlock_want want = {.size = sizeof want, .wait_ms = 50};
+    struct dlock_want want = {.size = sizeof want, .wait_ms = LIMIT_MS};
     dlock_hold *second;
     stage_set(&stage, *state, 30000);
     dlock_hold *first = acquired(stage.lock);
@@ -148,7 +149,7 @@ static void a_wait_behind_another_thread(void **state)
     struct stage stage;
     stage_set(&stage, *state, 30000);
     dlock_hold *hold = acquired(stage.lock);
-    struct waiter waiter = {.lock = stage.lock, .want = {.wait_ms = 50}};
+    struct waiter waiter = {.lock = stage.lock, .want = {.wait_ms = LIMIT_MS}};
     waiter_start(&waiter);
     assert_int_equal(waiter_end(&waiter), DLOCK_TIMED_OUT);
     assert_null(strstr(waiter.error, "this thread"));
@@ -717,6 +718,51 @@ static void a_loss_dooms_one_name_alone(void **state)
 /* It waits in vain for another request of its owner, here for an acquire that has not been answered.
  * That may have the lock by now. A counted name is not released in the background before that is
  * over; read_write's hold goes for itself. The key lives for longer than the heir would. */
+static bool awaits_its_turn(dlock *lock)
+{
+    pthread_mutex_lock(&lock->mutex);
+    bool awaits = !TAILQ_EMPTY(&lock->turns);
+    pthread_mutex_unlock(&lock->mutex);
+    return awaits;
+}
+
+/* Its owner's other request is under way all the time. That the server answers others of the
+ * client tells whether it is away. */
+static void no_turn_among_its_owners(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    for (int answers = 0; answers < 2; answers++) {
+        struct stage stage;
+        stage_set(&stage, rung, 600000);
+        dlock *beside = lock_of(stage.client, rung->name, "lock:{beside}");
+        dlock_hold *outer = acquired_by(stage.lock, OWNER);
+        for (int waits = 0; waits < 2; waits++) {
+            struct waiter waiter = {.lock = stage.lock,
+                                    .want = {.owner_id = OWNER,
+                                             .wait_ms = waits ? LIMIT_MS : 0,
+                                             .limit_ms = LIMIT_MS}};
+            struct dlock_hold asking = {.lock = stage.lock, .named_by = 'x', .number = OWNER};
+            snprintf(asking.owner, sizeof asking.owner, "%s", dlock_owner(outer));
+            assert_true(owner_begin_release(&asking, 0));
+            waiter_start(&waiter);
+            eventually(awaits_its_turn(stage.lock));
+            if (answers)
+                assert_status(dlock_release(acquired(beside), NULL), OK);
+            dlock_status status = waiter_end(&waiter);
+            assert_int_equal(status, !answers ? DLOCK_UNREACHABLE
+                                     : waits  ? DLOCK_TIMED_OUT
+                                              : DLOCK_LIMIT);
+            assert_says(waiter.error, answers ? "other requests of its owner came first"
+                                              : "was not answered in time");
+            owner_end(&asking);
+        }
+        assert_status(dlock_release(outer, NULL), OK);
+        dlock_close(beside);
+        free_for_others(&stage);
+        stage_clear(&stage);
+    }
+}
+
 static void a_release_in_vain_is_inherited(void **state)
 {
     const struct dlock_rung *rung = *state;
@@ -769,6 +815,7 @@ int main(void)
         SCENARIO(a_started_acquire_nests_before_a_release, ONCE),
         SCENARIO(a_nested_acquire_shows_the_loss, EACH_REENTRANT),
         SCENARIO(a_loss_dooms_one_name_alone, EACH_REENTRANT),
+        SCENARIO(no_turn_among_its_owners, EACH_NESTED_ASKS),
         SCENARIO(a_release_in_vain_is_inherited, EACH_NESTED_ASKS),
     };
     return run_scenarios("owners", scenarios, sizeof scenarios / sizeof scenarios[0], start_server,

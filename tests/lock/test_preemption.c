@@ -206,11 +206,36 @@ static void a_late_command_in_each_gap_of_a_release(void **state)
     }
 }
 
+/* Its time is over, and its owner's other hold is released meanwhile, in vain. */
+static void a_release_in_each_gap_of_an_abandon(void **state)
+{
+    bool preempts = true;
+    for (int gap = 1; preempts; gap++) {
+        struct stage stage;
+        struct dlock_want want = {.size = sizeof want, .owner_id = OWNER, .hold_max_ms = 100};
+        stage_set(&stage, *state);
+        dlock_status status = DLOCK_UNKNOWN;
+        while (status != DLOCK_OK)
+            status = dlock_acquire(stage.lock, &want, &stage.nested);
+        eventually(!dlock_valid(stage.nested));
+        server_pause(server);
+        preempt(stage.lock, gap, release_outer, &stage);
+        assert_status(dlock_abandon(stage.nested), LOST);
+        preempts = was_preempted();
+        if (!preempts)
+            release_outer(&stage);
+        eventually(kept_in_the_background(stage.client) == 0);
+        comes_to_another(&stage);
+        stage_clear(&stage);
+    }
+}
+
 int main(void)
 {
     static const struct scenario scenarios[] = {
         SCENARIO(a_release_in_each_gap_of_an_acquire, EACH_NESTED_ASKS),
         SCENARIO(a_late_command_in_each_gap_of_a_release, EACH_NESTED_ASKS),
+        SCENARIO(a_release_in_each_gap_of_an_abandon, EACH_NESTED_ASKS),
     };
     return run_scenarios("preemption", scenarios, sizeof scenarios / sizeof scenarios[0], start_server,
                          stop_server);
