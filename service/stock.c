@@ -171,6 +171,14 @@ static void tell(const struct stock_server *server, bool works)
         server->on_connection(server->on_connection_arg, works);
 }
 
+/* The connection is of no use any more. What was sent on it may still be carried out. */
+static void give_up(struct stock *stock)
+{
+    stock->lost = stock->self;
+    disconnect(stock);
+    tell(stock->server, false);
+}
+
 /* Sends one command and waits for its reply. UNAVAILABLE: nothing was sent; LOST: it was. */
 static enum stock_status exchange(struct stock *stock, int argc, const char **argv,
                                   redisReply **reply)
@@ -198,9 +206,7 @@ static enum stock_status exchange(struct stock *stock, int argc, const char **ar
 broken:
     failed(stock, STOCK_LOST, "%s: %s", shown, reason_of(context));
     trace(stock, argc, argv, NULL, sent_ns);
-    stock->lost = stock->self;
-    disconnect(stock);
-    tell(stock->server, false);
+    give_up(stock);
     return sent ? STOCK_LOST : STOCK_UNAVAILABLE;
 }
 
@@ -248,7 +254,7 @@ static bool identify(struct stock *stock)
         failed(stock, STOCK_UNAVAILABLE, "%s: %s", stock->server->url.shown, id->str);
         answered = false;
     }
-    if (answered && id->type == REDIS_REPLY_INTEGER && read_run_id(info, stock->self.run_id))
+    if (answered && id->type == REDIS_REPLY_INTEGER && id->integer > 0 && read_run_id(info, stock->self.run_id))
         stock->self.id = id->integer;
     freeReplyObject(id);
     freeReplyObject(info);
@@ -357,25 +363,34 @@ static enum stock_status run(struct stock *stock, const struct script *script, i
 
 /* ---- What the shop asks for ------------------------------------------------------------------ */
 
+static bool is_counted(int64_t value)
+{
+    return value >= -STOCK_MOST && value <= STOCK_MOST;
+}
+
+/* What the key holds, from the reply to a read. */
 static enum stock_status to_number(struct stock *stock, const char *key, const redisReply *reply,
                                    int64_t *value)
 {
     char *end = NULL;
-    if (reply->type == REDIS_REPLY_INTEGER) {
-        *value = reply->integer;
-        return STOCK_OK;
-    }
     if (reply->type == REDIS_REPLY_NIL)
         return failed(stock, STOCK_MISSING, "there is no key %s", key);
     errno = 0;
     if (reply->type == REDIS_REPLY_STRING)
         *value = strtoll(reply->str, &end, 10);
-    if (end == NULL || end == reply->str || *end != '\0' || errno != 0 ||
+    if (end == NULL || end == reply->str || end != reply->str + reply->len || errno != 0 ||
         strchr(" \t\n\v\f\r+", reply->str[0]) != NULL)
         return failed(stock, STOCK_INVALID, "%s holds something that is no whole number", key);
-    if (*value > STOCK_MOST || *value < -STOCK_MOST)
+    if (!is_counted(*value))
         return failed(stock, STOCK_INVALID, "%s holds a number beyond %" PRId64, key, (int64_t)STOCK_MOST);
     return STOCK_OK;
+}
+
+/* The reply to a write cannot be read: what the write did is not known, as if no reply had come. */
+static enum stock_status unreadable(struct stock *stock)
+{
+    give_up(stock);
+    return failed(stock, STOCK_LOST, "%s: the reply to a write cannot be read", stock->server->url.shown);
 }
 
 /* Whether INFO says so: a server that does not tell is believed. */
@@ -461,14 +476,16 @@ uint64_t stock_newest(const struct stock *stock)
     return last_word != NULL ? strtoull(last_word, NULL, 10) : 0;
 }
 
-/* The number that was answered, if one was. */
-static enum stock_status take_number(struct stock *stock, const char *key, enum stock_status status,
-                                     redisReply *reply, int64_t *value)
+/* What the stock is after a write, if that was carried out. */
+static enum stock_status take_after(struct stock *stock, enum stock_status status, redisReply *reply, int64_t *after)
 {
-    if (status == STOCK_OK)
-        status = to_number(stock, key, reply, value);
+    if (status != STOCK_OK)
+        return status;
+    bool readable = reply->type == REDIS_REPLY_INTEGER && is_counted(reply->integer);
+    if (readable)
+        *after = reply->integer;
     freeReplyObject(reply);
-    return status;
+    return readable ? STOCK_OK : unreadable(stock);
 }
 
 enum stock_status stock_read(struct stock *stock, const char *key, const struct stock_fence *fence,
@@ -482,7 +499,10 @@ enum stock_status stock_read(struct stock *stock, const char *key, const struct 
         status = run(stock, &lua_fenced_read, fence_words(key, fence, token, words), words, &reply);
     else
         status = command(stock, 2, (const char *[]){"GET", key}, &reply);
-    return take_number(stock, key, status, reply, value);
+    if (status == STOCK_OK)
+        status = to_number(stock, key, reply, value);
+    freeReplyObject(reply);
+    return status;
 }
 
 enum stock_status stock_decrement(struct stock *stock, const char *key, int64_t quantity,
@@ -493,7 +513,7 @@ enum stock_status stock_decrement(struct stock *stock, const char *key, int64_t 
     snprintf(number, sizeof number, "%" PRId64, quantity);
     const char *argv[] = {quantity == 1 ? "DECR" : "DECRBY", key, number};
     enum stock_status status = guarded(stock, quantity == 1 ? 2 : 3, argv, fence, &reply);
-    return take_number(stock, key, status, reply, after);
+    return take_after(stock, status, reply, after);
 }
 
 /* SET takes over whatever the key holds. */
@@ -505,8 +525,11 @@ static enum stock_status set(struct stock *stock, const char *key, int64_t value
     snprintf(number, sizeof number, "%" PRId64, value);
     enum stock_status status =
         guarded(stock, 3, (const char *[]){"SET", key, number}, fence, &reply);
+    if (status != STOCK_OK)
+        return status;
+    bool readable = reply->type == REDIS_REPLY_STATUS && strcmp(reply->str, "OK") == 0;
     freeReplyObject(reply);
-    return status;
+    return readable ? STOCK_OK : unreadable(stock);
 }
 
 enum stock_status stock_write(struct stock *stock, const char *key, int64_t value)
@@ -524,7 +547,10 @@ enum stock_status stock_replace(struct stock *stock, const char *key, int64_t va
     enum stock_status status = guarded(stock, 4, argv, fence, &reply);
     if (status != STOCK_OK || to_number(stock, key, reply, before) != STOCK_OK)
         *before = STOCK_NONE;
+    bool readable = status != STOCK_OK || reply->type == REDIS_REPLY_STRING || reply->type == REDIS_REPLY_NIL;
     freeReplyObject(reply);
+    if (!readable)
+        return unreadable(stock);
     /* SET with GET refuses a key of another type; a plain SET takes it over. */
     return status == STOCK_INVALID ? set(stock, key, value, fence) : status;
 }
@@ -537,7 +563,7 @@ enum stock_status stock_add(struct stock *stock, const char *key, int64_t quanti
     snprintf(number, sizeof number, "%" PRId64, quantity);
     enum stock_status status =
         guarded(stock, 3, (const char *[]){"INCRBY", key, number}, fence, &reply);
-    return take_number(stock, key, status, reply, after);
+    return take_after(stock, status, reply, after);
 }
 
 struct stock_doubt stock_doubt(const struct stock *stock)
@@ -559,7 +585,8 @@ enum stock_status stock_end_doubt(struct stock *stock, const struct stock_doubt 
     snprintf(id, sizeof id, "%lld", doubt->id);
     if (exchange(stock, 4, (const char *[]){"CLIENT", "KILL", "ID", id}, &reply) != STOCK_OK)
         return STOCK_UNAVAILABLE;
-    bool ended = reply->type == REDIS_REPLY_INTEGER; /* 1: now; 0: it had ended before */
+    /* 1: now; 0: it had ended before */
+    bool ended = reply->type == REDIS_REPLY_INTEGER && (reply->integer == 0 || reply->integer == 1);
     bool busy = is_busy(reply);
     if (!ended)
         failed(stock, STOCK_LOST, "%s does not end connections: %s", shown,
@@ -576,9 +603,33 @@ enum stock_status stock_shut_out(struct stock *stock, const struct stock_fence *
     snprintf(token, sizeof token, "%" PRIu64, fence->token);
     enum stock_status status =
         run(stock, &lua_fenced_off, 3, (const char *[]){"1", fence->key, token}, &reply);
+    if (status == STOCK_OK && reply->type != REDIS_REPLY_NIL)
+        status = unreadable(stock);
     freeReplyObject(reply);
     memcpy(stock->error, why, sizeof why);
     return status;
+}
+
+/* The step that sells says that it found too little. Unless that is so, nothing that it says is believed. */
+static enum stock_status to_few(struct stock *stock, const char *key, int64_t quantity, const redisReply *reply,
+                                int64_t *found)
+{
+    enum stock_status status = reply->type == REDIS_REPLY_STRING ? to_number(stock, key, reply, found) : STOCK_LOST;
+    return status != STOCK_OK ? status : *found < quantity ? STOCK_TOO_FEW : STOCK_LOST;
+}
+
+/* What is left, {what was too few}, or nil. LOST: anything else. */
+static enum stock_status to_taken(struct stock *stock, const char *key, int64_t quantity, const redisReply *reply,
+                                  int64_t *before)
+{
+    if (reply->type == REDIS_REPLY_NIL)
+        return to_number(stock, key, reply, before);
+    if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 1)
+        return to_few(stock, key, quantity, reply->element[0], before);
+    if (reply->type != REDIS_REPLY_INTEGER || reply->integer < 0 || reply->integer > STOCK_MOST - quantity)
+        return STOCK_LOST;
+    *before = reply->integer + quantity;
+    return STOCK_OK;
 }
 
 enum stock_status stock_take(struct stock *stock, const char *key, int64_t quantity,
@@ -590,12 +641,9 @@ enum stock_status stock_take(struct stock *stock, const char *key, int64_t quant
     enum stock_status status = run(stock, &lua_sell, 3, (const char *[]){"1", key, number}, &reply);
     if (status != STOCK_OK)
         return status;
-    bool too_few = reply->type == REDIS_REPLY_ARRAY && reply->elements == 1;
-    status = to_number(stock, key, too_few ? reply->element[0] : reply, before);
-    if (status == STOCK_OK && !too_few)
-        *before += quantity;
+    status = to_taken(stock, key, quantity, reply, before);
     freeReplyObject(reply);
-    return status == STOCK_OK && too_few ? STOCK_TOO_FEW : status;
+    return status == STOCK_LOST ? unreadable(stock) : status;
 }
 
 /* ---- Sales with a key ------------------------------------------------------------------------ */
@@ -611,14 +659,20 @@ static bool take_word(const char **text, int64_t *number)
     return taken;
 }
 
+/* Whether sell_once.lua keeps such an answer: nobody is told that it is sold out while there is something. */
+static bool is_answer(int64_t code, int64_t left)
+{
+    return is_counted(left) && ((code == 200 && left >= 0) || (code == 409 && left <= 0));
+}
+
 /* "200 QUANTITY LEFT SELLER" or "409 QUANTITY LEFT SELLER", as sell_once.lua writes it. */
 static enum stock_status to_record(struct stock *stock, const char *record_key,
                                    const redisReply *reply, struct stock_record *record)
 {
     const char *text = reply->type == REDIS_REPLY_STRING ? reply->str : "";
     int64_t code = 0;
-    bool whole = take_word(&text, &code) && (code == 200 || code == 409) &&
-                 take_word(&text, &record->quantity) && take_word(&text, &record->left) &&
+    bool whole = take_word(&text, &code) && take_word(&text, &record->quantity) &&
+                 take_word(&text, &record->left) && is_answer(code, record->left) &&
                  text[0] != '\0' && strlen(text) <= STOCK_SELLER_MAX && strcspn(text, " ") == strlen(text) &&
                  strlen(reply->str) == reply->len;
     if (!whole)
@@ -636,26 +690,37 @@ enum stock_status stock_recall(struct stock *stock, const char *record_key,
     enum stock_status status = command(stock, 2, (const char *[]){"GET", record_key}, &reply);
     if (status != STOCK_OK)
         return status;
-    bool none = reply->type == REDIS_REPLY_NIL || reply->len == 0; /* as lua/sell_once.lua leaves it */
+    bool none = reply->type == REDIS_REPLY_NIL ||
+                (reply->type == REDIS_REPLY_STRING && reply->len == 0); /* as lua/sell_once.lua leaves it */
     status = none ? STOCK_MISSING : to_record(stock, record_key, reply, record);
     freeReplyObject(reply);
     return status;
 }
 
-/* {what, text}, or nil. */
+static bool is_pair(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[0]->type == REDIS_REPLY_STRING &&
+           reply->element[1]->type == REDIS_REPLY_STRING;
+}
+
+/* {what, text}, or nil. LOST: anything else. */
 static enum stock_status to_once(struct stock *stock, const struct stock_once *once,
                                  const redisReply *reply, struct stock_record *record, bool *kept)
 {
     if (reply->type == REDIS_REPLY_NIL)
         return failed(stock, STOCK_MISSING, "there is no key %s", once->key);
+    if (!is_pair(reply))
+        return STOCK_LOST;
     const char *what = reply->element[0]->str;
+    if (strcmp(what, "few") == 0)
+        return to_few(stock, once->key, once->quantity, reply->element[1], &record->left);
     *kept = strcmp(what, "kept") == 0;
-    if (strcmp(what, "few") != 0) {
-        enum stock_status status = to_record(stock, once->record_key, reply->element[1], record);
-        return status == STOCK_OK && !*kept && record->code == 409 ? STOCK_TOO_FEW : status;
-    }
-    enum stock_status status = to_number(stock, once->key, reply->element[1], &record->left);
-    return status == STOCK_OK ? STOCK_TOO_FEW : status;
+    enum stock_status status = to_record(stock, once->record_key, reply->element[1], record);
+    if (*kept)
+        return status;
+    bool made = strcmp(what, "made") == 0 && status == STOCK_OK && record->quantity == once->quantity &&
+                strcmp(record->seller, once->seller) == 0;
+    return !made ? STOCK_LOST : record->code == 409 ? STOCK_TOO_FEW : STOCK_OK;
 }
 
 enum stock_status stock_sell_once(struct stock *stock, const struct stock_once *once,
@@ -682,8 +747,9 @@ enum stock_status stock_sell_once(struct stock *stock, const struct stock_once *
     words[count++] = keep_ms;
     words[count++] = token;
     enum stock_status status = run(stock, &lua_sell_once, count, words, &reply);
-    if (status == STOCK_OK)
-        status = to_once(stock, once, reply, record, kept);
+    if (status != STOCK_OK)
+        return status;
+    status = to_once(stock, once, reply, record, kept);
     freeReplyObject(reply);
-    return status;
+    return status == STOCK_LOST ? unreadable(stock) : status;
 }

@@ -20,7 +20,7 @@ enum stock_status {
     STOCK_INVALID,     /* the key holds something that is no whole number; nothing was written */
     STOCK_STALE,       /* the fence refused the token; nothing was written */
     STOCK_UNAVAILABLE, /* not reached, or it refused; nothing was written */
-    STOCK_LOST,        /* the reply was lost: it may have been carried out, or may be later */
+    STOCK_LOST,        /* the reply was lost, or cannot be read: it may have been carried out, or may be later */
 };
 
 /* A server: shared by all threads. */

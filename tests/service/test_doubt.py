@@ -182,6 +182,86 @@ def test_a_restock_is_recorded_ahead_of_its_write(redis, start, post, tmp_path):
     assert latest() == [("restocking", 3, None)] and post.deliver() == b":17\r\n"
 
 
+# ---- A reply that cannot be read ---------------------------------------------------------------------
+
+STATUS, INTEGER, NIL = "a status", "an integer", "nil"
+STRANGE = {
+    STATUS: b"+OK\r\n", "another status": b"+QUEUED\r\n", INTEGER: b":3\r\n", "nothing at all": b"*0\r\n", NIL: b"$-1\r\n",
+    "the largest number": b":9223372036854775807\r\n", "the smallest": b":-9223372036854775808\r\n",
+    "one beyond a double": b":9007199254740992\r\n", "a string": b"$1\r\n3\r\n", "an empty string": b"$0\r\n\r\n",
+    "a string with a NUL": b"$3\r\n3\0x\r\n", "another protocol": b"HTTP/1.1 400\r\n\r\n",
+    "one word": b"*1\r\n$4\r\nmade\r\n", "one number": b"*1\r\n:7\r\n", "one nil": b"*1\r\n$-1\r\n",
+    "too few that were enough": b"*1\r\n$1\r\n9\r\n", "two nils": b"*2\r\n$-1\r\n$-1\r\n", "two numbers": b"*2\r\n:1\r\n:2\r\n",
+    "made of a number": b"*2\r\n$4\r\nmade\r\n:3\r\n", "made of nothing": b"*2\r\n$4\r\nmade\r\n$0\r\n\r\n",
+    "another's sale": b"*2\r\n$4\r\nmade\r\n$9\r\n200 1 3 b\r\n", "few of nil": b"*2\r\n$3\r\nfew\r\n$-1\r\n",
+    "few that are enough": b"*2\r\n$3\r\nfew\r\n$1\r\n9\r\n", "kept of an array": b"*2\r\n$4\r\nkept\r\n*0\r\n",
+    "arrays": b"*2\r\n*1\r\n:1\r\n*0\r\n", "three words": b"*3\r\n$4\r\nkept\r\n$0\r\n\r\n$0\r\n\r\n"}
+
+
+def strange(*but):
+    """Each kind of reply but those that the command may have."""
+    assert not set(but) - set(STRANGE)
+    return [(kind, reply) for kind, reply in STRANGE.items() if kind not in but]
+
+
+@pytest.mark.parametrize("lock,write", WRITES)
+def test_a_write_whose_reply_cannot_be_read_is_found_out(redis, start, post, lock, write):
+    """It was carried out: what it was answered tells nothing of that."""
+    shop = opened(redis, start, post, lock, write)
+    for kind, post.instead in strange(STATUS if write == "set" else INTEGER):
+        assert shop.stock(value=5).status == 200
+        post.lose = WORDS[write]
+        reply = shop.sell()
+        assert (reply.status, post.lose) == (200, None) and reply.json["left"] == 4, (kind, reply)
+        assert redis("GET", STOCK) == "4", kind
+
+
+def test_with_atomic_the_reply_alone_told(redis, start, post):
+    shop = opened(redis, start, post, "watchdog", "atomic")
+    for kind, post.instead in strange(INTEGER, NIL, "one word"):  # as it says that the stock holds one
+        assert shop.stock(value=5).status == 200
+        post.lose = WORDS["atomic"]
+        assert shop.sell().problem == "outcome-unknown" and redis("GET", STOCK) == "4", kind
+
+
+def test_a_restock_whose_reply_cannot_be_read_is_found_out(redis, start, post):
+    shop = opened(redis, start, post, "fair", "fenced")
+    for kind, post.instead in strange("a string", "an empty string", "a string with a NUL", NIL):
+        post.lose = b"SET\r\n"
+        assert (shop.stock(value=5).status, post.lose, redis("GET", STOCK)) == (200, None, "5"), kind
+    for kind, post.instead in strange(INTEGER):
+        assert shop.stock(value=5).status == 200
+        post.lose = b"INCRBY"
+        reply = shop.restock(2)
+        assert (reply.status, post.lose) == (200, None) and reply.json["stock"] == 7, (kind, reply)
+
+
+def test_a_stock_that_cannot_be_read_sells_nothing(redis, start, post):
+    shop = opened(redis, start, post, "watchdog", "decr")
+    for kind, post.instead in strange("a string", NIL, "another protocol"):
+        post.lose = b"GET\r\n"
+        assert shop.sell().problem == "stock-invalid" and redis("GET", STOCK) == "4", kind
+
+
+def test_a_connection_that_is_ended_in_no_known_words_is_not(redis, start, post):
+    """The write may still come: the lock is left to expire."""
+    shop = opened(redis, start, post, "watchdog", "decr", "--ttl-ms", 1000)
+    for count, kind in enumerate((STATUS, "a string", "nothing at all", "the largest number"), 1):
+        carry, reply = post._carry, STRANGE[kind]
+
+        def lie(command, server):
+            return reply if b"KILL" in command else carry(command, server)
+
+        post.keep, post._carry = b"DECR", lie
+        assert shop.sell().problem == "outcome-unknown", kind
+        assert shop.metric("lock_abandoned_total") == count, kind
+        post._carry = carry
+        wait_until(lambda: not redis("EXISTS", LOCK), "the lock has expired")
+        post.kept[1].close()
+
+
+# ---- What else may happen meanwhile -------------------------------------------------------------------
+
 def test_another_process_answers_meanwhile(start, redis, post, tmp_path):
     """The numbers of its connections begin anew: no innocent's is ended. Nor is its stock believed: it may be a replica
     that lags, or may have forgotten the lock."""

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from test_doubt import LatePost, refuse_kills
+from test_doubt import NIL, LatePost, refuse_kills, strange
 from test_failpoints import arm, park_a_sale, parked
 from world import Background, LossyProxy, Redis, hold_lock, read_history, release_lock, running, wait_until
 
@@ -281,7 +281,8 @@ def test_full_memory_neither_sells_nor_keeps(redis, start):
     ("LPUSH", RECORD, "x"), ("HSET", RECORD, "x", 1), ("SET", RECORD, "nine"), ("SET", RECORD, "200"),
     ("SET", RECORD, "200 1 4"), ("SET", RECORD, "200 1 4 "), ("SET", RECORD, "500 1 4 a"), ("SET", RECORD, "200 x 4 a"),
     ("SET", RECORD, "200  1 4 a"), ("SET", RECORD, "200 1 4 a b"), ("SET", RECORD, "200 1 4 " + "a" * 33),
-    ("SET", RECORD, "200 1 99999999999999999999 a"), ("SET", RECORD, "200 1 4 a\0b")])
+    ("SET", RECORD, "200 1 99999999999999999999 a"), ("SET", RECORD, "200 1 9223372036854775807 a"),
+    ("SET", RECORD, "200 1 -1 a"), ("SET", RECORD, "409 1 1 a"), ("SET", RECORD, "200 1 4 a\0b")])
 def test_something_else_under_its_name(redis, start, lock, write, words):
     shop = opened(redis, start, lock, write)
     redis(*words)
@@ -570,6 +571,25 @@ def test_a_late_write_behind_another_sale_is_shut_out_by_the_fence(redis, start,
     assert shop.sell().json["unit"] == 4
     assert b"STALE" in post.deliver() and redis("EXISTS", RECORD) == 0 and redis("GET", STOCK) == "3"
     assert shop.sell(key="k").json["unit"] == 3
+
+
+@keepers
+def test_a_reply_that_cannot_be_read_is_as_a_lost_one(redis, start, post, lock, write):
+    """Its record tells: it was sold, whatever the answer looked like."""
+    shop = doubted(redis, start, post, lock, write)
+    for kind, post.instead in strange(NIL):
+        assert shop.stock(value=5).status == 200
+        post.lose = script_words()
+        reply = shop.sell(key=kind.replace(" ", "-"))
+        assert (reply.status, post.lose, redis("GET", STOCK)) == (200, None, "4"), (kind, reply)
+        assert reply.json["unit"] == 5 and is_replay(shop.sell(key=kind.replace(" ", "-")), reply), kind
+
+
+def test_a_record_that_cannot_be_read_sells_nothing(redis, start, post):
+    shop = doubted(redis, start, post, "watchdog", "atomic")
+    for kind, post.instead in strange("an empty string", NIL, "another protocol"):
+        post.lose = b"GET\r\n"
+        assert shop.sell(key="k").problem == "idempotency-record-invalid" and redis("GET", STOCK) == "4", kind
 
 
 def test_another_instance_has_sold_it_meanwhile(redis, start, post):

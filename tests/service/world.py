@@ -355,12 +355,13 @@ def check_history(events):
 
 class LossyProxy:
     """Stands between inventoryd and Redis. `lose` is a word: the reply to the next command that holds
-    it is thrown away and the connection cut, after Redis has carried the command out. `refuse`: so many
+    it is thrown away and the connection cut, after Redis has carried the command out. `instead`: bytes that are sent
+    in its place, and nothing is cut. `refuse`: so many
     connections to come are closed at once. `byte_s`: replies come byte by byte."""
 
     def __init__(self, redis):
         self.redis = redis
-        self.lose = None
+        self.lose = self.instead = None
         self.lost = self.refuse = self.connections = self.byte_s = 0
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
@@ -401,14 +402,14 @@ class LossyProxy:
             reply = reply[size:]
 
     def _carry(self, command, server):
-        """Redis' reply; None: the connection is to be cut."""
+        """Redis' reply, or what is sent in its place; None: the connection is to be cut."""
         server.sendall(command)
         reply = server.recv(65536)
         if self.lose is None or self.lose not in command:
             return reply
         self.lose = None
         self.lost += 1
-        return None
+        return self.instead
 
     def end(self):
         self.listener.close()
