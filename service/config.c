@@ -88,7 +88,7 @@ static const struct row rows[] = {
      "with --lock fair or read_write: how long an instance may take to answer when its turn has come"},
     {"idempotency-ms", NUMBER, "", "ms", "86400000", 100, 2592000000, AT(idempotency_ms),
      "how long the answer to a sale with an Idempotency-Key is kept beside the stock; longer than any "
-     "buyer repeats"},
+     "buyer repeats, and than --wait-ms"},
     {"redis-timeout-ms", NUMBER, "", "ms", "1000", 1, 60000, AT(redis_timeout_ms),
      "to connect to Redis, and from a command to its reply"},
     {"fail-fast-ms", NUMBER, "", "ms", "500", 1, 600000, AT(fail_fast_ms),
@@ -512,6 +512,10 @@ bool config_read(struct config *config, struct config_request *request, int argc
         return wrong(error, "out of memory");
     if (!add_passwords(config, error) || !read_token(config, error))
         return false;
+    if (config->idempotency_ms <= config->wait_ms)
+        return wrong(error, "--idempotency-ms %lld must be longer than --wait-ms %lld: else the answer to a sale is "
+                            "forgotten while a second request with its key still waits, and that one sells again",
+                     (long long)config->idempotency_ms, (long long)config->wait_ms);
     if (config->history_required && config->history[0] == '\0')
         return wrong(error, "--history-required needs a history: give --history FILE too");
     if (config->history_commands && config->history[0] == '\0')

@@ -90,6 +90,8 @@ def test_every_setting_has_a_flag_and_a_variable():
     (["--history-commands"], ["--history-commands", "--history FILE"]), (["--owner", "me"], ["thread|object"]),
     (["--run", "a b"], ["--run", "letters, digits"]), (["--run", "-a"], ["--run"]), (["--run", "r" * 65], ["64"]),
     (["--failpoints", "sale.entered=pause"], ["--enable-failpoints"]),
+    (["--idempotency-ms", "19999"], ["--idempotency-ms 19999", "longer than --wait-ms 20000"]),
+    (["--idempotency-ms", "5000", "--wait-ms", "5000"], ["--idempotency-ms 5000", "longer than --wait-ms 5000"]),
     (["--failpoint-files", "/tmp"], ["--enable-failpoints"])])
 def test_bad_flags(flags, words):
     done = run(*flags)
