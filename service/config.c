@@ -10,10 +10,12 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #ifndef DEFAULT_LOCK
@@ -412,17 +414,22 @@ static bool read_argument(struct config *config, struct config_request *request,
 /* The file's first line, cut to fit. */
 static bool read_first_line(const char *flag, const char *file, char *line, int size, char error[CONFIG_ERROR_MAX])
 {
-    FILE *in = fopen(file, "re");
+    struct stat status;
+    /* Without O_NONBLOCK the open itself waits for a FIFO's writer. */
+    int fd = open(file, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    FILE *in = fd >= 0 ? fdopen(fd, "r") : NULL;
     if (in == NULL)
         return wrong(error, "%s: %s: %s", flag, file, strerror(errno));
+    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+        fclose(in);
+        return wrong(error, "%s: %s is no regular file; name one", flag, file);
+    }
     int c, count = 0;
     while (count < size - 1 && (c = getc(in)) != EOF && c != '\r' && c != '\n')
         line[count++] = (char)c;
     line[count] = '\0';
     int reason = ferror(in) ? errno : 0;
     fclose(in);
-    if (reason == EISDIR)
-        return wrong(error, "%s: %s is a directory; name a file in it", flag, file);
     if (reason != 0)
         return wrong(error, "%s: %s: %s", flag, file, strerror(reason));
     return strlen(line) == (size_t)count ||

@@ -228,15 +228,36 @@ static uint64_t last_seq(int fd)
     return seq;
 }
 
+static bool is_same_file(int a, int b)
+{
+    struct stat of_a, of_b;
+    return fstat(a, &of_a) == 0 && fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
+           of_a.st_ino == of_b.st_ino;
+}
+
+/* By whatever name. A device may be both. */
+static bool is_log(int fd)
+{
+    struct stat status;
+    return fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && is_same_file(fd, STDERR_FILENO);
+}
+
 /* Opens the file and finds its number. -1: error[] says why. */
 static int open_file(const char *file, uint64_t *seq, char error[HISTORY_ERROR_MAX])
 {
     char problem[OUTPUT_ERROR_MAX];
     int fd = output_open(file, O_RDWR, problem);
-    if (fd < 0)
+    if (fd < 0) {
         snprintf(error, HISTORY_ERROR_MAX, "cannot write the history %s", problem);
-    else
-        *seq = last_seq(fd);
+        return -1;
+    }
+    if (is_log(fd)) {
+        snprintf(error, HISTORY_ERROR_MAX, "cannot write the history %.300s: it is the log; give it a file of its own",
+                 file);
+        close(fd);
+        return -1;
+    }
+    *seq = last_seq(fd);
     return fd;
 }
 
@@ -341,13 +362,6 @@ bool history_switch(struct history *history, const char *run, const char *begin,
     }
     pthread_mutex_unlock(&history->mutex);
     return fd >= 0;
-}
-
-static bool is_same_file(int a, int b)
-{
-    struct stat of_a, of_b;
-    return fstat(a, &of_a) == 0 && fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
-           of_a.st_ino == of_b.st_ino;
 }
 
 static bool has_name(int fd)

@@ -193,6 +193,31 @@ def test_what_could_stop_the_writer_is_refused(redis, tmp_path, flag, kind):
     assert done.returncode == 1 and f"{file} is {kind}; give a regular file" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["one", "./one", "symbolic", "hard"])
+def test_the_log_is_no_history(redis, tmp_path, name):
+    """By whatever name: the lines of both would stand in one file."""
+    log = tmp_path / "one"
+    log.touch()
+    (tmp_path / "symbolic").symlink_to(log)
+    (tmp_path / "hard").hardlink_to(log)
+    done = run("--redis", redis.url, "--listen", "127.0.0.1:0", "--admin-listen", "off", "--log-file", log,
+               "--history", f"{tmp_path}/{name}")
+    assert done.returncode == 1 and f"the history {tmp_path}/{name}: it is the log" in done.stderr
+    assert b'"seq"' not in log.read_bytes()
+
+
+def test_the_log_does_not_become_the_history(redis, start, tmp_path):
+    history, log = tmp_path / "h.jsonl", tmp_path / "shop.log"
+    shop = start(redis, "--history", history, "--log-file", log, log_path=log)
+    history.rename(tmp_path / "h.jsonl.1")
+    history.symlink_to(log)
+    shop.signal(signal.SIGHUP)
+    wait_until(lambda: shop.logged("reopen"), "it says that it could not")
+    assert "it is the log" in shop.logged("reopen")[0]["detail"]
+    shop.stock(value=5)
+    assert shop.sell().status == 200 and b'"seq"' not in log.read_bytes()
+
+
 def test_a_fifo_where_the_files_were(redis, start, tmp_path):
     history, log = tmp_path / "h.jsonl", tmp_path / "shop.log"
     shop = start(redis, "--history", history, "--log-file", log, log_path=log)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """--admin-token-file: who may change something on the admin listener."""
 import json
+import os
 import re
 import signal
 import socket
@@ -116,10 +117,18 @@ def test_a_token_file_that_is_none(tmp_path, line):
 
 
 @pytest.mark.parametrize("flag", ["--admin-token-file", "--redis-password-file"])
-def test_a_directory_is_no_token_file(tmp_path, flag):
-    done = run("--print-config", flag, tmp_path)
-    assert done.returncode == 2 and done.stderr.startswith(f"inventoryd: {flag}: {tmp_path} is a directory")
-    assert done.stderr.count("\n") == 1
+@pytest.mark.parametrize("kind", ["a folder", "a FIFO", "a device"])
+def test_what_is_no_file_is_no_token_file(tmp_path, flag, kind):
+    """A FIFO without a writer would stop the start."""
+    file = tmp_path / "token"
+    if kind == "a folder":
+        file.mkdir()
+    elif kind == "a FIFO":
+        os.mkfifo(file)
+    else:
+        file.symlink_to("/dev/zero")
+    done = run("--print-config", flag, file)
+    assert done.returncode == 2 and done.stderr == f"inventoryd: {flag}: {file} is no regular file; name one\n"
 
 
 @pytest.mark.parametrize("content", ["t" * 20 + "\0", "t" * 20 + "\0secret\n", "\0" * 20, "\0" + "t" * 20])
