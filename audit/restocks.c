@@ -50,9 +50,11 @@ static bool is_telling(const struct run *run, const struct item *item)
 static bool settle(const struct run *run, struct item *item)
 {
     struct possible *possible = &item->possible;
+    if (!is_telling(run, item))
+        return false;
     bool with = run->asked.restocked && !possible->sets && fits(item, item->supply_most);
     bool without = fits(item, item->supply);
-    if (!is_telling(run, item) || with == without)
+    if (with == without)
         return false;
     if (with)
         item->supply = item->supply_most;

@@ -89,6 +89,14 @@ def test_one_of_two():
     check(world, "inconclusive", "and 1 more of the item, may or may not", oversold=0, conjured=0, resold=0)
 
 
+@pytest.mark.parametrize("write", ["decr", "fenced"])
+def test_what_is_left_is_not_known(write):
+    """There are no sums to ask."""
+    world = Story(write).buyers(4).restock("restock_unknown", add=3).buyers(6).end()
+    world.redis["after"]["stock"] = {}
+    check(world, "inconclusive", "may or may not have been carried out")
+
+
 def test_run_json_knows_of_no_restock():
     story = Story().buyers(4).restock("restock_unknown", add=3).buyers(6)
     story.world.run["restocked"] = False
