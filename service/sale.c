@@ -13,6 +13,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 /* ---- Tills and sellers ----------------------------------------------------------------------- */
 
@@ -793,12 +794,23 @@ static void end_too_few(const struct sale_env *env, struct sale *sale, int64_t s
     end(sale, SALE_STOCK_INVALID, detail);
 }
 
+/* Not 0, and of no other sale of any process. */
+static uint64_t new_mark(void)
+{
+    uint64_t mark = 0;
+    while (mark == 0)
+        if (getrandom(&mark, sizeof mark, 0) != sizeof mark)
+            mark = 0;
+    return mark;
+}
+
 /* Writes, and keeps the answer, in one step. Nothing is taken that is not there, so nothing is ever
  * put back. */
 static void sell_once(struct seller *seller, struct sale *sale)
 {
     const struct sale_env *env = seller->env;
     const int64_t sent_ns = now_ns();
+    const uint64_t mark = new_mark();
     struct fence room;
     struct stock_record record;
     bool kept = false;
@@ -808,6 +820,7 @@ static void sell_once(struct seller *seller, struct sale *sale)
                                              .record_key = sale->record_key,
                                              .quantity = sale->quantity,
                                              .seller = env->config->instance,
+                                             .mark = mark,
                                              .keep_ms = env->config->idempotency_ms,
                                              .fence = fence_of(env, sale, &room)},
                         &record, &kept);
@@ -815,8 +828,7 @@ static void sell_once(struct seller *seller, struct sale *sale)
     if (lost)
         written = find_out_once(seller, sale, sent_ns, &record);
     if (lost && written == STOCK_OK) {
-        /* Another request under this key may have sold meanwhile: of another instance, or one that came late. */
-        kept = strcmp(record.seller, env->config->instance) != 0 || record.quantity != sale->quantity;
+        kept = record.mark != mark; /* another request under this key has sold meanwhile */
         written = !kept && record.code == 409 ? STOCK_TOO_FEW : STOCK_OK;
     }
     if (written == STOCK_LOST) {

@@ -665,7 +665,20 @@ static bool is_answer(int64_t code, int64_t left)
     return is_counted(left) && ((code == 200 && left >= 0) || (code == 409 && left <= 0));
 }
 
-/* "200 QUANTITY LEFT SELLER" or "409 QUANTITY LEFT SELLER", as sell_once.lua writes it. */
+/* "SELLER MARK" or "SELLER", to the end. */
+static bool take_seller(const char *text, struct stock_record *record)
+{
+    size_t size = strcspn(text, " ");
+    const char *mark = text + size + (text[size] == ' ');
+    if (size == 0 || size > STOCK_SELLER_MAX || (text[size] == ' ') != (mark[0] != '\0') ||
+        strspn(mark, "0123456789abcdef") != strlen(mark) || strlen(mark) > 16)
+        return false;
+    snprintf(record->seller, sizeof record->seller, "%.*s", (int)size, text);
+    record->mark = strtoull(mark, NULL, 16);
+    return true;
+}
+
+/* "200 QUANTITY LEFT SELLER MARK" or "409 QUANTITY LEFT SELLER MARK", as sell_once.lua writes it. */
 static enum stock_status to_record(struct stock *stock, const char *record_key,
                                    const redisReply *reply, struct stock_record *record)
 {
@@ -673,13 +686,11 @@ static enum stock_status to_record(struct stock *stock, const char *record_key,
     int64_t code = 0;
     bool whole = take_word(&text, &code) && take_word(&text, &record->quantity) &&
                  take_word(&text, &record->left) && is_answer(code, record->left) &&
-                 text[0] != '\0' && strlen(text) <= STOCK_SELLER_MAX && strcspn(text, " ") == strlen(text) &&
-                 strlen(reply->str) == reply->len;
+                 take_seller(text, record) && strlen(reply->str) == reply->len;
     if (!whole)
         return failed(stock, STOCK_INVALID, "%s holds something that no sale has left there",
                       record_key);
     record->code = (int)code;
-    snprintf(record->seller, sizeof record->seller, "%s", text);
     return STOCK_OK;
 }
 
@@ -718,8 +729,7 @@ static enum stock_status to_once(struct stock *stock, const struct stock_once *o
     enum stock_status status = to_record(stock, once->record_key, reply->element[1], record);
     if (*kept)
         return status;
-    bool made = strcmp(what, "made") == 0 && status == STOCK_OK && record->quantity == once->quantity &&
-                strcmp(record->seller, once->seller) == 0;
+    bool made = strcmp(what, "made") == 0 && status == STOCK_OK && record->mark == once->mark;
     return !made ? STOCK_LOST : record->code == 409 ? STOCK_TOO_FEW : STOCK_OK;
 }
 
@@ -729,9 +739,10 @@ enum stock_status stock_sell_once(struct stock *stock, const struct stock_once *
     const struct stock_fence *fence = once->fence;
     bool apart = fence != NULL && fence->kind == FENCE_LAST_READ;
     const char *words[ARGUMENTS_MAX];
-    char quantity[24], keep_ms[24], token[24];
+    char quantity[24], seller[STOCK_SELLER_MAX + 24], keep_ms[24], token[24];
     int count = 0;
     redisReply *reply;
+    snprintf(seller, sizeof seller, "%s %016" PRIx64, once->seller, once->mark);
     snprintf(quantity, sizeof quantity, "%" PRId64, once->quantity);
     snprintf(keep_ms, sizeof keep_ms, "%" PRId64, once->keep_ms);
     snprintf(token, sizeof token, "%" PRIu64, fence != NULL ? fence->token : 0);
@@ -743,7 +754,7 @@ enum stock_status stock_sell_once(struct stock *stock, const struct stock_once *
     if (apart)
         words[count++] = fence->lock_key;
     words[count++] = quantity;
-    words[count++] = once->seller;
+    words[count++] = seller;
     words[count++] = keep_ms;
     words[count++] = token;
     enum stock_status status = run(stock, &lua_sell_once, count, words, &reply);

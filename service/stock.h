@@ -106,6 +106,7 @@ struct stock_record {
     int64_t quantity;                  /* what was asked for */
     int64_t left;                      /* what the answer says is left */
     char seller[STOCK_SELLER_MAX + 1]; /* the instance that answered */
+    uint64_t mark;                     /* the sale's; 0: the record is of a version that left none */
 };
 /* MISSING: nothing is kept there. INVALID: something else is. */
 enum stock_status stock_recall(struct stock *stock, const char *record_key,
@@ -115,6 +116,7 @@ struct stock_once {
     const char *record_key; /* in the stock's slot */
     int64_t quantity;
     const char *seller;
+    uint64_t mark; /* the sale's own, not 0: by it the sale knows its record again */
     int64_t keep_ms;
     const struct stock_fence *fence; /* or NULL; not FENCE_LAST_WRITE */
 };

@@ -1,4 +1,4 @@
--- KEYS[1] stock, KEYS[2] record of the sale's key, and where there is a fence its keys: fenced.lua's KEYS[2], or fenced_apart.lua's KEYS[2] and KEYS[3]; ARGV[1] quantity, ARGV[2] instance, ARGV[3] ms that a record lives, ARGV[4] the writer's token. Returns {'kept', the record that was there}; {'made', the new one}; {'few', the stock} when it is too few, or more than a double counts exactly; nil: there is none; STALE: nothing was written.
+-- KEYS[1] stock, KEYS[2] record of the sale's key, and where there is a fence its keys: fenced.lua's KEYS[2], or fenced_apart.lua's KEYS[2] and KEYS[3]; ARGV[1] quantity, ARGV[2] instance and the sale's mark, ARGV[3] ms that a record lives, ARGV[4] the writer's token. Returns {'kept', the record that was there}; {'made', the new one}; {'few', the stock} when it is too few, or more than a double counts exactly; nil: there is none; STALE: nothing was written.
 local kept = redis.call('GET', KEYS[2])
 if kept and kept ~= '' then
     return {'kept', kept}
