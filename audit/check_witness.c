@@ -24,14 +24,41 @@ static void check_samples(struct run *run)
                      "labels must begin with \"POST \"");
 }
 
+/* By key: whether somebody who came with it was answered. */
+static bool *find_answered(const struct run *run)
+{
+    bool *answered = memory_new(run->keys.count, sizeof *answered);
+    for (size_t i = 0; i < run->keys.count; i++)
+        answered[i] = false;
+    for (size_t i = 0; i < run->request_count; i++) {
+        const struct request *request = &run->requests[i];
+        if (request->key != NONE && request->samples > 0 && !request->transport_error)
+            answered[request->key] = true;
+    }
+    return answered;
+}
+
+/* Who sent a request again under its key and was answered has his answer. */
 static void check_transport(struct run *run)
 {
     const struct request *example = NULL;
-    long long errors = 0;
+    long long errors = 0, mended = 0;
+    bool *answered = find_answered(run);
     for (size_t i = 0; i < run->request_count; i++) {
-        if (run->requests[i].transport_error && errors++ == 0)
-            example = &run->requests[i];
+        const struct request *request = &run->requests[i];
+        if (!request->transport_error)
+            continue;
+        if (request->key != NONE && answered[request->key])
+            mended++;
+        else if (errors++ == 0)
+            example = request;
     }
+    free(answered);
+    if (mended > 0)
+        findings_add(&run->findings, RESULT_OK,
+                     "requests without an answer (transport errors) that were sent again under their "
+                     "idempotency keys, and answered: %lld",
+                     mended);
     if (errors > 0 && strcmp(run->asked.fault, "none") == 0)
         findings_add(&run->findings, RESULT_INCONCLUSIVE,
                      "requests without an answer of the shop "

@@ -196,6 +196,44 @@ def test_nobody_is_accused(change):
             assert verdict["sold_again"] == verdict["unknown"] == verdict["refused_early"] == 0
 
 
+def lose(world, request):
+    """Its client got no answer; so it was not told of a replay, either."""
+    world.sample_of(request).update(responseCode="Non HTTP response code: org.apache.http.NoHttpResponseException",
+                                    success="false", item="", instance="", unit="", left="")
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+def test_who_got_no_answer_and_asks_again_has_it(arrived):
+    """The first attempt was carried out, or it never came; either way it is one buyer with one answer."""
+    worlds = {}
+    for seed in range(min(SEEDS, 60)):
+        world = keyed(seed)
+        request = a_sale(world)
+        if request is None:
+            continue
+        if arrived:
+            replay(world, request)
+        else:  # as if the sample were of the repetition, and another one had been sent before
+            first = dict(world.sample_of(request), request=request["id"][::-1] + "x")
+            first["timeStamp"] -= 1
+            world.samples.append(first)
+        lose(world, request if arrived else {"id": request["id"][::-1] + "x"})
+        worlds[seed] = world
+    with judge(worlds) as verdicts:
+        for seed, (verdict, folder) in verdicts.items():
+            told = "\n".join(verdict["reasons"])
+            assert verdict["result"] == "ok" and "idempotency keys, and answered: 1" in told, (seed, folder, told)
+            assert verdict["requests"] == worlds[seed].run["requests"]
+
+
+def test_who_got_no_answer_under_a_key_that_nobody_else_has_spoils_the_run():
+    world = keyed(1)
+    lose(world, a_sale(world))
+    with judge({0: world}) as verdicts:
+        told = "\n".join(verdicts[0][0]["reasons"])
+        assert verdicts[0][0]["result"] == "inconclusive" and "(transport errors): 1, first" in told, told
+
+
 def test_clients_that_tell_of_no_keys():
     """The two columns are optional: the histories have the keys."""
     worlds = {seed: each_is_repeated(keyed(seed)) for seed in range(SEEDS // 4)}
