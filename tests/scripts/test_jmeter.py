@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan, headless, against a real shop, and how JMeter is found, checked and told of."""
 import collections
+import contextlib
 import csv
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
+import socket
+import struct
 import subprocess
+import threading
 
 import pytest
 
@@ -177,9 +182,10 @@ def test_soak_restocks_and_ends(shop, tmp_path):
     assert {row["success"] for row in run.rows} == {"true"}
 
 
-def fire(shop, folder, *words):
+def fire(shop, folder, *words, env=None):
     """A run through the script, which ends with the judge's verdict: what it said, its samples, the verdict."""
-    done = run(ROOT / "scripts/jmeter", "smoke", "--port", shop.port, "--runs", folder, *words, env=shop.env)
+    done = run(ROOT / "scripts/jmeter", "smoke", "--port", shop.port, "--runs", folder, *words,
+               env={**shop.env, **(env or {})})
     if done.returncode == 2 and "latest" not in os.listdir(folder):
         return done, None, None
     left = folder / "latest"
@@ -230,6 +236,112 @@ def test_without_the_property_no_sale_has_a_key(shop, tmp_path):
 def test_keys_need_a_way_to_write_that_keeps_them(shop, tmp_path):
     done, _, _ = fire(shop, tmp_path, "--lock", "watchdog", "--write", "decr", "-Jkeys=true")
     assert done.returncode == 2 and "keys=true needs a way to write that keeps keys, atomic or fenced" in done.stderr
+
+
+class Closing:
+    """A proxy that ends the connection where a sale's answer should come, as an nginx does that reloads: that many sales
+    meet it so many times each. `carried`: the sale was passed on before. `reset`: it ends with an error, not in order."""
+
+    def __init__(self, sales, times=1, carried=False, reset=False):
+        self.sales, self.times, self.carried, self.reset = sales, times, carried, reset
+        self.met = collections.Counter()  # by key; without one by connection
+        self.mutex = threading.Lock()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        # To JMeter the whole network lies behind it.
+        self.env = {"JAVA_TOOL_OPTIONS": "-Dhttp.proxyHost=127.0.0.1 -Dhttp.nonProxyHosts=none "
+                                         f"-Dhttp.proxyPort={self.listener.getsockname()[1]}"}
+
+    def __enter__(self):
+        threading.Thread(target=self.accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=self.serve, args=self.listener.accept(), daemon=True).start()
+
+    def closes(self, head, address):
+        key = re.search(rb"\r\nIdempotency-Key: (\w+)", head)
+        who = key.group(1) if key else address
+        with self.mutex:
+            if not head.startswith(b"POST ") or (who not in self.met and len(self.met) == self.sales) or (
+                    self.met[who] == self.times):
+                return False
+            self.met[who] += 1
+            return True
+
+    def serve(self, client, address):
+        servers = {}
+        with client, client.makefile("rb") as requests, contextlib.suppress(ConnectionError):
+            while request := message(requests):
+                port = int(re.match(rb"\w+ http://[^/:]*:(\d+)", request).group(1))
+                closes = self.closes(request, address)
+                if closes and self.reset:
+                    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                if closes and not self.carried:
+                    return
+                if port not in servers:
+                    server = socket.create_connection(("127.0.0.1", port))
+                    servers[port] = server, server.makefile("rb")
+                server, answers = servers[port]
+                server.sendall(request)
+                answer = message(answers)
+                if closes:
+                    return
+                client.sendall(answer)
+
+
+def message(file):
+    """The next one, with its body; nothing at the end."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        line = file.readline()
+        if not line:
+            return b""
+        head += line
+    size = re.search(rb"(?i)\r\nContent-Length: *(\d+)", head)
+    return head + file.read(int(size.group(1)) if size else 0)
+
+
+def fire_closed(shop, folder, closing, *words):
+    with closing:
+        return fire(shop, folder, "--lock", "watchdog", "--write", "atomic", "-Jthreads=20", "-Jstock=30", "-Jloops=2", *words,
+                    env=closing.env)
+
+
+@pytest.mark.parametrize("carried,reset", [(False, False), (True, True)])
+def test_a_sale_whose_connection_was_closed_is_sent_again_with_its_key(shop, tmp_path, carried, reset):
+    """One buyer, one sale, and the judge tells how many there were."""
+    done, rows, verdict = fire_closed(shop, tmp_path, Closing(7, carried=carried, reset=reset), "-Jkeys=true",
+                                    "-Jpace=20")
+    assert done.returncode == 0, done.stdout + done.stderr
+    why = "java.net.SocketException" if reset else "NoHttpResponseException"
+    closed = [row for row in labelled(rows, "POST sale") if row["responseCode"].endswith(why)]
+    resent = {row["key"]: row for row in labelled(rows, "POST sale resent")}
+    assert len(closed) == 7 and sorted(resent) == sorted(row["key"] for row in closed)
+    assert {row["responseCode"] for row in resent.values()} <= {"200", "409"}
+    assert {row["replayed"] for row in resent.values() if row["responseCode"] == "200"} <= {"true" if carried else ""}
+    assert len({row["request"] for row in rows if row["label"].startswith("POST sale")}) == 47
+    assert (verdict["result"], verdict["requests"], verdict["sold"], verdict["left"]) == ("ok", 40, 30, 0)
+    assert any(reason.endswith("sent again under their idempotency keys, and answered: 7") for reason in verdict["reasons"])
+
+
+def test_a_sale_is_sent_three_times_more_at_most(shop, tmp_path):
+    done, rows, verdict = fire_closed(shop, tmp_path, Closing(2, times=100), "-Jkeys=true")
+    assert done.returncode == 2 and verdict["result"] == "inconclusive", done.stdout + done.stderr
+    resent = collections.Counter(row["key"] for row in labelled(rows, "POST sale resent"))
+    assert list(resent.values()) == [3, 3] and len(labelled(rows, "POST sale")) == 40
+    assert any("(transport errors): 8, first" in reason for reason in verdict["reasons"])
+
+
+def test_without_a_key_no_sale_is_sent_again(shop, tmp_path):
+    done, rows, verdict = fire_closed(shop, tmp_path, Closing(3))
+    assert done.returncode == 2 and verdict["result"] == "inconclusive", done.stdout + done.stderr
+    assert len([row for row in rows if row["label"].startswith("POST ")]) == 40
+    assert any("(transport errors): 3, first" in reason for reason in verdict["reasons"])
 
 
 def test_numbers_stand_for_names():
