@@ -11,6 +11,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 /* Between two looks at a server. */
 #define LOOK_MS 100       /* before its waits are ended, or while others fail */
@@ -26,10 +28,10 @@ struct server {
     bool started;
     bool suspected; /* OUTAGE_LOST came after OUTAGE_BACK */
     bool away;
-    int64_t since_ns;
-    int64_t look_ns;    /* when to look next */
-    int64_t looked_ns;  /* when the last look began */
-    int64_t there_ns;   /* when it last took a write */
+    int64_t ends_ns;   /* when its waits end; INT64_MAX: they do not */
+    int64_t look_ns;   /* when to look next */
+    int64_t looked_ns; /* when the last look began */
+    int64_t there_ns;  /* when it last took a write */
     atomic_bool lasts;
 };
 
@@ -37,6 +39,7 @@ struct outage {
     int64_t fail_fast_ns;
     int64_t redis_timeout_ns;
     bool apart; /* the roles have a server each */
+    int end_fd; /* an eventfd, which ends a look */
     pthread_mutex_t mutex; /* protects what is below */
     pthread_cond_t changed;
     bool ending;
@@ -118,12 +121,6 @@ bool outage_lasts(struct outage *outage, enum redis_role role)
     return atomic_load(&server_of(outage, role)->lasts);
 }
 
-/* The mutex is held. Until the waits end, a look ends with them. */
-static int64_t ends_ns(const struct server *server)
-{
-    return server->since_ns + server->outage->fail_fast_ns;
-}
-
 /* It goes, or is back. */
 static void tell(const struct server *server, bool there)
 {
@@ -138,28 +135,33 @@ static void tell(const struct server *server, bool there)
         metrics_redis(REDIS_STOCK, there);
 }
 
+/* SHUT: it answers, and refuses a new connection. Whoever has one may be served, and nobody waits for an answer in
+ * vain: no wait is ended. */
+enum finding { THERE, SHUT, AWAY };
+
 /* The mutex is held. What a look has found, that began then. */
-static void found(struct server *server, bool there, int64_t begun_ns)
+static void found(struct server *server, enum finding finding, int64_t begun_ns)
 {
-    int64_t next_ns;
-    if (there)
-        server->there_ns = now_ns();
-    else if (begun_ns < server->there_ns) /* somebody else was luckier */
-        begun_ns = server->there_ns;
+    const bool there = finding == THERE;
+    int64_t next_ns = INT64_MAX;
     if (server->away == there) {
         tell(server, there);
         server->away = !there;
-        server->since_ns = begun_ns;
     }
-    if (there) {
+    if (finding != AWAY) {
         atomic_store(&server->lasts, false);
-        next_ns = server->suspected ? now_ns() + LOOK_SURE_MS * NS_PER_MS : INT64_MAX;
-    } else if (atomic_load(&server->lasts)) {
+        server->ends_ns = INT64_MAX;
+    } else if (server->ends_ns == INT64_MAX) {
+        server->ends_ns = begun_ns + server->outage->fail_fast_ns;
+    }
+    if (atomic_load(&server->lasts)) {
         next_ns = now_ns() + LOOK_LATER_MS * NS_PER_MS;
-    } else {
+    } else if (finding == AWAY) {
         next_ns = now_ns() + LOOK_MS * NS_PER_MS;
-        if (next_ns > ends_ns(server) - LOOK_MS / 2 * NS_PER_MS) /* no time for another look */
-            next_ns = ends_ns(server);
+        if (next_ns > server->ends_ns - LOOK_MS / 2 * NS_PER_MS) /* no time for another look */
+            next_ns = server->ends_ns;
+    } else if (finding == SHUT || server->suspected) {
+        next_ns = now_ns() + LOOK_SURE_MS * NS_PER_MS;
     }
     server->look_ns = earlier(server->look_ns, next_ns); /* a hint may have come meanwhile */
 }
@@ -170,13 +172,23 @@ void outage_hint(struct outage *outage, enum redis_role role, enum outage_hint h
     pthread_mutex_lock(&outage->mutex);
     if (hint == OUTAGE_LOST || hint == OUTAGE_BACK)
         server->suspected = hint == OUTAGE_LOST;
+    if (hint == OUTAGE_THERE)
+        server->there_ns = now_ns();
     if (hint == OUTAGE_THERE && server->away) {
-        found(server, true, now_ns());
+        found(server, THERE, server->there_ns);
     } else if (hint == OUTAGE_LOST || hint == OUTAGE_LOOK || server->away) {
         server->look_ns = earlier(server->look_ns, server->looked_ns + LOOK_MS * NS_PER_MS);
         pthread_cond_broadcast(&outage->changed);
     }
     pthread_mutex_unlock(&outage->mutex);
+}
+
+/* first: nothing has failed, a connection will do. */
+static enum finding ask(struct server *server, bool first)
+{
+    if ((first ? stock_connect(server->stock) : stock_takes_writes(server->stock, server->key)) == STOCK_OK)
+        return THERE;
+    return stock_refused(server->stock) ? SHUT : AWAY;
 }
 
 /* The mutex is held, except while the server is asked. */
@@ -185,22 +197,31 @@ static void look(struct server *server)
     struct outage *outage = server->outage;
     const int64_t begun_ns = now_ns();
     int64_t timeout_ns = outage->redis_timeout_ns;
-    if (server->away && !atomic_load(&server->lasts) && begun_ns >= ends_ns(server)) {
+    if (!atomic_load(&server->lasts) && begun_ns >= server->ends_ns) {
         atomic_store(&server->lasts, true);
         end_waits(outage, REDIS_LOCK, server->role);
         if (server->role == REDIS_STOCK || !outage->apart)
             end_waits(outage, REDIS_STOCK, REDIS_STOCK);
     }
-    if (!atomic_load(&server->lasts))
-        timeout_ns = earlier(timeout_ns, server->away ? ends_ns(server) - begun_ns : outage->fail_fast_ns);
-    const bool first = server->looked_ns == 0; /* nothing has failed: a connection will do */
+    if (!atomic_load(&server->lasts)) /* a look ends with the waits */
+        timeout_ns = earlier(timeout_ns, earlier(outage->fail_fast_ns, server->ends_ns - begun_ns));
+    const bool first = server->looked_ns == 0;
     server->looked_ns = begun_ns;
     server->look_ns = INT64_MAX;
     pthread_mutex_unlock(&outage->mutex);
     stock_limit(server->stock, timeout_ns / NS_PER_MS + 1);
-    bool there = (first ? stock_connect(server->stock) : stock_takes_writes(server->stock, server->key)) == STOCK_OK;
+    enum finding finding = ask(server, first);
     pthread_mutex_lock(&outage->mutex);
-    found(server, there, begun_ns);
+    if (outage->ending)
+        return;
+    const int64_t pause_ns = (finding == SHUT ? LOOK_SURE_MS : LOOK_MS) * NS_PER_MS;
+    const int64_t since_ns = finding == SHUT ? begun_ns - pause_ns : begun_ns;
+    if (finding == THERE)
+        server->there_ns = now_ns();
+    if (finding == THERE || server->there_ns <= since_ns)
+        found(server, finding, begun_ns);
+    else /* another connection was luckier */
+        server->look_ns = earlier(server->look_ns, now_ns() + pause_ns);
 }
 
 static void *run(void *arg)
@@ -230,8 +251,11 @@ static bool prepare(struct outage *outage, enum redis_role role, const struct ou
     server->outage = outage;
     server->role = role;
     server->key = options->keys[role];
+    server->ends_ns = INT64_MAX;
     server->look_ns = 0; /* at once: so that the first hint needs no new connection, and the gauge is true */
     server->stock = stock_new(options->servers[role]);
+    if (server->stock != NULL)
+        stock_end_by(server->stock, outage->end_fd);
     return server->stock != NULL;
 }
 
@@ -245,7 +269,8 @@ struct outage *outage_new(const struct outage_options *options)
     outage->fail_fast_ns = options->fail_fast_ms * NS_PER_MS;
     outage->redis_timeout_ns = options->redis_timeout_ms * NS_PER_MS;
     outage->apart = options->servers[REDIS_LOCK] != options->servers[REDIS_STOCK];
-    bool whole = true;
+    outage->end_fd = eventfd(0, EFD_CLOEXEC);
+    bool whole = outage->end_fd >= 0;
     for (int needs = 0; needs < REDIS_ROLES; needs++)
         whole = (outage->patience[needs] = patience_new()) != NULL && whole;
     for (int role = 0; role < REDIS_ROLES; role++)
@@ -275,6 +300,8 @@ void outage_free(struct outage *outage)
     outage->ending = true;
     pthread_cond_broadcast(&outage->changed);
     pthread_mutex_unlock(&outage->mutex);
+    if (outage->end_fd >= 0)
+        eventfd_write(outage->end_fd, 1);
     for (int role = 0; role < REDIS_ROLES; role++) {
         if (outage->servers[role].started)
             pthread_join(outage->servers[role].thread, NULL);
@@ -283,6 +310,8 @@ void outage_free(struct outage *outage)
     for (int needs = 0; needs < REDIS_ROLES; needs++)
         if (outage->patience[needs] != NULL)
             outage_give_back(outage->patience[needs]);
+    if (outage->end_fd >= 0)
+        close(outage->end_fd);
     pthread_cond_destroy(&outage->changed);
     pthread_mutex_destroy(&outage->mutex);
     free(outage);

@@ -2,7 +2,8 @@
  *
  * Whether a Redis is away. A thread for each role asks it when something hints at an outage; what it
  * is told alone decides. A server that has been away for --fail-fast-ms ends the waits of all sales,
- * and later sales are refused at once, until it takes writes again.
+ * and later sales are refused at once, until it takes writes again. One that answers, and refuses a new
+ * connection, ends no waits: others may have connections that work.
  */
 #ifndef OUTAGE_H
 #define OUTAGE_H
@@ -37,12 +38,12 @@ bool outage_start(struct outage *outage);
 /* Call outage_give_back for every patience first. */
 void outage_free(struct outage *outage);
 
-/* What others saw of a server, from any thread. The server is asked soon after each of them. */
+/* What others saw of a server, from any thread. The server is asked soon after each of the first three. */
 enum outage_hint {
     OUTAGE_LOOK, /* it did not do what it should */
     OUTAGE_LOST, /* a connection to it failed; it is asked every second until OUTAGE_BACK */
     OUTAGE_BACK, /* a connection to it was made */
-    OUTAGE_THERE, /* it took a write: it is not away, without a look */
+    OUTAGE_THERE, /* it took a write just now: it is not away, whatever a look finds meanwhile */
 };
 void outage_hint(struct outage *outage, enum redis_role role, enum outage_hint hint);
 /* The server has been away for --fail-fast-ms: send it nothing. */

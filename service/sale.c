@@ -681,6 +681,7 @@ static void put_back(struct seller *seller, struct sale *sale, int64_t after)
 static void end_sold(const struct sale_env *env, struct sale *sale, int64_t after)
 {
     const int64_t before = sale->left;
+    outage_hint(env->outage, REDIS_STOCK, OUTAGE_THERE);
     sale->left = after;
     sale->unit = after + 1;
     RECORD(env, sale, "write",
@@ -955,6 +956,8 @@ static void restock(struct seller *seller, struct sale *sale)
     bool doubted = written == STOCK_LOST;
     if (doubted)
         written = find_out_restock(seller, sale, &before);
+    if (written == STOCK_OK)
+        outage_hint(seller->env->outage, REDIS_STOCK, OUTAGE_THERE);
     if (written == STOCK_OK && before != STOCK_NONE) {
         RECORD(seller->env, sale, "restock",
                ",\"stock_before\":%" PRId64 ",\"stock_after\":%" PRId64, before, sale->left);

@@ -35,7 +35,9 @@ struct stock {
     struct stock_server *server;
     redisContext *context; /* NULL: not connected */
     bool ready;            /* connected and logged in */
+    bool refused;          /* see stock_refused */
     int64_t timeout_ms;
+    int end_fd; /* see stock_end_by; -1: none */
     struct stock_doubt self; /* this connection */
     struct stock_doubt lost; /* the one whose reply was lost last */
     char error[256];
@@ -73,12 +75,18 @@ struct stock *stock_new(struct stock_server *server)
         return NULL;
     stock->server = server;
     stock->timeout_ms = server->timeout_ms;
+    stock->end_fd = -1;
     return stock;
 }
 
 void stock_limit(struct stock *stock, int64_t timeout_ms)
 {
     stock->timeout_ms = timeout_ms;
+}
+
+void stock_end_by(struct stock *stock, int fd)
+{
+    stock->end_fd = fd;
 }
 
 static void disconnect(struct stock *stock)
@@ -145,17 +153,18 @@ static void trace(const struct stock *stock, int argc, const char **argv, const 
 }
 
 /* The whole reply by then, however slowly it comes. False: the context says why. */
-static bool receive(redisContext *context, int64_t by_ns, redisReply **reply)
+static bool receive(redisContext *context, int end_fd, int64_t by_ns, redisReply **reply)
 {
-    struct pollfd readable = {.fd = context->fd, .events = POLLIN};
+    struct pollfd readable[] = {{.fd = context->fd, .events = POLLIN}, {.fd = end_fd, .events = POLLIN}};
     while (redisGetReplyFromReader(context, (void **)reply) == REDIS_OK) {
         if (*reply != NULL)
             return true;
         int64_t left_ns = by_ns - now_ns();
-        int ready = left_ns > 0 ? poll(&readable, 1, (int)(left_ns / NS_PER_MS) + 1) : 0;
+        int ready = left_ns > 0 ? poll(readable, 2, (int)(left_ns / NS_PER_MS) + 1) : 0;
         if (ready < 0 && errno == EINTR)
             continue;
-        if (ready == 0) {
+        if (ready == 0 || readable[1].revents != 0) {
+            ready = 0;
             context->err = REDIS_ERR_IO;
             errno = EAGAIN;
         }
@@ -199,7 +208,7 @@ static enum stock_status exchange(struct stock *stock, int argc, const char **ar
             sent_ns = now_ns();
         sent = true;
     }
-    if (!receive(context, by_ns, reply))
+    if (!receive(context, stock->end_fd, by_ns, reply))
         goto broken;
     trace(stock, argc, argv, *reply, sent_ns);
     return STOCK_OK;
@@ -208,6 +217,12 @@ broken:
     trace(stock, argc, argv, NULL, sent_ns);
     give_up(stock);
     return sent ? STOCK_LOST : STOCK_UNAVAILABLE;
+}
+
+/* It runs somebody's script, and answers nothing else until that is done. */
+static bool is_busy(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "BUSY ", 5) == 0;
 }
 
 /* A setup command: anything but success is "not available". */
@@ -220,6 +235,7 @@ static bool set_up(struct stock *stock, int argc, const char **argv)
     if (!accepted)
         failed(stock, STOCK_UNAVAILABLE, "%s: the login was refused: %s", stock->server->url.shown,
                reply->str);
+    stock->refused = !accepted && !is_busy(reply);
     freeReplyObject(reply);
     return accepted;
 }
@@ -236,24 +252,26 @@ static bool read_run_id(const redisReply *info, char run_id[41])
     return true;
 }
 
-/* It runs somebody's script, and answers nothing else until that is done. */
-static bool is_busy(const redisReply *reply)
+/* Instead of an answer: who is here has not logged in, or is one too many. */
+static bool is_refusal(const redisReply *reply)
 {
-    return reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "BUSY ", 5) == 0;
+    return reply->type == REDIS_REPLY_ERROR &&
+           (strncmp(reply->str, "NOAUTH ", 7) == 0 || strncmp(reply->str, "ERR max number of clients", 25) == 0);
 }
 
 /* Learns the connection's number, for stock_end_doubt. A server that does not tell is used without. False: it did not
- * answer. */
+ * answer, or refuses this connection. */
 static bool identify(struct stock *stock)
 {
     redisReply *id = NULL, *info = NULL;
     stock->self = (struct stock_doubt){0};
-    bool answered = exchange(stock, 2, (const char *[]){"CLIENT", "ID"}, &id) == STOCK_OK &&
-                    exchange(stock, 2, (const char *[]){"INFO", "server"}, &info) == STOCK_OK;
-    if (answered && is_busy(id)) {
+    bool answered = exchange(stock, 2, (const char *[]){"CLIENT", "ID"}, &id) == STOCK_OK;
+    stock->refused = answered && is_refusal(id);
+    if (answered && (stock->refused || is_busy(id))) {
         failed(stock, STOCK_UNAVAILABLE, "%s: %s", stock->server->url.shown, id->str);
         answered = false;
     }
+    answered = answered && exchange(stock, 2, (const char *[]){"INFO", "server"}, &info) == STOCK_OK;
     if (answered && id->type == REDIS_REPLY_INTEGER && id->integer > 0 && read_run_id(info, stock->self.run_id))
         stock->self.id = id->integer;
     freeReplyObject(id);
@@ -283,6 +301,7 @@ static bool reach(struct stock *stock)
                                 ? redisConnectUnixWithTimeout(url->path, timeout)
                                 : redisConnectWithTimeout(url->host, url->port, timeout);
     stock->context = context;
+    stock->refused = false;
     if (context != NULL && context->err == 0 && redisSetTimeout(context, timeout) == REDIS_OK)
         return log_in(stock);
     failed(stock, STOCK_UNAVAILABLE, "%s: %s", url->shown,
@@ -406,18 +425,31 @@ enum stock_status stock_connect(struct stock *stock)
     return connected(stock) ? STOCK_OK : STOCK_UNAVAILABLE;
 }
 
-/* A write that writes nothing. */
+bool stock_refused(const struct stock *stock)
+{
+    return stock->refused;
+}
+
+/* A write that writes nothing; once more on a new connection, if this one breaks. */
 static enum stock_status touch(struct stock *stock, const char *key)
 {
+    const char *words[] = {"SETRANGE", key, "0", ""};
+    const bool was_idle = stock->context != NULL;
     redisReply *reply;
-    enum stock_status status = command(stock, 4, (const char *[]){"SETRANGE", key, "0", ""}, &reply);
+    enum stock_status status = command(stock, 4, words, &reply);
+    if (was_idle && stock->context == NULL)
+        status = command(stock, 4, words, &reply);
     freeReplyObject(reply);
     return status == STOCK_INVALID ? STOCK_OK : status;
 }
 
 enum stock_status stock_takes_writes(struct stock *stock, const char *key)
 {
+    const int64_t timeout_ms = stock->timeout_ms;
+    if (stock->context != NULL)
+        stock->timeout_ms = timeout_ms / 2 + 1;
     enum stock_status status = touch(stock, key);
+    stock->timeout_ms = timeout_ms;
     bool refuses_key = status == STOCK_UNAVAILABLE && stock->context != NULL && strstr(stock->error, "NOPERM") != NULL;
     return refuses_key ? STOCK_OK : status;
 }

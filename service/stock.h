@@ -45,6 +45,8 @@ struct stock;
 struct stock *stock_new(struct stock_server *server); /* NULL when out of memory */
 /* From here on this connection has another time-out than its server. */
 void stock_limit(struct stock *stock, int64_t timeout_ms);
+/* From here on its waits for answers end when that descriptor is readable. */
+void stock_end_by(struct stock *stock, int fd);
 void stock_free(struct stock *stock);
 
 /* A fence: in the step that writes, where the stock is, it is decided by its token whether a write is let in. */
@@ -63,10 +65,14 @@ struct stock_fence {
 
 /* OK: it is connected, and logged in. */
 enum stock_status stock_connect(struct stock *stock);
-/* OK: the server is there, and takes writes, or refuses this key alone. Writes nothing. */
+/* The server answered the latest attempt to connect: it refuses the login, or one client more. The connections that
+ * others have may work. */
+bool stock_refused(const struct stock *stock);
+/* OK: the server is there, and takes writes, or refuses this key alone. Writes nothing. A connection that was idle may
+ * have died alone: if it breaks, a new one is asked, each for half the time-out. */
 enum stock_status stock_takes_writes(struct stock *stock, const char *key);
-/* The same of that key itself. A server that may drop keys of its own accord when its memory is full is none for locks
- * or stocks: UNAVAILABLE. */
+/* The same of that key itself, each for the whole time-out. A server that may drop keys of its own accord when its
+ * memory is full is none for locks or stocks: UNAVAILABLE. */
 enum stock_status stock_check(struct stock *stock, const char *key);
 /* fence: NULL where there is none, here and below. */
 enum stock_status stock_read(struct stock *stock, const char *key, const struct stock_fence *fence,

@@ -22,7 +22,7 @@ class LatePost(LossyProxy):
     def url(self):
         return f"redis://127.0.0.1:{self.port}"  # no database to select: the first word is CLIENT ID
 
-    def _serve(self, client):
+    def _serve(self, client, number):
         server = socket.create_connection(("127.0.0.1", self.redis.port), PATIENCE_S)
         with client:
             while command := client.recv(65536):

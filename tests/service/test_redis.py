@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from world import Background, LossyProxy, Redis, hold_lock, read_history, release_lock, wait_until
+from world import Background, Connection, LossyProxy, Redis, hold_lock, read_history, release_lock, wait_until
 
 QUICK = ("--redis-timeout-ms", 200, "--wait-ms", 1000)
 
@@ -362,6 +362,27 @@ def test_not_ready_where_it_could_not_sell(redis, start, why, apart, tmp_path):
     other.end()
 
 
+def test_ready_though_the_network_forgot_the_connections(redis, start, proxy):
+    shop = start(proxy.url)
+    asked = [Background(shop.admin, "GET", "/readyz") for _ in range(16)]  # each thread has its connection
+    assert {one.result().status for one in asked} == {200}
+    known = proxy.connections
+    proxy.silent = lambda number: number <= known
+    assert [shop.admin("GET", "/readyz").status for _ in range(8)] == [200] * 8
+    assert proxy.unanswered > 0
+    proxy.silent = lambda number: True
+    assert shop.admin("GET", "/readyz").status == 503
+
+
+def test_it_ends_while_it_looks_for_a_server_that_hangs(start, proxy):
+    """Nothing is in flight: the look is given up."""
+    proxy.silent = lambda number: True
+    shop = start(proxy.url, "--redis-timeout-ms", 60000, "--fail-fast-ms", 60000)
+    wait_until(lambda: proxy.unanswered == 1, "it looks")
+    shop.end()  # exit 0, before the look would end
+    assert not shop.logged("redis-server-lost")
+
+
 # ---- Failing fast --------------------------------------------------------------------------------
 
 PATIENT = ("--wait-ms", 600000, "--fail-fast-ms", 300)  # only an outage can end a wait
@@ -470,6 +491,74 @@ def test_one_connection_that_fails_is_no_outage(redis, start, proxy):
         time.sleep(0.05)
     release_lock(redis)
     assert [sale.result().status for sale in sales] == [200] * 4
+
+
+def test_a_connection_that_the_network_forgot_ends_no_wait(redis, start, proxy):
+    """That which the server is looked at by is idle, and so is forgotten first."""
+    shop = start(None, "--lock-redis", redis.url, "--stock-redis", proxy.url, "--wait-ms", 600000, "--workers", 1,
+                 "--fail-fast-ms", 2000)
+    redis("MSET", "inventory:{phone}", 5, "inventory:{other}", 5)
+    assert shop.sell("other").status == 200
+    hold_lock(redis)
+    sales = [Background(shop.sell) for _ in range(4)]
+    wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 4, "all wait")
+    known = proxy.connections
+    proxy.silent = lambda number: number <= known
+    assert shop.sell("other").problem == "stock-unavailable"
+    wait_until(lambda: proxy.unanswered == 2, "the sale and the look met connections that were forgotten")
+    until = time.monotonic() + 3  # longer than --fail-fast-ms
+    while time.monotonic() < until:
+        assert all(sale.is_alive() for sale in sales)
+        time.sleep(0.05)
+    release_lock(redis)
+    assert [sale.result().status for sale in sales] == [200] * 4
+    assert up(shop) == [1, 1] and not shop.logged("stock-server-lost")
+
+
+SHUT = {"full": "max number of clients", "password": "NOAUTH"}
+
+
+@pytest.mark.parametrize("why", SHUT)
+@pytest.mark.parametrize("database", ["", "/0"])  # what is refused is the first command: CLIENT ID, or SELECT
+def test_a_server_that_takes_no_new_connection_sells_on_those_it_has(redis, start, why, database):
+    """The connection by which it is looked at was closed, and is not had again."""
+    shop = start(f"redis://127.0.0.1:{redis.port}{database}", *PATIENT, "--workers", 1)
+    redis("SET", "inventory:{phone}", 100)
+    assert [shop.sell().status for _ in range(10)] == [200] * 10
+    admin = Connection(redis.port, 30)
+    clients = admin("CLIENT", "LIST").splitlines()
+    if why == "full":
+        assert admin("CONFIG", "SET", "maxclients", len(clients) - 1) == "OK"
+    else:
+        assert admin("CONFIG", "SET", "requirepass", "changed") == "OK"
+    idle = [line.split()[0][len("id="):] for line in clients if "cmd=info" in line]
+    assert [admin("CLIENT", "KILL", "ID", number) for number in idle] == [1]
+    assert SHUT[why] in shop.admin("GET", "/readyz").json["detail"]
+    wait_until(lambda: up(shop) == [0, 0], "that it could not be asked is said")
+    time.sleep(1)  # longer than --fail-fast-ms
+    assert [shop.sell().status for _ in range(20)] == [200] * 20
+    wait_until(lambda: shop.logged("redis-server-back"), "who sells is told to be served")
+    if why == "full":
+        admin("CONFIG", "SET", "maxclients", 1000)
+    else:
+        admin("CONFIG", "SET", "requirepass", "")
+    wait_until(lambda: shop.admin("GET", "/readyz").status == 200 and up(shop) == [1, 1], "it is asked again")
+
+
+def test_a_server_that_takes_sales_is_not_away_though_nobody_else_reaches_it(redis, start, proxy):
+    """New connections hang, and so does the one by which it is looked at."""
+    shop = start(None, "--lock-redis", redis.url, "--stock-redis", proxy.url, "--wait-ms", 600000, "--workers", 1,
+                 "--fail-fast-ms", 1500)
+    redis("SET", "inventory:{phone}", 10**6)
+    wait_until(lambda: proxy.connections == 1, "it is looked at")
+    assert shop.sell().status == 200 and proxy.connections == 2
+    proxy.silent = lambda number: number != 2
+    asking = Background(shop.admin, "GET", "/readyz")
+    deadline = time.monotonic() + 30
+    while proxy.unanswered < 7:  # /readyz once, a look twice
+        assert shop.sell().status == 200 and time.monotonic() < deadline
+    assert asking.result().status == 503
+    assert not shop.logged("stock-server-lost")
 
 
 @pytest.mark.parametrize("lock", ["notify", "read_write"])

@@ -356,13 +356,16 @@ def check_history(events):
 class LossyProxy:
     """Stands between inventoryd and Redis. `lose` is a word: the reply to the next command that holds
     it is thrown away and the connection cut, after Redis has carried the command out. `instead`: bytes that are sent
-    in its place, and nothing is cut. `refuse`: so many
-    connections to come are closed at once. `byte_s`: replies come byte by byte."""
+    in its place, and nothing is cut. `refuse`: so many connections to come are closed at once. `byte_s`: replies come
+    byte by byte. `silent(number)`: whether nothing crosses the connection of that number, from 1 on, any more, as
+    behind a network that forgot it."""
 
     def __init__(self, redis):
         self.redis = redis
         self.lose = self.instead = None
         self.lost = self.refuse = self.connections = self.byte_s = 0
+        self.silent = lambda number: False
+        self.unanswered = 0  # commands that were swallowed
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -382,12 +385,15 @@ class LossyProxy:
                 self.refuse -= 1
                 client.close()
                 continue
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+            threading.Thread(target=self._serve, args=(client, self.connections), daemon=True).start()
 
-    def _serve(self, client):
+    def _serve(self, client, number):
         try:
             with client, socket.create_connection(("127.0.0.1", self.redis.port)) as server:
                 while command := client.recv(65536):
+                    if self.silent(number):
+                        self.unanswered += 1
+                        continue
                     reply = self._carry(command, server)
                     if reply is None:
                         return
