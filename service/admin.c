@@ -25,42 +25,39 @@ void admin_live(struct service *service, struct request *request)
     answer_json(request, 200, "{\"live\":true,\"instance\":\"%s\"}", service->config.instance);
 }
 
+/* NULL, or why sales cannot write there. */
+static const char *not_ready(struct service *service, struct stock *stock, enum redis_role role)
+{
+    bool ready = stock_check(stock, service_probe_key(service, role)) == STOCK_OK;
+    outage_hint(service->env.outage, role, ready ? OUTAGE_THERE : OUTAGE_LOOK);
+    return ready ? NULL : stock_error(stock);
+}
+
 bool admin_ready(struct service *service, struct seller *seller, struct request *request)
 {
-    const char *lock_key = service_probe_key(service, REDIS_LOCK);
-    struct stock *lock_server = NULL;
-    if (atomic_load(&service->draining)) {
-        answer_problem(request, PROBLEM_NOT_READY, "the instance is shutting down");
-        return true;
-    }
+    const struct setting setting = mode_copy(&service->mode);
+    const bool asks_lock_server = sale_asks_lock_server(&setting);
+    struct stock *other = NULL; /* the lock's server, where that is another one */
     bool failing;
     history_lost(service->env.history, &failing);
-    if (service->config.history_required && failing) {
-        answer_problem(request, PROBLEM_NOT_READY, "the history cannot be written: the log says why");
-        return true;
-    }
-    if (stock_check(seller->stock, service_probe_key(service, REDIS_STOCK)) != STOCK_OK ||
-        (service->lock_server == NULL && stock_check(seller->stock, lock_key) != STOCK_OK)) {
-        outage_hint(service->env.outage, REDIS_STOCK, OUTAGE_LOOK);
-        if (service->lock_server == NULL)
-            outage_hint(service->env.outage, REDIS_LOCK, OUTAGE_LOOK);
-        answer_problem(request, PROBLEM_NOT_READY, "%s", stock_error(seller->stock));
-        return true;
-    }
-    if (service->lock_server != NULL) {
-        lock_server = stock_new(service->lock_server);
-        if (lock_server == NULL || stock_check(lock_server, lock_key) != STOCK_OK) {
-            outage_hint(service->env.outage, REDIS_LOCK, OUTAGE_LOOK);
-            answer_problem(request, PROBLEM_NOT_READY, "%s",
-                           lock_server != NULL ? stock_error(lock_server) : "out of memory");
-            goto out;
-        }
-    }
-    outage_hint(service->env.outage, REDIS_LOCK, OUTAGE_THERE);
-    outage_hint(service->env.outage, REDIS_STOCK, OUTAGE_THERE);
-    answer_json(request, 200, "{\"ready\":true,\"instance\":\"%s\"}", service->config.instance);
-out:
-    stock_free(lock_server);
+    const char *why = NULL;
+    if (atomic_load(&service->draining))
+        why = "the instance is shutting down";
+    else if (service->config.history_required && failing)
+        why = "the history cannot be written: the log says why";
+    else
+        why = not_ready(service, seller->stock, REDIS_STOCK);
+    if (why == NULL && service->lock_server != NULL && (other = stock_new(service->lock_server)) == NULL)
+        why = "out of memory";
+    if (why == NULL && asks_lock_server)
+        why = not_ready(service, other != NULL ? other : seller->stock, REDIS_LOCK);
+    if (!asks_lock_server) /* its gauge stays true */
+        outage_hint(service->env.outage, REDIS_LOCK, OUTAGE_LOOK);
+    if (why != NULL)
+        answer_problem(request, PROBLEM_NOT_READY, "%s", why);
+    else
+        answer_json(request, 200, "{\"ready\":true,\"instance\":\"%s\"}", service->config.instance);
+    stock_free(other);
     return true;
 }
 

@@ -342,16 +342,16 @@ static enum redis_role away_stock(const struct sale_env *env)
     return outage_lasts(env->outage, REDIS_STOCK) ? REDIS_STOCK : REDIS_ROLES;
 }
 
-static bool asks_lock_server(const struct sale_env *env)
+bool sale_asks_lock_server(const struct setting *setting)
 {
-    const char *rung = env->mode->now.rung->name;
+    const char *rung = setting->rung->name;
     return strcmp(rung, "none") != 0 && strcmp(rung, "local") != 0;
 }
 
 /* The server that is away, without which nothing can be sold; REDIS_ROLES: none is. */
 static enum redis_role away(const struct sale_env *env)
 {
-    bool lasts = asks_lock_server(env) && outage_lasts(env->outage, REDIS_LOCK);
+    bool lasts = sale_asks_lock_server(&env->mode->now) && outage_lasts(env->outage, REDIS_LOCK);
     return lasts ? REDIS_LOCK : away_stock(env);
 }
 
@@ -362,7 +362,8 @@ static bool begin(struct seller *seller, struct sale *sale)
     sale->deadline_ns = sale->arrived_ns + env->config->wait_ms * NS_PER_MS;
     sale->acquire_ns = now_ns();
     sale->mode = first_mode(env, sale);
-    sale->patience = outage_patience(env->outage, asks_lock_server(env) ? REDIS_LOCK : REDIS_STOCK);
+    enum redis_role needs = sale_asks_lock_server(&env->mode->now) ? REDIS_LOCK : REDIS_STOCK;
+    sale->patience = outage_patience(env->outage, needs);
     if (!take_till(seller, sale) || end_by_outage(sale, away(env)))
         return false;
     if (sale->result != SALE_SOLD) /* sale_accept has found something */

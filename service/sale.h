@@ -168,6 +168,8 @@ struct sale {
 };
 
 bool sale_is_item(const char *item);
+/* Whether its rung asks a server for the lock. */
+bool sale_asks_lock_server(const struct setting *setting);
 
 /* The sale was accepted: from here on mode->now is its setting, so mode_enter comes first. */
 void sale_accept(const struct sale_env *env, struct sale *sale);

@@ -362,6 +362,21 @@ def test_not_ready_where_it_could_not_sell(redis, start, why, apart, tmp_path):
     other.end()
 
 
+@pytest.mark.parametrize("lock", ["none", "local"])
+def test_ready_without_the_locks_server_where_the_lock_asks_none(redis, start, lock, tmp_path):
+    locks = Redis(tmp_path / "locks")
+    shop = start(None, "--lock-redis", locks.url, "--stock-redis", redis.url, *CALM, "--lock", lock, "--admin-writes")
+    locks.kill()
+    assert shop.stock(value=5).status == 200 and shop.sell().status == 200
+    assert shop.admin("GET", "/readyz").status == 200
+    wait_until(lambda: up(shop) == [0, 1], "the lock's server was looked for all the same")
+    assert shop.switch(rung="watchdog").status == 200
+    reply = shop.admin("GET", "/readyz")
+    assert reply.status == 503 and str(locks.port) in reply.json["detail"]
+    shop.end()
+    locks.end()
+
+
 def test_ready_though_the_network_forgot_the_connections(redis, start, proxy):
     shop = start(proxy.url)
     asked = [Background(shop.admin, "GET", "/readyz") for _ in range(16)]  # each thread has its connection
@@ -651,7 +666,7 @@ def test_waits_that_need_no_lock_server_go_on(redis, start, tmp_path):
     sales = [Background(shop.sell) for _ in range(4)]
     wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 3, "three wait")
     locks.kill()
-    assert shop.admin("GET", "/readyz").status == 503
+    assert shop.admin("GET", "/readyz").status == 200
     wait_until(lambda: up(shop) == [0, 1], "the lock's server is away")
     until = time.monotonic() + 1  # longer than --fail-fast-ms
     while time.monotonic() < until:
