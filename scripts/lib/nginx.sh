@@ -7,15 +7,15 @@
 # Debian keeps nginx where only root looks.
 PATH=$PATH:/usr/sbin
 
-# nginx_servers OPTION LIMITS DOWN NAME=HOST:PORT...: the lines of an upstream. DOWN: the name of one
-# that gets no request.
+# nginx_servers OPTION LIMITS DOWN NAME=HOST:PORT...: the lines of an upstream. DOWN: the names of those
+# that get no request, each with a space on both sides.
 nginx_servers() {
     local option=$1 limits=$2 down=$3 upstream servers=
     for upstream in "${@:4}"; do
         [[ $upstream =~ ^[A-Za-z0-9_-]+=[A-Za-z0-9.:_-]+:[0-9]+$ ]] ||
             fail "$option is \"$upstream\": it must be NAME=HOST:PORT"
         servers+="server ${upstream#*=} $limits"
-        [[ ${upstream%%=*} != "$down" ]] || servers+=' down'
+        [[ $down != *" ${upstream%%=*} "* ]] || servers+=' down'
         servers+='; '
     done
     printf '%s' "${servers% }"
@@ -23,9 +23,10 @@ nginx_servers() {
 
 # nginx_render --out FILE --listen ADDRESS:PORT --operators ADDRESS:PORT --log FILE
 #              --upstream NAME=HOST:PORT ... --admin NAME=HOST:PORT ... [--profile proof|failover]
-#              [--down NAME]
+#              [--down NAME ...]
+# FILE is the old one or the new one, wherever this is cut short.
 nginx_render() {
-    local out='' listen='' operators='' log='' profile=proof down='' upstreams=() admins=() limits servers
+    local out='' listen='' operators='' log='' profile=proof down=' ' upstreams=() admins=() limits servers
     local admin_servers
     while (($#)); do
         case $1 in
@@ -34,7 +35,7 @@ nginx_render() {
         --operators) operators=$(option_value "$@") ;;
         --log) log=$(option_value "$@") ;;
         --profile) profile=$(option_value "$@") ;;
-        --down) down=$(option_value "$@") ;;
+        --down) down+="$(option_value "$@") " ;;
         --upstream) upstreams+=("$(option_value "$@")") ;;
         --admin) admins+=("$(option_value "$@")") ;;
         *) fail "nginx_render: \"$1\" is not understood" ;;
@@ -58,7 +59,8 @@ nginx_render() {
     mkdir -p "$(dirname "$out")"
     sed -e '/^#/d' -e "s|@LISTEN@|$listen|" -e "s|@OPERATORS@|$operators|" -e "s|@LOG@|$log|" \
         -e 's|@ERROR_LOG@|error.log|' -e "s|@SERVERS@|$servers|" \
-        -e "s|@ADMIN_SERVERS@|$admin_servers|" "$LADDER_ROOT/deploy/nginx/nginx.conf.in" >"$out"
+        -e "s|@ADMIN_SERVERS@|$admin_servers|" "$LADDER_ROOT/deploy/nginx/nginx.conf.in" >"$out.new"
+    mv "$out.new" "$out"
 }
 
 # nginx_words CONF: the command that nginx is asked with, in NGINX_WORDS.

@@ -2,13 +2,22 @@
 # shellcheck shell=bash disable=SC2034  # settings of those that are sourced
 #
 # New programs for a shop that sells: one instance after the other. nginx leaves it out, and ends what
-# it has sent there; then the instance ends, and the program that is built now takes its place.
-# Needs common.sh, ask.sh, nginx.sh and shop.sh.
+# it has sent there; then the instance ends, and the program that is built now takes its place, with
+# the lock that the old one had. Needs common.sh, ask.sh, nginx.sh and shop.sh.
+#
+# left-out/NAME in the shop's folder is there from before nginx is told to leave an instance out until
+# after nginx was told to take it in again. Its content is the lock that the instance is started with.
+# So a restart that is cut short anywhere leaves no instance with a lock that nobody knows.
 
-# leave_out NAME: nginx sends that instance nothing, and what it has sent was answered. "": all are in.
-leave_out() {
-    configure_nginx "$1"
+# tell_nginx: sends to all that are not left out, and to PUT_BACK. What it sent before was answered.
+tell_nginx() {
+    local name
+    configure_nginx
     nginx_reload "$(shop_folder)/nginx/nginx.conf"
+    for name in "${PUT_BACK[@]}"; do
+        rm -f "$(shop_folder)/left-out/$name"
+    done
+    PUT_BACK=()
 }
 
 # part_line NAME: its pid and start.
@@ -16,29 +25,131 @@ part_line() {
     sed -n "s/^$1 \([0-9]*\) \([0-9]*\) .*/\1 \2/p" "$(shop_folder)/parts"
 }
 
+# instance_lives I: the one that was written down, not another that listens in its place.
+instance_lives() {
+    local pid start
+    read -r pid start <<<"$(part_line "$(shop_name "$1")")"
+    process_lives "$pid" "$start"
+}
+
+# admin_of I: where its admin listener is.
+admin_of() {
+    printf '127.0.0.1:%s' $(($(shop_instance_port "$1") + 1))
+}
+
 # end_instance NAME PID START DRAIN_MS: it answers first what it has.
 end_instance() {
     local patience_s=$(($4 / 1000 + 15))
+    process_lives "$2" "$3" || return 0 # it ended by itself, and another may have its pid
     kill -s TERM "$2" 2>/dev/null || true
     wait_until "$patience_s" process_is_gone "$2" "$3" ||
         fail "instance $1 (pid $2) has not ended $patience_s s after SIGTERM. nginx leaves it out;" \
             "scripts/shop restart tries again"
 }
 
-# lock_of I: what PUT /lock of a new instance needs, to do as that one does; or, where it has ended or
-# was never told, as the others do. One that nginx leaves out may have been started and not told. "":
-# nobody answers.
-lock_of() {
-    local i admin setting
+# ---- The lock ------------------------------------------------------------------------------------
+
+# kept_lock I: what is kept of an instance that is left out; fails when nothing is.
+kept_lock() {
+    local file
+    file=$(shop_folder)/left-out/$(shop_name "$1")
+    [[ -s $file ]] && cat "$file"
+}
+
+# keep_lock I LOCK: is_left_out from now on.
+keep_lock() {
+    local folder
+    folder=$(shop_folder)
+    mkdir -p "$folder/left-out"
+    printf '%s' "$2" >"$folder/left-out.new"
+    mv "$folder/left-out.new" "$folder/left-out/$(shop_name "$1")"
+}
+
+# told_lock I: what the instance says, in the words of PUT /lock; fails when it does not answer. One
+# that is left out may be new and not know the history's run yet: that is what was kept.
+told_lock() {
+    local answer
+    instance_lives "$1" || return 1
+    answer=$(ask GET "http://$(admin_of "$1")/lock" 2>/dev/null) || return 1
+    { kept_lock "$1" || true; cat <<<"$answer"; } | jq --slurp --compact-output '
+        (.[-1] | {rung, write, check_hold, guard_reads} + if .run then {run} else {} end) as $told
+        | .[:-1] + [$told] | add'
+}
+
+# whom_to_ask I: the instances in the order in which they know best what lock that one is to have: itself
+# and then the others, but those that are left out, which may have missed a PUT /lock, behind the others.
+whom_to_ask() {
+    local i served=() left_out=()
     for i in "$1" $(seq 0 $((SHOP_COUNT - 1))); do
-        admin=127.0.0.1:$(($(shop_instance_port "$i") + 1))
-        if ! is_left_out "$(shop_instance_port "$i")" && setting=$(ask GET "http://$admin/lock" 2>/dev/null); then
-            jq --compact-output '{rung, write, check_hold, guard_reads}
-                + if .run then {run} else {} end' <<<"$setting"
+        if is_left_out "$(shop_name "$i")"; then
+            left_out+=("$i")
+        else
+            served+=("$i")
+        fi
+    done
+    printf '%s ' "${served[@]}" "${left_out[@]}"
+}
+
+# lock_of I...: the first that answers, else the first of which something is kept; "": neither is.
+lock_of() {
+    local i
+    for i; do
+        if told_lock "$i"; then
+            return 0
+        fi
+    done
+    for i; do
+        if kept_lock "$i"; then
             return 0
         fi
     done
 }
+
+# lock_options LOCK: inventoryd's, one a line. The history's run is PUT /lock's alone: it is a folder.
+lock_options() {
+    jq --raw-output 'def switch: if . then "on" else "off" end;
+        "--lock", .rung, "--write", .write, "--check-hold", (.check_hold | switch),
+        "--guard-reads", (.guard_reads | switch)' <<<"$1"
+}
+
+# look_at_others I: their locks, in SEEN.
+look_at_others() {
+    local i
+    SEEN=()
+    for ((i = 0; i < SHOP_COUNT; i++)); do
+        if ((i != $1)) && ! is_left_out "$(shop_name "$i")"; then
+            SEEN[i]=$(told_lock "$i") || unset 'SEEN[i]'
+        fi
+    done
+}
+
+# follow_others I: whoever switches the lock of all while that one is replaced finds the old one, or
+# nobody: what the others were told meanwhile, it is told, too.
+follow_others() {
+    local i before=() changed=yes rounds=0
+    while [[ -n $changed ]]; do
+        ((rounds++ < 20)) || fail "the others are told another lock again and again; nginx leaves $(shop_name "$1") out"
+        changed=
+        for i in "${!SEEN[@]}"; do
+            before[i]=${SEEN[i]}
+        done
+        look_at_others "$1"
+        for i in "${!SEEN[@]}"; do
+            if [[ -n ${before[i]-} && ${SEEN[i]} != "${before[i]}" ]]; then
+                tell_lock "$1" "${SEEN[i]}"
+                changed=yes
+            fi
+        done
+    done
+}
+
+# tell_lock I LOCK
+tell_lock() {
+    ask PUT "http://$(admin_of "$1")/lock" "$2" >/dev/null ||
+        fail "instance $(shop_name "$1") does not take the lock that it is told; nginx leaves it out"
+}
+
+# ---- One after the other -------------------------------------------------------------------------
 
 # others_sell I: buyers are served while that one is replaced.
 others_sell() {
@@ -51,40 +162,67 @@ others_sell() {
     return 1
 }
 
+# need_own_ports I: nobody else has them, not even an instance that nobody wrote down.
+need_own_ports() {
+    local port
+    port=$(shop_instance_port "$1")
+    for port in "$port" $((port + 1)); do
+        wait_until 5 port_is_free "$port" || # a killed one's is free a moment after its first thread has gone
+            fail "port $port of instance $(shop_name "$1") is taken by $(who_listens "$port"):" \
+                "end that, and try again"
+    done
+}
+
+port_is_free() {
+    ! who_listens "$1" >/dev/null
+}
+
 # restart_instance I: the new one has the lock and the history's run of the old one.
 restart_instance() {
-    local name pid start admin setting config
+    local name pid start lives='' drain_ms=0 lock run order options
     name=$(shop_name "$1")
-    admin=127.0.0.1:$(($(shop_instance_port "$1") + 1))
     read -r pid start <<<"$(part_line "$name")"
-    setting=$(lock_of "$1")
-    [[ -n $setting ]] || fail "no instance that nginx serves tells its lock: scripts/shop status shows more"
+    read -ra order <<<"$(whom_to_ask "$1")"
     if process_lives "$pid" "$start"; then
-        others_sell "$1" ||
+        lives=yes
+        is_left_out "$name" || others_sell "$1" ||
             fail "no instance except $name is ready: nobody would serve buyers while it restarts"
-        config=$(ask GET "http://$admin/config") ||
+        drain_ms=$(ask GET "http://$(admin_of "$1")/config" | jq .drain_ms) ||
             fail "instance $name does not answer: end it (kill -KILL $pid), and try again"
-        leave_out "$name"
-        end_instance "$name" "$pid" "$start" "$(jq .drain_ms <<<"$config")"
+    fi
+    keep_lock "$1" "$(lock_of "${order[@]}")"
+    tell_nginx
+    look_at_others "$1"
+    lock=$(lock_of "${order[@]}") # a switch may have come since
+    keep_lock "$1" "$lock"
+    if [[ -n $lives ]]; then
+        end_instance "$name" "$pid" "$start" "$drain_ms"
     else
         say "instance $name had ended"
-        leave_out "$name"
     fi
-    (shop_enter && start_instance "$1")
+    need_own_ports "$1"
+    options=()
+    if [[ -n $lock ]]; then
+        mapfile -t options < <(lock_options "$lock")
+    else
+        say "no instance is left to tell its lock: $name has that of scripts/shop up"
+    fi
+    (shop_enter && start_instance "$1" "${options[@]}")
     read -r pid start <<<"$(part_line "$name")"
     await_part "$name" "$pid" "$start" "$(shop_instance_port "$1")"
-    ask PUT "http://$admin/lock" "$setting" >/dev/null ||
-        fail "instance $name did not take the lock of the old one; nginx leaves it out"
+    run=$(jq --compact-output 'select(.run) | {run}' <<<"$lock")
+    [[ -z $run ]] || tell_lock "$1" "$run"
+    follow_others "$1"
+    PUT_BACK+=("$name")
     say "instance $name: pid $pid"
 }
 
 # instances_in_order: those that have ended or are left out first, so that the others can then be done
 # without.
 instances_in_order() {
-    local i pid start living=()
+    local i living=()
     for ((i = 0; i < SHOP_COUNT; i++)); do
-        read -r pid start <<<"$(part_line "$(shop_name "$i")")"
-        if process_lives "$pid" "$start" && ! is_left_out "$(shop_instance_port "$i")"; then
+        if instance_lives "$i" && ! is_left_out "$(shop_name "$i")"; then
             living+=("$i")
         else
             printf '%s ' "$i"
@@ -119,6 +257,6 @@ shop_restart() {
     for i in "${order[@]}"; do
         restart_instance "$i"
     done
-    leave_out ''
+    tell_nginx
     exec 9>&-
 }

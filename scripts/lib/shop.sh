@@ -7,6 +7,7 @@
 # LADDER_STATE/<port>/, so that `down` ends exactly what `up` started:
 #   parts       one line a process: name, pid, the process' start in ticks, port
 #   settings    one line each: what `up` was told, and an `instance` for each instance
+#   left-out/   a file an instance that nginx may leave out, with its lock (restart.sh)
 #   history/    what the instances record; a run's part is moved to its folder
 #   redis/ nginx/ *.log
 
@@ -41,20 +42,18 @@ shop_instance_port() {
 # ---- What is written down ------------------------------------------------------------------------
 
 # shop_note NAME PID PORT: at once after the start, so that nothing started is ever forgotten. The
-# line of a part that was started before is replaced: the order stays.
-shop_note() {
-    local start parts
+# line of a part that was started before is replaced: the order stays. A Ctrl-C reaches all that runs
+# here, so all of it ignores that.
+shop_note() (
+    trap '' HUP INT PIPE TERM
     parts=$(shop_folder)/parts
     start=$(process_start "$2") || start=0
     if grep -q "^$1 " "$parts" 2>/dev/null; then
-        (
-            trap '' HUP INT PIPE TERM # a Ctrl-C reaches sed and mv, too
-            sed "s/^$1 .*/$1 $2 $start $3/" "$parts" >"$parts.new" && mv "$parts.new" "$parts"
-        )
+        sed "s/^$1 .*/$1 $2 $start $3/" "$parts" >"$parts.new" && mv "$parts.new" "$parts"
     else
         printf '%s %s %s %s\n' "$1" "$2" "$start" "$3" >>"$parts"
     fi
-}
+)
 
 # shop_each COMMAND...: calls COMMAND NAME PID START PORT for each part, in the order of the start.
 shop_each() {
@@ -164,20 +163,21 @@ claim_port() {
 }
 
 # start_part NAME PORT LOG COMMAND...: in a session of its own, so that a Ctrl-C meant for a script
-# does not reach it; without the descriptor that guards the folder. It is written down, or ended.
+# does not reach it; without the descriptor that guards the folder. It is written down, or never runs.
 start_part() {
     uninterrupted start_and_note "$@"
 }
 
 start_and_note() {
-    local name=$1 port=$2 log=$3 pid
+    local name=$1 port=$2 log=$3 go
     shift 3
-    setsid "$@" </dev/null >>"$log" 2>&1 9>&- &
-    pid=$!
-    if ! shop_note "$name" "$pid" "$port" 2>/dev/null; then
-        kill -s KILL "$pid" 2>/dev/null || true
-        fail "$(shop_folder)/parts cannot be written; $name was ended again"
-    fi
+    # It waits for the word that it was written down; the pipe breaks when this script ends before that.
+    exec {go}> >(read -r && exec setsid "$@" </dev/null >>"$log" 2>&1 9>&-)
+    shop_note "$name" "$!" "$port" 2>/dev/null ||
+        fail "$(shop_folder)/parts cannot be written; $name was not started"
+    trap '' PIPE # a Ctrl-C may have ended it; uninterrupted tells of that
+    echo >&"$go" 2>/dev/null || true
+    exec {go}>&-
 }
 
 redis_answers() {
@@ -233,14 +233,14 @@ start_redis() {
         --bind 127.0.0.1 --port "$SHOP_REDIS_PORT" --dir "$folder/redis" --daemonize no
 }
 
-# start_instance I
+# start_instance I [OPTION...]: with these on top of what `up` was told.
 start_instance() {
     local name port folder redis=redis://127.0.0.1:$SHOP_REDIS_PORT/0
     folder=$(shop_folder)
     name=$(shop_name "$1")
     port=$(shop_instance_port "$1")
     start_part "$name" "$port" "$folder/$name.log" "$LADDER_BUILD/service/inventoryd" \
-        "${SHOP_OPTIONS[@]}" --instance "$name" --listen "127.0.0.1:$port" \
+        "${SHOP_OPTIONS[@]}" "${@:2}" --instance "$name" --listen "127.0.0.1:$port" \
         --admin-listen "127.0.0.1:$((port + 1))" --admin-writes \
         --admin-token-file "$SHOP_TOKEN_FILE" \
         --redis "$redis" --lock-redis "$redis" --stock-redis "$redis" \
@@ -258,12 +258,14 @@ start_instances() {
     done
 }
 
-# is_left_out PORT: nginx sends the instance that listens there nothing.
+# is_left_out NAME: nginx may send that instance nothing.
 is_left_out() {
-    grep -q "server 127.0.0.1:$1 [^;]* down;" "$(shop_folder)/nginx/nginx.conf" 2>/dev/null
+    [[ -e $(shop_folder)/left-out/$1 ]]
 }
 
-# configure_nginx NAME: all instances get requests, except that one; "": all.
+PUT_BACK=() # instances that are left out so far, and are taken in with nginx's next configuration
+
+# configure_nginx: the instances that are not left out get requests, and PUT_BACK.
 configure_nginx() {
     local i name port folder servers=()
     folder=$(shop_folder)/nginx
@@ -271,16 +273,19 @@ configure_nginx() {
         name=$(shop_name "$i")
         port=$(shop_instance_port "$i")
         servers+=(--upstream "$name=127.0.0.1:$port" --admin "$name=127.0.0.1:$((port + 1))")
+        if is_left_out "$name" && [[ " ${PUT_BACK[*]} " != *" $name "* ]]; then
+            servers+=(--down "$name")
+        fi
     done
     nginx_render --out "$folder/nginx.conf" --listen "127.0.0.1:$SHOP_PORT" \
         --operators "127.0.0.1:$SHOP_OPERATORS_PORT" --log "$folder/access.log" \
-        ${1:+--down "$1"} "${servers[@]}"
+        "${servers[@]}"
 }
 
 start_nginx() {
     local folder
     folder=$(shop_folder)/nginx
-    configure_nginx ''
+    configure_nginx
     nginx_start "$folder/nginx.conf" 9>&-
     shop_note nginx "$(<"$folder/nginx.pid")" "$SHOP_PORT"
 }
@@ -295,7 +300,7 @@ shop_up() {
         fail "a shop is up on port $SHOP_PORT already ($(shop_alive)): scripts/shop status shows" \
             "it, scripts/shop down ends it, --port starts another"
     shop_check
-    rm -rf "${folder:?}"/{parts,settings,redis,nginx,history,*.log}
+    rm -rf "${folder:?}"/{parts,settings,left-out,redis,nginx,history,*.log}
     shop_write_settings >"$folder/settings"
     at_exit shop_down_unless_up
     start_redis
@@ -344,7 +349,7 @@ print_part() {
     local ready=no
     if ! process_lives "$2" "$3"; then
         ready=ended
-    elif is_left_out "$4"; then
+    elif is_left_out "$1"; then
         ready=left-out # a restart was not finished
     elif part_is_up "$1" "$4"; then
         ready=yes

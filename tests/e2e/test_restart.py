@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import select
+import shlex
 import signal
 import socket
 import threading
@@ -31,6 +32,7 @@ class Crowd:
         self.units = collections.Counter()  # (item, unit)
         self.again = 0  # requests that met nginx closing their idle connection, and were sent again
         self.replayed = 0
+        self.sellers = set()
         self.keys = itertools.count()
         self.faults = []
         self.ending = False
@@ -90,6 +92,7 @@ class Crowd:
         if status == 200:
             sale = json.loads(body)
             self.units[(sale["item"], sale["unit"])] += 1
+            self.sellers.add(sale["instance"])
         else:
             self.faults.append(buyer[2].decode())
         if self.ending:
@@ -221,27 +224,131 @@ def test_what_it_refuses(place, words, sentence):
     assert place.shop("down").code == 0
 
 
+def part_of(place, number):
+    return place.parts()["abc"[number]]
+
+
+def crash(place, number):
+    pid = part_of(place, number)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: pid not in place.processes(), "it is gone")
+
+
+def readiness(place):
+    return {line.split()[0]: line.split()[-1] for line in place.shop("status").out.splitlines()}
+
+
+def restart_until(place, command, then, instance=None):
+    """Starts a restart that does something as soon as it is about to run the command, while it replaces the instance."""
+    hook = place.folder / "hook"
+    replaced = "" if instance is None else f"&& ${{name-}} == {instance}"
+    hook.write_text(f"hook() {{ if [[ $BASH_COMMAND == {shlex.quote(command)}* {replaced} ]]; then {then}; fi; }}\n"
+                    "set -T; trap hook DEBUG\n")
+    return place.start(SCRIPTS / "shop", "restart", "--port", place.ports.nginx, BASH_ENV=hook)
+
+
+def cut_restart(place, command, instance=None):
+    restart = restart_until(place, command, "kill -KILL $$", instance).finish()
+    assert restart.code == -signal.SIGKILL, restart
+    wait_until(lambda: not [title for title in place.processes().values() if "scripts/shop" in title],
+               "what it had begun is done")
+
+
+# What comes next is done in this order.
+CUTS = ["keep_lock", 'mv "$out.new', "need_own_ports", "shop_note", "await_part", "tell_lock", "rm -f"]
+LOCK = {"rung": "fair", "write": "fenced", "run": "monday"}
+
+
 def test_a_restart_that_was_cut_short_is_made_good_by_the_next(place):
-    """The first new instance has not got the lock of the others: none may learn it from that one."""
+    """Wherever it was cut, and although the instance that it had not begun with crashes: the lock and the stock are
+    those of before."""
     assert place.shop("up").code == 0
+    stock_up(place)
     for number in range(2):
-        switch(place, number, {"rung": "fair", "write": "fenced", "run": "monday"})
-    deaf = place.folder / "build" / "service" / "inventoryd"
-    deaf.parent.mkdir(parents=True)
-    deaf.write_text('#!/bin/sh\nfor word; do shift; [ "$word" = --admin-writes ] || set -- "$@" "$word"; done\n'
-                    f'exec {os.environ["LADDER_BUILD"]}/service/inventoryd "$@"\n')
-    deaf.chmod(0o755)
-    restart = place.shop("restart", LADDER_BUILD=place.folder / "build")
-    assert restart.code == 2 and "a did not take the lock of the old one" in restart.err, restart
-    assert setting(place, 0)["rung"] != "fair"
-    status = place.shop("status")
-    assert status.code == 1 and {line.split()[0]: line.split()[-1] for line in status.out.splitlines()}["a"] == "left-out"
-    restart = place.shop("restart")
-    assert restart.code == 0, restart
-    assert [setting(place, number) for number in range(2)] == 2 * [
-        {"rung": "fair", "write": "fenced", "run": "monday"}]
+        switch(place, number, LOCK)
+    for command in CUTS:
+        cut_restart(place, command)
+        assert readiness(place)["a"] in (["yes"] if command == CUTS[0] else ["left-out", "ended"]), command
+        crash(place, 1)
+        restart = place.shop("restart")
+        assert restart.code == 0, (command, restart)
+        assert [setting(place, number) for number in range(2)] == 2 * [LOCK], command
+        assert place.shop("status").code == 0, command
+    assert left(place) == len(ITEMS) * STOCK
+    assert place.shop("down").code == 0
+    place.check_nothing_is_left()
+
+
+def test_one_that_may_have_missed_a_switch_is_left_out_until_it_is_told(place):
+    """It was started by a restart that was cut; the others were switched while nobody was there."""
+    assert place.shop("up", "--instances", 3).code == 0
+    stock_up(place)
+    cut_restart(place, "follow_others", "b")
+    switch(place, 0, LOCK)
+    switch(place, 2, LOCK)
+    assert setting(place, 1) != LOCK
+    crash(place, 0)
+    cut_restart(place, "follow_others", "a")
+    assert setting(place, 0) == LOCK
+    assert [readiness(place)[name] for name in "abc"] == ["left-out", "left-out", "yes"]
+    with Crowd(place.ports.nginx, 20) as crowd:
+        wait_until(lambda: crowd.statuses.total() > 100, "buyers are answered")
+    assert crowd.sellers == {"c"} and not crowd.faults, crowd.faults[:5]
+    assert place.shop("restart").code == 0
+    assert [setting(place, number) for number in range(3)] == 3 * [LOCK]
     assert place.shop("status").code == 0
     assert place.shop("down").code == 0
+
+
+@pytest.mark.parametrize("command,told", [
+    ("look_at_others", [0, 1]),  # both of them hear of it, and one ends
+    ("need_own_ports", [1]),  # one has ended
+    ("follow_others", [1]),  # the new one knows the lock of before
+])
+def test_a_switch_during_a_restart_stays(place, command, told):
+    assert place.shop("up").code == 0
+    reached, go_on = place.folder / "reached", place.folder / "go-on"
+    restart = restart_until(place, command, f"{{ : >{reached}; until [[ -e {go_on} ]]; do sleep 0.05; done; }}", "a")
+    wait_until(reached.exists, command)
+    for number in told:
+        switch(place, number, LOCK)
+    go_on.touch()
+    assert restart.finish().code == 0, restart
+    assert [setting(place, number) for number in range(2)] == 2 * [LOCK]
+    assert place.shop("down").code == 0
+
+
+def test_ctrl_c_forgets_no_new_instance(place):
+    """It comes while the pid is written down, and reaches all that the restart runs."""
+    assert place.shop("up").code == 0
+    names = list(place.parts())
+    tool = place.folder / "tools" / "grep"
+    tool.parent.mkdir()
+    tool.write_text('#!/bin/bash\n[[ "$*" != "-q ^a "* ]] || kill -INT 0\nexec /bin/grep "$@"\n')
+    tool.chmod(0o755)
+    restart = place.shop("restart", PATH=f"{tool.parent}:{os.environ['PATH']}")
+    assert restart.code == 130, restart
+    assert list(place.parts()) == names
+    assert place.shop("restart").code == 0
+    assert place.shop("down").code == 0
+    place.check_nothing_is_left()
+
+
+def test_a_port_that_somebody_took_is_named(place):
+    assert place.shop("up").code == 0
+    crash(place, 0)
+    port = place.ports.instance(0) + 1
+    with socket.create_server(("127.0.0.1", port)):
+        restart = place.shop("restart")
+    assert restart.code == 2 and f"port {port} of instance a is taken by" in restart.err, restart
+    assert place.shop("restart").code == 0
+    assert place.shop("down").code == 0
+
+
+def test_another_process_with_the_pid_is_not_ended(place):
+    libraries = "; ".join(f"source {SCRIPTS}/lib/{name}.sh" for name in ("common", "restart"))
+    done = place.run("bash", "-c", f"{libraries}; sleep 60 & end_instance a $! 1 1; kill -KILL $!")
+    assert done.code == 0, done
 
 
 def test_it_is_started_as_up_was_told(place):
