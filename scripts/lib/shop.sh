@@ -176,7 +176,7 @@ start_and_note() {
     shop_note "$name" "$!" "$port" 2>/dev/null ||
         fail "$(shop_folder)/parts cannot be written; $name was not started"
     trap '' PIPE # a Ctrl-C may have ended it; uninterrupted tells of that
-    echo >&"$go" 2>/dev/null || true
+    { echo >&"$go"; } 2>/dev/null || true
     exec {go}>&-
 }
 
