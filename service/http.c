@@ -167,7 +167,8 @@ static bool is_local(const struct exchange *exchange)
             (exchange->origins == 1 && origin_is_local(exchange->origin, address)));
 }
 
-/* Who may change something: who has the token; without one, who is no page of another site. */
+/* Where there is a token, a request that changes something must have it; where there is none, it must not come from
+ * another site's page. */
 static void check_operator(struct exchange *exchange)
 {
     const char *token = exchange->http->options.token;

@@ -9,7 +9,8 @@ from shop import MS
 
 
 class Story:
-    """A sale of 5 phones by a and b: who comes, what an operator wanted, and what became of that."""
+    """A sale of 5 phones by a and b: the buyers, the restock that an operator asked for, and what
+    became of it."""
 
     def __init__(self, write="decr", **asked):
         self.world = shop.World(1)

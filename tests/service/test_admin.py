@@ -64,7 +64,7 @@ def test_metrics(redis, start):
 
 def test_items_beyond_the_metrics_places_are_counted_together(redis, start):
     shop = start(redis, "--lock", "none")
-    for number in range(300):  # who asks for what is not there takes no place
+    for number in range(300):  # an item that does not exist takes no place
         assert shop.sell(f"no-{number}").status == 404
     assert shop.metric("inventory_stock_other_total") == 0
     for number in range(256):

@@ -304,7 +304,7 @@ def test_a_lock_that_was_forgotten_proves_nothing(redis, start, post, tmp_path):
 
 
 def test_a_server_that_is_busy_is_asked_again(redis, start, post):
-    """Whoever logs in while a script runs is not told the number of his connection, but to come again."""
+    """While a script runs, Redis refuses to tell a new connection its number: that is no answer, and it is asked again."""
     redis("CONFIG", "SET", "busy-reply-threshold", 1)
     shop = opened(redis, start, post, "watchdog", "decr", "--redis-timeout-ms", 20000)
     script = socket.create_connection(("127.0.0.1", redis.port), PATIENCE_S)

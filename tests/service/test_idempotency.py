@@ -102,7 +102,7 @@ def test_an_old_token_neither_sells_nor_keeps(server, run, fence, marks):
     answer = run(*fence, mine=OLD, stock=5, **marks)
     assert answer.startswith(f"STALE {OLD}") and answer.endswith(str(NEW))
     assert server("GET", STOCK) == "5" and server("EXISTS", RECORD) == 0
-    assert run(*fence, mine=OLD, record=SOLD) == ["kept", SOLD]  # whoever asks is told what was done
+    assert run(*fence, mine=OLD, record=SOLD) == ["kept", SOLD]  # an old token too gets the record
 
 
 @pytest.mark.parametrize("stock,fence,answer,kept", [
@@ -430,7 +430,7 @@ def test_in_flight_on_another_instance(redis, start, lock, write):
 
 
 def test_a_refused_sale_gives_its_key_back(redis, start):
-    """However it ends: full queue, late, and whoever hung up."""
+    """However it ends: the queue is full, the answer is late, the buyer hung up."""
     shop = opened(redis, start, "watchdog", "atomic", "--wait-ms", 300, "--queue", 1, "--workers", 1)
     hold_lock(redis)
     waiting = Background(shop.sell, key="k")
@@ -454,7 +454,7 @@ def test_who_hung_up_gives_its_key_back(redis, start):
 
 
 def test_many_at_once_are_one_sale(redis, start):
-    """Each key is sent by ten at once, to two instances; whoever is told to come later does."""
+    """Each key is sent by ten at once, to two instances; a buyer who is told to come later does."""
     shops = [opened(redis, start, name=name, stock=100) for name in "ab"]
 
     def buy(i):

@@ -477,7 +477,7 @@ def test_an_outage_that_is_short_ends_no_wait(redis, start, tmp_path):
 
 
 def test_a_stock_server_that_hangs_does_not_make_each_sale_wait_for_it(redis, start, tmp_path):
-    """The lock's server is well. Whoever has the lock would wait for the stock's, one after the other."""
+    """The lock's server is well. One sale after the other would get the lock, and wait for the stock's server."""
     locks = Redis(tmp_path / "locks")
     shop = start(None, "--lock-redis", locks.url, "--stock-redis", redis.url, *PATIENT, "--redis-timeout-ms", 1000)
     shop.stock(value=5)
