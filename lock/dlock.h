@@ -455,7 +455,7 @@ struct dlock_want {
      * caller's, or DLOCK_THIS_THREAD: on rungs that are re-entrant, an owner that holds the lock
      * acquires it again at once, and the last of its releases frees it. Its calls may come from any
      * threads: each waits for the answers to those that came before it. Only where a started call
-     * found no thread for 250 ms, others that have one go first.
+     * found no thread for 250 ms, others that have one go first, in any order.
      * The name (see dlock_owner) is "<client id>:<n>", "<client id>:x<owner id>.<n>" or
      * "<client id>:t<thread>.<n>", n being the number of the outermost acquisition: a name is used
      * once, so no command that arrives late can meet a later acquisition. (Flawed rungs leave out
@@ -603,16 +603,18 @@ DLOCK_API dlock_status dlock_release_start(dlock_hold *hold, dlock_batch *last, 
 
 /* Ends the hold and frees it, but does not release the lock: nobody has it before it has expired on
  * the server: at most the longest time to live later that a hold of its owner asked for, and not
- * before the other holds of its owner have ended. For a holder that can't know whether a command of its
- * own may still be carried out: a late one would meet the next holder. Sends nothing, waits for no
- * answer; the hold is not renewed from here on, and no event is told of it after the call.
+ * before the other holds of its owner have ended. For a holder that can't know whether a command of
+ * its own may still be carried out: a late one would meet the next holder. Sends nothing, waits for
+ * no answer; the hold is not renewed from here on, and no event is told of it after the call.
  * Other holds of the same owner stay valid. The last of them does not release the lock either: its
  * release answers UNKNOWN, and the lock expires. Until then it is kept as it is: an abandoned write
- * keeps readers out while its owner reads on. On `fair` the hold was the client's: waiters of
- * this client do not ask before a time to live is over. (A renewal that was under way and came late
- * may keep the lock for longer; then one of them, but no other client's, has it before its end.)
- * OK; LOST (the hold was over before; it is freed, too. The lock may live on for another hold's
- * time: dlock_release would let it go).
+ * keeps readers out while its owner reads on. On `fair` the hold was the client's: waiters of this
+ * client do not ask before a time to live is over, the longest that its holds asked for since the
+ * server gave it the lock. (A renewal that was under way and came late may keep the lock for
+ * longer; then one of them, but no other client's, has it before its end.)
+ * OK; LOST (the hold was over before; it is freed, too. Other holds of its owner that are valid are
+ * left to expire all the same; else the lock may live on for another hold's time, where
+ * dlock_release would let it go).
  * UNSUPPORTED (the rung does not expire, or is flawed: release the hold), FORKED, INVALID (hold is
  * NULL): the hold stays as it is. */
 DLOCK_API dlock_status dlock_abandon(dlock_hold *hold);

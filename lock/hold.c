@@ -544,17 +544,20 @@ dlock_status dlock_release_start(dlock_hold *hold, dlock_batch *last, dlock_done
 /* ---- Abandoning ------------------------------------------------------------------------------ */
 
 /* As when the last commands of a holder got no answer: nobody in this client has the lock any more,
- * nor asks for it before the server has forgotten it; at once, where it was lost. */
-static void abandon_tenure(struct dlock_hold *hold, bool valid)
+ * nor asks for it before the server has forgotten it; at once, where it was lost with the tenure.
+ * True: the hold itself was valid. */
+static bool abandon_tenure(struct dlock_hold *hold)
 {
     struct dlock *lock = hold->lock;
     pthread_mutex_lock(&lock->client->loop.mutex);
-    if (count_out(hold)) {
-        lock->tenure.open |= valid;
-        if (lock->tenure.holds == 0)
-            end_tenure(lock);
-    }
+    bool valid = dlock_valid(hold);
+    bool ours = lock->tenure.token == hold->tenure;
+    bool counted = count_out(hold);
+    lock->tenure.open |= ours && (valid || lock->tenure.holds > 0);
+    if (counted && lock->tenure.holds == 0)
+        end_tenure(lock);
     pthread_mutex_unlock(&lock->client->loop.mutex);
+    return valid;
 }
 
 dlock_status dlock_abandon(dlock_hold *hold)
@@ -569,15 +572,13 @@ dlock_status dlock_abandon(dlock_hold *hold)
         return fail(DLOCK_UNSUPPORTED, "a hold of '%s' can't be left to expire: release it",
                     lock->ops->name);
     timekeeper_forget(&lock->client->timekeeper, hold);
-    bool valid = dlock_valid(hold), goes_on = false;
+    bool goes_on = false;
+    bool valid = hands_off(lock) ? abandon_tenure(hold) : owner_abandon(hold);
     if (!valid)
         status = fail(DLOCK_LOST, "'%s' was lost before it was abandoned", hold->key);
     if (hands_off(lock)) {
-        abandon_tenure(hold, valid);
         unlist(hold);
     } else {
-        if (valid) /* else its name is over: a later hold of its owner has another one */
-            owner_taint(hold);
         owner_begin_anyway(hold);
         goes_on = owner_end_release(hold, false); /* as the heir of one that it nested with */
     }

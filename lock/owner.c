@@ -378,15 +378,36 @@ bool owner_waits_for_itself(const struct dlock_hold *hold)
     return reads;
 }
 
-void owner_taint(const struct dlock_hold *hold)
+/* The lock's mutex is held. */
+static void taint(const struct dlock_hold *hold)
 {
     struct dlock_hold *other;
-    pthread_mutex_lock(&hold->lock->mutex);
     LIST_FOREACH(other, &hold->lock->holds, of_lock)
         other->tainted |= strcmp(other->owner, hold->owner) == 0;
     LIST_FOREACH(other, &hold->lock->calls, of_calls)
         other->tainted |= strcmp(other->owner, hold->owner) == 0;
+}
+
+void owner_taint(const struct dlock_hold *hold)
+{
+    pthread_mutex_lock(&hold->lock->mutex);
+    taint(hold);
     pthread_mutex_unlock(&hold->lock->mutex);
+}
+
+/* In one step: else a release could count this hold as one that is over, and not be tainted yet. */
+bool owner_abandon(const struct dlock_hold *hold)
+{
+    const struct dlock_hold *other;
+    pthread_mutex_lock(&hold->lock->mutex);
+    bool valid = dlock_valid(hold);
+    bool named = valid || is_held(hold);
+    LIST_FOREACH(other, &hold->lock->calls, of_calls)
+        named |= strcmp(other->owner, hold->owner) == 0;
+    if (named) /* else it may be the heir of a release that got no answer */
+        taint(hold);
+    pthread_mutex_unlock(&hold->lock->mutex);
+    return valid;
 }
 
 void owner_lost(struct dlock_hold *hold)

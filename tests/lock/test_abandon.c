@@ -121,6 +121,25 @@ static void the_last_of_its_owner_expires_too(void **state)
     }
 }
 
+/* What it sent while it was valid may come, too. */
+static void its_own_time_is_over(void **state)
+{
+    struct stage stage;
+    dlock_hold *hold;
+    struct dlock_want want = {
+        .size = sizeof want, .wait_ms = PATIENCE_MS, .owner_id = OWNER, .hold_max_ms = SHORT_MS};
+    stage_set(&stage, *state, LONG_MS);
+    dlock_hold *outer = acquired_by(stage.lock, OWNER);
+    assert_status(dlock_acquire(stage.lock, &want, &hold), OK);
+    eventually(!dlock_valid(hold));
+    assert_status(dlock_abandon(hold), LOST);
+    assert_true(dlock_valid(outer));
+    assert_status(dlock_release(outer, NULL), UNKNOWN);
+    assert_says(dlock_error(), "left to expire");
+    assert_kept_from(stage.other);
+    stage_clear(&stage);
+}
+
 /* What was to ride with the last release was not sent: that is said. */
 static void the_last_of_its_owner_reaches_nobody(void **state)
 {
@@ -306,6 +325,7 @@ int main(void)
         SCENARIO(its_client_does_not_pass_it_on, EACH_SOUND),
         SCENARIO(its_clients_waiter_gets_it_then, EACH_SOUND),
         SCENARIO(the_last_of_its_owner_expires_too, EACH_REENTRANT),
+        SCENARIO(its_own_time_is_over, EACH_REENTRANT),
         SCENARIO(the_last_of_its_owner_reaches_nobody, EACH_REENTRANT),
         SCENARIO(a_nested_acquire_is_under_way, EACH_NESTED_ASKS),
         SCENARIO(another_reader_stays, ONCE),

@@ -206,18 +206,26 @@ static void a_late_command_in_each_gap_of_a_release(void **state)
     }
 }
 
-/* Its time is over, and its owner's other hold is released meanwhile, in vain. */
+static dlock_hold *nested_for(const struct stage *stage, int64_t hold_max_ms)
+{
+    struct dlock_want want = {.size = sizeof want, .owner_id = OWNER, .hold_max_ms = hold_max_ms};
+    dlock_hold *hold = NULL;
+    eventually(dlock_acquire(stage->lock, &want, &hold) == DLOCK_OK);
+    return hold;
+}
+
+/* The time of both is over, but their key lives on. One is released meanwhile, in vain. */
 static void a_release_in_each_gap_of_an_abandon(void **state)
 {
     bool preempts = true;
     for (int gap = 1; preempts; gap++) {
         struct stage stage;
-        struct dlock_want want = {.size = sizeof want, .owner_id = OWNER, .hold_max_ms = 100};
         stage_set(&stage, *state);
-        dlock_status status = DLOCK_UNKNOWN;
-        while (status != DLOCK_OK)
-            status = dlock_acquire(stage.lock, &want, &stage.nested);
-        eventually(!dlock_valid(stage.nested));
+        dlock_hold *first = stage.outer;
+        stage.outer = nested_for(&stage, 500);
+        stage.nested = nested_for(&stage, 500);
+        dlock_release(first, NULL);
+        eventually(!dlock_valid(stage.nested) && !dlock_valid(stage.outer));
         server_pause(server);
         preempt(stage.lock, gap, release_outer, &stage);
         assert_status(dlock_abandon(stage.nested), LOST);
