@@ -135,7 +135,7 @@ static void tell(const struct server *server, bool there)
         metrics_redis(REDIS_STOCK, there);
 }
 
-/* SHUT: it answers, and refuses a new connection. Whoever has one may be served, and nobody waits for an answer in
+/* SHUT: it answers, and refuses a new connection. Sales that have one may be served, and none waits for an answer in
  * vain: no wait is ended. */
 enum finding { THERE, SHUT, AWAY };
 

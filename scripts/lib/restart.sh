@@ -123,8 +123,8 @@ look_at_others() {
     done
 }
 
-# follow_others I: whoever switches the lock of all while that one is replaced finds the old one, or
-# nobody: what the others were told meanwhile, it is told, too.
+# follow_others I: an operator who switches the lock of all reaches the old one meanwhile, or nobody. So
+# the new one is told what the others were told.
 follow_others() {
     local i before=() changed=yes rounds=0
     while [[ -n $changed ]]; do

@@ -260,8 +260,8 @@ LOCK = {"rung": "fair", "write": "fenced", "run": "monday"}
 
 
 def test_a_restart_that_was_cut_short_is_made_good_by_the_next(place):
-    """Wherever it was cut, and although the instance that it had not begun with crashes: the lock and the stock are
-    those of before."""
+    """Wherever it was cut, and although the instance that it had not begun with crashes: lock and stock stay as they
+    were."""
     assert place.shop("up").code == 0
     stock_up(place)
     for number in range(2):
@@ -303,7 +303,7 @@ def test_one_that_may_have_missed_a_switch_is_left_out_until_it_is_told(place):
 @pytest.mark.parametrize("command,told", [
     ("look_at_others", [0, 1]),  # both of them hear of it, and one ends
     ("need_own_ports", [1]),  # one has ended
-    ("follow_others", [1]),  # the new one knows the lock of before
+    ("follow_others", [1]),  # the new one was started with the old lock
 ])
 def test_a_switch_during_a_restart_stays(place, command, told):
     assert place.shop("up").code == 0

@@ -255,7 +255,7 @@ static void lost_before_its_owner_had_it_anew(void **state)
     stage_clear(&stage);
 }
 
-/* On `fair` nobody of its client asks: who has it is said all the same. */
+/* On `fair` its client does not ask for the lock, but says who has it all the same. */
 static void what_its_client_is_told(void **state)
 {
     struct stage stage;

@@ -624,12 +624,11 @@ def test_a_record_of_a_version_that_left_no_mark(redis, start):
     assert reply.headers["idempotency-replayed"] == "true" and redis("GET", STOCK) == "5"
 
 
-def test_a_late_write_of_the_same_instance(redis, start, post, tmp_path):
-    """It comes between the look and the write of the next request under its key, whose reply is lost: one sale, told once."""
-    shop = doubted(redis, start, post, "watchdog", "atomic", "--history", tmp_path / "h.jsonl")
+def keep_first_sale(redis, shop, post):
+    """Its write comes just before that of the next sale under its key, whose reply is lost."""
     refuse_kills(redis)
     post.keep = script_words()
-    assert shop.sell(key="k", request="first").problem == "outcome-unknown"
+    assert shop.sell(key="k").problem == "outcome-unknown"
     carry = post._carry
 
     def late_first(command, server):
@@ -638,6 +637,12 @@ def test_a_late_write_of_the_same_instance(redis, start, post, tmp_path):
         return carry(command, server)
 
     post.lose, post._carry = script_words(), late_first
+
+
+def test_a_late_write_of_the_same_instance(redis, start, post, tmp_path):
+    """It comes between the look and the write of the next request under its key, whose reply is lost: one sale, told once."""
+    shop = doubted(redis, start, post, "watchdog", "atomic", "--history", tmp_path / "h.jsonl")
+    keep_first_sale(redis, shop, post)
     reply = shop.sell(key="k", request="again")
     assert reply.json["unit"] == 4 and reply.headers["idempotency-replayed"] == "true" and redis("GET", STOCK) == "3"
     told = [event["event"] for event in events_of(tmp_path / "h.jsonl", "again")]
@@ -724,16 +729,6 @@ def test_what_is_not_there_any_more_is_sold_out(redis, start):
 def test_a_late_write_of_another_quantity(redis, start, post):
     """It comes between the look and the write of the next request under its key, whose reply is lost."""
     shop = doubted(redis, start, post, "watchdog", "atomic")
-    refuse_kills(redis)
-    post.keep = script_words()
-    assert shop.sell(key="k").problem == "outcome-unknown"
-    carry = post._carry
-
-    def late_first(command, server):
-        if post.lose and post.lose in command:
-            assert b"made" in post.deliver()
-        return carry(command, server)
-
-    post.lose, post._carry = script_words(), late_first
+    keep_first_sale(redis, shop, post)
     reply = shop.sell(key="k", quantity=3)
     assert reply.status == 422 and reply.problem == "idempotency-key-reused" and redis("GET", STOCK) == "3"

@@ -297,6 +297,14 @@ def start_once(tmp_path_factory):
 CALM = ("--redis-timeout-ms", 5000, "--wait-ms", 1000)
 
 
+def assert_still_wait(sales, s):
+    """For longer than --fail-fast-ms."""
+    until = time.monotonic() + s
+    while time.monotonic() < until:
+        assert all(sale.is_alive() for sale in sales)
+        time.sleep(0.05)
+
+
 def up(shop):
     return [shop.metric('redis_up{role="%s"}' % role) for role in ("lock", "stock")]
 
@@ -500,10 +508,7 @@ def test_one_connection_that_fails_is_no_outage(redis, start, proxy):
     wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 4, "all wait")
     proxy.refuse = 1
     wait_until(lambda: shop.stock() and proxy.refuse == 0, "a connection was refused")
-    until = time.monotonic() + 3  # longer than --fail-fast-ms
-    while time.monotonic() < until:
-        assert all(sale.is_alive() for sale in sales)
-        time.sleep(0.05)
+    assert_still_wait(sales, s=3)
     release_lock(redis)
     assert [sale.result().status for sale in sales] == [200] * 4
 
@@ -521,10 +526,7 @@ def test_a_connection_that_the_network_forgot_ends_no_wait(redis, start, proxy):
     proxy.silent = lambda number: number <= known
     assert shop.sell("other").problem == "stock-unavailable"
     wait_until(lambda: proxy.unanswered == 2, "the sale and the look met connections that were forgotten")
-    until = time.monotonic() + 3  # longer than --fail-fast-ms
-    while time.monotonic() < until:
-        assert all(sale.is_alive() for sale in sales)
-        time.sleep(0.05)
+    assert_still_wait(sales, s=3)
     release_lock(redis)
     assert [sale.result().status for sale in sales] == [200] * 4
     assert up(shop) == [1, 1] and not shop.logged("stock-server-lost")
@@ -586,10 +588,7 @@ def test_a_server_that_refuses_wake_ups_is_there(redis, start, lock):
     sales = [Background(shop.sell) for _ in range(5)]
     wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 4, "four wait")
     wait_until(lambda: shop.logged("lock-server-refuses"), "that it is deaf is told")
-    until = time.monotonic() + 1
-    while time.monotonic() < until:
-        assert all(sale.is_alive() for sale in sales)
-        time.sleep(0.05)
+    assert_still_wait(sales, s=1)
     assert shop.admin("PUT", "/failpoints", '{"point": "sale.after_read", "action": "off"}').status == 200
     assert [sale.result().status for sale in sales] == [200] * 5
     assert up(shop) == [1, 1] and not shop.logged("redis-server-lost")
@@ -668,10 +667,7 @@ def test_waits_that_need_no_lock_server_go_on(redis, start, tmp_path):
     locks.kill()
     assert shop.admin("GET", "/readyz").status == 200
     wait_until(lambda: up(shop) == [0, 1], "the lock's server is away")
-    until = time.monotonic() + 1  # longer than --fail-fast-ms
-    while time.monotonic() < until:
-        assert all(sale.is_alive() for sale in sales)
-        time.sleep(0.05)
+    assert_still_wait(sales, s=1)
     assert shop.admin("PUT", "/failpoints", '{"point": "sale.after_read", "action": "off"}').status == 200
     assert [sale.result().status for sale in sales] == [200] * 4
     shop.end()
