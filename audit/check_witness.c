@@ -28,8 +28,6 @@ static void check_samples(struct run *run)
 static bool *find_answered(const struct run *run)
 {
     bool *answered = memory_new(run->keys.count, sizeof *answered);
-    for (size_t i = 0; i < run->keys.count; i++)
-        answered[i] = false;
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];
         if (request->key != NONE && request->samples > 0 && !request->transport_error)
