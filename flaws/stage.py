@@ -159,8 +159,9 @@ class Redis:
         return f"redis://127.0.0.1:{self.port}"
 
 
-# What the library asks first on a new connection.
-LOGIN = b"*2\r\n$6\r\nCLIENT\r\n$2\r\nID\r\n"
+# What is asked first on a new connection: by the library at once, by the service one after the other. The service makes
+# one as it starts, to see whether the server is there: no schedule can tell when.
+LOGIN = (b"*2\r\n$6\r\nCLIENT\r\n$2\r\nID\r\n", b"*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n")
 
 
 class Cable:
