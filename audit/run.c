@@ -114,8 +114,8 @@ bool run_is_timed(const struct run *run, const struct section *section)
 {
     const struct history *history = &run->histories[section->history];
     const struct request *request = &run->requests[section->request];
-    bool has_client = request->samples > 0 && !request->reads;
-    return history->timed && !request->mistimed && (has_client || !history->doubted);
+    bool was_seen = request->samples > 0 && !request->reads && !request->transport_error;
+    return history->timed && !request->mistimed && (was_seen || !history->doubted);
 }
 
 double run_ms(const struct run *run, int64_t t_ns)

@@ -5,6 +5,7 @@ import shop
 from judge import SEEDS, judge
 from shop import MS
 from simulate import simulate
+from test_clean import killed_in_the_section
 
 DAY_MS = 86_400_000
 
@@ -57,6 +58,30 @@ def test_a_history_moved_away_hides_nothing(all_clocks):
 @pytest.mark.parametrize("by_ns", [MS, -MS, 150_000])
 def test_a_history_a_little_off_accuses_nobody(by_ns):
     check(moved(one_after_the_other, by_ns), "inconclusive", "ms off those of history-a.jsonl", never="sections that began")
+
+
+def test_a_502_does_not_vouch_for_times():
+    """b's clock jumps while two of its requests are in the section or have just left it. A client saw the end of the one; the
+    other's met only the 502 of nginx when b was killed."""
+    def jumps(seed):
+        world = killed_in_the_section(seed)
+        lines = world.lines("b")
+        reads = [i for i, line in enumerate(lines) if line["event"] == "read"]
+        if lines[-1]["event"] != "release" or not reads or lines[reads[-1]]["request"] == lines[-1]["request"]:
+            return None
+        world.cover()
+        world.covers = False
+
+        def move(lines):
+            for line in lines[reads[-1]:]:
+                line["t_ns"] += 60_000 * MS
+        world.seq_edits["b"] = move
+        return world
+    worlds = {seed: world for seed in range(60) if (world := jumps(seed))}
+    assert worlds
+    with judge(worlds) as verdicts:
+        for seed, (verdict, _) in verdicts.items():
+            assert (verdict["result"], verdict["overlaps"]) == ("inconclusive", 0), (seed, verdict["reasons"])
 
 
 @pytest.mark.parametrize("by_ns", [MS, 60_000 * MS])
