@@ -12,6 +12,8 @@ import test_clean
 import test_faults
 import test_fenced
 import test_planted
+import test_restocks
+import test_rotated
 
 FAULTS = ("oversold", "overlap", "undersold", "deadlock")
 
@@ -56,12 +58,40 @@ def planted(seed):
     return (world, result) if world else None
 
 
+def lost_restock(seed):
+    """Of a restock only the intent is told; what was sold says whether it was carried out."""
+    came = seed % 2 == 0
+    return test_restocks.Story().buyers(4).restock(["restock_unknown", "restock_none"][seed % 4 == 1], came, add=3).buyers(6).end()
+
+
+def from_nowhere(seed):
+    """More came than the restock adds."""
+    story = test_restocks.Story().buyers(4).restock("restock_unknown", add=2 + seed % 3)
+    story.world.stock["phone"] += 1 + seed % 2
+    return story.buyers(12).end()
+
+
+def rotated(files, rand):
+    """The same run; the history of an instance was moved away while it sold, once or twice. As they are where it ended more
+    than once."""
+    name = rand.choice(sorted(file for file in files if file.endswith(".jsonl")))
+    lines = [json.loads(line) for line in files[name].splitlines()]
+    if sum(line["event"] == "begin" for line in lines) != 1 or len(lines) < 3:
+        return files
+    parts = test_rotated.parts_of(lines, rand.sample(range(1, len(lines)), min(rand.choice([1, 2]), len(lines) - 1)))
+    texts = ["".join(json.dumps(line) + "\n" for line in part) for part in parts]
+    stem = name[:-len(".jsonl")]
+    moved = {f"{stem}.{number + 1}.jsonl": text for number, text in enumerate(texts[:-1])}
+    return {**files, **moved, name: texts[-1]}
+
+
 LOOKED_AT = [simulated, test_bruteforce.quiet, test_bruteforce.dirty]  # whose truth is worked out
 STATED = [(on_a_rung, "ok"), (on_a_rung, "ok"), *((make, "ok") for make in test_clean.NEAR_MISSES),
           (lambda seed: test_faults.left(seed), "deadlock"),
           (lambda seed: test_faults.asks_again(seed, "TIMED_OUT"), "deadlock"),
           (lambda seed: test_faults.asks_again(seed, "OK"), "ok"),
-          (lambda seed: test_faults.lost_reply(seed, ("string", -1)), "deadlock")]
+          (lambda seed: test_faults.lost_reply(seed, ("string", -1)), "deadlock"),
+          (lost_restock, "ok"), (from_nowhere, "oversold")]
 
 
 def made(rand):
@@ -80,7 +110,8 @@ def made(rand):
             make, truth = rand.choice(STATED)
             found = make(seed), truth
         if found:
-            return Base(f"made-{seed}", found[0].files(), found[1])
+            files = found[0].files()
+            return Base(f"made-{seed}", rotated(files, rand) if rand.random() < 0.2 else files, found[1])
 
 
 # ---- Recorded ------------------------------------------------------------------------------------

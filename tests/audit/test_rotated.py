@@ -19,28 +19,27 @@ def begin_of(first, t_ns, part):
     return {**first, "t_ns": t_ns, "clock_ns_realtime": first["clock_ns_realtime"] + t_ns - first["t_ns"], "part": part}
 
 
+def parts_of(lines, cuts):
+    """The lines of one life of an instance as those of several files: cut in front of these lines."""
+    bounds = [0, *sorted(cuts), len(lines)]
+    parts = [lines[a:b] for a, b in zip(bounds, bounds[1:])]
+    for i in range(1, len(parts)):
+        parts[i].insert(0, begin_of(parts[0][0], parts[i][0]["t_ns"], i + 1))
+        parts[i - 1].append({"t_ns": parts[i - 1][-1]["t_ns"], "instance": lines[0]["instance"], "event": "end", "goes_on": True})
+    return [[{**line, "seq": i + 1} for i, line in enumerate(part)] for part in parts]
+
+
 class Rotated:
-    """A world with the history of one instance in several files: cut in front of these lines."""
+    """A world with the history of one instance in several files."""
 
     def __init__(self, world, instance, cuts, names=None, edit=None):
-        self.world, self.instance, self.cuts, self.edit = world, instance, sorted(cuts), edit
+        self.world, self.instance, self.cuts, self.edit = world, instance, cuts, edit
         self.names = names or [f"history-{instance}.{i}.jsonl" for i in range(len(cuts) + 1)]
-
-    def parts(self):
-        lines = self.world.lines(self.instance)
-        bounds = [0, *self.cuts, len(lines)]
-        parts = [lines[a:b] for a, b in zip(bounds, bounds[1:])]
-        for i in range(1, len(parts)):
-            parts[i].insert(0, begin_of(parts[0][0], parts[i][0]["t_ns"], i + 1))
-            parts[i - 1].append({"t_ns": parts[i - 1][-1]["t_ns"], "instance": self.instance, "event": "end", "goes_on": True})
-        for part in parts:
-            part[:] = [{**line, "seq": i + 1} for i, line in enumerate(part)]
-        return parts
 
     def write(self, folder):
         self.world.write(folder)
         os.remove(os.path.join(folder, f"history-{self.instance}.jsonl"))
-        parts = self.parts()
+        parts = parts_of(self.world.lines(self.instance), self.cuts)
         if self.edit:
             self.edit(parts)
         for name, part in zip(self.names, parts):
