@@ -80,6 +80,9 @@ struct mark *add_mark(struct run *run, enum mark_kind kind, const struct record 
                       size_t instance);
 void set_outcome(struct reader *reader, struct record *record, enum outcome outcome);
 
+/* The line's "status", the name of a dlock_status. False: a sentence is in its error. */
+bool read_status(struct record *record, const char **status);
+
 void about_restock(struct reader *reader, struct record *record);
 void about_hold(struct reader *reader, struct record *record);
 void about_keeper(struct reader *reader, struct record *record);

@@ -235,7 +235,7 @@ static void ask_again(struct reader *reader, struct record *record)
 {
     const char *hold = NULL, *status = NULL;
     if (!json_text(record->json, "hold", JSON_REQUIRED, &hold, record->error) ||
-        !json_text(record->json, "status", JSON_REQUIRED, &status, record->error)) {
+        !read_status(record, &status)) {
         wrong(reader, record);
         return;
     }
@@ -243,7 +243,7 @@ static void ask_again(struct reader *reader, struct record *record)
     if (number == NO_NAME || reader->run->sections[number].request != record->request)
         complain(&reader->source, record->line,
                  "again of hold %.80s, which was not granted to that request; it must be", hold);
-    else if (strcmp(status, "OK") != 0 && strcmp(status, "UPGRADE") != 0) /* it did not wait */
+    else if (strcmp(status, "TIMED_OUT") == 0 || strcmp(status, "BUSY") == 0)
         reader->run->sections[number].again_refused_ns = record->t_ns;
 }
 

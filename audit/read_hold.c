@@ -5,6 +5,7 @@
 #include "history.h"
 #include "memory.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char *const stage_names[] = {"nothing", "granted", "enter",  "read",
@@ -145,10 +146,25 @@ static bool read_sale(struct reader *reader, struct record *record, struct secti
     return true;
 }
 
+bool read_status(struct record *record, const char **status)
+{
+    static const char *const words[] = {
+        "OK", "BUSY", "TIMED_OUT", "CANCELLED", "LOST", "UNKNOWN", "UNREACHABLE", "REFUSED", "WRONG_TYPE",
+        "FLAWED", "INVALID", "UNSUPPORTED", "UPGRADE", "LIMIT", "NO_MEMORY", "FORKED"};
+    if (!json_text(record->json, "status", JSON_REQUIRED, status, record->error))
+        return false;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(*status, words[i]) == 0)
+            return true;
+    snprintf(record->error, sizeof record->error,
+             "there is no status \"%.40s\"; it must be the name of a dlock_status, as OK or TIMED_OUT", *status);
+    return false;
+}
+
 static bool read_release(struct record *record, struct section *section)
 {
     const char *status = "";
-    if (!json_text(record->json, "status", JSON_REQUIRED, &status, record->error))
+    if (!read_status(record, &status))
         return false;
     section->kept = strcmp(status, "OK") != 0 && strcmp(status, "LOST") != 0;
     return true;

@@ -73,9 +73,24 @@ def asks_again(seed, status, between=None, items=None):
     return shop.finish(world)
 
 
-@pytest.mark.parametrize("status", ["TIMED_OUT", "BUSY", "REFUSED"])
+@pytest.mark.parametrize("status", ["TIMED_OUT", "BUSY"])
 def test_waits_for_itself(status):
     check(lambda seed: asks_again(seed, status), "deadlock", SELF_WAIT)
+
+
+@pytest.mark.parametrize("status", ["UNREACHABLE", "REFUSED", "UNKNOWN", "CANCELLED"])
+def test_asks_again_and_gets_no_answer(status):
+    """It was not its own hold that kept it out."""
+    check(lambda seed: asks_again(seed, status), "undersold", never=SELF_WAIT)
+
+
+@pytest.mark.parametrize("event", ["again", "release"])
+def test_a_status_that_is_none(event):
+    def make(seed):
+        world = asks_again(seed, "OK")
+        next(e for lines in world.events.values() for e in lines if e["event"] == event)["status"] = "200"
+        return world
+    check(make, "inconclusive", 'there is no status "200"; it must be the name of a dlock_status')
 
 
 def test_waits_for_itself_while_another_has_another_lock():
