@@ -24,34 +24,64 @@ static void check_samples(struct run *run)
                      "labels must begin with \"POST \"");
 }
 
-/* By key: whether somebody who came with it was answered. */
-static bool *find_answered(const struct run *run)
+/* Whether the key that it stands for was sold under, or may have been. */
+static bool may_have_bought(const struct run *run, const struct request *request)
 {
-    bool *answered = memory_new(run->keys.count, sizeof *answered);
-    for (size_t i = 0; i < run->request_count; i++) {
-        const struct request *request = &run->requests[i];
-        if (request->key != NONE && request->samples > 0 && !request->transport_error)
-            answered[request->key] = true;
-    }
-    return answered;
+    return request->outcome == OUTCOME_SOLD || request->outcome == OUTCOME_TOLD ||
+           (request->outcome == OUTCOME_REPLAYED && request->code == 200) ||
+           is_unknown(run, request);
 }
 
-/* Who sent a request again under its key and was answered has his answer. */
+/* Whether its answer tells its buyer how his wish ended. Who is to send it again later (503, a request
+ * in flight) does not know; nor does who is refused while his key has, or may have, a sale. */
+static bool tells_the_end(const struct request *request, bool bought)
+{
+    if (request->samples == 0 || request->transport_error)
+        return false;
+    bool refused = request->client_code >= 400 && request->client_code < 500 &&
+                   request->reason != REASON_KEY &&
+                   (request->outcome == OUTCOME_REFUSED || request->outcome == OUTCOME_REPLAYED);
+    return request->client_code == 200 || (refused && !bought);
+}
+
+/* By key: when the latest request was sent whose answer tells its end; NOT_STAMPED. */
+static int64_t *find_ends(const struct run *run)
+{
+    bool *bought = memory_new(run->keys.count, sizeof *bought);
+    int64_t *ends = memory_new(run->keys.count, sizeof *ends);
+    for (size_t i = 0; i < run->keys.count; i++)
+        ends[i] = NOT_STAMPED;
+    for (size_t i = 0; i < run->request_count; i++) {
+        const struct request *request = &run->requests[i];
+        if (request->key != NONE && !request->repeats)
+            bought[request->key] = may_have_bought(run, request);
+    }
+    for (size_t i = 0; i < run->request_count; i++) {
+        const struct request *request = &run->requests[i];
+        if (request->key != NONE && tells_the_end(request, bought[request->key]) &&
+            request->start_ms > ends[request->key])
+            ends[request->key] = request->start_ms;
+    }
+    free(bought);
+    return ends;
+}
+
+/* Who sent a request again under its key, and was told then how it ended, has his answer. */
 static void check_transport(struct run *run)
 {
     const struct request *example = NULL;
     long long errors = 0, mended = 0;
-    bool *answered = find_answered(run);
+    int64_t *ends = find_ends(run);
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];
         if (!request->transport_error)
             continue;
-        if (request->key != NONE && answered[request->key])
+        if (request->key != NONE && ends[request->key] >= request->start_ms)
             mended++;
         else if (errors++ == 0)
             example = request;
     }
-    free(answered);
+    free(ends);
     if (mended > 0)
         findings_add(&run->findings, RESULT_OK,
                      "requests without an answer (transport errors) that were sent again under their "
@@ -60,7 +90,8 @@ static void check_transport(struct run *run)
     if (errors > 0 && strcmp(run->asked.fault, "none") == 0)
         findings_add(&run->findings, RESULT_INCONCLUSIVE,
                      "requests without an answer of the shop "
-                     "(transport errors): %lld, first %.60s with code %d; there must be none",
+                     "(transport errors): %lld, first %.60s with code %d; there must be none, or each "
+                     "must be sent again under its idempotency key and be told how it ended",
                      errors, run_request_id(run, (size_t)(example - run->requests)),
                      example->client_code);
 }

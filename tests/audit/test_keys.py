@@ -226,6 +226,128 @@ def test_who_got_no_answer_and_asks_again_has_it(arrived):
             assert verdict["requests"] == worlds[seed].run["requests"]
 
 
+def comes_again(world, request, code, reason):
+    """The same key is sent once more when all is over, and sent away."""
+    repetition = world.request(request["item"], request["instance"], end_of(world), request["quantity"])
+    world.refuse(repetition, repetition["t_ns"] + 1, code, reason)
+    give_key(world, repetition, request["key"])
+    return repetition
+
+
+def lost_sale_then(code, reason):
+    def lost_sale(world):
+        request = a_sale(world)
+        if request:
+            comes_again(world, request, code, reason)
+            lose(world, request)
+        return request and sort(world)
+    lost_sale.__name__ += f"_then_{reason}"
+    return lost_sale
+
+
+def first_sent_away(code, reason):
+    """It was sold to when it came again, the answer to that was lost, and it gave up."""
+    def sent_away(world):
+        request = a_sale(world)
+        if request is None:
+            return None
+        first = world.request(request["item"], request["instance"], world.t0 - MS, request["quantity"])
+        world.refuse(first, first["t_ns"] + 1, code, reason)
+        give_key(world, first, request["key"])
+        lose(world, request)
+        return sort(world)
+    sent_away.__name__ += f"_by_{reason}_then_lost_sale"
+    return sent_away
+
+
+def lost_refusal_then(code, reason):
+    def lost_refusal(world):
+        request = a_refusal(world)
+        if request:
+            comes_again(world, request, code, reason)
+            lose(world, request)
+        return request and sort(world)
+    lost_refusal.__name__ += f"_then_{reason}"
+    return lost_refusal
+
+
+def the_answered_one_was_sent_before(world):
+    """It was sold to, and knows it; the answer to its repetition was lost. Nothing was sent again."""
+    request = a_sale(world)
+    if request:
+        replay(world, request)
+        lose(world, world.requests[-1])
+    return request and world
+
+
+def outcome_unknown_then_sold_out(world):
+    """Nobody knows whether the first one took a unit. A refusal that is not kept does not tell, either."""
+    request = next((r for r in world.requests if r["outcome"]["event"] == "unknown"), None)
+    if request:
+        comes_again(world, request, 409, "sold-out")
+        lose(world, request)
+    return request and sort(world)
+
+
+@pytest.mark.parametrize("change", [
+    lost_sale_then(503, "lock-error"), lost_sale_then(409, "request-in-flight"), lost_sale_then(409, "sold-out"),
+    lost_sale_then(422, "key-reused"), first_sent_away(503, "lock-error"), first_sent_away(409, "request-in-flight"),
+    lost_refusal_then(503, "lock-timeout"), lost_refusal_then(409, "request-in-flight"),
+    the_answered_one_was_sent_before, outcome_unknown_then_sold_out],
+                         ids=lambda value: value.__name__)
+def test_who_got_no_answer_and_is_not_told_the_end_has_none(change):
+    """A unit may have left the stock, and its buyer does not know."""
+    unknowns = 0.3 if change is outcome_unknown_then_sold_out else 0
+    worlds = {seed: world for seed in range(min(SEEDS, 60)) if (world := change(keyed(seed, unknowns=unknowns)))}
+    assert len(worlds) > 5
+    with judge(worlds) as verdicts:
+        for seed, (verdict, folder) in verdicts.items():
+            told = "\n".join(verdict["reasons"])
+            assert "(transport errors): 1, first" in told and "keys, and answered" not in told, (seed, folder, told)
+            assert verdict["result"] in ("inconclusive", "undersold"), (seed, folder, told)
+
+
+@pytest.mark.parametrize("how", ["refused", "replayed"])
+def test_who_got_no_answer_and_is_refused_later_has_it(how):
+    """Nothing was sold under the key, and both times it was too late: that is the end."""
+    worlds = {}
+    for seed in range(min(SEEDS, 60)):
+        world = keyed(seed)
+        request = a_refusal(world)
+        if request is None:
+            continue
+        if how == "replayed":
+            request["outcome"]["kept"] = True
+            replay_refusal(world, request)
+        else:
+            comes_again(world, request, 409, "sold-out")
+        lose(world, request)
+        worlds[seed] = sort(world)
+    assert len(worlds) > 5
+    with judge(worlds) as verdicts:
+        for seed, (verdict, folder) in verdicts.items():
+            told = "\n".join(verdict["reasons"])
+            assert verdict["result"] == "ok" and "idempotency keys, and answered: 1" in told, (seed, folder, told)
+
+
+def test_the_answer_must_come_to_the_last_try():
+    """Lost twice, and told in between: the second has no answer. Told behind both: each has it."""
+    def make(lost):
+        world = keyed(1)
+        tries = [a_sale(world)]
+        for _ in range(2):
+            world.add(tries[0]["instance"], end_of(world) + 2 * MS, "stall", late_ns=0)  # a client's times are in ms
+            tries.append(replay(world, tries[0]).requests[-1])
+        for i in lost:
+            lose(world, tries[i])
+        return world
+    with judge({"behind": make([0, 1]), "between": make([0, 2])}) as verdicts:
+        told = {name: "\n".join(verdict["reasons"]) for name, (verdict, _) in verdicts.items()}
+        assert verdicts["behind"][0]["result"] == "ok" and "keys, and answered: 2" in told["behind"], told
+        assert verdicts["between"][0]["result"] == "inconclusive", told
+        assert "keys, and answered: 1" in told["between"] and "(transport errors): 1, first" in told["between"], told
+
+
 def test_who_got_no_answer_under_a_key_that_nobody_else_has_spoils_the_run():
     world = keyed(1)
     lose(world, a_sale(world))
