@@ -18,10 +18,10 @@ static void skip_bom(FILE *file)
     }
 }
 
-bool csv_open(struct csv *csv, const char *path)
+bool csv_open(struct csv *csv, const char *path, char error[INPUT_ERROR_MAX])
 {
     memset(csv, 0, sizeof *csv);
-    csv->file = fopen(path, "rb");
+    csv->file = input_open(path, error);
     if (csv->file == NULL)
         return false;
     skip_bom(csv->file);

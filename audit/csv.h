@@ -5,6 +5,8 @@
 #ifndef CSV_H
 #define CSV_H
 
+#include "input.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,8 +24,9 @@ struct csv {
     const char *flaw; /* why this record cannot be used; NULL: it can */
 };
 
-bool csv_open(struct csv *csv, const char *path); /* false: see errno */
-bool csv_next(struct csv *csv);                   /* false at the end; blank lines are skipped */
+/* False: a sentence is in error. */
+bool csv_open(struct csv *csv, const char *path, char error[INPUT_ERROR_MAX]);
+bool csv_next(struct csv *csv); /* false at the end; blank lines are skipped */
 void csv_close(struct csv *csv);
 
 #endif

@@ -62,11 +62,9 @@ cJSON *json_file(const char *path, char error[JSON_ERROR_MAX])
 {
     cJSON *object = NULL;
     size_t size = 0;
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) {
-        refuse(error, "cannot be opened: %s; it must be a readable file", strerror(errno));
+    FILE *file = input_open(path, error);
+    if (file == NULL)
         return NULL;
-    }
     char *text = read_all(file, &size);
     if (ferror(file))
         refuse(error, "cannot be read: %s; it must be a readable file", strerror(errno));
@@ -103,10 +101,10 @@ static void drop_part(void *part)
     (void)part;
 }
 
-bool json_lines_open(struct json_lines *lines, const char *path)
+bool json_lines_open(struct json_lines *lines, const char *path, char error[JSON_ERROR_MAX])
 {
     memset(lines, 0, sizeof *lines);
-    lines->file = fopen(path, "rb");
+    lines->file = input_open(path, error);
     if (lines->file == NULL)
         return false;
     lines->chunk = memory_new(JSON_LINE_MAX, 1);

@@ -6,13 +6,19 @@
 #ifndef JSON_H
 #define JSON_H
 
+#include "input.h"
+
 #include <cjson/cJSON.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
-enum { JSON_FILE_MAX = 4 * 1024 * 1024, JSON_LINE_MAX = 64 * 1024, JSON_ERROR_MAX = 200 };
+enum {
+    JSON_FILE_MAX = 4 * 1024 * 1024,
+    JSON_LINE_MAX = 64 * 1024,
+    JSON_ERROR_MAX = INPUT_ERROR_MAX,
+};
 
 /* cJSON keeps numbers as doubles: whole ones are exact up to here, 2^53. */
 #define JSON_EXACT_MAX INT64_C(9007199254740992)
@@ -29,8 +35,8 @@ struct json_lines {
     int64_t number;   /* the line's, from 1 */
     const char *flaw; /* why this line cannot be an object; NULL: it may be one */
 };
-/* One file at a time. False: see errno. */
-bool json_lines_open(struct json_lines *lines, const char *path);
+/* One file at a time. False: a sentence is in error. */
+bool json_lines_open(struct json_lines *lines, const char *path, char error[JSON_ERROR_MAX]);
 bool json_lines_next(struct json_lines *lines); /* false at the end; blank lines are skipped */
 void json_lines_close(struct json_lines *lines);
 

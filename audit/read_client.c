@@ -7,7 +7,6 @@
 #include "source.h"
 #include "text.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -170,9 +169,9 @@ void read_client(struct run *run)
         .run = run, .file = "sale.jtl", .rank = RESULT_INCONCLUSIVE};
     struct table table = {.width = 0};
     char path[PATH_MAX_BYTES];
-    if (!source_path(run, source.file, path) || !csv_open(&table.csv, path)) {
-        complain(&source, 0, "cannot be opened: %s; it must hold JMeter's samples",
-                 strerror(errno));
+    char error[INPUT_ERROR_MAX] = "the folder's path is too long";
+    if (!source_path(run, source.file, path) || !csv_open(&table.csv, path, error)) {
+        complain(&source, 0, "%s", error);
     } else if (read_head(&source, &table)) {
         while (csv_next(&table.csv))
             read_sample(&source, &table);

@@ -8,7 +8,6 @@
 #include "read.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -552,8 +551,9 @@ static void read_record(struct reader *reader, struct record *record)
 static void read_history(struct reader *reader, const char *path)
 {
     struct json_lines lines;
-    if (!json_lines_open(&lines, path)) {
-        complain(&reader->source, 0, "cannot be opened: %s; it must be readable", strerror(errno));
+    char error[JSON_ERROR_MAX];
+    if (!json_lines_open(&lines, path, error)) {
+        complain(&reader->source, 0, "%s", error);
         return;
     }
     reader->lines = &lines;
@@ -603,7 +603,7 @@ static struct entry look_into(const struct run *run, char *file)
     struct json_lines lines;
     char path[PATH_MAX_BYTES], ignored[JSON_ERROR_MAX];
     const char *instance = "";
-    if (!source_path(run, file, path) || !json_lines_open(&lines, path))
+    if (!source_path(run, file, path) || !json_lines_open(&lines, path, ignored))
         return entry;
     const cJSON *first = json_lines_next(&lines) ? json_line(&lines, ignored) : NULL;
     if (first != NULL && json_text(first, "instance", JSON_REQUIRED, &instance, ignored))

@@ -5,7 +5,6 @@
 #include "read.h"
 #include "source.h"
 
-#include <errno.h>
 #include <string.h>
 
 static bool is_sale(const char *method, const char *uri)
@@ -72,15 +71,14 @@ void read_nginx(struct run *run)
         .run = run, .file = "nginx.log", .rank = RESULT_INCONCLUSIVE};
     struct json_lines lines = {.file = NULL};
     char path[PATH_MAX_BYTES];
+    char error[JSON_ERROR_MAX] = "the folder's path is too long";
     if (run->asked.direct)
         return;
-    if (!source_path(run, source.file, path) || !json_lines_open(&lines, path)) {
-        complain(&source, 0, "cannot be opened: %s; it must be nginx's log of this run",
-                 strerror(errno));
+    if (!source_path(run, source.file, path) || !json_lines_open(&lines, path, error)) {
+        complain(&source, 0, "%s", error);
     } else {
         run->nginx_read = true;
         while (json_lines_next(&lines)) {
-            char error[JSON_ERROR_MAX];
             cJSON *json = json_line(&lines, error);
             if (json == NULL)
                 complain(&source, lines.number, "%s", error);

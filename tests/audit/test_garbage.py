@@ -199,6 +199,37 @@ def test_missing_files(tmp_path, name):
     assert name in "\n".join(verdict_of(folder)["reasons"])
 
 
+STRANGE = {
+    "FIFO": (os.mkfifo, "cannot be read: it is a FIFO; it must be a regular file"),
+    "directory": (os.mkdir, "cannot be read: it is a directory; it must be a regular file"),
+    "link to a device": (lambda path: os.symlink("/dev/zero", path), "cannot be read: it is a device; it must be a regular file"),
+    "link to nothing": (lambda path: os.symlink("nowhere", path), "cannot be opened: No such file or directory"),
+}
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+@pytest.mark.parametrize("name", ["run.json", "redis.json", "sale.jtl", "nginx.log", "history-a.jsonl", "history-z.jsonl"])
+def test_reads_regular_files_only(tmp_path, name, kind):
+    """A FIFO without a writer, and a device that never ends, are no reason to wait: it says what is there."""
+    folder = shop.clean(1, instances=["a", "b"]).write(str(tmp_path / "run"))
+    path = os.path.join(folder, name)
+    if os.path.exists(path):
+        os.remove(path)
+    make, sentence = STRANGE[kind]
+    make(path)
+    done = audit(folder, timeout=20)
+    assert done.returncode == 2 and f"{name}: {sentence}" in done.stdout + done.stderr
+    assert f"{name}: empty" not in done.stdout
+
+
+def test_reads_through_a_link(tmp_path):
+    folder = shop.clean(1, instances=["a", "b"]).write(str(tmp_path / "run"))
+    path = os.path.join(folder, "history-a.jsonl")
+    os.rename(path, tmp_path / "elsewhere")
+    os.symlink(tmp_path / "elsewhere", path)
+    assert audit(folder).stdout.endswith("got OK\n")
+
+
 def test_complaints_are_bounded(tmp_path):
     """A file of nothing but nonsense is not told line by line."""
     folder = shop.clean(1, instances=["a", "b"]).write(str(tmp_path / "run"))

@@ -45,7 +45,7 @@ static void try_json(const char *path)
     REQUIRE((json == NULL) == (error[0] != '\0'));
     read_fields(json);
     cJSON_Delete(json);
-    REQUIRE(json_lines_open(&lines, path));
+    REQUIRE(json_lines_open(&lines, path, error));
     for (int64_t number = 0; json_lines_next(&lines); number = lines.number) {
         int64_t t_ns = 0;
         REQUIRE(lines.number > number);
@@ -61,7 +61,8 @@ static void try_json(const char *path)
 static void try_csv(const char *path)
 {
     struct csv csv;
-    REQUIRE(csv_open(&csv, path));
+    char error[INPUT_ERROR_MAX];
+    REQUIRE(csv_open(&csv, path, error));
     for (int64_t line = 0; csv_next(&csv); line = csv.line) {
         REQUIRE(csv.line > line && csv.count >= 1 && csv.count <= CSV_FIELDS_MAX);
         for (size_t i = 0; i < csv.count; i++)
