@@ -11,12 +11,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { KEY_NAME_MAX = 256 };
+
+static void name_key(const struct run *run, uint32_t item, const char *key, char name[KEY_NAME_MAX])
+{
+    snprintf(name, KEY_NAME_MAX, "%.80s %.160s", /* an item that is not on sale has no number */
+             item == NONE ? "?" : names_text(&run->item_names, item), key);
+}
+
 uint32_t keys_add(struct run *run, uint32_t item, const char *key)
 {
-    char text[256]; /* an item that is not on sale has no number */
-    snprintf(text, sizeof text, "%.80s %.160s",
-             item == NONE ? "?" : names_text(&run->item_names, item), key);
-    return names_add(&run->keys, text);
+    char name[KEY_NAME_MAX];
+    name_key(run, item, key, name);
+    return names_add(&run->keys, name);
+}
+
+uint32_t keys_find(const struct run *run, uint32_t item, const char *key)
+{
+    char name[KEY_NAME_MAX];
+    name_key(run, item, key, name);
+    return names_find(&run->keys, name); /* NO_NAME is NONE */
 }
 
 const char *keys_text(const struct run *run, uint32_t key)

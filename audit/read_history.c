@@ -139,17 +139,21 @@ static void about_file(struct reader *reader, struct record *record)
 
 /* ---- Lines about a request ------------------------------------------------------------------ */
 
-/* The client may have told of its key. NULL: it has none. */
+/* The client may have told of its key. NULL: it has none. Who was accepted twice, with two keys, has
+ * none: nobody knows which of them a sale of it is for. */
 static void take_key(struct reader *reader, struct record *record, struct request *request,
                      const char *key)
 {
-    uint32_t number = key == NULL ? NONE : keys_add(reader->run, request->item, key);
+    bool twice = request->invokes > 1;
+    uint32_t number = key == NULL ? NONE
+                    : twice       ? keys_find(reader->run, request->item, key)
+                                  : keys_add(reader->run, request->item, key);
     if (request->key != NONE && request->key != number)
         complain(&reader->source, record->line,
                  "request %.60s has another idempotency key than in sale.jtl; it must have the "
                  "same",
                  run_request_id(reader->run, record->request));
-    request->key = number;
+    request->key = twice && request->key != number ? NONE : number;
 }
 
 static void invoke(struct reader *reader, struct record *record, struct request *request)

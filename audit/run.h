@@ -370,6 +370,7 @@ void sales_find(struct run *run);
 void keys_settle(struct run *run);
 /* The number of that item's key. */
 uint32_t keys_add(struct run *run, uint32_t item, const char *key);
+uint32_t keys_find(const struct run *run, uint32_t item, const char *key); /* NONE: nobody had it */
 const char *keys_text(const struct run *run, uint32_t key);
 
 #endif

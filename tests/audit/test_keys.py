@@ -2,11 +2,14 @@
 """Idempotency keys: a sale counts once, however often it was asked for; a second one under its key is found though the
 stock was enough for it."""
 import re
+import shutil
+import subprocess
+import sys
 
 import pytest
 import shop
 import small
-from judge import SEEDS, judge
+from judge import JUDGE, SEEDS, judge
 from shop import MS
 
 HOSTILE = ['"k"', "\\", "k,", "'", "<k>", "%s"]
@@ -462,6 +465,63 @@ def test_a_fault_is_found(change, reason):
             assert any(re.search(reason, text) for text in verdict["reasons"]), (seed, folder, verdict["reasons"])
             # Nothing else is wrong: the stock was enough.
             assert verdict["oversold"] == verdict["conjured"] == verdict["resold"] == verdict["vanished"] == 0
+
+
+def accepted_again(world, request, key, instance):
+    """One request id comes twice, and is sold to twice; the stock is enough."""
+    before, now = world.stock[request["item"]], end_of(world)
+    if before < request["quantity"]:
+        return None
+    world.about({**request, "instance": instance}, now, "invoke", quantity=request["quantity"], key=key)
+    section = world.section({**request, "instance": instance}, (now + 1, now + 2))
+    world.sell(section, now + 3, now + 4, before)
+    world.samples.pop()
+    world.passed.pop()
+    world.leave(section, now + 5, now + 6)
+    world.stock[request["item"]] -= request["quantity"]
+    world.redis["after"]["stock"] = dict(world.stock)
+    return sort(world)
+
+
+@pytest.mark.parametrize("instance", ["a", "b"])
+def test_an_id_that_comes_twice(instance):
+    """With one key that is one wish, and sold to twice; with two it may be two buyers', and who has which is not known."""
+    def make(seed, key=None):
+        world = keyed(seed, items={"phone": 99}, instances=["a", "b"], quantities=False, requests=8)
+        request = next(r for r in world.requests if r["instance"] == "a")
+        return accepted_again(world, request, key or request["key"], instance)
+    worlds = {(seed, key): make(seed, key) for seed in range(SEEDS // 10) for key in (None, "other", "key1-x")}
+    with judge({f"{seed}-{key}": world for (seed, key), world in worlds.items()}) as verdicts:
+        for name, (verdict, folder) in verdicts.items():
+            told = "\n".join(verdict["reasons"])
+            assert "was accepted twice" in told, (folder, told)
+            assert ("units sold again" in told) == name.endswith("None"), (folder, told)
+            assert ("another idempotency key" in told) != name.endswith("None"), (folder, told)
+            assert verdict["result"] == ("oversold" if name.endswith("None") else "inconclusive"), (folder, told)
+
+
+# In a process of its own: the greatest size of a child begins with that of its parent, which is large here.
+MEASURED = """import resource, subprocess, sys
+print(subprocess.run(sys.argv[1:], capture_output=True, encoding="utf-8").stdout)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"""
+
+
+def test_keys_of_one_request_take_no_memory(tmp_path):
+    """However often its line comes, and with whatever keys, it is one request."""
+    lines, took = 120_000, {}
+    for name in ("one key", "many keys"):
+        world = keyed(1)
+        request, now = world.requests[0], end_of(world)
+        for i in range(lines):
+            key = f"{i if name == 'many keys' else 0:0160d}"
+            world.about(request, now, "invoke", quantity=request["quantity"], key=key)
+        folder = world.write(str(tmp_path / name))
+        told = subprocess.run([sys.executable, "-c", MEASURED, JUDGE, folder], capture_output=True, check=True,
+                              encoding="utf-8").stdout
+        shutil.rmtree(folder)
+        assert "was accepted twice" in told, told
+        took[name] = int(told.split()[-1])
+    assert took["many keys"] - took["one key"] < 4096, took  # KiB; the keys are 18 MiB
 
 
 def test_another_item_s_key_is_another_one():
