@@ -13,6 +13,7 @@ LADDER_STATE=${LADDER_STATE:-$LADDER_CACHE/shops}
 # The folder the programs are built in. One that the caller names is used as it is, never built.
 LADDER_BUILD_GIVEN=${LADDER_BUILD:-}
 LADDER_BUILD=${LADDER_BUILD:-$LADDER_ROOT/build/release}
+[[ $LADDER_BUILD == /* ]] || LADDER_BUILD=$PWD/$LADDER_BUILD # a script may change folders
 
 PROGRAM=$(basename "$0")
 

@@ -403,6 +403,18 @@ def test_what_stands_still_is_named(place, part, sentence):
     place.check_nothing_is_left()
 
 
+BUILD = os.path.abspath(os.environ["LADDER_BUILD"])
+
+
+def test_a_build_may_be_named_from_where_one_is(place):
+    assert place.shop("up").code == 0
+    restart = place.run("sh", "-c", 'cd / && exec "$@"', "sh", SCRIPTS / "shop", "restart", "--port",
+                        place.ports.nginx, LADDER_BUILD=os.path.relpath(BUILD, "/"))
+    assert restart.code == 0, restart
+    assert place.shop("status").code == 0
+    assert place.shop("down").code == 0
+
+
 def test_an_instance_that_does_not_start_is_left_out(place):
     """The build is broken: the shop goes on with what it has."""
     assert place.shop("up", "--lock", "fenced").code == 0
