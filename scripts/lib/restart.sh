@@ -105,7 +105,7 @@ lock_of() {
     done
 }
 
-# lock_options LOCK: inventoryd's, one a line. The history's run is PUT /lock's alone: it is a folder.
+# lock_options LOCK: inventoryd's, one a line; none for "". The history's run is PUT /lock's alone: it is a folder.
 lock_options() {
     jq --raw-output 'def switch: if . then "on" else "off" end;
         "--lock", .rung, "--write", .write, "--check-hold", (.check_hold | switch),
@@ -150,6 +150,17 @@ tell_lock() {
 }
 
 # ---- One after the other -------------------------------------------------------------------------
+
+# check_new_program: each instance can be started with it as restart_instance will, before one ends.
+check_new_program() {
+    local i order options
+    for ((i = 0; i < SHOP_COUNT; i++)); do
+        read -ra order <<<"$(whom_to_ask "$i")"
+        mapfile -t options < <(lock_options "$(lock_of "${order[@]}")")
+        (shop_enter && check_instance "$i" "${options[@]}") ||
+            fail "instance $(shop_name "$i") could not be started again; no instance was ended"
+    done
+}
 
 # others_sell I: buyers are served while that one is replaced.
 others_sell() {
@@ -201,12 +212,8 @@ restart_instance() {
         say "instance $name had ended"
     fi
     need_own_ports "$1"
-    options=()
-    if [[ -n $lock ]]; then
-        mapfile -t options < <(lock_options "$lock")
-    else
-        say "no instance is left to tell its lock: $name has that of scripts/shop up"
-    fi
+    [[ -n $lock ]] || say "no instance is left to tell its lock: $name has that of scripts/shop up"
+    mapfile -t options < <(lock_options "$lock")
     (shop_enter && start_instance "$1" "${options[@]}")
     read -r pid start <<<"$(part_line "$name")"
     await_part "$name" "$pid" "$start" "$(shop_instance_port "$1")"
@@ -253,6 +260,7 @@ shop_restart() {
     redis_answers || fail "Redis does not answer on port $SHOP_REDIS_PORT"
     nginx_serves || fail "nginx does not answer on port $SHOP_OPERATORS_PORT"
     build_programs
+    check_new_program
     read -ra order <<<"$(instances_in_order)"
     for i in "${order[@]}"; do
         restart_instance "$i"

@@ -113,10 +113,8 @@ shop_enter() {
 # ---- Up ------------------------------------------------------------------------------------------
 
 shop_check() {
-    local i option own words
+    local i option own
     need redis-server redis-cli nginx curl ss setsid flock
-    [[ -x $LADDER_BUILD/service/inventoryd ]] ||
-        fail "there is no $LADDER_BUILD/service/inventoryd: build it, or unset LADDER_BUILD"
     for option in "${SHOP_OPTIONS[@]}"; do
         for own in "${SHOP_OWN_OPTIONS[@]}"; do
             [[ ${option%%=*} != "$own" ]] ||
@@ -124,9 +122,7 @@ shop_check() {
                     "ports by --port, --base-port, --port-step, --redis-port"
         done
     done
-    if ! words=$("$LADDER_BUILD/service/inventoryd" "${SHOP_OPTIONS[@]}" --print-config 2>&1); then
-        fail "inventoryd refuses its options: $words"
-    fi
+    check_instance 0
     shop_check_ports
     need_free_port "$SHOP_PORT" nginx --port
     need_free_port "$SHOP_OPERATORS_PORT" "nginx's operators" --operators-port
@@ -233,18 +229,32 @@ start_redis() {
         --bind 127.0.0.1 --port "$SHOP_REDIS_PORT" --dir "$folder/redis" --daemonize no
 }
 
-# start_instance I [OPTION...]: with these on top of what `up` was told.
-start_instance() {
-    local name port folder redis=redis://127.0.0.1:$SHOP_REDIS_PORT/0
-    folder=$(shop_folder)
-    name=$(shop_name "$1")
+# instance_command I [OPTION...]: what starts it, in COMMAND; with these on top of what `up` was told.
+instance_command() {
+    local port redis=redis://127.0.0.1:$SHOP_REDIS_PORT/0
     port=$(shop_instance_port "$1")
-    start_part "$name" "$port" "$folder/$name.log" "$LADDER_BUILD/service/inventoryd" \
-        "${SHOP_OPTIONS[@]}" "${@:2}" --instance "$name" --listen "127.0.0.1:$port" \
-        --admin-listen "127.0.0.1:$((port + 1))" --admin-writes \
-        --admin-token-file "$SHOP_TOKEN_FILE" \
-        --redis "$redis" --lock-redis "$redis" --stock-redis "$redis" \
-        --history "$folder/history/history-$name.jsonl"
+    COMMAND=("$LADDER_BUILD/service/inventoryd" "${SHOP_OPTIONS[@]}" "${@:2}"
+        --instance "$(shop_name "$1")" --listen "127.0.0.1:$port"
+        --admin-listen "127.0.0.1:$((port + 1))" --admin-writes
+        --admin-token-file "$SHOP_TOKEN_FILE"
+        --redis "$redis" --lock-redis "$redis" --stock-redis "$redis"
+        --history "$(shop_folder)/history/history-$(shop_name "$1").jsonl")
+}
+
+# check_instance I [OPTION...]: its program is there and takes its options.
+check_instance() {
+    local words
+    instance_command "$@"
+    [[ -x ${COMMAND[0]} ]] || fail "there is no ${COMMAND[0]}: build it, or unset LADDER_BUILD"
+    words=$("${COMMAND[@]}" --print-config 2>&1) || fail "inventoryd refuses its options: $words"
+}
+
+# start_instance I [OPTION...]
+start_instance() {
+    local name
+    name=$(shop_name "$1")
+    instance_command "$@"
+    start_part "$name" "$(shop_instance_port "$1")" "$(shop_folder)/$name.log" "${COMMAND[@]}"
 }
 
 start_instances() {

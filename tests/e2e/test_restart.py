@@ -406,6 +406,46 @@ def test_what_stands_still_is_named(place, part, sentence):
 BUILD = os.path.abspath(os.environ["LADDER_BUILD"])
 
 
+def build_of(place, script):
+    """A build whose program is that script; None: there is none."""
+    folder = place.folder / "build"
+    if script is not None:
+        program = folder / "service" / "inventoryd"
+        program.parent.mkdir(parents=True)
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize("script,sentence", [
+    (None, "build/service/inventoryd: build it, or unset LADDER_BUILD"),
+    (f'exec {BUILD}/service/inventoryd "$@" --idempotency-ms 25000', "must be longer than --wait-ms 30000"),
+    ('case " $*" in *" --lock fair "*--instance\\ b*) echo b may not be fair; exit 1; esac', "b may not be fair"),
+], ids=["none", "options", "lock"])
+def test_a_program_that_could_not_start_ends_nothing(place, script, sentence):
+    """It is asked with all that an instance will be told, by options and by the environment of up."""
+    assert place.shop("up", INVENTORYD_WAIT_MS=30000).code == 0
+    switch(place, 1, LOCK)
+    parts = place.parts()
+    restart = place.shop("restart", LADDER_BUILD=build_of(place, script))
+    assert restart.code == 2 and sentence in restart.err and "no instance was ended" in restart.err, restart
+    assert place.parts() == parts
+    assert place.shop("status").code == 0
+    assert setting(place, 1) == LOCK
+    assert place.shop("down").code == 0
+
+
+def test_a_folder_that_has_gone_ends_nothing(place):
+    folder = place.folder / "gone"
+    folder.mkdir()
+    assert place.run("sh", "-c", f'cd {folder} && exec "$@"', "sh", SCRIPTS / "shop", "up", *place.ports.options).code == 0
+    folder.rmdir()
+    restart = place.shop("restart")
+    assert restart.code == 2 and "the folder that the shop was started in has gone" in restart.err, restart
+    assert place.shop("status").code == 0
+    assert place.shop("down").code == 0
+
+
 def test_a_build_may_be_named_from_where_one_is(place):
     assert place.shop("up").code == 0
     restart = place.run("sh", "-c", 'cd / && exec "$@"', "sh", SCRIPTS / "shop", "restart", "--port",
@@ -416,14 +456,11 @@ def test_a_build_may_be_named_from_where_one_is(place):
 
 
 def test_an_instance_that_does_not_start_is_left_out(place):
-    """The build is broken: the shop goes on with what it has."""
+    """The program takes its options and ends: the shop goes on with what it has."""
     assert place.shop("up", "--lock", "fenced").code == 0
     stock_up(place)
-    broken = place.folder / "build" / "service" / "inventoryd"
-    broken.parent.mkdir(parents=True)
-    broken.write_text("#!/bin/sh\necho broken; exit 1\n")
-    broken.chmod(0o755)
-    restart = place.shop("restart", LADDER_BUILD=place.folder / "build")
+    broken = build_of(place, 'case "$*" in *--print-config) exit 0; esac; echo broken; exit 1')
+    restart = place.shop("restart", LADDER_BUILD=broken)
     assert restart.code == 2 and "a did not become ready" in restart.err, restart
     with Crowd(place.ports.nginx, 20) as crowd:
         wait_until(lambda: crowd.statuses.total() > 100, "buyers are answered")
