@@ -90,19 +90,35 @@ whom_to_ask() {
     printf '%s ' "${served[@]}" "${left_out[@]}"
 }
 
-# lock_of I...: the first that answers, else the first of which something is kept; "": neither is.
-lock_of() {
+LEFT_OUT=() # the instances that an earlier restart left out: they may have missed a PUT /lock
+
+# find_lock I...: in LOCK, that of the first that answers, else the first that is kept; "": neither is. In
+# MISSED, whose it is, if a newer one may be lost.
+find_lock() {
     local i
+    MISSED=
     for i; do
-        if told_lock "$i"; then
+        if LOCK=$(told_lock "$i"); then
+            [[ " ${LEFT_OUT[*]} " != *" $(shop_name "$i") "* ]] || MISSED=$(shop_name "$i")
             return 0
         fi
     done
     for i; do
-        if kept_lock "$i"; then
+        if LOCK=$(kept_lock "$i"); then
+            MISSED=$(shop_name "$i")
             return 0
         fi
     done
+}
+
+# tell_what_is_lost NAME: an operator cannot know that nobody is left who heard of the newest lock.
+tell_what_is_lost() {
+    if [[ -z $LOCK ]]; then
+        say "no instance is left to tell its lock: $1 has that of scripts/shop up"
+    elif [[ -n $MISSED ]]; then
+        say "no instance in service is left to tell its lock: $1 has that of $MISSED, which was left out, $LOCK;" \
+            "a PUT /lock that $MISSED missed is lost"
+    fi
 }
 
 # lock_options LOCK: inventoryd's, one a line; none for "". The history's run is PUT /lock's alone: it is a folder.
@@ -156,7 +172,8 @@ check_new_program() {
     local i order options
     for ((i = 0; i < SHOP_COUNT; i++)); do
         read -ra order <<<"$(whom_to_ask "$i")"
-        mapfile -t options < <(lock_options "$(lock_of "${order[@]}")")
+        find_lock "${order[@]}"
+        mapfile -t options < <(lock_options "$LOCK")
         (shop_enter && check_instance "$i" "${options[@]}") ||
             fail "instance $(shop_name "$i") could not be started again; no instance was ended"
     done
@@ -190,7 +207,7 @@ port_is_free() {
 
 # restart_instance I: the new one has the lock and the history's run of the old one.
 restart_instance() {
-    local name pid start lives='' drain_ms=0 lock run order options
+    local name pid start lives='' drain_ms=0 run order options
     name=$(shop_name "$1")
     read -r pid start <<<"$(part_line "$name")"
     read -ra order <<<"$(whom_to_ask "$1")"
@@ -201,23 +218,24 @@ restart_instance() {
         drain_ms=$(ask GET "http://$(admin_of "$1")/config" | jq .drain_ms) ||
             fail "instance $name does not answer: end it (kill -KILL $pid), and try again"
     fi
-    keep_lock "$1" "$(lock_of "${order[@]}")"
+    find_lock "${order[@]}"
+    keep_lock "$1" "$LOCK"
     tell_nginx
     look_at_others "$1"
-    lock=$(lock_of "${order[@]}") # a switch may have come since
-    keep_lock "$1" "$lock"
+    find_lock "${order[@]}" # a switch may have come since
+    keep_lock "$1" "$LOCK"
     if [[ -n $lives ]]; then
         end_instance "$name" "$pid" "$start" "$drain_ms"
     else
         say "instance $name had ended"
     fi
     need_own_ports "$1"
-    [[ -n $lock ]] || say "no instance is left to tell its lock: $name has that of scripts/shop up"
-    mapfile -t options < <(lock_options "$lock")
+    tell_what_is_lost "$name"
+    mapfile -t options < <(lock_options "$LOCK")
     (shop_enter && start_instance "$1" "${options[@]}")
     read -r pid start <<<"$(part_line "$name")"
     await_part "$name" "$pid" "$start" "$(shop_instance_port "$1")"
-    run=$(jq --compact-output 'select(.run) | {run}' <<<"$lock")
+    run=$(jq --compact-output 'select(.run) | {run}' <<<"$LOCK")
     [[ -z $run ]] || tell_lock "$1" "$run"
     follow_others "$1"
     PUT_BACK+=("$name")
@@ -260,6 +278,11 @@ shop_restart() {
     redis_answers || fail "Redis does not answer on port $SHOP_REDIS_PORT"
     nginx_serves || fail "nginx does not answer on port $SHOP_OPERATORS_PORT"
     build_programs
+    for ((i = 0; i < SHOP_COUNT; i++)); do
+        if is_left_out "$(shop_name "$i")"; then
+            LEFT_OUT+=("$(shop_name "$i")")
+        fi
+    done
     check_new_program
     read -ra order <<<"$(instances_in_order)"
     for i in "${order[@]}"; do

@@ -327,6 +327,35 @@ def test_a_switch_during_a_restart_stays(place, command, told):
     assert place.shop("down").code == 0
 
 
+@pytest.mark.parametrize("command", ["need_own_ports", "await_part"])
+def test_a_switch_that_nobody_can_tell_any_more_is_not_lost_without_a_word(place, command):
+    """The only one that had heard of it crashed. The other had ended, or had just begun with an older lock."""
+    assert place.shop("up", "--lock", "watchdog").code == 0
+    before = setting(place, 1)
+    cut_restart(place, command, "a")
+    switch(place, 1, LOCK)
+    crash(place, 1)
+    restart = place.shop("restart")
+    assert restart.code == 0, restart
+    for name in "ab":
+        assert (f"no instance in service is left to tell its lock: {name} has that of a, which was left out, "
+                '{"rung":"watchdog","write":"decr",') in restart.err, restart
+    assert restart.err.count("; a PUT /lock that a missed is lost\n") == 2
+    assert [setting(place, number) for number in range(2)] == 2 * [before]
+    assert place.shop("down").code == 0
+
+
+def test_nothing_is_lost_as_long_as_one_in_service_can_tell(place):
+    assert place.shop("up").code == 0
+    cut_restart(place, "await_part", "a")
+    for number in (0, None):  # left out and ended, and neither
+        if number is not None:
+            crash(place, number)
+        restart = place.shop("restart")
+        assert restart.code == 0 and "lost" not in restart.err and "no instance" not in restart.err, restart
+    assert place.shop("down").code == 0
+
+
 def test_ctrl_c_forgets_no_new_instance(place):
     """It comes while the pid is written down, and reaches all that the restart runs."""
     assert place.shop("up").code == 0
