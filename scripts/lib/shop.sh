@@ -356,11 +356,12 @@ shop_end_parts() {
 
 # print_part NAME PID START PORT
 print_part() {
-    local ready=no
-    if ! process_lives "$2" "$3"; then
+    local ready=no ended=''
+    process_lives "$2" "$3" || ended=yes
+    if is_left_out "$1"; then
+        ready=${ended:+ended, }left-out # a restart was not finished
+    elif [[ -n $ended ]]; then
         ready=ended
-    elif is_left_out "$1"; then
-        ready=left-out # a restart was not finished
     elif part_is_up "$1" "$4"; then
         ready=yes
     fi
