@@ -179,6 +179,11 @@ def test_a_wrong_option_is_refused_with_what_would_be_right(place, words, told):
     place.check_nothing_is_left()
 
 
+def test_an_option_may_need_what_the_shop_sets(place):
+    assert place.shop("up", "--history-required").code == 0
+    assert place.shop("down").code == 0
+
+
 def test_a_wrong_verb_is_refused(place):
     for words in ([], ["start"]):
         answer = place.run(SCRIPTS / "shop", *words)
