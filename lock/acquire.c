@@ -436,10 +436,12 @@ static long long waited_ms(const struct dlock_want *want)
     return capped ? want->limit_ms : want->wait_ms;
 }
 
+/* For so long that a server that answers would have answered those that asked first. */
 static bool waits_to_ask(const struct acquiring *a)
 {
     pthread_mutex_lock(&a->lock->client->loop.mutex);
-    bool waits = a->wait.state == WAIT_TRYING;
+    bool waits = a->wait.state == WAIT_TRYING &&
+                 mono_ns() - a->wait.trying_ns >= SILENCE_MS * NS_PER_MS;
     pthread_mutex_unlock(&a->lock->client->loop.mutex);
     return waits;
 }
@@ -450,7 +452,7 @@ static dlock_status time_out_in_line(const struct acquiring *a, dlock_status sta
 {
     const struct dlock *lock = a->lock;
     long long ms = waited_ms(&a->want);
-    if (status == DLOCK_TIMED_OUT && ms >= SILENCE_MS && waits_to_ask(a) &&
+    if (status == DLOCK_TIMED_OUT && waits_to_ask(a) &&
         !was_answered(lock->client, a->began_ns))
         return fail(DLOCK_UNREACHABLE,
                     "'%s' was not asked for in %lld ms: no server answered those of this client "

@@ -43,6 +43,7 @@ void wait_due(struct wait *wait)
 static void try_now(struct wait *wait)
 {
     wait->state = WAIT_TRYING;
+    wait->trying_ns = mono_ns();
     wait_due(wait);
 }
 
@@ -130,6 +131,7 @@ static bool get_in_line(struct wait *wait)
         return false;
     line->contenders++;
     wait->state = WAIT_TRYING;
+    wait->trying_ns = mono_ns();
     wait->seen = line->wakes;
     return true;
 }
@@ -336,8 +338,10 @@ enum wait_next wait_look(struct wait *wait)
         sleep_on(wait, WAIT_SLEEPING, min_ns(wait->lock->line.closed_until_ns, wait->deadline_ns));
     } else {
         wait->unheard = wait->state == WAIT_SLEEPING && wait->lock->source.state == SOURCE_HEARD;
-        if (wait->state == WAIT_SLEEPING)
+        if (wait->state == WAIT_SLEEPING) {
             wait->state = WAIT_TRYING;
+            wait->trying_ns = now_ns;
+        }
         wait->seen = wait->lock->line.wakes;
         next = NEXT_TRY;
     }
