@@ -553,7 +553,8 @@ static bool abandon_tenure(struct dlock_hold *hold)
     bool valid = dlock_valid(hold);
     bool ours = lock->tenure.token == hold->tenure;
     bool counted = count_out(hold);
-    lock->tenure.open |= ours && (valid || lock->tenure.holds > 0);
+    /* A waiter of another owner may have it by now, with the same token. */
+    lock->tenure.open |= ours && (valid || owner_holds(hold));
     if (counted && lock->tenure.holds == 0)
         end_tenure(lock);
     pthread_mutex_unlock(&lock->client->loop.mutex);

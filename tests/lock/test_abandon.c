@@ -255,6 +255,31 @@ static void lost_before_its_owner_had_it_anew(void **state)
     stage_clear(&stage);
 }
 
+/* On `fair` the lock is passed on inside the client, and keeps its token: whoever has it by then has
+ * nothing to do with a hold that another owner lost. */
+static void lost_before_another_owner_had_it(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of(
+        proxy_url(proxy), (struct dlock_options){.ttl_ms = LONG_MS, .handoff_ms = 60000});
+    dlock *lock = lock_of(client, "fair", LOCK);
+    struct dlock_want nested = {.size = sizeof nested, .owner_id = OWNER, .hold_max_ms = SHORT_MS};
+    struct waiter waiter = {.lock = lock,
+                            .want = {.wait_ms = DLOCK_WAIT_FOREVER, .owner_id = OWNER + 1}};
+    server_text(server, "FLUSHALL");
+    dlock_hold *outer = acquired_by(lock, OWNER), *lost;
+    assert_status(dlock_acquire(lock, &nested, &lost), OK);
+    waiter_start(&waiter);
+    eventually(!dlock_valid(lost)); /* by then it waits, as a rule; else it asks the server */
+    assert_status(dlock_release(outer, NULL), OK);
+    assert_int_equal(waiter_end(&waiter), DLOCK_OK);
+    assert_status(dlock_abandon(lost), LOST);
+    assert_status(dlock_release(waiter.hold, NULL), OK);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
 /* On `fair` its client does not ask for the lock, but says who has it all the same. */
 static void what_its_client_is_told(void **state)
 {
@@ -333,6 +358,7 @@ int main(void)
         SCENARIO(what_its_client_is_told, ONCE),
         SCENARIO(lost_before, EACH_SOUND),
         SCENARIO(lost_before_its_owner_had_it_anew, EACH_SOUND),
+        SCENARIO(lost_before_another_owner_had_it, ONCE),
         SCENARIO(not_where_it_would_not_expire, ONCE),
         SCENARIO(not_in_a_forked_child, EACH_SOUND),
     };
