@@ -389,24 +389,32 @@ static int64_t line_closed_until_ns(struct dlock *lock)
     return until_ns;
 }
 
+/* The client's mutex is held. Whether nobody has it open any more, and nobody finds it. */
+static bool let_go(struct dlock *lock)
+{
+    if (--lock->opened > 0)
+        return false;
+    tdelete(lock, &lock->client->locks, compare_locks);
+    return true;
+}
+
 void dlock_close(dlock *lock)
 {
     if (lock == NULL || check_fork(lock->client) != DLOCK_OK)
         return;
-    pthread_mutex_lock(&lock->client->mutex);
-    bool last = lock->opened == 1;
-    lock->opened -= !last;
-    pthread_mutex_unlock(&lock->client->mutex);
-    if (!last)
-        return;
-    int64_t closed_until_ns = line_closed_until_ns(lock);
-    if (closed_until_ns > mono_ns() && leftover_linger(lock, closed_until_ns))
-        return;
-    pthread_mutex_lock(&lock->client->mutex);
-    last = --lock->opened == 0; /* unless it was opened again */
-    if (last)
-        tdelete(lock, &lock->client->locks, compare_locks);
-    pthread_mutex_unlock(&lock->client->mutex);
+    pthread_mutex_t *mutex = &lock->client->mutex;
+    pthread_mutex_lock(mutex);
+    int64_t closed_until_ns = line_closed_until_ns(lock); /* in one step: a hold may be abandoned */
+    bool lingers = lock->opened == 1 && closed_until_ns > mono_ns();
+    bool last = !lingers && let_go(lock);
+    pthread_mutex_unlock(mutex);
+    if (lingers) {
+        if (leftover_linger(lock, closed_until_ns))
+            return;
+        pthread_mutex_lock(mutex);
+        last = let_go(lock);
+        pthread_mutex_unlock(mutex);
+    }
     if (!last)
         return;
     pthread_mutex_lock(&lock->client->loop.mutex);

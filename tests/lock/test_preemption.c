@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A call of a named owner loses its processor wherever it lets go of its lock's mutex, at one such
- * place a round. There another call of the same owner begins and ends, and finds what the first has
- * done so far.
+ * A call loses its processor wherever it lets go of a mutex, at one such place a round. There
+ * another call begins and ends, and finds what the first has done so far.
  */
 #include "background.h"
 #include "calls.h"
@@ -55,9 +54,9 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
     return result;
 }
 
-static void preempt(dlock *lock, int unlocks, void (*run)(void *arg), void *arg)
+static void preempt(const pthread_mutex_t *mutex, int unlocks, void (*run)(void *arg), void *arg)
 {
-    preempted.mutex = &lock->mutex;
+    preempted.mutex = mutex;
     preempted.unlocks = unlocks;
     preempted.run = run;
     preempted.arg = arg;
@@ -146,7 +145,7 @@ static void a_release_in_each_gap_of_an_acquire(void **state)
         struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS, .owner_id = OWNER};
         stage_set(&stage, rung);
         server_pause(server);
-        preempt(stage.lock, gap, release_outer, &stage);
+        preempt(&stage.lock->mutex, gap, release_outer, &stage);
         dlock_status status = dlock_acquire(stage.lock, &want, &hold);
         assert_true(was_preempted());
         if (rung->shared && status == DLOCK_LOST)
@@ -193,7 +192,7 @@ static void a_late_command_in_each_gap_of_a_release(void **state)
         dlock_batch *last = stage.releaser.last = dlock_batch_new();
         assert_status(dlock_batch_add(last, 2, (const char *const[]){"INCR", "sold"}, NULL), OK);
         refuse_writes(true);
-        preempt(stage.lock, gap, release_nested, &stage);
+        preempt(&stage.lock->mutex, gap, release_nested, &stage);
         assert_int_not_equal(dlock_release(stage.outer, NULL), DLOCK_OK);
         preempts = was_preempted();
         refuse_writes(false);
@@ -227,7 +226,7 @@ static void a_release_in_each_gap_of_an_abandon(void **state)
         dlock_release(first, NULL);
         eventually(!dlock_valid(stage.nested) && !dlock_valid(stage.outer));
         server_pause(server);
-        preempt(stage.lock, gap, release_outer, &stage);
+        preempt(&stage.lock->mutex, gap, release_outer, &stage);
         assert_status(dlock_abandon(stage.nested), LOST);
         preempts = was_preempted();
         if (!preempts)
@@ -238,12 +237,45 @@ static void a_release_in_each_gap_of_an_abandon(void **state)
     }
 }
 
+static void abandon_another(void *arg)
+{
+    struct stage *stage = arg;
+    dlock *lock = lock_of(stage->client, "fair", LOCK);
+    assert_status(dlock_abandon(acquired(lock)), OK);
+    dlock_close(lock);
+}
+
+/* The lock is closed by the one while the other has a hold of it that is left to expire: this
+ * client does not ask for it before it has. */
+static void an_abandon_in_each_gap_of_a_close(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        bool preempts = true;
+        for (int gap = 1; preempts; gap++) {
+            struct stage stage;
+            stage_set(&stage, dlock_rung_find("fair"));
+            assert_status(dlock_release(stage.outer, NULL), OK);
+            preempt(i == 0 ? &stage.client->mutex : &stage.client->loop.mutex, gap, abandon_another, &stage);
+            dlock_close(stage.lock);
+            preempts = was_preempted();
+            if (!preempts)
+                abandon_another(&stage);
+            stage.lock = lock_of(stage.client, "fair", LOCK);
+            dlock_hold *hold;
+            assert_status(tried(stage.lock, &hold), BUSY);
+            stage_clear(&stage);
+        }
+    }
+}
+
 int main(void)
 {
     static const struct scenario scenarios[] = {
         SCENARIO(a_release_in_each_gap_of_an_acquire, EACH_NESTED_ASKS),
         SCENARIO(a_late_command_in_each_gap_of_a_release, EACH_NESTED_ASKS),
         SCENARIO(a_release_in_each_gap_of_an_abandon, EACH_NESTED_ASKS),
+        SCENARIO(an_abandon_in_each_gap_of_a_close, ONCE),
     };
     return run_scenarios("preemption", scenarios, sizeof scenarios / sizeof scenarios[0], start_server,
                          stop_server);
