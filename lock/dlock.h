@@ -491,7 +491,8 @@ struct dlock_want {
 
 /* Acquires the lock. want: NULL means all defaults, one try.
  * OK         *hold is set; release it with dlock_release.
- * BUSY       wait_ms is 0 and another holds it, or its answer came when its time to live was over.
+ * BUSY       wait_ms is 0 and another holds it, or its answer came when its time to live was over,
+ *            or this client's last hold of it is left to expire (`fair`, see dlock_abandon).
  * TIMED_OUT  not had within wait_ms. The caller holds nothing: what a request that was not answered
  *            may have locked is released in the background, or expires.
  * CANCELLED  dlock_cancel_now() was called, be it before this call; a request under way is awaited
@@ -609,9 +610,9 @@ DLOCK_API dlock_status dlock_release_start(dlock_hold *hold, dlock_batch *last, 
  * Other holds of the same owner stay valid. The last of them does not release the lock either: its
  * release answers UNKNOWN, and the lock expires. Until then it is kept as it is: an abandoned write
  * keeps readers out while its owner reads on. On `fair` the hold was the client's: waiters of this
- * client do not ask before a time to live is over, the longest that its holds asked for since the
- * server gave it the lock. (A renewal that was under way and came late may keep the lock for
- * longer; then one of them, but no other client's, has it before its end.)
+ * client do not ask before a time to live and a hundredth of it are over, the longest that its
+ * holds asked for since the server gave it the lock. (A renewal that was under way and came late may
+ * keep the lock for longer; then one of them, but no other client's, has it before its end.)
  * OK; LOST (the hold was over before; it is freed, too. Other holds of its owner that are valid are
  * left to expire all the same; else the lock may live on for another hold's time, where
  * dlock_release would let it go).

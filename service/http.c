@@ -29,7 +29,7 @@
 #define HEADERS_MAX 48
 #define SWALLOW_MAX 65536    /* of a body that is refused: read, so that the answer gets through */
 #define CONNECTION_BYTES 16384 /* libmicrohttpd's memory for one; cleared after every request */
-#define IDLE_S 120             /* more than nginx's 60: it must be the first to close */
+#define IDLE_S 120             /* more than nginx's 50: it must be the first to close */
 #define IDLE_POLL_NS (5 * NS_PER_MS)
 
 struct http {
