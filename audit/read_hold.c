@@ -150,14 +150,17 @@ bool read_status(struct record *record, const char **status)
 {
     static const char *const words[] = {
         "OK", "BUSY", "TIMED_OUT", "CANCELLED", "LOST", "UNKNOWN", "UNREACHABLE", "REFUSED", "WRONG_TYPE",
-        "FLAWED", "INVALID", "UNSUPPORTED", "UPGRADE", "LIMIT", "NO_MEMORY", "FORKED"};
+        "FLAWED", "INVALID", "UNSUPPORTED", "UPGRADE", "LIMIT", "NO_MEMORY", "FORKED",
+        "ABANDONED" /* the service's own: the lock was left to expire */};
     if (!json_text(record->json, "status", JSON_REQUIRED, status, record->error))
         return false;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if (strcmp(*status, words[i]) == 0)
             return true;
     snprintf(record->error, sizeof record->error,
-             "there is no status \"%.40s\"; it must be the name of a dlock_status, as OK or TIMED_OUT", *status);
+             "there is no status \"%.40s\"; it must be the name of a dlock_status, as OK or TIMED_OUT, "
+             "or ABANDONED",
+             *status);
     return false;
 }
 

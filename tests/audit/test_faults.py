@@ -84,6 +84,14 @@ def test_asks_again_and_gets_no_answer(status):
     check(lambda seed: asks_again(seed, status), "undersold", never=SELF_WAIT)
 
 
+def test_a_lock_that_is_left_to_expire():
+    def make(seed):
+        world = asks_again(seed, "OK")
+        next(e for lines in world.events.values() for e in lines if e["event"] == "release")["status"] = "ABANDONED"
+        return world
+    check(make, "ok", never="there is no status")
+
+
 @pytest.mark.parametrize("event", ["again", "release"])
 def test_a_status_that_is_none(event):
     def make(seed):
