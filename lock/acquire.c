@@ -452,8 +452,7 @@ static dlock_status time_out_in_line(const struct acquiring *a, dlock_status sta
 {
     const struct dlock *lock = a->lock;
     long long ms = waited_ms(&a->want);
-    if (status == DLOCK_TIMED_OUT && waits_to_ask(a) &&
-        !was_answered(lock->client, a->began_ns))
+    if (status == DLOCK_TIMED_OUT && waits_to_ask(a) && !was_answered(lock->client, a->began_ns))
         return fail(DLOCK_UNREACHABLE,
                     "'%s' was not asked for in %lld ms: no server answered those of this client "
                     "that asked first", lock->name, ms);

@@ -40,10 +40,15 @@ void wait_due(struct wait *wait)
         (void)!write(wait->wake_fd, &one, sizeof one);
 }
 
-static void try_now(struct wait *wait)
+static void set_trying(struct wait *wait)
 {
     wait->state = WAIT_TRYING;
     wait->trying_ns = mono_ns();
+}
+
+static void try_now(struct wait *wait)
+{
+    set_trying(wait);
     wait_due(wait);
 }
 
@@ -130,8 +135,7 @@ static bool get_in_line(struct wait *wait)
     if (line->contenders >= contenders_max(wait->lock))
         return false;
     line->contenders++;
-    wait->state = WAIT_TRYING;
-    wait->trying_ns = mono_ns();
+    set_trying(wait);
     wait->seen = line->wakes;
     return true;
 }
@@ -338,10 +342,8 @@ enum wait_next wait_look(struct wait *wait)
         sleep_on(wait, WAIT_SLEEPING, min_ns(wait->lock->line.closed_until_ns, wait->deadline_ns));
     } else {
         wait->unheard = wait->state == WAIT_SLEEPING && wait->lock->source.state == SOURCE_HEARD;
-        if (wait->state == WAIT_SLEEPING) {
-            wait->state = WAIT_TRYING;
-            wait->trying_ns = now_ns;
-        }
+        if (wait->state == WAIT_SLEEPING)
+            set_trying(wait);
         wait->seen = wait->lock->line.wakes;
         next = NEXT_TRY;
     }

@@ -237,15 +237,16 @@ def comes_again(world, request, code, reason):
     return repetition
 
 
-def lost_sale_then(code, reason):
-    def lost_sale(world):
-        request = a_sale(world)
+def lost_then(find, code, reason):
+    """The answer to what is found was lost; it came again, and was sent away."""
+    def lost(world):
+        request = find(world)
         if request:
             comes_again(world, request, code, reason)
             lose(world, request)
         return request and sort(world)
-    lost_sale.__name__ += f"_then_{reason}"
-    return lost_sale
+    lost.__name__ = f"lost_{find.__name__}_then_{reason}"
+    return lost
 
 
 def first_sent_away(code, reason):
@@ -261,17 +262,6 @@ def first_sent_away(code, reason):
         return sort(world)
     sent_away.__name__ += f"_by_{reason}_then_lost_sale"
     return sent_away
-
-
-def lost_refusal_then(code, reason):
-    def lost_refusal(world):
-        request = a_refusal(world)
-        if request:
-            comes_again(world, request, code, reason)
-            lose(world, request)
-        return request and sort(world)
-    lost_refusal.__name__ += f"_then_{reason}"
-    return lost_refusal
 
 
 def the_answered_one_was_sent_before(world):
@@ -293,9 +283,9 @@ def outcome_unknown_then_sold_out(world):
 
 
 @pytest.mark.parametrize("change", [
-    lost_sale_then(503, "lock-error"), lost_sale_then(409, "request-in-flight"), lost_sale_then(409, "sold-out"),
-    lost_sale_then(422, "key-reused"), first_sent_away(503, "lock-error"), first_sent_away(409, "request-in-flight"),
-    lost_refusal_then(503, "lock-timeout"), lost_refusal_then(409, "request-in-flight"),
+    lost_then(a_sale, 503, "lock-error"), lost_then(a_sale, 409, "request-in-flight"), lost_then(a_sale, 409, "sold-out"),
+    lost_then(a_sale, 422, "key-reused"), first_sent_away(503, "lock-error"), first_sent_away(409, "request-in-flight"),
+    lost_then(a_refusal, 503, "lock-timeout"), lost_then(a_refusal, 409, "request-in-flight"),
     the_answered_one_was_sent_before, outcome_unknown_then_sold_out],
                          ids=lambda value: value.__name__)
 def test_who_got_no_answer_and_is_not_told_the_end_has_none(change):
@@ -485,7 +475,8 @@ def accepted_again(world, request, key, instance):
 
 @pytest.mark.parametrize("instance", ["a", "b"])
 def test_an_id_that_comes_twice(instance):
-    """With one key that is one wish, and sold to twice; with two it may be two buyers', and who has which is not known."""
+    """With one key it is one buyer, who was sold to twice. With two keys it may be two buyers, and nobody knows whose
+    sale is whose."""
     def make(seed, key=None):
         world = keyed(seed, items={"phone": 99}, instances=["a", "b"], quantities=False, requests=8)
         request = next(r for r in world.requests if r["instance"] == "a")

@@ -255,8 +255,8 @@ static void lost_before_its_owner_had_it_anew(void **state)
     stage_clear(&stage);
 }
 
-/* On `fair` the lock is passed on inside the client, and keeps its token: whoever has it by then has
- * nothing to do with a hold that another owner lost. */
+/* On `fair` a client passes the lock on to its next waiter, with its token. That one's hold is not
+ * left to expire when another owner of the client abandons a hold that was lost. */
 static void lost_before_another_owner_had_it(void **state)
 {
     (void)state;
@@ -280,7 +280,7 @@ static void lost_before_another_owner_had_it(void **state)
     dlock_client_close(client);
 }
 
-/* On `fair` its client does not ask for the lock, but says who has it all the same. */
+/* On `fair` the client does not ask the server for the lock, but says who has it all the same. */
 static void what_its_client_is_told(void **state)
 {
     struct stage stage;
