@@ -580,9 +580,8 @@ DLOCK_API size_t dlock_process(dlock_client *client);
  *            expire; dlock_batch_reply() has the replies to `last`.
  * UNREACHABLE, LIMIT, REFUSED, NO_MEMORY  nothing was sent, or it was refused: `last` was not
  *            carried out, or dlock_batch_reply() has its replies. The release goes on in the
- *            background likewise; not after what is refused for good, nor where the lock is left to
- *            expire. LIMIT: no connection was free, or calls of this client that came first left
- *            it no time.
+ *            background likewise; not where the lock is left to expire. LIMIT: no connection was
+ *            free, or calls of this client that came first left it no time.
  * WRONG_TYPE left to expire.
  * FORKED, INVALID (hold is NULL).
  * After a lost reply the release is sent once more on a new connection, and counts once; not on

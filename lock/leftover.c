@@ -127,12 +127,11 @@ static void run(struct wait *wait)
         end(leftover);
 }
 
-/* Its request is carried out, or never will be. */
+/* Nothing of it is locked any more. Who was refused asks again: passwords and rights may change. */
 static bool is_done(const struct exchange *exchange)
 {
     return exchange->status == DLOCK_OK || exchange->status == DLOCK_LOST ||
-           exchange->status == DLOCK_WRONG_TYPE ||
-           (exchange->status == DLOCK_REFUSED && !exchange->transient);
+           exchange->status == DLOCK_WRONG_TYPE;
 }
 
 /* The loop's mutex is held. It has only ended its doubt, and now nobody else is left to leave. */

@@ -231,6 +231,27 @@ static void refused_with_riders(void **state)
     stage_clear(&stage);
 }
 
+/* An operator took its client's password or its keys away, and gives them back. */
+static void refused_until_its_rights_are_back(void **state)
+{
+    static const char *const rules[][2] = {{"resetpass", ">pass"}, {"resetkeys", "~*"}};
+    for (size_t i = 0; i < 2; i++) {
+        struct stage stage;
+        char url[80];
+        server_text(server, "ACL SETUSER app on >pass ~* &* +@all");
+        snprintf(url, sizeof url, "redis://app:pass@%s", strstr(server_url(server), "127"));
+        stage_set(&stage, *state, url, PATIENCE_MS);
+        dlock_hold *hold = acquired(stage.lock);
+        server_text(server, "ACL SETUSER app %s", rules[i][0]);
+        server_integer(server, "CLIENT KILL USER app");
+        assert_status(dlock_release(hold, NULL), REFUSED);
+        server_text(server, "ACL SETUSER app %s", rules[i][1]);
+        comes_to_another(&stage);
+        stage_clear(&stage);
+        server_integer(server, "ACL DELUSER app");
+    }
+}
+
 /* Nobody can end the connection of the first request, and the server refuses for a while. */
 static void tried_again_where_no_doubt_ends(void **state)
 {
@@ -667,6 +688,7 @@ int main(void)
         SCENARIO(what_a_release_left_is_let_go, EACH_SOUND),
         SCENARIO(unreachable_with_riders, EACH_SOUND),
         SCENARIO(refused_with_riders, EACH_SOUND),
+        SCENARIO(refused_until_its_rights_are_back, EACH_SOUND),
         SCENARIO(tried_again_where_no_doubt_ends, EACH_SOUND),
         SCENARIO(beside_one_that_is_over, EACH_REENTRANT),
         SCENARIO(for_as_long_as_the_key_lives, EACH_REENTRANT),
