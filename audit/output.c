@@ -8,7 +8,8 @@ bool output_open(struct output *output, const char *folder, const char *name)
 {
     snprintf(output->path, sizeof output->path, "%.4096s/%.64s", folder, name);
     snprintf(output->partial, sizeof output->partial, "%s.part", output->path);
-    output->file = fopen(output->partial, "wb");
+    remove(output->partial); /* of a judge that was ended, or a FIFO, which would be waited for */
+    output->file = fopen(output->partial, "wbx");
     return output->file != NULL;
 }
 

@@ -100,7 +100,8 @@ static const struct row rows[] = {
     {"request-ms", NUMBER, "", "ms", "10000", 100, 600000, AT(request_ms),
      "how long a request may take to arrive, from its first byte; between that and twice as long its connection ends"},
     {"history", TEXT, "a file", "", "", 0, 4000, AT(history),
-     "record what every sale did, a JSON object a line; an existing file is continued"},
+     "record what every sale did, a JSON object a line; an existing file is continued, unless another "
+     "instance writes it"},
     {"history-commands", SWITCH, "off|on", "", "off", 0, 0, AT(history_commands),
      "record every command to Redis and its reply in the history, too"},
     {"history-required", SWITCH, "off|on", "", "off", 0, 0, AT(history_required),

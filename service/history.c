@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -235,15 +236,22 @@ static bool is_same_file(int a, int b)
            of_a.st_ino == of_b.st_ino;
 }
 
-/* By whatever name. A device may be both. */
-static bool is_log(int fd)
+/* Who else writes it, by whatever name; NULL: nobody. A device may have many writers. */
+static const char *writer_of(int fd)
 {
     struct stat status;
-    return fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && is_same_file(fd, STDERR_FILENO);
+    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
+        return NULL;
+    if (is_same_file(fd, STDERR_FILENO))
+        return "it is the log";
+    return flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK ? "another instance writes it"
+                                                                     : NULL;
 }
 
-/* Opens the file and finds its number. -1: error[] says why. */
-static int open_file(const char *file, uint64_t *seq, char error[HISTORY_ERROR_MAX])
+/* Opens the file for this history alone, and finds its number. history->fd: it is the one that is
+ * written already. -1: error[] says why. */
+static int open_file(const struct history *history, const char *file, uint64_t *seq,
+                     char error[HISTORY_ERROR_MAX])
 {
     char problem[OUTPUT_ERROR_MAX];
     int fd = output_open(file, O_RDWR, problem);
@@ -251,11 +259,13 @@ static int open_file(const char *file, uint64_t *seq, char error[HISTORY_ERROR_M
         snprintf(error, HISTORY_ERROR_MAX, "cannot write the history %s", problem);
         return -1;
     }
-    if (is_log(fd)) {
-        snprintf(error, HISTORY_ERROR_MAX, "cannot write the history %.300s: it is the log; give it a file of its own",
-                 file);
+    bool same = is_same_file(fd, history->fd);
+    const char *why = same ? NULL : writer_of(fd);
+    if (why != NULL)
+        snprintf(error, HISTORY_ERROR_MAX, "cannot write the history %.300s: %s; give it a file of its own", file, why);
+    if (same || why != NULL) {
         close(fd);
-        return -1;
+        return same ? history->fd : -1;
     }
     *seq = last_seq(fd);
     return fd;
@@ -273,7 +283,8 @@ struct history *history_open(const char *file, const char *instance, const char 
     snprintf(history->file, sizeof history->file, "%s", file);
     pthread_mutex_init(&history->mutex, NULL);
     cond_init(&history->ended);
-    history->fd = open_file(file, &history->seq, error);
+    history->fd = -1;
+    history->fd = open_file(history, file, &history->seq, error);
     if (history->fd < 0)
         goto failed;
     history->part = 1;
@@ -347,10 +358,9 @@ bool history_switch(struct history *history, const char *run, const char *begin,
     if (!place_run(history->first, run, file, error))
         return false;
     pthread_mutex_lock(&history->mutex);
-    /* A run that is asked for again goes on in its file. */
-    bool same = strcmp(file, history->file) == 0;
-    int fd = same ? history->fd : open_file(file, &seq, error);
-    if (fd >= 0 && same)
+    int fd = open_file(history, file, &seq, error);
+    bool same = fd == history->fd; /* a run that is asked for again goes on in its file */
+    if (same)
         write_text(history, now_ns(), "end", "");
     if (fd >= 0 && !same) {
         move_to(history, fd, seq, false);
@@ -374,12 +384,10 @@ bool history_reopen(struct history *history, char error[HISTORY_ERROR_MAX])
 {
     uint64_t seq = 0;
     pthread_mutex_lock(&history->mutex);
-    int fd = open_file(history->file, &seq, error);
+    int fd = open_file(history, history->file, &seq, error);
     history->astray = fd < 0;
     history->nameless = fd < 0 && !has_name(history->fd);
-    if (fd >= 0 && is_same_file(fd, history->fd)) {
-        close(fd);
-    } else if (fd >= 0) {
+    if (fd >= 0 && fd != history->fd) {
         move_to(history, fd, seq, true);
         history->part++;
         write_begin(history, history->begin);

@@ -222,6 +222,16 @@ def test_reads_regular_files_only(tmp_path, name, kind):
     assert f"{name}: empty" not in done.stdout
 
 
+@pytest.mark.parametrize("kind", STRANGE)
+@pytest.mark.parametrize("name", ["verdict.json.part", "timeline.svg.part"])
+def test_writes_files_of_its_own(tmp_path, name, kind):
+    """What has the name of a half-written file is in nobody's way, and is not written through."""
+    folder = shop.clean(1, instances=["a", "b"]).write(str(tmp_path / "run"))
+    STRANGE[kind][0](os.path.join(folder, name))
+    done = audit(folder, timeout=20)
+    assert done.stdout.endswith("got OK\n") and not os.path.lexists(os.path.join(folder, name))
+
+
 def test_reads_through_a_link(tmp_path):
     folder = shop.clean(1, instances=["a", "b"]).write(str(tmp_path / "run"))
     path = os.path.join(folder, "history-a.jsonl")

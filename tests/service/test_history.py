@@ -7,6 +7,9 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
+from test_lifecycle import run
 from world import Background, check_history, hold_lock, read_history, release_lock, wait_until
 
 OF_A_REQUEST = {"thread", "request", "item", "rung", "lock"}
@@ -207,6 +210,24 @@ def test_a_killed_process_loses_no_line_and_a_restarted_one_goes_on(redis, start
     events = read_history(history)
     check(events)
     assert names(events).count("begin") == 2 and names(without_stalls(events))[-1] == "end"
+
+
+@pytest.mark.parametrize("name", ["h.jsonl", "symbolic", "hard"])
+def test_one_history_has_one_writer(redis, start, tmp_path, name):
+    """By whatever name: the judge could not tell whose lines are missing."""
+    history = tmp_path / "h.jsonl"
+    shop = start(redis, "--history", history)
+    if name == "symbolic":
+        (tmp_path / name).symlink_to(history)
+    elif name == "hard":
+        (tmp_path / name).hardlink_to(history)
+    before = history.read_text()
+    done = run("--redis", redis.url, "--listen", "127.0.0.1:0", "--admin-listen", "off", "--history", tmp_path / name)
+    assert done.returncode == 1 and f"the history {tmp_path}/{name}: another instance writes it" in done.stderr
+    assert names(without_stalls(read_history(history))) == ["begin"] and history.read_text().startswith(before)
+    shop.end()
+    start(redis, "--history", tmp_path / name).end()
+    assert names(without_stalls(read_history(history))) == ["begin", "end"] * 2
 
 
 def test_a_line_that_was_cut_is_not_glued_to_the_next(redis, start, tmp_path):
