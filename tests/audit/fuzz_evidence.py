@@ -3,13 +3,13 @@
 """Changes one witness of a run whose verdict is known, and judges it. Whatever was changed: a bad run is never OK, a good
 one is never accused of a fault that the changed witness does not state itself, and the judge ends within its bounds."""
 import argparse
+import functools
 import json
 import multiprocessing
 import multiprocessing.connection
 import os
 import pathlib
 import random
-import resource
 import shutil
 import subprocess
 import sys
@@ -80,10 +80,17 @@ class Case:
         return ""
 
 
+@functools.cache
+def bounds():
+    """What the judge is run by. A sanitizer reserves far more memory than it uses."""
+    with open(JUDGE, "rb") as file:
+        return [] if b"__asan_" in file.read() else ["prlimit", f"--as={MEMORY}"]
+
+
 def run_judge(folder):
     """(result, what is wrong with how it ended or "")."""
     try:
-        done = subprocess.run([JUDGE, folder], capture_output=True, timeout=PATIENCE_S, check=False, text=True, errors="replace")
+        done = subprocess.run([*bounds(), JUDGE, folder], capture_output=True, timeout=PATIENCE_S, check=False, text=True, errors="replace")
     except subprocess.TimeoutExpired:
         return None, f"the judge has not ended within {PATIENCE_S} s"
     if done.returncode not in (0, 1, 2):
@@ -101,15 +108,7 @@ def run_judge(folder):
 
 
 # ---- Many cases ----------------------------------------------------------------------------------
-def bound_memory():
-    """Of this process and all that it starts. A sanitizer reserves far more than it uses."""
-    with open(JUDGE, "rb") as file:
-        if b"__asan_" not in file.read():
-            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-
-
 def work(seeds, runs, folder, kept, told):
-    bound_memory()
     for seed in seeds:
         try:
             case = Case(seed, runs)

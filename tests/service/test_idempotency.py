@@ -131,7 +131,8 @@ def test_too_few_are_not_kept(server, run):
 def test_a_decrement_that_is_refused_takes_the_record_back(server, run, refused):
     server("ACL", "SETUSER", "default", *refused)
     try:
-        assert "can't run this command" in run(stock=5)
+        error = run(stock=5)
+        assert "can't run this command" in error or "no permissions to run the 'decrby' command" in error  # of Redis 8
     finally:
         server("ACL", "SETUSER", "default", "+@all")
     assert server("GET", STOCK) == "5" and run()[0] == "made"  # a record that is being taken back is none
@@ -343,14 +344,31 @@ def test_keys_that_are_taken_as_they_are(lab, sent, key):
     [b'Idempotency-Key: "a";x=1'], [b'Idempotency-Key: "a", "b"'], [b'Idempotency-Key: "a\\b"'], [b'Idempotency-Key: "a\\'],
     [b'Idempotency-Key: "a b"'], [b'Idempotency-Key: "' + b"x" * 65 + b'"'], [b"Idempotency-Key: a, b"],
     [b"Idempotency-Key: a", b"Idempotency-Key: a"], [b"Idempotency-Key: a", b"idempotency-key: b"],
-    [b"Idempotency-Key:", b"Idempotency-Key: b"], [b"Idempotency-Key : a"], [b"Idempotency-Key: a", b" b"],
-    [b"Idempotency-Key:", b" a"]])
+    [b"Idempotency-Key:", b"Idempotency-Key: b"], [b"Idempotency-Key: a", b" b"]])
 def test_keys_that_are_refused(lab, lines):
     lab.stock(value=5)
     status, headers, body = post_key(lab, *lines)
     assert status == 400 and json.loads(body)["type"].endswith(":invalid-idempotency-key"), body
     assert "64 visible ASCII characters" in json.loads(body)["detail"]
     assert lab.redis("GET", STOCK) == "5"
+
+
+def test_a_name_that_ends_in_a_blank_is_refused(lab):
+    """By libmicrohttpd itself from 1.0 on."""
+    lab.stock(value=5)
+    assert post_key(lab, b"Idempotency-Key : a")[0] == 400 and lab.redis("GET", STOCK) == "5"
+
+
+def test_a_folded_key_is_refused_or_whole(lab):
+    """libmicrohttpd takes the second line for a part of the name, and from 1.0 on for the value."""
+    lab.stock(value=5)
+    status, _, body = post_key(lab, b"Idempotency-Key:", b" a")
+    again = post_key(lab, b"Idempotency-Key: a")
+    if status == 200:
+        assert again[2] == body and again[1]["idempotency-replayed"] == "true"
+    else:
+        assert status == 400 and json.loads(body)["type"].endswith(":invalid-idempotency-key")
+    assert again[0] == 200 and lab.redis("GET", STOCK) == "4"
 
 
 def test_where_nothing_is_changed_it_means_nothing(lab):
