@@ -269,20 +269,28 @@ void owner_gives_up_turn(struct dlock_hold *hold)
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 
+static bool has_name(const struct dlock_hold *other, const struct dlock_hold *hold)
+{
+    return dlock_valid(other) && strcmp(other->owner, hold->owner) == 0;
+}
+
 /* The lock's mutex is held. A valid hold has the name. */
 static bool is_held(const struct dlock_hold *hold)
 {
     const struct dlock_hold *other;
     LIST_FOREACH(other, &hold->lock->holds, of_lock)
-        if (dlock_valid(other) && strcmp(other->owner, hold->owner) == 0)
+        if (has_name(other, hold))
             return true;
     return false;
 }
 
 bool owner_holds(const struct dlock_hold *hold)
 {
+    const struct dlock_hold *other;
+    bool held = false;
     pthread_mutex_lock(&hold->lock->mutex);
-    bool held = is_held(hold);
+    LIST_FOREACH(other, &hold->lock->holds, of_lock)
+        held |= !other->out && has_name(other, hold);
     pthread_mutex_unlock(&hold->lock->mutex);
     return held;
 }

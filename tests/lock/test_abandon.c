@@ -280,6 +280,38 @@ static void lost_before_another_owner_had_it(void **state)
     dlock_client_close(client);
 }
 
+/* The same while its own owner passes the lock on. */
+static void lost_while_another_owner_is_given_it(void **state)
+{
+    struct started release = {0}, next = {0};
+    struct dlock_want nested = {.size = sizeof nested, .owner_id = OWNER, .hold_max_ms = SHORT_MS};
+    dlock_batch *last = dlock_batch_new();
+    (void)state;
+    assert_status(dlock_batch_add(last, 2, (const char *const[]){"INCR", "sold"}, NULL), OK);
+    server_text(server, "FLUSHALL");
+    dlock_client *client = client_of(
+        proxy_url(proxy), (struct dlock_options){.ttl_ms = LONG_MS, .handoff_ms = 60000});
+    dlock *lock = lock_of(client, "fair", LOCK);
+    dlock_hold *outer = acquired_by(lock, OWNER), *lost;
+    assert_status(dlock_acquire(lock, &nested, &lost), OK);
+    start(lock, (struct dlock_want){.wait_ms = DLOCK_WAIT_FOREVER, .owner_id = OWNER + 1}, &next);
+    eventually(!dlock_valid(lost));
+    proxy_plan(proxy, PROXY_HOLD_REPLY, "sold", NULL, 0);
+    start_release(outer, last, &release);
+    eventually(proxy_done(proxy));
+    assert_status(dlock_abandon(lost), LOST);
+    proxy_let_go(proxy);
+    started_answered(&release);
+    started_answered(&next);
+    assert_int_equal(release.status, DLOCK_OK);
+    assert_int_equal(next.status, DLOCK_OK);
+    assert_status(dlock_release(next.hold, NULL), OK);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    dlock_batch_free(last);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
 /* On `fair` the client does not ask the server for the lock, but says who has it all the same. */
 static void what_its_client_is_told(void **state)
 {
@@ -359,6 +391,7 @@ int main(void)
         SCENARIO(lost_before, EACH_SOUND),
         SCENARIO(lost_before_its_owner_had_it_anew, EACH_SOUND),
         SCENARIO(lost_before_another_owner_had_it, ONCE),
+        SCENARIO(lost_while_another_owner_is_given_it, ONCE),
         SCENARIO(not_where_it_would_not_expire, ONCE),
         SCENARIO(not_in_a_forked_child, EACH_SOUND),
     };
