@@ -396,6 +396,7 @@ static void note_failure(struct acquiring *a)
     pthread_mutex_lock(&a->lock->mutex);
     snprintf(a->lock->trouble, sizeof a->lock->trouble, "%s", answered ? "" : a->why);
     a->lock->trouble_status = a->status;
+    a->lock->trouble_ns = mono_ns();
     if (answered)
         a->lock->answered_ns = mono_ns();
     pthread_mutex_unlock(&a->lock->mutex);
@@ -436,14 +437,16 @@ static long long waited_ms(const struct dlock_want *want)
     return capped ? want->limit_ms : want->wait_ms;
 }
 
-/* For so long that a server that answers would have answered those that asked first. */
-static bool waits_to_ask(const struct acquiring *a)
+/* It, or who stood before it, asked for so long that a server that answers would have answered. */
+static bool asked_in_vain(const struct acquiring *a)
 {
-    pthread_mutex_lock(&a->lock->client->loop.mutex);
-    bool waits = a->wait.state == WAIT_TRYING &&
-                 mono_ns() - a->wait.trying_ns >= SILENCE_MS * NS_PER_MS;
-    pthread_mutex_unlock(&a->lock->client->loop.mutex);
-    return waits;
+    struct dlock_client *client = a->lock->client;
+    pthread_mutex_lock(&client->loop.mutex);
+    bool asked = a->wait.state == WAIT_TRYING || a->wait.state == WAIT_LEFT;
+    int64_t since_ns = asked ? a->wait.trying_ns : INT64_MAX;
+    pthread_mutex_unlock(&client->loop.mutex);
+    since_ns = max_ns(since_ns, atomic_load(&client->answered_ns));
+    return !was_answered(client, a->began_ns) && mono_ns() - since_ns >= SILENCE_MS * NS_PER_MS;
 }
 
 /* It was over before a try of its own. trouble: that of those who were first, or "". */
@@ -452,7 +455,7 @@ static dlock_status time_out_in_line(const struct acquiring *a, dlock_status sta
 {
     const struct dlock *lock = a->lock;
     long long ms = waited_ms(&a->want);
-    if (status == DLOCK_TIMED_OUT && waits_to_ask(a) && !was_answered(lock->client, a->began_ns))
+    if (status == DLOCK_TIMED_OUT && asked_in_vain(a))
         return fail(DLOCK_UNREACHABLE,
                     "'%s' was not asked for in %lld ms: no server answered those of this client "
                     "that asked first", lock->name, ms);
@@ -473,11 +476,12 @@ static dlock_status time_out(const struct acquiring *a)
     pthread_mutex_lock(&lock->mutex);
     bool answered = lock->answered_ns >= a->began_ns;
     dlock_status cause = tried ? a->cause : lock->trouble_status;
-    snprintf(trouble, sizeof trouble, "%s", lock->trouble);
+    bool stale = lock->trouble_ns < a->began_ns && was_answered(lock->client, lock->trouble_ns);
+    snprintf(trouble, sizeof trouble, "%s", stale ? "" : lock->trouble);
     pthread_mutex_unlock(&lock->mutex);
-    bool was_asked = cause == DLOCK_UNREACHABLE || cause == DLOCK_REFUSED ||
-                     (cause == DLOCK_UNKNOWN && !tried);
-    bool nobody = !answered && was_asked && (tried || trouble[0] != '\0');
+    bool silent = (cause == DLOCK_UNREACHABLE || (cause == DLOCK_UNKNOWN && !tried)) &&
+                  !was_answered(lock->client, a->began_ns);
+    bool nobody = !answered && (silent || cause == DLOCK_REFUSED) && (tried || trouble[0] != '\0');
     dlock_status status = is_in_doubt(a)                     ? DLOCK_UNKNOWN
                           : nobody && cause == DLOCK_REFUSED ? DLOCK_REFUSED
                           : nobody                           ? DLOCK_UNREACHABLE

@@ -72,7 +72,8 @@ struct dlock {
     struct sighting sighting;
     char trouble[256]; /* why the latest try of this client got no answer; "": it got one */
     dlock_status trouble_status;
-    int64_t answered_ns; /* CLOCK_MONOTONIC: when one got an answer last */
+    int64_t trouble_ns;  /* CLOCK_MONOTONIC: when that was */
+    int64_t answered_ns; /* likewise: when one got an answer last */
 
     /* Protected by the loop's mutex. */
     struct line line;

@@ -201,16 +201,6 @@ dlock_status dlock_client_open(const struct dlock_options *options, dlock_client
     return DLOCK_OK;
 }
 
-void dlock_client_close(dlock_client *client)
-{
-    if (client == NULL || check_fork(client) != DLOCK_OK)
-        return;
-    leftovers_end(client);
-    loop_stop(&client->loop); /* first: what it notices the timekeeper tells */
-    timekeeper_stop(&client->timekeeper);
-    client_free(client);
-}
-
 const char *dlock_client_id(const dlock_client *client)
 {
     return client != NULL ? client->id : "";
@@ -381,6 +371,18 @@ void lock_keep_open(struct dlock *lock)
     pthread_mutex_unlock(&lock->client->mutex);
 }
 
+const char *dlock_name(const dlock *lock)
+{
+    return lock != NULL ? lock->name : "";
+}
+
+const struct dlock_rung *dlock_rung_of(const dlock *lock)
+{
+    return lock != NULL ? &lock->rung : NULL;
+}
+
+/* ---- Closing --------------------------------------------------------------------------------- */
+
 static int64_t line_closed_until_ns(struct dlock *lock)
 {
     pthread_mutex_lock(&lock->client->loop.mutex);
@@ -398,6 +400,18 @@ static bool let_go(struct dlock *lock)
     return true;
 }
 
+/* It is in the client's tree no more. */
+static void lock_end(struct dlock *lock)
+{
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    ear_forget(&lock->client->loop, lock);
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+    if (lock->ops->closed != NULL)
+        lock->ops->closed(lock->state);
+    lock_free(lock);
+}
+
+/* One that could not linger stays: who opens it before it has expired shall know. */
 void dlock_close(dlock *lock)
 {
     if (lock == NULL || check_fork(lock->client) != DLOCK_OK)
@@ -408,31 +422,30 @@ void dlock_close(dlock *lock)
     bool lingers = lock->opened == 1 && closed_until_ns > mono_ns();
     bool last = !lingers && let_go(lock);
     pthread_mutex_unlock(mutex);
-    if (lingers) {
-        if (leftover_linger(lock, closed_until_ns))
-            return;
-        pthread_mutex_lock(mutex);
-        last = let_go(lock);
-        pthread_mutex_unlock(mutex);
+    if (lingers)
+        leftover_linger(lock, closed_until_ns);
+    else if (last)
+        lock_end(lock);
+}
+
+static void locks_end(struct dlock_client *client)
+{
+    while (client->locks != NULL) {
+        struct dlock *lock = *(struct dlock **)client->locks; /* of the tree's root */
+        tdelete(lock, &client->locks, compare_locks);
+        lock_end(lock);
     }
-    if (!last)
+}
+
+void dlock_client_close(dlock_client *client)
+{
+    if (client == NULL || check_fork(client) != DLOCK_OK)
         return;
-    pthread_mutex_lock(&lock->client->loop.mutex);
-    ear_forget(&lock->client->loop, lock);
-    pthread_mutex_unlock(&lock->client->loop.mutex);
-    if (lock->ops->closed != NULL)
-        lock->ops->closed(lock->state);
-    lock_free(lock);
-}
-
-const char *dlock_name(const dlock *lock)
-{
-    return lock != NULL ? lock->name : "";
-}
-
-const struct dlock_rung *dlock_rung_of(const dlock *lock)
-{
-    return lock != NULL ? &lock->rung : NULL;
+    leftovers_end(client);
+    locks_end(client);
+    loop_stop(&client->loop); /* first: what it notices the timekeeper tells */
+    timekeeper_stop(&client->timekeeper);
+    client_free(client);
 }
 
 /* ---- Cancel ---------------------------------------------------------------------------------- */

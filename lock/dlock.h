@@ -492,7 +492,8 @@ struct dlock_want {
 /* Acquires the lock. want: NULL means all defaults, one try.
  * OK         *hold is set; release it with dlock_release.
  * BUSY       wait_ms is 0 and another holds it, or its answer came when its time to live was over,
- *            or this client's last hold of it is left to expire (`fair`, see dlock_abandon).
+ *            or this client's last hold of it is left to expire, or others of this client wait for
+ *            it already (both `fair`, see dlock_abandon).
  * TIMED_OUT  not had within wait_ms. The caller holds nothing: what a request that was not answered
  *            may have locked is released in the background, or expires.
  * CANCELLED  dlock_cancel_now() was called, be it before this call; a request under way is awaited
@@ -612,9 +613,9 @@ DLOCK_API dlock_status dlock_release_start(dlock_hold *hold, dlock_batch *last, 
  * client do not ask before a time to live and a hundredth of it are over, the longest that its
  * holds asked for since the server gave it the lock. (A renewal that was under way and came late may
  * keep the lock for longer; then one of them, but no other client's, has it before its end.)
- * OK; LOST (the hold was over before; it is freed, too. Other holds of its owner that are valid are
- * left to expire all the same; else the lock may live on for another hold's time, where
- * dlock_release would let it go).
+ * OK; LOST (the hold was over before; it is freed, too. Holds that its owner nested with it, and that
+ * are valid, are left to expire all the same; else the lock may live on for another hold's time,
+ * where dlock_release would let it go).
  * UNSUPPORTED (the rung does not expire, or is flawed: release the hold), FORKED, INVALID (hold is
  * NULL): the hold stays as it is. */
 DLOCK_API dlock_status dlock_abandon(dlock_hold *hold);

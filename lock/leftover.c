@@ -182,17 +182,15 @@ static bool keep(struct leftover *leftover, int64_t until_ns)
     return kept;
 }
 
-bool leftover_linger(struct dlock *lock, int64_t until_ns)
+void leftover_linger(struct dlock *lock, int64_t until_ns)
 {
     struct leftover *leftover = calloc(1, sizeof *leftover);
     if (leftover == NULL)
-        return false;
+        return;
     leftover->wait = (struct wait){.lock = lock, .run = run, .wake_fd = -1};
     leftover->ends_ns = until_ns;
-    if (keep(leftover, until_ns))
-        return true;
-    free(leftover);
-    return false;
+    if (!keep(leftover, until_ns))
+        free(leftover);
 }
 
 /* By a give-up, where the rung has one, or by a release. True: the hold is the leftover's from here

@@ -31,8 +31,8 @@ void leftover_note(struct dlock *lock);
 void leftover_leave(struct dlock *lock, const struct exchange *doubted, uint64_t try);
 
 /* The lock is closed, but nobody of this client may have it before until_ns, CLOCK_MONOTONIC: keeps
- * it open in the caller's place. False: there is no room. */
-bool leftover_linger(struct dlock *lock, int64_t until_ns);
+ * it open in the caller's place until then; without room for that, until its client is closed. */
+void leftover_linger(struct dlock *lock, int64_t until_ns);
 
 /* The client is closed: each is tried once, within the bound; what is left then is left to
  * expire. */

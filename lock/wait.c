@@ -150,8 +150,8 @@ struct wait *wait_first(const struct dlock *lock)
 }
 
 /* The next contends. It need not try before something comes, or whoever has the lock now has it no
- * more after asleep_ms; 0: at once. */
-static void move_up(struct dlock *lock, int64_t asleep_ms)
+ * more after asleep_ms; 0: at once. trying_ns: since when those before it tried. */
+static void move_up(struct dlock *lock, int64_t asleep_ms, int64_t trying_ns)
 {
     struct line *line = &lock->line;
     struct wait *next = wait_first(lock);
@@ -160,6 +160,7 @@ static void move_up(struct dlock *lock, int64_t asleep_ms)
     line->contenders++;
     if (asleep_ms == 0 || next->running) { /* who runs has come to its end, or its cancel */
         try_now(next);
+        next->trying_ns = min_ns(next->trying_ns, trying_ns);
         return;
     }
     next->seen = line->wakes;
@@ -188,7 +189,8 @@ static void leave_line(struct wait *wait, bool had)
     lock->line.contenders--;
     if (wait->woken && !had && wait->mode == DLOCK_EXCLUSIVE && contenders_max(lock) > 1)
         wait_wake(lock, WAKE_ONE); /* it was woken for all of them; readers are never woken alone */
-    move_up(lock, had && will_be_heard(wait) ? wait->holds_ms : 0);
+    move_up(lock, had && will_be_heard(wait) ? wait->holds_ms : 0,
+            state == WAIT_TRYING && !had ? wait->trying_ns : INT64_MAX);
 }
 
 /* ---- Nesting --------------------------------------------------------------------------------- */
@@ -276,7 +278,7 @@ void wait_open(struct dlock *lock, bool queued, uint64_t seen)
     line->contenders--;
     bool sleeps = queued && seen == line->wakes && line->again_ms > 0 &&
                   lock->source.state == SOURCE_HEARD;
-    move_up(lock, sleeps ? lock->ttl_ms : 0);
+    move_up(lock, sleeps ? lock->ttl_ms : 0, INT64_MAX);
 }
 
 /* ---- One waiter ------------------------------------------------------------------------------ */
@@ -314,9 +316,11 @@ enum wait_next wait_begin(struct wait *wait)
  * lock then. */
 static enum wait_next leave(struct wait *wait, enum wait_next why)
 {
+    const struct wait *first = TAILQ_FIRST(&wait->lock->line.waits);
     if (wait->state == WAIT_BEHIND) {
         TAILQ_REMOVE(&wait->lock->line.waits, wait, in_line);
         wait->state = WAIT_LEFT;
+        wait->trying_ns = first->state == WAIT_TRYING ? first->trying_ns : INT64_MAX;
     }
     return why;
 }

@@ -51,7 +51,8 @@ struct wait {
         WAIT_GIVEN,    /* the lock was passed on to it */
         WAIT_LEFT,     /* was BEHIND, and leaves without the lock: nobody chooses it any more */
     } state;
-    int64_t trying_ns; /* CLOCK_MONOTONIC: since when, WAIT_TRYING */
+    int64_t trying_ns; /* CLOCK_MONOTONIC. WAIT_TRYING: since when it does, or those before it did, one
+                          after another, to the end of their time. WAIT_LEFT: since when one did */
     int wake_fd; /* eventfd, of one with a thread: it is due; -1 until it must sleep */
     bool cancelled;
     bool woken;       /* and has not tried since */

@@ -502,6 +502,83 @@ static void run_again(struct wait *wait)
         atomic_fetch_add(&restless_over, 1);
     pthread_mutex_unlock(&loop->mutex);
 }
+/* Nobody asks for those who stand in line at a lock, since others keep all who ask; and as the time
+ * of one is over, so that the next moves up, that of the next is soon. That is no contention. */
+static void one_after_the_other_behind_a_silent_server(void **state)
+{
+    enum { MANY = 5, STEP_MS = 50 };
+    static const char *const rungs[] = {"notify", "fair"};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct stage stage;
+        struct started plugs[ASKERS] = {{0}}, many[MANY] = {{0}};
+        stage_set(&stage, rungs[i], (struct dlock_options){0});
+        assert_status(dlock_release(acquired(stage.locks[0]), NULL), OK);
+        server_pause(server);
+        for (int k = 0; k < ASKERS; k++) {
+            uint64_t attempts = stats_of(stage.client).attempts;
+            start(stage.locks[k], waiting(PATIENCE_MS), &plugs[k]);
+            eventually(stats_of(stage.client).attempts > attempts);
+        }
+        for (int k = 0; k < MANY; k++)
+            start(stage.locks[ASKERS], waiting(300 + k * STEP_MS), &many[k]);
+        for (int k = 0; k < MANY; k++) {
+            started_answered(&many[k]);
+            assert_int_equal(many[k].status, DLOCK_UNREACHABLE);
+        }
+        server_resume(server);
+        for (int k = 0; k < ASKERS; k++) {
+            started_answered(&plugs[k]);
+            assert_status(dlock_release(plugs[k].hold, NULL), OK);
+        }
+        stage_clear(&stage);
+    }
+}
+
+/* An outage is over, and the server has answered at another lock: who stands in line is not told of
+ * it, though the server stands again. */
+static void behind_another_after_an_outage(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct started first = {0}, behind = {0};
+    struct dlock_want cut_off = {.size = sizeof cut_off, .wait_ms = PATIENCE_MS, .limit_ms = 100};
+    dlock_hold *other;
+    stage_set(&stage, "notify", (struct dlock_options){0});
+    server_pause(server);
+    assert_int_not_equal(dlock_acquire(stage.locks[0], &cut_off, &other), DLOCK_OK);
+    server_resume(server);
+    eventually(tried(stage.locks[1], &other) == DLOCK_OK);
+    assert_status(dlock_release(other, NULL), OK);
+    server_pause(server);
+    start(stage.locks[0], waiting(DLOCK_WAIT_FOREVER), &first);
+    start(stage.locks[0], waiting(20), &behind);
+    started_answered(&behind);
+    assert_int_not_equal(behind.status, DLOCK_OK);
+    assert_null(strstr(behind.error, "in vain"));
+    server_resume(server);
+    started_answered(&first);
+    assert_status(dlock_release(first.hold, NULL), OK);
+    stage_clear(&stage);
+}
+
+/* Of a lock whose last hold was abandoned, by a client that has no thread left to keep it in mind. */
+static void closed_without_a_thread(void **state)
+{
+    (void)state;
+    struct stage stage;
+    dlock_hold *none;
+    stage_set(&stage, "fair", (struct dlock_options){.ttl_ms = 3600000});
+    dlock *lock = lock_of(stage.client, "fair", "lock:{abandoned}");
+    assert_status(dlock_abandon(acquired(lock)), OK);
+    atomic_store(&threads_left, 0);
+    dlock_close(lock);
+    lock = lock_of(stage.client, "fair", "lock:{abandoned}");
+    assert_status(tried(lock, &none), BUSY);
+    dlock_close(lock);
+    atomic_store(&threads_left, 1000000);
+    stage_clear(&stage);
+}
 
 /* Something is due all the time. Who asks is asked for all the same. */
 static void what_asks_gets_its_turn(void **state)
@@ -664,6 +741,9 @@ int main(void)
         SCENARIO(what_the_client_has_waits_for_no_server, ONCE),
         SCENARIO(with_two_threads, ONCE),
         SCENARIO(behind_one_that_is_not_answered, ONCE),
+        SCENARIO(one_after_the_other_behind_a_silent_server, ONCE),
+        SCENARIO(behind_another_after_an_outage, ONCE),
+        SCENARIO(closed_without_a_thread, ONCE),
         SCENARIO(limits_that_are_none, ONCE),
         SCENARIO(a_limit_ends_a_longer_wait, EACH_SOUND),
         SCENARIO(a_limit_cuts_a_request_off, EACH_SOUND),
