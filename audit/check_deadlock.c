@@ -132,7 +132,7 @@ static bool was_elsewhere(const struct run *run, const struct section *section)
         const struct section *other = &run->sections[i];
         if (other->lock == section->lock && other->request != section->request &&
             other->at_ns[STAGE_GRANTED] >= section->at_ns[STAGE_GRANTED] &&
-            other->at_ns[STAGE_GRANTED] < section->again_refused_ns)
+            other->at_ns[STAGE_GRANTED] < run_again_ns(run, section))
             return true;
     }
     return false;
@@ -142,7 +142,7 @@ static void find_self_wait(struct run *run)
 {
     for (size_t i = 0; i < run->section_count; i++) {
         const struct section *section = &run->sections[i];
-        if (section->again_refused_ns == NOT_STAMPED ||
+        if (section->again == NONE ||
             (!section->shared && was_elsewhere(run, section)))
             continue;
         run->self_wait = section;

@@ -55,8 +55,8 @@ struct reader {
     struct run *run;
     const struct json_lines *lines;
     struct history *history;
-    uint32_t index; /* of the history */
-    uint32_t first; /* of the first one that the file tells of */
+    uint8_t index;  /* of the history */
+    uint8_t first;  /* of the first one that the file tells of */
     int64_t seq;    /* the latest */
     int64_t t_ns;   /* of the line above */
     uint32_t request; /* of the line above; NONE */

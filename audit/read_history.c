@@ -233,6 +233,16 @@ static void replay(struct reader *reader, struct record *record, struct request 
     reader->run->counts.replayed++;
 }
 
+static void set_again(struct run *run, struct section *section, int64_t t_ns)
+{
+    if (section->again == NONE) {
+        run->again_ns = memory_grow(run->again_ns, run->again_count, &run->again_capacity,
+                                    sizeof *run->again_ns);
+        section->again = (uint32_t)run->again_count++;
+    }
+    run->again_ns[section->again] = t_ns;
+}
+
 /* A hold's own request asked for the lock once more. */
 static void ask_again(struct reader *reader, struct record *record)
 {
@@ -242,12 +252,13 @@ static void ask_again(struct reader *reader, struct record *record)
         wrong(reader, record);
         return;
     }
-    uint32_t number = names_find(&reader->run->holds, hold);
-    if (number == NO_NAME || reader->run->sections[number].request != record->request)
+    struct run *run = reader->run;
+    uint32_t number = names_find(&run->holds, hold);
+    if (number == NO_NAME || run->sections[number].request != record->request)
         complain(&reader->source, record->line,
                  "again of hold %.80s, which was not granted to that request; it must be", hold);
     else if (strcmp(status, "TIMED_OUT") == 0 || strcmp(status, "BUSY") == 0)
-        reader->run->sections[number].again_refused_ns = record->t_ns;
+        set_again(run, &run->sections[number], record->t_ns);
 }
 
 /* A sale whose end is unknown is one of as many as its invoke says. */
@@ -413,7 +424,7 @@ static bool add_life(struct reader *reader, uint32_t instance)
     history->file = memory_new(strlen(reader->source.file) + 1, 1);
     strcpy(history->file, reader->source.file);
     reader->history = history;
-    reader->index = (uint32_t)run->history_count++;
+    reader->index = (uint8_t)run->history_count++;
     return true;
 }
 
@@ -473,7 +484,7 @@ static void go_on(struct reader *reader, struct history *life, int64_t part)
     life->part = part;
     life->ended = life->goes_on = false;
     reader->history = life;
-    reader->index = (uint32_t)(life - run->histories);
+    reader->index = (uint8_t)(life - run->histories);
     if (reader->index < reader->first)
         reader->first = reader->index;
 }

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const stage_names[] = {"nothing", "granted", "enter",  "read",
-                                          "write",   "exit",    "release"};
+static const char *const stage_names[] = {"granted", "enter",   "read",   "write",
+                                          "exit",    "release", "nothing"};
 
 /* The section of that hold, made by its `granted`; NULL: there is none. */
 static struct section *section_of(struct reader *reader, struct record *record, const char *hold)
@@ -29,11 +29,11 @@ static struct section *section_of(struct reader *reader, struct record *record, 
         .request = record->request,
         .next = request->section,
         .history = reader->index,
-        .instance = reader->history->instance,
+        .instance = (uint8_t)reader->history->instance,
+        .stage = STAGE_NONE,
         .item = request->item,
         .lock = NO_NAME,
-        .again_refused_ns = NOT_STAMPED,
-        .lost_ns = NOT_STAMPED,
+        .again = NONE,
         .stock_before = NOT_KNOWN,
         .stock_after = NOT_KNOWN,
         .unit = NOT_KNOWN,
@@ -224,12 +224,7 @@ void about_keeper(struct reader *reader, struct record *record)
         wrong(reader, record);
         return;
     }
-    uint32_t number = names_find(&run->holds, hold);
     struct mark *mark = add_mark(run, record->event == EVENT_lost ? MARK_LOST : MARK_RENEW, record,
                                  reader->history->instance);
-    if (number == NO_NAME)
-        return;
-    mark->section = number;
-    if (record->event == EVENT_lost)
-        run->sections[number].lost_ns = record->t_ns;
+    mark->section = names_find(&run->holds, hold); /* NO_NAME is NONE */
 }

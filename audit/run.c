@@ -22,6 +22,7 @@ void run_free(struct run *run)
     free(run->items);
     free(run->requests);
     free(run->sections);
+    free(run->again_ns);
     free(run->sales);
     free(run->marks);
     free(run->restocks);
@@ -108,6 +109,11 @@ const char *run_request_id(const struct run *run, size_t request)
 bool run_only_reads(const struct run *run, const struct section *section)
 {
     return section->shared || run->requests[section->request].reads;
+}
+
+int64_t run_again_ns(const struct run *run, const struct section *section)
+{
+    return section->again == NONE ? NOT_STAMPED : run->again_ns[section->again];
 }
 
 bool run_is_timed(const struct run *run, const struct section *section)

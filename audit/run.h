@@ -22,6 +22,8 @@ enum {
     PATH_MAX_BYTES = 4096,
 };
 
+_Static_assert(INSTANCES_MAX <= UINT8_MAX && HISTORIES_MAX <= UINT8_MAX + 1, "their numbers are bytes");
+
 #define UNITS_MAX INT64_C(1000000000000) /* of any number of units: sums stay within 64 bits */
 #define NOT_STAMPED INT64_MIN            /* of a time: that event was not recorded */
 #define NOT_KNOWN INT64_MIN              /* of a number: nobody said */
@@ -168,33 +170,33 @@ struct request {
 
 /* What happened to one hold, in this order. */
 enum stage {
-    STAGE_NONE,
     STAGE_GRANTED,
     STAGE_ENTER,
     STAGE_READ,
     STAGE_WRITE,
     STAGE_EXIT,
     STAGE_RELEASE,
-    STAGE_COUNT
+    STAGE_COUNT,
+    STAGE_NONE = STAGE_COUNT,
 };
 
-/* One hold of one lock: a critical section. */
+/* One hold of one lock: a critical section. A run has about as many as requests, so what few of them have stands
+ * elsewhere. */
 struct section {
     uint32_t request;
     uint32_t next; /* of the same request, NONE */
     uint32_t item; /* NONE: not one of run.json's */
     uint32_t lock; /* NO_NAME: not known, then it proves nothing about others */
-    uint32_t history;
-    uint32_t instance;
+    uint32_t again; /* its place in run->again_ns, NONE */
+    uint8_t history;
+    uint8_t instance;
     enum stage stage : 8; /* the last one recorded */
-    bool shared;          /* under the read lock: others of that kind may be inside, too */
-    bool sold;
-    bool left_denied;     /* its client was told that another number was left */
-    bool kept;                  /* its release did not arrive, or nobody knows */
-    bool overlapped;            /* found by check_exclusion */
+    bool shared : 1;      /* under the read lock: others of that kind may be inside, too */
+    bool sold : 1;
+    bool left_denied : 1;       /* its client was told that another number was left */
+    bool kept : 1;              /* its release did not arrive, or nobody knows */
+    bool overlapped : 1;        /* found by check_exclusion */
     int64_t at_ns[STAGE_COUNT]; /* NOT_STAMPED where not recorded */
-    int64_t again_refused_ns;   /* its request asked for the same lock again, in vain */
-    int64_t lost_ns;            /* the timekeeper told that the hold is lost */
     int64_t ended_ns;           /* exit, or as long as it is known to have lasted */
     int64_t token;              /* 0: none */
     int64_t stock_before;       /* what `read` found; NOT_KNOWN */
@@ -306,6 +308,8 @@ struct run {
     size_t section_count, section_capacity;
     struct names holds; /* a hold's number is its section's */
     struct names locks;
+    int64_t *again_ns; /* when a hold's request had asked for the same lock again, in vain */
+    size_t again_count, again_capacity;
 
     struct sale *sales;
     size_t sale_count, sale_capacity;
@@ -356,6 +360,8 @@ uint32_t run_item_of_url(const struct run *run, const char *url);
 const char *run_request_id(const struct run *run, size_t request);
 /* Whether nothing is written on what that section reads. */
 bool run_only_reads(const struct run *run, const struct section *section);
+/* When its request had asked for the same lock again, in vain; NOT_STAMPED. */
+int64_t run_again_ns(const struct run *run, const struct section *section);
 /* Whether its times can be compared with those of any other. */
 bool run_is_timed(const struct run *run, const struct section *section);
 /* Milliseconds from the start of the run. */

@@ -235,6 +235,17 @@ static void mark_last(struct story *story, size_t count_before)
         mark(&story->steps[story->count - 1], "");
 }
 
+/* When the timekeeper told that the hold is lost; NOT_STAMPED. */
+static int64_t lost_ns(const struct run *run, const struct section *section)
+{
+    for (size_t i = run->mark_count; i-- > 0;) {
+        const struct mark *mark = &run->marks[i];
+        if (mark->kind == MARK_LOST && mark->section == (size_t)(section - run->sections))
+            return mark->t_ns;
+    }
+    return NOT_STAMPED;
+}
+
 static void add_steps(const struct run *run, const struct section *section, int who,
                       struct story *story)
 {
@@ -252,7 +263,7 @@ static void add_steps(const struct run *run, const struct section *section, int 
         step(story, at_ns[STAGE_WRITE], who, STAGE_WRITE, "%s sells units %lld to %lld, %lld left",
              instance, (long long)section->unit, (long long)(section->unit + section->quantity - 1),
              (long long)section->stock_after);
-    step(story, section->lost_ns, who, STAGE_NONE, "%s is told that its lock is lost", instance);
+    step(story, lost_ns(run, section), who, STAGE_NONE, "%s is told that its lock is lost", instance);
     step(story, at_ns[STAGE_EXIT], who, STAGE_EXIT, "%s leaves", instance);
     size_t before = story->count;
     if (at_ns[STAGE_EXIT] == NOT_STAMPED)
@@ -260,7 +271,7 @@ static void add_steps(const struct run *run, const struct section *section, int 
              was_killed(run, section) ? "%s is killed" : "%s was never seen to leave", instance);
     mark_last(story, before);
     before = story->count;
-    step(story, section->again_refused_ns, who, STAGE_NONE,
+    step(story, run_again_ns(run, section), who, STAGE_NONE,
          "%s asked for the lock again, inside, and did not get it", instance);
     mark_last(story, before);
     if (was_refused(run, section))

@@ -213,13 +213,14 @@ static void draw_second_ask(struct strip *strip, const struct section *section)
 {
     char name[SVG_LABEL_MAX];
     int64_t from_ns = section->at_ns[STAGE_ENTER];
-    if (section->again_refused_ns == NOT_STAMPED || from_ns == NOT_STAMPED)
+    int64_t again_ns = run_again_ns(strip->run, section);
+    if (again_ns == NOT_STAMPED || from_ns == NOT_STAMPED)
         return;
     for (size_t stage = STAGE_READ; stage <= STAGE_WRITE; stage++) {
-        if (section->at_ns[stage] > from_ns && section->at_ns[stage] < section->again_refused_ns)
+        if (section->at_ns[stage] > from_ns && section->at_ns[stage] < again_ns)
             from_ns = section->at_ns[stage];
     }
-    draw_span(strip, from_ns, section->again_refused_ns, below, "vain");
+    draw_span(strip, from_ns, again_ns, below, "vain");
     note(strip, axis_x(strip->axis, from_ns), true,
          section->shared ? "%s reads and asks to write, and waits for itself"
          : section == strip->run->self_wait ? "%s asks for its own lock again, and waits for itself"
