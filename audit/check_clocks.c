@@ -141,9 +141,9 @@ static void check_requests(struct run *run, int64_t apart_ns)
     long long times = 0;
     for (size_t i = 0; i < run->request_count; i++) {
         struct request *request = &run->requests[i];
-        if (request->invokes == 0 && request->samples > 0)
+        if (!request->accepted && request->sampled)
             request->mistimed |= met_nobody(run, request, apart_ns);
-        if (request->invokes == 0 || request->samples == 0 || request->reads ||
+        if (!request->accepted || !request->sampled || request->reads ||
             !run->histories[request->history].timed)
             continue;
         if (outside_ns(run, request, apart_ns) == 0)

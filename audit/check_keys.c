@@ -49,7 +49,7 @@ static void check_sales(struct run *run, struct said *said)
 }
 
 /* Whether that answer is not the key's. */
-static bool differs(const struct said *said, const struct request *request)
+static bool differs(const struct run *run, const struct said *said, const struct request *request)
 {
     if (request->outcome != OUTCOME_REPLAYED)
         return request->kept && said->sale != NULL;
@@ -57,7 +57,7 @@ static bool differs(const struct said *said, const struct request *request)
         return said->sale != NULL;
     if (said->kept != NULL || said->sale == NULL)
         return said->kept != NULL;
-    return said->sale->unit != request->told_unit || said->sale->quantity != request->quantity;
+    return said->sale->unit != run->replays[request->replay].unit || said->sale->quantity != request->quantity;
 }
 
 static void check_answers(struct run *run, struct said *said)
@@ -71,7 +71,7 @@ static void check_answers(struct run *run, struct said *said)
     }
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];
-        if (request->key != NONE && differs(&said[request->key], request) && count++ == 0)
+        if (request->key != NONE && differs(run, &said[request->key], request) && count++ == 0)
             example = request;
     }
     if (count > 0)

@@ -51,12 +51,12 @@ static const char *server_differs(const struct run *run, const struct request *r
 static const char *outside_differs(const struct run *run, const struct request *request)
 {
     if (request->reads) /* the other views tell of sales */
-        return request->samples > 0 ? "the instance's history says that it only read" : NULL;
-    if (request->samples == 0)
+        return request->sampled ? "the instance's history says that it only read" : NULL;
+    if (!request->sampled)
         return "it is not in sale.jtl, though nginx or an instance saw it";
     if (request->transport_error)
         return NULL;
-    if (run->nginx_read && request->proxied == 0)
+    if (run->nginx_read && !request->proxied)
         return "it is not in nginx.log, though the client got an answer";
     if (run->nginx_read && request->nginx_status != request->client_code)
         return "nginx.log says that it was answered with another code";
@@ -68,22 +68,24 @@ static const char *outside_differs(const struct run *run, const struct request *
 /* What the client was told and the instances' histories do not have, or NULL. */
 static const char *inside_differs(const struct run *run, const struct request *request)
 {
-    if (request->reads || request->samples == 0 || request->transport_error)
+    if (request->reads || !request->sampled || request->transport_error)
         return NULL;
-    if (request->invokes > 0)
+    if (request->accepted)
         return server_differs(run, request);
     return request->outcome == OUTCOME_TURNED_AWAY ? NULL : "no instance's history has it";
 }
 
 static const char *numbers_differ(const struct run *run, const struct request *request)
 {
-    if (request->samples == 0 || request->transport_error)
+    if (!request->sampled || request->transport_error)
         return NULL;
-    if (request->outcome == OUTCOME_REPLAYED)
-        return (request->code == 200 && request->told_unit != request->client_unit) ||
-                       request->told_left != request->client_left
+    if (request->outcome == OUTCOME_REPLAYED) {
+        const struct replay *told = &run->replays[request->replay];
+        return (request->code == 200 && told->unit != request->client_unit) ||
+                       told->left != request->client_left
                    ? "the instance's history says that other numbers were told again"
                    : NULL;
+    }
     if (request->outcome != OUTCOME_SOLD)
         return NULL;
     for (size_t i = request->section; i != NONE; i = run->sections[i].next) {

@@ -12,7 +12,7 @@
 static void check_samples(struct run *run)
 {
     for (size_t i = 0; i < run->request_count; i++)
-        run->counts.requests += run->requests[i].samples > 0 && !run->requests[i].repeats;
+        run->counts.requests += run->requests[i].sampled && !run->requests[i].repeats;
     if (run->counts.requests < run->asked.requests)
         findings_add(&run->findings, RESULT_INCONCLUSIVE,
                      "sale.jtl holds %lld buying samples; "
@@ -36,7 +36,7 @@ static bool may_have_bought(const struct run *run, const struct request *request
  * in flight) does not know; nor does who is refused while his key has, or may have, a sale. */
 static bool tells_the_end(const struct request *request, bool bought)
 {
-    if (request->samples == 0 || request->transport_error)
+    if (!request->sampled || request->transport_error)
         return false;
     bool refused = request->client_code >= 400 && request->client_code < 500 &&
                    request->reason != REASON_KEY &&
@@ -101,7 +101,7 @@ static void check_shares(struct run *run)
     struct counts *counts = &run->counts;
     int64_t served = 0;
     for (size_t i = 0; i < run->request_count; i++) {
-        if (run->requests[i].invokes == 0 || run->requests[i].reads)
+        if (!run->requests[i].accepted || run->requests[i].reads)
             continue;
         counts->served_by[run->requests[i].instance]++;
         served++;
@@ -142,7 +142,7 @@ static bool attempts_met(const struct run *run, enum view view)
     size_t count = 0;
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];
-        if (request->invokes == 0 || request->item == NONE || request->samples == 0)
+        if (!request->accepted || request->item == NONE || !request->sampled)
             continue;
         struct attempt *attempt = &attempts[count++];
         attempt->item = request->item;

@@ -154,10 +154,11 @@ static void read_sample(struct source *source, struct table *table)
         return;
     }
     struct request *request = &source->run->requests[place];
-    if (request->samples++ > 0) {
+    if (request->sampled) {
         complain(source, line, "request %.60s is there twice; an id must be used once", id);
         return;
     }
+    request->sampled = true;
     request->start_ms = start_ms;
     request->elapsed_ms = (uint32_t)elapsed_ms;
     read_answer(source->run, table, request);

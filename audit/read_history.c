@@ -144,7 +144,7 @@ static void about_file(struct reader *reader, struct record *record)
 static void take_key(struct reader *reader, struct record *record, struct request *request,
                      const char *key)
 {
-    bool twice = request->invokes > 1;
+    bool twice = request->accepted_twice;
     uint32_t number = key == NULL ? NONE
                     : twice       ? keys_find(reader->run, request->item, key)
                                   : keys_add(reader->run, request->item, key);
@@ -160,9 +160,11 @@ static void invoke(struct reader *reader, struct record *record, struct request 
 {
     const char *item = NULL;
     request->history = reader->index;
-    request->instance = reader->history->instance;
+    request->instance = (uint8_t)reader->history->instance;
     request->invoke_ns = record->t_ns;
-    if (request->invokes++ > 0)
+    request->accepted_twice = request->accepted;
+    request->accepted = true;
+    if (request->accepted_twice)
         complain(&reader->source, record->line,
                  "request %.60s was accepted twice; it must be accepted once",
                  run_request_id(reader->run, record->request));
@@ -205,18 +207,30 @@ void set_outcome(struct reader *reader, struct record *record, enum outcome outc
     request->outcome_ns = record->t_ns;
 }
 
+static struct replay *replay_of(struct run *run, struct request *request)
+{
+    if (request->replay == NONE) {
+        run->replays = memory_grow(run->replays, run->replay_count, &run->replay_capacity,
+                                   sizeof *run->replays);
+        request->replay = (uint32_t)run->replay_count++;
+        run->replays[request->replay] = (struct replay){NOT_KNOWN, NOT_KNOWN, NONE};
+    }
+    return &run->replays[request->replay];
+}
+
 /* It was answered what its key was answered before: nothing was sold to it. */
 static void replay(struct reader *reader, struct record *record, struct request *request)
 {
     const char *hold = NULL, *seller = NULL;
     int64_t code = 0;
+    struct replay *told = replay_of(reader->run, request);
     if (!json_text(record->json, "hold", JSON_REQUIRED, &hold, record->error) ||
         !json_text(record->json, "seller", JSON_REQUIRED, &seller, record->error) ||
         !json_int(record->json, "code", JSON_REQUIRED, 0, 999, &code, record->error) ||
         !json_int(record->json, "stock_after", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX,
-                  &request->told_left, record->error) ||
+                  &told->left, record->error) ||
         !json_int(record->json, "unit", code == 200 ? JSON_REQUIRED : JSON_OPTIONAL, -UNITS_MAX,
-                  UNITS_MAX, &request->told_unit, record->error)) {
+                  UNITS_MAX, &told->unit, record->error)) {
         wrong(reader, record);
         return;
     }
@@ -229,7 +243,7 @@ static void replay(struct reader *reader, struct record *record, struct request 
                  hold);
     set_outcome(reader, record, OUTCOME_REPLAYED);
     request->code = (int16_t)code;
-    request->seller = run_instance(reader->run, seller);
+    told->seller = run_instance(reader->run, seller);
     reader->run->counts.replayed++;
 }
 
@@ -279,6 +293,7 @@ static void about_request(struct reader *reader, struct record *record)
 {
     struct request *request = &reader->run->requests[record->request];
     const char *reason = "";
+    bool kept = request->kept;
     int64_t code = 0;
     if (record->event == EVENT_invoke) {
         invoke(reader, record, request);
@@ -293,11 +308,12 @@ static void about_request(struct reader *reader, struct record *record)
         return;
     }
     if (!json_int(record->json, "code", JSON_REQUIRED, 0, 999, &code, record->error) ||
-        !json_bool(record->json, "kept", JSON_OPTIONAL, &request->kept, record->error) ||
+        !json_bool(record->json, "kept", JSON_OPTIONAL, &kept, record->error) ||
         !json_text(record->json, "reason", JSON_OPTIONAL, &reason, record->error)) {
         wrong(reader, record);
         return;
     }
+    request->kept = kept;
     follow_quantity(reader, record, request);
     set_outcome(reader, record,
                 record->event == EVENT_refused ? OUTCOME_REFUSED
@@ -401,7 +417,7 @@ static bool find_request(struct reader *reader, struct record *record)
         return false;
     }
     struct request *request = &run->requests[record->request];
-    if (record->event != EVENT_invoke && request->invokes == 0) {
+    if (record->event != EVENT_invoke && !request->accepted) {
         snprintf(record->error, sizeof record->error,
                  "%s of request %.60s, which was not accepted; its invoke must come first",
                  events[record->event].name, id);

@@ -57,8 +57,9 @@ static void read_entry(struct source *source, int64_t line, const cJSON *json)
         return;
     }
     struct request *request = &source->run->requests[place];
-    if (request->proxied++ > 0)
+    if (request->proxied)
         complain(source, line, "request %.60s is there twice; an id must be used once", id);
+    request->proxied = true;
     request->nginx_status = (int16_t)status;
     if (request->asked_item == NONE)
         request->asked_item = run_item_of_url(source->run, uri);

@@ -21,6 +21,7 @@ void run_free(struct run *run)
         free(run->histories[i].file);
     free(run->items);
     free(run->requests);
+    free(run->replays);
     free(run->sections);
     free(run->again_ns);
     free(run->sales);
@@ -54,7 +55,6 @@ uint32_t run_request(struct run *run, const char *id)
         .asked_quantity = NOT_KNOWN,
         .client_item = NONE,
         .client_instance = NONE,
-        .instance = NONE,
         .item = NONE,
         .quantity = run->asked.quantity,
         .invoke_ns = NOT_STAMPED,
@@ -63,9 +63,7 @@ uint32_t run_request(struct run *run, const char *id)
         .outcome_ns = NOT_STAMPED,
         .section = NONE,
         .key = NONE,
-        .seller = NONE,
-        .told_unit = NOT_KNOWN,
-        .told_left = NOT_KNOWN,
+        .replay = NONE,
     };
     return (uint32_t)run->request_count++;
 }
@@ -120,7 +118,7 @@ bool run_is_timed(const struct run *run, const struct section *section)
 {
     const struct history *history = &run->histories[section->history];
     const struct request *request = &run->requests[section->request];
-    bool was_seen = request->samples > 0 && !request->reads && !request->transport_error;
+    bool was_seen = request->sampled && !request->reads && !request->transport_error;
     return history->timed && !request->mistimed && (was_seen || !history->doubted);
 }
 

@@ -123,49 +123,57 @@ enum reason { /* of a refusal; the ones that a check asks for */
               REASON_KEY, /* request-in-flight, key-reused: another request has the key */
 };
 
+/* There are up to REQUESTS_MAX: what few of them have stands elsewhere. */
 struct request {
     /* the client's view: sale.jtl */
     int64_t start_ms;
     int64_t client_unit; /* NOT_KNOWN: none was told */
     int64_t client_left;
-    uint32_t elapsed_ms;
-    uint32_t samples;
-    uint32_t asked_item;      /* as the URL names it; NONE likewise */
-    int64_t asked_quantity;   /* likewise; NOT_KNOWN: it names none */
+    int64_t asked_quantity;   /* as the URL names it; NOT_KNOWN: it names none */
+    uint32_t asked_item;      /* likewise; NONE */
     uint32_t client_item;     /* of the answer; NONE: none, or one that is not on sale */
     uint32_t client_instance; /* NONE likewise */
-    int16_t client_code;      /* 0: none */
-    bool transport_error;     /* no answer of the shop came back */
-    bool called_failed;       /* JMeter says success=false */
-    bool client_replayed;     /* the answer was marked as one that was given before */
+    uint32_t elapsed_ms;
+    int16_t client_code; /* 0: none */
 
     /* nginx's view */
-    uint32_t proxied;
-    uint32_t sent; /* to so many upstreams; 0: nginx answered by itself */
     int16_t nginx_status;
+    uint32_t sent; /* to so many upstreams; 0: nginx answered by itself */
 
     /* the instance's view: history-*.jsonl */
-    int16_t code;
-    bool reads;    /* it only reads, and never sells */
-    bool kept;     /* its sold-out is kept under its key */
-    bool repeats;  /* another request stands for its key; found by keys_settle */
-    bool mistimed; /* its times contradict what its client saw; found by check_clocks */
-    uint32_t invokes;
-    uint32_t history;
-    uint32_t instance;
-    uint32_t item; /* NONE: not one of run.json's */
-    uint32_t section; /* its first one, NONE */
-    uint32_t key;     /* its idempotency key, which is an item's; NONE */
-    uint32_t seller;  /* with OUTCOME_REPLAYED: the instance that answered first; NONE */
-    enum outcome outcome : 8;
-    enum reason reason : 8;
     int64_t quantity;
     int64_t invoke_ns;
     int64_t first_ns; /* its first event */
     int64_t last_ns;  /* its last one */
     int64_t outcome_ns;
-    int64_t told_unit; /* with OUTCOME_REPLAYED */
-    int64_t told_left;
+    uint32_t item;    /* NONE: not one of run.json's */
+    uint32_t section; /* its first one, NONE */
+    uint32_t key;     /* its idempotency key, which is an item's; NONE */
+    uint32_t replay;  /* its place in run->replays; NONE */
+    int16_t code;
+    uint8_t history;
+    uint8_t instance;
+    enum outcome outcome : 8;
+    enum reason reason : 8;
+
+    bool sampled : 1;         /* it is in sale.jtl */
+    bool transport_error : 1; /* no answer of the shop came back */
+    bool called_failed : 1;   /* JMeter says success=false */
+    bool client_replayed : 1; /* the answer was marked as one that was given before */
+    bool proxied : 1;         /* it is in nginx.log */
+    bool accepted : 1;        /* by an instance */
+    bool accepted_twice : 1;
+    bool reads : 1;    /* it only reads, and never sells */
+    bool kept : 1;     /* its sold-out is kept under its key */
+    bool repeats : 1;  /* another request stands for its key; found by keys_settle */
+    bool mistimed : 1; /* its times contradict what its client saw; found by check_clocks */
+};
+
+/* What a request with OUTCOME_REPLAYED was told again. */
+struct replay {
+    int64_t unit; /* NOT_KNOWN: none */
+    int64_t left;
+    uint32_t seller; /* the instance that answered first; NONE */
 };
 
 /* What happened to one hold, in this order. */
@@ -180,8 +188,7 @@ enum stage {
     STAGE_NONE = STAGE_COUNT,
 };
 
-/* One hold of one lock: a critical section. A run has about as many as requests, so what few of them have stands
- * elsewhere. */
+/* One hold of one lock: a critical section. There are about as many as requests. */
 struct section {
     uint32_t request;
     uint32_t next; /* of the same request, NONE */
@@ -303,6 +310,8 @@ struct run {
     size_t request_count, request_capacity;
     struct names request_ids;
     struct names keys; /* idempotency keys, each with its item */
+    struct replay *replays;
+    size_t replay_count, replay_capacity;
 
     struct section *sections;
     size_t section_count, section_capacity;

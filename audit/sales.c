@@ -12,7 +12,7 @@
 
 static bool was_answered(const struct request *request)
 {
-    return request->samples > 0 && !request->transport_error;
+    return request->sampled && !request->transport_error;
 }
 
 /* Whether the client was told of one of the request's sales; true when it was told nothing. */
@@ -69,11 +69,11 @@ static bool is_known(const struct run *run, const uint32_t *sale_of, const struc
  * or when their records are of another time. */
 static bool is_denied(const struct run *run, const struct request *request)
 {
-    if (run->nginx_read && request->proxied == 0)
+    if (run->nginx_read && !request->proxied)
         return true;
-    if (request->proxied > 0 && request->nginx_status != request->client_code)
+    if (request->proxied && request->nginx_status != request->client_code)
         return true;
-    return request->mistimed || (request->invokes == 0 && run->all_told);
+    return request->mistimed || (!request->accepted && run->all_told);
 }
 
 /* The client has a 200, and its instance recorded no end. */
@@ -108,17 +108,18 @@ static void add_replayed(struct run *run, uint32_t *sale_of)
         if (request->outcome != OUTCOME_REPLAYED || request->code != 200 || request->item == NONE ||
             request->key == NONE || sale_of[request->key] != NONE)
             continue;
+        const struct replay *told = &run->replays[request->replay];
         sale_of[request->key] = (uint32_t)run->sale_count;
         add_sale(run, &(struct sale){
                           .request = (uint32_t)i,
-                          .instance = request->seller,
+                          .instance = told->seller,
                           .item = request->item,
-                          .unit = request->told_unit,
+                          .unit = told->unit,
                           .quantity = request->quantity,
                           .t_ns = INT64_MAX,
                           .disputed = was_answered(request) &&
                                       (request->client_code != 200 ||
-                                       request->client_unit != request->told_unit),
+                                       request->client_unit != told->unit),
                       });
     }
 }
@@ -126,9 +127,9 @@ static void add_replayed(struct run *run, uint32_t *sale_of)
 /* By nginx, or by somebody else with a code that no instance gives a buyer. */
 static bool was_turned_away(const struct request *request)
 {
-    if (request->invokes > 0 || !was_answered(request) || request->client_code < 400)
+    if (request->accepted || !was_answered(request) || request->client_code < 400)
         return false;
-    return (request->proxied > 0 && request->sent == 0) ||
+    return (request->proxied && request->sent == 0) ||
            (request->client_code < 500 && request->client_code != 409);
 }
 
@@ -136,7 +137,7 @@ void sales_find(struct run *run)
 {
     for (size_t i = 0; i < run->request_count; i++) {
         struct request *request = &run->requests[i];
-        if (request->invokes == 0)
+        if (!request->accepted)
             request->item =
                 request->client_item != NONE ? request->client_item : request->asked_item;
         if (was_turned_away(request)) {

@@ -303,7 +303,7 @@ static void add_request(const struct run *run, size_t index, struct story *story
     const struct request *request = &run->requests[index];
     char name[SVG_LABEL_MAX];
     char instance[SVG_LABEL_MAX];
-    if (request->invokes == 0 || request->section != NONE)
+    if (!request->accepted || request->section != NONE)
         return;
     const char *id = shortened(run_request_id(run, index), 110, 13, name);
     step(story, request->invoke_ns, 0, STAGE_NONE, "%s asks %s for the lock", id,

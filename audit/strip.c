@@ -319,7 +319,7 @@ static void draw_strip(struct strip *strip)
             draw_section(strip, run->by_lock[i]);
     }
     for (size_t i = 0; i < run->request_count; i++) {
-        if (run->requests[i].invokes > 0 && run->requests[i].instance == strip->instance)
+        if (run->requests[i].accepted && run->requests[i].instance == strip->instance)
             draw_wait(strip, i);
     }
     for (size_t i = 0; i < run->section_count; i++) {

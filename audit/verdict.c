@@ -50,7 +50,7 @@ static void measure_client(const struct run *run, struct verdict *verdict, doubl
     int64_t last_ms = 0;
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];
-        if (request->samples == 0)
+        if (!request->sampled)
             continue;
         if (count == 0 || request->start_ms < first_ms)
             first_ms = request->start_ms;
@@ -241,7 +241,7 @@ static void add_groups(cJSON *json, const struct run *run)
         cJSON_AddNumberToObject(instance, "sold", (double)run->counts.sold_by[i]);
     }
     for (size_t i = 0; i < run->request_count; i++) {
-        if (run->requests[i].samples > 0)
+        if (run->requests[i].sampled)
             by_code[run->requests[i].client_code]++;
     }
     cJSON *statuses = cJSON_AddObjectToObject(json, "by_status");
