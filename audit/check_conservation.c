@@ -50,12 +50,12 @@ static void add_supply(struct run *run)
 static void add_sales(struct run *run)
 {
     for (size_t i = 0; i < run->sale_count; i++) {
-        const struct sale *sale = &run->sales[i];
-        run->items[sale->item].sold += sale->quantity;
-        if (sale->disputed)
-            run->items[sale->item].disputed += sale->quantity;
-        if (sale->instance != NONE)
-            run->counts.sold_by[sale->instance] += sale->quantity;
+        const struct sale sale = run_sale(run, i);
+        run->items[sale.item].sold += sale.quantity;
+        if (sale.disputed)
+            run->items[sale.item].disputed += sale.quantity;
+        if (sale.instance != NONE)
+            run->counts.sold_by[sale.instance] += sale.quantity;
     }
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];

@@ -81,9 +81,9 @@ static void add_edges(const struct run *run, struct edges *edges, enum which whi
         add_range(edges, restock->item, before + 1, after + 1, SHELF);
     }
     for (size_t i = 0; i < run->sale_count; i++) {
-        const struct sale *sale = &run->sales[i];
-        if (is_proof(sale) && (which == ALL || is_early(run, sale)))
-            add_range(edges, sale->item, sale->unit, sale->unit + sale->quantity, SALE);
+        const struct sale sale = run_sale(run, i);
+        if (is_proof(&sale) && (which == ALL || is_early(run, &sale)))
+            add_range(edges, sale.item, sale.unit, sale.unit + sale.quantity, SALE);
     }
 }
 
@@ -152,8 +152,8 @@ static void count_resold(struct run *run)
 
 static int by_item_unit(const void *a, const void *b)
 {
-    const struct sale *one = *(const struct sale *const *)a;
-    const struct sale *two = *(const struct sale *const *)b;
+    const struct sale *one = a;
+    const struct sale *two = b;
     if (one->item != two->item)
         return one->item < two->item ? -1 : 1;
     if (one->unit != two->unit)
@@ -169,34 +169,37 @@ static int64_t later(const struct sale *one, const struct sale *two)
 /* The two sales of one unit that were the first to be both done, and the first sale of a unit that
  * never was. */
 struct first {
-    const struct sale *twice[2];
-    const struct sale *beyond;
+    struct sale twice[2];
+    struct sale beyond;
+    bool any_twice, any_beyond;
 };
 
 static struct first find_first(const struct run *run)
 {
     size_t count = 0;
-    struct first first = {.beyond = NULL};
-    const struct sale **sales = memory_new(run->sale_count, sizeof *sales);
+    struct first first = {.any_twice = false};
+    struct sale *sales = memory_new(run->sale_count, sizeof *sales);
     for (size_t i = 0; i < run->sale_count; i++) {
-        const struct sale *sale = &run->sales[i];
-        if (!is_proof(sale))
+        const struct sale sale = run_sale(run, i);
+        if (!is_proof(&sale))
             continue;
-        if (is_early(run, sale))
+        if (is_early(run, &sale))
             sales[count++] = sale;
-        if (sale->unit <= 0 && (first.beyond == NULL || sale->t_ns < first.beyond->t_ns))
-            first.beyond = sale;
+        if (sale.unit > 0 || (first.any_beyond && sale.t_ns >= first.beyond.t_ns))
+            continue;
+        first.any_beyond = true;
+        first.beyond = sale;
     }
     qsort(sales, count, sizeof *sales, by_item_unit);
     const struct sale *reach = NULL; /* covers the highest unit so far */
     for (size_t i = 0; i < count; i++) {
-        const struct sale *sale = sales[i];
+        const struct sale *sale = &sales[i];
         bool same_item = reach != NULL && reach->item == sale->item;
         if (same_item && reach->unit + reach->quantity > sale->unit &&
-            (first.twice[0] == NULL ||
-             later(reach, sale) < later(first.twice[0], first.twice[1]))) {
-            first.twice[0] = reach;
-            first.twice[1] = sale;
+            (!first.any_twice || later(reach, sale) < later(&first.twice[0], &first.twice[1]))) {
+            first.any_twice = true;
+            first.twice[0] = *reach;
+            first.twice[1] = *sale;
         }
         if (!same_item || reach->unit + reach->quantity < sale->unit + sale->quantity)
             reach = sale;
@@ -208,12 +211,10 @@ static struct first find_first(const struct run *run)
 /* For the picture, which shows sections. */
 static void keep(struct run *run, const struct first *first)
 {
-    if (first->beyond != NULL)
-        run->beyond = first->beyond->section;
-    if (first->twice[0] == NULL || first->twice[0]->section == NULL ||
-        first->twice[1]->section == NULL)
+    run->beyond = first->beyond.section; /* NULL where there is none */
+    if (first->twice[0].section == NULL || first->twice[1].section == NULL)
         return;
-    run->twice = (struct collision){first->twice[0]->section, first->twice[1]->section};
+    run->twice = (struct collision){first->twice[0].section, first->twice[1].section};
     if (run->twice.first->at_ns[STAGE_ENTER] > run->twice.second->at_ns[STAGE_ENTER])
         run->twice = (struct collision){run->twice.second, run->twice.first};
 }
@@ -234,24 +235,22 @@ static const char *name_sale(const struct run *run, const struct sale *sale, cha
 
 static void tell(struct run *run, const struct first *first)
 {
-    const struct sale *one = first->twice[0];
-    const struct sale *two = first->twice[1];
+    /* in the order of the times that are told */
+    bool turned = first->twice[0].t_ns > first->twice[1].t_ns;
+    const struct sale *one = &first->twice[turned];
+    const struct sale *two = &first->twice[!turned];
     char text[2][160];
-    if (one != NULL && one->t_ns > two->t_ns) { /* in the order of the times that are told */
-        one = first->twice[1];
-        two = first->twice[0];
-    }
-    if (one != NULL)
+    if (first->any_twice)
         findings_add(&run->findings, RESULT_OVERSOLD,
                      "unit %lld of %.80s was sold twice: to %s and to %s",
                      (long long)(one->unit > two->unit ? one->unit : two->unit),
                      run->items[one->item].name, name_sale(run, one, text[0]),
                      name_sale(run, two, text[1]));
-    if (first->beyond != NULL)
+    if (first->any_beyond)
         findings_add(&run->findings, RESULT_OVERSOLD,
                      "unit %lld of %.80s was sold to %s: there never was such a unit",
-                     (long long)first->beyond->unit, run->items[first->beyond->item].name,
-                     name_sale(run, first->beyond, text[0]));
+                     (long long)first->beyond.unit, run->items[first->beyond.item].name,
+                     name_sale(run, &first->beyond, text[0]));
     findings_add(&run->findings, RESULT_OVERSOLD,
                  "units sold more often than they were there: %lld", (long long)run->counts.resold);
 }

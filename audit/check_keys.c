@@ -11,7 +11,7 @@
 
 /* What was said under a key first. */
 struct said {
-    const struct sale *sale;    /* NULL: none was recorded or told */
+    uint32_t sale;              /* NONE: none was recorded or told */
     const struct request *kept; /* its sold-out was kept; NULL */
 };
 
@@ -24,40 +24,50 @@ static bool is_second(const struct sale *first, const struct sale *sale)
 /* The first sale of each key; tells of the second ones. */
 static void check_sales(struct run *run, struct said *said)
 {
-    const struct sale *again = NULL;
+    struct sale example[2];
+    bool any = false;
     for (size_t i = 0; i < run->sale_count; i++) {
-        const struct sale *sale = &run->sales[i];
-        uint32_t key = run->requests[sale->request].key;
-        if (key == NONE || sale->disputed)
+        const struct sale sale = run_sale(run, i);
+        uint32_t key = run->requests[sale.request].key;
+        if (key == NONE || sale.disputed)
             continue;
-        if (said[key].sale == NULL) {
-            said[key].sale = sale;
-        } else if (is_second(said[key].sale, sale)) {
-            run->counts.sold_again += sale->quantity;
-            again = again == NULL ? sale : again;
+        if (said[key].sale == NONE) {
+            said[key].sale = (uint32_t)i;
+            continue;
         }
+        const struct sale first = run_sale(run, said[key].sale);
+        if (!is_second(&first, &sale))
+            continue;
+        run->counts.sold_again += sale.quantity;
+        if (!any) {
+            example[0] = first;
+            example[1] = sale;
+        }
+        any = true;
     }
-    if (again == NULL)
+    if (!any)
         return;
-    uint32_t key = run->requests[again->request].key;
+    uint32_t key = run->requests[example[1].request].key;
     findings_add(&run->findings, RESULT_OVERSOLD,
                  "units sold again under an idempotency key: %lld; first: key %.64s of %.80s sold "
                  "unit %lld to request %.60s, and unit %lld to request %.60s",
                  (long long)run->counts.sold_again, keys_text(run, key),
-                 run->items[again->item].name, (long long)said[key].sale->unit, run_request_id(run, said[key].sale->request),
-                 (long long)again->unit, run_request_id(run, again->request));
+                 run->items[example[1].item].name, (long long)example[0].unit,
+                 run_request_id(run, example[0].request), (long long)example[1].unit,
+                 run_request_id(run, example[1].request));
 }
 
 /* Whether that answer is not the key's. */
 static bool differs(const struct run *run, const struct said *said, const struct request *request)
 {
     if (request->outcome != OUTCOME_REPLAYED)
-        return request->kept && said->sale != NULL;
+        return request->kept && said->sale != NONE;
     if (request->code != 200)
-        return said->sale != NULL;
-    if (said->kept != NULL || said->sale == NULL)
+        return said->sale != NONE;
+    if (said->kept != NULL || said->sale == NONE)
         return said->kept != NULL;
-    return said->sale->unit != run->replays[request->replay].unit || said->sale->quantity != request->quantity;
+    const struct sale sale = run_sale(run, said->sale);
+    return sale.unit != run->replays[request->replay].unit || sale.quantity != request->quantity;
 }
 
 static void check_answers(struct run *run, struct said *said)
@@ -85,6 +95,8 @@ static void check_answers(struct run *run, struct said *said)
 void check_keys(struct run *run)
 {
     struct said *said = memory_new(run->keys.count, sizeof *said);
+    for (size_t i = 0; i < run->keys.count; i++)
+        said[i].sale = NONE;
     check_sales(run, said);
     check_answers(run, said);
     free(said);

@@ -212,7 +212,14 @@ struct section {
     int64_t quantity;
 };
 
-/* What was sold to one request, as its instance or its client tells. */
+/* Where a sale stands. */
+struct sold {
+    uint32_t section; /* NONE: the client alone tells of it */
+    uint32_t request;
+    bool disputed;
+};
+
+/* What was sold to one request, as its instance or its client tells: run_sale puts it together. */
 struct sale {
     const struct section *section; /* NULL: the client alone tells of it */
     uint32_t request;
@@ -320,7 +327,7 @@ struct run {
     int64_t *again_ns; /* when a hold's request had asked for the same lock again, in vain */
     size_t again_count, again_capacity;
 
-    struct sale *sales;
+    struct sold *sales;
     size_t sale_count, sale_capacity;
     struct mark *marks;
     size_t mark_count, mark_capacity;
@@ -381,6 +388,7 @@ double run_ms(const struct run *run, int64_t t_ns);
 void run_settle(struct run *run);
 /* Its part: run->sales, and the outcome of requests that no instance tells of. */
 void sales_find(struct run *run);
+struct sale run_sale(const struct run *run, size_t number);
 /* Its part: which request stands for its key. Behind the sales. */
 void keys_settle(struct run *run);
 /* The number of that item's key. */

@@ -29,10 +29,46 @@ static bool client_agrees(const struct run *run, const struct request *request)
     return false;
 }
 
-static void add_sale(struct run *run, const struct sale *sale)
+static void add_sale(struct run *run, struct sold sold)
 {
     run->sales = memory_grow(run->sales, run->sale_count, &run->sale_capacity, sizeof *run->sales);
-    run->sales[run->sale_count++] = *sale;
+    run->sales[run->sale_count++] = sold;
+}
+
+/* As the request's client was told, at first or again. */
+static struct sale told_sale(const struct run *run, const struct request *request)
+{
+    bool again = request->outcome == OUTCOME_REPLAYED;
+    const struct replay *replay = again ? &run->replays[request->replay] : NULL;
+    return (struct sale){
+        .instance = again ? replay->seller : request->client_instance,
+        .item = request->item,
+        .unit = again ? replay->unit : request->client_unit,
+        .quantity = request->quantity,
+        .t_ns = INT64_MAX,
+    };
+}
+
+static struct sale written_sale(const struct section *section)
+{
+    return (struct sale){
+        .section = section,
+        .instance = section->instance,
+        .item = section->item,
+        .unit = section->unit,
+        .quantity = section->quantity,
+        .t_ns = section->at_ns[STAGE_WRITE],
+    };
+}
+
+struct sale run_sale(const struct run *run, size_t number)
+{
+    const struct sold *sold = &run->sales[number];
+    struct sale sale = sold->section != NONE ? written_sale(&run->sections[sold->section])
+                                             : told_sale(run, &run->requests[sold->request]);
+    sale.request = sold->request;
+    sale.disputed = sold->disputed;
+    return sale;
 }
 
 static void add_written(struct run *run)
@@ -43,16 +79,8 @@ static void add_written(struct run *run)
         section->left_denied =
             was_answered(request) && request->client_left != section->stock_after;
         if (section->sold)
-            add_sale(run, &(struct sale){
-                              .request = section->request,
-                              .section = section,
-                              .instance = section->instance,
-                              .item = section->item,
-                              .unit = section->unit,
-                              .quantity = section->quantity,
-                              .t_ns = section->at_ns[STAGE_WRITE],
-                              .disputed = !client_agrees(run, request),
-                          });
+            add_sale(run,
+                     (struct sold){(uint32_t)i, section->request, !client_agrees(run, request)});
     }
 }
 
@@ -61,7 +89,7 @@ static bool is_known(const struct run *run, const uint32_t *sale_of, const struc
                      int64_t unit)
 {
     return request->key != NONE && sale_of[request->key] != NONE &&
-           run->sales[sale_of[request->key]].unit == unit;
+           run_sale(run, sale_of[request->key]).unit == unit;
 }
 
 /* Whether another witness contradicts a client that alone tells of its sale: nginx, which passed its
@@ -89,14 +117,7 @@ static void add_told(struct run *run, uint32_t *sale_of)
             continue;
         if (request->key != NONE && sale_of[request->key] == NONE)
             sale_of[request->key] = (uint32_t)run->sale_count;
-        add_sale(run, &(struct sale){
-                          .request = (uint32_t)i,
-                          .instance = request->client_instance,
-                          .item = request->item,
-                          .unit = request->client_unit,
-                          .quantity = request->quantity,
-                          .t_ns = INT64_MAX,
-                      });
+        add_sale(run, (struct sold){NONE, (uint32_t)i, false});
     }
 }
 
@@ -108,19 +129,11 @@ static void add_replayed(struct run *run, uint32_t *sale_of)
         if (request->outcome != OUTCOME_REPLAYED || request->code != 200 || request->item == NONE ||
             request->key == NONE || sale_of[request->key] != NONE)
             continue;
-        const struct replay *told = &run->replays[request->replay];
+        bool disputed = was_answered(request) &&
+                        (request->client_code != 200 ||
+                         request->client_unit != run->replays[request->replay].unit);
         sale_of[request->key] = (uint32_t)run->sale_count;
-        add_sale(run, &(struct sale){
-                          .request = (uint32_t)i,
-                          .instance = told->seller,
-                          .item = request->item,
-                          .unit = told->unit,
-                          .quantity = request->quantity,
-                          .t_ns = INT64_MAX,
-                          .disputed = was_answered(request) &&
-                                      (request->client_code != 200 ||
-                                       request->client_unit != told->unit),
-                      });
+        add_sale(run, (struct sold){NONE, (uint32_t)i, disputed});
     }
 }
 
