@@ -53,13 +53,15 @@ uint32_t names_add(struct names *names, const char *text)
     if (*slot != NO_NAME)
         return *slot;
     size_t size = strlen(text) + 1;
+    if (size > UINT32_MAX - names->size)
+        memory_out();
     while (names->texts_capacity < names->size + size)
         names->texts =
             memory_grow(names->texts, names->texts_capacity, &names->texts_capacity, 1);
     memcpy(names->texts + names->size, text, size);
     names->starts =
         memory_grow(names->starts, names->count, &names->capacity, sizeof *names->starts);
-    names->starts[names->count] = names->size;
+    names->starts[names->count] = (uint32_t)names->size;
     names->size += size;
     *slot = (uint32_t)names->count++;
     return *slot;
@@ -68,6 +70,12 @@ uint32_t names_add(struct names *names, const char *text)
 const char *names_text(const struct names *names, uint32_t number)
 {
     return number < names->count ? names->texts + names->starts[number] : "?";
+}
+
+void names_close(struct names *names)
+{
+    free(names->slots);
+    names->slots = NULL;
 }
 
 void names_free(struct names *names)

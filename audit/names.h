@@ -14,7 +14,7 @@ struct names {
     char *texts; /* one after the other, each with its NUL */
     size_t size;
     size_t texts_capacity;
-    size_t *starts; /* by number: where its text begins */
+    uint32_t *starts; /* by number: where its text begins */
     size_t count;
     size_t capacity;
     uint32_t *slots; /* a hash table of numbers, NO_NAME where free */
@@ -25,6 +25,8 @@ uint32_t names_find(const struct names *names, const char *text); /* NO_NAME: no
 uint32_t names_add(struct names *names, const char *text);        /* the old number if there */
 /* NO_NAME gives "?". Good until the next names_add. */
 const char *names_text(const struct names *names, uint32_t number);
+/* No text will be looked for any more, nor added: only names_text is asked for. */
+void names_close(struct names *names);
 void names_free(struct names *names);
 
 #endif

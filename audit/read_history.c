@@ -735,6 +735,8 @@ void read_histories(struct run *run)
     check_parts(run);
     check_lives(run);
     names_free(&run->holds); /* nobody asks for them any more */
+    names_close(&run->request_ids);
+    names_close(&run->keys);
     if (left_out > 0)
         findings_add(&run->findings, RESULT_INCOMPLETE,
                      "more than %d histories and restarts; a run must have fewer", HISTORIES_MAX);
