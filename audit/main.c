@@ -90,6 +90,7 @@ int main(int argc, char **argv)
     };
     enum report report = REPORT_REASONS;
     int option = 0;
+    memory_init();
     opterr = 0;
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
         switch (option) {

@@ -7,6 +7,7 @@
 
 #include <stddef.h>
 
+void memory_init(void);          /* before all others */
 _Noreturn void memory_out(void); /* the end of a program without memory */
 
 void *memory_new(size_t count, size_t size); /* zeroed; never NULL */
