@@ -117,46 +117,47 @@ static void check_shares(struct run *run)
     }
 }
 
-/* One attempt to buy, in one view's time. */
-struct attempt {
-    int64_t from;
-    int64_t to;
-    uint32_t item;
-};
-
-static int by_item_from(const void *a, const void *b)
-{
-    const struct attempt *one = a;
-    const struct attempt *two = b;
-    if (one->item != two->item)
-        return one->item < two->item ? -1 : 1;
-    return (one->from > two->from) - (one->from < two->from);
-}
-
 enum view { CLIENT, SERVER };
 
-/* Whether two of them overlapped, as that view tells. */
+/* From when to when a request was an attempt to buy, in one view's time. */
+static int64_t from_of(const struct request *request, enum view view)
+{
+    return view == CLIENT ? request->start_ms : request->invoke_ns;
+}
+
+static int64_t to_of(const struct request *request, enum view view)
+{
+    return view == CLIENT ? request->start_ms + request->elapsed_ms : request->last_ns;
+}
+
+static int by_item_from(const void *a, const void *b, void *data)
+{
+    const struct request *one = *(const struct request *const *)a;
+    const struct request *two = *(const struct request *const *)b;
+    enum view view = *(const enum view *)data;
+    if (one->item != two->item)
+        return one->item < two->item ? -1 : 1;
+    return (from_of(one, view) > from_of(two, view)) - (from_of(one, view) < from_of(two, view));
+}
+
+/* Whether two attempts at one item overlapped, as that view tells. */
 static bool attempts_met(const struct run *run, enum view view)
 {
-    struct attempt *attempts = memory_new(run->request_count, sizeof *attempts);
+    const struct request **attempts = memory_new(run->request_count, sizeof *attempts);
     size_t count = 0;
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];
-        if (!request->accepted || request->item == NONE || !request->sampled)
-            continue;
-        struct attempt *attempt = &attempts[count++];
-        attempt->item = request->item;
-        attempt->from = view == CLIENT ? request->start_ms : request->invoke_ns;
-        attempt->to = view == CLIENT ? request->start_ms + request->elapsed_ms : request->last_ns;
+        if (request->accepted && request->item != NONE && request->sampled)
+            attempts[count++] = request;
     }
-    qsort(attempts, count, sizeof *attempts, by_item_from);
+    qsort_r(attempts, count, sizeof *attempts, by_item_from, &view);
     bool met = false;
     int64_t latest = 0; /* end of those before */
     for (size_t i = 0; i < count && !met; i++) {
-        bool same = i > 0 && attempts[i].item == attempts[i - 1].item;
-        met = same && attempts[i].from < latest;
-        if (!same || attempts[i].to > latest)
-            latest = attempts[i].to;
+        bool same = i > 0 && attempts[i]->item == attempts[i - 1]->item;
+        met = same && from_of(attempts[i], view) < latest;
+        if (!same || to_of(attempts[i], view) > latest)
+            latest = to_of(attempts[i], view);
     }
     free(attempts);
     return met;
