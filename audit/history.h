@@ -83,6 +83,9 @@ void set_outcome(struct reader *reader, struct record *record, enum outcome outc
 /* The line's "status", the name of a dlock_status. False: a sentence is in its error. */
 bool read_status(struct record *record, const char **status);
 
+/* The number of that hold's section; NONE: it was not granted. */
+uint32_t find_hold(const struct run *run, const char *hold);
+
 void about_restock(struct reader *reader, struct record *record);
 void about_hold(struct reader *reader, struct record *record);
 void about_keeper(struct reader *reader, struct record *record);

@@ -234,8 +234,8 @@ static void replay(struct reader *reader, struct record *record, struct request 
         wrong(reader, record);
         return;
     }
-    uint32_t number = names_find(&reader->run->holds, hold);
-    if (number == NO_NAME || reader->run->sections[number].request != record->request ||
+    uint32_t number = find_hold(reader->run, hold);
+    if (number == NONE || reader->run->sections[number].request != record->request ||
         request->key == NONE)
         complain(&reader->source, record->line,
                  "replay of hold %.80s, which was not granted to that request, or without a key; "
@@ -267,8 +267,8 @@ static void ask_again(struct reader *reader, struct record *record)
         return;
     }
     struct run *run = reader->run;
-    uint32_t number = names_find(&run->holds, hold);
-    if (number == NO_NAME || run->sections[number].request != record->request)
+    uint32_t number = find_hold(run, hold);
+    if (number == NONE || run->sections[number].request != record->request)
         complain(&reader->source, record->line,
                  "again of hold %.80s, which was not granted to that request; it must be", hold);
     else if (strcmp(status, "TIMED_OUT") == 0 || strcmp(status, "BUSY") == 0)
@@ -735,6 +735,7 @@ void read_histories(struct run *run)
     check_parts(run);
     check_lives(run);
     names_free(&run->holds); /* nobody asks for them any more */
+    names_free(&run->processes);
     names_close(&run->request_ids);
     names_close(&run->keys);
     if (left_out > 0)

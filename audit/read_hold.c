@@ -11,17 +11,54 @@
 static const char *const stage_names[] = {"granted", "enter",   "read",   "write",
                                           "exit",    "release", "nothing"};
 
+/* Names of holds begin with the UUID of a process, which has many. So its number stands for it, as in 5:x1.17#17. A name
+ * of another form, or with a part that is too long, stands as it is. */
+enum { PROCESS_MAX = 64, REST_MAX = 40, SHORT_NAME_MAX = 10 + REST_MAX + 1 };
+
+/* What is behind the process, from the colon on, and a copy of what is before it; NULL: of another form. */
+static const char *split(const char *hold, char process[PROCESS_MAX])
+{
+    const char *rest = strrchr(hold, ':');
+    if (rest == NULL || rest - hold >= PROCESS_MAX || strlen(rest) > REST_MAX)
+        return NULL;
+    memcpy(process, hold, (size_t)(rest - hold));
+    process[rest - hold] = '\0';
+    return rest;
+}
+
+uint32_t find_hold(const struct run *run, const char *hold)
+{
+    char process[PROCESS_MAX], name[SHORT_NAME_MAX];
+    const char *rest = split(hold, process);
+    if (rest == NULL)
+        return names_find(&run->holds, hold); /* NO_NAME is NONE */
+    uint32_t number = names_find(&run->processes, process);
+    if (number == NO_NAME)
+        return NONE;
+    snprintf(name, sizeof name, "%u%s", number, rest);
+    return names_find(&run->holds, name);
+}
+
+static void add_hold(struct run *run, const char *hold)
+{
+    char process[PROCESS_MAX], name[SHORT_NAME_MAX];
+    const char *rest = split(hold, process);
+    if (rest != NULL)
+        snprintf(name, sizeof name, "%u%s", names_add(&run->processes, process), rest);
+    names_add(&run->holds, rest != NULL ? name : hold);
+}
+
 /* The section of that hold, made by its `granted`; NULL: there is none. */
 static struct section *section_of(struct reader *reader, struct record *record, const char *hold)
 {
     struct run *run = reader->run;
     struct request *request = &run->requests[record->request];
-    uint32_t number = names_find(&run->holds, hold);
-    if (number != NO_NAME)
+    uint32_t number = find_hold(run, hold);
+    if (number != NONE)
         return &run->sections[number];
     if (record->event != EVENT_granted || run->section_count == REQUESTS_MAX)
         return NULL;
-    names_add(&run->holds, hold);
+    add_hold(run, hold);
     run->sections = memory_grow(run->sections, run->section_count, &run->section_capacity,
                                 sizeof *run->sections);
     struct section *section = &run->sections[run->section_count];
@@ -226,5 +263,5 @@ void about_keeper(struct reader *reader, struct record *record)
     }
     struct mark *mark = add_mark(run, record->event == EVENT_lost ? MARK_LOST : MARK_RENEW, record,
                                  reader->history->instance);
-    mark->section = names_find(&run->holds, hold); /* NO_NAME is NONE */
+    mark->section = find_hold(run, hold);
 }

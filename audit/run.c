@@ -35,6 +35,7 @@ void run_free(struct run *run)
     names_free(&run->keys);
     names_free(&run->restock_ids);
     names_free(&run->holds);
+    names_free(&run->processes);
     names_free(&run->locks);
 }
 

@@ -322,7 +322,8 @@ struct run {
 
     struct section *sections;
     size_t section_count, section_capacity;
-    struct names holds; /* a hold's number is its section's */
+    struct names holds; /* a hold's number is its section's, see find_hold */
+    struct names processes; /* of holds */
     struct names locks;
     int64_t *again_ns; /* when a hold's request had asked for the same lock again, in vain */
     size_t again_count, again_capacity;

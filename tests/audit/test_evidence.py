@@ -282,6 +282,29 @@ def test_a_restart_without_an_end_is_a_fault_that_somebody_must_have_asked_for()
     check(world, "inconclusive", r"history-a.jsonl line \d+: no end line, and no fault was asked for")
 
 
+# ---- Holds are told apart by their whole names ----------------------------------------------------
+HOLDS = ["2:1", "1:1", "0:1", "0:01", "0::1", "0:1:1", "plain", ":1", ":", "0#1", "0:1#1", "0:" + 39 * "1", "0:" + 40 * "1",
+         "0:" + 60 * "1", "0:" + 60 * "1" + "2", 63 * "p" + ":1", 64 * "p" + ":1", 3000 * "p" + ":1", 3000 * "p" + "q:1"]
+
+
+def renamed(names):
+    """One after the other, in one history."""
+    world = clean(instances=["a"], items={"phone": 99}, requests=len(HOLDS), quantities=False)
+    for section, name in zip(world.sections, names):
+        for line in [line for line in world.events["a"] if line.get("hold") == section["hold"]]:
+            line["hold"] = name
+    return world
+
+
+def test_different_holds():
+    check(renamed(HOLDS), "ok", f"{len(HOLDS)} sections")
+
+
+@pytest.mark.parametrize("hold", HOLDS, ids=range(len(HOLDS)))
+def test_one_hold_twice(hold):
+    check(renamed([hold, hold]), "inconclusive", r"granted of hold .* belongs to another request or instance")
+
+
 # ---- The client is a witness ---------------------------------------------------------------------
 def cut_before_its_write(seed, unit, fault="killed_holding"):
     """a was killed after its write and before its record of it. Its client holds a 200 with that unit."""
