@@ -231,6 +231,8 @@ struct sale {
     int64_t t_ns; /* of the write; INT64_MAX: not known */
 };
 
+_Static_assert(sizeof(struct request) <= 120 && sizeof(struct section) <= 120, "a run has millions of them");
+
 enum mark_kind { MARK_RENEW, MARK_LOST, MARK_STALL };
 
 struct mark {
