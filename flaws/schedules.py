@@ -153,7 +153,11 @@ def dies_at(stage, point):
     sale = a.sell()
     a.wait_dead(f"a is killed at {point}")
     stage.wait_answered(sale)
-    stage.wait_answered(b.sell())
+    was_locked = stage.lock_redis("EXISTS", LOCK_KEY) == 1
+    sale = b.sell()
+    stage.wait_answered(sale)
+    if was_locked and sale.status == 200 and b.count("contended") == 0:
+        raise Spoiled("b asked for the lock when it had expired")
 
 
 @schedule("the holder is killed while it holds the lock", {"setnx": "setnx_expire", "setnx_multi": "set_nx_ex"},
