@@ -173,20 +173,24 @@ static void find_span(struct run *run)
     }
 }
 
-/* Whether every instance has left a history, and none lacks a record. must_end: nor can one lack what
- * a killed instance did not come to write. */
-static bool all_told(const struct run *run, bool must_end)
+bool run_tells_all(const struct run *run, uint32_t instance, bool must_end)
 {
-    bool told[INSTANCES_MAX] = {false};
+    bool told = false;
     for (size_t i = 0; i < run->history_count; i++) {
         const struct history *history = &run->histories[i];
+        if (history->instance != instance && history->instance != NONE)
+            continue; /* NONE: it may be that one's */
         if (history->damaged || (must_end && !history->ended))
             return false;
-        if (history->instance != NONE)
-            told[history->instance] = true;
+        told |= history->instance == instance;
     }
-    for (size_t i = 0; i < run->asked.instance_count; i++) {
-        if (!told[i])
+    return told;
+}
+
+static bool all_told(const struct run *run, bool must_end)
+{
+    for (uint32_t i = 0; i < run->asked.instance_count; i++) {
+        if (!run_tells_all(run, i, must_end))
             return false;
     }
     return true;

@@ -121,20 +121,52 @@ static void add_told(struct run *run, uint32_t *sale_of)
     }
 }
 
-/* A sale of which only a repetition under its key tells: the instance that sold recorded nothing. */
+/* By key: a bit for each instance that took a request under it of which nobody knows how it ended. */
+static uint64_t *find_open(const struct run *run)
+{
+    _Static_assert(INSTANCES_MAX <= 64, "each has its bit");
+    uint64_t *open = memory_new(run->keys.count, sizeof *open);
+    for (size_t i = 0; i < run->request_count; i++) {
+        const struct request *request = &run->requests[i];
+        if (request->key != NONE && request->accepted &&
+            (request->outcome == OUTCOME_NONE || request->outcome == OUTCOME_UNKNOWN))
+            open[request->key] |= UINT64_C(1) << request->instance;
+    }
+    return open;
+}
+
+/* Whether no record of the seller's can be missing. */
+static bool seller_told_all(const struct run *run, const struct replay *replay)
+{
+    return replay->seller == NONE ? run->all_told : run_tells_all(run, replay->seller, true);
+}
+
+/* Whether the client was told something else than the instance says that it told again. */
+static bool is_told_otherwise(const struct run *run, const struct request *request)
+{
+    return was_answered(request) && (request->client_code != 200 ||
+                                     request->client_unit != run->replays[request->replay].unit);
+}
+
+/* A sale of which only a repetition under its key tells: its instance does not know how that request
+ * ended. Where the instance has no such request, and all its records are there, the sale was made
+ * before the run. Where some are not, it may have been: that sale proves nothing. */
 static void add_replayed(struct run *run, uint32_t *sale_of)
 {
+    uint64_t *open = find_open(run);
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];
         if (request->outcome != OUTCOME_REPLAYED || request->code != 200 || request->item == NONE ||
             request->key == NONE || sale_of[request->key] != NONE)
             continue;
-        bool disputed = was_answered(request) &&
-                        (request->client_code != 200 ||
-                         request->client_unit != run->replays[request->replay].unit);
+        const struct replay *replay = &run->replays[request->replay];
+        bool certain = replay->seller != NONE && (open[request->key] >> replay->seller & 1) != 0;
+        if (!certain && seller_told_all(run, replay))
+            continue;
         sale_of[request->key] = (uint32_t)run->sale_count;
-        add_sale(run, (struct sold){NONE, (uint32_t)i, disputed});
+        add_sale(run, (struct sold){NONE, (uint32_t)i, !certain || is_told_otherwise(run, request)});
     }
+    free(open);
 }
 
 /* By nginx, or by somebody else with a code that no instance gives a buyer. */

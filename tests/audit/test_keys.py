@@ -408,6 +408,88 @@ def test_units_taken_twice_are_missed():
         assert verdict["result"] == "undersold" and verdict["vanished"] == 1, verdict["reasons"]
 
 
+def test_a_reply_that_was_lost_and_then_told():
+    """Every history is whole, and the write's reply was lost: its key tells that it sold."""
+    worlds = {}
+    for seed in range(SEEDS):
+        world = keyed(seed, fault="cut_writing", expect=["ok"])
+        request = a_sale(world)
+        if request is None:
+            continue
+        replay(world, request)
+        section = next(s for s in world.sections if s["request"] is request)
+        line = section["write"]
+        for field in "stock_before", "stock_after", "unit":
+            del line[field]
+        line.update(event="unknown", code=500)
+        world.sample_of(request).update(responseCode=500, item="", instance="", unit="", left="")
+        world.passed_of(request).update(status=500, upstream_status="500")
+        worlds[seed] = world
+    with judge(worlds) as verdicts:
+        for seed, (verdict, folder) in verdicts.items():
+            assert (verdict["result"], verdict["unknown"], verdict["vanished"]) == ("ok", 0, 0), (
+                seed, folder, verdict["reasons"])
+            assert verdict["sold"] + verdict["left"] == verdict["initial"], (seed, folder)
+
+
+def sold_before_the_run(world, seller="a", unit=1):
+    """A key that this run has no sale of is answered as it was in an earlier one; units have the same numbers again."""
+    item = next(iter(world.run["items"]))
+    request = {"item": item, "quantity": 1, "key": "of yesterday"}
+    repetition, section = again(world, request)
+    now = section["enter"]["t_ns"]
+    repetition["outcome"] = world.about(repetition, now + 1, "replay", hold=section["hold"], code=200, seller=seller,
+                                        unit=unit, stock_after=unit - 1, quantity=1)
+    world.leave(section, now + 2, now + 3)
+    told(world, repetition, 200, unit, unit - 1)
+    world.run["requests"] += 1
+    return sort(world)
+
+
+@pytest.mark.parametrize("seller", ["a", "of yesterday"])
+def test_a_sale_from_before_the_run_is_none_of_it(seller):
+    worlds = {seed: sold_before_the_run(keyed(seed), seller) for seed in range(SEEDS)}
+    with judge(worlds) as verdicts:
+        for seed, (verdict, folder) in verdicts.items():
+            assert verdict["result"] == "ok", (seed, folder, verdict["reasons"])
+            assert verdict["sold"] == sum(s["write"]["quantity"] for s in worlds[seed].sales())
+            assert verdict["replayed"] == 1
+
+
+def test_a_sale_from_before_the_run_is_not_that_of_an_instance_that_was_killed():
+    """b was asked for the key's answer and died; a had sold, in an earlier run."""
+    worlds = {}
+    for seed in range(SEEDS // 2):
+        world = keyed(seed, instances=["a", "b"], fault="killed", expect=["ok"])
+        asked = world.request(next(iter(world.stock)), "b", end_of(world))
+        world.requests.remove(asked)  # it is one buyer with who comes again
+        asked["invoke"]["key"] = "of yesterday"
+        world.answer(asked, asked["t_ns"], 502)
+        world.samples[-1]["key"] = "of yesterday"
+        world.unended.add("b")
+        worlds[seed] = sold_before_the_run(world)
+    with judge(worlds) as verdicts:
+        for seed, (verdict, folder) in verdicts.items():
+            assert verdict["result"] == "ok", (seed, folder, verdict["reasons"])
+            assert verdict["sold"] == sum(s["write"]["quantity"] for s in worlds[seed].sales())
+
+
+def test_a_sale_that_may_be_from_before_the_run_proves_nothing():
+    """A record of its seller is missing. If that was the sale's, its unit is not missed, either."""
+    def without(seed, took):
+        world = sold_before_the_run(keyed(seed, instances=["a", "b"]))
+        world.add("a", world.t0, "stall", late_ns=0)
+        world.seq_edits["a"] = lambda lines: lines.pop(next(i for i, e in enumerate(lines) if e["event"] == "stall"))
+        item = next(iter(world.stock))
+        if took and world.stock[item] > 0:
+            world.redis["after"]["stock"][item] -= 1
+        return world
+    worlds = {(seed, took): without(seed, took) for seed in range(SEEDS // 2) for took in (False, True)}
+    with judge({f"{seed}-{took}": world for (seed, took), world in worlds.items()}) as verdicts:
+        for name, (verdict, folder) in verdicts.items():
+            assert (verdict["result"], verdict["vanished"]) == ("inconclusive", 0), (name, folder, verdict["reasons"])
+
+
 # ---- What is wrong ------------------------------------------------------------------------------
 
 def sold_twice(world):
