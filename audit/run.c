@@ -89,11 +89,11 @@ uint32_t run_item_of_url(const struct run *run, const char *url)
     static const char head[] = "/inventory/";
     char name[256];
     const char *from = strstr(url, head);
-    const char *to = from == NULL ? NULL : strstr(from, "/sale");
-    if (to == NULL)
+    if (from == NULL)
         return NONE;
     from += sizeof head - 1;
-    if (to < from || (size_t)(to - from) >= sizeof name)
+    const char *to = strstr(from, "/sale");
+    if (to == NULL || (size_t)(to - from) >= sizeof name)
         return NONE;
     memcpy(name, from, (size_t)(to - from));
     name[to - from] = '\0';

@@ -374,11 +374,11 @@ def test_records_that_contradict_each_other_prove_nothing():
 
 
 # ---- Who never got to an instance ----------------------------------------------------------------
-def turned_away(code, count=54, sold=4, stock=8, upstream=""):
+def turned_away(code, count=54, sold=4, stock=8, upstream="", item="phone"):
     """Some buy, and somebody before the instances refuses the rest."""
     world = shop.World(1)
-    shop.start(world, rung="watchdog", instances=["a", "b"], items={"phone": stock})
-    requests = [world.request("phone", "ab"[i % 2], world.t0) for i in range(sold + count)]
+    shop.start(world, rung="watchdog", instances=["a", "b"], items={item: stock})
+    requests = [world.request(item, "ab"[i % 2], world.t0) for i in range(sold + count)]
     now = world.t0 + MS
     for request in requests[:sold]:
         now = shop.turn(world, request, now)
@@ -406,6 +406,10 @@ def test_direct_clients_that_were_refused(label):
             sample["label"] = label
             sample["URL"] = "" if "phone" in label else sample["URL"]
     check(world, "undersold", "sent away while enough was left: 54")
+
+
+def test_an_item_whose_name_begins_as_the_path_goes_on():
+    check(turned_away(503, item="sale-phone"), "undersold", "sent away while enough was left: 54")
 
 
 def test_a_client_that_asked_for_too_many_was_not_sent_away():

@@ -597,6 +597,13 @@ def test_keys_of_one_request_take_no_memory(tmp_path):
     assert took["many keys"] - took["one key"] < 4096, took  # KiB; the keys are 18 MiB
 
 
+def test_keys_of_an_item_whose_name_begins_as_the_path_goes_on():
+    worlds = {seed: each_is_repeated(keyed(seed, items={"sale-phone": 9})) for seed in range(SEEDS // 4)}
+    with judge(worlds) as verdicts:
+        for seed, (verdict, folder) in verdicts.items():
+            assert verdict["result"] == "ok", (seed, folder, verdict["reasons"])
+
+
 def test_another_item_s_key_is_another_one():
     def make(seed):
         world = keyed(seed, items={"one": 9, "two": 9})
