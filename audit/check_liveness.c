@@ -11,9 +11,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Its buyer went away by himself, and has no answer: his client says the same. */
+static bool went_away(const struct request *request)
+{
+    return request->reason == REASON_HUNG_UP && request->sampled && request->transport_error;
+}
+
 static bool was_sent_away(const struct request *request)
 {
-    return request->item != NONE && !request->reads && !request->repeats &&
+    return request->item != NONE && !request->reads && !request->repeats && !went_away(request) &&
            (request->outcome == OUTCOME_REFUSED || request->outcome == OUTCOME_FAILED ||
             request->outcome == OUTCOME_TURNED_AWAY);
 }

@@ -193,6 +193,8 @@ static enum reason reason_of(const char *text)
         return REASON_LOCK_LOST;
     if (strcmp(text, "request-in-flight") == 0 || strcmp(text, "key-reused") == 0)
         return REASON_KEY;
+    if (strcmp(text, "hung-up") == 0)
+        return REASON_HUNG_UP;
     return strcmp(text, "stale-token") == 0 ? REASON_STALE_TOKEN : REASON_OTHER;
 }
 

@@ -120,6 +120,7 @@ enum reason { /* of a refusal; the ones that a check asks for */
               REASON_LOCK_ERROR,
               REASON_LOCK_LOST,
               REASON_STALE_TOKEN,
+              REASON_HUNG_UP,
               REASON_KEY, /* request-in-flight, key-reused: another request has the key */
 };
 

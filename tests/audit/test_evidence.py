@@ -419,6 +419,22 @@ def test_a_client_that_asked_for_too_many_was_not_sent_away():
     check(world, "ok", "58 requests, 4 of 8 sold, 4 left")
 
 
+@pytest.mark.parametrize("code, result, reason", [
+    ("Non HTTP response code: java.net.SocketTimeoutException", "inconclusive", r"\(transport errors\): 1, first"),
+    (504, "inconclusive", r"\(transport errors\): 1, first"), (503, "undersold", "sent away while enough was left: 1")])
+def test_a_buyer_who_hung_up_was_not_sent_away(code, result, reason):
+    """He waited no longer, and got no answer. Who got one did not hang up."""
+    world = turned_away(503, count=1)
+    world.run["direct"], world.logged = True, False
+    request = world.requests[-1]
+    world.about(request, world.t0, "invoke", quantity=1)
+    world.about(request, world.t0 + MS, "refused", code=503, reason="hung-up")
+    world.sample_of(request)["responseCode"] = code
+    check(shop.finish(world), result, reason)
+    world.run["fault"], world.run["expect"] = "stall", ["ok"]
+    check(world, "ok" if code != 503 else result, "")
+
+
 def test_an_instance_that_refuses_has_a_record_of_it():
     """nginx says that an instance answered 503, and none has recorded it: that may be a lost line."""
     check(turned_away(503, upstream="127.0.0.1:8000"), "inconclusive", "no instance's history has it")
