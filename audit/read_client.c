@@ -113,11 +113,12 @@ static void read_answer(struct run *run, const struct table *table, struct reque
     const char *quantity = strstr(url, "quantity=");
     if (quantity != NULL)
         read_quantity(quantity + strlen("quantity="), request);
-    const char *key = field(table, COLUMN_key);
-    if (key[0] != '\0')
-        request->key = keys_add(run, request->asked_item, key);
     request->client_replayed = strcmp(field(table, COLUMN_replayed), "true") == 0;
     request->client_item = run_item(run, field(table, COLUMN_item));
+    const char *key = field(table, COLUMN_key);
+    if (key[0] != '\0') /* where the item is not known yet, nginx's uri or the history tells it */
+        request->key = keys_add(
+            run, request->asked_item != NONE ? request->asked_item : request->client_item, key);
     request->client_instance = run_instance(run, field(table, COLUMN_instance));
 }
 

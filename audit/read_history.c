@@ -139,8 +139,8 @@ static void about_file(struct reader *reader, struct record *record)
 
 /* ---- Lines about a request ------------------------------------------------------------------ */
 
-/* The client may have told of its key. NULL: it has none. Who was accepted twice, with two keys, has
- * none: nobody knows which of them a sale of it is for. */
+/* The client may have told of its key, perhaps without its item. NULL: it has none. Who was accepted
+ * twice, with two keys, has none: nobody knows which of them a sale of it is for. */
 static void take_key(struct reader *reader, struct record *record, struct request *request,
                      const char *key)
 {
@@ -148,7 +148,9 @@ static void take_key(struct reader *reader, struct record *record, struct reques
     uint32_t number = key == NULL ? NONE
                     : twice       ? keys_find(reader->run, request->item, key)
                                   : keys_add(reader->run, request->item, key);
-    if (request->key != NONE && request->key != number)
+    bool same = request->key == number ||
+                (key != NULL && request->key == keys_find(reader->run, NONE, key));
+    if (request->key != NONE && !same)
         complain(&reader->source, record->line,
                  "request %.60s has another idempotency key than in sale.jtl; it must have the "
                  "same",

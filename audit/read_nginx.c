@@ -31,6 +31,14 @@ static unsigned sends(const char *statuses, const char *bytes)
     return count;
 }
 
+/* The client told of its key without the item, which a key is of. */
+static void take_item(struct run *run, struct request *request, uint32_t item)
+{
+    request->asked_item = item;
+    if (request->key != NONE && request->client_item == NONE)
+        request->key = keys_add(run, item, keys_text(run, request->key));
+}
+
 static void read_entry(struct source *source, int64_t line, const cJSON *json)
 {
     char error[JSON_ERROR_MAX];
@@ -62,7 +70,7 @@ static void read_entry(struct source *source, int64_t line, const cJSON *json)
     request->proxied = true;
     request->nginx_status = (int16_t)status;
     if (request->asked_item == NONE)
-        request->asked_item = run_item_of_url(source->run, uri);
+        take_item(source->run, request, run_item_of_url(source->run, uri));
     request->sent = sends(statuses, bytes);
 }
 

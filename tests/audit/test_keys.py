@@ -359,6 +359,33 @@ def test_clients_that_tell_of_no_keys():
             assert verdict["result"] == "ok", (seed, folder, verdict["reasons"])
 
 
+@pytest.mark.parametrize("logged", [True, False])
+def test_clients_that_tell_of_keys_without_the_item(logged):
+    """There is no column URL: nginx's uri, the answer or the history has it."""
+    worlds = {}
+    for seed in range(SEEDS // 4):
+        world = each_is_repeated(keyed(seed))
+        refused = [request for request in world.requests if request["code"] != 200]
+        if logged:  # who was not let in yet is one buyer with who bought
+            nginx_sent_it_away_and_then_it_bought(world)
+        for request in refused[:1]:
+            give_key(world, request, "\u00a9" * 100)  # longer than what is kept of it
+        world.run["direct"], world.logged = not logged, logged
+        world.columns = [column for column in world.columns if column != "URL"]
+        worlds[seed] = world
+    with judge(worlds) as verdicts:
+        for seed, (verdict, folder) in verdicts.items():
+            assert verdict["result"] == "ok", (seed, folder, verdict["reasons"])
+            assert verdict["requests"] == len({(r["item"], r["key"]) for r in worlds[seed].requests})
+
+
+def test_another_key_without_the_item_is_another_one():
+    world = client_has_another_key(keyed(1))
+    world.columns = [column for column in world.columns if column != "URL"]
+    with judge({0: world}) as verdicts:
+        assert "has another idempotency key than in sale.jtl" in "\n".join(verdicts[0][0]["reasons"])
+
+
 # ---- Instances that die, replies that are lost ----------------------------------------------------
 
 def killed(took, told_again, fault="killed_holding"):
