@@ -96,6 +96,26 @@ static void read_quantity(const char *text, struct request *request)
         request->quantity = request->asked_quantity = quantity;
 }
 
+enum { UNQUOTED_MAX = 128 };
+
+/* A key may be sent as a text in quotes, in which \" and \\ stand for " and \: it is what is in them.
+ * False: it is no such text, and stands as it is. */
+static bool unquote(const char *text, char unquoted[UNQUOTED_MAX])
+{
+    size_t size = 0;
+    if (*text++ != '"')
+        return false;
+    while (*text != '"' && size < UNQUOTED_MAX - 1) {
+        if (*text == '\\' && *++text != '"' && *text != '\\')
+            return false;
+        if (*text == '\0')
+            return false;
+        unquoted[size++] = *text++;
+    }
+    unquoted[size] = '\0';
+    return size > 0 && *text == '"' && text[1 + strspn(text + 1, " \t")] == '\0';
+}
+
 static void read_answer(struct run *run, const struct table *table, struct request *request)
 {
     int64_t code = 0;
@@ -115,7 +135,9 @@ static void read_answer(struct run *run, const struct table *table, struct reque
         read_quantity(quantity + strlen("quantity="), request);
     request->client_replayed = strcmp(field(table, COLUMN_replayed), "true") == 0;
     request->client_item = run_item(run, field(table, COLUMN_item));
+    char unquoted[UNQUOTED_MAX];
     const char *key = field(table, COLUMN_key);
+    key = unquote(key, unquoted) ? unquoted : key;
     if (key[0] != '\0') /* where the item is not known yet, nginx's uri or the history tells it */
         request->key = keys_add(
             run, request->asked_item != NONE ? request->asked_item : request->client_item, key);

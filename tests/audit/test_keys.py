@@ -379,6 +379,30 @@ def test_clients_that_tell_of_keys_without_the_item(logged):
             assert verdict["requests"] == len({(r["item"], r["key"]) for r in worlds[seed].requests})
 
 
+def quoted(key):
+    return '"%s"' % key.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def test_keys_that_are_sent_in_quotes():
+    """They are what is in the quotes; the history has that, and another one may send it without."""
+    worlds = {seed: each_is_repeated(keyed(seed)) for seed in range(SEEDS // 4)}
+    for world in worlds.values():
+        for request in world.requests:
+            if world.random.random() < 0.5:
+                world.sample_of(request)["key"] = quoted(request["key"]) + world.random.choice(["", " "])
+    with judge(worlds) as verdicts:
+        for seed, (verdict, folder) in verdicts.items():
+            assert verdict["result"] == "ok", (seed, folder, verdict["reasons"])
+
+
+@pytest.mark.parametrize("key", ['"', '""', '"k', '"k"k', '"k\\"', '"k\\k"', '"\\', '"' + "k" * 500 + '"'])
+def test_keys_that_are_no_text_in_quotes_stand_as_they_are(key):
+    world = keyed(1)
+    give_key(world, world.requests[0], key)
+    with judge({0: world}) as verdicts:
+        assert verdicts[0][0]["result"] == "ok", verdicts[0][0]["reasons"]
+
+
 def test_another_key_without_the_item_is_another_one():
     world = client_has_another_key(keyed(1))
     world.columns = [column for column in world.columns if column != "URL"]
