@@ -36,5 +36,5 @@ bool is_fenced(const struct run *run)
 
 bool is_setup(const struct run *run, const struct restock *restock)
 {
-    return restock->t_ns <= run->start_ns;
+    return restock->t_ns <= run->sales_ns;
 }

@@ -28,7 +28,7 @@ void check_all(struct run *run); /* all but check_clocks */
 bool is_unknown(const struct run *run, const struct request *request);
 /* Whether the stock looks at tokens: --write fenced, and the flawed fenced_textbook. */
 bool is_fenced(const struct run *run);
-/* Not the last word on a request: a restock before the first request only sets the run up. */
+/* Not the last word on a request: a restock before the first request to buy only sets the run up. */
 bool is_setup(const struct run *run, const struct restock *restock);
 /* Finds out which restocks were carried out of those that no history tells the outcome of. Behind the sums of sales. */
 void restocks_settle(struct run *run);

@@ -156,10 +156,11 @@ static int by_lock(const void *a, const void *b)
     return (one > two) - (one < two);
 }
 
-/* The time from the first event of a request to the last. */
+/* The time from the first event of a request to the last, and when the first one came to buy. */
 static void find_span(struct run *run)
 {
     bool any = false;
+    run->sales_ns = INT64_MAX;
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];
         if (request->last_ns == NOT_STAMPED)
@@ -167,6 +168,8 @@ static void find_span(struct run *run)
         int64_t first = request->invoke_ns != NOT_STAMPED ? request->invoke_ns : request->last_ns;
         if (!any || first < run->start_ns)
             run->start_ns = first;
+        if (!request->reads && first < run->sales_ns)
+            run->sales_ns = first;
         if (!any || request->last_ns > run->end_ns)
             run->end_ns = request->last_ns;
         any = true;

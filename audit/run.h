@@ -356,6 +356,7 @@ struct run {
     size_t by_lock_count;
     int64_t start_ns; /* the first event of a request: times are told from here */
     int64_t end_ns;
+    int64_t sales_ns; /* the first event of a request to buy: before it the run is only set up */
 
     struct counts counts;
     struct collision twice;            /* the first unit that was sold twice */

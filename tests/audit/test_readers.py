@@ -116,6 +116,21 @@ def test_a_late_write_behind_a_reading(mode):
     check(lambda seed: behind_a_reader(seed, "fenced", mode), "ok")
 
 
+def looked_at_before(seed, write, at=-500):
+    """Somebody reads the stock, and it is set behind that; then, or before it, the first one comes to buy."""
+    world, now, rest = begin(seed, write=write)
+    before = world.t0 - 2000
+    world.reader("phone", "a", (before, before + 1, before + 2, before + 3, before + 4), 3)
+    world.add("b", world.t0 + at, "restock", item="phone", stock_before=3, stock_after=9)
+    return the_rest_buy(world, now, rest)
+
+
+@pytest.mark.parametrize("write", ["decr", "set"])
+def test_who_reads_before_the_stock_is_set_does_not_begin_the_run(write):
+    check(lambda seed: looked_at_before(seed, write), "ok")
+    check(lambda seed: looked_at_before(seed, write, 1), "inconclusive", "was set at .* ms, during the run")
+
+
 def refused_reader(seed):
     """There is enough to sell, and nothing was to be sold."""
     world, now, rest = begin(seed)
