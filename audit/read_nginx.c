@@ -39,6 +39,18 @@ static void take_item(struct run *run, struct request *request, uint32_t item)
         request->key = keys_add(run, item, keys_text(run, request->key));
 }
 
+/* What came on the connection was no HTTP: nginx names neither method nor uri, and sent nothing on. */
+static bool is_no_request(const cJSON *json)
+{
+    char error[JSON_ERROR_MAX];
+    const char *method = NULL, *uri = NULL, *statuses = "", *bytes = "";
+    return json_text(json, "method", JSON_OPTIONAL, &method, error) &&
+           json_text(json, "uri", JSON_OPTIONAL, &uri, error) &&
+           json_text(json, "upstream_status", JSON_OPTIONAL, &statuses, error) &&
+           json_text(json, "upstream_bytes_sent", JSON_OPTIONAL, &bytes, error) && method != NULL &&
+           method[0] == '\0' && uri != NULL && uri[0] == '\0' && sends(statuses, bytes) == 0;
+}
+
 static void read_entry(struct source *source, int64_t line, const cJSON *json)
 {
     char error[JSON_ERROR_MAX];
@@ -54,7 +66,8 @@ static void read_entry(struct source *source, int64_t line, const cJSON *json)
         !json_text(json, "upstream_status", JSON_OPTIONAL, &statuses, error) ||
         !json_text(json, "upstream_bytes_sent", JSON_OPTIONAL, &bytes, error) ||
         !json_int(json, "status", JSON_REQUIRED, 0, 999, &status, error)) {
-        complain(source, line, "%s", error);
+        if (!is_no_request(json))
+            complain(source, line, "%s", error);
         return;
     }
     if (!is_sale(method, uri))

@@ -373,6 +373,18 @@ def test_records_that_contradict_each_other_prove_nothing():
     check(world, "inconclusive", "the instance's history says that another unit was sold")
 
 
+@pytest.mark.parametrize("fields, result", [
+    ({}, "ok"), ({"upstream_status": "200"}, "inconclusive"), ({"upstream_bytes_sent": "213"}, "inconclusive"),
+    ({"method": "POST"}, "inconclusive"), ({"uri": "/inventory/phone/sale"}, "inconclusive"),
+    ({"uri": None}, "inconclusive")], ids=str)
+def test_a_connection_without_a_request_is_no_sale(fields, result):
+    """nginx logs what is no HTTP without a method and a uri. What it sent on was something."""
+    world = clean()
+    world.passed.append({"t_s": 1.0, "request": "zz", "method": "", "uri": "", "status": 400, "upstream": "",
+                         "upstream_status": "", "upstream_bytes_sent": "", "time_s": 0, **fields})
+    check(world, result, "" if result == "ok" else r"nginx.log line \d+: ")
+
+
 # ---- Who never got to an instance ----------------------------------------------------------------
 def turned_away(code, count=54, sold=4, stock=8, upstream="", item="phone"):
     """Some buy, and somebody before the instances refuses the rest."""
