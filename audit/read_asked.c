@@ -98,7 +98,8 @@ static bool read_seen(struct asked *asked, char error[JSON_ERROR_MAX])
         if (asked->seen_count == SEEN_MAX)
             break;
         struct seen *seen = &asked->seen[asked->seen_count];
-        if (!json_int(entry, "t_ns", JSON_REQUIRED, 0, JSON_EXACT_MAX, &seen->t_ns, error) ||
+        /* Only a picture shows it, so it need not be exact to the ns as those of a history. */
+        if (!json_int(entry, "t_ns", JSON_REQUIRED, 0, JSON_TIME_MAX, &seen->t_ns, error) ||
             !json_text(entry, "text", JSON_REQUIRED, &seen->text, error))
             return false;
         asked->seen_count++;

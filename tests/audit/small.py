@@ -139,11 +139,11 @@ def two_in_one():
     return shop.finish(world)
 
 
-def emptied():
+def emptied(seed=1, text="Redis comes back empty"):
     """Redis forgets the lock; who stood by saw it."""
-    world, now = begin("setnx", "redis_empty")
+    world, now = begin("setnx", "redis_empty", seed)
     first = inside(world, "a", now)
-    world.run["seen"] = [{"t_ns": now + 10 * MS, "text": "Redis comes back empty"}]
+    world.run["seen"] = [{"t_ns": now + 10 * MS, "text": text}]
     second = inside(world, "b", now + 20 * MS)
     sell(world, first, now + 25 * MS)
     sell(world, second, now + 30 * MS)

@@ -247,6 +247,15 @@ def test_what_was_seen_goes_through_every_lane(tmp_path):
     assert "Redis comes back empty" in strips.steps
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_what_was_seen_on_a_machine_that_runs_for_long(seed, tmp_path):
+    """t_ns may pass 2^53: after 104 days."""
+    assert max(small.emptied(i).t0 for i in range(8)) > 2**53
+    strips = Strips(lambda: small.emptied(seed), tmp_path)
+    ((x, _, _),), (first,), (second,) = (strips.lines("seen", "a"), strips.rects("sold", "a"), strips.rects("sold", "b"))
+    assert first[0] < x < second[0] and "Redis comes back empty" in strips.steps
+
+
 def test_red_only_where_they_meet(tmp_path):
     """a was inside for 2 s, and with b for 4 ms of them."""
     strips = Strips(small.frozen, tmp_path)
