@@ -340,7 +340,8 @@ static void add_processes(const struct run *run, struct story *story)
         mark_last(story, before);
     }
     for (size_t i = 0; i < run->asked.seen_count; i++)
-        step(story, run->asked.seen[i].t_ns, 0, STAGE_NONE, "%.90s", run->asked.seen[i].text);
+        step(story, run->asked.seen[i].t_ns, 0, STAGE_NONE, "%s",
+             shortened(run->asked.seen[i].text, SEEN_WIDTH, 13, name));
     for (size_t i = 0; i < run->mark_count; i++) {
         if (run->marks[i].kind == MARK_STALL)
             step(story, run->marks[i].t_ns, 0, STAGE_NONE, "%s wakes: it stood still for %.0f ms",

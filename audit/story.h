@@ -15,7 +15,7 @@ struct step {
     enum stage stage;
     size_t order; /* in which they were told */
     bool worst;   /* where it went wrong */
-    char what[160];
+    char what[256];
 };
 
 struct story {

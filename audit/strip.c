@@ -26,7 +26,7 @@ enum {
 struct note {
     double x;
     bool bad;
-    char text[96];
+    char text[256];
 };
 
 struct strip {
@@ -255,6 +255,7 @@ static void draw_marks(struct strip *strip)
 static void draw_seen(struct strip *strip)
 {
     const struct asked *asked = &strip->run->asked;
+    char text[SVG_LABEL_MAX];
     for (size_t i = 0; i < asked->seen_count; i++) {
         const struct seen *seen = &asked->seen[i];
         if (seen->t_ns < strip->axis->from_ns || seen->t_ns > strip->axis->to_ns)
@@ -262,7 +263,7 @@ static void draw_seen(struct strip *strip)
         double x = axis_x(strip->axis, seen->t_ns);
         svg_line(&strip->picture->svg, x, strip->top, x, strip->top + LANE_STEP, "seen");
         if (strip->instance == 0)
-            note(strip, x + 4, false, "%.90s", seen->text);
+            note(strip, x + 4, false, "%s", shortened(seen->text, SEEN_WIDTH, 12, text));
     }
 }
 

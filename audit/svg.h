@@ -41,6 +41,8 @@ struct paragraph {
 /* Returns the y below. */
 double svg_paragraph(const struct svg *svg, const struct paragraph *paragraph, const char *text);
 
+enum { SEEN_WIDTH = 600 }; /* of a text that somebody wrote who stood by */
+
 /* text, cut to that width; where it was cut it ends with an ellipsis. */
 const char *shortened(const char *text, double width, double font_size, char buffer[SVG_LABEL_MAX]);
 

@@ -256,6 +256,15 @@ def test_what_was_seen_on_a_machine_that_runs_for_long(seed, tmp_path):
     assert first[0] < x < second[0] and "Redis comes back empty" in strips.steps
 
 
+@pytest.mark.parametrize("letter", ["é", "語", "😀", "i"])
+@pytest.mark.parametrize("before", range(4))
+def test_a_long_text_of_what_was_seen_is_cut_between_characters(letter, before, tmp_path):
+    strips = Strips(lambda: small.emptied(text="x" * before + letter * 500), tmp_path)  # it is parsed: valid UTF-8
+    cut = "x" * before + letter * 20
+    assert strips.says(cut) and cut in strips.steps
+    assert all(text.strip("x" + letter) == "…" for text in texts(strips.root) if text.startswith(cut))
+
+
 def test_red_only_where_they_meet(tmp_path):
     """a was inside for 2 s, and with b for 4 ms of them."""
     strips = Strips(small.frozen, tmp_path)
