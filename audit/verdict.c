@@ -94,9 +94,11 @@ static void tell_more(struct run *run, const struct verdict *verdict)
                  (long long)counts->overlaps, (long long)counts->token_refusals);
     if (verdict->result == RESULT_OK)
         findings_add(&run->findings, RESULT_OK,
-                     "%lld request%s, %lld of %lld sold, %lld left, no unit twice; %zu section%s, %s",
+                     "%lld request%s, %lld of %lld sold, %lld left, %s; %zu section%s, %s",
                      (long long)counts->requests, counts->requests == 1 ? "" : "s",
                      (long long)counts->sold, (long long)counts->initial, (long long)counts->left,
+                     counts->distinct < counts->sold ? "no unit more often than it was there"
+                                                     : "no unit twice",
                      run->by_lock_count, run->by_lock_count == 1 ? "" : "s", together);
     if (verdict->expected.results == 0)
         findings_add(&run->findings, verdict->result,

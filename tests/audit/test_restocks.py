@@ -63,6 +63,12 @@ def test_carried_out_though_its_reply_was_lost():
           "a restock .add 3. that a began at .* ms was carried out: .*its reply was lost", initial=8, sold=8, resold=0)
 
 
+def test_a_unit_that_is_sold_again_after_a_restock_is_not_called_sold_once():
+    check(Story().buyers(4).restock("restock_unknown", add=3).buyers(6).end(), "ok", "no unit more often than it was there",
+          sold=8, distinct=5)
+    check(Story().buyers(4).end(), "ok", "no unit twice", sold=4)
+
+
 def test_carried_out_though_its_instance_was_killed():
     check(killed(Story(fault="killed").buyers(4).restock(add=3).buyers(6)), "ok", "carried out: .*no outcome is recorded",
           initial=8, sold=8)
