@@ -123,6 +123,14 @@ bool run_is_timed(const struct run *run, const struct section *section)
     return history->timed && !request->mistimed && (was_seen || !history->doubted);
 }
 
+size_t run_untimed(const struct run *run)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < run->by_lock_count; i++)
+        count += !run_is_timed(run, run->by_lock[i]);
+    return count;
+}
+
 double run_ms(const struct run *run, int64_t t_ns)
 {
     return (double)(t_ns - run->start_ns) / 1e6; /* whole numbers: a double holds no such time */

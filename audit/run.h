@@ -385,6 +385,8 @@ bool run_only_reads(const struct run *run, const struct section *section);
 int64_t run_again_ns(const struct run *run, const struct section *section);
 /* Whether its times can be compared with those of any other. */
 bool run_is_timed(const struct run *run, const struct section *section);
+/* How many of run->by_lock have times that cannot. */
+size_t run_untimed(const struct run *run);
 /* Whether the instance has left a history that lacks no record. must_end: nor can it lack what the
  * instance, killed, did not come to write. */
 bool run_tells_all(const struct run *run, uint32_t instance, bool must_end);

@@ -121,6 +121,20 @@ static void tell_overlap(const struct run *run, const struct scene *scene, struc
         add(story, "No unit was sold twice by these two, but nothing kept them apart.");
 }
 
+/* What the pair of a hand-over stands for. */
+static void tell_all(const struct run *run, struct story *story)
+{
+    size_t untimed = run_untimed(run);
+    bool together = run->counts.max_parallel > 1;
+    if (untimed > 0)
+        add(story, "The times of %zu of %zu sections prove nothing; of the others, %s.", untimed,
+            run->by_lock_count,
+            together ? "only readers of one lock were inside together" : "no two of one lock overlapped");
+    else
+        add(story, together ? "Only readers of one lock were ever inside together."
+                            : "No two sections of one lock ever overlapped.");
+}
+
 static void tell_hand_over(const struct run *run, const struct scene *scene, struct story *story)
 {
     char buffer[TIME_TEXT_MAX];
@@ -129,10 +143,9 @@ static void tell_hand_over(const struct run *run, const struct scene *scene, str
         was_killed(run, scene->first) ? "was killed inside the section" : "left the section",
         moment(run, scene, scene->first->ended_ns, buffer));
     tell_who(run, scene->second, "request 2", story);
-    add(story, " entered %s later. %s.",
-        duration(scene->second->at_ns[STAGE_ENTER] - scene->first->ended_ns, buffer),
-        run->counts.max_parallel > 1 ? "Only readers of one lock were ever inside together"
-                                     : "No two sections of one lock ever overlapped");
+    add(story, " entered %s later. ",
+        duration(scene->second->at_ns[STAGE_ENTER] - scene->first->ended_ns, buffer));
+    tell_all(run, story);
 }
 
 static void tell_apart(const struct run *run, const struct scene *scene, struct story *story)

@@ -84,17 +84,19 @@ static void draw_facts(const struct picture *picture, double y)
 {
     const struct run *run = picture->run;
     const struct counts *counts = &run->counts;
+    size_t untimed = run_untimed(run);
     char expected[128];
     char buffer[SVG_LABEL_MAX];
     char line[SVG_LABEL_MAX];
     verdict_expected(picture->verdict, " or ", expected, sizeof expected);
     svg_text(&picture->svg, PICTURE_LEFT, y, "fact",
              "%lld in stock, %lld sold, %lld left. %lld request%s to %zu instance%s; %lld of %zu "
-             "sections began while another was inside%s.",
+             "sections%s began while another was inside%s.",
              (long long)counts->initial, (long long)counts->sold, (long long)counts->left,
              (long long)counts->requests, counts->requests == 1 ? "" : "s",
              run->asked.instance_count, run->asked.instance_count == 1 ? "" : "s",
-             (long long)counts->overlaps, run->by_lock_count,
+             (long long)counts->overlaps, run->by_lock_count - untimed,
+             untimed > 0 ? " with sound times" : "",
              counts->max_parallel > 1 && counts->overlaps == 0 ? ", readers aside" : "");
     snprintf(line, sizeof line, "expected %s: %s", expected, picture->verdict->expected.why);
     svg_text(&picture->svg, PICTURE_LEFT, y + 22, "note", "%s",

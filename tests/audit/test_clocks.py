@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times prove something only where they are of one clock: what the files say of their clocks, and what the clients saw."""
+import re
+
 import pytest
 import shop
 from judge import SEEDS, judge
 from shop import MS
 from simulate import simulate
 from test_clean import killed_in_the_section
+from test_picture import read as picture, texts
 
 DAY_MS = 86_400_000
 
@@ -58,6 +61,16 @@ def test_a_history_moved_away_hides_nothing(all_clocks):
 @pytest.mark.parametrize("by_ns", [MS, -MS, 150_000])
 def test_a_history_a_little_off_accuses_nobody(by_ns):
     check(moved(one_after_the_other, by_ns), "inconclusive", "ms off those of history-a.jsonl", never="sections that began")
+
+
+def test_the_picture_says_that_not_all_sections_were_compared():
+    """Overlaps of a and b cannot be seen; those of a alone were looked for."""
+    with judge({0: moved(overlapping, 3 * MS)(0), 1: one_after_the_other(1)}) as verdicts:
+        said = {key: " ".join(texts(picture(folder))) for key, (_, folder) in verdicts.items()}
+        assert verdicts[0][0]["overlaps"] == 0
+        assert "No two" not in said[0] and "of the others, no two of one lock overlapped" in said[0]
+        assert re.search(r"The times of \d+ of \d+ sections prove nothing", said[0]) and "with sound times" in said[0]
+        assert "No two sections of one lock ever overlapped." in said[1] and "sound times" not in said[1]
 
 
 def test_a_502_does_not_vouch_for_times():
