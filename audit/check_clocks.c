@@ -28,12 +28,13 @@ static void check_history(struct run *run, struct history *history, const struct
 {
     const char *differs = clocks_differ(&first->clock, &history->clock);
     long long apart_ns = history->clock.apart_ns - first->clock.apart_ns;
-    history->timed = differs == NULL && apart_ns <= APART_NS_MAX && apart_ns >= -APART_NS_MAX;
+    bool off = apart_ns > APART_NS_MAX || apart_ns < -APART_NS_MAX;
+    history->timed = differs == NULL && !off && !history->stepped;
     if (differs != NULL)
         findings_add(&run->findings, RESULT_INCOMPLETE,
                      "%s: %s than %s; all must have one clock, so that their times can be compared",
                      history->file, differs, first->file);
-    else if (!history->timed)
+    else if (off)
         findings_add(&run->findings, RESULT_INCOMPLETE,
                      "%s: its times are %.3f ms off those of %s, as CLOCK_REALTIME in both tells; "
                      "they must agree within %.1f ms",

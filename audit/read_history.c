@@ -469,12 +469,10 @@ static struct history read_begin(struct reader *reader, struct record *record)
     return begun;
 }
 
-static bool is_one_clock(const struct clock *one, const struct clock *two)
+static bool is_one_machine(const struct clock *one, const struct clock *two)
 {
-    int64_t apart_ns = one->apart_ns - two->apart_ns;
     return one->known && two->known && strcmp(one->boot_id, two->boot_id) == 0 &&
-           strcmp(one->time_namespace, two->time_namespace) == 0 && apart_ns <= APART_NS_MAX &&
-           apart_ns >= -APART_NS_MAX;
+           strcmp(one->time_namespace, two->time_namespace) == 0;
 }
 
 /* The life that goes on with that begin: its instance's latest. NULL: there is none. */
@@ -487,10 +485,24 @@ static struct history *life_before(const struct reader *reader, const struct rec
         if (life->instance != begun->instance || (i == reader->index && !reader->begun))
             continue;
         bool fits = life->goes_on && life->part + 1 == begun->part && life->pid == begun->pid &&
-                    life->last_ns <= record->t_ns && is_one_clock(&life->clock, &begun->clock);
+                    life->last_ns <= record->t_ns && is_one_machine(&life->clock, &begun->clock);
         return fits ? life : NULL;
     }
     return NULL;
+}
+
+/* A process has one clock; where it seems to have two, no time of it can be compared. */
+static void check_step(struct reader *reader, const struct record *record, struct history *life,
+                       const struct history *begun)
+{
+    int64_t apart_ns = begun->clock.apart_ns - life->clock.apart_ns;
+    if (apart_ns <= APART_NS_MAX && apart_ns >= -APART_NS_MAX)
+        return;
+    life->stepped = true;
+    complain(&reader->source, record->line,
+             "the times of part %lld are %.3f ms off those of the first part, %s, as CLOCK_REALTIME "
+             "in both tells; they must agree within %.1f ms",
+             (long long)begun->part, -(double)apart_ns / 1e6, life->file, APART_NS_MAX / 1e6);
 }
 
 static void go_on(struct reader *reader, struct history *life, int64_t part)
@@ -518,6 +530,7 @@ static bool begin_life(struct reader *reader, struct record *record)
         check_end(reader, record->line);
     struct history *life = life_before(reader, record, &begun);
     if (life != NULL) {
+        check_step(reader, record, life, &begun);
         go_on(reader, life, begun.part);
         return true;
     }

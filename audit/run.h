@@ -283,7 +283,8 @@ struct history {
     int64_t part; /* the number of its latest file */
     bool goes_on; /* that one's last line says that another one follows */
     bool ended;      /* an orderly end: nothing can be missing at its tail */
-    struct clock clock;
+    struct clock clock; /* of its first part */
+    bool stepped;    /* that of another part is another one */
     bool timed;      /* its times are those of the other histories; found by check_clocks */
     bool doubted;    /* a client saw another time than it tells; likewise */
     bool damaged;    /* its file lacks records, or has some that cannot be read */

@@ -101,13 +101,34 @@ def test_a_part_that_is_missing(missing, sentence):
     check(worlds, "inconclusive", sentence)
 
 
-@pytest.mark.parametrize("change", [{"pid": 2}, {"part": 3}, {"boot_id": "another"}, {"time_namespace": "another"},
-                                    {"clock_ns_realtime": 1}], ids=lambda change: next(iter(change)))
+@pytest.mark.parametrize("change", [{"pid": 2}, {"part": 3}, {"boot_id": "another"},
+                                    {"time_namespace": "another"}], ids=lambda change: next(iter(change)))
 def test_a_part_of_another_life(change):
     def edit(parts):
         parts[1][0].update(change)
     world = clean()
     check({0: Rotated(world, "a", [len(world.lines("a")) // 2], edit=edit)}, "inconclusive", "of a history, and no file ends with its part")
+
+
+@pytest.mark.parametrize("part", [1, 2])
+@pytest.mark.parametrize("by_ns", [200_000, -200_000, 60_000 * MS])
+def test_a_clock_that_was_set_between_the_parts(part, by_ns):
+    """It is told, and nothing else is wrong: no part is called missing."""
+    def edit(parts):
+        for later in parts[part:]:
+            later[0]["clock_ns_realtime"] += by_ns
+    worlds = {}
+    for seed in range(SEEDS // 4):
+        world = clean(seed)
+        third = len(world.lines("a")) // 3
+        worlds[seed] = Rotated(world, "a", [third, 2 * third], edit=edit)
+    with judge(worlds) as verdicts:
+        for seed, (verdict, folder) in verdicts.items():
+            reasons = [reason for reason in verdict["reasons"] if not reason.startswith("history-a.")]
+            told = [reason for reason in verdict["reasons"] if reason.startswith("history-a.")]
+            assert verdict["result"] == "inconclusive" and not reasons and len(told) == 3 - part, (seed, folder, verdict["reasons"])
+            sentence = rf"history-a\.\d\.jsonl line 1: the times of part \d are {-by_ns / MS:.3f} ms off those of the first part, history-a\.0"
+            assert all(re.match(sentence, reason) for reason in told), (seed, folder, told)
 
 
 @pytest.mark.parametrize("by_ns", [MS, -MS, 60_000 * MS])
