@@ -10,8 +10,9 @@
 #include <math.h>
 #include <string.h>
 
-static bool read_instances(struct asked *asked, char error[JSON_ERROR_MAX])
+static bool read_instances(struct run *run, char error[JSON_ERROR_MAX])
 {
+    struct asked *asked = &run->asked;
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(asked->json, "instances");
     const cJSON *entry = NULL;
     cJSON_ArrayForEach(entry, list)
@@ -20,6 +21,11 @@ static bool read_instances(struct asked *asked, char error[JSON_ERROR_MAX])
             asked->instance_count == INSTANCES_MAX)
             break;
         text_clean(entry->valuestring);
+        if (run_instance(run, entry->valuestring) != NONE) {
+            snprintf(error, JSON_ERROR_MAX, "\"instances\": %.60s is there twice; it must be there once",
+                     entry->valuestring);
+            return false;
+        }
         asked->instances[asked->instance_count++] = entry->valuestring;
     }
     if (!cJSON_IsArray(list) || asked->instance_count == 0 || entry != NULL) {
@@ -166,6 +172,6 @@ bool read_asked(struct run *run, char error[JSON_ERROR_MAX])
            json_text(asked->json, "fault", JSON_OPTIONAL, &asked->fault, error) &&
            json_bool(asked->json, "restocked", JSON_OPTIONAL, &asked->restocked, error) &&
            json_bool(asked->json, "direct", JSON_OPTIONAL, &asked->direct, error) &&
-           read_numbers(asked, error) && read_instances(asked, error) && read_items(run, error) &&
+           read_numbers(asked, error) && read_instances(run, error) && read_items(run, error) &&
            read_expect(asked, error) && read_seen(asked, error) && read_clients(asked, error);
 }

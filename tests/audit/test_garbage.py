@@ -134,6 +134,7 @@ def test_without_a_run(tmp_path, name, text, sentence):
 RUN_FIELDS = [
     ("requests", "many", '"requests" must be a whole number from 0 to 2000000'),
     ("instances", [], '"instances" must be a list of 1 to 64 names'),
+    ("instances", ["a", "b", "a"], '"instances": a is there twice; it must be there once'),
     ("items", {"phone": -1}, '"items": phone must be there once and hold a whole number'),
     ("items", {}, '"items" must be an object of 1 to 10000 items'),
     ("expect", ["fine"], '"expect" must be null or a list of results, of: ok, oversold'),
