@@ -5,6 +5,7 @@
  */
 #include "check.h"
 #include "memory.h"
+#include "output.h"
 #include "read.h"
 #include "row.h"
 #include "timeline.h"
@@ -57,6 +58,8 @@ static int judge(const char *folder, enum report report)
     run_init(run, folder);
     if (!read_asked(run, error)) {
         fprintf(stderr, "ladder-audit: %s/run.json: %s\n", folder, error);
+        output_withdraw(folder, "verdict.json");
+        output_withdraw(folder, "timeline.svg");
         goto out;
     }
     read_redis(run);

@@ -17,4 +17,7 @@ struct output {
 bool output_open(struct output *output, const char *folder, const char *name);
 bool output_close(struct output *output); /* false: a sentence is on standard error */
 
+/* Removes what an earlier judgement has left there, and says so on standard error. */
+void output_withdraw(const char *folder, const char *name);
+
 #endif

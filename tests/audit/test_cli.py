@@ -153,6 +153,22 @@ def test_judging_again_changes_nothing(tmp_path):
     assert not [name for name in os.listdir(folder) if name.endswith(".part")]
 
 
+@pytest.mark.parametrize("text", ["{", None])
+def test_an_earlier_verdict_does_not_stand_for_a_run_that_cannot_be_read(tmp_path, text):
+    folder = ok(tmp_path / "run")
+    assert audit(folder).returncode == 0
+    os.remove(os.path.join(folder, "run.json"))
+    if text is not None:
+        (tmp_path / "run" / "run.json").write_text(text)
+    names = sorted(os.listdir(folder))
+    done = audit(folder)
+    assert done.returncode == 2 and done.stdout == ""
+    assert sorted(os.listdir(folder)) == [name for name in names if name not in ("verdict.json", "timeline.svg")]
+    assert done.stderr.count("was of an earlier judgement: it is removed") == 2
+    os.mkdir(os.path.join(folder, "verdict.json"))
+    assert "verdict.json is of an earlier judgement, and cannot be removed" in audit(folder).stderr
+
+
 def test_folder_that_cannot_be_written(tmp_path):
     folder = ok(tmp_path / "run")
     os.mkdir(os.path.join(folder, "verdict.json"))  # also stops root
