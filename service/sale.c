@@ -625,7 +625,8 @@ static bool is_kept_out(struct seller *seller, const struct sale *sale)
 
 /* What became of a write whose reply was lost. OK: *stock is the key's value, with or without the
  * write. MISSING, INVALID: there is no key, or it holds no number. In all three the lock is still
- * ours, so no other sale wrote. LOST: it is not known. */
+ * ours, so no other sale wrote; with `atomic` one may have: the late write of a sale that gave its
+ * lock back. LOST: it is not known. */
 static enum stock_status find_out(struct seller *seller, struct sale *sale, int64_t *stock)
 {
     struct finding finding = {.key = sale->stock_key, .doubt = stock_doubt(seller->stock)};
@@ -937,6 +938,8 @@ static enum stock_status find_out_restock(struct seller *seller, struct sale *sa
     *before = sale->adds ? sale->left : STOCK_NONE;
     enum stock_status found = find_out(seller, sale, &stock);
     bool known = found == STOCK_OK && (stock == after || stock == *before);
+    if (seller->env->mode->now.write == WRITE_ATOMIC) /* a late sale may have written beside the lock: see find_out */
+        return STOCK_LOST;
     if (found == STOCK_LOST || (sale->adds && !known))
         return STOCK_LOST;
     sale->left = after;

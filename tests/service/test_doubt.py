@@ -112,16 +112,53 @@ def test_a_late_write_does_not_come_any_more(redis, start, post, lock, write):
     assert redis("GET", STOCK) == "3" and shop.sell().json["unit"] == 3
 
 
-@pytest.mark.parametrize("write", ["decr", "atomic"])
 @pytest.mark.parametrize("lock", ["watchdog", "fair"])
-def test_a_restock(redis, start, post, lock, write):
-    shop = opened(redis, start, post, lock, write)
+def test_a_restock(redis, start, post, lock):
+    shop = opened(redis, start, post, lock, "decr")
     post.lose = b"SET\r\n"
     assert shop.stock(value=100).status == 200 and post.lost == 1 and redis("GET", STOCK) == "100"
     post.keep = b"SET\r\n"
     assert shop.stock(value=7).problem == "stock-unavailable"
     assert shop.sell().json["unit"] == 100
     assert post.deliver() == b"" and redis("GET", STOCK) == "99"
+
+
+@pytest.mark.parametrize("lock", ["watchdog", "fair"])
+def test_with_atomic_a_restock_is_ended_and_not_found_out(redis, start, post, lock):
+    """The stock tells nothing: a late sale may have written beside the lock. But the restock does not come late."""
+    shop = opened(redis, start, post, lock, "atomic", *FOR_EVER)
+    post.lose = b"SET\r\n"
+    assert shop.stock(value=100).problem == "outcome-unknown" and post.lost == 1 and redis("GET", STOCK) == "100"
+    post.keep = b"SET\r\n"
+    assert shop.stock(value=7).problem == "outcome-unknown"
+    assert shop.sell().json["unit"] == 100 and shop.metric("lock_abandoned_total") == 0
+    assert post.deliver() == b"" and redis("GET", STOCK) == "99"
+
+
+@pytest.mark.parametrize("word,add,left", [(b"SET\r\n", None, "99"), (b"INCRBY", 1, "4")])
+def test_a_late_sale_does_not_hide_a_restock(redis, start, post, word, add, left, tmp_path):
+    """It comes between the restock and the look at the stock, which then holds what it would without the restock."""
+    history = tmp_path / "h.jsonl"
+    shop = opened(redis, start, post, "watchdog", "atomic", "--history", history)
+    refuse_kills(redis)
+    post.keep = WORDS["atomic"]
+    assert shop.sell().problem == "outcome-unknown"
+    assert redis("ACL", "SETUSER", "default", "+client|kill") == "OK"
+    carry, late = post._carry, []
+
+    def come_late(command, server):
+        if word not in command or late:
+            return carry(command, server)
+        carry(command, server)
+        late.append(post.deliver())
+        return None
+
+    post._carry = come_late
+    reply = shop.restock(add) if add else shop.stock(value=100)
+    assert late[0].startswith(b":") and redis("GET", STOCK) == left
+    assert reply.status == 500 and reply.problem == "outcome-unknown" and "retry-after" not in reply.headers
+    told = [event["event"] for event in read_history(history) if event["event"].startswith("restock")]
+    assert told[-2:] == ["restocking", "restock_unknown"]
 
 
 @pytest.mark.parametrize("lock,write", [("watchdog", "decr"), ("fair", "fenced")])
