@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * See log.h. A line is put together first and written with one write(), so that lines of several
- * threads do not mix.
+ * threads do not mix. It is shorter than PIPE_BUF: a pipe takes all of it or nothing.
  */
 #include "log.h"
 
@@ -9,24 +9,42 @@
 #include "text.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #define LINES_PER_S 50
 #define LINES_BURST 200
+#define READER_MS 50 /* how long one line waits for a reader; those behind it do not wait */
 
 static enum log_level level_max = LOG_INFO;
 static const char *instance_name = "";
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* protects the bucket below */
 static double bucket = LINES_BURST;
 static int64_t bucket_ns;
-static unsigned long left_out;
+static atomic_ulong left_out;
+static pthread_mutex_t writer = PTHREAD_MUTEX_INITIALIZER; /* who looks for room is who fills it; protects what is below */
+static bool stuck;
+static bool torn; /* a part of a line was written last: a full disk, or a terminal */
+
+/* A terminal may have room for a part of a line, and let the rest wait. It is opened anew, so that nothing changes for
+ * others who have it. */
+static void open_terminal_anew(void)
+{
+    int fd = isatty(STDERR_FILENO) ? open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return;
+    dup2(fd, STDERR_FILENO);
+    close(fd);
+}
 
 void log_setup(enum log_level level, const char *instance)
 {
+    open_terminal_anew();
     level_max = level;
     instance_name = instance;
 }
@@ -36,13 +54,16 @@ bool log_open(const char *file, char error[OUTPUT_ERROR_MAX])
     int fd = output_open(file, O_WRONLY, error);
     if (fd < 0)
         return false;
+    pthread_mutex_lock(&writer);
+    torn = torn && lseek(fd, 0, SEEK_END) > 0; /* a new file has no such line */
     dup2(fd, STDERR_FILENO);
+    pthread_mutex_unlock(&writer);
     close(fd);
     return true;
 }
 
-/* Whether a line may pass, and how many were left out before it. */
-static bool may_pass(unsigned long *missed)
+/* Whether a line may pass; else it counts as left out. */
+static bool may_pass(void)
 {
     bool pass = false;
     pthread_mutex_lock(&mutex);
@@ -54,16 +75,20 @@ static bool may_pass(unsigned long *missed)
     if (bucket >= 1) {
         bucket -= 1;
         pass = true;
-        *missed = left_out;
-        left_out = 0;
     } else {
-        left_out++;
+        atomic_fetch_add(&left_out, 1);
     }
     pthread_mutex_unlock(&mutex);
     return pass;
 }
 
-static int start_line(char *line, size_t size, const char *level, const char *event)
+struct line {
+    char text[2048]; /* begins with a line break, for where the line before was torn */
+    int length;
+    unsigned long missed; /* left out before it */
+};
+
+static void start_line(struct line *line, const char *level, const char *event)
 {
     struct timespec now;
     struct tm utc;
@@ -71,48 +96,64 @@ static int start_line(char *line, size_t size, const char *level, const char *ev
     gmtime_r(&now.tv_sec, &utc);
     char stamp[32];
     strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &utc);
-    return snprintf(line, size,
-                    "{\"time\":\"%s.%03ldZ\",\"level\":\"%s\",\"instance\":\"%s\",\"event\":\"%s\"",
-                    stamp, now.tv_nsec / NS_PER_MS, level, instance_name, event);
+    line->length = snprintf(line->text, sizeof line->text,
+                            "\n{\"time\":\"%s.%03ldZ\",\"level\":\"%s\",\"instance\":\"%s\",\"event\":\"%s\"",
+                            stamp, now.tv_nsec / NS_PER_MS, level, instance_name, event);
+    line->missed = atomic_exchange(&left_out, 0);
+    if (line->missed > 0)
+        line->length += snprintf(line->text + line->length, sizeof line->text - (size_t)line->length,
+                                 ",\"left_out\":%lu", line->missed);
 }
 
-static void put_line(const char *line, int length)
+/* Standard error may be a pipe that nobody reads: a write would stop the instance. */
+static bool has_room(void)
 {
-    /* Nobody is left to tell when this fails. */
-    ssize_t written = write(STDERR_FILENO, line, (size_t)length);
-    (void)written;
+    struct pollfd end = {.fd = STDERR_FILENO, .events = POLLOUT};
+    stuck = poll(&end, 1, stuck ? 0 : READER_MS) <= 0;
+    return !stuck;
+}
+
+static void put_line(const struct line *line)
+{
+    pthread_mutex_lock(&writer);
+    const int begin = torn ? 0 : 1;
+    const ssize_t size = line->length - begin;
+    ssize_t written = has_room() ? write(STDERR_FILENO, line->text + begin, (size_t)size) : 0;
+    if (written > 0)
+        torn = written < size;
+    pthread_mutex_unlock(&writer);
+    if (written != size) /* the next line that is written tells it */
+        atomic_fetch_add(&left_out, line->missed + 1);
 }
 
 void log_event(enum log_level level, const char *event, const char *format, ...)
 {
     static const char *const names[] = {"error", "warning", "info", "debug"};
-    char detail[768], quoted[1024], line[1536];
-    unsigned long missed = 0;
-    if (level > level_max || !may_pass(&missed))
+    char detail[768], quoted[1024];
+    struct line line;
+    if (level > level_max || !may_pass())
         return;
     va_list args;
     va_start(args, format);
     vsnprintf(detail, sizeof detail, format, args);
     va_end(args);
     text_quote(quoted, sizeof quoted, detail);
-    int length = start_line(line, sizeof line, names[level], event);
-    if (missed > 0)
-        length += snprintf(line + length, sizeof line - (size_t)length, ",\"left_out\":%lu",
-                           missed);
-    length += snprintf(line + length, sizeof line - (size_t)length, ",\"detail\":\"%s\"}\n",
-                       quoted);
-    put_line(line, length);
+    start_line(&line, names[level], event);
+    line.length += snprintf(line.text + line.length, sizeof line.text - (size_t)line.length,
+                            ",\"detail\":\"%s\"}\n", quoted);
+    put_line(&line);
 }
 
 void log_request(const char *id, const char *method, const char *path, unsigned status,
                  double time_ms)
 {
-    char line[2048], quoted[1280];
+    char quoted[1280];
+    struct line line;
     text_quote(quoted, sizeof quoted, path);
-    int length = start_line(line, sizeof line, "info", "request");
-    length += snprintf(line + length, sizeof line - (size_t)length,
-                       ",\"request\":\"%s\",\"method\":\"%s\",\"path\":\"%s\",\"status\":%u,"
-                       "\"time_ms\":%.3f}\n",
-                       id, method, quoted, status, time_ms);
-    put_line(line, length);
+    start_line(&line, "info", "request");
+    line.length += snprintf(line.text + line.length, sizeof line.text - (size_t)line.length,
+                            ",\"request\":\"%s\",\"method\":\"%s\",\"path\":\"%s\",\"status\":%u,"
+                            "\"time_ms\":%.3f}\n",
+                            id, method, quoted, status, time_ms);
+    put_line(&line);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * JSON logs on standard error, one line an event. A flood is cut: what was left out is counted in
- * the next line that passes.
+ * JSON logs on standard error, one line an event. A flood is cut, and so is what nobody reads: what was
+ * left out is counted in the next line that is written.
  */
 #ifndef LOG_H
 #define LOG_H
@@ -24,7 +24,7 @@ bool log_open(const char *file, char error[OUTPUT_ERROR_MAX]);
 void log_event(enum log_level level, const char *event, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* A line for a request, when asked for (--log-requests): never cut. All texts need no escaping. */
+/* A line for a request, when asked for (--log-requests): no flood. All texts need no escaping. */
 void log_request(const char *id, const char *method, const char *path, unsigned status,
                  double time_ms);
 

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flags and environment, what is printed, how an instance starts, is checked, drains and ends."""
 import ctypes
+import fcntl
 import json
 import os
 import resource
 import signal
 import socket
 import subprocess
+import threading
 
 import pytest
 
@@ -215,6 +217,75 @@ def test_a_flood_of_log_lines_is_cut(redis, start):
     assert len(lines) < 600
     said = lambda: [json.loads(line).get("left_out", 0) for line in shop.log.splitlines()]
     wait_until(lambda: shop.raw(b"GET / HTTP/9.9\r\n\r\n") and max(said()) > 0, "how many were left out")
+
+
+class Reader(threading.Thread):
+    """The far end of an instance's standard error, written to a file: it reads, or it does not."""
+
+    def __init__(self, end, path):
+        super().__init__(daemon=True)
+        self.end, self.path, self.reads = end, path, threading.Event()
+        self.reads.set()
+        self.start()
+
+    def run(self):
+        try:
+            with open(self.path, "ab", buffering=0) as copy:
+                while piece := os.read(self.end, 4096):
+                    copy.write(piece)
+                    self.reads.wait()
+        except OSError:  # a terminal whose other end is closed
+            pass
+
+
+def ends_of(kind):
+    if kind == "a terminal":
+        return os.openpty()
+    if kind == "a socket":
+        return [end.detach() for end in socket.socketpair()]
+    ends = os.pipe()
+    fcntl.fcntl(ends[1], fcntl.F_SETPIPE_SZ, 8192)
+    return ends
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a socket", "a terminal"])
+def test_a_log_that_nobody_reads_stops_nothing(redis, start, tmp_path, kind):
+    """What has no room is left out, and counted; what is written is whole."""
+    far, near = ends_of(kind)
+    reader = Reader(far, tmp_path / "read.log")
+    (tmp_path / "read.log").touch()
+    shop = start(redis, "--log-requests", "--write", "atomic", stderr=near, log_path=reader.path)
+    assert shop.stock(value=10000).status == 200
+    flags = fcntl.fcntl(near, fcntl.F_GETFL)
+    assert not flags & os.O_NONBLOCK  # others have it, too
+
+    def ask(count):
+        for _ in range(count):
+            assert shop.sell().status == 200 and shop.ask("GET", "/" + 900 * "x").status == 404
+
+    def lines():
+        whole = [line for line in shop.log.rpartition(b"\n")[0].splitlines()
+                 if kind != "a terminal" or line.endswith(b"}")]  # which takes a part of a line: the next begins anew
+        return [json.loads(line) for line in whole]
+
+    def told():
+        return sum(line.get("left_out", 0) for line in lines())
+
+    reader.reads.clear()
+    ask(200)
+    assert shop.admin("GET", "/livez").status == 200
+    reader.reads.set()
+    wait_until(lambda: shop.sell().status == 200 and told() > 0, "how many were left out")
+    assert len(lines()) + told() > 400
+    reader.reads.clear()
+    ask(200)
+    shop.signal()
+    assert shop.wait() == 0
+    os.close(near)
+    reader.reads.set()
+    reader.join(PATIENCE_S)
+    os.close(far)
+    assert lines()
 
 
 # ---- Health checks --------------------------------------------------------------------------------

@@ -138,18 +138,18 @@ class Reply:
 class Inventoryd:
     """An instance that runs. Its log is in a file; at its end the log must be free of complaints."""
 
-    def __init__(self, folder, redis, *flags, name="a", environment=None, ready=True, log_path=None):
+    def __init__(self, folder, redis, *flags, name="a", environment=None, ready=True, log_path=None, stderr=None):
         os.makedirs(folder, exist_ok=True)
         self.name = name
         output = os.path.join(folder, f"{name}-{time.monotonic_ns()}.log")
-        self.log_path = log_path or output  # another one, where a flag says so
+        self.log_path = log_path or output  # another one, where a flag says so, or who reads `stderr`
         command = [os.environ["INVENTORYD"], "--listen", "127.0.0.1:0", "--admin-listen",
                    "127.0.0.1:0", "--instance", name]
         if redis is not None:
             command += ["--redis", redis if isinstance(redis, str) else redis.url]
         with open(output, "wb") as log:
-            self.process = subprocess.Popen(command + [str(flag) for flag in flags], stderr=log,
-                                            stdout=log, env={**os.environ, **(environment or {})})
+            self.process = subprocess.Popen(command + [str(flag) for flag in flags],
+                                            stderr=log if stderr is None else stderr, stdout=log, env={**os.environ, **(environment or {})})
         if ready:
             wait_until(lambda: self.logged("started") or self.process.poll() is not None,
                        "inventoryd starts")
