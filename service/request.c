@@ -48,7 +48,8 @@ static void problem(struct request *request, enum problem problem, const long lo
     use_text(request, status, "application/problem+json",
              problem_print(request->answer.text, sizeof request->answer.text, problem, detail,
                            left));
-    request->answer.retry_later = status == 503 || problem == PROBLEM_REQUEST_IN_FLIGHT;
+    request->answer.retry_later =
+        status == 503 || problem == PROBLEM_REQUEST_IN_FLIGHT || problem == PROBLEM_LOCK_INVALID;
 }
 
 void answer_problem(struct request *request, enum problem name, const char *format, ...)

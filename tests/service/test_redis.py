@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Redis that is away, hangs, restarts, refuses, holds the wrong thing, or whose replies are lost."""
+import json
 import socket
 import time
 
@@ -138,6 +139,26 @@ def test_lock_of_another_type(redis, start, rung):
     # For a flawed rung that sends SET NX any key means "held"; the others see, or ask, what it is.
     expected = {"set_nx_ex": "lock-timeout"}.get(rung, "lock-invalid")
     assert reply.problem == expected and redis("GET", "inventory:{phone}") == "5"
+
+
+def test_instances_that_are_switched_one_after_the_other(redis, start):
+    """Two sound rungs whose keys are of different types: nothing is sold twice, and what was refused is sold later."""
+    old = start(redis, "--lock", "owner_lua", "--write", "atomic", "--admin-writes", "--enable-failpoints", *QUICK)
+    new = start(redis, "--lock", "owner_lua", "--write", "atomic", "--admin-writes", *QUICK, name="b")
+    assert old.stock(value=5).status == 200
+    sold = new.sell(key="sold")
+    assert new.switch(rung="watchdog").status == 200
+    point = {"point": "sale.before_write", "action": "1*pause"}
+    assert old.admin("PUT", "/failpoints", json.dumps(point)).status == 200
+    slow = old.in_background(old.sell)
+    wait_until(lambda: old.admin("GET", "/failpoints").json["failpoints"][0]["parked"], "a sale under the old rung")
+    for key in (None, "sold", "another"):
+        reply = new.sell(key=key)
+        assert reply.status == 500 and reply.problem == "lock-invalid" and redis("GET", "inventory:{phone}") == "4", key
+    assert old.admin("PUT", "/failpoints", json.dumps({**point, "action": "off"})).status == 200
+    assert slow.result().json["unit"] == 4 and old.switch(rung="watchdog").status == 200
+    again = new.sell(key="sold")
+    assert (again.status, again.body) == (200, sold.body) and new.sell(key="another").json["unit"] == 3
 
 
 def test_the_reply_to_the_write_is_lost(redis, start, proxy, tmp_path):

@@ -128,7 +128,8 @@ class Reply:
         prefix = "urn:lockladder:problem:"
         assert problem["type"].startswith(prefix), self
         name = problem["type"][len(prefix):]
-        assert ("retry-after" in self.headers) == (self.status == 503 or name == "request-in-flight"), self
+        assert ("retry-after" in self.headers) == (
+            self.status == 503 or name in ("request-in-flight", "lock-invalid")), self
         return name
 
     def __repr__(self):
