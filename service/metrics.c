@@ -171,7 +171,7 @@ static void print_results(FILE *out, const char *metric, const char *help, const
 
 static void print_stock(FILE *out)
 {
-    head(out, "inventory_stock", "gauge", "The stock when this instance last saw it.");
+    head(out, "inventory_stock", "gauge", "The stock by the latest sale, PUT, restock or guarded read of this instance.");
     pthread_mutex_lock(&items_mutex);
     for (size_t i = 0; i < item_count; i++)
         fprintf(out, "inventory_stock{item=\"%s\"} %" PRId64 "\n", items[i].name, items[i].left);
