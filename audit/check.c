@@ -29,6 +29,11 @@ bool is_unknown(const struct run *run, const struct request *request)
     return !run->histories[request->history].ended;
 }
 
+bool is_about_key(const struct request *request)
+{
+    return request->reason == REASON_IN_FLIGHT || request->reason == REASON_KEY_REUSED;
+}
+
 bool is_fenced(const struct run *run)
 {
     return strncmp(run->asked.write, "fenced", 6) == 0;

@@ -26,6 +26,8 @@ void check_all(struct run *run); /* all but check_clocks */
 
 /* Whether nobody knows how that request ended: it may have taken units. */
 bool is_unknown(const struct run *run, const struct request *request);
+/* Whether it was refused because another request has its key. */
+bool is_about_key(const struct request *request);
 /* Whether the stock looks at tokens: --write fenced, and the flawed fenced_textbook. */
 bool is_fenced(const struct run *run);
 /* Not the last word on a request: a restock before the first request to buy only sets the run up. */

@@ -57,11 +57,43 @@ static void check_sales(struct run *run, struct said *said)
                  run_request_id(run, example[1].request));
 }
 
+/* Whether that refusal says that its key has no such sale. A Redis that was emptied has neither the item nor the key: of
+ * an item that is there in the end, and was not put there again, it is known that nobody emptied it. */
+static bool denies(const struct run *run, const struct sale *sale, const struct request *request)
+{
+    switch (request->reason) {
+    case REASON_SOLD_OUT:
+        return true;
+    case REASON_UNKNOWN_ITEM:
+        return !run->asked.restocked && run->items[sale->item].redis[AFTER].stock != NOT_KNOWN;
+    case REASON_KEY_REUSED:
+        return request->quantity == sale->quantity;
+    default:
+        return false;
+    }
+}
+
+/* Whether it looked for its key's sale when that was answered already, and was refused as if there was none. A request
+ * looks as soon as it is inside. Of one that was accepted twice nobody knows which try was refused. */
+static bool is_missed(const struct run *run, const struct sale *sale, const struct request *request)
+{
+    if (!denies(run, sale, request) || request->outcome != OUTCOME_REFUSED || request->accepted_twice ||
+        request->section == NONE || sale->section == NULL)
+        return false;
+    const struct section *section = &run->sections[request->section];
+    return run_is_timed(run, section) && run_is_timed(run, sale->section) &&
+           section->at_ns[STAGE_ENTER] > sale->t_ns;
+}
+
 /* Whether that answer is not the key's. */
 static bool differs(const struct run *run, const struct said *said, const struct request *request)
 {
+    if (request->outcome != OUTCOME_REPLAYED && said->sale != NONE) {
+        const struct sale sale = run_sale(run, said->sale);
+        return request->kept || is_missed(run, &sale, request);
+    }
     if (request->outcome != OUTCOME_REPLAYED)
-        return request->kept && said->sale != NONE;
+        return false;
     if (request->code != 200)
         return said->sale != NONE;
     if (said->kept != NULL || said->sale == NONE)

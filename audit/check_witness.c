@@ -39,7 +39,7 @@ static bool tells_the_end(const struct request *request, bool bought)
     if (!request->sampled || request->transport_error)
         return false;
     bool refused = request->client_code >= 400 && request->client_code < 500 &&
-                   request->reason != REASON_KEY &&
+                   !is_about_key(request) &&
                    (request->outcome == OUTCOME_REFUSED || request->outcome == OUTCOME_REPLAYED);
     return request->client_code == 200 || (refused && !bought);
 }

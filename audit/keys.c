@@ -51,7 +51,7 @@ static int rank_of(const struct run *run, const struct request *request)
     case OUTCOME_REFUSED:
     case OUTCOME_FAILED:
     case OUTCOME_TURNED_AWAY:
-        return request->reason == REASON_KEY ? 1 : 2;
+        return is_about_key(request) ? 1 : 2;
     default:
         return is_unknown(run, request) ? 3 : 0;
     }

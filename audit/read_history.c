@@ -193,10 +193,14 @@ static enum reason reason_of(const char *text)
         return REASON_LOCK_ERROR;
     if (strcmp(text, "lock-lost") == 0)
         return REASON_LOCK_LOST;
-    if (strcmp(text, "request-in-flight") == 0 || strcmp(text, "key-reused") == 0)
-        return REASON_KEY;
     if (strcmp(text, "hung-up") == 0)
         return REASON_HUNG_UP;
+    if (strcmp(text, "unknown-item") == 0)
+        return REASON_UNKNOWN_ITEM;
+    if (strcmp(text, "request-in-flight") == 0)
+        return REASON_IN_FLIGHT;
+    if (strcmp(text, "key-reused") == 0)
+        return REASON_KEY_REUSED;
     return strcmp(text, "stale-token") == 0 ? REASON_STALE_TOKEN : REASON_OTHER;
 }
 

@@ -116,12 +116,14 @@ enum outcome {
 enum reason { /* of a refusal; the ones that a check asks for */
               REASON_OTHER,
               REASON_SOLD_OUT, /* sold-out, too-few */
+              REASON_UNKNOWN_ITEM,
               REASON_LOCK_TIMEOUT,
               REASON_LOCK_ERROR,
               REASON_LOCK_LOST,
               REASON_STALE_TOKEN,
               REASON_HUNG_UP,
-              REASON_KEY, /* request-in-flight, key-reused: another request has the key */
+              REASON_IN_FLIGHT, /* another request has the key */
+              REASON_KEY_REUSED,
 };
 
 /* There are up to REQUESTS_MAX: what few of them have stands elsewhere. */

@@ -102,6 +102,19 @@ def a_refusal(world):
     return world.random.choice(refused) if refused else None
 
 
+def refused_inside(world, request, reason, code=409, quantity=None, start=None):
+    """Its key comes again, has the lock, and is refused; when all is over, or at start."""
+    now = end_of(world) if start is None else start
+    repetition = world.request(request["item"], request["instance"], now, quantity or request["quantity"])
+    section = world.section(repetition, (now + 1, now + 2))
+    if reason in ("sold-out", "too-few"):
+        section["read"] = world.about(repetition, now + 3, "read", hold=section["hold"], stock_before=0)
+    world.leave(section, now + 4, now + 5)
+    world.refuse(repetition, now + 6, code, reason)
+    give_key(world, repetition, request["key"])
+    return sort(world)
+
+
 # ---- What is right ------------------------------------------------------------------------------
 
 def nobody_repeats(world):
@@ -183,7 +196,26 @@ def nginx_sent_it_away_and_then_it_bought(world):
     return world
 
 
-@pytest.mark.parametrize("change", [nobody_repeats, each_is_repeated, sold_out_is_told_again, in_flight,
+def sold_out_ahead_of_its_sale(world):
+    """It was refused before the sale of its key was done: the one came after the other."""
+    request = a_sale(world)
+    return request and refused_inside(world, request, "sold-out", start=world.t0)
+
+
+def sent_away_again(world):
+    """Its key's sale is not looked for: it never had its turn."""
+    request = a_sale(world)
+    if request:
+        comes_again(world, request, 503, "lock-timeout")
+    return request and sort(world)
+
+
+def reused(world):
+    request = a_sale(world)
+    return request and refused_inside(world, request, "key-reused", 422, request["quantity"] + 1)
+
+
+@pytest.mark.parametrize("change", [nobody_repeats, sold_out_ahead_of_its_sale, sent_away_again, reused, each_is_repeated, sold_out_is_told_again, in_flight,
                                     in_flight_while_enough_is_left, another_quantity,
                                     sent_away_and_then_bought, nginx_sent_it_away_and_then_it_bought])
 def test_nobody_is_accused(change):
@@ -571,7 +603,19 @@ def sold_after_a_kept_refusal(world):
     return world
 
 
+def refused_after_its_sale(reason, code):
+    def refused(world):
+        request = a_sale(world)
+        return request and refused_inside(world, request, reason, code)
+    refused.__name__ = "sale_then_" + reason
+    return refused
+
+
 FAULTS = [
+    (refused_after_its_sale("sold-out", 409), "answers that differ .*: 1; first: .* got 409"),
+    (refused_after_its_sale("too-few", 409), "answers that differ .*: 1; first: .* got 409"),
+    (refused_after_its_sale("unknown-item", 404), "answers that differ .*: 1; first: .* got 404"),
+    (refused_after_its_sale("key-reused", 422), "answers that differ .*: 1; first: .* got 422"),
     (sold_twice, r"units sold again under an idempotency key: \d+; first: key key\d+-.* of item-\d sold unit \d+ to request"),
     (another_unit_is_told, r"answers that differ from another one under the same idempotency key: 1"),
     (sold_out_is_told_after_a_sale, r"answers that differ from another one .* got 409"),
@@ -588,6 +632,29 @@ def test_a_fault_is_found(change, reason):
             assert any(re.search(reason, text) for text in verdict["reasons"]), (seed, folder, verdict["reasons"])
             # Nothing else is wrong: the stock was enough.
             assert verdict["oversold"] == verdict["conjured"] == verdict["resold"] == verdict["vanished"] == 0
+
+
+@pytest.mark.parametrize("change", ["restocked", "emptied", "another clock"])
+def test_a_refusal_that_proves_nothing(change):
+    """The item was put there again, or is gone in the end: its Redis may have been emptied. Or nobody knows what was first."""
+    def make(seed):
+        world = keyed(seed, instances=["a", "b"])
+        request = a_sale(world)
+        if request is None:
+            return None
+        refused_inside(world, request, *(("sold-out",) if change == "another clock" else ("unknown-item", 404)))
+        if change == "restocked":
+            world.run["restocked"] = True
+        elif change == "emptied":
+            del world.redis["after"]["stock"][request["item"]]
+        else:
+            world.covers = False
+            world.sample_of(world.requests[-1])["timeStamp"] -= 60_000
+        return world
+    worlds = {seed: world for seed in range(min(SEEDS, 60)) if (world := make(seed))}
+    with judge(worlds) as verdicts:
+        for seed, (verdict, folder) in verdicts.items():
+            assert verdict["result"] in ("ok", "inconclusive"), (seed, folder, verdict["reasons"])
 
 
 def accepted_again(world, request, key, instance):
