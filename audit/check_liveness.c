@@ -19,8 +19,9 @@ static bool went_away(const struct request *request)
 
 static bool was_sent_away(const struct request *request)
 {
+    bool again = request->outcome == OUTCOME_REPLAYED && request->code != 200;
     return request->item != NONE && !request->reads && !request->repeats && !went_away(request) &&
-           (request->outcome == OUTCOME_REFUSED || request->outcome == OUTCOME_FAILED ||
+           (again || request->outcome == OUTCOME_REFUSED || request->outcome == OUTCOME_FAILED ||
             request->outcome == OUTCOME_TURNED_AWAY);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Idempotency keys. A buyer who sends a request again under its key wants one thing, so one request
- * stands for each key: the one that bought, else one that was answered again, else one of which
- * nobody knows, else the last that was sent away.
+ * stands for each key: the one that bought, else the one whose refusal was kept, else one that was answered again, else one
+ * of which nobody knows, else the last that was sent away.
  */
 #include "check.h"
 #include "memory.h"
@@ -39,13 +39,15 @@ const char *keys_text(const struct run *run, uint32_t key)
     return text + strcspn(text, " ") + 1;
 }
 
-/* Under which its key stands: the greatest. */
+/* Under which its key stands: the greatest. Under the key of a kept refusal nothing was sold before, nor is later. */
 static int rank_of(const struct run *run, const struct request *request)
 {
+    if (request->outcome == OUTCOME_REFUSED && request->kept)
+        return 5;
     switch (request->outcome) {
     case OUTCOME_SOLD:
     case OUTCOME_TOLD:
-        return 5;
+        return 6;
     case OUTCOME_REPLAYED:
         return 4;
     case OUTCOME_REFUSED:

@@ -71,7 +71,8 @@ def replay(world, request, instance=None, **fields):
 def replay_refusal(world, request):
     repetition, section = again(world, request)
     now = section["enter"]["t_ns"]
-    world.about(repetition, now + 1, "replay", hold=section["hold"], code=409, seller="a", stock_after=0, quantity=1)
+    world.about(repetition, now + 1, "replay", hold=section["hold"], code=409, seller=request["instance"], stock_after=0,
+                quantity=request["quantity"])
     world.leave(section, now + 2, now + 3)
     told(world, repetition, 409, "", 0)
     return sort(world)
@@ -655,6 +656,67 @@ def test_a_refusal_that_proves_nothing(change):
     with judge(worlds) as verdicts:
         for seed, (verdict, folder) in verdicts.items():
             assert verdict["result"] in ("ok", "inconclusive"), (seed, folder, verdict["reasons"])
+
+
+def refused_early(seed, told_again, left_out=False):
+    """The first one is told sold-out, which is kept, though all is there; left_out: its instance has died since."""
+    world = keyed(seed, items={"phone": 9}, instances=["a", "b"], quantities=False, requests=8, tokens=False)
+    first = world.request("phone", "a", world.t0)
+    section = world.section(first, (world.t0 + 1, world.t0 + 2))
+    if not left_out:
+        section["read"] = world.about(first, world.t0 + 3, "read", hold=section["hold"], stock_before=9)
+        world.leave(section, world.t0 + 4, world.t0 + 5)
+    world.refuse(first, world.t0 + 6, 409, "sold-out")
+    first["outcome"]["kept"] = True
+    give_key(world, first, "early")
+    if left_out:
+        for line in (section["granted"], section["enter"], first["outcome"]):
+            world.remove(line)
+        lose(world, first)
+        world.unended.add("a")
+        world.run["fault"] = "killed"
+    for _ in range(told_again):
+        replay_refusal(world, first)
+        world.requests[-1]["instance"] = "b"
+    return sort(world)
+
+
+@pytest.mark.parametrize("told_again", [0, 1, 2])
+def test_a_refusal_that_was_kept_too_early(told_again):
+    """To tell it again makes it no better."""
+    with judge({seed: refused_early(seed, told_again) for seed in range(SEEDS // 4)}) as verdicts:
+        for seed, (verdict, folder) in verdicts.items():
+            assert verdict["result"] == "undersold", (seed, folder, verdict["reasons"])
+            assert verdict["refused_early"] == 1 and verdict["unsold"] == 1, (seed, folder, verdict["reasons"])
+
+
+def test_a_refusal_of_which_only_its_repetition_tells():
+    with judge({seed: refused_early(seed, 1, left_out=True) for seed in range(SEEDS // 4)}) as verdicts:
+        for seed, (verdict, folder) in verdicts.items():
+            assert verdict["result"] == "undersold", (seed, folder, verdict["reasons"])
+            assert verdict["refused_early"] == 1, (seed, folder, verdict["reasons"])
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+def test_a_kept_refusal_tells_how_an_unknown_sale_ended(taken):
+    """It never was done, nor will be: what it took nobody was told of."""
+    def make(seed):
+        world = keyed(seed, unknowns=0.3, items={"phone": 3}, instances=["a", "b"], quantities=False)
+        unknown = [r for r in world.requests if r["outcome"]["event"] == "unknown"]
+        refused = a_refusal(world)
+        gone = 3 - len(world.sales()) - world.stock["phone"]
+        if len(unknown) != 1 or refused is None or gone != taken:
+            return None
+        refused["outcome"]["kept"] = True
+        give_key(world, refused, unknown[0]["key"])
+        world.run["requests"] -= 1
+        return world
+    worlds = {seed: world for seed in range(10 * SEEDS) if (world := make(seed))}
+    assert len(worlds) > 5
+    with judge(worlds) as verdicts:
+        for seed, (verdict, folder) in verdicts.items():
+            assert verdict["unknown"] == 0 and verdict["vanished"] == taken, (seed, folder, verdict["reasons"])
+            assert verdict["result"] == ("undersold" if taken else "ok"), (seed, folder, verdict["reasons"])
 
 
 def accepted_again(world, request, key, instance):
