@@ -3,6 +3,7 @@
  * Liveness: what can be sold is sold, and nobody is sent away while there is as much as was asked
  * for. The stock only falls (a run in which it was restocked is not judged by it), so a request was
  * sent away too early when its own read, a section that began later, or the end still found enough.
+ * Where the stock may have grown otherwise, who has read is judged by that alone.
  * Of one that no instance accepted the time is not known: it counts when enough was left in the end.
  */
 #include "check.h"
@@ -10,6 +11,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Its buyer went away by himself, and has no answer: his client says the same. */
 static bool went_away(const struct request *request)
@@ -88,14 +90,26 @@ static bool knows_better(const struct run *run, const struct request *request)
            (request->reason == REASON_STALE_TOKEN || request->reason == REASON_LOCK_LOST);
 }
 
-/* What was there when the request was sent away, as far as anybody knows. */
+/* Whether nothing but a restock can have raised that item's stock. A sale that writes back what is left may undo others;
+ * one of which nobody knows may have put back what was not there. */
+static bool only_falls(const struct run *run, uint32_t item)
+{
+    return strcmp(run->asked.write, "set") != 0 && run->items[item].unknown == 0;
+}
+
+/* What was there when the request was sent away, as far as anybody knows: what it read, or more if that was wrong. */
 static int64_t stock_at(const struct run *run, const struct later *later,
                         const struct request *request)
 {
-    if (!knows_better(run, request) && request->section != NONE &&
-        run->sections[request->section].stock_before != NOT_KNOWN)
-        return run->sections[request->section].stock_before;
-    return known_stock(run, later, request->item, request->outcome_ns);
+    const struct section *section =
+        request->section == NONE || knows_better(run, request) ? NULL : &run->sections[request->section];
+    if (section == NULL || section->stock_before == NOT_KNOWN)
+        return known_stock(run, later, request->item, request->outcome_ns);
+    int64_t own = section->stock_before;
+    if (!only_falls(run, request->item))
+        return own;
+    int64_t known = known_stock(run, later, request->item, section->at_ns[STAGE_READ]);
+    return known > own ? known : own; /* NOT_KNOWN is less than any */
 }
 
 static void check_refusals(struct run *run)

@@ -127,6 +127,8 @@ def look_at_units(world, item, stock, found):
 
 def look_at_refusals(world, item, left, shelf, found):
     wanted = 0
+    falls = world.run["write"] != "set" and not any(
+        r["item"] == item and r["outcome"]["event"] == "unknown" for r in world.requests)
     for request in world.requests:
         if request["item"] != item or request["outcome"]["event"] not in ("refused", "fail"):
             continue
@@ -134,11 +136,11 @@ def look_at_refusals(world, item, left, shelf, found):
         own = [s for s in world.sections if s["request"] is request]
         reason, fenced = request["outcome"]["reason"], world.run["write"] in FENCES
         found["token_refusals"] += reason == "stale-token"
-        if own and not (fenced and reason in ("stale-token", "lock-lost")):  # else it read what was old
-            seen = [own[-1]["read"]["stock_before"]]
-        else:
-            seen = [left] + [s["read"]["stock_before"] for s in world.sections_of(item)
-                             if s["enter"]["t_ns"] > request["outcome"]["t_ns"]]
+        fresh = own and not (fenced and reason in ("stale-token", "lock-lost"))  # else it read what was old
+        seen = [own[-1]["read"]["stock_before"]] if fresh else []
+        if not fresh or falls:
+            seen += [left] + [s["read"]["stock_before"] for s in world.sections_of(item)
+                              if s["enter"]["t_ns"] > (own[-1]["read"] if fresh else request["outcome"])["t_ns"]]
         found["refused_early"] += max(seen) >= quantity
         wanted += quantity if quantity <= shelf else 0
     found["unsold"] += min(shelf, wanted) if wanted else 0

@@ -450,3 +450,39 @@ def test_a_buyer_who_hung_up_was_not_sent_away(code, result, reason):
 def test_an_instance_that_refuses_has_a_record_of_it():
     """nginx says that an instance answered 503, and none has recorded it: that may be a lost line."""
     check(turned_away(503, upstream="127.0.0.1:8000"), "inconclusive", "no instance's history has it")
+
+
+# ---- Who has read something wrong ----------------------------------------------------------------
+def misread(write, unknown=0, at=1):
+    """Four come for three; the one at that place reads 0, whatever is there. The first ones may not know how they ended."""
+    world = shop.World(1)
+    shop.start(world, rung="watchdog", write=write, instances=["a", "b"], items={"phone": 3 + unknown})
+    requests = [world.request("phone", "ab"[i % 2], world.t0) for i in range(4 + unknown)]
+    now = world.t0 + MS
+    for request in requests[:unknown]:
+        request["unknown"] = True
+    for i, request in enumerate(requests):
+        there = world.stock["phone"]
+        if i == unknown + at:
+            world.stock["phone"] = 0
+        now = shop.turn(world, request, now) + 10
+        if i == unknown + at:
+            world.stock["phone"] = there
+    return shop.finish(world)
+
+
+@pytest.mark.parametrize("write", ["decr", "atomic", "fenced"])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_who_read_less_than_was_there_was_sent_away(write, at):
+    """Others read more behind him: the stock only falls."""
+    check(misread(write, at=at), "undersold", f"sent away while enough was left: 1; .* when at least {3 - at} of phone were left")
+
+
+@pytest.mark.parametrize("write, unknown, at", [("decr", 0, 3), ("set", 0, 1), ("decr", 1, 1)])
+def test_who_may_have_read_what_was_there(write, unknown, at):
+    """He came last; or the stock may have grown behind him."""
+    world = misread(write, unknown, at)
+    if unknown:
+        world.stock["phone"] = world.redis["after"]["stock"]["phone"] = 0
+    with judge({0: world}) as verdicts:
+        assert verdicts[0][0]["refused_early"] == 0, verdicts[0][0]["reasons"]

@@ -216,7 +216,8 @@ def reused(world):
     return request and refused_inside(world, request, "key-reused", 422, request["quantity"] + 1)
 
 
-@pytest.mark.parametrize("change", [nobody_repeats, sold_out_ahead_of_its_sale, sent_away_again, reused, each_is_repeated, sold_out_is_told_again, in_flight,
+@pytest.mark.parametrize("change", [nobody_repeats, sold_out_ahead_of_its_sale, sent_away_again, reused, each_is_repeated,
+                                    sold_out_is_told_again, in_flight,
                                     in_flight_while_enough_is_left, another_quantity,
                                     sent_away_and_then_bought, nginx_sent_it_away_and_then_it_bought])
 def test_nobody_is_accused(change):
