@@ -85,6 +85,51 @@ static bool is_missed(const struct run *run, const struct sale *sale, const stru
            section->at_ns[STAGE_ENTER] > sale->t_ns;
 }
 
+/* What an answer told. */
+struct told {
+    int64_t unit; /* NOT_KNOWN: none; so with left */
+    int64_t left;
+    int64_t quantity;
+    uint32_t instance; /* that answered first; NONE: not known */
+};
+
+/* Where its client says another number of what is left, that is none. */
+static struct told told_again(const struct run *run, const struct request *request)
+{
+    const struct replay *replay = &run->replays[request->replay];
+    bool denied = request->sampled && !request->transport_error && request->client_left != replay->left;
+    return (struct told){replay->unit, denied ? NOT_KNOWN : replay->left, request->quantity, replay->seller};
+}
+
+/* Of a client that alone tells of its sale, the unit counts. */
+static struct told told_first(const struct run *run, const struct sale *sale)
+{
+    const struct section *section = sale->section;
+    const struct request *request = &run->requests[sale->request];
+    if (section == NULL && request->outcome == OUTCOME_REPLAYED)
+        return told_again(run, request);
+    if (section == NULL)
+        return (struct told){sale->unit, NOT_KNOWN, sale->quantity, NONE};
+    return (struct told){sale->unit, section->left_denied ? NOT_KNOWN : section->stock_after, sale->quantity,
+                         sale->instance};
+}
+
+static struct told told_none(const struct run *run, const struct request *kept)
+{
+    bool read = kept->section != NONE && !kept->accepted_twice;
+    return (struct told){NOT_KNOWN, read ? run->sections[kept->section].stock_before : NOT_KNOWN, kept->quantity,
+                         kept->instance};
+}
+
+/* Whether what both tell is not the same. */
+static bool is_other(const struct told *one, const struct told *two)
+{
+    return (one->unit != NOT_KNOWN && two->unit != NOT_KNOWN && one->unit != two->unit) ||
+           (one->left != NOT_KNOWN && two->left != NOT_KNOWN && one->left != two->left) ||
+           (one->instance != NONE && two->instance != NONE && one->instance != two->instance) ||
+           one->quantity != two->quantity;
+}
+
 /* Whether that answer is not the key's. */
 static bool differs(const struct run *run, const struct said *said, const struct request *request)
 {
@@ -94,12 +139,15 @@ static bool differs(const struct run *run, const struct said *said, const struct
     }
     if (request->outcome != OUTCOME_REPLAYED)
         return false;
-    if (request->code != 200)
-        return said->sale != NONE;
-    if (said->kept != NULL || said->sale == NONE)
-        return said->kept != NULL;
-    const struct sale sale = run_sale(run, said->sale);
-    return sale.unit != run->replays[request->replay].unit || sale.quantity != request->quantity;
+    bool sold = request->code == 200;
+    if (sold ? said->kept != NULL : said->sale != NONE)
+        return true;
+    if (sold ? said->sale == NONE : said->kept == NULL)
+        return false; /* what was said first is not known */
+    const struct told again = told_again(run, request);
+    const struct sale sale = sold ? run_sale(run, said->sale) : (struct sale){.section = NULL};
+    const struct told first = sold ? told_first(run, &sale) : told_none(run, said->kept);
+    return is_other(&first, &again);
 }
 
 static void check_answers(struct run *run, struct said *said)

@@ -81,6 +81,11 @@ static const char *numbers_differ(const struct run *run, const struct request *r
         return NULL;
     if (request->outcome == OUTCOME_REPLAYED) {
         const struct replay *told = &run->replays[request->replay];
+        if (request->code == 200 && request->client_item != request->item)
+            return "the instance's history says that a sale of another item was told again";
+        if (request->code == 200 && request->client_instance != request->instance &&
+            (request->client_instance != told->seller || told->seller == NONE))
+            return "the client names an instance that neither sold nor answered";
         return (request->code == 200 && told->unit != request->client_unit) ||
                        told->left != request->client_left
                    ? "the instance's history says that other numbers were told again"

@@ -68,13 +68,13 @@ def replay(world, request, instance=None, **fields):
     return sort(world)
 
 
-def replay_refusal(world, request):
+def replay_refusal(world, request, left=0, **fields):
     repetition, section = again(world, request)
     now = section["enter"]["t_ns"]
-    world.about(repetition, now + 1, "replay", hold=section["hold"], code=409, seller=request["instance"], stock_after=0,
-                quantity=request["quantity"])
+    world.about(repetition, now + 1, "replay", hold=section["hold"], **{
+        "code": 409, "seller": request["instance"], "stock_after": left, "quantity": request["quantity"], **fields})
     world.leave(section, now + 2, now + 3)
-    told(world, repetition, 409, "", 0)
+    told(world, repetition, 409, "", left)
     return sort(world)
 
 
@@ -613,7 +613,49 @@ def refused_after_its_sale(reason, code):
     return refused
 
 
+def told_otherwise(**fields):
+    """Each tells the next number, or the other instance: the unit is the same."""
+    def otherwise(world):
+        request = a_sale(world)
+        if request is None:
+            return None
+        write = request["outcome"]
+        others = [i for i in world.run["instances"] if i != request["instance"]]
+        if "seller" in fields and not others:
+            return None
+        return replay(world, request, **{name: others[0] if name == "seller" else write[name] + 1 for name in fields})
+    otherwise.__name__ = "another_" + "_".join(fields)
+    return otherwise
+
+
+def refused_otherwise(world):
+    request = a_refusal(world)
+    if request is None:
+        return None
+    request["outcome"]["kept"] = True
+    return replay_refusal(world, request, left=5)
+
+
+def told_two_ways(world):
+    """The instance that sold has recorded nothing; two repetitions tell."""
+    request = a_sale(world)
+    if request is None:
+        return None
+    replay(world, request)
+    replay(world, request, stock_after=request["outcome"]["stock_after"] + 1)
+    section = next(s for s in world.sections if s["request"] is request and "write" in s)
+    world.remove(section["write"])
+    lose(world, request)
+    world.unended.add(request["instance"])
+    world.run["fault"] = "killed"
+    return world
+
+
 FAULTS = [
+    (told_otherwise(stock_after=1), "answers that differ .*: 1; first: .* got 200"),
+    (told_otherwise(seller=1), "answers that differ .*: 1; first: .* got 200"),
+    (refused_otherwise, "answers that differ .*: 1; first: .* got 409"),
+    (told_two_ways, "answers that differ .*: 1; first: .* got 200"),
     (refused_after_its_sale("sold-out", 409), "answers that differ .*: 1; first: .* got 409"),
     (refused_after_its_sale("too-few", 409), "answers that differ .*: 1; first: .* got 409"),
     (refused_after_its_sale("unknown-item", 404), "answers that differ .*: 1; first: .* got 404"),
@@ -677,8 +719,7 @@ def refused_early(seed, told_again, left_out=False):
         world.unended.add("a")
         world.run["fault"] = "killed"
     for _ in range(told_again):
-        replay_refusal(world, first)
-        world.requests[-1]["instance"] = "b"
+        replay_refusal(world, first, left=9)
     return sort(world)
 
 
@@ -848,7 +889,21 @@ def client_has_another_key(world):
     return world
 
 
+def client_was_told_of_another(column):
+    def told_of(world):
+        request = a_sale(world)
+        if request is None:
+            return None
+        replay(world, request)
+        world.samples[-1][column] = "nobody"
+        return world
+    told_of.__name__ = "client_was_told_of_another_" + column
+    return told_of
+
+
 @pytest.mark.parametrize("change,reason", [
+    (client_was_told_of_another("item"), "a sale of another item was told again"),
+    (client_was_told_of_another("instance"), "an instance that neither sold nor answered"),
     (without_a_key, "was not granted to that request, or without a key"),
     (of_another_hold, "was not granted to that request, or without a key"),
     (client_was_not_told_so, "differ on whether the answer is one that was given before"),
