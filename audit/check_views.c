@@ -72,7 +72,9 @@ static const char *inside_differs(const struct run *run, const struct request *r
         return NULL;
     if (request->accepted)
         return server_differs(run, request);
-    return request->outcome == OUTCOME_TURNED_AWAY ? NULL : "no instance's history has it";
+    if (request->outcome != OUTCOME_TURNED_AWAY)
+        return "no instance's history has it";
+    return request->item == NONE && request->code != 404 ? "nothing names an item of run.json that it asked for" : NULL;
 }
 
 static const char *numbers_differ(const struct run *run, const struct request *request)

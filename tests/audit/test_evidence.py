@@ -447,6 +447,16 @@ def test_a_buyer_who_hung_up_was_not_sent_away(code, result, reason):
     check(world, "ok" if code != 503 else result, "")
 
 
+@pytest.mark.parametrize("code, result", [(503, "inconclusive"), (429, "inconclusive"), (404, "ok")])
+def test_an_item_that_run_json_does_not_name(code, result):
+    """Nobody knows how many of it there are. 404 says that there are none."""
+    world = turned_away(code, count=3, sold=8)
+    for request in world.requests[8:]:
+        world.sample_of(request)["URL"] = "http://127.0.0.1:8888/inventory/lamp/sale"
+        world.passed_of(request)["uri"] = "/inventory/lamp/sale"
+    check(world, result, "8 of 8 sold" if result == "ok" else "nothing names an item of run.json that it asked for")
+
+
 def test_an_instance_that_refuses_has_a_record_of_it():
     """nginx says that an instance answered 503, and none has recorded it: that may be a lost line."""
     check(turned_away(503, upstream="127.0.0.1:8000"), "inconclusive", "no instance's history has it")
