@@ -4,7 +4,7 @@
  * is the units 1 ... N on the shelf, and a restock from B to A puts B + 1 ... A there anew. A unit
  * that was sold more often than it was there is an oversale, whichever way the stock is written.
  * Restocks that may or may not have been carried out excuse as many sales as they would have added
- * units, each a unit once. They excuse none that was done before the first of them began.
+ * units, each a unit once. No restock excuses a sale that was done before it began.
  */
 #include "check.h"
 #include "memory.h"
@@ -55,21 +55,32 @@ static bool is_proof(const struct sale *sale)
     return !sale->disputed && sale->unit >= -UNITS_MAX && sale->unit <= UNITS_MAX;
 }
 
-/* Which sales are looked at: all, or those that were done before any possible restock of their item. */
-enum which { ALL, EARLY };
+/* Which sales are looked at: all, or those that were done before any possible restock of their item, or before any. */
+enum which { ALL, EARLY, FIRST };
+
+static bool is_before(const struct run *run, const struct sale *sale, int64_t t_ns)
+{
+    return sale->section != NULL && run_is_timed(run, sale->section) && sale->t_ns < t_ns;
+}
 
 static bool is_early(const struct run *run, const struct sale *sale)
 {
     const struct possible *possible = &run->items[sale->item].possible;
-    return possible->count == 0 ||
-           (sale->section != NULL && run_is_timed(run, sale->section) && sale->t_ns < possible->first_ns);
+    return possible->count == 0 || is_before(run, sale, possible->first_ns);
+}
+
+static bool is_among(const struct run *run, const struct sale *sale, enum which which)
+{
+    if (which == FIRST)
+        return is_before(run, sale, run->items[sale->item].restocked_ns);
+    return which == ALL || is_early(run, sale);
 }
 
 static void add_edges(const struct run *run, struct edges *edges, enum which which)
 {
     for (size_t i = 0; i < run->item_count; i++)
         add_range(edges, i, 1, run->items[i].shelf + 1, SHELF);
-    for (size_t i = 0; i < run->restock_count; i++) {
+    for (size_t i = 0; i < run->restock_count && which != FIRST; i++) {
         const struct restock *restock = &run->restocks[i];
         const struct possible *possible = &run->items[restock->item].possible;
         bool is_late = possible->count > 0 && restock->t_ns >= possible->first_ns;
@@ -82,7 +93,7 @@ static void add_edges(const struct run *run, struct edges *edges, enum which whi
     }
     for (size_t i = 0; i < run->sale_count; i++) {
         const struct sale sale = run_sale(run, i);
-        if (is_proof(&sale) && (which == ALL || is_early(run, &sale)))
+        if (is_proof(&sale) && is_among(run, &sale, which))
             add_range(edges, sale.item, sale.unit, sale.unit + sale.quantity, SALE);
     }
 }
@@ -127,27 +138,34 @@ static int64_t count_units(const struct run *run, enum which which, struct exces
     return distinct;
 }
 
-/* Sales that nothing excuses. */
-static int64_t proven(const struct item *item, const struct excess *all, const struct excess *early)
+static int64_t greater(int64_t one, int64_t two)
 {
-    int64_t beyond = over(all->units, item->possible.units);
-    if (beyond < all->deep)
-        beyond = all->deep;
-    beyond += all->below;
-    return beyond > early->units + early->below ? beyond : early->units + early->below;
+    return one > two ? one : two;
+}
+
+/* Sales that nothing excuses. */
+static int64_t proven(const struct item *item, const struct excess *all, const struct excess *early,
+                      const struct excess *first)
+{
+    int64_t beyond = greater(over(all->units, item->possible.units), all->deep) + all->below;
+    return greater(beyond, greater(early->units + early->below, first->units + first->below));
 }
 
 static void count_resold(struct run *run)
 {
     struct excess *all = memory_new(run->item_count, sizeof *all);
     struct excess *early = memory_new(run->item_count, sizeof *early);
+    struct excess *first = memory_new(run->item_count, sizeof *first);
     run->counts.distinct = count_units(run, ALL, all);
-    if (run->intent_count > 0)
+    if (run->intent_count > 0) {
         count_units(run, EARLY, early);
+        count_units(run, FIRST, first);
+    }
     for (size_t i = 0; i < run->item_count; i++)
-        run->counts.resold += proven(&run->items[i], &all[i], &early[i]);
+        run->counts.resold += proven(&run->items[i], &all[i], &early[i], &first[i]);
     free(all);
     free(early);
+    free(first);
 }
 
 static int by_item_unit(const void *a, const void *b)

@@ -93,11 +93,12 @@ static void add_stall(struct reader *reader, struct record *record)
         wrong(reader, record);
 }
 
-static void add_restock(struct reader *reader, struct record *record)
+static void add_restock(struct reader *reader, struct record *record, int64_t began_ns)
 {
     struct run *run = reader->run;
     const char *item = NULL;
-    struct restock restock = {.t_ns = record->t_ns, .before = NOT_KNOWN};
+    struct restock restock = {
+        .t_ns = record->t_ns, .began_ns = began_ns, .history = reader->index, .before = NOT_KNOWN};
     if (!json_text(record->json, "item", JSON_REQUIRED, &item, record->error) ||
         !json_int(record->json, "stock_after", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX, &restock.after,
                   record->error) ||
@@ -130,10 +131,8 @@ static void about_file(struct reader *reader, struct record *record)
     else if (record->event == EVENT_restocking || record->event == EVENT_restock_none ||
              record->event == EVENT_restock_unknown)
         about_restock(reader, record);
-    else if (record->event == EVENT_restock) {
-        about_restock(reader, record);
-        add_restock(reader, record);
-    }
+    else if (record->event == EVENT_restock)
+        add_restock(reader, record, about_restock(reader, record));
     /* a command tells a reader how it came about; what came about stands in the other lines */
 }
 

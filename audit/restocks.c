@@ -10,6 +10,13 @@
 #include <stdio.h>
 #include <string.h>
 
+/* That time of that history, where it can be compared with others; else INT64_MIN. */
+static int64_t proven_ns(const struct run *run, uint32_t number, int64_t t_ns)
+{
+    const struct history *history = &run->histories[number];
+    return history->timed && !history->doubted ? t_ns : INT64_MIN;
+}
+
 static void add_possible(struct run *run)
 {
     for (size_t i = 0; i < run->intent_count; i++) {
@@ -17,8 +24,7 @@ static void add_possible(struct run *run)
         if (intent->item == NONE || intent->state == INTENT_SETTLED)
             continue;
         struct possible *possible = &run->items[intent->item].possible;
-        const struct history *history = &run->histories[intent->history];
-        int64_t t_ns = history->timed && !history->doubted ? intent->t_ns : INT64_MIN;
+        int64_t t_ns = proven_ns(run, intent->history, intent->t_ns);
         if (possible->count++ == 0 || t_ns < possible->first_ns)
             possible->first_ns = t_ns;
         possible->units += intent->units;
@@ -89,6 +95,21 @@ static void tell(struct run *run, size_t item, enum result rank, const char *wha
                  first->state == INTENT_LOST ? "its reply was lost" : "no outcome is recorded");
 }
 
+static void find_first(struct run *run)
+{
+    for (size_t i = 0; i < run->item_count; i++) {
+        const struct possible *possible = &run->items[i].possible;
+        run->items[i].restocked_ns = possible->count > 0 ? possible->first_ns : INT64_MAX;
+    }
+    for (size_t i = 0; i < run->restock_count; i++) {
+        const struct restock *restock = &run->restocks[i];
+        struct item *item = &run->items[restock->item];
+        int64_t began_ns = proven_ns(run, restock->history, restock->began_ns);
+        if (!is_setup(run, restock) && began_ns < item->restocked_ns)
+            item->restocked_ns = began_ns;
+    }
+}
+
 void restocks_settle(struct run *run)
 {
     add_possible(run);
@@ -105,4 +126,5 @@ void restocks_settle(struct run *run)
             tell(run, i, RESULT_OK,
                  "was carried out: only then do the sold units and what is left fit");
     }
+    find_first(run);
 }

@@ -94,6 +94,7 @@ struct item {
     int64_t supply;    /* units on the shelf: those, and what restocks added */
     int64_t supply_most; /* likewise, and what possible restocks added */
     struct possible possible;
+    int64_t restocked_ns; /* before it no restock had begun; INT64_MIN: not known, INT64_MAX: there was none */
     bool supply_exact; /* false: a restock did not say what it found, supply is an upper bound */
     int64_t wanted;    /* units that requests asked for */
     int64_t sold;      /* units */
@@ -248,6 +249,8 @@ struct mark {
 
 struct restock {
     int64_t t_ns;
+    int64_t began_ns; /* of its intent; NOT_STAMPED: it has none */
+    uint32_t history;
     size_t item;
     int64_t before; /* NOT_KNOWN */
     int64_t after;

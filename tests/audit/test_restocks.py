@@ -124,6 +124,39 @@ def test_a_unit_sold_twice_before_it_began():
           "unit 4 of phone was sold twice", resold=1)
 
 
+@pytest.mark.parametrize("wanted", [{"add": 50}, {"set": 50}], ids=str)
+def test_a_unit_sold_twice_before_a_restock_that_was_carried_out(wanted):
+    story = Story(write="set").buyers(2)
+    story.world.stock["phone"] += 1  # a lost update
+    story.buyers(2).restock(**wanted)
+    before = 2 if "add" in wanted else 0
+    story.add("a", "restock", stock_before=before, stock_after=before + 50)
+    story.world.stock["phone"] = before + 50
+    check(story.buyers(3).end(), "oversold", "unit 4 of phone was sold twice", resold=1)
+
+
+@pytest.mark.parametrize("when", ["behind", "while it is carried out", "no intent", "another clock"])
+def test_a_unit_that_was_put_back(when):
+    """All are sold, and some once more: those units were put there again, as far as anybody knows."""
+    story = Story(write="atomic").buyers(5)
+    story.restock(add=3, instance="b")
+    if when == "while it is carried out":
+        story.buyers(3)
+    story.add("b", "restock", stock_before=0, stock_after=3)
+    if when != "while it is carried out":
+        story.buyers(3)
+    if when == "no intent":
+        story.world.events["b"] = [line for line in story.world.events["b"] if line["event"] != "restocking"]
+    if when == "another clock":  # b's: as if all of a's sales had been done before
+        for line in story.world.events["b"]:
+            line["t_ns"] += 1000 * MS
+        story.world.seq_edits["b"] = lambda lines: lines[0].update(clock_ns_realtime=lines[0]["clock_ns_realtime"] + 1000 * MS)
+    with judge({0: story.end()}) as verdicts:
+        verdict, folder = verdicts[0]
+        assert verdict["resold"] == 0 and verdict["result"] in ("ok", "inconclusive"), (folder, verdict["reasons"])
+        assert (verdict["result"] == "ok") == (when != "another clock"), (folder, verdict["reasons"])
+
+
 def test_a_unit_sold_three_times():
     story = Story(write="set").buyers(5).restock("restock_unknown", came=False, add=50)
     for _ in range(2):
