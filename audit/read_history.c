@@ -407,6 +407,18 @@ static void follow_time(struct reader *reader, const struct record *record)
     reader->request = record->request;
 }
 
+/* Every line of a request names its item. */
+static void follow_item(struct reader *reader, struct record *record, const struct request *request)
+{
+    const char *item = NULL;
+    if (!json_text(record->json, "item", JSON_OPTIONAL, &item, record->error))
+        wrong(reader, record);
+    else if (item != NULL && run_item(reader->run, item) != request->item)
+        complain(&reader->source, record->line,
+                 "%s of %.80s by request %.60s, which asked for another item; they must be the same",
+                 events[record->event].name, item, run_request_id(reader->run, record->request));
+}
+
 static bool find_request(struct reader *reader, struct record *record)
 {
     struct run *run = reader->run;
@@ -430,6 +442,8 @@ static bool find_request(struct reader *reader, struct record *record)
                  events[record->event].name, id);
         return false;
     }
+    if (record->event != EVENT_invoke)
+        follow_item(reader, record, request);
     if (request->last_ns == NOT_STAMPED || record->t_ns > request->last_ns)
         request->last_ns = record->t_ns;
     if (request->first_ns == NOT_STAMPED || record->t_ns < request->first_ns)

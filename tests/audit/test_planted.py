@@ -489,6 +489,19 @@ def client_told_another_unit(world, _):
     return request
 
 
+@plant("inconclusive", r"(read|write|exit|release|refused|fail) of lamp by request \w+, which asked for another item")
+def another_item(world, _):
+    """It is on sale, too, and nobody asked for it."""
+    world.run["items"]["lamp"] = 3
+    for side in world.redis.values():
+        side["stock"]["lamp"] = 3
+        side["locks"]["lamp"] = {"type": "none", "pttl_ms": -2}
+    events = ("read", "write", "exit", "release", "refused", "fail")
+    lines = [line for lines in world.events.values() for line in lines if line["event"] in events]
+    pick(world, lines)["item"] = "lamp"
+    return True
+
+
 @plant("inconclusive", r"views disagree: .* another number was left")
 def client_told_another_left(world, _):
     request = any_sale(world)
