@@ -47,6 +47,15 @@ static const char *server_differs(const struct run *run, const struct request *r
     return NULL;
 }
 
+/* Whether it was told that another number is left than it had read when it was refused. */
+static bool is_misinformed(const struct run *run, const struct request *request)
+{
+    if (request->outcome != OUTCOME_REFUSED || request->reason != REASON_SOLD_OUT || request->section == NONE)
+        return false;
+    int64_t read = run->sections[request->section].stock_before;
+    return read != NOT_KNOWN && request->client_left != NOT_KNOWN && read != request->client_left;
+}
+
 /* What is wrong with the client's and nginx's records of it, or NULL. */
 static const char *outside_differs(const struct run *run, const struct request *request)
 {
@@ -62,6 +71,8 @@ static const char *outside_differs(const struct run *run, const struct request *
         return "nginx.log says that it was answered with another code";
     if (request->called_failed && request->client_code == 200)
         return "JMeter calls its answer failed (success is false)";
+    if (is_misinformed(run, request))
+        return "the instance's history says that it read another number";
     return NULL;
 }
 

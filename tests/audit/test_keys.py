@@ -732,6 +732,15 @@ def test_a_refusal_that_was_kept_too_early(told_again):
             assert verdict["refused_early"] == 1 and verdict["unsold"] == 1, (seed, folder, verdict["reasons"])
 
 
+def test_a_refusal_that_came_too_early_and_told_another_number():
+    """It says that nothing is left, and had read that all is there: what it had read convicts it all the same."""
+    world = refused_early(1, 0)
+    world.sample_of(world.requests[-1])["left"] = 0
+    with judge({0: world}) as verdicts:
+        told = "\n".join(verdicts[0][0]["reasons"])
+        assert verdicts[0][0]["result"] == "undersold" and "it read another number" in told, told
+
+
 def test_a_refusal_of_which_only_its_repetition_tells():
     with judge({seed: refused_early(seed, 1, left_out=True) for seed in range(SEEDS // 4)}) as verdicts:
         for seed, (verdict, folder) in verdicts.items():

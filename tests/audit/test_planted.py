@@ -502,6 +502,18 @@ def another_item(world, _):
     return True
 
 
+@plant("inconclusive", r"views disagree: .* it read another number")
+def refused_with_another_number(world, _):
+    read = {s["request"]["id"]: s["read"]["stock_before"] for s in world.sections if "read" in s}
+    refused = [r for r in world.requests if r["outcome"].get("reason") in ("sold-out", "too-few") and r["id"] in read]
+    if not refused:
+        return False
+    for request in refused:
+        world.sample_of(request)["left"] = read[request["id"]]
+    world.sample_of(pick(world, refused))["left"] += 7
+    return True
+
+
 @plant("inconclusive", r"views disagree: .* another number was left")
 def client_told_another_left(world, _):
     request = any_sale(world)
