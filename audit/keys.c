@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Idempotency keys. A buyer who sends a request again under its key wants one thing, so one request
- * stands for each key: the one that bought, else the one whose refusal was kept, else one that was answered again, else one
- * of which nobody knows, else the last that was sent away.
+ * stands for each key: the one that bought, else the one whose refusal was kept, else one that was
+ * answered again, else one of which nobody knows, else the last that was sent away.
  */
 #include "check.h"
 #include "memory.h"
