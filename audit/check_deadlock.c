@@ -125,36 +125,94 @@ static bool owner_is_gone(const struct run *run, const struct last *last)
     return false;
 }
 
-/* Whether somebody else was granted the lock between the hold's grant and its second ask. */
-static bool was_elsewhere(const struct run *run, const struct section *section)
+static int by_grant(const void *a, const void *b)
 {
-    for (size_t i = 0; i < run->section_count; i++) {
-        const struct section *other = &run->sections[i];
-        if (other->lock == section->lock && other->request != section->request &&
-            other->at_ns[STAGE_GRANTED] >= section->at_ns[STAGE_GRANTED] &&
-            other->at_ns[STAGE_GRANTED] < run_again_ns(run, section))
-            return true;
-    }
-    return false;
+    const struct section *one = *(const struct section *const *)a;
+    const struct section *two = *(const struct section *const *)b;
+    if (one->lock != two->lock)
+        return one->lock < two->lock ? -1 : 1;
+    int64_t one_ns = one->at_ns[STAGE_GRANTED];
+    int64_t two_ns = two->at_ns[STAGE_GRANTED];
+    return (one_ns > two_ns) - (one_ns < two_ns);
 }
 
-static void find_self_wait(struct run *run)
+/* All grants, sorted, and of each the next one of another request. */
+struct grants {
+    const struct section **list;
+    size_t *other;
+    size_t count;
+};
+
+static struct grants sort_grants(const struct run *run)
 {
-    for (size_t i = 0; i < run->section_count; i++) {
-        const struct section *section = &run->sections[i];
-        if (section->again == NONE ||
-            (!section->shared && was_elsewhere(run, section)))
-            continue;
-        run->self_wait = section;
-        findings_add(&run->findings, RESULT_DEADLOCK,
-                     "request %.60s waited for itself: it held the %slock of %.80s, asked for %s",
-                     run_request_id(run, section->request), section->shared ? "read " : "",
-                     section->item == NONE ? "an item" : run->items[section->item].name,
-                     section->shared
-                         ? "the write lock while it kept that, and was refused in the end"
-                         : "it again, and was refused though nobody else held it");
-        return; /* one tells enough */
+    struct grants grants = {.list = memory_new(run->section_count, sizeof *grants.list),
+                            .other = memory_new(run->section_count, sizeof *grants.other),
+                            .count = run->section_count};
+    for (size_t i = 0; i < grants.count; i++)
+        grants.list[i] = &run->sections[i];
+    qsort(grants.list, grants.count, sizeof *grants.list, by_grant);
+    for (size_t i = grants.count; i-- > 0;) {
+        bool same = i + 1 < grants.count && grants.list[i]->request == grants.list[i + 1]->request;
+        grants.other[i] = same ? grants.other[i + 1] : i + 1;
     }
+    return grants;
+}
+
+/* The first grant of its lock that is not before its own. */
+static size_t find_grant(const struct grants *grants, const struct section *section)
+{
+    size_t from = 0;
+    size_t to = grants->count;
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+        if (by_grant(&grants->list[middle], &section) < 0)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from;
+}
+
+/* Whether somebody else was granted the lock between the hold's grant and its second ask. */
+static bool was_elsewhere(const struct run *run, const struct grants *grants,
+                          const struct section *section)
+{
+    size_t at = find_grant(grants, section);
+    if (grants->list[at]->request == section->request)
+        at = grants->other[at];
+    return at < grants->count && grants->list[at]->lock == section->lock &&
+           grants->list[at]->at_ns[STAGE_GRANTED] < run_again_ns(run, section);
+}
+
+static const struct section *find_self_wait(const struct run *run)
+{
+    const struct section *found = NULL;
+    struct grants grants = sort_grants(run);
+    for (size_t i = 0; i < run->section_count && found == NULL; i++) { /* one tells enough */
+        const struct section *section = &run->sections[i];
+        if (section->again != NONE && (section->shared || !was_elsewhere(run, &grants, section)))
+            found = section;
+    }
+    free(grants.list);
+    free(grants.other);
+    return found;
+}
+
+static void check_self_wait(struct run *run)
+{
+    if (run->again_count == 0)
+        return;
+    const struct section *section = find_self_wait(run);
+    if (section == NULL)
+        return;
+    run->self_wait = section;
+    findings_add(&run->findings, RESULT_DEADLOCK,
+                 "request %.60s waited for itself: it held the %slock of %.80s, asked for %s",
+                 run_request_id(run, section->request), section->shared ? "read " : "",
+                 section->item == NONE ? "an item" : run->items[section->item].name,
+                 section->shared
+                     ? "the write lock while it kept that, and was refused in the end"
+                     : "it again, and was refused though nobody else held it");
 }
 
 /* Whether nobody will ever have that item's lock again. */
@@ -186,7 +244,7 @@ static void tell_stuck(struct run *run, const struct item *item, const struct la
 
 void check_deadlock(struct run *run)
 {
-    find_self_wait(run);
+    check_self_wait(run);
     struct last *last = memory_new(run->item_count, sizeof *last);
     find_last(run, last);
     for (size_t i = 0; i < run->item_count && run->stuck == NULL; i++) { /* one tells enough */

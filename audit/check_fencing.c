@@ -175,6 +175,24 @@ static void check_reads(struct run *run)
                      (long long)example->stock_after);
 }
 
+/* The stock refuses a write without a token, so its record is not whole. */
+static void check_tokens(struct run *run)
+{
+    const struct section *example = NULL;
+    long long times = 0;
+    for (size_t i = 0; i < run->section_count; i++) {
+        const struct section *section = &run->sections[i];
+        if (section->sold && section->token == 0 && times++ == 0)
+            example = section;
+    }
+    if (times > 0)
+        findings_add(&run->findings, RESULT_INCOMPLETE,
+                     "%s: sales without a token: %lld, first that of request %.60s; where the stock "
+                     "looks at tokens, every granted must have one",
+                     run->histories[example->history].file, times,
+                     run_request_id(run, example->request));
+}
+
 void check_fencing(struct run *run)
 {
     size_t count = 0;
@@ -189,8 +207,10 @@ void check_fencing(struct run *run)
         if (!run->asked.restocked) /* where the stock only falls, it tells what was read first */
             check_writes(run, sorted, count);
     }
-    if (is_fenced(run))
+    if (is_fenced(run)) {
+        check_tokens(run);
         check_reads(run);
+    }
     free(sorted);
     free(entered);
 }

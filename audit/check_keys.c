@@ -11,8 +11,9 @@
 
 /* What was said under a key first. */
 struct said {
-    uint32_t sale;              /* NONE: none was recorded or told */
-    const struct request *kept; /* its sold-out was kept; NULL */
+    uint32_t sale;               /* NONE: none was recorded or told */
+    const struct request *kept;  /* its sold-out was kept; NULL */
+    const struct request *again; /* the first one that was told again; NULL */
 };
 
 /* Proof, and not what a client alone was told of a sale that is recorded. */
@@ -142,9 +143,11 @@ static bool differs(const struct run *run, const struct said *said, const struct
     bool sold = request->code == 200;
     if (sold ? said->kept != NULL : said->sale != NONE)
         return true;
-    if (sold ? said->sale == NONE : said->kept == NULL)
-        return false; /* what was said first is not known */
     const struct told again = told_again(run, request);
+    if (sold ? said->sale == NONE : said->kept == NULL) { /* of before the run */
+        const struct told first = told_again(run, said->again);
+        return said->again->code != request->code || is_other(&first, &again);
+    }
     const struct sale sale = sold ? run_sale(run, said->sale) : (struct sale){.section = NULL};
     const struct told first = sold ? told_first(run, &sale) : told_none(run, said->kept);
     return is_other(&first, &again);
@@ -156,8 +159,12 @@ static void check_answers(struct run *run, struct said *said)
     long long count = 0;
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];
-        if (request->key != NONE && request->kept)
+        if (request->key == NONE)
+            continue;
+        if (request->kept)
             said[request->key].kept = request;
+        if (request->outcome == OUTCOME_REPLAYED && said[request->key].again == NULL)
+            said[request->key].again = request;
     }
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];

@@ -167,10 +167,11 @@ struct request {
     bool proxied : 1;         /* it is in nginx.log */
     bool accepted : 1;        /* by an instance */
     bool accepted_twice : 1;
-    bool reads : 1;    /* it only reads, and never sells */
-    bool kept : 1;     /* its sold-out is kept under its key */
-    bool repeats : 1;  /* another request stands for its key; found by keys_settle */
-    bool mistimed : 1; /* its times contradict what its client saw; found by check_clocks */
+    bool reads : 1;     /* it only reads, and never sells */
+    bool kept : 1;      /* its sold-out is kept under its key */
+    bool confirmed : 1; /* its client was told of a sale that it has; found by sales_find */
+    bool repeats : 1;   /* another request stands for its key; found by keys_settle */
+    bool mistimed : 1;  /* its times contradict what its client saw; found by check_clocks */
 };
 
 /* What a request with OUTCOME_REPLAYED was told again. */

@@ -15,18 +15,11 @@ static bool was_answered(const struct request *request)
     return request->sampled && !request->transport_error;
 }
 
-/* Whether the client was told of one of the request's sales; true when it was told nothing. */
-static bool client_agrees(const struct run *run, const struct request *request)
+/* Whether the client was told of that sale. */
+static bool is_confirmed(const struct request *request, const struct section *section)
 {
-    if (!was_answered(request))
-        return true;
-    for (size_t i = request->section; i != NONE; i = run->sections[i].next) {
-        const struct section *section = &run->sections[i];
-        if (section->sold && request->client_code == 200 && request->client_unit == section->unit &&
-            request->client_item == section->item)
-            return true;
-    }
-    return false;
+    return was_answered(request) && section->sold && request->client_code == 200 &&
+           request->client_unit == section->unit && request->client_item == section->item;
 }
 
 static void add_sale(struct run *run, struct sold sold)
@@ -74,13 +67,18 @@ struct sale run_sale(const struct run *run, size_t number)
 static void add_written(struct run *run)
 {
     for (size_t i = 0; i < run->section_count; i++) {
+        const struct section *section = &run->sections[i];
+        struct request *request = &run->requests[section->request];
+        request->confirmed = request->confirmed || is_confirmed(request, section);
+    }
+    for (size_t i = 0; i < run->section_count; i++) {
         struct section *section = &run->sections[i];
         const struct request *request = &run->requests[section->request];
         section->left_denied =
             was_answered(request) && request->client_left != section->stock_after;
         if (section->sold)
-            add_sale(run,
-                     (struct sold){(uint32_t)i, section->request, !client_agrees(run, request)});
+            add_sale(run, (struct sold){(uint32_t)i, section->request,
+                                        was_answered(request) && !request->confirmed});
     }
 }
 

@@ -137,6 +137,17 @@ def test_clean_runs_are_not_accused(write):
             assert verdict["result"] == "ok" and verdict["token_refusals"] == 0, (seed, verdict["reasons"])
 
 
+def test_a_sale_without_a_token_proves_nothing():
+    world, now = begin("fenced", 9)
+    section = enter(world, "a", 5, now)
+    sell(world, section, now + MS)
+    section["granted"]["token"] = 0
+    with judge({1: shop.finish(world)}) as verdicts:
+        verdict = verdicts[1][0]
+        assert verdict["result"] == "inconclusive", verdict["reasons"]
+        assert "sales without a token: 1, first that of request" in "\n".join(verdict["reasons"])
+
+
 def test_every_write_that_met_another_stock_is_found():
     """One sale of a clean run told its buyer one unit less: somebody wrote behind its reading."""
     worlds, changed = {}, {}

@@ -651,7 +651,12 @@ def told_two_ways(world):
     return world
 
 
+def told_two_ways_of_before_the_run(world):
+    return sold_before_the_run(sold_before_the_run(world), unit=2)
+
+
 FAULTS = [
+    (told_two_ways_of_before_the_run, "answers that differ .*: 1; first: .* with key of yesterday got 200"),
     (told_otherwise(stock_after=1), "answers that differ .*: 1; first: .* got 200"),
     (told_otherwise(seller=1), "answers that differ .*: 1; first: .* got 200"),
     (refused_otherwise, "answers that differ .*: 1; first: .* got 409"),
