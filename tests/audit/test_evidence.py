@@ -475,7 +475,7 @@ def misread(write, unknown=0, at=1):
         there = world.stock["phone"]
         if i == unknown + at:
             world.stock["phone"] = 0
-        now = shop.turn(world, request, now) + 10
+        now = shop.turn(world, request, now, token=i + 1 if write == "fenced" else None) + 10
         if i == unknown + at:
             world.stock["phone"] = there
     return shop.finish(world)
