@@ -96,13 +96,20 @@ static void check_growth(struct run *run, struct section **entered, struct secti
             run_request_id(run, example[0]->request), (long long)example[0]->token);
 }
 
+/* Whether no restock can have raised the stock before the section's write: where it only falls, it
+ * tells what was read first. */
+static bool only_fell(const struct run *run, const struct section *section)
+{
+    return section->item != NONE && !run->restocks_lost &&
+           section->at_ns[STAGE_WRITE] < run->items[section->item].restocked_ns;
+}
+
 /* Whether the write of `old` landed between the newer holder's grant and reading, or later. */
 static bool is_stale(const struct run *run, const struct section *old,
                      const struct section *newer)
 {
-    return !run_only_reads(run, newer) && !old->left_denied && newer->lock == old->lock &&
-           newer->item == old->item &&
-           newer->token > old->token &&
+    return only_fell(run, old) && !run_only_reads(run, newer) && !old->left_denied &&
+           newer->lock == old->lock && newer->item == old->item && newer->token > old->token &&
            newer->at_ns[STAGE_GRANTED] < old->at_ns[STAGE_WRITE] &&
            newer->stock_before != NOT_KNOWN && newer->stock_before > old->stock_after;
 }
@@ -204,8 +211,7 @@ void check_fencing(struct run *run)
     struct section **sorted = with_tokens(run, &count);
     if (count > 0) {
         check_growth(run, entered, sorted, count);
-        if (!run->asked.restocked) /* where the stock only falls, it tells what was read first */
-            check_writes(run, sorted, count);
+        check_writes(run, sorted, count);
     }
     if (is_fenced(run)) {
         check_tokens(run);

@@ -58,32 +58,48 @@ static void check_sales(struct run *run, struct said *said)
                  run_request_id(run, example[1].request));
 }
 
-/* Whether that refusal says that its key has no such sale. A Redis that was emptied has neither the item nor the key: of
- * an item that is there in the end, and was not put there again, it is known that nobody emptied it. */
-static bool denies(const struct run *run, const struct sale *sale, const struct request *request)
+/* Whether that refusal says that its key has no answer for such a quantity. A Redis that was emptied
+ * has neither the item nor the key: of an item that is there in the end, and was not put there again,
+ * it is known that nobody emptied it. */
+static bool denies(const struct run *run, int64_t quantity, const struct request *request)
 {
     switch (request->reason) {
-    case REASON_SOLD_OUT:
-        return true;
     case REASON_UNKNOWN_ITEM:
-        return !run->asked.restocked && run->items[sale->item].redis[AFTER].stock != NOT_KNOWN;
+        return !run->asked.restocked && run->items[request->item].redis[AFTER].stock != NOT_KNOWN;
     case REASON_KEY_REUSED:
-        return request->quantity == sale->quantity;
+        return request->quantity == quantity;
     default:
         return false;
     }
 }
 
-/* Whether it looked for its key's sale when that was answered already, and was refused as if there was none. A request
- * looks as soon as it is inside. Of one that was accepted twice nobody knows which try was refused. */
-static bool is_missed(const struct run *run, const struct sale *sale, const struct request *request)
+/* Whether it came inside after that time, and was refused. A request looks for its key's answer as
+ * soon as it is inside. Of one that was accepted twice nobody knows which try was refused. */
+static bool was_refused_after(const struct run *run, int64_t t_ns, const struct request *request)
 {
-    if (!denies(run, sale, request) || request->outcome != OUTCOME_REFUSED || request->accepted_twice ||
-        request->section == NONE || sale->section == NULL)
+    if (request->outcome != OUTCOME_REFUSED || request->accepted_twice || request->section == NONE)
         return false;
     const struct section *section = &run->sections[request->section];
-    return run_is_timed(run, section) && run_is_timed(run, sale->section) &&
-           section->at_ns[STAGE_ENTER] > sale->t_ns;
+    return run_is_timed(run, section) && section->at_ns[STAGE_ENTER] > t_ns;
+}
+
+/* Whether it looked for its key's sale when that was answered already, and was refused as if there
+ * was none. */
+static bool is_missed(const struct run *run, const struct sale *sale, const struct request *request)
+{
+    bool denied = request->reason == REASON_SOLD_OUT || denies(run, sale->quantity, request);
+    return denied && sale->section != NULL && run_is_timed(run, sale->section) &&
+           was_refused_after(run, sale->t_ns, request);
+}
+
+/* The same of its key's refusal. */
+static bool is_missed_refusal(const struct run *run, const struct request *kept,
+                              const struct request *request)
+{
+    return kept != NULL && kept != request && kept->section != NONE && !kept->accepted_twice &&
+           run_is_timed(run, &run->sections[kept->section]) &&
+           denies(run, kept->quantity, request) &&
+           was_refused_after(run, kept->outcome_ns, request);
 }
 
 /* What an answer told. */
@@ -139,7 +155,7 @@ static bool differs(const struct run *run, const struct said *said, const struct
         return request->kept || is_missed(run, &sale, request);
     }
     if (request->outcome != OUTCOME_REPLAYED)
-        return false;
+        return is_missed_refusal(run, said->kept, request);
     bool sold = request->code == 200;
     if (sold ? said->kept != NULL : said->sale != NONE)
         return true;
@@ -186,5 +202,9 @@ void check_keys(struct run *run)
         said[i].sale = NONE;
     check_sales(run, said);
     check_answers(run, said);
+    if (run->counts.before > 0)
+        findings_add(&run->findings, RESULT_OK,
+                     "answers that were given before the run, and told again in it: %lld",
+                     (long long)run->counts.before);
     free(said);
 }

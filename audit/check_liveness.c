@@ -16,12 +16,12 @@
 /* Its buyer went away by himself, and has no answer: his client says the same. */
 static bool went_away(const struct request *request)
 {
-    return request->reason == REASON_HUNG_UP && request->sampled && request->transport_error;
+    return request->reason == REASON_HUNG_UP && (!request->sampled || request->transport_error);
 }
 
 static bool was_sent_away(const struct request *request)
 {
-    bool again = request->outcome == OUTCOME_REPLAYED && request->code != 200;
+    bool again = request->outcome == OUTCOME_REPLAYED && request->code != 200 && !request->before;
     return request->item != NONE && !request->reads && !request->repeats && !went_away(request) &&
            (again || request->outcome == OUTCOME_REFUSED || request->outcome == OUTCOME_FAILED ||
             request->outcome == OUTCOME_TURNED_AWAY);

@@ -30,7 +30,8 @@ static const char *server_differs(const struct run *run, const struct request *r
                    : "the instance's history does not tell how it ended";
     if (request->item == NONE && request->code != 404)
         return "run.json does not name the item that it asked for";
-    if (request->asked_item != NONE && request->asked_item != request->item)
+    if ((request->asked_item != NONE && request->asked_item != request->item) ||
+        (request->elsewhere && request->item != NONE))
         return "the instance's history says that it asked for another item";
     if (request->asked_quantity != NOT_KNOWN && request->asked_quantity != request->quantity)
         return "the instance's history says that it asked for another quantity";
@@ -128,8 +129,44 @@ static void disagree(struct source *views, size_t request, const char *differenc
              difference);
 }
 
+/* What is wrong with what the instance recorded of the sale, or NULL. It sells the lowest unit of
+ * those that it takes off, and no more can be left than it read, less those: but after a restock. */
+static const char *sale_differs(const struct run *run, const struct section *section)
+{
+    if (section->unit != section->stock_after + 1)
+        return "the unit that it sold must be one more than it left";
+    bool grew = section->stock_before != NOT_KNOWN &&
+                section->stock_after > section->stock_before - section->quantity;
+    const struct item *item = &run->items[section->item];
+    return grew && item->unknown == 0 && !run->restocks_lost &&
+                   section->at_ns[STAGE_WRITE] < item->restocked_ns
+               ? "it left more than it had read, less what it sold"
+               : NULL;
+}
+
+static void check_sales(struct run *run)
+{
+    const struct section *example = NULL;
+    const char *why = NULL;
+    long long count = 0;
+    for (size_t i = 0; i < run->section_count; i++) {
+        const struct section *section = &run->sections[i];
+        const char *differs = section->sold ? sale_differs(run, section) : NULL;
+        if (differs == NULL || count++ > 0)
+            continue;
+        example = section;
+        why = differs;
+    }
+    if (count > 0)
+        findings_add(&run->findings, RESULT_INCOMPLETE,
+                     "%s: sales that contradict themselves: %lld, first that of request %.60s: %s",
+                     run->histories[example->history].file, count,
+                     run_request_id(run, example->request), why);
+}
+
 void check_views(struct run *run)
 {
+    check_sales(run);
     struct source outside = {
         .run = run, .file = "views disagree", .rank = RESULT_INCONCLUSIVE};
     struct source inside = {.run = run, .file = "views disagree", .rank = RESULT_INCOMPLETE};

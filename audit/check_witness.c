@@ -236,6 +236,20 @@ static void check_start(struct run *run)
     }
 }
 
+/* Nobody waited for it in vain; who comes next will. */
+static void check_after(struct run *run)
+{
+    for (size_t i = 0; i < run->item_count; i++) {
+        const struct item *item = &run->items[i];
+        const struct redis_side *after = &item->redis[AFTER];
+        if (after->lock_there && after->lock_pttl_ms == -1 && run->stuck != item)
+            findings_add(&run->findings, RESULT_INCOMPLETE,
+                         "the lock of %.80s is there after the run, and its key never expires; it "
+                         "must be gone",
+                         item->name);
+    }
+}
+
 static void check_restocks(struct run *run)
 {
     for (size_t i = 0; i < run->restock_count && !run->asked.restocked; i++) {
@@ -257,5 +271,6 @@ void check_witness(struct run *run)
     check_contention(run);
     check_stalls(run);
     check_start(run);
+    check_after(run);
     check_restocks(run);
 }

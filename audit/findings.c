@@ -40,15 +40,29 @@ void findings_init(struct findings *findings)
     findings->worst = RESULT_OK;
 }
 
+/* The latest of those that weigh least: it gives its place to one that weighs more. */
+static struct finding *find_lightest(struct findings *findings)
+{
+    struct finding *lightest = &findings->list[0];
+    for (size_t i = 1; i < findings->count; i++)
+        if (findings->list[i].supports >= lightest->supports)
+            lightest = &findings->list[i];
+    return lightest;
+}
+
 void findings_add(struct findings *findings, enum result supports, const char *format, ...)
 {
     if (supports < findings->worst)
         findings->worst = supports;
+    struct finding *finding = &findings->list[findings->count];
     if (findings->count == FINDINGS_MAX) {
         findings->left_out++;
-        return;
+        finding = find_lightest(findings);
+        if (finding->supports <= supports)
+            return;
+    } else {
+        findings->count++;
     }
-    struct finding *finding = &findings->list[findings->count++];
     finding->supports = supports;
     va_list args;
     va_start(args, format);

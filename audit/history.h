@@ -86,8 +86,8 @@ bool read_status(struct record *record, const char **status);
 /* The number of that hold's section; NONE: it was not granted. */
 uint32_t find_hold(const struct run *run, const char *hold);
 
-/* Of an outcome: when its intent was recorded; NOT_STAMPED: it has none. */
-int64_t about_restock(struct reader *reader, struct record *record);
+/* Of an outcome: its intent; NULL: it has none. */
+const struct intent *about_restock(struct reader *reader, struct record *record);
 void about_hold(struct reader *reader, struct record *record);
 void about_keeper(struct reader *reader, struct record *record);
 

@@ -64,6 +64,7 @@ static bool read_items(struct run *run, char error[JSON_ERROR_MAX])
         run->items[run->item_count++] = (struct item){
             .name = entry->string,
             .stock = (int64_t)stock,
+            .lock = NO_NAME,
             .redis = {{.stock = NOT_KNOWN}, {.stock = NOT_KNOWN}},
         };
     }

@@ -87,13 +87,15 @@ static bool is_transport_error(int64_t code)
     return code < 100 || code > 599 || code == 502 || code == 504;
 }
 
-static void read_quantity(const char *text, struct request *request)
+/* A label may name the item, where no URL is told. */
+static void read_wish(struct run *run, const struct table *table, struct request *request)
 {
-    char digits[16];
-    int64_t quantity = 0;
-    snprintf(digits, sizeof digits, "%.*s", (int)strspn(text, "0123456789"), text);
-    if (text_int(digits, &quantity) && quantity >= 1 && quantity <= UNITS_MAX)
-        request->quantity = request->asked_quantity = quantity;
+    const char *url = field(table, COLUMN_URL);
+    struct wish wish = run_wish(run, url[0] != '\0' ? url : field(table, COLUMN_label));
+    request->asked_item = wish.item;
+    request->elsewhere = wish.elsewhere;
+    if (url[0] != '\0' && wish.quantity != NOT_KNOWN)
+        request->quantity = request->asked_quantity = wish.quantity;
 }
 
 enum { UNQUOTED_MAX = 128 };
@@ -128,11 +130,7 @@ static void read_answer(struct run *run, const struct table *table, struct reque
         request->client_unit = NOT_KNOWN;
     if (!text_int(field(table, COLUMN_left), &request->client_left))
         request->client_left = NOT_KNOWN;
-    const char *url = field(table, COLUMN_URL);
-    request->asked_item = run_item_of_url(run, url[0] != '\0' ? url : field(table, COLUMN_label));
-    const char *quantity = strstr(url, "quantity=");
-    if (quantity != NULL)
-        read_quantity(quantity + strlen("quantity="), request);
+    read_wish(run, table, request);
     request->client_replayed = strcmp(field(table, COLUMN_replayed), "true") == 0;
     request->client_item = run_item(run, field(table, COLUMN_item));
     char unquoted[UNQUOTED_MAX];

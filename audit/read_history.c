@@ -93,12 +93,27 @@ static void add_stall(struct reader *reader, struct record *record)
         wrong(reader, record);
 }
 
-static void add_restock(struct reader *reader, struct record *record, int64_t began_ns)
+/* Whether it did what was wanted; NULL: that is not known. */
+static bool is_as_wanted(const struct restock *restock, const struct intent *intent)
+{
+    if (intent == NULL)
+        return true;
+    if (intent->item != restock->item)
+        return false;
+    return intent->sets ? restock->after == intent->units
+                        : restock->before == NOT_KNOWN ||
+                              restock->after - restock->before == intent->units;
+}
+
+static void add_restock(struct reader *reader, struct record *record, const struct intent *intent)
 {
     struct run *run = reader->run;
     const char *item = NULL;
     struct restock restock = {
-        .t_ns = record->t_ns, .began_ns = began_ns, .history = reader->index, .before = NOT_KNOWN};
+        .t_ns = record->t_ns,
+        .began_ns = intent != NULL ? intent->t_ns : NOT_STAMPED,
+        .history = reader->index,
+        .before = NOT_KNOWN};
     if (!json_text(record->json, "item", JSON_REQUIRED, &item, record->error) ||
         !json_int(record->json, "stock_after", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX, &restock.after,
                   record->error) ||
@@ -108,6 +123,10 @@ static void add_restock(struct reader *reader, struct record *record, int64_t be
         return;
     }
     restock.item = run_item(run, item);
+    if (!is_as_wanted(&restock, intent))
+        complain(&reader->source, record->line,
+                 "a restock of %.60s that does something else than its restocking says; it must do "
+                 "the same", item);
     if (restock.item == NONE && run->asked.restocked)
         complain(&reader->source, record->line,
                  "a restock of %.60s, which run.json does not name; \"items\" must name it", item);
@@ -320,6 +339,11 @@ static void about_request(struct reader *reader, struct record *record)
         wrong(reader, record);
         return;
     }
+    if (code < 400)
+        complain(&reader->source, record->line,
+                 "%s of request %.60s with code %lld; it must be one of 400 to 599",
+                 events[record->event].name, run_request_id(reader->run, record->request),
+                 (long long)code);
     request->kept = kept;
     follow_quantity(reader, record, request);
     set_outcome(reader, record,
@@ -413,7 +437,14 @@ static void follow_item(struct reader *reader, struct record *record, const stru
     const char *item = NULL;
     if (!json_text(record->json, "item", JSON_OPTIONAL, &item, record->error))
         wrong(reader, record);
-    else if (item != NULL && run_item(reader->run, item) != request->item)
+    const char *rung = reader->run->asked.rung;
+    if (!json_text(record->json, "rung", JSON_OPTIONAL, &rung, record->error))
+        wrong(reader, record);
+    else if (strcmp(rung, reader->run->asked.rung) != 0)
+        complain(&reader->source, record->line,
+                 "recorded with rung \"%.60s\"; it must be run.json's \"%.60s\"", rung,
+                 reader->run->asked.rung);
+    if (item != NULL && run_item(reader->run, item) != request->item)
         complain(&reader->source, record->line,
                  "%s of %.80s by request %.60s, which asked for another item; they must be the same",
                  events[record->event].name, item, run_request_id(reader->run, record->request));

@@ -117,7 +117,17 @@ static bool read_granted(struct reader *reader, struct record *record, struct se
         return false;
     }
     section->lock = names_add(&reader->run->locks, lock);
-    return true;
+    if (section->item == NONE)
+        return true;
+    struct item *item = &reader->run->items[section->item];
+    if (item->lock == NO_NAME)
+        item->lock = section->lock;
+    if (item->lock == section->lock)
+        return true;
+    snprintf(record->error, sizeof record->error,
+             "%.40s is sold under lock \"%.40s\", too, not \"%.40s\"; it must have one", item->name,
+             names_text(&reader->run->locks, item->lock), lock);
+    return false;
 }
 
 /* Every line of a hold names its lock; lines that differ leave it open which one it was. */

@@ -39,6 +39,23 @@ static void take_item(struct run *run, struct request *request, uint32_t item)
         request->key = keys_add(run, item, keys_text(run, request->key));
 }
 
+/* Where the client's URL says less, or is not told. */
+static void take_wish(struct source *source, int64_t line, struct request *request,
+                      struct wish wish)
+{
+    bool same_item = request->asked_item == NONE || wish.item == request->asked_item;
+    bool same_quantity =
+        request->asked_quantity == NOT_KNOWN || wish.quantity == request->asked_quantity;
+    if (!same_item || !same_quantity)
+        complain(source, line, "its uri asks for another %s than the URL in sale.jtl",
+                 same_item ? "quantity" : "item");
+    if (request->asked_item == NONE)
+        take_item(source->run, request, wish.item);
+    request->elsewhere |= wish.elsewhere;
+    if (request->asked_quantity == NOT_KNOWN && wish.quantity != NOT_KNOWN)
+        request->quantity = request->asked_quantity = wish.quantity;
+}
+
 /* What came on the connection was no HTTP: nginx names neither method nor uri, and sent nothing on. */
 static bool is_no_request(const cJSON *json)
 {
@@ -82,8 +99,7 @@ static void read_entry(struct source *source, int64_t line, const cJSON *json)
         complain(source, line, "request %.60s is there twice; an id must be used once", id);
     request->proxied = true;
     request->nginx_status = (int16_t)status;
-    if (request->asked_item == NONE)
-        take_item(source->run, request, run_item_of_url(source->run, uri));
+    take_wish(source, line, request, run_wish(source->run, uri));
     request->sent = sends(statuses, bytes);
 }
 

@@ -67,7 +67,7 @@ static void read_commands(struct source *source, const cJSON *json)
         !json_int(cJSON_GetObjectItemCaseSensitive(json, "after"), "commands", JSON_OPTIONAL, 0,
                   JSON_EXACT_MAX, &after, error))
         complain(source, 0, "%s", error);
-    else if (before != NOT_KNOWN && after != NOT_KNOWN)
+    else if (before != NOT_KNOWN && after >= before)
         source->run->redis_commands = after - before;
 }
 

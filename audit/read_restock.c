@@ -57,11 +57,11 @@ static struct intent *open_intent(struct reader *reader, struct record *record)
     return intent->state == INTENT_OPEN && intent->history == reader->index ? intent : NULL;
 }
 
-int64_t about_restock(struct reader *reader, struct record *record)
+const struct intent *about_restock(struct reader *reader, struct record *record)
 {
     if (record->event == EVENT_restocking) {
         read_intent(reader, record);
-        return NOT_STAMPED;
+        return NULL;
     }
     struct intent *intent = open_intent(reader, record);
     if (intent != NULL)
@@ -70,5 +70,5 @@ int64_t about_restock(struct reader *reader, struct record *record)
         complain(&reader->source, record->line,
                  "%s of a request that has no open restocking; that must come first",
                  events[record->event].name);
-    return intent != NULL ? intent->t_ns : NOT_STAMPED;
+    return intent;
 }

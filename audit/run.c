@@ -2,7 +2,9 @@
 #include "run.h"
 
 #include "memory.h"
+#include "text.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,20 +86,37 @@ uint32_t run_item(const struct run *run, const char *name)
     return number; /* NO_NAME is NONE */
 }
 
-uint32_t run_item_of_url(const struct run *run, const char *url)
+/* Of a sale's query; without one it is 1. NOT_KNOWN: it is none that an instance takes. */
+static int64_t quantity_of(const char *query)
+{
+    char digits[16];
+    int64_t quantity = 0;
+    const char *text = strstr(query, "quantity=");
+    if (text == NULL)
+        return 1;
+    text += strlen("quantity=");
+    snprintf(digits, sizeof digits, "%.*s", (int)strspn(text, "0123456789"), text);
+    return text_int(digits, &quantity) && quantity >= 1 && quantity <= UNITS_MAX ? quantity : NOT_KNOWN;
+}
+
+struct wish run_wish(const struct run *run, const char *url)
 {
     static const char head[] = "/inventory/";
+    struct wish wish = {.item = NONE, .quantity = NOT_KNOWN};
     char name[256];
     const char *from = strstr(url, head);
     if (from == NULL)
-        return NONE;
+        return wish;
     from += sizeof head - 1;
     const char *to = strstr(from, "/sale");
     if (to == NULL || (size_t)(to - from) >= sizeof name)
-        return NONE;
+        return wish;
     memcpy(name, from, (size_t)(to - from));
     name[to - from] = '\0';
-    return run_item(run, name);
+    wish.item = run_item(run, name);
+    wish.elsewhere = wish.item == NONE && strchr(name, '%') == NULL;
+    wish.quantity = quantity_of(to);
+    return wish;
 }
 
 const char *run_request_id(const struct run *run, size_t request)
@@ -207,10 +226,22 @@ static bool all_told(const struct run *run, bool must_end)
     return true;
 }
 
+/* Whether a client holds a 200 of which no history tells: what else is missing there, nobody knows. */
+static bool lacks_a_sale(const struct run *run)
+{
+    for (size_t i = 0; i < run->request_count; i++) {
+        const struct request *request = &run->requests[i];
+        if (request->sampled && request->client_code == 200 && !request->accepted)
+            return true;
+    }
+    return false;
+}
+
 void run_settle(struct run *run)
 {
     run->restocks_lost = run->asked.restocked && !all_told(run, false);
     run->all_told = all_told(run, true);
+    run->restocks_lost |= run->asked.restocked && lacks_a_sale(run);
     find_span(run);
     sales_find(run);
     keys_settle(run);

@@ -87,6 +87,7 @@ struct item {
     const char *name;
     int64_t stock;              /* run.json's, at the start */
     struct redis_side redis[2]; /* by moment */
+    uint32_t lock;              /* of those who buy it; NO_NAME: none was granted */
     int64_t began;              /* the stock when the first request came; NOT_KNOWN */
 
     /* Found by check_conservation, for the checks behind it. */
@@ -171,6 +172,8 @@ struct request {
     bool kept : 1;      /* its sold-out is kept under its key */
     bool confirmed : 1; /* its client was told of a sale that it has; found by sales_find */
     bool repeats : 1;   /* another request stands for its key; found by keys_settle */
+    bool elsewhere : 1; /* its URL names an item that is not on sale in this run */
+    bool before : 1;    /* what it was told again was answered before the run; found by sales_find */
     bool mistimed : 1;  /* its times contradict what its client saw; found by check_clocks */
 };
 
@@ -304,6 +307,7 @@ struct counts {
     int64_t resold; /* units sold more often than they were there */
     int64_t sold_again; /* units sold under an idempotency key that had its sale */
     int64_t replayed;   /* answers that were given again */
+    int64_t before;     /* so many of them were given first before the run */
     int64_t overlaps, max_parallel, order_inversions, token_refusals, refused_early, stalls;
     int64_t served_by[INSTANCES_MAX], sold_by[INSTANCES_MAX];
 };
@@ -383,8 +387,13 @@ uint32_t run_request(struct run *run, const char *id);
 /* The instance's place in run.json's list, NONE. */
 uint32_t run_instance(const struct run *run, const char *name);
 uint32_t run_item(const struct run *run, const char *name); /* NONE: not on sale */
-/* The item of ".../inventory/{item}/sale..."; NONE: not on sale, or no such URL. */
-uint32_t run_item_of_url(const struct run *run, const char *url);
+/* What ".../inventory/{item}/sale..." asks for. */
+struct wish {
+    uint32_t item;    /* NONE: not on sale, or no such URL */
+    bool elsewhere;   /* it names an item that is not on sale in this run */
+    int64_t quantity; /* NOT_KNOWN: no such URL, or it says it wrongly */
+};
+struct wish run_wish(const struct run *run, const char *url);
 const char *run_request_id(const struct run *run, size_t request);
 /* Whether nothing is written on what that section reads. */
 bool run_only_reads(const struct run *run, const struct section *section);

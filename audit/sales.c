@@ -176,6 +176,31 @@ static bool was_turned_away(const struct request *request)
            (request->client_code < 500 && request->client_code != 409);
 }
 
+/* Answers that were given before the run, and are told again in it: their instance has recorded all
+ * that it did, and has no request that can have been answered so. */
+static void find_before(struct run *run)
+{
+    bool *answered = memory_new(run->keys.count, sizeof *answered);
+    uint64_t *open = find_open(run);
+    for (size_t i = 0; i < run->request_count; i++) {
+        const struct request *request = &run->requests[i];
+        if (request->key != NONE && (request->kept || request->outcome == OUTCOME_SOLD))
+            answered[request->key] = true;
+    }
+    for (size_t i = 0; i < run->request_count; i++) {
+        struct request *request = &run->requests[i];
+        if (request->outcome != OUTCOME_REPLAYED || request->key == NONE || answered[request->key])
+            continue;
+        const struct replay *replay = &run->replays[request->replay];
+        bool may_be = replay->seller == NONE ? open[request->key] != 0
+                                             : (open[request->key] >> replay->seller & 1) != 0;
+        request->before = !may_be && seller_told_all(run, replay);
+        run->counts.before += request->before;
+    }
+    free(answered);
+    free(open);
+}
+
 void sales_find(struct run *run)
 {
     for (size_t i = 0; i < run->request_count; i++) {
@@ -201,4 +226,5 @@ void sales_find(struct run *run)
     add_told(run, sale_of);
     add_replayed(run, sale_of);
     free(sale_of);
+    find_before(run);
 }

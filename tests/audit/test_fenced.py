@@ -99,6 +99,28 @@ def test_overtaken():
             assert verdict["token_refusals"] == (0 if lets_in else 1)
 
 
+def test_a_restock_of_another_item_excuses_no_stale_write():
+    world, now = begin("fenced", 9)
+    world.run.update(restocked=True, items={"phone": 9, "pad": 9})
+    for moment in ("before", "after"):
+        world.redis[moment]["stock"]["pad"], world.redis[moment]["locks"]["pad"] = 9, {"type": "none", "pttl_ms": -2}
+    world.stock["pad"] = 9
+    world.add("a", world.t0 - 999, "restock", item="pad", stock_after=9)
+    first, woke = enter(world, "a", 5, now), now + 2000 * MS
+    world.add("a", woke - 9 * MS, "restocking", request="op", item="pad", add=1)
+    world.stock["pad"] += 1
+    world.add("a", woke - 8 * MS, "restock", request="op", item="pad", stock_before=world.stock["pad"] - 1,
+              stock_after=world.stock["pad"])
+    second = enter(world, "b", 6, woke - 4 * MS)
+    leave(world, second, woke - 3 * MS)
+    second["request"]["quantity"] = second["request"]["invoke"]["quantity"] = 100
+    world.refuse(second["request"], woke - 2 * MS, 409, "too-few")
+    sell(world, first, woke)
+    with judge({1: shop.finish(world)}) as verdicts:
+        verdict = verdicts[1][0]
+        assert verdict["result"] == "overlap", verdict["reasons"]
+
+
 def test_two_that_overlapped_and_both_wrote_are_a_fault():
     """Though each wrote what it had read: the first one wrote, froze, and left late. A fence does not excuse it."""
     world, now = begin("fenced", 9)

@@ -531,6 +531,20 @@ def sold_before_the_run(world, seller="a", unit=1):
     return sort(world)
 
 
+def test_a_refusal_from_before_the_run_sent_nobody_away():
+    """Its key was told sold-out in an earlier run; now there is stock."""
+    worlds = {}
+    for seed in range(SEEDS):
+        world = keyed(seed, instances=["a", "b"])
+        request = {"item": next(iter(world.run["items"])), "quantity": 1, "key": "of yesterday", "instance": "a"}
+        worlds[seed] = replay_refusal(world, request)
+        world.run["requests"] += 1
+    with judge(worlds) as verdicts:
+        for seed, (verdict, folder) in verdicts.items():
+            assert verdict["result"] == "ok", (seed, folder, verdict["reasons"])
+            assert "answers that were given before the run, and told again in it: 1" in verdict["reasons"]
+
+
 @pytest.mark.parametrize("seller", ["a", "of yesterday"])
 def test_a_sale_from_before_the_run_is_none_of_it(seller):
     worlds = {seed: sold_before_the_run(keyed(seed), seller) for seed in range(SEEDS)}
@@ -613,6 +627,17 @@ def refused_after_its_sale(reason, code):
     return refused
 
 
+def refused_after_its_refusal(reason, code):
+    def refused(world):
+        request = a_refusal(world)
+        if request is None:
+            return None
+        request["outcome"]["kept"] = True
+        return refused_inside(world, request, reason, code)
+    refused.__name__ = "kept_then_" + reason
+    return refused
+
+
 def told_otherwise(**fields):
     """Each tells the next number, or the other instance: the unit is the same."""
     def otherwise(world):
@@ -665,6 +690,8 @@ FAULTS = [
     (refused_after_its_sale("too-few", 409), "answers that differ .*: 1; first: .* got 409"),
     (refused_after_its_sale("unknown-item", 404), "answers that differ .*: 1; first: .* got 404"),
     (refused_after_its_sale("key-reused", 422), "answers that differ .*: 1; first: .* got 422"),
+    (refused_after_its_refusal("unknown-item", 404), "answers that differ .*: 1; first: .* got 404"),
+    (refused_after_its_refusal("key-reused", 422), "answers that differ .*: 1; first: .* got 422"),
     (sold_twice, r"units sold again under an idempotency key: \d+; first: key key\d+-.* of item-\d sold unit \d+ to request"),
     (another_unit_is_told, r"answers that differ from another one under the same idempotency key: 1"),
     (sold_out_is_told_after_a_sale, r"answers that differ from another one .* got 409"),

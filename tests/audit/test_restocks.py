@@ -57,6 +57,27 @@ def killed(story):
     return story.end()
 
 
+@pytest.mark.parametrize("wanted, told", [
+    ({"add": 10}, {"stock_before": 2, "stock_after": 22}), ({"add": 10}, {"stock_before": 2, "stock_after": 2}),
+    ({"set": 50}, {"stock_before": 2, "stock_after": 40}), ({"add": 10}, {"item": "pad", "stock_after": 12})])
+def test_a_restock_does_what_was_wanted(wanted, told):
+    story = Story().buyers(3).restock(**wanted)
+    story.now += 1
+    story.world.add("a", story.now, "restock", **{"thread": 1, "request": "op-1", "item": "phone", **told})
+    story.world.stock["phone"] = told["stock_after"]
+    check(story.end(), "inconclusive", "does something else than its restocking says")
+
+
+def test_a_life_without_a_history_may_have_restocked():
+    """Its client holds a 200 of which no history tells; what else is missing there, nobody knows."""
+    story = Story().buyers(5).restock("restock_none", came=False, add=10)
+    story.world.stock["phone"] = 9
+    request = story.world.request("phone", "b", story.now)
+    story.world.remove(request["invoke"])
+    story.world.answer(request, story.now + MS, 200, 10, 9)
+    check(story.end(), "inconclusive", "no instance's history has it")
+
+
 def test_carried_out_though_its_reply_was_lost():
     """The sums fit only so: each sale takes its units off by a command."""
     check(Story().buyers(4).restock("restock_unknown", add=3).buyers(6).end(), "ok",
