@@ -4,6 +4,7 @@
 # Asks the instances' admin listeners. Needs common.sh. The caller says:
 ASK_MAX_S=60    # how long an answer may take
 ASK_TOKEN_FILE= # its first line is the operators' token; "": they need none
+ASK_AWAY_S=0    # how long one that is away is asked again: it may be being replaced (scripts/shop restart)
 
 # need_token: the file can be read, before anything is asked.
 need_token() {
@@ -19,13 +20,22 @@ bearer() {
     printf 'Authorization: Bearer %s\n' "${token%$'\r'}"
 }
 
+# is_away CODE: curl's exit code says that nobody listens, or that who listened has just ended.
+is_away() {
+    [[ $1 == @(7|52|55|56) ]]
+}
+
 # ask METHOD URL [BODY]: of operators; prints the answer. A refusal is told with its reason.
 ask() {
-    local body
-    if ! body=$(curl --silent --show-error --fail-with-body --max-time "$ASK_MAX_S" --request "$1" \
-        --header @<(bearer) ${3:+--data-binary "$3" --header 'Content-Type: application/json'} "$2" 2>&1); then
-        say "$1 $2${3:+ $3}: $body"
-        return 1
-    fi
+    local body code end=$((SECONDS + ASK_AWAY_S))
+    until body=$(curl --silent --show-error --fail-with-body --max-time "$ASK_MAX_S" --request "$1" \
+        --header @<(bearer) ${3:+--data-binary "$3" --header 'Content-Type: application/json'} "$2" 2>&1); do
+        code=$?
+        if ! is_away "$code" || ((SECONDS >= end)); then
+            say "$1 $2${3:+ $3}: $body"
+            return 1
+        fi
+        sleep 0.2
+    done
     printf '%s' "$body"
 }

@@ -14,6 +14,7 @@ RUN_SCENARIO=               # a file of JMeter properties
 RUN_PROPERTIES=()           # -Jname=value, which go before the file's
 RUN_EXPECT=                 # results by comma that replace the judge's table, for experiments
 RUN_TRIES=3                 # how often, at most, a row is fired whose runs are spoiled
+RUN_AWAY_S=10               # how long an instance may be away that is told another lock
 RUN_SHOWS_JMETER=           # yes: JMeter's progress is shown, not kept in jmeter.out
 
 # What drive_row says back of the latest run:
@@ -86,17 +87,32 @@ redis_state() {
             --args "$@"
 }
 
-# The commands that look are not counted: last before the load, first after it.
+# The commands that look are not counted: last before the load, first after it. Both fail when Redis
+# does not answer; the caller says so.
 redis_before() {
-    local state
-    state=$(redis_state "$@")
-    jq --compact-output --argjson commands "$(redis_commands)" '.commands = $commands' <<<"$state"
+    local state commands
+    state=$(redis_state "$@") && commands=$(redis_commands) || return
+    with_commands "$commands" <<<"$state"
 }
 
 redis_after() {
-    local commands
-    commands=$(redis_commands)
-    redis_state "$@" | jq --compact-output --argjson commands "$commands" '.commands = $commands'
+    local state commands
+    commands=$(redis_commands) && state=$(redis_state "$@") || return
+    with_commands "$commands" <<<"$state"
+}
+
+with_commands() {
+    jq --compact-output --argjson commands "$1" '.commands = $commands'
+}
+
+# write_redis_json BEFORE KEYS ITEM...: without `after` when Redis has ended: the judge says what is missing.
+write_redis_json() {
+    local before=$1 after
+    shift
+    after=$(redis_after "$@" 2>/dev/null) ||
+        say "Redis on $RUN_REDIS no longer answers: what it held after the run is not known"
+    jq --null-input --compact-output --argjson before "$before" --argjson after "${after:-null}" \
+        '{$before} + if $after then {$after} else {} end' >"$RUN_FOLDER/redis.json"
 }
 
 # ---- One row -------------------------------------------------------------------------------------
@@ -112,13 +128,17 @@ try_new_folder() {
     mkdir "$RUN_FOLDER" 2>/dev/null
 }
 
-# switch_lock RUNG WRITE RUN: on every instance; sales in flight finish first.
+# switch_instance NAME=HOST:PORT RUNG WRITE RUN: sales in flight finish first.
+switch_instance() {
+    ASK_AWAY_S=$RUN_AWAY_S ask PUT "http://${1#*=}/lock" \
+        "{\"rung\":\"$2\",\"write\":\"$3\",\"run\":\"$4\"}" >/dev/null
+}
+
+# switch_lock RUNG WRITE RUN: on every instance.
 switch_lock() {
     local instance
     for instance in "${RUN_INSTANCES[@]}"; do
-        ask PUT "http://${instance#*=}/lock" \
-            "{\"rung\":\"$1\",\"write\":\"$2\",\"run\":\"$3\"}" >/dev/null ||
-            fail "instance ${instance%%=*} did not switch to $1, $2"
+        switch_instance "$instance" "$@" || fail "instance ${instance%%=*} did not switch to $1, $2"
     done
 }
 
@@ -182,11 +202,15 @@ nginx_has_logged() {
 }
 
 # take_histories RUNG WRITE: ends them by a switch to the run "idle", and puts them into the run's
-# folder where they are not there already; those too that were moved aside, as history-a.jsonl.1.
+# folder where they are not there already; those too that were moved aside, as history-a.jsonl.1. One
+# that has died wrote no end: what it wrote is evidence all the same.
 take_histories() {
     local run instance file
     run=$(basename "$RUN_FOLDER")
-    switch_lock "$1" "$2" idle
+    for instance in "${RUN_INSTANCES[@]}"; do
+        switch_instance "$instance" "$1" "$2" idle ||
+            say "instance ${instance%%=*} did not end its history: the run is judged by what it wrote"
+    done
     for instance in "${RUN_INSTANCES[@]}"; do
         for file in "$RUN_HISTORIES/$run/history-${instance%%=*}.jsonl"*; do
             if [[ -f $file && ! $file -ef $RUN_FOLDER/$(basename "$file") ]]; then
@@ -212,7 +236,7 @@ drive_row() {
     set_stock "$(run_property stock 1000)" "${items[@]}"
     new_folder "$rung" "$write"
     switch_lock "$rung" "$write" "$(basename "$RUN_FOLDER")"
-    before=$(redis_before "$keys" "${items[@]}")
+    before=$(redis_before "$keys" "${items[@]}") || fail "Redis on $RUN_REDIS does not answer"
     write_env >"$RUN_FOLDER/env.txt"
     from=$(($(wc -c <"$RUN_NGINX_LOG") + 1))
     fire
@@ -220,9 +244,7 @@ drive_row() {
     wait_until 3 nginx_has_logged "$from" $(($(wc -l <"$RUN_FOLDER/sale.jtl") - 1)) || true
     tail -c +"$from" "$RUN_NGINX_LOG" >"$RUN_FOLDER/nginx.log"
     take_histories "$rung" "$write"
-    jq --null-input --compact-output --argjson before "$before" \
-        --argjson after "$(redis_after "$keys" "${items[@]}")" \
-        '{before: $before, after: $after}' >"$RUN_FOLDER/redis.json"
+    write_redis_json "$before" "$keys" "${items[@]}"
     ln -sfn "$(basename "$RUN_FOLDER")" "$RUN_ROOT/latest"
     RUN_CODE=0
     "$(run_auditor)" "$RUN_FOLDER" >"$RUN_FOLDER/audit.out" 2>&1 || RUN_CODE=$?

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from place import ROOT, SCRIPTS
+from place import ROOT, SCRIPTS, wait_until
 
 
 def latest(place):
@@ -97,6 +97,34 @@ def test_without_a_shop_it_says_how_to_start_one(place):
     load = place.jmeter("smoke")
     assert load.code == 2
     assert f"scripts/shop up --port {place.ports.nginx}" in load.err
+
+
+def start_load(place, sales=1):
+    """A load of some seconds whose first sales were asked for."""
+    log = place.state / str(place.ports.nginx) / "nginx" / "access.log"
+    before = log.read_text().count("/sale")
+    load = place.start(SCRIPTS / "jmeter", "flash", "--lock", "fenced", "-Jkeys=true", "-Jthreads=20", "-Jloops=15",
+                       "-Jstock=1000", "--port", place.ports.nginx, "--runs", place.runs)
+    wait_until(lambda: log.read_text().count("/sale") >= before + sales or load.process.poll() is not None, "sales")
+    assert load.process.poll() is None, load
+    return load
+
+
+@pytest.mark.parametrize("part, told, missing", [
+    ("b", "instance b did not end its history", "no end line"),
+    ("redis", "no longer answers: what it held after the run is not known", '"after" does not tell the stock of phone'),
+])
+def test_a_load_during_which_a_part_dies_is_judged_by_what_there_is(place, part, told, missing):
+    assert place.shop("up", "--work-ms", 5, "--ttl-ms", 2000).code == 0  # a dead one's lock is soon free
+    load = start_load(place, 30)
+    os.kill(place.parts()[part], signal.SIGKILL)
+    assert load.finish().code == 2, load
+    assert told in load.err and "jq:" not in load.err, load
+    assert missing in load.out and load.out.splitlines()[-1] == "expected OK, got INCONCLUSIVE", load
+    folder = place.runs / "latest"
+    assert {file.name for file in folder.glob("history-*")} == {"history-a.jsonl", "history-b.jsonl"}
+    assert ("after" in json.loads((folder / "redis.json").read_text())) == (part != "redis")
+    assert place.shop("down").code == 0
 
 
 def test_an_instance_that_is_gone_is_told_by_name(shop):

@@ -329,6 +329,19 @@ def test_a_switch_during_a_restart_stays(place, command, told):
     assert place.shop("down").code == 0
 
 
+def test_a_load_waits_for_an_instance_that_is_just_being_replaced(place):
+    assert place.shop("up", "--lock", "fenced").code == 0
+    reached, go_on = place.folder / "reached", place.folder / "go-on"
+    restart = restart_until(place, "need_own_ports", f"{{ : >{reached}; until [[ -e {go_on} ]]; do sleep 0.05; done; }}", "b")
+    wait_until(reached.exists, "b has ended, and a was replaced")
+    load = place.start(SCRIPTS / "jmeter", "smoke", "-Jkeys=true", "--port", place.ports.nginx, "--runs", place.runs)
+    wait_until(lambda: setting(place, 0)["run"] != "none" or load.process.poll() is not None, "a was told the run")
+    go_on.touch()
+    assert restart.finish().code == 0, restart
+    assert load.finish().out.splitlines()[-1:] == ["expected OK, got OK"], load
+    assert place.shop("down").code == 0
+
+
 @pytest.mark.parametrize("command", ["need_own_ports", "await_part"])
 def test_a_switch_that_nobody_can_tell_any_more_is_not_lost_without_a_word(place, command):
     """The only one that had heard of it crashed. The other had ended, or had just begun with an older lock."""
