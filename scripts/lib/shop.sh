@@ -7,6 +7,7 @@
 # LADDER_STATE/<port>/, so that `down` ends exactly what `up` started:
 #   parts       one line a process: name, pid, the process' start in ticks, port
 #   settings    one line each: what `up` was told, and an `instance` for each instance
+#   load        locked while a load runs
 #   left-out/   a file an instance that nginx may leave out, with its lock (restart.sh)
 #   history/    what the instances record; a run's part is moved to its folder
 #   redis/ nginx/ *.log
@@ -382,12 +383,16 @@ shop_status() {
     [[ -z $SHOP_UNREADY ]]
 }
 
-# shop_is_meant: the runs that follow (run.sh) go to this shop.
+# shop_is_meant: the runs that follow (run.sh) go to this shop, and no other load does until this script and
+# its JMeter end, or shop_is_free.
 shop_is_meant() {
     local folder
     folder=$(shop_folder)
     [[ -s $folder/parts ]] ||
         fail "no shop is up on port $SHOP_PORT: scripts/shop up --port $SHOP_PORT starts one"
+    exec 7>"$folder/load"
+    flock --nonblock 7 ||
+        fail "another load runs on the shop on port $SHOP_PORT, and two would spoil each other: wait for its end"
     RUN_HTTP=127.0.0.1:$SHOP_PORT
     RUN_OPERATORS=127.0.0.1:$(shop_setting operators)
     ASK_TOKEN_FILE=$(shop_setting token)
@@ -396,4 +401,8 @@ shop_is_meant() {
     RUN_NGINX_LOG=$folder/nginx/access.log
     RUN_HISTORIES=$folder/history
     mapfile -t RUN_INSTANCES < <(shop_setting instance)
+}
+
+shop_is_free() {
+    exec 7>&-
 }

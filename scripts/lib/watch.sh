@@ -26,7 +26,7 @@ start_watch() {
     WATCH_FILE=$(shop_folder)/watch.csv
     printf 't_s,instance,rss_kib,descriptors\n' >"$WATCH_FILE"
     set -m # a group of its own: its sleep ends with it
-    watch_until_ended >>"$WATCH_FILE" 2>/dev/null </dev/null &
+    watch_until_ended >>"$WATCH_FILE" 2>/dev/null </dev/null 7>&- &
     WATCH_PID=$!
     set +m
     at_exit stop_watch

@@ -127,6 +127,14 @@ def test_a_load_during_which_a_part_dies_is_judged_by_what_there_is(place, part,
     assert place.shop("down").code == 0
 
 
+def test_a_second_load_on_a_shop_is_refused_and_spoils_nothing(shop):
+    load = start_load(shop)
+    second = shop.jmeter("smoke")
+    assert second.code == 2 and f"another load runs on the shop on port {shop.ports.nginx}" in second.err, second
+    assert load.finish().code == 0, load
+    assert shop.jmeter("smoke").code == 0
+
+
 def test_an_instance_that_is_gone_is_told_by_name(shop):
     os.kill(shop.parts()["b"], signal.SIGKILL)
     load = shop.jmeter("smoke")
