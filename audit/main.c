@@ -17,19 +17,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPTIONS "--row, --head, --help"
+#define OPTIONS "--row, --head, --results, --help"
 
 static const char help[] =
     "usage: ladder-audit [--row] RUN_FOLDER...\n"
-    "       ladder-audit --head | --help\n"
+    "       ladder-audit --head | --results | --help\n"
     "\n"
     "Judges a run from what the client, nginx, the instances and Redis recorded in its folder\n"
     "(run.json, redis.json, sale.jtl, nginx.log, history-*.jsonl), and writes verdict.json and\n"
     "timeline.svg there. Prints the reasons and, as the last line, what was expected and found.\n"
     "\n"
-    "  --row    print one line of a table for each folder instead\n"
-    "  --head   print that table's head; takes no folder\n"
-    "  --help   print this\n"
+    "  --row      print one line of a table for each folder instead\n"
+    "  --head     print that table's head; takes no folder\n"
+    "  --results  print the results that a run may have, a line each; takes no folder\n"
+    "  --help     print this\n"
     "\n"
     "Exit code: 0 the result is an expected one, 1 it is not, 2 it is inconclusive or the folder\n"
     "cannot be read; with several folders the greatest.\n";
@@ -47,6 +48,13 @@ static void print_reasons(const struct run *run, const struct verdict *verdict)
     verdict_expected(verdict, " or ", expected, sizeof expected);
     verdict_got(run, verdict, got, sizeof got);
     printf("expected %s, got %s\n", expected, got);
+}
+
+static void print_results(void)
+{
+    for (enum result rank = 0; rank < RESULT_COUNT; rank++)
+        if (result_of(rank) == rank)
+            puts(result_name(rank));
 }
 
 static int judge(const char *folder, enum report report)
@@ -88,6 +96,7 @@ int main(int argc, char **argv)
     static const struct option options[] = {
         {"row", no_argument, NULL, 'r'},
         {"head", no_argument, NULL, 'd'},
+        {"results", no_argument, NULL, 's'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
@@ -102,6 +111,9 @@ int main(int argc, char **argv)
             break;
         case 'd':
             row_print_head();
+            return 0;
+        case 's':
+            print_results();
             return 0;
         case 'h':
             fputs(help, stdout);

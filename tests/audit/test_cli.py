@@ -36,7 +36,13 @@ def test_unknown_options(option):
     done = audit(option, "somewhere")
     assert done.returncode == 2 and done.stdout == ""
     assert "there is no option " + option in done.stderr
-    assert "it must be one of --row, --head, --help" in done.stderr
+    assert "it must be one of --row, --head, --results, --help" in done.stderr
+
+
+def test_the_results_that_a_run_may_have():
+    done = audit("--results")
+    assert done.returncode == 0
+    assert done.stdout.split() == ["oversold", "overlap", "deadlock", "undersold", "inconclusive", "ok"]
 
 
 def test_no_folder():
