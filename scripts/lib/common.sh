@@ -37,8 +37,10 @@ REST=()
 
 # parse_options "$@": also prints the script's usage() for --help.
 parse_options() {
-    local target value
+    local target value before=
     while (($#)); do
+        [[ -n $1 ]] ||
+            fail "an argument is empty${before:+, behind $before}: leave it out, or say what it is. See $PROGRAM --help"
         if [[ $1 == --*=* && -n ${OPTIONS[${1%%=*}]-} ]]; then
             set -- "${1%%=*}" "${1#*=}" "${@:2}"
         fi
@@ -60,6 +62,7 @@ parse_options() {
             shift
             ;;
         esac
+        before=$1
         shift
     done
 }
