@@ -25,6 +25,11 @@ is_away() {
     [[ $1 == @(7|52|55|56) ]]
 }
 
+# reason_in ANSWER: the detail of the problem in it (RFC 9457); without one all of it.
+reason_in() {
+    grep '^{' <<<"$1" | jq --exit-status --raw-output '.detail // empty' 2>/dev/null || printf '%s' "$1"
+}
+
 # ask METHOD URL [BODY]: of operators; prints the answer. A refusal is told with its reason.
 ask() {
     local body code end=$((SECONDS + ASK_AWAY_S))
@@ -32,7 +37,7 @@ ask() {
         --header @<(bearer) ${3:+--data-binary "$3" --header 'Content-Type: application/json'} "$2" 2>&1); do
         code=$?
         if ! is_away "$code" || ((SECONDS >= end)); then
-            say "$1 $2${3:+ $3}: $body"
+            say "$1 $2${3:+ $3}: $(reason_in "$body")"
             return 1
         fi
         sleep 0.2

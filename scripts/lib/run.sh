@@ -59,6 +59,17 @@ run_auditor() {
     fi
 }
 
+# check_expect: each word of RUN_EXPECT is one of the judge's results.
+check_expect() {
+    local auditor word results
+    [[ -n $RUN_EXPECT ]] || return 0
+    auditor=$(run_auditor)
+    mapfile -t results < <("$auditor" --results)
+    while read -r word; do
+        one_of --expect "$word" "${results[@]}"
+    done <<<"${RUN_EXPECT//,/$'\n'}"
+}
+
 # ---- What Redis holds ----------------------------------------------------------------------------
 
 redis_ask() {
@@ -117,8 +128,10 @@ write_redis_json() {
 
 # ---- One row -------------------------------------------------------------------------------------
 
-# new_folder RUNG WRITE: makes runs/<time>-<rung>-<write>; two in one second wait for the next.
+# new_folder RUNG WRITE: makes runs/<time>-<rung>-<write>; two in one second wait for the next. If the
+# script fails before something is in it, it does not stay.
 new_folder() {
+    [[ -n $RUN_FOLDER ]] || at_exit drop_empty_folder
     make_folder "$RUN_ROOT"
     wait_until 10 try_new_folder "$@" || fail "no new folder can be made in $RUN_ROOT"
 }
@@ -126,6 +139,10 @@ new_folder() {
 try_new_folder() {
     RUN_FOLDER=$RUN_ROOT/$(date +%Y%m%d-%H%M%S)-$1-$2
     mkdir "$RUN_FOLDER" 2>/dev/null
+}
+
+drop_empty_folder() {
+    rmdir "$RUN_FOLDER" 2>/dev/null
 }
 
 # switch_instance NAME=HOST:PORT RUNG WRITE RUN: sales in flight finish first.
@@ -226,6 +243,7 @@ take_histories() {
 drive_row() {
     local rung=$1 write=$2 keys items before from
     run_auditor >/dev/null
+    check_expect
     jmeter_check "$RUN_SCENARIO" "${RUN_PROPERTIES[@]}"
     [[ $(run_property keys false) != true || $write == atomic || $write == fenced ]] ||
         fail "keys=true needs a way to write that keeps keys, atomic or fenced; $write refuses them"
@@ -233,9 +251,9 @@ drive_row() {
     RUN_CONFIG=$(ask GET "http://${RUN_INSTANCES[0]#*=}/config") ||
         fail "instance ${RUN_INSTANCES[0]%%=*} does not tell its settings"
     keys=$(jq --raw-output .keys <<<"$RUN_CONFIG")
-    set_stock "$(run_property stock 1000)" "${items[@]}"
     new_folder "$rung" "$write"
     switch_lock "$rung" "$write" "$(basename "$RUN_FOLDER")"
+    set_stock "$(run_property stock 1000)" "${items[@]}"
     before=$(redis_before "$keys" "${items[@]}") || fail "Redis on $RUN_REDIS does not answer"
     write_env >"$RUN_FOLDER/env.txt"
     from=$(($(wc -c <"$RUN_NGINX_LOG") + 1))

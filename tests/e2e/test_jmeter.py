@@ -3,10 +3,11 @@
 import json
 import os
 import signal
+import urllib.error
 
 import pytest
 
-from place import ROOT, SCRIPTS, wait_until
+from place import ROOT, SCRIPTS, Place, wait_until
 
 
 def latest(place):
@@ -50,9 +51,8 @@ def test_it_switches_the_lock_when_told_and_keeps_it_when_not(shop):
     for words in (["--lock", "fenced"], [], ["--write", "fenced"]):
         assert shop.jmeter("smoke", *words).code == 0
         assert (latest(shop)["rung"], latest(shop)["write"]) == ("fair", "fenced")
-    load = shop.jmeter("smoke", "--lock", "watchdog")  # the way to write stays, and this lock gives no tokens
-    assert load.code == 2 and "watchdog gives none, these do: " in load.err
-    assert shop.jmeter("smoke", "--lock", "watchdog", "--write", "decr").code == 0
+    assert shop.jmeter("smoke", "--lock", "watchdog").code == 0  # as inventoryd --lock watchdog
+    assert (latest(shop)["rung"], latest(shop)["write"]) == ("watchdog", "decr")
 
 
 def test_the_judges_no_is_the_exit_code(shop):
@@ -78,6 +78,16 @@ def test_the_articles_keys(place):
     assert place.shop("down").code == 0
 
 
+@pytest.fixture(scope="module")
+def idle_shop(tmp_path_factory):
+    """One shop for all that never loads it."""
+    place = Place(tmp_path_factory.mktemp("idle"))
+    assert place.shop("up").code == 0
+    yield place
+    assert place.shop("down").code == 0
+    place.close()
+
+
 @pytest.mark.parametrize("words, told", [
     ([], "article flash many-items smoke soak"),
     (["articel"], "article flash many-items smoke soak"),
@@ -85,12 +95,26 @@ def test_the_articles_keys(place):
     (["smoke", "-Jstock=ten"], "stock is \"ten\""),
     (["smoke", "--lock", "setmx"], "watchdog"),
     (["smoke", "--lock", "fenced", "--write", "set"], "leave --write set out"),
+    (["smoke", "--lock", "fair,setnx"], "--lock and --write take one name each"),
+    (["smoke", "--write", "set,decr"], "--lock and --write take one name each"),
+    (["smoke", "--write", "fenced"], "the way to write \"fenced\" needs a lock that gives tokens; watchdog gives none"),
+    (["smoke", "--expect", "ok,foo"], "--expect is \"foo\": it must be one of: oversold overlap deadlock undersold inconclusive ok"),
+    (["smoke", "--expect", "ok,"], "--expect is \"\""),
     (["smoke", "article"], "\"article\" is not understood"),
+    (["smoke", ""], "an argument is empty, behind smoke: leave it out, or say what it is"),
 ])
-def test_what_cannot_be_fired_is_told(shop, words, told):
-    load = shop.jmeter(*words)
+def test_what_cannot_be_fired_is_told_before_anything_is_done(idle_shop, words, told):
+    load = idle_shop.jmeter(*words)
     assert load.code == 2, load
-    assert told in load.err, load
+    assert told in load.err and "curl: (22)" not in load.err, load
+    assert not list(idle_shop.runs.glob("*"))
+    with pytest.raises(urllib.error.HTTPError, match="404"):  # no stock was set
+        idle_shop.get("/inventory/phone")
+
+
+def test_a_port_that_is_no_number_is_told(place):
+    load = place.run(SCRIPTS / "jmeter", "smoke", "--port", "abc")
+    assert load.code == 2 and "--port is \"abc\": it must be a whole number from 1 to 65534" in load.err, load
 
 
 def test_without_a_shop_it_says_how_to_start_one(place):
