@@ -256,7 +256,7 @@ static int open_file(const struct history *history, const char *file, uint64_t *
     char problem[OUTPUT_ERROR_MAX];
     int fd = output_open(file, O_RDWR, problem);
     if (fd < 0) {
-        snprintf(error, HISTORY_ERROR_MAX, "cannot write the history %s", problem);
+        snprintf(error, HISTORY_ERROR_MAX, "cannot write the history: %s", problem);
         return -1;
     }
     bool same = is_same_file(fd, history->fd);

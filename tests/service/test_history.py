@@ -230,6 +230,11 @@ def test_one_history_has_one_writer(redis, start, tmp_path, name):
     assert names(without_stalls(read_history(history))) == ["begin", "end"] * 2
 
 
+def test_a_history_that_is_a_folder_is_told(tmp_path):
+    done = run("--history", tmp_path)
+    assert done.returncode == 1 and f"cannot write the history: {tmp_path} is a folder; give a regular file" in done.stderr
+
+
 def test_a_line_that_was_cut_is_not_glued_to_the_next(redis, start, tmp_path):
     history = tmp_path / "h.jsonl"
     history.write_text('{"t_ns":1,"seq":1,"instance":"a","event":"begin"}\n{"t_ns":2,"seq":2,"insta')
