@@ -122,7 +122,7 @@ leave() {
     trap '' INT TERM HUP PIPE
     set +e
     if ((code > 128)) && [[ -n $ATTENDED || ${#EXIT_STEPS[@]} -gt 0 ]]; then
-        say "$PROGRAM: told to stop; ending what was started"
+        say "$PROGRAM: told to stop${ATTENDED:+; ending what was started}"
     fi
     end_attended
     for ((i = ${#EXIT_STEPS[@]} - 1; i >= 0; i--)); do
@@ -247,15 +247,6 @@ who_listens() {
     fi
 }
 
-# need_free_port PORT WHAT OPTION
-need_free_port() {
-    local who
-    if who=$(who_listens "$1"); then
-        fail "port $1, wanted for $2, is taken by $who. End that, or choose another with $3" \
-            "(a shop of this clone is ended with scripts/shop down)"
-    fi
-}
-
 # process_start PID: when it began, in the kernel's ticks; fails when it is gone or a zombie.
 # A pid with its start names one process: the number alone may be used again.
 process_start() {
@@ -302,7 +293,6 @@ build_programs() {
     need cmake
     make_folder "$LADDER_CACHE"
     { : >"$log"; } 2>/dev/null || fail "$log cannot be written"
-    say "building inventoryd and ladder-audit (about 20 s the first time)"
     if ! attend build_into "$log"; then
         tail -n 20 "$log" >&2
         fail "the build failed; the whole log is $log"
@@ -310,6 +300,16 @@ build_programs() {
 }
 
 build_into() {
-    exec >"$1" 2>&1
-    cd "$LADDER_ROOT" && cmake --preset release && cmake --build --preset release --parallel 2
+    (cd "$LADDER_ROOT" && cmake --preset release && cmake --build --preset release --parallel 2) 2>&1 |
+        tee "$1" | tell_that_it_builds
+}
+
+# tell_that_it_builds: once, if there is something to build.
+tell_that_it_builds() {
+    local line told=
+    while IFS= read -r line; do
+        [[ -z $told && $line == *Building* ]] || continue
+        say "building inventoryd and ladder-audit (about 20 s the first time)"
+        told=yes
+    done
 }

@@ -23,10 +23,19 @@ SHOP_REDIS_CONF=
 SHOP_TOKEN_FILE=${INVENTORYD_ADMIN_TOKEN_FILE:-} # of the admin listeners; "": they need none
 SHOP_OPTIONS=()    # inventoryd's
 
+SHOP_ANOTHER='Another shop beside it needs ports of its own: scripts/shop up --port 8890 --base-port 8100 --redis-port 7001'
 SHOP_NAMES=abcdefghijklmnop
-# What the shop itself says to inventoryd; the user cannot.
-SHOP_OWN_OPTIONS=(--listen --admin-listen --instance --redis --lock-redis --stock-redis --history
-    --admin-writes)
+# What the shop itself says to inventoryd; the user cannot, and why.
+declare -A SHOP_OWN_OPTIONS=(
+    [--listen]='--base-port and --port-step choose the instances'\'' ports'
+    [--admin-listen]='an admin listener is on the port behind its instance'\''s: --base-port and --port-step choose both'
+    [--instance]='the instances are a, b, c ...: --instances says how many'
+    [--redis]='it starts a Redis of its own: --redis-port chooses its port'
+    [--lock-redis]='it starts a Redis of its own, for lock and stock: --redis-port chooses its port'
+    [--stock-redis]='it starts a Redis of its own, for lock and stock: --redis-port chooses its port'
+    [--history]='the histories are in its folder, and those of a run of scripts/jmeter in the folder of the run'
+    [--admin-writes]='it is always on: scripts/jmeter and scripts/shop restart switch the lock by it'
+)
 
 shop_folder() {
     printf '%s/%s' "$LADDER_STATE" "$SHOP_PORT"
@@ -75,6 +84,21 @@ shop_alive() {
     shop_each print_if_alive
 }
 
+# tell_way_out NAME PID START PORT: what puts it right that the part has ended, or is left out.
+tell_way_out() {
+    if is_left_out "$1"; then
+        say "instance $1 is left out: scripts/shop restart --port $SHOP_PORT goes on"
+    elif process_lives "$2" "$3"; then
+        return 0
+    elif [[ $1 == redis ]]; then
+        say "Redis has ended, and what it held is gone: scripts/shop down --port $SHOP_PORT, then up"
+    elif [[ $1 == nginx || $(shop_setting count) == 1 ]]; then
+        say "$1 has ended: scripts/shop down --port $SHOP_PORT, then up; what Redis holds is gone then"
+    else
+        say "instance $1 has ended: scripts/shop restart --port $SHOP_PORT replaces it"
+    fi
+}
+
 # shop_setting NAME: the values of a setting, one a line.
 shop_setting() {
     sed -n "s/^$1=//p" "$(shop_folder)/settings"
@@ -113,18 +137,29 @@ shop_enter() {
 
 # ---- Up ------------------------------------------------------------------------------------------
 
-shop_check() {
-    local i option own
-    need redis-server redis-cli nginx curl ss setsid flock
+# Before anything is built.
+shop_check_options() {
+    local option
     for option in "${SHOP_OPTIONS[@]}"; do
-        for own in "${SHOP_OWN_OPTIONS[@]}"; do
-            [[ ${option%%=*} != "$own" ]] ||
-                fail "$own is set by the shop itself: it starts a Redis of its own and chooses" \
-                    "ports by --port, --base-port, --port-step, --redis-port"
-        done
+        option=${option%%=*}
+        [[ -z ${SHOP_OWN_OPTIONS[$option]-} ]] || fail "$option is set by the shop itself: ${SHOP_OWN_OPTIONS[$option]}"
     done
-    check_instance 0
     shop_check_ports
+}
+
+# need_free_port PORT WHAT OPTION
+need_free_port() {
+    local who
+    if who=$(who_listens "$1"); then
+        fail "port $1, wanted for $2, is taken by $who. End that, or choose another with $3" \
+            "(a shop of this clone is ended with scripts/shop down). $SHOP_ANOTHER"
+    fi
+}
+
+shop_check() {
+    local i
+    need redis-server redis-cli nginx curl ss setsid flock
+    check_instance 0
     need_free_port "$SHOP_PORT" nginx --port
     need_free_port "$SHOP_OPERATORS_PORT" "nginx's operators" --operators-port
     need_free_port "$SHOP_REDIS_PORT" redis-server --redis-port
@@ -230,16 +265,18 @@ start_redis() {
         --bind 127.0.0.1 --port "$SHOP_REDIS_PORT" --dir "$folder/redis" --daemonize no
 }
 
-# instance_command I [OPTION...]: what starts it, in COMMAND; with these on top of what `up` was told.
+# instance_command I [OPTION...]: what starts it, in COMMAND; with these on top of what `up` was told. The
+# user's options are the last ones: one that lacks its value takes none of the shop's.
 instance_command() {
     local port redis=redis://127.0.0.1:$SHOP_REDIS_PORT/0
     port=$(shop_instance_port "$1")
-    COMMAND=("$LADDER_BUILD/service/inventoryd" "${SHOP_OPTIONS[@]}" "${@:2}"
+    COMMAND=("$LADDER_BUILD/service/inventoryd"
         --instance "$(shop_name "$1")" --listen "127.0.0.1:$port"
         --admin-listen "127.0.0.1:$((port + 1))" --admin-writes
         --admin-token-file "$SHOP_TOKEN_FILE"
         --redis "$redis" --lock-redis "$redis" --stock-redis "$redis"
-        --history "$(shop_folder)/history/history-$(shop_name "$1").jsonl")
+        --history "$(shop_folder)/history/history-$(shop_name "$1").jsonl"
+        "${SHOP_OPTIONS[@]}" "${@:2}")
 }
 
 # check_instance I [OPTION...]: its program is there and takes its options.
@@ -247,7 +284,7 @@ check_instance() {
     local words
     instance_command "$@"
     [[ -x ${COMMAND[0]} ]] || fail "there is no ${COMMAND[0]}: build it, or unset LADDER_BUILD"
-    words=$("${COMMAND[@]}" --print-config 2>&1) || fail "inventoryd refuses its options: $words"
+    words=$("${COMMAND[0]}" --print-config "${COMMAND[@]:1}" 2>&1) || fail "inventoryd refuses its options: $words"
 }
 
 # start_instance I [OPTION...]
@@ -301,16 +338,24 @@ start_nginx() {
     shop_note nginx "$(<"$folder/nginx.pid")" "$SHOP_PORT"
 }
 
+need_no_shop() {
+    local alive
+    alive=$(shop_alive)
+    [[ -n $alive ]] || return 0
+    shop_each tell_way_out
+    fail "a shop is up on port $SHOP_PORT already (${alive% }): scripts/shop status shows it," \
+        "scripts/shop down ends it. $SHOP_ANOTHER"
+}
+
 shop_up() {
     local folder
     folder=$(shop_folder)
+    need_no_shop
+    shop_check # what is refused leaves no folder
     make_folder "$folder"
     exec 9>"$folder/guard"
     flock --nonblock 9 || fail "another command is starting or ending the shop on port $SHOP_PORT"
-    [[ -z $(shop_alive) ]] ||
-        fail "a shop is up on port $SHOP_PORT already ($(shop_alive)): scripts/shop status shows" \
-            "it, scripts/shop down ends it, --port starts another"
-    shop_check
+    need_no_shop
     rm -rf "${folder:?}"/{parts,settings,left-out,redis,nginx,history,*.log}
     shop_write_settings >"$folder/settings"
     at_exit shop_down_unless_up
@@ -380,6 +425,7 @@ shop_status() {
     shop_read_settings
     printf '%-8s %8s %6s  %s\n' part pid port ready
     shop_each print_part
+    shop_each tell_way_out
     [[ -z $SHOP_UNREADY ]]
 }
 

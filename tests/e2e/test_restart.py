@@ -381,6 +381,7 @@ def test_ctrl_c_forgets_no_new_instance(place):
     tool.chmod(0o755)
     restart = place.shop("restart", PATH=f"{tool.parent}:{os.environ['PATH']}")
     assert restart.code == 130, restart
+    assert f"instance a is left out: scripts/shop restart --port {place.ports.nginx} goes on" in restart.err, restart
     assert [line.split()[0] for line in parts.read_text().splitlines()] == ["redis", "a", "b", "nginx"]
     assert place.shop("restart").code == 0
     assert place.shop("down").code == 0
@@ -464,7 +465,7 @@ def build_of(place, script):
 @pytest.mark.parametrize("script,sentence", [
     (None, "build/service/inventoryd: build it, or unset LADDER_BUILD"),
     (f'exec {BUILD}/service/inventoryd "$@" --idempotency-ms 25000', "must be longer than --wait-ms 30000"),
-    ('case " $*" in *" --lock fair "*--instance\\ b*) echo b may not be fair; exit 1; esac', "b may not be fair"),
+    ('case " $*" in *--instance\\ b*" --lock fair "*) echo b may not be fair; exit 1; esac', "b may not be fair"),
 ], ids=["none", "options", "lock"])
 def test_a_program_that_could_not_start_ends_nothing(place, script, sentence):
     """It is asked with all that an instance will be told, by options and by the environment of up."""
@@ -503,7 +504,7 @@ def test_an_instance_that_does_not_start_is_left_out(place):
     """The program takes its options and ends: the shop goes on with what it has."""
     assert place.shop("up", "--lock", "fenced").code == 0
     stock_up(place)
-    broken = build_of(place, 'case "$*" in *--print-config) exit 0; esac; echo broken; exit 1')
+    broken = build_of(place, 'case "$*" in *--print-config*) exit 0; esac; echo broken; exit 1')
     restart = place.shop("restart", LADDER_BUILD=broken)
     assert restart.code == 2 and "a did not become ready" in restart.err, restart
     with Crowd(place.ports.nginx, 20) as crowd:

@@ -107,8 +107,8 @@ def test_a_second_up_is_refused_and_harms_nothing(shop):
     parts = shop.parts()
     again = shop.shop("up")
     assert again.code == 2
-    assert f"a shop is up on port {shop.ports.nginx} already" in again.err
-    assert "scripts/shop down" in again.err
+    assert f"a shop is up on port {shop.ports.nginx} already (redis a b nginx): " in again.err
+    assert "scripts/shop down" in again.err and "scripts/shop up --port 8890 --base-port 8100 --redis-port 7001" in again.err
     assert shop.parts() == parts
     assert shop.shop("status").code == 0
 
@@ -122,8 +122,12 @@ def test_two_shops_stand_side_by_side(shop):
     assert shop.shop("status").code == 0
 
 
-@pytest.mark.parametrize("part", ["redis", "a", "nginx"])
-def test_a_part_that_was_killed_is_told_and_down_ends_the_rest(place, part):
+@pytest.mark.parametrize("part, way_out", [
+    ("redis", "Redis has ended, and what it held is gone: scripts/shop down --port {}, then up"),
+    ("a", "instance a has ended: scripts/shop restart --port {} replaces it"),
+    ("nginx", "nginx has ended: scripts/shop down --port {}, then up; what Redis holds is gone then"),
+])
+def test_a_part_that_was_killed_is_told_and_down_ends_the_rest(place, part, way_out):
     assert place.shop("up").code == 0
     os.kill(place.parts()[part], signal.SIGKILL)
     wait_until(lambda: place.parts()[part] not in place.processes(), "the part is gone")
@@ -131,6 +135,8 @@ def test_a_part_that_was_killed_is_told_and_down_ends_the_rest(place, part):
     assert status.code == 1, status
     ready = {line.split()[0]: line.split()[-1] for line in status.out.splitlines()[1:]}
     assert ready[part] == "ended"
+    for command in (status, place.shop("up")):
+        assert way_out.format(place.ports.nginx) in command.err.splitlines(), command
     down = place.shop("down")
     assert down.code == 0, down
     place.check_nothing_is_left()  # nginx's workers outlive a killed master, but not this
@@ -166,6 +172,8 @@ def test_a_busy_port_is_named_with_its_holder_and_the_way_out(place, taken, want
     assert up.code == 2
     assert f"port {port}, wanted for {wanted_for}, is taken by python3, pid {os.getpid()}" in up.err
     assert f"choose another with {option}" in up.err
+    assert "scripts/shop up --port 8890 --base-port 8100 --redis-port 7001" in up.err
+    assert not place.state.exists()
     place.check_nothing_is_left()
 
 
@@ -183,20 +191,39 @@ def test_a_busy_port_is_named_with_its_holder_and_the_way_out(place, taken, want
     (["--operators-port", "0"], "a whole number from 1 to 65535"),
     (["--operators-port", "8888", "--port", "8888"], "would both be port 8888"),
     (["--redis-port", "8001", "--base-port", "8000"], "the admin listener of instance a) would both be port 8001"),
+    (["--work-ms"], "--work-ms needs a value"),
+    (["--work-ms", ""], "an argument is empty, behind --work-ms"),
+    (["--admin-writes", "off"], "--admin-writes is set by the shop itself: it is always on"),
     (["--redis", "redis://127.0.0.1:6379/0"], "starts a Redis of its own"),
     (["--stock-redis=redis://127.0.0.1:6379/0"], "starts a Redis of its own"),
-    (["--history", "/tmp/x"], "set by the shop itself"),
+    (["--history", "/tmp/x"], "set by the shop itself: the histories are in its folder"),
 ])
 def test_a_wrong_option_is_refused_with_what_would_be_right(place, words, told):
     up = place.shop("up", *words)
     assert up.code == 2, up
     assert told in up.err, up
+    assert not place.state.exists()
     place.check_nothing_is_left()
 
 
 def test_an_option_may_need_what_the_shop_sets(place):
     assert place.shop("up", "--history-required").code == 0
     assert place.shop("down").code == 0
+
+
+@pytest.mark.parametrize("prints, told", [
+    ("Built target inventoryd", ""),
+    ("Building C object a.o\nBuilding C object b.o", "building inventoryd and ladder-audit (about 20 s the first time)\n"),
+])
+def test_a_build_is_told_where_something_is_built(place, prints, told):
+    cmake = place.folder / "tools" / "cmake"
+    cmake.parent.mkdir()
+    cmake.write_text(f"#!/bin/sh\nprintf '{prints}\\n'\n")
+    cmake.chmod(0o755)
+    build = place.run("bash", "-c", f"source {SCRIPTS}/lib/common.sh; build_programs", LADDER_BUILD=None,
+                      LADDER_CACHE=place.folder / "cache", PATH=f"{cmake.parent}:{os.environ['PATH']}")
+    assert (build.code, build.err) == (0, told), build
+    assert prints in (place.folder / "cache" / "build.log").read_text()
 
 
 def test_a_wrong_verb_is_refused(place):
