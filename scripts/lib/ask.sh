@@ -4,7 +4,7 @@
 # Asks the instances' admin listeners. Needs common.sh. The caller says:
 ASK_MAX_S=60    # how long an answer may take
 ASK_TOKEN_FILE= # its first line is the operators' token; "": they need none
-ASK_AWAY_S=0    # how long one that is away is asked again: it may be being replaced (scripts/shop restart)
+ASK_AWAY_UNTIL=0 # until these SECONDS one that is away is asked again: scripts/shop restart may be replacing it
 
 # need_token: the file can be read, before anything is asked.
 need_token() {
@@ -32,11 +32,11 @@ reason_in() {
 
 # ask METHOD URL [BODY]: of operators; prints the answer. A refusal is told with its reason.
 ask() {
-    local body code end=$((SECONDS + ASK_AWAY_S))
+    local body code
     until body=$(curl --silent --show-error --fail-with-body --max-time "$ASK_MAX_S" --request "$1" \
         --header @<(bearer) ${3:+--data-binary "$3" --header 'Content-Type: application/json'} "$2" 2>&1); do
         code=$?
-        if ! is_away "$code" || ((SECONDS >= end)); then
+        if ! is_away "$code" || ((SECONDS >= ASK_AWAY_UNTIL)); then
             say "$1 $2${3:+ $3}: $(reason_in "$body")"
             return 1
         fi

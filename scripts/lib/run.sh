@@ -14,7 +14,7 @@ RUN_SCENARIO=               # a file of JMeter properties
 RUN_PROPERTIES=()           # -Jname=value, which go before the file's
 RUN_EXPECT=                 # results by comma that replace the judge's table, for experiments
 RUN_TRIES=3                 # how often, at most, a row is fired whose runs are spoiled
-RUN_AWAY_S=10               # how long an instance may be away that is told another lock
+RUN_AWAY_S=10               # so long instances are awaited that are away when the lock is switched
 RUN_SHOWS_JMETER=           # yes: JMeter's progress is shown, not kept in jmeter.out
 
 # What drive_row says back of the latest run:
@@ -147,13 +147,13 @@ drop_empty_folder() {
 
 # switch_instance NAME=HOST:PORT RUNG WRITE RUN: sales in flight finish first.
 switch_instance() {
-    ASK_AWAY_S=$RUN_AWAY_S ask PUT "http://${1#*=}/lock" \
+    ask PUT "http://${1#*=}/lock" \
         "{\"rung\":\"$2\",\"write\":\"$3\",\"run\":\"$4\"}" >/dev/null
 }
 
 # switch_lock RUNG WRITE RUN: on every instance.
 switch_lock() {
-    local instance
+    local instance ASK_AWAY_UNTIL=$((SECONDS + RUN_AWAY_S))
     for instance in "${RUN_INSTANCES[@]}"; do
         switch_instance "$instance" "$@" || fail "instance ${instance%%=*} did not switch to $1, $2"
     done
@@ -222,7 +222,7 @@ nginx_has_logged() {
 # folder where they are not there already; those too that were moved aside, as history-a.jsonl.1. One
 # that has died wrote no end: what it wrote is evidence all the same.
 take_histories() {
-    local run instance file
+    local run instance file ASK_AWAY_UNTIL=$((SECONDS + RUN_AWAY_S))
     run=$(basename "$RUN_FOLDER")
     for instance in "${RUN_INSTANCES[@]}"; do
         switch_instance "$instance" "$1" "$2" idle ||
@@ -251,9 +251,10 @@ drive_row() {
     RUN_CONFIG=$(ask GET "http://${RUN_INSTANCES[0]#*=}/config") ||
         fail "instance ${RUN_INSTANCES[0]%%=*} does not tell its settings"
     keys=$(jq --raw-output .keys <<<"$RUN_CONFIG")
+    # Under the lock of before: so a lock that its last load left is waited for, which is of another type perhaps.
+    set_stock "$(run_property stock 1000)" "${items[@]}"
     new_folder "$rung" "$write"
     switch_lock "$rung" "$write" "$(basename "$RUN_FOLDER")"
-    set_stock "$(run_property stock 1000)" "${items[@]}"
     before=$(redis_before "$keys" "${items[@]}") || fail "Redis on $RUN_REDIS does not answer"
     write_env >"$RUN_FOLDER/env.txt"
     from=$(($(wc -c <"$RUN_NGINX_LOG") + 1))
@@ -308,6 +309,11 @@ ladder_pairs() {
         "$LADDER_ROOT/service/writes.def"
 }
 
+# The rungs that give tokens, a line each; nothing where the rungs' files are not, as in a container.
+ladder_tokens() {
+    grep --files-with-matches --no-messages TRAIT_TOKEN "$LADDER_ROOT"/lock/rungs/*.c | sed 's|.*/\(.*\)\.c|\1|'
+}
+
 # What --lock takes, a line each.
 ladder_locks() {
     ladder_rungs
@@ -317,10 +323,11 @@ ladder_locks() {
 # rows_of LOCKS WRITES DEFAULT: RUNG:WRITE, a line each, of lists by comma. WRITES "": DEFAULT with a
 # rung, its own with a name that means both.
 rows_of() {
-    local lock rung write ways known_locks known_writes
+    local lock rung write ways known_locks known_writes with_tokens
     local -A rung_of=()
     mapfile -t known_locks < <(ladder_locks)
     mapfile -t known_writes < <(ladder_writes)
+    mapfile -t with_tokens < <(ladder_tokens)
     while read -r write rung; do
         rung_of[$write]=$rung
     done < <(ladder_pairs)
@@ -334,6 +341,8 @@ rows_of() {
             [[ -z $rung || $write == "$lock" ]] ||
                 fail "--lock $lock is --lock $rung --write $lock: leave --write $write out, or take" \
                     "--lock $rung"
+            [[ -z ${rung_of[$write]-} || -z ${with_tokens[*]} || " ${with_tokens[*]} " == *" ${rung:-$lock} "* ]] ||
+                fail "--write $write needs a lock that gives tokens; $lock gives none, these do: ${with_tokens[*]}"
             printf '%s:%s\n' "${rung:-$lock}" "$write"
         done
     done

@@ -185,6 +185,7 @@ def test_a_busy_port_is_told(place):
     (["--lock", "fenced", "--write", "decr"],
      "--lock fenced is --lock fair --write fenced: leave --write decr out, or take --lock fair"),
     (["--lock", "local,atomic"], "watchdog"),
+    (["--lock", "local,fair", "--write", "fenced"], "--write fenced needs a lock that gives tokens; local gives none"),
     (["--stock", "-1"], "--stock is \"-1\""),
     (["--requests", "0"], "a whole number from 1 to 10000"),
     (["--items", "many"], "a whole number from 1 to 999"),
