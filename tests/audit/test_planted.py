@@ -283,6 +283,18 @@ def test_deadlock(how):
                              verdict["reasons"][0])
 
 
+@pytest.mark.parametrize("pttl_ms, result", [(-1, "deadlock"), (9000, "undersold")])
+def test_a_lock_of_another_item_that_stays_hides_no_fault(pttl_ms, result):
+    world = shop.World(1)
+    shop.start(world, rung="setnx", instances=["a", "b"], items={"phone": 9, "pad": 9}, fault="crash", expect=[result])
+    die_holding(world, world.random, "inside")
+    world.redis["after"]["locks"]["phone"]["pttl_ms"] = pttl_ms
+    with judge({1: world}) as verdicts:
+        verdict, _ = verdicts[1]
+        assert verdict["result"] == result, verdict["reasons"]
+        assert any("the lock of pad is there after the run" in reason for reason in verdict["reasons"])
+
+
 def test_a_lock_that_will_expire_is_no_deadlock():
     worlds = {}
     for seed in range(20):
