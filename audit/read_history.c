@@ -51,7 +51,8 @@ static void read_clock(struct reader *reader, struct record *record, struct cloc
     clock->known = true;
 }
 
-/* A history that was recorded for another run proves nothing about this one: it is not read on. */
+/* A history that was recorded for another run proves nothing about this one: it is not read on. A
+ * lock that was switched during the run is told by a later begin of the same run, which goes on. */
 static void check_begin(struct reader *reader, struct record *record)
 {
     const struct asked *asked = &reader->run->asked;
@@ -67,7 +68,7 @@ static void check_begin(struct reader *reader, struct record *record)
             complain(&reader->source, record->line,
                      "recorded with %s \"%.60s\"; it must be run.json's \"%.60s\"", fields[i],
                      value, wanted[i]);
-            reader->foreign = true;
+            reader->foreign = i == 0 || reader->index == reader->first;
             return;
         }
     }

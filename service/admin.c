@@ -284,12 +284,33 @@ static void log_switch(const struct setting *setting)
               way->flawed ? "; this way to write is flawed: " : "", way->flawed ? way->flaw : "");
 }
 
+static bool is_same_setting(const struct setting *one, const struct setting *two)
+{
+    return one->rung == two->rung && one->write == two->write &&
+           one->check_hold == two->check_hold && one->guard_reads == two->guard_reads;
+}
+
+/* The history tells of the switch: in a file of its own where a run is named, else by another begin.
+ * False: error[] says why, and nothing has changed. */
+static bool record_switch(struct service *service, const struct wish *wish,
+                          char error[HISTORY_ERROR_MAX])
+{
+    struct history *history = service->env.history;
+    char begin[512];
+    service_begin_members(service, &wish->setting, begin, sizeof begin);
+    if (wish->named_run)
+        return history_switch(history, wish->setting.run, begin, error);
+    if (history != NULL && !is_same_setting(&wish->setting, &service->mode.now))
+        history_begin(history, begin);
+    return true;
+}
+
 bool admin_put_lock(struct service *service, struct seller *seller, struct request *request)
 {
     (void)seller;
     struct wish wish;
     const struct setting *setting = &wish.setting;
-    char begin[512], error[HISTORY_ERROR_MAX];
+    char error[HISTORY_ERROR_MAX];
     if (!take_wish(service, request, &wish))
         return true;
     enum mode_close closed = mode_close(&service->mode, finish_by_ns(&service->config));
@@ -303,8 +324,7 @@ bool admin_put_lock(struct service *service, struct seller *seller, struct reque
                        atomic_load(&service->mode.in_flight));
         return true;
     }
-    service_begin_members(service, setting, begin, sizeof begin);
-    if (wish.named_run && !history_switch(service->env.history, setting->run, begin, error)) {
+    if (!record_switch(service, &wish, error)) {
         mode_open(&service->mode, NULL);
         workers_go_on(service->sales);
         answer_problem(request, PROBLEM_INTERNAL, "%s", error);

@@ -374,6 +374,15 @@ bool history_switch(struct history *history, const char *run, const char *begin,
     return fd >= 0;
 }
 
+void history_begin(struct history *history, const char *begin)
+{
+    pthread_mutex_lock(&history->mutex);
+    write_text(history, now_ns(), "end", "");
+    history->part = 1;
+    write_begin(history, begin);
+    pthread_mutex_unlock(&history->mutex);
+}
+
 static bool has_name(int fd)
 {
     struct stat status;

@@ -47,6 +47,26 @@ def test_every_record_has_the_rung_of_the_run():
     check(world, "inconclusive", 'recorded with rung "none"; it must be run.json.s "watchdog"')
 
 
+@pytest.mark.parametrize("field, other", [("rung", "none"), ("write", "atomic")])
+def test_a_switch_during_the_run_is_told(field, other):
+    """The history tells of it by another begin. What was sold behind it is sold all the same."""
+    def switched(lines):
+        at = 3  # almost all is behind it
+        t_ns = lines[at]["t_ns"]
+        begin = {**lines[0], "t_ns": t_ns, field: other}
+        begin["clock_ns_realtime"] += t_ns - lines[0]["t_ns"]
+        lines[at:at] = [{"t_ns": t_ns, "instance": begin["instance"], "event": "end"}, begin]
+        lines[:] = [{**line, "seq": seq} for seq, line in enumerate(lines, 1)]
+    reason = f'recorded with {field} "{other}"; it must be run.json.s'
+    oversold = simulate(1, 60, rung="local", write="set", instances=["a", "b"], items={"phone": 40})
+    for world, result in (clean(write="decr"), "inconclusive"), (oversold, "oversold"):
+        world.run["fault"] = "switched"
+        if result == "oversold":  # the histories alone tell of it
+            world.samples, world.passed = [], []
+        world.seq_edits = {instance: switched for instance in world.events}
+        check(world, result, reason)
+
+
 def test_an_item_has_one_lock():
     world = clean(items={"phone": 9})
     for section in world.sections:

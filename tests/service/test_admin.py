@@ -126,6 +126,27 @@ def test_a_run_that_is_asked_for_again_goes_on_in_its_file(redis, start, tmp_pat
     assert [event["event"] for event in events if event["event"] != "stall"] == ["begin", "end"] * 3
 
 
+def test_a_switch_without_a_run_is_told_in_the_history(redis, start, tmp_path):
+    """Else sales that were written without a fence pass for fenced ones."""
+    shop = start(redis, "--lock", "fenced", "--admin-writes", "--history", tmp_path / "h.jsonl")
+    shop.stock(value=10)
+    shop.sell(request="fenced")
+    assert shop.switch(rung="fair", write="fenced").status == 200  # nothing changes, nothing is told
+    for wanted in {"write": "decr"}, {"rung": "none"}, {"check_hold": True}, {"guard_reads": True}:
+        assert shop.switch(**wanted).status == 200
+    shop.sell(request="plain")
+    shop.end()
+    events = read_history(tmp_path / "h.jsonl")
+    check_history(events)
+    begins = [event for event in events if event["event"] == "begin"]
+    assert [(b["rung"], b["write"], b["check_hold"], b["guard_reads"], b["part"]) for b in begins] == [
+        ("fair", "fenced", False, False, 1), ("fair", "decr", False, False, 1), ("none", "decr", False, False, 1),
+        ("none", "decr", True, False, 1), ("none", "decr", True, True, 1)]
+    assert [event["event"] for event in events].count("end") == len(begins)
+    names = [event.get("request") for event in events]
+    assert names.index("fenced") < events.index(begins[1]) and names.index("plain") > events.index(begins[-1])
+
+
 @pytest.mark.parametrize("body,status,problem,word", [
     ('{"rung":"nope"}', 422, "invalid-value", "watchdog"), ('{"rung":5}', 422, "invalid-value", "watchdog"),
     ('{"write":"guess"}', 422, "invalid-value", "decr|set|atomic|fenced_textbook|fenced"), ('{"run":""}', 422, "invalid-value", "run"),
