@@ -195,6 +195,92 @@ static void check_answers(struct run *run, struct said *said)
                      keys_text(run, example->key), example->code);
 }
 
+/* An instance tells that a key's request is in flight only where it has accepted another one under
+ * that key. It may have recorded that one later, so its time is not asked. */
+static void check_in_flight(struct run *run)
+{
+    const struct request *example = NULL;
+    long long count = 0;
+    uint64_t *took = memory_new(run->keys.count, sizeof *took); /* a bit for each instance */
+    for (size_t i = 0; i < run->request_count; i++) {
+        const struct request *request = &run->requests[i];
+        if (request->key != NONE && request->accepted && request->reason != REASON_IN_FLIGHT)
+            took[request->key] |= UINT64_C(1) << request->instance;
+    }
+    for (size_t i = 0; i < run->request_count; i++) {
+        const struct request *request = &run->requests[i];
+        if (request->key != NONE && request->reason == REASON_IN_FLIGHT &&
+            (took[request->key] >> request->instance & 1) == 0 && count++ == 0)
+            example = request;
+    }
+    free(took);
+    if (count > 0)
+        findings_add(&run->findings, RESULT_INCOMPLETE,
+                     "%s: requests whose key was in flight, as they were told: %lld, first request "
+                     "%.60s; the instance's history has no other request under that key",
+                     run->histories[example->history].file, count,
+                     run_request_id(run, (size_t)(example - run->requests)));
+}
+
+static int by_unit(const void *a, const void *b)
+{
+    const struct sale *one = a;
+    const struct sale *two = b;
+    if (one->item != two->item)
+        return one->item < two->item ? -1 : 1;
+    return (one->unit > two->unit) - (one->unit < two->unit);
+}
+
+/* Whether that sale of the run, under another key, is what the request was told again. */
+static bool is_foreign(const struct run *run, const struct sale *sale,
+                       const struct request *request)
+{
+    const struct told again = told_again(run, request);
+    const struct told first = told_first(run, sale);
+    return sale->section != NULL && first.instance == again.instance && !is_other(&first, &again) &&
+           sale->section->at_ns[STAGE_WRITE] <= request->outcome_ns;
+}
+
+/* The sales that were told again and are none of this run, by item and unit. */
+static struct sale *find_before(const struct run *run, size_t *count)
+{
+    struct sale *list = memory_new((size_t)run->counts.before, sizeof *list);
+    *count = 0;
+    for (size_t i = 0; i < run->request_count && run->counts.before > 0; i++) {
+        const struct request *request = &run->requests[i];
+        if (request->before && request->code == 200 && request->item != NONE)
+            list[(*count)++] = (struct sale){.request = (uint32_t)i, .item = request->item,
+                                             .unit = run->replays[request->replay].unit};
+    }
+    if (*count > 0)
+        qsort(list, *count, sizeof *list, by_unit);
+    return list;
+}
+
+/* An answer that nobody gave under its key in this run was given before it. Where it is that of
+ * another key's sale, both buyers may hold the same unit: nobody can tell. */
+static void check_foreign(struct run *run)
+{
+    size_t count = 0;
+    struct sale *before = find_before(run, &count);
+    const struct request *example = NULL;
+    for (size_t i = 0; i < run->sale_count && count > 0 && example == NULL; i++) {
+        const struct sale sale = run_sale(run, i);
+        const struct sale *found = bsearch(&sale, before, count, sizeof *before, by_unit);
+        if (found != NULL && is_foreign(run, &sale, &run->requests[found->request]))
+            example = &run->requests[found->request];
+    }
+    if (example != NULL)
+        findings_add(&run->findings, RESULT_INCONCLUSIVE,
+                     "request %.60s with key %.64s was told again unit %lld of %.80s, which "
+                     "another key sold in this run; nothing tells that "
+                     "its key was used before the run",
+                     run_request_id(run, (size_t)(example - run->requests)),
+                     keys_text(run, example->key), (long long)run->replays[example->replay].unit,
+                     run->items[example->item].name);
+    free(before);
+}
+
 void check_keys(struct run *run)
 {
     struct said *said = memory_new(run->keys.count, sizeof *said);
@@ -202,6 +288,8 @@ void check_keys(struct run *run)
         said[i].sale = NONE;
     check_sales(run, said);
     check_answers(run, said);
+    check_in_flight(run);
+    check_foreign(run);
     if (run->counts.before > 0)
         findings_add(&run->findings, RESULT_OK,
                      "answers that were given before the run, and told again in it: %lld",

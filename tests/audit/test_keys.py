@@ -36,6 +36,8 @@ def keyed(seed, **asked):
     """A correct run of requests that all have a key; nobody has repeated one."""
     world = shop.clean(seed, **{"unknowns": 0, "write": "atomic", **asked})
     world.columns = shop.JTL_COLUMNS + shop.KEY_COLUMNS
+    for section in world.sections:  # as those that are added have none
+        section["granted"]["token"] = None
     for i, request in enumerate(world.requests):
         give_key(world, request, f"key{i}-" + world.random.choice(HOSTILE))
     return world
@@ -517,8 +519,35 @@ def test_a_reply_that_was_lost_and_then_told():
             assert verdict["sold"] + verdict["left"] == verdict["initial"], (seed, folder)
 
 
-def sold_before_the_run(world, seller="a", unit=1):
-    """A key that this run has no sale of is answered as it was in an earlier one; units have the same numbers again."""
+@pytest.mark.parametrize("unit, result", [(9, "inconclusive"), (10, "ok")])
+def test_an_answer_of_before_the_run_is_not_that_of_another_key(unit, result):
+    """Two buyers may hold unit 9. Unit 10 was sold before the run for certain."""
+    world = keyed(1, instances=["a"], items={"phone": 9}, quantities=False)
+    verdict = judged(sold_before_the_run(world, unit=unit))
+    assert verdict["result"] == result, verdict["reasons"]
+    assert (result == "ok") != ("with key of yesterday was told again unit 9 of phone, which another key sold" in
+                                verdict["reasons"][0])
+
+
+@pytest.mark.parametrize("instance, result", [("a", "ok"), ("b", "inconclusive")])
+def test_a_key_is_in_flight_only_where_it_was_accepted(instance, result):
+    world = keyed(1, instances=["a", "b"], items={"phone": 9}, quantities=False)
+    sale = next(s["request"] for s in world.sales() if s["request"]["instance"] == "a")
+    repetition = world.request("phone", instance, end_of(world))
+    world.refuse(repetition, end_of(world), 409, "request-in-flight")
+    give_key(world, repetition, sale["key"])
+    verdict = judged(sort(world))
+    assert verdict["result"] == result, verdict["reasons"]
+    assert (result == "ok") != ("requests whose key was in flight, as they were told: 1" in verdict["reasons"][0])
+
+
+def judged(world):
+    with judge({1: world}) as verdicts:
+        return verdicts[1][0]
+
+
+def sold_before_the_run(world, seller="a", unit=100):
+    """A key that this run has no sale of is answered as it was in an earlier one, of more units."""
     item = next(iter(world.run["items"]))
     request = {"item": item, "quantity": 1, "key": "of yesterday"}
     repetition, section = again(world, request)
