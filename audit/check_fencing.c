@@ -182,20 +182,31 @@ static void check_reads(struct run *run)
                      (long long)example->stock_after);
 }
 
-/* The stock refuses a write without a token, so its record is not whole. */
+/* Whether every grant must have one: a rung gives a token to all of its grants or to none, and a
+ * stock that looks at tokens refuses a write without one. */
+static bool needs_tokens(const struct run *run)
+{
+    bool needs = is_fenced(run);
+    for (size_t i = 0; i < run->section_count && !needs; i++)
+        needs = run->sections[i].token > 0;
+    return needs;
+}
+
+/* A grant without its token is a record that is not whole. */
 static void check_tokens(struct run *run)
 {
     const struct section *example = NULL;
     long long times = 0;
     for (size_t i = 0; i < run->section_count; i++) {
         const struct section *section = &run->sections[i];
-        if (section->sold && section->token == 0 && times++ == 0)
+        bool granted = section->at_ns[STAGE_GRANTED] != NOT_STAMPED;
+        if (granted && section->token == 0 && times++ == 0)
             example = section;
     }
     if (times > 0)
         findings_add(&run->findings, RESULT_INCOMPLETE,
-                     "%s: sales without a token: %lld, first that of request %.60s; where the stock "
-                     "looks at tokens, every granted must have one",
+                     "%s: grants without a token: %lld, first that of request %.60s; where the "
+                     "lock gives tokens, every granted must have one",
                      run->histories[example->history].file, times,
                      run_request_id(run, example->request));
 }
@@ -213,10 +224,10 @@ void check_fencing(struct run *run)
         check_growth(run, entered, sorted, count);
         check_writes(run, sorted, count);
     }
-    if (is_fenced(run)) {
+    if (needs_tokens(run))
         check_tokens(run);
+    if (is_fenced(run))
         check_reads(run);
-    }
     free(sorted);
     free(entered);
 }

@@ -167,7 +167,17 @@ def test_a_sale_without_a_token_proves_nothing():
     with judge({1: shop.finish(world)}) as verdicts:
         verdict = verdicts[1][0]
         assert verdict["result"] == "inconclusive", verdict["reasons"]
-        assert "sales without a token: 1, first that of request" in "\n".join(verdict["reasons"])
+        assert "grants without a token: 1, first that of request" in "\n".join(verdict["reasons"])
+
+
+@pytest.mark.parametrize("token", [0, None])
+def test_a_lock_gives_all_of_its_grants_a_token(token):
+    world = shop.clean(1, tokens=True, rung="fair", write="decr", unknowns=0)
+    world.sections[0]["granted"]["token"] = token
+    with judge({1: world}) as verdicts:
+        verdict = verdicts[1][0]
+        assert verdict["result"] == "inconclusive", verdict["reasons"]
+        assert "grants without a token: 1, first that of request" in verdict["reasons"][0]
 
 
 def test_every_write_that_met_another_stock_is_found():
