@@ -151,6 +151,15 @@ def test_redis_commands_per_sale(tmp_path):
     assert verdict_of(folder)["redis_commands_per_sale"] == 4
 
 
+def test_a_redis_that_restarted_counts_no_commands(tmp_path):
+    """Its counter began again."""
+    world = shop.clean(1)
+    world.redis["before"]["commands"], world.redis["after"]["commands"] = 100_000, 50
+    folder = world.write(tmp_path / "run")
+    audit(folder)
+    assert verdict_of(folder)["redis_commands_per_sale"] is None
+
+
 def test_judging_again_changes_nothing(tmp_path):
     folder = oversold(tmp_path / "run")
     first = audit(folder), verdict_of(folder)
