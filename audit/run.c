@@ -99,6 +99,22 @@ static int64_t quantity_of(const char *query)
     return text_int(digits, &quantity) && quantity >= 1 && quantity <= UNITS_MAX ? quantity : NOT_KNOWN;
 }
 
+/* %70 stands for p. Another use of % is no name. */
+static bool decode(char *name)
+{
+    char *to = name;
+    for (const char *from = name; *from != '\0'; from++) {
+        unsigned value = (unsigned char)*from;
+        if (*from == '%' && (strspn(from + 1, "0123456789abcdefABCDEF") < 2 ||
+                             sscanf(from + 1, "%2x", &value) != 1 || value == 0))
+            return false;
+        from += *from == '%' ? 2 : 0;
+        *to++ = (char)value;
+    }
+    *to = '\0';
+    return true;
+}
+
 struct wish run_wish(const struct run *run, const char *url)
 {
     static const char head[] = "/inventory/";
@@ -113,8 +129,9 @@ struct wish run_wish(const struct run *run, const char *url)
         return wish;
     memcpy(name, from, (size_t)(to - from));
     name[to - from] = '\0';
-    wish.item = run_item(run, name);
-    wish.elsewhere = wish.item == NONE && strchr(name, '%') == NULL;
+    bool named = decode(name);
+    wish.item = named ? run_item(run, name) : NONE;
+    wish.elsewhere = named && wish.item == NONE;
     wish.quantity = quantity_of(to);
     return wish;
 }

@@ -113,6 +113,7 @@ def test_a_sale_adds_up(before, unit, reason):
     ("/inventory/phone/sale", "asked for another quantity"),
     ("/inventory/phone/sale?quantity=2", "asked for another quantity"),
     ("/inventory/pad/sale?quantity=3", "asked for another item"),
+    ("/inventory/%70ad/sale?quantity=3", "asked for another item"),
     ("/inventory/phonex/sale?quantity=3", "asked for another item")])
 @pytest.mark.parametrize("witness", ["client", "nginx", "both"])
 def test_what_was_sold_was_asked_for(uri, reason, witness):
@@ -128,6 +129,12 @@ def test_what_was_sold_was_asked_for(uri, reason, witness):
     else:
         reason += "|uri asks for another (item|quantity) than the URL"
     check(world, "inconclusive", reason)
+
+
+def test_an_item_may_be_asked_for_in_code():
+    world = of_two(3)
+    world.sample_of(world.requests[0])["URL"] = URL + "/inventory/p%68%6Fne/sale?quantity=3"
+    check(world, "ok", "4 of 18 sold")
 
 
 def test_a_killed_client_was_not_sent_away():
