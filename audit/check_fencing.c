@@ -188,11 +188,11 @@ static bool needs_tokens(const struct run *run)
 {
     bool needs = is_fenced(run);
     for (size_t i = 0; i < run->section_count && !needs; i++)
-        needs = run->sections[i].token > 0;
+        needs = run->sections[i].token > 0 && !run_only_reads(run, &run->sections[i]);
     return needs;
 }
 
-/* A grant without its token is a record that is not whole. */
+/* A grant without its token is a record that is not whole. A reader writes nothing: it needs none. */
 static void check_tokens(struct run *run)
 {
     const struct section *example = NULL;
@@ -200,7 +200,7 @@ static void check_tokens(struct run *run)
     for (size_t i = 0; i < run->section_count; i++) {
         const struct section *section = &run->sections[i];
         bool granted = section->at_ns[STAGE_GRANTED] != NOT_STAMPED;
-        if (granted && section->token == 0 && times++ == 0)
+        if (granted && section->token == 0 && !run_only_reads(run, section) && times++ == 0)
             example = section;
     }
     if (times > 0)
