@@ -192,7 +192,7 @@ static bool needs_tokens(const struct run *run)
     return needs;
 }
 
-/* A grant without its token is a record that is not whole. A reader writes nothing: it needs none. */
+/* A grant without its token is a record that is not whole. A reader needs none. */
 static void check_tokens(struct run *run)
 {
     const struct section *example = NULL;
