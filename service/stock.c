@@ -6,6 +6,7 @@
 
 #include "../lock/reply_text.h"
 #include "clock.h"
+#include "host.h"
 #include "script.h"
 #include "stock_url.h"
 
@@ -24,6 +25,7 @@
 
 struct stock_server {
     struct stock_url url;
+    struct host *host; /* NULL: a unix socket */
     int64_t timeout_ms;
     void (*on_trace)(void *arg, const struct dlock_trace *trace);
     void *on_trace_arg;
@@ -48,22 +50,27 @@ struct stock {
 struct stock_server *stock_server_new(const struct stock_options *options)
 {
     struct stock_server *server = calloc(1, sizeof *server);
-    if (server == NULL || !stock_url_parse(options->url, &server->url)) {
-        free(server);
-        return NULL;
-    }
+    if (server == NULL || !stock_url_parse(options->url, &server->url))
+        goto failed;
+    if (server->url.host != NULL &&
+        (server->host = host_new(server->url.host, server->url.port)) == NULL)
+        goto failed;
     server->timeout_ms = options->timeout_ms;
     server->on_trace = options->on_trace;
     server->on_trace_arg = options->on_trace_arg;
     server->on_connection = options->on_connection;
     server->on_connection_arg = options->on_connection_arg;
     return server;
+failed:
+    stock_server_free(server);
+    return NULL;
 }
 
 void stock_server_free(struct stock_server *server)
 {
     if (server == NULL)
         return;
+    host_free(server->host);
     stock_url_free(&server->url);
     free(server);
 }
@@ -292,20 +299,48 @@ static bool log_in(struct stock *stock)
     return ready && identify(stock);
 }
 
+static struct timeval timeval_of(int64_t ms)
+{
+    return (struct timeval){.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
+}
+
+static bool is_made(const redisContext *context)
+{
+    return context != NULL && context->err == 0;
+}
+
+/* Tries the addresses in turn. Each has an equal share of the time that is left: one that swallows
+ * everything leaves some for the next. NULL: *why says why there is no address, if it is set. */
+static redisContext *make_tcp(struct stock *stock, const char **why)
+{
+    const int64_t by_ns = now_ns() + stock->timeout_ms * NS_PER_MS;
+    struct host_addresses found;
+    redisContext *context = NULL;
+    *why = host_find(stock->server->host, by_ns, stock->end_fd, &found);
+    for (int i = 0; *why == NULL && i < found.count && !is_made(context); i++) {
+        int64_t left_ms = (by_ns - now_ns()) / NS_PER_MS / (found.count - i);
+        if (context != NULL)
+            redisFree(context);
+        context = redisConnectWithTimeout(found.list[i], stock->server->url.port,
+                                          timeval_of(left_ms > 1 ? left_ms : 1));
+    }
+    return context;
+}
+
 static bool reach(struct stock *stock)
 {
     const struct stock_url *url = &stock->server->url;
-    const struct timeval timeout = {.tv_sec = stock->timeout_ms / 1000,
-                                    .tv_usec = stock->timeout_ms % 1000 * 1000};
-    redisContext *context = url->path != NULL
-                                ? redisConnectUnixWithTimeout(url->path, timeout)
-                                : redisConnectWithTimeout(url->host, url->port, timeout);
+    const struct timeval timeout = timeval_of(stock->timeout_ms);
+    const char *why = NULL;
+    redisContext *context = url->path != NULL ? redisConnectUnixWithTimeout(url->path, timeout)
+                                              : make_tcp(stock, &why);
     stock->context = context;
     stock->refused = false;
-    if (context != NULL && context->err == 0 && redisSetTimeout(context, timeout) == REDIS_OK)
+    if (is_made(context) && redisSetTimeout(context, timeout) == REDIS_OK)
         return log_in(stock);
-    failed(stock, STOCK_UNAVAILABLE, "%s: %s", url->shown,
-           context != NULL ? reason_of(context) : "out of memory");
+    if (context != NULL)
+        why = reason_of(context);
+    failed(stock, STOCK_UNAVAILABLE, "%s: %s", url->shown, why != NULL ? why : "out of memory");
     return false;
 }
 

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# pytest_files(PREFIX [KEEP] [TIMEOUT S] [LABELS LABEL...] [ENVIRONMENT NAME=VALUE...])
+# pytest_files(PREFIX [KEEP] [TIMEOUT S] [LABELS LABEL...] [ENVIRONMENT NAME=VALUE...] [EXCEPT FILE...])
 # Each test_*.py of this folder is one CTest test, called by its file with PREFIX in place of test_.
 # KEEP: what it wrote stays in the build folder until it runs again; without it, that is below /tmp,
 # where paths are short enough for sockets.
 function(pytest_files prefix)
-  cmake_parse_arguments(PARSE_ARGV 1 its KEEP TIMEOUT "LABELS;ENVIRONMENT")
+  cmake_parse_arguments(PARSE_ARGV 1 its KEEP TIMEOUT "LABELS;ENVIRONMENT;EXCEPT")
   file(GLOB files CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/test_*.py)
+  list(TRANSFORM its_EXCEPT PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  list(REMOVE_ITEM files ${its_EXCEPT})
   foreach(file ${files})
     get_filename_component(name ${file} NAME_WE)
     string(REPLACE "test_" ${prefix} name ${name})
