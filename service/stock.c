@@ -42,6 +42,8 @@ struct stock {
     int end_fd; /* see stock_end_by; -1: none */
     struct stock_doubt self; /* this connection */
     struct stock_doubt lost; /* the one whose reply was lost last */
+    char code[16];   /* the first word of the error that answered the latest command; "": none */
+    uint64_t newest; /* see stock_newest */
     char error[256];
 };
 
@@ -195,6 +197,12 @@ static void give_up(struct stock *stock)
     tell(stock->server, false);
 }
 
+/* hiredis has read more than the replies to what was sent: the rest answers nothing. */
+static bool has_surplus(const redisContext *context)
+{
+    return context->reader->pos < context->reader->len;
+}
+
 /* Sends one command and waits for its reply. UNAVAILABLE: nothing was sent; LOST: it was. */
 static enum stock_status exchange(struct stock *stock, int argc, const char **argv,
                                   redisReply **reply)
@@ -206,6 +214,10 @@ static enum stock_status exchange(struct stock *stock, int argc, const char **ar
     bool sent = false;
     int64_t sent_ns = 0;
     *reply = NULL;
+    if (has_surplus(context)) {
+        give_up(stock);
+        return failed(stock, STOCK_UNAVAILABLE, "%s: it sent more replies than it got commands", shown);
+    }
     if (redisAppendCommandArgv(context, argc, argv, NULL) != REDIS_OK)
         goto broken;
     while (!done) {
@@ -375,12 +387,24 @@ static enum stock_status status_of(const char *error)
     return blames_key(error) ? STOCK_INVALID : STOCK_UNAVAILABLE;
 }
 
-/* To a connection that is not known to be dead. */
+/* To a connection that is not known to be dead, and on which no reply is left that the next command
+ * would take for its own. */
 static bool connected(struct stock *stock)
 {
-    if (stock->context != NULL && is_stale(stock))
+    if (stock->context != NULL && (has_surplus(stock->context) || is_stale(stock)))
         disconnect(stock);
     return stock->context != NULL || connect_now(stock);
+}
+
+/* What of an error reply is asked for later. The message in stock->error may be cut off, and begins
+ * with a host's name, which may be any word. */
+static void take_refusal(struct stock *stock, enum stock_status status, const char *error)
+{
+    const char *last_word = strrchr(error, ' ');
+    snprintf(stock->code, sizeof stock->code, "%.*s", (int)strcspn(error, " "), error);
+    if (status == STOCK_STALE)
+        stock->newest = last_word != NULL ? strtoull(last_word, NULL, 10) : 0;
+    failed(stock, status, "%s: %s", stock->server->url.shown, error);
 }
 
 /* One command. Unless OK there is no reply. */
@@ -388,13 +412,14 @@ static enum stock_status command(struct stock *stock, int argc, const char **arg
                                  redisReply **reply)
 {
     *reply = NULL;
+    stock->code[0] = '\0';
     if (!connected(stock))
         return STOCK_UNAVAILABLE;
     enum stock_status status = exchange(stock, argc, argv, reply);
     if (status != STOCK_OK || (*reply)->type != REDIS_REPLY_ERROR)
         return status;
     status = status_of((*reply)->str);
-    failed(stock, status, "%s: %s", stock->server->url.shown, (*reply)->str);
+    take_refusal(stock, status, (*reply)->str);
     freeReplyObject(*reply);
     *reply = NULL;
     return status;
@@ -408,7 +433,7 @@ static enum stock_status run(struct stock *stock, const struct script *script, i
     const char *words[ARGUMENTS_MAX + 2] = {"EVALSHA", script->sha1};
     memcpy(words + 2, argv, (size_t)argc * sizeof *argv);
     enum stock_status status = command(stock, argc + 2, words, reply);
-    if (status != STOCK_UNAVAILABLE || strstr(stock->error, "NOSCRIPT") == NULL)
+    if (status != STOCK_UNAVAILABLE || strcmp(stock->code, "NOSCRIPT") != 0)
         return status;
     words[0] = "EVAL";
     words[1] = script->text;
@@ -485,7 +510,7 @@ enum stock_status stock_takes_writes(struct stock *stock, const char *key)
         stock->timeout_ms = timeout_ms / 2 + 1;
     enum stock_status status = touch(stock, key);
     stock->timeout_ms = timeout_ms;
-    bool refuses_key = status == STOCK_UNAVAILABLE && stock->context != NULL && strstr(stock->error, "NOPERM") != NULL;
+    bool refuses_key = status == STOCK_UNAVAILABLE && strcmp(stock->code, "NOPERM") == 0;
     return refuses_key ? STOCK_OK : status;
 }
 
@@ -539,8 +564,7 @@ static enum stock_status guarded(struct stock *stock, int argc, const char **arg
 
 uint64_t stock_newest(const struct stock *stock)
 {
-    const char *last_word = strrchr(stock->error, ' ');
-    return last_word != NULL ? strtoull(last_word, NULL, 10) : 0;
+    return stock->newest;
 }
 
 /* What the stock is after a write, if that was carried out. */

@@ -434,3 +434,39 @@ def test_a_flawed_lock_is_released_all_the_same(redis, start, post):
     post.lose = b"DECR"
     assert shop.sell().problem == "outcome-unknown" and redis("EXISTS", LOCK) == 0
     assert shop.metric("lock_abandoned_total") == 0 and shop.sell().json["unit"] == 3
+
+
+# ---- A reply too many --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("write,word", [("decr", b"GET\r\n"), ("decr", b"DECR"), ("set", b"GET\r\n"), ("set", b"SET\r\n"),
+                                        ("atomic", b"EVALSHA")])
+def test_a_reply_that_comes_twice_answers_no_other_command(redis, start, proxy, write, word):
+    shop = start(redis, "--stock-redis", proxy.url, "--lock", "watchdog", "--write", write, "--workers", 1)
+    assert shop.stock(value=10).status == 200 and shop.sell().json["unit"] == 10
+    carry, doubled = proxy._carry, []
+
+    def double(command, server):
+        reply = carry(command, server)
+        if word in command and not doubled:
+            doubled.append(reply)
+            return reply * 2
+        return reply
+
+    proxy._carry = double
+    replies = [shop.sell() for _ in range(4)]
+    assert [reply.status for reply in replies] == [200] * 4 and len(doubled) == 1
+    assert [reply.json["unit"] for reply in replies] == [9, 8, 7, 6] and redis("GET", STOCK) == "5"
+    assert shop.stock().json["stock"] == 5 and shop.sell("none").problem == "unknown-item"
+
+
+def test_a_reply_too_many_while_a_connection_is_set_up(redis, start, proxy):
+    """It would be taken for what the connection is told next."""
+    carry = proxy._carry
+    proxy._carry = lambda command, server: carry(command, server) * (2 if b"SELECT" in command else 1)
+    shop = start(redis, "--stock-redis", proxy.url, "--lock", "none")
+    redis("SET", STOCK, 5)
+    reply = shop.sell()
+    assert reply.problem == "stock-unavailable" and "more replies" in reply.json["detail"] and redis("GET", STOCK) == "5"
+    proxy._carry = carry
+    assert sold_soon(shop).json["unit"] == 5

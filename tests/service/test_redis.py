@@ -218,6 +218,14 @@ def test_scripts_are_loaded_again(redis, start):
     assert shop.sell().status == 200 and shop.stock().json["stock"] == 3
 
 
+def test_scripts_are_loaded_from_a_host_with_a_long_name(redis, start):
+    """No message about it has room for what Redis says. The name is octal, and means 127.0.0.1."""
+    name = "0177.0.0.1".rjust(240, "0")
+    shop = start(None, "--lock-redis", redis.url, "--stock-redis", f"redis://{name}:{redis.port}", "--write", "atomic")
+    assert shop.stock(value=5).status == 200
+    assert shop.sell().json["unit"] == 5 and shop.sell().json["unit"] == 4
+
+
 def test_lock_and_stock_on_different_servers(redis, start, tmp_path):
     other = Redis(tmp_path / "other")
     try:
