@@ -31,11 +31,13 @@
 #define CONNECTION_BYTES 16384 /* libmicrohttpd's memory for one; cleared after every request */
 #define IDLE_S 120             /* more than nginx's 50: it must be the first to close */
 #define IDLE_POLL_NS (5 * NS_PER_MS)
+#define SEND_GRACE_NS (500 * NS_PER_MS) /* at the end, for answers that are on their way */
 
 struct http {
     struct http_options options;
     atomic_bool quiesced;
-    atomic_long active; /* requests that were read and are not answered yet */
+    atomic_long active;  /* requests that were read and are not answered yet */
+    atomic_long sending; /* answers that are on their way */
     uint64_t id_base;
     atomic_ulong id_next;
     unsigned started; /* loops */
@@ -53,6 +55,7 @@ struct exchange {
     struct http_timeout *timeout;
     enum phase phase;
     bool active;
+    bool sending;
     size_t body_seen;
     /* of its headers */
     size_t header_bytes;
@@ -293,6 +296,23 @@ static bool add_headers(const struct exchange *exchange, struct MHD_Response *re
     return added;
 }
 
+static void set_active(struct exchange *exchange)
+{
+    exchange->active = true;
+    http_timeout_set(&exchange->loop->timeouts, exchange->timeout, HTTP_ANSWERING);
+    atomic_fetch_add_explicit(&exchange->http->active, 1, memory_order_relaxed);
+}
+
+/* It is answered: how soon the client takes the answer is no matter of those who wait for the end. */
+static void set_sending(struct exchange *exchange)
+{
+    exchange->sending = true;
+    exchange->active = false;
+    http_timeout_set(&exchange->loop->timeouts, exchange->timeout, HTTP_SENDING);
+    atomic_fetch_add_explicit(&exchange->http->sending, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&exchange->http->active, 1, memory_order_release);
+}
+
 /* Hands the answer to libmicrohttpd. The exchange, and with it the text, lives until it is sent. */
 static enum MHD_Result send_answer(struct exchange *exchange)
 {
@@ -306,18 +326,12 @@ static enum MHD_Result send_answer(struct exchange *exchange)
     if (add_headers(exchange, response))
         sent = MHD_queue_response(exchange->connection, answer->status, response);
     MHD_destroy_response(response);
+    set_sending(exchange);
     metrics_http(routes_number(request->route), request->method, answer->status);
     if (exchange->http->options.log_requests)
         log_request(request->id, method_name(request->method), exchange->target, answer->status,
                     (double)(now_ns() - request->arrived_ns) / NS_PER_MS);
     return sent;
-}
-
-static void set_active(struct exchange *exchange)
-{
-    exchange->active = true;
-    http_timeout_set(&exchange->loop->timeouts, exchange->timeout, false);
-    atomic_fetch_add_explicit(&exchange->http->active, 1, memory_order_relaxed);
 }
 
 /* The exchange may be gone afterwards. */
@@ -440,7 +454,9 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
         metrics_http_aborted();
     if (exchange->active)
         atomic_fetch_sub_explicit(&exchange->http->active, 1, memory_order_release);
-    http_timeout_set(&exchange->loop->timeouts, exchange->timeout, true);
+    if (exchange->sending)
+        atomic_fetch_sub_explicit(&exchange->http->sending, 1, memory_order_release);
+    http_timeout_set(&exchange->loop->timeouts, exchange->timeout, HTTP_READING);
     free(exchange->request.answer.long_body);
     free(exchange->request.body);
     free(exchange);
@@ -528,14 +544,23 @@ void http_quiesce(struct http *http)
     shutdown(http->options.fd, SHUT_RDWR);
 }
 
-bool http_wait_idle(struct http *http, int64_t deadline_ns)
+static bool wait_none(const atomic_long *count, int64_t deadline_ns)
 {
     const struct timespec tick = timespec_of(IDLE_POLL_NS);
-    while (atomic_load(&http->active) > 0) {
+    while (atomic_load(count) > 0) {
         if (now_ns() >= deadline_ns)
             return false;
         nanosleep(&tick, NULL);
     }
+    return true;
+}
+
+bool http_wait_idle(struct http *http, int64_t deadline_ns)
+{
+    if (!wait_none(&http->active, deadline_ns))
+        return false;
+    const int64_t grace_ns = now_ns() + SEND_GRACE_NS;
+    wait_none(&http->sending, grace_ns < deadline_ns ? grace_ns : deadline_ns);
     return true;
 }
 

@@ -20,7 +20,7 @@ struct http_options {
     const char *address; /* HOST:PORT that Host and Origin may name where there is no token */
     const char *instance;
     bool log_requests;
-    int64_t request_ms; /* a request must be whole so long, or twice as long, after its first byte */
+    int64_t request_ms; /* see http_timeout.h */
     struct service *service;
     /* A whole request, in a thread that must not block. True: it is answered; false: somebody calls
      * http_answer() later, from any thread. */
@@ -41,7 +41,8 @@ long http_in_flight(const struct request *request);
 
 /* Accepts no more connections; those that are open go on. */
 void http_quiesce(struct http *http);
-/* Waits until every request that was read is answered and the answer sent. False: not by then. */
+/* Waits until every request that was read is answered, and then a moment for clients to take their answers. False: not
+ * answered by then. */
 bool http_wait_idle(struct http *http, int64_t deadline_ns);
 /* Cuts what is left. Nobody may owe an answer. */
 void http_stop(struct http *http);

@@ -14,11 +14,11 @@
 
 struct http_timeout {
     int fd;
-    bool reading;
+    enum http_phase phase;
     bool begun; /* a part of a request was there when it was looked at */
     uint64_t bytes; /* that had come when the last answer was sent */
     int64_t at_ns;  /* when it is looked at */
-    TAILQ_ENTRY(http_timeout) of_reading;
+    TAILQ_ENTRY(http_timeout) of_watched;
 };
 
 static uint64_t bytes_of(int fd)
@@ -31,39 +31,46 @@ static uint64_t bytes_of(int fd)
 void http_timeouts_init(struct http_timeouts *timeouts, int64_t after_ms)
 {
     timeouts->after_ns = after_ms * NS_PER_MS;
-    TAILQ_INIT(&timeouts->reading);
+    TAILQ_INIT(&timeouts->watched);
 }
 
 static void look_later(struct http_timeouts *timeouts, struct http_timeout *timeout)
 {
     timeout->at_ns = now_ns() + timeouts->after_ns;
-    TAILQ_INSERT_TAIL(&timeouts->reading, timeout, of_reading);
+    TAILQ_INSERT_TAIL(&timeouts->watched, timeout, of_watched);
+}
+
+static void look(struct http_timeout *timeout)
+{
+    const bool has_sent = bytes_of(timeout->fd) != timeout->bytes;
+    if (timeout->begun || timeout->phase == HTTP_SENDING || (timeout->phase == HTTP_NEW && !has_sent))
+        shutdown(timeout->fd, SHUT_RDWR); /* libmicrohttpd sees the end, and closes it */
+    timeout->begun = has_sent;
 }
 
 int64_t http_timeouts_look(struct http_timeouts *timeouts)
 {
     struct http_timeout *timeout;
-    while ((timeout = TAILQ_FIRST(&timeouts->reading)) != NULL && timeout->at_ns <= now_ns()) {
-        TAILQ_REMOVE(&timeouts->reading, timeout, of_reading);
+    while ((timeout = TAILQ_FIRST(&timeouts->watched)) != NULL && timeout->at_ns <= now_ns()) {
+        TAILQ_REMOVE(&timeouts->watched, timeout, of_watched);
         look_later(timeouts, timeout);
-        if (timeout->begun)
-            shutdown(timeout->fd, SHUT_RDWR); /* libmicrohttpd sees the end, and closes it */
-        timeout->begun = bytes_of(timeout->fd) != timeout->bytes;
+        look(timeout);
     }
     return timeout != NULL ? timeout->at_ns : INT64_MAX;
 }
 
-void http_timeout_set(struct http_timeouts *timeouts, struct http_timeout *timeout, bool reading)
+void http_timeout_set(struct http_timeouts *timeouts, struct http_timeout *timeout, enum http_phase phase)
 {
-    if (timeout == NULL || timeout->reading == reading)
+    if (timeout == NULL || timeout->phase == phase)
         return;
-    timeout->reading = reading;
-    if (!reading) {
-        TAILQ_REMOVE(&timeouts->reading, timeout, of_reading);
+    if (timeout->phase != HTTP_ANSWERING)
+        TAILQ_REMOVE(&timeouts->watched, timeout, of_watched);
+    timeout->phase = phase;
+    if (phase == HTTP_ANSWERING)
         return;
-    }
     timeout->begun = false;
-    timeout->bytes = bytes_of(timeout->fd);
+    if (phase == HTTP_READING)
+        timeout->bytes = bytes_of(timeout->fd);
     look_later(timeouts, timeout);
 }
 
@@ -73,13 +80,13 @@ struct http_timeout *http_timeout_new(struct http_timeouts *timeouts, int fd)
     if (timeout == NULL)
         return NULL;
     timeout->fd = fd;
-    timeout->reading = true;
+    timeout->phase = HTTP_NEW;
     look_later(timeouts, timeout);
     return timeout;
 }
 
 void http_timeout_free(struct http_timeouts *timeouts, struct http_timeout *timeout)
 {
-    http_timeout_set(timeouts, timeout, false);
+    http_timeout_set(timeouts, timeout, HTTP_ANSWERING); /* is not watched */
     free(timeout);
 }

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from world import PATIENCE_S, Background, hold_lock, is_stopped, read_answers, read_history, release_lock, wait_until
+from world import PATIENCE_S, Background, hold_lock, is_closed, is_stopped, read_answers, read_history, release_lock, wait_until
 
 SALE = b"POST /inventory/phone/sale HTTP/1.1\r\nHost: x\r\nX-Request-Id: %s\r\n\r\n"
 
@@ -230,7 +230,7 @@ def test_a_request_that_drips(redis, start, first, begin, more):
     """libmicrohttpd alone would keep it for as long as a byte comes now and then."""
     shop = start(redis, "--request-ms", 300)
     shop.stock(value=5)
-    with shop.connection() as dripping, shop.connection() as idle, shop.connection() as used:
+    with shop.connection() as dripping, shop.connection() as used:
         used.sendall(SALE % b"x")
         assert read_answers(used, 1)[0][0] == 200
         if first:
@@ -238,9 +238,8 @@ def test_a_request_that_drips(redis, start, first, begin, more):
             assert read_answers(dripping, 1)[0][0] == 200
         dripping.sendall(begin)
         assert drip(dripping, more)
-        for sock in (idle, used):  # nothing came of these meanwhile: they are as good as before
-            sock.sendall(SALE % b"x")
-            assert read_answers(sock, 1)[0][0] == 200
+        used.sendall(SALE % b"x")  # nothing came of this one meanwhile: it is as good as before
+        assert read_answers(used, 1)[0][0] == 200
 
 
 def test_an_answer_may_take_its_time(redis, start):
@@ -249,3 +248,64 @@ def test_an_answer_may_take_its_time(redis, start):
     with shop.connection() as sock:
         sock.sendall(SALE % b"x")
         assert read_answers(sock, 1)[0][0] == 200
+
+
+# ---- Connections that are kept for nothing -----------------------------------------------------
+
+
+def test_connections_that_send_nothing_keep_nobody_out(redis, start):
+    """They fill the admin listener, until their time for the first byte is over."""
+    shop = start(redis, "--request-ms", 1000)
+    silent = [shop.connection(shop.admin_port) for _ in range(64)]
+    assert shop.admin("GET", "/livez").status == 200
+    for sock in silent:
+        assert is_closed(sock)
+        sock.close()
+
+
+def test_a_first_byte_begins_the_time_of_its_request(redis, start):
+    """A connection that begins just before its time is over has the whole time of a request."""
+    shop = start(redis, "--request-ms", 1500, "--lock", "none")
+    shop.stock(value=5)
+    request = SALE % b"x"
+    with shop.connection() as sock, shop.connection() as silent:
+        sock.sendall(request[:1])
+        assert is_closed(silent)
+        sock.sendall(request[1:])
+        assert read_answers(sock)[0][0] == 200
+
+
+def send_until_full(sock):
+    """Requests whose answers nobody reads, until the instance takes no more of them."""
+    sock.settimeout(1)
+    try:
+        while True:
+            sock.sendall(b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n" * 50)
+    except TimeoutError:
+        pass
+
+
+def small(shop):
+    """A connection with little room for answers."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    sock.connect(("127.0.0.1", shop.port))
+    return sock
+
+
+def test_the_end_does_not_wait_for_clients_that_read_nothing(redis, start):
+    shop = start(redis)
+    with small(shop) as sock:
+        send_until_full(sock)
+        shop.end()  # asserts that all was answered
+    assert not shop.logged("drain")
+
+
+def test_clients_that_read_nothing_keep_nobody_out(redis, start):
+    shop = start(redis, "--connections", 2, "--request-ms", 500)
+    shop.stock(value=5)
+    with small(shop) as one, small(shop) as another:
+        filling = [Background(send_until_full, sock) for sock in (one, another)]
+        assert shop.sell().status == 200  # takes a place that one of them had
+        for each in filling:
+            each.join(PATIENCE_S)
