@@ -33,12 +33,49 @@ static const char *not_ready(struct service *service, struct stock *stock, enum 
     return ready ? NULL : stock_error(stock);
 }
 
+static void answer_ready(struct service *service, struct request *request, const char *why)
+{
+    if (why != NULL)
+        answer_problem(request, PROBLEM_NOT_READY, "%s", why);
+    else
+        answer_json(request, 200, "{\"ready\":true,\"instance\":\"%s\"}", service->config.instance);
+}
+
+/* False: a look is under way, and what it finds will answer the request. */
+static bool begin_look(struct readiness *readiness, struct request *request)
+{
+    pthread_mutex_lock(&readiness->mutex);
+    bool begun = !readiness->looking;
+    readiness->looking = true;
+    if (!begun) {
+        request->next = readiness->waiting;
+        readiness->waiting = request;
+    }
+    pthread_mutex_unlock(&readiness->mutex);
+    return begun;
+}
+
+/* Those that came during the look. */
+static struct request *end_look(struct readiness *readiness)
+{
+    pthread_mutex_lock(&readiness->mutex);
+    struct request *waiting = readiness->waiting;
+    readiness->waiting = NULL;
+    readiness->looking = false;
+    pthread_mutex_unlock(&readiness->mutex);
+    return waiting;
+}
+
+/* One look at a time: many that ask while a server hangs would keep all threads here, one after the
+ * other, and PUT /lock behind them. */
 bool admin_ready(struct service *service, struct seller *seller, struct request *request)
 {
     const struct setting setting = mode_copy(&service->mode);
     const bool asks_lock_server = sale_asks_lock_server(&setting);
     struct stock *other = NULL; /* the lock's server, where that is another one */
     bool failing;
+    if (!begin_look(&service->readiness, request))
+        return false;
     history_lost(service->env.history, &failing);
     const char *why = NULL;
     if (atomic_load(&service->draining))
@@ -53,10 +90,13 @@ bool admin_ready(struct service *service, struct seller *seller, struct request 
         why = not_ready(service, other != NULL ? other : seller->stock, REDIS_LOCK);
     if (!asks_lock_server) /* its gauge stays true */
         outage_hint(service->env.outage, REDIS_LOCK, OUTAGE_LOOK);
-    if (why != NULL)
-        answer_problem(request, PROBLEM_NOT_READY, "%s", why);
-    else
-        answer_json(request, 200, "{\"ready\":true,\"instance\":\"%s\"}", service->config.instance);
+    struct request *next, *waiting = end_look(&service->readiness);
+    for (; waiting != NULL; waiting = next) {
+        next = waiting->next;
+        answer_ready(service, waiting, why);
+        http_answer(waiting);
+    }
+    answer_ready(service, request, why);
     stock_free(other);
     return true;
 }

@@ -270,10 +270,13 @@ bool routes_serve(struct service *service, struct request *request)
         return true;
     if (workers_push(is_sale(request) ? service->sales : service->aside, request))
         return false;
+    /* Workers that end take nothing, either. */
+    bool ending = atomic_load(&service->draining);
+    const char *detail = ending ? "the instance was told to end" : "the queue (--queue) is full";
     if (is_sale(request))
-        shop_refuse(service, request, SALE_QUEUE_FULL, "the queue (--queue) is full");
+        shop_refuse(service, request, ending ? SALE_DRAINING : SALE_QUEUE_FULL, detail);
     else
-        answer_problem(request, PROBLEM_QUEUE_FULL, "the queue (--queue) is full");
+        answer_problem(request, ending ? PROBLEM_DRAINING : PROBLEM_QUEUE_FULL, "%s", detail);
     return true;
 }
 

@@ -193,6 +193,7 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
     mode_init(&service->mode, &setting);
     tills_init(&service->tills);
     idempotency_init(&service->keys);
+    pthread_mutex_init(&service->readiness.mutex, NULL);
     atomic_init(&service->waiting, 0);
     service->env = (struct sale_env){.config = config,
                                      .mode = &service->mode,
@@ -406,6 +407,7 @@ void service_stop(struct service *service)
     workers_free(service->aside);
     tills_free(&service->tills);
     idempotency_destroy(&service->keys);
+    pthread_mutex_destroy(&service->readiness.mutex);
     dlock_client_close(service->env.client);
     outage_free(service->env.outage);
     stock_server_free(service->stock_server);

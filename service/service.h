@@ -33,6 +33,11 @@ struct service {
     struct stock_server *lock_server; /* only to see whether it is there; NULL: as stock_server */
     struct workers *sales;
     struct workers *aside;
+    struct readiness {
+        pthread_mutex_t mutex; /* protects what is below */
+        bool looking;
+        struct request *waiting; /* for what the look under way finds */
+    } readiness;
     struct http *shop;
     struct http *admin; /* NULL: off */
     atomic_bool draining;

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The admin listener: what it tells, and how it switches the lock under load."""
 import json
+import re
 import subprocess
 import threading
 
 import pytest
 
-from world import Background, check_history, hold_lock, read_history, release_lock, running, wait_until
+from world import Background, check_history, hold_lock, read_answers, read_history, release_lock, running, wait_until
 
 JSON = {"Content-Type": "application/json"}
 
@@ -245,3 +246,53 @@ def test_switching_under_load_loses_nothing(redis, start, tmp_path):
 def switchable(tmp_path_factory):
     with running(tmp_path_factory.mktemp("switchable"), "--admin-writes") as instance:
         yield instance
+
+
+# ---- Many that ask at once -----------------------------------------------------------------------
+
+
+def test_readyz_looks_once_for_all_who_ask(redis, start):
+    """A server that hangs keeps one thread, so that PUT /lock is served meanwhile."""
+    shop = start(redis, "--admin-writes", "--redis-timeout-ms", 60000)
+    assert shop.admin("GET", "/readyz").status == 200
+    redis("CONFIG", "RESETSTAT")
+    redis.freeze()
+    asking = [shop.connection(shop.admin_port) for _ in range(20)]
+    try:
+        for sock in asking:
+            sock.sendall(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert shop.switch(check_hold=True).status == 200  # its turn came after theirs
+        redis.thaw()
+        assert [read_answers(sock)[0][0] for sock in asking] == [200] * 20
+    finally:
+        redis.thaw()
+        for sock in asking:
+            sock.close()
+    looks = int(re.search(r"cmdstat_setrange:calls=(\d+)", redis("INFO", "commandstats")).group(1))
+    assert looks == 2  # at the stock's key, and at the lock's
+
+
+def test_a_switch_that_comes_at_the_very_end(redis, start):
+    """When the workers take nothing any more, the reason is the end and no queue."""
+    put = b"PUT /lock HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"
+    told = set()
+
+    def ask(sock):
+        try:
+            while True:
+                sock.sendall(put)
+                answers = read_answers(sock)
+                if not answers:
+                    return
+                told.add((answers[0][0], json.loads(answers[0][2]).get("type", "").rsplit(":", 1)[-1]))
+        except OSError:
+            pass
+
+    for number in range(8):
+        shop = start(redis, "--admin-writes", name=f"i{number}")
+        with shop.connection(shop.admin_port) as sock:
+            asking = Background(ask, sock)
+            wait_until(lambda: told, "it asks")
+            shop.end()
+            asking.result()
+    assert told <= {(200, ""), (503, "draining")}
