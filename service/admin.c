@@ -215,10 +215,13 @@ void admin_accept_lock(struct service *service, struct request *request)
                        "start the instance with --admin-writes to allow PUT /lock");
 }
 
-/* What PUT /lock asks for. */
+/* What PUT /lock asks for. What was not named stays as it is when the switch is made, which another
+ * PUT /lock may have changed since this one was read. */
 struct wish {
     struct setting setting;
-    struct write_choice choice;
+    struct write_choice choice; /* its rung NULL: none was named */
+    bool named_check_hold;
+    bool named_guard_reads;
     bool named_run;
 };
 
@@ -252,9 +255,9 @@ static bool take_member(struct request *request, const cJSON *member, struct wis
         return found;
     }
     if (strcmp(name, "check_hold") == 0)
-        return take_switch(request, member, &wish->setting.check_hold);
+        return wish->named_check_hold = take_switch(request, member, &wish->setting.check_hold);
     if (strcmp(name, "guard_reads") == 0)
-        return take_switch(request, member, &wish->setting.guard_reads);
+        return wish->named_guard_reads = take_switch(request, member, &wish->setting.guard_reads);
     if (strcmp(name, "run") == 0) {
         wish->named_run = config_is_name(text, RUN_MAX);
         if (!wish->named_run)
@@ -270,27 +273,34 @@ static bool take_member(struct request *request, const cJSON *member, struct wis
     return false;
 }
 
-/* The lock and the way to write of the wish, if they go together. */
-static bool settle(struct request *request, struct wish *wish)
+/* The wish on top of what is. False: the lock and the way to write do not go together. */
+static bool settle(struct request *request, struct wish *wish, const struct setting *now)
 {
     char error[WRITE_ERROR_MAX];
-    wish->setting.rung = wish->choice.rung;
-    if (write_settle(&wish->choice, wish->setting.write, &wish->setting.write, error))
+    struct setting *setting = &wish->setting;
+    if (wish->choice.rung == NULL)
+        wish->choice.rung = now->rung;
+    if (!wish->named_check_hold)
+        setting->check_hold = now->check_hold;
+    if (!wish->named_guard_reads)
+        setting->guard_reads = now->guard_reads;
+    if (!wish->named_run)
+        memcpy(setting->run, now->run, sizeof setting->run);
+    setting->rung = wish->choice.rung;
+    if (write_settle(&wish->choice, now->write, &setting->write, error))
         return true;
     answer_problem(request, PROBLEM_INVALID_VALUE, "%s", error);
     return false;
 }
 
-/* What the body asks for, on top of what is. */
+/* What the body asks for. */
 static bool take_wish(struct service *service, struct request *request, struct wish *wish)
 {
     cJSON *json = json_body(request, "{\"rung\":\"watchdog\"}");
     if (json == NULL)
         return false;
     bool valid = cJSON_IsObject(json);
-    wish->setting = mode_copy(&service->mode);
-    wish->choice = (struct write_choice){wish->setting.rung, -1, -1};
-    wish->named_run = false;
+    *wish = (struct wish){.choice = {NULL, -1, -1}};
     if (!valid)
         answer_problem(request, PROBLEM_INVALID_JSON,
                        "the body must be a JSON object, as in {\"rung\":\"watchdog\"}");
@@ -305,7 +315,7 @@ static bool take_wish(struct service *service, struct request *request, struct w
                        "start the instance with --history FILE, or leave run out");
         return false;
     }
-    return valid && settle(request, wish);
+    return valid;
 }
 
 /* The sales in flight may wait for the lock, and then work. */
@@ -345,12 +355,22 @@ static bool record_switch(struct service *service, const struct wish *wish,
     return true;
 }
 
+/* Nobody is in flight. False: nothing is switched, and the answer says why. */
+static bool switch_now(struct service *service, struct request *request, struct wish *wish)
+{
+    char error[HISTORY_ERROR_MAX];
+    if (!settle(request, wish, &service->mode.now))
+        return false;
+    if (record_switch(service, wish, error))
+        return true;
+    answer_problem(request, PROBLEM_INTERNAL, "%s", error);
+    return false;
+}
+
 bool admin_put_lock(struct service *service, struct seller *seller, struct request *request)
 {
     (void)seller;
     struct wish wish;
-    const struct setting *setting = &wish.setting;
-    char error[HISTORY_ERROR_MAX];
     if (!take_wish(service, request, &wish))
         return true;
     enum mode_close closed = mode_close(&service->mode, finish_by_ns(&service->config));
@@ -364,15 +384,12 @@ bool admin_put_lock(struct service *service, struct seller *seller, struct reque
                        atomic_load(&service->mode.in_flight));
         return true;
     }
-    if (!record_switch(service, &wish, error)) {
-        mode_open(&service->mode, NULL);
-        workers_go_on(service->sales);
-        answer_problem(request, PROBLEM_INTERNAL, "%s", error);
-        return true;
-    }
-    mode_open(&service->mode, setting);
+    bool switched = switch_now(service, request, &wish);
+    mode_open(&service->mode, switched ? &wish.setting : NULL);
     workers_go_on(service->sales);
-    log_switch(setting);
-    answer_setting(service, request, setting);
+    if (switched) {
+        log_switch(&wish.setting);
+        answer_setting(service, request, &wish.setting);
+    }
     return true;
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Redis that is known by its name, and a resolver that does not answer: a library that is loaded before the C library
-looks "redis.test" up, and hangs while a file is there."""
+"""What no client can bring about: a library that is loaded before the others stands in for one of their functions. It looks
+"redis.test" up, and hangs while a file is there; or it stops a request at a certain place."""
 import os
 import subprocess
 
@@ -35,13 +35,18 @@ int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints
 """
 
 
+def build(folder, name, text):
+    """A library of this source."""
+    source, library = folder / f"{name}.c", folder / f"{name}.so"
+    source.write_text(text)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True, timeout=60)
+    return str(library)
+
+
 class Resolver:
     def __init__(self, folder):
         self.hang_file, self.calls_file = folder / "hang", folder / "calls"
-        library = folder / "resolver.so"
-        (folder / "resolver.c").write_text(RESOLVER)
-        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, folder / "resolver.c", "-ldl"], check=True, timeout=60)
-        self.environment = {"LD_PRELOAD": str(library), "HANG_FILE": str(self.hang_file),
+        self.environment = {"LD_PRELOAD": build(folder, "resolver", RESOLVER), "HANG_FILE": str(self.hang_file),
                             "CALLS_FILE": str(self.calls_file)}
 
     def hang(self):
@@ -107,3 +112,59 @@ def test_the_end_does_not_wait_for_the_resolver(redis, named, resolver):
     wait_until(lambda: resolver.calls() == 1, "it is asked")
     shop.end()
     assert resolver.hang_file.exists()  # it never answered
+
+
+# ---- Two switches at once ------------------------------------------------------------------------
+
+# A body has been read when its JSON is freed. The first one to come there while a file is there takes the file away, and
+# stays until another one is gone.
+STOP = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+void cJSON_Delete(void *json)
+{
+    void (*next)(void *) = (void (*)(void *))dlsym(RTLD_NEXT, "cJSON_Delete");
+    if (rename(getenv("STOP_FILE"), getenv("STAYS_FILE")) == 0)
+        while (access(getenv("STAYS_FILE"), F_OK) == 0)
+            usleep(10000);
+    next(json);
+}
+"""
+
+
+@pytest.fixture
+def switched_meanwhile(redis, start, tmp_path):
+    """Two PUT /lock: the second comes and is answered when the first has been read."""
+    stop, stays = tmp_path / "stop", tmp_path / "stays"
+
+    def switch_both(first, second, *flags):
+        shop = start(redis, "--admin-writes", *flags,
+                     environment={"LD_PRELOAD": build(tmp_path, "stop", STOP), "STOP_FILE": str(stop), "STAYS_FILE": str(stays)})
+        stop.touch()
+        slow = Background(shop.switch, **first)
+        wait_until(stays.exists, "the first one was read")
+        assert shop.switch(**second).status == 200
+        stays.unlink()
+        return shop, slow.result()
+
+    return switch_both
+
+
+def test_a_switch_keeps_what_another_has_switched_meanwhile(switched_meanwhile):
+    shop, reply = switched_meanwhile({"write": "atomic"}, {"check_hold": True, "rung": "fair"})
+    assert reply.status == 200
+    assert shop.admin("GET", "/lock").json == reply.json
+    assert (reply.json["write"], reply.json["check_hold"], reply.json["rung"]) == ("atomic", True, "fair")
+
+
+def test_a_switch_that_does_not_go_with_what_another_has_switched(switched_meanwhile):
+    """It is refused when nobody is in flight any more, and the sales go on."""
+    shop, reply = switched_meanwhile({"write": "fenced"}, {"rung": "watchdog"}, "--lock", "fair")
+    assert reply.status == 422 and reply.problem == "invalid-value"
+    lock = shop.admin("GET", "/lock").json
+    assert (lock["rung"], lock["write"], lock["switching"]) == ("watchdog", "decr", False)
+    assert shop.stock(value=5).status == 200 and shop.sell().json["unit"] == 5
