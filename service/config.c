@@ -98,8 +98,9 @@ static const struct row rows[] = {
     {"connections", NUMBER, "", "connections", "4096", 2, 100000, AT(connections),
      "HTTP connections at once; more wait to be accepted"},
     {"request-ms", NUMBER, "", "ms", "10000", 100, 600000, AT(request_ms),
-     "how long a request may take to arrive, from its first byte; between that and twice as long its connection ends. A new "
-     "connection may take so long to its first byte, and a client to take an answer"},
+     "how long a request may take to arrive, from its first byte; between that and twice as long its "
+     "connection ends. A new connection may take so long to its first byte, and a client to take an "
+     "answer"},
     {"history", TEXT, "a file", "", "", 0, 4000, AT(history),
      "record what every sale did, a JSON object a line; an existing file is continued, unless another "
      "instance writes it"},

@@ -303,7 +303,7 @@ static void set_active(struct exchange *exchange)
     atomic_fetch_add_explicit(&exchange->http->active, 1, memory_order_relaxed);
 }
 
-/* It is answered: how soon the client takes the answer is no matter of those who wait for the end. */
+/* It is answered. The instance's end does not depend on how soon the client takes the answer. */
 static void set_sending(struct exchange *exchange)
 {
     exchange->sending = true;

@@ -41,8 +41,8 @@ long http_in_flight(const struct request *request);
 
 /* Accepts no more connections; those that are open go on. */
 void http_quiesce(struct http *http);
-/* Waits until every request that was read is answered, and then a moment for clients to take their answers. False: not
- * answered by then. */
+/* Waits until every request that was read is answered, and then a moment for the clients to take
+ * their answers. False: not answered by then. */
 bool http_wait_idle(struct http *http, int64_t deadline_ns);
 /* Cuts what is left. Nobody may owe an answer. */
 void http_stop(struct http *http);

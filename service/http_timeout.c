@@ -43,7 +43,8 @@ static void look_later(struct http_timeouts *timeouts, struct http_timeout *time
 static void look(struct http_timeout *timeout)
 {
     const bool has_sent = bytes_of(timeout->fd) != timeout->bytes;
-    if (timeout->begun || timeout->phase == HTTP_SENDING || (timeout->phase == HTTP_NEW && !has_sent))
+    if (timeout->begun || timeout->phase == HTTP_SENDING ||
+        (timeout->phase == HTTP_NEW && !has_sent))
         shutdown(timeout->fd, SHUT_RDWR); /* libmicrohttpd sees the end, and closes it */
     timeout->begun = has_sent;
 }
@@ -59,7 +60,8 @@ int64_t http_timeouts_look(struct http_timeouts *timeouts)
     return timeout != NULL ? timeout->at_ns : INT64_MAX;
 }
 
-void http_timeout_set(struct http_timeouts *timeouts, struct http_timeout *timeout, enum http_phase phase)
+void http_timeout_set(struct http_timeouts *timeouts, struct http_timeout *timeout,
+                      enum http_phase phase)
 {
     if (timeout == NULL || timeout->phase == phase)
         return;

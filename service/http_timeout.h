@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A new connection must send its first byte soon, a request must be whole soon after its first byte, and its answer must
- * be taken soon. libmicrohttpd's own time-out is long and begins anew with each byte, so that a client that sends or takes
- * one now and then would keep a connection for ever.
+ * A new connection must send its first byte soon, a request must be whole soon after its first
+ * byte, and the client must take its answer soon. libmicrohttpd's own time-out is long and begins
+ * anew with each byte: a client that sends or takes one now and then would keep a connection for
+ * ever.
  */
 #ifndef HTTP_TIMEOUT_H
 #define HTTP_TIMEOUT_H
@@ -20,8 +21,9 @@ struct http_timeouts {
 };
 void http_timeouts_init(struct http_timeouts *timeouts, int64_t after_ms);
 
-/* Ends the connections whose request is overdue: after one to two times after_ms; and after after_ms those that have sent
- * nothing at all, or have not taken their answer. Returns when to look again; INT64_MAX: at no time. */
+/* Ends a connection whose request is overdue, after one to two times after_ms, and one that has
+ * sent nothing at all or has not taken its answer, after after_ms. Returns when to look again;
+ * INT64_MAX: at no time. */
 int64_t http_timeouts_look(struct http_timeouts *timeouts);
 
 /* NULL, when out of memory, is a connection without a time-out. */
@@ -33,6 +35,7 @@ enum http_phase {
     HTTP_ANSWERING, /* the answer is not known yet: that may take as long as it takes */
     HTTP_SENDING,   /* the answer is on its way */
 };
-void http_timeout_set(struct http_timeouts *timeouts, struct http_timeout *timeout, enum http_phase phase);
+void http_timeout_set(struct http_timeouts *timeouts, struct http_timeout *timeout,
+                      enum http_phase phase);
 
 #endif

@@ -216,7 +216,8 @@ static enum stock_status exchange(struct stock *stock, int argc, const char **ar
     *reply = NULL;
     if (has_surplus(context)) {
         give_up(stock);
-        return failed(stock, STOCK_UNAVAILABLE, "%s: it sent more replies than it got commands", shown);
+        return failed(stock, STOCK_UNAVAILABLE, "%s: it sent more replies than it got commands",
+                      shown);
     }
     if (redisAppendCommandArgv(context, argc, argv, NULL) != REDIS_OK)
         goto broken;
