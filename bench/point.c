@@ -6,7 +6,7 @@
  *
  *     bench-point
  */
-#include "../lock/rung.h"
+#include "../lock/redis/redis_rung.h"
 #include "../service/failpoints.h"
 
 #include <stdio.h>

@@ -5,10 +5,10 @@
  */
 #include "acquire.h"
 
-#include "batch.h"
 #include "leftover.h"
 #include "owner.h"
 #include "structs.h"
+#include "trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,9 +87,9 @@ static bool has_thread(const struct acquiring *a)
     return a->wait.run == NULL;
 }
 
-static bool may_ask_again(const struct rung_ops *ops)
+static bool is_able(const struct dlock *lock, unsigned ability)
 {
-    return ops->send_acquire != NULL || ops->resolve != NULL;
+    return (lock->abilities & ability) != 0;
 }
 
 /* The client may stand in the server's queue, or not any more. */
@@ -243,7 +243,7 @@ static void let_owner_in(struct acquiring *a)
  * longer each time. */
 static int64_t pause_ms(struct acquiring *a, dlock_status status)
 {
-    int64_t pause_ms = redis_pause_ms(&a->lock->client->config);
+    int64_t pause_ms = a->lock->client->engine->pause_ms(a->lock->client);
     if (status != DLOCK_REFUSED || !a->exchange.transient)
         return pause_ms;
     int64_t retry_ms = a->lock->client->options.retry_ms;
@@ -308,7 +308,7 @@ static bool worth_another_try(const struct acquiring *a, dlock_status status)
     case DLOCK_LIMIT:
         return true;
     case DLOCK_UNKNOWN:
-        return may_ask_again(a->lock->ops);
+        return is_able(a->lock, ABLE_TO_ASK_AGAIN);
     case DLOCK_REFUSED:
         return a->exchange.transient;
     default:
@@ -598,7 +598,7 @@ static bool advance(struct acquiring *a, enum wait_next next)
 static bool left_something(struct acquiring *a)
 {
     struct dlock *lock = a->lock;
-    if (lock->ops->send_give_up == NULL)
+    if (!is_able(lock, ABLE_TO_GIVE_UP))
         return false;
     if (!hands_off(lock))
         return a->tried;
@@ -726,7 +726,7 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
                     "want.limit_ms is %lld; it must be 1 to %lld, or 0 for wait_ms and the bound",
                     (long long)a->want.limit_ms, (long long)HOLD_MS_MOST);
     if (a->want.reads != NULL)
-        batch_forget(a->want.reads);
+        lock->client->engine->begin_batch(a->want.reads);
     int64_t deadline_ns = a->want.wait_ms == 0 ? 0 : mono_deadline_ns(a->want.wait_ms);
     a->ends_ns = end_ns(lock->client, deadline_ns);
     if (a->want.limit_ms != 0)
@@ -772,11 +772,11 @@ dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want, dlock_hol
         free(a.hold);
         return status;
     }
-    redis_send_for(a.want.user);
+    trace_for(a.want.user);
     for (enum wait_next next = begin(&a); !advance(&a, next); next = wait_look(&a.wait))
         wait_sleep(&a.wait);
     finish(&a);
-    redis_send_for(NULL);
+    trace_for(NULL);
     *hold = a.hold;
     return a.status;
 }
@@ -787,11 +787,11 @@ static void go_on(struct acquiring *a, enum wait_next next)
 {
     if (next == NEXT_SLEEP)
         return; /* it may be gone by now */
-    redis_send_for(a->want.user);
+    trace_for(a->want.user);
     bool over = advance(a, next);
     if (over)
         finish(a);
-    redis_send_for(NULL);
+    trace_for(NULL);
     if (!over)
         return;
     a->completion.status = a->status;

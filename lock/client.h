@@ -6,10 +6,10 @@
 #define DLOCK_CLIENT_H
 
 #include "completion.h"
+#include "engine.h"
 #include "exchange.h"
 #include "holder.h"
 #include "loop.h"
-#include "pool.h"
 #include "timekeeper.h"
 #include "wait.h"
 
@@ -61,8 +61,9 @@ struct dlock {
     char name[DLOCK_NAME_MAX + 1];
     int64_t ttl_ms;
     size_t opened; /* protected by the client's mutex */
-    char *beside_text;
-    const char *beside[BESIDE_MAX + 1]; /* the keys beside it, by name */
+    void *engine_state;        /* what the engine keeps for it; NULL: nothing */
+    const char *const *beside; /* the names that the engine keeps beside its own; or NULL */
+    unsigned abilities;        /* of the engine, with this rung */
 
     pthread_mutex_t mutex; /* protects what is below */
     LIST_HEAD(, dlock_hold) holds;
@@ -77,7 +78,8 @@ struct dlock {
 
     /* Protected by the loop's mutex. */
     struct line line;
-    struct source source;
+    enum wait_kind woken_by; /* as its first waiter was told; WAIT_POLL: by nobody */
+    bool hears;              /* its waiters are woken by a message */
     struct tenure tenure;
     uint64_t left_try; /* TRAIT_HANDOFF: nobody relies on what this try got, or an earlier one, and
                           it may still be there; 0: not so */
@@ -89,8 +91,8 @@ struct dlock {
 
 struct dlock_client {
     struct dlock_options options; /* with the defaults filled in; servers is not kept */
-    struct redis_config config;
-    struct pool pool;
+    const struct engine *engine;
+    void *engine_state; /* what the engine keeps for it */
     struct timekeeper timekeeper;
     struct loop loop;
     struct completions completions;
@@ -152,28 +154,12 @@ dlock_status check_fork(const struct dlock_client *client);
 /* It is opened once more: a dlock_close must follow. */
 void lock_keep_open(struct dlock *lock);
 
-/* The type of the lock's key: a rung that counts its owners' holds keeps a hash, one that counts
- * readers' too a zset of owners. "" of flawed rungs: they differ. */
-const char *key_type(const struct dlock *lock);
-
 /* No call lasts longer than what it is told to wait and this: it may have to connect, to send a
  * request, and to find out what became of it. */
 static inline int64_t bound_ms(const struct dlock_client *client)
 {
     return client->options.connect_timeout_ms + 2 * client->options.command_timeout_ms;
 }
-
-/* An env for one slot of a rung, not connected. */
-void env_init(struct dlock *lock, int64_t ends_ns, struct rung_env *env);
-/* And connected; all on CLOCK_MONOTONIC: the slot does not begin later than limit_ns, and is over
- * at ends_ns. Not OK: nothing was sent. env_end in each case. */
-dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int64_t ends_ns, int cancel_fd,
-                       struct rung_env *env);
-void env_end(struct dlock *lock, struct rung_env *env);
-
-/* A reply was lost: connects anew, and sees to it that its commands can't be carried out any more.
- * False: they still may. */
-bool end_doubt(struct redis *redis, int64_t ends_ns);
 
 /* The timekeeper found it lost: nobody of this client waits for its release any more. */
 void hold_lost(struct dlock_hold *hold);

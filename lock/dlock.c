@@ -104,27 +104,6 @@ static dlock_status check_options(struct dlock_options *options)
     return DLOCK_OK;
 }
 
-static dlock_status read_servers(struct dlock_client *client)
-{
-    static const char *const fallback[] = {"redis://127.0.0.1:6379/0"};
-    struct dlock_options *options = &client->options;
-    const char *const *urls = options->server_count > 0 ? options->servers : fallback;
-    size_t count = options->server_count > 0 ? options->server_count : 1;
-    client->config.servers = calloc(count, sizeof *client->config.servers);
-    if (client->config.servers == NULL)
-        return fail(DLOCK_NO_MEMORY, "out of memory");
-    for (size_t i = 0; i < count; i++) {
-        struct server *server = &client->config.servers[i];
-        dlock_status status = url_parse(urls[i], &server->url);
-        if (status != DLOCK_OK)
-            return status;
-        reach_init(server, &client->config.outages);
-        client->config.server_count++;
-    }
-    options->servers = NULL;
-    return DLOCK_OK;
-}
-
 /* A version 4 UUID, RFC 9562. */
 static dlock_status make_id(char id[37])
 {
@@ -143,15 +122,23 @@ static dlock_status make_id(char id[37])
 static void client_free(struct dlock_client *client)
 {
     completions_free(&client->completions);
-    pool_destroy(&client->pool);
-    for (size_t i = 0; i < client->config.server_count; i++) {
-        url_free(&client->config.servers[i].url);
-        reach_free(&client->config.servers[i]);
-    }
-    free(client->config.servers);
+    if (client->engine_state != NULL)
+        client->engine->close(client);
     pthread_cond_destroy(&client->leftover_over);
     pthread_mutex_destroy(&client->mutex);
     free(client);
+}
+
+static dlock_status open_engine(struct dlock_client *client)
+{
+    struct dlock_options *options = &client->options;
+    client->engine = &engine_redis;
+    dlock_status status =
+        options->server_count > 0
+            ? client->engine->open(client, options->servers, options->server_count)
+            : client->engine->open(client, &client->engine->fallback_url, 1);
+    options->servers = NULL;
+    return status;
 }
 
 dlock_status dlock_client_open(const struct dlock_options *options, dlock_client **client)
@@ -175,19 +162,11 @@ dlock_status dlock_client_open(const struct dlock_options *options, dlock_client
     made->fork_generation = fork_generation();
     pthread_mutex_init(&made->mutex, NULL);
     pthread_cond_init(&made->leftover_over, NULL);
-    made->config.connect_timeout_ms = made->options.connect_timeout_ms;
-    made->config.command_timeout_ms = made->options.command_timeout_ms;
-    made->config.on_trace = made->options.on_trace;
-    made->config.on_trace_arg = made->options.on_trace_arg;
-    made->config.outages.tell = timekeeper_notice;
-    made->config.outages.arg = &made->timekeeper;
     status = loop_init(&made->loop, made);
-    if (!pool_init(&made->pool, &made->config, made->options.connections_max))
-        status = fail(DLOCK_NO_MEMORY, "out of memory");
     if (!completions_init(&made->completions, made->options.own_loop))
         status = fail(DLOCK_NO_MEMORY, "no memory or descriptor is left");
     if (status == DLOCK_OK)
-        status = read_servers(made);
+        status = open_engine(made);
     if (status == DLOCK_OK)
         status = make_id(made->id);
     if (status == DLOCK_OK)
@@ -219,18 +198,13 @@ void dlock_client_stats(const dlock_client *client, struct dlock_stats *stats)
         .lost = client->lost,
         .unknown = client->unknown,
         .abandoned = client->abandoned,
-        .commands = client->config.commands,
-        .connects = client->config.connects,
         .scripts_loaded = client->scripts_loaded,
         .contended = client->contended,
         .passed_on = client->passed_on,
         .grants_expired = client->grants_expired,
         .unheard = client->unheard,
-        .connects_failed = client->config.outages.connects_failed,
-        .connections_lost = client->config.outages.lost,
-        .connections_refused = client->config.outages.refused,
-        .connections_back = client->config.outages.back,
     };
+    client->engine->stats(client, &all);
     struct_give(stats, &all, sizeof all);
 }
 
@@ -248,49 +222,18 @@ static void lock_free(struct dlock *lock)
 {
     pthread_mutex_destroy(&lock->mutex);
     pthread_cond_destroy(&lock->answered);
-    free(lock->beside_text);
+    if (lock->engine_state != NULL)
+        lock->client->engine->close_lock(lock);
     free(lock->state);
     free(lock);
 }
 
-/* Redis' rule: the first '{', the next '}', and something between them. */
-static bool has_tag(const char *name)
-{
-    const char *open = strchr(name, '{');
-    const char *close = open != NULL ? strchr(open, '}') : NULL;
-    return close != NULL && close > open + 1;
-}
-
-/* The keys beside it: in its slot, and no other lock's. False: out of memory. */
-static bool name_beside(struct dlock *lock)
-{
-    const struct beside *beside = lock->ops->beside;
-    size_t room = strlen(lock->name) + 32;
-    if (beside[0].kind == NULL)
-        return true;
-    lock->beside_text = malloc(BESIDE_MAX * room);
-    for (size_t i = 0; lock->beside_text != NULL && beside[i].kind != NULL; i++) {
-        char *key = lock->beside_text + i * room;
-        snprintf(key, room, has_tag(lock->name) ? "dlock:%s:%s" : "dlock:%s={%s}", beside[i].kind,
-                 lock->name);
-        lock->beside[i] = key;
-    }
-    return lock->beside_text != NULL;
-}
-
-static dlock_status check_name(const struct rung_ops *ops, const char *name)
+static dlock_status check_name(const char *name)
 {
     size_t size = strlen(name);
     if (size == 0 || size > DLOCK_NAME_MAX)
         return fail(DLOCK_INVALID, "a lock's name has 1 to %d bytes; this one has %zu",
                     DLOCK_NAME_MAX, size);
-    if (strncmp(name, "dlock:", 6) == 0)
-        return fail(DLOCK_INVALID, "'%s' begins with 'dlock:', as the keys that the library keeps "
-                                   "beside a lock; any other beginning is right", name);
-    if (ops->beside[0].kind != NULL && strpbrk(name, "{}") != NULL && !has_tag(name))
-        return fail(DLOCK_INVALID, "'%s' has a brace but no hash tag, so the keys that rung '%s' "
-                                   "keeps beside it would not lie in its slot; a tag as in "
-                                   "lock:{phone}, or no brace, is right", name, ops->name);
     return DLOCK_OK;
 }
 
@@ -302,6 +245,7 @@ static struct dlock *lock_new(dlock_client *client, const struct rung_ops *ops, 
     lock->client = client;
     lock->ops = ops;
     lock->rung = ladder_describe(ops);
+    lock->abilities = client->engine->abilities(ops);
     strcpy(lock->name, name);
     pthread_mutex_init(&lock->mutex, NULL);
     pthread_cond_init(&lock->answered, NULL);
@@ -311,7 +255,7 @@ static struct dlock *lock_new(dlock_client *client, const struct rung_ops *ops, 
                                                : TTL_MS;
     TAILQ_INIT(&lock->turns);
     TAILQ_INIT(&lock->line.waits);
-    if (lock->state != NULL && name_beside(lock))
+    if (lock->state != NULL && client->engine->open_lock(lock))
         return lock;
     lock_free(lock);
     return NULL;
@@ -324,12 +268,11 @@ dlock_status dlock_open_ops(dlock_client *client, const struct rung_ops *ops, co
     dlock_status status = check_fork(client);
     if (status != DLOCK_OK)
         return status;
-    status = check_name(ops, name);
+    status = check_name(name);
+    if (status == DLOCK_OK)
+        status = client->engine->check_lock(client, ops, name);
     if (status != DLOCK_OK)
         return status;
-    if (client->config.server_count > 1 && (ops->traits & (TRAIT_QUORUM | TRAIT_SERVERLESS)) == 0)
-        return fail(DLOCK_INVALID, "'%s' works with one server; the client has %zu", ops->name,
-                    client->config.server_count);
     struct dlock *made = lock_new(client, ops, name);
     if (made == NULL)
         return fail(DLOCK_NO_MEMORY, "out of memory");
@@ -404,7 +347,7 @@ static bool let_go(struct dlock *lock)
 static void lock_end(struct dlock *lock)
 {
     pthread_mutex_lock(&lock->client->loop.mutex);
-    ear_forget(&lock->client->loop, lock);
+    lock->client->engine->forget(lock);
     pthread_mutex_unlock(&lock->client->loop.mutex);
     if (lock->ops->closed != NULL)
         lock->ops->closed(lock->state);

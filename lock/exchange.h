@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One request of a call and its reply: a rung's step for one hold, with the commands that ride with
- * it. Several exchanges share a connection and a write. What a lost reply left open is ended here:
- * its connection is killed, and what may be sent again is.
+ * it. Several exchanges may share a connection and a write. The engine makes them; what a lost
+ * reply left open it ends: the connection is killed, and what may be sent again is.
  */
 #ifndef DLOCK_EXCHANGE_H
 #define DLOCK_EXCHANGE_H
 
 #include "rung.h"
 
+#include <stddef.h>
+
 #define EXCHANGES_MAX 128 /* in one write */
+#define EXCHANGE_STATE_MAX 96
 
 struct exchange {
     enum {
@@ -27,9 +30,12 @@ struct exchange {
     dlock_cancel *cancel; /* ends connecting, and keeps it from being sent again; or NULL */
 
     /* Of an earlier exchange, and of this one. */
-    bool unresolved;     /* a reply was lost, and what its request did is not known yet */
-    bool open;           /* the request may still be carried out: */
-    struct doubt doubt;
+    bool unresolved; /* a reply was lost, and what its request did is not known yet */
+    bool open;       /* the request may still be carried out: */
+    union {
+        max_align_t aligned;
+        unsigned char bytes[EXCHANGE_STATE_MAX];
+    } engine_state; /* which one, as the engine knows it */
 
     /* What came of it. */
     dlock_status status;
@@ -38,15 +44,9 @@ struct exchange {
     int64_t sent_ns;        /* CLOCK_BOOTTIME, before it was sent */
     bool transient;         /* refused for a while only */
     bool rode;              /* `last` was sent */
-    enum doubt_end end;     /* of the doubt that it began with, or met */
-
-    /* exchange.c's. */
-    bool unknown_script; /* to the server: it must be sent once more */
-    size_t first;        /* the index of its first reply */
 };
 
-/* Whether the two of one client may go in one write: no hook looks on, and both have the time for a
- * lost reply, or have to end at about the same moment. */
+/* Whether the two of one client may go in one write. */
 bool exchange_shares(const struct exchange *exchange, const struct exchange *other);
 
 /* Makes them; waits for their answers, all within the client's bound. More than one: they share.
@@ -57,6 +57,12 @@ bool exchange_shares(const struct exchange *exchange, const struct exchange *oth
  * GIVE_UP  as it came.
  * ALONE    OK: all were answered. UNKNOWN: `open`, if they may still be carried out. */
 void exchange_all(struct dlock_client *client, struct exchange *const *all, size_t count);
+
+/* The lost reply's request under this name had no effect, or what it did is known. */
+bool exchange_settles(dlock_status status);
+
+/* Keeps the status, and the sentence of dlock_error(). */
+void exchange_set(struct exchange *exchange, dlock_status status);
 
 /* Its status, with its sentence in dlock_error(). */
 static inline dlock_status exchange_says(const struct exchange *exchange)

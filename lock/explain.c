@@ -11,55 +11,19 @@
 #include <stdio.h>
 #include <string.h>
 
-extern const struct script lua_inspect;
-
-/* What one look showed. */
-struct look {
+/* WRONG_TYPE: its sentence is kept. */
+struct sight {
     dlock_status status; /* OK; WRONG_TYPE: this rung does not keep it; or why it showed nothing */
-    char type[16];       /* of the key, as Redis calls it */
-    struct dlock_holder holder;
+    char why[SENTENCE_MAX];
+    struct look look;
 };
 
-static struct look look_at(struct dlock *lock, int64_t limit_ns, int cancel_fd)
+static void look_at(struct dlock *lock, int64_t limit_ns, int cancel_fd, struct sight *sight)
 {
-    struct look look = {.holder.size = sizeof look.holder};
-    struct rung_env env;
-    look.status = env_begin(lock, limit_ns, limit_ns, cancel_fd, &env);
-    if (look.status == DLOCK_OK) {
-        env.wake_fd = cancel_fd; /* it changes nothing: it may be cut off */
-        struct answer answer = EVAL(&env, &lua_inspect, "1", lock->name);
-        look.status = answer.status;
-        if (answer.status == DLOCK_OK)
-            look.status = holder_read(&answer, &look.holder, lock->name);
-        if (look.status == DLOCK_OK) {
-            snprintf(look.type, sizeof look.type, "%s", answer.reply->element[0]->str);
-            look.status = holder_check_type(lock, look.type);
-        }
-    }
-    env_end(lock, &env);
-    return look;
-}
-
-/* The lock's own key is as it should be: then it is one beside it. `said`: where none is found. */
-static dlock_status say_beside(struct dlock *lock, const char *said, int64_t limit_ns,
-                               int cancel_fd)
-{
-    struct rung_env env;
-    dlock_status status = env_begin(lock, limit_ns, limit_ns, cancel_fd, &env);
-    bool found = false;
-    env.wake_fd = cancel_fd;
-    for (size_t i = 0; status == DLOCK_OK && !found && lock->beside[i] != NULL; i++) {
-        const char *right = lock->ops->beside[i].type;
-        struct answer type = CALL(&env, "TYPE", lock->beside[i]);
-        if (type.status != DLOCK_OK)
-            break;
-        found = strcmp(type.text, "none") != 0 && strcmp(type.text, right) != 0;
-        if (found)
-            fail(DLOCK_WRONG_TYPE, "'%s' holds a %s; of a lock of rung '%s' it is a %s",
-                 lock->beside[i], type.text, lock->ops->name, right);
-    }
-    env_end(lock, &env);
-    return found ? DLOCK_WRONG_TYPE : fail(DLOCK_WRONG_TYPE, "%s", said);
+    *sight = (struct sight){.look.holder.size = sizeof sight->look.holder};
+    sight->status = lock->client->engine->inspect(lock, limit_ns, cancel_fd, &sight->look);
+    if (sight->status == DLOCK_WRONG_TYPE)
+        snprintf(sight->why, sizeof sight->why, "%s", dlock_error());
 }
 
 /* ---- Who holds it ---------------------------------------------------------------------------- */
@@ -81,14 +45,14 @@ static bool begin_look(struct dlock *lock, int64_t limit_ns)
     return asks;
 }
 
-static void end_look(struct dlock *lock, const struct look *look)
+static void end_look(struct dlock *lock, const struct sight *sight)
 {
     struct sighting *sighting = &lock->sighting;
     pthread_mutex_lock(&lock->mutex);
     sighting->asking = false;
-    sighting->wrong = look->status == DLOCK_WRONG_TYPE;
+    sighting->wrong = sight->status == DLOCK_WRONG_TYPE;
     sighting->seen_ns = mono_ns();
-    sighting->holder = look->holder;
+    sighting->holder = sight->look.holder;
     sighting->holder.held &= !sighting->wrong;
     pthread_mutex_unlock(&lock->mutex);
 }
@@ -123,11 +87,12 @@ static dlock_status explain_busy(const struct dlock_hold *hold, dlock_status sta
     struct dlock *lock = hold->lock;
     if (!begin_look(lock, limit_ns))
         return say_holder(hold, status, said, false);
-    struct look look = look_at(lock, limit_ns, cancel_fd);
-    end_look(lock, &look);
-    if (look.status == DLOCK_WRONG_TYPE)
-        return holder_check_type(lock, look.type);
-    if (look.status == DLOCK_OK && !look.holder.held)
+    struct sight sight;
+    look_at(lock, limit_ns, cancel_fd, &sight);
+    end_look(lock, &sight);
+    if (sight.status == DLOCK_WRONG_TYPE)
+        return fail(DLOCK_WRONG_TYPE, "%s", sight.why);
+    if (sight.status == DLOCK_OK && !sight.look.holder.held)
         return fail(status, "%s; it is free by now", said);
     return say_holder(hold, status, said, true);
 }
@@ -145,9 +110,14 @@ dlock_status explain_type(struct dlock *lock, int64_t limit_ns, int cancel_fd)
         return DLOCK_WRONG_TYPE;
     fail(DLOCK_WRONG_TYPE, "'%s': %s", lock->name, dlock_error());
     snprintf(said, sizeof said, "%s", dlock_error());
-    struct look look = look_at(lock, limit_ns, cancel_fd);
-    return look.status == DLOCK_WRONG_TYPE ? holder_check_type(lock, look.type)
-                                           : say_beside(lock, said, limit_ns, cancel_fd);
+    struct sight sight;
+    look_at(lock, limit_ns, cancel_fd, &sight);
+    if (sight.status == DLOCK_WRONG_TYPE)
+        return fail(DLOCK_WRONG_TYPE, "%s", sight.why);
+    /* The lock's own key is as it should be: then it is one beside it. */
+    if (lock->client->engine->check_beside(lock, limit_ns, cancel_fd) == DLOCK_WRONG_TYPE)
+        return DLOCK_WRONG_TYPE;
+    return fail(DLOCK_WRONG_TYPE, "%s", said);
 }
 
 dlock_status explain(const struct dlock_hold *hold, dlock_status status, int64_t limit_ns,

@@ -4,9 +4,9 @@
  */
 #include "acquire.h"
 
-#include "batch.h"
 #include "leftover.h"
 #include "owner.h"
+#include "trace.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -386,8 +386,7 @@ static dlock_status prepare(struct releasing *r, struct dlock_hold *hold, struct
     dlock_status status = check_fork(client);
     if (status != DLOCK_OK || last == NULL)
         return status;
-    batch_forget(last);
-    r->last = last->count > 0 ? last : NULL;
+    r->last = client->engine->begin_batch(last) ? last : NULL;
     return status;
 }
 
@@ -450,7 +449,7 @@ dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
     dlock_status status = prepare(&r, hold, last);
     if (status != DLOCK_OK)
         return status;
-    redis_send_for(hold->user);
+    trace_for(hold->user);
     while (!begin(&r, true))
         poll(NULL, 0, PUT_OFF_MS);
     while (r.then != NULL) {
@@ -458,7 +457,7 @@ dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
         r.then(&r);
     }
     finish(&r);
-    redis_send_for(NULL);
+    trace_for(NULL);
     return r.status;
 }
 
@@ -593,21 +592,16 @@ dlock_status dlock_abandon(dlock_hold *hold)
 /* An answer that comes after the end of the hold's validity is too late. */
 static dlock_status renew_now(struct dlock_hold *hold, int64_t ends_ns)
 {
-    struct rung_env env;
-    dlock_status status = env_begin(hold->lock, ends_ns, ends_ns, -1, &env);
-    int64_t sent_ns = env.now_ns();
-    int64_t ttl_ms = renewal_ms(hold, sent_ns);
-    bool over = ttl_ms <= 0; /* this hold's own time: its owner may have others */
-    if (status == DLOCK_OK && !over)
-        status = rung_renew(&env, hold, ttl_ms);
-    env_end(hold->lock, &env);
+    struct dlock_client *client = hold->lock->client;
+    int64_t sent_ns = 0, ttl_ms = 0;
+    dlock_status status = client->engine->extend(hold, ends_ns, &sent_ns, &ttl_ms);
     if (status == DLOCK_LOST)
         owner_lost(hold);
     if (status != DLOCK_OK)
         return status;
-    if (over)
+    if (ttl_ms <= 0) /* this hold's own time is over: its owner may have others */
         return DLOCK_LOST;
-    timekeeper_extend(&hold->lock->client->timekeeper, hold, sent_ns, ttl_ms);
+    timekeeper_extend(&client->timekeeper, hold, sent_ns, ttl_ms);
     return dlock_valid(hold) ? DLOCK_OK : DLOCK_LOST;
 }
 
@@ -627,11 +621,11 @@ dlock_status dlock_extend(dlock_hold *hold)
     int64_t began_ns = mono_ns(), ends_ns = mono_deadline_ns(bound_ms(lock->client));
     if (!owner_begin_renewal(hold, ends_ns))
         return no_turn(lock, began_ns);
-    redis_send_for(hold->user);
+    trace_for(hold->user);
     status = dlock_valid(hold) ? renew_now(hold, ends_ns) : DLOCK_LOST;
     if (owner_end(hold))
         leftover_release_name(hold, 1);
-    redis_send_for(NULL);
+    trace_for(NULL);
     if (status == DLOCK_LOST)
         fail(status, "'%s' was lost before it was extended", hold->key);
     return status == DLOCK_WRONG_TYPE ? explain_type(lock, ends_ns, -1) : status;

@@ -7,20 +7,6 @@
 
 #include "rung.h"
 
-/* Asks the server by a script that answers as lua/inspect.lua does. Statuses as dlock_inspect.
- * changes: it frees the lock, and so must not come later. */
-dlock_status holder_ask(dlock *lock, struct dlock_holder *holder, bool changes,
-                        struct answer (*ask)(struct rung_env *env, const char *key,
-                                             const char *const *beside));
-
-/* The answer of such a script: the key's type, as Redis calls it, and what it says of the holder.
- * OK; REFUSED: not understood. */
-dlock_status holder_read(const struct answer *answer, struct dlock_holder *holder,
-                         const char *name);
-
-/* Whether the lock's rung keeps a key of that type: OK; WRONG_TYPE, with a sentence. */
-dlock_status holder_check_type(const struct dlock *lock, const char *type);
-
 /* What was seen last of a lock's holder. */
 struct sighting {
     bool asking;

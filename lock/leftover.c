@@ -149,7 +149,7 @@ static void answered(struct wait *wait)
         has_left(wait->lock, leftover->hold);
     leftover->pause_ms = leftover->pause_ms == 0 ? AGAIN_MS
                                                  : min_ns(2 * leftover->pause_ms, AGAIN_MOST_MS);
-    int64_t pause_ms = redis_pause_ms(&client->config); /* while nobody connects */
+    int64_t pause_ms = client->engine->pause_ms(client); /* while nobody connects */
     if (pause_ms < leftover->pause_ms)
         pause_ms = leftover->pause_ms;
     pthread_mutex_lock(&client->loop.mutex);
@@ -208,14 +208,14 @@ static bool take_back(struct dlock_hold *hold, bool gives_up, const struct excha
                                    .answered = answered,
                                    .counted = &lock->client->loop.leftover_count};
     leftover->hold = hold;
-    gives_up = gives_up && lock->ops->send_give_up != NULL;
+    gives_up = gives_up && (lock->abilities & ABLE_TO_GIVE_UP) != 0;
     leftover->exchange.step = gives_up ? STEP_GIVE_UP : STEP_RELEASE;
     leftover->exchange.hold = hold;
     hold->user = NULL; /* its caller has been answered */
     leftover->exchange.unseen = true;
     if (doubted != NULL && doubted->open) {
         leftover->exchange.open = true;
-        leftover->exchange.doubt = doubted->doubt;
+        leftover->exchange.engine_state = doubted->engine_state;
     }
     leftover->ends_ns = expired_ns(leftover);
     lock_keep_open(lock);

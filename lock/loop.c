@@ -9,6 +9,7 @@
 
 #include "client.h"
 #include "thread.h"
+#include "trace.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -337,39 +338,34 @@ static void run_cancelled(struct loop *loop, const dlock_cancel *cancel)
     }
 }
 
-static bool is_ear(struct loop *loop, const void *what)
+/* Closing a descriptor does not end its being watched where a forked child has it open, too: that
+ * goes by one that is still there. */
+void loop_unwatch(struct loop *loop, struct watched *watched)
 {
-    return what == &loop->channels || what == &loop->lists;
-}
-
-/* Closing a connection does not end its being watched where a forked child has it open, too: that
- * goes by a descriptor that is still there. */
-static void unwatch(struct loop *loop, struct ear *ear)
-{
-    if (ear->watched_fd < 0)
+    if (watched->fd < 0)
         return;
-    epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, ear->watched_fd, NULL);
-    close(ear->watched_fd);
-    ear->watched_fd = -1;
+    epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, watched->fd, NULL);
+    LIST_REMOVE(watched, of_loop);
+    close(watched->fd);
+    watched->fd = -1;
 }
 
-static bool watch(struct loop *loop, struct ear *ear)
+bool loop_watch(struct loop *loop, struct watched *watched, int fd)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = ear};
-    ear->watched_fd = fcntl(redis_fd(ear->redis, 0), F_DUPFD_CLOEXEC, 0);
-    return ear->watched_fd >= 0 &&
-           epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, ear->watched_fd, &event) == 0;
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = watched};
+    watched->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (watched->fd < 0)
+        return false;
+    LIST_INSERT_HEAD(&loop->watched, watched, of_loop);
+    return epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, watched->fd, &event) == 0;
 }
 
-/* Sends what the ears have to send, and watches those that are new. */
-static void tend(struct loop *loop, struct ear *ear)
+static struct watched *find_watched(const struct loop *loop, const void *what)
 {
-    if (ear->state != EAR_WATCHED)
-        unwatch(loop, ear);
-    if (ear->state == EAR_UP && !watch(loop, ear))
-        ear_break(ear);
-    if (ear->state == EAR_UP || ear->state == EAR_WATCHED)
-        ear_send(ear);
+    struct watched *watched = LIST_FIRST(&loop->watched);
+    while (watched != NULL && watched != what)
+        watched = LIST_NEXT(watched, of_loop);
+    return watched;
 }
 
 /* Where somebody waits for a thread that could not be made, another try is due, too. */
@@ -396,12 +392,11 @@ static int sleep_ms(int64_t soonest_ns)
 static void lead(struct loop *loop)
 {
     struct epoll_event events[EVENTS_MAX];
-    tend(loop, &loop->channels);
-    tend(loop, &loop->lists);
+    loop->client->engine->tend(loop->client);
     if (!has_spare(loop) && (is_to_ask(loop) || is_to_tell(loop)))
         find_other(loop); /* who became one that asks left it to this one */
     keep_times(loop);
-    bool sleeps = !may_ask(loop) && !may_tell(loop); /* an ear's beginning wakes its waiters */
+    bool sleeps = !may_ask(loop) && !may_tell(loop); /* what the engine begins may wake its waiters */
     int64_t soonest_ns = next_ns(loop);
     int timeout_ms = sleeps ? sleep_ms(soonest_ns) : 0;
     loop->sleeps_until_ns = sleeps ? soonest_ns : 0;
@@ -411,13 +406,14 @@ static void lead(struct loop *loop)
     loop->sleeps_until_ns = 0;
     for (int i = 0; i < count; i++) {
         void *what = events[i].data.ptr;
+        struct watched *watched;
         uint64_t woken;
         if (what == loop)
             (void)!read(loop->wake_fd, &woken, sizeof woken);
-        else if (!is_ear(loop, what))
+        else if ((watched = find_watched(loop, what)) != NULL)
+            watched->ready(watched);
+        else
             run_cancelled(loop, what);
-        else if (((struct ear *)what)->state == EAR_WATCHED)
-            ear_hear(what);
     }
     run_timed(loop);
 }
@@ -494,9 +490,9 @@ static void ask_together(struct loop *loop)
         count++;
     }
     if (count > 0) {
-        redis_send_for(count == 1 ? exchanges[0]->hold->user : NULL);
+        trace_for(count == 1 ? exchanges[0]->hold->user : NULL);
         exchange_all(loop->client, exchanges, count);
-        redis_send_for(NULL);
+        trace_for(NULL);
     }
     give_answers(waits, exchanges, count);
     pthread_mutex_lock(&loop->mutex);
@@ -575,8 +571,7 @@ dlock_status loop_init(struct loop *loop, struct dlock_client *client)
     pthread_cond_init(&loop->work, NULL);
     TAILQ_INIT(&loop->due);
     TAILQ_INIT(&loop->asking);
-    ear_init(&loop->channels, WAIT_CHANNEL);
-    ear_init(&loop->lists, WAIT_LIST);
+    LIST_INIT(&loop->watched);
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = loop};
@@ -605,10 +600,8 @@ void loop_stop(struct loop *loop)
     loop_wake(loop);
     for (size_t i = 0; i < loop->thread_count; i++)
         pthread_join(loop->threads[i], NULL);
-    unwatch(loop, &loop->channels);
-    unwatch(loop, &loop->lists);
-    ear_free(&loop->channels);
-    ear_free(&loop->lists);
+    while (!LIST_EMPTY(&loop->watched))
+        loop_unwatch(loop, LIST_FIRST(&loop->watched));
     if (loop->epoll_fd >= 0)
         close(loop->epoll_fd);
     if (loop->wake_fd >= 0)

@@ -8,8 +8,10 @@
 #define DLOCK_LOOP_H
 
 #include "completion.h"
-#include "ear.h"
 #include "heap.h"
+#include "rung.h"
+
+#include <pthread.h>
 
 #define LOOP_THREADS_MAX 4
 #define LOOP_THREADS_LEAST 2 /* one listens, one does */
@@ -19,6 +21,14 @@
 #define OWNER_BITS 10
 
 struct wait;
+
+/* A descriptor of an engine's, looked at by the thread that listens. Protected by the loop's
+ * mutex. */
+struct watched {
+    int fd; /* a duplicate of it; -1: none */
+    void (*ready)(struct watched *watched); /* there is something to read; the mutex is held */
+    LIST_ENTRY(watched) of_loop;
+};
 
 struct loop {
     struct dlock_client *client;
@@ -36,8 +46,7 @@ struct loop {
     size_t idle_count;
     size_t asker_count;
     size_t teller_count;
-    struct ear channels;
-    struct ear lists;
+    LIST_HEAD(, watched) watched;
     TAILQ_HEAD(waits_in_order, wait) due; /* to be run, in order */
     size_t due_count;
     struct waits_in_order asking; /* whose exchanges are to be made, in order */
@@ -61,6 +70,11 @@ void loop_stop(struct loop *loop);
 dlock_status loop_start(struct loop *loop);
 /* The mutex is held. The listener looks again. */
 void loop_wake(struct loop *loop);
+
+/* The mutex is held. watched->ready is called when there is something to read, until loop_unwatch.
+ * False: no descriptor is left; loop_unwatch all the same. */
+bool loop_watch(struct loop *loop, struct watched *watched, int fd);
+void loop_unwatch(struct loop *loop, struct watched *watched);
 
 /* The mutex is held. Takes on a waiter without a thread, and watches its cancel. OK, NO_MEMORY,
  * LIMIT. loop_leave in the end. */

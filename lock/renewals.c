@@ -15,25 +15,27 @@ static struct renewal *oldest(struct renewals *renewals)
     return &renewals->all[renewals->first];
 }
 
+bool renewals_init(struct renewals *renewals, struct dlock_client *client)
+{
+    renewals->client = client;
+    renewals->ops = client->engine->renewer;
+    renewals->renewer = renewals->ops->make(client);
+    return renewals->renewer != NULL;
+}
+
+void renewals_end(struct renewals *renewals)
+{
+    if (renewals->renewer != NULL)
+        renewals->ops->free(renewals->renewer);
+}
+
 /* ---- Sending --------------------------------------------------------------------------------- */
 
 void renewals_begin(struct renewals *renewals)
 {
-    redis_begin(renewals->redis);
-    renewals->taken = 0;
+    int64_t connect_ns = renewals->ops->begin(renewals->renewer);
     if (renewals->answer_ns == 0)
-        renewals->answer_ns = redis_connect_ns(renewals->redis, 0); /* as long, or half */
-}
-
-/* The first that needs a script carries it for those after it. */
-static bool must_carry(struct renewals *renewals, const struct script *script)
-{
-    for (size_t i = 0; i < renewals->known_count; i++)
-        if (renewals->known[i] == script)
-            return false;
-    if (renewals->known_count < RENEWAL_SCRIPTS_MAX)
-        renewals->known[renewals->known_count++] = script;
-    return true;
+        renewals->answer_ns = connect_ns; /* as long, or half */
 }
 
 void renewals_add(struct renewals *renewals, struct dlock_hold *hold, int64_t ttl_ms,
@@ -41,15 +43,7 @@ void renewals_add(struct renewals *renewals, struct dlock_hold *hold, int64_t tt
 {
     size_t place = (renewals->first + renewals->count++) % RENEWALS_UNDER_WAY_MAX;
     struct renewal *renewal = &renewals->all[place];
-    struct request request;
-    char ttl[24];
-    request.used = 0;
-    snprintf(ttl, sizeof ttl, "%lld", (long long)ttl_ms);
-    hold->lock->ops->send_renew(&request, hold, ttl);
-    bool in_full = must_carry(renewals, request.script);
-    if (in_full)
-        add_one(&renewals->client->scripts_loaded);
-    request_append(renewals->redis, &request, in_full);
+    bool in_full = renewals->ops->add(renewals->renewer, hold, ttl_ms);
     renewals_drop(hold);
     *renewal = (struct renewal){hold, sent_ns, ttl_ms, in_full};
     hold->renewal_sent = renewal;
@@ -76,7 +70,7 @@ static int64_t silent_since_ns(struct renewals *renewals)
 int64_t renewals_limit_ns(struct renewals *renewals)
 {
     int64_t since_ns = silent_since_ns(renewals);
-    int64_t silence_ns = renewals->client->config.command_timeout_ms * NS_PER_MS;
+    int64_t silence_ns = renewals->client->options.command_timeout_ms * NS_PER_MS;
     struct heap *under_way = &renewals->under_way;
     while (under_way->first != NULL &&
            (under_way->first->at_ns - since_ns) / 2 < TRY_ANSWERS * renewals->answer_ns)
@@ -90,23 +84,19 @@ int64_t renewals_limit_ns(struct renewals *renewals)
  * so a slow server is not given up time and again. */
 static void give_up(struct renewals *renewals, int64_t now_ns)
 {
-    renewals->status = redis_finish(renewals->redis);
+    renewals->status = renewals->ops->give_up(renewals->renewer);
     snprintf(renewals->why, sizeof renewals->why, "%s", dlock_error());
     renewals->answer_ns = max_ns(renewals->answer_ns, now_ns - silent_since_ns(renewals));
-    renewals->known_count = 0;
     renewals->broke = true;
 }
 
 void renewals_wait(struct renewals *renewals, int wake_fd, bool late)
 {
-    redis_send(renewals->redis);
-    dlock_status waited =
-        redis_next(renewals->redis, late ? 0 : INT64_MAX, late ? -1 : wake_fd);
+    dlock_status waited = renewals->ops->wait(renewals->renewer, wake_fd, late);
     int64_t now_ns = renewals->client->now_ns();
-    renewals->taken = 0;
     if (waited == DLOCK_CANCELLED)
         return;
-    if (redis_reply(renewals->redis, 0, 0) == NULL) {
+    if (!renewals->ops->has_answer(renewals->renewer)) {
         give_up(renewals, now_ns);
         return;
     }
@@ -118,47 +108,31 @@ void renewals_wait(struct renewals *renewals, int wake_fd, bool late)
 
 /* ---- Answers --------------------------------------------------------------------------------- */
 
-/* NULL: it has none. */
-static const redisReply *take_oldest(struct renewals *renewals)
-{
-    const redisReply *reply = redis_reply(renewals->redis, 0, renewals->taken);
-    if (reply != NULL)
-        renewals->taken++;
-    renewals->first = (renewals->first + 1) % RENEWALS_UNDER_WAY_MAX;
-    if (--renewals->count == 0)
-        renewals->broke = false;
-    return reply;
-}
-
 bool renewals_take(struct renewals *renewals, struct renewed *renewed)
 {
-    if (renewals->count == 0 || (!renewals->broke && redis_reply(renewals->redis, 0,
-                                                                 renewals->taken) == NULL))
+    if (renewals->count == 0)
+        return false;
+    bool answered = renewals->ops->has_answer(renewals->renewer);
+    if (!answered && !renewals->broke)
         return false;
     struct renewal renewal = *oldest(renewals);
     struct dlock_hold *hold = renewal.hold;
-    const redisReply *reply = take_oldest(renewals);
     *renewed = (struct renewed){.hold = hold,
                                 .sent_ns = renewal.sent_ns,
                                 .ttl_ms = renewal.ttl_ms,
                                 .status = renewals->status,
                                 .why = renewals->why};
-    if (hold == NULL)
+    renewals->first = (renewals->first + 1) % RENEWALS_UNDER_WAY_MAX;
+    if (--renewals->count == 0)
+        renewals->broke = false;
+    if (hold != NULL)
+        renewals_drop(hold);
+    if (!answered)
         return true;
-    renewals_drop(hold);
-    if (reply == NULL)
-        return true;
-    struct rung_env env = {.redis = renewals->redis};
-    struct answer answer = answer_of(&env, reply, redis_server(renewals->redis, 0));
-    renewed->script_missing = script_is_missing(&answer) && !renewal.in_full;
-    if (renewed->script_missing)
-        renewals->known_count = 0;
-    renewed->status = answer.status == DLOCK_OK ? hold->lock->ops->take_renew(hold, &answer)
-                                                : answer.status;
-    if (answer.status == DLOCK_OK && renewed->status == DLOCK_UNKNOWN) {
-        renewed->status = fail(DLOCK_UNKNOWN, NOT_UNDERSTOOD, hold->key);
-        renewals->distrusted = true;
-    }
+    bool distrusted = false;
+    renewed->status = renewals->ops->take(renewals->renewer, hold, renewal.in_full,
+                                          &renewed->again, &distrusted);
+    renewals->distrusted |= distrusted;
     renewed->why = dlock_error();
     return true;
 }

@@ -1,42 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Renewals under way: many on one connection, none of which waits for another. When the connection
- * is given up is decided here. The timekeeper's alone.
+ * is given up is decided here; the engine's renewer sends and receives. The timekeeper's alone.
  */
 #ifndef DLOCK_RENEWALS_H
 #define DLOCK_RENEWALS_H
 
-#include "rung.h"
+#include "engine.h"
 
 #define RENEWALS_UNDER_WAY_MAX 1024 /* under way */
-#define RENEWAL_SCRIPTS_MAX 8
 
 struct renewal {
     struct dlock_hold *hold; /* NULL: nobody asks for its answer any more */
     int64_t sent_ns;         /* CLOCK_BOOTTIME, from before it was sent */
     int64_t ttl_ms;          /* that was asked for */
-    bool in_full;            /* it carried its script */
+    bool in_full;            /* it was sent in full */
 };
 
 struct renewals {
     struct dlock_client *client;
-    struct redis *redis;
+    const struct renewer_ops *ops;
+    struct renewer *renewer;
     struct renewal all[RENEWALS_UNDER_WAY_MAX]; /* a ring, in the order of their answers */
     size_t first;                     /* the oldest whose answer was not taken */
     size_t count;
-    size_t taken;    /* of the replies that are here */
     struct heap under_way; /* the holds, put there by the timekeeper, that a renewal under way is
                               for; each until it has no time for another try; by the end of
                               their validity */
     int64_t heard_ns;  /* CLOCK_BOOTTIME: when an answer came last */
     int64_t answer_ns; /* how long an answer takes; 0: not known */
-    const struct script *known[RENEWAL_SCRIPTS_MAX]; /* by the server, since they were sent */
-    size_t known_count;
     bool distrusted;     /* an answer was none that can come: the connection must be dropped */
     bool broke;          /* those without an answer get none: */
     dlock_status status; /* what they get, and why */
     char why[SENTENCE_MAX];
 };
+
+/* False: out of memory; renewals_end in each case. */
+bool renewals_init(struct renewals *renewals, struct dlock_client *client);
+void renewals_end(struct renewals *renewals);
 
 /* None is under way, and the connection is ready. */
 void renewals_begin(struct renewals *renewals);
@@ -62,8 +63,8 @@ struct renewed {
     int64_t sent_ns;
     int64_t ttl_ms;
     dlock_status status;
-    bool script_missing; /* nothing was done: it must be sent again, and carries its script then */
-    const char *why;     /* unless OK */
+    bool again;      /* nothing was done: it must be sent again, in full */
+    const char *why; /* unless OK */
 };
 /* The next answer that is here; false: none is. */
 bool renewals_take(struct renewals *renewals, struct renewed *renewed);

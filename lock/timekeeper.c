@@ -400,24 +400,15 @@ static void fail_due(struct timekeeper *timekeeper, dlock_status status)
 /* By the rung's own slot, which waits for its answers. */
 static void renew_alone(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns)
 {
-    struct dlock_client *client = timekeeper->client;
     struct renewed renewed = {
         .hold = hold, .sent_ns = sent_ns, .ttl_ms = take_turns(timekeeper, hold, sent_ns)};
-    struct rung_env env = {
-        .redis = timekeeper->renewals.redis,
-        .deadline_ns = mono_ns() + (valid_until(hold) - sent_ns) / 2,
-        .wake_fd = timekeeper->timer_fd,
-        .now_ns = client->now_ns,
-        .rung = hold->lock->ops->name,
-        .key_type = key_type(hold->lock),
-        .on_point = client->options.on_point,
-        .on_point_arg = client->options.on_point_arg,
-        .scripts_loaded = &client->scripts_loaded,
-    };
+    struct renewals *renewals = &timekeeper->renewals;
+    int64_t deadline_ns = mono_ns() + (valid_until(hold) - sent_ns) / 2;
     timekeeper->busy_with = hold;
     timekeeper->busy = true;
     start_waiting(timekeeper, INT64_MAX);
-    renewed.status = rung_renew(&env, hold, renewed.ttl_ms);
+    renewed.status = renewals->ops->alone(renewals->renewer, hold, renewed.ttl_ms, deadline_ns,
+                                          timekeeper->timer_fd);
     renewed.why = dlock_error();
     stop_waiting(timekeeper);
     conclude(timekeeper, &renewed);
@@ -425,9 +416,9 @@ static void renew_alone(struct timekeeper *timekeeper, struct dlock_hold *hold, 
     pthread_cond_broadcast(&timekeeper->idle);
 }
 
-static bool is_alone(const struct dlock_hold *hold)
+static bool is_alone(const struct timekeeper *timekeeper, const struct dlock_hold *hold)
 {
-    return hold->lock->ops->send_renew == NULL;
+    return timekeeper->renewals.ops->is_alone(hold);
 }
 
 /* They are sent when answers are waited for, without the mutex. */
@@ -435,44 +426,30 @@ static void send_due(struct timekeeper *timekeeper, int64_t sent_ns)
 {
     struct renewals *renewals = &timekeeper->renewals;
     struct dlock_hold *hold;
-    while ((hold = first_due(timekeeper)) != NULL && !is_alone(hold) &&
+    while ((hold = first_due(timekeeper)) != NULL && !is_alone(timekeeper, hold) &&
            renewals_has_room(renewals))
         renewals_add(renewals, hold, take_turns(timekeeper, hold, sent_ns), sent_ns);
 }
 
 static bool is_lent(const struct timekeeper *timekeeper)
 {
-    return timekeeper->renewals.redis != timekeeper->redis;
+    return timekeeper->renewals.ops->is_lent(timekeeper->renewals.renewer);
 }
 
-/* The thread's own connection. If it can't be made in half the time that is left, one that the pool
- * lends: a server that has no room for another answers those that it has. A loss or the next turn
- * interrupts it; then it goes on for whichever hold ends first by then. */
+/* In half the time that is left. A loss or the next turn interrupts it; then it goes on for
+ * whichever hold ends first by then. */
 static dlock_status get_connection(struct timekeeper *timekeeper, int64_t left_ns)
 {
+    struct renewals *renewals = &timekeeper->renewals;
     int64_t now_ns = mono_ns();
     int64_t since_ns = timekeeper->connects_since_ns != 0 ? timekeeper->connects_since_ns : now_ns;
     int64_t limit_ns = since_ns + (now_ns - since_ns + left_ns) / 2;
-    struct redis *lent = NULL;
     start_waiting(timekeeper, INT64_MAX);
-    dlock_status status = redis_ready(timekeeper->redis, limit_ns, timekeeper->timer_fd);
-    if (status != DLOCK_OK && status != DLOCK_CANCELLED)
-        lent = pool_take_up(&timekeeper->client->pool);
-    if (lent != NULL) {
-        timekeeper->renewals.redis = lent;
-        status = redis_ready(lent, limit_ns, timekeeper->timer_fd);
-    }
+    dlock_status status =
+        renewals->ops->ready(renewals->renewer, limit_ns, timekeeper->timer_fd);
     stop_waiting(timekeeper);
     timekeeper->connects_since_ns = status == DLOCK_CANCELLED ? since_ns : 0;
     return status;
-}
-
-/* All answers on it were taken. */
-static void give_back(struct timekeeper *timekeeper)
-{
-    redis_begin(timekeeper->renewals.redis);
-    pool_give(&timekeeper->client->pool, timekeeper->renewals.redis);
-    timekeeper->renewals.redis = timekeeper->redis;
 }
 
 /* None is under way, and one is due. */
@@ -486,7 +463,7 @@ static void renew_first(struct timekeeper *timekeeper)
         return; /* that comes first; then once more */
     if (status != DLOCK_OK) {
         fail_due(timekeeper, status);
-    } else if (is_alone(hold)) {
+    } else if (is_alone(timekeeper, hold)) {
         renew_alone(timekeeper, hold, now_ns);
     } else {
         renewals_begin(&timekeeper->renewals);
@@ -507,7 +484,7 @@ static void send_and_wait(struct timekeeper *timekeeper, int64_t now_ns)
 
 static void take_answer(struct timekeeper *timekeeper, const struct renewed *renewed)
 {
-    if (renewed->hold != NULL && renewed->script_missing)
+    if (renewed->hold != NULL && renewed->again)
         set_due(timekeeper, renewed->hold);
     else if (renewed->hold != NULL)
         conclude(timekeeper, renewed);
@@ -518,7 +495,7 @@ static void drop_connection(struct timekeeper *timekeeper)
 {
     timekeeper->renewals.distrusted = false;
     pthread_mutex_unlock(&timekeeper->mutex);
-    redis_distrust(timekeeper->renewals.redis, 0);
+    timekeeper->renewals.ops->distrust(timekeeper->renewals.renewer);
     pthread_mutex_lock(&timekeeper->mutex);
 }
 
@@ -560,7 +537,7 @@ static void *run(void *arg)
         else if (timekeeper->renewals.count > 0)
             send_and_wait(timekeeper, now_ns);
         else if (is_lent(timekeeper))
-            give_back(timekeeper);
+            timekeeper->renewals.ops->rest(timekeeper->renewals.renewer);
         else if (timekeeper->due.first != NULL)
             renew_first(timekeeper);
         else
@@ -577,13 +554,10 @@ dlock_status timekeeper_start(struct timekeeper *timekeeper, struct dlock_client
     pthread_mutex_init(&timekeeper->mutex, NULL);
     pthread_cond_init(&timekeeper->idle, NULL);
     timekeeper->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
-    timekeeper->redis = redis_new(&client->config);
-    timekeeper->renewals.client = client;
-    timekeeper->renewals.redis = timekeeper->redis;
-    if (timekeeper->timer_fd >= 0 && timekeeper->redis != NULL &&
-        thread_begin(&timekeeper->thread, run, timekeeper))
+    bool made = renewals_init(&timekeeper->renewals, client);
+    if (timekeeper->timer_fd >= 0 && made && thread_begin(&timekeeper->thread, run, timekeeper))
         return DLOCK_OK;
-    redis_free(timekeeper->redis);
+    renewals_end(&timekeeper->renewals);
     if (timekeeper->timer_fd >= 0)
         close(timekeeper->timer_fd);
     return fail(DLOCK_NO_MEMORY, "no memory, descriptor or thread is left for the timekeeper");
@@ -596,9 +570,7 @@ void timekeeper_stop(struct timekeeper *timekeeper)
     wake_at(timekeeper, 0);
     pthread_mutex_unlock(&timekeeper->mutex);
     pthread_join(timekeeper->thread, NULL);
-    if (is_lent(timekeeper))
-        redis_free(timekeeper->renewals.redis);
-    redis_free(timekeeper->redis);
+    renewals_end(&timekeeper->renewals);
     for (struct notice *notice; (notice = take_notice(timekeeper)) != NULL;)
         free(notice);
     close(timekeeper->timer_fd);

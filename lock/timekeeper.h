@@ -10,9 +10,10 @@
 #include "heap.h"
 #include "renewals.h"
 
+#include <pthread.h>
+
 struct timekeeper {
     struct dlock_client *client;
-    struct redis *redis;
     int64_t connects_since_ns; /* CLOCK_MONOTONIC: that one is being made; 0: it is not */
     pthread_t thread;
     int timer_fd; /* on CLOCK_BOOTTIME, so that it fires right after the machine slept; readable:

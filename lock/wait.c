@@ -110,7 +110,7 @@ void wait_look_in(struct dlock *lock, int64_t ms)
 void wait_released(struct dlock *lock)
 {
     pthread_mutex_lock(&loop_of(lock)->mutex);
-    if (lock->source.kind == WAIT_POLL || lock->source.kind == WAIT_LOCAL)
+    if (lock->woken_by == WAIT_POLL || lock->woken_by == WAIT_LOCAL)
         wait_wake(lock, WAKE_ONE); /* else the server tells */
     pthread_mutex_unlock(&loop_of(lock)->mutex);
 }
@@ -173,7 +173,7 @@ static bool will_be_heard(const struct wait *winner)
     const struct dlock *lock = winner->lock;
     return lock->ops->contend == CONTEND_ONE_PER_CLIENT && winner->seen == lock->line.wakes &&
            lock->line.again_ms > 0 &&
-           (lock->source.kind == WAIT_LOCAL || lock->source.state == SOURCE_HEARD);
+           (lock->woken_by == WAIT_LOCAL || lock->hears);
 }
 
 static void leave_line(struct wait *wait, bool had)
@@ -277,7 +277,7 @@ void wait_open(struct dlock *lock, bool queued, uint64_t seen)
     struct line *line = &lock->line;
     line->contenders--;
     bool sleeps = queued && seen == line->wakes && line->again_ms > 0 &&
-                  lock->source.state == SOURCE_HEARD;
+                  lock->hears;
     move_up(lock, sleeps ? lock->ttl_ms : 0, INT64_MAX);
 }
 
@@ -345,7 +345,7 @@ enum wait_next wait_look(struct wait *wait)
     } else if (wait->lock->line.closed_until_ns > now_ns) {
         sleep_on(wait, WAIT_SLEEPING, min_ns(wait->lock->line.closed_until_ns, wait->deadline_ns));
     } else {
-        wait->unheard = wait->state == WAIT_SLEEPING && wait->lock->source.state == SOURCE_HEARD;
+        wait->unheard = wait->state == WAIT_SLEEPING && wait->lock->hears;
         if (wait->state == WAIT_SLEEPING)
             set_trying(wait);
         wait->seen = wait->lock->line.wakes;
@@ -370,9 +370,9 @@ static int64_t sleep_ns(struct wait *wait, const struct busy *busy)
     struct dlock *lock = wait->lock;
     int64_t again_ms = busy->again_ms > 0 ? busy->again_ms : lock->client->options.retry_ms;
     if (busy->kind == WAIT_LOCAL)
-        lock->source.kind = WAIT_LOCAL;
+        lock->woken_by = WAIT_LOCAL;
     if ((busy->kind == WAIT_CHANNEL || busy->kind == WAIT_LIST) &&
-        !ear_listen(loop_of(lock), lock, busy, wait->deadline_ns, cancel_fd(wait)) &&
+        !lock->client->engine->listen(lock, busy, wait->deadline_ns, cancel_fd(wait)) &&
         again_ms > DEAF_MS)
         again_ms = DEAF_MS;
     lock->line.again_ms = again_ms;

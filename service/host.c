@@ -4,7 +4,7 @@
  */
 #include "host.h"
 
-#include "../lock/lookup.h"
+#include "../lock/redis/lookup.h"
 #include "clock.h"
 
 #include <netdb.h>

@@ -4,7 +4,7 @@
  */
 #include "stock.h"
 
-#include "../lock/reply_text.h"
+#include "../lock/redis/reply_text.h"
 #include "clock.h"
 #include "host.h"
 #include "script.h"

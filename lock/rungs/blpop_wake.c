@@ -7,7 +7,7 @@
  * NEXT   notify
  * COST   2 round trips, and one every TTL/3; to wait, a BLPOP, then a try a signal
  */
-#include "../rung.h"
+#include "redis_rung.h"
 
 #include <stdlib.h>
 #include <string.h>

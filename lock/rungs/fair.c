@@ -7,7 +7,7 @@
  * NEXT   fenced
  * COST   2 round trips; passed on inside the client 0; one every TTL/3
  */
-#include "../client.h"
+#include "redis_engine.h"
 
 #include <stdio.h>
 

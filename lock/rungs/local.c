@@ -7,7 +7,7 @@
  * NEXT   setnx
  * COST   0 round trips
  */
-#include "../rung.h"
+#include "redis_rung.h"
 
 /* Not a pthread mutex: any thread may release a hold. */
 struct mutex {

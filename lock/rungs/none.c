@@ -7,7 +7,7 @@
  * NEXT   local
  * COST   0 round trips
  */
-#include "../rung.h"
+#include "redis_rung.h"
 
 static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy)
 {

@@ -7,7 +7,7 @@
  * NEXT   fair
  * COST   2 round trips, and one every TTL/3; to wait, a SUBSCRIBE, then a try a message
  */
-#include "../rung.h"
+#include "redis_rung.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
  * NEXT   reentrant
  * COST   2 round trips
  */
-#include "../rung.h"
+#include "redis_rung.h"
 
 #include <string.h>
 

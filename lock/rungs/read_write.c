@@ -7,7 +7,7 @@
  * NEXT   fenced
  * COST   2 round trips, and one every TTL/3
  */
-#include "../client.h"
+#include "redis_engine.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
  * NEXT   watchdog
  * COST   2 round trips
  */
-#include "../rung.h"
+#include "redis_rung.h"
 
 extern const struct script lua_reentrant_acquire;
 extern const struct script lua_reentrant_release;

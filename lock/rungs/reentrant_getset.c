@@ -7,7 +7,7 @@
  * NEXT   reentrant
  * COST   3 round trips
  */
-#include "../rung.h"
+#include "redis_rung.h"
 
 #include <string.h>
 

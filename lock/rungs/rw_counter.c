@@ -7,7 +7,7 @@
  * NEXT   read_write
  * COST   3 round trips
  */
-#include "../rung.h"
+#include "redis_rung.h"
 
 #include <stdio.h>
 #include <stdlib.h>

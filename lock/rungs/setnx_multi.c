@@ -7,7 +7,7 @@
  * NEXT   set_nx_ex
  * COST   2 round trips
  */
-#include "../rung.h"
+#include "redis_rung.h"
 
 /* In one write. The answer is EXEC's, or the first error. */
 static struct answer set_and_expire(struct rung_env *env, const char *key, const char *ttl)

@@ -7,7 +7,7 @@
  * NEXT   notify
  * COST   2 round trips, and one every TTL/3
  */
-#include "../rung.h"
+#include "redis_rung.h"
 
 extern const struct script lua_reentrant_acquire;
 extern const struct script lua_reentrant_release;

@@ -7,8 +7,8 @@
  * NEXT   watchdog
  * COST   2 round trips, and one every TTL/3 for each timer that is left
  */
-#include "../client.h"
-#include "../thread.h"
+#include "redis_engine.h"
+#include "thread.h"
 
 #include <errno.h>
 #include <stdlib.h>

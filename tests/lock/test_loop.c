@@ -710,13 +710,13 @@ static void who_is_being_ended_moves_up(void **state)
     atomic_store(&runs, 0);
     assert_int_equal(wait_begin(&ended), NEXT_SLEEP);
     pthread_mutex_lock(&loop->mutex);
-    enum source_state heard = lock->source.state;
+    bool heard = lock->hears;
     assert_int_equal(ended.state, WAIT_BEHIND);
     ended.running = true;
     lock->line.again_ms = 1000;
-    lock->source.state = SOURCE_HEARD;
+    lock->hears = true;
     wait_open(lock, true, lock->line.wakes);
-    lock->source.state = heard;
+    lock->hears = heard;
     lock->line.contenders++; /* whoever has the lock still has a place */
     bool running = ended.running;
     wait_due(&ended);

@@ -4,7 +4,7 @@
  * works again once it is back. Host names ending in ".test" are found by this file.
  */
 #include "calls.h"
-#include "client.h"
+#include "redis_engine.h"
 #include "must.h"
 #include "own_server.h"
 #include "proxy.h"
@@ -1082,19 +1082,19 @@ static void the_first_to_listen_has_gone(void **state)
     dlock *second = lock_of(stage.client, "fair", LOCK "2");
     struct loop *loop = &stage.client->loop;
     pthread_mutex_lock(&loop->mutex);
-    assert_false(ear_listen(loop, stage.lock, &busy, INT64_MAX, -1));
-    ear_forget(loop, stage.lock);
-    stage.lock->source = (struct source){0};
+    assert_false(subscriber_listen(stage.lock, &busy, INT64_MAX, -1));
+    subscriber_forget(stage.lock);
+    redis_lock_of(stage.lock)->source = (struct source){.lock = stage.lock};
     pthread_mutex_unlock(&loop->mutex);
     eventually(info_number("clients", "connected_clients:") >= 2);
     for (bool idle = false; !idle;) { /* until the loop has seen it */
         pthread_mutex_lock(&loop->mutex);
-        idle = loop->lists.state == EAR_WATCHED;
+        idle = redis_of(stage.client)->lists.state == SUBSCRIBER_WATCHED;
         pthread_mutex_unlock(&loop->mutex);
         short_pause();
     }
     pthread_mutex_lock(&loop->mutex);
-    ear_listen(loop, second, &busy, INT64_MAX, -1);
+    subscriber_listen(second, &busy, INT64_MAX, -1);
     pthread_mutex_unlock(&loop->mutex);
     eventually(info_number("clients", "blocked_clients:") == 1);
     dlock_close(second);
@@ -1105,7 +1105,7 @@ static enum source_state source_state(dlock *lock)
 {
     struct loop *loop = &lock->client->loop;
     pthread_mutex_lock(&loop->mutex);
-    enum source_state is = lock->source.state;
+    enum source_state is = redis_lock_of(lock)->source.state;
     pthread_mutex_unlock(&loop->mutex);
     return is;
 }
@@ -1133,7 +1133,7 @@ static void listen_to(dlock_client *client, size_t count, const char *const *cha
     for (size_t i = 0; i < count; i++) {
         struct busy busy = {.kind = WAIT_CHANNEL};
         strcpy(busy.source, channels[i]);
-        ear_listen(loop, locks[i], &busy, INT64_MAX, -1);
+        subscriber_listen(locks[i], &busy, INT64_MAX, -1);
     }
     pthread_mutex_unlock(&loop->mutex);
 }

@@ -14,7 +14,7 @@
 #include "own_server.h"
 #include "proxy.h"
 #include "record.h"
-#include "rung.h"
+#include "redis_rung.h"
 
 #include <poll.h>
 #include <stdatomic.h>

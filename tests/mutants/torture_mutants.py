@@ -6,8 +6,8 @@ torture."""
 # A name is used again by the owner's next acquisition.
 NAMES_AGAIN = ("lock/owner.c", "else if (hold->lock->rung.flawed)", "else if (hold->named_by != 0)")
 # The old connection is not ended: what was sent on it may still be carried out.
-NO_KILL = ("lock/redis.c", "may_kill(node, doubt)\n", "may_kill(node, doubt) && doubt->id < 0\n")
-DOUBT_IGNORED = [NO_KILL, ("lock/redis.c", "                  : DOUBT_FOR_EVER;", "                  : DOUBT_ENDED;")]
+NO_KILL = ("lock/redis/redis.c", "may_kill(node, doubt)\n", "may_kill(node, doubt) && doubt->id < 0\n")
+DOUBT_IGNORED = [NO_KILL, ("lock/redis/redis.c", "                  : DOUBT_FOR_EVER;", "                  : DOUBT_ENDED;")]
 
 MUTANTS = [
     ("a waiter that leaves can still be chosen for the hand-off", [
@@ -33,7 +33,7 @@ MUTANTS = [
     ("a nested acquire hides that the outer hold was lost", [
         ("lock/lua/reentrant_acquire.lua", "(free and ARGV[3] ~= '1') or ", "")], "watchdog"),
     ("the keys beside the lock have names that an application uses", [
-        ("lock/dlock.c", 'snprintf(key, room, has_tag(lock->name) ? "dlock:%s:%s" : "dlock:%s={%s}", beside[i].kind,\n'
+        ("lock/redis/engine.c", 'snprintf(key, room, has_tag(lock->name) ? "dlock:%s:%s" : "dlock:%s={%s}", beside[i].kind,\n'
          '                 lock->name);', 'snprintf(key, room, "%s:%s", lock->name, beside[i].kind);')], "fair"),
     ("an acquire without an owner nests in the holds of its thread", [
         ("lock/owner.c", "    if (owner_id == DLOCK_THIS_THREAD)\n", "    if (owner_id == DLOCK_THIS_THREAD || owner_id == 0)\n"),
@@ -50,11 +50,11 @@ MUTANTS = [
      "reentrant"),
 
     ("the validity of an acquire counts from its reply", [
-        ("lock/exchange.c", "    exchange->sent_ns = env->now_ns();\n    return ops->try_acquire(env, exchange->hold, exchange->busy);\n",
+        ("lock/redis/trip.c", "    exchange->sent_ns = env->now_ns();\n    return ops->try_acquire(env, exchange->hold, exchange->busy);\n",
          "    dlock_status status = ops->try_acquire(env, exchange->hold, exchange->busy);\n"
          "    exchange->sent_ns = env->now_ns();\n    return status;\n")], "owner_lua"),
     ("writes that ride with a release are sent once more with its script in full", [
-        ("lock/call.c", "    env->last = NULL;\n", "")], "owner_lua"),
+        ("lock/redis/call.c", "    env->last = NULL;\n", "")], "owner_lua"),
     ("a nested acquire with a shorter time to live shortens the key's", [
         ("lock/lua/reentrant_acquire.lua", "if free or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then",
          "if true then")], "reentrant"),

@@ -7,7 +7,7 @@
 #ifndef TESTS_VALIDATE_H
 #define TESTS_VALIDATE_H
 
-#include "rung.h"
+#include "redis_rung.h"
 
 enum expectation { HOLDS, BREAKS };
 

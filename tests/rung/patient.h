@@ -7,7 +7,7 @@
 #ifndef TESTS_PATIENT_H
 #define TESTS_PATIENT_H
 
-#include "rung.h"
+#include "redis_rung.h"
 
 extern const struct rung_ops rung_notify;
 

@@ -5,7 +5,7 @@
 #include "redisson.h"
 
 #include "must.h"
-#include "rung.h"
+#include "redis_rung.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #ifndef TESTS_RW_ORACLE_H
 #define TESTS_RW_ORACLE_H
 
-#include "rung.h"
+#include "redis_rung.h"
 
 struct rw_oracle {
     const struct rung_ops *ops;

@@ -7,7 +7,7 @@
 #include "must.h"
 #include "own_server.h"
 #include "proxy.h"
-#include "rung.h"
+#include "redis_rung.h"
 #include "started.h"
 #include "validate.h"
 #include "waiter.h"

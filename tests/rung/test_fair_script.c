@@ -7,7 +7,7 @@
 #include "calls.h"
 #include "must.h"
 #include "own_server.h"
-#include "rung.h"
+#include "redis_rung.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include "calls.h"
 #include "must.h"
 #include "record.h"
-#include "rung.h"
+#include "redis_rung.h"
 #include "server.h"
 #include "validate.h"
 

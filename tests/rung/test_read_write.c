@@ -9,7 +9,7 @@
 #include "own_server.h"
 #include "proxy.h"
 #include "record.h"
-#include "rung.h"
+#include "redis_rung.h"
 #include "rw_oracle.h"
 #include "started.h"
 #include "waiter.h"

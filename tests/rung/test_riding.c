@@ -8,7 +8,7 @@
 #include "must.h"
 #include "own_server.h"
 #include "record.h"
-#include "rung.h"
+#include "redis_rung.h"
 #include "validate.h"
 
 #include <stdatomic.h>

@@ -7,7 +7,7 @@
 #include "child.h"
 #include "must.h"
 #include "own_server.h"
-#include "rung.h"
+#include "redis_rung.h"
 #include "rw_oracle.h"
 #include "waiter.h"
 

@@ -6,7 +6,7 @@
 #include "must.h"
 #include "own_server.h"
 #include "proxy.h"
-#include "rung.h"
+#include "redis_rung.h"
 #include "validate.h"
 
 #include <stdio.h>

@@ -12,7 +12,6 @@
 
 #include <hiredis/hiredis.h>
 
-#define SERVERS_MAX 16
 #define REPLY_BYTES_MAX (1 << 20)
 
 /* What all connections of a client share. */
@@ -27,9 +26,6 @@ struct redis_config {
     _Atomic uint64_t connects; /* made */
     struct outages outages;
 };
-
-/* For whom the calling thread sends from here on: traces say so. NULL: for nobody. */
-void redis_send_for(void *user);
 
 /* A connection to each server. Belongs to one thread at a time. */
 struct redis;

@@ -6,6 +6,7 @@
 #ifndef DLOCK_REACH_H
 #define DLOCK_REACH_H
 
+#include "engine.h"
 #include "lookup.h"
 #include "url.h"
 
@@ -13,8 +14,6 @@
 #include <stdatomic.h>
 
 #define REASON_MAX 160
-
-enum outage { OUTAGE_LOST, OUTAGE_REFUSED, OUTAGE_BACK };
 
 /* Of all servers of a client. */
 struct outages {

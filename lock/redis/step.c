@@ -3,7 +3,7 @@
  * A rung's steps, whichever way it says them: as a pair of what is sent and what the answer means,
  * or as a slot that sends by itself.
  */
-#include "client.h"
+#include "redis_engine.h"
 
 #include <stdarg.h>
 #include <stdio.h>

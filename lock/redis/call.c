@@ -4,7 +4,7 @@
  * and a script by its SHA1 first.
  */
 #include "batch.h"
-#include "rung.h"
+#include "redis_rung.h"
 
 #include <string.h>
 

@@ -6,6 +6,7 @@
 
 #include "clock.h"
 #include "reply_text.h"
+#include "trace.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -219,13 +220,6 @@ void node_write(struct node *node)
     }
 }
 
-static _Thread_local void *sends_for;
-
-void redis_send_for(void *user)
-{
-    sends_for = user;
-}
-
 void node_trace(struct node *node, size_t index, const redisReply *reply)
 {
     if (index >= node->sent_text_count)
@@ -237,7 +231,7 @@ void node_trace(struct node *node, size_t index, const redisReply *reply)
         .sent = node->sent_texts[index] != NULL ? node->sent_texts[index] : "?",
         .reply = text != NULL ? text : "?",
         .took_us = (mono_ns() - node->sent_ns) / 1000,
-        .user = sends_for,
+        .user = trace_user(),
     };
     node->config->on_trace(node->config->on_trace_arg, &event);
     free(text);

@@ -2,16 +2,7 @@
  *
  * What a rung works through, and the connection that it is lent.
  */
-#include "client.h"
-
-const char *key_type(const struct dlock *lock)
-{
-    if (lock->rung.flawed)
-        return "";
-    if ((lock->ops->traits & TRAIT_REENTRANT) == 0)
-        return "string";
-    return (lock->ops->traits & TRAIT_SHARED) != 0 ? "zset" : "hash";
-}
+#include "redis_engine.h"
 
 void env_init(struct dlock *lock, int64_t ends_ns, struct rung_env *env)
 {
@@ -35,14 +26,14 @@ dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int64_t ends_ns, in
     int64_t latest_ns = min_ns(min_ns(limit_ns, ends_ns), mono_deadline_ns(bound_ms(client)));
     env_init(lock, ends_ns, env);
     loop_may_block(&client->loop);
-    dlock_status status = pool_take(&client->pool, latest_ns, &env->redis);
+    dlock_status status = pool_take(&redis_of(client)->pool, latest_ns, &env->redis);
     return status == DLOCK_OK ? redis_ready(env->redis, latest_ns, cancel_fd) : status;
 }
 
 void env_end(struct dlock *lock, struct rung_env *env)
 {
     if (env->redis != NULL)
-        pool_give(&lock->client->pool, env->redis);
+        pool_give(&redis_of(lock->client)->pool, env->redis);
     env->redis = NULL;
 }
 

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The engine for Redis, as a table: what it keeps for a client and for each of its locks.
+ */
+#include "redis_engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Clients --------------------------------------------------------------------------------- */
+
+static void engine_free(struct redis_engine *engine)
+{
+    subscriber_free(&engine->channels);
+    subscriber_free(&engine->lists);
+    pool_destroy(&engine->pool);
+    for (size_t i = 0; i < engine->config.server_count; i++) {
+        url_free(&engine->config.servers[i].url);
+        reach_free(&engine->config.servers[i]);
+    }
+    free(engine->config.servers);
+    free(engine);
+}
+
+static dlock_status read_servers(struct redis_config *config, const char *const *urls, size_t count)
+{
+    config->servers = calloc(count, sizeof *config->servers);
+    if (config->servers == NULL)
+        return fail(DLOCK_NO_MEMORY, "out of memory");
+    for (size_t i = 0; i < count; i++) {
+        struct server *server = &config->servers[i];
+        dlock_status status = url_parse(urls[i], &server->url);
+        if (status != DLOCK_OK)
+            return status;
+        reach_init(server, &config->outages);
+        config->server_count++;
+    }
+    return DLOCK_OK;
+}
+
+static dlock_status open(struct dlock_client *client, const char *const *urls, size_t count)
+{
+    const struct dlock_options *options = &client->options;
+    struct redis_engine *engine = calloc(1, sizeof *engine);
+    if (engine == NULL)
+        return fail(DLOCK_NO_MEMORY, "out of memory");
+    engine->config.connect_timeout_ms = options->connect_timeout_ms;
+    engine->config.command_timeout_ms = options->command_timeout_ms;
+    engine->config.on_trace = options->on_trace;
+    engine->config.on_trace_arg = options->on_trace_arg;
+    engine->config.outages.tell = timekeeper_notice;
+    engine->config.outages.arg = &client->timekeeper;
+    subscriber_init(&engine->channels, WAIT_CHANNEL);
+    subscriber_init(&engine->lists, WAIT_LIST);
+    dlock_status status = DLOCK_OK;
+    if (!pool_init(&engine->pool, &engine->config, options->connections_max))
+        status = fail(DLOCK_NO_MEMORY, "out of memory");
+    if (status == DLOCK_OK)
+        status = read_servers(&engine->config, urls, count);
+    if (status == DLOCK_OK)
+        client->engine_state = engine;
+    else
+        engine_free(engine);
+    return status;
+}
+
+static void close(struct dlock_client *client)
+{
+    engine_free(redis_of(client));
+    client->engine_state = NULL;
+}
+
+static void stats(const struct dlock_client *client, struct dlock_stats *stats)
+{
+    const struct redis_config *config = &redis_of(client)->config;
+    stats->commands = config->commands;
+    stats->connects = config->connects;
+    stats->connects_failed = config->outages.connects_failed;
+    stats->connections_lost = config->outages.lost;
+    stats->connections_refused = config->outages.refused;
+    stats->connections_back = config->outages.back;
+}
+
+static int64_t pause_ms(struct dlock_client *client)
+{
+    return redis_pause_ms(&redis_of(client)->config);
+}
+
+static bool begin_batch(struct dlock_batch *batch)
+{
+    batch_forget(batch);
+    return batch->count > 0;
+}
+
+/* ---- Locks ----------------------------------------------------------------------------------- */
+
+/* Redis' rule: the first '{', the next '}', and something between them. */
+static bool has_tag(const char *name)
+{
+    const char *open = strchr(name, '{');
+    const char *close = open != NULL ? strchr(open, '}') : NULL;
+    return close != NULL && close > open + 1;
+}
+
+static dlock_status check_lock(const struct dlock_client *client, const struct rung_ops *ops,
+                               const char *name)
+{
+    size_t servers = redis_of(client)->config.server_count;
+    if (strncmp(name, "dlock:", 6) == 0)
+        return fail(DLOCK_INVALID, "'%s' begins with 'dlock:', as the keys that the library keeps "
+                                   "beside a lock; any other beginning is right", name);
+    if (ops->beside[0].kind != NULL && strpbrk(name, "{}") != NULL && !has_tag(name))
+        return fail(DLOCK_INVALID, "'%s' has a brace but no hash tag, so the keys that rung '%s' "
+                                   "keeps beside it would not lie in its slot; a tag as in "
+                                   "lock:{phone}, or no brace, is right", name, ops->name);
+    if (servers > 1 && (ops->traits & (TRAIT_QUORUM | TRAIT_SERVERLESS)) == 0)
+        return fail(DLOCK_INVALID, "'%s' works with one server; the client has %zu", ops->name,
+                    servers);
+    return DLOCK_OK;
+}
+
+/* The keys beside it: in its slot, and no other lock's. False: out of memory. */
+static bool name_beside(const struct dlock *lock, struct redis_lock *kept)
+{
+    const struct beside *beside = lock->ops->beside;
+    size_t room = strlen(lock->name) + 32;
+    if (beside[0].kind == NULL)
+        return true;
+    kept->beside_text = malloc(BESIDE_MAX * room);
+    for (size_t i = 0; kept->beside_text != NULL && beside[i].kind != NULL; i++) {
+        char *key = kept->beside_text + i * room;
+        snprintf(key, room, has_tag(lock->name) ? "dlock:%s:%s" : "dlock:%s={%s}", beside[i].kind,
+                 lock->name);
+        kept->beside[i] = key;
+    }
+    return kept->beside_text != NULL;
+}
+
+static void close_lock(struct dlock *lock)
+{
+    struct redis_lock *kept = redis_lock_of(lock);
+    free(kept->beside_text);
+    free(kept);
+}
+
+static bool open_lock(struct dlock *lock)
+{
+    struct redis_lock *kept = calloc(1, sizeof *kept);
+    if (kept == NULL || !name_beside(lock, kept)) {
+        free(kept);
+        return false;
+    }
+    kept->source.lock = lock;
+    lock->engine_state = kept;
+    lock->beside = kept->beside;
+    return true;
+}
+
+static unsigned abilities(const struct rung_ops *ops)
+{
+    unsigned able = 0;
+    if (ops->send_acquire != NULL || ops->resolve != NULL)
+        able |= ABLE_TO_ASK_AGAIN;
+    if (ops->send_give_up != NULL)
+        able |= ABLE_TO_GIVE_UP;
+    return able;
+}
+
+const char *key_type(const struct dlock *lock)
+{
+    if (lock->rung.flawed)
+        return "";
+    if ((lock->ops->traits & TRAIT_REENTRANT) == 0)
+        return "string";
+    return (lock->ops->traits & TRAIT_SHARED) != 0 ? "zset" : "hash";
+}
+
+/* ---- The table ------------------------------------------------------------------------------- */
+
+const struct engine engine_redis = {
+    .fallback_url = "redis://127.0.0.1:6379/0",
+    .open = open,
+    .close = close,
+    .stats = stats,
+    .check_lock = check_lock,
+    .open_lock = open_lock,
+    .close_lock = close_lock,
+    .abilities = abilities,
+    .begin_batch = begin_batch,
+    .shares = redis_shares,
+    .exchange = redis_exchange,
+    .pause_ms = pause_ms,
+    .listen = subscriber_listen,
+    .forget = subscriber_forget,
+    .tend = subscriber_tend,
+    .extend = redis_extend,
+    .inspect = redis_inspect,
+    .break_lock = redis_break,
+    .check_beside = redis_check_beside,
+    .renewer = &redis_renewer,
+};

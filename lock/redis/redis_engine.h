@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the engine for Redis keeps for a client and for a lock, and the connection that a rung's
+ * slot is lent.
+ */
+#ifndef DLOCK_REDIS_ENGINE_H
+#define DLOCK_REDIS_ENGINE_H
+
+#include "client.h"
+#include "pool.h"
+#include "redis_rung.h"
+#include "subscriber.h"
+
+struct redis_engine {
+    struct redis_config config;
+    struct pool pool;
+    /* Protected by the loop's mutex. */
+    struct subscriber channels;
+    struct subscriber lists;
+};
+
+static inline struct redis_engine *redis_of(const struct dlock_client *client)
+{
+    return client->engine_state;
+}
+
+/* lock->engine_state */
+struct redis_lock {
+    char *beside_text;
+    const char *beside[BESIDE_MAX + 1]; /* the keys beside it, by name */
+    struct source source;               /* protected by the loop's mutex */
+};
+
+static inline struct redis_lock *redis_lock_of(const struct dlock *lock)
+{
+    return lock->engine_state;
+}
+
+/* The type of the lock's key: a rung that counts its owners' holds keeps a hash, one that counts
+ * readers' too a zset of owners. "" of flawed rungs: they differ. */
+const char *key_type(const struct dlock *lock);
+
+/* An env for one slot of a rung, not connected. */
+void env_init(struct dlock *lock, int64_t ends_ns, struct rung_env *env);
+/* And connected; all on CLOCK_MONOTONIC: the slot does not begin later than limit_ns, and is over
+ * at ends_ns. Not OK: nothing was sent. env_end in each case. */
+dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int64_t ends_ns, int cancel_fd,
+                       struct rung_env *env);
+void env_end(struct dlock *lock, struct rung_env *env);
+
+/* A reply was lost: connects anew, and sees to it that its commands can't be carried out any more.
+ * False: they still may. */
+bool end_doubt(struct redis *redis, int64_t ends_ns);
+
+/* The engine's parts: see engine.h. */
+bool redis_shares(const struct exchange *exchange, const struct exchange *other);
+void redis_exchange(struct dlock_client *client, struct exchange *const *all, size_t count);
+dlock_status redis_extend(struct dlock_hold *hold, int64_t ends_ns, int64_t *sent_ns,
+                          int64_t *ttl_ms);
+dlock_status redis_inspect(struct dlock *lock, int64_t ends_ns, int cancel_fd, struct look *look);
+dlock_status redis_break(struct dlock *lock, int64_t ends_ns, struct look *look);
+dlock_status redis_check_beside(struct dlock *lock, int64_t ends_ns, int cancel_fd);
+extern const struct renewer_ops redis_renewer;
+
+#endif

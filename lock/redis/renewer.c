@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How renewals go to the server: many scripts in one write, on a connection of the timekeeper's own,
+ * or on one that the pool lends; and how one hold is renewed for a call.
+ */
+#include "redis_engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define SCRIPTS_MAX 8
+
+struct renewer {
+    struct dlock_client *client;
+    struct redis *own;
+    struct redis *redis; /* its own, or one on loan */
+    size_t taken;        /* of the replies that are here */
+    const struct script *known[SCRIPTS_MAX]; /* by the server, since they were sent */
+    size_t known_count;
+};
+
+static struct renewer *make(struct dlock_client *client)
+{
+    struct renewer *renewer = calloc(1, sizeof *renewer);
+    if (renewer == NULL)
+        return NULL;
+    renewer->client = client;
+    renewer->own = renewer->redis = redis_new(&redis_of(client)->config);
+    if (renewer->own != NULL)
+        return renewer;
+    free(renewer);
+    return NULL;
+}
+
+static bool is_lent(const struct renewer *renewer)
+{
+    return renewer->redis != renewer->own;
+}
+
+static void free_all(struct renewer *renewer)
+{
+    if (is_lent(renewer))
+        redis_free(renewer->redis);
+    redis_free(renewer->own);
+    free(renewer);
+}
+
+/* ---- The connection -------------------------------------------------------------------------- */
+
+/* If its own can't be made, one that the pool lends: a server that has no room for another answers
+ * those that it has. */
+static dlock_status ready(struct renewer *renewer, int64_t limit_ns, int wake_fd)
+{
+    dlock_status status = redis_ready(renewer->own, limit_ns, wake_fd);
+    if (status == DLOCK_OK || status == DLOCK_CANCELLED)
+        return status;
+    struct redis *lent = pool_take_up(&redis_of(renewer->client)->pool);
+    if (lent == NULL)
+        return status;
+    renewer->redis = lent;
+    return redis_ready(lent, limit_ns, wake_fd);
+}
+
+/* All answers on it were taken. */
+static void rest(struct renewer *renewer)
+{
+    redis_begin(renewer->redis);
+    pool_give(&redis_of(renewer->client)->pool, renewer->redis);
+    renewer->redis = renewer->own;
+}
+
+static void distrust(struct renewer *renewer)
+{
+    redis_distrust(renewer->redis, 0);
+}
+
+/* ---- One alone ------------------------------------------------------------------------------- */
+
+/* By the rung's own slot. */
+static bool is_alone(const struct dlock_hold *hold)
+{
+    return hold->lock->ops->send_renew == NULL;
+}
+
+static dlock_status alone(struct renewer *renewer, struct dlock_hold *hold, int64_t ttl_ms,
+                          int64_t deadline_ns, int wake_fd)
+{
+    struct rung_env env;
+    env_init(hold->lock, deadline_ns, &env);
+    env.redis = renewer->redis;
+    env.wake_fd = wake_fd;
+    return rung_renew(&env, hold, ttl_ms);
+}
+
+dlock_status redis_extend(struct dlock_hold *hold, int64_t ends_ns, int64_t *sent_ns,
+                          int64_t *ttl_ms)
+{
+    struct rung_env env;
+    dlock_status status = env_begin(hold->lock, ends_ns, ends_ns, -1, &env);
+    *sent_ns = env.now_ns();
+    *ttl_ms = renewal_ms(hold, *sent_ns);
+    if (status == DLOCK_OK && *ttl_ms > 0)
+        status = rung_renew(&env, hold, *ttl_ms);
+    env_end(hold->lock, &env);
+    return status;
+}
+
+/* ---- Many ------------------------------------------------------------------------------------ */
+
+static int64_t begin(struct renewer *renewer)
+{
+    redis_begin(renewer->redis);
+    renewer->taken = 0;
+    return redis_connect_ns(renewer->redis, 0);
+}
+
+/* The first that needs a script carries it for those after it. */
+static bool must_carry(struct renewer *renewer, const struct script *script)
+{
+    for (size_t i = 0; i < renewer->known_count; i++)
+        if (renewer->known[i] == script)
+            return false;
+    if (renewer->known_count < SCRIPTS_MAX)
+        renewer->known[renewer->known_count++] = script;
+    return true;
+}
+
+static bool add(struct renewer *renewer, const struct dlock_hold *hold, int64_t ttl_ms)
+{
+    struct request request;
+    char ttl[24];
+    request.used = 0;
+    snprintf(ttl, sizeof ttl, "%lld", (long long)ttl_ms);
+    hold->lock->ops->send_renew(&request, hold, ttl);
+    bool in_full = must_carry(renewer, request.script);
+    if (in_full)
+        add_one(&renewer->client->scripts_loaded);
+    request_append(renewer->redis, &request, in_full);
+    return in_full;
+}
+
+static dlock_status wait(struct renewer *renewer, int wake_fd, bool late)
+{
+    redis_send(renewer->redis);
+    dlock_status status =
+        redis_next(renewer->redis, late ? 0 : INT64_MAX, late ? -1 : wake_fd);
+    renewer->taken = 0;
+    return status;
+}
+
+static const redisReply *next_reply(const struct renewer *renewer)
+{
+    return redis_reply(renewer->redis, 0, renewer->taken);
+}
+
+static bool has_answer(const struct renewer *renewer)
+{
+    return next_reply(renewer) != NULL;
+}
+
+static dlock_status give_up(struct renewer *renewer)
+{
+    renewer->known_count = 0;
+    return redis_finish(renewer->redis);
+}
+
+static dlock_status take(struct renewer *renewer, struct dlock_hold *hold, bool in_full,
+                         bool *again, bool *distrusted)
+{
+    const redisReply *reply = next_reply(renewer);
+    struct rung_env env = {.redis = renewer->redis};
+    renewer->taken++;
+    if (hold == NULL)
+        return DLOCK_OK;
+    struct answer answer = answer_of(&env, reply, redis_server(renewer->redis, 0));
+    *again = script_is_missing(&answer) && !in_full;
+    if (*again)
+        renewer->known_count = 0;
+    if (answer.status != DLOCK_OK)
+        return answer.status;
+    dlock_status status = hold->lock->ops->take_renew(hold, &answer);
+    if (status != DLOCK_UNKNOWN)
+        return status;
+    *distrusted = true;
+    return fail(DLOCK_UNKNOWN, NOT_UNDERSTOOD, hold->key);
+}
+
+const struct renewer_ops redis_renewer = {
+    .make = make,
+    .free = free_all,
+    .ready = ready,
+    .is_lent = is_lent,
+    .rest = rest,
+    .distrust = distrust,
+    .is_alone = is_alone,
+    .alone = alone,
+    .begin = begin,
+    .add = add,
+    .wait = wait,
+    .has_answer = has_answer,
+    .give_up = give_up,
+    .take = take,
+};
