@@ -105,6 +105,7 @@ struct dlock_client {
     uint64_t leftovers_kept;
     uint64_t leftovers_freed;
     pthread_cond_t leftover_over;
+    pthread_cond_t exchange_over; /* one that a thread waits for; with the loop's mutex */
     int64_t closes_ns; /* CLOCK_MONOTONIC: it is closed, and they are over by then; INT64_MAX: it is
                           not */
 

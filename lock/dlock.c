@@ -125,6 +125,7 @@ static void client_free(struct dlock_client *client)
     if (client->engine_state != NULL)
         client->engine->close(client);
     pthread_cond_destroy(&client->leftover_over);
+    pthread_cond_destroy(&client->exchange_over);
     pthread_mutex_destroy(&client->mutex);
     free(client);
 }
@@ -132,13 +133,15 @@ static void client_free(struct dlock_client *client)
 static dlock_status open_engine(struct dlock_client *client)
 {
     struct dlock_options *options = &client->options;
-    client->engine = &engine_redis;
-    dlock_status status =
-        options->server_count > 0
-            ? client->engine->open(client, options->servers, options->server_count)
-            : client->engine->open(client, &client->engine->fallback_url, 1);
+    const char *const *urls = options->servers;
+    size_t count = options->server_count;
+    if (count == 0) {
+        urls = &engine_redis.fallback_url;
+        count = 1;
+    }
     options->servers = NULL;
-    return status;
+    client->engine = engine_for(urls, count);
+    return client->engine != NULL ? client->engine->open(client, urls, count) : DLOCK_INVALID;
 }
 
 dlock_status dlock_client_open(const struct dlock_options *options, dlock_client **client)
@@ -162,6 +165,7 @@ dlock_status dlock_client_open(const struct dlock_options *options, dlock_client
     made->fork_generation = fork_generation();
     pthread_mutex_init(&made->mutex, NULL);
     pthread_cond_init(&made->leftover_over, NULL);
+    pthread_cond_init(&made->exchange_over, NULL);
     status = loop_init(&made->loop, made);
     if (!completions_init(&made->completions, made->options.own_loop))
         status = fail(DLOCK_NO_MEMORY, "no memory or descriptor is left");
@@ -312,6 +316,26 @@ void lock_keep_open(struct dlock *lock)
     pthread_mutex_lock(&lock->client->mutex);
     lock->opened++;
     pthread_mutex_unlock(&lock->client->mutex);
+}
+
+const char *rung_client_id(const struct dlock_hold *hold)
+{
+    return hold->lock->client->id;
+}
+
+int64_t rung_grant_ms(const struct dlock_hold *hold)
+{
+    return hold->lock->client->options.grant_ms;
+}
+
+void rung_count_expired_grant(const struct dlock_hold *hold)
+{
+    add_one(&hold->lock->client->grants_expired);
+}
+
+void rung_count_renewal(struct dlock *lock)
+{
+    add_one(&lock->client->renewals);
 }
 
 const char *dlock_name(const dlock *lock)

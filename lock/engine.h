@@ -69,7 +69,11 @@ struct renewer_ops {
 };
 
 struct engine {
-    const char *fallback_url; /* where the client's options name no server */
+    const char *name;            /* for sentences */
+    const char *const *schemes;  /* what its servers' URLs begin with, ended by NULL */
+    const char *fallback_url;    /* where the client's options name no server */
+    /* It answers exchanges on threads of its own: see `exchange`. */
+    bool answers_later;
 
     /* Sets client->engine_state. Not OK: nothing is left of it. */
     dlock_status (*open)(struct dlock_client *client, const char *const *urls, size_t count);
@@ -91,7 +95,9 @@ struct engine {
     /* Whether the two may go in one write: both have the time for a lost reply, or have to end at
      * about the same moment. */
     bool (*shares)(const struct exchange *exchange, const struct exchange *other);
-    /* Makes them, and fills in what came of each: see exchange.h. */
+    /* Makes them, and fills in what came of each: see exchange.h. At its return all are answered;
+     * or, with answers_later, it calls exchange_answered() once for each, before its return or
+     * later, on any thread, but not beyond ends_ns, nor after `close` has begun. */
     void (*exchange)(struct dlock_client *client, struct exchange *const *all, size_t count);
     /* How long a waiter does well to wait before its next attempt: until a pause is over. */
     int64_t (*pause_ms)(struct dlock_client *client);
@@ -117,8 +123,21 @@ struct engine {
     /* WRONG_TYPE, with a sentence: one of the keys beside the lock's holds something else. */
     dlock_status (*check_beside)(struct dlock *lock, int64_t ends_ns, int cancel_fd);
 
-    const struct renewer_ops *renewer;
+    const struct renewer_ops *renewer; /* NULL: holds live as long as the engine says */
 };
+
+/* What an engine tells the core, besides answers, from any of its threads until `close` returns:
+ *     wait_wake() with the loop's mutex: the lock may be free, whom to wake
+ *     timekeeper_lose(): the hold, and those that share its key, are not its owner's any more
+ *     timekeeper_extend(): they were given a time to live
+ *     timekeeper_notice(): a server was lost, refuses, or is back
+ * A forked child calls nothing of it: check_fork() keeps its calls out. */
+
+/* The engine of these URLs. NULL, with a sentence: they are of several. One that no engine knows is
+ * the first engine's to refuse. */
+const struct engine *engine_for(const char *const *urls, size_t count);
+/* Adds one, for tests, before any client is opened. False: there is no room. */
+bool engine_add(const struct engine *engine);
 
 extern const struct engine engine_redis;
 

@@ -44,6 +44,10 @@ struct exchange {
     int64_t sent_ns;        /* CLOCK_BOOTTIME, before it was sent */
     bool transient;         /* refused for a while only */
     bool rode;              /* `last` was sent */
+
+    /* Where the engine answers later; protected by the loop's mutex. */
+    struct wait *wait; /* that goes on then; NULL: the thread that asked waits for it */
+    bool over;
 };
 
 /* Whether the two of one client may go in one write. */
@@ -57,6 +61,13 @@ bool exchange_shares(const struct exchange *exchange, const struct exchange *oth
  * GIVE_UP  as it came.
  * ALONE    OK: all were answered. UNKNOWN: `open`, if they may still be carried out. */
 void exchange_all(struct dlock_client *client, struct exchange *const *all, size_t count);
+
+/* Has the engine make them. No answer is waited for, where it answers later: exchange->wait goes on
+ * with each then. */
+void exchange_begin(struct dlock_client *client, struct exchange *const *all, size_t count);
+
+/* For an engine that answers later: what came of it is there. */
+void exchange_answered(struct exchange *exchange);
 
 /* The lost reply's request under this name had no effect, or what it did is known. */
 bool exchange_settles(dlock_status status);

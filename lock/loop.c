@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -241,6 +242,15 @@ void loop_ask(struct loop *loop, struct wait *wait)
     keep_times_of(loop, &loop->asking);
 }
 
+void loop_answered(struct loop *loop, struct wait *wait)
+{
+    wait->has_answer = wait->due = true;
+    TAILQ_INSERT_TAIL(&loop->due, wait, of_due);
+    loop->due_count++;
+    find_thread(loop);
+    keep_times_of(loop, &loop->due);
+}
+
 void loop_put_off(struct loop *loop, struct wait *wait, int64_t ms)
 {
     wait->running = false;
@@ -271,15 +281,32 @@ bool loop_may_ask(const struct loop *loop)
 
 /* ---- Threads --------------------------------------------------------------------------------- */
 
+/* Of an exchange that is answered later. */
+static void take_answer(struct wait *wait)
+{
+    struct busy *busy = wait->exchange->busy;
+    wait->has_answer = false;
+    wait->answered(wait); /* it may be gone by now */
+    free(busy);
+}
+
 /* The mutex is held at call and return, not in between. */
+static void run(struct loop *loop, struct wait *wait)
+{
+    pthread_mutex_unlock(&loop->mutex);
+    if (wait->has_answer)
+        take_answer(wait);
+    else
+        wait->run(wait);
+    pthread_mutex_lock(&loop->mutex);
+}
+
 static void run_here(struct loop *loop, struct wait *wait)
 {
     if (wait->running)
         return;
     wait->running = true;
-    pthread_mutex_unlock(&loop->mutex);
-    wait->run(wait);
-    pthread_mutex_lock(&loop->mutex);
+    run(loop, wait);
 }
 
 /* Its moment has come, or its cancel. Who is queued is left there until it must go on; who has
@@ -434,7 +461,10 @@ static void run_first(struct loop *loop)
     struct wait *wait = TAILQ_FIRST(&loop->due);
     take_out(loop, wait);
     let_others(loop);
-    wait->run(wait);
+    if (wait->has_answer)
+        take_answer(wait);
+    else
+        wait->run(wait);
     pthread_mutex_lock(&loop->mutex);
 }
 
@@ -473,6 +503,26 @@ static void give_answers(struct wait *const *waits, struct exchange *const *exch
         }
 }
 
+/* They go on when they are answered. */
+static void begin_exchanges(struct loop *loop, struct wait *const *waits,
+                            struct exchange *const *exchanges, size_t count)
+{
+    struct exchange *begun[EXCHANGES_MAX];
+    size_t begun_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        exchanges[i]->wait = waits[i];
+        exchanges[i]->busy = calloc(1, sizeof *exchanges[i]->busy);
+        if (exchanges[i]->busy != NULL) {
+            begun[begun_count++] = exchanges[i];
+            continue;
+        }
+        exchange_set(exchanges[i], fail(DLOCK_NO_MEMORY, "out of memory"));
+        exchange_answered(exchanges[i]);
+    }
+    if (begun_count > 0)
+        exchange_begin(loop->client, begun, begun_count);
+}
+
 static void ask_together(struct loop *loop)
 {
     struct wait *waits[EXCHANGES_MAX];
@@ -489,12 +539,14 @@ static void ask_together(struct loop *loop)
         exchanges[count]->busy = &busy[count];
         count++;
     }
-    if (count > 0) {
+    if (count > 0 && loop->client->engine->answers_later) {
+        begin_exchanges(loop, waits, exchanges, count);
+    } else if (count > 0) {
         trace_for(count == 1 ? exchanges[0]->hold->user : NULL);
         exchange_all(loop->client, exchanges, count);
         trace_for(NULL);
+        give_answers(waits, exchanges, count);
     }
-    give_answers(waits, exchanges, count);
     pthread_mutex_lock(&loop->mutex);
 }
 

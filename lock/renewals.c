@@ -19,8 +19,9 @@ bool renewals_init(struct renewals *renewals, struct dlock_client *client)
 {
     renewals->client = client;
     renewals->ops = client->engine->renewer;
-    renewals->renewer = renewals->ops->make(client);
-    return renewals->renewer != NULL;
+    if (renewals->ops != NULL)
+        renewals->renewer = renewals->ops->make(client);
+    return renewals->ops == NULL || renewals->renewer != NULL;
 }
 
 void renewals_end(struct renewals *renewals)

@@ -137,8 +137,11 @@ struct beside {
 };
 #define BESIDE_MAX 6
 
+struct engine;
+
 struct rung_ops {
     const char *name;
+    const struct engine *engine; /* that it works with; NULL: Redis, or none where it asks nobody */
     unsigned traits;
     enum contend contend;
     size_t state_size; /* memory per lock and process */
@@ -194,6 +197,12 @@ struct rung_ops {
      * NULL: nothing does. */
     void (*closed)(void *lock_state);
 };
+
+/* What a rung may ask of its client, and tell it. */
+const char *rung_client_id(const struct dlock_hold *hold);
+int64_t rung_grant_ms(const struct dlock_hold *hold);
+void rung_count_expired_grant(const struct dlock_hold *hold);
+void rung_count_renewal(struct dlock *lock);
 
 /* Opens a lock under ops that are not on the ladder, for tests. */
 dlock_status dlock_open_ops(dlock_client *client, const struct rung_ops *ops, const char *name,

@@ -122,7 +122,8 @@ int64_t renewal_ms(const struct dlock_hold *hold, int64_t sent_ns)
 
 static void put_turn(struct heap *heap, struct dlock_hold *hold, int64_t at_ns)
 {
-    bool renewed = hold->lock->rung.renewed && hold->watched && !hold->ending && dlock_valid(hold);
+    bool renewed = hold->lock->rung.renewed && hold->lock->client->engine->renewer != NULL &&
+                   hold->watched && !hold->ending && dlock_valid(hold);
     heap_put(heap, &hold->turn, renewed ? at_ns : INT64_MAX);
 }
 
@@ -433,7 +434,8 @@ static void send_due(struct timekeeper *timekeeper, int64_t sent_ns)
 
 static bool is_lent(const struct timekeeper *timekeeper)
 {
-    return timekeeper->renewals.ops->is_lent(timekeeper->renewals.renewer);
+    const struct renewals *renewals = &timekeeper->renewals;
+    return renewals->ops != NULL && renewals->ops->is_lent(renewals->renewer);
 }
 
 /* In half the time that is left. A loss or the next turn interrupts it; then it goes on for

@@ -61,6 +61,7 @@ struct wait {
     bool running;     /* of one without a thread: due, being run, or asking */
     bool due;         /* nobody has begun to run it */
     bool asking;      /* its exchange has not begun */
+    bool has_answer;  /* and it is due */
     int64_t until_ns; /* CLOCK_MONOTONIC: when it is due anyway */
     uint64_t seen;    /* line.wakes before its try */
     struct heap_node timed; /* in the loop */

@@ -114,6 +114,9 @@ static dlock_status check_lock(const struct dlock_client *client, const struct r
         return fail(DLOCK_INVALID, "'%s' has a brace but no hash tag, so the keys that rung '%s' "
                                    "keeps beside it would not lie in its slot; a tag as in "
                                    "lock:{phone}, or no brace, is right", name, ops->name);
+    if (ops->engine != NULL && ops->engine != &engine_redis)
+        return fail(DLOCK_INVALID, "rung '%s' works with %s, and the client's servers are Redis",
+                    ops->name, ops->engine->name);
     if (servers > 1 && (ops->traits & (TRAIT_QUORUM | TRAIT_SERVERLESS)) == 0)
         return fail(DLOCK_INVALID, "'%s' works with one server; the client has %zu", ops->name,
                     servers);
@@ -178,7 +181,11 @@ const char *key_type(const struct dlock *lock)
 
 /* ---- The table ------------------------------------------------------------------------------- */
 
+static const char *const schemes[] = {"redis:", "unix:", NULL};
+
 const struct engine engine_redis = {
+    .name = "Redis",
+    .schemes = schemes,
     .fallback_url = "redis://127.0.0.1:6379/0",
     .open = open,
     .close = close,

@@ -40,14 +40,6 @@ static inline struct redis_lock *redis_lock_of(const struct dlock *lock)
  * readers' too a zset of owners. "" of flawed rungs: they differ. */
 const char *key_type(const struct dlock *lock);
 
-/* An env for one slot of a rung, not connected. */
-void env_init(struct dlock *lock, int64_t ends_ns, struct rung_env *env);
-/* And connected; all on CLOCK_MONOTONIC: the slot does not begin later than limit_ns, and is over
- * at ends_ns. Not OK: nothing was sent. env_end in each case. */
-dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int64_t ends_ns, int cancel_fd,
-                       struct rung_env *env);
-void env_end(struct dlock *lock, struct rung_env *env);
-
 /* A reply was lost: connects anew, and sees to it that its commands can't be carried out any more.
  * False: they still may. */
 bool end_doubt(struct redis *redis, int64_t ends_ns);

@@ -111,4 +111,12 @@ static inline void point(struct rung_env *env, const char *name)
         env->deadline_ns += mono_ns() - came_ns;
 }
 
+/* An env for one slot of a rung, not connected. */
+void env_init(struct dlock *lock, int64_t ends_ns, struct rung_env *env);
+/* And connected; all on CLOCK_MONOTONIC: the slot does not begin later than limit_ns, and is over
+ * at ends_ns. Not OK: nothing was sent. env_end in each case. */
+dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int64_t ends_ns, int cancel_fd,
+                       struct rung_env *env);
+void env_end(struct dlock *lock, struct rung_env *env);
+
 #endif

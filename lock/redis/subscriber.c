@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See subscriber.h. Whoever needs a subscriber connects it, since connecting may block; from then on it is the
- * loop's, until it breaks. Then all who listen try again at once, and the first that must wait
- * connects it anew. Where the server refuses to tell, waiters poll, and it is asked again seldom.
+ * See subscriber.h. Whoever needs a subscriber connects it, since connecting may block; from then
+ * on it is the loop's, until it breaks. Then all who listen try again at once, and the first that
+ * must wait connects it anew. Where the server refuses to tell, waiters poll, and it is asked again
+ * seldom.
  */
 #include "redis_engine.h"
 
@@ -97,15 +98,17 @@ static void connect_later(struct subscriber *subscriber)
 
 /* ---- Whoever wants to hear ------------------------------------------------------------------- */
 
-static void connect_now(struct loop *loop, struct subscriber *subscriber, int64_t limit_ns, int cancel_fd)
+static void connect_now(struct loop *loop, struct subscriber *subscriber, int64_t limit_ns,
+                        int cancel_fd)
 {
     subscriber->state = SUBSCRIBER_CONNECTING;
     pthread_mutex_unlock(&loop->mutex);
     loop_may_block(loop);
     if (subscriber->redis == NULL)
         subscriber->redis = redis_new(&redis_of(loop->client)->config);
-    dlock_status status =
-        subscriber->redis == NULL ? DLOCK_NO_MEMORY : redis_ready(subscriber->redis, limit_ns, cancel_fd);
+    dlock_status status = subscriber->redis == NULL
+                              ? DLOCK_NO_MEMORY
+                              : redis_ready(subscriber->redis, limit_ns, cancel_fd);
     bool up = status == DLOCK_OK && redis_fd(subscriber->redis, 0) >= 0;
     pthread_mutex_lock(&loop->mutex);
     subscriber->state = up ? SUBSCRIBER_UP : SUBSCRIBER_DOWN;
@@ -131,7 +134,8 @@ static void note_untold(struct source *source, bool untold)
 }
 
 /* What the lock listens to is known from its first waiter on. */
-static void set_source(struct subscriber *subscriber, struct source *source, const struct busy *busy)
+static void set_source(struct subscriber *subscriber, struct source *source,
+                       const struct busy *busy)
 {
     source->lock->woken_by = source->kind = busy->kind;
     strcpy(source->name, busy->source);
@@ -261,7 +265,8 @@ static void take_next(struct subscriber *subscriber)
     const struct source *source = first_in(subscriber, SOURCE_HEARD);
     subscriber->taking = source != NULL;
     if (source != NULL)
-        redis_append(subscriber->redis, 0, 3, (const char *const[]){"BLPOP", source->name, "0"}, NULL);
+        redis_append(subscriber->redis, 0, 3,
+                     (const char *const[]){"BLPOP", source->name, "0"}, NULL);
 }
 
 static void ask(struct subscriber *subscriber, struct source *source)
@@ -366,7 +371,8 @@ static void tend(struct loop *loop, struct subscriber *subscriber)
 {
     if (subscriber->state != SUBSCRIBER_WATCHED)
         loop_unwatch(loop, &subscriber->watched);
-    if (subscriber->state == SUBSCRIBER_UP && !loop_watch(loop, &subscriber->watched, redis_fd(subscriber->redis, 0)))
+    if (subscriber->state == SUBSCRIBER_UP &&
+        !loop_watch(loop, &subscriber->watched, redis_fd(subscriber->redis, 0)))
         give_up(subscriber);
     if (subscriber->state == SUBSCRIBER_UP || subscriber->state == SUBSCRIBER_WATCHED)
         send_all(subscriber);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Exchanges with a server: see ../exchange.h. Rungs whose steps are pairs are sent together, many in a write; those that send
- * by themselves go alone.
+ * Exchanges with a server, see ../exchange.h: a trip is a write and its answers. Rungs whose steps
+ * are pairs are sent together, many in a write; those that send by themselves go alone.
  */
 #include "owner.h"
 #include "redis_engine.h"
@@ -85,7 +85,8 @@ static void note_doubt(struct trip *trip, struct exchange *exchange)
     const struct rung_ops *ops = ops_of(exchange);
     if (exchange->status == DLOCK_UNKNOWN) {
         exchange->unresolved = ops->send_acquire != NULL || ops->resolve != NULL;
-        exchange->open = trip->env.redis != NULL && redis_doubt(trip->env.redis, &kept_of(exchange)->doubt);
+        exchange->open =
+            trip->env.redis != NULL && redis_doubt(trip->env.redis, &kept_of(exchange)->doubt);
     } else if (exchange_settles(exchange->status)) {
         exchange->unresolved = false;
     }

@@ -7,7 +7,7 @@
  * NEXT   fenced
  * COST   2 round trips; passed on inside the client 0; one every TTL/3
  */
-#include "redis_engine.h"
+#include "redis_rung.h"
 
 #include <stdio.h>
 
@@ -23,9 +23,8 @@ static const char *number(struct request *request, uint64_t value)
 static void say(struct request *request, const struct dlock_hold *hold, const char *what,
                 const char *ttl)
 {
-    int64_t grant_ms = hold->lock->client->options.grant_ms;
     SEND(request, &lua_fair, "4", hold->key, hold->beside[0], hold->beside[1], hold->beside[2],
-           what, hold->lock->client->id, ttl, number(request, (uint64_t)grant_ms),
+           what, rung_client_id(hold), ttl, number(request, (uint64_t)rung_grant_ms(hold)),
            number(request, hold->tenure), hold->more ? "1" : "0", number(request, hold->try),
            hold->newest != 0 ? number(request, hold->newest) : NULL);
 }
@@ -39,7 +38,7 @@ static dlock_status take(const struct dlock_hold *hold, const struct answer *ans
     for (size_t i = 0; i < 3; i++)
         numbers[i] = i < answer->reply->elements ? answer->reply->element[i]->integer : 0;
     if (numbers[2] == 1)
-        add_one(&hold->lock->client->grants_expired);
+        rung_count_expired_grant(hold);
     return DLOCK_OK;
 }
 
@@ -59,10 +58,10 @@ static dlock_status take_acquire(struct dlock_hold *hold, const struct answer *a
         hold->token = hold->tenure = (uint64_t)numbers[1];
         return DLOCK_OK;
     }
-    int64_t poll_ms = hold->lock->client->options.grant_ms / 2;
+    int64_t poll_ms = rung_grant_ms(hold) / 2;
     busy->kind = WAIT_LIST;
     busy->again_ms = numbers[1] >= 0 && numbers[1] + 2 < poll_ms ? numbers[1] + 2 : poll_ms;
-    snprintf(busy->source, sizeof busy->source, "dlock:wake:%s", hold->lock->client->id);
+    snprintf(busy->source, sizeof busy->source, "dlock:wake:%s", rung_client_id(hold));
     return DLOCK_BUSY;
 }
 

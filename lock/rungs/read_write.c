@@ -7,7 +7,7 @@
  * NEXT   fenced
  * COST   2 round trips, and one every TTL/3
  */
-#include "redis_engine.h"
+#include "redis_rung.h"
 
 #include <string.h>
 
@@ -26,7 +26,7 @@ static void say(struct request *request, const struct dlock_hold *hold, const ch
            request_text(request, "%c%llu", hold->mode == DLOCK_SHARED ? 'r' : 'w',
                         (unsigned long long)hold->acquisition),
            ttl, hold->depth == 1 ? "alone" : "nested",
-           request_text(request, "%lld", (long long)hold->lock->client->options.grant_ms));
+           request_text(request, "%lld", (long long)rung_grant_ms(hold)));
 }
 
 static void send_acquire(struct request *request, const struct dlock_hold *hold)
