@@ -33,7 +33,7 @@ MUTANTS = [
     ("a nested acquire hides that the outer hold was lost", [
         ("lock/lua/reentrant_acquire.lua", "(free and ARGV[3] ~= '1') or ", "")], "watchdog"),
     ("the keys beside the lock have names that an application uses", [
-        ("lock/redis/engine.c", 'snprintf(key, room, has_tag(lock->name) ? "dlock:%s:%s" : "dlock:%s={%s}", beside[i].kind,\n'
+        ("lock/redis/redis_engine.c", 'snprintf(key, room, has_tag(lock->name) ? "dlock:%s:%s" : "dlock:%s={%s}", beside[i].kind,\n'
          '                 lock->name);', 'snprintf(key, room, "%s:%s", lock->name, beside[i].kind);')], "fair"),
     ("an acquire without an owner nests in the holds of its thread", [
         ("lock/owner.c", "    if (owner_id == DLOCK_THIS_THREAD)\n", "    if (owner_id == DLOCK_THIS_THREAD || owner_id == 0)\n"),
