@@ -423,7 +423,7 @@ static void lead(struct loop *loop)
     if (!has_spare(loop) && (is_to_ask(loop) || is_to_tell(loop)))
         find_other(loop); /* who became one that asks left it to this one */
     keep_times(loop);
-    bool sleeps = !may_ask(loop) && !may_tell(loop); /* what the engine begins may wake its waiters */
+    bool sleeps = !may_ask(loop) && !may_tell(loop); /* what `tend` begins may wake waiters */
     int64_t soonest_ns = next_ns(loop);
     int timeout_ms = sleeps ? sleep_ms(soonest_ns) : 0;
     loop->sleeps_until_ns = sleeps ? soonest_ns : 0;

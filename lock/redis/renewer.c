@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How renewals go to the server: many scripts in one write, on a connection of the timekeeper's own,
- * or on one that the pool lends; and how one hold is renewed for a call.
+ * How renewals go to the server: many scripts in one write, on a connection of the timekeeper's
+ * own, or on one that the pool lends; and how one hold is renewed for a call.
  */
 #include "redis_engine.h"
 

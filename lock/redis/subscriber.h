@@ -35,7 +35,7 @@ struct source {
 struct subscriber {
     enum wait_kind kind; /* WAIT_CHANNEL or WAIT_LIST */
     enum { SUBSCRIBER_DOWN, SUBSCRIBER_CONNECTING, SUBSCRIBER_UP, SUBSCRIBER_WATCHED } state;
-    struct redis *redis; /* SUBSCRIBER_CONNECTING: of the thread that connects it; else the loop's */
+    struct redis *redis; /* of the thread that connects it meanwhile; else the loop's */
     struct watched watched; /* its connection, by the loop */
     bool taking; /* WAIT_LIST: a BLPOP is under way */
     size_t untold_count; /* of its locks */
@@ -43,8 +43,8 @@ struct subscriber {
     int64_t up_ns;    /* CLOCK_MONOTONIC: since when it is up */
     int64_t again_ns; /* and before when it is not connected again */
     size_t refused;   /* locks whose latest request was refused */
-    TAILQ_HEAD(, source) sources[SOURCE_STATES]; /* in order: replies come in that of SOURCE_ASKED */
-    LIST_HEAD(namesakes, source) by_name[1 << SUBSCRIBER_NAME_BITS]; /* by what replies name them by */
+    TAILQ_HEAD(, source) sources[SOURCE_STATES]; /* in order, as replies to SOURCE_ASKED come */
+    LIST_HEAD(namesakes, source) by_name[1 << SUBSCRIBER_NAME_BITS]; /* as replies name them */
 };
 
 void subscriber_init(struct subscriber *subscriber, enum wait_kind kind);

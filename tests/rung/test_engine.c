@@ -183,8 +183,7 @@ static void in_vain_and_cancelled(void **state)
     dlock *lock;
     assert_status(dlock_open(client, "notify", LOCK, &lock), OK);
     dlock_hold *hold;
-    assert_status(dlock_acquire(lock, &(struct dlock_want){.size = sizeof(struct dlock_want)}, &hold),
-                  OK);
+    assert_status(dlock_acquire(lock, NULL, &hold), OK);
     dlock_cancel *cancel = dlock_cancel_new();
     struct started in_vain = {0}, cancelled = {0}, once_only = {0};
     start(lock, waiting(100), &in_vain);
@@ -216,8 +215,8 @@ static void the_wrong_engine(void **state)
     dlock *lock;
     struct dlock_options options = {.size = sizeof options, .servers = mixed, .server_count = 2};
     assert_status(dlock_client_open(&options, &client), INVALID);
-    assert_string_equal(dlock_error(), "servers[0] is of Redis, servers[1] of later; all servers of "
-                                       "a client are of one kind");
+    assert_string_equal(dlock_error(), "servers[0] is of Redis, servers[1] of later; "
+                                       "all servers of a client are of one kind");
     options.server_count = 1;
     assert_status(dlock_client_open(&options, &client), OK);
     assert_status(dlock_open_ops(client, &other, LOCK, &lock), INVALID);
