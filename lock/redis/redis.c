@@ -50,6 +50,14 @@ static bool all_answered(const struct redis *redis)
     return true;
 }
 
+static bool most_answered(const struct redis *redis)
+{
+    size_t answered = 0;
+    for (size_t i = 0; i < redis->node_count; i++)
+        answered += node_answered(&redis->nodes[i]);
+    return answered >= redis->node_count / 2 + 1 || all_answered(redis);
+}
+
 static bool some_answered(const struct redis *redis)
 {
     for (size_t i = 0; i < redis->node_count; i++)
@@ -340,6 +348,19 @@ dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd)
     int64_t limit_ns = mono_deadline_ns(redis->config->command_timeout_ms);
     redis_send(redis);
     return settle(redis, redis_wait(redis, min_ns(limit_ns, deadline_ns), wake_fd));
+}
+
+dlock_status redis_gather_most(struct redis *redis, int64_t deadline_ns, int wake_fd)
+{
+    int64_t began_ns = mono_ns();
+    int64_t limit_ns = min_ns(mono_deadline_ns(redis->config->command_timeout_ms), deadline_ns);
+    redis_send(redis);
+    dlock_status pumped = pump(redis, most_answered, limit_ns, wake_fd);
+    int64_t now_ns = mono_ns();
+    int64_t late_ns = now_ns + max_ns(now_ns - began_ns, LATE_MS * NS_PER_MS);
+    if (pumped == DLOCK_OK)
+        pumped = pump(redis, all_answered, min_ns(late_ns, limit_ns), wake_fd);
+    return settle(redis, pumped);
 }
 
 /* ---- Doubts ---------------------------------------------------------------------------------- */

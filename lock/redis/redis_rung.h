@@ -54,6 +54,23 @@ struct script {
  * EVAL(env, &lua_x, "1", hold->key, hold->owner), the "1" being the number of keys. */
 #define EVAL(env, script, ...) rung_eval(env, script, (const char *const[]){__VA_ARGS__, NULL})
 
+/* What several servers said to the same request. A server that is not connected has no vote. */
+struct votes {
+    size_t yes;
+    size_t no;      /* answered otherwise, or refused */
+    size_t unknown; /* sent and not answered: it may be carried out */
+    size_t needed;  /* a majority of all of them */
+};
+
+/* Asks all servers at once: a command, or a script by its SHA1, and in full those that do not know
+ * it. What rides goes to the first server, in the same write. No server is waited for much longer
+ * than most of them take. */
+struct votes rung_vote(struct rung_env *env, const struct script *script, const char *const *argv,
+                       bool (*is_yes)(const struct answer *answer));
+/* VOTE(env, &lua_x, is_one, "1", hold->key, hold->id); the script NULL: a command. */
+#define VOTE(env, script, is_yes, ...)                                                           \
+    rung_vote(env, script, (const char *const[]){__VA_ARGS__, NULL}, is_yes)
+
 /* One script and its arguments, filled in by a step's send function. */
 struct request {
     const struct script *script;

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What several servers say to the same request: asked all at once, and counted.
+ */
+#include "redis_rung.h"
+
+#define ARGUMENTS_MAX 32
+
+/* What one server is sent, and what it answered. */
+struct ballot {
+    size_t first; /* the index of its reply */
+    bool in_full; /* it does not know the script */
+    struct answer answer;
+};
+
+static int count(const char *const *argv)
+{
+    int argc = 0;
+    while (argv[argc] != NULL)
+        argc++;
+    return argc;
+}
+
+static void append(struct redis *redis, size_t node, const struct script *script,
+                   const char *const *argv, bool in_full)
+{
+    const char *command[ARGUMENTS_MAX];
+    int argc = 0;
+    if (script != NULL) {
+        command[argc++] = in_full ? "EVAL" : "EVALSHA";
+        command[argc++] = in_full ? script->text : script->sha1;
+    }
+    for (int i = 0; argv[i] != NULL; i++)
+        command[argc++] = argv[i];
+    redis_append(redis, node, argc, command, NULL);
+}
+
+/* One write to each server that is to be asked; what rides goes with the first server's. */
+static void ask(struct rung_env *env, const struct script *script, const char *const *argv,
+                struct ballot *ballots, bool again)
+{
+    struct redis *redis = env->redis;
+    redis_begin(redis);
+    for (size_t i = 0; i < redis_nodes(redis); i++) {
+        if (again && !ballots[i].in_full)
+            continue;
+        ballots[i].first = i == 0 ? env_ride_append(redis, env->last) : 0;
+        append(redis, i, script, argv, again);
+        if (i == 0)
+            env_ride_append(redis, env->reads);
+    }
+    redis_gather_most(redis, env->deadline_ns, env->wake_fd);
+}
+
+static void take(struct rung_env *env, struct ballot *ballots, struct votes *votes, bool again,
+                 bool (*is_yes)(const struct answer *answer))
+{
+    struct redis *redis = env->redis;
+    for (size_t i = 0; i < redis_nodes(redis); i++) {
+        struct ballot *ballot = &ballots[i];
+        if (again && !ballot->in_full)
+            continue;
+        const redisReply *reply = redis_reply(redis, i, ballot->first);
+        if (i == 0) {
+            env_ride_take(redis, env->reads, ballot->first + 1);
+            env_ride_take(redis, env->last, 0);
+            env->last = NULL;
+        }
+        if (reply == NULL) {
+            votes->unknown += redis_status(redis, i) == DLOCK_UNKNOWN;
+            ballot->in_full = false;
+            continue;
+        }
+        ballot->answer = answer_of(env, reply, redis_server(redis, i));
+        ballot->in_full = !again && script_is_missing(&ballot->answer);
+        if (ballot->in_full)
+            continue;
+        if (ballot->answer.status == DLOCK_OK && is_yes(&ballot->answer))
+            votes->yes++;
+        else
+            votes->no++;
+    }
+}
+
+static bool is_any_in_full(const struct ballot *ballots, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (ballots[i].in_full)
+            return true;
+    return false;
+}
+
+struct votes rung_vote(struct rung_env *env, const struct script *script, const char *const *argv,
+                       bool (*is_yes)(const struct answer *answer))
+{
+    struct ballot ballots[SERVERS_MAX] = {0};
+    size_t servers = redis_nodes(env->redis);
+    struct votes votes = {.needed = servers / 2 + 1};
+    if (count(argv) > ARGUMENTS_MAX - 2 || env->deadline_ns <= mono_ns())
+        return votes;
+    ask(env, script, argv, ballots, false);
+    take(env, ballots, &votes, false, is_yes);
+    if (is_any_in_full(ballots, servers)) {
+        ask(env, script, argv, ballots, true);
+        take(env, ballots, &votes, true, is_yes);
+        atomic_fetch_add_explicit(env->scripts_loaded, 1, memory_order_relaxed);
+    }
+    env->reads = NULL;
+    return votes;
+}
