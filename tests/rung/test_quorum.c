@@ -134,19 +134,28 @@ static void one_dead(void **state)
 static void one_hangs(void **state)
 {
     (void)state;
-    server_pause(servers[1]);
-    oracle_of(1, 3);
-    /* No call waits for it: it would end none within the limit. */
     dlock_client *client = client_of_all((struct dlock_options){0});
-    dlock *lock = opened(client);
+    dlock *lock; /* of its own: what the server gets late stays there until it expires */
+    assert_status(dlock_open_ops(client, &quorum, "lock:{hangs}", &lock), OK);
+    dlock_hold *hold = acquired(lock); /* by a connection to each */
+    assert_status(dlock_release(hold, NULL), OK);
+    server_pause(servers[1]);
+    /* No call waits for it: it would not end within the limit. */
     struct dlock_want want = {.size = sizeof want, .wait_ms = 5000, .limit_ms = 5000};
     for (int i = 0; i < 5; i++) {
-        dlock_hold *hold;
         assert_status(dlock_acquire(lock, &want, &hold), OK);
         assert_status(dlock_release(hold, NULL), OK);
     }
     dlock_close(lock);
     dlock_client_close(client);
+    server_resume(servers[1]);
+}
+
+static void one_hangs_for_many(void **state)
+{
+    (void)state;
+    server_pause(servers[1]);
+    oracle_of(1, 3);
     server_resume(servers[1]);
 }
 
@@ -264,6 +273,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_alive),
         cmocka_unit_test(one_dead),
+        cmocka_unit_test(one_hangs_for_many), /* it forks: before any client */
         cmocka_unit_test(one_hangs),
         cmocka_unit_test(two_dead),
         cmocka_unit_test(a_minority_is_given_back),
