@@ -134,18 +134,20 @@ static void one_dead(void **state)
 static void one_hangs(void **state)
 {
     (void)state;
-    dlock_client *client = client_of_all((struct dlock_options){0});
+    dlock_client *client = client_of_all((struct dlock_options){.ttl_ms = 5000});
     dlock *lock; /* of its own: what the server gets late stays there until it expires */
     assert_status(dlock_open_ops(client, &quorum, "lock:{hangs}", &lock), OK);
     dlock_hold *hold = acquired(lock); /* by a connection to each */
     assert_status(dlock_release(hold, NULL), OK);
     server_pause(servers[1]);
-    /* No call waits for it: it would not end within the limit. */
-    struct dlock_want want = {.size = sizeof want, .wait_ms = 5000, .limit_ms = 5000};
     for (int i = 0; i < 5; i++) {
-        assert_status(dlock_acquire(lock, &want, &hold), OK);
+        hold = acquired(lock);
         assert_status(dlock_release(hold, NULL), OK);
     }
+    /* None waited for it, for 10 s: after that nothing of the validity is left, so it tries again. */
+    struct dlock_stats stats = {.size = sizeof stats};
+    dlock_client_stats(client, &stats);
+    assert_int_equal(stats.attempts, 6);
     dlock_close(lock);
     dlock_client_close(client);
     server_resume(servers[1]);
