@@ -24,6 +24,7 @@ bool cancel_thrown(const dlock_cancel *cancel);
 /* Its thrown_ns; INT64_MAX of NULL. */
 int64_t cancel_thrown_ns(const dlock_cancel *cancel);
 
+#define TTL_MS_DEFAULT 30000 /* where neither the options nor the rung name one */
 #define TTL_MS_LEAST 100
 #define TTL_MS_MOST INT64_C(86400000)
 #define HOLD_MS_MOST INT64_C(31536000000) /* a year */
@@ -151,6 +152,9 @@ static inline bool was_answered(const struct dlock_client *client, int64_t since
 int fork_generation(void);
 /* OK, or FORKED with a sentence. */
 dlock_status check_fork(const struct dlock_client *client);
+
+/* Ends those that are still open. */
+void locks_end(struct dlock_client *client);
 
 /* It is opened once more: a dlock_close must follow. */
 void lock_keep_open(struct dlock *lock);

@@ -2,7 +2,7 @@
  *
  * What a rung fills in, and what it works through. A rung is ONE attempt: straight-line code over
  * a handful of commands that never sleeps. Waiting belongs to wait.c, renewing in time to
- * timekeeper.c, deadlines and bookkeeping to dlock.c.
+ * timekeeper.c, deadlines and bookkeeping to acquire.c and hold.c.
  */
 #ifndef DLOCK_RUNG_H
 #define DLOCK_RUNG_H
@@ -21,7 +21,7 @@
 #define BUSY_SOURCE_MAX (DLOCK_NAME_MAX + HOLD_ID_MAX + 64) /* a name, a hold and a word */
 
 
-/* One acquisition. A rung reads it and may set `token`; the rest is dlock.c's. */
+/* One acquisition. A rung reads it and may set `token`; the rest is the core's. */
 struct dlock_hold {
     /* Set before try_acquire; constant after it. */
     const char *key;        /* the lock's name */

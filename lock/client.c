@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Clients: their options, their parts, and the process that they belong to.
+ */
+#include "client.h"
+#include "leftover.h"
+#include "structs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+/* ---- Forks ----------------------------------------------------------------------- */
+
+static _Atomic int forks;
+static pthread_once_t watch_forks_once = PTHREAD_ONCE_INIT;
+
+static void count_fork(void)
+{
+    atomic_fetch_add(&forks, 1);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, count_fork);
+}
+
+int fork_generation(void)
+{
+    return atomic_load_explicit(&forks, memory_order_relaxed);
+}
+
+dlock_status check_fork(const struct dlock_client *client)
+{
+    if (client->fork_generation == fork_generation())
+        return DLOCK_OK;
+    return fail(DLOCK_FORKED, "this client belongs to the parent process; open one in the child");
+}
+
+const char *dlock_version(void)
+{
+    return DLOCK_VERSION;
+}
+
+/* ---- Client ---------------------------------------------------------------------------------- */
+
+/* Takes the default for 0 and checks the range. */
+static dlock_status set_number(int64_t *value, const char *name, int64_t fallback, int64_t most,
+                               int64_t least)
+{
+    if (*value == 0)
+        *value = fallback;
+    if (*value >= least && *value <= most)
+        return DLOCK_OK;
+    return fail(DLOCK_INVALID, "%s is %lld; it must be %lld to %lld, or 0 for %lld", name,
+                (long long)*value, (long long)least, (long long)most, (long long)fallback);
+}
+
+static dlock_status set_count(size_t *value, const char *name, size_t fallback, size_t most)
+{
+    if (*value == 0)
+        *value = fallback;
+    if (*value <= most)
+        return DLOCK_OK;
+    return fail(DLOCK_INVALID, "%s is %zu; it must be 1 to %zu, or 0 for %zu", name, *value, most,
+                fallback);
+}
+
+static dlock_status check_options(struct dlock_options *options)
+{
+    dlock_status status;
+    if ((status = set_number(&options->connect_timeout_ms, "connect_timeout_ms", 1000, 60000,
+                             1)) != DLOCK_OK ||
+        (status = set_number(&options->command_timeout_ms, "command_timeout_ms", 1000, 60000,
+                             1)) != DLOCK_OK ||
+        (options->ttl_ms != 0 && /* the default is the rung's */
+         (status = set_number(&options->ttl_ms, "ttl_ms", TTL_MS_DEFAULT, TTL_MS_MOST,
+                             TTL_MS_LEAST)) != DLOCK_OK) ||
+        (status = set_number(&options->retry_ms, "retry_ms", 20, 60000, 1)) != DLOCK_OK ||
+        (status = set_count(&options->connections_max, "connections_max", 64, 10000)) != DLOCK_OK ||
+        (status = set_count(&options->contenders, "contenders", 16, 10000)) != DLOCK_OK ||
+        (status = set_count(&options->waiters_max, "waiters_max", 100000, 1000000)) != DLOCK_OK ||
+        (status = set_count(&options->handoff_max, "handoff_max", 64, 1000)) != DLOCK_OK ||
+        (status = set_number(&options->handoff_ms, "handoff_ms", 10, 60000, 1)) != DLOCK_OK ||
+        (status = set_number(&options->grant_ms, "grant_ms", 200, 60000, 10)) != DLOCK_OK)
+        return status;
+    if (options->server_count > SERVERS_MAX)
+        return fail(DLOCK_INVALID, "%zu servers; at most %d", options->server_count, SERVERS_MAX);
+    if (options->server_count > 0 && options->servers == NULL)
+        return fail(DLOCK_INVALID, "server_count is %zu, but servers is NULL",
+                    options->server_count);
+    if (options->server_count == 0 && options->servers != NULL)
+        return fail(DLOCK_INVALID, "server_count is 0, but servers is given; set server_count to "
+                                   "the number of URLs in it, or servers to NULL for the default");
+    return DLOCK_OK;
+}
+
+/* A version 4 UUID, RFC 9562. */
+static dlock_status make_id(char id[37])
+{
+    unsigned char b[16];
+    if (getrandom(b, sizeof b, 0) != sizeof b)
+        return fail(DLOCK_NO_MEMORY, "the system gives no random bytes");
+    b[6] = (unsigned char)((b[6] & 0x0f) | 0x40);
+    b[8] = (unsigned char)((b[8] & 0x3f) | 0x80);
+    for (int i = 0, at = 0; i < 16; i++)
+        at += snprintf(id + at, 37 - (size_t)at, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x"
+                                                                                      : "%02x",
+                       b[i]);
+    return DLOCK_OK;
+}
+
+static void client_free(struct dlock_client *client)
+{
+    completions_free(&client->completions);
+    if (client->engine_state != NULL)
+        client->engine->close(client);
+    pthread_cond_destroy(&client->leftover_over);
+    pthread_cond_destroy(&client->exchange_over);
+    pthread_mutex_destroy(&client->mutex);
+    free(client);
+}
+
+static dlock_status open_engine(struct dlock_client *client)
+{
+    struct dlock_options *options = &client->options;
+    const char *const *urls = options->servers;
+    size_t count = options->server_count;
+    if (count == 0) {
+        urls = &engine_redis.fallback_url;
+        count = 1;
+    }
+    options->servers = NULL;
+    client->engine = engine_for(urls, count);
+    return client->engine != NULL ? client->engine->open(client, urls, count) : DLOCK_INVALID;
+}
+
+dlock_status dlock_client_open(const struct dlock_options *options, dlock_client **client)
+{
+    if (!GIVEN(client))
+        return DLOCK_INVALID;
+    *client = NULL;
+    pthread_once(&watch_forks_once, watch_forks);
+    struct dlock_client *made = calloc(1, sizeof *made);
+    if (made == NULL)
+        return fail(DLOCK_NO_MEMORY, "out of memory");
+    dlock_status status = struct_take(&made->options, sizeof made->options, options, "options");
+    if (status == DLOCK_OK)
+        status = check_options(&made->options);
+    if (status != DLOCK_OK) {
+        free(made);
+        return status;
+    }
+    made->now_ns = boot_ns;
+    made->closes_ns = INT64_MAX;
+    made->fork_generation = fork_generation();
+    pthread_mutex_init(&made->mutex, NULL);
+    pthread_cond_init(&made->leftover_over, NULL);
+    pthread_cond_init(&made->exchange_over, NULL);
+    status = loop_init(&made->loop, made);
+    if (!completions_init(&made->completions, made->options.own_loop))
+        status = fail(DLOCK_NO_MEMORY, "no memory or descriptor is left");
+    if (status == DLOCK_OK)
+        status = open_engine(made);
+    if (status == DLOCK_OK)
+        status = make_id(made->id);
+    if (status == DLOCK_OK)
+        status = timekeeper_start(&made->timekeeper, made);
+    if (status != DLOCK_OK) {
+        loop_stop(&made->loop);
+        client_free(made);
+        return status;
+    }
+    *client = made;
+    return DLOCK_OK;
+}
+
+const char *dlock_client_id(const dlock_client *client)
+{
+    return client != NULL ? client->id : "";
+}
+
+void dlock_client_stats(const dlock_client *client, struct dlock_stats *stats)
+{
+    if (client == NULL || stats == NULL)
+        return;
+    struct dlock_stats all = {
+        .acquired = client->acquired,
+        .attempts = client->attempts,
+        .released = client->released,
+        .renewals = client->renewals,
+        .renewals_failed = client->renewals_failed,
+        .lost = client->lost,
+        .unknown = client->unknown,
+        .abandoned = client->abandoned,
+        .scripts_loaded = client->scripts_loaded,
+        .contended = client->contended,
+        .passed_on = client->passed_on,
+        .grants_expired = client->grants_expired,
+        .unheard = client->unheard,
+    };
+    client->engine->stats(client, &all);
+    struct_give(stats, &all, sizeof all);
+}
+
+void dlock_client_close(dlock_client *client)
+{
+    if (client == NULL || check_fork(client) != DLOCK_OK)
+        return;
+    leftovers_end(client);
+    locks_end(client);
+    loop_stop(&client->loop); /* first: what it notices the timekeeper tells */
+    timekeeper_stop(&client->timekeeper);
+    client_free(client);
+}
