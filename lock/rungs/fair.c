@@ -23,8 +23,9 @@ static const char *number(struct request *request, uint64_t value)
 static void say(struct request *request, const struct dlock_hold *hold, const char *what,
                 const char *ttl)
 {
+    int64_t grant_ms = rung_grant_ms(hold);
     SEND(request, &lua_fair, "4", hold->key, hold->beside[0], hold->beside[1], hold->beside[2],
-           what, rung_client_id(hold), ttl, number(request, (uint64_t)rung_grant_ms(hold)),
+           what, rung_client_id(hold), ttl, number(request, (uint64_t)grant_ms),
            number(request, hold->tenure), hold->more ? "1" : "0", number(request, hold->try),
            hold->newest != 0 ? number(request, hold->newest) : NULL);
 }
