@@ -40,7 +40,7 @@ class Rung:
     @property
     def points(self):
         """Where it can be stopped, without the rung's name."""
-        steps = (ROOT / "lock" / "exchange.c").read_text(encoding="utf-8") if ".send_" in self.lock.text else ""
+        steps = (ROOT / "lock" / "redis" / "trip.c").read_text(encoding="utf-8") if ".send_" in self.lock.text else ""
         return re.findall(r'\bpoint\((?:env|&trip->env), "(\w+)"\)', self.lock.text + steps)
 
     @property
