@@ -179,86 +179,15 @@ check_new_program() {
     done
 }
 
-# sells I: nginx sends to it, or will with its next configuration, and it answers.
-sells() {
-    local name
-    name=$(shop_name "$1")
-    ! is_left_out "$name" || [[ " ${PUT_BACK[*]} " == *" $name "* ]] || return 1
-    instance_ready "$(shop_instance_port "$1")"
-}
-
 # others_sell I: buyers are served while that one is replaced.
 others_sell() {
     local i
     for ((i = 0; i < SHOP_COUNT; i++)); do
-        if ((i != $1)) && sells "$i"; then
+        if ((i != $1)) && instance_ready "$(shop_instance_port "$i")"; then
             return 0
         fi
     done
     return 1
-}
-
-# nginx_names NAME: its configuration of now sends to that instance.
-nginx_names() {
-    local file port i
-    file=$(shop_folder)/nginx/nginx.conf
-    for ((i = 0; i < SHOP_COUNT; i++)); do
-        [[ $(shop_name "$i") != "$1" ]] || port=$(shop_instance_port "$i")
-    done
-    [[ $(grep --only-matching --extended-regexp "server 127\\.0\\.0\\.1:$port [^;]*;" "$file") != *' down;' ]]
-}
-
-# instances_that_answer: those whom nginx's configuration names first. They have missed no PUT /lock.
-instances_that_answer() {
-    local i named=() others=()
-    for ((i = 0; i < SHOP_COUNT; i++)); do
-        instance_ready "$(shop_instance_port "$i")" || continue
-        if nginx_names "$(shop_name "$i")"; then
-            named+=("$i")
-        else
-            others+=("$i")
-        fi
-    done
-    printf '%s ' "${named[@]}" "${others[@]}"
-}
-
-# forget_left_out NAME: it has missed nothing.
-forget_left_out() {
-    local name kept=()
-    for name in "${LEFT_OUT[@]}"; do
-        [[ $name == "$1" ]] || kept+=("$name")
-    done
-    LEFT_OUT=("${kept[@]}")
-}
-
-# has_lock I: LOCK, also by its own words: one that is new may not know the history's run.
-has_lock() {
-    ask GET "http://$(admin_of "$1")/lock" 2>/dev/null | jq --exit-status --argjson lock "$LOCK" '
-        {rung, write, check_hold, guard_reads} + if .run then {run} else {} end == $lock' >/dev/null
-}
-
-# put_one_back: a restart that was cut short may have left all out, while nginx still sends to some of
-# them. One is taken in before any ends. All that live get its lock first, since nginx's old workers
-# may send to another one for a moment.
-put_one_back() {
-    local i answer=() name
-    for ((i = 0; i < SHOP_COUNT; i++)); do
-        ! sells "$i" || return 0
-    done
-    read -ra answer <<<"$(instances_that_answer)"
-    ((${#answer[@]} > 0)) || return 0 # nobody is there to serve buyers
-    name=$(shop_name "${answer[0]}")
-    if nginx_names "$name"; then
-        forget_left_out "$name"
-    fi
-    find_lock "${answer[@]}"
-    for i in "${answer[@]}"; do
-        has_lock "$i" || tell_lock "$i" "$LOCK"
-    done
-    keep_lock "${answer[0]}" "$LOCK"
-    PUT_BACK+=("$name")
-    tell_nginx
-    say "instance $name serves buyers: a restart that was cut short had left all of them out"
 }
 
 # need_own_ports I: nobody else has them, not even an instance that nobody wrote down.
@@ -356,7 +285,6 @@ shop_restart() {
         fi
     done
     check_new_program
-    put_one_back
     read -ra order <<<"$(instances_in_order)"
     for i in "${order[@]}"; do
         restart_instance "$i"

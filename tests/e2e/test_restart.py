@@ -360,26 +360,6 @@ def test_a_switch_that_nobody_can_tell_any_more_is_not_lost_without_a_word(place
     assert place.shop("down").code == 0
 
 
-@pytest.mark.parametrize("command, name", [("tell_nginx", "b"), ("rm -f", "a")])
-def test_all_were_left_out_and_buyers_are_served_all_the_same(place, command, name):
-    """The first restart was cut when it was about to have nginx take in a and leave out b, or had just done so."""
-    assert place.shop("up").code == 0
-    stock_up(place)
-    for number in range(2):
-        switch(place, number, LOCK)
-    cut_restart(place, command, name)
-    assert [readiness(place)[name] for name in "ab"] == ["left-out", "left-out"]
-    with Crowd(place.ports.nginx, 20) as crowd:
-        wait_until(lambda: crowd.statuses.total() > 100, "buyers are answered")
-        restart = place.shop("restart")
-    assert restart.code == 0 and "had left all of them out" in restart.err, restart
-    assert "lost" not in restart.err, restart
-    assert set(crowd.statuses) == {200} and not crowd.faults, (crowd.statuses, crowd.faults[:5])
-    assert [setting(place, number) for number in range(2)] == 2 * [LOCK]
-    assert place.shop("status").code == 0
-    assert place.shop("down").code == 0
-
-
 def test_nothing_is_lost_as_long_as_one_in_service_can_tell(place):
     assert place.shop("up").code == 0
     cut_restart(place, "await_part", "a")
