@@ -8,6 +8,10 @@
 # left-out/NAME in the shop's folder is there from before nginx is told to leave an instance out until
 # after nginx was told to take it in again. Its content is the lock that the instance is started with.
 # So a restart that is cut short anywhere leaves no instance with a lock that nobody knows.
+#
+# left-out/NAME.behind is there from before that instance ends until the new one was told what the others
+# were told: it may have missed a PUT /lock. One that is left out and not behind has missed none. After the
+# mark of the next instance is made, and before the mark of the one before is removed, both are left out.
 
 # tell_nginx: sends to all that are not left out, and to PUT_BACK. What it sent before was answered.
 tell_nginx() {
@@ -76,21 +80,35 @@ told_lock() {
         | .[:-1] + [$told] | add'
 }
 
-# whom_to_ask I: the instances in the order in which they know best what lock that one is to have: itself
-# and then the others, but those that are left out, which may have missed a PUT /lock, behind the others.
-whom_to_ask() {
-    local i served=() left_out=()
-    for i in "$1" $(seq 0 $((SHOP_COUNT - 1))); do
-        if is_left_out "$(shop_name "$i")"; then
-            left_out+=("$i")
-        else
-            served+=("$i")
-        fi
-    done
-    printf '%s ' "${served[@]}" "${left_out[@]}"
+# is_behind NAME: it may have missed a PUT /lock.
+is_behind() {
+    [[ -e $(shop_folder)/left-out/$1.behind ]]
 }
 
-LEFT_OUT=() # the instances that an earlier restart left out: they may have missed a PUT /lock
+mark_behind() {
+    : >"$(shop_folder)/left-out/$1.behind"
+}
+
+# unmark_behind NAME: it was told what the others were told.
+unmark_behind() {
+    rm "$(shop_folder)/left-out/$1.behind"
+}
+
+# whom_to_ask I: the instances in the order in which they know best what lock that one is to have: itself
+# and then the others, but first those that have missed no PUT /lock.
+whom_to_ask() {
+    local i current=() behind=()
+    for i in "$1" $(seq 0 $((SHOP_COUNT - 1))); do
+        if is_behind "$(shop_name "$i")"; then
+            behind+=("$i")
+        else
+            current+=("$i")
+        fi
+    done
+    printf '%s ' "${current[@]}" "${behind[@]}"
+}
+
+declare -A DOUBTED=() # the instances whose lock may not be the newest: they missed it, or have it from one that did
 
 # find_lock I...: in LOCK, that of the first that answers, else the first that is kept; "": neither is. In
 # MISSED, whose it is, if a newer one may be lost.
@@ -99,7 +117,7 @@ find_lock() {
     MISSED=
     for i; do
         if LOCK=$(told_lock "$i"); then
-            [[ " ${LEFT_OUT[*]} " != *" $(shop_name "$i") "* ]] || MISSED=$(shop_name "$i")
+            MISSED=${DOUBTED[$(shop_name "$i")]-}
             return 0
         fi
     done
@@ -111,8 +129,12 @@ find_lock() {
     done
 }
 
+declare -A TOLD_LOST=() # the instances of which the operator was told already
+
 # tell_what_is_lost NAME: an operator cannot know that nobody is left who heard of the newest lock.
 tell_what_is_lost() {
+    [[ -z ${TOLD_LOST[$1]-} ]] || return 0
+    [[ -n $LOCK && -z $MISSED ]] || TOLD_LOST[$1]=yes
     if [[ -z $LOCK ]]; then
         say "no instance is left to tell its lock: $1 has that of scripts/shop up"
     elif [[ -n $MISSED ]]; then
@@ -128,12 +150,12 @@ lock_options() {
         "--guard-reads", (.guard_reads | switch)' <<<"$1"
 }
 
-# look_at_others I: their locks, in SEEN.
+# look_at_others I: the locks of those that missed no PUT /lock, in SEEN.
 look_at_others() {
     local i
     SEEN=()
     for ((i = 0; i < SHOP_COUNT; i++)); do
-        if ((i != $1)) && ! is_left_out "$(shop_name "$i")"; then
+        if ((i != $1)) && ! is_behind "$(shop_name "$i")"; then
             SEEN[i]=$(told_lock "$i") || unset 'SEEN[i]'
         fi
     done
@@ -179,15 +201,64 @@ check_new_program() {
     done
 }
 
-# others_sell I: buyers are served while that one is replaced.
+# in_service I: nginx sends to it, or will with its next configuration.
+in_service() {
+    local name
+    name=$(shop_name "$1")
+    ! is_left_out "$name" || [[ " ${PUT_BACK[*]} " == *" $name "* ]]
+}
+
+# others_sell I: buyers are served while that one is replaced; "" for I: anyone serves them.
 others_sell() {
     local i
     for ((i = 0; i < SHOP_COUNT; i++)); do
-        if ((i != $1)) && instance_ready "$(shop_instance_port "$i")"; then
+        if [[ $i != "$1" ]] && in_service "$i" && instance_ready "$(shop_instance_port "$i")"; then
             return 0
         fi
     done
     return 1
+}
+
+# whom_to_take_in: one that is ready and left out, if possible one that has missed no PUT /lock; fails when
+# there is none.
+whom_to_take_in() {
+    local i order
+    read -ra order <<<"$(whom_to_ask 0)"
+    for i in "${order[@]}"; do
+        if instance_lives "$i" && instance_ready "$(shop_instance_port "$i")"; then
+            printf '%s' "$i"
+            return 0
+        fi
+    done
+    return 1
+}
+
+# take_one_in: a restart that was cut short, and instances that have ended since, may leave nginx with nobody
+# to send to. One that is ready serves buyers again, with the lock of those that know best, before any ends.
+take_one_in() {
+    local i name order
+    ! others_sell '' || return 0
+    i=$(whom_to_take_in) || return 0
+    name=$(shop_name "$i")
+    if is_behind "$name"; then
+        look_at_others "$i"
+        read -ra order <<<"$(whom_to_ask "$i")"
+        find_lock "${order[@]}"
+        (tell_lock "$i" "$LOCK") || return 0 # it is replaced, as any other
+        follow_others "$i"
+        tell_what_is_lost "$name"
+        doubt_as_missed "$name"
+        unmark_behind "$name"
+    fi
+    PUT_BACK+=("$name")
+    tell_nginx
+    say "instance $name was left out and serves buyers again"
+}
+
+# doubt_as_missed NAME: it has the lock that find_lock found.
+doubt_as_missed() {
+    unset "DOUBTED[$1]"
+    [[ -z $MISSED ]] || DOUBTED[$1]=$MISSED
 }
 
 # need_own_ports I: nobody else has them, not even an instance that nobody wrote down.
@@ -224,6 +295,7 @@ restart_instance() {
     look_at_others "$1"
     find_lock "${order[@]}" # a switch may have come since
     keep_lock "$1" "$LOCK"
+    mark_behind "$name"
     if [[ -n $lives ]]; then
         end_instance "$name" "$pid" "$start" "$drain_ms"
     else
@@ -238,6 +310,8 @@ restart_instance() {
     run=$(jq --compact-output 'select(.run) | {run}' <<<"$LOCK")
     [[ -z $run ]] || tell_lock "$1" "$run"
     follow_others "$1"
+    doubt_as_missed "$name"
+    unmark_behind "$name"
     PUT_BACK+=("$name")
     say "instance $name: pid $pid"
 }
@@ -278,12 +352,13 @@ shop_restart() {
             "scripts/shop up --instances 2 starts two"
     redis_answers || fail "Redis does not answer on port $SHOP_REDIS_PORT"
     nginx_serves || fail "nginx does not answer on port $SHOP_OPERATORS_PORT"
-    build_programs
     for ((i = 0; i < SHOP_COUNT; i++)); do
-        if is_left_out "$(shop_name "$i")"; then
-            LEFT_OUT+=("$(shop_name "$i")")
+        if is_behind "$(shop_name "$i")"; then
+            DOUBTED[$(shop_name "$i")]=$(shop_name "$i")
         fi
     done
+    take_one_in
+    build_programs
     check_new_program
     read -ra order <<<"$(instances_in_order)"
     for i in "${order[@]}"; do

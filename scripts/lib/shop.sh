@@ -8,7 +8,7 @@
 #   parts       one line a process: name, pid, the process' start in ticks, port
 #   settings    one line each: what `up` was told, and an `instance` for each instance
 #   load        locked while a load runs
-#   left-out/   a file an instance that nginx may leave out, with its lock (restart.sh)
+#   left-out/   a file an instance that nginx may leave out, with its lock, and one if it is behind (restart.sh)
 #   history/    what the instances record; a run's part is moved to its folder
 #   redis/ nginx/ *.log
 

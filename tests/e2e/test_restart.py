@@ -311,6 +311,72 @@ def test_one_that_may_have_missed_a_switch_is_left_out_until_it_is_told(place):
     assert place.shop("down").code == 0
 
 
+def restarts_while_buyers_buy(place):
+    with Crowd(place.ports.nginx, 20) as crowd:
+        restart = place.shop("restart")
+    assert restart.code == 0, restart
+    assert set(crowd.statuses) == {200} and not crowd.faults, crowd.faults[:5]
+    return restart
+
+
+def test_the_next_restart_serves_buyers_although_all_were_left_out(place):
+    """a is new and nginx is about to take it in; b was left out just now. The next restart is cut short, too."""
+    assert place.shop("up").code == 0
+    stock_up(place)
+    for number in range(2):
+        switch(place, number, {"rung": "fair", "write": "fenced"})
+    cut_restart(place, "tell_nginx", "b")
+    assert readiness(place) | {"a": "left-out", "b": "left-out"} == readiness(place)
+    for number in range(2):
+        switch(place, number, LOCK)
+    for command in ["take_one_in", 'mv "$out.new', "nginx_reload", 'rm -f "$(shop_folder)', "build_programs"]:
+        with Crowd(place.ports.nginx, 20) as crowd:
+            cut_restart(place, command)
+        assert set(crowd.statuses) == {200} and not crowd.faults, (command, crowd.faults[:5])
+    assert list(readiness(place).values()).count("left-out") == 1
+    cut_restart(place, "tell_nginx", "a")
+    restart = restarts_while_buyers_buy(place)
+    assert "lost" not in restart.err, restart
+    assert [setting(place, number) for number in range(2)] == 2 * [LOCK]
+    assert place.shop("status").code == 0
+    assert place.shop("down").code == 0
+
+
+def test_all_that_are_left_out_and_one_that_crashed(place):
+    """a was not begun with when it was left out: it serves again before anything else, and has missed nothing."""
+    assert place.shop("up").code == 0
+    stock_up(place)
+    cut_restart(place, "nginx_reload")
+    for number in range(2):
+        switch(place, number, LOCK)
+    crash(place, 1)
+    cut_restart(place, "build_programs")
+    assert readiness(place)["a"] == "yes"
+    restart = restarts_while_buyers_buy(place)
+    assert "lost" not in restart.err and "instance b had ended" in restart.err, restart
+    assert [setting(place, number) for number in range(2)] == 2 * [LOCK]
+    assert place.shop("down").code == 0
+
+
+def test_one_that_missed_nothing_is_taken_in_first(place):
+    """b was started and not told of the switch. c was told, and a has crashed."""
+    assert place.shop("up", "--instances", 3).code == 0
+    stock_up(place)
+    cut_restart(place, "follow_others", "b")
+    switch(place, 0, LOCK)
+    switch(place, 2, LOCK)
+    assert setting(place, 1) != LOCK
+    crash(place, 0)
+    (place.state / str(place.ports.nginx) / "left-out" / "c").write_text("{}")
+    cut_restart(place, "build_programs")
+    assert [readiness(place)[name] for name in "abc"] == ["ended", "left-out", "yes"]
+    restart = restarts_while_buyers_buy(place)
+    assert "lost" not in restart.err, restart
+    assert [setting(place, number) for number in range(3)] == 3 * [LOCK]
+    assert place.shop("status").code == 0
+    assert place.shop("down").code == 0
+
+
 @pytest.mark.parametrize("command,told", [
     ("look_at_others", [0, 1]),  # both of them hear of it, and one ends
     ("need_own_ports", [1]),  # one has ended
