@@ -167,7 +167,7 @@ static void check_reads(struct run *run)
     for (size_t i = 0; i < run->by_lock_count; i++) {
         const struct section *section = run->by_lock[i];
         if (section->token == 0 || !section->sold || section->left_denied ||
-            section->stock_before == NOT_KNOWN ||
+            section->quantity_denied || section->stock_before == NOT_KNOWN ||
             section->stock_after == section->stock_before - section->quantity)
             continue;
         if (times++ == 0)

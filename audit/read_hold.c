@@ -185,6 +185,7 @@ static bool read_sale(struct reader *reader, struct record *record, struct secti
                  "a sale of %lld by request %.60s, which asked for %lld; they must be the same",
                  (long long)section->quantity, run_request_id(reader->run, record->request),
                  (long long)request->quantity);
+    section->quantity_denied = section->quantity != request->quantity;
     if (section->quantity > request->quantity)
         section->quantity = request->quantity; /* so many are proven */
     section->sold = true;

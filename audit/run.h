@@ -208,6 +208,7 @@ struct section {
     enum stage stage : 8; /* the last one recorded */
     bool shared : 1;      /* under the read lock: others of that kind may be inside, too */
     bool sold : 1;
+    bool quantity_denied : 1;   /* its request asked for another one */
     bool left_denied : 1;       /* its client was told that another number was left */
     bool kept : 1;              /* its release did not arrive, or nobody knows */
     bool overlapped : 1;        /* found by check_exclusion */

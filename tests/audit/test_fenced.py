@@ -99,6 +99,19 @@ def test_overtaken():
             assert verdict["token_refusals"] == (0 if lets_in else 1)
 
 
+def test_a_quantity_that_is_denied_proves_no_stale_write():
+    """What it left fits what it recorded, and not what it was asked for: one of the two records is wrong."""
+    world, now = begin("fenced", 9)
+    section = enter(world, "a", 5, now)
+    sell(world, section, now + MS)
+    section["write"].update(quantity=3, stock_after=6, unit=7)
+    world.sample_of(section["request"]).update(unit=7, left=6)
+    world.stock["phone"] = 6
+    with judge({1: shop.finish(world)}) as verdicts:
+        verdict = verdicts[1][0]
+        assert verdict["result"] == "inconclusive", verdict["reasons"]
+
+
 def test_a_restock_of_another_item_excuses_no_stale_write():
     world, now = begin("fenced", 9)
     world.run.update(restocked=True, items={"phone": 9, "pad": 9})
