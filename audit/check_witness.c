@@ -236,7 +236,7 @@ static void check_start(struct run *run)
     }
 }
 
-/* Nobody waited for it in vain; who comes next will. A fault that is proven is not undone by it. */
+/* No request timed out at this lock, but the next one will. A proven fault outranks this. */
 static void check_after(struct run *run)
 {
     for (size_t i = 0; i < run->item_count; i++) {

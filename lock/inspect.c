@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Operators' calls: who holds a lock, and how it is freed whoever holds it.
+ * Operators' calls: they ask who holds a lock, and free it for any owner.
  */
 #include "client.h"
 #include "structs.h"

@@ -281,9 +281,13 @@ bool loop_may_ask(const struct loop *loop)
 
 /* ---- Threads --------------------------------------------------------------------------------- */
 
-/* Of an exchange that is answered later. */
-static void take_answer(struct wait *wait)
+/* Without the mutex. Goes on with what it is due for: the answer of an exchange, or another look. */
+static void run(struct wait *wait)
 {
+    if (!wait->has_answer) {
+        wait->run(wait);
+        return;
+    }
     struct busy *busy = wait->exchange->busy;
     wait->has_answer = false;
     wait->answered(wait); /* it may be gone by now */
@@ -291,22 +295,14 @@ static void take_answer(struct wait *wait)
 }
 
 /* The mutex is held at call and return, not in between. */
-static void run(struct loop *loop, struct wait *wait)
-{
-    pthread_mutex_unlock(&loop->mutex);
-    if (wait->has_answer)
-        take_answer(wait);
-    else
-        wait->run(wait);
-    pthread_mutex_lock(&loop->mutex);
-}
-
 static void run_here(struct loop *loop, struct wait *wait)
 {
     if (wait->running)
         return;
     wait->running = true;
-    run(loop, wait);
+    pthread_mutex_unlock(&loop->mutex);
+    run(wait);
+    pthread_mutex_lock(&loop->mutex);
 }
 
 /* Its moment has come, or its cancel. Who is queued is left there until it must go on; who has
@@ -461,10 +457,7 @@ static void run_first(struct loop *loop)
     struct wait *wait = TAILQ_FIRST(&loop->due);
     take_out(loop, wait);
     let_others(loop);
-    if (wait->has_answer)
-        take_answer(wait);
-    else
-        wait->run(wait);
+    run(wait);
     pthread_mutex_lock(&loop->mutex);
 }
 

@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-#define ARGUMENTS_MAX 32
-
 /* Errors that go away by themselves: nothing was done, and a later try may work. */
 static bool is_transient(const char *error)
 {
@@ -108,7 +106,7 @@ static struct answer exchange(struct rung_env *env, int argc, const char *const 
     return answer_of(env, reply, redis_server(redis, 0));
 }
 
-static int count(const char *const *argv)
+int rung_count(const char *const *argv)
 {
     int argc = 0;
     while (argv[argc] != NULL)
@@ -134,7 +132,7 @@ static bool may_answer(const char *const *argv, const struct answer *answer)
 
 struct answer rung_call(struct rung_env *env, const char *const *argv)
 {
-    struct answer answer = exchange(env, count(argv), argv);
+    struct answer answer = exchange(env, rung_count(argv), argv);
     env->reads = NULL;
     if (may_answer(argv, &answer))
         return answer;
@@ -149,11 +147,10 @@ bool script_is_missing(const struct answer *answer)
     return answer->kind == DLOCK_REPLY_ERROR && strncmp(answer->reply->str, "NOSCRIPT", 8) == 0;
 }
 
-/* The command that runs a script, and how many words it has. */
-static int script_command(const char *command[ARGUMENTS_MAX], const struct script *script,
-                          const char *const *argv, bool in_full)
+int script_command(const char *command[COMMAND_WORDS_MAX], const struct script *script,
+                   const char *const *argv, bool in_full)
 {
-    int argc = count(argv);
+    int argc = rung_count(argv);
     command[0] = in_full ? "EVAL" : "EVALSHA";
     command[1] = in_full ? script->text : script->sha1;
     memcpy(command + 2, argv, (size_t)argc * sizeof *argv);
@@ -162,7 +159,7 @@ static int script_command(const char *command[ARGUMENTS_MAX], const struct scrip
 
 void request_append(struct redis *redis, const struct request *request, bool in_full)
 {
-    const char *command[ARGUMENTS_MAX];
+    const char *command[COMMAND_WORDS_MAX];
     int argc = script_command(command, request->script, request->argv, in_full);
     redis_append(redis, 0, argc, command, NULL);
 }
@@ -178,8 +175,8 @@ dlock_status something_was_sent(const char *why)
 struct answer rung_eval(struct rung_env *env, const struct script *script,
                         const char *const *argv)
 {
-    const char *command[ARGUMENTS_MAX];
-    if (count(argv) > ARGUMENTS_MAX - 2)
+    const char *command[COMMAND_WORDS_MAX];
+    if (rung_count(argv) > COMMAND_WORDS_MAX - 2)
         return (struct answer){.status = fail(DLOCK_INVALID, "too many arguments for a script"),
                                .text = ""};
     bool rode = env->last != NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who holds a lock, as the server says, and how it is freed whoever holds it. Where its key is all
- * there is to a lock, one script each serves every rung.
+ * Asks the server who holds a lock, and frees a lock for any owner. If the lock is only a key, one
+ * script each serves every rung.
  */
 #include "redis_engine.h"
 

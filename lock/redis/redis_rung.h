@@ -95,6 +95,12 @@ struct answer rung_eval(struct rung_env *env, const struct script *script,
 
 /* Appends the request as EVAL would send it first, or with the script in full. */
 void request_append(struct redis *redis, const struct request *request, bool in_full);
+/* How many there are before the NULL. */
+int rung_count(const char *const *argv);
+#define COMMAND_WORDS_MAX 32
+/* The command that runs a script with these arguments, and how many words it has. */
+int script_command(const char *command[COMMAND_WORDS_MAX], const struct script *script,
+                   const char *const *argv, bool in_full);
 /* The server does not know the script by its SHA1. */
 bool script_is_missing(const struct answer *answer);
 /* UNKNOWN with a sentence: what rode was carried out, so UNREACHABLE, which says that nothing was

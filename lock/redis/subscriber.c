@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See subscriber.h. Whoever needs a subscriber connects it, since connecting may block; from then
- * on it is the loop's, until it breaks. Then all who listen try again at once, and the first that
- * must wait connects it anew. Where the server refuses to tell, waiters poll, and it is asked again
- * seldom.
+ * See subscriber.h. The first waiter that needs the connection makes it, since connecting may
+ * block. After that it belongs to the loop, until it breaks. Then all its waiters try at once, and
+ * the first that must wait connects it anew. If the server refuses to listen, waiters poll, and the
+ * client asks again seldom.
  */
 #include "redis_engine.h"
 
@@ -96,7 +96,7 @@ static void connect_later(struct subscriber *subscriber)
     subscriber->again_ns = mono_ns() + doubled_ns(BROKE_MS, ++subscriber->breaks);
 }
 
-/* ---- Whoever wants to hear ------------------------------------------------------------------- */
+/* ---- Listening ------------------------------------------------------------------------------- */
 
 static void connect_now(struct loop *loop, struct subscriber *subscriber, int64_t limit_ns,
                         int cancel_fd)

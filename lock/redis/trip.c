@@ -73,11 +73,6 @@ static struct kept *kept_of(struct exchange *exchange)
     return (struct kept *)&exchange->engine_state;
 }
 
-static const struct kept *seen_of(const struct exchange *exchange)
-{
-    return (const struct kept *)&exchange->engine_state;
-}
-
 /* ---- Doubts ---------------------------------------------------------------------------------- */
 
 static void note_doubt(struct trip *trip, struct exchange *exchange)
@@ -106,7 +101,7 @@ static bool carries(struct trip *trip, const struct script *script)
     return true;
 }
 
-static void append_request(struct trip *trip, const struct exchange *exchange)
+static void append_request(struct trip *trip, struct exchange *exchange)
 {
     const struct rung_ops *ops = ops_of(exchange);
     struct request request;
@@ -118,7 +113,7 @@ static void append_request(struct trip *trip, const struct exchange *exchange)
     else
         ops->send_give_up(&request, exchange->hold);
     request_append(trip->env.redis, &request,
-                   seen_of(exchange)->unknown_script && carries(trip, request.script));
+                   kept_of(exchange)->unknown_script && carries(trip, request.script));
 }
 
 /* What an acquire reads does not ride with what ends its earlier name. */
@@ -132,7 +127,7 @@ static struct dlock_batch *reads_of(const struct exchange *exchange)
 static size_t append(struct trip *trip, struct exchange *exchange, size_t at)
 {
     kept_of(exchange)->first = at;
-    if (exchange->step == STEP_RELEASE && !seen_of(exchange)->unknown_script)
+    if (exchange->step == STEP_RELEASE && !kept_of(exchange)->unknown_script)
         point(&trip->env, "before_release");
     /* What a release is kept for counts from the first that was sent. */
     if (exchange->step != STEP_RELEASE || exchange->sent_ns == 0)
@@ -177,7 +172,7 @@ static void take_answer(struct trip *trip, struct exchange *exchange, const redi
 static void take_replies(struct trip *trip, struct exchange *exchange)
 {
     struct redis *redis = trip->env.redis;
-    size_t at = seen_of(exchange)->first;
+    size_t at = kept_of(exchange)->first;
     env_ride_take(redis, exchange->last, at);
     if (exchange->last != NULL) {
         at += exchange->last->count;
@@ -228,7 +223,7 @@ static void run_pairs(struct trip *trip, struct exchange *const *all, size_t cou
     }
     send_pairs(trip, all, count);
     for (size_t i = 0; i < count; i++)
-        if (seen_of(all[i])->unknown_script) {
+        if (kept_of(all[i])->unknown_script) {
             all[i]->rode = all[i]->rode && !rides[i];
             rides[again_count] = rides[i];
             again[again_count++] = all[i];
@@ -287,9 +282,9 @@ static void run(struct trip *trip, struct exchange *const *all, size_t count)
             run_alone(trip, all[i]);
 }
 
-static enum doubt_end end_doubt_of(struct trip *trip, const struct exchange *exchange)
+static enum doubt_end end_doubt_of(struct trip *trip, struct exchange *exchange)
 {
-    const struct doubt *doubt = &seen_of(exchange)->doubt;
+    const struct doubt *doubt = &kept_of(exchange)->doubt;
     bool same = trip->asked.node == doubt->node && trip->asked.id == doubt->id &&
                 strcmp(trip->asked.run_id, doubt->run_id) == 0;
     if (!same || trip->end == DOUBT_STAYS) {
@@ -343,8 +338,8 @@ static void end_doubts(struct trip *trip, struct exchange *const *all, size_t co
         if (!exchange->open)
             continue;
         kept_of(exchange)->end = end_doubt_of(trip, exchange);
-        bool for_ever = seen_of(exchange)->end == DOUBT_FOR_EVER;
-        exchange->open = !(seen_of(exchange)->end == DOUBT_ENDED ||
+        bool for_ever = kept_of(exchange)->end == DOUBT_FOR_EVER;
+        exchange->open = !(kept_of(exchange)->end == DOUBT_ENDED ||
                            (for_ever && exchange->step == STEP_ACQUIRE));
         if (for_ever && begins_anew(exchange))
             anew[anew_count++] = exchange;
@@ -503,7 +498,7 @@ static size_t choose(struct trip *trip, struct exchange *const *all, size_t coun
         else if (connected_too_late(trip, exchange))
             exchange_set(exchange, fail(DLOCK_UNREACHABLE, "no time was left to ask %s",
                                       redis_server(trip->env.redis, 0)));
-        else if (exchange->open && seen_of(exchange)->end == DOUBT_STAYS)
+        else if (exchange->open && kept_of(exchange)->end == DOUBT_STAYS)
             exchange_set(exchange, fail(DLOCK_UNKNOWN, "'%s': an earlier request was not answered, "
                                                      "and may still be carried out",
                                       exchange->hold->key));

@@ -4,8 +4,6 @@
  */
 #include "redis_rung.h"
 
-#define ARGUMENTS_MAX 32
-
 /* What one server is sent, and what it answered. */
 struct ballot {
     size_t first; /* the index of its reply */
@@ -13,26 +11,14 @@ struct ballot {
     struct answer answer;
 };
 
-static int count(const char *const *argv)
-{
-    int argc = 0;
-    while (argv[argc] != NULL)
-        argc++;
-    return argc;
-}
-
 static void append(struct redis *redis, size_t node, const struct script *script,
                    const char *const *argv, bool in_full)
 {
-    const char *command[ARGUMENTS_MAX];
-    int argc = 0;
-    if (script != NULL) {
-        command[argc++] = in_full ? "EVAL" : "EVALSHA";
-        command[argc++] = in_full ? script->text : script->sha1;
-    }
-    for (int i = 0; argv[i] != NULL; i++)
-        command[argc++] = argv[i];
-    redis_append(redis, node, argc, command, NULL);
+    const char *command[COMMAND_WORDS_MAX];
+    if (script == NULL)
+        redis_append(redis, node, rung_count(argv), argv, NULL);
+    else
+        redis_append(redis, node, script_command(command, script, argv, in_full), command, NULL);
 }
 
 /* One write to each server that is to be asked; what rides goes with the first server's. */
@@ -96,7 +82,7 @@ struct votes rung_vote(struct rung_env *env, const struct script *script, const 
     struct ballot ballots[SERVERS_MAX] = {0};
     size_t servers = redis_nodes(env->redis);
     struct votes votes = {.needed = servers / 2 + 1};
-    if (count(argv) > ARGUMENTS_MAX - 2 || env->deadline_ns <= mono_ns())
+    if (rung_count(argv) > COMMAND_WORDS_MAX - 2 || env->deadline_ns <= mono_ns())
         return votes;
     ask(env, script, argv, ballots, false);
     take(env, ballots, &votes, false, is_yes);

@@ -251,7 +251,7 @@ drive_row() {
     RUN_CONFIG=$(ask GET "http://${RUN_INSTANCES[0]#*=}/config") ||
         fail "instance ${RUN_INSTANCES[0]%%=*} does not tell its settings"
     keys=$(jq --raw-output .keys <<<"$RUN_CONFIG")
-    # Under the lock of before: so a lock that its last load left is waited for, which is of another type perhaps.
+    # Still under the old lock: the last load may have left a key of that type, and this waits for it.
     set_stock "$(run_property stock 1000)" "${items[@]}"
     new_folder "$rung" "$write"
     switch_lock "$rung" "$write" "$(basename "$RUN_FOLDER")"
