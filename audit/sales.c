@@ -149,9 +149,8 @@ static bool is_told_otherwise(const struct run *run, const struct request *reque
 /* A sale of which only a repetition under its key tells: its instance does not know how that request
  * ended. Where the instance has no such request, and all its records are there, the sale was made
  * before the run. Where some are not, it may have been: that sale proves nothing. */
-static void add_replayed(struct run *run, uint32_t *sale_of)
+static void add_replayed(struct run *run, const uint64_t *open, uint32_t *sale_of)
 {
-    uint64_t *open = find_open(run);
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];
         if (request->outcome != OUTCOME_REPLAYED || request->code != 200 || request->item == NONE ||
@@ -164,7 +163,6 @@ static void add_replayed(struct run *run, uint32_t *sale_of)
         sale_of[request->key] = (uint32_t)run->sale_count;
         add_sale(run, (struct sold){NONE, (uint32_t)i, !certain || is_told_otherwise(run, request)});
     }
-    free(open);
 }
 
 /* By nginx, or by somebody else with a code that no instance gives a buyer. */
@@ -178,10 +176,9 @@ static bool was_turned_away(const struct request *request)
 
 /* Answers that were given before the run, and are told again in it: their instance has recorded all
  * that it did, and has no request that can have been answered so. */
-static void find_before(struct run *run)
+static void find_before(struct run *run, const uint64_t *open)
 {
     bool *answered = memory_new(run->keys.count, sizeof *answered);
-    uint64_t *open = find_open(run);
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];
         if (request->key != NONE && (request->kept || request->outcome == OUTCOME_SOLD))
@@ -198,7 +195,6 @@ static void find_before(struct run *run)
         run->counts.before += request->before;
     }
     free(answered);
-    free(open);
 }
 
 void sales_find(struct run *run)
@@ -224,7 +220,9 @@ void sales_find(struct run *run)
             sale_of[run->requests[run->sales[i].request].key] = (uint32_t)i;
     }
     add_told(run, sale_of);
-    add_replayed(run, sale_of);
+    uint64_t *open = find_open(run);
+    add_replayed(run, open, sale_of);
+    find_before(run, open);
+    free(open);
     free(sale_of);
-    find_before(run);
 }

@@ -281,7 +281,7 @@ bool loop_may_ask(const struct loop *loop)
 
 /* ---- Threads --------------------------------------------------------------------------------- */
 
-/* Without the mutex. Goes on with what it is due for: the answer of an exchange, or another look. */
+/* Without the mutex. Goes on with what it is due for: an answer, or another look. */
 static void run(struct wait *wait)
 {
     if (!wait->has_answer) {

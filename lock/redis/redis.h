@@ -62,8 +62,8 @@ void redis_append(struct redis *redis, size_t node, int argc, const char *const 
  * no master, so that the next call looks for another. The worst status of all. */
 dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
-/* The same of several servers, of which most are enough: once those have answered, the others get as
- * long again, or 50 ms. */
+/* The same of several servers, of which most are enough: once those have answered, the others get
+ * as long again, or 50 ms. */
 dlock_status redis_gather_most(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
 /* The same in steps, for a thread that has other things to do meanwhile: redis_wait disconnects
