@@ -135,6 +135,7 @@ class Shop:
         def undo():
             history.unlink()
             self.instances[name].signal(1)
+            wait_until(history.exists, "the instance has a history again")
         return undo
 
     def freeze_redis(self, role):
