@@ -5,6 +5,7 @@
  */
 #include "acquire.h"
 
+#include "exchange_one.h"
 #include "leftover.h"
 #include "owner.h"
 #include "structs.h"
@@ -280,7 +281,7 @@ static dlock_status end_try(struct acquiring *a)
     a->contended |= status == DLOCK_BUSY;
     if (status == DLOCK_BUSY && hold->depth > 1 && !a->lock->rung.flawed &&
         !hands_off(a->lock)) {
-        owner_lost(hold);
+        timekeeper_lose(&hold->lock->client->timekeeper, hold);
         status = lost_meanwhile(a);
     }
     if (status == DLOCK_OK)
@@ -490,15 +491,6 @@ static dlock_status time_out(const struct acquiring *a)
         return time_out_in_line(a, status, trouble);
     return fail(status, "'%s' was not had in %lld ms: %s%s", lock->name, waited_ms(&a->want),
                 a->why, what_is_left(a));
-}
-
-dlock_status no_turn(const struct dlock *lock, int64_t since_ns)
-{
-    if (was_answered(lock->client, since_ns))
-        return fail(DLOCK_LIMIT, "'%s': others of this client asked first, until no time was left",
-                    lock->name);
-    return fail(DLOCK_UNREACHABLE, "'%s': no server answered those of this client that asked first",
-                lock->name);
 }
 
 /* The first answer that is no wait. `cause` and `why` are of the latest try, if there was one. */

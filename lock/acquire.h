@@ -31,8 +31,4 @@ struct acquiring {
     struct completion completion;
 };
 
-/* No turn to ask came since then: LIMIT; UNREACHABLE, where no server answered anybody
- * meanwhile. */
-dlock_status no_turn(const struct dlock *lock, int64_t since_ns);
-
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Clients: their options, their parts, and the process that they belong to.
+ * Clients: their options and their parts.
  */
 #include "client.h"
 #include "leftover.h"
@@ -10,39 +10,10 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-/* ---- Forks ----------------------------------------------------------------------- */
-
-static _Atomic int forks;
-static pthread_once_t watch_forks_once = PTHREAD_ONCE_INIT;
-
-static void count_fork(void)
-{
-    atomic_fetch_add(&forks, 1);
-}
-
-static void watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, count_fork);
-}
-
-int fork_generation(void)
-{
-    return atomic_load_explicit(&forks, memory_order_relaxed);
-}
-
-dlock_status check_fork(const struct dlock_client *client)
-{
-    if (client->fork_generation == fork_generation())
-        return DLOCK_OK;
-    return fail(DLOCK_FORKED, "this client belongs to the parent process; open one in the child");
-}
-
 const char *dlock_version(void)
 {
     return DLOCK_VERSION;
 }
-
-/* ---- Client ---------------------------------------------------------------------------------- */
 
 /* Takes the default for 0 and checks the range. */
 static dlock_status set_number(int64_t *value, const char *name, int64_t fallback, int64_t most,
@@ -140,7 +111,7 @@ dlock_status dlock_client_open(const struct dlock_options *options, dlock_client
     if (!GIVEN(client))
         return DLOCK_INVALID;
     *client = NULL;
-    pthread_once(&watch_forks_once, watch_forks);
+    watch_forks();
     struct dlock_client *made = calloc(1, sizeof *made);
     if (made == NULL)
         return fail(DLOCK_NO_MEMORY, "out of memory");

@@ -8,7 +8,7 @@
 #include "completion.h"
 #include "engine.h"
 #include "exchange.h"
-#include "holder.h"
+#include "explain.h"
 #include "loop.h"
 #include "timekeeper.h"
 #include "wait.h"
@@ -148,6 +148,8 @@ static inline bool was_answered(const struct dlock_client *client, int64_t since
     return atomic_load_explicit(&client->answered_ns, memory_order_relaxed) >= since_ns;
 }
 
+/* Before the first client is opened: forks are counted from here on. */
+void watch_forks(void);
 /* How often this process is a fork's child; a client remembers the number it was opened under. */
 int fork_generation(void);
 /* OK, or FORKED with a sentence. */
@@ -158,6 +160,9 @@ void locks_end(struct dlock_client *client);
 
 /* It is opened once more: a dlock_close must follow. */
 void lock_keep_open(struct dlock *lock);
+/* 0: closed. Else nobody of this client may have it before then, CLOCK_MONOTONIC, and it stays open
+ * for the caller. */
+int64_t lock_close(struct dlock *lock);
 
 /* No call lasts longer than what it is told to wait and this: it may have to connect, to send a
  * request, and to find out what became of it. */

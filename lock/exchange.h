@@ -45,25 +45,23 @@ struct exchange {
     bool transient;         /* refused for a while only */
     bool rode;              /* `last` was sent */
 
-    /* Where the engine answers later; protected by the loop's mutex. */
-    struct wait *wait; /* that goes on then; NULL: the thread that asked waits for it */
-    bool over;
+    /* Where the engine answers later. */
+    void (*answered)(struct exchange *exchange); /* all of the above is there */
+    struct wait *wait; /* of the loop: what goes on then */
+    bool over;         /* exchange_one; protected by the loop's mutex */
 };
 
 /* Whether the two of one client may go in one write. */
 bool exchange_shares(const struct exchange *exchange, const struct exchange *other);
 
-/* Makes them; waits for their answers, all within the client's bound. More than one: they share.
+/* Has the engine make them. More than one: they share. At its return all are answered; or, where
+ * the engine answers later, exchange->answered is called for each.
  * ACQUIRE  statuses as rung_ops.try_acquire. UNKNOWN: `unresolved`, if asking once more can tell;
  *          `open`. Where an earlier request may still come for ever, the hold has a new name.
  * RELEASE  OK, LOST; UNKNOWN: whether it freed the lock, or what became of `last`, is not known;
  *          `open`: the hold's commands may still be carried out.
  * GIVE_UP  as it came.
  * ALONE    OK: all were answered. UNKNOWN: `open`, if they may still be carried out. */
-void exchange_all(struct dlock_client *client, struct exchange *const *all, size_t count);
-
-/* Has the engine make them. No answer is waited for, where it answers later: exchange->wait goes on
- * with each then. */
 void exchange_begin(struct dlock_client *client, struct exchange *const *all, size_t count);
 
 /* For an engine that answers later: what came of it is there. */
@@ -80,16 +78,5 @@ static inline dlock_status exchange_says(const struct exchange *exchange)
 {
     return exchange->status == DLOCK_OK ? DLOCK_OK : fail(exchange->status, "%s", exchange->why);
 }
-
-static inline dlock_status exchange_one(struct dlock_client *client, struct exchange *exchange)
-{
-    exchange_all(client, &exchange, 1);
-    return exchange_says(exchange);
-}
-
-/* Commands that have no lock's command to ride with: in one write of their own, `last` first.
- * Either may be NULL. *open: they may still be carried out. */
-dlock_status send_alone(struct dlock_hold *hold, struct dlock_batch *last,
-                        struct dlock_batch *reads, int64_t ends_ns, bool *open);
 
 #endif

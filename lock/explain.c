@@ -5,7 +5,7 @@
  * and the others say what was seen then, and how long ago.
  */
 #include "client.h"
-#include "holder.h"
+#include "explain.h"
 #include "owner.h"
 
 #include <stdio.h>
@@ -130,4 +130,13 @@ dlock_status explain(const struct dlock_hold *hold, dlock_status status, int64_t
         return status;
     snprintf(said, sizeof said, "%s", dlock_error());
     return explain_busy(hold, status, said, limit_ns, cancel_fd);
+}
+
+dlock_status no_turn(const struct dlock *lock, int64_t since_ns)
+{
+    if (was_answered(lock->client, since_ns))
+        return fail(DLOCK_LIMIT, "'%s': others of this client asked first, until no time was left",
+                    lock->name);
+    return fail(DLOCK_UNREACHABLE, "'%s': no server answered those of this client that asked first",
+                lock->name);
 }

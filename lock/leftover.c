@@ -25,12 +25,14 @@ struct leftover {
     LIST_ENTRY(leftover) of_client;
 };
 
+static void close_lock(struct dlock *lock);
+
 static void leftover_free(struct leftover *leftover)
 {
     struct dlock *lock = leftover->wait.lock;
     free(leftover->hold);
     free(leftover);
-    dlock_close(lock);
+    close_lock(lock);
 }
 
 static void end(struct leftover *leftover)
@@ -182,7 +184,8 @@ static bool keep(struct leftover *leftover, int64_t until_ns)
     return kept;
 }
 
-void leftover_linger(struct dlock *lock, int64_t until_ns)
+/* One that could not linger stays open: who opens it before it has expired shall know. */
+static void linger(struct dlock *lock, int64_t until_ns)
 {
     struct leftover *leftover = calloc(1, sizeof *leftover);
     if (leftover == NULL)
@@ -191,6 +194,19 @@ void leftover_linger(struct dlock *lock, int64_t until_ns)
     leftover->ends_ns = until_ns;
     if (!keep(leftover, until_ns))
         free(leftover);
+}
+
+static void close_lock(struct dlock *lock)
+{
+    int64_t until_ns = lock_close(lock);
+    if (until_ns != 0)
+        linger(lock, until_ns);
+}
+
+void dlock_close(dlock *lock)
+{
+    if (lock != NULL && check_fork(lock->client) == DLOCK_OK)
+        close_lock(lock);
 }
 
 /* By a give-up, where the rung has one, or by a release. True: the hold is the leftover's from here
@@ -222,7 +238,7 @@ static bool take_back(struct dlock_hold *hold, bool gives_up, const struct excha
     if (keep(leftover, 0))
         return true;
     free(leftover);
-    dlock_close(lock);
+    close_lock(lock);
     return false;
 }
 

@@ -30,10 +30,6 @@ void leftover_note(struct dlock *lock);
  * be carried out, and that doubt is ended in any case; or NULL. */
 void leftover_leave(struct dlock *lock, const struct exchange *doubted, uint64_t try);
 
-/* The lock is closed, but nobody of this client may have it before until_ns, CLOCK_MONOTONIC: keeps
- * it open in the caller's place until then; without room for that, until its client is closed. */
-void leftover_linger(struct dlock *lock, int64_t until_ns);
-
 /* The client is closed: each is tried once, within the bound; what is left then is left to
  * expire. */
 void leftovers_end(struct dlock_client *client);

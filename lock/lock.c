@@ -4,7 +4,6 @@
  */
 #include "client.h"
 #include "ladder.h"
-#include "leftover.h"
 
 #include <search.h>
 #include <stdio.h>
@@ -115,26 +114,6 @@ void lock_keep_open(struct dlock *lock)
     pthread_mutex_unlock(&lock->client->mutex);
 }
 
-const char *rung_client_id(const struct dlock_hold *hold)
-{
-    return hold->lock->client->id;
-}
-
-int64_t rung_grant_ms(const struct dlock_hold *hold)
-{
-    return hold->lock->client->options.grant_ms;
-}
-
-void rung_count_expired_grant(const struct dlock_hold *hold)
-{
-    add_one(&hold->lock->client->grants_expired);
-}
-
-void rung_count_renewal(struct dlock *lock)
-{
-    add_one(&lock->client->renewals);
-}
-
 const char *dlock_name(const dlock *lock)
 {
     return lock != NULL ? lock->name : "";
@@ -175,21 +154,17 @@ static void lock_end(struct dlock *lock)
     lock_free(lock);
 }
 
-/* One that could not linger stays: who opens it before it has expired shall know. */
-void dlock_close(dlock *lock)
+int64_t lock_close(struct dlock *lock)
 {
-    if (lock == NULL || check_fork(lock->client) != DLOCK_OK)
-        return;
     pthread_mutex_t *mutex = &lock->client->mutex;
     pthread_mutex_lock(mutex);
     int64_t closed_until_ns = line_closed_until_ns(lock); /* in one step: a hold may be abandoned */
     bool lingers = lock->opened == 1 && closed_until_ns > mono_ns();
     bool last = !lingers && let_go(lock);
     pthread_mutex_unlock(mutex);
-    if (lingers)
-        leftover_linger(lock, closed_until_ns);
-    else if (last)
+    if (last)
         lock_end(lock);
+    return lingers ? closed_until_ns : 0;
 }
 
 void locks_end(struct dlock_client *client)

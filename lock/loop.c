@@ -242,13 +242,18 @@ void loop_ask(struct loop *loop, struct wait *wait)
     keep_times_of(loop, &loop->asking);
 }
 
-void loop_answered(struct loop *loop, struct wait *wait)
+/* exchange.answered: what asked goes on with that soon. */
+static void go_on_with_answer(struct exchange *exchange)
 {
+    struct wait *wait = exchange->wait;
+    struct loop *loop = &wait->lock->client->loop;
+    pthread_mutex_lock(&loop->mutex);
     wait->has_answer = wait->due = true;
     TAILQ_INSERT_TAIL(&loop->due, wait, of_due);
     loop->due_count++;
     find_thread(loop);
     keep_times_of(loop, &loop->due);
+    pthread_mutex_unlock(&loop->mutex);
 }
 
 void loop_put_off(struct loop *loop, struct wait *wait, int64_t ms)
@@ -504,6 +509,7 @@ static void begin_exchanges(struct loop *loop, struct wait *const *waits,
     size_t begun_count = 0;
     for (size_t i = 0; i < count; i++) {
         exchanges[i]->wait = waits[i];
+        exchanges[i]->answered = go_on_with_answer;
         exchanges[i]->busy = calloc(1, sizeof *exchanges[i]->busy);
         if (exchanges[i]->busy != NULL) {
             begun[begun_count++] = exchanges[i];
@@ -536,7 +542,7 @@ static void ask_together(struct loop *loop)
         begin_exchanges(loop, waits, exchanges, count);
     } else if (count > 0) {
         trace_for(count == 1 ? exchanges[0]->hold->user : NULL);
-        exchange_all(loop->client, exchanges, count);
+        exchange_begin(loop->client, exchanges, count);
         trace_for(NULL);
         give_answers(waits, exchanges, count);
     }

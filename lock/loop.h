@@ -88,8 +88,6 @@ void loop_run(struct loop *loop, struct wait *wait);
 /* The mutex is held, and the waiter runs. Makes its exchange soon, with those of others in one
  * write; when its time is over, or it is cancelled, it is run instead, unless that has begun. */
 void loop_ask(struct loop *loop, struct wait *wait);
-/* The mutex is held. Its exchange, which was begun, is answered: it goes on with that soon. */
-void loop_answered(struct loop *loop, struct wait *wait);
 /* The mutex is held. It is run again after so long. */
 void loop_put_off(struct loop *loop, struct wait *wait, int64_t ms);
 /* It is over: its `done` is called on one of the threads, or with own_loop by dlock_process. */

@@ -417,9 +417,3 @@ bool owner_abandon(const struct dlock_hold *hold)
     pthread_mutex_unlock(&hold->lock->mutex);
     return valid;
 }
-
-void owner_lost(struct dlock_hold *hold)
-{
-    if (hold->lock->rung.expires)
-        timekeeper_lose(&hold->lock->client->timekeeper, hold);
-}

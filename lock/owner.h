@@ -85,8 +85,4 @@ void owner_taint(const struct dlock_hold *hold);
 /* The same of a hold that is abandoned, if anybody has the name. True: the hold itself was valid. */
 bool owner_abandon(const struct dlock_hold *hold);
 
-/* The server says that the owner has not the lock any more: none of its holds is valid. Each is
- * told of once, by the timekeeper. */
-void owner_lost(struct dlock_hold *hold);
-
 #endif

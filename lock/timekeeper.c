@@ -603,6 +603,8 @@ void timekeeper_extend(struct timekeeper *timekeeper, struct dlock_hold *hold, i
 
 void timekeeper_lose(struct timekeeper *timekeeper, struct dlock_hold *hold)
 {
+    if (!hold->lock->rung.expires)
+        return; /* nobody watches it */
     pthread_mutex_lock(&timekeeper->mutex);
     lose(timekeeper, hold);
     wake_at(timekeeper, 0);

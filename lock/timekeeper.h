@@ -49,7 +49,8 @@ void timekeeper_notice(void *timekeeper, enum outage outage, const char *reason)
 /* Readable once the hold's validity is over, by the kernel's own clock: no thread need run for it.
  * Made when first asked for, the hold's from then on; -1: no descriptor is left. */
 int timekeeper_lost_fd(struct timekeeper *timekeeper, struct dlock_hold *hold);
-/* None of the owner's holds is valid any more. */
+/* The server says that the owner has not the lock any more: none of its holds is valid. Each is told
+ * of once. */
 void timekeeper_lose(struct timekeeper *timekeeper, struct dlock_hold *hold);
 /* No renewal of the hold is sent, and nothing is told of it, after this. Waits for the hook that is
  * told of it, but not for an answer: what a late renewal does to a released name harms nobody. */

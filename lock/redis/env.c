@@ -4,6 +4,15 @@
  */
 #include "redis_engine.h"
 
+const char *key_type(const struct dlock *lock)
+{
+    if (lock->rung.flawed)
+        return "";
+    if ((lock->ops->traits & TRAIT_REENTRANT) == 0)
+        return "string";
+    return (lock->ops->traits & TRAIT_SHARED) != 0 ? "zset" : "hash";
+}
+
 void env_init(struct dlock *lock, int64_t ends_ns, struct rung_env *env)
 {
     struct dlock_client *client = lock->client;

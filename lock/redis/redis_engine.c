@@ -170,15 +170,6 @@ static unsigned abilities(const struct rung_ops *ops)
     return able;
 }
 
-const char *key_type(const struct dlock *lock)
-{
-    if (lock->rung.flawed)
-        return "";
-    if ((lock->ops->traits & TRAIT_REENTRANT) == 0)
-        return "string";
-    return (lock->ops->traits & TRAIT_SHARED) != 0 ? "zset" : "hash";
-}
-
 /* ---- The table ------------------------------------------------------------------------------- */
 
 static const char *const schemes[] = {"redis:", "unix:", NULL};

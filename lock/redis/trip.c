@@ -3,6 +3,7 @@
  * Exchanges with a server, see ../exchange.h: a trip is a write and its answers. Rungs whose steps
  * are pairs are sent together, many in a write; those that send by themselves go alone.
  */
+#include "exchange_one.h"
 #include "owner.h"
 #include "redis_engine.h"
 

@@ -31,6 +31,7 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 struct timer {
     struct dlock *lock;
     struct timers *timers;
+    const char *key;
     int64_t ttl_ms;
     char owner[OWNER_MAX];
     char ttl[24];
@@ -56,7 +57,7 @@ static bool renew(struct timer *timer)
     struct answer renewed = {.status = DLOCK_UNKNOWN};
     struct rung_env env;
     if (env_begin(timer->lock, mono_deadline_ns(timer->ttl_ms), INT64_MAX, -1, &env) == DLOCK_OK)
-        renewed = EVAL(&env, &lua_reentrant_renew, "1", dlock_name(timer->lock), timer->owner,
+        renewed = EVAL(&env, &lua_reentrant_renew, "1", timer->key, timer->owner,
                        timer->ttl);
     env_end(timer->lock, &env);
     if (renewed.status == DLOCK_OK && renewed.integer == 1)
@@ -85,7 +86,8 @@ static bool start_timer(const struct dlock_hold *hold)
     pthread_t thread;
     if (timer == NULL)
         return false;
-    *timer = (struct timer){.lock = hold->lock, .timers = timers, .ttl_ms = hold->ttl_ms};
+    *timer = (struct timer){
+        .lock = hold->lock, .timers = timers, .key = hold->key, .ttl_ms = hold->ttl_ms};
     strcpy(timer->owner, hold->owner);
     strcpy(timer->ttl, hold->ttl);
     pthread_mutex_lock(&mutex);

@@ -273,7 +273,7 @@ static void a_doubt_beside_an_unknown_script(void **state)
     }
     size_t kills = proxy_requests(stage.proxy, "KILL");
     proxy_plan(stage.proxy, PROXY_REPLACE_REPLY, "sold", answers, sizeof answers - 1);
-    exchange_all(stage.client, (struct exchange *[]){&exchanges[0], &exchanges[1]}, 2);
+    exchange_begin(stage.client, (struct exchange *[]){&exchanges[0], &exchanges[1]}, 2);
     assert_int_equal(proxy_requests(stage.proxy, "KILL"), kills + 1);
     assert_int_equal(exchanges[0].status, DLOCK_OK); /* what rode with it was answered */
     assert_int_equal(exchanges[1].status, DLOCK_UNKNOWN);

@@ -59,7 +59,7 @@ MUTANTS = [
         ("lock/lua/reentrant_acquire.lua", "if free or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then",
          "if true then")], "reentrant"),
     ("the descriptor that tells of a loss is not closed when the hold was lost", [
-        ("lock/hold.c", "    if (hold->lost_fd >= 0)\n", "    if (hold->lost_fd >= 0 && r->status != DLOCK_LOST)\n")],
+        ("lock/release.c", "    if (hold->lost_fd >= 0)\n", "    if (hold->lost_fd >= 0 && r->status != DLOCK_LOST)\n")],
      "reentrant"),
     ("a release that is sent again counts twice", [
         ("lock/lua/reentrant_release.lua", "local left = (ARGV[2] or held) - 1", "local left = held - 1")], "watchdog"),
@@ -73,7 +73,7 @@ MUTANTS = [
     ("a cancel ends one of the acquires that share it", [
         ("lock/loop.c", "    while ((wait = take_cancelled(loop, cancel)) != NULL) {", "    for (int i = 0; i < 1 && (wait = take_cancelled(loop, cancel)) != NULL; i++) {")], "notify"),
     ("a hold that is passed on keeps the token of the hold before it", [
-        ("lock/hold.c", "        lock->tenure.numbers++;\n", "")], "fair"),
+        ("lock/release.c", "        lock->tenure.numbers++;\n", "")], "fair"),
     ("a waiter's leave that comes late lets go of what its client holds by now", [
         ("lock/lua/fair.lua", "    elseif owner == me and tonumber(last_try or 0) <= tonumber(try or 0) then",
          "    elseif owner == me then")], "fair"),

@@ -2,8 +2,8 @@
  *
  * Questions whose answer is who holds a lock.
  */
-#ifndef DLOCK_HOLDER_H
-#define DLOCK_HOLDER_H
+#ifndef DLOCK_EXPLAIN_H
+#define DLOCK_EXPLAIN_H
 
 #include "rung.h"
 
@@ -25,5 +25,9 @@ dlock_status explain(const struct dlock_hold *hold, dlock_status status, int64_t
 
 /* The same of a call that Redis answered with WRONGTYPE. */
 dlock_status explain_type(struct dlock *lock, int64_t limit_ns, int cancel_fd);
+
+/* No turn to ask came since then: LIMIT; UNREACHABLE, where no server answered anybody
+ * meanwhile. */
+dlock_status no_turn(const struct dlock *lock, int64_t since_ns);
 
 #endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See exchange_one.h.
+ */
+#include "exchange_one.h"
+
+#include "client.h"
+
+/* exchange.answered: the thread that asked goes on. */
+static void wake_thread(struct exchange *exchange)
+{
+    struct dlock_client *client = exchange->hold->lock->client;
+    pthread_mutex_lock(&client->loop.mutex);
+    exchange->over = true;
+    pthread_cond_broadcast(&client->exchange_over);
+    pthread_mutex_unlock(&client->loop.mutex);
+}
+
+static void wait_for(struct dlock_client *client, const struct exchange *exchange)
+{
+    loop_may_block(&client->loop);
+    pthread_mutex_lock(&client->loop.mutex);
+    while (!exchange->over)
+        pthread_cond_wait(&client->exchange_over, &client->loop.mutex);
+    pthread_mutex_unlock(&client->loop.mutex);
+}
+
+dlock_status exchange_one(struct dlock_client *client, struct exchange *exchange)
+{
+    exchange->over = false;
+    exchange->answered = wake_thread;
+    exchange_begin(client, &exchange, 1);
+    if (client->engine->answers_later)
+        wait_for(client, exchange);
+    return exchange_says(exchange);
+}
+
+dlock_status send_alone(struct dlock_hold *hold, struct dlock_batch *last,
+                        struct dlock_batch *reads, int64_t ends_ns, bool *open)
+{
+    struct exchange exchange = {.step = STEP_ALONE, .hold = hold, .last = last, .reads = reads,
+                                .limit_ns = ends_ns, .ends_ns = ends_ns};
+    *open = false;
+    if (last == NULL && reads == NULL)
+        return DLOCK_OK;
+    dlock_status status = exchange_one(hold->lock->client, &exchange);
+    *open = exchange.open;
+    return status;
+}
