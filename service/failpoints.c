@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LOOK_NS (2 * NS_PER_MS) /* how often a paused thread looks for its file */
+#define LOOK_NS (2 * NS_PER_MS) /* how often those who are paused look for their file */
 #define FILES_MAX 4000
 #define DELAY_MS_MAX 60000
 #define TIMES_MAX 1000000
@@ -43,8 +43,14 @@ struct failpoints {
     pthread_mutex_t mutex; /* protects what is below */
     pthread_cond_t changed;
     bool ended;
+    bool freed;
+    struct failpoint_stay *stays; /* of those who stay without a thread */
+    int64_t look_ns;              /* when the watcher looks at them again, unless it is woken */
     struct armed points[FAILPOINTS_MAX];
+    pthread_t watcher;
 };
+
+static void *watch(void *arg);
 
 struct failpoints *failpoints_new(const char *files)
 {
@@ -54,13 +60,23 @@ struct failpoints *failpoints_new(const char *files)
     snprintf(failpoints->files, sizeof failpoints->files, "%s", files);
     pthread_mutex_init(&failpoints->mutex, NULL);
     cond_init(&failpoints->changed);
-    return failpoints;
+    if (pthread_create(&failpoints->watcher, NULL, watch, failpoints) == 0)
+        return failpoints;
+    pthread_cond_destroy(&failpoints->changed);
+    pthread_mutex_destroy(&failpoints->mutex);
+    free(failpoints);
+    return NULL;
 }
 
 void failpoints_free(struct failpoints *failpoints)
 {
     if (failpoints == NULL)
         return;
+    pthread_mutex_lock(&failpoints->mutex);
+    failpoints->freed = true;
+    pthread_cond_broadcast(&failpoints->changed);
+    pthread_mutex_unlock(&failpoints->mutex);
+    pthread_join(failpoints->watcher, NULL);
     pthread_cond_destroy(&failpoints->changed);
     pthread_mutex_destroy(&failpoints->mutex);
     free(failpoints);
@@ -264,40 +280,101 @@ static bool is_let_go(const struct failpoints *failpoints, const char *point)
     return access(file, F_OK) == 0;
 }
 
-/* The mutex is held. */
-static void park(struct failpoints *failpoints, struct armed *at)
+/* Files are looked for again and again. */
+static int64_t next_look_ns(const struct failpoints *failpoints, const struct failpoint_stay *stay,
+                            int64_t at_ns)
 {
-    unsigned long set = at->set;
-    int64_t end_ns = now_ns() + FAILPOINT_PAUSE_MS * NS_PER_MS;
-    bool let_go = false;
-    at->parked++;
-    while (!let_go && at->set == set && !failpoints->ended && now_ns() < end_ns) {
-        int64_t look_ns = failpoints->files[0] != '\0' ? now_ns() + LOOK_NS : end_ns;
-        struct timespec until = timespec_of(look_ns);
-        pthread_cond_timedwait(&failpoints->changed, &failpoints->mutex, &until);
-        let_go = is_let_go(failpoints, at->point);
-    }
-    at->parked--;
-    if (!let_go && at->set == set && !failpoints->ended)
+    bool by_file = stay->at != NULL && failpoints->files[0] != '\0';
+    return by_file && at_ns + LOOK_NS < stay->end_ns ? at_ns + LOOK_NS : stay->end_ns;
+}
+
+/* The mutex is held. */
+static bool is_over(const struct failpoints *failpoints, const struct failpoint_stay *stay,
+                    int64_t at_ns)
+{
+    const struct armed *at = stay->at;
+    if (failpoints->ended || (at != NULL && (at->set != stay->set || is_let_go(failpoints, at->point))))
+        return true;
+    if (at != NULL && at_ns >= stay->end_ns)
         log_event(LOG_WARNING, "failpoint",
                   "%s: paused for %" PRId64 " ms, the most there is; it goes on", at->point,
                   FAILPOINT_PAUSE_MS);
+    return at_ns >= stay->end_ns;
 }
 
 /* The mutex is held. */
-static void delay(struct failpoints *failpoints, long ms)
+static void wait_for_change(struct failpoints *failpoints, int64_t until_ns)
 {
-    int64_t end_ns = now_ns() + ms * NS_PER_MS;
-    struct timespec until = timespec_of(end_ns);
-    while (!failpoints->ended && now_ns() < end_ns)
-        pthread_cond_timedwait(&failpoints->changed, &failpoints->mutex, &until);
+    struct timespec until = timespec_of(until_ns);
+    pthread_cond_timedwait(&failpoints->changed, &failpoints->mutex, &until);
 }
 
-bool failpoints_pass(struct failpoints *failpoints, const char *group, const char *name)
+/* The mutex is held. Takes a stay that is over off the list; NULL: none is. */
+static struct failpoint_stay *take_over(struct failpoints *failpoints)
+{
+    const int64_t at_ns = now_ns();
+    failpoints->look_ns = at_ns + FAILPOINT_PAUSE_MS * NS_PER_MS;
+    for (struct failpoint_stay **place = &failpoints->stays; *place != NULL; place = &(*place)->next) {
+        struct failpoint_stay *stay = *place;
+        if (is_over(failpoints, stay, at_ns)) {
+            *place = stay->next;
+            if (stay->at != NULL)
+                stay->at->parked--;
+            return stay;
+        }
+        int64_t next_ns = next_look_ns(failpoints, stay, at_ns);
+        failpoints->look_ns = next_ns < failpoints->look_ns ? next_ns : failpoints->look_ns;
+    }
+    return NULL;
+}
+
+static void *watch(void *arg)
+{
+    struct failpoints *failpoints = arg;
+    pthread_mutex_lock(&failpoints->mutex);
+    while (!failpoints->freed) {
+        struct failpoint_stay *stay = take_over(failpoints);
+        if (stay == NULL) {
+            wait_for_change(failpoints, failpoints->look_ns);
+            continue;
+        }
+        pthread_mutex_unlock(&failpoints->mutex);
+        stay->over(stay);
+        pthread_mutex_lock(&failpoints->mutex);
+    }
+    pthread_mutex_unlock(&failpoints->mutex);
+    return NULL;
+}
+
+/* The mutex is held. True: it goes on without this thread. */
+static bool begin_stay(struct failpoints *failpoints, struct failpoint_stay *stay, struct armed *at,
+                       enum action action)
+{
+    const int64_t begin_ns = now_ns();
+    stay->at = action == PAUSE ? at : NULL;
+    stay->set = at->set;
+    stay->end_ns = begin_ns + (action == PAUSE ? FAILPOINT_PAUSE_MS : at->delay_ms) * NS_PER_MS;
+    at->parked += action == PAUSE;
+    if (stay->over != NULL) {
+        stay->next = failpoints->stays;
+        failpoints->stays = stay;
+        if (next_look_ns(failpoints, stay, begin_ns) < failpoints->look_ns)
+            pthread_cond_broadcast(&failpoints->changed);
+        return true;
+    }
+    while (!is_over(failpoints, stay, now_ns()))
+        wait_for_change(failpoints, next_look_ns(failpoints, stay, now_ns()));
+    at->parked -= action == PAUSE;
+    return false;
+}
+
+enum failpoint_way failpoints_reach(struct failpoints *failpoints, const char *group, const char *name,
+                                    struct failpoint_stay *stay)
 {
     char point[FAILPOINT_NAME_MAX + 1];
+    bool stays = false;
     if (atomic_load_explicit(&failpoints->armed, memory_order_relaxed) == 0)
-        return false;
+        return FAILPOINT_PASSES;
     snprintf(point, sizeof point, "%s.%s", group, name);
     pthread_mutex_lock(&failpoints->mutex);
     struct armed *at = find(failpoints, point);
@@ -308,17 +385,16 @@ bool failpoints_pass(struct failpoints *failpoints, const char *group, const cha
         at->hits++;
         log_event(LOG_INFO, "failpoint", "%s: %s", point, action_names[action]);
     }
-    if (action == PAUSE)
-        park(failpoints, at);
-    else if (action == DELAY)
-        delay(failpoints, at->delay_ms);
+    if (action == PAUSE || action == DELAY)
+        stays = begin_stay(failpoints, stay, at, action);
     pthread_mutex_unlock(&failpoints->mutex);
     while (action == CRASH)
         kill(getpid(), SIGKILL);
-    return action == FAIL;
+    return stays ? FAILPOINT_STAYS : action == FAIL ? FAILPOINT_FAILS : FAILPOINT_PASSES;
 }
 
 void failpoints_on_point(void *failpoints, const char *rung, const char *point)
 {
-    failpoints_pass(failpoints, rung, point);
+    struct failpoint_stay stay = {0};
+    failpoints_reach(failpoints, rung, point, &stay);
 }

@@ -3,12 +3,15 @@
  * Named points of the code at which a demonstration stops, slows, breaks or kills this process. A
  * point is set to an action, written as in FreeBSD's fail(9): [N*]ACTION, N how often at most.
  *
- *   off        nothing; a thread that is paused there goes on
- *   pause      the thread stays until the point is set anew, or until the file FILES/<point> is
- *              there: a process that is stopped hears no HTTP. At most FAILPOINT_PAUSE_MS
- *   delay(MS)  the thread stays for so long
+ *   off        nothing; who is paused there goes on
+ *   pause      stays until the point is set anew, or until the file FILES/<point> is there: a
+ *              process that is stopped hears no HTTP. At most FAILPOINT_PAUSE_MS
+ *   delay(MS)  stays for so long
  *   crash      SIGKILL, to itself
  *   fail       what the point says that it does
+ *
+ * Sales stay without a thread, and one thread of the failpoints watches over them; who is at a point of the lock
+ * library's stays with its thread.
  *
  * The points are those of SHOP_POINTS, as in sale.entered, and the lock library's, <rung>.<point>.
  */
@@ -36,7 +39,7 @@
 
 struct failpoints;
 
-/* files: the folder for `pause`, "": none. NULL when out of memory. */
+/* files: the folder for `pause`, "": none. NULL when out of memory or threads. */
 struct failpoints *failpoints_new(const char *files);
 /* Nobody may be at a point any more. */
 void failpoints_free(struct failpoints *failpoints);
@@ -53,15 +56,24 @@ void failpoints_end(struct failpoints *failpoints);
 /* An array: {"point", "action", "hits": how often it acted, "parked": who is there now}. */
 cJSON *failpoints_json(struct failpoints *failpoints);
 
-/* The thread is at a point. True: it is to fail there. Any thread. */
-bool failpoints_pass(struct failpoints *failpoints, const char *group, const char *name);
-/* The same for a service that may have none. */
-static inline bool failpoint(struct failpoints *failpoints, const char *group, const char *name)
-{
-    return failpoints != NULL && failpoints_pass(failpoints, group, name);
-}
+/* What somebody does at a point who needs no thread there. */
+enum failpoint_way { FAILPOINT_PASSES, FAILPOINT_FAILS, FAILPOINT_STAYS };
+/* A stay. Its owner sets `over` alone; the rest belongs to failpoints.c until that is called. */
+struct failpoint_stay {
+    /* The stay has ended: called once, on a thread that must not be kept, perhaps before failpoints_reach returns.
+     * NULL: the thread stays. */
+    void (*over)(struct failpoint_stay *stay);
+    struct armed *at; /* NULL: a delay */
+    unsigned long set;
+    int64_t end_ns;
+    struct failpoint_stay *next;
+};
+/* Somebody is at a point. STAYS: only where stay->over is not NULL; it will be called, and the stay must live until then.
+ * Nothing is allocated: there are as many stays as their owners. Any thread. */
+enum failpoint_way failpoints_reach(struct failpoints *failpoints, const char *group, const char *name,
+                                    struct failpoint_stay *stay);
 
-/* For dlock_options.on_point. */
+/* For dlock_options.on_point: the thread stays. */
 void failpoints_on_point(void *failpoints, const char *rung, const char *point);
 
 #endif

@@ -7,6 +7,9 @@
 
 #include "service.h"
 
+/* By enum sale_result: the HTTP status of each. */
+extern const int shop_codes[];
+
 void shop_health(struct service *service, struct request *request);
 void shop_accept_sale(struct service *service, struct request *request);
 void shop_accept_set(struct service *service, struct request *request);

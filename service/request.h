@@ -47,13 +47,11 @@ struct request {
     struct sale sale;          /* of the routes of an item: the item at least */
     char *body; /* NUL-terminated; NULL when there was none */
     size_t body_size;
-    bool entered; /* it counts as a sale in flight, see mode.h */
-    bool aside;   /* a read without the lock: no sale */
-    bool waits;   /* its sale waits for the lock: it is not answered, and goes on when it is resumed */
     struct service *service; /* of a sale */
     struct answer answer;
 
     struct request *next;    /* for the queue it is in */
+    int64_t resume_ns;       /* workers.c's own */
     struct exchange *exchange; /* http.c's own */
 };
 

@@ -258,7 +258,7 @@ void routes_find(enum listener listener, const char *target, struct request *req
 
 static bool is_sale(const struct request *request)
 {
-    return request->route->where == RUN_SALES && !request->aside;
+    return request->route->where == RUN_SALES && request->sale.step != STEP_ASIDE;
 }
 
 bool routes_serve(struct service *service, struct request *request)

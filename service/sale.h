@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The use case: sell under a lock. Steps over a struct -- begin, granted, finish -- because a sale
- * that must wait for its lock keeps no thread meanwhile. Setting the stock anew takes the same way, and
- * with --guard-reads so does reading it.
+ * The use case: sell under a lock. A sale is one list of steps (enum sale_step) with one state; sale_go_on drives it,
+ * whoever calls that: a worker, an event loop, a test. Where it must wait it is suspended, and keeps no thread.
+ * Setting the stock anew takes the same way, and with --guard-reads so does reading it.
+ *
+ * A suspended sale costs its own struct, a till and perhaps a hold. There are as many as requests that are not
+ * answered: --connections at most on the shop's listener, and CHANGES_MAX (shop.c) on the admin's. Of those, at most
+ * --queue wait for locks.
  */
 #ifndef SALE_H
 #define SALE_H
@@ -13,22 +17,17 @@
 #include "mode.h"
 #include "outage.h"
 #include "stock.h"
+#include "till.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 
-#define REQUEST_ID_MAX 64
-#define ITEM_MAX 64
 #define KEY_MAX (ITEM_MAX + 32)
 #define SALE_KEY_MAX 64 /* of an Idempotency-Key */
 #define RECORD_KEY_MAX (KEY_MAX + SALE_KEY_MAX + 8)
 #define QUANTITY_MAX 1000000
 #define STOCK_MAX 1000000000000
 
-/* X(NAME, event of the history, its reason). The names are those of the problems in problem.def; who asks need not
- * know by whom the loss was seen. */
-#define PROBLEM_STALE_TOKEN PROBLEM_LOCK_LOST
-#define PROBLEM_CODE_STALE_TOKEN PROBLEM_CODE_LOCK_LOST
+/* X(NAME, event of the history, its reason). */
 #define SALE_RESULTS(X)                                                                            \
     X(SOLD, "write", "")                                                                           \
     X(SOLD_OUT, "refused", "sold-out")                                                             \
@@ -60,6 +59,42 @@ enum sale_result {
     SALE_RESULT_COUNT
 };
 
+/* In the order in which a sale takes them. */
+enum sale_step {
+    STEP_ENTER,    /* it is counted in; waits for the end of a switch of the lock */
+    STEP_ASIDE,    /* a read that needs no lock: it is no sale, and not counted in. The steps below are of a sale that is */
+    STEP_BEGIN,    /* takes a till, and opens the lock */
+    STEP_ASK,      /* waits for the lock */
+    STEP_ANSWERED, /* the lock's answer is there. look=1: reads, keeps the read lock, and asks for the other */
+    STEP_LOOKED,
+    STEP_SECTION,  /* the critical section; a sale reads, a restock and a read do all of theirs */
+    STEP_PACK,     /* gift=1: asks for the same lock again, and waits for it */
+    STEP_PACKED,
+    STEP_WORK,     /* --work-ms: waits for that moment */
+    STEP_DECIDE,   /* the last look at the hold and the clock */
+    STEP_WRITE,
+    STEP_FORGET, /* in place of LEAVE: it keeps its lock */
+    STEP_LEAVE,
+    STEP_END, /* releases, records how it ended, gives back what it had */
+    STEP_OVER,
+};
+
+/* What it waits for before it takes its next step. */
+enum sale_wait { WAIT_NOTHING, WAIT_SWITCH, WAIT_LOCK, WAIT_TIME, WAIT_POINT };
+
+struct sale;
+
+/* What whoever drives sales does for them. */
+struct sale_driver {
+    /* The sale can go on: call sale_go_on. On any thread, which must not be kept; perhaps before the sale_go_on that
+     * suspended it has returned. */
+    void (*resume)(struct sale *sale);
+    /* To be resumed at that moment, or once the switch that is under way has ended. */
+    void (*resume_at)(struct sale *sale, int64_t at_ns);
+    void (*resume_after_switch)(struct sale *sale);
+    bool (*is_hung_up)(const struct sale *sale); /* nobody waits for its answer any more */
+};
+
 /* What all sales share. */
 struct sale_env {
     const struct config *config;
@@ -68,44 +103,12 @@ struct sale_env {
     struct stock_server *stock_server;
     bool apart; /* lock and stock are on different servers */
     struct history *history; /* or NULL */
+    const int *codes;        /* by enum sale_result: what the history says of each */
     struct outage *outage;
     struct failpoints *failpoints; /* or NULL */
     struct tills *tills;
     atomic_long *waiting; /* acquires that are not answered yet */
 };
-
-enum sale_purpose { SALE_SELL, SALE_RESTOCK, SALE_READ };
-
-/* For whom a hold was acquired: what the client's timekeeper is told, who may speak of a hold that
- * its sale forgot. */
-struct bearer {
-    enum sale_purpose purpose;
-    unsigned thread;
-    char request[REQUEST_ID_MAX + 1];
-    char item[ITEM_MAX + 1];
-    dlock_hold *forgotten; /* or NULL */
-    dlock *lock;           /* of what was forgotten: it may not be closed before */
-    struct bearer *next;
-};
-
-/* Where a sale stands from its beginning to its end, whichever threads work on it: one sale at a time.
- * Its number is the owner_id of its locks. It keeps the lock of the item it sold last. */
-struct till {
-    unsigned number; /* from 1 */
-    dlock *lock;
-    struct bearer *bearer; /* of the sale of now; behind it those of forgotten holds */
-    struct till *next;     /* a free one */
-};
-
-/* All tills: as many as sales were ever in flight at once. */
-struct tills {
-    pthread_mutex_t mutex; /* protects what is below */
-    struct till *free;     /* a stack */
-    unsigned count;
-};
-void tills_init(struct tills *tills);
-/* All sales must be over. */
-void tills_free(struct tills *tills);
 
 /* A thread that works on sales, and its connection to the stock. */
 struct seller {
@@ -128,10 +131,7 @@ struct sale {
     int64_t look;            /* 1: it looks first, under the read lock if reads are guarded by one */
     char key[SALE_KEY_MAX + 1]; /* its Idempotency-Key; "": none. See idempotency.h */
     int64_t arrived_ns;
-    /* Called when a sale that waited can go on: on a thread of the lock library's, which must not be
-     * kept. */
-    void (*resume)(struct sale *sale);
-    bool (*is_hung_up)(const struct sale *sale); /* nobody waits for its answer any more */
+    const struct sale_driver *driver;
 
     /* what came of it */
     enum sale_result result;
@@ -143,8 +143,12 @@ struct sale {
     char detail[256];
 
     /* on the way */
-    bool accepted; /* its invoke is recorded */
-    bool forgets;  /* to let go of its lock */
+    enum sale_step step; /* the next one */
+    enum sale_wait waits_for;
+    int64_t until_ns;  /* WAIT_TIME */
+    const char *point; /* WAIT_POINT: its name, in the group of the sale's purpose */
+    struct failpoint_stay stay;
+    bool keeps_thread; /* its rung counts in the thread's memory: what it waits for, it waits for on this thread */
     bool abandons; /* its write may still come, and nothing keeps it from the stock: its lock is left to expire */
     struct till *till;
     char stock_key[KEY_MAX];
@@ -161,29 +165,29 @@ struct sale {
     uint64_t token;  /* of its hold, or of the newest that it asked for inside its section; 0: none */
     uint64_t newest; /* with STALE_TOKEN: the one that stood against it; 0: not known */
     char hold_id[192]; /* for the history */
-    atomic_long *waiting; /* the env's */
     struct patience *patience;
-    dlock_status lock_status; /* how the wait ended, and its sentence */
-    char lock_error[256];
+    struct lock_answer { /* how the wait for the lock ended */
+        dlock_status status;
+        dlock_hold *hold;
+        char error[256]; /* the sentence */
+    } answer;
+    atomic_long *waiting; /* the env's */
 };
 
 bool sale_is_item(const char *item);
 /* Whether its rung asks a server for the lock. */
 bool sale_asks_lock_server(const struct setting *setting);
 
-/* The sale was accepted: from here on mode->now is its setting, so mode_enter comes first. */
-void sale_accept(const struct sale_env *env, struct sale *sale);
+/* The sale has come in: it is counted in and its invoke is recorded, if no switch is under way; those that come during
+ * one enter later. Blocks nowhere. */
+void sale_arrive(const struct sale_env *env, struct sale *sale);
 /* It ends before it began. */
 void sale_refuse(const struct sale_env *env, struct sale *sale, enum sale_result result,
                  const char *detail);
-
-/* Sells, restocks or reads. False: the lock is not free, and the sale waits for it without this thread:
- * sale->resume will be called, and then sale_resume must be, which may say the same again. */
-bool sale_run(struct seller *seller, struct sale *sale);
-bool sale_resume(struct seller *seller, struct sale *sale);
-
-/* Reads without the lock, at once. It was not accepted, and is not counted. */
-void sale_read_aside(struct seller *seller, struct sale *sale);
+/* Takes its steps, until it is over or waits. Each call may come from another thread, with another seller. WAITING: the
+ * sale may be another thread's by now. */
+enum sale_progress { SALE_OVER, SALE_WAITING };
+enum sale_progress sale_go_on(struct seller *seller, struct sale *sale);
 
 /* For the client's on_event: what happened to a hold of a sale, or to the lock's server. arg: the env. */
 void sale_on_event(void *arg, const struct dlock_event *event);

@@ -5,6 +5,7 @@
 #include "service.h"
 
 #include "clock.h"
+#include "handlers.h"
 #include "log.h"
 #include "outage.h"
 #include "net.h"
@@ -198,6 +199,7 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
     service->env = (struct sale_env){.config = config,
                                      .mode = &service->mode,
                                      .tills = &service->tills,
+                                     .codes = shop_codes,
                                      .waiting = &service->waiting};
     service_begin_members(service, &setting, begin, sizeof begin);
     if (config->enable_failpoints && !start_failpoints(service, error))

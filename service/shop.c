@@ -19,46 +19,25 @@ void shop_health(struct service *service, struct request *request)
 
 /* ---- Selling --------------------------------------------------------------------------------- */
 
-static void leave(struct service *service, struct request *request)
-{
-    if (request->entered)
-        mode_leave(&service->mode);
-    request->entered = false;
-    idempotency_release(&service->keys, &request->sale);
-}
+/* The problem that each result of a sale is; who asks need not know by whom the loss of a lock was seen. */
+#define PROBLEM_SOLD PROBLEM_COUNT
+#define PROBLEM_STALE_TOKEN PROBLEM_LOCK_LOST
+static const enum problem problems[] = {
+#define X(name, event, reason) PROBLEM_##name,
+    SALE_RESULTS(X)
+#undef X
+};
 
-/* What arrives while the switch to another setting is under way goes by the one of before: it needs to wait only
- * where that has a lock to wait for. */
-static bool reads_aside(struct service *service, const struct request *request)
-{
-    if (request->sale.purpose != SALE_READ)
-        return false;
-    return request->entered ? !service->mode.now.guard_reads
-                            : !mode_copy(&service->mode).guard_reads;
-}
-
-/* Counts the sale in, if no switch is under way; those that come during a switch enter later. */
-static void enter(struct service *service, struct request *request)
-{
-    request->sale.request = request->id;
-    request->sale.arrived_ns = request->arrived_ns;
-    if (!request->entered)
-        request->entered = mode_enter(&service->mode);
-    request->aside = reads_aside(service, request);
-    if (request->aside)
-        leave(service, request);
-    if (request->entered && !request->sale.accepted)
-        sale_accept(&service->env, &request->sale);
-}
+#define PROBLEM_CODE_SOLD 200
+#define PROBLEM_CODE_STALE_TOKEN PROBLEM_CODE_LOCK_LOST
+const int shop_codes[] = {
+#define X(name, event, reason) PROBLEM_CODE_##name,
+    SALE_RESULTS(X)
+#undef X
+};
 
 static void answer_sale(const struct service *service, struct request *request)
 {
-    static const enum problem problems[] = {
-#define PROBLEM_SOLD PROBLEM_COUNT
-#define X(name, event, reason) PROBLEM_##name,
-        SALE_RESULTS(X)
-#undef X
-    };
     struct sale *sale = &request->sale;
     const char *instance = sale->replayed ? sale->seller : service->config.instance;
     request->answer.replayed = sale->replayed;
@@ -80,23 +59,76 @@ static void answer_sale(const struct service *service, struct request *request)
     }
 }
 
+static struct request *request_of(const struct sale *sale)
+{
+    return (struct request *)((char *)sale - offsetof(struct request, sale));
+}
+
+static void resume(struct sale *sale)
+{
+    struct request *request = request_of(sale);
+    workers_resume(request->service->sales, request);
+}
+
+static void resume_at(struct sale *sale, int64_t at_ns)
+{
+    struct request *request = request_of(sale);
+    workers_resume_at(request->service->sales, request, at_ns);
+}
+
+/* No thread is kept: those in flight need them for the switch to end. */
+static void resume_after_switch(struct sale *sale)
+{
+    struct request *request = request_of(sale);
+    struct service *service = request->service;
+    workers_put_off(service->sales, request);
+    if (!atomic_load(&service->mode.closed)) /* it ended just now */
+        workers_go_on(service->sales);
+}
+
+static bool is_hung_up(const struct sale *sale)
+{
+    return http_is_hung_up(request_of(sale));
+}
+
+static const struct sale_driver driver = {.resume = resume,
+                                          .resume_at = resume_at,
+                                          .resume_after_switch = resume_after_switch,
+                                          .is_hung_up = is_hung_up};
+
+/* The one way in. */
+static void arrive(struct service *service, struct request *request)
+{
+    request->service = service;
+    request->sale.driver = &driver;
+    request->sale.request = request->id;
+    request->sale.arrived_ns = request->arrived_ns;
+    sale_arrive(&service->env, &request->sale);
+}
+
+/* The one way out: it is over. */
+static void answer(struct service *service, struct request *request)
+{
+    answer_sale(service, request);
+    idempotency_release(&service->keys, &request->sale);
+}
+
 void shop_refuse(struct service *service, struct request *request, enum sale_result result,
                  const char *detail)
 {
-    enter(service, request);
     sale_refuse(&service->env, &request->sale, result, detail);
-    answer_sale(service, request);
-    leave(service, request);
+    answer(service, request);
 }
 
 void shop_accept_sale(struct service *service, struct request *request)
 {
     request->sale.purpose = SALE_SELL;
-    if (atomic_load(&service->draining))
+    bool draining = atomic_load(&service->draining);
+    bool first = draining || idempotency_claim(&service->keys, &request->sale);
+    arrive(service, request);
+    if (draining)
         shop_refuse(service, request, SALE_DRAINING, "the instance takes no more sales");
-    else if (idempotency_claim(&service->keys, &request->sale))
-        enter(service, request);
-    else
+    else if (!first)
         shop_refuse(service, request, SALE_REQUEST_IN_FLIGHT,
                     "this instance has not answered it yet; send the same again later, and get its "
                     "answer");
@@ -105,47 +137,16 @@ void shop_accept_sale(struct service *service, struct request *request)
 void shop_accept_read(struct service *service, struct request *request)
 {
     request->sale.purpose = SALE_READ;
-    enter(service, request);
-    if (!request->aside && atomic_load(&service->draining))
+    arrive(service, request);
+    if (request->sale.step != STEP_ASIDE && atomic_load(&service->draining))
         shop_refuse(service, request, SALE_DRAINING, "the instance takes no more guarded reads");
-}
-
-static void resume(struct sale *sale)
-{
-    struct request *request = (struct request *)((char *)sale - offsetof(struct request, sale));
-    workers_resume(request->service->sales, request);
-}
-
-static bool is_hung_up(const struct sale *sale)
-{
-    return http_is_hung_up((const struct request *)((const char *)sale - offsetof(struct request, sale)));
 }
 
 bool shop_sell(struct service *service, struct seller *seller, struct request *request)
 {
-    bool resumed = request->waits;
-    if (!resumed && !request->aside)
-        enter(service, request);
-    if (request->aside) {
-        sale_read_aside(seller, &request->sale);
-        answer_sale(service, request);
-        return true;
-    }
-    if (!request->entered) { /* no thread is kept: those in flight need them for the switch to end */
-        workers_put_off(service->sales, request);
-        if (!atomic_load(&service->mode.closed)) /* it ended just now */
-            workers_go_on(service->sales);
+    if (sale_go_on(seller, &request->sale) == SALE_WAITING)
         return false;
-    }
-    request->service = service;
-    request->sale.resume = resume;
-    request->sale.is_hung_up = is_hung_up;
-    request->waits = true; /* for when it is resumed, which may be before the next line returns */
-    if (!(resumed ? sale_resume(seller, &request->sale) : sale_run(seller, &request->sale)))
-        return false;
-    request->waits = false;
-    answer_sale(service, request);
-    leave(service, request);
+    answer(service, request);
     return true;
 }
 
@@ -180,12 +181,11 @@ static bool take_units(struct request *request, const char *name, int min, int64
 static void accept_restock(struct service *service, struct request *request)
 {
     request->sale.purpose = SALE_RESTOCK;
+    arrive(service, request);
     if (atomic_load(&service->draining))
         shop_refuse(service, request, SALE_DRAINING, "the instance takes no more changes");
     else if (http_in_flight(request) > CHANGES_MAX)
         shop_refuse(service, request, SALE_QUEUE_FULL, "too many changes of the stock are under way here");
-    else
-        enter(service, request);
 }
 
 void shop_accept_set(struct service *service, struct request *request)

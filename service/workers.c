@@ -29,14 +29,14 @@ struct workers {
     struct line {
         struct request *first;
         struct request *last;
-    } fresh, resumed, put_off;
+    } fresh, resumed, put_off, resting; /* resting: until their resume_ns, the earliest first */
     size_t depth;        /* of those that were not run yet */
     struct worker *idle; /* a stack: the one on top slept last */
     bool waking;         /* a woken thread has not come for work yet */
     bool stopping;
-    pthread_cond_t stopped;
-    pthread_t expirer;
-    bool expirer_runs;
+    pthread_cond_t clock; /* for the timekeeper: an earlier moment, or the end */
+    pthread_t timekeeper;
+    bool timekeeper_runs;
     size_t started;
     struct worker worker[];
 };
@@ -187,16 +187,49 @@ void workers_expire_all(struct workers *workers)
     expire_all_before(workers, INT64_MAX);
 }
 
-/* Threads may all be busy for longer than a request may wait. */
-static void *expire_old(void *arg)
+/* The mutex is held. */
+static void resume_rested(struct workers *workers)
+{
+    struct line *resting = &workers->resting;
+    const int64_t at_ns = now_ns();
+    while (resting->first != NULL && resting->first->resume_ns <= at_ns) {
+        struct request *request = resting->first;
+        resting->first = request->next;
+        append(&workers->resumed, request);
+    }
+    wake_one(workers);
+}
+
+void workers_resume_at(struct workers *workers, struct request *request, int64_t at_ns)
+{
+    struct line *resting = &workers->resting;
+    pthread_mutex_lock(&workers->mutex);
+    bool first = resting->first == NULL;
+    bool in_order = first || resting->last->resume_ns <= at_ns;
+    request->resume_ns = in_order ? at_ns : resting->last->resume_ns;
+    append(resting, request);
+    if (first)
+        pthread_cond_signal(&workers->clock);
+    pthread_mutex_unlock(&workers->mutex);
+}
+
+/* Who rests is resumed. And threads may all be busy for longer than a request may wait. */
+static void *keep_time(void *arg)
 {
     struct workers *workers = arg;
+    int64_t tick_ns = now_ns() + EXPIRE_TICK_NS;
     pthread_mutex_lock(&workers->mutex);
     while (!workers->stopping) {
-        struct timespec tick = timespec_of(now_ns() + EXPIRE_TICK_NS);
-        pthread_cond_timedwait(&workers->stopped, &workers->mutex, &tick);
+        const struct request *first = workers->resting.first;
+        const struct timespec until = timespec_of(
+            first != NULL && first->resume_ns < tick_ns ? first->resume_ns : tick_ns);
+        pthread_cond_timedwait(&workers->clock, &workers->mutex, &until);
+        resume_rested(workers);
+        if (now_ns() < tick_ns)
+            continue;
         pthread_mutex_unlock(&workers->mutex);
         expire_all_before(workers, now_ns() - workers->options.wait_ms * NS_PER_MS);
+        tick_ns = now_ns() + EXPIRE_TICK_NS;
         pthread_mutex_lock(&workers->mutex);
     }
     pthread_mutex_unlock(&workers->mutex);
@@ -219,9 +252,9 @@ struct workers *workers_start(const struct workers_options *options)
         return NULL;
     workers->options = *options;
     pthread_mutex_init(&workers->mutex, NULL);
-    cond_init(&workers->stopped);
-    workers->expirer_runs = pthread_create(&workers->expirer, NULL, expire_old, workers) == 0;
-    bool running = workers->expirer_runs;
+    cond_init(&workers->clock);
+    workers->timekeeper_runs = pthread_create(&workers->timekeeper, NULL, keep_time, workers) == 0;
+    bool running = workers->timekeeper_runs;
     for (size_t i = 0; i < options->threads && running; i++) {
         struct worker *worker = &workers->worker[i];
         *worker = (struct worker){.workers = workers};
@@ -245,15 +278,15 @@ void workers_stop(struct workers *workers)
         return;
     pthread_mutex_lock(&workers->mutex);
     workers->stopping = true;
-    pthread_cond_signal(&workers->stopped);
+    pthread_cond_signal(&workers->clock);
     for (struct worker *worker = workers->idle; worker != NULL; worker = worker->next_idle) {
         worker->woken = true;
         pthread_cond_signal(&worker->wake);
     }
     workers->idle = NULL;
     pthread_mutex_unlock(&workers->mutex);
-    if (workers->expirer_runs)
-        pthread_join(workers->expirer, NULL);
+    if (workers->timekeeper_runs)
+        pthread_join(workers->timekeeper, NULL);
     for (size_t i = 0; i < workers->started; i++)
         pthread_join(workers->worker[i].thread, NULL);
     workers_expire_all(workers);
@@ -265,7 +298,7 @@ void workers_free(struct workers *workers)
         return;
     for (size_t i = 0; i < workers->started; i++)
         pthread_cond_destroy(&workers->worker[i].wake);
-    pthread_cond_destroy(&workers->stopped);
+    pthread_cond_destroy(&workers->clock);
     pthread_mutex_destroy(&workers->mutex);
     free(workers);
 }

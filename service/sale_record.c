@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See sale_record.h.
+ */
+#include "sale_record.h"
+
+#include "clock.h"
+#include "log.h"
+#include "metrics.h"
+#include "text.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+struct history_request sale_record_of(const struct sale_env *env, const struct sale *sale)
+{
+    return (struct history_request){.thread = sale->till != NULL ? sale->till->number : 0,
+                                    .request = sale->request,
+                                    .item = sale->item,
+                                    .rung = env->mode->now.rung->name,
+                                    .lock = sale->lock_name};
+}
+
+void sale_record_end(const struct sale_env *env, const struct sale *sale)
+{
+    static const struct {
+        const char *event, *reason;
+    } rows[] = {
+#define X(name, event, reason) {event, reason},
+        SALE_RESULTS(X)
+#undef X
+    };
+    const bool is_recorded = sale->step > STEP_ASIDE; /* its invoke is */
+    if (sale->purpose == SALE_RESTOCK)
+        return;
+    if (sale->purpose == SALE_READ)
+        metrics_read((int)sale->result);
+    else if (sale->replayed)
+        metrics_replayed();
+    else
+        metrics_sale((int)sale->result);
+    if (sale->replayed) /* replay() has recorded it */
+        return;
+    if (is_recorded && sale->result == SALE_STALE_TOKEN)
+        RECORD(env, sale, "refused",
+               ",\"code\":%d,\"reason\":\"stale-token\",\"token\":%" PRIu64 ",\"newest\":%" PRIu64,
+               env->codes[SALE_STALE_TOKEN], sale->token, sale->newest);
+    else if (is_recorded && rows[sale->result].reason[0] != '\0')
+        RECORD(env, sale, rows[sale->result].event, ",\"code\":%d,\"reason\":\"%s\"%s",
+               env->codes[sale->result], rows[sale->result].reason,
+               sale->kept ? ",\"kept\":true" : "");
+}
+
+void sale_record_invoke(const struct sale_env *env, const struct sale *sale)
+{
+    char key[2 * SALE_KEY_MAX + 4] = "";
+    text_quote(key, sizeof key, sale->key);
+    if (sale->key[0] != '\0')
+        RECORD(env, sale, "invoke", ",\"quantity\":%" PRId64 ",\"key\":\"%s\"", sale->quantity,
+               key);
+    else if (sale->purpose != SALE_RESTOCK)
+        RECORD(env, sale, "invoke", ",\"quantity\":%" PRId64,
+               sale->purpose == SALE_READ ? 0 : sale->quantity);
+}
+
+void sale_record_enter(const struct sale_env *env, struct sale *sale)
+{
+    const dlock_hold *hold = sale->hold;
+    if (sale->purpose == SALE_RESTOCK || env->history == NULL)
+        return;
+    snprintf(sale->hold_id, sizeof sale->hold_id, "%s#%" PRIu64, dlock_owner(hold),
+             dlock_acquisition(hold));
+    RECORD(env, sale, "granted",
+           ",\"hold\":\"%s\",\"mode\":\"%s\",\"owner\":\"%s\",\"token\":%" PRIu64
+           ",\"waited_ns\":%" PRId64,
+           sale->hold_id, sale->mode == DLOCK_SHARED ? "shared" : "exclusive", dlock_owner(hold),
+           dlock_token(hold), sale->granted_ns - sale->arrived_ns);
+    RECORD(env, sale, "enter", ",\"hold\":\"%s\"", sale->hold_id);
+}
+
+void sale_record_read(const struct sale_env *env, const struct sale *sale, int64_t stock)
+{
+    RECORD(env, sale, "read", ",\"hold\":\"%s\",\"stock_before\":%" PRId64, sale->hold_id, stock);
+}
+
+/* ---- What the lock library tells ------------------------------------------------------------- */
+
+/* Whom the calling thread serves; NULL: nobody. */
+static _Thread_local const struct bearer *served;
+
+void sale_record_serve(const struct bearer *bearer)
+{
+    served = bearer;
+}
+
+static struct history_request record_for(const struct bearer *bearer)
+{
+    return (struct history_request){
+        .thread = bearer->thread, .request = bearer->request, .item = bearer->item};
+}
+
+void sale_on_trace(void *arg, const struct dlock_trace *trace)
+{
+    const int64_t sent_ns = now_ns() - trace->took_us * 1000;
+    char sent[900], reply[400];
+    struct history_request record;
+    const struct bearer *bearer = trace->user != NULL ? trace->user : served;
+    if (bearer != NULL)
+        record = record_for(bearer);
+    text_quote(sent, sizeof sent, trace->sent);
+    text_quote(reply, sizeof reply, trace->reply);
+    history_event(arg, bearer != NULL ? &record : NULL, "command",
+                  ",\"sent_ns\":%" PRId64 ",\"sent\":\"%s\",\"reply\":\"%s\"", sent_ns, sent,
+                  reply);
+}
+
+void sale_on_event(void *arg, const struct dlock_event *event)
+{
+    const struct sale_env *env = arg;
+    struct history *history = env->history;
+    const struct bearer *bearer = event->user;
+    char reason[160];
+    if (event->name == NULL) {
+        outage_hint(env->outage, REDIS_LOCK,
+                    event->kind == DLOCK_EVENT_CONNECTION_BACK ? OUTAGE_BACK : OUTAGE_LOST);
+        if (event->kind == DLOCK_EVENT_CONNECTION_REFUSED)
+            log_event(LOG_WARNING, "lock-server-refuses", "%s", event->reason);
+        return;
+    }
+    if (event->kind == DLOCK_EVENT_LOST)
+        log_event(LOG_WARNING, "lock-lost", "%s: %s", event->name, event->reason);
+    else if (event->kind == DLOCK_EVENT_RENEWAL_FAILED)
+        log_event(LOG_WARNING, "renewal-failed", "%s: %s", event->name, event->reason);
+    if (history == NULL || event->kind == DLOCK_EVENT_RENEWAL_FAILED ||
+        bearer->purpose == SALE_RESTOCK)
+        return;
+    struct history_request record = record_for(bearer);
+    record.rung = event->rung;
+    record.lock = event->name;
+    if (event->kind == DLOCK_EVENT_RENEWED) {
+        history_event(history, &record, "renew", ",\"hold\":\"%s#%" PRIu64 "\"", event->owner,
+                      event->acquisition);
+        return;
+    }
+    text_quote(reason, sizeof reason, event->reason);
+    history_event(history, &record, "lost", ",\"hold\":\"%s#%" PRIu64 "\",\"reason\":\"%s\"",
+                  event->owner, event->acquisition, reason);
+}
+

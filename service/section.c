@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See section.h.
+ */
+#include "section.h"
+
+#include "clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct seller *seller_new(const struct sale_env *env)
+{
+    struct seller *seller = calloc(1, sizeof *seller);
+    if (seller == NULL)
+        return NULL;
+    *seller = (struct seller){.env = env, .stock = stock_new(env->stock_server)};
+    if (seller->stock != NULL)
+        return seller;
+    free(seller);
+    return NULL;
+}
+
+void seller_free(struct seller *seller)
+{
+    stock_free(seller->stock);
+    free(seller);
+}
+
+void section_end(struct sale *sale, enum sale_result result, const char *detail)
+{
+    sale->result = result;
+    snprintf(sale->detail, sizeof sale->detail, "%s", detail);
+}
+
+bool section_end_by_outage(struct sale *sale, enum redis_role role)
+{
+    if (role == REDIS_LOCK)
+        section_end(sale, SALE_LOCK_UNAVAILABLE, "the lock's server is away; the instance goes on looking for it");
+    else if (role == REDIS_STOCK)
+        section_end(sale, SALE_STOCK_UNAVAILABLE, "the stock's server is away; the instance goes on looking for it");
+    return role != REDIS_ROLES;
+}
+
+void section_end_by_lock(const struct sale_env *env, struct sale *sale, dlock_status status, const char *error)
+{
+    switch (status) {
+    case DLOCK_BUSY:
+    case DLOCK_TIMED_OUT:
+        section_end(sale, SALE_LOCK_TIMEOUT, error);
+        break;
+    case DLOCK_CANCELLED:
+        if (!section_end_by_outage(sale, (enum redis_role)atomic_load(&sale->patience->role)))
+            section_end(sale, SALE_DRAINING, "the instance was told to end while the sale waited for the lock");
+        break;
+    case DLOCK_UNKNOWN:
+    case DLOCK_UNREACHABLE:
+    case DLOCK_REFUSED:
+        outage_hint(env->outage, REDIS_LOCK, OUTAGE_LOOK);
+        section_end(sale, SALE_LOCK_UNAVAILABLE, error);
+        break;
+    case DLOCK_LIMIT:
+        section_end(sale, SALE_QUEUE_FULL, "more sales than --queue wait for their lock");
+        break;
+    case DLOCK_WRONG_TYPE:
+        section_end(sale, SALE_LOCK_INVALID, error);
+        break;
+    default:
+        section_end(sale, SALE_INTERNAL, error);
+    }
+}
+
+void section_end_by_stock(struct seller *seller, struct sale *sale, enum stock_status status)
+{
+    if (status == STOCK_STALE)
+        sale->newest = stock_newest(seller->stock);
+    else if (status == STOCK_UNAVAILABLE || status == STOCK_LOST)
+        outage_hint(seller->env->outage, REDIS_STOCK, OUTAGE_LOOK);
+    section_end(sale,
+                status == STOCK_MISSING   ? SALE_UNKNOWN_ITEM
+                : status == STOCK_INVALID ? SALE_STOCK_INVALID
+                : status == STOCK_STALE   ? SALE_STALE_TOKEN
+                                          : SALE_STOCK_UNAVAILABLE,
+                stock_error(seller->stock));
+}
+
+const struct stock_fence *section_fence(const struct sale_env *env, const struct sale *sale,
+                                        struct section_fence *room)
+{
+    const int write = env->mode->now.write;
+    if (!write_is_fenced(write))
+        return NULL;
+    enum fence_kind kind = write == WRITE_FENCED_TEXTBOOK ? FENCE_LAST_WRITE
+                           : env->apart                   ? FENCE_LAST_READ
+                                                          : FENCE_NEWEST;
+    snprintf(room->lock_key, sizeof room->lock_key,
+             strchr(sale->lock_name, '{') != NULL ? "dlock:token:%s" : "dlock:token={%s}", sale->lock_name);
+    snprintf(room->mark, sizeof room->mark, "%s:fence", sale->stock_key);
+    room->fence = (struct stock_fence){.kind = kind,
+                                       .key = kind == FENCE_NEWEST ? room->lock_key : room->mark,
+                                       .lock_key = room->lock_key,
+                                       .token = sale->token};
+    return &room->fence;
+}
+
+bool section_read(struct seller *seller, struct sale *sale, const struct stock_fence *fence,
+                  int64_t *stock)
+{
+    enum stock_status status = stock_read(seller->stock, sale->stock_key, fence, stock);
+    if (status != STOCK_OK)
+        section_end_by_stock(seller, sale, status);
+    return status == STOCK_OK;
+}
+
+bool section_may_go_on(const struct sale_env *env, struct sale *sale)
+{
+    const bool reads = sale->purpose == SALE_READ;
+    if (env->mode->now.check_hold && !dlock_valid(sale->hold))
+        section_end(sale, SALE_LOCK_LOST,
+                    reads ? "the hold was not valid any more; nothing was read"
+                          : "the hold was not valid any more; nothing was written");
+    else if (now_ns() >= sale->deadline_ns)
+        section_end(sale, SALE_DEADLINE,
+                    reads ? "its time (--wait-ms) was over before it read"
+                          : "its time (--wait-ms) was over before the write");
+    else
+        return true;
+    return false;
+}
+
+enum sale_step section_point(struct sale *sale, const char *point, enum sale_step next)
+{
+    sale->waits_for = WAIT_POINT;
+    sale->point = point;
+    return next;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a sale does in its critical section: read, decide, write. Each is a step of the sale's, and
+ * answers which one is next.
+ */
+#ifndef SELLING_H
+#define SELLING_H
+
+#include "section.h"
+
+enum sale_step selling_read(struct seller *seller, struct sale *sale);
+/* Behind the business. */
+enum sale_step selling_decide(struct seller *seller, struct sale *sale);
+enum sale_step selling_write(struct seller *seller, struct sale *sale);
+
+/* With look=1, under the read lock. False: it has ended the sale, with nothing to buy. */
+bool selling_look(struct seller *seller, struct sale *sale);
+/* With gift=1: the gift is packed by a helper that takes the lock for itself, as it would anywhere else. It was
+ * answered. */
+enum sale_step selling_packed(struct seller *seller, struct sale *sale);
+
+#endif

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See suspend.h.
+ */
+#include "suspend.h"
+
+#include "clock.h"
+
+#include <stddef.h>
+
+/* With --owner object no owner ever acquires twice. */
+static uint64_t owner_of(const struct config *config, const struct till *till)
+{
+    static _Atomic uint64_t objects = 1000000;
+    return config->owner == OWNER_OBJECT ? ++objects : till->number;
+}
+
+static int64_t left_ms(const struct sale *sale)
+{
+    int64_t left_ns = sale->deadline_ns - now_ns();
+    return left_ns > 0 ? left_ns / NS_PER_MS : 0;
+}
+
+static void note_answer(struct sale *sale, dlock_status status, dlock_hold *hold)
+{
+    sale->answer.status = status;
+    sale->answer.hold = hold;
+    if (hold == NULL)
+        snprintf(sale->answer.error, sizeof sale->answer.error, "%s", dlock_error());
+}
+
+/* dlock_done. */
+static void on_answer(void *arg, dlock_status status, dlock_hold *hold)
+{
+    struct sale *sale = arg;
+    note_answer(sale, status, hold);
+    atomic_fetch_sub(sale->waiting, 1);
+    sale->driver->resume(sale);
+}
+
+/* True: it is answered. */
+static bool ask_lock(const struct sale_env *env, struct sale *sale)
+{
+    struct dlock_want want = {.size = sizeof(struct dlock_want),
+                              .wait_ms = left_ms(sale),
+                              .owner_id = owner_of(env->config, sale->till),
+                              .cancel = sale->patience->cancel,
+                              .user = sale->till->bearer,
+                              .mode = sale->mode};
+    sale->waiting = env->waiting;
+    atomic_fetch_add(env->waiting, 1);
+    dlock_status status = dlock_acquire_start(sale->till->lock, &want, on_answer, sale);
+    if (status == DLOCK_OK)
+        return false;
+    atomic_fetch_sub(env->waiting, 1);
+    note_answer(sale, status, NULL);
+    if (status == DLOCK_UNSUPPORTED) { /* this rung's count is in its thread's memory: it waits here */
+        dlock_hold *hold = NULL;
+        status = dlock_acquire(sale->till->lock, &want, &hold);
+        note_answer(sale, status, hold);
+        sale->keeps_thread = true;
+    }
+    return true;
+}
+
+static void on_stay_over(struct failpoint_stay *stay)
+{
+    struct sale *sale = (struct sale *)((char *)stay - offsetof(struct sale, stay));
+    sale->driver->resume(sale);
+}
+
+/* True: it is past. Only after_write can fail: the lock is forgotten there. */
+static bool pass_point(struct failpoints *failpoints, struct sale *sale)
+{
+    const char *group = sale->purpose == SALE_READ ? "read" : "sale";
+    if (failpoints == NULL)
+        return true;
+    sale->stay.over = sale->keeps_thread ? NULL : on_stay_over;
+    enum failpoint_way way = failpoints_reach(failpoints, group, sale->point, &sale->stay);
+    if (way == FAILPOINT_STAYS)
+        return false;
+    if (way == FAILPOINT_FAILS)
+        sale->step = STEP_FORGET;
+    return true;
+}
+
+static void sleep_until(int64_t at_ns)
+{
+    struct timespec until = timespec_of(at_ns);
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0)
+        ;
+}
+
+bool sale_suspend(const struct sale_env *env, struct sale *sale)
+{
+    switch (sale->waits_for) {
+    case WAIT_NOTHING:
+        return false;
+    case WAIT_SWITCH:
+        sale->driver->resume_after_switch(sale);
+        return true;
+    case WAIT_LOCK:
+        return !ask_lock(env, sale);
+    case WAIT_POINT:
+        return !pass_point(env->failpoints, sale);
+    case WAIT_TIME:
+        if (sale->keeps_thread)
+            sleep_until(sale->until_ns);
+        else
+            sale->driver->resume_at(sale, sale->until_ns);
+        return !sale->keeps_thread;
+    }
+    return false;
+}
