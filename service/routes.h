@@ -13,7 +13,7 @@ enum listener { LISTENER_SHOP, LISTENER_ADMIN };
 /* Where a handler runs. */
 enum where {
     RUN_HERE,  /* in the thread that reads requests: must not block */
-    RUN_SALES, /* by the workers that sell: may wait for a lock */
+    RUN_SALES, /* by the workers that sell: may wait, without a thread */
     RUN_ASIDE, /* by a few threads beside them: may wait for Redis, not for locks */
 };
 

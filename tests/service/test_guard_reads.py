@@ -170,7 +170,8 @@ def test_a_reader_that_lost_its_lock(redis, start, check_hold, problem):
 
 
 def test_the_queue_is_that_of_sales(redis, start):
-    shop = guarded(redis, start, "--workers", 1, "--queue", 1)
+    """On a rung that counts in the thread's memory who is paused keeps the worker."""
+    shop = guarded(redis, start, "--lock", "reentrant_tls", "--workers", 1, "--queue", 1)
     reader = park(shop, "read.entered", read, shop)
     other = Background(read, shop)
     wait_until(lambda: shop.metric("inventoryd_queue_depth") == 1, "one is in the queue")

@@ -13,8 +13,11 @@ from world import PATIENCE_S, Background, hold_lock, is_closed, is_stopped, read
 SALE = b"POST /inventory/phone/sale HTTP/1.1\r\nHost: x\r\nX-Request-Id: %s\r\n\r\n"
 
 
+KEEPS_THREADS = ("--lock", "reentrant_tls")  # counts in the thread's memory: there alone the business keeps a worker
+
+
 def test_queue_full(redis, start):
-    shop = start(redis, "--workers", 1, "--queue", 2, "--work-ms", 1500)
+    shop = start(redis, *KEEPS_THREADS, "--workers", 1, "--queue", 2, "--work-ms", 1500)
     shop.stock(value=10)
     waiting = [Background(shop.sell)]
     wait_until(lambda: shop.metric("lock_acquired_total") == 2 and shop.metric("inventoryd_queue_depth") == 0,
@@ -62,7 +65,8 @@ def test_a_request_past_its_deadline_never_sells(redis, start, write):
 
 def test_who_waits_in_the_queue_for_too_long_is_told_so(redis, start, tmp_path):
     """The one worker is busy for longer than the others may wait."""
-    shop = start(redis, "--workers", 1, "--wait-ms", 300, "--work-ms", 1500, "--history", tmp_path / "h.jsonl")
+    shop = start(redis, *KEEPS_THREADS, "--workers", 1, "--wait-ms", 300, "--work-ms", 1500, "--history",
+                 tmp_path / "h.jsonl")
     redis("SET", "inventory:{phone}", 10)
     busy = Background(shop.sell, request="busy")
     wait_until(lambda: shop.metric("lock_acquired_total") == 1, "the worker works")
@@ -90,11 +94,12 @@ def test_the_admin_listener_answers_while_sales_wait(redis, start):
 
 
 def test_a_burst_wakes_as_many_workers_as_there_is_work(redis, start):
-    shop = start(redis, "--workers", 64, "--lock", "none", "--work-ms", 3000)
-    redis("SET", "inventory:{phone}", 100)
+    shop = start(redis, *KEEPS_THREADS, "--workers", 64, "--work-ms", 3000)
+    for i in range(64):
+        redis("SET", f"inventory:{{i{i}}}", 1)
     clients = [shop.connection() for _ in range(64)]
-    for client in clients:
-        client.sendall(SALE % b"r")
+    for i, client in enumerate(clients):
+        client.sendall((SALE % b"r").replace(b"phone", b"i%d" % i))
     wait_until(lambda: shop.metric("lock_acquired_total") == 64, "each one has a worker")
     assert shop.metric("inventoryd_sales_in_flight") == 64  # and none is through
     assert [read_answers(client)[0][0] for client in clients] == [200] * 64

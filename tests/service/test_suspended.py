@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sale that waits keeps no thread: at a point, in its business, for a second ask of its lock."""
+import json
+
+import pytest
+
+from world import Background, check_history, read_history, wait_until
+
+ITEMS = [f"i{i}" for i in range(12)]
+
+
+def one_worker(redis, start, *flags):
+    """One worker, and one of each item."""
+    shop = start(redis, "--workers", 1, "--enable-failpoints", *flags)
+    for item in [*ITEMS, "other"]:
+        redis("SET", f"inventory:{{{item}}}", 1)
+    return shop
+
+
+def arm(shop, point, action):
+    assert shop.admin("PUT", "/failpoints", json.dumps({"point": point, "action": action})).status == 200
+
+
+def parked(shop, point):
+    return next(one["parked"] for one in shop.admin("GET", "/failpoints").json["failpoints"] if one["point"] == point)
+
+
+def check_all_sold(redis, sales):
+    assert [sale.result().status for sale in sales] == [200] * len(sales)
+    assert {redis("GET", f"inventory:{{{item}}}") for item in ITEMS} == {"0"}
+    assert redis("KEYS", "lock:*") in ("", [])
+
+
+@pytest.mark.parametrize("point", ["entered", "after_read", "before_write", "after_write"])
+def test_those_at_a_point_keep_no_worker(redis, start, tmp_path, point):
+    shop = one_worker(redis, start, "--history", tmp_path / "h.jsonl")
+    threads = shop.threads()
+    arm(shop, f"sale.{point}", f"{len(ITEMS)}*pause")
+    sales = [Background(shop.sell, item) for item in ITEMS]
+    wait_until(lambda: parked(shop, f"sale.{point}") == len(ITEMS), "all are at the point")
+    assert shop.sell("other").status == 200  # the one worker answers others
+    assert shop.ask("GET", "/inventory/other").json["stock"] == 0
+    assert parked(shop, f"sale.{point}") == len(ITEMS) and shop.metric("inventoryd_sales_in_flight") == len(ITEMS)
+    assert shop.threads() <= threads + 5  # the timekeeper and the loop of the lock library, and none a sale
+    arm(shop, f"sale.{point}", "off")
+    check_all_sold(redis, sales)
+    shop.end()
+    check_history(read_history(tmp_path / "h.jsonl"))
+
+
+def test_those_in_their_business_keep_no_worker(redis, start):
+    shop = one_worker(redis, start, "--work-ms", 3000)
+    sales = [Background(shop.sell, item) for item in ITEMS]
+    wait_until(lambda: shop.metric("lock_acquired_total") == len(ITEMS), "all have their locks")
+    assert shop.metric("inventoryd_sales_in_flight") == len(ITEMS)  # and none is through
+    check_all_sold(redis, sales)
+
+
+@pytest.mark.parametrize("how", ["business", "pause", "delay(60000)"])
+def test_what_is_suspended_is_finished_before_the_end(redis, start, tmp_path, how):
+    shop = one_worker(redis, start, "--work-ms", 1500 if how == "business" else 0, "--history", tmp_path / "h.jsonl")
+    if how != "business":
+        arm(shop, "sale.after_read", how)
+    sales = [Background(shop.sell, item) for item in ITEMS]
+    wait_until(lambda: shop.metric("lock_acquired_total") == len(ITEMS), "all have their locks")
+    shop.signal()
+    check_all_sold(redis, sales)
+    assert shop.wait() == 0 and not shop.logged("drain")
+    events = read_history(tmp_path / "h.jsonl")
+    check_history(events)
+    assert sum(event["event"] == "write" for event in events) == len(ITEMS)
+
+
+def test_a_second_ask_keeps_no_worker(redis, start):
+    """It waits for the lock that the sale itself holds, as long as it may."""
+    shop = one_worker(redis, start, "--lock", "owner_lua", "--wait-ms", 20000)
+    gifts = [Background(shop.ask, "POST", f"/inventory/{item}/sale?gift=1") for item in ITEMS]
+    wait_until(lambda: shop.metric("inventoryd_sales_waiting") == len(ITEMS), "all ask again")
+    assert shop.sell("other").status == 200
+    for item in ITEMS:
+        redis("DEL", f"lock:{{{item}}}")
+    for sale in gifts:
+        sale.result()
+
+
+def test_a_switch_waits_for_those_that_are_suspended(redis, start):
+    shop = one_worker(redis, start, "--admin-writes")
+    arm(shop, "sale.after_read", f"{len(ITEMS)}*pause")
+    sales = [Background(shop.sell, item) for item in ITEMS]
+    wait_until(lambda: parked(shop, "sale.after_read") == len(ITEMS), "all are at the point")
+    switch = Background(shop.switch, rung="setnx")
+    wait_until(lambda: shop.admin("GET", "/lock").json["switching"], "the switch is under way")
+    late = Background(shop.sell, "other")
+    wait_until(lambda: shop.metric("inventoryd_queue_depth") == 1, "who comes meanwhile waits")
+    assert switch.is_alive()
+    arm(shop, "sale.after_read", "off")
+    check_all_sold(redis, sales)
+    assert switch.result().status == 200 and late.result().status == 200
