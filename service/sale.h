@@ -62,7 +62,7 @@ enum sale_result {
 /* In the order in which a sale takes them. */
 enum sale_step {
     STEP_ENTER,    /* it is counted in; waits for the end of a switch of the lock */
-    STEP_ASIDE,    /* a read that needs no lock: it is no sale, and not counted in. The steps below are of a sale that is */
+    STEP_ASIDE,    /* a read that needs no lock: no sale, and not counted in; the steps below are of one that is */
     STEP_BEGIN,    /* takes a till, and opens the lock */
     STEP_ASK,      /* waits for the lock */
     STEP_ANSWERED, /* the lock's answer is there. look=1: reads, keeps the read lock, and asks for the other */

@@ -226,14 +226,14 @@ enum sale_step selling_decide(struct seller *seller, struct sale *sale)
 enum sale_step selling_write(struct seller *seller, struct sale *sale)
 {
     const struct sale_env *env = seller->env;
-    struct stock_record record;
+    struct stock_record record = {0};
     int64_t after = 0;
     bool kept;
     const enum stock_status written = write_sale(seller, sale, &after, &record, &kept);
     const bool answered = written == STOCK_OK || written == STOCK_TOO_FEW;
     if (written == STOCK_LOST) {
         end_unknown(seller, sale);
-    } else if (kept) {
+    } else if (written == STOCK_OK && kept) {
         replay(env, sale, &record);
     } else if (!answered) {
         section_end_by_stock(seller, sale, written);

@@ -12,8 +12,8 @@
  * signals.
  *
  * A request belongs to one of them at a time: handed on by workers_push(), handed back by
- * http_answer(). One whose sale is suspended belongs to nobody's thread, see sale.h. No mutex of ours is held while another one is taken or while a call blocks, the
- * history's excepted, which is held for the write() of a line, and a host's, under which its
+ * http_answer(). One whose sale is suspended belongs to no thread, see sale.h. No mutex of ours is
+ * held while another one is taken or while a call blocks, the history's excepted, which is held for the write() of a line, and a host's, under which its
  * look-up's is taken.
  */
 #ifndef SERVICE_H
