@@ -6,15 +6,14 @@
  * --workers sell, and two more stand aside for what waits for Redis but not for locks; one for
  * each of these pools keeps time: it resumes sales whose business is done, and sorts out requests
  * that waited too long; one watches over sales that stay at failpoints, where there are any; one of
- * the lock library's renews,
- * and up to three wait for locks, for all sales; one looks a Redis' host name up, when a
- * connection is to be made; one of the history's ticks, when there is a history; main waits for
- * signals.
+ * the lock library's renews, and up to three wait for locks, for all sales; one looks a Redis' host
+ * name up, when a connection is to be made; one of the history's ticks, when there is a history;
+ * main waits for signals.
  *
  * A request belongs to one of them at a time: handed on by workers_push(), handed back by
  * http_answer(). One whose sale is suspended belongs to no thread, see sale.h. No mutex of ours is
- * held while another one is taken or while a call blocks, the history's excepted, which is held for the write() of a line, and a host's, under which its
- * look-up's is taken.
+ * held while another one is taken or while a call blocks, the history's excepted, which is held for
+ * the write() of a line, and a host's, under which its look-up's is taken.
  */
 #ifndef SERVICE_H
 #define SERVICE_H
