@@ -14,10 +14,6 @@
 
 /* ---- How it ends ----------------------------------------------------------------------------- */
 
-/* SPDX-License-Identifier: Apache-2.0
- *
- * See selling.h.
- */
 /* Whether what was read is enough. */
 static bool is_enough(const struct sale_env *env, struct sale *sale, int64_t stock)
 {
