@@ -171,7 +171,7 @@ static inline int64_t bound_ms(const struct dlock_client *client)
     return client->options.connect_timeout_ms + 2 * client->options.command_timeout_ms;
 }
 
-/* The timekeeper found it lost: nobody of this client waits for its release any more. */
+/* For the timekeeper, which found it lost: nobody of this client waits for its release any more. */
 void hold_lost(struct dlock_hold *hold);
 
 /* What is believed of a time to live that was sent at `sent_ns`: less 1 % + 2 ms for drift. */

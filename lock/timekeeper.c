@@ -253,7 +253,7 @@ static void tell(struct timekeeper *timekeeper, struct dlock_hold *hold,
     timekeeper->busy_with = hold;
     pthread_mutex_unlock(&timekeeper->mutex);
     if (kind == DLOCK_EVENT_LOST)
-        hold_lost(hold);
+        timekeeper->on_lost(hold);
     struct dlock_event event = {
         .size = sizeof event,
         .kind = kind,
@@ -549,9 +549,10 @@ static void *run(void *arg)
     return NULL;
 }
 
-dlock_status timekeeper_start(struct timekeeper *timekeeper, struct dlock_client *client)
+dlock_status timekeeper_start(struct timekeeper *timekeeper, struct dlock_client *client,
+                              void (*on_lost)(struct dlock_hold *hold))
 {
-    *timekeeper = (struct timekeeper){.client = client, .next_ns = INT64_MIN};
+    *timekeeper = (struct timekeeper){.client = client, .on_lost = on_lost, .next_ns = INT64_MIN};
     STAILQ_INIT(&timekeeper->notices);
     pthread_mutex_init(&timekeeper->mutex, NULL);
     pthread_cond_init(&timekeeper->idle, NULL);

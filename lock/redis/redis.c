@@ -253,11 +253,6 @@ void redis_demoted(struct redis *redis, size_t index, const char *error)
         demoted(&redis->nodes[index], error);
 }
 
-bool redis_is_full(const char *error)
-{
-    return strncmp(error, "ERR max number of clients", 25) == 0;
-}
-
 void redis_distrust(struct redis *redis, size_t index)
 {
     if (redis->nodes[index].state == NODE_UP)

@@ -11,6 +11,7 @@
 #include "reach.h"
 
 #include <hiredis/hiredis.h>
+#include <string.h>
 
 #define REPLY_BYTES_MAX (1 << 20)
 
@@ -114,7 +115,10 @@ bool redis_is_demotion(const char *error);
 void redis_demoted(struct redis *redis, size_t node, const char *error);
 
 /* It has no room for one more client (maxclients): said in place of the first reply. */
-bool redis_is_full(const char *error);
+static inline bool redis_is_full(const char *error)
+{
+    return strncmp(error, "ERR max number of clients", 25) == 0;
+}
 
 /* What came on the connection does not answer what was sent: nothing that was sent in this exchange
  * counts as answered, and the connection is dropped with a doubt. */

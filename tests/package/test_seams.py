@@ -54,6 +54,50 @@ def test_the_core_calls_nothing_of_an_engine_but_its_table():
         assert not any(name.startswith("redis") for name in needs), path
 
 
+def cycles(arrows):
+    """What can be reached from itself: {name: [names]} -> [[name, ..., name]], one way for each."""
+    found = []
+    for start in arrows:
+        ways, seen = [[start]], set()
+        while ways:
+            way = ways.pop()
+            for name in arrows.get(way[-1], ()):
+                if name == start:
+                    found.append(way + [start])
+                    ways = []
+                    break
+                if name not in seen:
+                    seen.add(name)
+                    ways.append(way + [name])
+    return found
+
+
+def test_no_header_includes_itself_by_way_of_others():
+    headers = {name for name in CORE | REDIS if name.endswith(".h")}
+    assert len(headers) > 30
+    arrows = {name: [other for other in included(name if name in CORE else os.path.join("redis", name))
+                     if other in headers] for name in headers}
+    assert not cycles(arrows)
+
+
+def calls():
+    """Of each file of the library, the files whose functions and data it names."""
+    defined, needed = {}, {}
+    for path in OBJECTS:
+        source = path.split("dlock_objects.dir/")[-1].removesuffix(".o")
+        needed[source] = symbols(path, "--undefined-only")
+        for name in symbols(path, "--defined-only", "--extern-only"):
+            defined[name] = source
+    return {source: {defined[name] for name in names if name in defined} - {source} for source, names in needed.items()}
+
+
+def test_no_file_calls_itself_by_way_of_others():
+    """A call through a pointer is none: what is below never names what is above it."""
+    arrows = calls()
+    assert "owner.c" in arrows["acquire.c"]
+    assert not cycles(arrows)
+
+
 def test_rungs_go_through_one_header():
     for path in glob.glob(os.path.join(LOCK, "rungs", "*.c")):
         own = [name for name in included(path) if name in CORE | REDIS]
