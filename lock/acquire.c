@@ -6,6 +6,8 @@
 #include "acquire.h"
 
 #include "exchange_one.h"
+#include "explain.h"
+#include "holding.h"
 #include "leftover.h"
 #include "owner.h"
 #include "structs.h"
@@ -25,15 +27,12 @@ static bool has(const struct dlock *lock, unsigned trait)
 
 /* ---- Holds ----------------------------------------------------------------------------------- */
 
-static struct dlock_hold *hold_new(struct dlock *lock, const struct dlock_want *want)
+static struct dlock_hold *hold_wanted(struct dlock *lock, const struct dlock_want *want)
 {
     struct dlock_client *client = lock->client;
-    struct dlock_hold *hold = calloc(1, sizeof *hold);
+    struct dlock_hold *hold = hold_new(lock);
     if (hold == NULL)
         return NULL;
-    hold->lock = lock;
-    hold->key = lock->name;
-    hold->beside = lock->beside;
     hold->lock_state = lock->state;
     hold->user = want->user;
     hold->mode = want->mode;
@@ -50,24 +49,16 @@ static struct dlock_hold *hold_new(struct dlock *lock, const struct dlock_want *
     return hold;
 }
 
-static void set_end(struct dlock_hold *hold, int64_t begin_ns)
-{
-    if (hold->hold_max_ms != 0)
-        hold->ends_ns = begin_ns + hold->hold_max_ms * NS_PER_MS;
-}
-
-/* It is held, and lives by the ttl_ms that were sent at sent_ns; from here on it is watched. */
-static void watch(struct acquiring *a, int64_t sent_ns, int64_t ttl_ms)
+void acquire_watch(struct acquiring *a, int64_t sent_ns, int64_t ttl_ms)
 {
     if (a->lock->rung.expires)
         timekeeper_watch(&a->lock->client->timekeeper, a->hold, sent_ns, ttl_ms);
     add_one(&a->lock->client->acquired);
 }
 
-/* Its own end counts from begin_ns. False: its owner lost the lock before that was seen. */
-static bool keep(struct acquiring *a, int64_t begin_ns, int64_t sent_ns, int64_t ttl_ms)
+bool acquire_keep(struct acquiring *a, int64_t begin_ns, int64_t sent_ns, int64_t ttl_ms)
 {
-    set_end(a->hold, begin_ns);
+    hold_set_end(a->hold, begin_ns);
     pthread_mutex_lock(&a->lock->mutex);
     bool doomed = a->hold->doomed;
     if (!doomed)
@@ -77,7 +68,7 @@ static bool keep(struct acquiring *a, int64_t begin_ns, int64_t sent_ns, int64_t
     a->lock->answered_ns = mono_ns();
     pthread_mutex_unlock(&a->lock->mutex);
     if (!doomed)
-        watch(a, sent_ns, ttl_ms);
+        acquire_watch(a, sent_ns, ttl_ms);
     return !doomed;
 }
 
@@ -91,33 +82,6 @@ static bool has_thread(const struct acquiring *a)
 static bool is_able(const struct dlock *lock, unsigned ability)
 {
     return (lock->abilities & ability) != 0;
-}
-
-/* The client may stand in the server's queue, or not any more. */
-static void set_queued(struct acquiring *a, bool queued)
-{
-    if (!hands_off(a->lock))
-        return;
-    pthread_mutex_lock(&a->lock->client->loop.mutex);
-    a->lock->tenure.queued = queued;
-    pthread_mutex_unlock(&a->lock->client->loop.mutex);
-}
-
-static void begin_tenure(struct acquiring *a)
-{
-    struct dlock *lock = a->lock;
-    if (!hands_off(lock))
-        return;
-    pthread_mutex_lock(&lock->client->loop.mutex);
-    lock->tenure = (struct tenure){.started_ns = mono_ns(),
-                                   .sent_ns = a->exchange.sent_ns,
-                                   .ttl_ms = a->hold->ttl_ms,
-                                   .longest_ms = a->hold->ttl_ms,
-                                   .token = a->hold->token,
-                                   .try = a->hold->try,
-                                   .holds = 1};
-    a->hold->tenure = a->hold->token;
-    pthread_mutex_unlock(&lock->client->loop.mutex);
 }
 
 /* A nested acquire begins nothing anew: that its owner is not let in means that it has not the lock
@@ -152,12 +116,8 @@ static dlock_status give_back(struct acquiring *a)
     a->late = true;
     if (a->lock->rung.flawed)
         release_here(a);
-    else if (hands_off(a->lock))
-        leftover_leave(a->lock, &a->exchange, a->hold->try);
-    else if (a->hold->depth > 1 && !has(a->lock, TRAIT_SHARED))
-        owner_note_nested(a->hold);
     else
-        leftover_release_name(a->hold, a->hold->depth);
+        a->lock->holding->too_late(a);
     owner_begin_anew(a->hold);
     return fail(DLOCK_BUSY, "the answer took longer than the time to live");
 }
@@ -172,72 +132,12 @@ static dlock_status granted(struct acquiring *a)
         if (!dlock_valid(hold))
             return give_back(a);
     }
-    begin_tenure(a);
-    if (!keep(a, sent_ns, sent_ns, hold->ttl_ms))
+    a->lock->holding->granted(a);
+    if (!acquire_keep(a, sent_ns, sent_ns, hold->ttl_ms))
         return lost_meanwhile(a);
     if (a->wait.unheard)
         add_one(&a->lock->client->unheard);
     return DLOCK_OK;
-}
-
-/* The loop's mutex is held. One more hold of the tenure, with its token. */
-static void join_tenure(struct acquiring *a)
-{
-    struct tenure *tenure = &a->lock->tenure;
-    a->hold->tenure = tenure->token;
-    a->hold->token = tenure->token + tenure->numbers;
-    a->hold->shared_ms = tenure->longest_ms;
-    if (tenure->longest_ms < a->hold->ttl_ms)
-        tenure->longest_ms = a->hold->ttl_ms;
-}
-
-/* The loop's mutex is held. Nobody asks the server whether it is let in again: the client has the
- * lock, and this owner in it. It counts from this step. BUSY: not any more. LIMIT: no token is
- * left. */
-static dlock_status join(struct acquiring *a)
-{
-    struct dlock *lock = a->lock;
-    struct dlock_hold *hold = a->hold;
-    struct tenure *tenure = &lock->tenure;
-    int64_t now_ns = lock->client->now_ns();
-    pthread_mutex_lock(&lock->mutex);
-    const struct dlock_hold *outer = owner_outermost(hold);
-    bool lasts = outer != NULL && tenure->token == outer->tenure && tenure->holds > 0;
-    a->joined = lasts && tenure->numbers < TENURE_NUMBERS - 1;
-    if (a->joined) {
-        tenure->holds++;
-        tenure->numbers++;
-        join_tenure(a);
-        owner_nest(hold, outer);
-        a->exchange.sent_ns = min_ns(now_ns, atomic_load(&outer->valid_until_ns) -
-                                                 validity_end_ns(0, hold->ttl_ms));
-        hold->valid_until_ns = validity_end_ns(a->exchange.sent_ns, hold->ttl_ms);
-        set_end(hold, now_ns);
-        LIST_INSERT_HEAD(&lock->holds, hold, of_lock);
-    }
-    pthread_mutex_unlock(&lock->mutex);
-    return a->joined ? DLOCK_OK : lasts ? DLOCK_LIMIT : DLOCK_BUSY;
-}
-
-/* The owner has the lock: what else waits for it in this client needs no turn. */
-static void let_owner_in(struct acquiring *a)
-{
-    struct dlock *lock = a->lock;
-    struct wait *next;
-    if (lock->rung.flawed || !owner_may_nest(a->hold))
-        return;
-    pthread_mutex_lock(&lock->client->loop.mutex);
-    if (!hands_off(lock))
-        wait_nest(a->hold);
-    else
-        while (lock->tenure.numbers < TENURE_NUMBERS - 1 &&
-               (next = wait_choose_same(a->hold)) != NULL) {
-            struct acquiring *other = (struct acquiring *)next;
-            other->nested = true;
-            join(other);
-            wait_give(next, true);
-        }
-    pthread_mutex_unlock(&lock->client->loop.mutex);
 }
 
 /* How long to leave a server alone that is not well: while nobody connects; and where it refuses,
@@ -279,8 +179,7 @@ static dlock_status end_try(struct acquiring *a)
     if (status == DLOCK_BUSY && !a->contended)
         add_one(&a->lock->client->contended);
     a->contended |= status == DLOCK_BUSY;
-    if (status == DLOCK_BUSY && hold->depth > 1 && !a->lock->rung.flawed &&
-        !hands_off(a->lock)) {
+    if (status == DLOCK_BUSY && a->lock->holding->lost_if_busy(a)) {
         timekeeper_lose(&hold->lock->client->timekeeper, hold);
         status = lost_meanwhile(a);
     }
@@ -293,10 +192,10 @@ static dlock_status end_try(struct acquiring *a)
     if (owner_end(hold))
         leftover_release_name(hold, 1);
     if (status == DLOCK_OK)
-        let_owner_in(a);
+        a->lock->holding->let_in(a);
     if (status == DLOCK_BUSY || status == DLOCK_UNKNOWN) {
         a->tried = true;
-        set_queued(a, true);
+        a->lock->holding->listed(a, true);
     }
     return status;
 }
@@ -319,70 +218,10 @@ static bool worth_another_try(const struct acquiring *a, dlock_status status)
 
 /* ---- Without a try --------------------------------------------------------------------------- */
 
-/* What is to be read by who has the lock without having asked for it. The thread that listens does
- * not ask: the time for it is over. */
-static void read_alone(struct acquiring *a)
+void acquire_read_alone(struct acquiring *a)
 {
     if (!loop_listens())
         send_alone(a->hold, NULL, a->want.reads, bounded_ns(a), &(bool){false});
-}
-
-static dlock_status nest(struct acquiring *a)
-{
-    struct dlock *lock = a->lock;
-    pthread_mutex_lock(&lock->client->loop.mutex);
-    dlock_status status = a->joined ? DLOCK_OK : join(a);
-    pthread_mutex_unlock(&lock->client->loop.mutex);
-    if (status == DLOCK_LIMIT)
-        return fail(status, "'%s' was acquired %d times since the server gave it", lock->name,
-                    TENURE_NUMBERS);
-    if (status != DLOCK_OK)
-        return status;
-    watch(a, a->exchange.sent_ns, a->hold->ttl_ms); /* it is renewed while it reads */
-    read_alone(a);
-    return DLOCK_OK;
-}
-
-/* The lock was passed on to it inside the client. Its time counts from now, within that of the
- * tenure. BUSY: nothing of that is left, so it asks the server, in the tenure's place. */
-static dlock_status take_over(struct acquiring *a)
-{
-    struct dlock *lock = a->lock;
-    struct tenure *tenure = &lock->tenure;
-    int64_t now_ns = lock->client->now_ns();
-    pthread_mutex_lock(&lock->client->loop.mutex);
-    int64_t ttl_ms = min_ns(tenure->ttl_ms, a->hold->ttl_ms);
-    int64_t sent_ns = min_ns(now_ns, validity_end_ns(tenure->sent_ns, tenure->ttl_ms) -
-                                         validity_end_ns(0, ttl_ms));
-    a->hold->valid_until_ns = validity_end_ns(sent_ns, ttl_ms);
-    bool lasts = dlock_valid(a->hold);
-    if (lasts) {
-        join_tenure(a);
-    } else {
-        leftover_note(lock);
-        *tenure = (struct tenure){0};
-        a->wait.reads = a->want.reads != NULL;
-        wait_give(&a->wait, false);
-    }
-    pthread_mutex_unlock(&lock->client->loop.mutex);
-    if (!lasts)
-        return DLOCK_BUSY;
-    keep(a, now_ns, sent_ns, ttl_ms);
-    if (a->wait.reads)
-        read_alone(a);
-    let_owner_in(a);
-    return DLOCK_OK;
-}
-
-/* Asleep, it may be gone by the return. */
-static enum wait_next begin(struct acquiring *a)
-{
-    a->nested = false;
-    enum wait_next next = wait_begin(&a->wait);
-    if (next != NEXT_TRY || !hands_off(a->lock) || a->wait.state != WAIT_OUTSIDE)
-        return next;
-    a->nested = true;
-    return NEXT_HAD;
 }
 
 /* ---- Going on -------------------------------------------------------------------------------- */
@@ -417,21 +256,6 @@ static const char *what_is_left(const struct acquiring *a)
                : "";
 }
 
-/* TRAIT_HANDOFF: why nobody of this client asks for it, for a sentence; or NULL. */
-static const char *kept_here(const struct acquiring *a)
-{
-    struct dlock *lock = a->lock;
-    if (!hands_off(lock))
-        return NULL;
-    pthread_mutex_lock(&lock->client->loop.mutex);
-    bool held = lock->tenure.holds > 0;
-    bool closed = lock->line.closed_until_ns > mono_ns();
-    pthread_mutex_unlock(&lock->client->loop.mutex);
-    return held     ? "another hold of this client has it"
-           : closed ? "this client's last hold of it is left to expire"
-                    : NULL;
-}
-
 static long long waited_ms(const struct dlock_want *want)
 {
     bool capped = want->limit_ms != 0 && (want->wait_ms < 0 || want->limit_ms < want->wait_ms);
@@ -460,7 +284,7 @@ static dlock_status time_out_in_line(const struct acquiring *a, dlock_status sta
         return fail(DLOCK_UNREACHABLE,
                     "'%s' was not asked for in %lld ms: no server answered those of this client "
                     "that asked first", lock->name, ms);
-    const char *kept = kept_here(a);
+    const char *kept = a->lock->holding->kept_here(a->lock);
     if (kept != NULL)
         return fail(status, "'%s' was not had in %lld ms: %s", lock->name, ms, kept);
     return fail(status, "'%s' was not had in time: others of this client were first%s%s",
@@ -497,7 +321,7 @@ static dlock_status time_out(const struct acquiring *a)
 static dlock_status conclude(const struct acquiring *a, enum wait_next next)
 {
     const char *name = a->lock->name;
-    const char *kept = kept_here(a);
+    const char *kept = a->lock->holding->kept_here(a->lock);
     switch (next) {
     case NEXT_BUSY:
         if (a->why[0] != '\0')
@@ -548,16 +372,6 @@ static bool try_here(struct acquiring *a, enum wait_next *next)
     return tried(a, next);
 }
 
-/* The lock was passed on to it, or its owner has it; if that is not over at this moment. */
-static bool had_it(struct acquiring *a, enum wait_next *next)
-{
-    a->status = a->nested ? nest(a) : take_over(a);
-    if (a->status != DLOCK_BUSY)
-        return true;
-    *next = a->nested ? begin(a) : wait_look(&a->wait);
-    return false;
-}
-
 /* Goes on until it is over, and true, or must sleep, or be answered: then it may be gone by the
  * return. */
 static bool advance(struct acquiring *a, enum wait_next next)
@@ -568,7 +382,7 @@ static bool advance(struct acquiring *a, enum wait_next next)
         if (next == NEXT_OVER)
             return true;
         if (next == NEXT_HAD) {
-            over = had_it(a, &next);
+            over = a->lock->holding->had(a, &next);
         } else if (next != NEXT_TRY) {
             a->status = conclude(a, next);
             over = true;
@@ -583,22 +397,6 @@ static bool advance(struct acquiring *a, enum wait_next next)
         }
     }
     return true;
-}
-
-/* Whether the rung has something to take back. With TRAIT_HANDOFF that is the client's, as long as
- * one of its waiters is left. */
-static bool left_something(struct acquiring *a)
-{
-    struct dlock *lock = a->lock;
-    if (!is_able(lock, ABLE_TO_GIVE_UP))
-        return false;
-    if (!hands_off(lock))
-        return a->tried;
-    pthread_mutex_lock(&lock->client->loop.mutex);
-    bool contends = a->wait.state == WAIT_TRYING || a->wait.state == WAIT_SLEEPING;
-    bool left = contends && lock->tenure.queued && wait_first(lock) == NULL;
-    pthread_mutex_unlock(&lock->client->loop.mutex);
-    return left;
 }
 
 /* False: no server has said that it did so. */
@@ -621,7 +419,7 @@ static bool may_ask(const struct acquiring *a)
     pthread_mutex_lock(&loop->mutex);
     bool may = a->wait.state != WAIT_LEFT && (has_thread(a) || loop_may_ask(loop));
     pthread_mutex_unlock(&loop->mutex);
-    bool found_busy = a->cause == DLOCK_BUSY || (a->why[0] == '\0' && kept_here(a) != NULL);
+    bool found_busy = a->cause == DLOCK_BUSY || (a->why[0] == '\0' && a->lock->holding->kept_here(a->lock) != NULL);
     return may && (a->status == DLOCK_WRONG_TYPE || (found_busy && !a->late));
 }
 
@@ -634,10 +432,10 @@ static void fail_to_acquire(struct acquiring *a)
     owner_gives_up_turn(a->hold);
     if (a->status == DLOCK_CANCELLED)
         a->ends_ns = bounded_ns(a);
-    bool left = left_something(a);
+    bool left = is_able(a->lock, ABLE_TO_GIVE_UP) && a->lock->holding->left_something(a);
     bool taken_back = left && has_thread(a) && give_up(a);
     if (taken_back)
-        set_queued(a, false);
+        a->lock->holding->listed(a, false);
     bool asks = may_ask(a);
     wait_end(&a->wait, false);
     fail(a->status, "%s", why);
@@ -646,7 +444,7 @@ static void fail_to_acquire(struct acquiring *a)
     snprintf(why, sizeof why, "%s", dlock_error());
     if (a->status == DLOCK_UNKNOWN)
         add_one(&a->lock->client->unknown);
-    if (!leftover_keep(a, left && !taken_back))
+    if (!a->lock->holding->leave(a, left && !taken_back))
         free(a->hold);
     fail(a->status, "%s", why);
     a->hold = NULL;
@@ -733,7 +531,7 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
                             .ends_ns = a->ends_ns,
                             .reads = a->want.reads != NULL,
                             .wake_fd = -1};
-    a->wait.hold = a->hold = hold_new(lock, &a->want);
+    a->wait.hold = a->hold = hold_wanted(lock, &a->want);
     if (a->hold == NULL)
         return fail(DLOCK_NO_MEMORY, "out of memory");
     a->exchange = (struct exchange){.step = STEP_ACQUIRE,
@@ -765,7 +563,7 @@ dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want, dlock_hol
         return status;
     }
     trace_for(a.want.user);
-    for (enum wait_next next = begin(&a); !advance(&a, next); next = wait_look(&a.wait))
+    for (enum wait_next next = lock->holding->begin(&a); !advance(&a, next); next = wait_look(&a.wait))
         wait_sleep(&a.wait);
     finish(&a);
     trace_for(NULL);
@@ -859,7 +657,7 @@ dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlo
         return status;
     }
     a->begun = NEXT_SLEEP;
-    enum wait_next next = begin(a);
+    enum wait_next next = lock->holding->begin(a);
     if (next == NEXT_SLEEP)
         return DLOCK_OK; /* it may be over by now */
     pthread_mutex_lock(&loop->mutex);
@@ -867,8 +665,7 @@ dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlo
         owner_takes_turn(a->hold);
         loop_ask(loop, &a->wait);
     } else {
-        if (a->nested) /* who releases from here on leaves it the lock */
-            join(a);
+        lock->holding->started(a);
         a->begun = next;
         a->wait.running = false;
         loop_run(loop, &a->wait);

@@ -136,7 +136,7 @@ dlock_status dlock_client_open(const struct dlock_options *options, dlock_client
     if (status == DLOCK_OK)
         status = make_id(made->id);
     if (status == DLOCK_OK)
-        status = timekeeper_start(&made->timekeeper, made, hold_lost);
+        status = timekeeper_start(&made->timekeeper, made);
     if (status != DLOCK_OK) {
         loop_stop(&made->loop);
         client_free(made);

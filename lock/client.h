@@ -9,6 +9,7 @@
 #include "engine.h"
 #include "exchange.h"
 #include "explain.h"
+#include "holding.h"
 #include "loop.h"
 #include "timekeeper.h"
 #include "wait.h"
@@ -29,35 +30,10 @@ int64_t cancel_thrown_ns(const dlock_cancel *cancel);
 #define TTL_MS_MOST INT64_C(86400000)
 #define HOLD_MS_MOST INT64_C(31536000000) /* a year */
 
-#define TENURE_NUMBERS 1000 /* so many tokens belong to one tenure */
-
-/* TRAIT_HANDOFF: a client has the lock from one grant of the server to the next. */
-struct tenure {
-    int64_t started_ns; /* CLOCK_MONOTONIC */
-    int64_t sent_ns;    /* CLOCK_BOOTTIME: its time to live counts from here */
-    int64_t ttl_ms;     /* that was sent then */
-    int64_t longest_ms; /* that one of its holds has; renewals may have given it */
-    uint64_t token;     /* the first; each acquisition of the tenure has the next */
-    uint64_t numbers;   /* how many it has used beyond the first */
-    uint64_t try;       /* that got it */
-    size_t passed;      /* how often it was passed on */
-    size_t holds;       /* of now: more than one when nested; 0: the last is being released */
-    size_t sending;     /* how many nested releases send commands of the caller's */
-    bool open;          /* commands of a holder may still be carried out: it is left to expire */
-    bool queued;        /* this client may stand in the server's queue, or be granted the lock */
-};
-
-/* CLOCK_MONOTONIC: when the server has forgotten the tenure at the latest, whatever its last
- * renewal asked for. */
-static inline int64_t forgotten_ns(const struct tenure *tenure)
-{
-    int64_t drift_ms = tenure->longest_ms / 100;
-    return mono_ns() + (tenure->longest_ms + drift_ms) * NS_PER_MS;
-}
-
 struct dlock {
     struct dlock_client *client;
     const struct rung_ops *ops;
+    const struct holding *holding; /* how a client holds it */
     struct dlock_rung rung;
     char name[DLOCK_NAME_MAX + 1];
     int64_t ttl_ms;
@@ -81,11 +57,7 @@ struct dlock {
     struct line line;
     enum wait_kind woken_by; /* as its first waiter was told; WAIT_POLL: by nobody */
     bool hears;              /* its waiters are woken by a message */
-    struct tenure tenure;
-    uint64_t left_try; /* TRAIT_HANDOFF: nobody relies on what this try got, or an earlier one, and
-                          it may still be there; 0: not so */
-    int64_t left_until_ns; /* CLOCK_MONOTONIC: that has expired by then */
-    uint64_t leaving_try;  /* the latest that a leftover sees to; 0: none does */
+    struct handoff *handoff; /* TRAIT_HANDOFF; else NULL */
 
     void *state; /* ops->state_size bytes */
 };
@@ -136,12 +108,6 @@ static inline void add_one(_Atomic uint64_t *counter)
     atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
 
-/* TRAIT_HANDOFF */
-static inline bool hands_off(const struct dlock *lock)
-{
-    return (lock->ops->traits & TRAIT_HANDOFF) != 0;
-}
-
 /* A server has answered one of its exchanges since then. */
 static inline bool was_answered(const struct dlock_client *client, int64_t since_ns)
 {
@@ -158,6 +124,10 @@ dlock_status check_fork(const struct dlock_client *client);
 /* Ends those that are still open. */
 void locks_end(struct dlock_client *client);
 
+/* The order of the client's tree: by rung and name. */
+int lock_compare(const void *a, const void *b);
+/* It is in no tree. */
+void lock_free(struct dlock *lock);
 /* It is opened once more: a dlock_close must follow. */
 void lock_keep_open(struct dlock *lock);
 /* 0: closed. Else nobody of this client may have it before then, CLOCK_MONOTONIC, and it stays open
@@ -171,8 +141,10 @@ static inline int64_t bound_ms(const struct dlock_client *client)
     return client->options.connect_timeout_ms + 2 * client->options.command_timeout_ms;
 }
 
-/* For the timekeeper, which found it lost: nobody of this client waits for its release any more. */
-void hold_lost(struct dlock_hold *hold);
+/* Of the lock, with its key. NULL: no memory is left. */
+struct dlock_hold *hold_new(struct dlock *lock);
+/* No renewal reaches beyond hold_max_ms from begin_ns, CLOCK_BOOTTIME. */
+void hold_set_end(struct dlock_hold *hold, int64_t begin_ns);
 
 /* What is believed of a time to live that was sent at `sent_ns`: less 1 % + 2 ms for drift. */
 static inline int64_t validity_end_ns(int64_t sent_ns, int64_t ttl_ms)

@@ -3,6 +3,28 @@
  * What a hold answers by itself.
  */
 #include "client.h"
+#include "handoff.h"
+
+#include <stdlib.h>
+
+struct dlock_hold *hold_new(struct dlock *lock)
+{
+    size_t besides = lock->handoff != NULL ? sizeof(struct handoff_hold) : 0;
+    struct dlock_hold *hold = calloc(1, sizeof *hold + besides);
+    if (hold == NULL)
+        return NULL;
+    hold->lock = lock;
+    hold->key = lock->name;
+    hold->beside = lock->beside;
+    hold->handoff = besides != 0 ? (struct handoff_hold *)(hold + 1) : NULL;
+    return hold;
+}
+
+void hold_set_end(struct dlock_hold *hold, int64_t begin_ns)
+{
+    if (hold->hold_max_ms != 0)
+        hold->ends_ns = begin_ns + hold->hold_max_ms * NS_PER_MS;
+}
 
 bool dlock_valid(const dlock_hold *hold)
 {

@@ -6,6 +6,7 @@
  */
 #include "leftover.h"
 
+#include "handoff.h"
 #include "owner.h"
 
 #include <stdlib.h>
@@ -72,13 +73,13 @@ static bool is_over(struct leftover *leftover)
 /* The loop's mutex is held. No waiter of this client is left to ask or to leave, nor a holder. */
 static bool is_deserted(const struct dlock *lock)
 {
-    return hands_off(lock) && lock->line.contenders == 0;
+    return lock->handoff != NULL && lock->line.contenders == 0;
 }
 
 /* For its client. */
 static bool leaves(const struct leftover *leftover)
 {
-    return leftover->hold != NULL && hands_off(leftover->wait.lock);
+    return leftover->hold != NULL && leftover->wait.lock->handoff != NULL;
 }
 
 /* The loop's mutex is held. */
@@ -91,17 +92,17 @@ static bool is_taken_over(const struct leftover *leftover)
 static void sees_to_no_try(const struct leftover *leftover)
 {
     struct dlock *lock = leftover->wait.lock;
-    if (leftover->hold != NULL && lock->leaving_try == leftover->hold->try)
-        lock->leaving_try = 0;
+    if (leaves(leftover) && lock->handoff->leaving_try == leftover->hold->handoff->try)
+        lock->handoff->leaving_try = 0;
 }
 
 static void has_left(struct dlock *lock, const struct dlock_hold *hold)
 {
     pthread_mutex_lock(&lock->client->loop.mutex);
     if (is_deserted(lock))
-        lock->tenure.queued = false;
-    if (lock->left_try == hold->try)
-        lock->left_try = 0;
+        tenure_of(lock)->queued = false;
+    if (lock->handoff->left_try == hold->handoff->try)
+        lock->handoff->left_try = 0;
     pthread_mutex_unlock(&lock->client->loop.mutex);
 }
 
@@ -147,7 +148,7 @@ static void answered(struct wait *wait)
 {
     struct leftover *leftover = (struct leftover *)wait;
     struct dlock_client *client = wait->lock->client;
-    if (leftover->exchange.status == DLOCK_OK)
+    if (leftover->exchange.status == DLOCK_OK && leaves(leftover))
         has_left(wait->lock, leftover->hold);
     leftover->pause_ms = leftover->pause_ms == 0 ? AGAIN_MS
                                                  : min_ns(2 * leftover->pause_ms, AGAIN_MOST_MS);
@@ -252,13 +253,9 @@ static bool may_have_locked(const struct acquiring *a)
            (a->hold->depth == 1 || shared);
 }
 
-/* On `fair` the client holds, and its next waiter finds what was left. */
 bool leftover_keep(struct acquiring *a, bool waits)
 {
-    if (!hands_off(a->lock))
-        return (waits || may_have_locked(a)) && take_back(a->hold, true, &a->exchange);
-    leftover_leave(a->lock, &a->exchange, a->exchange.unresolved ? a->hold->try : 0);
-    return false;
+    return (waits || may_have_locked(a)) && take_back(a->hold, true, &a->exchange);
 }
 
 bool leftover_release(struct dlock_hold *hold, const struct exchange *doubted)
@@ -266,21 +263,9 @@ bool leftover_release(struct dlock_hold *hold, const struct exchange *doubted)
     return take_back(hold, false, doubted);
 }
 
-/* Of the lock, for a request in the background. NULL: no memory is left. */
-static struct dlock_hold *hold_of(struct dlock *lock)
-{
-    struct dlock_hold *hold = calloc(1, sizeof *hold);
-    if (hold == NULL)
-        return NULL;
-    hold->lock = lock;
-    hold->key = lock->name;
-    hold->beside = lock->beside;
-    return hold;
-}
-
 void leftover_release_name(const struct dlock_hold *hold, uint64_t depth)
 {
-    struct dlock_hold *other = hold_of(hold->lock);
+    struct dlock_hold *other = hold_new(hold->lock);
     if (other == NULL)
         return;
     other->mode = hold->mode;
@@ -297,10 +282,10 @@ void leftover_release_name(const struct dlock_hold *hold, uint64_t depth)
 
 void leftover_note(struct dlock *lock)
 {
-    const struct tenure *tenure = &lock->tenure;
-    if (lock->left_try < tenure->try)
-        lock->left_try = tenure->try;
-    lock->left_until_ns = max_ns(lock->left_until_ns, forgotten_ns(tenure));
+    const struct tenure *tenure = tenure_of(lock);
+    if (lock->handoff->left_try < tenure->try)
+        lock->handoff->left_try = tenure->try;
+    lock->handoff->left_until_ns = max_ns(lock->handoff->left_until_ns, forgotten_ns(tenure));
 }
 
 void leftover_leave(struct dlock *lock, const struct exchange *doubted, uint64_t try)
@@ -310,29 +295,29 @@ void leftover_leave(struct dlock *lock, const struct exchange *doubted, uint64_t
     bool open = doubted != NULL && doubted->open;
     pthread_mutex_lock(&loop->mutex);
     if (try != 0)
-        lock->left_until_ns = max_ns(lock->left_until_ns,
+        lock->handoff->left_until_ns = max_ns(lock->handoff->left_until_ns,
                                       mono_deadline_ns(hold_longest_ms(doubted->hold)));
-    if (lock->left_try < try)
-        lock->left_try = try;
-    int64_t left_ms = (lock->left_until_ns - mono_ns()) / NS_PER_MS;
+    if (lock->handoff->left_try < try)
+        lock->handoff->left_try = try;
+    int64_t left_ms = (lock->handoff->left_until_ns - mono_ns()) / NS_PER_MS;
     if (left_ms <= 0)
-        lock->left_try = 0;
-    uint64_t left_try = lock->leaving_try < lock->left_try ? lock->left_try : 0;
-    bool needed = open || (is_deserted(lock) && (lock->tenure.queued || left_try != 0));
-    struct dlock_hold *hold = needed ? hold_of(lock) : NULL;
+        lock->handoff->left_try = 0;
+    uint64_t left_try = lock->handoff->leaving_try < lock->handoff->left_try ? lock->handoff->left_try : 0;
+    bool needed = open || (is_deserted(lock) && (tenure_of(lock)->queued || left_try != 0));
+    struct dlock_hold *hold = needed ? hold_new(lock) : NULL;
     if (hold != NULL && left_try != 0)
-        lock->leaving_try = left_try;
+        lock->handoff->leaving_try = left_try;
     pthread_mutex_unlock(&loop->mutex);
     if (hold == NULL)
         return;
     hold->ttl_ms = open ? doubted->hold->ttl_ms : QUEUE_GRANTS * client->options.grant_ms;
     hold->shared_ms = left_try != 0 ? left_ms : 0;
-    hold->try = left_try;
+    hold->handoff->try = left_try;
     if (take_back(hold, true, doubted))
         return;
     pthread_mutex_lock(&loop->mutex);
-    if (lock->leaving_try == left_try)
-        lock->leaving_try = 0;
+    if (lock->handoff->leaving_try == left_try)
+        lock->handoff->leaving_try = 0;
     pthread_mutex_unlock(&loop->mutex);
     free(hold);
 }

@@ -9,7 +9,7 @@
 
 #include "acquire.h"
 
-/* The acquire is over, and out of the line. waits: the server may list it as a waiter. True: its
+/* Not with TRAIT_HANDOFF. The acquire is over, and out of the line. waits: the server may list it as a waiter. True: its
  * hold is taken over. False: there is nothing to be done for it, or no room. */
 bool leftover_keep(struct acquiring *a, bool waits);
 

@@ -130,10 +130,10 @@ static bool is_behind(const struct dlock_hold *hold)
     return false;
 }
 
-/* The lock's mutex is held. With TRAIT_HANDOFF a wait may sleep before it asks again. */
+/* The lock's mutex is held. */
 static void await_turn(struct dlock_hold *hold)
 {
-    if (hold->in_turns || hands_off(hold->lock))
+    if (hold->in_turns || !hold->lock->holding->takes_turns)
         return;
     TAILQ_INSERT_TAIL(&hold->lock->turns, hold, of_turns);
     hold->in_turns = true;
@@ -290,7 +290,7 @@ bool owner_holds(const struct dlock_hold *hold)
     bool held = false;
     pthread_mutex_lock(&hold->lock->mutex);
     LIST_FOREACH(other, &hold->lock->holds, of_lock)
-        held |= !other->out && has_name(other, hold);
+        held |= has_name(other, hold);
     pthread_mutex_unlock(&hold->lock->mutex);
     return held;
 }

@@ -68,7 +68,7 @@ bool owner_end(struct dlock_hold *hold);
  * hold of a rung with TRAIT_SHARED is let go of for itself. */
 bool owner_end_release(struct dlock_hold *hold, bool unsaid);
 
-/* The loop's mutex is held. A valid hold has the name; none that is being passed on. */
+/* A valid hold has the name. */
 bool owner_holds(const struct dlock_hold *hold);
 
 /* It was to nest, and its answer was lost: the key may have been given its time. */

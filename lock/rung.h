@@ -20,6 +20,20 @@
 #define HOLD_ID_MAX 112
 #define BUSY_SOURCE_MAX (DLOCK_NAME_MAX + HOLD_ID_MAX + 64) /* a name, a hold and a word */
 
+/* TRAIT_HANDOFF: what a rung that hands off needs to know of the hold besides. */
+struct handoff_hold {
+    uint64_t tenure; /* the first token of the tenure that it is of */
+    uint64_t try;    /* the number of this try, higher than those of all earlier ones of the client */
+    uint64_t newest; /* at release: the highest token that its tenure has used */
+    bool more;       /* at release: others of this client wait for it */
+    bool kept;       /* release sets it when it kept the lock for them, with a new `token`, a new
+                        tenure's first, and a full time to live */
+
+    /* handoff.c's own. Protected by the loop's mutex. */
+    bool out;        /* its tenure counts it no more: */
+    bool was_end;    /* it was the tenure's last, and nothing of the tenure's may still come */
+    uint64_t got_by; /* the try that got the tenure */
+};
 
 /* One acquisition. A rung reads it and may set `token`; the rest is the core's. */
 struct dlock_hold {
@@ -38,29 +52,19 @@ struct dlock_hold {
     void *lock_state;       /* rung_ops.state_size bytes, zero at first, shared by all holds of
                                the lock in this process */
     uint64_t token;         /* a rung with TRAIT_TOKEN sets it when it acquires */
-    uint64_t newest;        /* TRAIT_HANDOFF, at release: the highest token that its tenure has
-                               used */
-    bool more;              /* TRAIT_HANDOFF, at release: others of this client wait for it */
-    uint64_t try;           /* TRAIT_HANDOFF: the number of this try, higher than those of all
-                               earlier ones of the client */
-    uint64_t tenure;        /* TRAIT_HANDOFF: the first token of the tenure that it is of */
-    bool kept;              /* TRAIT_HANDOFF: release sets it when it kept the lock for them, with
-                               a new `token`, a new tenure's first, and a full time to live */
+
+    struct handoff_hold *handoff; /* of a rung with TRAIT_HANDOFF; else NULL */
 
     struct dlock *lock;
     char named_by;   /* 0: owner_id 0, it is alone under its name; 'x', 't': see owner.h */
     uint64_t number; /* of its owner, if it is named */
     uint64_t thread; /* that asked for it */
-    /* TRAIT_HANDOFF. Protected by the loop's mutex. */
-    bool out;     /* its tenure counts it no more: */
-    bool was_end; /* it was the tenure's last, and nothing of the tenure's may still come */
-    uint64_t tenure_try; /* that got the tenure */
 
     /* Protected by the lock's mutex. */
     LIST_ENTRY(dlock_hold) of_calls;
     TAILQ_ENTRY(dlock_hold) of_turns;
     bool in_turns;
-    bool leaving; /* TRAIT_HANDOFF: its release is under way, nothing nests in it any more */
+    bool leaving; /* its release is under way, and nothing nests in it any more */
     bool doomed;  /* its owner lost the lock while it was being acquired once more */
     bool heir;    /* a release of its name got no answer while its own request was under way */
     _Atomic bool tainted; /* commands of its owner may still be carried out: it is left to expire */

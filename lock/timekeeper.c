@@ -80,9 +80,7 @@ static void stop_waiting(struct timekeeper *timekeeper)
 
 static bool shares_key(const struct dlock_hold *hold, const struct dlock_hold *other)
 {
-    return hold == other ||
-           (owner_is_same(hold, other) && hold->tenure == other->tenure &&
-            (hold->tenure != 0 || strcmp(hold->owner, other->owner) == 0));
+    return hold == other || hold->lock->holding->shares_key(hold, other);
 }
 
 static bool is_shared(const struct dlock_hold *hold)
@@ -253,7 +251,7 @@ static void tell(struct timekeeper *timekeeper, struct dlock_hold *hold,
     timekeeper->busy_with = hold;
     pthread_mutex_unlock(&timekeeper->mutex);
     if (kind == DLOCK_EVENT_LOST)
-        timekeeper->on_lost(hold);
+        hold->lock->holding->lost(hold);
     struct dlock_event event = {
         .size = sizeof event,
         .kind = kind,
@@ -549,10 +547,9 @@ static void *run(void *arg)
     return NULL;
 }
 
-dlock_status timekeeper_start(struct timekeeper *timekeeper, struct dlock_client *client,
-                              void (*on_lost)(struct dlock_hold *hold))
+dlock_status timekeeper_start(struct timekeeper *timekeeper, struct dlock_client *client)
 {
-    *timekeeper = (struct timekeeper){.client = client, .on_lost = on_lost, .next_ns = INT64_MIN};
+    *timekeeper = (struct timekeeper){.client = client, .next_ns = INT64_MIN};
     STAILQ_INIT(&timekeeper->notices);
     pthread_mutex_init(&timekeeper->mutex, NULL);
     pthread_cond_init(&timekeeper->idle, NULL);

@@ -14,7 +14,6 @@
 
 struct timekeeper {
     struct dlock_client *client;
-    void (*on_lost)(struct dlock_hold *hold); /* ahead of the application's hook, without the mutex */
     int64_t connects_since_ns; /* CLOCK_MONOTONIC: that one is being made; 0: it is not */
     pthread_t thread;
     int timer_fd; /* on CLOCK_BOOTTIME, so that it fires right after the machine slept; readable:
@@ -35,8 +34,7 @@ struct timekeeper {
 };
 
 /* OK, NO_MEMORY. */
-dlock_status timekeeper_start(struct timekeeper *timekeeper, struct dlock_client *client,
-                              void (*on_lost)(struct dlock_hold *hold));
+dlock_status timekeeper_start(struct timekeeper *timekeeper, struct dlock_client *client);
 void timekeeper_stop(struct timekeeper *timekeeper);
 
 /* Watches a hold that was just acquired: it, and those nested with it, were given ttl_ms by a

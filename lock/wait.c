@@ -184,7 +184,7 @@ static void leave_line(struct wait *wait, bool had)
     if (state == WAIT_OUTSIDE || state == WAIT_GIVEN || state == WAIT_LEFT)
         return;
     TAILQ_REMOVE(&lock->line.waits, wait, in_line);
-    if (had && hands_off(lock))
+    if (had && lock->holding->keeps_place)
         return;
     lock->line.contenders--;
     if (wait->woken && !had && wait->mode == DLOCK_EXCLUSIVE && contenders_max(lock) > 1)
@@ -198,16 +198,7 @@ static void leave_line(struct wait *wait, bool had)
 /* Its owner has the lock. */
 static bool nests(const struct wait *wait)
 {
-    struct dlock *lock = wait->lock;
-    const struct tenure *tenure = &lock->tenure;
-    if (!owner_may_nest(wait->hold))
-        return false;
-    pthread_mutex_lock(&lock->mutex);
-    const struct dlock_hold *outer = owner_outermost(wait->hold);
-    bool found = outer != NULL && (!hands_off(lock) ||
-                                   (tenure->token == outer->tenure && tenure->holds > 0));
-    pthread_mutex_unlock(&lock->mutex);
-    return found;
+    return owner_may_nest(wait->hold) && wait->lock->holding->nests(wait->hold);
 }
 
 static bool is_for_owner(const struct wait *wait, const struct dlock_hold *hold)
@@ -302,7 +293,7 @@ enum wait_next wait_begin(struct wait *wait)
     struct loop *loop = loop_of(wait->lock);
     if (cancel_thrown(wait->cancel))
         return NEXT_CANCELLED;
-    if (wait->deadline_ns == 0 && !hands_off(wait->lock))
+    if (wait->deadline_ns == 0 && !wait->lock->holding->keeps_place)
         return NEXT_TRY;
     pthread_mutex_lock(&loop->mutex);
     enum wait_next next = wait->cancelled ? NEXT_CANCELLED

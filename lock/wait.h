@@ -6,8 +6,8 @@
  * The same for every rung, and for a waiter that has a thread as for one that is only this struct.
  *
  * A line has a front of contenders, who try: `contenders` of them where waiters poll, one where a
- * wake-up is for one. The others of this client stand behind them, in order. With TRAIT_HANDOFF
- * whoever has the lock keeps the one place of a contender.
+ * wake-up is for one. The others of this client stand behind them, in order. Where the
+ * client hands the lock off (holding.keeps_place) whoever has it keeps the one place of a contender.
  */
 #ifndef DLOCK_WAIT_H
 #define DLOCK_WAIT_H

@@ -271,11 +271,17 @@ static void run_alone(struct trip *trip, struct exchange *exchange)
 
 /* ---- Doubts ---------------------------------------------------------------------------------- */
 
+static void number_try(struct dlock_client *client, struct dlock_hold *hold)
+{
+    if (hold->handoff != NULL)
+        hold->handoff->try = atomic_fetch_add(&client->tries, 1) + 1;
+}
+
 static void run(struct trip *trip, struct exchange *const *all, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (all[i]->step == STEP_ACQUIRE)
-            all[i]->hold->try = atomic_fetch_add(&trip->client->tries, 1) + 1;
+            number_try(trip->client, all[i]->hold);
     if (count > 0 && is_pair(all[0]))
         run_pairs(trip, all, count);
     else
@@ -315,7 +321,7 @@ static void begin_anew(struct trip *trip, struct exchange *const *all, size_t co
 static bool begins_anew(const struct exchange *exchange)
 {
     return exchange->step == STEP_ACQUIRE && !is_flawed(exchange) &&
-           !hands_off(exchange->hold->lock) && exchange->hold->depth == 1;
+           exchange->hold->handoff == NULL && exchange->hold->depth == 1;
 }
 
 static bool is_any_open(struct exchange *const *all, size_t count)

@@ -26,8 +26,8 @@ static void say(struct request *request, const struct dlock_hold *hold, const ch
     int64_t grant_ms = rung_grant_ms(hold);
     SEND(request, &lua_fair, "4", hold->key, hold->beside[0], hold->beside[1], hold->beside[2],
            what, rung_client_id(hold), ttl, number(request, (uint64_t)grant_ms),
-           number(request, hold->tenure), hold->more ? "1" : "0", number(request, hold->try),
-           hold->newest != 0 ? number(request, hold->newest) : NULL);
+           number(request, hold->handoff->tenure), hold->handoff->more ? "1" : "0", number(request, hold->handoff->try),
+           hold->handoff->newest != 0 ? number(request, hold->handoff->newest) : NULL);
 }
 
 /* The script's answer: a list of numbers. OK; UNKNOWN: it is none. */
@@ -56,7 +56,7 @@ static dlock_status take_acquire(struct dlock_hold *hold, const struct answer *a
     if (status != DLOCK_OK)
         return status;
     if (numbers[0] == 1) {
-        hold->token = hold->tenure = (uint64_t)numbers[1];
+        hold->token = hold->handoff->tenure = (uint64_t)numbers[1];
         return DLOCK_OK;
     }
     int64_t poll_ms = rung_grant_ms(hold) / 2;
@@ -77,8 +77,8 @@ static dlock_status take_release(struct dlock_hold *hold, const struct answer *a
     dlock_status status = take(hold, answer, numbers);
     if (status != DLOCK_OK)
         return status;
-    hold->kept = numbers[0] == 2;
-    if (hold->kept)
+    hold->handoff->kept = numbers[0] == 2;
+    if (hold->handoff->kept)
         hold->token = (uint64_t)numbers[1];
     return numbers[0] == 0 ? DLOCK_LOST : DLOCK_OK;
 }

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Counted holds: each has the lock from the server, which counts those of an owner. See
+ * docs/design/holds.md, and holding.h.
+ */
+#include "acquire.h"
+#include "explain.h"
+#include "holding.h"
+#include "leftover.h"
+#include "owner.h"
+#include "release.h"
+
+#include <string.h>
+
+static bool nests(const struct dlock_hold *hold)
+{
+    pthread_mutex_lock(&hold->lock->mutex);
+    bool found = owner_outermost(hold) != NULL;
+    pthread_mutex_unlock(&hold->lock->mutex);
+    return found;
+}
+
+static bool shares_key(const struct dlock_hold *hold, const struct dlock_hold *other)
+{
+    return owner_is_same(hold, other) && strcmp(hold->owner, other->owner) == 0;
+}
+
+/* ---- Acquire --------------------------------------------------------------------------------- */
+
+static enum wait_next begin(struct acquiring *a)
+{
+    return wait_begin(&a->wait);
+}
+
+static void started(struct acquiring *a)
+{
+    (void)a;
+}
+
+/* The rung's own script sees to that. */
+static void listed(struct acquiring *a, bool listed)
+{
+    (void)a;
+    (void)listed;
+}
+
+static bool lost_if_busy(const struct acquiring *a)
+{
+    return a->hold->depth > 1 && !a->lock->rung.flawed;
+}
+
+static void granted(struct acquiring *a)
+{
+    (void)a;
+}
+
+/* Others may wait for their answers behind this one: in the background. */
+static void too_late(struct acquiring *a)
+{
+    if (a->hold->depth > 1 && (a->lock->ops->traits & TRAIT_SHARED) == 0)
+        owner_note_nested(a->hold);
+    else
+        leftover_release_name(a->hold, a->hold->depth);
+}
+
+/* Nobody is given a lock here: all ask the server. */
+static bool had(struct acquiring *a, enum wait_next *next)
+{
+    *next = wait_look(&a->wait);
+    return false;
+}
+
+static void let_in(struct acquiring *a)
+{
+    if (a->lock->rung.flawed || !owner_may_nest(a->hold))
+        return;
+    pthread_mutex_lock(&a->lock->client->loop.mutex);
+    wait_nest(a->hold);
+    pthread_mutex_unlock(&a->lock->client->loop.mutex);
+}
+
+static const char *kept_here(struct dlock *lock)
+{
+    (void)lock;
+    return NULL;
+}
+
+static bool left_something(struct acquiring *a)
+{
+    return a->tried;
+}
+
+/* ---- Release --------------------------------------------------------------------------------- */
+
+static void counted(struct releasing *r)
+{
+    release_take(r);
+    if (r->exchange.open && r->exchange.rode)
+        owner_taint(r->hold);
+}
+
+/* A flawed rung sends what it sends: that is its lesson. */
+static void release_counted(struct releasing *r)
+{
+    struct dlock_hold *hold = r->hold;
+    bool flawed = hold->lock->rung.flawed;
+    r->exchange.step = STEP_RELEASE; /* sent or not */
+    if (!flawed && !dlock_valid(hold))
+        release_late(r, true);
+    else if (!flawed && hold->tainted && hold->depth == 1)
+        release_ask_alone(r, release_left_to_expire);
+    else
+        release_ask(r, STEP_RELEASE, r->last, counted);
+}
+
+/* Others of its owner asked first, until no time was left. */
+static void release_in_vain(struct releasing *r)
+{
+    struct dlock *lock = r->hold->lock;
+    r->exchange.step = STEP_RELEASE; /* in the background */
+    if (!lock->rung.flawed && !dlock_valid(r->hold))
+        release_late(r, false);
+    else
+        r->status = no_turn(lock, r->began_ns);
+}
+
+static bool begin_release(struct releasing *r, bool waits)
+{
+    struct dlock_hold *hold = r->hold;
+    /* Who nests at this moment still lives by the name of a hold that is over. */
+    bool alone = owner_begin_release(hold, waits ? r->ends_ns : 0);
+    if (!alone && !waits && mono_ns() < r->ends_ns)
+        return false;
+    if (alone) {
+        release_counted(r);
+    } else { /* it has waited in vain, and says how many holds shall be left */
+        owner_begin_anyway(hold);
+        release_in_vain(r);
+    }
+    return true;
+}
+
+static void released_late(struct releasing *r)
+{
+    (void)r;
+}
+
+static bool end_release(struct releasing *r)
+{
+    return owner_end_release(r->hold, release_is_left(r));
+}
+
+static bool abandon(struct dlock_hold *hold, bool *goes_on)
+{
+    bool valid = owner_abandon(hold);
+    owner_begin_anyway(hold);
+    *goes_on = owner_end_release(hold, false); /* as the heir of one that it nested with */
+    return valid;
+}
+
+static void lost(struct dlock_hold *hold)
+{
+    (void)hold;
+}
+
+const struct holding holding_counted = {
+    .takes_turns = true,
+    .nests = nests,
+    .shares_key = shares_key,
+    .begin = begin,
+    .started = started,
+    .listed = listed,
+    .lost_if_busy = lost_if_busy,
+    .granted = granted,
+    .too_late = too_late,
+    .had = had,
+    .let_in = let_in,
+    .kept_here = kept_here,
+    .left_something = left_something,
+    .leave = leftover_keep,
+    .begin_release = begin_release,
+    .released_late = released_late,
+    .end_release = end_release,
+    .abandon = abandon,
+    .lost = lost,
+};
