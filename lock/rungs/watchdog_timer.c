@@ -29,9 +29,9 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
 struct timer {
+    const char *key;
     struct dlock *lock;
     struct timers *timers;
-    const char *key;
     int64_t ttl_ms;
     char owner[OWNER_MAX];
     char ttl[24];
@@ -86,10 +86,10 @@ static bool start_timer(const struct dlock_hold *hold)
     pthread_t thread;
     if (timer == NULL)
         return false;
-    *timer = (struct timer){
-        .lock = hold->lock, .timers = timers, .key = hold->key, .ttl_ms = hold->ttl_ms};
+    *timer = (struct timer){.lock = hold->lock, .timers = timers, .ttl_ms = hold->ttl_ms};
     strcpy(timer->owner, hold->owner);
     strcpy(timer->ttl, hold->ttl);
+    timer->key = hold->key;
     pthread_mutex_lock(&mutex);
     bool started = timers->running < TIMERS_MAX && thread_begin(&thread, run, timer);
     if (started) {

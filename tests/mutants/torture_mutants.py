@@ -13,8 +13,8 @@ MUTANTS = [
     ("a waiter that leaves can still be chosen for the hand-off", [
         ("lock/wait.c", "    if (wait->state == WAIT_BEHIND) {\n        TAILQ_REMOVE",
          "    if (false) {\n        TAILQ_REMOVE"),
-        ("lock/wait.c", "    if (had && hands_off(lock))\n        return;",
-         "    if (state == WAIT_BEHIND || (had && hands_off(lock)))\n        return;")], "fair"),
+        ("lock/wait.c", "    if (had && lock->holding->keeps_place)\n        return;",
+         "    if (state == WAIT_BEHIND || (had && lock->holding->keeps_place))\n        return;")], "fair"),
     ("a late release frees a later hold of its owner", [NAMES_AGAIN, *DOUBT_IGNORED], "notify"),
     ("a lost acquire is resolved by the count of an earlier hold", [
         NAMES_AGAIN,
@@ -73,7 +73,7 @@ MUTANTS = [
     ("a cancel ends one of the acquires that share it", [
         ("lock/loop.c", "    while ((wait = take_cancelled(loop, cancel)) != NULL) {", "    for (int i = 0; i < 1 && (wait = take_cancelled(loop, cancel)) != NULL; i++) {")], "notify"),
     ("a hold that is passed on keeps the token of the hold before it", [
-        ("lock/release.c", "        lock->tenure.numbers++;\n", "")], "fair"),
+        ("lock/handoff.c", "        tenure_of(lock)->numbers++;\n", "")], "fair"),
     ("a waiter's leave that comes late lets go of what its client holds by now", [
         ("lock/lua/fair.lua", "    elseif owner == me and tonumber(last_try or 0) <= tonumber(try or 0) then",
          "    elseif owner == me then")], "fair"),

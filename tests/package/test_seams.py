@@ -98,6 +98,13 @@ def test_no_file_calls_itself_by_way_of_others():
     assert not cycles(arrows)
 
 
+def test_what_belongs_to_handing_off_lies_in_its_file():
+    """hold.c and open.c make room for it, lock.c frees it; leftover.c sees to what a client left in a queue."""
+    for name in CORE - {"handoff.c", "hold.c", "open.c", "lock.c", "leftover.c"}:
+        with open(os.path.join(LOCK, name), encoding="utf-8") as file:
+            assert not re.search(r"->handoff\b|tenure_of", file.read()) or name == "handoff.h", name
+
+
 def test_rungs_go_through_one_header():
     for path in glob.glob(os.path.join(LOCK, "rungs", "*.c")):
         own = [name for name in included(path) if name in CORE | REDIS]
