@@ -645,9 +645,10 @@ dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlo
         a->wait.ask = ask;
         a->wait.answered = answered;
         a->wait.running = true; /* until it sleeps: it is begun here */
-        a->wait.counted = &loop->wait_count;
         a->completion = (struct completion){.done = done, .arg = arg, .call = a};
         pthread_mutex_lock(&loop->mutex);
+        /* who waits for this owner's release must not keep its owner from going on */
+        a->wait.counted = wait_nests(&a->wait) ? &loop->nested_count : &loop->wait_count;
         status = loop_join(loop, &a->wait);
         pthread_mutex_unlock(&loop->mutex);
     }

@@ -318,9 +318,9 @@ struct dlock_options {
     size_t contenders;  /* of the rungs that poll: how many waiters of this client try for a lock,
                            the others stand in line behind them. Default 16, 1 to 10000 */
     size_t waiters_max; /* acquires that were started and are not over. Default 100000,
-                           1 to 1000000. Requests of acquires that are over, which the client
-                           takes back in the background, are as many at most; others' locks and
-                           places in line expire */
+                           1 to 1000000. Two more kinds have this limit, each for itself: acquires
+                           that nest, and requests of acquires that are over, which the client
+                           takes back in the background; beyond it locks and places expire */
     bool own_loop;      /* answers of started acquires wait for dlock_process(), and a lock that was
                            had is held meanwhile. Default false: they are given on a thread of the
                            client's */

@@ -53,8 +53,9 @@ struct loop {
     size_t asking_count;
     size_t due_turns; /* so many of those due come before the next that ask */
     size_t over_count; /* completions to be told of */
-    size_t wait_count;     /* acquires that have no thread, */
-    size_t leftover_count; /* and what they left behind: either is waiters_max at most */
+    size_t wait_count;     /* acquires that have no thread; */
+    size_t nested_count;   /* those of owners that have the lock already; */
+    size_t leftover_count; /* what acquires left behind: each is waiters_max at most */
     LIST_HEAD(waits, wait) by_cancel[1 << CANCEL_BITS]; /* those with a cancel, by its address */
     struct waits by_owner[1 << OWNER_BITS]; /* those of named owners, also with a thread */
     struct heap timed; /* those that wait for a moment */

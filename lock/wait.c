@@ -195,8 +195,7 @@ static void leave_line(struct wait *wait, bool had)
 
 /* ---- Nesting --------------------------------------------------------------------------------- */
 
-/* Its owner has the lock. */
-static bool nests(const struct wait *wait)
+bool wait_nests(const struct wait *wait)
 {
     return owner_may_nest(wait->hold) && wait->lock->holding->nests(wait->hold);
 }
@@ -296,9 +295,9 @@ enum wait_next wait_begin(struct wait *wait)
     if (wait->deadline_ns == 0 && !wait->lock->holding->keeps_place)
         return NEXT_TRY;
     pthread_mutex_lock(&loop->mutex);
-    enum wait_next next = wait->cancelled ? NEXT_CANCELLED
-                          : nests(wait)   ? NEXT_TRY
-                                          : begin_in_line(wait);
+    enum wait_next next = wait->cancelled    ? NEXT_CANCELLED
+                          : wait_nests(wait) ? NEXT_TRY
+                                             : begin_in_line(wait);
     pthread_mutex_unlock(&loop->mutex);
     return next;
 }

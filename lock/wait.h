@@ -107,6 +107,8 @@ void wait_look_in(struct dlock *lock, int64_t ms);
 /* A hold was released in this process: of those whom the server does not tell one looks. */
 void wait_released(struct dlock *lock);
 
+/* The mutex is held. Its owner has the lock in this client. */
+bool wait_nests(const struct wait *wait);
 /* The mutex is held. The hold was acquired: those that wait for its owner try at once, and nest.
  * Not with TRAIT_HANDOFF. */
 void wait_nest(const struct dlock_hold *hold);

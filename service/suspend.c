@@ -104,11 +104,12 @@ bool sale_suspend(const struct sale_env *env, struct sale *sale)
     case WAIT_POINT:
         return !pass_point(env->failpoints, sale);
     case WAIT_TIME:
-        if (sale->keeps_thread)
+        if (sale->keeps_thread) {
             sleep_until(sale->until_ns);
-        else
-            sale->driver->resume_at(sale, sale->until_ns);
-        return !sale->keeps_thread;
+            return false;
+        }
+        sale->driver->resume_at(sale, sale->until_ns); /* it may be over by now */
+        return true;
     }
     return false;
 }

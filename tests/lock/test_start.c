@@ -241,6 +241,30 @@ static void what_is_wrong_is_said_at_once(void **state)
     stage_clear(&stage);
 }
 
+/* Those that wait keep out one more, but not the owner whom they wait for. */
+static void who_has_it_nests_beyond_waiters_max(void **state)
+{
+    static const char *const rungs[] = {"watchdog", "fair"};
+    (void)state;
+    for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++) {
+        struct stage stage;
+        struct started next = {.release = true}, nested = {.release = true};
+        struct dlock_want of_owner = {.size = sizeof of_owner, .owner_id = 7};
+        dlock_hold *hold;
+        stage_set(&stage, rungs[i], (struct dlock_options){.waiters_max = 1});
+        assert_status(dlock_acquire(stage.lock, &of_owner, &hold), OK);
+        start(stage.lock, waiting(DLOCK_WAIT_FOREVER), &next);
+        assert_status(dlock_acquire_start(stage.lock, NULL, started_done, &nested), LIMIT);
+        start(stage.lock, of_owner, &nested);
+        started_answered(&nested);
+        assert_int_equal(nested.status, DLOCK_OK);
+        assert_status(dlock_release(hold, NULL), OK);
+        started_answered(&next);
+        assert_int_equal(next.status, DLOCK_OK);
+        stage_clear(&stage);
+    }
+}
+
 /* Reads that ride with it have their replies when it is answered. */
 static void with_riding_reads(void **state)
 {
@@ -542,6 +566,7 @@ int main(void)
         cmocka_unit_test(a_cancel_of_its_own),
         cmocka_unit_test(many_cancels),
         cmocka_unit_test(what_is_wrong_is_said_at_once),
+        cmocka_unit_test(who_has_it_nests_beyond_waiters_max),
         cmocka_unit_test(with_riding_reads),
         cmocka_unit_test(ten_thousand_wait_on_five_threads),
         cmocka_unit_test(all_are_served),

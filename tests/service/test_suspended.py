@@ -83,6 +83,22 @@ def test_a_second_ask_keeps_no_worker(redis, start):
         sale.result()
 
 
+def test_a_second_ask_needs_no_place_in_the_queue(redis, start):
+    """Those that wait for the lock fill --queue. Its holder asks again, and is let in."""
+    shop = one_worker(redis, start, "--queue", 2)
+    redis("SET", "inventory:{phone}", 3)
+    arm(shop, "sale.after_read", "1*pause")
+    gift = Background(shop.ask, "POST", "/inventory/phone/sale?gift=1")
+    wait_until(lambda: parked(shop, "sale.after_read") == 1, "it has its lock")
+    waiters = []
+    for number in (1, 2):
+        waiters.append(Background(shop.sell, "phone"))
+        wait_until(lambda: shop.metric("inventoryd_sales_waiting") == number, "they wait for it")
+    assert shop.sell("phone").problem == "queue-full"
+    arm(shop, "sale.after_read", "off")
+    assert [sale.result().status for sale in (gift, *waiters)] == [200] * 3
+
+
 def test_a_switch_waits_for_those_that_are_suspended(redis, start):
     shop = one_worker(redis, start, "--admin-writes")
     arm(shop, "sale.after_read", f"{len(ITEMS)}*pause")
