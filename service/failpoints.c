@@ -44,7 +44,7 @@ struct failpoints {
     pthread_cond_t changed;
     bool ended;
     bool freed;
-    struct failpoint_stay *stays; /* of those who stay without a thread */
+    struct failpoint_stays stays; /* of those who stay without a thread */
     int64_t look_ns;              /* when the watcher looks at them again, unless it is woken */
     struct armed points[FAILPOINTS_MAX];
     pthread_t watcher;
@@ -58,6 +58,7 @@ struct failpoints *failpoints_new(const char *files)
     if (failpoints == NULL)
         return NULL;
     snprintf(failpoints->files, sizeof failpoints->files, "%s", files);
+    STAILQ_INIT(&failpoints->stays);
     pthread_mutex_init(&failpoints->mutex, NULL);
     cond_init(&failpoints->changed);
     if (pthread_create(&failpoints->watcher, NULL, watch, failpoints) == 0)
@@ -288,12 +289,12 @@ static int64_t next_look_ns(const struct failpoints *failpoints, const struct fa
     return by_file && at_ns + LOOK_NS < stay->end_ns ? at_ns + LOOK_NS : stay->end_ns;
 }
 
-/* The mutex is held. */
+/* The mutex is held. let_go: the file of its point is there. */
 static bool is_over(const struct failpoints *failpoints, const struct failpoint_stay *stay,
-                    int64_t at_ns)
+                    int64_t at_ns, bool let_go)
 {
     const struct armed *at = stay->at;
-    if (failpoints->ended || (at != NULL && (at->set != stay->set || is_let_go(failpoints, at->point))))
+    if (failpoints->ended || (at != NULL && (at->set != stay->set || let_go)))
         return true;
     if (at != NULL && at_ns >= stay->end_ns)
         log_event(LOG_WARNING, "failpoint",
@@ -309,37 +310,54 @@ static void wait_for_change(struct failpoints *failpoints, int64_t until_ns)
     pthread_cond_timedwait(&failpoints->changed, &failpoints->mutex, &until);
 }
 
-/* The mutex is held. Takes a stay that is over off the list; NULL: none is. */
-static struct failpoint_stay *take_over(struct failpoints *failpoints)
+/* The mutex is held. Which points have their file: one look a point, however many stay there. */
+static void look_for_files(const struct failpoints *failpoints, bool let_go[FAILPOINTS_MAX])
 {
+    for (size_t i = 0; i < FAILPOINTS_MAX; i++)
+        let_go[i] = failpoints->points[i].parked > 0 && is_let_go(failpoints, failpoints->points[i].point);
+}
+
+/* The mutex is held. Takes the stays that are over off the list, in the order in which they came. */
+static struct failpoint_stays take_over(struct failpoints *failpoints)
+{
+    struct failpoint_stays over = STAILQ_HEAD_INITIALIZER(over), stay_on = STAILQ_HEAD_INITIALIZER(stay_on);
+    struct failpoint_stay *stay;
+    bool let_go[FAILPOINTS_MAX];
+    look_for_files(failpoints, let_go);
     const int64_t at_ns = now_ns();
     failpoints->look_ns = at_ns + FAILPOINT_PAUSE_MS * NS_PER_MS;
-    for (struct failpoint_stay **place = &failpoints->stays; *place != NULL; place = &(*place)->next) {
-        struct failpoint_stay *stay = *place;
-        if (is_over(failpoints, stay, at_ns)) {
-            *place = stay->next;
+    while ((stay = STAILQ_FIRST(&failpoints->stays)) != NULL) {
+        STAILQ_REMOVE_HEAD(&failpoints->stays, of_stays);
+        if (is_over(failpoints, stay, at_ns, stay->at != NULL && let_go[stay->at - failpoints->points])) {
             if (stay->at != NULL)
                 stay->at->parked--;
-            return stay;
+            STAILQ_INSERT_TAIL(&over, stay, of_stays);
+            continue;
         }
         int64_t next_ns = next_look_ns(failpoints, stay, at_ns);
         failpoints->look_ns = next_ns < failpoints->look_ns ? next_ns : failpoints->look_ns;
+        STAILQ_INSERT_TAIL(&stay_on, stay, of_stays);
     }
-    return NULL;
+    STAILQ_CONCAT(&failpoints->stays, &stay_on);
+    return over;
 }
 
 static void *watch(void *arg)
 {
     struct failpoints *failpoints = arg;
+    struct failpoint_stay *stay;
     pthread_mutex_lock(&failpoints->mutex);
     while (!failpoints->freed) {
-        struct failpoint_stay *stay = take_over(failpoints);
-        if (stay == NULL) {
+        struct failpoint_stays over = take_over(failpoints);
+        if (STAILQ_EMPTY(&over)) {
             wait_for_change(failpoints, failpoints->look_ns);
             continue;
         }
         pthread_mutex_unlock(&failpoints->mutex);
-        stay->over(stay);
+        while ((stay = STAILQ_FIRST(&over)) != NULL) {
+            STAILQ_REMOVE_HEAD(&over, of_stays); /* it may be gone once it is told */
+            stay->over(stay);
+        }
         pthread_mutex_lock(&failpoints->mutex);
     }
     pthread_mutex_unlock(&failpoints->mutex);
@@ -356,13 +374,12 @@ static bool begin_stay(struct failpoints *failpoints, struct failpoint_stay *sta
     stay->end_ns = begin_ns + (action == PAUSE ? FAILPOINT_PAUSE_MS : at->delay_ms) * NS_PER_MS;
     at->parked += action == PAUSE;
     if (stay->over != NULL) {
-        stay->next = failpoints->stays;
-        failpoints->stays = stay;
+        STAILQ_INSERT_TAIL(&failpoints->stays, stay, of_stays);
         if (next_look_ns(failpoints, stay, begin_ns) < failpoints->look_ns)
             pthread_cond_broadcast(&failpoints->changed);
         return true;
     }
-    while (!is_over(failpoints, stay, now_ns()))
+    while (!is_over(failpoints, stay, now_ns(), stay->at != NULL && is_let_go(failpoints, at->point)))
         wait_for_change(failpoints, next_look_ns(failpoints, stay, now_ns()));
     at->parked -= action == PAUSE;
     return false;

@@ -21,6 +21,7 @@
 #include <cjson/cJSON.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 /* X(group, name, where it is, what `fail` does; "" where it cannot) */
 #define SHOP_POINTS(X)                                                                             \
@@ -66,8 +67,9 @@ struct failpoint_stay {
     struct armed *at; /* NULL: a delay */
     unsigned long set;
     int64_t end_ns;
-    struct failpoint_stay *next;
+    STAILQ_ENTRY(failpoint_stay) of_stays;
 };
+STAILQ_HEAD(failpoint_stays, failpoint_stay);
 /* Somebody is at a point. STAYS: only where stay->over is not NULL; it will be called, and the stay must live until then.
  * Nothing is allocated: there are as many stays as their owners. Any thread. */
 enum failpoint_way failpoints_reach(struct failpoints *failpoints, const char *group, const char *name,

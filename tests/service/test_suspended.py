@@ -48,6 +48,24 @@ def test_those_at_a_point_keep_no_worker(redis, start, tmp_path, point):
     check_history(read_history(tmp_path / "h.jsonl"))
 
 
+@pytest.mark.parametrize("by_file", [False, True])
+def test_those_at_a_point_go_on_in_the_order_in_which_they_came(redis, start, tmp_path, by_file):
+    shop = one_worker(redis, start, "--history", tmp_path / "h.jsonl", "--failpoint-files", tmp_path)
+    arm(shop, "sale.after_read", "pause")
+    sales = []
+    for item in ITEMS:
+        sales.append(Background(shop.sell, item))
+        wait_until(lambda: parked(shop, "sale.after_read") == len(sales), "it is at the point")
+    if by_file:
+        (tmp_path / "sale.after_read").touch()
+    else:
+        arm(shop, "sale.after_read", "off")
+    check_all_sold(redis, sales)
+    shop.end()
+    writes = [event["item"] for event in read_history(tmp_path / "h.jsonl") if event["event"] == "write"]
+    assert writes == ITEMS
+
+
 def test_those_in_their_business_keep_no_worker(redis, start):
     shop = one_worker(redis, start, "--work-ms", 3000)
     sales = [Background(shop.sell, item) for item in ITEMS]
