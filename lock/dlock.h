@@ -417,7 +417,10 @@ struct dlock_holder {
 };
 /* Asks the server. OK; UNSUPPORTED (`none`, `local`: no server knows them); WRONG_TYPE (the key
  * holds something that the lock's rung does not keep: dlock_error() says what); UNREACHABLE;
- * UNKNOWN (no answer); REFUSED; LIMIT; INVALID; FORKED. */
+ * UNKNOWN (no answer); REFUSED; LIMIT; INVALID; FORKED.
+ * Several servers are asked at once. Held: a majority of all of them names the same owner; ttl_ms:
+ * for how long a majority does. Not held: nobody can have a majority, whatever those say that did
+ * not answer; else UNREACHABLE, or UNKNOWN where one was asked. */
 DLOCK_API dlock_status dlock_inspect(dlock *lock, struct dlock_holder *holder);
 
 /* Frees the lock, whoever holds it, and wakes those who wait for it: for operators, when a holder
@@ -429,7 +432,8 @@ DLOCK_API dlock_status dlock_inspect(dlock *lock, struct dlock_holder *holder);
  * `read_write` what expired holds have left is removed then: the members of the key whose score,
  * the end of a time to live, is past.) NULL: not asked for.
  * As dlock_inspect, but UNKNOWN: it may have been freed. Then inspect it before breaking it again:
- * the next holder may have it. WRONG_TYPE: the key is left as it is. */
+ * the next holder may have it. WRONG_TYPE: the key is left as it is. With several servers OK says
+ * that no majority is left, and UNKNOWN that one was not freed, or did not answer. */
 DLOCK_API dlock_status dlock_break(dlock *lock, struct dlock_holder *broken);
 
 /* ---- Acquire and release --------------------------------------------------------------------- */

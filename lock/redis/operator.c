@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Asks the server who holds a lock, and frees a lock for any owner. If the lock is only a key, one
- * script each serves every rung.
+ * Asks who holds a lock, and frees a lock for any owner: one server, or all of a majority's. If the
+ * lock is only a key, one script each serves every rung.
  */
 #include "redis_engine.h"
 
@@ -59,10 +59,128 @@ static dlock_status ask(struct rung_env *env, struct dlock *lock,
     return take(lock, &answer, &look->holder);
 }
 
+/* ---- Several servers ------------------------------------------------------------------------- */
+
+/* What each of them says. */
+struct sightings {
+    const struct dlock *lock;
+    struct dlock_holder holders[SERVERS_MAX];
+    size_t count;
+    dlock_status wrong; /* of one whose answer is of no use; OK: there is none */
+    char why[SENTENCE_MAX];
+};
+
+static bool note(void *arg, const struct answer *answer)
+{
+    struct sightings *seen = arg;
+    dlock_status status = take(seen->lock, answer, &seen->holders[seen->count]);
+    if (status == DLOCK_OK)
+        seen->count++;
+    else
+        snprintf(seen->why, sizeof seen->why, "; %s", dlock_error());
+    if (status != DLOCK_OK)
+        seen->wrong = status;
+    return status == DLOCK_OK;
+}
+
+static bool is_held_by(const struct dlock_holder *holder, const char *owner)
+{
+    return holder->held && strcmp(holder->owner, owner) == 0;
+}
+
+static size_t count_of(const struct sightings *seen, const char *owner)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < seen->count; i++)
+        count += is_held_by(&seen->holders[i], owner);
+    return count;
+}
+
+/* A key that never expires, -1, is left the longest. */
+static uint64_t longer(const struct dlock_holder *holder)
+{
+    return (uint64_t)holder->ttl_ms;
+}
+
+/* Of those that the owner holds, so many live at least as long as what is returned. */
+static int64_t left_ms(const struct sightings *seen, const char *owner, size_t needed)
+{
+    const struct dlock_holder *least = NULL;
+    for (size_t i = 0; i < seen->count; i++) {
+        const struct dlock_holder *one = &seen->holders[i];
+        size_t as_long = 0;
+        for (size_t j = 0; j < seen->count; j++)
+            as_long += is_held_by(&seen->holders[j], owner) &&
+                       longer(&seen->holders[j]) >= longer(one);
+        if (is_held_by(one, owner) && as_long >= needed &&
+            (least == NULL || longer(one) > longer(least)))
+            least = one;
+    }
+    return least->ttl_ms;
+}
+
+/* Who holds it is whom a majority of all servers names. Nobody, if nobody can have a majority
+ * whatever the others would say. */
+static dlock_status agree(const struct sightings *seen, const struct votes *votes,
+                          struct dlock_holder *holder)
+{
+    size_t most = 0, silent = votes->servers - seen->count;
+    const char *owner = "";
+    for (size_t i = 0; i < seen->count; i++) {
+        const char *one = seen->holders[i].owner;
+        size_t count = seen->holders[i].held ? count_of(seen, one) : 0;
+        owner = count > most ? one : owner;
+        most = count > most ? count : most;
+    }
+    *holder = (struct dlock_holder){.size = holder->size, .held = most >= votes->needed};
+    if (holder->held) {
+        snprintf(holder->owner, sizeof holder->owner, "%s", owner);
+        holder->ttl_ms = left_ms(seen, owner, votes->needed);
+    } else if (most + silent >= votes->needed) {
+        dlock_status none = votes->unknown > 0 ? DLOCK_UNKNOWN : DLOCK_UNREACHABLE;
+        return fail(seen->wrong != DLOCK_OK ? seen->wrong : none,
+                    "who holds '%s' is not known: %zu of %zu servers said it%s", seen->lock->name,
+                    seen->count, votes->servers, seen->why);
+    }
+    return DLOCK_OK;
+}
+
+static dlock_status inspect_all(struct rung_env *env, struct dlock *lock, struct look *look)
+{
+    struct sightings seen = {.lock = lock};
+    const char *const argv[] = {"1", lock->name, NULL};
+    struct votes votes = rung_poll(env, &lua_inspect, argv, note, &seen);
+    return agree(&seen, &votes, &look->holder);
+}
+
+/* Nobody can have a majority any more once the key is gone from so many that less than one is left.
+ * A request that is not answered may still be carried out, on the next holder's key. */
+static dlock_status break_all(struct rung_env *env, struct dlock *lock, struct look *look)
+{
+    struct sightings seen = {.lock = lock};
+    const char *const argv[] = {"1", lock->name, env->key_type, NULL};
+    struct votes votes = rung_poll(env, &lua_break, argv, note, &seen);
+    dlock_status told = agree(&seen, &votes, &look->holder);
+    if (votes.unknown > 0)
+        return fail(DLOCK_UNKNOWN, "'%s': %zu of %zu servers did not answer, and may free it yet",
+                    lock->name, votes.unknown, votes.servers);
+    if (votes.servers - seen.count >= votes.needed && seen.count > 0)
+        return fail(DLOCK_UNKNOWN, "'%s' is freed on %zu of %zu servers; a majority may hold it yet",
+                    lock->name, seen.count, votes.servers);
+    return votes.servers - seen.count >= votes.needed ? told : DLOCK_OK;
+}
+
+/* ---- Inspect, break -------------------------------------------------------------------------- */
+
 static struct answer send_inspect(struct rung_env *env, const char *key, const char *const *beside)
 {
     (void)beside;
     return EVAL(env, &lua_inspect, "1", key);
+}
+
+static bool has_several(const struct dlock *lock)
+{
+    return redis_of(lock->client)->config.server_count > 1;
 }
 
 dlock_status redis_inspect(struct dlock *lock, int64_t ends_ns, int cancel_fd, struct look *look)
@@ -71,7 +189,8 @@ dlock_status redis_inspect(struct dlock *lock, int64_t ends_ns, int cancel_fd, s
     dlock_status status = env_begin(lock, ends_ns, ends_ns, cancel_fd, &env);
     env.wake_fd = cancel_fd; /* it changes nothing: it may be cut off */
     if (status == DLOCK_OK)
-        status = ask(&env, lock, send_inspect, look);
+        status = has_several(lock) ? inspect_all(&env, lock, look)
+                                   : ask(&env, lock, send_inspect, look);
     env_end(lock, &env);
     return status;
 }
@@ -88,8 +207,9 @@ dlock_status redis_break(struct dlock *lock, int64_t ends_ns, struct look *look)
     const struct rung_ops *ops = lock->ops;
     dlock_status status = env_begin(lock, ends_ns, ends_ns, -1, &env);
     if (status == DLOCK_OK)
-        status = ask(&env, lock, ops->force_release != NULL ? ops->force_release : delete_key,
-                     look);
+        status = has_several(lock) ? break_all(&env, lock, look)
+                                   : ask(&env, lock, ops->force_release != NULL
+                                                         ? ops->force_release : delete_key, look);
     if (status == DLOCK_UNKNOWN)
         end_doubt(env.redis, env.deadline_ns);
     env_end(lock, &env);

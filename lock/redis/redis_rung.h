@@ -59,6 +59,7 @@ struct votes {
     size_t yes;
     size_t no;      /* answered otherwise, or refused */
     size_t unknown; /* sent and not answered: it may be carried out */
+    size_t servers; /* that the client has */
     size_t needed;  /* a majority of all of them */
 };
 
@@ -70,6 +71,10 @@ struct votes rung_vote(struct rung_env *env, const struct script *script, const 
 /* VOTE(env, &lua_x, is_one, "1", hold->key, hold->id); the script NULL: a command. */
 #define VOTE(env, script, is_yes, ...)                                                           \
     rung_vote(env, script, (const char *const[]){__VA_ARGS__, NULL}, is_yes)
+
+/* The same; is_yes may keep what each server answers. */
+struct votes rung_poll(struct rung_env *env, const struct script *script, const char *const *argv,
+                       bool (*is_yes)(void *arg, const struct answer *answer), void *arg);
 
 /* One script and its arguments, filled in by a step's send function. */
 struct request {

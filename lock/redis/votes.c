@@ -39,7 +39,7 @@ static void ask(struct rung_env *env, const struct script *script, const char *c
 }
 
 static void take(struct rung_env *env, struct ballot *ballots, struct votes *votes, bool again,
-                 bool (*is_yes)(const struct answer *answer))
+                 bool (*is_yes)(void *arg, const struct answer *answer), void *arg)
 {
     struct redis *redis = env->redis;
     for (size_t i = 0; i < redis_nodes(redis); i++) {
@@ -61,7 +61,7 @@ static void take(struct rung_env *env, struct ballot *ballots, struct votes *vot
         ballot->in_full = !again && script_is_missing(&ballot->answer);
         if (ballot->in_full)
             continue;
-        if (ballot->answer.status == DLOCK_OK && is_yes(&ballot->answer))
+        if (ballot->answer.status == DLOCK_OK && is_yes(arg, &ballot->answer))
             votes->yes++;
         else
             votes->no++;
@@ -76,21 +76,37 @@ static bool is_any_in_full(const struct ballot *ballots, size_t count)
     return false;
 }
 
-struct votes rung_vote(struct rung_env *env, const struct script *script, const char *const *argv,
-                       bool (*is_yes)(const struct answer *answer))
+struct votes rung_poll(struct rung_env *env, const struct script *script, const char *const *argv,
+                       bool (*is_yes)(void *arg, const struct answer *answer), void *arg)
 {
     struct ballot ballots[SERVERS_MAX] = {0};
     size_t servers = redis_nodes(env->redis);
-    struct votes votes = {.needed = servers / 2 + 1};
+    struct votes votes = {.servers = servers, .needed = servers / 2 + 1};
     if (rung_count(argv) > COMMAND_WORDS_MAX - 2 || env->deadline_ns <= mono_ns())
         return votes;
     ask(env, script, argv, ballots, false);
-    take(env, ballots, &votes, false, is_yes);
+    take(env, ballots, &votes, false, is_yes, arg);
     if (is_any_in_full(ballots, servers)) {
         ask(env, script, argv, ballots, true);
-        take(env, ballots, &votes, true, is_yes);
+        take(env, ballots, &votes, true, is_yes, arg);
         atomic_fetch_add_explicit(env->scripts_loaded, 1, memory_order_relaxed);
     }
     env->reads = NULL;
     return votes;
+}
+
+struct question {
+    bool (*is_yes)(const struct answer *answer);
+};
+
+static bool says_yes(void *arg, const struct answer *answer)
+{
+    return ((const struct question *)arg)->is_yes(answer);
+}
+
+struct votes rung_vote(struct rung_env *env, const struct script *script, const char *const *argv,
+                       bool (*is_yes)(const struct answer *answer))
+{
+    struct question question = {is_yes};
+    return rung_poll(env, script, argv, says_yes, &question);
 }

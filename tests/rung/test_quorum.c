@@ -252,6 +252,98 @@ static void riding_goes_to_the_first(void **state)
     dlock_client_close(client);
 }
 
+static struct dlock_holder inspected(dlock *lock)
+{
+    struct dlock_holder holder = {.size = sizeof holder};
+    assert_status(dlock_inspect(lock, &holder), OK);
+    return holder;
+}
+
+/* Who holds it is whom a majority names; the longest time for which one does is left. */
+static void a_majority_says_who_holds_it(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of_all((struct dlock_options){.ttl_ms = 600000});
+    dlock *lock = opened(client);
+    assert_false(inspected(lock).held);
+    dlock_hold *hold = acquired(lock);
+    assert_string_equal(inspected(lock).owner, hold->id);
+    server_integer(servers[0], "PEXPIRE " LOCK " 100000");
+    assert_true(inspected(lock).ttl_ms > 500000);
+    server_text(servers[2], "SET " LOCK " another PX 300000");
+    assert_true(inspected(lock).held);
+    assert_true(inspected(lock).ttl_ms <= 100000);
+    server_text(servers[0], "SET " LOCK " a-third");
+    assert_false(inspected(lock).held);
+    server_text(servers[0], "SET " LOCK " another");
+    assert_string_equal(inspected(lock).owner, "another");
+    assert_true(inspected(lock).ttl_ms > 200000 && inspected(lock).ttl_ms <= 300000);
+    assert_status(dlock_break(lock, NULL), OK);
+    assert_status(dlock_release(hold, NULL), LOST);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
+static void who_holds_it_is_not_known(void **state)
+{
+    (void)state;
+    struct dlock_holder holder = {.size = sizeof holder};
+    dlock_client *client = client_of_all((struct dlock_options){0});
+    dlock *lock = opened(client);
+    dlock_hold *hold = acquired(lock);
+    server_kill(servers[2]);
+    assert_true(inspected(lock).held);
+    server_integer(servers[1], "DEL " LOCK);
+    assert_status(dlock_inspect(lock, &holder), UNREACHABLE); /* the dead one may be for it */
+    assert_says(dlock_error(), "2 of 3 servers");
+    server_integer(servers[0], "DEL " LOCK);
+    assert_false(inspected(lock).held);
+    server_restart(servers[2], NULL);
+    for (int i = 0; i < SERVERS; i++)
+        server_integer(servers[i], "RPUSH " LOCK " a");
+    assert_status(dlock_inspect(lock, &holder), WRONG_TYPE);
+    assert_status(dlock_break(lock, NULL), WRONG_TYPE);
+    assert_int_equal(exist(), SERVERS);
+    for (int i = 0; i < SERVERS; i++)
+        server_integer(servers[i], "DEL " LOCK);
+    dlock_release(hold, NULL);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
+/* OK: no majority is left. */
+static void broken_on_all(void **state)
+{
+    (void)state;
+    struct dlock_holder broken = {.size = sizeof broken};
+    dlock_client *client = client_of_all((struct dlock_options){0});
+    dlock *lock = opened(client);
+    dlock_hold *hold = acquired(lock);
+    assert_status(dlock_break(lock, &broken), OK);
+    assert_string_equal(broken.owner, hold->id);
+    assert_int_equal(exist(), 0);
+    assert_status(dlock_release(hold, NULL), LOST);
+    hold = acquired(lock);
+    server_pause(servers[1]);
+    assert_status(dlock_break(lock, &broken), UNKNOWN);
+    assert_says(dlock_error(), "1 of 3 servers did not answer");
+    server_resume(servers[1]);
+    dlock_release(hold, NULL);
+    hold = acquired(lock);
+    server_kill(servers[0]);
+    assert_status(dlock_break(lock, NULL), OK);
+    server_kill(servers[1]);
+    assert_status(dlock_break(lock, NULL), UNKNOWN);
+    assert_says(dlock_error(), "freed on 1 of 3 servers");
+    server_kill(servers[2]);
+    assert_status(dlock_break(lock, NULL), UNREACHABLE);
+    for (int i = 0; i < SERVERS; i++)
+        server_restart(servers[i], NULL);
+    dlock_release(hold, NULL);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
 static int start(void **state)
 {
     (void)state;
@@ -281,6 +373,9 @@ int main(void)
         cmocka_unit_test(a_minority_is_given_back),
         cmocka_unit_test(renewed_by_a_majority),
         cmocka_unit_test(riding_goes_to_the_first),
+        cmocka_unit_test(a_majority_says_who_holds_it),
+        cmocka_unit_test(who_holds_it_is_not_known),
+        cmocka_unit_test(broken_on_all),
     };
     return cmocka_run_group_tests_name("quorum", tests, start, stop);
 }
