@@ -218,6 +218,8 @@ static void look(struct server *server)
     const int64_t since_ns = finding == SHUT ? begun_ns - pause_ns : begun_ns;
     if (finding == THERE)
         server->there_ns = now_ns();
+    else
+        server->look_ns = INT64_MAX; /* a hint that came meanwhile knows no more than this look */
     if (finding == THERE || server->there_ns <= since_ns)
         found(server, finding, begun_ns);
     else /* another connection was luckier */

@@ -471,6 +471,12 @@ static bool has_no_room(const redisReply *reply)
     return reply->type == REDIS_REPLY_ERROR && redis_is_full(reply->str);
 }
 
+/* Instead of the first reply, too, where the URL has no password. */
+static bool has_no_login(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOAUTH ", 7) == 0;
+}
+
 static void logged_in(struct node *node)
 {
     char reason[REASON_MAX];
@@ -479,8 +485,10 @@ static void logged_in(struct node *node)
         try_next(node, reason);
         return;
     }
-    for (size_t i = 0; i < node->login_size; i++) {
-        if (node->replies[i]->type != REDIS_REPLY_ERROR)
+    for (size_t i = 0; i <= node->login_size; i++) {
+        bool refused = i < node->login_size ? node->replies[i]->type == REDIS_REPLY_ERROR
+                                            : has_no_login(node->replies[i]);
+        if (!refused)
             continue;
         snprintf(reason, sizeof reason, "the login was refused: %s", node->replies[i]->str);
         fail_to_connect(node, DLOCK_REFUSED, reason);

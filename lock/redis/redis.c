@@ -150,7 +150,8 @@ static dlock_status say_why(const struct redis *redis, dlock_status pumped)
     if (pumped == DLOCK_CANCELLED)
         return fail(DLOCK_CANCELLED, "cancelled while connecting to %s", url);
     if (node->state != NODE_DOWN)
-        return fail(DLOCK_UNREACHABLE, "%s: connecting took too long", url);
+        return fail(DLOCK_UNREACHABLE, "%s: %s took too long", url,
+                    node->state == NODE_RESOLVING ? "looking its host name up" : "connecting");
     return fail(node->down_status, "%s: %s", url, node->down_reason);
 }
 
@@ -372,6 +373,13 @@ bool redis_doubt(const struct redis *redis, struct doubt *doubt)
     return false;
 }
 
+/* Its server was busy when it was asked for the connection's number. */
+static bool is_nameless(const struct node *node)
+{
+    return node->state == NODE_UP && node->identity.id == 0 &&
+           reach_may_ask(node->server, &node->server->identity_refused_ns);
+}
+
 /* Whether the node is connected to the very process that the lost connection was to, and that may
  * be asked to end it. Of another process the number may be an innocent's. */
 static bool may_kill(const struct node *node, const struct doubt *doubt)
@@ -420,7 +428,9 @@ enum doubt_end redis_end_doubt(struct redis *redis, const struct doubt *doubt, i
     char sentence[SENTENCE_MAX];
     enum doubt_end end = DOUBT_STAYS;
     snprintf(sentence, sizeof sentence, "%s", dlock_error());
-    if (node->state == NODE_UP)
+    if (doubt->id != 0 && is_nameless(node)) /* the next connection has one, perhaps */
+        node_close(node, DLOCK_UNREACHABLE, "the server was busy when it connected");
+    else if (node->state == NODE_UP)
         end = may_kill(node, doubt)
                   ? kill_connection(redis, node, doubt->id, deadline_ns, wake_fd)
                   : DOUBT_FOR_EVER;

@@ -19,7 +19,7 @@ def test_starts_without_redis_and_finds_it_later(redis, start):
     assert reply.status == 503 and reply.problem == "not-ready" and str(redis.port) in reply.json["detail"]
     assert shop.sell().status == 503
     redis.start()
-    assert shop.admin("GET", "/readyz").status == 200
+    wait_until(lambda: shop.admin("GET", "/readyz").status == 200, "it finds it")
     assert shop.stock(value=5).status == 200 and shop.sell().status == 200
 
 

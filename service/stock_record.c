@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See stock.h, "Sales with a key".
+ */
+#include "stock_redis.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The number at the beginning of *text, which goes behind the space that ends it. */
+static bool take_word(const char **text, int64_t *number)
+{
+    char *end;
+    errno = 0;
+    *number = strtoll(*text, &end, 10);
+    bool taken = end != *text && **text != ' ' && *end == ' ' && errno == 0;
+    *text = end + 1;
+    return taken;
+}
+
+/* Whether sell_once.lua keeps such an answer: nobody is told that it is sold out while there is something. */
+static bool is_answer(int64_t code, int64_t left)
+{
+    return stock_is_counted(left) && ((code == 200 && left >= 0) || (code == 409 && left <= 0));
+}
+
+/* "SELLER MARK" or "SELLER", to the end. */
+static bool take_seller(const char *text, struct stock_record *record)
+{
+    size_t size = strcspn(text, " ");
+    const char *mark = text + size + (text[size] == ' ');
+    if (size == 0 || size > STOCK_SELLER_MAX || (text[size] == ' ') != (mark[0] != '\0') ||
+        strspn(mark, "0123456789abcdef") != strlen(mark) || strlen(mark) > 16)
+        return false;
+    snprintf(record->seller, sizeof record->seller, "%.*s", (int)size, text);
+    record->mark = strtoull(mark, NULL, 16);
+    return true;
+}
+
+/* "200 QUANTITY LEFT SELLER MARK" or "409 QUANTITY LEFT SELLER MARK", as sell_once.lua writes it. */
+static enum stock_status to_record(struct stock *stock, const char *record_key,
+                                   const redisReply *reply, struct stock_record *record)
+{
+    const char *text = reply->type == REDIS_REPLY_STRING ? reply->str : "";
+    int64_t code = 0;
+    bool whole = take_word(&text, &code) && take_word(&text, &record->quantity) &&
+                 take_word(&text, &record->left) && is_answer(code, record->left) &&
+                 take_seller(text, record) && strlen(reply->str) == reply->len;
+    if (!whole)
+        return stock_failed(stock, STOCK_INVALID, "%s holds something that no sale has left there",
+                      record_key);
+    record->code = (int)code;
+    return STOCK_OK;
+}
+
+enum stock_status stock_recall(struct stock *stock, const char *record_key,
+                               struct stock_record *record)
+{
+    const redisReply *reply;
+    enum stock_status status = stock_command(stock, 2, (const char *const[]){"GET", record_key}, &reply);
+    if (status != STOCK_OK)
+        return status;
+    bool none = reply->type == REDIS_REPLY_NIL ||
+                (reply->type == REDIS_REPLY_STRING && reply->len == 0); /* as lua/sell_once.lua leaves it */
+    status = none ? STOCK_MISSING : to_record(stock, record_key, reply, record);
+    return status;
+}
+
+static bool is_pair(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[0]->type == REDIS_REPLY_STRING &&
+           reply->element[1]->type == REDIS_REPLY_STRING;
+}
+
+/* {what, text}, or nil. LOST: anything else. */
+static enum stock_status to_once(struct stock *stock, const struct stock_once *once,
+                                 const redisReply *reply, struct stock_record *record, bool *kept)
+{
+    if (reply->type == REDIS_REPLY_NIL)
+        return stock_failed(stock, STOCK_MISSING, "there is no key %s", once->key);
+    if (!is_pair(reply))
+        return STOCK_LOST;
+    const char *what = reply->element[0]->str;
+    if (strcmp(what, "few") == 0)
+        return stock_to_few(stock, once->key, once->quantity, reply->element[1], &record->left);
+    *kept = strcmp(what, "kept") == 0;
+    enum stock_status status = to_record(stock, once->record_key, reply->element[1], record);
+    if (*kept)
+        return status;
+    bool made = strcmp(what, "made") == 0 && status == STOCK_OK && record->mark == once->mark;
+    return !made ? STOCK_LOST : record->code == 409 ? STOCK_TOO_FEW : STOCK_OK;
+}
+
+enum stock_status stock_sell_once(struct stock *stock, const struct stock_once *once,
+                                  struct stock_record *record, bool *kept)
+{
+    const struct stock_fence *fence = once->fence;
+    bool apart = fence != NULL && fence->kind == FENCE_LAST_READ;
+    const char *words[STOCK_WORDS_MAX];
+    char quantity[24], seller[STOCK_SELLER_MAX + 24], keep_ms[24], token[24];
+    int count = 0;
+    const redisReply *reply;
+    snprintf(seller, sizeof seller, "%s %016" PRIx64, once->seller, once->mark);
+    snprintf(quantity, sizeof quantity, "%" PRId64, once->quantity);
+    snprintf(keep_ms, sizeof keep_ms, "%" PRId64, once->keep_ms);
+    snprintf(token, sizeof token, "%" PRIu64, fence != NULL ? fence->token : 0);
+    words[count++] = fence == NULL ? "2" : apart ? "4" : "3";
+    words[count++] = once->key;
+    words[count++] = once->record_key;
+    if (fence != NULL)
+        words[count++] = fence->key;
+    if (apart)
+        words[count++] = fence->lock_key;
+    words[count++] = quantity;
+    words[count++] = seller;
+    words[count++] = keep_ms;
+    words[count++] = token;
+    enum stock_status status = stock_run(stock, &lua_sell_once, count, words, &reply);
+    if (status != STOCK_OK)
+        return status;
+    status = to_once(stock, once, reply, record, kept);
+    return status == STOCK_LOST ? stock_unreadable(stock) : status;
+}

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See stock_redis.h.
+ */
+#include "stock_redis.h"
+
+#include "../lock/redis/redis.h"
+#include "clock.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct stock_server {
+    struct redis_config config;
+    struct server server; /* the one that the config has */
+    void (*on_connection)(void *arg, bool works);
+    void *on_connection_arg;
+};
+
+struct stock {
+    struct redis *redis;
+    int64_t timeout_ms;
+    int end_fd;    /* see stock_end_by; -1: none */
+    bool refused;  /* see stock_refused */
+    struct stock_doubt lost; /* the connection whose reply was lost last */
+    char code[16];   /* see stock_code */
+    uint64_t newest; /* see stock_newest */
+    char error[STOCK_ERROR_MAX];
+};
+
+/* ---- Servers and connections ----------------------------------------------------------------- */
+
+static void tell(void *arg, enum outage outage, const char *reason)
+{
+    const struct stock_server *server = arg;
+    (void)reason;
+    if (server->on_connection != NULL)
+        server->on_connection(server->on_connection_arg, outage == OUTAGE_BACK);
+}
+
+struct stock_server *stock_server_new(const struct stock_options *options)
+{
+    struct stock_server *server = calloc(1, sizeof *server);
+    if (server == NULL || url_parse(options->url, &server->server.url) != DLOCK_OK) {
+        free(server);
+        return NULL;
+    }
+    server->config.servers = &server->server;
+    server->config.server_count = 1;
+    server->config.connect_timeout_ms = options->timeout_ms;
+    server->config.command_timeout_ms = options->timeout_ms;
+    server->config.on_trace = options->on_trace;
+    server->config.on_trace_arg = options->on_trace_arg;
+    server->config.outages.tell = tell;
+    server->config.outages.arg = server;
+    server->on_connection = options->on_connection;
+    server->on_connection_arg = options->on_connection_arg;
+    reach_init(&server->server, &server->config.outages);
+    return server;
+}
+
+void stock_server_free(struct stock_server *server)
+{
+    if (server == NULL)
+        return;
+    url_free(&server->server.url);
+    reach_free(&server->server);
+    free(server);
+}
+
+struct stock *stock_new(struct stock_server *server)
+{
+    struct stock *stock = calloc(1, sizeof *stock);
+    if (stock == NULL || (stock->redis = redis_new(&server->config)) == NULL) {
+        free(stock);
+        return NULL;
+    }
+    stock->timeout_ms = server->config.command_timeout_ms;
+    stock->end_fd = -1;
+    return stock;
+}
+
+void stock_free(struct stock *stock)
+{
+    if (stock == NULL)
+        return;
+    redis_free(stock->redis);
+    free(stock);
+}
+
+void stock_limit(struct stock *stock, int64_t timeout_ms)
+{
+    stock->timeout_ms = timeout_ms;
+}
+
+void stock_end_by(struct stock *stock, int fd)
+{
+    stock->end_fd = fd;
+}
+
+bool stock_is_connected(const struct stock *stock)
+{
+    return redis_up(stock->redis);
+}
+
+const char *stock_code(const struct stock *stock)
+{
+    return stock->code;
+}
+
+const char *stock_shown(const struct stock *stock)
+{
+    return redis_server(stock->redis, 0);
+}
+
+const char *stock_error(const struct stock *stock)
+{
+    return stock->error;
+}
+
+bool stock_refused(const struct stock *stock)
+{
+    return stock->refused;
+}
+
+uint64_t stock_newest(const struct stock *stock)
+{
+    return stock->newest;
+}
+
+enum stock_status stock_failed(struct stock *stock, enum stock_status status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(stock->error, sizeof stock->error, format, args);
+    va_end(args);
+    return status;
+}
+
+/* ---- Commands -------------------------------------------------------------------------------- */
+
+static int64_t deadline_ns(const struct stock *stock)
+{
+    return now_ns() + stock->timeout_ms * NS_PER_MS;
+}
+
+/* It answered, and refuses this connection; not because somebody's script keeps it busy. */
+static bool is_refusal(dlock_status status, const char *reason)
+{
+    return (status == DLOCK_REFUSED && strstr(reason, ": BUSY ") == NULL) ||
+           (status == DLOCK_UNREACHABLE && strstr(reason, ": ERR max number of clients") != NULL);
+}
+
+/* A connection that was not made in the time of an earlier call is begun anew: what this call answers is of now. */
+enum stock_status stock_connect(struct stock *stock)
+{
+    if (!redis_up(stock->redis))
+        redis_disconnect(stock->redis);
+    dlock_status status = redis_ready(stock->redis, deadline_ns(stock), stock->end_fd);
+    stock->refused = status != DLOCK_OK && is_refusal(status, dlock_error());
+    return status == DLOCK_OK ? STOCK_OK : stock_failed(stock, STOCK_UNAVAILABLE, "%s", dlock_error());
+}
+
+static void note_doubt(struct stock *stock)
+{
+    struct doubt doubt = {.id = 0};
+    redis_doubt(stock->redis, &doubt);
+    stock->lost.id = doubt.id;
+    memcpy(stock->lost.run_id, doubt.run_id, sizeof doubt.run_id);
+}
+
+/* Sends one command and waits for its reply. UNAVAILABLE: nothing was sent; LOST: it was. */
+static enum stock_status exchange(struct stock *stock, int argc, const char *const *argv, const redisReply **reply)
+{
+    redis_begin(stock->redis);
+    redis_append(stock->redis, 0, argc, argv, NULL);
+    dlock_status status = redis_gather(stock->redis, deadline_ns(stock), stock->end_fd);
+    *reply = status == DLOCK_OK ? redis_reply(stock->redis, 0, 0) : NULL;
+    if (status == DLOCK_OK)
+        return STOCK_OK;
+    if (status == DLOCK_UNKNOWN)
+        note_doubt(stock);
+    return stock_failed(stock, status == DLOCK_UNKNOWN ? STOCK_LOST : STOCK_UNAVAILABLE, "%s", dlock_error());
+}
+
+/* An error that says that the key is to blame. */
+static bool blames_key(const char *error)
+{
+    return strncmp(error, "WRONGTYPE", 9) == 0 || strstr(error, "not an integer") != NULL ||
+           strstr(error, "overflow") != NULL;
+}
+
+static enum stock_status status_of(const char *error)
+{
+    if (strncmp(error, "STALE", 5) == 0)
+        return STOCK_STALE;
+    return blames_key(error) ? STOCK_INVALID : STOCK_UNAVAILABLE;
+}
+
+/* What of an error reply is asked for later. The message in stock->error may be cut off, and begins
+ * with a host's name, which may be any word. */
+static enum stock_status take_refusal(struct stock *stock, const char *error)
+{
+    const enum stock_status status = status_of(error);
+    const char *last_word = strrchr(error, ' ');
+    snprintf(stock->code, sizeof stock->code, "%.*s", (int)strcspn(error, " "), error);
+    if (status == STOCK_STALE)
+        stock->newest = last_word != NULL ? strtoull(last_word, NULL, 10) : 0;
+    return stock_failed(stock, status, "%s: %s", stock_shown(stock), error);
+}
+
+enum stock_status stock_command(struct stock *stock, int argc, const char *const *argv, const redisReply **reply)
+{
+    *reply = NULL;
+    stock->code[0] = '\0';
+    enum stock_status status = stock_connect(stock);
+    if (status == STOCK_OK)
+        status = exchange(stock, argc, argv, reply);
+    if (status != STOCK_OK || (*reply)->type != REDIS_REPLY_ERROR)
+        return status;
+    status = take_refusal(stock, (*reply)->str);
+    *reply = NULL;
+    return status;
+}
+
+enum stock_status stock_run(struct stock *stock, const struct script *script, int count, const char *const *words,
+                            const redisReply **reply)
+{
+    const char *argv[STOCK_WORDS_MAX + 2] = {"EVALSHA", script->sha1};
+    memcpy(argv + 2, words, (size_t)count * sizeof *words);
+    enum stock_status status = stock_command(stock, count + 2, argv, reply);
+    if (status != STOCK_UNAVAILABLE || strcmp(stock->code, "NOSCRIPT") != 0)
+        return status;
+    argv[0] = "EVAL";
+    argv[1] = script->text;
+    return stock_command(stock, count + 2, argv, reply);
+}
+
+/* ---- Doubts ---------------------------------------------------------------------------------- */
+
+enum stock_status stock_unreadable(struct stock *stock)
+{
+    redis_distrust(stock->redis, 0);
+    note_doubt(stock);
+    return stock_failed(stock, STOCK_LOST, "%s: the reply to a write cannot be read", stock_shown(stock));
+}
+
+struct stock_doubt stock_doubt(const struct stock *stock)
+{
+    return stock->lost;
+}
+
+enum stock_status stock_end_doubt(struct stock *stock, const struct stock_doubt *of)
+{
+    struct doubt doubt = {.id = of->id};
+    memcpy(doubt.run_id, of->run_id, sizeof doubt.run_id);
+    if (stock_connect(stock) != STOCK_OK)
+        return STOCK_UNAVAILABLE;
+    switch (redis_end_doubt(stock->redis, &doubt, deadline_ns(stock), stock->end_fd)) {
+    case DOUBT_ENDED:
+        return STOCK_OK;
+    case DOUBT_STAYS:
+        return stock_failed(stock, STOCK_UNAVAILABLE, "%s did not end the connection that brought it",
+                            stock_shown(stock));
+    case DOUBT_FOR_EVER:
+        break;
+    }
+    return stock_failed(stock, STOCK_LOST, "%s can't end the connection that brought it: another process answers by "
+                        "now, or it refuses CLIENT ID, INFO or CLIENT KILL", stock_shown(stock));
+}
+
+/* ---- Replies --------------------------------------------------------------------------------- */
+
+bool stock_is_counted(int64_t value)
+{
+    return value >= -STOCK_MOST && value <= STOCK_MOST;
+}
+
+enum stock_status stock_to_number(struct stock *stock, const char *key, const redisReply *reply,
+                                   int64_t *value)
+{
+    char *end = NULL;
+    if (reply->type == REDIS_REPLY_NIL)
+        return stock_failed(stock, STOCK_MISSING, "there is no key %s", key);
+    errno = 0;
+    if (reply->type == REDIS_REPLY_STRING)
+        *value = strtoll(reply->str, &end, 10);
+    if (end == NULL || end == reply->str || end != reply->str + reply->len || errno != 0 ||
+        strchr(" \t\n\v\f\r+", reply->str[0]) != NULL)
+        return stock_failed(stock, STOCK_INVALID, "%s holds something that is no whole number", key);
+    if (!stock_is_counted(*value))
+        return stock_failed(stock, STOCK_INVALID, "%s holds a number beyond %" PRId64, key, (int64_t)STOCK_MOST);
+    return STOCK_OK;
+}
+
+enum stock_status stock_to_few(struct stock *stock, const char *key, int64_t quantity, const redisReply *reply,
+                                int64_t *found)
+{
+    enum stock_status status = reply->type == REDIS_REPLY_STRING ? stock_to_number(stock, key, reply, found) : STOCK_LOST;
+    return status != STOCK_OK ? status : *found < quantity ? STOCK_TOO_FEW : STOCK_LOST;
+}
+
+
+/* ---- Whether it is there, and takes writes ---------------------------------------------------- */
+
+/* Whether INFO says so: a server that does not tell is believed. */
+static bool may_evict(const redisReply *info)
+{
+    const char *text = info->type == REDIS_REPLY_STRING ? info->str : "";
+    return strstr(text, "maxmemory_policy:") != NULL &&
+           strstr(text, "maxmemory_policy:noeviction") == NULL && strstr(text, "maxmemory:0\r") == NULL;
+}
+
+/* A write that writes nothing; once more on a new connection, if this one breaks. */
+static enum stock_status touch(struct stock *stock, const char *key)
+{
+    const char *words[] = {"SETRANGE", key, "0", ""};
+    const bool was_idle = stock_is_connected(stock);
+    const redisReply *reply;
+    enum stock_status status = stock_command(stock, 4, words, &reply);
+    if (was_idle && !stock_is_connected(stock))
+        status = stock_command(stock, 4, words, &reply);
+    return status == STOCK_INVALID ? STOCK_OK : status;
+}
+
+enum stock_status stock_takes_writes(struct stock *stock, const char *key)
+{
+    const int64_t timeout_ms = stock->timeout_ms;
+    if (stock_is_connected(stock))
+        stock->timeout_ms = timeout_ms / 2 + 1;
+    enum stock_status status = touch(stock, key);
+    stock->timeout_ms = timeout_ms;
+    bool refuses_key = status == STOCK_UNAVAILABLE && strcmp(stock->code, "NOPERM") == 0;
+    return refuses_key ? STOCK_OK : status;
+}
+
+enum stock_status stock_check(struct stock *stock, const char *key)
+{
+    const redisReply *reply;
+    enum stock_status status = touch(stock, key);
+    if (status != STOCK_OK)
+        return status;
+    status = stock_command(stock, 2, (const char *const[]){"INFO", "memory"}, &reply);
+    if (status != STOCK_OK)
+        return stock_is_connected(stock) ? STOCK_OK : status;
+    if (may_evict(reply))
+        status = stock_failed(stock, STOCK_UNAVAILABLE, "%s drops keys when its memory is full: set maxmemory-policy noeviction",
+                        stock_shown(stock));
+    return status;
+}
