@@ -180,6 +180,8 @@ void dlock_client_close(dlock_client *client)
         return;
     leftovers_end(client);
     locks_end(client);
+    if (client->engine->stop != NULL)
+        client->engine->stop(client);
     loop_stop(&client->loop); /* first: what it notices the timekeeper tells */
     timekeeper_stop(&client->timekeeper);
     client_free(client);

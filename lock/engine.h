@@ -77,6 +77,9 @@ struct engine {
 
     /* Sets client->engine_state. Not OK: nothing is left of it. */
     dlock_status (*open)(struct dlock_client *client, const char *const *urls, size_t count);
+    /* The client is being closed, and no call of it is under way. From the return on the engine
+     * tells the core nothing. NULL: it has no thread of its own that does. */
+    void (*stop)(struct dlock_client *client);
     /* No thread of the client runs any more. */
     void (*close)(struct dlock_client *client);
     /* Fills in what is counted of connections and commands. */
@@ -97,7 +100,7 @@ struct engine {
     bool (*shares)(const struct exchange *exchange, const struct exchange *other);
     /* Makes them, and fills in what came of each: see exchange.h. At its return all are answered;
      * or, with answers_later, it calls exchange_answered() once for each, before its return or
-     * later, on any thread, but not beyond ends_ns, nor after `close` has begun. */
+     * later, on any thread, but not beyond ends_ns. */
     void (*exchange)(struct dlock_client *client, struct exchange *const *all, size_t count);
     /* How long a waiter does well to wait before its next attempt: until a pause is over. */
     int64_t (*pause_ms)(struct dlock_client *client);
@@ -126,11 +129,14 @@ struct engine {
     const struct renewer_ops *renewer; /* NULL: holds live as long as the engine says */
 };
 
-/* What an engine tells the core, besides answers, from any of its threads until `close` returns:
+/* What an engine tells the core, besides answers, from any of its threads, from the client's first
+ * exchange until `stop` returns:
  *     wait_wake() with the loop's mutex: the lock may be free, whom to wake
- *     timekeeper_lose(): the hold, and those that share its key, are not its owner's any more
- *     timekeeper_extend(): they were given a time to live
+ *     timekeeper_lose_owner(): the owner's holds are not its own any more
+ *     timekeeper_extend_owner(): they were given a time to live
  *     timekeeper_notice(): a server was lost, refuses, or is back
+ * A lock may be named until its close_lock returns. A hold may not: it ends without the engine where
+ * it is abandoned, or released after its time. So the two functions find it by its owner.
  * A forked child calls nothing of it: check_fork() keeps its calls out. */
 
 /* The engine of these URLs. NULL, with a sentence: they are of several. One that no engine knows is

@@ -19,10 +19,10 @@ int lock_compare(const void *a, const void *b)
 
 void lock_free(struct dlock *lock)
 {
+    if (lock->engine_state != NULL) /* first: its threads may be at the lock */
+        lock->client->engine->close_lock(lock);
     pthread_mutex_destroy(&lock->mutex);
     pthread_cond_destroy(&lock->answered);
-    if (lock->engine_state != NULL)
-        lock->client->engine->close_lock(lock);
     free(lock->state);
     free(lock->handoff);
     free(lock);

@@ -609,6 +609,43 @@ void timekeeper_lose(struct timekeeper *timekeeper, struct dlock_hold *hold)
     pthread_mutex_unlock(&timekeeper->mutex);
 }
 
+/* A hold that is watched lives as long as the mutex is held. */
+static struct dlock_hold *watched_of(struct dlock *lock, const char *owner)
+{
+    struct dlock_hold *hold;
+    pthread_mutex_lock(&lock->mutex);
+    LIST_FOREACH(hold, &lock->holds, of_lock)
+        if (hold->watched && strcmp(hold->owner, owner) == 0)
+            break;
+    pthread_mutex_unlock(&lock->mutex);
+    return hold;
+}
+
+bool timekeeper_extend_owner(struct dlock *lock, const char *owner, int64_t sent_ns,
+                             int64_t ttl_ms)
+{
+    struct timekeeper *timekeeper = &lock->client->timekeeper;
+    pthread_mutex_lock(&timekeeper->mutex);
+    struct dlock_hold *hold = watched_of(lock, owner);
+    if (hold != NULL)
+        extend(timekeeper, hold, sent_ns, ttl_ms);
+    bool valid = dlock_valid(hold);
+    pthread_mutex_unlock(&timekeeper->mutex);
+    return valid;
+}
+
+void timekeeper_lose_owner(struct dlock *lock, const char *owner)
+{
+    struct timekeeper *timekeeper = &lock->client->timekeeper;
+    pthread_mutex_lock(&timekeeper->mutex);
+    struct dlock_hold *hold = watched_of(lock, owner);
+    if (hold != NULL) {
+        lose(timekeeper, hold);
+        wake_at(timekeeper, 0);
+    }
+    pthread_mutex_unlock(&timekeeper->mutex);
+}
+
 void timekeeper_forget(struct timekeeper *timekeeper, struct dlock_hold *hold)
 {
     pthread_mutex_lock(&timekeeper->mutex);

@@ -52,6 +52,11 @@ int timekeeper_lost_fd(struct timekeeper *timekeeper, struct dlock_hold *hold);
 /* The server says that the owner has not the lock any more: none of its holds is valid. Each is told
  * of once. */
 void timekeeper_lose(struct timekeeper *timekeeper, struct dlock_hold *hold);
+/* The same two for an engine, which is not told how each hold ends: for those of the owner that are
+ * watched. Extending answers whether one of them is valid. */
+bool timekeeper_extend_owner(struct dlock *lock, const char *owner, int64_t sent_ns,
+                             int64_t ttl_ms);
+void timekeeper_lose_owner(struct dlock *lock, const char *owner);
 /* No renewal of the hold is sent, and nothing is told of it, after this. Waits for the hook that is
  * told of it, but not for an answer: what a late renewal does to a released name harms nobody. */
 void timekeeper_forget(struct timekeeper *timekeeper, struct dlock_hold *hold);

@@ -303,11 +303,16 @@ static void wake(struct proxy *proxy)
 
 struct proxy *proxy_start(const struct server *server)
 {
+    return proxy_start_to(server_port(server));
+}
+
+struct proxy *proxy_start_to(int port)
+{
     struct proxy *proxy = calloc(1, sizeof *proxy);
     must(proxy != NULL);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
-    proxy->redis_port = server_port(server);
+    proxy->redis_port = port;
     proxy->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     must(bind(proxy->listener, (struct sockaddr *)&address, size) == 0);
     must(listen(proxy->listener, 128) == 0);

@@ -28,6 +28,8 @@ enum proxy_act {
 };
 
 struct proxy *proxy_start(const struct server *server);
+/* The same to another kind of server on this machine: what is planned knows bytes alone. */
+struct proxy *proxy_start_to(int port);
 void proxy_free(struct proxy *proxy);
 const char *proxy_url(const struct proxy *proxy);
 

@@ -35,9 +35,7 @@ struct server {
 
 /* ---- The process ----------------------------------------------------------------------------- */
 
-/* A port below those that the kernel gives to connections, so that it is still free when a server
- * comes back to it, and low enough for a cluster's second port, 10000 above. */
-static int free_port(void)
+int free_port(void)
 {
     static unsigned seed;
     if (seed == 0)

@@ -44,6 +44,10 @@ struct monitor *monitor_start(struct server *server);
 size_t monitor_count(struct monitor *monitor, const char *text);
 void monitor_free(struct monitor *monitor);
 
+/* A port below those that the kernel gives to connections, so that it is still free when a server
+ * comes back to it, and low enough for a cluster's second port, 10000 above. */
+int free_port(void);
+
 /* Nobody listens here (tcpmux). Not a port that was free a moment ago: a server of another test
  * may have it by now. */
 #define NOBODYS_PORT 1

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A real ZooKeeper server of a test's own: a process of Java's, on a free port, in a folder of its
+ * own, ended with the test.
+ */
+#ifndef TESTS_ZOOKEEPER_SERVER_H
+#define TESTS_ZOOKEEPER_SERVER_H
+
+struct zookeeper;
+
+/* Starts it and waits until it serves. From the main thread only: it dies with that one. */
+struct zookeeper *zookeeper_start(void);
+/* SIGSTOP, and when it is known to have stopped; SIGCONT. */
+void zookeeper_pause(struct zookeeper *zookeeper);
+void zookeeper_resume(struct zookeeper *zookeeper);
+/* SIGKILL, and another one with the same port and data: sessions live on. */
+void zookeeper_restart(struct zookeeper *zookeeper);
+void zookeeper_free(struct zookeeper *zookeeper);
+
+const char *zookeeper_url(const struct zookeeper *zookeeper);   /* zookeeper://127.0.0.1:<port> */
+const char *zookeeper_hosts(const struct zookeeper *zookeeper); /* 127.0.0.1:<port> */
+
+#endif
