@@ -257,8 +257,19 @@ static void look_at_queues(struct session *session)
     }
 }
 
-/* With the mutex at call and return, not in between. What was under way is called back before the
- * return of zookeeper_close. */
+/* Nothing is called back any more. */
+static void end_flights(struct session *session)
+{
+    struct request *request, *next;
+    for (request = TAILQ_FIRST(&session->requests); request != NULL; request = next) {
+        next = TAILQ_NEXT(request, of_session);
+        request->in_flight = false;
+        request_settle(request);
+    }
+}
+
+/* With the mutex at call and return, not in between. Most of what was under way is called back before
+ * the return of zookeeper_close. */
 static void close_handle(struct session *session)
 {
     zhandle_t *handle = session->handle;
@@ -269,6 +280,7 @@ static void close_handle(struct session *session)
     session_unlock(session);
     zookeeper_close(handle);
     pthread_mutex_lock(&session->mutex);
+    end_flights(session);
 }
 
 /* With the mutex at call and return, not in between. */
