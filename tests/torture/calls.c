@@ -5,7 +5,6 @@
 #include "self.h"
 
 #include "contract.h"
-#include "keys.h"
 #include "must.h"
 
 #include <poll.h>
@@ -47,12 +46,21 @@ static void on_point(void *arg, const char *rung, const char *point)
     }
 }
 
+static dlock *lock_open(const struct self *self, dlock_client *client, int number)
+{
+    const struct plan *plan = self->plan;
+    const char *name = plan->names[number];
+    dlock *lock = NULL;
+    dlock_status status = plan->open != NULL ? plan->open(client, name, &lock)
+                                             : dlock_open(client, plan->rung->name, name, &lock);
+    must(status == DLOCK_OK);
+    return lock;
+}
+
 bool member_open(struct self *self, struct member *member, bool own_loop)
 {
     const struct plan *plan = self->plan;
-    char url[80];
-    snprintf(url, sizeof url, "redis://" KEYS_USER ":" KEYS_PASSWORD "@127.0.0.1:%d", self->port);
-    const char *urls[] = {url};
+    const char *urls[] = {self->url};
     struct dlock_options options = {.size = sizeof options,
                                     .servers = urls,
                                     .server_count = 1,
@@ -75,8 +83,7 @@ bool member_open(struct self *self, struct member *member, bool own_loop)
     dlock_status status = dlock_client_open(&options, &member->client);
     call_end(self->world, call, status);
     for (int i = 0; i < plan->locks && status == DLOCK_OK; i++)
-        must(dlock_open(member->client, plan->rung->name, plan->names[i], &member->locks[i]) ==
-             DLOCK_OK);
+        member->locks[i] = lock_open(self, member->client, i);
     return status == DLOCK_OK;
 }
 
@@ -421,9 +428,7 @@ void lock_reopen(struct thread *thread, const struct how *how)
 {
     struct self *self = thread->self;
     struct call *call;
-    dlock *lock = NULL;
-    must(dlock_open(self->main.client, self->plan->rung->name, self->plan->names[how->lock],
-                    &lock) == DLOCK_OK);
+    dlock *lock = lock_open(self, self->main.client, how->lock);
     dlock_hold *hold = hold_acquire(thread, &self->main, lock, how, &call);
     if (hold != NULL)
         hold_release(thread, hold, call, false);

@@ -435,7 +435,7 @@ int client_main(void *arg)
     self->world = start->world;
     self->plan = start->plan;
     self->process = start->process;
-    self->port = start->port;
+    self->url = start->url;
     self->shared = &start->world->processes[start->process];
     pthread_mutex_init(&self->mutex, NULL);
     pthread_t keeper = thread_start(run_keeper, self);

@@ -11,7 +11,8 @@
 struct client_start {
     struct world *world;
     const struct plan *plan;
-    int process, port;
+    int process;
+    const char *url; /* of its server */
     bool fresh; /* started when the others rest: it makes no calls of its own */
 };
 

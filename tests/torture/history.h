@@ -90,6 +90,8 @@ struct fault {
 struct plan {
     uint64_t seed;
     const struct dlock_rung *rung;
+    /* How a lock is opened where the rung is not of the ladder; else NULL. */
+    dlock_status (*open)(dlock_client *client, const char *name, dlock **lock);
     bool calm;     /* no faults: a control */
     bool long_ttl; /* nothing expires; no fault leaves a hold to its time to live */
     int processes, threads, locks, calls; /* calls: of each thread */

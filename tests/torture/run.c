@@ -1,30 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See run.h. One thread does it all, so that it can fork: the proxy's rounds, the faults and the
- * phases.
+ * See run.h.
  */
 #include "run.h"
 
 #include "check.h"
-#include "client.h"
 #include "contract.h"
 #include "faults.h"
 #include "keys.h"
 #include "must.h"
+#include "stage.h"
 #include "transcript.h"
-
-#include "child.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#define RUN_MS 1200    /* the calls end then, if not before */
-#define GIVE_UP_MS 10000 /* a process that has not let go by then never will */
-#define ROUND_MS 5
 #define LEFT_MS 1000 /* what is released in the background is released by then */
+#define LOOK_MS 5
 
 struct run {
     const struct plan *plan;
@@ -32,108 +26,44 @@ struct run {
     struct server *server;
     struct proxy *proxy;
     struct faults *faults;
-    struct client_start starts[PROCESSES_MAX];
+    struct stage stage;
+    char urls[PROCESSES_MAX][96];
 };
 
-static void start_process(struct run *run, int process, bool fresh)
+/* ---- What the stage asks for ----------------------------------------------------------------- */
+
+static const char *url(void *arg, int process)
 {
-    run->starts[process] = (struct client_start){.world = run->world,
-                                                 .plan = run->plan,
-                                                 .process = process,
-                                                 .port = proxy_port(run->proxy, process),
-                                                 .fresh = fresh};
-    atomic_store(&run->world->processes[process].pid,
-                 child_start(client_main, &run->starts[process]));
+    struct run *run = arg;
+    snprintf(run->urls[process], sizeof run->urls[process],
+             "redis://" KEYS_USER ":" KEYS_PASSWORD "@127.0.0.1:%d",
+             proxy_port(run->proxy, process));
+    return run->urls[process];
 }
 
-static void reap(struct run *run)
+static void play_round(void *arg, int ms)
 {
-    for (int i = 0; i < PROCESSES_MAX; i++) {
-        struct process *process = &run->world->processes[i];
-        int status;
-        if (process->pid == 0 || process->over ||
-            waitpid(process->pid, &status, WNOHANG) != process->pid)
-            continue;
-        process->over = true;
-        if (!process->killed && status != 0)
-            violation(run->world, VIOLATION_DIED, "process %d: %s %d", i,
-                      WIFSIGNALED(status) ? "signal" : "exit status",
-                      WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-    }
+    struct run *run = arg;
+    proxy_round(run->proxy, ms);
+    faults_round(run->faults, run->proxy);
 }
 
-static bool all_done(const struct run *run)
+static void calm(void *arg)
 {
-    for (int i = 0; i < run->plan->processes; i++) {
-        const struct process *process = &run->world->processes[i];
-        if (!process->over && process->busy > 0)
-            return false;
-    }
-    return true;
-}
-
-static bool all_let_go(const struct run *run)
-{
-    for (int i = 0; i < run->plan->processes; i++) {
-        const struct process *process = &run->world->processes[i];
-        if (!process->over && !process->let_go)
-            return false;
-    }
-    return true;
-}
-
-static bool all_over(const struct run *run)
-{
-    for (int i = 0; i < PROCESSES_MAX; i++)
-        if (run->world->processes[i].pid != 0 && !run->world->processes[i].over)
-            return false;
-    return true;
-}
-
-/* Rounds until the condition holds; false: it does not within the limit. */
-static bool rounds(struct run *run, bool (*condition)(const struct run *), int64_t limit_ms)
-{
-    int64_t end_ns = boot_ns() + limit_ms * NS_A_MS;
-    while (!condition(run) && boot_ns() < end_ns) {
-        witness_beat(&run->world->proxy);
-        proxy_round(run->proxy, ROUND_MS);
-        faults_round(run->faults, run->proxy);
-        reap(run);
-        for (int i = 0; i < run->plan->processes && run->world->phase == PHASE_CALM; i++)
-            if (!run->world->processes[i].over) /* it may have stopped itself just now */
-                kill(run->world->processes[i].pid, SIGCONT);
-    }
-    return condition(run);
-}
-
-static bool never(const struct run *run)
-{
-    (void)run;
-    return false;
-}
-
-static void end_all(struct run *run, const char *when)
-{
-    for (int i = 0; i < PROCESSES_MAX; i++) {
-        struct process *process = &run->world->processes[i];
-        if (process->pid == 0 || process->over)
-            continue;
-        violation(run->world, VIOLATION_ANSWER, "process %d did not come to its end %s", i, when);
-        kill(process->pid, SIGKILL);
-        waitpid(process->pid, NULL, 0);
-        process->over = true;
-    }
+    struct run *run = arg;
+    faults_calm(run->faults, run->proxy);
 }
 
 /* Nothing died and nothing expired: what is left on the server was forgotten there. */
-static void judge_left(struct run *run)
+static void judge_left(void *arg)
 {
+    struct run *run = arg;
     for (int i = 0; i < run->plan->locks; i++) {
         if (!check_all_definite(run->world, i))
             continue;
         for (int ms = 0; server_integer(run->server, "EXISTS %s", run->plan->names[i]) != 0;
-             ms += ROUND_MS) {
-            rounds(run, never, ROUND_MS);
+             ms += LOOK_MS) {
+            stage_wait(&run->stage, LOOK_MS);
             if (ms < LEFT_MS)
                 continue;
             violation(run->world, VIOLATION_LEFT, "%s", run->plan->names[i]);
@@ -161,33 +91,23 @@ static void set_up(struct run *run)
     keys_prepare(run->plan, run->server);
     run->faults = faults_new(run->plan, run->world, run->server);
     run->proxy = proxy_new(run->world, run->server, faults_on_request, run->faults);
-    for (int i = 0; i < run->plan->processes; i++) {
-        atomic_store(&run->world->processes[i].busy, 1); /* until it has started */
-        start_process(run, i, false);
-    }
+    run->stage = (struct stage){.plan = run->plan,
+                                .world = run->world,
+                                .arg = run,
+                                .url = url,
+                                .round = play_round,
+                                .calm = calm};
+    if (run->plan->long_ttl || run->plan->calm)
+        run->stage.at_rest = judge_left;
+    stage_start(&run->stage);
 }
 
 static void go_through(struct run *run)
 {
-    struct world *world = run->world;
     faults_round(run->faults, run->proxy);
-    rounds(run, all_done, RUN_MS);
-    atomic_store(&world->calm_ns, boot_ns());
-    note(world, NOTE_FAULT, -1, NULL, "all faults are over");
-    faults_calm(run->faults, run->proxy);
-    atomic_store(&world->phase, PHASE_CALM);
-    if (!rounds(run, all_let_go, GIVE_UP_MS)) {
-        end_all(run, "when the faults were over");
+    if (!stage_play(&run->stage))
         return;
-    }
-    if (run->plan->long_ttl || run->plan->calm)
-        judge_left(run);
-    note(world, NOTE_FAULT, -1, NULL, "nobody holds: each process acquires each lock");
-    start_process(run, run->plan->processes, true);
-    atomic_store(&world->phase, PHASE_REST);
-    if (!rounds(run, all_over, 2 * GIVE_UP_MS))
-        end_all(run, "at rest");
-    keys_judge(run->plan, run->server, world);
+    keys_judge(run->plan, run->server, run->world);
     judge_rides(run);
 }
 

@@ -35,7 +35,8 @@ struct self {
     struct world *world;
     const struct plan *plan;
     struct process *shared;
-    int process, port;
+    int process;
+    const char *url;
     struct member main;
     _Atomic int running; /* threads that make calls */
     _Atomic int started; /* calls that were started and not answered */

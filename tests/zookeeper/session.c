@@ -2,7 +2,7 @@
  *
  * See session.h. The client library of ZooKeeper tries again for ever, and never says by itself that
  * a session is over. So a thread keeps the time: it answers what took too long, writes to the nodes
- * that hold, deletes those that nobody needs, and opens a new session after one has expired.
+ * that hold, and deletes those that nobody needs. Another opens a new session after one has expired.
  */
 #include "session.h"
 
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_MS 5 /* how often the thread looks */
+#define LOOK_MS 5 /* how often a thread looks */
 #define WRITES_PER_TTL 3
 #define ANSWERS_MAX 16
 
@@ -61,6 +61,13 @@ void request_answer(struct request *request, dlock_status status)
         return; /* session_unlock settles it */
     }
     request_settle(request);
+}
+
+struct timespec *session_soon(struct timespec *until)
+{
+    int64_t until_ns = mono_deadline_ns(LOOK_MS);
+    *until = (struct timespec){until_ns / 1000000000, until_ns % 1000000000};
+    return until;
 }
 
 /* The answers are given without the mutex: they take the loop's, and may ask for more. */
@@ -188,7 +195,7 @@ static void watch(zhandle_t *handle, int type, int state, const char *path, void
     session_unlock(session);
 }
 
-/* ---- The thread ------------------------------------------------------------------------------ */
+/* ---- The threads ----------------------------------------------------------------------------- */
 
 static void end_request(struct request *request)
 {
@@ -294,26 +301,40 @@ static void open_handle(struct session *session)
     session->handle = handle; /* NULL: a host is not known; the thread tries again */
 }
 
-static void *run(void *arg)
+/* With the mutex at call and return, not in between. A little later, or when something has changed. */
+static void rest(struct session *session)
+{
+    struct timespec until;
+    session_unlock(session);
+    pthread_mutex_lock(&session->mutex);
+    if (!session->stop)
+        pthread_cond_timedwait(&session->changed, &session->mutex, session_soon(&until));
+}
+
+static void *keep_time(void *arg)
 {
     struct session *session = arg;
     pthread_mutex_lock(&session->mutex);
     while (!session->stop) {
-        struct timespec until;
+        look_at_requests(session, mono_ns());
+        look_at_queues(session);
+        rest(session);
+    }
+    session_unlock(session);
+    return NULL;
+}
+
+/* To look up a host, and to close, may take long. */
+static void *keep_handle(void *arg)
+{
+    struct session *session = arg;
+    pthread_mutex_lock(&session->mutex);
+    while (!session->stop) {
         if (session->expired)
             close_handle(session);
         if (session->handle == NULL)
             open_handle(session);
-        look_at_requests(session, mono_ns());
-        look_at_queues(session);
-        session_unlock(session);
-        pthread_mutex_lock(&session->mutex);
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += LOOK_MS * NS_PER_MS;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        if (!session->stop)
-            pthread_cond_timedwait(&session->changed, &session->mutex, &until);
+        rest(session);
     }
     close_handle(session);
     session_unlock(session);
@@ -322,9 +343,11 @@ static void *run(void *arg)
 
 bool session_start(struct session *session)
 {
-    if (!session->started)
-        session->started = thread_begin(&session->thread, run, session);
-    return session->started;
+    if (session->thread_count == 0)
+        session->thread_count += thread_begin(&session->threads[0], keep_time, session);
+    if (session->thread_count == 1)
+        session->thread_count += thread_begin(&session->threads[1], keep_handle, session);
+    return session->thread_count == 2;
 }
 
 void session_stop(struct session *session)
@@ -332,9 +355,7 @@ void session_stop(struct session *session)
     pthread_mutex_lock(&session->mutex);
     session->stop = true;
     pthread_cond_broadcast(&session->changed);
-    bool started = session->started;
     session_unlock(session);
-    if (started)
-        pthread_join(session->thread, NULL);
-    session->started = false;
+    for (size_t i = 0; i < session->thread_count; i++)
+        pthread_join(session->threads[i], NULL);
 }

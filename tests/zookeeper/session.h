@@ -70,8 +70,9 @@ struct session {
     int timeout_ms; /* asked for */
     pthread_mutex_t mutex; /* protects what is below */
     pthread_cond_t changed; /* a call is over, or the thread shall look */
-    pthread_t thread;
-    bool started, stop;
+    pthread_t threads[2];
+    size_t thread_count;
+    bool stop;
     zhandle_t *handle; /* NULL: none */
     bool opening; /* handle is set by the first event that comes */
     bool connected, expired;
@@ -87,10 +88,13 @@ struct session {
 
 /* False: out of memory or threads. With the mutex. */
 bool session_start(struct session *session);
-/* Ends the thread and the session; from its return on no function is called back. */
+/* Ends the threads and the session; from its return on no function is called back. */
 void session_stop(struct session *session);
 /* Lets go of the mutex, and answers what is to be answered. */
 void session_unlock(struct session *session);
+
+/* When a thread that waits for session.changed looks anyway. */
+struct timespec *session_soon(struct timespec *until);
 
 /* With the mutex. NULL: out of memory. */
 struct request *request_new(struct queue *queue, enum what what, const char *owner);

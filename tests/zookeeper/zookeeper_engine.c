@@ -4,7 +4,9 @@
  */
 #include "zookeeper_engine.h"
 
+#include "ladder.h"
 #include "session.h"
+#include "zookeeper_rung.h"
 
 #include <ctype.h>
 #include <poll.h>
@@ -12,7 +14,6 @@
 #include <string.h>
 
 #define SCHEME "zookeeper:"
-#define LOOK_MS 5 /* how often a thread that waits looks at what cancels it */
 
 /* ZooKeeper's client forgets a reply that it has not handled when its handle is closed. */
 const char *__lsan_default_suppressions(void);
@@ -259,12 +260,8 @@ static bool is_cancelled(int fd)
 static void wait_for(struct session *session, const struct call *call)
 {
     struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += LOOK_MS * NS_PER_MS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
     if (!call->over)
-        pthread_cond_timedwait(&session->changed, &session->mutex, &until);
+        pthread_cond_timedwait(&session->changed, &session->mutex, session_soon(&until));
 }
 
 static dlock_status ask(struct dlock *lock, enum what what, const char *owner, int64_t ends_ns,
@@ -356,6 +353,19 @@ const struct rung_ops rung_ephemeral = {
     .traits = TRAIT_EXPIRES | TRAIT_TOKEN,
     .contend = CONTEND_ONE_PER_CLIENT,
 };
+
+const struct dlock_rung *zookeeper_rung(void)
+{
+    static struct dlock_rung rung;
+    if (rung.name == NULL && engine_add(&engine_zookeeper))
+        rung = ladder_describe(&rung_ephemeral);
+    return &rung;
+}
+
+dlock_status zookeeper_open(dlock_client *client, const char *name, dlock **lock)
+{
+    return dlock_open_ops(client, &rung_ephemeral, name, lock);
+}
 
 clientid_t zookeeper_session(struct dlock_client *client)
 {

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See stage.h.
+ */
+#include "stage.h"
+
+#include "child.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#define RUN_MS 1200    /* the calls end then, if not before */
+#define GIVE_UP_MS 10000 /* a process that has not let go by then never will */
+#define ROUND_MS 5
+
+static void start_process(struct stage *stage, int process, bool fresh)
+{
+    stage->starts[process] = (struct client_start){.world = stage->world,
+                                                   .plan = stage->plan,
+                                                   .process = process,
+                                                   .url = stage->url(stage->arg, process),
+                                                   .fresh = fresh};
+    atomic_store(&stage->world->processes[process].pid,
+                 child_start(client_main, &stage->starts[process]));
+}
+
+static void reap(struct stage *stage)
+{
+    for (int i = 0; i < PROCESSES_MAX; i++) {
+        struct process *process = &stage->world->processes[i];
+        int status;
+        if (process->pid == 0 || process->over ||
+            waitpid(process->pid, &status, WNOHANG) != process->pid)
+            continue;
+        process->over = true;
+        if (!process->killed && status != 0)
+            violation(stage->world, VIOLATION_DIED, "process %d: %s %d", i,
+                      WIFSIGNALED(status) ? "signal" : "exit status",
+                      WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    }
+}
+
+static bool all_done(const struct stage *stage)
+{
+    for (int i = 0; i < stage->plan->processes; i++) {
+        const struct process *process = &stage->world->processes[i];
+        if (!process->over && process->busy > 0)
+            return false;
+    }
+    return true;
+}
+
+static bool all_let_go(const struct stage *stage)
+{
+    for (int i = 0; i < stage->plan->processes; i++) {
+        const struct process *process = &stage->world->processes[i];
+        if (!process->over && !process->let_go)
+            return false;
+    }
+    return true;
+}
+
+static bool all_over(const struct stage *stage)
+{
+    for (int i = 0; i < PROCESSES_MAX; i++)
+        if (stage->world->processes[i].pid != 0 && !stage->world->processes[i].over)
+            return false;
+    return true;
+}
+
+/* Rounds until the condition holds; false: it does not within the limit. */
+static bool rounds(struct stage *stage, bool (*condition)(const struct stage *), int64_t limit_ms)
+{
+    int64_t end_ns = boot_ns() + limit_ms * NS_A_MS;
+    while (!condition(stage) && boot_ns() < end_ns) {
+        witness_beat(&stage->world->proxy);
+        stage->round(stage->arg, ROUND_MS);
+        reap(stage);
+        for (int i = 0; i < stage->plan->processes && stage->world->phase == PHASE_CALM; i++)
+            if (!stage->world->processes[i].over) /* it may have stopped itself just now */
+                kill(stage->world->processes[i].pid, SIGCONT);
+    }
+    return condition(stage);
+}
+
+static bool never(const struct stage *stage)
+{
+    (void)stage;
+    return false;
+}
+
+static void end_all(struct stage *stage, const char *when)
+{
+    for (int i = 0; i < PROCESSES_MAX; i++) {
+        struct process *process = &stage->world->processes[i];
+        if (process->pid == 0 || process->over)
+            continue;
+        violation(stage->world, VIOLATION_ANSWER, "process %d did not come to its end %s", i, when);
+        kill(process->pid, SIGKILL);
+        waitpid(process->pid, NULL, 0);
+        process->over = true;
+    }
+}
+
+void stage_wait(struct stage *stage, int64_t ms)
+{
+    rounds(stage, never, ms);
+}
+
+void stage_start(struct stage *stage)
+{
+    for (int i = 0; i < stage->plan->processes; i++) {
+        atomic_store(&stage->world->processes[i].busy, 1); /* until it has started */
+        start_process(stage, i, false);
+    }
+}
+
+bool stage_play(struct stage *stage)
+{
+    struct world *world = stage->world;
+    rounds(stage, all_done, RUN_MS);
+    atomic_store(&world->calm_ns, boot_ns());
+    note(world, NOTE_FAULT, -1, NULL, "all faults are over");
+    stage->calm(stage->arg);
+    atomic_store(&world->phase, PHASE_CALM);
+    if (!rounds(stage, all_let_go, GIVE_UP_MS)) {
+        end_all(stage, "when the faults were over");
+        return false;
+    }
+    if (stage->at_rest != NULL)
+        stage->at_rest(stage->arg);
+    note(world, NOTE_FAULT, -1, NULL, "nobody holds: each process acquires each lock");
+    start_process(stage, stage->plan->processes, true);
+    atomic_store(&world->phase, PHASE_REST);
+    if (!rounds(stage, all_over, 2 * GIVE_UP_MS))
+        end_all(stage, "at rest");
+    return true;
+}
