@@ -17,7 +17,6 @@ import tempfile
 import threading
 import time
 
-import ladder
 from server import Connection, free_port
 
 PATIENCE_S = 15  # how long a cause may take to come about; never how long it should take

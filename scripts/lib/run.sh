@@ -354,8 +354,8 @@ run_is_spoiled() {
     jq --exit-status '.result == "inconclusive"' "$RUN_FOLDER/verdict.json" >/dev/null
 }
 
-# drive_rows RUNG:WRITE...: one run each, again when it was spoiled, then their table. Sets RUN_CODE: 0 each row did what the
-# ladder says, 1 one did not, 2 one is inconclusive. Call it plainly, as drive_row.
+# drive_rows RUNG:WRITE...: one run each, again when it was spoiled, then their table. Sets RUN_CODE: 0 each row did
+# what the ladder says, 1 one did not, 2 one is inconclusive. Call it plainly, as drive_row.
 drive_rows() {
     local row try requests folders=() agreed=0 worst=0
     requests=$(run_requests)

@@ -51,6 +51,11 @@ LIST
 g++                     c++
 python3-pytest          /usr/lib/python3/dist-packages/pytest/__init__.py
 shellcheck              shellcheck
+clang-format            clang-format
+clang-tidy              clang-tidy
+pyflakes3               pyflakes3
+zookeeper               /usr/share/java/zookeeper.jar
+libzookeeper-mt-dev     /usr/include/zookeeper/zookeeper.h
 spin                    spin
 prometheus              promtool
 chromium                chromium

@@ -23,12 +23,13 @@ SHOP_REDIS_CONF=
 SHOP_TOKEN_FILE=${INVENTORYD_ADMIN_TOKEN_FILE:-} # of the admin listeners; "": they need none
 SHOP_OPTIONS=()    # inventoryd's
 
-SHOP_ANOTHER='Another shop beside it needs ports of its own: scripts/shop up --port 8890 --base-port 8100 --redis-port 7001'
+SHOP_ANOTHER='Another shop beside it needs ports of its own: '
+SHOP_ANOTHER+='scripts/shop up --port 8890 --base-port 8100 --redis-port 7001'
 SHOP_NAMES=abcdefghijklmnop
 # What the shop itself says to inventoryd; the user cannot, and why.
 declare -A SHOP_OWN_OPTIONS=(
     [--listen]='--base-port and --port-step choose the instances'\'' ports'
-    [--admin-listen]='an admin listener is on the port behind its instance'\''s: --base-port and --port-step choose both'
+    [--admin-listen]='an admin listener is on the port behind its instance'\''s: --base-port, --port-step choose both'
     [--instance]='the instances are a, b, c ...: --instances says how many'
     [--redis]='it starts a Redis of its own: --redis-port chooses its port'
     [--lock-redis]='it starts a Redis of its own, for lock and stock: --redis-port chooses its port'

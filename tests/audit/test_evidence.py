@@ -6,7 +6,7 @@ import re
 import pytest
 import shop
 import test_clean
-from judge import SEEDS, audit, judge, verdict_of
+from judge import audit, judge, verdict_of
 from shop import MS
 from simulate import simulate
 from test_faults import left

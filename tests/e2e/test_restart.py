@@ -491,7 +491,7 @@ def test_it_is_started_as_up_was_told(place):
     assert place.shop("up", "--log-file", "shop.log", INVENTORYD_WAIT_MS=7777).code == 0
     log = place.folder / "shop.log"
     before = log.read_text().count('"started"')
-    restart = place.start("sh", "-c", f'cd / && exec "$@"', "sh", SCRIPTS / "shop", "restart", "--port",
+    restart = place.start("sh", "-c", 'cd / && exec "$@"', "sh", SCRIPTS / "shop", "restart", "--port",
                           place.ports.nginx, INVENTORYD_WAIT_MS=None).finish()
     assert restart.code == 0, restart
     for number in range(2):

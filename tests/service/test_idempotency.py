@@ -10,8 +10,8 @@ import signal
 import pytest
 
 from test_doubt import NIL, LatePost, refuse_kills, strange
-from test_failpoints import arm, park_a_sale, parked
-from world import Background, LossyProxy, Redis, hold_lock, read_history, release_lock, running, wait_until
+from test_failpoints import arm, park_a_sale
+from world import Background, Redis, hold_lock, read_history, release_lock, running, wait_until
 
 LUA = pathlib.Path(__file__).resolve().parents[2] / "service" / "lua" / "sell_once.lua"
 STOCK, LOCK, TOKEN, MARK = "inventory:{phone}", "lock:{phone}", "dlock:token:lock:{phone}", "inventory:{phone}:fence"

@@ -3,7 +3,7 @@
 reader's token does to a writer that was overtaken."""
 import pytest
 
-from test_guard_reads import READS, arm, guarded, names, of, park, parked, read, waits
+from test_guard_reads import READS, arm, guarded, names, of, park, read, waits
 from world import Background, Redis, read_history, wait_until
 
 RW = ("--lock", "read_write")

@@ -2,7 +2,6 @@
 """A whole shop of a history's own: nginx, two instances, one Redis for locks and stocks or two, a Post
 before each, and what can befall them."""
 import contextlib
-import os
 import pathlib
 import shutil
 import socket
