@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The checks, each a row of what counts as proof. Each looks at a settled run, adds what it found
- * to run->findings and run->counts, and knows nothing of the others, but for two: check_clocks comes
- * before run_settle and tells which times are proof; check_conservation sums up each item.
+ * to run->findings and run->counts, and knows nothing of the others, but for two: check_clocks
+ * comes before run_settle and tells which times are proof; check_conservation sums up each item.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -30,9 +30,11 @@ bool is_unknown(const struct run *run, const struct request *request);
 bool is_about_key(const struct request *request);
 /* Whether the stock looks at tokens: --write fenced, and the flawed fenced_textbook. */
 bool is_fenced(const struct run *run);
-/* Not the last word on a request: a restock before the first request to buy only sets the run up. */
+/* Not the last word on a request: a restock before the first request to buy only sets the run up.
+ */
 bool is_setup(const struct run *run, const struct restock *restock);
-/* Finds out which restocks were carried out of those that no history tells the outcome of. Behind the sums of sales. */
+/* Finds out which restocks were carried out of those that no history tells the outcome of. Behind
+ * the sums of sales. */
 void restocks_settle(struct run *run);
 
 #endif

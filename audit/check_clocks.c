@@ -98,7 +98,8 @@ static bool check_clients(struct run *run, const struct history *first)
     return false;
 }
 
-/* From a request's sending to its answer, as its client saw them, and what the client may be off. */
+/* From a request's sending to its answer, as its client saw them, and what the client may be off.
+ */
 struct span {
     int64_t sent_ns;
     int64_t answered_ns;

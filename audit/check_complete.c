@@ -54,8 +54,8 @@ static void check_requests(struct run *run)
     long long endless = 0;
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];
-        if (request->accepted && is_open_ended(request) &&
-            run->histories[request->history].ended && endless++ == 0)
+        if (request->accepted && is_open_ended(request) && run->histories[request->history].ended &&
+            endless++ == 0)
             example = request;
     }
     if (endless > 0)

@@ -90,7 +90,8 @@ static void weigh(struct run *run, const struct item *item, bool wrong[FAULT_COU
     wrong[FROM_NOWHERE] = wrong[FROM_NOWHERE] && !wrong[TOO_MANY];
     wrong[BELOW_ZERO] = left < 0;
     bool set_lower = item->possible.sets; /* what was there may have been taken away */
-    wrong[VANISHED] = item->supply_exact && !set_lower && item->supply - left > item->sold + item->unknown;
+    wrong[VANISHED] =
+        item->supply_exact && !set_lower && item->supply - left > item->sold + item->unknown;
     if (wrong[VANISHED])
         counts->vanished += item->supply - left - item->sold - item->unknown;
 }

@@ -210,16 +210,15 @@ static void check_self_wait(struct run *run)
                  "request %.60s waited for itself: it held the %slock of %.80s, asked for %s",
                  run_request_id(run, section->request), section->shared ? "read " : "",
                  section->item == NONE ? "an item" : run->items[section->item].name,
-                 section->shared
-                     ? "the write lock while it kept that, and was refused in the end"
-                     : "it again, and was refused though nobody else held it");
+                 section->shared ? "the write lock while it kept that, and was refused in the end"
+                                 : "it again, and was refused though nobody else held it");
 }
 
 /* Whether nobody will ever have that item's lock again. */
 static bool is_stuck(const struct run *run, const struct item *item, const struct last *last)
 {
     const struct redis_side *after = &item->redis[AFTER];
-    if (last->timeouts_behind == 0 || !after->lock_there)
+    if (last->timeouts_behind == 0 || !after->lock_there) /* NOLINT: each item is there */
         return false;
     if (after->lock_pttl_ms == -1)
         return true; /* the run is over, and nobody came to delete it */

@@ -55,7 +55,8 @@ static bool is_proof(const struct sale *sale)
     return !sale->disputed && sale->unit >= -UNITS_MAX && sale->unit <= UNITS_MAX;
 }
 
-/* Which sales are looked at: all, or those that were done before any possible restock of their item, or before any. */
+/* Which sales are looked at: all, or those that were done before any possible restock of their
+ * item, or before any. */
 enum which { ALL, EARLY, FIRST };
 
 static bool is_before(const struct run *run, const struct sale *sale, int64_t t_ns)
@@ -127,12 +128,15 @@ static int64_t count_units(const struct run *run, enum which which, struct exces
         if (sold == 0 || edge->item != edge[1].item)
             continue;
         int64_t units = edge[1].at - edge->at;
-        int64_t below = edge->at > 0 ? 0 : edge[1].at > 1 ? 1 - edge->at : units; /* of them, <= 0 */
+        int64_t below = edge->at > 0     ? 0
+                        : edge[1].at > 1 ? 1 - edge->at
+                                         : units; /* of them, <= 0 */
         int64_t beyond = over(sold, supply > 0 ? supply : 0);
         distinct += units;
         excess->below += beyond * below;
         excess->units += beyond * (units - below);
-        excess->deep += over(beyond, (int64_t)run->items[edge->item].possible.count) * (units - below);
+        excess->deep +=
+            over(beyond, (int64_t)run->items[edge->item].possible.count) * (units - below);
     }
     free(edges.list);
     return distinct;
@@ -259,11 +263,10 @@ static void tell(struct run *run, const struct first *first)
     const struct sale *two = &first->twice[!turned];
     char text[2][160];
     if (first->any_twice)
-        findings_add(&run->findings, RESULT_OVERSOLD,
-                     "unit %lld of %.80s was sold twice: to %s and to %s",
-                     (long long)(one->unit > two->unit ? one->unit : two->unit),
-                     run->items[one->item].name, name_sale(run, one, text[0]),
-                     name_sale(run, two, text[1]));
+        findings_add(
+            &run->findings, RESULT_OVERSOLD, "unit %lld of %.80s was sold twice: to %s and to %s",
+            (long long)(one->unit > two->unit ? one->unit : two->unit), run->items[one->item].name,
+            name_sale(run, one, text[0]), name_sale(run, two, text[1]));
     if (first->any_beyond)
         findings_add(&run->findings, RESULT_OVERSOLD,
                      "unit %lld of %.80s was sold to %s: there never was such a unit",

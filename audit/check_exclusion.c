@@ -2,10 +2,10 @@
  *
  * Mutual exclusion: no two sections of one lock overlap, but those that share it, which may among
  * each other. A section is [enter, exit): one that enters at the very nanosecond when another exits
- * only touches it. Sections come sorted by lock and enter, so one pass with a heap of those that are
- * still inside, the first to end on top, sees them all. Where the stock refuses old tokens, who is
- * overtaken and writes nothing does no harm: that is what a fence is for. Two that overlap and both
- * wrote are a fault there, too. Sections whose times prove nothing are left out.
+ * only touches it. Sections come sorted by lock and enter, so one pass with a heap of those that
+ * are still inside, the first to end on top, sees them all. Where the stock refuses old tokens, who
+ * is overtaken and writes nothing does no harm: that is what a fence is for. Two that overlap and
+ * both wrote are a fault there, too. Sections whose times prove nothing are left out.
  */
 #include "check.h"
 #include "memory.h"
@@ -15,7 +15,7 @@
 struct inside {
     struct section **heap;
     size_t count;
-    size_t exclusive; /* so many of them */
+    size_t exclusive;                   /* so many of them */
     struct section *last_out;           /* of those inside, the one that ends last */
     struct section *last_exclusive_out; /* the same of the exclusive ones */
     size_t untold; /* run->by_lock from here on: those that are inside may be so rightfully */
@@ -114,8 +114,8 @@ static void enter(struct tally *tally, struct inside *inside, struct section *se
     if (inside->count == 1 || section->ended_ns > inside->last_out->ended_ns)
         inside->last_out = section;
     inside->exclusive += !section->shared;
-    if (!section->shared && (inside->exclusive == 1 ||
-                             section->ended_ns > inside->last_exclusive_out->ended_ns))
+    if (!section->shared &&
+        (inside->exclusive == 1 || section->ended_ns > inside->last_exclusive_out->ended_ns))
         inside->last_exclusive_out = section;
 }
 

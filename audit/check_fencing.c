@@ -3,9 +3,9 @@
  * Fencing, where the lock gives tokens: a later section has a greater token, and no write was
  * accepted with a token older than the newest given out. The write's stamp is that of its answer,
  * so the stamps alone do not convict: it landed too late when the newer holder had read a stock
- * from before it. And where the stock refuses old tokens, each write that it took met the stock that
- * its section had read: nobody wrote in between. Readers that share a lock may be late among each
- * other, and whose reading nothing is written on takes no harm from a write behind it.
+ * from before it. And where the stock refuses old tokens, each write that it took met the stock
+ * that its section had read: nobody wrote in between. Readers that share a lock may be late among
+ * each other, and whose reading nothing is written on takes no harm from a write behind it.
  */
 #include "check.h"
 #include "memory.h"
@@ -65,7 +65,8 @@ static void take_newest(const struct section **newest, const struct section *sec
 static void check_growth(struct run *run, struct section **entered, struct section **ended,
                          size_t count)
 {
-    const struct section *newest[2] = {NULL, NULL}; /* that was over: of all, and of the exclusive */
+    const struct section *newest[2] = {NULL,
+                                       NULL}; /* that was over: of all, and of the exclusive */
     const struct section *example[2] = {NULL, NULL};
     long long times = 0;
     size_t over = 0;
@@ -86,14 +87,13 @@ static void check_growth(struct run *run, struct section **entered, struct secti
         example[1] = entered[i];
     }
     if (times > 0)
-        findings_add(
-            &run->findings, RESULT_OVERLAP,
-            "tokens that did not grow: %lld; first: "
-            "request %.60s entered at %.3f ms with token %lld, after request %.60s got "
-            "token %lld",
-            times, run_request_id(run, example[1]->request),
-            run_ms(run, example[1]->at_ns[STAGE_ENTER]), (long long)example[1]->token,
-            run_request_id(run, example[0]->request), (long long)example[0]->token);
+        findings_add(&run->findings, RESULT_OVERLAP,
+                     "tokens that did not grow: %lld; first: "
+                     "request %.60s entered at %.3f ms with token %lld, after request %.60s got "
+                     "token %lld",
+                     times, run_request_id(run, example[1]->request),
+                     run_ms(run, example[1]->at_ns[STAGE_ENTER]), (long long)example[1]->token,
+                     run_request_id(run, example[0]->request), (long long)example[0]->token);
 }
 
 /* Whether no restock can have raised the stock before the section's write: where it only falls, it
@@ -105,8 +105,7 @@ static bool only_fell(const struct run *run, const struct section *section)
 }
 
 /* Whether the write of `old` landed between the newer holder's grant and reading, or later. */
-static bool is_stale(const struct run *run, const struct section *old,
-                     const struct section *newer)
+static bool is_stale(const struct run *run, const struct section *old, const struct section *newer)
 {
     return only_fell(run, old) && !run_only_reads(run, newer) && !old->left_denied &&
            newer->lock == old->lock && newer->item == old->item && newer->token > old->token &&
@@ -120,7 +119,8 @@ static int64_t *find_earliest(struct section *const *tokens, size_t count)
     int64_t *earliest = memory_new(count, sizeof *earliest);
     for (size_t i = count; i-- > 0;) {
         earliest[i] = tokens[i]->at_ns[STAGE_GRANTED];
-        if (i + 1 < count && tokens[i]->lock == tokens[i + 1]->lock && earliest[i + 1] < earliest[i])
+        if (i + 1 < count && tokens[i]->lock == tokens[i + 1]->lock &&
+            earliest[i + 1] < earliest[i])
             earliest[i] = earliest[i + 1];
     }
     return earliest;
@@ -135,8 +135,7 @@ static void check_writes(struct run *run, struct section **tokens, size_t count)
     for (size_t i = 0; i < count; i++) {
         size_t end = count - i < NEWER_MAX ? count : i + NEWER_MAX;
         for (size_t j = i + 1; tokens[i]->sold && j < end; j++) {
-            if (tokens[j]->lock != tokens[i]->lock ||
-                earliest[j] >= tokens[i]->at_ns[STAGE_WRITE])
+            if (tokens[j]->lock != tokens[i]->lock || earliest[j] >= tokens[i]->at_ns[STAGE_WRITE])
                 break;
             if (!is_stale(run, tokens[i], tokens[j]))
                 continue;

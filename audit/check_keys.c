@@ -58,9 +58,9 @@ static void check_sales(struct run *run, struct said *said)
                  run_request_id(run, example[1].request));
 }
 
-/* Whether that refusal says that its key has no answer for such a quantity. A Redis that was emptied
- * has neither the item nor the key: of an item that is there in the end, and was not put there again,
- * it is known that nobody emptied it. */
+/* Whether that refusal says that its key has no answer for such a quantity. A Redis that was
+ * emptied has neither the item nor the key: of an item that is there in the end, and was not put
+ * there again, it is known that nobody emptied it. */
 static bool denies(const struct run *run, int64_t quantity, const struct request *request)
 {
     switch (request->reason) {
@@ -114,8 +114,10 @@ struct told {
 static struct told told_again(const struct run *run, const struct request *request)
 {
     const struct replay *replay = &run->replays[request->replay];
-    bool denied = request->sampled && !request->transport_error && request->client_left != replay->left;
-    return (struct told){replay->unit, denied ? NOT_KNOWN : replay->left, request->quantity, replay->seller};
+    bool denied =
+        request->sampled && !request->transport_error && request->client_left != replay->left;
+    return (struct told){replay->unit, denied ? NOT_KNOWN : replay->left, request->quantity,
+                         replay->seller};
 }
 
 /* Of a client that alone tells of its sale, the unit counts. */
@@ -127,15 +129,15 @@ static struct told told_first(const struct run *run, const struct sale *sale)
         return told_again(run, request);
     if (section == NULL)
         return (struct told){sale->unit, NOT_KNOWN, sale->quantity, NONE};
-    return (struct told){sale->unit, section->left_denied ? NOT_KNOWN : section->stock_after, sale->quantity,
-                         sale->instance};
+    return (struct told){sale->unit, section->left_denied ? NOT_KNOWN : section->stock_after,
+                         sale->quantity, sale->instance};
 }
 
 static struct told told_none(const struct run *run, const struct request *kept)
 {
     bool read = kept->section != NONE && !kept->accepted_twice;
-    return (struct told){NOT_KNOWN, read ? run->sections[kept->section].stock_before : NOT_KNOWN, kept->quantity,
-                         kept->instance};
+    return (struct told){NOT_KNOWN, read ? run->sections[kept->section].stock_before : NOT_KNOWN,
+                         kept->quantity, kept->instance};
 }
 
 /* Whether what both tell is not the same. */
@@ -249,7 +251,8 @@ static struct sale *find_before(const struct run *run, size_t *count)
     for (size_t i = 0; i < run->request_count && run->counts.before > 0; i++) {
         const struct request *request = &run->requests[i];
         if (request->before && request->code == 200 && request->item != NONE)
-            list[(*count)++] = (struct sale){.request = (uint32_t)i, .item = request->item,
+            list[(*count)++] = (struct sale){.request = (uint32_t)i,
+                                             .item = request->item,
                                              .unit = run->replays[request->replay].unit};
     }
     if (*count > 0)

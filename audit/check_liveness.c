@@ -4,7 +4,8 @@
  * for. The stock only falls (a run in which it was restocked is not judged by it), so a request was
  * sent away too early when its own read, a section that began later, or the end still found enough.
  * Where the stock may have grown otherwise, who has read is judged by that alone.
- * Of one that no instance accepted the time is not known: it counts when enough was left in the end.
+ * Of one that no instance accepted the time is not known: it counts when enough was left in the
+ * end.
  */
 #include "check.h"
 #include "memory.h"
@@ -83,26 +84,29 @@ static int64_t known_stock(const struct run *run, const struct later *later, siz
     return run->items[item].redis[AFTER].stock;
 }
 
-/* Where the stock looks at tokens, a request that learns that its lock is gone may have read an old stock. */
+/* Where the stock looks at tokens, a request that learns that its lock is gone may have read an old
+ * stock. */
 static bool knows_better(const struct run *run, const struct request *request)
 {
     return is_fenced(run) &&
            (request->reason == REASON_STALE_TOKEN || request->reason == REASON_LOCK_LOST);
 }
 
-/* Whether nothing but a restock can have raised that item's stock. A sale that writes back what is left may undo others;
- * one of which nobody knows may have put back what was not there. */
+/* Whether nothing but a restock can have raised that item's stock. A sale that writes back what is
+ * left may undo others; one of which nobody knows may have put back what was not there. */
 static bool only_falls(const struct run *run, uint32_t item)
 {
     return strcmp(run->asked.write, "set") != 0 && run->items[item].unknown == 0;
 }
 
-/* What was there when the request was sent away, as far as anybody knows: what it read, or more if that was wrong. */
+/* What was there when the request was sent away, as far as anybody knows: what it read, or more if
+ * that was wrong. */
 static int64_t stock_at(const struct run *run, const struct later *later,
                         const struct request *request)
 {
-    const struct section *section =
-        request->section == NONE || knows_better(run, request) ? NULL : &run->sections[request->section];
+    const struct section *section = request->section == NONE || knows_better(run, request)
+                                        ? NULL
+                                        : &run->sections[request->section];
     if (section == NULL || section->stock_before == NOT_KNOWN)
         return known_stock(run, later, request->item, request->outcome_ns);
     int64_t own = section->stock_before;

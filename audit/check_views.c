@@ -51,7 +51,8 @@ static const char *server_differs(const struct run *run, const struct request *r
 /* Whether it was told that another number is left than it had read when it was refused. */
 static bool is_misinformed(const struct run *run, const struct request *request)
 {
-    if (request->outcome != OUTCOME_REFUSED || request->reason != REASON_SOLD_OUT || request->section == NONE)
+    if (request->outcome != OUTCOME_REFUSED || request->reason != REASON_SOLD_OUT ||
+        request->section == NONE)
         return false;
     int64_t read = run->sections[request->section].stock_before;
     return read != NOT_KNOWN && request->client_left != NOT_KNOWN && read != request->client_left;
@@ -86,7 +87,9 @@ static const char *inside_differs(const struct run *run, const struct request *r
         return server_differs(run, request);
     if (request->outcome != OUTCOME_TURNED_AWAY)
         return "no instance's history has it";
-    return request->item == NONE && request->code != 404 ? "nothing names an item of run.json that it asked for" : NULL;
+    return request->item == NONE && request->code != 404
+               ? "nothing names an item of run.json that it asked for"
+               : NULL;
 }
 
 static const char *numbers_differ(const struct run *run, const struct request *request)
@@ -130,7 +133,8 @@ static void disagree(struct source *views, size_t request, const char *differenc
 }
 
 /* What is wrong with what the instance recorded of the sale, or NULL. It sells the lowest unit of
- * those that it takes off, and no more can be left than it read, less those: but after a restock. */
+ * those that it takes off, and no more can be left than it read, less those: but after a restock.
+ */
 static const char *sale_differs(const struct run *run, const struct section *section)
 {
     if (section->unit != section->stock_after + 1)
@@ -167,8 +171,7 @@ static void check_sales(struct run *run)
 void check_views(struct run *run)
 {
     check_sales(run);
-    struct source outside = {
-        .run = run, .file = "views disagree", .rank = RESULT_INCONCLUSIVE};
+    struct source outside = {.run = run, .file = "views disagree", .rank = RESULT_INCONCLUSIVE};
     struct source inside = {.run = run, .file = "views disagree", .rank = RESULT_INCOMPLETE};
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];

@@ -32,8 +32,9 @@ static bool may_have_bought(const struct run *run, const struct request *request
            is_unknown(run, request);
 }
 
-/* Whether its answer tells its buyer how his wish ended. Who is to send it again later (503, a request
- * in flight) does not know; nor does who is refused while his key has, or may have, a sale. */
+/* Whether its answer tells its buyer how his wish ended. Who is to send it again later (503, a
+ * request in flight) does not know; nor does who is refused while his key has, or may have, a sale.
+ */
 static bool tells_the_end(const struct request *request, bool bought)
 {
     if (!request->sampled || request->transport_error)
@@ -83,17 +84,18 @@ static void check_transport(struct run *run)
     }
     free(ends);
     if (mended > 0)
-        findings_add(&run->findings, RESULT_OK,
-                     "requests without an answer (transport errors) that were sent again under their "
-                     "idempotency keys, and answered: %lld",
-                     mended);
+        findings_add(
+            &run->findings, RESULT_OK,
+            "requests without an answer (transport errors) that were sent again under their "
+            "idempotency keys, and answered: %lld",
+            mended);
     if (errors > 0 && strcmp(run->asked.fault, "none") == 0)
-        findings_add(&run->findings, RESULT_INCONCLUSIVE,
-                     "requests without an answer of the shop "
-                     "(transport errors): %lld, first %.60s with code %d; there must be none, or each "
-                     "must be sent again under its idempotency key and be told how it ended",
-                     errors, run_request_id(run, (size_t)(example - run->requests)),
-                     example->client_code);
+        findings_add(
+            &run->findings, RESULT_INCONCLUSIVE,
+            "requests without an answer of the shop "
+            "(transport errors): %lld, first %.60s with code %d; there must be none, or each "
+            "must be sent again under its idempotency key and be told how it ended",
+            errors, run_request_id(run, (size_t)(example - run->requests)), example->client_code);
 }
 
 static void check_shares(struct run *run)

@@ -26,7 +26,7 @@ enum result {
 #define X(name, text) RESULT_##name,
     RESULTS(X)
 #undef X
-    RESULT_COUNT
+        RESULT_COUNT
 };
 
 const char *result_name(enum result result);

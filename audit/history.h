@@ -40,7 +40,7 @@ enum event {
 #define X(name, about) EVENT_##name,
     EVENTS(X)
 #undef X
-    EVENT_COUNT
+        EVENT_COUNT
 };
 
 struct event_kind {
@@ -55,13 +55,13 @@ struct reader {
     struct run *run;
     const struct json_lines *lines;
     struct history *history;
-    uint8_t index;  /* of the history */
-    uint8_t first;  /* of the first one that the file tells of */
-    int64_t seq;    /* the latest */
-    int64_t t_ns;   /* of the line above */
+    uint8_t index;    /* of the history */
+    uint8_t first;    /* of the first one that the file tells of */
+    int64_t seq;      /* the latest */
+    int64_t t_ns;     /* of the line above */
     uint32_t request; /* of the line above; NONE */
-    bool begun;     /* an event was read */
-    bool foreign;   /* it is another run's */
+    bool begun;       /* an event was read */
+    bool foreign;     /* it is another run's */
 };
 
 /* One line. */

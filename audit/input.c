@@ -24,7 +24,8 @@ FILE *input_open(const char *path, char error[INPUT_ERROR_MAX])
     if (file != NULL && S_ISREG(status.st_mode))
         return file;
     if (file == NULL)
-        snprintf(error, INPUT_ERROR_MAX, "cannot be opened: %s; it must be a regular file that can be read",
+        snprintf(error, INPUT_ERROR_MAX,
+                 "cannot be opened: %s; it must be a regular file that can be read",
                  strerror(errno));
     else
         snprintf(error, INPUT_ERROR_MAX, "cannot be read: it is %s; it must be a regular file",

@@ -40,8 +40,8 @@ bool json_lines_open(struct json_lines *lines, const char *path, char error[JSON
 bool json_lines_next(struct json_lines *lines); /* false at the end; blank lines are skipped */
 void json_lines_close(struct json_lines *lines);
 
-/* The current line as an object, or NULL and a sentence in error. It is good until the next one, and
- * not to be deleted. */
+/* The current line as an object, or NULL and a sentence in error. It is good until the next one,
+ * and not to be deleted. */
 cJSON *json_line(const struct json_lines *lines, char error[JSON_ERROR_MAX]);
 
 enum json_need { JSON_OPTIONAL, JSON_REQUIRED };

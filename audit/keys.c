@@ -39,7 +39,8 @@ const char *keys_text(const struct run *run, uint32_t key)
     return text + strcspn(text, " ") + 1;
 }
 
-/* Under which its key stands: the greatest. Under the key of a kept refusal nothing was sold before, nor is later. */
+/* Under which its key stands: the greatest. Under the key of a kept refusal nothing was sold
+ * before, nor is later. */
 static int rank_of(const struct run *run, const struct request *request)
 {
     if (request->outcome == OUTCOME_REFUSED && request->kept)

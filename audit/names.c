@@ -56,8 +56,7 @@ uint32_t names_add(struct names *names, const char *text)
     if (size > UINT32_MAX - names->size)
         memory_out();
     while (names->texts_capacity < names->size + size)
-        names->texts =
-            memory_grow(names->texts, names->texts_capacity, &names->texts_capacity, 1);
+        names->texts = memory_grow(names->texts, names->texts_capacity, &names->texts_capacity, 1);
     memcpy(names->texts + names->size, text, size);
     names->starts =
         memory_grow(names->starts, names->count, &names->capacity, sizeof *names->starts);

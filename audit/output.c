@@ -36,7 +36,8 @@ void output_withdraw(const char *folder, const char *name)
     struct output output;
     snprintf(output.path, sizeof output.path, "%.4096s/%.64s", folder, name);
     if (unlink(output.path) == 0)
-        fprintf(stderr, "ladder-audit: %s was of an earlier judgement: it is removed\n", output.path);
+        fprintf(stderr, "ladder-audit: %s was of an earlier judgement: it is removed\n",
+                output.path);
     else if (errno != ENOENT && errno != ENOTDIR)
         fprintf(stderr, "ladder-audit: %s is of an earlier judgement, and cannot be removed: %s\n",
                 output.path, strerror(errno));

@@ -15,14 +15,14 @@ static bool read_instances(struct run *run, char error[JSON_ERROR_MAX])
     struct asked *asked = &run->asked;
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(asked->json, "instances");
     const cJSON *entry = NULL;
-    cJSON_ArrayForEach(entry, list)
-    {
+    cJSON_ArrayForEach(entry, list) {
         if (!cJSON_IsString(entry) || entry->valuestring[0] == '\0' ||
             asked->instance_count == INSTANCES_MAX)
             break;
         text_clean(entry->valuestring);
         if (run_instance(run, entry->valuestring) != NONE) {
-            snprintf(error, JSON_ERROR_MAX, "\"instances\": %.60s is there twice; it must be there once",
+            snprintf(error, JSON_ERROR_MAX,
+                     "\"instances\": %.60s is there twice; it must be there once",
                      entry->valuestring);
             return false;
         }
@@ -49,8 +49,7 @@ static bool read_items(struct run *run, char error[JSON_ERROR_MAX])
     }
     run->items = memory_new((size_t)size, sizeof *run->items);
     cJSON *entry = NULL;
-    cJSON_ArrayForEach(entry, items)
-    {
+    cJSON_ArrayForEach(entry, items) {
         double stock = entry->valuedouble;
         text_clean(entry->string);
         if (!cJSON_IsNumber(entry) || !(stock >= 0 && stock <= (double)UNITS_MAX) ||
@@ -78,8 +77,7 @@ static bool read_expect(struct asked *asked, char error[JSON_ERROR_MAX])
         return true;
     const cJSON *entry = NULL;
     enum result result = RESULT_OK;
-    cJSON_ArrayForEach(entry, list)
-    {
+    cJSON_ArrayForEach(entry, list) {
         if (!cJSON_IsString(entry) || !result_parse(entry->valuestring, &result))
             break;
         asked->expect |= 1U << result;
@@ -100,8 +98,7 @@ static bool read_seen(struct asked *asked, char error[JSON_ERROR_MAX])
     const cJSON *entry = NULL;
     if (list == NULL)
         return true;
-    cJSON_ArrayForEach(entry, list)
-    {
+    cJSON_ArrayForEach(entry, list) {
         if (asked->seen_count == SEEN_MAX)
             break;
         struct seen *seen = &asked->seen[asked->seen_count];

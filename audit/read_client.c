@@ -31,7 +31,7 @@ enum column {
 #define X(name) COLUMN_##name,
     COLUMNS(X)
 #undef X
-    COLUMN_COUNT
+        COLUMN_COUNT
 };
 
 static const char *const column_names[] = {
@@ -100,8 +100,8 @@ static void read_wish(struct run *run, const struct table *table, struct request
 
 enum { UNQUOTED_MAX = 128 };
 
-/* A key may be sent as a text in quotes, in which \" and \\ stand for " and \: it is what is in them.
- * False: it is no such text, and stands as it is. */
+/* A key may be sent as a text in quotes, in which \" and \\ stand for " and \: it is what is in
+ * them. False: it is no such text, and stands as it is. */
 static bool unquote(const char *text, char unquoted[UNQUOTED_MAX])
 {
     size_t size = 0;
@@ -187,8 +187,7 @@ static void read_sample(struct source *source, struct table *table)
 
 void read_client(struct run *run)
 {
-    struct source source = {
-        .run = run, .file = "sale.jtl", .rank = RESULT_INCONCLUSIVE};
+    struct source source = {.run = run, .file = "sale.jtl", .rank = RESULT_INCONCLUSIVE};
     struct table table = {.width = 0};
     char path[PATH_MAX_BYTES];
     char error[INPUT_ERROR_MAX] = "the folder's path is too long";

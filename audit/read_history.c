@@ -33,8 +33,7 @@ static void read_clock(struct reader *reader, struct record *record, struct cloc
     int64_t realtime_ns = 0;
     if (!json_text(record->json, "boot_id", JSON_REQUIRED, &boot_id, record->error) ||
         !json_text(record->json, "clock", JSON_REQUIRED, &name, record->error) ||
-        !json_text(record->json, "time_namespace", JSON_REQUIRED, &time_namespace,
-                   record->error) ||
+        !json_text(record->json, "time_namespace", JSON_REQUIRED, &time_namespace, record->error) ||
         !json_line_time(reader->lines, record->json, "clock_ns_realtime", &realtime_ns,
                         record->error)) {
         wrong(reader, record);
@@ -101,20 +100,19 @@ static bool is_as_wanted(const struct restock *restock, const struct intent *int
         return true;
     if (intent->item != restock->item)
         return false;
-    return intent->sets ? restock->after == intent->units
-                        : restock->before == NOT_KNOWN ||
-                              restock->after - restock->before == intent->units;
+    return intent->sets
+               ? restock->after == intent->units
+               : restock->before == NOT_KNOWN || restock->after - restock->before == intent->units;
 }
 
 static void add_restock(struct reader *reader, struct record *record, const struct intent *intent)
 {
     struct run *run = reader->run;
     const char *item = NULL;
-    struct restock restock = {
-        .t_ns = record->t_ns,
-        .began_ns = intent != NULL ? intent->t_ns : NOT_STAMPED,
-        .history = reader->index,
-        .before = NOT_KNOWN};
+    struct restock restock = {.t_ns = record->t_ns,
+                              .began_ns = intent != NULL ? intent->t_ns : NOT_STAMPED,
+                              .history = reader->index,
+                              .before = NOT_KNOWN};
     if (!json_text(record->json, "item", JSON_REQUIRED, &item, record->error) ||
         !json_int(record->json, "stock_after", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX, &restock.after,
                   record->error) ||
@@ -127,7 +125,8 @@ static void add_restock(struct reader *reader, struct record *record, const stru
     if (!is_as_wanted(&restock, intent))
         complain(&reader->source, record->line,
                  "a restock of %.60s that does something else than its restocking says; it must do "
-                 "the same", item);
+                 "the same",
+                 item);
     if (restock.item == NONE && run->asked.restocked)
         complain(&reader->source, record->line,
                  "a restock of %.60s, which run.json does not name; \"items\" must name it", item);
@@ -144,7 +143,8 @@ static void about_file(struct reader *reader, struct record *record)
         check_begin(reader, record);
     } else if (record->event == EVENT_end) {
         reader->history->ended = true;
-        if (!json_bool(record->json, "goes_on", JSON_OPTIONAL, &reader->history->goes_on, record->error))
+        if (!json_bool(record->json, "goes_on", JSON_OPTIONAL, &reader->history->goes_on,
+                       record->error))
             wrong(reader, record);
     } else if (record->event == EVENT_stall)
         add_stall(reader, record);
@@ -158,14 +158,14 @@ static void about_file(struct reader *reader, struct record *record)
 
 /* ---- Lines about a request ------------------------------------------------------------------ */
 
-/* The client may have told of its key, perhaps without its item. NULL: it has none. Who was accepted
- * twice, with two keys, has none: nobody knows which of them a sale of it is for. */
+/* The client may have told of its key, perhaps without its item. NULL: it has none. Who was
+ * accepted twice, with two keys, has none: nobody knows which of them a sale of it is for. */
 static void take_key(struct reader *reader, struct record *record, struct request *request,
                      const char *key)
 {
     bool twice = request->accepted_twice;
     uint32_t number = key == NULL ? NONE
-                    : twice       ? keys_find(reader->run, request->item, key)
+                      : twice     ? keys_find(reader->run, request->item, key)
                                   : keys_add(reader->run, request->item, key);
     bool same = request->key == number ||
                 (key != NULL && request->key == keys_find(reader->run, NONE, key));
@@ -254,8 +254,8 @@ static void replay(struct reader *reader, struct record *record, struct request 
     if (!json_text(record->json, "hold", JSON_REQUIRED, &hold, record->error) ||
         !json_text(record->json, "seller", JSON_REQUIRED, &seller, record->error) ||
         !json_int(record->json, "code", JSON_REQUIRED, 0, 999, &code, record->error) ||
-        !json_int(record->json, "stock_after", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX,
-                  &told->left, record->error) ||
+        !json_int(record->json, "stock_after", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX, &told->left,
+                  record->error) ||
         !json_int(record->json, "unit", code == 200 ? JSON_REQUIRED : JSON_OPTIONAL, -UNITS_MAX,
                   UNITS_MAX, &told->unit, record->error)) {
         wrong(reader, record);
@@ -417,8 +417,8 @@ static void mistime(struct run *run, uint32_t request)
         run->requests[request].mistimed = true;
 }
 
-/* A line is stamped and written in one step: its time is never before that of the line above. One of
- * the two is wrong, so neither is proof. */
+/* A line is stamped and written in one step: its time is never before that of the line above. One
+ * of the two is wrong, so neither is proof. */
 static void follow_time(struct reader *reader, const struct record *record)
 {
     if (record->t_ns < reader->t_ns) {
@@ -446,9 +446,10 @@ static void follow_item(struct reader *reader, struct record *record, const stru
                  "recorded with rung \"%.60s\"; it must be run.json's \"%.60s\"", rung,
                  reader->run->asked.rung);
     if (item != NULL && run_item(reader->run, item) != request->item)
-        complain(&reader->source, record->line,
-                 "%s of %.80s by request %.60s, which asked for another item; they must be the same",
-                 events[record->event].name, item, run_request_id(reader->run, record->request));
+        complain(
+            &reader->source, record->line,
+            "%s of %.80s by request %.60s, which asked for another item; they must be the same",
+            events[record->event].name, item, run_request_id(reader->run, record->request));
 }
 
 static bool find_request(struct reader *reader, struct record *record)
@@ -511,8 +512,10 @@ static void check_end(struct reader *reader, int64_t line)
 static struct history read_begin(struct reader *reader, struct record *record)
 {
     struct history begun = {.instance = reader->history->instance, .part = 1};
-    if (!json_int(record->json, "pid", JSON_OPTIONAL, 0, JSON_EXACT_MAX, &begun.pid, record->error) ||
-        !json_int(record->json, "part", JSON_OPTIONAL, 1, JSON_EXACT_MAX, &begun.part, record->error))
+    if (!json_int(record->json, "pid", JSON_OPTIONAL, 0, JSON_EXACT_MAX, &begun.pid,
+                  record->error) ||
+        !json_int(record->json, "part", JSON_OPTIONAL, 1, JSON_EXACT_MAX, &begun.part,
+                  record->error))
         wrong(reader, record);
     read_clock(reader, record, &begun.clock);
     return begun;
@@ -548,10 +551,11 @@ static void check_step(struct reader *reader, const struct record *record, struc
     if (apart_ns <= APART_NS_MAX && apart_ns >= -APART_NS_MAX)
         return;
     life->stepped = true;
-    complain(&reader->source, record->line,
-             "the times of part %lld are %.3f ms off those of the first part, %s, as CLOCK_REALTIME "
-             "in both tells; they must agree within %.1f ms",
-             (long long)begun->part, -(double)apart_ns / 1e6, life->file, APART_NS_MAX / 1e6);
+    complain(
+        &reader->source, record->line,
+        "the times of part %lld are %.3f ms off those of the first part, %s, as CLOCK_REALTIME "
+        "in both tells; they must agree within %.1f ms",
+        (long long)begun->part, -(double)apart_ns / 1e6, life->file, APART_NS_MAX / 1e6);
 }
 
 static void go_on(struct reader *reader, struct history *life, int64_t part)
@@ -584,9 +588,10 @@ static bool begin_life(struct reader *reader, struct record *record)
         return true;
     }
     if (begun.part > 1)
-        complain(&reader->source, record->line,
-                 "part %lld of a history, and no file ends with its part %lld; all parts must be there",
-                 (long long)begun.part, (long long)begun.part - 1);
+        complain(
+            &reader->source, record->line,
+            "part %lld of a history, and no file ends with its part %lld; all parts must be there",
+            (long long)begun.part, (long long)begun.part - 1);
     if (reader->begun && !add_life(reader, begun.instance)) {
         complain(&reader->source, record->line,
                  "more than %d histories and restarts; a run must have fewer", HISTORIES_MAX);
@@ -665,6 +670,7 @@ static void read_history(struct reader *reader, const char *path)
     }
     if (lines.number == 0)
         complain(&reader->source, 0, "empty; its first line must be a begin event");
+    reader->lines = NULL;
     json_lines_close(&lines);
 }
 
@@ -752,9 +758,10 @@ static void check_parts(struct run *run)
             continue;
         history->ended = false;
         history->damaged = true;
-        findings_add(&run->findings, RESULT_INCOMPLETE,
-                     "%s: its part %lld goes on in another file, which is not there; all parts must be",
-                     history->file, (long long)history->part);
+        findings_add(
+            &run->findings, RESULT_INCOMPLETE,
+            "%s: its part %lld goes on in another file, which is not there; all parts must be",
+            history->file, (long long)history->part);
     }
 }
 

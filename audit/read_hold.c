@@ -11,11 +11,12 @@
 static const char *const stage_names[] = {"granted", "enter",   "read",   "write",
                                           "exit",    "release", "nothing"};
 
-/* Names of holds begin with the UUID of a process, which has many. So its number stands for it, as in 5:x1.17#17. A name
- * of another form, or with a part that is too long, stands as it is. */
+/* Names of holds begin with the UUID of a process, which has many. So its number stands for it, as
+ * in 5:x1.17#17. A name of another form, or with a part that is too long, stands as it is. */
 enum { PROCESS_MAX = 64, REST_MAX = 40, SHORT_NAME_MAX = 10 + REST_MAX + 1 };
 
-/* What is behind the process, from the colon on, and a copy of what is before it; NULL: of another form. */
+/* What is behind the process, from the colon on, and a copy of what is before it; NULL: of another
+ * form. */
 static const char *split(const char *hold, char process[PROCESS_MAX])
 {
     const char *rest = strrchr(hold, ':');
@@ -163,8 +164,9 @@ static bool read_sale(struct reader *reader, struct record *record, struct secti
 {
     struct request *request = &reader->run->requests[record->request];
     if (run_only_reads(reader->run, section)) {
-        snprintf(record->error, sizeof record->error,
-                 "a sale under a read lock, or by who only reads; it must have the lock for itself");
+        snprintf(
+            record->error, sizeof record->error,
+            "a sale under a read lock, or by who only reads; it must have the lock for itself");
         return false;
     }
     section->quantity = request->quantity;
@@ -196,19 +198,22 @@ static bool read_sale(struct reader *reader, struct record *record, struct secti
 
 bool read_status(struct record *record, const char **status)
 {
-    static const char *const words[] = {
-        "OK", "BUSY", "TIMED_OUT", "CANCELLED", "LOST", "UNKNOWN", "UNREACHABLE", "REFUSED", "WRONG_TYPE",
-        "FLAWED", "INVALID", "UNSUPPORTED", "UPGRADE", "LIMIT", "NO_MEMORY", "FORKED",
-        "ABANDONED" /* the service's own: the lock was left to expire */};
+    static const char
+        *const
+            words[] = {"OK",      "BUSY",        "TIMED_OUT", "CANCELLED",  "LOST",
+                       "UNKNOWN", "UNREACHABLE", "REFUSED",   "WRONG_TYPE", "FLAWED",
+                       "INVALID", "UNSUPPORTED", "UPGRADE",   "LIMIT",      "NO_MEMORY",
+                       "FORKED",  "ABANDONED" /* the service's own: the lock was left to expire */};
     if (!json_text(record->json, "status", JSON_REQUIRED, status, record->error))
         return false;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if (strcmp(*status, words[i]) == 0)
             return true;
-    snprintf(record->error, sizeof record->error,
-             "there is no status \"%.40s\"; it must be the name of a dlock_status, as OK or TIMED_OUT, "
-             "or ABANDONED",
-             *status);
+    snprintf(
+        record->error, sizeof record->error,
+        "there is no status \"%.40s\"; it must be the name of a dlock_status, as OK or TIMED_OUT, "
+        "or ABANDONED",
+        *status);
     return false;
 }
 

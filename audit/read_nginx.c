@@ -56,7 +56,8 @@ static void take_wish(struct source *source, int64_t line, struct request *reque
         request->quantity = request->asked_quantity = wish.quantity;
 }
 
-/* What came on the connection was no HTTP: nginx names neither method nor uri, and sent nothing on. */
+/* What came on the connection was no HTTP: nginx names neither method nor uri, and sent nothing on.
+ */
 static bool is_no_request(const cJSON *json)
 {
     char error[JSON_ERROR_MAX];
@@ -105,8 +106,7 @@ static void read_entry(struct source *source, int64_t line, const cJSON *json)
 
 void read_nginx(struct run *run)
 {
-    struct source source = {
-        .run = run, .file = "nginx.log", .rank = RESULT_INCONCLUSIVE};
+    struct source source = {.run = run, .file = "nginx.log", .rank = RESULT_INCONCLUSIVE};
     struct json_lines lines = {.file = NULL};
     char path[PATH_MAX_BYTES];
     char error[JSON_ERROR_MAX] = "the folder's path is too long";

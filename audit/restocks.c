@@ -87,12 +87,11 @@ static void tell(struct run *run, size_t item, enum result rank, const char *wha
     if (run->items[item].possible.count > 1)
         snprintf(more, sizeof more, ", and %zu more of the item,",
                  run->items[item].possible.count - 1);
-    findings_add(&run->findings, rank,
-                 "%.80s: a restock (%s %lld) that %.40s began at %.3f ms%s %s; %s",
-                 run->items[item].name, first->sets ? "set to" : "add", (long long)first->units,
-                 run->asked.instances[run->histories[first->history].instance],
-                 run_ms(run, first->t_ns), more, what,
-                 first->state == INTENT_LOST ? "its reply was lost" : "no outcome is recorded");
+    findings_add(
+        &run->findings, rank, "%.80s: a restock (%s %lld) that %.40s began at %.3f ms%s %s; %s",
+        run->items[item].name, first->sets ? "set to" : "add", (long long)first->units,
+        run->asked.instances[run->histories[first->history].instance], run_ms(run, first->t_ns),
+        more, what, first->state == INTENT_LOST ? "its reply was lost" : "no outcome is recorded");
 }
 
 static void find_first(struct run *run)

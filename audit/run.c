@@ -96,7 +96,8 @@ static int64_t quantity_of(const char *query)
         return 1;
     text += strlen("quantity=");
     snprintf(digits, sizeof digits, "%.*s", (int)strspn(text, "0123456789"), text);
-    return text_int(digits, &quantity) && quantity >= 1 && quantity <= UNITS_MAX ? quantity : NOT_KNOWN;
+    return text_int(digits, &quantity) && quantity >= 1 && quantity <= UNITS_MAX ? quantity
+                                                                                 : NOT_KNOWN;
 }
 
 /* %70 stands for p. Another use of % is no name. */
@@ -243,7 +244,8 @@ static bool all_told(const struct run *run, bool must_end)
     return true;
 }
 
-/* Whether a client holds a 200 of which no history tells: what else is missing there, nobody knows. */
+/* Whether a client holds a 200 of which no history tells: what else is missing there, nobody knows.
+ */
 static bool lacks_a_sale(const struct run *run)
 {
     for (size_t i = 0; i < run->request_count; i++) {

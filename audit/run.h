@@ -22,7 +22,8 @@ enum {
     PATH_MAX_BYTES = 4096,
 };
 
-_Static_assert(INSTANCES_MAX <= UINT8_MAX && HISTORIES_MAX <= UINT8_MAX + 1, "their numbers are bytes");
+_Static_assert(INSTANCES_MAX <= UINT8_MAX && HISTORIES_MAX <= UINT8_MAX + 1,
+               "their numbers are bytes");
 
 #define UNITS_MAX INT64_C(1000000000000) /* of any number of units: sums stay within 64 bits */
 #define NOT_STAMPED INT64_MIN            /* of a time: that event was not recorded */
@@ -91,23 +92,24 @@ struct item {
     int64_t began;              /* the stock when the first request came; NOT_KNOWN */
 
     /* Found by check_conservation, for the checks behind it. */
-    int64_t shelf;     /* units at the start; if records differ, the greatest */
-    int64_t supply;    /* units on the shelf: those, and what restocks added */
+    int64_t shelf;       /* units at the start; if records differ, the greatest */
+    int64_t supply;      /* units on the shelf: those, and what restocks added */
     int64_t supply_most; /* likewise, and what possible restocks added */
     struct possible possible;
-    int64_t restocked_ns; /* before it no restock had begun; INT64_MIN: not known, INT64_MAX: there was none */
-    bool supply_exact; /* false: a restock did not say what it found, supply is an upper bound */
-    int64_t wanted;    /* units that requests asked for */
-    int64_t sold;      /* units */
-    int64_t disputed;  /* so many of them were told to their clients otherwise */
-    int64_t unknown;   /* units of sales whose outcome nobody knows */
+    int64_t restocked_ns; /* before it no restock had begun; INT64_MIN: not known, INT64_MAX: there
+                             was none */
+    bool supply_exact;    /* false: a restock did not say what it found, supply is an upper bound */
+    int64_t wanted;       /* units that requests asked for */
+    int64_t sold;         /* units */
+    int64_t disputed;     /* so many of them were told to their clients otherwise */
+    int64_t unknown;      /* units of sales whose outcome nobody knows */
 };
 
 enum outcome {
     OUTCOME_NONE, /* no instance said how it ended */
     OUTCOME_SOLD,
-    OUTCOME_READ, /* of who only reads */
-    OUTCOME_REPLAYED,    /* it got what was answered to its idempotency key before */
+    OUTCOME_READ,     /* of who only reads */
+    OUTCOME_REPLAYED, /* it got what was answered to its idempotency key before */
     OUTCOME_REFUSED,
     OUTCOME_FAILED,
     OUTCOME_UNKNOWN,
@@ -173,8 +175,8 @@ struct request {
     bool confirmed : 1; /* its client was told of a sale that it has; found by sales_find */
     bool repeats : 1;   /* another request stands for its key; found by keys_settle */
     bool elsewhere : 1; /* its URL names an item that is not on sale in this run */
-    bool before : 1;    /* what it was told again was answered before the run; found by sales_find */
-    bool mistimed : 1;  /* its times contradict what its client saw; found by check_clocks */
+    bool before : 1;   /* what it was told again was answered before the run; found by sales_find */
+    bool mistimed : 1; /* its times contradict what its client saw; found by check_clocks */
 };
 
 /* What a request with OUTCOME_REPLAYED was told again. */
@@ -199,9 +201,9 @@ enum stage {
 /* One hold of one lock: a critical section. There are about as many as requests. */
 struct section {
     uint32_t request;
-    uint32_t next; /* of the same request, NONE */
-    uint32_t item; /* NONE: not one of run.json's */
-    uint32_t lock; /* NO_NAME: not known, then it proves nothing about others */
+    uint32_t next;  /* of the same request, NONE */
+    uint32_t item;  /* NONE: not one of run.json's */
+    uint32_t lock;  /* NO_NAME: not known, then it proves nothing about others */
     uint32_t again; /* its place in run->again_ns, NONE */
     uint8_t history;
     uint8_t instance;
@@ -240,7 +242,8 @@ struct sale {
     int64_t t_ns; /* of the write; INT64_MAX: not known */
 };
 
-_Static_assert(sizeof(struct request) <= 120 && sizeof(struct section) <= 120, "a run has millions of them");
+_Static_assert(sizeof(struct request) <= 120 && sizeof(struct section) <= 120,
+               "a run has millions of them");
 
 enum mark_kind { MARK_RENEW, MARK_LOST, MARK_STALL };
 
@@ -263,7 +266,8 @@ struct restock {
 
 enum intent_state { INTENT_OPEN, INTENT_LOST, INTENT_SETTLED };
 
-/* What an operator wanted, as recorded ahead of the write. Not settled: it may have been carried out. */
+/* What an operator wanted, as recorded ahead of the write. Not settled: it may have been carried
+ * out. */
 struct intent {
     int64_t t_ns;
     uint32_t history;
@@ -284,28 +288,28 @@ struct clock {
 };
 enum { APART_NS_MAX = 100000 }; /* of two readings of that on one boot */
 
-/* One life of an instance, from its `begin` to its `end`. A restarted one has several in a file; one whose file was
- * moved away meanwhile has several files. */
+/* One life of an instance, from its `begin` to its `end`. A restarted one has several in a file;
+ * one whose file was moved away meanwhile has several files. */
 struct history {
     char *file; /* its name in the folder; the first one's */
     uint32_t instance;
     int64_t pid;
-    int64_t part; /* the number of its latest file */
-    bool goes_on; /* that one's last line says that another one follows */
-    bool ended;      /* an orderly end: nothing can be missing at its tail */
+    int64_t part;       /* the number of its latest file */
+    bool goes_on;       /* that one's last line says that another one follows */
+    bool ended;         /* an orderly end: nothing can be missing at its tail */
     struct clock clock; /* of its first part */
-    bool stepped;    /* that of another part is another one */
-    bool timed;      /* its times are those of the other histories; found by check_clocks */
-    bool doubted;    /* a client saw another time than it tells; likewise */
-    bool damaged;    /* its file lacks records, or has some that cannot be read */
-    int64_t first_ns; /* of its begin */
-    int64_t last_ns;  /* the instance lived at least until then */
+    bool stepped;       /* that of another part is another one */
+    bool timed;         /* its times are those of the other histories; found by check_clocks */
+    bool doubted;       /* a client saw another time than it tells; likewise */
+    bool damaged;       /* its file lacks records, or has some that cannot be read */
+    int64_t first_ns;   /* of its begin */
+    int64_t last_ns;    /* the instance lived at least until then */
 };
 
 /* What verdict.json tells in numbers; several items are summed up. */
 struct counts {
     int64_t initial, requests, sold, left, oversold, conjured, vanished, unsold, unknown, distinct;
-    int64_t resold; /* units sold more often than they were there */
+    int64_t resold;     /* units sold more often than they were there */
     int64_t sold_again; /* units sold under an idempotency key that had its sale */
     int64_t replayed;   /* answers that were given again */
     int64_t before;     /* so many of them were given first before the run */
@@ -337,7 +341,7 @@ struct run {
 
     struct section *sections;
     size_t section_count, section_capacity;
-    struct names holds; /* a hold's number is its section's, see find_hold */
+    struct names holds;     /* a hold's number is its section's, see find_hold */
     struct names processes; /* of holds */
     struct names locks;
     int64_t *again_ns; /* when a hold's request had asked for the same lock again, in vain */

@@ -90,9 +90,9 @@ static bool is_known(const struct run *run, const uint32_t *sale_of, const struc
            run_sale(run, sale_of[request->key]).unit == unit;
 }
 
-/* Whether another witness contradicts a client that alone tells of its sale: nginx, which passed its
- * request on; or the instances, when none of them has the request and all of their records are there,
- * or when their records are of another time. */
+/* Whether another witness contradicts a client that alone tells of its sale: nginx, which passed
+ * its request on; or the instances, when none of them has the request and all of their records are
+ * there, or when their records are of another time. */
 static bool is_denied(const struct run *run, const struct request *request)
 {
     if (run->nginx_read && !request->proxied)
@@ -119,7 +119,8 @@ static void add_told(struct run *run, uint32_t *sale_of)
     }
 }
 
-/* By key: a bit for each instance that took a request under it of which nobody knows how it ended. */
+/* By key: a bit for each instance that took a request under it of which nobody knows how it ended.
+ */
 static uint64_t *find_open(const struct run *run)
 {
     _Static_assert(INSTANCES_MAX <= 64, "each has its bit");
@@ -146,9 +147,9 @@ static bool is_told_otherwise(const struct run *run, const struct request *reque
                                      request->client_unit != run->replays[request->replay].unit);
 }
 
-/* A sale of which only a repetition under its key tells: its instance does not know how that request
- * ended. Where the instance has no such request, and all its records are there, the sale was made
- * before the run. Where some are not, it may have been: that sale proves nothing. */
+/* A sale of which only a repetition under its key tells: its instance does not know how that
+ * request ended. Where the instance has no such request, and all its records are there, the sale
+ * was made before the run. Where some are not, it may have been: that sale proves nothing. */
 static void add_replayed(struct run *run, const uint64_t *open, uint32_t *sale_of)
 {
     for (size_t i = 0; i < run->request_count; i++) {
@@ -161,7 +162,8 @@ static void add_replayed(struct run *run, const uint64_t *open, uint32_t *sale_o
         if (!certain && seller_told_all(run, replay))
             continue;
         sale_of[request->key] = (uint32_t)run->sale_count;
-        add_sale(run, (struct sold){NONE, (uint32_t)i, !certain || is_told_otherwise(run, request)});
+        add_sale(run,
+                 (struct sold){NONE, (uint32_t)i, !certain || is_told_otherwise(run, request)});
     }
 }
 

@@ -15,8 +15,8 @@ void complain(struct source *source, int64_t line, const char *format, ...)
     va_end(args);
     struct findings *findings = &source->run->findings;
     if (line > 0)
-        findings_add(findings, source->rank, "%s line %lld: %s", source->file,
-                     (long long)line, sentence);
+        findings_add(findings, source->rank, "%s line %lld: %s", source->file, (long long)line,
+                     sentence);
     else
         findings_add(findings, source->rank, "%s: %s", source->file, sentence);
 }
@@ -24,8 +24,8 @@ void complain(struct source *source, int64_t line, const char *format, ...)
 void source_close(struct source *source)
 {
     if (source->complaints > COMPLAINTS_TOLD)
-        findings_add(&source->run->findings, source->rank, "%s: %u more like these",
-                     source->file, source->complaints - COMPLAINTS_TOLD);
+        findings_add(&source->run->findings, source->rank, "%s: %u more like these", source->file,
+                     source->complaints - COMPLAINTS_TOLD);
 }
 
 bool source_path(const struct run *run, const char *file, char path[PATH_MAX_BYTES])

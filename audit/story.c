@@ -112,7 +112,8 @@ static bool was_refused(const struct run *run, const struct section *section)
 static void tell_overlap(const struct run *run, const struct scene *scene, struct story *story)
 {
     if (was_refused(run, scene->first) || was_refused(run, scene->second))
-        add(story, "The stock refused what request %d wanted to write: its token was not the newest.",
+        add(story,
+            "The stock refused what request %d wanted to write: its token was not the newest.",
             was_refused(run, scene->first) ? 1 : 2);
     else if (scene->first->sold && scene->second->sold)
         add(story, "Units %lld and %lld are different ones, this time: nothing kept the two apart.",
@@ -129,7 +130,8 @@ static void tell_all(const struct run *run, struct story *story)
     if (untimed > 0)
         add(story, "The times of %zu of %zu sections prove nothing; of the others, %s.", untimed,
             run->by_lock_count,
-            together ? "only readers of one lock were inside together" : "no two of one lock overlapped");
+            together ? "only readers of one lock were inside together"
+                     : "no two of one lock overlapped");
     else
         add(story, together ? "Only readers of one lock were ever inside together."
                             : "No two sections of one lock ever overlapped.");
@@ -276,7 +278,8 @@ static void add_steps(const struct run *run, const struct section *section, int 
         step(story, at_ns[STAGE_WRITE], who, STAGE_WRITE, "%s sells units %lld to %lld, %lld left",
              instance, (long long)section->unit, (long long)(section->unit + section->quantity - 1),
              (long long)section->stock_after);
-    step(story, lost_ns(run, section), who, STAGE_NONE, "%s is told that its lock is lost", instance);
+    step(story, lost_ns(run, section), who, STAGE_NONE, "%s is told that its lock is lost",
+         instance);
     step(story, at_ns[STAGE_EXIT], who, STAGE_EXIT, "%s leaves", instance);
     size_t before = story->count;
     if (at_ns[STAGE_EXIT] == NOT_STAMPED)
@@ -288,8 +291,8 @@ static void add_steps(const struct run *run, const struct section *section, int 
          "%s asked for the lock again, inside, and did not get it", instance);
     mark_last(story, before);
     if (was_refused(run, section))
-        step(story, request->outcome_ns, who, STAGE_NONE, "%s answers %d: its token was refused", instance,
-             request->code);
+        step(story, request->outcome_ns, who, STAGE_NONE, "%s answers %d: its token was refused",
+             instance, request->code);
     else if (request->outcome == OUTCOME_REPLAYED)
         step(story, request->outcome_ns, who, STAGE_NONE,
              "%s tells again what the key was told before", instance);

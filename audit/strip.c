@@ -222,7 +222,7 @@ static void draw_second_ask(struct strip *strip, const struct section *section)
     }
     draw_span(strip, from_ns, again_ns, below, "vain");
     note(strip, axis_x(strip->axis, from_ns), true,
-         section->shared ? "%s reads and asks to write, and waits for itself"
+         section->shared                    ? "%s reads and asks to write, and waits for itself"
          : section == strip->run->self_wait ? "%s asks for its own lock again, and waits for itself"
                                             : "%s asks for the lock again, in vain",
          name_of(strip, section->request, name));

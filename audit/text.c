@@ -10,10 +10,10 @@ static size_t character(const unsigned char *at)
 {
     if (at[0] < 0x80)
         return at[0] >= 0x20 && at[0] != 0x7f ? 1 : 0;
-    size_t size = at[0] >= 0xc2 && at[0] < 0xe0 ? 2
-                : at[0] >= 0xe0 && at[0] < 0xf0 ? 3
-                : at[0] >= 0xf0 && at[0] < 0xf5 ? 4
-                                                : 0;
+    size_t size = at[0] >= 0xc2 && at[0] < 0xe0   ? 2
+                  : at[0] >= 0xe0 && at[0] < 0xf0 ? 3
+                  : at[0] >= 0xf0 && at[0] < 0xf5 ? 4
+                                                  : 0;
     for (size_t i = 1; i < size; i++) {
         if ((at[i] & 0xc0) != 0x80)
             return 0;

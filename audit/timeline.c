@@ -283,8 +283,7 @@ bool timeline_write(const struct run *run, const struct verdict *verdict)
                 "<rect width=\"3\" height=\"7\" fill=\"#991b1b\"/></pattern>%s</defs>\n"
                 "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
                 PICTURE_WIDTH, height, PICTURE_WIDTH, height, style,
-                has_readers(run) ? readers_style : "",
-                strip_fits(run) ? small_patterns : "");
+                has_readers(run) ? readers_style : "", strip_fits(run) ? small_patterns : "");
         fwrite(body, 1, size, output.file);
         fputs("</svg>\n", output.file);
     }

@@ -90,7 +90,8 @@ static void tell_more(struct run *run, const struct verdict *verdict)
     if (counts->overlaps == 0 && counts->max_parallel > 1)
         snprintf(together, sizeof together, "only readers of one lock at the same time");
     if (counts->overlaps > 0) /* and still it is well: the stock looked at their tokens */
-        snprintf(together, sizeof together, "%lld of them while another was inside; the stock refused %lld",
+        snprintf(together, sizeof together,
+                 "%lld of them while another was inside; the stock refused %lld",
                  (long long)counts->overlaps, (long long)counts->token_refusals);
     if (verdict->result == RESULT_OK)
         findings_add(&run->findings, RESULT_OK,
@@ -143,10 +144,10 @@ static int64_t greatest(int64_t one, int64_t two)
 void verdict_got(const struct run *run, const struct verdict *verdict, char *text, size_t size)
 {
     const struct counts *counts = &run->counts;
-    long long amount = counts->oversold > 0 ? counts->oversold
-                     : counts->conjured > 0 ? counts->conjured
-                     : counts->resold > 0   ? counts->resold
-                                            : counts->sold_again;
+    long long amount = counts->oversold > 0   ? counts->oversold
+                       : counts->conjured > 0 ? counts->conjured
+                       : counts->resold > 0   ? counts->resold
+                                              : counts->sold_again;
     const char *name = result_name(verdict->result);
     if (verdict->result == RESULT_OVERSOLD && amount > 0)
         snprintf(text, size, "%s (+%lld)", name, amount);

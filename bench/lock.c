@@ -24,10 +24,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SAMPLE_MS 20      /* how often connections and threads are counted */
-#define READY_MS 60000    /* for all processes to get ready */
-#define SLACK_MS 30000    /* beyond wait_ms and the loop, for all to be done */
-#define CLOSE_MS 30000    /* for a process to end once it is done */
+#define SAMPLE_MS 20   /* how often connections and threads are counted */
+#define READY_MS 60000 /* for all processes to get ready */
+#define SLACK_MS 30000 /* beyond wait_ms and the loop, for all to be done */
+#define CLOSE_MS 30000 /* for a process to end once it is done */
 
 static const struct contestant contestants[] = {
     {"redisson", "Redisson's RLock, replayed; a thread a waiter", true, run_redisson},
@@ -72,8 +72,7 @@ static void usage(FILE *out)
                  "  --rung NAME          of libdlock (its default)\n");
     for (int i = 0; i < NUMBERS; i++)
         fprintf(out, "  --%-18s %s (%lld; %lld to %lld)\n", numbers[i].name, numbers[i].about,
-                (long long)numbers[i].normal, (long long)numbers[i].min,
-                (long long)numbers[i].max);
+                (long long)numbers[i].normal, (long long)numbers[i].min, (long long)numbers[i].max);
     fprintf(out, "  --help\n");
 }
 
@@ -176,8 +175,8 @@ struct crew {
 
 static void *shared(size_t size)
 {
-    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *memory =
+        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         err(2, "%zu bytes of shared memory", size);
     return memory;

@@ -76,8 +76,8 @@ static bool buyer_init(struct buyer *buyer, struct library *library, int number)
     buyer->number = number;
     buyer->read = dlock_batch_new();
     buyer->write = dlock_batch_new();
-    buyer->want = (struct dlock_want){.size = sizeof buyer->want,
-                                      .wait_ms = library->part->plan->wait_ms};
+    buyer->want =
+        (struct dlock_want){.size = sizeof buyer->want, .wait_ms = library->part->plan->wait_ms};
     if (library->part->plan->shape != SHAPE_PAIRS)
         buyer->want.reads = buyer->read;
     return buyer->read != NULL && buyer->write != NULL &&
@@ -129,8 +129,7 @@ static void sell(struct buyer *buyer, dlock_hold *hold, struct sale *sale)
     }
     if (!release(buyer, hold, buyer->write))
         return;
-    if (dlock_batch_reply(buyer->write, 0, &left) != DLOCK_OK ||
-        left.kind != DLOCK_REPLY_INTEGER) {
+    if (dlock_batch_reply(buyer->write, 0, &left) != DLOCK_OK || left.kind != DLOCK_REPLY_INTEGER) {
         complain(buyer, "the stock was not written", DLOCK_OK);
         return;
     }
@@ -204,13 +203,11 @@ static void ask(struct buyer *buyer)
     struct part *part = buyer->library->part;
     while (part_next(part, buyer->number)) {
         buyer->asked_ns = now_ns();
-        dlock_status status =
-            dlock_acquire_start(buyer->library->lock, &buyer->want, had, buyer);
+        dlock_status status = dlock_acquire_start(buyer->library->lock, &buyer->want, had, buyer);
         if (status == DLOCK_OK)
             return;
         complain(buyer, "acquire", status);
-        part_tally(part, buyer->number, buyer->asked_ns,
-                   &(struct sale){.outcome = OUTCOME_FAILED});
+        part_tally(part, buyer->number, buyer->asked_ns, &(struct sale){.outcome = OUTCOME_FAILED});
     }
     if (atomic_fetch_sub(&buyer->party->left, 1) == 1)
         sem_post(&buyer->party->over);

@@ -103,8 +103,7 @@ void part_tally(struct part *part, int waiter, int64_t asked_ns, const struct sa
     tally->overlapped += sale->overlapped;
     if (sale->outcome == OUTCOME_SOLD) {
         tally->sold++;
-        tally->sold_in_time +=
-            !loop || tally->done_ns < start_ns + part->plan->loop_ms * 1000000;
+        tally->sold_in_time += !loop || tally->done_ns < start_ns + part->plan->loop_ms * 1000000;
     }
     if (sale->granted_ns != 0)
         keep_sample(part->samples, sale->granted_ns - asked_ns);

@@ -18,7 +18,7 @@ struct totals {
     uint64_t unanswered; /* waiters whose turn was never over */
     uint64_t starved;    /* waiters that had nothing at all */
     int64_t client_cpu_us;
-    double seconds;      /* from the start to the latest end of a turn; of a loop its time */
+    double seconds; /* from the start to the latest end of a turn; of a loop its time */
     double jain_processes;
     double jain_waiters;
 };
@@ -180,8 +180,8 @@ bool round_print(const struct round *round)
     printf("\"sales_per_s\":%.1f,\"makespan_ms\":%.3f,\"us_per_sale\":%.3f,",
            totals.seconds > 0 ? in_time / totals.seconds : 0, totals.seconds * 1e3,
            in_time > 0 ? totals.seconds * 1e6 / in_time : 0);
-    printf("\"wait_p50_ms\":%.3f,\"wait_p99_ms\":%.3f,\"wait_max_ms\":%.3f,",
-           wait_ms(&waits, 0.5), wait_ms(&waits, 0.99), wait_ms(&waits, 1));
+    printf("\"wait_p50_ms\":%.3f,\"wait_p99_ms\":%.3f,\"wait_max_ms\":%.3f,", wait_ms(&waits, 0.5),
+           wait_ms(&waits, 0.99), wait_ms(&waits, 1));
     printf("\"commands_per_sale\":%.3f,\"round_trips_per_sale\":%.3f,"
            "\"redis_cpu_us_per_sale\":%.2f,\"client_cpu_us_per_sale\":%.2f,",
            (double)(round->after.commands - round->before.commands) / sales,

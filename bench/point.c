@@ -89,8 +89,8 @@ int main(void)
         }
     for (size_t i = 0; i < count; i++) {
         qsort(rows[i].ns, ROUNDS, sizeof rows[i].ns[0], ascending);
-        printf("%-36s %6.2f ns  [%.2f-%.2f]\n", rows[i].name, rows[i].ns[ROUNDS / 2],
-               rows[i].ns[0], rows[i].ns[ROUNDS - 1]);
+        printf("%-36s %6.2f ns  [%.2f-%.2f]\n", rows[i].name, rows[i].ns[ROUNDS / 2], rows[i].ns[0],
+               rows[i].ns[ROUNDS - 1]);
     }
     failpoints_free(engine);
     return 0;

@@ -36,8 +36,7 @@ int main(int argc, char **argv)
                                     .servers = argc > 1 ? (const char *const *)argv + 1 : NULL,
                                     .server_count = (size_t)argc - 1, /* 0: the default */
                                     .own_loop = true};
-    struct dlock_want want = {
-        .size = sizeof want, .wait_ms = DLOCK_WAIT_FOREVER, .cancel = cancel};
+    struct dlock_want want = {.size = sizeof want, .wait_ms = DLOCK_WAIT_FOREVER, .cancel = cancel};
 
     if (cancel == NULL)
         errx(1, "%s", dlock_error());

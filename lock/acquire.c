@@ -283,7 +283,8 @@ static dlock_status time_out_in_line(const struct acquiring *a, dlock_status sta
     if (status == DLOCK_TIMED_OUT && asked_in_vain(a))
         return fail(DLOCK_UNREACHABLE,
                     "'%s' was not asked for in %lld ms: no server answered those of this client "
-                    "that asked first", lock->name, ms);
+                    "that asked first",
+                    lock->name, ms);
     const char *kept = a->lock->holding->kept_here(a->lock);
     if (kept != NULL)
         return fail(status, "'%s' was not had in %lld ms: %s", lock->name, ms, kept);
@@ -364,10 +365,10 @@ static bool try_here(struct acquiring *a, enum wait_next *next)
         *next = NEXT_CANCELLED;
         return false;
     } else {
-        a->status = was_answered(a->lock->client, a->began_ns)
-                        ? fail(DLOCK_LIMIT, "other requests of its owner came first")
-                        : fail(DLOCK_UNREACHABLE,
-                               "another request of its owner was not answered in time");
+        a->status =
+            was_answered(a->lock->client, a->began_ns)
+                ? fail(DLOCK_LIMIT, "other requests of its owner came first")
+                : fail(DLOCK_UNREACHABLE, "another request of its owner was not answered in time");
     }
     return tried(a, next);
 }
@@ -402,10 +403,8 @@ static bool advance(struct acquiring *a, enum wait_next next)
 /* False: no server has said that it did so. */
 static bool give_up(struct acquiring *a)
 {
-    struct exchange exchange = {.step = STEP_GIVE_UP,
-                                .hold = a->hold,
-                                .limit_ns = a->ends_ns,
-                                .ends_ns = a->ends_ns};
+    struct exchange exchange = {
+        .step = STEP_GIVE_UP, .hold = a->hold, .limit_ns = a->ends_ns, .ends_ns = a->ends_ns};
     exchange_one(a->lock->client, &exchange);
     return exchange.status == DLOCK_OK;
 }
@@ -419,7 +418,8 @@ static bool may_ask(const struct acquiring *a)
     pthread_mutex_lock(&loop->mutex);
     bool may = a->wait.state != WAIT_LEFT && (has_thread(a) || loop_may_ask(loop));
     pthread_mutex_unlock(&loop->mutex);
-    bool found_busy = a->cause == DLOCK_BUSY || (a->why[0] == '\0' && a->lock->holding->kept_here(a->lock) != NULL);
+    bool found_busy = a->cause == DLOCK_BUSY ||
+                      (a->why[0] == '\0' && a->lock->holding->kept_here(a->lock) != NULL);
     return may && (a->status == DLOCK_WRONG_TYPE || (found_busy && !a->late));
 }
 
@@ -481,9 +481,10 @@ static dlock_status check_time(const struct dlock *lock, const char *name, int64
         return fail(DLOCK_INVALID, "want.%s is %lld; it must be %d to %lld, or 0", name,
                     (long long)ms, TTL_MS_LEAST, (long long)most_ms);
     if (!lock->rung.expires)
-        return fail(DLOCK_UNSUPPORTED, "want.%s is %lld, but holds of '%s' have no time to live; "
-                                       "leave it 0, or use a rung that expires", name,
-                    (long long)ms, lock->ops->name);
+        return fail(DLOCK_UNSUPPORTED,
+                    "want.%s is %lld, but holds of '%s' have no time to live; "
+                    "leave it 0, or use a rung that expires",
+                    name, (long long)ms, lock->ops->name);
     return DLOCK_OK;
 }
 
@@ -545,7 +546,8 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
     if (!started && !lock->rung.flawed && owner_waits_for_itself(a->hold))
         return fail(DLOCK_UPGRADE,
                     "'%s': this thread reads and asks to write, so it would wait for "
-                    "itself; it can release first, or begin with the write lock", lock->name);
+                    "itself; it can release first, or begin with the write lock",
+                    lock->name);
     return DLOCK_OK;
 }
 
@@ -563,7 +565,8 @@ dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want, dlock_hol
         return status;
     }
     trace_for(a.want.user);
-    for (enum wait_next next = lock->holding->begin(&a); !advance(&a, next); next = wait_look(&a.wait))
+    for (enum wait_next next = lock->holding->begin(&a); !advance(&a, next);
+         next = wait_look(&a.wait))
         wait_sleep(&a.wait);
     finish(&a);
     trace_for(NULL);

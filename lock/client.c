@@ -40,13 +40,13 @@ static dlock_status set_count(size_t *value, const char *name, size_t fallback, 
 static dlock_status check_options(struct dlock_options *options)
 {
     dlock_status status;
-    if ((status = set_number(&options->connect_timeout_ms, "connect_timeout_ms", 1000, 60000,
-                             1)) != DLOCK_OK ||
-        (status = set_number(&options->command_timeout_ms, "command_timeout_ms", 1000, 60000,
-                             1)) != DLOCK_OK ||
+    if ((status = set_number(&options->connect_timeout_ms, "connect_timeout_ms", 1000, 60000, 1)) !=
+            DLOCK_OK ||
+        (status = set_number(&options->command_timeout_ms, "command_timeout_ms", 1000, 60000, 1)) !=
+            DLOCK_OK ||
         (options->ttl_ms != 0 && /* the default is the rung's */
          (status = set_number(&options->ttl_ms, "ttl_ms", TTL_MS_DEFAULT, TTL_MS_MOST,
-                             TTL_MS_LEAST)) != DLOCK_OK) ||
+                              TTL_MS_LEAST)) != DLOCK_OK) ||
         (status = set_number(&options->retry_ms, "retry_ms", 20, 60000, 1)) != DLOCK_OK ||
         (status = set_count(&options->connections_max, "connections_max", 64, 10000)) != DLOCK_OK ||
         (status = set_count(&options->contenders, "contenders", 16, 10000)) != DLOCK_OK ||
@@ -75,9 +75,8 @@ static dlock_status make_id(char id[37])
     b[6] = (unsigned char)((b[6] & 0x0f) | 0x40);
     b[8] = (unsigned char)((b[8] & 0x3f) | 0x80);
     for (int i = 0, at = 0; i < 16; i++)
-        at += snprintf(id + at, 37 - (size_t)at, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x"
-                                                                                      : "%02x",
-                       b[i]);
+        at += snprintf(id + at, 37 - (size_t)at,
+                       i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", b[i]);
     return DLOCK_OK;
 }
 

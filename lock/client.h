@@ -15,8 +15,8 @@
 #include "wait.h"
 
 struct dlock_cancel {
-    int fd; /* an eventfd: readable once cancelled */
-    pid_t process; /* that made it: a forked child has the descriptor, too */
+    int fd;                    /* an eventfd: readable once cancelled */
+    pid_t process;             /* that made it: a forked child has the descriptor, too */
     _Atomic int64_t thrown_ns; /* CLOCK_MONOTONIC: when it was first; INT64_MAX: not yet */
 };
 bool cancel_is_inherited(const dlock_cancel *cancel);
@@ -37,7 +37,7 @@ struct dlock {
     struct dlock_rung rung;
     char name[DLOCK_NAME_MAX + 1];
     int64_t ttl_ms;
-    size_t opened; /* protected by the client's mutex */
+    size_t opened;             /* protected by the client's mutex */
     void *engine_state;        /* what the engine keeps for it; NULL: nothing */
     const char *const *beside; /* the names that the engine keeps beside its own; or NULL */
     unsigned abilities;        /* of the engine, with this rung */

@@ -23,7 +23,7 @@ struct completion {
 };
 
 struct completions {
-    int fd; /* with own_loop an eventfd: there are some; else -1 */
+    int fd;                /* with own_loop an eventfd: there are some; else -1 */
     pthread_mutex_t mutex; /* protects what is below */
     STAILQ_HEAD(, completion) queue;
 };

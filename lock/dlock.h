@@ -202,15 +202,15 @@ DLOCK_API const char *dlock_error(void);
 /* ---- The ladder ----------------------------------------------------------------------------- */
 
 struct dlock_rung {
-    const char *name;  /* "owner_lua" */
-    bool flawed;       /* kept for teaching; refused unless dlock_options.allow_flawed */
-    bool expires;      /* its holds have a time to live */
-    bool renewed;      /* the timekeeper renews its holds */
-    bool reentrant;    /* the same owner may acquire again */
-    bool tokens;       /* its holds have one, see dlock_token */
-    bool shared;       /* it has holds of mode DLOCK_SHARED, see dlock_want */
-    const char *adds;  /* what it adds to the rung before it */
-    const char *flaw;  /* what still breaks it */
+    const char *name; /* "owner_lua" */
+    bool flawed;      /* kept for teaching; refused unless dlock_options.allow_flawed */
+    bool expires;     /* its holds have a time to live */
+    bool renewed;     /* the timekeeper renews its holds */
+    bool reentrant;   /* the same owner may acquire again */
+    bool tokens;      /* its holds have one, see dlock_token */
+    bool shared;      /* it has holds of mode DLOCK_SHARED, see dlock_want */
+    const char *adds; /* what it adds to the rung before it */
+    const char *flaw; /* what still breaks it */
 };
 
 /* All rungs in learning order; *count is set to their number, unless count is NULL. Static
@@ -358,25 +358,25 @@ DLOCK_API const char *dlock_client_id(const dlock_client *client);
 /* Counts since the client was opened. */
 struct dlock_stats {
     size_t size;
-    uint64_t acquired;          /* holds given out */
-    uint64_t attempts;          /* tries of a rung, the successful ones included */
-    uint64_t released;          /* releases that answered OK */
-    uint64_t renewals;          /* renewals that were confirmed */
-    uint64_t renewals_failed;   /* renewals that were not */
-    uint64_t lost;              /* holds called lost */
-    uint64_t unknown;           /* calls that answered UNKNOWN */
-    uint64_t commands;          /* commands sent */
-    uint64_t connects;          /* connections made, reconnects included */
-    uint64_t scripts_loaded;    /* sent in full: the server did not know them, or might not */
-    uint64_t contended;         /* acquires that found the lock busy and had to wait, or gave up */
-    uint64_t passed_on;         /* holds that came from another of this client, without the
+    uint64_t acquired;         /* holds given out */
+    uint64_t attempts;         /* tries of a rung, the successful ones included */
+    uint64_t released;         /* releases that answered OK */
+    uint64_t renewals;         /* renewals that were confirmed */
+    uint64_t renewals_failed;  /* renewals that were not */
+    uint64_t lost;             /* holds called lost */
+    uint64_t unknown;          /* calls that answered UNKNOWN */
+    uint64_t commands;         /* commands sent */
+    uint64_t connects;         /* connections made, reconnects included */
+    uint64_t scripts_loaded;   /* sent in full: the server did not know them, or might not */
+    uint64_t contended;        /* acquires that found the lock busy and had to wait, or gave up */
+    uint64_t passed_on;        /* holds that came from another of this client, without the
                                    server */
-    uint64_t unheard;           /* holds had by looking after a while, not by being woken: who had
+    uint64_t unheard;          /* holds had by looking after a while, not by being woken: who had
                                    the lock died, or the message was lost */
-    uint64_t grants_expired;    /* clients found that were given the lock and did not answer in
+    uint64_t grants_expired;   /* clients found that were given the lock and did not answer in
                                    time */
-    uint64_t connects_failed;   /* attempts to connect that failed */
-    uint64_t connections_lost;    /* DLOCK_EVENT_CONNECTION_LOST, told or not */
+    uint64_t connects_failed;  /* attempts to connect that failed */
+    uint64_t connections_lost; /* DLOCK_EVENT_CONNECTION_LOST, told or not */
     uint64_t connections_refused; /* DLOCK_EVENT_CONNECTION_REFUSED */
     uint64_t connections_back;    /* DLOCK_EVENT_CONNECTION_BACK */
     uint64_t abandoned;           /* holds that dlock_abandon ended */
@@ -411,9 +411,9 @@ DLOCK_API const struct dlock_rung *dlock_rung_of(const dlock *lock);
 struct dlock_holder {
     size_t size;
     bool held;
-    char owner[128];  /* as the holder wrote it, cut to fit; "" when nobody holds it, or when the
+    char owner[128]; /* as the holder wrote it, cut to fit; "" when nobody holds it, or when the
                          holder wrote nothing; see dlock_owner */
-    int64_t ttl_ms;   /* what is left on the server; -1: the key never expires */
+    int64_t ttl_ms;  /* what is left on the server; -1: the key never expires */
 };
 /* Asks the server. OK; UNSUPPORTED (`none`, `local`: no server knows them); WRONG_TYPE (the key
  * holds something that the lock's rung does not keep: dlock_error() says what); UNREACHABLE;
@@ -525,13 +525,11 @@ struct dlock_want {
  *            caller's, the calling thread does (dlock_acquire alone looks at that). It would wait
  *            for itself, and two that both did so for each other. Release the shared hold first.
  * LIMIT      no connection was free (connections_max); with wait_ms 0, calls of this client or
- *            owner that came before this one left it no time; on `fair`, the holder has acquired the lock 1000
- *            times since the server gave it; on `watchdog_timer`, 1000 timers run.
- * UNSUPPORTED DLOCK_SHARED on a rung that has no shared holds; ttl_ms or hold_max_ms on a rung that
- *            does not expire.
- * INVALID    want->mode is neither mode; a time is out of its range; or see STRUCTS and NULL.
- * NO_MEMORY, FORKED.
- * Unless OK, *hold is NULL and nothing is held, UNKNOWN excepted.
+ *            owner that came before this one left it no time; on `fair`, the holder has acquired
+ * the lock 1000 times since the server gave it; on `watchdog_timer`, 1000 timers run. UNSUPPORTED
+ * DLOCK_SHARED on a rung that has no shared holds; ttl_ms or hold_max_ms on a rung that does not
+ * expire. INVALID    want->mode is neither mode; a time is out of its range; or see STRUCTS and
+ * NULL. NO_MEMORY, FORKED. Unless OK, *hold is NULL and nothing is held, UNKNOWN excepted.
  *
  * On rungs that are not flawed dlock_error() also says of BUSY and TIMED_OUT who holds the lock and
  * for how long still, of WRONG_TYPE what the key holds and what it would have to. For that the
@@ -539,8 +537,7 @@ struct dlock_want {
  * the limit would be over, and at a lock that is busy once per retry_ms, so that tries in a loop
  * cost what they cost. Who fails in between, or in line behind others of this client, is told what
  * was seen last, and how long ago. Where the server does not say, it is left out. */
-DLOCK_API dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want,
-                                     dlock_hold **hold);
+DLOCK_API dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want, dlock_hold **hold);
 
 /* How a started acquire ended: the status, with its sentence in dlock_error() for as long as the
  * call lasts, and the hold when it is OK, NULL otherwise. The hold is the callee's: to be released,
@@ -615,13 +612,12 @@ DLOCK_API dlock_status dlock_release_start(dlock_hold *hold, dlock_batch *last, 
  * release answers UNKNOWN, and the lock expires. Until then it is kept as it is: an abandoned write
  * keeps readers out while its owner reads on. On `fair` the hold was the client's: waiters of this
  * client do not ask before a time to live and a hundredth of it are over, the longest that its
- * holds asked for since the server gave it the lock. (A renewal that was under way and came late may
- * keep the lock for longer; then one of them, but no other client's, has it before its end.)
- * OK; LOST (the hold was over before; it is freed, too. Holds that its owner nested with it, and that
- * are valid, are left to expire all the same; else the lock may live on for another hold's time,
- * where dlock_release would let it go).
- * UNSUPPORTED (the rung does not expire, or is flawed: release the hold), FORKED, INVALID (hold is
- * NULL): the hold stays as it is. */
+ * holds asked for since the server gave it the lock. (A renewal that was under way and came late
+ * may keep the lock for longer; then one of them, but no other client's, has it before its end.)
+ * OK; LOST (the hold was over before; it is freed, too. Holds that its owner nested with it, and
+ * that are valid, are left to expire all the same; else the lock may live on for another hold's
+ * time, where dlock_release would let it go). UNSUPPORTED (the rung does not expire, or is flawed:
+ * release the hold), FORKED, INVALID (hold is NULL): the hold stays as it is. */
 DLOCK_API dlock_status dlock_abandon(dlock_hold *hold);
 
 /* Extends the hold: its whole time to live again, counted from just before the request is sent, but
@@ -651,9 +647,9 @@ DLOCK_API int64_t dlock_remaining_ms(const dlock_hold *hold);
  * lost before, the machine slept or the process was stopped and goes on. Never readable on rungs
  * that do not expire.
  * It is the hold's, the same for every call: wait for it, but do not read, set or close it.
- * The end of the hold closes it: take it out of what you wait for before, since its number may be used
- * again then.
- * -1: no descriptor is left, or the client is the parent process'; dlock_error() says which. */
+ * The end of the hold closes it: take it out of what you wait for before, since its number may be
+ * used again then. -1: no descriptor is left, or the client is the parent process'; dlock_error()
+ * says which. */
 DLOCK_API int dlock_lost_fd(dlock_hold *hold);
 
 /* The owner's name: "<client id>:<n>", or as dlock_want.owner_id says; lives as long as the hold.

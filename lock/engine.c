@@ -31,8 +31,10 @@ const struct engine *engine_for(const char *const *urls, size_t count)
     const struct engine *engine = find(urls[0]);
     for (size_t i = 1; i < count; i++)
         if (find(urls[i]) != engine) {
-            fail(DLOCK_INVALID, "servers[0] is of %s, servers[%zu] of %s; all servers of a client "
-                                "are of one kind", engine->name, i, find(urls[i])->name);
+            fail(DLOCK_INVALID,
+                 "servers[0] is of %s, servers[%zu] of %s; all servers of a client "
+                 "are of one kind",
+                 engine->name, i, find(urls[i])->name);
             return NULL;
         }
     return engine;

@@ -69,9 +69,9 @@ struct renewer_ops {
 };
 
 struct engine {
-    const char *name;            /* for sentences */
-    const char *const *schemes;  /* what its servers' URLs begin with, ended by NULL */
-    const char *fallback_url;    /* where the client's options name no server */
+    const char *name;           /* for sentences */
+    const char *const *schemes; /* what its servers' URLs begin with, ended by NULL */
+    const char *fallback_url;   /* where the client's options name no server */
     /* It answers exchanges on threads of its own: see `exchange`. */
     bool answers_later;
 
@@ -135,9 +135,9 @@ struct engine {
  *     timekeeper_lose_owner(): the owner's holds are not its own any more
  *     timekeeper_extend_owner(): they were given a time to live
  *     timekeeper_notice(): a server was lost, refuses, or is back
- * A lock may be named until its close_lock returns. A hold may not: it ends without the engine where
- * it is abandoned, or released after its time. So the two functions find it by its owner.
- * A forked child calls nothing of it: check_fork() keeps its calls out. */
+ * A lock may be named until its close_lock returns. A hold may not: it ends without the engine
+ * where it is abandoned, or released after its time. So the two functions find it by its owner. A
+ * forked child calls nothing of it: check_fork() keeps its calls out. */
 
 /* The engine of these URLs. NULL, with a sentence: they are of several. One that no engine knows is
  * the first engine's to refuse. */

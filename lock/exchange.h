@@ -24,10 +24,10 @@ struct exchange {
     struct dlock_hold *hold;
     struct dlock_batch *last;  /* ahead of it, or NULL */
     struct dlock_batch *reads; /* behind it, or NULL */
-    int64_t limit_ns; /* CLOCK_MONOTONIC: it does not begin later */
-    int64_t ends_ns;  /* and is over then */
-    bool unseen;          /* it passes no named points: no call does */
-    dlock_cancel *cancel; /* ends connecting, and keeps it from being sent again; or NULL */
+    int64_t limit_ns;          /* CLOCK_MONOTONIC: it does not begin later */
+    int64_t ends_ns;           /* and is over then */
+    bool unseen;               /* it passes no named points: no call does */
+    dlock_cancel *cancel;      /* ends connecting, and keeps it from being sent again; or NULL */
 
     /* Of an earlier exchange, and of this one. */
     bool unresolved; /* a reply was lost, and what its request did is not known yet */
@@ -47,8 +47,8 @@ struct exchange {
 
     /* Where the engine answers later. */
     void (*answered)(struct exchange *exchange); /* all of the above is there */
-    struct wait *wait; /* of the loop: what goes on then */
-    bool over;         /* exchange_one; protected by the loop's mutex */
+    struct wait *wait;                           /* of the loop: what goes on then */
+    bool over;                                   /* exchange_one; protected by the loop's mutex */
 };
 
 /* Whether the two of one client may go in one write. */

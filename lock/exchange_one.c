@@ -38,8 +38,12 @@ dlock_status exchange_one(struct dlock_client *client, struct exchange *exchange
 dlock_status send_alone(struct dlock_hold *hold, struct dlock_batch *last,
                         struct dlock_batch *reads, int64_t ends_ns, bool *open)
 {
-    struct exchange exchange = {.step = STEP_ALONE, .hold = hold, .last = last, .reads = reads,
-                                .limit_ns = ends_ns, .ends_ns = ends_ns};
+    struct exchange exchange = {.step = STEP_ALONE,
+                                .hold = hold,
+                                .last = last,
+                                .reads = reads,
+                                .limit_ns = ends_ns,
+                                .ends_ns = ends_ns};
     *open = false;
     if (last == NULL && reads == NULL)
         return DLOCK_OK;

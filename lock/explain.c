@@ -58,8 +58,8 @@ static void end_look(struct dlock *lock, const struct sight *sight)
 }
 
 /* `said`, and who has it: seen just now, or longer ago; then only while it may still have it. */
-static dlock_status say_holder(const struct dlock_hold *hold, dlock_status status,
-                               const char *said, bool just_now)
+static dlock_status say_holder(const struct dlock_hold *hold, dlock_status status, const char *said,
+                               bool just_now)
 {
     struct dlock *lock = hold->lock;
     char when[48] = "", how_long[48] = ", without an end";
@@ -78,7 +78,8 @@ static dlock_status say_holder(const struct dlock_hold *hold, dlock_status statu
     return fail(status, "%s; %sheld by '%s'%s%s", said, when, holder->owner,
                 ours && owner_thread_holds(hold) ? " (of this thread)"
                 : ours                           ? " (of this client)"
-                                                 : "", how_long);
+                                                 : "",
+                how_long);
 }
 
 static dlock_status explain_busy(const struct dlock_hold *hold, dlock_status status,

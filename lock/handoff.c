@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Handing a lock off, see holding.h: the client has the lock for a tenure, from one grant of the server
- * to the next. Its holds come one after another, or nested, with a token each; the server is told of
- * the tenure's first and last alone. After: Dice, Marathe, Shavit, "Lock Cohorting", 2012, which hands a
- * lock on among near threads, so often, before others have it.
+ * Handing a lock off, see holding.h: the client has the lock for a tenure, from one grant of the
+ * server to the next. Its holds come one after another, or nested, with a token each; the server is
+ * told of the tenure's first and last alone. After: Dice, Marathe, Shavit, "Lock Cohorting", 2012,
+ * which hands a lock on among near threads, so often, before others have it.
  */
 #include "handoff.h"
 
@@ -73,8 +73,8 @@ static dlock_status join(struct acquiring *a)
         tenure->numbers++;
         join_tenure(a);
         owner_nest(hold, outer);
-        a->exchange.sent_ns = min_ns(now_ns, atomic_load(&outer->valid_until_ns) -
-                                                 validity_end_ns(0, hold->ttl_ms));
+        a->exchange.sent_ns =
+            min_ns(now_ns, atomic_load(&outer->valid_until_ns) - validity_end_ns(0, hold->ttl_ms));
         hold->valid_until_ns = validity_end_ns(a->exchange.sent_ns, hold->ttl_ms);
         hold_set_end(hold, now_ns);
         LIST_INSERT_HEAD(&lock->holds, hold, of_lock);
@@ -250,8 +250,8 @@ static struct wait *choose_next(const struct releasing *r)
     struct dlock *lock = r->hold->lock;
     const struct dlock_options *options = &lock->client->options;
     const struct tenure *tenure = tenure_of(lock);
-    int64_t most_ms = tenure->ttl_ms / 20 < options->handoff_ms ? tenure->ttl_ms / 20
-                                                                : options->handoff_ms;
+    int64_t most_ms =
+        tenure->ttl_ms / 20 < options->handoff_ms ? tenure->ttl_ms / 20 : options->handoff_ms;
     if (tenure->passed + 1 >= options->handoff_max || tenure->numbers + 1 >= TENURE_NUMBERS ||
         mono_ns() - tenure->started_ns >= most_ms * NS_PER_MS)
         return NULL;
@@ -308,16 +308,18 @@ static void let_go(struct releasing *r)
     dlock_status status = r->status;
     r->status = before == DLOCK_OK ? status : before;
     pthread_mutex_lock(mutex_of(lock));
-    uint64_t try = release_is_left(r) ? tenure_of(lock)->try : 0;
+    uint64_t try = release_is_left(r) ? tenure_of(lock)->
+    try:
+        0;
     struct wait *next = kept ? wait_choose(lock) : NULL;
     if (kept) {
         *tenure_of(lock) = (struct tenure){.started_ns = mono_ns(),
-                                       .sent_ns = r->exchange.sent_ns,
-                                       .ttl_ms = hold->ttl_ms,
-                                       .longest_ms = hold->ttl_ms,
-                                       .token = hold->token,
-                                       .try = tenure_of(lock)->try,
-                                       .holds = next != NULL};
+                                           .sent_ns = r->exchange.sent_ns,
+                                           .ttl_ms = hold->ttl_ms,
+                                           .longest_ms = hold->ttl_ms,
+                                           .token = hold->token,
+                                           .try = tenure_of(lock)->try,
+                                           .holds = next != NULL};
         pthread_mutex_lock(&lock->mutex);
         hold->handoff->tenure = hold->token;
         pthread_mutex_unlock(&lock->mutex);
@@ -412,7 +414,8 @@ static void nested_sent(struct releasing *r)
 static bool is_too_early(const struct releasing *r)
 {
     const struct tenure *tenure = tenure_of(r->hold->lock);
-    bool last = tenure->token == r->hold->handoff->tenure && tenure->holds == 1 && !r->hold->handoff->out;
+    bool last =
+        tenure->token == r->hold->handoff->tenure && tenure->holds == 1 && !r->hold->handoff->out;
     return last && tenure->sending > 0 && mono_ns() < r->ends_ns;
 }
 

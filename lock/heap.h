@@ -36,8 +36,7 @@ static inline int64_t heap_soonest_ns(const struct heap *heap)
 }
 
 /* The thing that the node is a member of; NULL gives NULL. */
-#define HEAP_THING(node, type, member)                                                             \
-    ((type *)heap_thing(node, offsetof(type, member)))
+#define HEAP_THING(node, type, member) ((type *)heap_thing(node, offsetof(type, member)))
 static inline void *heap_thing(struct heap_node *node, size_t offset)
 {
     return node != NULL ? (char *)node - offset : NULL;

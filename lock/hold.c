@@ -61,4 +61,3 @@ uint64_t dlock_token(const dlock_hold *hold)
 {
     return hold != NULL ? hold->token : 0;
 }
-

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a client holds a lock, of which there are two ways. Counted (counted.c): each hold has it from
- * the server, which counts those of an owner. Handed off (handoff.c, TRAIT_HANDOFF): the client has
- * it, and hands it on among its waiters.
+ * How a client holds a lock, of which there are two ways. Counted (counted.c): each hold has it
+ * from the server, which counts those of an owner. Handed off (handoff.c, TRAIT_HANDOFF): the
+ * client has it, and hands it on among its waiters.
  */
 #ifndef DLOCK_HOLDING_H
 #define DLOCK_HOLDING_H

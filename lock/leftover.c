@@ -20,7 +20,7 @@ struct leftover {
     struct wait wait; /* the first member: whoever has the wait has this */
     struct exchange exchange;
     struct dlock_hold *hold; /* NULL: it only keeps its lock open */
-    int64_t ends_ns; /* CLOCK_MONOTONIC: what was locked before this began has expired */
+    int64_t ends_ns;         /* CLOCK_MONOTONIC: what was locked before this began has expired */
     int64_t pause_ms;
     bool tried;
     LIST_ENTRY(leftover) of_client;
@@ -150,8 +150,8 @@ static void answered(struct wait *wait)
     struct dlock_client *client = wait->lock->client;
     if (leftover->exchange.status == DLOCK_OK && leaves(leftover))
         has_left(wait->lock, leftover->hold);
-    leftover->pause_ms = leftover->pause_ms == 0 ? AGAIN_MS
-                                                 : min_ns(2 * leftover->pause_ms, AGAIN_MOST_MS);
+    leftover->pause_ms =
+        leftover->pause_ms == 0 ? AGAIN_MS : min_ns(2 * leftover->pause_ms, AGAIN_MOST_MS);
     int64_t pause_ms = client->engine->pause_ms(client); /* while nobody connects */
     if (pause_ms < leftover->pause_ms)
         pause_ms = leftover->pause_ms;
@@ -294,15 +294,16 @@ void leftover_leave(struct dlock *lock, const struct exchange *doubted, uint64_t
     struct loop *loop = &client->loop;
     bool open = doubted != NULL && doubted->open;
     pthread_mutex_lock(&loop->mutex);
-    if (try != 0)
-        lock->handoff->left_until_ns = max_ns(lock->handoff->left_until_ns,
-                                      mono_deadline_ns(hold_longest_ms(doubted->hold)));
+    if (doubted != NULL && try != 0)
+        lock->handoff->left_until_ns =
+            max_ns(lock->handoff->left_until_ns, mono_deadline_ns(hold_longest_ms(doubted->hold)));
     if (lock->handoff->left_try < try)
         lock->handoff->left_try = try;
     int64_t left_ms = (lock->handoff->left_until_ns - mono_ns()) / NS_PER_MS;
     if (left_ms <= 0)
         lock->handoff->left_try = 0;
-    uint64_t left_try = lock->handoff->leaving_try < lock->handoff->left_try ? lock->handoff->left_try : 0;
+    uint64_t left_try =
+        lock->handoff->leaving_try < lock->handoff->left_try ? lock->handoff->left_try : 0;
     bool needed = open || (is_deserted(lock) && (tenure_of(lock)->queued || left_try != 0));
     struct dlock_hold *hold = needed ? hold_new(lock) : NULL;
     if (hold != NULL && left_try != 0)

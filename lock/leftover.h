@@ -9,8 +9,9 @@
 
 #include "acquire.h"
 
-/* Not with TRAIT_HANDOFF. The acquire is over, and out of the line. waits: the server may list it as
- * a waiter. True: its hold is taken over. False: there is nothing to be done for it, or no room. */
+/* Not with TRAIT_HANDOFF. The acquire is over, and out of the line. waits: the server may list it
+ * as a waiter. True: its hold is taken over. False: there is nothing to be done for it, or no room.
+ */
 bool leftover_keep(struct acquiring *a, bool waits);
 
 /* Not with TRAIT_HANDOFF. The hold is over for its caller, but no server has said that it is let go

@@ -20,7 +20,7 @@
 
 #define EVENTS_MAX 64
 #define SOON_MS 1
-#define NO_THREAD_MS 100 /* after one could not be made, no other is tried for so long */
+#define NO_THREAD_MS 100   /* after one could not be made, no other is tried for so long */
 #define LONGEST_MS 3600000 /* somebody looks then, whatever is waited for */
 
 /* ---- Moments --------------------------------------------------------------------------------- */
@@ -413,7 +413,7 @@ static int sleep_ms(int64_t soonest_ns)
     if (left_ns <= 0)
         return 0;
     return left_ns > 3600 * (int64_t)1000 * NS_PER_MS ? 3600 * 1000
-                                                       : (int)((left_ns - 1) / NS_PER_MS + 1);
+                                                      : (int)((left_ns - 1) / NS_PER_MS + 1);
 }
 
 /* Listens once, and sees to what has come; what asks a server is due then. */

@@ -25,7 +25,7 @@ struct wait;
 /* A descriptor of an engine's, looked at by the thread that listens. Protected by the loop's
  * mutex. */
 struct watched {
-    int fd; /* a duplicate of it; -1: none */
+    int fd;                                 /* a duplicate of it; -1: none */
     void (*ready)(struct watched *watched); /* there is something to read; the mutex is held */
     LIST_ENTRY(watched) of_loop;
 };
@@ -33,11 +33,11 @@ struct watched {
 struct loop {
     struct dlock_client *client;
     int epoll_fd;
-    int wake_fd; /* eventfd: the listener shall look again */
+    int wake_fd;           /* eventfd: the listener shall look again */
     pthread_mutex_t mutex; /* protects what is below, and all waiters of the client */
     pthread_cond_t work;   /* something is due */
     bool stop;
-    bool led; /* one listens */
+    bool led;                /* one listens */
     int64_t sleeps_until_ns; /* CLOCK_MONOTONIC: it does, unless it is woken; 0: it is awake */
     pthread_t threads[LOOP_THREADS_MAX];
     size_t thread_count;
@@ -51,15 +51,15 @@ struct loop {
     size_t due_count;
     struct waits_in_order asking; /* whose exchanges are to be made, in order */
     size_t asking_count;
-    size_t due_turns; /* so many of those due come before the next that ask */
-    size_t over_count; /* completions to be told of */
+    size_t due_turns;      /* so many of those due come before the next that ask */
+    size_t over_count;     /* completions to be told of */
     size_t wait_count;     /* acquires that have no thread; */
     size_t nested_count;   /* those of owners that have the lock already; */
     size_t leftover_count; /* what acquires left behind: each is waiters_max at most */
     LIST_HEAD(waits, wait) by_cancel[1 << CANCEL_BITS]; /* those with a cancel, by its address */
     struct waits by_owner[1 << OWNER_BITS]; /* those of named owners, also with a thread */
-    struct heap timed; /* those that wait for a moment */
-    uint32_t chance; /* spreads the pauses of those that poll */
+    struct heap timed;                      /* those that wait for a moment */
+    uint32_t chance;                        /* spreads the pauses of those that poll */
 };
 
 /* OK, NO_MEMORY; loop_stop in each case. */

@@ -41,7 +41,8 @@ static struct dlock *lock_new(dlock_client *client, const struct rung_ops *ops, 
     TAILQ_INIT(&lock->line.waits);
     if (hands_off)
         lock->handoff = calloc(1, sizeof *lock->handoff);
-    if (lock->state != NULL && (lock->handoff != NULL) == hands_off && client->engine->open_lock(lock))
+    if (lock->state != NULL && (lock->handoff != NULL) == hands_off &&
+        client->engine->open_lock(lock))
         return lock;
     lock_free(lock);
     return NULL;

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LOOK_MS 50 /* how often who waits looks whether it is cancelled */
+#define LOOK_MS 50  /* how often who waits looks whether it is cancelled */
 #define COME_MS 250 /* a call that does not take its turn for so long is overtaken */
 
 uint64_t owner_thread(void)

@@ -21,11 +21,8 @@
 void release_ask(struct releasing *r, unsigned step, struct dlock_batch *last,
                  void (*then)(struct releasing *r))
 {
-    r->exchange = (struct exchange){.step = step,
-                                    .hold = r->hold,
-                                    .last = last,
-                                    .limit_ns = r->ends_ns,
-                                    .ends_ns = r->ends_ns};
+    r->exchange = (struct exchange){
+        .step = step, .hold = r->hold, .last = last, .limit_ns = r->ends_ns, .ends_ns = r->ends_ns};
     r->then = then;
 }
 
@@ -73,8 +70,9 @@ void release_left_to_expire(struct releasing *r)
     r->status = exchange_says(&r->exchange);
     if (r->status != DLOCK_OK)
         return;
-    r->status = fail(DLOCK_UNKNOWN, "'%s' is left to expire: an earlier command of this owner was "
-                                    "not answered, and may still be carried out",
+    r->status = fail(DLOCK_UNKNOWN,
+                     "'%s' is left to expire: an earlier command of this owner was "
+                     "not answered, and may still be carried out",
                      r->hold->key);
 }
 
@@ -222,9 +220,12 @@ dlock_status dlock_release_start(dlock_hold *hold, dlock_batch *last, dlock_done
         status = fail(DLOCK_UNSUPPORTED,
                       "'%s' counts in the memory of the thread that acquired: it must release",
                       hold->lock->ops->name);
-    r->wait = (struct wait){.lock = hold->lock, .run = run, .wake_fd = -1,
+    r->wait = (struct wait){.lock = hold->lock,
+                            .run = run,
+                            .wake_fd = -1,
                             .ends_ns = INT64_MAX, /* to begin may wait for a hook */
-                            .exchange = &r->exchange, .answered = answered};
+                            .exchange = &r->exchange,
+                            .answered = answered};
     r->completion = (struct completion){.done = done, .arg = arg, .call = r};
     if (status == DLOCK_OK) { /* not in a forked child: a thread of its parent may have it */
         pthread_mutex_lock(&loop->mutex);

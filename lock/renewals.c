@@ -131,8 +131,8 @@ bool renewals_take(struct renewals *renewals, struct renewed *renewed)
     if (!answered)
         return true;
     bool distrusted = false;
-    renewed->status = renewals->ops->take(renewals->renewer, hold, renewal.in_full,
-                                          &renewed->again, &distrusted);
+    renewed->status =
+        renewals->ops->take(renewals->renewer, hold, renewal.in_full, &renewed->again, &distrusted);
     renewals->distrusted |= distrusted;
     renewed->why = dlock_error();
     return true;

@@ -22,16 +22,16 @@ struct renewals {
     const struct renewer_ops *ops;
     struct renewer *renewer;
     struct renewal all[RENEWALS_UNDER_WAY_MAX]; /* a ring, in the order of their answers */
-    size_t first;                     /* the oldest whose answer was not taken */
+    size_t first;                               /* the oldest whose answer was not taken */
     size_t count;
     struct heap under_way; /* the holds, put there by the timekeeper, that a renewal under way is
                               for; each until it has no time for another try; by the end of
                               their validity */
-    int64_t heard_ns;  /* CLOCK_BOOTTIME: when an answer came last */
-    int64_t answer_ns; /* how long an answer takes; 0: not known */
-    bool distrusted;     /* an answer was none that can come: the connection must be dropped */
-    bool broke;          /* those without an answer get none: */
-    dlock_status status; /* what they get, and why */
+    int64_t heard_ns;      /* CLOCK_BOOTTIME: when an answer came last */
+    int64_t answer_ns;     /* how long an answer takes; 0: not known */
+    bool distrusted;       /* an answer was none that can come: the connection must be dropped */
+    bool broke;            /* those without an answer get none: */
+    dlock_status status;   /* what they get, and why */
     char why[SENTENCE_MAX];
 };
 

@@ -23,7 +23,7 @@
 /* TRAIT_HANDOFF: what a rung that hands off needs to know of the hold besides. */
 struct handoff_hold {
     uint64_t tenure; /* the first token of the tenure that it is of */
-    uint64_t try;    /* the number of this try, higher than those of all earlier ones of the client */
+    uint64_t try; /* the number of this try, higher than those of all earlier ones of the client */
     uint64_t newest; /* at release: the highest token that its tenure has used */
     bool more;       /* at release: others of this client wait for it */
     bool kept;       /* release sets it when it kept the lock for them, with a new `token`, a new
@@ -38,20 +38,20 @@ struct handoff_hold {
 /* One acquisition. A rung reads it and may set `token`; the rest is the core's. */
 struct dlock_hold {
     /* Set before try_acquire; constant after it. */
-    const char *key;        /* the lock's name */
+    const char *key;           /* the lock's name */
     const char *const *beside; /* the keys beside it, in the order of rung_ops.beside */
-    char owner[OWNER_MAX];  /* its name in Redis: see owner.h */
-    char id[HOLD_ID_MAX];   /* "<owner>#<acquisition>": this hold and no other */
-    char ttl[24];           /* ttl_ms as text, for commands */
-    int64_t ttl_ms;         /* want.ttl_ms or the lock's, and not more than hold_max_ms */
+    char owner[OWNER_MAX];     /* its name in Redis: see owner.h */
+    char id[HOLD_ID_MAX];      /* "<owner>#<acquisition>": this hold and no other */
+    char ttl[24];              /* ttl_ms as text, for commands */
+    int64_t ttl_ms;            /* want.ttl_ms or the lock's, and not more than hold_max_ms */
     uint64_t acquisition;
-    enum dlock_mode mode;   /* TRAIT_SHARED: how it is wanted; DLOCK_EXCLUSIVE on other rungs */
-    uint64_t depth;         /* how many holds its owner has, this one included: 1, more only on
+    enum dlock_mode mode; /* TRAIT_SHARED: how it is wanted; DLOCK_EXCLUSIVE on other rungs */
+    uint64_t depth;       /* how many holds its owner has, this one included: 1, more only on
                                re-entrant rungs; set before an acquire and before a release */
-    char count[24];         /* the same as text, for commands */
-    void *lock_state;       /* rung_ops.state_size bytes, zero at first, shared by all holds of
+    char count[24];       /* the same as text, for commands */
+    void *lock_state;     /* rung_ops.state_size bytes, zero at first, shared by all holds of
                                the lock in this process */
-    uint64_t token;         /* a rung with TRAIT_TOKEN sets it when it acquires */
+    uint64_t token;       /* a rung with TRAIT_TOKEN sets it when it acquires */
 
     struct handoff_hold *handoff; /* of a rung with TRAIT_HANDOFF; else NULL */
 
@@ -85,7 +85,7 @@ struct dlock_hold {
     struct heap_node turn;        /* in timekeeper.waiting or .due; in renewals.under_way, or in
                                      none, while a renewal is under way that is for it, too */
     struct renewal *renewal_sent; /* its own renewal that is under way, or NULL */
-    int lost_fd; /* a timer that ends with valid_until_ns; -1: not asked for yet */
+    int lost_fd;                  /* a timer that ends with valid_until_ns; -1: not asked for yet */
 };
 
 /* How long its key may live after it was given time, at most. */
@@ -108,7 +108,7 @@ struct busy {
     } kind;
     char source[BUSY_SOURCE_MAX];
     int64_t again_ms; /* try again after so long in any case; 0: retry_ms */
-    bool untold; /* WAIT_CHANNEL: its user may send no messages, so perhaps nobody does */
+    bool untold;      /* WAIT_CHANNEL: its user may send no messages, so perhaps nobody does */
 };
 
 enum contend {

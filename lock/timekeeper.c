@@ -191,13 +191,16 @@ static void extend(struct timekeeper *timekeeper, struct dlock_hold *hold, int64
     bool awaited = false;
     int64_t soonest_ns = heap_soonest_ns(&timekeeper->renewals.under_way);
     pthread_mutex_lock(&hold->lock->mutex);
-    for EACH_SHARING(other, hold)
-        awaited |= other->renewal_sent != NULL;
-    for EACH_SHARING(other, hold) {
-        if (other != hold)
-            share(hold, other);
-        extend_one(timekeeper, other, sent_ns, ttl_ms, awaited);
-    }
+    for
+        EACH_SHARING(other, hold)
+    awaited |= other->renewal_sent != NULL;
+    for
+        EACH_SHARING(other, hold)
+        {
+            if (other != hold)
+                share(hold, other);
+            extend_one(timekeeper, other, sent_ns, ttl_ms, awaited);
+        }
     pthread_mutex_unlock(&hold->lock->mutex);
     if (heap_soonest_ns(&timekeeper->renewals.under_way) < soonest_ns)
         wake_at(timekeeper, 0);
@@ -208,15 +211,17 @@ static void lose(struct timekeeper *timekeeper, struct dlock_hold *hold)
 {
     struct dlock_hold *other;
     pthread_mutex_lock(&hold->lock->mutex);
-    for EACH_SHARING(other, hold) {
-        if (other->leaving)
-            continue;
-        atomic_store_explicit(&other->valid_until_ns, 0, memory_order_release);
-        set_lost_fd(other);
-        heap_take(&other->turn);
-        if (other->watched && !other->told)
-            heap_put(&timekeeper->ends, &other->end, 0);
-    }
+    for
+        EACH_SHARING(other, hold)
+        {
+            if (other->leaving)
+                continue;
+            atomic_store_explicit(&other->valid_until_ns, 0, memory_order_release);
+            set_lost_fd(other);
+            heap_take(&other->turn);
+            if (other->watched && !other->told)
+                heap_put(&timekeeper->ends, &other->end, 0);
+        }
     LIST_FOREACH(other, &hold->lock->calls, of_calls)
         other->doomed |= strcmp(other->owner, hold->owner) == 0;
     pthread_mutex_unlock(&hold->lock->mutex);
@@ -233,17 +238,18 @@ static void leave_renewals(struct timekeeper *timekeeper, struct dlock_hold *hol
     if (!relied_on)
         return;
     pthread_mutex_lock(&hold->lock->mutex);
-    for EACH_SHARING(other, hold)
-        if (other != hold && !has_turn(timekeeper, other))
-            set_turn(timekeeper, other, 0);
+    for
+        EACH_SHARING(other, hold)
+    if (other != hold && !has_turn(timekeeper, other))
+        set_turn(timekeeper, other, 0);
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 
 /* ---- Telling --------------------------------------------------------------------------------- */
 
 /* The mutex is held at call and return, not in between; busy_with keeps the hold alive. */
-static void tell(struct timekeeper *timekeeper, struct dlock_hold *hold,
-                 enum dlock_event_kind kind, const char *reason)
+static void tell(struct timekeeper *timekeeper, struct dlock_hold *hold, enum dlock_event_kind kind,
+                 const char *reason)
 {
     struct dlock_client *client = timekeeper->client;
     char kept[SENTENCE_MAX]; /* dlock_error() of this thread is the hook's to change */
@@ -341,12 +347,14 @@ static int64_t take_turns(struct timekeeper *timekeeper, struct dlock_hold *hold
     int64_t ttl_ms = renewal_ms(hold, sent_ns);
     set_awaiting(timekeeper, hold);
     pthread_mutex_lock(&hold->lock->mutex);
-    for EACH_SHARING(other, hold) {
-        set_awaiting(timekeeper, other);
-        int64_t other_ms = renewal_ms(other, sent_ns);
-        if (dlock_valid(other) && other_ms > ttl_ms)
-            ttl_ms = other_ms;
-    }
+    for
+        EACH_SHARING(other, hold)
+        {
+            set_awaiting(timekeeper, other);
+            int64_t other_ms = renewal_ms(other, sent_ns);
+            if (dlock_valid(other) && other_ms > ttl_ms)
+                ttl_ms = other_ms;
+        }
     pthread_mutex_unlock(&hold->lock->mutex);
     return ttl_ms;
 }
@@ -356,8 +364,9 @@ static void retry_at(struct timekeeper *timekeeper, struct dlock_hold *hold, int
 {
     struct dlock_hold *other;
     pthread_mutex_lock(&hold->lock->mutex);
-    for EACH_SHARING(other, hold)
-        set_turn(timekeeper, other, now_ns + other->ttl_ms * NS_PER_MS / RETRIES_PER_TTL);
+    for
+        EACH_SHARING(other, hold)
+    set_turn(timekeeper, other, now_ns + other->ttl_ms * NS_PER_MS / RETRIES_PER_TTL);
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 
@@ -445,8 +454,7 @@ static dlock_status get_connection(struct timekeeper *timekeeper, int64_t left_n
     int64_t since_ns = timekeeper->connects_since_ns != 0 ? timekeeper->connects_since_ns : now_ns;
     int64_t limit_ns = since_ns + (now_ns - since_ns + left_ns) / 2;
     start_waiting(timekeeper, INT64_MAX);
-    dlock_status status =
-        renewals->ops->ready(renewals->renewer, limit_ns, timekeeper->timer_fd);
+    dlock_status status = renewals->ops->ready(renewals->renewer, limit_ns, timekeeper->timer_fd);
     stop_waiting(timekeeper);
     timekeeper->connects_since_ns = status == DLOCK_CANCELLED ? since_ns : 0;
     return status;
@@ -621,8 +629,7 @@ static struct dlock_hold *watched_of(struct dlock *lock, const char *owner)
     return hold;
 }
 
-bool timekeeper_extend_owner(struct dlock *lock, const char *owner, int64_t sent_ns,
-                             int64_t ttl_ms)
+bool timekeeper_extend_owner(struct dlock *lock, const char *owner, int64_t sent_ns, int64_t ttl_ms)
 {
     struct timekeeper *timekeeper = &lock->client->timekeeper;
     pthread_mutex_lock(&timekeeper->mutex);

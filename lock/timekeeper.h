@@ -19,15 +19,15 @@ struct timekeeper {
     int timer_fd; /* on CLOCK_BOOTTIME, so that it fires right after the machine slept; readable:
                      the thread shall look again */
 
-    pthread_mutex_t mutex; /* protects what is below */
-    pthread_cond_t idle;   /* signalled when busy_with was let go */
-    struct heap ends;      /* the holds that nobody was told of, by the end of their validity */
-    struct heap waiting;   /* those to be renewed later, by when */
-    struct heap due;       /* those to be renewed now, by the end of their validity */
+    pthread_mutex_t mutex;    /* protects what is below */
+    pthread_cond_t idle;      /* signalled when busy_with was let go */
+    struct heap ends;         /* the holds that nobody was told of, by the end of their validity */
+    struct heap waiting;      /* those to be renewed later, by when */
+    struct heap due;          /* those to be renewed now, by the end of their validity */
     struct renewals renewals; /* its holds; the rest is the thread's alone */
-    bool busy; /* with a request that only a loss may interrupt */
+    bool busy;                /* with a request that only a loss may interrupt */
     const struct dlock_hold *busy_with; /* told of, or renewed alone, without the mutex */
-    STAILQ_HEAD(, notice) notices; /* to be told */
+    STAILQ_HEAD(, notice) notices;      /* to be told */
     int64_t next_ns; /* CLOCK_BOOTTIME: what the timer is set to; INT64_MIN: the thread looks
                         anyway */
     bool stop;
@@ -49,8 +49,8 @@ void timekeeper_notice(void *timekeeper, enum outage outage, const char *reason)
 /* Readable once the hold's validity is over, by the kernel's own clock: no thread need run for it.
  * Made when first asked for, the hold's from then on; -1: no descriptor is left. */
 int timekeeper_lost_fd(struct timekeeper *timekeeper, struct dlock_hold *hold);
-/* The server says that the owner has not the lock any more: none of its holds is valid. Each is told
- * of once. */
+/* The server says that the owner has not the lock any more: none of its holds is valid. Each is
+ * told of once. */
 void timekeeper_lose(struct timekeeper *timekeeper, struct dlock_hold *hold);
 /* The same two for an engine, which is not told how each hold ends: for those of the owner that are
  * watched. Extending answers whether one of them is valid. */

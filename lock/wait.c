@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define NO_DESCRIPTOR_MS 10 /* how often to look where no descriptor is left to be woken by */
-#define DEAF_MS 100 /* how soon to try again while nothing is heard of the lock */
+#define DEAF_MS 100         /* how soon to try again while nothing is heard of the lock */
 
 static struct loop *loop_of(const struct dlock *lock)
 {
@@ -86,25 +86,28 @@ void wait_wake(struct dlock *lock, enum wake whom)
 {
     struct wait *wait;
     lock->line.wakes++;
-    for EACH_CONTENDING(wait, &lock->line) {
-        if (wait->state != WAIT_SLEEPING || !is_for(wait, whom))
-            continue;
-        wait->woken = true;
-        try_now(wait);
-        if (whom == WAKE_ONE)
-            return;
-    }
+    for
+        EACH_CONTENDING(wait, &lock->line)
+        {
+            if (wait->state != WAIT_SLEEPING || !is_for(wait, whom))
+                continue;
+            wait->woken = true;
+            try_now(wait);
+            if (whom == WAKE_ONE)
+                return;
+        }
 }
 
 void wait_look_in(struct dlock *lock, int64_t ms)
 {
     struct wait *wait;
-    for EACH_CONTENDING(wait, &lock->line)
-        if (wait->state == WAIT_SLEEPING && is_for(wait, WAKE_ONE)) {
-            if (!wait->running) /* else it is about to look */
-                sleep_less(wait, mono_deadline_ns(ms));
-            return;
-        }
+    for
+        EACH_CONTENDING(wait, &lock->line)
+    if (wait->state == WAIT_SLEEPING && is_for(wait, WAKE_ONE)) {
+        if (!wait->running) /* else it is about to look */
+            sleep_less(wait, mono_deadline_ns(ms));
+        return;
+    }
 }
 
 void wait_released(struct dlock *lock)
@@ -172,8 +175,7 @@ static bool will_be_heard(const struct wait *winner)
 {
     const struct dlock *lock = winner->lock;
     return lock->ops->contend == CONTEND_ONE_PER_CLIENT && winner->seen == lock->line.wakes &&
-           lock->line.again_ms > 0 &&
-           (lock->woken_by == WAIT_LOCAL || lock->hears);
+           lock->line.again_ms > 0 && (lock->woken_by == WAIT_LOCAL || lock->hears);
 }
 
 static void leave_line(struct wait *wait, bool had)
@@ -266,8 +268,7 @@ void wait_open(struct dlock *lock, bool queued, uint64_t seen)
 {
     struct line *line = &lock->line;
     line->contenders--;
-    bool sleeps = queued && seen == line->wakes && line->again_ms > 0 &&
-                  lock->hears;
+    bool sleeps = queued && seen == line->wakes && line->again_ms > 0 && lock->hears;
     move_up(lock, sleeps ? lock->ttl_ms : 0, INT64_MAX);
 }
 
@@ -402,8 +403,8 @@ enum wait_next wait_again(struct wait *wait, const struct busy *busy, bool neste
 /* Until when its thread may sleep, which then has something to be woken by; 0: not at all. */
 static int64_t prepare_sleep(struct wait *wait)
 {
-    bool sleeps = wait->state == WAIT_BEHIND || wait->state == WAIT_SLEEPING ||
-                  wait->state == WAIT_OUTSIDE;
+    bool sleeps =
+        wait->state == WAIT_BEHIND || wait->state == WAIT_SLEEPING || wait->state == WAIT_OUTSIDE;
     if (!sleeps && wait->state != WAIT_CHOSEN)
         return 0; /* it was woken before it slept */
     if (wait->wake_fd < 0)

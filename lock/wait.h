@@ -7,7 +7,8 @@
  *
  * A line has a front of contenders, who try: `contenders` of them where waiters poll, one where a
  * wake-up is for one. The others of this client stand behind them, in order. Where the
- * client hands the lock off (holding.keeps_place) whoever has it keeps the one place of a contender.
+ * client hands the lock off (holding.keeps_place) whoever has it keeps the one place of a
+ * contender.
  */
 #ifndef DLOCK_WAIT_H
 #define DLOCK_WAIT_H
@@ -18,8 +19,8 @@
 struct line {
     TAILQ_HEAD(, wait) waits;
     size_t contenders;
-    uint64_t wakes; /* counts them, so that one that comes during a try is not missed */
-    int64_t again_ms; /* what the latest busy answer said */
+    uint64_t wakes;          /* counts them, so that one that comes during a try is not missed */
+    int64_t again_ms;        /* what the latest busy answer said */
     int64_t closed_until_ns; /* CLOCK_MONOTONIC: nobody tries before */
 };
 
@@ -27,12 +28,12 @@ struct wait {
     /* Set by the caller of wait_begin. */
     struct dlock *lock;
     const struct dlock_hold *hold; /* that it waits to get */
-    enum dlock_mode mode; /* how it wants the lock */
-    dlock_cancel *cancel; /* or NULL */
-    int64_t deadline_ns;  /* CLOCK_MONOTONIC; 0: one try */
-    int64_t ends_ns; /* CLOCK_MONOTONIC: of one without a deadline, or that was GIVEN the lock: it
+    enum dlock_mode mode;          /* how it wants the lock */
+    dlock_cancel *cancel;          /* or NULL */
+    int64_t deadline_ns;           /* CLOCK_MONOTONIC; 0: one try */
+    int64_t ends_ns;  /* CLOCK_MONOTONIC: of one without a deadline, or that was GIVEN the lock: it
                         is run then, if nobody was free to ask for it */
-    int64_t holds_ms;     /* once it has the lock: so long, unless it is renewed */
+    int64_t holds_ms; /* once it has the lock: so long, unless it is renewed */
     /* It is due: goes on with it. Called on a worker; on the thread that listens where its time is
      * over, or it has nothing to ask. NULL: it has a thread, which calls wait_sleep. */
     void (*run)(struct wait *wait);
@@ -51,9 +52,10 @@ struct wait {
         WAIT_GIVEN,    /* the lock was passed on to it */
         WAIT_LEFT,     /* was BEHIND, and leaves without the lock: nobody chooses it any more */
     } state;
-    int64_t trying_ns; /* CLOCK_MONOTONIC. WAIT_TRYING: since when it does, or those before it did, one
+    int64_t
+        trying_ns; /* CLOCK_MONOTONIC. WAIT_TRYING: since when it does, or those before it did, one
                           after another, to the end of their time. WAIT_LEFT: since when one did */
-    int wake_fd; /* eventfd, of one with a thread: it is due; -1 until it must sleep */
+    int wake_fd;   /* eventfd, of one with a thread: it is due; -1 until it must sleep */
     bool cancelled;
     bool woken;       /* and has not tried since */
     bool unheard;     /* its time came, nothing else: what it waits for was lost, or is not there */
@@ -67,7 +69,7 @@ struct wait {
     struct heap_node timed; /* in the loop */
     TAILQ_ENTRY(wait) in_line;
     TAILQ_ENTRY(wait) of_due;
-    size_t *counted;  /* the loop's number that it counts in; NULL: in none */
+    size_t *counted;            /* the loop's number that it counts in; NULL: in none */
     LIST_ENTRY(wait) by_cancel; /* in the loop, if it has a cancel */
     LIST_ENTRY(wait) by_owner;  /* in the loop, if its owner may nest and it has stood in line */
 };

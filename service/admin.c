@@ -84,7 +84,8 @@ bool admin_ready(struct service *service, struct seller *seller, struct request 
         why = "the history cannot be written: the log says why";
     else
         why = not_ready(service, seller->stock, REDIS_STOCK);
-    if (why == NULL && service->lock_server != NULL && (other = stock_new(service->lock_server)) == NULL)
+    if (why == NULL && service->lock_server != NULL &&
+        (other = stock_new(service->lock_server)) == NULL)
         why = "out of memory";
     if (why == NULL && asks_lock_server)
         why = not_ready(service, other != NULL ? other : seller->stock, REDIS_LOCK);
@@ -160,14 +161,14 @@ void admin_put_failpoint(struct service *service, struct request *request)
     char error[FAILPOINT_ERROR_MAX];
     if (!has_failpoints(service, request))
         return;
-    cJSON *json =
-        json_body(request, "{\"point\":\"sale.after_read\",\"action\":\"pause\"}");
+    cJSON *json = json_body(request, "{\"point\":\"sale.after_read\",\"action\":\"pause\"}");
     if (json == NULL)
         return;
     const char *point = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "point"));
     const char *action = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "action"));
     if (point == NULL || action == NULL || cJSON_GetArraySize(json) != 2)
-        answer_problem(request, PROBLEM_INVALID_VALUE, "the body must be "
+        answer_problem(request, PROBLEM_INVALID_VALUE,
+                       "the body must be "
                        "{\"point\":\"...\",\"action\":\"...\"}, both texts");
     else if (!failpoints_set(service->env.failpoints, point, action, error))
         answer_problem(request, PROBLEM_INVALID_VALUE, "%s", error);
@@ -267,9 +268,9 @@ static bool take_member(struct request *request, const cJSON *member, struct wis
         snprintf(wish->setting.run, sizeof wish->setting.run, "%s", wish->named_run ? text : "");
         return wish->named_run;
     }
-    answer_problem(request, PROBLEM_INVALID_VALUE,
-                   "\"%.40s\" is not known: the members are rung, write, run, check_hold, guard_reads",
-                   name);
+    answer_problem(
+        request, PROBLEM_INVALID_VALUE,
+        "\"%.40s\" is not known: the members are rung, write, run, check_hold, guard_reads", name);
     return false;
 }
 
@@ -304,11 +305,8 @@ static bool take_wish(struct service *service, struct request *request, struct w
     if (!valid)
         answer_problem(request, PROBLEM_INVALID_JSON,
                        "the body must be a JSON object, as in {\"rung\":\"watchdog\"}");
-    const cJSON *member = NULL;
-    if (valid)
-        cJSON_ArrayForEach(member, json)
-            if (valid)
-                valid = take_member(request, member, wish);
+    for (const cJSON *member = json->child; valid && member != NULL; member = member->next)
+        valid = take_member(request, member, wish);
     cJSON_Delete(json);
     if (valid && wish->named_run && service->env.history == NULL) {
         answer_problem(request, PROBLEM_NO_HISTORY,
@@ -328,8 +326,9 @@ static void log_switch(const struct setting *setting)
 {
     const struct dlock_rung *rung = setting->rung;
     const struct write_way *way = &write_ways[setting->write];
-    log_event(rung->flawed || way->flawed ? LOG_WARNING : LOG_INFO, "lock", "%s with %s, run %s%s%s%s%s",
-              rung->name, way->name, setting->run[0] != '\0' ? setting->run : "-",
+    log_event(rung->flawed || way->flawed ? LOG_WARNING : LOG_INFO, "lock",
+              "%s with %s, run %s%s%s%s%s", rung->name, way->name,
+              setting->run[0] != '\0' ? setting->run : "-",
               rung->flawed ? "; this rung is flawed: " : "", rung->flawed ? rung->flaw : "",
               way->flawed ? "; this way to write is flawed: " : "", way->flawed ? way->flaw : "");
 }
@@ -340,8 +339,8 @@ static bool is_same_setting(const struct setting *one, const struct setting *two
            one->check_hold == two->check_hold && one->guard_reads == two->guard_reads;
 }
 
-/* The history tells of the switch: in a file of its own where a run is named, else by another begin.
- * False: error[] says why, and nothing has changed. */
+/* The history tells of the switch: in a file of its own where a run is named, else by another
+ * begin. False: error[] says why, and nothing has changed. */
 static bool record_switch(struct service *service, const struct wish *wish,
                           char error[HISTORY_ERROR_MAX])
 {

@@ -43,7 +43,8 @@ static const struct row rows[] = {
     {"listen", ADDRESS, "host:port", "", "127.0.0.1:8000", 0, 0, AT(listen),
      "where the shop listens; port 0 takes a free one"},
     {"admin-listen", ADDRESS_OR_OFF, "host:port or off", "", "127.0.0.1:8001", 0, 0,
-     AT(admin_listen), "where operators ask: /readyz, /metrics, PUT /inventory/{item} and the like"},
+     AT(admin_listen),
+     "where operators ask: /readyz, /metrics, PUT /inventory/{item} and the like"},
     {"instance", NAME, "a name of letters, digits, . _ -", "", "a", 0, 32, AT(instance),
      "this instance's name in answers, histories and logs"},
     {"redis", SERVER, SERVER_FORM, "", "redis://127.0.0.1:6379/0", 0, 0, AT(redis),
@@ -53,57 +54,62 @@ static const struct row rows[] = {
     {"stock-redis", SERVER, SERVER_FORM, "", "", 0, 0, AT(stock_redis),
      "another server for the stock"},
     {"redis-password-file", TEXT, "a file", "", "", 0, 4000, AT(redis_password_file),
-     "its first line is the password for each server whose URL has none, as in redis://user:@host; a URL with a "
-     "password would be seen in ps"},
+     "its first line is the password for each server whose URL has none, as in redis://user:@host; "
+     "a URL with a password would be seen in ps"},
     {"lock", LOCK, "a rung", "", DEFAULT_LOCK, 0, 0, AT(named.rung),
      "the rung that guards a sale, or the name of a rung and a way to write together"},
     {"write", WRITE, "a way to write", "", "", 0, 0, AT(named.by_write),
-     "how a sale writes the stock: GET then DECR, GET then SET, one script that checks, or a DECR that is refused "
-     "unless its token is the newest"},
+     "how a sale writes the stock: GET then DECR, GET then SET, one script that checks, or a DECR "
+     "that is refused unless its token is the newest"},
     {"check-hold", SWITCH, "off|on", "", "off", 0, 0, AT(check_hold),
      "ask the hold whether it is still valid before the write"},
     {"guard-reads", SWITCH, "off|on", "", "off", 0, 0, AT(guard_reads),
-     "GET /inventory/{item} reads under the lock: the read lock of a rung that has one, else as a sale holds it"},
+     "GET /inventory/{item} reads under the lock: the read lock of a rung that has one, else as a "
+     "sale holds it"},
     {"keys", CHOICE, "item|article", "", "item", 0, 0, AT(keys),
      "inventory:{item} and lock:{item}, or the article's inventory and redisLock (item: phone)"},
     {"owner", CHOICE, "thread|object", "", "thread", 0, 0, AT(owner),
-     "the owner of a lock: the sale, with one number for all that it acquires, or, the mistake, a new number for "
-     "every lock object"},
+     "the owner of a lock: the sale, with one number for all that it acquires, or, the mistake, a "
+     "new number for every lock object"},
     {"work-ms", NUMBER, "", "ms", "0", 0, 600000, AT(work_ms),
      "business between the read and the write of a sale"},
     {"workers", NUMBER, "", "threads", "16", 1, 1024, AT(workers),
      "sales at once that have their lock, each with a Redis connection of its own"},
     {"queue", NUMBER, "", "requests", "4096", 1, 1000000, AT(queue),
-     "requests that may wait for a worker, and sales that may wait for their lock; more are answered 503"},
+     "requests that may wait for a worker, and sales that may wait for their lock; more are "
+     "answered 503"},
     {"wait-ms", NUMBER, "", "ms", "20000", 1, 600000, AT(wait_ms),
      "how long a sale may take to get the lock, from its arrival"},
     {"ttl-ms", NUMBER, "", "ms", "30000", 100, 86400000, AT(ttl_ms), "a lock's time to live"},
     {"retry-ms", NUMBER, "", "ms", "20", 1, 60000, AT(retry_ms),
      "pause between two tries of the rungs that poll"},
     {"contenders", NUMBER, "", "sales", "16", 1, 10000, AT(contenders),
-     "sales of this instance that try for one lock at a time, on rungs that poll; the others stand in line"},
+     "sales of this instance that try for one lock at a time, on rungs that poll; the others stand "
+     "in line"},
     {"handoff-max", NUMBER, "", "sales", "64", 1, 1000, AT(handoff_max),
      "with --lock fair: sales of this instance in a row before the next instance's turn"},
     {"handoff-ms", NUMBER, "", "ms", "10", 1, 60000, AT(handoff_ms),
      "with --lock fair: the same as a time, and a 20th of --ttl-ms at most"},
     {"grant-ms", NUMBER, "", "ms", "200", 10, 60000, AT(grant_ms),
-     "with --lock fair or read_write: how long an instance may take to answer when its turn has come"},
+     "with --lock fair or read_write: how long an instance may take to answer when its turn has "
+     "come"},
     {"idempotency-ms", NUMBER, "", "ms", "86400000", 100, 2592000000, AT(idempotency_ms),
-     "how long the answer to a sale with an Idempotency-Key is kept beside the stock; longer than any "
-     "buyer repeats, and than --wait-ms"},
+     "how long the answer to a sale with an Idempotency-Key is kept beside the stock; longer than "
+     "any buyer repeats, and than --wait-ms"},
     {"redis-timeout-ms", NUMBER, "", "ms", "1000", 1, 60000, AT(redis_timeout_ms),
      "to connect to Redis, and from a command to its reply"},
     {"fail-fast-ms", NUMBER, "", "ms", "500", 1, 600000, AT(fail_fast_ms),
-     "when a Redis has been away for so long, sales that wait are answered 503, and new ones at once, until it is back"},
+     "when a Redis has been away for so long, sales that wait are answered 503, and new ones at "
+     "once, until it is back"},
     {"connections", NUMBER, "", "connections", "4096", 2, 100000, AT(connections),
      "HTTP connections at once; more wait to be accepted"},
     {"request-ms", NUMBER, "", "ms", "10000", 100, 600000, AT(request_ms),
-     "how long a request may take to arrive, from its first byte; between that and twice as long its "
-     "connection ends. A new connection may take so long to its first byte, and a client to take an "
-     "answer"},
+     "how long a request may take to arrive, from its first byte; between that and twice as long "
+     "its connection ends. A new connection may take so long to its first byte, and a client to "
+     "take an answer"},
     {"history", TEXT, "a file", "", "", 0, 4000, AT(history),
-     "record what every sale did, a JSON object a line; an existing file is continued, unless another "
-     "instance writes it"},
+     "record what every sale did, a JSON object a line; an existing file is continued, unless "
+     "another instance writes it"},
     {"history-commands", SWITCH, "off|on", "", "off", 0, 0, AT(history_commands),
      "record every command to Redis and its reply in the history, too"},
     {"history-required", SWITCH, "off|on", "", "off", 0, 0, AT(history_required),
@@ -116,8 +122,8 @@ static const struct row rows[] = {
     {"admin-writes", SWITCH, "off|on", "", "off", 0, 0, AT(admin_writes),
      "allow PUT /lock on the admin listener"},
     {"admin-token-file", TEXT, "a file", "", "", 0, 4000, AT(admin_token_file),
-     "its first line, 16 to 128 visible characters, is the token for each PUT and POST on the admin listener: "
-     "Authorization: Bearer TOKEN; an admin listener beyond loopback needs it"},
+     "its first line, 16 to 128 visible characters, is the token for each PUT and POST on the "
+     "admin listener: Authorization: Bearer TOKEN; an admin listener beyond loopback needs it"},
     {"enable-failpoints", SWITCH, "off|on", "", "off", 0, 0, AT(enable_failpoints),
      "for demonstrations: named points of the code may pause, delay, break or kill this process; "
      "see GET and PUT /failpoints"},
@@ -210,8 +216,7 @@ static bool parse_number(const char *value, int64_t *number)
 /* The library knows what a server's URL is: it is asked, and contacts nobody. */
 static bool is_server(const char *value, const char **why)
 {
-    struct dlock_options options = {
-        .size = sizeof options, .servers = &value, .server_count = 1};
+    struct dlock_options options = {.size = sizeof options, .servers = &value, .server_count = 1};
     dlock_client *client = NULL;
     bool valid = dlock_client_open(&options, &client) == DLOCK_OK;
     *why = valid ? "" : dlock_error();
@@ -335,8 +340,8 @@ static const struct row *find_row(const char *flag, size_t size)
 
 static bool unknown_flag(const char *argument, char error[CONFIG_ERROR_MAX])
 {
-    int used = snprintf(error, CONFIG_ERROR_MAX, "%s is no flag of inventoryd; the flags are",
-                        argument);
+    int used =
+        snprintf(error, CONFIG_ERROR_MAX, "%s is no flag of inventoryd; the flags are", argument);
     for (size_t i = 0; i < ROWS && used < CONFIG_ERROR_MAX; i++)
         used += snprintf(error + used, CONFIG_ERROR_MAX - (size_t)used, " --%s", rows[i].flag);
     if (used < CONFIG_ERROR_MAX)
@@ -415,7 +420,8 @@ static bool read_argument(struct config *config, struct config_request *request,
 }
 
 /* The file's first line, cut to fit. */
-static bool read_first_line(const char *flag, const char *file, char *line, int size, char error[CONFIG_ERROR_MAX])
+static bool read_first_line(const char *flag, const char *file, char *line, int size,
+                            char error[CONFIG_ERROR_MAX])
 {
     struct stat status;
     /* Without O_NONBLOCK the open itself waits for a FIFO's writer. */
@@ -435,18 +441,20 @@ static bool read_first_line(const char *flag, const char *file, char *line, int 
     fclose(in);
     if (reason != 0)
         return wrong(error, "%s: %s: %s", flag, file, strerror(reason));
-    return strlen(line) == (size_t)count ||
-           wrong(error, "%s: the first line of %s has a NUL byte in it; write it anew, as text", flag,
-                 file);
+    return memchr(line, '\0', (size_t)count) == NULL ||
+           wrong(error, "%s: the first line of %s has a NUL byte in it; write it anew, as text",
+                 flag, file);
 }
 
-static bool read_password(const char *file, char password[PASSWORD_MAX + 2], char error[CONFIG_ERROR_MAX])
+static bool read_password(const char *file, char password[PASSWORD_MAX + 2],
+                          char error[CONFIG_ERROR_MAX])
 {
     if (!read_first_line("--redis-password-file", file, password, PASSWORD_MAX + 2, error))
         return false;
     return (password[0] != '\0' && strlen(password) <= PASSWORD_MAX) ||
-           wrong(error, "--redis-password-file: the first line of %s must be a password of 1 to %d bytes", file,
-                 PASSWORD_MAX);
+           wrong(error,
+                 "--redis-password-file: the first line of %s must be a password of 1 to %d bytes",
+                 file, PASSWORD_MAX);
 }
 
 static bool read_token(struct config *config, char error[CONFIG_ERROR_MAX])
@@ -458,8 +466,11 @@ static bool read_token(struct config *config, char error[CONFIG_ERROR_MAX])
     if (!read_first_line("--admin-token-file", file, token, sizeof token, error))
         return false;
     if (!token_is_valid(token))
-        return wrong(error, "--admin-token-file: the first line of %s must be a token of %d to %d visible ASCII "
-                            "characters without spaces, as openssl rand -hex 24 makes one", file, TOKEN_MIN, TOKEN_MAX);
+        return wrong(
+            error,
+            "--admin-token-file: the first line of %s must be a token of %d to %d visible ASCII "
+            "characters without spaces, as openssl rand -hex 24 makes one",
+            file, TOKEN_MIN, TOKEN_MAX);
     memcpy(config->admin_token, token, strlen(token) + 1);
     return true;
 }
@@ -484,8 +495,8 @@ static bool add_password(char **url, const char *password, char error[CONFIG_ERR
         return true;
     for (size_t i = 0; password[i] != '\0'; i++)
         snprintf(encoded + 3 * i, 4, "%%%02X", (unsigned char)password[i]);
-    if (asprintf(&whole, "%.*s%s%s%s%s", (int)place, *url, login ? "" : ":", encoded, login ? "" : "@",
-                 *url + place) < 0)
+    if (asprintf(&whole, "%.*s%s%s%s%s", (int)place, *url, login ? "" : ":", encoded,
+                 login ? "" : "@", *url + place) < 0)
         return wrong(error, "out of memory");
     free(*url);
     *url = whole;
@@ -494,7 +505,7 @@ static bool add_password(char **url, const char *password, char error[CONFIG_ERR
 
 static bool add_passwords(struct config *config, char error[CONFIG_ERROR_MAX])
 {
-    char password[PASSWORD_MAX + 2];
+    char password[PASSWORD_MAX + 2] = "";
     return config->redis_password_file[0] == '\0' ||
            (read_password(config->redis_password_file, password, error) &&
             add_password(&config->redis, password, error) &&
@@ -523,9 +534,12 @@ bool config_read(struct config *config, struct config_request *request, int argc
     if (!add_passwords(config, error) || !read_token(config, error))
         return false;
     if (config->idempotency_ms <= config->wait_ms)
-        return wrong(error, "--idempotency-ms %lld must be longer than --wait-ms %lld: else the answer to a sale is "
-                            "forgotten while a second request with its key still waits, and that one sells again",
-                     (long long)config->idempotency_ms, (long long)config->wait_ms);
+        return wrong(
+            error,
+            "--idempotency-ms %lld must be longer than --wait-ms %lld: else the answer to a sale "
+            "is forgotten while a second request with its key still waits, and that one sells "
+            "again",
+            (long long)config->idempotency_ms, (long long)config->wait_ms);
     if (config->history_required && config->history[0] == '\0')
         return wrong(error, "--history-required needs a history: give --history FILE too");
     if (config->history_commands && config->history[0] == '\0')
@@ -612,22 +626,22 @@ static const char *shown_default(const struct row *row)
 {
     if (row->fallback[0] != '\0')
         return row->fallback;
-    return row->kind == SERVER ? "as --redis" : row->kind == WRITE ? "decr, or as --lock says" : "none";
+    return row->kind == SERVER  ? "as --redis"
+           : row->kind == WRITE ? "decr, or as --lock says"
+                                : "none";
 }
 
 void config_help(FILE *out)
 {
-    fprintf(out,
-            "inventoryd sells items of a stock in Redis, each sale under a lock.\n\n"
-            "usage: inventoryd [--flag VALUE | --flag=VALUE]...\n\n"
-            "A setting NAME is also read from the environment variable INVENTORYD_NAME\n"
-            "(--work-ms: INVENTORYD_WORK_MS); the flag wins.\n\n");
+    fprintf(out, "inventoryd sells items of a stock in Redis, each sale under a lock.\n\n"
+                 "usage: inventoryd [--flag VALUE | --flag=VALUE]...\n\n"
+                 "A setting NAME is also read from the environment variable INVENTORYD_NAME\n"
+                 "(--work-ms: INVENTORYD_WORK_MS); the flag wins.\n\n");
     for (size_t i = 0; i < ROWS; i++) {
         char values[WRITE_NAMES_MAX];
         describe_values(&rows[i], values);
         fprintf(out, "  --%s\n      %s\n      %s%s%s; default %s\n", rows[i].flag, rows[i].help,
-                values, rows[i].unit[0] != '\0' ? " " : "", rows[i].unit,
-                shown_default(&rows[i]));
+                values, rows[i].unit[0] != '\0' ? " " : "", rows[i].unit, shown_default(&rows[i]));
     }
     for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++)
         fprintf(out, "  --%s\n      %s\n", actions[i].flag, actions[i].help);

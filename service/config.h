@@ -53,7 +53,7 @@ struct config {
     bool history_commands;
     bool history_required;
     char *log_file; /* "": standard error */
-    char *run; /* "": none was named */
+    char *run;      /* "": none was named */
     bool admin_writes;
     char *admin_token_file;          /* "": none */
     char admin_token[TOKEN_MAX + 1]; /* its first line; "": none. Never printed */

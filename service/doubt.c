@@ -35,7 +35,8 @@ static enum stock_status shut_out(struct stock *stock, void *fence)
 /* Repeats `attempt` while the hold is valid, for at most 2 * --redis-timeout-ms. `attempt` must be
  * safe to repeat. */
 static enum stock_status insist(struct seller *seller, const struct sale *sale,
-                                enum stock_status (*attempt)(struct stock *stock, void *arg), void *arg)
+                                enum stock_status (*attempt)(struct stock *stock, void *arg),
+                                void *arg)
 {
     const struct timespec pause = {.tv_nsec = 10 * NS_PER_MS};
     const int64_t ends_ns = now_ns() + 2 * seller->env->config->redis_timeout_ms * NS_PER_MS;
@@ -53,7 +54,8 @@ static bool is_kept_out(struct seller *seller, const struct sale *sale)
     struct section_fence room;
     const struct stock_fence *fence = section_fence(seller->env, sale, &room);
     if (fence == NULL)
-        return sale->purpose == SALE_SELL && seller->env->mode->now.write == WRITE_ATOMIC; /* it looks for itself */
+        return sale->purpose == SALE_SELL &&
+               seller->env->mode->now.write == WRITE_ATOMIC; /* it looks for itself */
     return fence->kind != FENCE_NEWEST || insist(seller, sale, shut_out, &room.fence) == STOCK_OK;
 }
 
@@ -97,8 +99,8 @@ struct search {
     struct stock_record record;
 };
 
-/* A record that is there says what became of the write, wherever that is by now. MISSING: it was not
- * carried out, and never will be. */
+/* A record that is there says what became of the write, wherever that is by now. MISSING: it was
+ * not carried out, and never will be. */
 static enum stock_status search_record(struct stock *stock, void *arg)
 {
     struct search *search = arg;
@@ -111,7 +113,7 @@ static enum stock_status search_record(struct stock *stock, void *arg)
 }
 
 enum stock_status doubt_of_sale_once(struct seller *seller, struct sale *sale, int64_t sent_ns,
-                                       struct stock_record *record)
+                                     struct stock_record *record)
 {
     const int64_t keep_ns = seller->env->config->idempotency_ms * NS_PER_MS;
     struct search search = {.record_key = sale->record_key, .doubt = stock_doubt(seller->stock)};
@@ -130,7 +132,8 @@ enum stock_status doubt_of_restock(struct seller *seller, struct sale *sale, int
     *before = sale->adds ? sale->left : STOCK_NONE;
     enum stock_status found = find_out(seller, sale, &stock);
     bool known = found == STOCK_OK && (stock == after || stock == *before);
-    if (seller->env->mode->now.write == WRITE_ATOMIC) /* a late sale may have written beside the lock: see find_out */
+    if (seller->env->mode->now.write ==
+        WRITE_ATOMIC) /* a late sale may have written beside the lock: see find_out */
         return STOCK_LOST;
     if (found == STOCK_LOST || (sale->adds && !known))
         return STOCK_LOST;

@@ -314,13 +314,16 @@ static void wait_for_change(struct failpoints *failpoints, int64_t until_ns)
 static void look_for_files(const struct failpoints *failpoints, bool let_go[FAILPOINTS_MAX])
 {
     for (size_t i = 0; i < FAILPOINTS_MAX; i++)
-        let_go[i] = failpoints->points[i].parked > 0 && is_let_go(failpoints, failpoints->points[i].point);
+        let_go[i] =
+            failpoints->points[i].parked > 0 && is_let_go(failpoints, failpoints->points[i].point);
 }
 
-/* The mutex is held. Takes the stays that are over off the list, in the order in which they came. */
+/* The mutex is held. Takes the stays that are over off the list, in the order in which they came.
+ */
 static struct failpoint_stays take_over(struct failpoints *failpoints)
 {
-    struct failpoint_stays over = STAILQ_HEAD_INITIALIZER(over), stay_on = STAILQ_HEAD_INITIALIZER(stay_on);
+    struct failpoint_stays over = STAILQ_HEAD_INITIALIZER(over),
+                           stay_on = STAILQ_HEAD_INITIALIZER(stay_on);
     struct failpoint_stay *stay;
     bool let_go[FAILPOINTS_MAX];
     look_for_files(failpoints, let_go);
@@ -328,7 +331,8 @@ static struct failpoint_stays take_over(struct failpoints *failpoints)
     failpoints->look_ns = at_ns + FAILPOINT_PAUSE_MS * NS_PER_MS;
     while ((stay = STAILQ_FIRST(&failpoints->stays)) != NULL) {
         STAILQ_REMOVE_HEAD(&failpoints->stays, of_stays);
-        if (is_over(failpoints, stay, at_ns, stay->at != NULL && let_go[stay->at - failpoints->points])) {
+        if (is_over(failpoints, stay, at_ns,
+                    stay->at != NULL && let_go[stay->at - failpoints->points])) {
             if (stay->at != NULL)
                 stay->at->parked--;
             STAILQ_INSERT_TAIL(&over, stay, of_stays);
@@ -379,14 +383,15 @@ static bool begin_stay(struct failpoints *failpoints, struct failpoint_stay *sta
             pthread_cond_broadcast(&failpoints->changed);
         return true;
     }
-    while (!is_over(failpoints, stay, now_ns(), stay->at != NULL && is_let_go(failpoints, at->point)))
+    while (
+        !is_over(failpoints, stay, now_ns(), stay->at != NULL && is_let_go(failpoints, at->point)))
         wait_for_change(failpoints, next_look_ns(failpoints, stay, now_ns()));
     at->parked -= action == PAUSE;
     return false;
 }
 
-enum failpoint_way failpoints_reach(struct failpoints *failpoints, const char *group, const char *name,
-                                    struct failpoint_stay *stay)
+enum failpoint_way failpoints_reach(struct failpoints *failpoints, const char *group,
+                                    const char *name, struct failpoint_stay *stay)
 {
     char point[FAILPOINT_NAME_MAX + 1];
     bool stays = false;
@@ -405,8 +410,9 @@ enum failpoint_way failpoints_reach(struct failpoints *failpoints, const char *g
     if (action == PAUSE || action == DELAY)
         stays = begin_stay(failpoints, stay, at, action);
     pthread_mutex_unlock(&failpoints->mutex);
-    while (action == CRASH)
-        kill(getpid(), SIGKILL);
+    if (action == CRASH)
+        for (;;)
+            kill(getpid(), SIGKILL);
     return stays ? FAILPOINT_STAYS : action == FAIL ? FAILPOINT_FAILS : FAILPOINT_PASSES;
 }
 

@@ -10,8 +10,8 @@
  *   crash      SIGKILL, to itself
  *   fail       what the point says that it does
  *
- * Sales stay without a thread, and one thread of the failpoints watches over them; who is at a point of the lock
- * library's stays with its thread.
+ * Sales stay without a thread, and one thread of the failpoints watches over them; who is at a
+ * point of the lock library's stays with its thread.
  *
  * The points are those of SHOP_POINTS, as in sale.entered, and the lock library's, <rung>.<point>.
  */
@@ -61,8 +61,8 @@ cJSON *failpoints_json(struct failpoints *failpoints);
 enum failpoint_way { FAILPOINT_PASSES, FAILPOINT_FAILS, FAILPOINT_STAYS };
 /* A stay. Its owner sets `over` alone; the rest belongs to failpoints.c until that is called. */
 struct failpoint_stay {
-    /* The stay has ended: called once, on a thread that must not be kept, perhaps before failpoints_reach returns.
-     * NULL: the thread stays. */
+    /* The stay has ended: called once, on a thread that must not be kept, perhaps before
+     * failpoints_reach returns. NULL: the thread stays. */
     void (*over)(struct failpoint_stay *stay);
     struct armed *at; /* NULL: a delay */
     unsigned long set;
@@ -70,10 +70,11 @@ struct failpoint_stay {
     STAILQ_ENTRY(failpoint_stay) of_stays;
 };
 STAILQ_HEAD(failpoint_stays, failpoint_stay);
-/* Somebody is at a point. STAYS: only where stay->over is not NULL; it will be called, and the stay must live until then.
- * Nothing is allocated: there are as many stays as their owners. Any thread. */
-enum failpoint_way failpoints_reach(struct failpoints *failpoints, const char *group, const char *name,
-                                    struct failpoint_stay *stay);
+/* Somebody is at a point. STAYS: only where stay->over is not NULL; it will be called, and the stay
+ * must live until then. Nothing is allocated: there are as many stays as their owners. Any thread.
+ */
+enum failpoint_way failpoints_reach(struct failpoints *failpoints, const char *group,
+                                    const char *name, struct failpoint_stay *stay);
 
 /* For dlock_options.on_point: the thread stays. */
 void failpoints_on_point(void *failpoints, const char *rung, const char *point);

@@ -36,14 +36,15 @@ struct history {
     pthread_mutex_t mutex;      /* protects what is below */
     char file[FILE_MAX_BYTES];
     int fd;
-    uint64_t seq; /* of the newest line */
+    uint64_t seq;  /* of the newest line */
     uint64_t lost; /* lines that were not written */
     bool failing;  /* the newest one was not */
     bool astray;   /* the last reopen failed: this file has another name by now, or none */
     bool nameless; /* it has none: what is written there, nobody can read */
     bool torn;     /* a part of it was */
     char begin[LINE_MAX_BYTES / 2]; /* the members that the caller gave */
-    unsigned part; /* how many files have told of this run since the process, or the switch to it, began */
+    unsigned part; /* how many files have told of this run since the process, or the switch to it,
+                      began */
     pthread_cond_t ended;
     bool ending;
     pthread_t ticker;
@@ -64,11 +65,12 @@ static void note_written(struct history *history, ssize_t written, bool whole)
     history->torn = history->torn || (!whole && written > 0 && !history->nameless);
     history->lost += !whole;
     if (changed && !whole)
-        log_event(LOG_ERROR, "history-failed", "%s: %s; the history is incomplete from line %" PRIu64,
-                  history->file, why, history->seq);
+        log_event(LOG_ERROR, "history-failed",
+                  "%s: %s; the history is incomplete from line %" PRIu64, history->file, why,
+                  history->seq);
     else if (changed)
-        log_event(LOG_WARNING, "history-back", "%s: %" PRIu64 " lines were lost in all", history->file,
-                  history->lost);
+        log_event(LOG_WARNING, "history-back", "%s: %" PRIu64 " lines were lost in all",
+                  history->file, history->lost);
 }
 
 /* Numbers and writes. line has PREFIX_MAX free bytes, then the body of that size: the prefix is put
@@ -88,11 +90,12 @@ static void write_line(struct history *history, int64_t t_ns, char *line, size_t
     note_written(history, written, written == (ssize_t)size);
 }
 
-static void write_text(struct history *history, int64_t t_ns, const char *event, const char *members)
+static void write_text(struct history *history, int64_t t_ns, const char *event,
+                       const char *members)
 {
     char line[PREFIX_MAX + LINE_MAX_BYTES];
-    int size = snprintf(line + PREFIX_MAX, LINE_MAX_BYTES, ",\"event\":\"%s\"%s}\n", event,
-                        members);
+    int size =
+        snprintf(line + PREFIX_MAX, LINE_MAX_BYTES, ",\"event\":\"%s\"%s}\n", event, members);
     write_line(history, t_ns, line, (size_t)size);
 }
 
@@ -146,10 +149,11 @@ static void write_begin(struct history *history, const char *begin)
     read_boot_id(boot_id);
     read_time_namespace(namespace);
     int64_t t_ns = read_clocks(&realtime_ns);
-    snprintf(members, sizeof members,
-             "%s,\"part\":%u,\"boot_id\":\"%s\",\"clock\":\"CLOCK_MONOTONIC\",\"time_namespace\":\"%s\","
-             "\"clock_ns_realtime\":%" PRId64,
-             begin, history->part, boot_id, namespace, realtime_ns);
+    snprintf(
+        members, sizeof members,
+        "%s,\"part\":%u,\"boot_id\":\"%s\",\"clock\":\"CLOCK_MONOTONIC\",\"time_namespace\":\"%s\","
+        "\"clock_ns_realtime\":%" PRId64,
+        begin, history->part, boot_id, namespace, realtime_ns);
     write_text(history, t_ns, "begin", members);
 }
 
@@ -262,7 +266,8 @@ static int open_file(const struct history *history, const char *file, uint64_t *
     bool same = is_same_file(fd, history->fd);
     const char *why = same ? NULL : writer_of(fd);
     if (why != NULL)
-        snprintf(error, HISTORY_ERROR_MAX, "cannot write the history %.300s: %s; give it a file of its own", file, why);
+        snprintf(error, HISTORY_ERROR_MAX,
+                 "cannot write the history %.300s: %s; give it a file of its own", file, why);
     if (same || why != NULL) {
         close(fd);
         return same ? history->fd : -1;
@@ -339,8 +344,8 @@ static bool place_run(const char *first, const char *run, char file[FILE_MAX_BYT
     return false;
 }
 
-/* The mutex is held. Ends the file that is written now, and takes the one that was opened. goes_on: that one is the
- * next part of the same. */
+/* The mutex is held. Ends the file that is written now, and takes the one that was opened. goes_on:
+ * that one is the next part of the same. */
 static void move_to(struct history *history, int fd, uint64_t seq, bool goes_on)
 {
     write_text(history, now_ns(), "end", goes_on ? ",\"goes_on\":true" : "");

@@ -37,7 +37,8 @@ void history_close(struct history *history);
  * False: error[] says why, and the old file goes on. */
 bool history_switch(struct history *history, const char *run, const char *begin,
                     char error[HISTORY_ERROR_MAX]);
-/* Ends the life that the file tells of, and begins another one in it: what begin says has changed. */
+/* Ends the life that the file tells of, and begins another one in it: what begin says has changed.
+ */
 void history_begin(struct history *history, const char *begin);
 /* If the file was moved, ends it and opens a new file of the same name. False: error[] says why,
  * the old file goes on, and the history is failing until a reopen or a switch succeeds. Lines in a

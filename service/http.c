@@ -27,7 +27,7 @@
 
 #define HEADERS_BYTES_MAX 4096
 #define HEADERS_MAX 48
-#define SWALLOW_MAX 65536    /* of a body that is refused: read, so that the answer gets through */
+#define SWALLOW_MAX 65536 /* of a body that is refused: read, so that the answer gets through */
 #define CONNECTION_BYTES 16384 /* libmicrohttpd's memory for one; cleared after every request */
 #define IDLE_S 120             /* more than nginx's 50: it must be the first to close */
 #define IDLE_POLL_NS (5 * NS_PER_MS)
@@ -93,8 +93,7 @@ static enum method method_of(const char *text)
 
 static bool is_request_id(const char *text)
 {
-    size_t size = strspn(
-        text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+    size_t size = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
     return size > 0 && size <= REQUEST_ID_MAX && text[size] == '\0';
 }
 
@@ -170,19 +169,20 @@ static bool is_local(const struct exchange *exchange)
             (exchange->origins == 1 && origin_is_local(exchange->origin, address)));
 }
 
-/* Where there is a token, a request that changes something must have it; where there is none, it must not come from
- * another site's page. */
+/* Where there is a token, a request that changes something must have it; where there is none, it
+ * must not come from another site's page. */
 static void check_operator(struct exchange *exchange)
 {
     const char *token = exchange->http->options.token;
     if (!routes_changes(exchange->request.route))
         return;
     if (token[0] == '\0' && !is_local(exchange))
-        answer_problem(&exchange->request, PROBLEM_FOREIGN_ORIGIN,
-                       "without a token Host must be localhost, a loopback address or the "
-                       "listener's own, %s, and so must Origin if it is sent; for other names start "
-                       "the instance with --admin-token-file",
-                       exchange->http->options.address);
+        answer_problem(
+            &exchange->request, PROBLEM_FOREIGN_ORIGIN,
+            "without a token Host must be localhost, a loopback address or the "
+            "listener's own, %s, and so must Origin if it is sent; for other names start "
+            "the instance with --admin-token-file",
+            exchange->http->options.address);
     else if (token[0] != '\0' &&
              (exchange->authorizations != 1 || !token_is_given(token, exchange->authorization)))
         answer_problem(&exchange->request, PROBLEM_UNAUTHORIZED,
@@ -200,10 +200,11 @@ static void take_key(struct exchange *exchange)
         answer_problem(request, PROBLEM_KEY_NOT_KEPT, "%s %s takes no Idempotency-Key; a sale does",
                        method_name(request->route->method), request->route->path);
     else if (exchange->keys > 1 || !idempotency_parse(exchange->key, request->sale.key))
-        answer_problem(request, PROBLEM_INVALID_KEY,
-                       "send it in one header, 1 to %d visible ASCII characters, as they are or as a "
-                       "quoted string; there were %u",
-                       SALE_KEY_MAX, exchange->keys);
+        answer_problem(
+            request, PROBLEM_INVALID_KEY,
+            "send it in one header, 1 to %d visible ASCII characters, as they are or as a "
+            "quoted string; there were %u",
+            SALE_KEY_MAX, exchange->keys);
 }
 
 /* What is wrong with the head, if anything, is answered in the request. */
@@ -259,7 +260,8 @@ static bool take_body(struct exchange *exchange, const char *bytes, size_t size)
 static void check_body(struct exchange *exchange)
 {
     struct request *request = &exchange->request;
-    /* A page in an operator's browser may send a POST without a type anywhere; with this one the browser asks us. */
+    /* A page in an operator's browser may send a POST without a type anywhere; with this one the
+     * browser asks us. */
     bool needs_type = request->method == METHOD_POST;
     if (!request->route->takes_body && request->body_size > 0)
         answer_problem(request, PROBLEM_UNEXPECTED_BODY, "%s %s takes no body",
@@ -267,7 +269,8 @@ static void check_body(struct exchange *exchange)
     else if (request->route->takes_body && request->body_size == 0)
         answer_problem(request, PROBLEM_INVALID_JSON, "%s %s needs a body in JSON",
                        method_name(request->route->method), request->route->path);
-    else if (request->route->takes_body && (exchange->bad_type || (needs_type && !exchange->has_type)))
+    else if (request->route->takes_body &&
+             (exchange->bad_type || (needs_type && !exchange->has_type)))
         answer_problem(request, PROBLEM_MEDIA_TYPE, "send it with Content-Type: application/json%s",
                        needs_type ? "" : ", or without the header");
 }
@@ -509,7 +512,8 @@ static bool start_loop(struct http *http, unsigned i)
         MHD_OPTION_CONNECTION_LIMIT, loop->connections_max, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
         MHD_OPTION_URI_LOG_CALLBACK, on_target, loop, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
-        NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, loop, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
+        NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, loop, MHD_OPTION_SIGPIPE_HANDLED_BY_APP,
+        1, MHD_OPTION_END);
     if (loop->daemon == NULL)
         return false;
     if (http_loop_start(loop))

@@ -49,8 +49,8 @@ static bool accept_some(const struct http_loop *loop, unsigned count)
     for (unsigned i = 0; i < count; i++) {
         struct sockaddr_storage peer;
         socklen_t size = sizeof peer;
-        int fd = accept4(loop->listen_fd, (struct sockaddr *)&peer, &size,
-                         SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd =
+            accept4(loop->listen_fd, (struct sockaddr *)&peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) /* which closes it if it cannot take it */
             MHD_add_connection(loop->daemon, fd, (struct sockaddr *)&peer, size);
         else
@@ -63,8 +63,7 @@ static bool accept_some(const struct http_loop *loop, unsigned count)
 static void *run(void *arg)
 {
     struct http_loop *loop = arg;
-    const union MHD_DaemonInfo *info =
-        MHD_get_daemon_info(loop->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(loop->daemon, MHD_DAEMON_INFO_EPOLL_FD);
     struct pollfd polls[] = {[SET] = {.fd = info->epoll_fd, .events = POLLIN},
                              [WAKE] = {.fd = loop->wake_fd, .events = POLLIN},
                              [LISTEN] = {.events = POLLIN}};

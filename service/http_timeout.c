@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See http_timeout.h. The kernel counts a connection's bytes: if none has come since the last answer, it is idle, and
- * libmicrohttpd's to end.
+ * See http_timeout.h. The kernel counts a connection's bytes: if none has come since the last
+ * answer, it is idle, and libmicrohttpd's to end.
  */
 #include "http_timeout.h"
 
@@ -15,7 +15,7 @@
 struct http_timeout {
     int fd;
     enum http_phase phase;
-    bool begun; /* a part of a request was there when it was looked at */
+    bool begun;     /* a part of a request was there when it was looked at */
     uint64_t bytes; /* that had come when the last answer was sent */
     int64_t at_ns;  /* when it is looked at */
     TAILQ_ENTRY(http_timeout) of_watched;

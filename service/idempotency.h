@@ -25,7 +25,8 @@ struct idempotency {
 void idempotency_init(struct idempotency *flight);
 /* No sale may be in flight. */
 void idempotency_destroy(struct idempotency *flight);
-/* False: another sale of that item with that key is in flight. One without a key is always let in. */
+/* False: another sale of that item with that key is in flight. One without a key is always let in.
+ */
 bool idempotency_claim(struct idempotency *flight, struct sale *sale);
 /* Of a sale that was let in, or not. */
 void idempotency_release(struct idempotency *flight, struct sale *sale);

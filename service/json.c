@@ -89,13 +89,14 @@ cJSON *json_body(struct request *request, const char *example)
     const char *twice = json != NULL ? name_twice(json) : NULL;
     if (json == NULL || !is_strict(body, end) || body[0] == '\xef')
         answer_problem(request, PROBLEM_INVALID_JSON,
-                       "the body must be JSON, and no text in it may hold \\u0000, as in %s", example);
+                       "the body must be JSON, and no text in it may hold \\u0000, as in %s",
+                       example);
     else if (behind != body + request->body_size)
         answer_problem(request, PROBLEM_INVALID_JSON,
                        "something stands behind the JSON, which must end there, as in %s", example);
     else if (twice != NULL)
-        answer_problem(request, PROBLEM_INVALID_JSON, "\"%.40s\" stands twice; it must stand once, as in %s", twice,
-                       example);
+        answer_problem(request, PROBLEM_INVALID_JSON,
+                       "\"%.40s\" stands twice; it must stand once, as in %s", twice, example);
     else
         return json;
     cJSON_Delete(json);

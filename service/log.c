@@ -27,15 +27,18 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* protects the bucket
 static double bucket = LINES_BURST;
 static int64_t bucket_ns;
 static atomic_ulong left_out;
-static pthread_mutex_t writer = PTHREAD_MUTEX_INITIALIZER; /* who looks for room is who fills it; protects what is below */
+static pthread_mutex_t writer =
+    PTHREAD_MUTEX_INITIALIZER; /* who looks for room is who fills it; protects what is below */
 static bool stuck;
 static bool torn; /* a part of a line was written last: a full disk, or a terminal */
 
-/* A terminal may have room for a part of a line, and let the rest wait. It is opened anew, so that nothing changes for
- * others who have it. */
+/* A terminal may have room for a part of a line, and let the rest wait. It is opened anew, so that
+ * nothing changes for others who have it. */
 static void open_terminal_anew(void)
 {
-    int fd = isatty(STDERR_FILENO) ? open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC) : -1;
+    int fd = isatty(STDERR_FILENO)
+                 ? open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
+                 : -1;
     if (fd < 0)
         return;
     dup2(fd, STDERR_FILENO);
@@ -96,13 +99,15 @@ static void start_line(struct line *line, const char *level, const char *event)
     gmtime_r(&now.tv_sec, &utc);
     char stamp[32];
     strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &utc);
-    line->length = snprintf(line->text, sizeof line->text,
-                            "\n{\"time\":\"%s.%03ldZ\",\"level\":\"%s\",\"instance\":\"%s\",\"event\":\"%s\"",
-                            stamp, now.tv_nsec / NS_PER_MS, level, instance_name, event);
+    line->length =
+        snprintf(line->text, sizeof line->text,
+                 "\n{\"time\":\"%s.%03ldZ\",\"level\":\"%s\",\"instance\":\"%s\",\"event\":\"%s\"",
+                 stamp, now.tv_nsec / NS_PER_MS, level, instance_name, event);
     line->missed = atomic_exchange(&left_out, 0);
     if (line->missed > 0)
-        line->length += snprintf(line->text + line->length, sizeof line->text - (size_t)line->length,
-                                 ",\"left_out\":%lu", line->missed);
+        line->length +=
+            snprintf(line->text + line->length, sizeof line->text - (size_t)line->length,
+                     ",\"left_out\":%lu", line->missed);
 }
 
 /* Standard error may be a pipe that nobody reads: a write would stop the instance. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * JSON logs on standard error, one line an event. A flood is cut, and so is what nobody reads: what was
- * left out is counted in the next line that is written.
+ * JSON logs on standard error, one line an event. A flood is cut, and so is what nobody reads: what
+ * was left out is counted in the next line that is written.
  */
 #ifndef LOG_H
 #define LOG_H

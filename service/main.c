@@ -32,7 +32,7 @@ static int run(struct config *config)
     sigaddset(&signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals, NULL); /* in all threads: only sigwait below sees them */
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a file at its limit is as a full disk: write() says so */
+    signal(SIGXFSZ, SIG_IGN);     /* a file at its limit is as a full disk: write() says so */
     mallopt(M_ARENA_MAX, ARENAS); /* an arena a thread would cost more memory than it saves time */
     log_setup((enum log_level)config->log_level, config->instance);
     int terminal = dup(STDERR_FILENO); /* for why it did not start */

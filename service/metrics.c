@@ -16,9 +16,8 @@
 #define ROUTES_MAX 16
 #define ITEMS_MAX 256
 
-static const double buckets_s[] = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
-                                   0.05,   0.1,     0.25,   0.5,   1,      2.5,   5,    10,
-                                   20,     30};
+static const double buckets_s[] = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
+                                   0.1,    0.25,    0.5,    1,     2.5,    5,     10,   20,    30};
 #define BUCKETS (sizeof buckets_s / sizeof buckets_s[0])
 
 struct histogram {
@@ -26,8 +25,8 @@ struct histogram {
     atomic_ulong sum_ns;
 };
 
-static const unsigned codes[] = {200, 204, 400, 401, 403, 404, 405, 409, 413, 414, 415, 422, 431,
-                                 500, 503};
+static const unsigned codes[] = {200, 204, 400, 401, 403, 404, 405, 409,
+                                 413, 414, 415, 422, 431, 500, 503};
 #define CODES (sizeof codes / sizeof codes[0])
 
 static atomic_ulong sales[SALE_RESULT_COUNT], reads[SALE_RESULT_COUNT];
@@ -171,13 +170,15 @@ static void print_results(FILE *out, const char *metric, const char *help, const
 
 static void print_stock(FILE *out)
 {
-    head(out, "inventory_stock", "gauge", "The stock by the latest sale, PUT, restock or guarded read of this instance.");
+    head(out, "inventory_stock", "gauge",
+         "The stock by the latest sale, PUT, restock or guarded read of this instance.");
     pthread_mutex_lock(&items_mutex);
     for (size_t i = 0; i < item_count; i++)
         fprintf(out, "inventory_stock{item=\"%s\"} %" PRId64 "\n", items[i].name, items[i].left);
     pthread_mutex_unlock(&items_mutex);
     single(out, "inventory_stock_other_total", "counter",
-           "Times that the stock was seen of other items: inventory_stock has the first 256.", get(&other));
+           "Times that the stock was seen of other items: inventory_stock has the first 256.",
+           get(&other));
 }
 
 static void print_redis(FILE *out)
@@ -205,22 +206,24 @@ static void print_requests(FILE *out)
 
 static void print_locks(FILE *out, const struct dlock_stats *lock)
 {
-    print_histogram(out, "lock_acquire_time_seconds",
-                    "From asking for the lock to having it.", &acquire_time);
+    print_histogram(out, "lock_acquire_time_seconds", "From asking for the lock to having it.",
+                    &acquire_time);
     print_histogram(out, "lock_hold_time_seconds",
                     "From having the lock to the answer to its release.", &hold_time);
     single(out, "lock_acquired_total", "counter", "Locks acquired.", lock->acquired);
-    single(out, "lock_released_total", "counter", "Locks that were released, and said to be.", lock->released);
+    single(out, "lock_released_total", "counter", "Locks that were released, and said to be.",
+           lock->released);
     single(out, "lock_attempts_total", "counter", "Tries to get a lock, the successful included.",
            lock->attempts);
     single(out, "lock_contended_total", "counter", "Acquires that found the lock busy.",
            lock->contended);
     single(out, "lock_passed_on_total", "counter",
            "Locks passed on inside this instance, without the server.", lock->passed_on);
-    single(out, "lock_unheard_total", "counter",
-           "Acquisitions that the fallback poll found, not a wake-up: the holder died or the message "
-           "was lost.",
-           lock->unheard);
+    single(
+        out, "lock_unheard_total", "counter",
+        "Acquisitions that the fallback poll found, not a wake-up: the holder died or the message "
+        "was lost.",
+        lock->unheard);
     single(out, "lock_grants_expired_total", "counter",
            "Grants that expired: the instance did not claim the lock within --grant-ms.",
            lock->grants_expired);
@@ -233,16 +236,19 @@ static void print_locks(FILE *out, const struct dlock_stats *lock)
            lock->lost);
     single(out, "lock_unknown_total", "counter", "Calls whose reply was lost.", lock->unknown);
     single(out, "lock_abandoned_total", "counter",
-           "Holds left to expire: a write's reply was lost, and it may still come.", lock->abandoned);
+           "Holds left to expire: a write's reply was lost, and it may still come.",
+           lock->abandoned);
     single(out, "lock_redis_commands_total", "counter", "Commands sent to the lock's server.",
            lock->commands);
     single(out, "lock_redis_connects_total", "counter", "Connections made to the lock's server.",
            lock->connects);
     single(out, "lock_redis_connects_failed_total", "counter",
            "Attempts to connect to the lock's server that failed.", lock->connects_failed);
-    single(out, "lock_redis_lost_total", "counter", "Times the lock's server was lost: a connection broke, or none could be made.",
+    single(out, "lock_redis_lost_total", "counter",
+           "Times the lock's server was lost: a connection broke, or none could be made.",
            lock->connections_lost);
-    single(out, "lock_redis_refused_total", "counter", "Times the lock's server refused the login, writes, or to tell of releases.",
+    single(out, "lock_redis_refused_total", "counter",
+           "Times the lock's server refused the login, writes, or to tell of releases.",
            lock->connections_refused);
     single(out, "lock_redis_back_total", "counter", "Times the lock's server was well again.",
            lock->connections_back);
@@ -259,8 +265,8 @@ char *metrics_print(const struct metrics_now *now)
     fprintf(out, "inventoryd_info{version=\"%s\",instance=\"%s\",rung=\"%s\",write=\"%s\"} 1\n",
             now->version, now->instance, now->rung, now->write);
     print_results(out, "inventory_sales_total", "Sales by how they ended.", "sold", sales);
-    print_results(out, "inventory_guarded_reads_total", "With --guard-reads: reads by how they ended.",
-                  "read", reads);
+    print_results(out, "inventory_guarded_reads_total",
+                  "With --guard-reads: reads by how they ended.", "read", reads);
     single(out, "inventory_sales_replayed_total", "counter",
            "Answers given again to sales with an Idempotency-Key: nothing was sold.",
            get(&replayed));

@@ -18,7 +18,8 @@ void metrics_read(int result);
 void metrics_replayed(void);
 void metrics_acquired(int64_t took_ns);
 void metrics_held(int64_t took_ns);
-/* What the stock of an item, which there is, was by the latest sale, PUT, restock or guarded read of this instance. */
+/* What the stock of an item, which there is, was by the latest sale, PUT, restock or guarded read
+ * of this instance. */
 void metrics_stock(const char *item, int64_t left);
 /* Whether that server was there when it was last asked for. */
 void metrics_redis(enum redis_role role, bool up);

@@ -38,8 +38,8 @@ struct server {
 struct outage {
     int64_t fail_fast_ns;
     int64_t redis_timeout_ns;
-    bool apart; /* the roles have a server each */
-    int end_fd; /* an eventfd, which ends a look */
+    bool apart;            /* the roles have a server each */
+    int end_fd;            /* an eventfd, which ends a look */
     pthread_mutex_t mutex; /* protects what is below */
     pthread_cond_t changed;
     bool ending;
@@ -124,8 +124,9 @@ bool outage_lasts(struct outage *outage, enum redis_role role)
 /* It goes, or is back. */
 static void tell(const struct server *server, bool there)
 {
-    static const char *const words[REDIS_ROLES][2] = {[REDIS_LOCK] = {"lock-server-lost", "lock-server-back"},
-                                                      [REDIS_STOCK] = {"stock-server-lost", "stock-server-back"}};
+    static const char *const words[REDIS_ROLES][2] = {
+        [REDIS_LOCK] = {"lock-server-lost", "lock-server-back"},
+        [REDIS_STOCK] = {"stock-server-lost", "stock-server-back"}};
     static const char *const both[2] = {"redis-server-lost", "redis-server-back"};
     const bool apart = server->outage->apart;
     log_event(LOG_WARNING, apart ? words[server->role][there] : both[there], "%s",
@@ -135,8 +136,8 @@ static void tell(const struct server *server, bool there)
         metrics_redis(REDIS_STOCK, there);
 }
 
-/* SHUT: it answers, and refuses a new connection. Sales that have one may be served, and none waits for an answer in
- * vain: no wait is ended. */
+/* SHUT: it answers, and refuses a new connection. Sales that have one may be served, and none waits
+ * for an answer in vain: no wait is ended. */
 enum finding { THERE, SHUT, AWAY };
 
 /* The mutex is held. What a look has found, that began then. */
@@ -186,7 +187,8 @@ void outage_hint(struct outage *outage, enum redis_role role, enum outage_hint h
 /* first: nothing has failed, a connection will do. */
 static enum finding ask(struct server *server, bool first)
 {
-    if ((first ? stock_connect(server->stock) : stock_takes_writes(server->stock, server->key)) == STOCK_OK)
+    if ((first ? stock_connect(server->stock) : stock_takes_writes(server->stock, server->key)) ==
+        STOCK_OK)
         return THERE;
     return stock_refused(server->stock) ? SHUT : AWAY;
 }
@@ -247,14 +249,16 @@ static void *run(void *arg)
 
 /* ---- All of it ------------------------------------------------------------------------------- */
 
-static bool prepare(struct outage *outage, enum redis_role role, const struct outage_options *options)
+static bool prepare(struct outage *outage, enum redis_role role,
+                    const struct outage_options *options)
 {
     struct server *server = &outage->servers[role];
     server->outage = outage;
     server->role = role;
     server->key = options->keys[role];
     server->ends_ns = INT64_MAX;
-    server->look_ns = 0; /* at once: so that the first hint needs no new connection, and the gauge is true */
+    server->look_ns =
+        0; /* at once: so that the first hint needs no new connection, and the gauge is true */
     server->stock = stock_new(options->servers[role]);
     if (server->stock != NULL)
         stock_end_by(server->stock, outage->end_fd);

@@ -45,9 +45,9 @@ static void problem(struct request *request, enum problem problem, const long lo
     char detail[512];
     unsigned status = problem_status(problem);
     vsnprintf(detail, sizeof detail, format, args);
-    use_text(request, status, "application/problem+json",
-             problem_print(request->answer.text, sizeof request->answer.text, problem, detail,
-                           left));
+    use_text(
+        request, status, "application/problem+json",
+        problem_print(request->answer.text, sizeof request->answer.text, problem, detail, left));
     request->answer.retry_later =
         status == 503 || problem == PROBLEM_REQUEST_IN_FLIGHT || problem == PROBLEM_LOCK_INVALID;
 }

@@ -21,7 +21,7 @@ enum method {
 #define X(name) METHOD_##name,
     METHODS(X)
 #undef X
-    METHOD_COUNT
+        METHOD_COUNT
 };
 
 struct route;
@@ -29,13 +29,13 @@ struct route;
 struct answer {
     unsigned status; /* 0: none yet */
     const char *content_type;
-    const char *body;       /* text, or what `long_body` points to */
+    const char *body; /* text, or what `long_body` points to */
     size_t body_size;
-    char *long_body;        /* freed with the request; NULL: text */
-    bool retry_later;       /* Retry-After */
-    bool replayed;          /* Idempotency-Replayed */
-    bool close;             /* end the connection after it */
-    char allow[64];         /* "" or the methods for Allow */
+    char *long_body;  /* freed with the request; NULL: text */
+    bool retry_later; /* Retry-After */
+    bool replayed;    /* Idempotency-Replayed */
+    bool close;       /* end the connection after it */
+    char allow[64];   /* "" or the methods for Allow */
     char text[1024];
 };
 
@@ -45,13 +45,13 @@ struct request {
     int64_t arrived_ns;
     const struct route *route; /* NULL: none was found, and the answer says so */
     struct sale sale;          /* of the routes of an item: the item at least */
-    char *body; /* NUL-terminated; NULL when there was none */
+    char *body;                /* NUL-terminated; NULL when there was none */
     size_t body_size;
     struct service *service; /* of a sale */
     struct answer answer;
 
-    struct request *next;    /* for the queue it is in */
-    int64_t resume_ns;       /* workers.c's own */
+    struct request *next;      /* for the queue it is in */
+    int64_t resume_ns;         /* workers.c's own */
     struct exchange *exchange; /* http.c's own */
 };
 

@@ -10,7 +10,8 @@
 #include <inttypes.h>
 
 /* A fence that goes by who read last takes no write from who has not. */
-static bool read_for_write(struct seller *seller, struct sale *sale, const struct stock_fence *fence)
+static bool read_for_write(struct seller *seller, struct sale *sale,
+                           const struct stock_fence *fence)
 {
     int64_t stock;
     if (fence == NULL || fence->kind != FENCE_LAST_READ)
@@ -22,7 +23,8 @@ static bool read_for_write(struct seller *seller, struct sale *sale, const struc
     return false;
 }
 
-/* Units are added to a stock that is there: a slip in the name shall not put another item on sale. */
+/* Units are added to a stock that is there: a slip in the name shall not put another item on sale.
+ */
 static bool may_add(struct seller *seller, struct sale *sale, const struct stock_fence *fence)
 {
     int64_t stock;
@@ -32,8 +34,9 @@ static bool may_add(struct seller *seller, struct sale *sale, const struct stock
     sale->left = stock;
     if (stock <= STOCK_MAX - sale->quantity)
         return true;
-    snprintf(detail, sizeof detail, "there are %" PRId64 " of %s, and there may be at most %" PRId64, stock,
-             sale->item, (int64_t)STOCK_MAX);
+    snprintf(detail, sizeof detail,
+             "there are %" PRId64 " of %s, and there may be at most %" PRId64, stock, sale->item,
+             (int64_t)STOCK_MAX);
     section_end(sale, SALE_TOO_MANY, detail);
     return false;
 }
@@ -52,7 +55,8 @@ static enum stock_status write_restock(struct seller *seller, struct sale *sale,
     return written;
 }
 
-/* The intent is recorded ahead of the write: the judge sees it even if this process does not live to tell the outcome. */
+/* The intent is recorded ahead of the write: the judge sees it even if this process does not live
+ * to tell the outcome. */
 void restock(struct seller *seller, struct sale *sale)
 {
     struct section_fence room;
@@ -61,7 +65,8 @@ void restock(struct seller *seller, struct sale *sale)
     if (!ready || !section_may_go_on(seller->env, sale))
         return;
     int64_t before;
-    RECORD(seller->env, sale, "restocking", ",\"%s\":%" PRId64, sale->adds ? "add" : "set", sale->quantity);
+    RECORD(seller->env, sale, "restocking", ",\"%s\":%" PRId64, sale->adds ? "add" : "set",
+           sale->quantity);
     enum stock_status written = write_restock(seller, sale, fence, &before);
     bool doubted = written == STOCK_LOST;
     if (doubted)
@@ -79,7 +84,8 @@ void restock(struct seller *seller, struct sale *sale)
     } else {
         RECORD(seller->env, sale, "restock_none", "%s", "");
         if (doubted)
-            section_end(sale, SALE_STOCK_UNAVAILABLE, "the connection was lost before the write was carried out");
+            section_end(sale, SALE_STOCK_UNAVAILABLE,
+                        "the connection was lost before the write was carried out");
         else
             section_end_by_stock(seller, sale, written);
     }

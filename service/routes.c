@@ -12,8 +12,8 @@
 
 static const struct route routes[] = {
     {LISTENER_SHOP, METHOD_GET, "/healthz", false, false, RUN_HERE, shop_health, NULL},
-    {LISTENER_SHOP, METHOD_POST, "/inventory/{item}/sale", true, false, RUN_SALES,
-     shop_accept_sale, shop_sell},
+    {LISTENER_SHOP, METHOD_POST, "/inventory/{item}/sale", true, false, RUN_SALES, shop_accept_sale,
+     shop_sell},
     {LISTENER_SHOP, METHOD_GET, "/inventory/{item}", false, false, RUN_SALES, shop_accept_read,
      shop_sell},
     {LISTENER_ADMIN, METHOD_GET, "/livez", false, false, RUN_HERE, admin_live, NULL},
@@ -118,22 +118,23 @@ static void not_found(enum listener listener, struct request *request)
     size_t used = 0;
     for (size_t i = 0; i < ROUTES; i++)
         if (routes[i].listener == listener)
-            used += (size_t)snprintf(paths + used, sizeof paths - used, "%s%s %s",
-                                     used > 0 ? ", " : "", method_name(routes[i].method),
-                                     routes[i].path);
+            used +=
+                (size_t)snprintf(paths + used, sizeof paths - used, "%s%s %s", used > 0 ? ", " : "",
+                                 method_name(routes[i].method), routes[i].path);
     answer_problem(request, PROBLEM_NOT_FOUND, "there are: %s", paths);
 }
 
 /* Buyers who ask for what operators do to the stock are told so. */
 static bool is_operators_only(enum listener listener, const struct route *route)
 {
-    return listener == LISTENER_SHOP && route->listener == LISTENER_ADMIN && route->where == RUN_SALES;
+    return listener == LISTENER_SHOP && route->listener == LISTENER_ADMIN &&
+           route->where == RUN_SALES;
 }
 
-/* Notes the request's route, if there is one, and the methods that the path takes here; *operators: the admin
- * listener has the route. False: the path is not known. */
-static bool look_up(enum listener listener, const char *path, enum method method, struct request *request,
-                    char item[ITEM_MAX + 2], bool *operators)
+/* Notes the request's route, if there is one, and the methods that the path takes here; *operators:
+ * the admin listener has the route. False: the path is not known. */
+static bool look_up(enum listener listener, const char *path, enum method method,
+                    struct request *request, char item[ITEM_MAX + 2], bool *operators)
 {
     bool known = false;
     for (const struct route *route = routes; route < routes + ROUTES; route++) {
@@ -156,9 +157,10 @@ static void wrong_method(struct request *request, bool operators)
 {
     allow(request, METHOD_OPTIONS);
     if (operators)
-        answer_problem(request, PROBLEM_OPERATORS_ONLY,
-                       "buyers buy and look here; operators have an address of their own, which the "
-                       "documentation names");
+        answer_problem(
+            request, PROBLEM_OPERATORS_ONLY,
+            "buyers buy and look here; operators have an address of their own, which the "
+            "documentation names");
     else
         answer_problem(request, PROBLEM_WRONG_METHOD, "it takes %s", request->answer.allow);
 }
@@ -210,7 +212,8 @@ static void take_query(struct request *request, const char *query)
         if (!take_parameter(&request->sale, at, strcspn(at, "&"), taken)) {
             answer_problem(request, PROBLEM_INVALID_QUERY,
                            "\"%.100s\" is not valid: the parameters are quantity, 1 to %d, "
-                           "gift, 0 or 1, and look, 0 or 1, each at most once", query, QUANTITY_MAX);
+                           "gift, 0 or 1, and look, 0 or 1, each at most once",
+                           query, QUANTITY_MAX);
             return;
         }
     }
@@ -246,8 +249,8 @@ void routes_find(enum listener listener, const char *target, struct request *req
         return;
     }
     if (strchr(request->route->path, '{') != NULL && !sale_is_item(item)) {
-        answer_problem(request, PROBLEM_INVALID_ITEM,
-                       "\"%.80s\" is not 1 to %d of a-z 0-9 _ -", item, ITEM_MAX);
+        answer_problem(request, PROBLEM_INVALID_ITEM, "\"%.80s\" is not 1 to %d of a-z 0-9 _ -",
+                       item, ITEM_MAX);
         return;
     }
     snprintf(request->sale.item, sizeof request->sale.item, "%.*s", ITEM_MAX, item);

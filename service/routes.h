@@ -29,8 +29,8 @@ struct route {
     /* In the thread that reads requests: must not block. Answers; with RUN_SALES and RUN_ASIDE only
      * when the request need not be queued. NULL: nothing is to be done before. */
     void (*accept)(struct service *service, struct request *request);
-    /* Behind the queue; answers. False: not yet, and the request is another thread's by now; it comes
-     * here once more. */
+    /* Behind the queue; answers. False: not yet, and the request is another thread's by now; it
+     * comes here once more. */
     bool (*work)(struct service *service, struct seller *seller, struct request *request);
 };
 

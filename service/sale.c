@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See sale.h. A step does its part and answers which one is next; it may say what is to be waited for
- * ahead of that (sale->waits_for). Only sale_suspend begins a wait: from there on the sale may be another
- * thread's.
+ * See sale.h. A step does its part and answers which one is next; it may say what is to be waited
+ * for ahead of that (sale->waits_for). Only sale_suspend begins a wait: from there on the sale may
+ * be another thread's.
  */
 #include "sale.h"
 
@@ -52,15 +52,16 @@ static void check_key(const struct sale_env *env, struct sale *sale)
     if (sale->key[0] == '\0' || write_keeps_keys(write))
         return;
     write_keeper_names(names);
-    snprintf(detail, sizeof detail,
-             "the way to write \"%s\" cannot keep the answer in the step that sells; these ways do: "
-             "%.80s (--write, or PUT /lock)",
-             write_ways[write].name, names);
+    snprintf(
+        detail, sizeof detail,
+        "the way to write \"%s\" cannot keep the answer in the step that sells; these ways do: "
+        "%.80s (--write, or PUT /lock)",
+        write_ways[write].name, names);
     section_end(sale, SALE_KEY_NOT_KEPT, detail);
 }
 
-/* What comes while a switch is under way goes by the setting of before: a read needs to wait only where that has a
- * lock to wait for. */
+/* What comes while a switch is under way goes by the setting of before: a read needs to wait only
+ * where that has a lock to wait for. */
 static enum sale_step enter(const struct sale_env *env, struct sale *sale)
 {
     const bool reads = sale->purpose == SALE_READ;
@@ -176,13 +177,16 @@ static void let_go(struct seller *seller, struct sale *sale, dlock_hold *hold)
 {
     /* What was written is written, whatever becomes of the lock. */
     dlock_status released = sale->abandons ? dlock_abandon(hold) : dlock_release(hold, NULL);
-    const char *status = sale->abandons && released == DLOCK_OK ? "ABANDONED" : dlock_status_name(released);
+    const char *status =
+        sale->abandons && released == DLOCK_OK ? "ABANDONED" : dlock_status_name(released);
     metrics_held(now_ns() - sale->granted_ns);
     if (sale->purpose != SALE_RESTOCK)
-        RECORD(seller->env, sale, "release", ",\"hold\":\"%s\",\"status\":\"%s\"", sale->hold_id, status);
+        RECORD(seller->env, sale, "release", ",\"hold\":\"%s\",\"status\":\"%s\"", sale->hold_id,
+               status);
     if (sale->abandons)
         log_event(LOG_WARNING, "abandoned",
-                  "%s is left to expire: the reply to a write under it was lost, and the write may still come: %s",
+                  "%s is left to expire: the reply to a write under it was lost, and the write may "
+                  "still come: %s",
                   sale->lock_name, stock_error(seller->stock));
     else if (released != DLOCK_OK)
         log_event(LOG_WARNING, "release", "%s: %s", sale->lock_name, dlock_error());
@@ -327,11 +331,21 @@ void sale_refuse(const struct sale_env *env, struct sale *sale, enum sale_result
 }
 
 static enum sale_step (*const steps[])(struct seller *seller, struct sale *sale) = {
-    [STEP_ENTER] = enter_late, [STEP_ASIDE] = read_aside,      [STEP_BEGIN] = begin,
-    [STEP_ASK] = ask,          [STEP_ANSWERED] = answered,     [STEP_LOOKED] = looked,
-    [STEP_SECTION] = section,  [STEP_PACK] = pack,             [STEP_PACKED] = selling_packed,
-    [STEP_WORK] = work,        [STEP_DECIDE] = selling_decide, [STEP_WRITE] = selling_write,
-    [STEP_FORGET] = forget,    [STEP_LEAVE] = leave,           [STEP_END] = finish,
+    [STEP_ENTER] = enter_late,
+    [STEP_ASIDE] = read_aside,
+    [STEP_BEGIN] = begin,
+    [STEP_ASK] = ask,
+    [STEP_ANSWERED] = answered,
+    [STEP_LOOKED] = looked,
+    [STEP_SECTION] = section,
+    [STEP_PACK] = pack,
+    [STEP_PACKED] = selling_packed,
+    [STEP_WORK] = work,
+    [STEP_DECIDE] = selling_decide,
+    [STEP_WRITE] = selling_write,
+    [STEP_FORGET] = forget,
+    [STEP_LEAVE] = leave,
+    [STEP_END] = finish,
 };
 
 enum sale_progress sale_go_on(struct seller *seller, struct sale *sale)

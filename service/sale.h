@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The use case: sell under a lock. A sale is one list of steps (enum sale_step) with one state; sale_go_on drives it,
- * whoever calls that: a worker, an event loop, a test. Where it must wait it is suspended, and keeps no thread.
- * Setting the stock anew takes the same way, and with --guard-reads so does reading it.
+ * The use case: sell under a lock. A sale is one list of steps (enum sale_step) with one state;
+ * sale_go_on drives it, whoever calls that: a worker, an event loop, a test. Where it must wait it
+ * is suspended, and keeps no thread. Setting the stock anew takes the same way, and with
+ * --guard-reads so does reading it.
  *
- * A suspended sale costs its own struct, a till and perhaps a hold. There are as many as requests that are not
- * answered: --connections at most on the shop's listener, and CHANGES_MAX (shop.c) on the admin's. Of those, at most
+ * A suspended sale costs its own struct, a till and perhaps a hold. There are as many as requests
+ * that are not answered: --connections at most on the shop's listener, and CHANGES_MAX (shop.c) on
+ * the admin's. Of those, at most
  * --queue wait for locks.
  */
 #ifndef SALE_H
@@ -56,22 +58,24 @@ enum sale_result {
 #define X(name, event, reason) SALE_##name,
     SALE_RESULTS(X)
 #undef X
-    SALE_RESULT_COUNT
+        SALE_RESULT_COUNT
 };
 
 /* In the order in which a sale takes them. */
 enum sale_step {
     STEP_ENTER,    /* it is counted in; waits for the end of a switch of the lock */
-    STEP_ASIDE,    /* a read that needs no lock: no sale, and not counted in; the steps below are of one that is */
+    STEP_ASIDE,    /* a read that needs no lock: no sale, and not counted in; the steps below are of
+                      one that is */
     STEP_BEGIN,    /* takes a till, and opens the lock */
     STEP_ASK,      /* waits for the lock */
-    STEP_ANSWERED, /* the lock's answer is there. look=1: reads, keeps the read lock, and asks for the other */
+    STEP_ANSWERED, /* the lock's answer is there. look=1: reads, keeps the read lock, and asks for
+                      the other */
     STEP_LOOKED,
-    STEP_SECTION,  /* the critical section; a sale reads, a restock and a read do all of theirs */
-    STEP_PACK,     /* gift=1: asks for the same lock again, and waits for it */
+    STEP_SECTION, /* the critical section; a sale reads, a restock and a read do all of theirs */
+    STEP_PACK,    /* gift=1: asks for the same lock again, and waits for it */
     STEP_PACKED,
-    STEP_WORK,     /* --work-ms: waits for that moment */
-    STEP_DECIDE,   /* the last look at the hold and the clock */
+    STEP_WORK,   /* --work-ms: waits for that moment */
+    STEP_DECIDE, /* the last look at the hold and the clock */
     STEP_WRITE,
     STEP_FORGET, /* in place of LEAVE: it keeps its lock */
     STEP_LEAVE,
@@ -86,8 +90,8 @@ struct sale;
 
 /* What whoever drives sales does for them. */
 struct sale_driver {
-    /* The sale can go on: call sale_go_on. On any thread, which must not be kept; perhaps before the sale_go_on that
-     * suspended it has returned. */
+    /* The sale can go on: call sale_go_on. On any thread, which must not be kept; perhaps before
+     * the sale_go_on that suspended it has returned. */
     void (*resume)(struct sale *sale);
     /* To be resumed at that moment, or once the switch that is under way has ended. */
     void (*resume_at)(struct sale *sale, int64_t at_ns);
@@ -101,7 +105,7 @@ struct sale_env {
     struct mode *mode;
     dlock_client *client;
     struct stock_server *stock_server;
-    bool apart; /* lock and stock are on different servers */
+    bool apart;              /* lock and stock are on different servers */
     struct history *history; /* or NULL */
     const int *codes;        /* by enum sale_result: what the history says of each */
     struct outage *outage;
@@ -128,15 +132,15 @@ struct sale {
     int64_t quantity;        /* of a restock: what the stock shall be, or how many are added */
     bool adds;               /* of a restock: to the stock that is there */
     int64_t gift;            /* 1: inside its section it asks for the same lock again */
-    int64_t look;            /* 1: it looks first, under the read lock if reads are guarded by one */
+    int64_t look; /* 1: it looks first, under the read lock if reads are guarded by one */
     char key[SALE_KEY_MAX + 1]; /* its Idempotency-Key; "": none. See idempotency.h */
     int64_t arrived_ns;
     const struct sale_driver *driver;
 
     /* what came of it */
     enum sale_result result;
-    int64_t left; /* what is left; with SOLD_OUT and TOO_FEW, and of a read, what was read */
-    int64_t unit; /* the lowest unit that was sold */
+    int64_t left;  /* what is left; with SOLD_OUT and TOO_FEW, and of a read, what was read */
+    int64_t unit;  /* the lowest unit that was sold */
     bool kept;     /* the answer, sold out, is kept under its key */
     bool replayed; /* the answer is the one that was kept under its key: nothing was sold now */
     char seller[STOCK_SELLER_MAX + 1]; /* the instance that sold */
@@ -148,13 +152,15 @@ struct sale {
     int64_t until_ns;  /* WAIT_TIME */
     const char *point; /* WAIT_POINT: its name, in the group of the sale's purpose */
     struct failpoint_stay stay;
-    bool keeps_thread; /* its rung counts in the thread's memory: what it waits for, it waits for on this thread */
-    bool abandons; /* its write may still come, and nothing keeps it from the stock: its lock is left to expire */
+    bool keeps_thread; /* its rung counts in the thread's memory: what it waits for, it waits for on
+                          this thread */
+    bool abandons;     /* its write may still come, and nothing keeps it from the stock: its lock is
+                          left to expire */
     struct till *till;
     char stock_key[KEY_MAX];
     char lock_name[KEY_MAX];
     char record_key[RECORD_KEY_MAX]; /* of what is kept under its key */
-    bool claimed; /* idempotency.c's own, with the next line */
+    bool claimed;                    /* idempotency.c's own, with the next line */
     struct sale *next_claim;
     int64_t deadline_ns;
     int64_t acquire_ns; /* when the lock was asked for */
@@ -162,8 +168,9 @@ struct sale {
     enum dlock_mode mode; /* in which it asks for the lock now */
     dlock_hold *hold;
     dlock_hold *looked; /* the read lock that it keeps while it asks for the other */
-    uint64_t token;  /* of its hold, or of the newest that it asked for inside its section; 0: none */
-    uint64_t newest; /* with STALE_TOKEN: the one that stood against it; 0: not known */
+    uint64_t
+        token; /* of its hold, or of the newest that it asked for inside its section; 0: none */
+    uint64_t newest;   /* with STALE_TOKEN: the one that stood against it; 0: not known */
     char hold_id[192]; /* for the history */
     struct patience *patience;
     struct lock_answer { /* how the wait for the lock ended */
@@ -178,18 +185,19 @@ bool sale_is_item(const char *item);
 /* Whether its rung asks a server for the lock. */
 bool sale_asks_lock_server(const struct setting *setting);
 
-/* The sale has come in: it is counted in and its invoke is recorded, if no switch is under way; those that come during
- * one enter later. Blocks nowhere. */
+/* The sale has come in: it is counted in and its invoke is recorded, if no switch is under way;
+ * those that come during one enter later. Blocks nowhere. */
 void sale_arrive(const struct sale_env *env, struct sale *sale);
 /* It ends before it began. */
 void sale_refuse(const struct sale_env *env, struct sale *sale, enum sale_result result,
                  const char *detail);
-/* Takes its steps, until it is over or waits. Each call may come from another thread, with another seller. WAITING: the
- * sale may be another thread's by now. */
+/* Takes its steps, until it is over or waits. Each call may come from another thread, with another
+ * seller. WAITING: the sale may be another thread's by now. */
 enum sale_progress { SALE_OVER, SALE_WAITING };
 enum sale_progress sale_go_on(struct seller *seller, struct sale *sale);
 
-/* For the client's on_event: what happened to a hold of a sale, or to the lock's server. arg: the env. */
+/* For the client's on_event: what happened to a hold of a sale, or to the lock's server. arg: the
+ * env. */
 void sale_on_event(void *arg, const struct dlock_event *event);
 /* For the client's on_trace, and the stock's. arg: the history. */
 void sale_on_trace(void *arg, const struct dlock_trace *trace);

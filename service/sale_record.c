@@ -146,4 +146,3 @@ void sale_on_event(void *arg, const struct dlock_event *event)
     history_event(history, &record, "lost", ",\"hold\":\"%s#%" PRIu64 "\",\"reason\":\"%s\"",
                   event->owner, event->acquisition, reason);
 }
-

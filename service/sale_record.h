@@ -24,8 +24,8 @@ void sale_record_invoke(const struct sale_env *env, const struct sale *sale);
 void sale_record_enter(const struct sale_env *env, struct sale *sale);
 /* What was read. */
 void sale_record_read(const struct sale_env *env, const struct sale *sale, int64_t stock);
-/* How it ended, unless a `read`, `write` or `unknown` in the section said so already; and counts it. A restock
- * records its own end. */
+/* How it ended, unless a `read`, `write` or `unknown` in the section said so already; and counts
+ * it. A restock records its own end. */
 void sale_record_end(const struct sale_env *env, const struct sale *sale);
 
 /* Whom the calling thread serves from here on; NULL: nobody. */

@@ -36,13 +36,16 @@ void section_end(struct sale *sale, enum sale_result result, const char *detail)
 bool section_end_by_outage(struct sale *sale, enum redis_role role)
 {
     if (role == REDIS_LOCK)
-        section_end(sale, SALE_LOCK_UNAVAILABLE, "the lock's server is away; the instance goes on looking for it");
+        section_end(sale, SALE_LOCK_UNAVAILABLE,
+                    "the lock's server is away; the instance goes on looking for it");
     else if (role == REDIS_STOCK)
-        section_end(sale, SALE_STOCK_UNAVAILABLE, "the stock's server is away; the instance goes on looking for it");
+        section_end(sale, SALE_STOCK_UNAVAILABLE,
+                    "the stock's server is away; the instance goes on looking for it");
     return role != REDIS_ROLES;
 }
 
-void section_end_by_lock(const struct sale_env *env, struct sale *sale, dlock_status status, const char *error)
+void section_end_by_lock(const struct sale_env *env, struct sale *sale, dlock_status status,
+                         const char *error)
 {
     switch (status) {
     case DLOCK_BUSY:
@@ -51,7 +54,8 @@ void section_end_by_lock(const struct sale_env *env, struct sale *sale, dlock_st
         break;
     case DLOCK_CANCELLED:
         if (!section_end_by_outage(sale, (enum redis_role)atomic_load(&sale->patience->role)))
-            section_end(sale, SALE_DRAINING, "the instance was told to end while the sale waited for the lock");
+            section_end(sale, SALE_DRAINING,
+                        "the instance was told to end while the sale waited for the lock");
         break;
     case DLOCK_UNKNOWN:
     case DLOCK_UNREACHABLE:
@@ -94,7 +98,8 @@ const struct stock_fence *section_fence(const struct sale_env *env, const struct
                            : env->apart                   ? FENCE_LAST_READ
                                                           : FENCE_NEWEST;
     snprintf(room->lock_key, sizeof room->lock_key,
-             strchr(sale->lock_name, '{') != NULL ? "dlock:token:%s" : "dlock:token={%s}", sale->lock_name);
+             strchr(sale->lock_name, '{') != NULL ? "dlock:token:%s" : "dlock:token={%s}",
+             sale->lock_name);
     snprintf(room->mark, sizeof room->mark, "%s:fence", sale->stock_key);
     room->fence = (struct stock_fence){.kind = kind,
                                        .key = kind == FENCE_NEWEST ? room->lock_key : room->mark,

@@ -11,7 +11,8 @@
 void section_end(struct sale *sale, enum sale_result result, const char *detail);
 /* The same, from what an answer of the stock means before (or without) a write. */
 void section_end_by_stock(struct seller *seller, struct sale *sale, enum stock_status status);
-void section_end_by_lock(const struct sale_env *env, struct sale *sale, dlock_status status, const char *error);
+void section_end_by_lock(const struct sale_env *env, struct sale *sale, dlock_status status,
+                         const char *error);
 /* The same, if that server is away (REDIS_ROLES: none is). False: the sale goes on. */
 bool section_end_by_outage(struct sale *sale, enum redis_role role);
 
@@ -24,11 +25,12 @@ struct section_fence {
 const struct stock_fence *section_fence(const struct sale_env *env, const struct sale *sale,
                                         struct section_fence *room);
 
-/* fence: NULL where nothing is written on what is read. Readers that share a lock would shut each other out.
- * False: it has ended the sale. */
+/* fence: NULL where nothing is written on what is read. Readers that share a lock would shut each
+ * other out. False: it has ended the sale. */
 bool section_read(struct seller *seller, struct sale *sale, const struct stock_fence *fence,
                   int64_t *stock);
-/* The last look before the write, or of who only reads before that. False: it has ended the sale. */
+/* The last look before the write, or of who only reads before that. False: it has ended the sale.
+ */
 bool section_may_go_on(const struct sale_env *env, struct sale *sale);
 
 /* A failpoint lies ahead of that step: the sale waits there, if it is told to. */

@@ -25,11 +25,12 @@ static bool is_enough(const struct sale_env *env, struct sale *sale, int64_t sto
     return false;
 }
 
-/* Under a lock that is flawed, or lost, a DECR that goes below zero is the lesson. Under a hold that lasts, somebody
- * has changed the stock without the lock. */
+/* Under a lock that is flawed, or lost, a DECR that goes below zero is the lesson. Under a hold
+ * that lasts, somebody has changed the stock without the lock. */
 static bool is_not_there(const struct sale *sale, const struct setting *now, int64_t after)
 {
-    return after < 0 && !now->rung->flawed && !write_ways[now->write].flawed && dlock_valid(sale->hold);
+    return after < 0 && !now->rung->flawed && !write_ways[now->write].flawed &&
+           dlock_valid(sale->hold);
 }
 
 /* The DECR went below zero: refuse the sale and add the units again. */
@@ -39,14 +40,17 @@ static void put_back(struct seller *seller, struct sale *sale, int64_t after)
     const struct stock_fence *fence = section_fence(seller->env, sale, &room);
     char detail[sizeof sale->detail];
     snprintf(detail, sizeof detail,
-             "somebody changed the stock without the lock: %" PRId64 " when it was read, %" PRId64 " after the write",
+             "somebody changed the stock without the lock: %" PRId64 " when it was read, %" PRId64
+             " after the write",
              sale->left, after);
     section_end(sale, SALE_STOCK_INVALID, detail);
-    enum stock_status added = stock_add(seller->stock, sale->stock_key, sale->quantity, fence, &after);
+    enum stock_status added =
+        stock_add(seller->stock, sale->stock_key, sale->quantity, fence, &after);
     if (added == STOCK_LOST)
         doubt_leave(seller, sale);
     if (added != STOCK_OK)
-        log_event(LOG_WARNING, "stock", "%s may be %" PRId64 " too low: what was taken and not sold was not put back: %s",
+        log_event(LOG_WARNING, "stock",
+                  "%s may be %" PRId64 " too low: what was taken and not sold was not put back: %s",
                   sale->stock_key, sale->quantity, stock_error(seller->stock));
 }
 
@@ -136,8 +140,8 @@ static uint64_t new_mark(void)
     return mark;
 }
 
-/* Writes, and keeps the answer, in one step. Nothing is taken that is not there, so nothing is ever put back.
- * *kept: OK, and it is the answer that another request has got. */
+/* Writes, and keeps the answer, in one step. Nothing is taken that is not there, so nothing is ever
+ * put back. *kept: OK, and it is the answer that another request has got. */
 static enum stock_status write_once(struct seller *seller, struct sale *sale, int64_t *after,
                                     struct stock_record *record, bool *kept)
 {
@@ -164,7 +168,8 @@ static enum stock_status write_once(struct seller *seller, struct sale *sale, in
 
 /* ---- Read, decide, write --------------------------------------------------------------------- */
 
-/* Writes the stock in the way of now. *after: what it is said to be; with TOO_FEW, what it would have been. */
+/* Writes the stock in the way of now. *after: what it is said to be; with TOO_FEW, what it would
+ * have been. */
 static enum stock_status write_stock(struct seller *seller, struct sale *sale, int64_t *after)
 {
     struct section_fence room;
@@ -255,8 +260,8 @@ bool selling_look(struct seller *seller, struct sale *sale)
            is_enough(seller->env, sale, stock);
 }
 
-/* With tokens: the section has a newer one now, under which it has read nothing yet. It is the section's as long as
- * the hold is that it began with. */
+/* With tokens: the section has a newer one now, under which it has read nothing yet. It is the
+ * section's as long as the hold is that it began with. */
 static bool is_unchanged(struct seller *seller, struct sale *sale)
 {
     int64_t stock;
@@ -268,7 +273,8 @@ static bool is_unchanged(struct seller *seller, struct sale *sale)
         return false;
     bool unchanged = stock == sale->left && dlock_valid(sale->hold);
     if (!unchanged)
-        section_end(sale, SALE_LOCK_LOST, "the lock was lost, or the stock changed, while the gift was packed");
+        section_end(sale, SALE_LOCK_LOST,
+                    "the lock was lost, or the stock changed, while the gift was packed");
     return unchanged;
 }
 

@@ -15,8 +15,8 @@ enum sale_step selling_write(struct seller *seller, struct sale *sale);
 
 /* With look=1, under the read lock. False: it has ended the sale, with nothing to buy. */
 bool selling_look(struct seller *seller, struct sale *sale);
-/* With gift=1: the gift is packed by a helper that takes the lock for itself, as it would anywhere else. It was
- * answered. */
+/* With gift=1: the gift is packed by a helper that takes the lock for itself, as it would anywhere
+ * else. It was answered. */
 enum sale_step selling_packed(struct seller *seller, struct sale *sale);
 
 #endif

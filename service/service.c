@@ -87,8 +87,8 @@ static struct workers *start_workers(struct service *service, size_t threads, si
 static bool raise_descriptor_limit(const struct config *config, char error[SERVICE_ERROR_MAX])
 {
     struct rlimit limit;
-    rlim_t needed = (rlim_t)(config->connections + ADMIN_CONNECTIONS + 2 * config->workers +
-                             OTHER_DESCRIPTORS);
+    rlim_t needed =
+        (rlim_t)(config->connections + ADMIN_CONNECTIONS + 2 * config->workers + OTHER_DESCRIPTORS);
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return wrong(error, strerror(errno));
     if (limit.rlim_cur >= needed)
@@ -167,11 +167,12 @@ static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX]
     service->stock_server = service->env.stock_server = stock_server_new(&options);
     service->env.apart = strcmp(config->lock_redis, config->stock_redis) != 0;
     if (service->env.apart)
-        service->lock_server = stock_server_new(
-            &(struct stock_options){.url = config->lock_redis, .timeout_ms = config->redis_timeout_ms});
+        service->lock_server = stock_server_new(&(struct stock_options){
+            .url = config->lock_redis, .timeout_ms = config->redis_timeout_ms});
     if (service->stock_server == NULL || (service->env.apart && service->lock_server == NULL))
         return wrong(error, "out of memory");
-    struct stock_server *lock_server = service->env.apart ? service->lock_server : service->stock_server;
+    struct stock_server *lock_server =
+        service->env.apart ? service->lock_server : service->stock_server;
     service->env.outage = outage_new(&(struct outage_options){
         .fail_fast_ms = config->fail_fast_ms,
         .redis_timeout_ms = config->redis_timeout_ms,
@@ -186,9 +187,10 @@ static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX]
 static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
 {
     const struct config *config = &service->config;
-    struct setting setting = {
-        .rung = config->lock, .write = config->write, .check_hold = config->check_hold,
-        .guard_reads = config->guard_reads};
+    struct setting setting = {.rung = config->lock,
+                              .write = config->write,
+                              .check_hold = config->check_hold,
+                              .guard_reads = config->guard_reads};
     snprintf(setting.run, sizeof setting.run, "%s", config->run);
     char begin[512];
     mode_init(&service->mode, &setting);
@@ -205,8 +207,8 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
     if (config->enable_failpoints && !start_failpoints(service, error))
         return false;
     if (config->history[0] != '\0' &&
-        (service->env.history =
-             history_open(config->history, config->instance, begin, error)) == NULL)
+        (service->env.history = history_open(config->history, config->instance, begin, error)) ==
+            NULL)
         return false;
     if (!start_servers(service, error))
         return false;
@@ -234,8 +236,7 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
     };
     if (dlock_client_open(&options, &service->env.client) != DLOCK_OK)
         return wrong(error, dlock_error());
-    service->sales =
-        start_workers(service, (size_t)config->workers, (size_t)config->queue);
+    service->sales = start_workers(service, (size_t)config->workers, (size_t)config->queue);
     service->aside = start_workers(service, ASIDE_THREADS, ASIDE_QUEUE);
     return (service->sales != NULL && service->aside != NULL) ||
            wrong(error, "not enough memory or threads for --workers");
@@ -248,13 +249,14 @@ struct sockets {
 };
 
 /* Beyond loopback others than this machine's users may reach it. */
-static bool may_listen(const struct config *config, const struct listening *admin, char error[SERVICE_ERROR_MAX])
+static bool may_listen(const struct config *config, const struct listening *admin,
+                       char error[SERVICE_ERROR_MAX])
 {
     if (admin->loopback || config->admin_token[0] != '\0')
         return true;
     snprintf(error, SERVICE_ERROR_MAX,
-             "--admin-listen %.200s is beyond loopback and needs a token: give --admin-token-file FILE, or listen on "
-             "127.0.0.1 or [::1]",
+             "--admin-listen %.200s is beyond loopback and needs a token: give --admin-token-file "
+             "FILE, or listen on 127.0.0.1 or [::1]",
              config->admin_listen);
     return false;
 }
@@ -273,17 +275,18 @@ static struct http *start_http(struct service *service, enum listener listener,
                                const struct listening *listening, unsigned threads,
                                int64_t connections_max)
 {
-    return http_start(&(struct http_options){.listener = listener,
-                                             .fd = listening->fd,
-                                             .threads = threads,
-                                             .connections_max = (unsigned)connections_max,
-                                             .token = listener == LISTENER_ADMIN ? service->config.admin_token : "",
-                                             .address = service->config.admin_listen,
-                                             .instance = service->config.instance,
-                                             .log_requests = service->config.log_requests,
-                                             .request_ms = service->config.request_ms,
-                                             .service = service,
-                                             .serve = routes_serve});
+    return http_start(&(struct http_options){
+        .listener = listener,
+        .fd = listening->fd,
+        .threads = threads,
+        .connections_max = (unsigned)connections_max,
+        .token = listener == LISTENER_ADMIN ? service->config.admin_token : "",
+        .address = service->config.admin_listen,
+        .instance = service->config.instance,
+        .log_requests = service->config.log_requests,
+        .request_ms = service->config.request_ms,
+        .service = service,
+        .serve = routes_serve});
 }
 
 static bool listen_now(struct service *service, const struct sockets *sockets,
@@ -292,10 +295,9 @@ static bool listen_now(struct service *service, const struct sockets *sockets,
     const struct config *config = &service->config;
     bool has_admin = sockets->admin.fd >= 0;
     if (has_admin)
-        service->admin =
-            start_http(service, LISTENER_ADMIN, &sockets->admin, 1, ADMIN_CONNECTIONS);
-    service->shop = start_http(service, LISTENER_SHOP, &sockets->shop, SHOP_THREADS,
-                               config->connections);
+        service->admin = start_http(service, LISTENER_ADMIN, &sockets->admin, 1, ADMIN_CONNECTIONS);
+    service->shop =
+        start_http(service, LISTENER_SHOP, &sockets->shop, SHOP_THREADS, config->connections);
     if (service->shop == NULL || (has_admin && service->admin == NULL))
         return wrong(error, "libmicrohttpd could not start");
     if (has_admin)
@@ -318,9 +320,10 @@ bool service_start(struct service *service, struct config *config, char error[SE
     config = &service->config;
     atomic_init(&service->draining, false);
     if (config->enable_failpoints)
-        log_event(LOG_WARNING, "failpoints", "this process may be paused, broken and killed at its "
-                                             "points, by every client that may write on the admin "
-                                             "listener");
+        log_event(LOG_WARNING, "failpoints",
+                  "this process may be paused, broken and killed at its "
+                  "points, by every client that may write on the admin "
+                  "listener");
     if (config->lock->flawed)
         log_event(LOG_WARNING, "flawed-rung", "--lock %s is flawed: %s", config->lock->name,
                   config->lock->flaw);
@@ -398,8 +401,8 @@ static void wait_resumed(struct service *service)
 
 void service_stop(struct service *service)
 {
-    /* Nobody may answer what is gone: first those who wait for locks, whose waits were cancelled, then the
-     * workers, then what they answer to. */
+    /* Nobody may answer what is gone: first those who wait for locks, whose waits were cancelled,
+     * then the workers, then what they answer to. */
     wait_resumed(service);
     workers_stop(service->sales);
     workers_stop(service->aside);

@@ -31,7 +31,7 @@ struct service {
     struct sale_env env;
     struct tills tills;
     struct idempotency keys; /* of sales in flight */
-    atomic_long waiting; /* for locks: the env's */
+    atomic_long waiting;     /* for locks: the env's */
     struct stock_server *stock_server;
     struct stock_server *lock_server; /* only to see whether it is there; NULL: as stock_server */
     struct workers *sales;
@@ -59,8 +59,8 @@ int64_t service_section_ms(const struct config *config);
 bool service_drain(struct service *service);
 void service_stop(struct service *service);
 
-/* A key for a write that writes nothing, to see whether that server takes writes. No item has it, except
- * with --keys article, where there is one key. */
+/* A key for a write that writes nothing, to see whether that server takes writes. No item has it,
+ * except with --keys article, where there is one key. */
 const char *service_probe_key(const struct service *service, enum redis_role role);
 
 /* The further members of a history's first line, for that setting. */

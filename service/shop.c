@@ -19,7 +19,8 @@ void shop_health(struct service *service, struct request *request)
 
 /* ---- Selling --------------------------------------------------------------------------------- */
 
-/* The problem that each result of a sale is; who asks need not know by whom the loss of a lock was seen. */
+/* The problem that each result of a sale is; who asks need not know by whom the loss of a lock was
+ * seen. */
 #define PROBLEM_SOLD PROBLEM_COUNT
 #define PROBLEM_STALE_TOKEN PROBLEM_LOCK_LOST
 static const enum problem problems[] = {
@@ -175,7 +176,8 @@ static bool take_units(struct request *request, const char *name, int min, int64
     return valid;
 }
 
-/* Changes may wait for their locks. Half of the admin listener's connections stay for those who look. */
+/* Changes may wait for their locks. Half of the admin listener's connections stay for those who
+ * look. */
 #define CHANGES_MAX (ADMIN_CONNECTIONS / 2)
 
 static void accept_restock(struct service *service, struct request *request)
@@ -185,7 +187,8 @@ static void accept_restock(struct service *service, struct request *request)
     if (atomic_load(&service->draining))
         shop_refuse(service, request, SALE_DRAINING, "the instance takes no more changes");
     else if (http_in_flight(request) > CHANGES_MAX)
-        shop_refuse(service, request, SALE_QUEUE_FULL, "too many changes of the stock are under way here");
+        shop_refuse(service, request, SALE_QUEUE_FULL,
+                    "too many changes of the stock are under way here");
 }
 
 void shop_accept_set(struct service *service, struct request *request)

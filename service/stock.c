@@ -23,7 +23,8 @@ static int fence_words(const char *key, const struct stock_fence *fence, char to
     return count;
 }
 
-/* A command about one key, argv[1]. With a fence it is carried out in the step in which that lets it in. */
+/* A command about one key, argv[1]. With a fence it is carried out in the step in which that lets
+ * it in. */
 static enum stock_status guarded(struct stock *stock, int argc, const char *const *argv,
                                  const struct stock_fence *fence, const redisReply **reply)
 {
@@ -41,7 +42,8 @@ static enum stock_status guarded(struct stock *stock, int argc, const char *cons
 }
 
 /* What the stock is after a write, if that was carried out. */
-static enum stock_status take_after(struct stock *stock, enum stock_status status, const redisReply *reply, int64_t *after)
+static enum stock_status take_after(struct stock *stock, enum stock_status status,
+                                    const redisReply *reply, int64_t *after)
 {
     if (status != STOCK_OK)
         return status;
@@ -59,7 +61,8 @@ enum stock_status stock_read(struct stock *stock, const char *key, const struct 
     const redisReply *reply;
     enum stock_status status;
     if (fence != NULL && fence->kind == FENCE_LAST_READ)
-        status = stock_run(stock, &lua_fenced_read, fence_words(key, fence, token, words), words, &reply);
+        status = stock_run(stock, &lua_fenced_read, fence_words(key, fence, token, words), words,
+                           &reply);
     else
         status = stock_command(stock, 2, (const char *const[]){"GET", key}, &reply);
     if (status == STOCK_OK)
@@ -108,7 +111,8 @@ enum stock_status stock_replace(struct stock *stock, const char *key, int64_t va
     enum stock_status status = guarded(stock, 4, argv, fence, &reply);
     if (status != STOCK_OK || stock_to_number(stock, key, reply, before) != STOCK_OK)
         *before = STOCK_NONE;
-    bool readable = status != STOCK_OK || reply->type == REDIS_REPLY_STRING || reply->type == REDIS_REPLY_NIL;
+    bool readable =
+        status != STOCK_OK || reply->type == REDIS_REPLY_STRING || reply->type == REDIS_REPLY_NIL;
     if (!readable)
         return stock_unreadable(stock);
     /* SET with GET refuses a key of another type; a plain SET takes it over. */
@@ -140,14 +144,15 @@ enum stock_status stock_shut_out(struct stock *stock, const struct stock_fence *
 }
 
 /* What is left, {what was too few}, or nil. LOST: anything else. */
-static enum stock_status to_taken(struct stock *stock, const char *key, int64_t quantity, const redisReply *reply,
-                                  int64_t *before)
+static enum stock_status to_taken(struct stock *stock, const char *key, int64_t quantity,
+                                  const redisReply *reply, int64_t *before)
 {
     if (reply->type == REDIS_REPLY_NIL)
         return stock_to_number(stock, key, reply, before);
     if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 1)
         return stock_to_few(stock, key, quantity, reply->element[0], before);
-    if (reply->type != REDIS_REPLY_INTEGER || reply->integer < 0 || reply->integer > STOCK_MOST - quantity)
+    if (reply->type != REDIS_REPLY_INTEGER || reply->integer < 0 ||
+        reply->integer > STOCK_MOST - quantity)
         return STOCK_LOST;
     *before = reply->integer + quantity;
     return STOCK_OK;
@@ -159,7 +164,8 @@ enum stock_status stock_take(struct stock *stock, const char *key, int64_t quant
     char number[24];
     const redisReply *reply;
     snprintf(number, sizeof number, "%" PRId64, quantity);
-    enum stock_status status = stock_run(stock, &lua_sell, 3, (const char *const[]){"1", key, number}, &reply);
+    enum stock_status status =
+        stock_run(stock, &lua_sell, 3, (const char *const[]){"1", key, number}, &reply);
     if (status != STOCK_OK)
         return status;
     status = to_taken(stock, key, quantity, reply, before);

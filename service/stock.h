@@ -20,7 +20,8 @@ enum stock_status {
     STOCK_INVALID,     /* the key holds something that is no whole number; nothing was written */
     STOCK_STALE,       /* the fence refused the token; nothing was written */
     STOCK_UNAVAILABLE, /* not reached, or it refused; nothing was written */
-    STOCK_LOST,        /* the reply was lost, or cannot be read: it may have been carried out, or may be later */
+    STOCK_LOST, /* the reply was lost, or cannot be read: it may have been carried out, or may be
+                   later */
 };
 
 /* A server: shared by all threads. */
@@ -49,11 +50,13 @@ void stock_limit(struct stock *stock, int64_t timeout_ms);
 void stock_end_by(struct stock *stock, int fd);
 void stock_free(struct stock *stock);
 
-/* A fence: in the step that writes, where the stock is, it is decided by its token whether a write is let in. */
+/* A fence: in the step that writes, where the stock is, it is decided by its token whether a write
+ * is let in. */
 enum fence_kind {
-    FENCE_NEWEST,     /* key: the newest token given out, which the lock keeps on this server. No older one may write */
-    FENCE_LAST_READ,  /* key: the last token that read. No older one may read, no other one may write; lock_key:
-                         FENCE_NEWEST's, which counts if it is here after all */
+    FENCE_NEWEST, /* key: the newest token given out, which the lock keeps on this server. No older
+                     one may write */
+    FENCE_LAST_READ,  /* key: the last token that read. No older one may read, no other one may
+                         write; lock_key:  FENCE_NEWEST's, which counts if it is here after all */
     FENCE_LAST_WRITE, /* key: the last token that wrote. No older one may write: the flaw */
 };
 struct stock_fence {
@@ -65,14 +68,15 @@ struct stock_fence {
 
 /* OK: it is connected, and logged in. */
 enum stock_status stock_connect(struct stock *stock);
-/* The server answered the latest attempt to connect: it refuses the login, or one client more. The connections that
- * others have may work. */
+/* The server answered the latest attempt to connect: it refuses the login, or one client more. The
+ * connections that others have may work. */
 bool stock_refused(const struct stock *stock);
-/* OK: the server is there, and takes writes, or refuses this key alone. Writes nothing. A connection that was idle may
- * have died alone: if it breaks, a new one is asked, each for half the time-out. */
+/* OK: the server is there, and takes writes, or refuses this key alone. Writes nothing. A
+ * connection that was idle may have died alone: if it breaks, a new one is asked, each for half the
+ * time-out. */
 enum stock_status stock_takes_writes(struct stock *stock, const char *key);
-/* The same of that key itself, each for the whole time-out. A server that may drop keys of its own accord when its
- * memory is full is none for locks or stocks: UNAVAILABLE. */
+/* The same of that key itself, each for the whole time-out. A server that may drop keys of its own
+ * accord when its memory is full is none for locks or stocks: UNAVAILABLE. */
 enum stock_status stock_check(struct stock *stock, const char *key);
 /* fence: NULL where there is none, here and below. */
 enum stock_status stock_read(struct stock *stock, const char *key, const struct stock_fence *fence,
@@ -85,7 +89,8 @@ enum stock_status stock_write(struct stock *stock, const char *key, int64_t valu
 #define STOCK_NONE INT64_MIN
 enum stock_status stock_replace(struct stock *stock, const char *key, int64_t value,
                                 const struct stock_fence *fence, int64_t *before);
-/* Adds to the number that is there, in one step; where there is none, to 0. *after: what it is then. */
+/* Adds to the number that is there, in one step; where there is none, to 0. *after: what it is
+ * then. */
 enum stock_status stock_add(struct stock *stock, const char *key, int64_t quantity,
                             const struct stock_fence *fence, int64_t *after);
 /* After a LOST write: the connection that brought it. */
@@ -94,11 +99,11 @@ struct stock_doubt {
     char run_id[41]; /* of its server's process */
 };
 struct stock_doubt stock_doubt(const struct stock *stock);
-/* Has the server end that connection. OK: from then on the write was carried out, or never will be. UNAVAILABLE: ask
- * again. LOST: this server can't tell, or refuses to. */
+/* Has the server end that connection. OK: from then on the write was carried out, or never will be.
+ * UNAVAILABLE: ask again. LOST: this server can't tell, or refuses to. */
 enum stock_status stock_end_doubt(struct stock *stock, const struct stock_doubt *doubt);
-/* A write that was lost may still be on its way: FENCE_NEWEST lets no write with its token in any more.
- * stock_error() goes on saying why it was not found out. */
+/* A write that was lost may still be on its way: FENCE_NEWEST lets no write with its token in any
+ * more. stock_error() goes on saying why it was not found out. */
 enum stock_status stock_shut_out(struct stock *stock, const struct stock_fence *fence);
 /* Reads, checks and decrements in one script. *before: what it read, with OK and TOO_FEW. */
 enum stock_status stock_take(struct stock *stock, const char *key, int64_t quantity,
@@ -112,7 +117,7 @@ struct stock_record {
     int64_t quantity;                  /* what was asked for */
     int64_t left;                      /* what the answer says is left */
     char seller[STOCK_SELLER_MAX + 1]; /* the instance that answered */
-    uint64_t mark;                     /* the sale's; 0: the record is of a version that left none */
+    uint64_t mark; /* the sale's; 0: the record is of a version that left none */
 };
 /* MISSING: nothing is kept there. INVALID: something else is. */
 enum stock_status stock_recall(struct stock *stock, const char *record_key,
@@ -126,9 +131,9 @@ struct stock_once {
     int64_t keep_ms;
     const struct stock_fence *fence; /* or NULL; not FENCE_LAST_WRITE */
 };
-/* Sells and keeps the answer, in one script that looks for the answer first, then at the fence, then
- * at the stock, and never takes more than is there. OK: *record; *kept: it was there before, and
- * nothing was sold now. TOO_FEW: record->left is the stock; where that is none and there is no
+/* Sells and keeps the answer, in one script that looks for the answer first, then at the fence,
+ * then at the stock, and never takes more than is there. OK: *record; *kept: it was there before,
+ * and nothing was sold now. TOO_FEW: record->left is the stock; where that is none and there is no
  * fence, this answer is kept, too. */
 enum stock_status stock_sell_once(struct stock *stock, const struct stock_once *once,
                                   struct stock_record *record, bool *kept);

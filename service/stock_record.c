@@ -21,7 +21,8 @@ static bool take_word(const char **text, int64_t *number)
     return taken;
 }
 
-/* Whether sell_once.lua keeps such an answer: nobody is told that it is sold out while there is something. */
+/* Whether sell_once.lua keeps such an answer: nobody is told that it is sold out while there is
+ * something. */
 static bool is_answer(int64_t code, int64_t left)
 {
     return stock_is_counted(left) && ((code == 200 && left >= 0) || (code == 409 && left <= 0));
@@ -40,7 +41,8 @@ static bool take_seller(const char *text, struct stock_record *record)
     return true;
 }
 
-/* "200 QUANTITY LEFT SELLER MARK" or "409 QUANTITY LEFT SELLER MARK", as sell_once.lua writes it. */
+/* "200 QUANTITY LEFT SELLER MARK" or "409 QUANTITY LEFT SELLER MARK", as sell_once.lua writes it.
+ */
 static enum stock_status to_record(struct stock *stock, const char *record_key,
                                    const redisReply *reply, struct stock_record *record)
 {
@@ -51,7 +53,7 @@ static enum stock_status to_record(struct stock *stock, const char *record_key,
                  take_seller(text, record) && strlen(reply->str) == reply->len;
     if (!whole)
         return stock_failed(stock, STOCK_INVALID, "%s holds something that no sale has left there",
-                      record_key);
+                            record_key);
     record->code = (int)code;
     return STOCK_OK;
 }
@@ -60,18 +62,21 @@ enum stock_status stock_recall(struct stock *stock, const char *record_key,
                                struct stock_record *record)
 {
     const redisReply *reply;
-    enum stock_status status = stock_command(stock, 2, (const char *const[]){"GET", record_key}, &reply);
+    enum stock_status status =
+        stock_command(stock, 2, (const char *const[]){"GET", record_key}, &reply);
     if (status != STOCK_OK)
         return status;
-    bool none = reply->type == REDIS_REPLY_NIL ||
-                (reply->type == REDIS_REPLY_STRING && reply->len == 0); /* as lua/sell_once.lua leaves it */
+    bool none =
+        reply->type == REDIS_REPLY_NIL ||
+        (reply->type == REDIS_REPLY_STRING && reply->len == 0); /* as lua/sell_once.lua leaves it */
     status = none ? STOCK_MISSING : to_record(stock, record_key, reply, record);
     return status;
 }
 
 static bool is_pair(const redisReply *reply)
 {
-    return reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[0]->type == REDIS_REPLY_STRING &&
+    return reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+           reply->element[0]->type == REDIS_REPLY_STRING &&
            reply->element[1]->type == REDIS_REPLY_STRING;
 }
 

@@ -24,11 +24,11 @@ struct stock_server {
 struct stock {
     struct redis *redis;
     int64_t timeout_ms;
-    int end_fd;    /* see stock_end_by; -1: none */
-    bool refused;  /* see stock_refused */
+    int end_fd;              /* see stock_end_by; -1: none */
+    bool refused;            /* see stock_refused */
     struct stock_doubt lost; /* the connection whose reply was lost last */
-    char code[16];   /* see stock_code */
-    uint64_t newest; /* see stock_newest */
+    char code[16];           /* see stock_code */
+    uint64_t newest;         /* see stock_newest */
     char error[STOCK_ERROR_MAX];
 };
 
@@ -132,7 +132,8 @@ uint64_t stock_newest(const struct stock *stock)
     return stock->newest;
 }
 
-enum stock_status stock_failed(struct stock *stock, enum stock_status status, const char *format, ...)
+enum stock_status stock_failed(struct stock *stock, enum stock_status status, const char *format,
+                               ...)
 {
     va_list args;
     va_start(args, format);
@@ -155,14 +156,18 @@ static bool is_refusal(dlock_status status, const char *reason)
            (status == DLOCK_UNREACHABLE && strstr(reason, ": ERR max number of clients") != NULL);
 }
 
-/* A connection that was not made in the time of an earlier call is begun anew: what this call answers is of now. */
+/* A connection that was not made in the time of an earlier call is begun anew: what this call
+ * answers is of now. */
 enum stock_status stock_connect(struct stock *stock)
 {
     if (!redis_up(stock->redis))
         redis_disconnect(stock->redis);
     dlock_status status = redis_ready(stock->redis, deadline_ns(stock), stock->end_fd);
     stock->refused = status != DLOCK_OK && is_refusal(status, dlock_error());
-    return status == DLOCK_OK ? STOCK_OK : stock_failed(stock, STOCK_UNAVAILABLE, "%s", dlock_error());
+    if (status == DLOCK_OK)
+        return STOCK_OK;
+    stock_failed(stock, STOCK_UNAVAILABLE, "%s", dlock_error());
+    return STOCK_UNAVAILABLE;
 }
 
 static void note_doubt(struct stock *stock)
@@ -174,17 +179,20 @@ static void note_doubt(struct stock *stock)
 }
 
 /* Sends one command and waits for its reply. UNAVAILABLE: nothing was sent; LOST: it was. */
-static enum stock_status exchange(struct stock *stock, int argc, const char *const *argv, const redisReply **reply)
+static enum stock_status exchange(struct stock *stock, int argc, const char *const *argv,
+                                  const redisReply **reply)
 {
     redis_begin(stock->redis);
     redis_append(stock->redis, 0, argc, argv, NULL);
     dlock_status status = redis_gather(stock->redis, deadline_ns(stock), stock->end_fd);
     *reply = status == DLOCK_OK ? redis_reply(stock->redis, 0, 0) : NULL;
-    if (status == DLOCK_OK)
+    if (*reply != NULL)
         return STOCK_OK;
-    if (status == DLOCK_UNKNOWN)
+    const bool sent = status == DLOCK_UNKNOWN;
+    if (sent)
         note_doubt(stock);
-    return stock_failed(stock, status == DLOCK_UNKNOWN ? STOCK_LOST : STOCK_UNAVAILABLE, "%s", dlock_error());
+    stock_failed(stock, sent ? STOCK_LOST : STOCK_UNAVAILABLE, "%s", dlock_error());
+    return sent ? STOCK_LOST : STOCK_UNAVAILABLE;
 }
 
 /* An error that says that the key is to blame. */
@@ -210,10 +218,12 @@ static enum stock_status take_refusal(struct stock *stock, const char *error)
     snprintf(stock->code, sizeof stock->code, "%.*s", (int)strcspn(error, " "), error);
     if (status == STOCK_STALE)
         stock->newest = last_word != NULL ? strtoull(last_word, NULL, 10) : 0;
-    return stock_failed(stock, status, "%s: %s", stock_shown(stock), error);
+    stock_failed(stock, status, "%s: %s", stock_shown(stock), error);
+    return status;
 }
 
-enum stock_status stock_command(struct stock *stock, int argc, const char *const *argv, const redisReply **reply)
+enum stock_status stock_command(struct stock *stock, int argc, const char *const *argv,
+                                const redisReply **reply)
 {
     *reply = NULL;
     stock->code[0] = '\0';
@@ -227,8 +237,8 @@ enum stock_status stock_command(struct stock *stock, int argc, const char *const
     return status;
 }
 
-enum stock_status stock_run(struct stock *stock, const struct script *script, int count, const char *const *words,
-                            const redisReply **reply)
+enum stock_status stock_run(struct stock *stock, const struct script *script, int count,
+                            const char *const *words, const redisReply **reply)
 {
     const char *argv[STOCK_WORDS_MAX + 2] = {"EVALSHA", script->sha1};
     memcpy(argv + 2, words, (size_t)count * sizeof *words);
@@ -246,7 +256,8 @@ enum stock_status stock_unreadable(struct stock *stock)
 {
     redis_distrust(stock->redis, 0);
     note_doubt(stock);
-    return stock_failed(stock, STOCK_LOST, "%s: the reply to a write cannot be read", stock_shown(stock));
+    return stock_failed(stock, STOCK_LOST, "%s: the reply to a write cannot be read",
+                        stock_shown(stock));
 }
 
 struct stock_doubt stock_doubt(const struct stock *stock)
@@ -264,13 +275,15 @@ enum stock_status stock_end_doubt(struct stock *stock, const struct stock_doubt 
     case DOUBT_ENDED:
         return STOCK_OK;
     case DOUBT_STAYS:
-        return stock_failed(stock, STOCK_UNAVAILABLE, "%s did not end the connection that brought it",
-                            stock_shown(stock));
+        return stock_failed(stock, STOCK_UNAVAILABLE,
+                            "%s did not end the connection that brought it", stock_shown(stock));
     case DOUBT_FOR_EVER:
         break;
     }
-    return stock_failed(stock, STOCK_LOST, "%s can't end the connection that brought it: another process answers by "
-                        "now, or it refuses CLIENT ID, INFO or CLIENT KILL", stock_shown(stock));
+    return stock_failed(stock, STOCK_LOST,
+                        "%s can't end the connection that brought it: another process answers by "
+                        "now, or it refuses CLIENT ID, INFO or CLIENT KILL",
+                        stock_shown(stock));
 }
 
 /* ---- Replies --------------------------------------------------------------------------------- */
@@ -281,7 +294,7 @@ bool stock_is_counted(int64_t value)
 }
 
 enum stock_status stock_to_number(struct stock *stock, const char *key, const redisReply *reply,
-                                   int64_t *value)
+                                  int64_t *value)
 {
     char *end = NULL;
     if (reply->type == REDIS_REPLY_NIL)
@@ -291,28 +304,32 @@ enum stock_status stock_to_number(struct stock *stock, const char *key, const re
         *value = strtoll(reply->str, &end, 10);
     if (end == NULL || end == reply->str || end != reply->str + reply->len || errno != 0 ||
         strchr(" \t\n\v\f\r+", reply->str[0]) != NULL)
-        return stock_failed(stock, STOCK_INVALID, "%s holds something that is no whole number", key);
+        return stock_failed(stock, STOCK_INVALID, "%s holds something that is no whole number",
+                            key);
     if (!stock_is_counted(*value))
-        return stock_failed(stock, STOCK_INVALID, "%s holds a number beyond %" PRId64, key, (int64_t)STOCK_MOST);
+        return stock_failed(stock, STOCK_INVALID, "%s holds a number beyond %" PRId64, key,
+                            (int64_t)STOCK_MOST);
     return STOCK_OK;
 }
 
-enum stock_status stock_to_few(struct stock *stock, const char *key, int64_t quantity, const redisReply *reply,
-                                int64_t *found)
+enum stock_status stock_to_few(struct stock *stock, const char *key, int64_t quantity,
+                               const redisReply *reply, int64_t *found)
 {
-    enum stock_status status = reply->type == REDIS_REPLY_STRING ? stock_to_number(stock, key, reply, found) : STOCK_LOST;
+    enum stock_status status =
+        reply->type == REDIS_REPLY_STRING ? stock_to_number(stock, key, reply, found) : STOCK_LOST;
     return status != STOCK_OK ? status : *found < quantity ? STOCK_TOO_FEW : STOCK_LOST;
 }
 
-
-/* ---- Whether it is there, and takes writes ---------------------------------------------------- */
+/* ---- Whether it is there, and takes writes ----------------------------------------------------
+ */
 
 /* Whether INFO says so: a server that does not tell is believed. */
 static bool may_evict(const redisReply *info)
 {
     const char *text = info->type == REDIS_REPLY_STRING ? info->str : "";
     return strstr(text, "maxmemory_policy:") != NULL &&
-           strstr(text, "maxmemory_policy:noeviction") == NULL && strstr(text, "maxmemory:0\r") == NULL;
+           strstr(text, "maxmemory_policy:noeviction") == NULL &&
+           strstr(text, "maxmemory:0\r") == NULL;
 }
 
 /* A write that writes nothing; once more on a new connection, if this one breaks. */
@@ -348,7 +365,9 @@ enum stock_status stock_check(struct stock *stock, const char *key)
     if (status != STOCK_OK)
         return stock_is_connected(stock) ? STOCK_OK : status;
     if (may_evict(reply))
-        status = stock_failed(stock, STOCK_UNAVAILABLE, "%s drops keys when its memory is full: set maxmemory-policy noeviction",
-                        stock_shown(stock));
+        status =
+            stock_failed(stock, STOCK_UNAVAILABLE,
+                         "%s drops keys when its memory is full: set maxmemory-policy noeviction",
+                         stock_shown(stock));
     return status;
 }

@@ -54,7 +54,8 @@ static bool ask_lock(const struct sale_env *env, struct sale *sale)
         return false;
     atomic_fetch_sub(env->waiting, 1);
     note_answer(sale, status, NULL);
-    if (status == DLOCK_UNSUPPORTED) { /* this rung's count is in its thread's memory: it waits here */
+    if (status ==
+        DLOCK_UNSUPPORTED) { /* this rung's count is in its thread's memory: it waits here */
         dlock_hold *hold = NULL;
         status = dlock_acquire(sale->till->lock, &want, &hold);
         note_answer(sale, status, hold);

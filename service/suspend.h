@@ -7,8 +7,9 @@
 
 #include "sale.h"
 
-/* Begins the wait that sale->waits_for says. True: the sale is suspended, will be resumed, and may be another thread's
- * by now. False: there is nothing to wait for any more. Keeps the thread only on rungs that count in its memory. */
+/* Begins the wait that sale->waits_for says. True: the sale is suspended, will be resumed, and may
+ * be another thread's by now. False: there is nothing to wait for any more. Keeps the thread only
+ * on rungs that count in its memory. */
 bool sale_suspend(const struct sale_env *env, struct sale *sale);
 
 #endif

@@ -15,8 +15,8 @@ void text_quote(char *out, size_t size, const char *text);
  * (RFC 9110). */
 size_t text_trimmed_size(const char *text);
 
-/* Takes the addresses of Redis servers, as the lock library shows them, out of a sentence: buyers need not know where
- * our servers are. */
+/* Takes the addresses of Redis servers, as the lock library shows them, out of a sentence: buyers
+ * need not know where our servers are. */
 void text_hide_servers(char *text);
 
 #endif

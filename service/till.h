@@ -26,8 +26,8 @@ struct bearer {
     struct bearer *next;
 };
 
-/* Where a sale stands from its beginning to its end, whichever threads work on it: one sale at a time.
- * Its number is the owner_id of its locks. It keeps the lock of the item it sold last. */
+/* Where a sale stands from its beginning to its end, whichever threads work on it: one sale at a
+ * time. Its number is the owner_id of its locks. It keeps the lock of the item it sold last. */
 struct till {
     unsigned number; /* from 1 */
     dlock *lock;
@@ -48,8 +48,8 @@ void tills_free(struct tills *tills);
 /* Any thread. NULL when out of memory. */
 struct till *till_take(struct tills *tills);
 void till_give(struct tills *tills, struct till *till);
-/* The hold stays until tills_free, renewed where its rung renews, with a bearer to speak of it and its lock open.
- * False: out of memory, and the hold is the caller's. */
+/* The hold stays until tills_free, renewed where its rung renews, with a bearer to speak of it and
+ * its lock open. False: out of memory, and the hold is the caller's. */
 bool till_forget(struct till *till, dlock_hold *hold);
 
 #endif

@@ -30,9 +30,9 @@ struct workers {
         struct request *first;
         struct request *last;
     } fresh, resumed, put_off, resting; /* resting: until their resume_ns, the earliest first */
-    size_t depth;        /* of those that were not run yet */
-    struct worker *idle; /* a stack: the one on top slept last */
-    bool waking;         /* a woken thread has not come for work yet */
+    size_t depth;                       /* of those that were not run yet */
+    struct worker *idle;                /* a stack: the one on top slept last */
+    bool waking;                        /* a woken thread has not come for work yet */
     bool stopping;
     pthread_cond_t clock; /* for the timekeeper: an earlier moment, or the end */
     pthread_t timekeeper;
@@ -93,8 +93,8 @@ static struct request *take(struct worker *worker)
         workers->waking = false;
     }
     if (!is_empty(workers)) {
-        request = take_first(workers, workers->resumed.first != NULL ? &workers->resumed
-                                                                     : &workers->fresh);
+        request = take_first(workers,
+                             workers->resumed.first != NULL ? &workers->resumed : &workers->fresh);
         wake_one(workers);
     }
     pthread_mutex_unlock(&workers->mutex);
@@ -221,8 +221,8 @@ static void *keep_time(void *arg)
     pthread_mutex_lock(&workers->mutex);
     while (!workers->stopping) {
         const struct request *first = workers->resting.first;
-        const struct timespec until = timespec_of(
-            first != NULL && first->resume_ns < tick_ns ? first->resume_ns : tick_ns);
+        const struct timespec until =
+            timespec_of(first != NULL && first->resume_ns < tick_ns ? first->resume_ns : tick_ns);
         pthread_cond_timedwait(&workers->clock, &workers->mutex, &until);
         resume_rested(workers);
         if (now_ns() < tick_ns)

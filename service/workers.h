@@ -24,17 +24,18 @@ struct workers_options {
 
 /* NULL when out of memory or threads. */
 struct workers *workers_start(const struct workers_options *options);
-/* Takes nothing more, and ends the threads once they are through with what is queued. Nobody may wait to be resumed. */
+/* Takes nothing more, and ends the threads once they are through with what is queued. Nobody may
+ * wait to be resumed. */
 void workers_stop(struct workers *workers);
 void workers_free(struct workers *workers);
 
 /* False: the queue is full, or stopped. Any thread. */
 bool workers_push(struct workers *workers, struct request *request);
-/* One that `run` left unfinished goes on: ahead of the queue, whatever its length. Any thread; not after
- * workers_stop. */
+/* One that `run` left unfinished goes on: ahead of the queue, whatever its length. Any thread; not
+ * after workers_stop. */
 void workers_resume(struct workers *workers, struct request *request);
-/* The same at that moment, by now_ns(), and not before one that was told so earlier: all rest for about as long. Nothing
- * is allocated: as many may rest as requests are open. Any thread. */
+/* The same at that moment, by now_ns(), and not before one that was told so earlier: all rest for
+ * about as long. Nothing is allocated: as many may rest as requests are open. Any thread. */
 void workers_resume_at(struct workers *workers, struct request *request, int64_t at_ns);
 /* One that cannot be run now stays in the queue, but is not given out before workers_go_on. */
 void workers_put_off(struct workers *workers, struct request *request);

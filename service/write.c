@@ -104,8 +104,8 @@ bool write_settle(const struct write_choice *choice, int fallback, int *write,
     const struct write_way *way = &write_ways[*write];
     if (choice->by_lock >= 0 && choice->by_write >= 0 && choice->by_lock != choice->by_write) {
         snprintf(error, WRITE_ERROR_MAX,
-                 "the lock \"%s\" is %s written with \"%s\", not with \"%s\": leave the way to write out, or "
-                 "take the lock \"%s\"",
+                 "the lock \"%s\" is %s written with \"%s\", not with \"%s\": leave the way to "
+                 "write out, or take the lock \"%s\"",
                  way->name, choice->rung->name, way->name, write_ways[choice->by_write].name,
                  choice->rung->name);
         return false;
@@ -113,8 +113,8 @@ bool write_settle(const struct write_choice *choice, int fallback, int *write,
     if (write_is_fenced(*write) && !choice->rung->tokens) {
         names_with_tokens(names, sizeof names);
         snprintf(error, WRITE_ERROR_MAX,
-                 "the way to write \"%s\" needs a lock that gives tokens; %s gives none, these do: %s (the "
-                 "lock \"%s\" is %s, written so)",
+                 "the way to write \"%s\" needs a lock that gives tokens; %s gives none, these do: "
+                 "%s (the lock \"%s\" is %s, written so)",
                  way->name, choice->rung->name, names, way->name, way->lock);
         return false;
     }

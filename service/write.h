@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ways to write the stock, which locks they go with, and the names that mean a lock and a way to write
- * together.
+ * The ways to write the stock, which locks they go with, and the names that mean a lock and a way
+ * to write together.
  */
 #ifndef WRITE_H
 #define WRITE_H
@@ -20,7 +20,8 @@ enum write_mode {
 struct write_way {
     const char *name;
     bool flawed;
-    const char *lock; /* "": it goes with any; else it needs one with tokens, and its name as a lock's means this one */
+    const char *lock; /* "": it goes with any; else it needs one with tokens, and its name as a
+                         lock's means this one */
     const char *adds;
     const char *flaw;
 };
@@ -50,7 +51,8 @@ bool write_find(const char *name, int *write);
 bool write_find_lock(const char *name, struct write_choice *choice);
 
 #define WRITE_ERROR_MAX 640
-/* The way to write that was chosen, or `fallback`. False: error[] says why these do not go together. */
+/* The way to write that was chosen, or `fallback`. False: error[] says why these do not go
+ * together. */
 bool write_settle(const struct write_choice *choice, int fallback, int *write,
                   char error[WRITE_ERROR_MAX]);
 

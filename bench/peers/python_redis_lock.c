@@ -23,13 +23,12 @@
 #define SIGNAL_EXPIRE_MS "1000" /* the library's default */
 #define ID_SIZE 25              /* 18 random bytes in base 64 */
 
-static const char unlock_text[] =
-    "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 1 end "
-    "redis.call('del', KEYS[2]) "
-    "redis.call('lpush', KEYS[2], 1) "
-    "redis.call('pexpire', KEYS[2], ARGV[2]) "
-    "redis.call('del', KEYS[1]) "
-    "return 0";
+static const char unlock_text[] = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 1 end "
+                                  "redis.call('del', KEYS[2]) "
+                                  "redis.call('lpush', KEYS[2], 1) "
+                                  "redis.call('pexpire', KEYS[2], ARGV[2]) "
+                                  "redis.call('del', KEYS[1]) "
+                                  "return 0";
 
 struct library {
     struct part *part;

@@ -291,9 +291,8 @@ static bool release(struct waiter *waiter, struct wire *wire)
     char latch[160];
     snprintf(latch, sizeof latch, LATCH "%08x%08x%016llx", (unsigned)library->part->number,
              (unsigned)waiter->number, (unsigned long long)++waiter->unlocks);
-    struct said said =
-        ASK(wire, "EVALSHA", library->unlock_sha, "3", LOCK_NAME, CHANNEL, latch, "0",
-            library->lease_ms, waiter->owner, "PUBLISH", LATCH_MS);
+    struct said said = ASK(wire, "EVALSHA", library->unlock_sha, "3", LOCK_NAME, CHANNEL, latch,
+                           "0", library->lease_ms, waiter->owner, "PUBLISH", LATCH_MS);
     TELL(wire, "DEL", latch);
     if (said.kind == SAID_NUMBER && said.number == 1)
         return true;

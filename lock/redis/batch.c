@@ -53,16 +53,16 @@ static const struct {
     const char *name;
     const char *word; /* only with it among the arguments; NULL: always */
 } unfit[] = {
-    {"ASKING", NULL},       {"AUTH", NULL},       {"BLMOVE", NULL},     {"BLMPOP", NULL},
-    {"BLPOP", NULL},        {"BRPOP", NULL},      {"BRPOPLPUSH", NULL}, {"BZMPOP", NULL},
-    {"BZPOPMAX", NULL},     {"BZPOPMIN", NULL},   {"CLIENT", NULL},     {"DEBUG", NULL},
-    {"DISCARD", NULL},      {"EXEC", NULL},       {"HELLO", NULL},      {"MONITOR", NULL},
-    {"MULTI", NULL},        {"PSUBSCRIBE", NULL}, {"PSYNC", NULL},      {"PUNSUBSCRIBE", NULL},
-    {"QUIT", NULL},         {"READONLY", NULL},   {"READWRITE", NULL},  {"REPLCONF", NULL},
-    {"RESET", NULL},        {"SCRIPT", "DEBUG"},  {"SELECT", NULL},     {"SHUTDOWN", NULL},
-    {"SSUBSCRIBE", NULL},   {"SUBSCRIBE", NULL},  {"SUNSUBSCRIBE", NULL}, {"SYNC", NULL},
-    {"UNSUBSCRIBE", NULL},  {"UNWATCH", NULL},    {"WAIT", NULL},       {"WAITAOF", NULL},
-    {"WATCH", NULL},        {"XREAD", "BLOCK"},   {"XREADGROUP", "BLOCK"},
+    {"ASKING", NULL},      {"AUTH", NULL},       {"BLMOVE", NULL},        {"BLMPOP", NULL},
+    {"BLPOP", NULL},       {"BRPOP", NULL},      {"BRPOPLPUSH", NULL},    {"BZMPOP", NULL},
+    {"BZPOPMAX", NULL},    {"BZPOPMIN", NULL},   {"CLIENT", NULL},        {"DEBUG", NULL},
+    {"DISCARD", NULL},     {"EXEC", NULL},       {"HELLO", NULL},         {"MONITOR", NULL},
+    {"MULTI", NULL},       {"PSUBSCRIBE", NULL}, {"PSYNC", NULL},         {"PUNSUBSCRIBE", NULL},
+    {"QUIT", NULL},        {"READONLY", NULL},   {"READWRITE", NULL},     {"REPLCONF", NULL},
+    {"RESET", NULL},       {"SCRIPT", "DEBUG"},  {"SELECT", NULL},        {"SHUTDOWN", NULL},
+    {"SSUBSCRIBE", NULL},  {"SUBSCRIBE", NULL},  {"SUNSUBSCRIBE", NULL},  {"SYNC", NULL},
+    {"UNSUBSCRIBE", NULL}, {"UNWATCH", NULL},    {"WAIT", NULL},          {"WAITAOF", NULL},
+    {"WATCH", NULL},       {"XREAD", "BLOCK"},   {"XREADGROUP", "BLOCK"},
 };
 
 /* Redis knows no locales, and strcasecmp does. `word` has no small letters. */
@@ -127,8 +127,9 @@ dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *ar
         return fail(DLOCK_NO_MEMORY, "out of memory");
     }
     if (is_unfit(&command)) {
-        fail(DLOCK_INVALID, "%s cannot ride with a lock: it changes the connection, waits, or gets "
-                            "more or fewer replies than one; a script does what MULTI does",
+        fail(DLOCK_INVALID,
+             "%s cannot ride with a lock: it changes the connection, waits, or gets "
+             "more or fewer replies than one; a script does what MULTI does",
              argv[0]);
         command_free(&command);
         return DLOCK_INVALID;

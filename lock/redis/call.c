@@ -11,9 +11,9 @@
 /* Errors that go away by themselves: nothing was done, and a later try may work. */
 static bool is_transient(const char *error)
 {
-    static const char *const prefixes[] = {"LOADING", "BUSY ", "CLUSTERDOWN", "TRYAGAIN",
-                                           "MASTERDOWN", "READONLY", "OOM ", "NOREPLICAS",
-                                           "MISCONF", "NOSCRIPT"};
+    static const char *const prefixes[] = {"LOADING",    "BUSY ",    "CLUSTERDOWN", "TRYAGAIN",
+                                           "MASTERDOWN", "READONLY", "OOM ",        "NOREPLICAS",
+                                           "MISCONF",    "NOSCRIPT"};
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
         if (strncmp(error, prefixes[i], strlen(prefixes[i])) == 0)
             return true;
@@ -30,9 +30,9 @@ struct answer answer_of(struct rung_env *env, const redisReply *reply, const cha
     switch (reply->type) {
     case REDIS_REPLY_ERROR:
         env->transient = is_transient(reply->str);
-        answer.status = fail(strncmp(reply->str, "WRONGTYPE", 9) == 0 ? DLOCK_WRONG_TYPE
-                                                                      : DLOCK_REFUSED,
-                             "%s: %s", server, reply->str);
+        answer.status =
+            fail(strncmp(reply->str, "WRONGTYPE", 9) == 0 ? DLOCK_WRONG_TYPE : DLOCK_REFUSED,
+                 "%s: %s", server, reply->str);
         answer.kind = DLOCK_REPLY_ERROR;
         break;
     case REDIS_REPLY_NIL:
@@ -89,9 +89,9 @@ static struct answer exchange(struct rung_env *env, int argc, const char *const 
 {
     struct redis *redis = env->redis;
     if (env->deadline_ns <= mono_ns())
-        return (struct answer){.status = fail(DLOCK_UNREACHABLE, "no time is left to ask %s",
-                                              redis_server(redis, 0)),
-                               .text = ""};
+        return (struct answer){
+            .status = fail(DLOCK_UNREACHABLE, "no time is left to ask %s", redis_server(redis, 0)),
+            .text = ""};
     redis_begin(redis);
     size_t mine = env_ride_append(redis, env->last);
     redis_append(redis, 0, argc, argv, NULL);
@@ -172,8 +172,7 @@ dlock_status something_was_sent(const char *why)
                 sentence);
 }
 
-struct answer rung_eval(struct rung_env *env, const struct script *script,
-                        const char *const *argv)
+struct answer rung_eval(struct rung_env *env, const struct script *script, const char *const *argv)
 {
     const char *command[COMMAND_WORDS_MAX];
     if (rung_count(argv) > COMMAND_WORDS_MAX - 2)

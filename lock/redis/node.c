@@ -136,8 +136,7 @@ static void try_next(struct node *node, const char *reason);
 /* The connection broke: another address may do, as long as nothing but the login was sent. */
 static void broke(struct node *node, const char *reason)
 {
-    const redisReply *said =
-        node->reply_count > 0 ? node->replies[node->reply_count - 1] : NULL;
+    const redisReply *said = node->reply_count > 0 ? node->replies[node->reply_count - 1] : NULL;
     char text[REASON_MAX];
     if (node->state == NODE_UP) {
         node_break(node, reason);
@@ -458,8 +457,7 @@ static void identify(struct node *node)
     const redisReply *const *replies = (const redisReply *const *)node->replies + node->login_size;
     if (node->reply_count != node->login_size + 2)
         return;
-    if (replies[0]->type == REDIS_REPLY_INTEGER &&
-        read_run_id(replies[1], node->identity.run_id))
+    if (replies[0]->type == REDIS_REPLY_INTEGER && read_run_id(replies[1], node->identity.run_id))
         node->identity.id = replies[0]->integer;
     else if (strncmp(replies[0]->str != NULL ? replies[0]->str : "", "BUSY ", 5) != 0)
         reach_note_refusal(node->server, &node->server->identity_refused_ns);

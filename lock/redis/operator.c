@@ -105,18 +105,17 @@ static uint64_t longer(const struct dlock_holder *holder)
 /* Of those that the owner holds, so many live at least as long as what is returned. */
 static int64_t left_ms(const struct sightings *seen, const char *owner, size_t needed)
 {
-    const struct dlock_holder *least = NULL;
+    int64_t most_ms = 0;
     for (size_t i = 0; i < seen->count; i++) {
         const struct dlock_holder *one = &seen->holders[i];
         size_t as_long = 0;
         for (size_t j = 0; j < seen->count; j++)
-            as_long += is_held_by(&seen->holders[j], owner) &&
-                       longer(&seen->holders[j]) >= longer(one);
-        if (is_held_by(one, owner) && as_long >= needed &&
-            (least == NULL || longer(one) > longer(least)))
-            least = one;
+            as_long +=
+                is_held_by(&seen->holders[j], owner) && longer(&seen->holders[j]) >= longer(one);
+        if (is_held_by(one, owner) && as_long >= needed && longer(one) > (uint64_t)most_ms)
+            most_ms = one->ttl_ms;
     }
-    return least->ttl_ms;
+    return most_ms;
 }
 
 /* Who holds it is whom a majority of all servers names. Nobody, if nobody can have a majority
@@ -165,8 +164,9 @@ static dlock_status break_all(struct rung_env *env, struct dlock *lock, struct l
         return fail(DLOCK_UNKNOWN, "'%s': %zu of %zu servers did not answer, and may free it yet",
                     lock->name, votes.unknown, votes.servers);
     if (votes.servers - seen.count >= votes.needed && seen.count > 0)
-        return fail(DLOCK_UNKNOWN, "'%s' is freed on %zu of %zu servers; a majority may hold it yet",
-                    lock->name, seen.count, votes.servers);
+        return fail(DLOCK_UNKNOWN,
+                    "'%s' is freed on %zu of %zu servers; a majority may hold it yet", lock->name,
+                    seen.count, votes.servers);
     return votes.servers - seen.count >= votes.needed ? told : DLOCK_OK;
 }
 
@@ -189,8 +189,8 @@ dlock_status redis_inspect(struct dlock *lock, int64_t ends_ns, int cancel_fd, s
     dlock_status status = env_begin(lock, ends_ns, ends_ns, cancel_fd, &env);
     env.wake_fd = cancel_fd; /* it changes nothing: it may be cut off */
     if (status == DLOCK_OK)
-        status = has_several(lock) ? inspect_all(&env, lock, look)
-                                   : ask(&env, lock, send_inspect, look);
+        status =
+            has_several(lock) ? inspect_all(&env, lock, look) : ask(&env, lock, send_inspect, look);
     env_end(lock, &env);
     return status;
 }
@@ -207,9 +207,10 @@ dlock_status redis_break(struct dlock *lock, int64_t ends_ns, struct look *look)
     const struct rung_ops *ops = lock->ops;
     dlock_status status = env_begin(lock, ends_ns, ends_ns, -1, &env);
     if (status == DLOCK_OK)
-        status = has_several(lock) ? break_all(&env, lock, look)
-                                   : ask(&env, lock, ops->force_release != NULL
-                                                         ? ops->force_release : delete_key, look);
+        status = has_several(lock)
+                     ? break_all(&env, lock, look)
+                     : ask(&env, lock, ops->force_release != NULL ? ops->force_release : delete_key,
+                           look);
     if (status == DLOCK_UNKNOWN)
         end_doubt(env.redis, env.deadline_ns);
     env_end(lock, &env);
@@ -226,8 +227,8 @@ dlock_status redis_check_beside(struct dlock *lock, int64_t ends_ns, int cancel_
         const char *right = lock->ops->beside[i].type;
         struct answer type = CALL(&env, "TYPE", lock->beside[i]);
         status = type.status;
-        found = status == DLOCK_OK && strcmp(type.text, "none") != 0 &&
-                strcmp(type.text, right) != 0;
+        found =
+            status == DLOCK_OK && strcmp(type.text, "none") != 0 && strcmp(type.text, right) != 0;
         if (found)
             status = fail(DLOCK_WRONG_TYPE, "'%s' holds a %s; of a lock of rung '%s' it is a %s",
                           lock->beside[i], type.text, lock->ops->name, right);

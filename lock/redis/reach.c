@@ -13,7 +13,7 @@
 
 #define PAUSE_MS_LEAST 10
 #define PAUSE_MS_MOST 300
-#define BREAKS_FEW 3 /* in a row: they may have had causes of their own */
+#define BREAKS_FEW 3     /* in a row: they may have had causes of their own */
 #define FAILURES_MOST 10 /* beyond it the pause grows no more */
 #define REFUSED_MS INT64_C(60000)
 
@@ -23,8 +23,7 @@ void reach_init(struct server *server, struct outages *outages)
     server->chance = (uint32_t)mono_ns() ^ (uint32_t)(uintptr_t)server;
     pthread_mutex_init(&server->mutex, NULL);
     if (server->url.path == NULL) {
-        server->fixed =
-            lookup_numeric(server->url.host, server->url.port, &server->known) == 0;
+        server->fixed = lookup_numeric(server->url.host, server->url.port, &server->known) == 0;
         return;
     }
     struct sockaddr_un *address = (struct sockaddr_un *)&server->known.list[0].at;

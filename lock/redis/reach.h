@@ -30,27 +30,27 @@ struct outages {
 struct server {
     struct url url; /* set before reach_init */
     struct outages *outages;
-    bool fixed; /* no name: `known` is what it is */
+    bool fixed;          /* no name: `known` is what it is */
     _Atomic bool proven; /* it answered a command since its latest trouble; written under mutex */
 
-    pthread_mutex_t mutex; /* protects what is below */
+    pthread_mutex_t mutex;  /* protects what is below */
     struct addresses known; /* where it was found last */
     struct lookup *lookup;  /* the latest, as long as it may be waited for; or NULL */
     struct address last;    /* the latest that was tried */
     bool last_failed;
-    bool demoted;         /* it took the latest command for none of its own (READONLY ...) */
-    int64_t trouble_ns;   /* CLOCK_MONOTONIC: the latest break in use */
-    unsigned failures;    /* attempts since it was proven, and not proven by one */
-    int64_t pause_until_ns; /* CLOCK_MONOTONIC: unless it is proven, nobody connects before */
-    uint32_t chance; /* spreads the pauses of the clients of one server */
+    bool demoted;             /* it took the latest command for none of its own (READONLY ...) */
+    int64_t trouble_ns;       /* CLOCK_MONOTONIC: the latest break in use */
+    unsigned failures;        /* attempts since it was proven, and not proven by one */
+    int64_t pause_until_ns;   /* CLOCK_MONOTONIC: unless it is proven, nobody connects before */
+    uint32_t chance;          /* spreads the pauses of the clients of one server */
     dlock_status down_status; /* the latest failure since it was proven */
-    char down_reason[REASON_MAX]; /* "": none yet */
+    char down_reason[REASON_MAX];                                    /* "": none yet */
     enum health { SERVER_FINE, SERVER_LOST, SERVER_REFUSES } health; /* of its connections */
-    enum health told;             /* with what is below */
+    enum health told;                                                /* with what is below */
     unsigned deaf;                /* a bit for each kind of wake-ups that it refuses to tell */
     char deaf_reason[REASON_MAX]; /* the latest of them */
-    int64_t identity_refused_ns; /* CLOCK_MONOTONIC: when CLIENT ID or INFO was; 0: never */
-    int64_t kill_refused_ns;     /* and CLIENT KILL */
+    int64_t identity_refused_ns;  /* CLOCK_MONOTONIC: when CLIENT ID or INFO was; 0: never */
+    int64_t kill_refused_ns;      /* and CLIENT KILL */
 };
 
 void reach_init(struct server *server, struct outages *outages);

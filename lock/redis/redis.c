@@ -108,8 +108,7 @@ static dlock_status pump(struct redis *redis, bool (*done)(const struct redis *r
 
 struct redis *redis_new(struct redis_config *config)
 {
-    struct redis *redis =
-        calloc(1, sizeof *redis + config->server_count * sizeof redis->nodes[0]);
+    struct redis *redis = calloc(1, sizeof *redis + config->server_count * sizeof redis->nodes[0]);
     if (redis == NULL)
         return NULL;
     redis->config = config;
@@ -431,9 +430,8 @@ enum doubt_end redis_end_doubt(struct redis *redis, const struct doubt *doubt, i
     if (doubt->id != 0 && is_nameless(node)) /* the next connection has one, perhaps */
         node_close(node, DLOCK_UNREACHABLE, "the server was busy when it connected");
     else if (node->state == NODE_UP)
-        end = may_kill(node, doubt)
-                  ? kill_connection(redis, node, doubt->id, deadline_ns, wake_fd)
-                  : DOUBT_FOR_EVER;
+        end = may_kill(node, doubt) ? kill_connection(redis, node, doubt->id, deadline_ns, wake_fd)
+                                    : DOUBT_FOR_EVER;
     fail(DLOCK_OK, "%s", sentence); /* what went wrong is the exchange */
     return end;
 }

@@ -108,12 +108,16 @@ static dlock_status check_lock(const struct dlock_client *client, const struct r
 {
     size_t servers = redis_of(client)->config.server_count;
     if (strncmp(name, "dlock:", 6) == 0)
-        return fail(DLOCK_INVALID, "'%s' begins with 'dlock:', as the keys that the library keeps "
-                                   "beside a lock; any other beginning is right", name);
+        return fail(DLOCK_INVALID,
+                    "'%s' begins with 'dlock:', as the keys that the library keeps "
+                    "beside a lock; any other beginning is right",
+                    name);
     if (ops->beside[0].kind != NULL && strpbrk(name, "{}") != NULL && !has_tag(name))
-        return fail(DLOCK_INVALID, "'%s' has a brace but no hash tag, so the keys that rung '%s' "
-                                   "keeps beside it would not lie in its slot; a tag as in "
-                                   "lock:{phone}, or no brace, is right", name, ops->name);
+        return fail(DLOCK_INVALID,
+                    "'%s' has a brace but no hash tag, so the keys that rung '%s' "
+                    "keeps beside it would not lie in its slot; a tag as in "
+                    "lock:{phone}, or no brace, is right",
+                    name, ops->name);
     if (ops->engine != NULL && ops->engine != &engine_redis)
         return fail(DLOCK_INVALID, "rung '%s' works with %s, and the client's servers are Redis",
                     ops->name, ops->engine->name);

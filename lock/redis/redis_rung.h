@@ -11,12 +11,12 @@
 
 /* What a rung works through. */
 struct rung_env {
-    struct redis *redis;   /* connected (in a release perhaps not); NULL with TRAIT_SERVERLESS */
-    int64_t deadline_ns;   /* CLOCK_MONOTONIC: when the whole slot must be done */
-    int wake_fd;           /* cuts requests off when readable; -1: none */
-    int64_t (*now_ns)(void);       /* CLOCK_BOOTTIME; a test may set another */
-    const char *rung;              /* its name */
-    const char *key_type;          /* of the lock's key, as Redis calls it; "": of any */
+    struct redis *redis;     /* connected (in a release perhaps not); NULL with TRAIT_SERVERLESS */
+    int64_t deadline_ns;     /* CLOCK_MONOTONIC: when the whole slot must be done */
+    int wake_fd;             /* cuts requests off when readable; -1: none */
+    int64_t (*now_ns)(void); /* CLOCK_BOOTTIME; a test may set another */
+    const char *rung;        /* its name */
+    const char *key_type;    /* of the lock's key, as Redis calls it; "": of any */
     void (*on_point)(void *arg, const char *rung, const char *point);
     void *on_point_arg;
     _Atomic uint64_t *scripts_loaded;
@@ -27,15 +27,15 @@ struct rung_env {
      * batch_keep() and clears the field. */
     struct dlock_batch *reads; /* right behind it */
     struct dlock_batch *last;  /* right ahead of it */
-    bool transient; /* the server refused for a while only (LOADING, BUSY ...) */
+    bool transient;            /* the server refused for a while only (LOADING, BUSY ...) */
 };
 
 /* The answer of one command. The text lives until the next CALL or EVAL of the slot. */
 struct answer {
     dlock_status status; /* OK: it was answered without an error; nil is no error */
     enum dlock_reply_kind kind;
-    int64_t integer;  /* with INTEGER */
-    const char *text; /* with TEXT; "" otherwise */
+    int64_t integer;         /* with INTEGER */
+    const char *text;        /* with TEXT; "" otherwise */
     const redisReply *reply; /* as it came, for arrays */
 };
 
@@ -69,7 +69,7 @@ struct votes {
 struct votes rung_vote(struct rung_env *env, const struct script *script, const char *const *argv,
                        bool (*is_yes)(const struct answer *answer));
 /* VOTE(env, &lua_x, is_one, "1", hold->key, hold->id); the script NULL: a command. */
-#define VOTE(env, script, is_yes, ...)                                                           \
+#define VOTE(env, script, is_yes, ...)                                                             \
     rung_vote(env, script, (const char *const[]){__VA_ARGS__, NULL}, is_yes)
 
 /* The same; is_yes may keep what each server answers. */
@@ -84,7 +84,7 @@ struct request {
     size_t used;
 };
 /* SEND(request, &lua_x, "1", hold->key, hold->owner): what EVAL would send. */
-#define SEND(request, script, ...)                                                               \
+#define SEND(request, script, ...)                                                                 \
     request_script(request, script, (const char *const[]){__VA_ARGS__, NULL})
 void request_script(struct request *request, const struct script *script, const char *const *argv);
 /* An argument that is made up; it lives as long as the request. */
@@ -95,8 +95,7 @@ const char *request_text(struct request *request, const char *format, ...)
 dlock_status rung_renew(struct rung_env *env, struct dlock_hold *hold, int64_t ttl_ms);
 
 struct answer rung_call(struct rung_env *env, const char *const *argv);
-struct answer rung_eval(struct rung_env *env, const struct script *script,
-                        const char *const *argv);
+struct answer rung_eval(struct rung_env *env, const struct script *script, const char *const *argv);
 
 /* Appends the request as EVAL would send it first, or with the script in full. */
 void request_append(struct redis *redis, const struct request *request, bool in_full);

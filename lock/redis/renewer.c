@@ -13,8 +13,8 @@
 struct renewer {
     struct dlock_client *client;
     struct redis *own;
-    struct redis *redis; /* its own, or one on loan */
-    size_t taken;        /* of the replies that are here */
+    struct redis *redis;                     /* its own, or one on loan */
+    size_t taken;                            /* of the replies that are here */
     const struct script *known[SCRIPTS_MAX]; /* by the server, since they were sent */
     size_t known_count;
 };
@@ -142,8 +142,7 @@ static bool add(struct renewer *renewer, const struct dlock_hold *hold, int64_t 
 static dlock_status wait(struct renewer *renewer, int wake_fd, bool late)
 {
     redis_send(renewer->redis);
-    dlock_status status =
-        redis_next(renewer->redis, late ? 0 : INT64_MAX, late ? -1 : wake_fd);
+    dlock_status status = redis_next(renewer->redis, late ? 0 : INT64_MAX, late ? -1 : wake_fd);
     renewer->taken = 0;
     return status;
 }

@@ -42,16 +42,14 @@ static dlock_status taken(struct rung_env *env, const struct dlock_hold *hold, d
 /* Of a rung that is not renewed. */
 static dlock_status renew_by_type(struct rung_env *env, struct dlock_hold *hold, const char *ttl)
 {
-    struct answer renewed =
-        strcmp(env->key_type, "hash") == 0
-            ? EVAL(env, &lua_reentrant_renew, "1", hold->key, hold->owner, ttl)
-            : EVAL(env, &lua_renew_if_owner, "1", hold->key, hold->id, ttl);
+    struct answer renewed = strcmp(env->key_type, "hash") == 0
+                                ? EVAL(env, &lua_reentrant_renew, "1", hold->key, hold->owner, ttl)
+                                : EVAL(env, &lua_renew_if_owner, "1", hold->key, hold->id, ttl);
     if (renewed.status != DLOCK_OK)
         return renewed.status;
-    return renewed.kind == DLOCK_REPLY_INTEGER
-               ? (renewed.integer == 1 ? DLOCK_OK : DLOCK_LOST)
-           : renewed.kind == DLOCK_REPLY_NIL ? DLOCK_LOST
-                                             : not_understood(env, hold);
+    return renewed.kind == DLOCK_REPLY_INTEGER ? (renewed.integer == 1 ? DLOCK_OK : DLOCK_LOST)
+           : renewed.kind == DLOCK_REPLY_NIL   ? DLOCK_LOST
+                                               : not_understood(env, hold);
 }
 
 dlock_status rung_renew(struct rung_env *env, struct dlock_hold *hold, int64_t ttl_ms)

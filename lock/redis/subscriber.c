@@ -143,8 +143,7 @@ static void set_source(struct subscriber *subscriber, struct source *source,
     TAILQ_INSERT_TAIL(&subscriber->sources[source->state], source, in_state);
 }
 
-bool subscriber_listen(struct dlock *lock, const struct busy *busy, int64_t limit_ns,
-                       int cancel_fd)
+bool subscriber_listen(struct dlock *lock, const struct busy *busy, int64_t limit_ns, int cancel_fd)
 {
     struct loop *loop = &lock->client->loop;
     struct source *source = &redis_lock_of(lock)->source;
@@ -265,8 +264,8 @@ static void take_next(struct subscriber *subscriber)
     const struct source *source = first_in(subscriber, SOURCE_HEARD);
     subscriber->taking = source != NULL;
     if (source != NULL)
-        redis_append(subscriber->redis, 0, 3,
-                     (const char *const[]){"BLPOP", source->name, "0"}, NULL);
+        redis_append(subscriber->redis, 0, 3, (const char *const[]){"BLPOP", source->name, "0"},
+                     NULL);
 }
 
 static void ask(struct subscriber *subscriber, struct source *source)
@@ -303,11 +302,8 @@ static const char *text_of(const redisReply *reply, size_t index)
  * alone looks in 300 ms. */
 static void pass_on(struct dlock *lock, const char *payload)
 {
-    bool readers =
-        payload[0] == 'r' && payload[1 + strspn(payload + 1, "0123456789")] == '\0';
-    wait_wake(lock, readers                       ? WAKE_READERS
-                    : strcmp(payload, "0") == 0 ? WAKE_ONE
-                                                : WAKE_ALL);
+    bool readers = payload[0] == 'r' && payload[1 + strspn(payload + 1, "0123456789")] == '\0';
+    wait_wake(lock, readers ? WAKE_READERS : strcmp(payload, "0") == 0 ? WAKE_ONE : WAKE_ALL);
     if (readers && payload[1] != '\0')
         wait_look_in(lock, strtoll(payload + 1, NULL, 10));
 }

@@ -25,9 +25,9 @@ struct source {
         SOURCE_REFUSED,
         SOURCE_STATES
     } state;
-    unsigned refusals; /* in a row */
-    int64_t again_ns;  /* SOURCE_REFUSED, CLOCK_MONOTONIC: not asked for again before */
-    bool untold;       /* as its latest busy answer said; its waiters poll */
+    unsigned refusals;            /* in a row */
+    int64_t again_ns;             /* SOURCE_REFUSED, CLOCK_MONOTONIC: not asked for again before */
+    bool untold;                  /* as its latest busy answer said; its waiters poll */
     TAILQ_ENTRY(source) in_state; /* in the subscriber, and: */
     LIST_ENTRY(source) by_name;
 };
@@ -35,14 +35,14 @@ struct source {
 struct subscriber {
     enum wait_kind kind; /* WAIT_CHANNEL or WAIT_LIST */
     enum { SUBSCRIBER_DOWN, SUBSCRIBER_CONNECTING, SUBSCRIBER_UP, SUBSCRIBER_WATCHED } state;
-    struct redis *redis; /* of the thread that connects it meanwhile; else the loop's */
+    struct redis *redis;    /* of the thread that connects it meanwhile; else the loop's */
     struct watched watched; /* its connection, by the loop */
-    bool taking; /* WAIT_LIST: a BLPOP is under way */
-    size_t untold_count; /* of its locks */
-    unsigned breaks;  /* in a row, each soon after it was up, or before */
-    int64_t up_ns;    /* CLOCK_MONOTONIC: since when it is up */
-    int64_t again_ns; /* and before when it is not connected again */
-    size_t refused;   /* locks whose latest request was refused */
+    bool taking;            /* WAIT_LIST: a BLPOP is under way */
+    size_t untold_count;    /* of its locks */
+    unsigned breaks;        /* in a row, each soon after it was up, or before */
+    int64_t up_ns;          /* CLOCK_MONOTONIC: since when it is up */
+    int64_t again_ns;       /* and before when it is not connected again */
+    size_t refused;         /* locks whose latest request was refused */
     TAILQ_HEAD(, source) sources[SOURCE_STATES]; /* in order, as replies to SOURCE_ASKED come */
     LIST_HEAD(namesakes, source) by_name[1 << SUBSCRIBER_NAME_BITS]; /* as replies name them */
 };

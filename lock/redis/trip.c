@@ -18,12 +18,12 @@ struct trip {
     struct rung_env env;
     dlock_status ready; /* whether it is connected, and if not why */
     char why[SENTENCE_MAX];
-    bool shared;      /* by more than one exchange */
-    int64_t began_ns; /* CLOCK_MONOTONIC: when that was to be seen to, */
-    int64_t ready_ns; /* and when it was */
+    bool shared;        /* by more than one exchange */
+    int64_t began_ns;   /* CLOCK_MONOTONIC: when that was to be seen to, */
+    int64_t ready_ns;   /* and when it was */
     struct doubt asked; /* the latest doubt that was to be ended, many exchanges having the same */
     enum doubt_end end; /* and how that ended */
-    dlock_status gathered; /* of the replies that are missing */
+    dlock_status gathered;                     /* of the replies that are missing */
     const struct script *carried[SCRIPTS_MAX]; /* by the present write, in full */
     size_t carried_count;
 };
@@ -62,8 +62,8 @@ bool redis_shares(const struct exchange *exchange, const struct exchange *other)
 
 /* exchange->engine_state, which the core copies as bytes. */
 struct __attribute__((may_alias)) kept {
-    struct doubt doubt; /* exchange->open: which connection broke */
-    enum doubt_end end; /* of the doubt that it began with, or met */
+    struct doubt doubt;  /* exchange->open: which connection broke */
+    enum doubt_end end;  /* of the doubt that it began with, or met */
     bool unknown_script; /* to the server: it must be sent once more */
     size_t first;        /* the index of its first reply */
 };
@@ -185,8 +185,8 @@ static void take_replies(struct trip *trip, struct exchange *exchange)
     if (reply != NULL)
         take_answer(trip, exchange, reply);
     else
-        exchange_set(exchange, trip->gathered != DLOCK_OK ? fail(trip->gathered, "%s", trip->why)
-                                                        : DLOCK_OK);
+        exchange_set(exchange,
+                     trip->gathered != DLOCK_OK ? fail(trip->gathered, "%s", trip->why) : DLOCK_OK);
 }
 
 static void send_pairs(struct trip *trip, struct exchange *const *all, size_t count)
@@ -196,7 +196,7 @@ static void send_pairs(struct trip *trip, struct exchange *const *all, size_t co
     if (trip->env.deadline_ns <= mono_ns()) {
         for (size_t i = 0; i < count; i++)
             exchange_set(all[i], fail(DLOCK_UNREACHABLE, "no time is left to ask %s",
-                                    redis_server(trip->env.redis, 0)));
+                                      redis_server(trip->env.redis, 0)));
         return;
     }
     redis_begin(trip->env.redis);
@@ -263,8 +263,8 @@ static void run_alone(struct trip *trip, struct exchange *exchange)
     if (exchange->sent_ns == 0)
         exchange->sent_ns = env->now_ns();
     exchange_set(exchange, exchange->step == STEP_RELEASE
-                             ? ops_of(exchange)->release(env, exchange->hold)
-                             : acquire_alone(trip, exchange));
+                               ? ops_of(exchange)->release(env, exchange->hold)
+                               : acquire_alone(trip, exchange));
     exchange->transient = env->transient;
     note_doubt(trip, exchange);
 }
@@ -312,9 +312,10 @@ static void begin_anew(struct trip *trip, struct exchange *const *all, size_t co
         all[i]->step = STEP_ACQUIRE;
         all[i]->open = all[i]->unresolved = false;
         owner_begin_anew(all[i]->hold);
-        exchange_set(all[i], fail(DLOCK_UNKNOWN, "'%s': a request was not answered, and may come "
-                                               "for ever; the next has another name",
-                                all[i]->hold->key));
+        exchange_set(all[i], fail(DLOCK_UNKNOWN,
+                                  "'%s': a request was not answered, and may come "
+                                  "for ever; the next has another name",
+                                  all[i]->hold->key));
     }
 }
 
@@ -381,15 +382,17 @@ static void judge_release(struct exchange *exchange)
     bool last_one = hold->depth == 1;
     bool freed = status == DLOCK_OK || (status == DLOCK_LOST && last_one);
     if (exchange->open && exchange->rode)
-        status = fail(DLOCK_UNKNOWN, "'%s': the release was not answered, and what was sent with "
-                                     "it may still be carried out", hold->key);
-    else if (exchange->rode && freed)
         status = fail(DLOCK_UNKNOWN,
-                      "'%s' is released, but what was sent with it was not answered", hold->key);
+                      "'%s': the release was not answered, and what was sent with "
+                      "it may still be carried out",
+                      hold->key);
+    else if (exchange->rode && freed)
+        status = fail(DLOCK_UNKNOWN, "'%s' is released, but what was sent with it was not answered",
+                      hold->key);
     else if (status == DLOCK_LOST && last_one)
-        status = dlock_valid(hold) ? DLOCK_OK /* nobody else can have freed it */
-                                   : fail(DLOCK_UNKNOWN, "'%s' was released, or it expired before",
-                                          hold->key);
+        status = dlock_valid(hold)
+                     ? DLOCK_OK /* nobody else can have freed it */
+                     : fail(DLOCK_UNKNOWN, "'%s' was released, or it expired before", hold->key);
     else if (status != DLOCK_OK && status != DLOCK_LOST)
         status = fail(DLOCK_UNKNOWN, "'%s': the release was not answered", hold->key);
     else
@@ -483,8 +486,8 @@ static bool comes_too_late(const struct exchange *exchange)
 /* Alone it would have ended the connecting; those that share do not. */
 static bool connected_too_late(const struct trip *trip, const struct exchange *exchange)
 {
-    return trip->shared && exchange->step == STEP_ACQUIRE &&
-           exchange->limit_ns > trip->began_ns && exchange->limit_ns <= trip->ready_ns;
+    return trip->shared && exchange->step == STEP_ACQUIRE && exchange->limit_ns > trip->began_ns &&
+           exchange->limit_ns <= trip->ready_ns;
 }
 
 /* Those that can be sent; how many. */
@@ -497,18 +500,19 @@ static size_t choose(struct trip *trip, struct exchange *const *all, size_t coun
         if (!may_run(trip, exchange))
             exchange_set(exchange, fail(trip->ready, "%s", trip->why));
         else if (comes_too_late(exchange))
-            exchange_set(exchange, fail(DLOCK_LOST, "'%s' was lost before its release",
-                                      exchange->hold->key));
+            exchange_set(exchange,
+                         fail(DLOCK_LOST, "'%s' was lost before its release", exchange->hold->key));
         else if (exchange->step == STEP_ACQUIRE && cancel_thrown(exchange->cancel))
             exchange_set(exchange, fail(DLOCK_CANCELLED, "the wait for '%s' was cancelled",
-                                      exchange->hold->key));
+                                        exchange->hold->key));
         else if (connected_too_late(trip, exchange))
             exchange_set(exchange, fail(DLOCK_UNREACHABLE, "no time was left to ask %s",
-                                      redis_server(trip->env.redis, 0)));
+                                        redis_server(trip->env.redis, 0)));
         else if (exchange->open && kept_of(exchange)->end == DOUBT_STAYS)
-            exchange_set(exchange, fail(DLOCK_UNKNOWN, "'%s': an earlier request was not answered, "
-                                                     "and may still be carried out",
-                                      exchange->hold->key));
+            exchange_set(exchange, fail(DLOCK_UNKNOWN,
+                                        "'%s': an earlier request was not answered, "
+                                        "and may still be carried out",
+                                        exchange->hold->key));
         else
             chosen[chosen_count++] = exchange;
     }

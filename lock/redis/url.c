@@ -35,8 +35,7 @@ static int hex(char c)
 #define WRONG_PATH "has a path that is not of 1 to 107 bytes"
 #define WRONG_UNIX_QUERY                                                                           \
     "has a '?' that is not the one of '?db=N', with N from 0 to 99999; write another as %3F"
-#define WRONG_UNIX_LOGIN                                                                           \
-    "has a ':' without an '@': begin a path with '/', or write its ':' as %3A"
+#define WRONG_UNIX_LOGIN "has a ':' without an '@': begin a path with '/', or write its ':' as %3A"
 
 static bool has_wrong_escape(const char *text)
 {
@@ -163,9 +162,9 @@ static char *show(const struct url *url)
     if (url->path != NULL)
         length = asprintf(&shown, "unix:%s?db=%s", url->path, db);
     else
-        length = asprintf(&shown, strchr(url->host, ':') != NULL ? "redis://[%s]:%s/%s"
-                                                                 : "redis://%s:%s/%s",
-                          url->host, url->port, db);
+        length = asprintf(
+            &shown, strchr(url->host, ':') != NULL ? "redis://[%s]:%s/%s" : "redis://%s:%s/%s",
+            url->host, url->port, db);
     return length < 0 ? NULL : shown;
 }
 

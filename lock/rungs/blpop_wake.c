@@ -38,8 +38,7 @@ static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, s
 static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
 {
     point(env, "before_release");
-    struct answer left =
-        EVAL(env, &lua_blpop_wake_release, "2", hold->key, SIGNALS, hold->owner);
+    struct answer left = EVAL(env, &lua_blpop_wake_release, "2", hold->key, SIGNALS, hold->owner);
     if (left.status != DLOCK_OK)
         return left.status;
     return left.kind == DLOCK_REPLY_NIL ? DLOCK_LOST : DLOCK_OK;

@@ -25,9 +25,10 @@ static void say(struct request *request, const struct dlock_hold *hold, const ch
 {
     int64_t grant_ms = rung_grant_ms(hold);
     SEND(request, &lua_fair, "4", hold->key, hold->beside[0], hold->beside[1], hold->beside[2],
-           what, rung_client_id(hold), ttl, number(request, (uint64_t)grant_ms),
-           number(request, hold->handoff->tenure), hold->handoff->more ? "1" : "0", number(request, hold->handoff->try),
-           hold->handoff->newest != 0 ? number(request, hold->handoff->newest) : NULL);
+         what, rung_client_id(hold), ttl, number(request, (uint64_t)grant_ms),
+         number(request, hold->handoff->tenure), hold->handoff->more ? "1" : "0",
+         number(request, hold->handoff->try),
+         hold->handoff->newest != 0 ? number(request, hold->handoff->newest) : NULL);
 }
 
 /* The script's answer: a list of numbers. OK; UNKNOWN: it is none. */

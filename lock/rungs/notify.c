@@ -22,14 +22,16 @@ extern const struct script lua_reentrant_renew;
 /* Redisson's, which looks for a brace, not for a tag. */
 static const char *channel_of(struct request *request, const char *name)
 {
-    return request_text(request, strchr(name, '{') != NULL ? "redisson_lock__channel:%s"
-                                                           : "redisson_lock__channel:{%s}", name);
+    return request_text(request,
+                        strchr(name, '{') != NULL ? "redisson_lock__channel:%s"
+                                                  : "redisson_lock__channel:{%s}",
+                        name);
 }
 
 static void send_acquire(struct request *request, const struct dlock_hold *hold)
 {
     SEND(request, &lua_notify_acquire, "2", hold->key, hold->beside[0], hold->owner, hold->ttl,
-           hold->count, TOKEN_MS);
+         hold->count, TOKEN_MS);
 }
 
 static dlock_status take_acquire(struct dlock_hold *hold, const struct answer *answer,
@@ -53,8 +55,8 @@ static dlock_status take_acquire(struct dlock_hold *hold, const struct answer *a
 
 static void send_release(struct request *request, const struct dlock_hold *hold)
 {
-    SEND(request, &lua_notify_release, "2", hold->key, channel_of(request, hold->key),
-           hold->owner, hold->count);
+    SEND(request, &lua_notify_release, "2", hold->key, channel_of(request, hold->key), hold->owner,
+         hold->count);
 }
 
 static dlock_status take_ours(struct dlock_hold *hold, const struct answer *answer)

@@ -32,7 +32,8 @@ static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
     if (del.status != DLOCK_OK)
         return del.status;
     return del.integer == 1                  ? DLOCK_OK
-           : del.kind == DLOCK_REPLY_INTEGER ? DLOCK_LOST : not_understood(env, hold);
+           : del.kind == DLOCK_REPLY_INTEGER ? DLOCK_LOST
+                                             : not_understood(env, hold);
 }
 
 static dlock_status resolve(struct rung_env *env, struct dlock_hold *hold)

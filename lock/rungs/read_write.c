@@ -21,12 +21,12 @@ static void say(struct request *request, const struct dlock_hold *hold, const ch
                 const char *ttl)
 {
     const char *const *beside = hold->beside;
-    SEND(request, &lua_read_write, "7", hold->key, beside[HOLDS], beside[READERS],
-           beside[WRITERS], beside[INVITED], beside[TOKEN], beside[FREE], what, hold->owner,
-           request_text(request, "%c%llu", hold->mode == DLOCK_SHARED ? 'r' : 'w',
-                        (unsigned long long)hold->acquisition),
-           ttl, hold->depth == 1 ? "alone" : "nested",
-           request_text(request, "%lld", (long long)rung_grant_ms(hold)));
+    SEND(request, &lua_read_write, "7", hold->key, beside[HOLDS], beside[READERS], beside[WRITERS],
+         beside[INVITED], beside[TOKEN], beside[FREE], what, hold->owner,
+         request_text(request, "%c%llu", hold->mode == DLOCK_SHARED ? 'r' : 'w',
+                      (unsigned long long)hold->acquisition),
+         ttl, hold->depth == 1 ? "alone" : "nested",
+         request_text(request, "%lld", (long long)rung_grant_ms(hold)));
 }
 
 static void send_acquire(struct request *request, const struct dlock_hold *hold)
@@ -38,8 +38,9 @@ static dlock_status take_acquire(struct dlock_hold *hold, const struct answer *a
                                  struct busy *busy)
 {
     if (answer->kind == DLOCK_REPLY_NIL)
-        return fail(DLOCK_UPGRADE, "'%.64s': %s reads and asks to write, so it would wait for "
-                                   "itself; it can release first, or begin with the write lock",
+        return fail(DLOCK_UPGRADE,
+                    "'%.64s': %s reads and asks to write, so it would wait for "
+                    "itself; it can release first, or begin with the write lock",
                     hold->key, hold->owner);
     busy->untold = are_integers(answer, 1);
     if (answer->kind != DLOCK_REPLY_INTEGER && !busy->untold)
@@ -96,8 +97,12 @@ static struct answer force_release(struct rung_env *env, const char *key, const 
 const struct rung_ops rung_read_write = {
     .name = "read_write",
     .traits = TRAIT_EXPIRES | TRAIT_REENTRANT | TRAIT_TOKEN | TRAIT_SHARED,
-    .beside = {{"holds", "hash"}, {"readers", "zset"}, {"writers", "zset"}, {"invited", "zset"},
-               {"token", "string"}, {"free", "channel"}},
+    .beside = {{"holds", "hash"},
+               {"readers", "zset"},
+               {"writers", "zset"},
+               {"invited", "zset"},
+               {"token", "string"},
+               {"free", "channel"}},
     .send_acquire = send_acquire,
     .take_acquire = take_acquire,
     .send_release = send_release,

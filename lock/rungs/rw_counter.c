@@ -34,8 +34,8 @@ static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, s
     bool writes = hold->mode == DLOCK_EXCLUSIVE;
     struct dlock_batch *reads = env->reads;
     env->reads = NULL; /* what rides is to be read behind the look */
-    struct answer said = writes ? CALL(env, "SET", hold->key, "WRITE", "NX")
-                                : CALL(env, "INCR", keys.count);
+    struct answer said =
+        writes ? CALL(env, "SET", hold->key, "WRITE", "NX") : CALL(env, "INCR", keys.count);
     if (said.status != DLOCK_OK)
         return said.status;
     if (said.kind == DLOCK_REPLY_NIL)
@@ -43,8 +43,8 @@ static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, s
     point(env, "between_say_and_look");
     env->reads = reads;
     struct answer seen = CALL(env, "GET", writes ? keys.count : hold->key);
-    bool is_free = seen.status == DLOCK_OK && (writes ? strtoll(seen.text, NULL, 10) <= 0
-                                                      : seen.kind == DLOCK_REPLY_NIL);
+    bool is_free = seen.status == DLOCK_OK &&
+                   (writes ? strtoll(seen.text, NULL, 10) <= 0 : seen.kind == DLOCK_REPLY_NIL);
     if (is_free) {
         point(env, "acquired");
         return DLOCK_OK;
@@ -72,7 +72,8 @@ static struct answer force_release(struct rung_env *env, const char *key, const 
     (void)beside;
     struct keys keys = keys_of(key);
     struct answer uncounted = CALL(env, "DEL", keys.count);
-    return uncounted.status == DLOCK_OK ? EVAL(env, &lua_break, "1", key, env->key_type) : uncounted;
+    return uncounted.status == DLOCK_OK ? EVAL(env, &lua_break, "1", key, env->key_type)
+                                        : uncounted;
 }
 
 const struct rung_ops rung_rw_counter = {

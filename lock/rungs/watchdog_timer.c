@@ -57,8 +57,7 @@ static bool renew(struct timer *timer)
     struct answer renewed = {.status = DLOCK_UNKNOWN};
     struct rung_env env;
     if (env_begin(timer->lock, mono_deadline_ns(timer->ttl_ms), INT64_MAX, -1, &env) == DLOCK_OK)
-        renewed = EVAL(&env, &lua_reentrant_renew, "1", timer->key, timer->owner,
-                       timer->ttl);
+        renewed = EVAL(&env, &lua_reentrant_renew, "1", timer->key, timer->owner, timer->ttl);
     env_end(timer->lock, &env);
     if (renewed.status == DLOCK_OK && renewed.integer == 1)
         rung_count_renewal(timer->lock);
@@ -113,8 +112,10 @@ static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, s
         return DLOCK_BUSY;
     if (!start_timer(hold)) {
         EVAL(env, &lua_reentrant_release, "1", hold->key, hold->owner);
-        return fail(DLOCK_LIMIT, "no timer can be started: at most %d run, as far as threads and "
-                                 "memory allow, and none ends before TTL/3", TIMERS_MAX);
+        return fail(DLOCK_LIMIT,
+                    "no timer can be started: at most %d run, as far as threads and "
+                    "memory allow, and none ends before TTL/3",
+                    TIMERS_MAX);
     }
     point(env, "acquired");
     return DLOCK_OK;

@@ -52,7 +52,8 @@ static char *word(char **at)
 static void check_answer(const struct request *request)
 {
     const struct answer *answer = &request->answer;
-    REQUIRE(answer->status >= 200 && answer->status <= 599 && strlen(answer->body) == answer->body_size);
+    REQUIRE(answer->status >= 200 && answer->status <= 599 &&
+            strlen(answer->body) == answer->body_size);
     if (answer->body_size == 0 || strstr(answer->content_type, "json") == NULL)
         return;
     cJSON *json = cJSON_Parse(answer->body);

@@ -37,7 +37,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         REQUIRE(length >= TOKEN_MIN && length <= TOKEN_MAX);
     REQUIRE(!token_is_given("0123456789abcdef", text) || strstr(text, "0123456789abcdef") != NULL);
     text_hide_servers(text);
-    REQUIRE(strlen(text) <= length && strstr(text, "redis://") == NULL && strstr(text, "unix:") == NULL);
+    REQUIRE(strlen(text) <= length && strstr(text, "redis://") == NULL &&
+            strstr(text, "unix:") == NULL);
     free(text);
     return 0;
 }

@@ -283,7 +283,8 @@ static void lost_before_another_owner_had_it(void **state)
     dlock_hold *outer = acquired_by(lock, OWNER), *lost;
     assert_status(dlock_acquire(lock, &nested, &lost), OK);
     waiter_start(&waiter);
-    eventually(atomic_load(&losses) == 1); /* by then it waits, as a rule; else it asks the server */
+    eventually(atomic_load(&losses) ==
+               1); /* by then it waits, as a rule; else it asks the server */
     assert_status(dlock_release(outer, NULL), OK);
     assert_int_equal(waiter_end(&waiter), DLOCK_OK);
     assert_status(dlock_abandon(lost), LOST);

@@ -17,10 +17,10 @@
 
 #define LOCK "lock:{acquire}"
 
-static const char *const keyed[] = {"setnx",       "setnx_expire", "setnx_multi",   "set_nx_ex",
-                                    "owner_check", "owner_lua",    "reentrant_tls", "reentrant",
-                                    "watchdog_timer", "watchdog", "blpop_wake",    "notify",
-                                    "fair",        "rw_counter",   "read_write"};
+static const char *const keyed[] = {"setnx",          "setnx_expire", "setnx_multi",   "set_nx_ex",
+                                    "owner_check",    "owner_lua",    "reentrant_tls", "reentrant",
+                                    "watchdog_timer", "watchdog",     "blpop_wake",    "notify",
+                                    "fair",           "rw_counter",   "read_write"};
 #define KEYED (sizeof keyed / sizeof keyed[0])
 
 static dlock_client *new_client(void)
@@ -120,16 +120,19 @@ static bool has_it_by_now(const struct waiter *waiter)
     return false;
 }
 
-/* Its pause is 30 s at least, longer than it waits: what wakes it is a release of its own process. */
+/* Its pause is 30 s at least, longer than it waits: what wakes it is a release of its own process.
+ */
 static void a_waiter_that_polls_looks_after_a_local_release(void **state)
 {
     (void)state;
     dlock_client *client = client_of(server_url(server), (struct dlock_options){.retry_ms = 60000});
     /* Without reentrant_tls, whose hold only the waiter's own thread could release. */
-    const char *const polling[] = {"setnx",       "setnx_expire", "setnx_multi",    "set_nx_ex", "owner_check",
-                                   "owner_lua",   "reentrant",    "watchdog_timer", "watchdog",  "rw_counter"};
+    const char *const polling[] = {"setnx",       "setnx_expire", "setnx_multi", "set_nx_ex",
+                                   "owner_check", "owner_lua",    "reentrant",   "watchdog_timer",
+                                   "watchdog",    "rw_counter"};
     for (size_t i = 0; i < sizeof polling / sizeof polling[0]; i++) {
-        struct waiter waiter = {.lock = lock_of(client, polling[i], LOCK), .want = {.wait_ms = 20000}};
+        struct waiter waiter = {.lock = lock_of(client, polling[i], LOCK),
+                                .want = {.wait_ms = 20000}};
         dlock_hold *hold = acquired(waiter.lock);
         const uint64_t before = stats_of(client).attempts;
         waiter_start(&waiter);
@@ -357,8 +360,8 @@ static void cancelled_from_a_signal_handler(void **state)
 }
 
 /* A request is under way in a server that hangs. Whether it will be carried out nobody knows. What
- * it may lock is released in the background, or expires; of a rung that does not do so the cancelled
- * call says UNKNOWN. It ends while the server still hangs. */
+ * it may lock is released in the background, or expires; of a rung that does not do so the
+ * cancelled call says UNKNOWN. It ends while the server still hangs. */
 static void cancelled_while_redis_hangs(void **state)
 {
     static const char *const rungs[] = {"setnx", "owner_lua", "watchdog"};
@@ -563,8 +566,7 @@ static void a_rung_is_shared_that_has_a_read_lock(void **state)
         dlock *lock = lock_of(client, keyed[i], LOCK);
         bool shared = dlock_rung_of(lock)->shared;
         dlock_hold *hold = NULL;
-        assert_int_equal(dlock_acquire(lock, &want, &hold),
-                         shared ? DLOCK_OK : DLOCK_UNSUPPORTED);
+        assert_int_equal(dlock_acquire(lock, &want, &hold), shared ? DLOCK_OK : DLOCK_UNSUPPORTED);
         assert_true(hold == NULL || dlock_release(hold, NULL) == DLOCK_OK);
         dlock_close(lock);
     }

@@ -254,8 +254,8 @@ static void a_script_is_sent_once_for_all(void **state)
     stage_clear(&stage);
 }
 
-/* Of two releases in a write one hears that its script is unknown, and the other hears nothing. What
- * is sent again meanwhile makes nobody forget that the other's commands may still come. */
+/* Of two releases in a write one hears that its script is unknown, and the other hears nothing.
+ * What is sent again meanwhile makes nobody forget that the other's commands may still come. */
 static void a_doubt_beside_an_unknown_script(void **state)
 {
     (void)state;
@@ -268,8 +268,11 @@ static void a_doubt_beside_an_unknown_script(void **state)
         last[i] = dlock_batch_new();
         assert_status(dlock_batch_add(last[i], 2, (const char *const[]){"INCR", "sold"}, NULL), OK);
         int64_t ends_ns = mono_deadline_ns(PATIENCE_MS);
-        exchanges[i] = (struct exchange){.step = STEP_RELEASE, .hold = acquired(stage.locks[i]),
-                                         .last = last[i], .limit_ns = ends_ns, .ends_ns = ends_ns};
+        exchanges[i] = (struct exchange){.step = STEP_RELEASE,
+                                         .hold = acquired(stage.locks[i]),
+                                         .last = last[i],
+                                         .limit_ns = ends_ns,
+                                         .ends_ns = ends_ns};
     }
     size_t kills = proxy_requests(stage.proxy, "KILL");
     proxy_plan(stage.proxy, PROXY_REPLACE_REPLY, "sold", answers, sizeof answers - 1);
@@ -285,8 +288,8 @@ static void a_doubt_beside_an_unknown_script(void **state)
     stage_clear(&stage);
 }
 
-/* It was lost before it arrived, and its release is sent once more to a server that does not know the
- * script: that has an answer, what rode has none. */
+/* It was lost before it arrived, and its release is sent once more to a server that does not know
+ * the script: that has an answer, what rode has none. */
 static void what_rode_is_not_forgotten(void **state)
 {
     (void)state;
@@ -321,8 +324,7 @@ static void each_has_its_own_answer(void **state)
     server_text(server, "SET read 9");
     server_pause(server);
     for (int i = 0; i < 10; i++)
-        start(stage.locks[i], (struct dlock_want){.reads = i == 8 ? reads : NULL},
-              &stage.crowd[i]);
+        start(stage.locks[i], (struct dlock_want){.reads = i == 8 ? reads : NULL}, &stage.crowd[i]);
     server_resume(server);
     all_answered(&stage, 10);
     for (int i = 0; i < 10; i++) {
@@ -465,15 +467,12 @@ static void what_a_limit_cut_off_is_released(void **state)
         server_text(server, "FLUSHALL");
         struct started late = {0};
         dlock_hold *hold = NULL;
-        struct dlock_options options = {.ttl_ms = long_ttl_ms(rung),
-                                        .connect_timeout_ms = 60000,
-                                        .command_timeout_ms = 60000};
+        struct dlock_options options = {
+            .ttl_ms = long_ttl_ms(rung), .connect_timeout_ms = 60000, .command_timeout_ms = 60000};
         struct pair pair = pair_of(server_url(server), rung->name, options);
         assert_status(dlock_release(acquired(pair.lock), NULL), OK);
-        struct dlock_want want = {.size = sizeof want,
-                                  .wait_ms = DLOCK_WAIT_FOREVER,
-                                  .limit_ms = 200,
-                                  .reads = a_read()};
+        struct dlock_want want = {
+            .size = sizeof want, .wait_ms = DLOCK_WAIT_FOREVER, .limit_ms = 200, .reads = a_read()};
         server_pause(server);
         if (started) {
             start(pair.lock, want, &late);
@@ -608,10 +607,10 @@ static void what_rides_comes_never_after_its_hold(void **state)
     for (int started = 0; started < 2; started++) {
         server_text(server, "FLUSHALL");
         struct proxy *proxy = proxy_start(server);
-        struct pair pair = pair_of(proxy_url(proxy), rung->name,
-                                   (struct dlock_options){.ttl_ms = 1000,
-                                                          .connections_max = 1,
-                                                          .command_timeout_ms = 60000});
+        struct pair pair =
+            pair_of(proxy_url(proxy), rung->name,
+                    (struct dlock_options){
+                        .ttl_ms = 1000, .connections_max = 1, .command_timeout_ms = 60000});
         struct pair other = pair_of(server_url(server), rung->name, (struct dlock_options){0});
         struct waiter keeper = {.lock = lock_of(pair.client, "owner_lua", OTHER),
                                 .want = {.wait_ms = PATIENCE_MS}};
@@ -662,6 +661,6 @@ int main(void)
         SCENARIO(a_close_begins_nothing, ONCE),
         SCENARIO(what_rides_comes_never_after_its_hold, EACH_SOUND),
     };
-    return run_scenarios("exchange", scenarios, sizeof scenarios / sizeof scenarios[0], start_server,
-                         stop_server);
+    return run_scenarios("exchange", scenarios, sizeof scenarios / sizeof scenarios[0],
+                         start_server, stop_server);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a failed call says beside its status: who holds the lock, or what its key holds instead. Of every
- * rung that is not flawed; and what it costs.
+ * What a failed call says beside its status: who holds the lock, or what its key holds instead. Of
+ * every rung that is not flawed; and what it costs.
  */
 #include "calls.h"
 #include "must.h"
@@ -16,8 +16,8 @@
 
 #define LOCK "lock:{explain}"
 #define TTL_MS 60000
-#define LIMIT_MS 300      /* long enough for a busy server to answer */
-#define NEVER_AGAIN 60000 /* retry_ms: one question in a whole test */
+#define LIMIT_MS 300                  /* long enough for a busy server to answer */
+#define NEVER_AGAIN 60000             /* retry_ms: one question in a whole test */
 #define ASKED "\"TYPE\" \"" LOCK "\"" /* as the monitor shows what the question's script does */
 
 /* ---- The stage ------------------------------------------------------------------------------- */
@@ -208,8 +208,7 @@ static void asked_once_for_many(void **state)
     (void)state;
     struct stage stage;
     struct answered many[MANY] = {0};
-    stage_set(&stage, "watchdog",
-              (struct dlock_options){.retry_ms = NEVER_AGAIN, .contenders = 4});
+    stage_set(&stage, "watchdog", (struct dlock_options){.retry_ms = NEVER_AGAIN, .contenders = 4});
     dlock_hold *hold = acquired(stage.held);
     struct monitor *monitor = monitor_start(server);
     for (int i = 0; i < 10; i++) {
@@ -231,9 +230,9 @@ static void asked_once_for_many(void **state)
     stage_clear(&stage);
 }
 
-/* Those that begin together stand in line until their time is over, some just first in it by then. The
- * server is well, and nobody had to ask it: that is no outage. A machine that stands still may look
- * like one, but not each time. */
+/* Those that begin together stand in line until their time is over, some just first in it by then.
+ * The server is well, and nobody had to ask it: that is no outage. A machine that stands still may
+ * look like one, but not each time. */
 static void whose_time_is_over_as_it_moves_up(void **state)
 {
     enum { MANY = 50, TIMES = 5 };
@@ -266,11 +265,9 @@ static void who_ends_in_line_asks_nobody(void **state)
     (void)state;
     struct stage stage;
     struct answered first = {0}, behind = {0};
-    struct dlock_want forever = {.size = sizeof forever,
-                                 .wait_ms = DLOCK_WAIT_FOREVER,
-                                 .cancel = dlock_cancel_new()};
-    stage_set(&stage, "watchdog",
-              (struct dlock_options){.contenders = 1, .retry_ms = NEVER_AGAIN});
+    struct dlock_want forever = {
+        .size = sizeof forever, .wait_ms = DLOCK_WAIT_FOREVER, .cancel = dlock_cancel_new()};
+    stage_set(&stage, "watchdog", (struct dlock_options){.contenders = 1, .retry_ms = NEVER_AGAIN});
     dlock_hold *outer = acquired(stage.lock);
     struct monitor *monitor = monitor_start(server);
     assert_status(dlock_acquire_start(stage.lock, &forever, done, &first), OK);
@@ -406,12 +403,9 @@ static void the_answer_is_not_waited_for(void **state)
 static const struct {
     const char *type;
     const char *make;
-} kinds[] = {{"list", "RPUSH " LOCK " x"},
-             {"set", "SADD " LOCK " x"},
-             {"zset", "ZADD " LOCK " 1 x"},
-             {"stream", "XADD " LOCK " * x 1"},
-             {"string", "SET " LOCK " x"},
-             {"hash", "HSET " LOCK " x 1"}};
+} kinds[] = {{"list", "RPUSH " LOCK " x"},  {"set", "SADD " LOCK " x"},
+             {"zset", "ZADD " LOCK " 1 x"}, {"stream", "XADD " LOCK " * x 1"},
+             {"string", "SET " LOCK " x"},  {"hash", "HSET " LOCK " x 1"}};
 
 static void says_the_type(struct stage *stage, const char *kind, const char *its)
 {
@@ -505,8 +499,9 @@ static void a_break_says_the_type_of_a_key_beside(void **state)
         server_integer(server, "DEL %s", ways[i].key);
         server_text(server, "SET %s x", ways[i].key);
         assert_status(dlock_break(stage.lock, NULL), WRONG_TYPE);
-        snprintf(expected, sizeof expected, "'%s' holds a string; of a lock of rung '%s' it is a %s",
-                 ways[i].key, ways[i].rung, ways[i].type);
+        snprintf(expected, sizeof expected,
+                 "'%s' holds a string; of a lock of rung '%s' it is a %s", ways[i].key,
+                 ways[i].rung, ways[i].type);
         assert_string_equal(dlock_error(), expected);
         assert_int_equal(server_integer(server, "EXISTS " LOCK), 1);
         server_integer(server, "DEL %s", ways[i].key);
@@ -521,7 +516,8 @@ static void in_line_at_a_wrong_type(void **state)
     (void)state;
     struct stage stage;
     struct answered some[3] = {0};
-    stage_set(&stage, "owner_lua", (struct dlock_options){.contenders = 1, .retry_ms = NEVER_AGAIN});
+    stage_set(&stage, "owner_lua",
+              (struct dlock_options){.contenders = 1, .retry_ms = NEVER_AGAIN});
     replace_key("HSET " LOCK " x 1");
     assert_status(limited(stage.lock, 0), WRONG_TYPE);
     for (int i = 0; i < 3; i++)
@@ -533,7 +529,8 @@ static void in_line_at_a_wrong_type(void **state)
     stage_clear(&stage);
 }
 
-/* It is as it should be by the time of the question, or the answer is lost: then Redis' own words. */
+/* It is as it should be by the time of the question, or the answer is lost: then Redis' own words.
+ */
 static void mend_it(void *arg, const struct dlock_trace *trace)
 {
     (void)arg;
@@ -556,8 +553,9 @@ static void redis_own_words(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         struct stage stage;
-        stage_set(&stage, ways[i].rung,
-                  (struct dlock_options){.on_trace = ways[i].on_trace, .on_trace_arg = &stage.proxy});
+        stage_set(
+            &stage, ways[i].rung,
+            (struct dlock_options){.on_trace = ways[i].on_trace, .on_trace_arg = &stage.proxy});
         replace_key("RPUSH " LOCK " x");
         assert_status(limited(stage.lock, 20), WRONG_TYPE);
         assert_says(dlock_error(), "WRONGTYPE");

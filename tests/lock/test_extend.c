@@ -143,7 +143,8 @@ static void nested_holds_have_their_own(void **state)
     const struct dlock_rung *rung = *state;
     struct stage stage;
     stage_set(&stage, rung->name, (struct dlock_options){0});
-    dlock_hold *outer = wanted(stage.lock, (struct dlock_want){.owner_id = OWNER, .ttl_ms = LONG_MS});
+    dlock_hold *outer =
+        wanted(stage.lock, (struct dlock_want){.owner_id = OWNER, .ttl_ms = LONG_MS});
     dlock_hold *inner = wanted(stage.lock, (struct dlock_want){.owner_id = OWNER, .ttl_ms = 900});
     assert_up_to(dlock_remaining_ms(inner), 900);
     assert_true(dlock_remaining_ms(outer) > 30000);
@@ -279,9 +280,9 @@ static void what_is_gone_is_lost(void **state)
 
 static void rungs_without_extending(void **state)
 {
-    static const char *const unable[] = {"none",        "local",         "setnx",
-                                         "setnx_expire", "setnx_multi",   "set_nx_ex",
-                                         "owner_check", "reentrant_tls", "reentrant_getset",
+    static const char *const unable[] = {"none",           "local",         "setnx",
+                                         "setnx_expire",   "setnx_multi",   "set_nx_ex",
+                                         "owner_check",    "reentrant_tls", "reentrant_getset",
                                          "watchdog_timer", "rw_counter"};
     (void)state;
     for (size_t i = 0; i < sizeof unable / sizeof unable[0]; i++) {
@@ -382,9 +383,9 @@ static void its_own_end_loses_no_other_hold(void **state)
     static const char *const incr[] = {"INCR", "sold"};
     for (int extends = 0; extends < 2; extends++) {
         struct stage stage;
-        stage_set(&stage, rung->name, (struct dlock_options){.ttl_ms = LONG_MS,
-                                                             .connections_max = 1,
-                                                             .command_timeout_ms = 60000});
+        stage_set(&stage, rung->name,
+                  (struct dlock_options){
+                      .ttl_ms = LONG_MS, .connections_max = 1, .command_timeout_ms = 60000});
         struct waiter keeper = {.lock = lock_of(stage.client, rung->name, LOCK "2"),
                                 .want = {.wait_ms = PATIENCE_MS}};
         dlock_hold *outer = wanted(stage.lock, (struct dlock_want){.owner_id = OWNER});
@@ -515,7 +516,8 @@ static void the_end_is_the_holds_alone(void **state)
 
 enum { ENDS_MS = 600 };
 
-/* It is over, and its release says so: nothing that the caller adds is sent, and the lock is free. */
+/* It is over, and its release says so: nothing that the caller adds is sent, and the lock is free.
+ */
 static void over_and_free(dlock_hold *hold)
 {
     dlock_batch *last = dlock_batch_new();
@@ -645,5 +647,6 @@ int main(void)
         SCENARIO(what_is_passed_on_ends_soon, ONCE),
         SCENARIO(a_write_that_is_over, ONCE),
     };
-    return run_scenarios("extend", scenarios, sizeof scenarios / sizeof scenarios[0], start_server, stop_server);
+    return run_scenarios("extend", scenarios, sizeof scenarios / sizeof scenarios[0], start_server,
+                         stop_server);
 }

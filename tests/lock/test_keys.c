@@ -207,14 +207,13 @@ static void all_keys_in_one_slot(void **state)
 
 /* ---- Names and values that are refused ------------------------------------------------------- */
 
-/* "dlock:" is the library's. A brace without a hash tag gives the lock's keys no common slot; where a
- * lock is its own key alone, that does not matter. */
+/* "dlock:" is the library's. A brace without a hash tag gives the lock's keys no common slot; where
+ * a lock is its own key alone, that does not matter. */
 static void names_that_are_refused(void **state)
 {
-    static const char *const bad[] = {"a{b",   "a}b",    "{}a",     "a{}",            "}a{",
-                                      "{}{a}", "dlock:", "dlock:a", "dlock:token:{a}"};
-    static const char *const good[] = {"a",     "a{b}c",   "{a}{b}",
-                                       "a{b}}", "adlock:", "a:dlock:b"};
+    static const char *const bad[] = {
+        "a{b", "a}b", "{}a", "a{}", "}a{", "{}{a}", "dlock:", "dlock:a", "dlock:token:{a}"};
+    static const char *const good[] = {"a", "a{b}c", "{a}{b}", "a{b}}", "adlock:", "a:dlock:b"};
     const struct dlock_rung *rung = *state;
     dlock_client *client = client_of(server_url(server), (struct dlock_options){0});
     dlock *lock;
@@ -238,9 +237,9 @@ static void names_that_are_refused(void **state)
 static const struct {
     const char *rung;
     const char *kind;
-    const char *fill;       /* a command with room for the key */
-    enum dlock_mode mode;   /* of the acquire that reads it */
-    bool contended;         /* another client holds the lock meanwhile */
+    const char *fill;     /* a command with room for the key */
+    enum dlock_mode mode; /* of the acquire that reads it */
+    bool contended;       /* another client holds the lock meanwhile */
 } wrong[] = {
     {"notify", "token", "RPUSH %s one", DLOCK_EXCLUSIVE, false},
     {"fair", "token", "RPUSH %s one", DLOCK_EXCLUSIVE, false},
@@ -452,8 +451,8 @@ static void take_steps(const struct dlock_rung *rung, const char *rules)
     for (int i = 0; i < FROM_EACH * (rung->shared ? 2 : 1); i++) {
         server_text(server, "FLUSHALL");
         struct side side = limited_side(rung, "jobs", ""), other = side_of(rung, "jobs");
-        hold_and_release(rung, &side, &other, i < FROM_EACH ? DLOCK_EXCLUSIVE : DLOCK_SHARED,
-                         rules, (enum refused_from)(i % FROM_EACH));
+        hold_and_release(rung, &side, &other, i < FROM_EACH ? DLOCK_EXCLUSIVE : DLOCK_SHARED, rules,
+                         (enum refused_from)(i % FROM_EACH));
         wait_and_break(&side, &other, rules);
         side_close(&other);
         side_close(&side);
@@ -521,5 +520,6 @@ int main(void)
         SCENARIO(a_user_without_channels, EACH_SOUND),
         SCENARIO(all_keys_in_one_slot, ONCE),
     };
-    return run_scenarios("keys", scenarios, sizeof scenarios / sizeof scenarios[0], start_server, stop_server);
+    return run_scenarios("keys", scenarios, sizeof scenarios / sizeof scenarios[0], start_server,
+                         stop_server);
 }

@@ -257,8 +257,8 @@ static void a_late_writer_leaves_the_read_alone(void **state)
 /* ---- What a question takes for its answer ---------------------------------------------------- */
 
 /* The earlier hold is over in the client, and its key lives on a little. The next acquire of the
- * same owner never arrives: what is left of the old key is not its time. False: the key was gone too
- * early, or the new hold was over when it was looked at. */
+ * same owner never arrives: what is left of the old key is not its time. False: the key was gone
+ * too early, or the new hold was over when it was looked at. */
 static bool asked_an_old_hold(const struct dlock_rung *rung, uint64_t owner_id)
 {
     struct stage stage;
@@ -280,8 +280,8 @@ static bool asked_an_old_hold(const struct dlock_rung *rung, uint64_t owner_id)
     int64_t left_ms = holder.held ? holder.ttl_ms : 0;
     int64_t believed_ms = dlock_remaining_ms(hold);
     if (believed_ms > left_ms)
-        failed("the hold is valid for %lld ms, its key lives for %lld ms",
-               (long long)believed_ms, (long long)left_ms);
+        failed("the hold is valid for %lld ms, its key lives for %lld ms", (long long)believed_ms,
+               (long long)left_ms);
     bool looked = believed_ms > 0;
     dlock_release(hold, NULL);
     stage_clear(&stage);
@@ -301,7 +301,8 @@ static void an_old_hold_is_no_answer(void **state)
 /* ---- A late grant ---------------------------------------------------------------------------- */
 
 /* The first grant comes when its validity is over, and its key still lives. The client lets it go;
- * the next grant is a hold that can be released. False: the key, or the next hold, was over before. */
+ * the next grant is a hold that can be released. False: the key, or the next hold, was over before.
+ */
 static bool granted_after_its_validity(const struct dlock_rung *rung)
 {
     const int64_t ttl_ms = 600;

@@ -158,8 +158,8 @@ static void limits_that_end_while_first_in_line(void **state)
 static void limits_that_end_while_a_rider_is_sent(void **state)
 {
     (void)state;
-    limits_end((struct crew){
-        .threads = 8, .wait_ms = 2, .section_us = 300, .tries = 400, .rides = true});
+    limits_end(
+        (struct crew){.threads = 8, .wait_ms = 2, .section_us = 300, .tries = 400, .rides = true});
 }
 
 /* The short form is a tenth in every time. */
@@ -167,10 +167,8 @@ static void limits_of_a_crowd(void **state)
 {
     (void)state;
     int64_t scale = minutes > 0 ? 10 : 1;
-    limits_end((struct crew){.threads = THREADS_MAX,
-                             .wait_ms = 100 * scale,
-                             .section_us = 550 * scale,
-                             .tries = 20});
+    limits_end((struct crew){
+        .threads = THREADS_MAX, .wait_ms = 100 * scale, .section_us = 550 * scale, .tries = 20});
 }
 
 /* Another client has the lock. Several leave at the same moment, so that each may take another for

@@ -444,8 +444,8 @@ static bool waits_in_line(dlock *lock)
     return waits;
 }
 
-/* What a lost request has locked lives for a day. Many calls fail behind it; one is enough to see to
- * that. */
+/* What a lost request has locked lives for a day. Many calls fail behind it; one is enough to see
+ * to that. */
 static void one_for_what_was_left(void **state)
 {
     struct stage stage;
@@ -462,8 +462,8 @@ static void one_for_what_was_left(void **state)
     stage_clear(&stage);
 }
 
-/* A request comes after its connection was cut; the next waiter of its client has asked, had the lock
- * and released it by then. */
+/* A request comes after its connection was cut; the next waiter of its client has asked, had the
+ * lock and released it by then. */
 static void behind_the_next_waiter(void **state)
 {
     struct stage stage;
@@ -487,8 +487,8 @@ static void behind_the_next_waiter(void **state)
     stage_clear(&stage);
 }
 
-/* A nested acquire gave the key its time, and its answer was lost. It asks anew once the time of the
- * outer hold is over, and is told that another has the lock: its own owner. */
+/* A nested acquire gave the key its time, and its answer was lost. It asks anew once the time of
+ * the outer hold is over, and is told that another has the lock: its own owner. */
 static void before_its_owner_asked_anew(void **state)
 {
     struct stage stage;
@@ -526,8 +526,10 @@ static void passed_on_when_its_time_was_over(void **state)
                                .want = {.wait_ms = limit ? 2 * SHORT_MS : PATIENCE_MS,
                                         .cancel = limit ? NULL : cancel}};
         dlock_hold *first = acquired(stage.lock);
-        start(stage.lock, (struct dlock_want){.wait_ms = PATIENCE_MS, .ttl_ms = SHORT_MS,
-                                              .hold_max_ms = SHORT_MS}, &second);
+        start(stage.lock,
+              (struct dlock_want){
+                  .wait_ms = PATIENCE_MS, .ttl_ms = SHORT_MS, .hold_max_ms = SHORT_MS},
+              &second);
         assert_status(dlock_release(first, NULL), OK);
         started_answered(&second);
         struct started released = {0};
@@ -556,7 +558,8 @@ static void without_a_turn(void **state)
         struct stage stage;
         struct waiter others[OTHERS];
         stage_set(&stage, *state, server_url(server), SHORT_MS);
-        struct dlock_want want = {.ttl_ms = over ? SHORT_MS : 0, .hold_max_ms = over ? SHORT_MS : 0};
+        struct dlock_want want = {.ttl_ms = over ? SHORT_MS : 0,
+                                  .hold_max_ms = over ? SHORT_MS : 0};
         dlock_hold *hold = acquired_for(stage.lock, want);
         dlock_hold *nested = acquired_for(stage.lock, (struct dlock_want){0});
         assert_status(dlock_release(nested, NULL), OK);
@@ -604,8 +607,8 @@ static void while_its_owner_reads_on(void **state)
     stage_clear(&stage);
 }
 
-/* The same, when it was to write once more. That request is late, and nobody could end its connection
- * before the wait was over: carried out, it is a write of which nobody else knows. */
+/* The same, when it was to write once more. That request is late, and nobody could end its
+ * connection before the wait was over: carried out, it is a write of which nobody else knows. */
 static void while_its_owner_reads_on_after_a_late_write(void **state)
 {
     struct stage stage;

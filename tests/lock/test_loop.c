@@ -466,7 +466,8 @@ static void a_limit_cuts_a_request_off(void **state)
         struct dlock_want want = {.size = sizeof want, .wait_ms = waits[i % 3], .limit_ms = 50};
         dlock_status expected = i % 3 == 0 ? DLOCK_UNKNOWN : DLOCK_TIMED_OUT;
         uint64_t commands = stats_of(stage.client).commands;
-        eventually(kept_in_the_background(stage.client) == 0); /* else a connection is not its own */
+        eventually(kept_in_the_background(stage.client) ==
+                   0); /* else a connection is not its own */
         assert_status(dlock_release(acquired(stage.locks[i]), NULL), OK);
         server_pause(server);
         if (i < 3) {
@@ -562,7 +563,8 @@ static void behind_another_after_an_outage(void **state)
     stage_clear(&stage);
 }
 
-/* Of a lock whose last hold was abandoned, by a client that has no thread left to keep it in mind. */
+/* Of a lock whose last hold was abandoned, by a client that has no thread left to keep it in mind.
+ */
 static void closed_without_a_thread(void **state)
 {
     (void)state;
@@ -606,8 +608,8 @@ static void what_asks_gets_its_turn(void **state)
     stage_clear(&stage);
 }
 
-/* The server stands. The first two are given up with their connections; the others share a write and
- * connect together, for longer than they wait. Nothing is asked for them after that. */
+/* The server stands. The first two are given up with their connections; the others share a write
+ * and connect together, for longer than they wait. Nothing is asked for them after that. */
 static void none_begins_after_its_limit(void **state)
 {
     (void)state;
@@ -705,7 +707,10 @@ static void who_is_being_ended_moves_up(void **state)
     dlock *lock = stage.locks[0];
     struct loop *loop = &stage.client->loop;
     dlock_hold *hold = acquired(lock);
-    struct wait ended = {.lock = lock, .hold = hold, .run = count_run, .wake_fd = -1,
+    struct wait ended = {.lock = lock,
+                         .hold = hold,
+                         .run = count_run,
+                         .wake_fd = -1,
                          .deadline_ns = mono_deadline_ns(3600000)};
     atomic_store(&runs, 0);
     assert_int_equal(wait_begin(&ended), NEXT_SLEEP);

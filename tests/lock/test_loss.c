@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a hold's owner hears of its loss: the look, the callback and the descriptor, on every rung that
- * expires, in every mode it has; and what a release sends after it.
+ * What a hold's owner hears of its loss: the look, the callback and the descriptor, on every rung
+ * that expires, in every mode it has; and what a release sends after it.
  */
 #include "calls.h"
 #include "child.h"
@@ -112,8 +112,8 @@ static int64_t left_ns(int fd)
 
 /* ---- The descriptor -------------------------------------------------------------------------- */
 
-/* Redis hangs: the loss is heard of in all three ways while it does, so before it could give the lock to
- * anybody. */
+/* Redis hangs: the loss is heard of in all three ways while it does, so before it could give the
+ * lock to anybody. */
 static void hears_of_it(struct stage *stage)
 {
     dlock_hold *hold = stage->hold;
@@ -247,7 +247,8 @@ static void not_the_childs(void **state)
 struct stopped {
     const char *rung;
     enum dlock_mode mode;
-    int held[2]; /* pipes: the child says that it holds, or has no such mode; the parent that it is over */
+    int held[2]; /* pipes: the child says that it holds, or has no such mode; the parent that it is
+                    over */
     int over[2];
 };
 

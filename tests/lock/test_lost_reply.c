@@ -98,14 +98,10 @@ static const struct {
     const char *acquire;
     const char *ask;
 } resolving[] = {
-    {"owner_check", "SET", "GET"},
-    {"owner_lua", "SET", "GET"},
-    {"reentrant", "EVALSHA", "EVALSHA"},
-    {"watchdog_timer", "EVALSHA", "HGET"},
-    {"watchdog", "EVALSHA", "EVALSHA"},
-    {"blpop_wake", "EVALSHA", "HGET"},
-    {"notify", "EVALSHA", "EVALSHA"},
-    {"fair", "EVALSHA", "EVALSHA"},
+    {"owner_check", "SET", "GET"},        {"owner_lua", "SET", "GET"},
+    {"reentrant", "EVALSHA", "EVALSHA"},  {"watchdog_timer", "EVALSHA", "HGET"},
+    {"watchdog", "EVALSHA", "EVALSHA"},   {"blpop_wake", "EVALSHA", "HGET"},
+    {"notify", "EVALSHA", "EVALSHA"},     {"fair", "EVALSHA", "EVALSHA"},
     {"read_write", "EVALSHA", "EVALSHA"},
 };
 #define RESOLVING (sizeof resolving / sizeof resolving[0])
@@ -346,7 +342,8 @@ static void a_lost_try_and_then_a_busy_one(void **state)
     }
 }
 
-/* Not known until the limit: the caller holds nothing, and what may be locked for it is taken back. */
+/* Not known until the limit: the caller holds nothing, and what may be locked for it is taken back.
+ */
 static void unknown_until_the_limit(void **state)
 {
     (void)state;
@@ -377,26 +374,16 @@ static const struct {
     const char *rung;
     const char *release;
 } releasing[] = {
-    {"setnx", "DEL"},
-    {"setnx_expire", "DEL"},
-    {"setnx_multi", "DEL"},
-    {"set_nx_ex", "DEL"},
-    {"owner_check", "GET"},
-    {"owner_check", "DEL"},
-    {"owner_lua", "EVALSHA"},
-    {"reentrant_tls", "EVALSHA"},
-    {"reentrant_getset", "EVALSHA"},
-    {"reentrant", "EVALSHA"},
-    {"watchdog_timer", "EVALSHA"},
-    {"watchdog", "EVALSHA"},
-    {"blpop_wake", "EVALSHA"},
-    {"notify", "EVALSHA"},
-    {"fair", "EVALSHA"},
-    {"rw_counter", "DEL"},
-    {"read_write", "EVALSHA"},
+    {"setnx", "DEL"},          {"setnx_expire", "DEL"},       {"setnx_multi", "DEL"},
+    {"set_nx_ex", "DEL"},      {"owner_check", "GET"},        {"owner_check", "DEL"},
+    {"owner_lua", "EVALSHA"},  {"reentrant_tls", "EVALSHA"},  {"reentrant_getset", "EVALSHA"},
+    {"reentrant", "EVALSHA"},  {"watchdog_timer", "EVALSHA"}, {"watchdog", "EVALSHA"},
+    {"blpop_wake", "EVALSHA"}, {"notify", "EVALSHA"},         {"fair", "EVALSHA"},
+    {"rw_counter", "DEL"},     {"read_write", "EVALSHA"},
 };
 
-/* Flawed rungs send what they send, once. The others send the release once more, which counts once. */
+/* Flawed rungs send what they send, once. The others send the release once more, which counts once.
+ */
 static void a_release_whose_reply_is_lost(void **state)
 {
     static const enum proxy_act acts[] = {PROXY_CUT_REPLY, PROXY_CUT_REQUEST};
@@ -412,10 +399,11 @@ static void a_release_whose_reply_is_lost(void **state)
             assert_int_equal(status, sure ? DLOCK_OK : DLOCK_UNKNOWN);
             assert_true(proxy_done(stage.proxy));
             assert_int_equal(stats_of(stage.client).unknown, sure ? 0 : 1);
-            bool done = sure || (acts[j] == PROXY_CUT_REPLY &&
-                                 strcmp(releasing[i].release, "GET") != 0);
+            bool done =
+                sure || (acts[j] == PROXY_CUT_REPLY && strcmp(releasing[i].release, "GET") != 0);
             assert_int_equal(exists(), done ? 0 : 1);
-            if (dlock_rung_of(stage.lock)->expires && !done) /* it frees itself, and nobody renews it meanwhile */
+            if (dlock_rung_of(stage.lock)->expires &&
+                !done) /* it frees itself, and nobody renews it meanwhile */
                 assert_true(server_integer(server, "PTTL " LOCK) > 0);
             stage_clear(&stage);
         }
@@ -488,7 +476,8 @@ static void release_behind_a_later_holder(const char *rung, enum dlock_mode mode
             assert_status(dlock_release(mine_as(stage.lock, mode), NULL), OK);
         proxy_plan(stage.proxy, PROXY_CUT_REPLY, "", NULL, 0);
         dlock_status status = dlock_release(later.mine, NULL);
-        if (status != DLOCK_OK) /* that it was released before its time was over can't be known then */
+        if (status !=
+            DLOCK_OK) /* that it was released before its time was over can't be known then */
             assert_true(over && (status == DLOCK_UNKNOWN || status == DLOCK_LOST));
         assert_true(proxy_done(stage.proxy));
         assert_non_null(later.theirs);
@@ -576,9 +565,9 @@ static void what_may_come_late_keeps_what_is_over(void **state)
     }
 }
 
-/* Commands rode ahead of the release. They are never sent twice. The release is sent once more where the
- * server has ended the broken connection, so that they can't come behind it; else the lock is kept for
- * its time to live. */
+/* Commands rode ahead of the release. They are never sent twice. The release is sent once more
+ * where the server has ended the broken connection, so that they can't come behind it; else the
+ * lock is kept for its time to live. */
 static void a_release_with_riders(void **state)
 {
     static const enum proxy_act acts[] = {PROXY_CUT_REPLY, PROXY_CUT_REQUEST};
@@ -652,7 +641,8 @@ static void a_grant_that_comes_too_late(void **state)
                 assert_status(waiter_end(waiters[j]), BUSY);
                 assert_null(waiters[j]->hold);
                 assert_says(waiters[j]->error, "took longer than the time to live");
-                eventually(kept_in_the_background(stage.client) == 0); /* it sends an EVALSHA, too */
+                eventually(kept_in_the_background(stage.client) ==
+                           0); /* it sends an EVALSHA, too */
             } else {
                 assert_status(waiter_end(waiters[j]), OK);
                 assert_true(stats_of(stage.client).attempts >= attempts + 2);
@@ -717,12 +707,11 @@ static const struct bytes garbage[] = {
     BYTES("_\r\n"),
 };
 
-static const char *const all_keyed[] = {"setnx",         "setnx_expire",     "setnx_multi",
-                                        "set_nx_ex",     "owner_check",      "owner_lua",
-                                        "reentrant_tls", "reentrant_getset", "reentrant",
-                                        "watchdog_timer", "watchdog",        "blpop_wake",
-                                        "notify",         "fair",            "rw_counter",
-                                        "read_write"};
+static const char *const all_keyed[] = {
+    "setnx",       "setnx_expire",   "setnx_multi",   "set_nx_ex",
+    "owner_check", "owner_lua",      "reentrant_tls", "reentrant_getset",
+    "reentrant",   "watchdog_timer", "watchdog",      "blpop_wake",
+    "notify",      "fair",           "rw_counter",    "read_write"};
 
 /* Whatever comes instead of the first reply of a call: the call ends, with a status. */
 static void survive(struct stage *stage, const struct bytes *bytes, int call)
@@ -858,9 +847,9 @@ static void one_reply_too_many(void **state)
  * connection had shifted: it is not believed, on another connection the same is asked again. */
 static void replies_that_have_shifted(void **state)
 {
-    static const char *const rungs[][2] = {
-        {"owner_lua", "SET"},  {"reentrant", "EVALSHA"}, {"watchdog", "EVALSHA"},
-        {"notify", "EVALSHA"}, {"fair", "EVALSHA"},      {"read_write", "EVALSHA"}};
+    static const char *const rungs[][2] = {{"owner_lua", "SET"},    {"reentrant", "EVALSHA"},
+                                           {"watchdog", "EVALSHA"}, {"notify", "EVALSHA"},
+                                           {"fair", "EVALSHA"},     {"read_write", "EVALSHA"}};
     static const struct bytes shifted[] = {
         BYTES("*3\r\n$11\r\nunsubscribe\r\n$1\r\nb\r\n:1\r\n"),
         BYTES("*2\r\n$1\r\n1\r\n:1\r\n"),

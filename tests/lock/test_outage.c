@@ -468,8 +468,8 @@ static void too_many_clients_for_one_that_may_little(void **state)
     server_text(server, "ACL SETUSER default +client|id");
 }
 
-/* The client's own connection is well, and no other is let in: waiters that would be told poll. It is
- * seldom asked for one more connection meanwhile. */
+/* The client's own connection is well, and no other is let in: waiters that would be told poll. It
+ * is seldom asked for one more connection meanwhile. */
 static void no_room_for_who_listens(void **state)
 {
     enum { LOCKS = 100 };

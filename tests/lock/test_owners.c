@@ -390,8 +390,8 @@ struct refused {
 static void count_refused(void *arg, const struct dlock_trace *trace)
 {
     struct refused *refused = arg;
-    if (trace->user == &refused->nested && (strstr(trace->reply, "OOM") != NULL ||
-                                            strstr(trace->reply, "READONLY") != NULL))
+    if (trace->user == &refused->nested &&
+        (strstr(trace->reply, "OOM") != NULL || strstr(trace->reply, "READONLY") != NULL))
         atomic_fetch_add(&refused->count, 1);
 }
 
@@ -408,19 +408,18 @@ static void a_refused_nested_acquire_passes_who_waits(void **state)
         struct started behind = {.release = true};
         struct refused refused = {0};
         stage_set(&stage, *state, 30000);
-        dlock_client *client = client_of(server_url(server),
-                                         (struct dlock_options){.contenders = 1,
-                                                                .on_trace = count_refused,
-                                                                .on_trace_arg = &refused});
+        dlock_client *client =
+            client_of(server_url(server), (struct dlock_options){.contenders = 1,
+                                                                 .on_trace = count_refused,
+                                                                 .on_trace_arg = &refused});
         dlock *lock = lock_of(client, ((const struct dlock_rung *)*state)->name, LOCK);
         dlock_hold *outer = acquired_by(lock, OWNER);
         start(lock, waiting(DLOCK_WAIT_FOREVER), &behind);
         eventually(stats_of(client).contended == 1);
         server_text(server, ill[i]);
-        struct waiter nested = {.lock = lock,
-                                .want = {.wait_ms = DLOCK_WAIT_FOREVER,
-                                         .owner_id = OWNER,
-                                         .user = &refused.nested}};
+        struct waiter nested = {
+            .lock = lock,
+            .want = {.wait_ms = DLOCK_WAIT_FOREVER, .owner_id = OWNER, .user = &refused.nested}};
         waiter_start(&nested);
         eventually(atomic_load(&refused.count) > 0 || /* of read_write it may need no memory */
                    atomic_load(&nested.over));
@@ -518,8 +517,8 @@ static void two_waiters_of_one_owner(void **state)
     wait_as(&stage, OWNER + 1, &between);
     wait_as(&stage, OWNER, &second);
     assert_status(dlock_release(theirs, NULL), OK);
-    eventually((has_passed(&between), atomic_load(&first.answers) == 1 &&
-                                     atomic_load(&second.answers) == 1));
+    eventually((has_passed(&between),
+                atomic_load(&first.answers) == 1 && atomic_load(&second.answers) == 1));
     assert_int_equal(first.status, DLOCK_OK);
     assert_int_equal(second.status, DLOCK_OK);
     assert_int_equal(stats_of(stage.client).unheard, 0);
@@ -590,7 +589,8 @@ static void each_call_of_an_owner_in_its_turn(void **state)
     stage_clear(&stage);
 }
 
-/* On `fair` it nests without the server, and so at once: the release behind it leaves it the lock. */
+/* On `fair` it nests without the server, and so at once: the release behind it leaves it the lock.
+ */
 static void a_started_acquire_nests_before_a_release(void **state)
 {
     enum { ROUNDS = 100 };
@@ -671,8 +671,8 @@ struct doomed {
     _Atomic int lost;
 };
 
-/* When its reply was lost first, its owner loses the lock, before it is sent once more; and that has no
- * answer either. */
+/* When its reply was lost first, its owner loses the lock, before it is sent once more; and that
+ * has no answer either. */
 static void lose_between(void *arg, const struct dlock_trace *trace)
 {
     struct doomed *doomed = arg;
@@ -715,9 +715,9 @@ static void a_loss_dooms_one_name_alone(void **state)
     stage_clear(&stage);
 }
 
-/* It waits in vain for another request of its owner, here for an acquire that has not been answered.
- * That may have the lock by now. A counted name is not released in the background before that is
- * over; read_write's hold goes for itself. The key lives for longer than the heir would. */
+/* It waits in vain for another request of its owner, here for an acquire that has not been
+ * answered. That may have the lock by now. A counted name is not released in the background before
+ * that is over; read_write's hold goes for itself. The key lives for longer than the heir would. */
 static bool awaits_its_turn(dlock *lock)
 {
     pthread_mutex_lock(&lock->mutex);
@@ -737,10 +737,9 @@ static void no_turn_among_its_owners(void **state)
         dlock *beside = lock_of(stage.client, rung->name, "lock:{beside}");
         dlock_hold *outer = acquired_by(stage.lock, OWNER);
         for (int waits = 0; waits < 2; waits++) {
-            struct waiter waiter = {.lock = stage.lock,
-                                    .want = {.owner_id = OWNER,
-                                             .wait_ms = waits ? LIMIT_MS : 0,
-                                             .limit_ms = LIMIT_MS}};
+            struct waiter waiter = {
+                .lock = stage.lock,
+                .want = {.owner_id = OWNER, .wait_ms = waits ? LIMIT_MS : 0, .limit_ms = LIMIT_MS}};
             struct dlock_hold asking = {.lock = stage.lock, .named_by = 'x', .number = OWNER};
             snprintf(asking.owner, sizeof asking.owner, "%s", dlock_owner(outer));
             assert_true(owner_begin_release(&asking, 0));
@@ -775,8 +774,8 @@ static void a_release_in_vain_is_inherited(void **state)
                                                          });
     dlock *lock = lock_of(client, rung->name, LOCK);
     dlock_hold *outer = acquired_by(lock, OWNER);
-    struct dlock_hold acquiring = {.lock = lock, .key = lock->name, .beside = lock->beside,
-                                   .named_by = 'x', .number = OWNER};
+    struct dlock_hold acquiring = {
+        .lock = lock, .key = lock->name, .beside = lock->beside, .named_by = 'x', .number = OWNER};
     snprintf(acquiring.owner, sizeof acquiring.owner, "%s", dlock_owner(outer));
     assert_true(owner_begin_release(&acquiring, 0));
     assert_int_not_equal(dlock_release(outer, NULL), DLOCK_OK);

@@ -88,10 +88,10 @@ static void stage_set(struct stage *stage, const struct dlock_rung *rung)
 {
     server_text(server, "FLUSHALL");
     *stage = (struct stage){.proxy = proxy_start(server)};
-    stage->client = client_of(proxy_url(stage->proxy),
-                              (struct dlock_options){.ttl_ms = DAY_MS,
-                                                     .connect_timeout_ms = SHORT_MS,
-                                                     .command_timeout_ms = SHORT_MS});
+    stage->client =
+        client_of(proxy_url(stage->proxy), (struct dlock_options){.ttl_ms = DAY_MS,
+                                                                  .connect_timeout_ms = SHORT_MS,
+                                                                  .command_timeout_ms = SHORT_MS});
     stage->lock = lock_of(stage->client, rung->name, LOCK);
     stage->other_client = client_of(server_url(server), (struct dlock_options){.ttl_ms = DAY_MS});
     stage->other = lock_of(stage->other_client, rung->name, LOCK);
@@ -256,7 +256,8 @@ static void an_abandon_in_each_gap_of_a_close(void **state)
             struct stage stage;
             stage_set(&stage, dlock_rung_find("fair"));
             assert_status(dlock_release(stage.outer, NULL), OK);
-            preempt(i == 0 ? &stage.client->mutex : &stage.client->loop.mutex, gap, abandon_another, &stage);
+            preempt(i == 0 ? &stage.client->mutex : &stage.client->loop.mutex, gap, abandon_another,
+                    &stage);
             dlock_close(stage.lock);
             preempts = was_preempted();
             if (!preempts)
@@ -277,6 +278,6 @@ int main(void)
         SCENARIO(a_release_in_each_gap_of_an_abandon, EACH_NESTED_ASKS),
         SCENARIO(an_abandon_in_each_gap_of_a_close, ONCE),
     };
-    return run_scenarios("preemption", scenarios, sizeof scenarios / sizeof scenarios[0], start_server,
-                         stop_server);
+    return run_scenarios("preemption", scenarios, sizeof scenarios / sizeof scenarios[0],
+                         start_server, stop_server);
 }

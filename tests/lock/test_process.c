@@ -104,8 +104,8 @@ static void a_child_inherits_nothing(void **state)
     record_free(events);
 }
 
-/* A sanitizer makes frames larger. And its allocator's locks may be held by a thread of the parent's
- * at the fork, for ever. */
+/* A sanitizer makes frames larger. And its allocator's locks may be held by a thread of the
+ * parent's at the fork, for ever. */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define PLAIN 1
 #else
@@ -233,10 +233,10 @@ static void its_threads_have_a_stack(void **state)
     must(pthread_getattr_default_np(&before) == 0 && pthread_getattr_default_np(&small) == 0);
     must(pthread_attr_setstacksize(&small, SMALL_STACK) == 0);
     must(pthread_setattr_default_np(&small) == 0);
-    dlock_client *client = client_of(
-        server_url(server), (struct dlock_options){.ttl_ms = 300,
-                                                   .on_event = measure_event,
-                                                   .on_event_arg = &timekeepers});
+    dlock_client *client =
+        client_of(server_url(server), (struct dlock_options){.ttl_ms = 300,
+                                                             .on_event = measure_event,
+                                                             .on_event_arg = &timekeepers});
     dlock *lock = lock_of(client, NULL, LOCK);
     dlock *other = lock_of(client, NULL, LOCK "2");
     assert_status(dlock_acquire_start(other, NULL, measure_done, &tellers), OK);

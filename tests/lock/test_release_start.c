@@ -388,8 +388,8 @@ static void put_off_while_its_owner_asks(void **state)
     stage_clear(&stage);
 }
 
-/* On `fair` a nested release sends nothing but what rides. Until that is answered the lock is neither
- * passed on nor let go, by a started release nor by one that has a thread. */
+/* On `fair` a nested release sends nothing but what rides. Until that is answered the lock is
+ * neither passed on nor let go, by a started release nor by one that has a thread. */
 static void what_a_nested_one_sends_comes_first(void **state)
 {
     (void)state;
@@ -397,9 +397,9 @@ static void what_a_nested_one_sends_comes_first(void **state)
         struct stage stage;
         struct started inner = {0}, outer = {0}, waits = {0}, other = {.release = true};
         dlock_hold *theirs;
-        stage_set(&stage, "fair", (struct dlock_options){.command_timeout_ms = 60000,
-                                                         .handoff_ms = 60000,
-                                                         .ttl_ms = 60000000});
+        stage_set(&stage, "fair",
+                  (struct dlock_options){
+                      .command_timeout_ms = 60000, .handoff_ms = 60000, .ttl_ms = 60000000});
         dlock *apart = lock_of(stage.client, "fair", LOCK "2");
         dlock_hold *holds[] = {acquired_by(stage.lock, OWNER), acquired_by(stage.lock, OWNER)};
         start(stage.lock, waiting(PATIENCE_MS), &waits);
@@ -539,13 +539,17 @@ static void in_vain_while_others_ask(void **state)
     bool in_time = false;
     for (int i = 0; i < 10 && !in_time; i++) { /* once more on a machine that stood still */
         struct stage stage;
-        struct started released = {0}, others[] = {{.release = true}, {.release = true},
-                                                   {.release = true}};
-        stage_set(&stage, "watchdog", (struct dlock_options){.connect_timeout_ms = TIMEOUT_MS,
-                                                             .command_timeout_ms = TIMEOUT_MS});
+        struct started released = {0},
+                       others[] = {{.release = true}, {.release = true}, {.release = true}};
+        stage_set(&stage, "watchdog",
+                  (struct dlock_options){.connect_timeout_ms = TIMEOUT_MS,
+                                         .command_timeout_ms = TIMEOUT_MS});
         dlock_hold *hold = acquired_by(stage.lock, 1);
-        struct dlock_hold asking = {.lock = stage.lock, .key = stage.lock->name,
-                                    .beside = stage.lock->beside, .named_by = 'x', .number = 1};
+        struct dlock_hold asking = {.lock = stage.lock,
+                                    .key = stage.lock->name,
+                                    .beside = stage.lock->beside,
+                                    .named_by = 'x',
+                                    .number = 1};
         snprintf(asking.owner, sizeof asking.owner, "%s", dlock_owner(hold));
         assert_true(owner_begin_release(&asking, 0));
         server_pause(server);
@@ -587,9 +591,9 @@ static void nothing_waits_for_a_hook(void **state)
     if (is_local(rung))
         return;
     struct gate *gate = gate_new("");
-    stage_set(&stage, rung->name, (struct dlock_options){.own_loop = true,
-                                                         .on_event = kept_by_a_gate,
-                                                         .on_event_arg = gate});
+    stage_set(
+        &stage, rung->name,
+        (struct dlock_options){.own_loop = true, .on_event = kept_by_a_gate, .on_event_arg = gate});
     struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS, .hold_max_ms = 100};
     struct caller caller = {.stage = &stage, .cancel = dlock_cancel_new()};
     assert_status(dlock_acquire(stage.lock, &want, &caller.hold), OK);

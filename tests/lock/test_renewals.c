@@ -57,8 +57,8 @@ static void stage_set_by(struct stage *stage, struct proxy *proxy, struct far *f
 {
     server_text(server, "FLUSHALL");
     server_text(server, "SCRIPT FLUSH");
-    *stage = (struct stage){
-        .proxy = proxy, .far = far, .events = record_new(), .trace = record_new()};
+    *stage =
+        (struct stage){.proxy = proxy, .far = far, .events = record_new(), .trace = record_new()};
     stage->client = client_of(proxy != NULL ? proxy_url(proxy)
                               : far != NULL ? far_url(far)
                                             : server_url(server),
@@ -715,8 +715,8 @@ static void a_short_nested_hold_has_time_for_another_try(void **state)
     }
 }
 
-/* On `fair` an owner nests without a request, here far more often than a renewal's answer takes. The
- * renewal that is under way is waited for. */
+/* On `fair` an owner nests without a request, here far more often than a renewal's answer takes.
+ * The renewal that is under way is waited for. */
 static void an_owner_that_nests_all_the_time(void **state)
 {
     (void)state;

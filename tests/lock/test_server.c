@@ -20,12 +20,11 @@
 
 static struct server *server;
 
-static const char *const keyed[] = {"setnx",         "setnx_expire",     "setnx_multi",
-                                    "set_nx_ex",     "owner_check",      "owner_lua",
-                                    "reentrant_tls", "reentrant_getset", "reentrant",
-                                    "watchdog_timer", "watchdog",    "blpop_wake",
-                                    "notify",        "fair",         "rw_counter",
-                                    "read_write"};
+static const char *const keyed[] = {
+    "setnx",       "setnx_expire",   "setnx_multi",   "set_nx_ex",
+    "owner_check", "owner_lua",      "reentrant_tls", "reentrant_getset",
+    "reentrant",   "watchdog_timer", "watchdog",      "blpop_wake",
+    "notify",      "fair",           "rw_counter",    "read_write"};
 #define KEYED (sizeof keyed / sizeof keyed[0])
 
 static dlock_client *new_client(void)
@@ -325,8 +324,8 @@ static void the_disk_fails(void **state)
     assert_int_equal(mkdir(path, 0700) + mkdir(inside, 0700), 0);
     server_text(server, "CONFIG SET save %s", "3600 1");
     server_text(server, "BGSAVE");
-    eventually(strstr(server_text(server, "INFO persistence"),
-                      "rdb_last_bgsave_status:err") != NULL);
+    eventually(strstr(server_text(server, "INFO persistence"), "rdb_last_bgsave_status:err") !=
+               NULL);
     ails(&a, "owner_lua", "MISCONF");
     server_text(server, "CONFIG SET save %s", "");
     is_well(&a);
@@ -402,9 +401,9 @@ static void a_release_is_refused(void **state)
 
 static void scripts_are_loaded_again(void **state)
 {
-    static const char *const scripted[] = {"owner_lua", "reentrant_tls", "reentrant",
-                                           "watchdog_timer", "watchdog", "blpop_wake", "notify",
-                                           "fair", "read_write"};
+    static const char *const scripted[] = {"owner_lua",      "reentrant_tls", "reentrant",
+                                           "watchdog_timer", "watchdog",      "blpop_wake",
+                                           "notify",         "fair",          "read_write"};
     (void)state;
     dlock_client *client = new_client();
     for (size_t i = 0; i < sizeof scripted / sizeof scripted[0]; i++) {
@@ -484,7 +483,8 @@ static void released_while_it_is_gone(void **state)
         dlock_hold *hold = acquired(lock);
         server_kill(server);
         assert_status(dlock_release(hold, NULL), UNREACHABLE);
-        assert_says(dlock_error(), "Connection re"); /* refused; reset, if one was just being made */
+        assert_says(dlock_error(),
+                    "Connection re"); /* refused; reset, if one was just being made */
         server_restart(server, NULL);
         /* and what the rung keeps in the process knows that the hold has ended */
         uint64_t commands = stats_of(client).commands;

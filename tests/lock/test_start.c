@@ -427,8 +427,8 @@ static void what_is_over_is_no_waiter(void **state)
     struct stage stage;
     _Atomic int over = 0;
     struct started *crowd = crowd_new(30, true, &over);
-    stage_set(&stage, "read_write", (struct dlock_options){.waiters_max = 10,
-                                                           .command_timeout_ms = 100});
+    stage_set(&stage, "read_write",
+              (struct dlock_options){.waiters_max = 10, .command_timeout_ms = 100});
     dlock_release(acquired(stage.lock), NULL);
     dlock_hold *hold = acquired(stage.held);
     server_pause(server);
@@ -451,8 +451,9 @@ static void no_try_begins_after_the_limit(void **state)
     struct stage stage;
     _Atomic int over = 0;
     struct started *crowd = crowd_new(8, true, &over);
-    stage_set(&stage, "watchdog",
-              (struct dlock_options){.contenders = 8, .retry_ms = 60000, .command_timeout_ms = 300});
+    stage_set(
+        &stage, "watchdog",
+        (struct dlock_options){.contenders = 8, .retry_ms = 60000, .command_timeout_ms = 300});
     dlock_hold *hold = acquired(stage.held);
     for (size_t i = 0; i < 8; i++)
         start(stage.lock, waiting(500), &crowd[i]);

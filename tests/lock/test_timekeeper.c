@@ -159,9 +159,8 @@ static void renewed_after_a_short_hang(void **state)
     (void)state;
     struct stage stage;
     stage_set(&stage, "watchdog",
-              (struct dlock_options){.ttl_ms = 2 * SURVIVES_MS,
-                                     .connect_timeout_ms = 200,
-                                     .command_timeout_ms = 200});
+              (struct dlock_options){
+                  .ttl_ms = 2 * SURVIVES_MS, .connect_timeout_ms = 200, .command_timeout_ms = 200});
     dlock_hold *hold = acquired(stage.lock);
     eventually(told(&stage, "RENEWED", hold) >= 1);
     server_pause(server);

@@ -133,8 +133,8 @@ static void ends_with_the_time_to_live(void **state)
     on_each(ends);
 }
 
-/* What a hold believes ends before the server's key does, by more than any stall in between: 1 % of an
- * hour. */
+/* What a hold believes ends before the server's key does, by more than any stall in between: 1 % of
+ * an hour. */
 static void before_the_servers_key(void **state)
 {
     enum { HOUR_MS = 3600999 };
@@ -179,8 +179,8 @@ static void never_ends_where_nothing_expires(void **state)
     }
 }
 
-/* Counted from before the request was sent: what its reply took is gone from it. The reply is on its way
- * while the clock goes on; of a try of several commands the first one's. */
+/* Counted from before the request was sent: what its reply took is gone from it. The reply is on
+ * its way while the clock goes on; of a try of several commands the first one's. */
 static void reply_on_its_way(struct stage *stage)
 {
     struct proxy *proxy = proxy_start(server);
@@ -207,8 +207,8 @@ static void counts_from_before_the_send(void **state)
     on_each(reply_on_its_way);
 }
 
-/* So does a renewal. The clock is set to when it is due, and jumps when its reply is there; not with
- * the reply that the script is unknown, since it is sent again then. */
+/* So does a renewal. The clock is set to when it is due, and jumps when its reply is there; not
+ * with the reply that the script is unknown, since it is sent again then. */
 static _Atomic bool jump_once;
 
 static void slow_renewal(void *arg, const struct dlock_trace *trace)

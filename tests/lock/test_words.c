@@ -498,17 +498,22 @@ static void the_ladder(void **state)
         const char *name;
         bool flawed, expires, renewed, reentrant;
     } expected[] = {
-        {"none", true, false, false, false},      {"local", true, false, false, false},
-        {"setnx", true, false, false, false},     {"setnx_expire", true, true, false, false},
+        {"none", true, false, false, false},
+        {"local", true, false, false, false},
+        {"setnx", true, false, false, false},
+        {"setnx_expire", true, true, false, false},
         {"setnx_multi", true, true, false, false},
-        {"set_nx_ex", true, true, false, false},  {"owner_check", true, true, false, false},
-        {"owner_lua", false, true, false, false}, {"reentrant_tls", true, true, false, true},
+        {"set_nx_ex", true, true, false, false},
+        {"owner_check", true, true, false, false},
+        {"owner_lua", false, true, false, false},
+        {"reentrant_tls", true, true, false, true},
         {"reentrant_getset", true, true, false, true},
         {"reentrant", false, true, false, true},
         {"watchdog_timer", true, true, false, true}, /* `renewed`: by the timekeeper, which tells */
         {"watchdog", false, true, true, true},
         {"blpop_wake", true, true, true, true},
-        {"notify", false, true, true, true},   {"fair", false, true, true, true},
+        {"notify", false, true, true, true},
+        {"fair", false, true, true, true},
         {"rw_counter", true, false, false, false},
         {"read_write", false, true, true, true},
     };
@@ -734,8 +739,8 @@ static void a_mode_that_is_none(void **state)
                     "want.mode is 7; it must be DLOCK_EXCLUSIVE (0) or DLOCK_SHARED (1)");
         assert_status(dlock_acquire_start(lock, &want, never_done, NULL), INVALID);
         want.mode = DLOCK_SHARED;
-        assert_int_equal(dlock_acquire(lock, &want, &hold), i == 0 ? DLOCK_UNSUPPORTED
-                                                                   : DLOCK_UNREACHABLE);
+        assert_int_equal(dlock_acquire(lock, &want, &hold),
+                         i == 0 ? DLOCK_UNSUPPORTED : DLOCK_UNREACHABLE);
         dlock_close(lock);
     }
     dlock_client_close(client);

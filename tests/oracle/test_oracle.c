@@ -58,11 +58,11 @@ RUNG(notify)           PROCESSES(2, HOLDS) END
 RUNG(fair)             PROCESSES(2, HOLDS) END
 RUNG(rw_counter)       PROCESSES(2, HOLDS) END
 RUNG(read_write)       PROCESSES(2, HOLDS) END
-/* clang-format on */
+    /* clang-format on */
 
-/* One argument: only the test of that name, as in test_setnx. And "holds": whatever is expected of
- * it, it must keep all but one out. */
-int main(int argc, char **argv)
+    /* One argument: only the test of that name, as in test_setnx. And "holds": whatever is expected
+     * of it, it must keep all but one out. */
+    int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
 #define X(name, flawed, adds, flaw) cmocka_unit_test(test_##name),

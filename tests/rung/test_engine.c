@@ -136,8 +136,12 @@ static void oracle_of(const char *rung)
 {
     const char *servers[] = {url(), NULL};
     server_text(server, "FLUSHALL");
-    assert_true(oracle_agrees(&(struct oracle){.rung = rung, .servers = servers, .expected = HOLDS,
-                                               .processes = 2, .threads = 4, .rounds = 15,
+    assert_true(oracle_agrees(&(struct oracle){.rung = rung,
+                                               .servers = servers,
+                                               .expected = HOLDS,
+                                               .processes = 2,
+                                               .threads = 4,
+                                               .rounds = 15,
                                                .riding = true}));
 }
 

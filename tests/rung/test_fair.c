@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rung `fair` through the library: order, passing on, who is woken, and that whoever leaves, dies or
- * hears nothing leaves nobody waiting.
+ * The rung `fair` through the library: order, passing on, who is woken, and that whoever leaves,
+ * dies or hears nothing leaves nobody waiting.
  */
 #include "calls.h"
 #include "must.h"
@@ -332,7 +332,8 @@ static void kept_out_by_its_own_client(void **state)
     part(&member);
 }
 
-/* The same owner asks again: let in without the server, and the lock stays until the last release. */
+/* The same owner asks again: let in without the server, and the lock stays until the last release.
+ */
 static void nested(void **state)
 {
     (void)state;
@@ -405,7 +406,8 @@ static void nobody_gets_by(void **state)
     part(&late);
 }
 
-/* The hold is lost, and its holder does not notice: whoever waits in this client does not wait for it. */
+/* The hold is lost, and its holder does not notice: whoever waits in this client does not wait for
+ * it. */
 static void nobody_waits_for_who_lost_it(void **state)
 {
     (void)state;
@@ -461,8 +463,8 @@ static void *released_apart(void *arg)
     return NULL;
 }
 
-/* The server keeps the lock for those of this client that wait, and by then they have all left: it is let
- * go for good, and whoever comes next has it. */
+/* The server keeps the lock for those of this client that wait, and by then they have all left: it
+ * is let go for good, and whoever comes next has it. */
 static void kept_for_nobody(void **state)
 {
     (void)state;
@@ -509,9 +511,9 @@ static void kept_by_a_server_that_comes_back(void **state)
     struct member member;
     struct queue *queue = calloc(1, sizeof *queue);
     int comebacks = 0;
-    join_with(&member, proxy_url(proxy), (struct dlock_options){.handoff_max = 1,
-                                                                .on_trace = comes_back,
-                                                                .on_trace_arg = &comebacks});
+    join_with(&member, proxy_url(proxy),
+              (struct dlock_options){
+                  .handoff_max = 1, .on_trace = comes_back, .on_trace_arg = &comebacks});
     dlock_hold *hold = acquired(member.lock);
     enqueue(queue, member.lock, 2);
     proxy_plan(proxy, PROXY_CUT_REPLY, "release", NULL, 0);
@@ -533,8 +535,8 @@ static void kept_since_the_first_request(void **state)
     struct proxy *proxy = proxy_start(server);
     struct member member;
     struct started waits = {0};
-    join_with(&member, proxy_url(proxy), (struct dlock_options){.handoff_max = 1,
-                                                                .command_timeout_ms = 1000});
+    join_with(&member, proxy_url(proxy),
+              (struct dlock_options){.handoff_max = 1, .command_timeout_ms = 1000});
     dlock_hold *hold = acquired(member.lock);
     start(member.lock, waiting(PATIENCE_MS), &waits);
     proxy_plan(proxy, PROXY_MUTE, "release", NULL, 0);
@@ -555,12 +557,13 @@ static void who_must_be_answered_soon_is_not_chosen(void **state)
     (void)state;
     struct proxy *proxy = proxy_start(server);
     struct member member;
-    join_with(&member, proxy_url(proxy), (struct dlock_options){.handoff_ms = 60000,
-                                                                .ttl_ms = 60000000,
-                                                                .command_timeout_ms = 60000});
+    join_with(&member, proxy_url(proxy),
+              (struct dlock_options){
+                  .handoff_ms = 60000, .ttl_ms = 60000000, .command_timeout_ms = 60000});
     struct releaser releaser = {.hold = acquired(member.lock), .last = dlock_batch_new()};
     struct started waits = {0};
-    assert_status(dlock_batch_add(releaser.last, 2, (const char *const[]){"INCR", "sold"}, NULL), OK);
+    assert_status(dlock_batch_add(releaser.last, 2, (const char *const[]){"INCR", "sold"}, NULL),
+                  OK);
     start(member.lock, (struct dlock_want){.wait_ms = PATIENCE_MS, .limit_ms = 2000}, &waits);
     proxy_plan(proxy, PROXY_HOLD_REQUEST, "sold", NULL, 0);
     releaser_start(&releaser);
@@ -685,7 +688,8 @@ static void queued_for_nobody(void **state)
     proxy_free(proxy);
 }
 
-/* A client whose server cannot end its connections: what was sent on a broken one may still come. */
+/* A client whose server cannot end its connections: what was sent on a broken one may still come.
+ */
 static void join_in_doubt(struct member *member, struct proxy *proxy)
 {
     char url[96];

@@ -54,13 +54,14 @@ static long long tries; /* each has a higher number than the one before */
 static const redisReply *asked(const struct call *call)
 {
     long long grant_ms = call->grant_ms != 0 ? call->grant_ms : GRANT_MS;
-    long long try = strcmp(call->what, "leave") == 0 ? call->try : ++tries;
+    long long try = strcmp(call->what, "leave") == 0 ? call->
+    try:
+        ++tries;
     if (call->used == 0)
         return server_ask(server, EVALSHA, lua_fair.sha1, call->what, call->me.bytes, call->me.size,
                           TTL_MS, grant_ms, call->token, call->more, try);
     return server_ask(server, EVALSHA " %lld", lua_fair.sha1, call->what, call->me.bytes,
-                      call->me.size, TTL_MS, grant_ms, call->token, call->more, try,
-                      call->used);
+                      call->me.size, TTL_MS, grant_ms, call->token, call->more, try, call->used);
 }
 
 static struct result answered(const struct call *call, size_t numbers)
@@ -882,7 +883,8 @@ static void ids_with_odd_bytes(void **state)
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
         struct result got = acquire_by(ids[i]);
         assert_int_equal(got.said, 1);
-        assert_int_equal(server_integer(server, "LLEN dlock:wake:%b", ids[i].bytes, ids[i].size), 1);
+        assert_int_equal(server_integer(server, "LLEN dlock:wake:%b", ids[i].bytes, ids[i].size),
+                         1);
         struct call end = {.what = "release", .me = ids[i], .token = got.number};
         assert_result(answered(&end, 3), 1, 0, 0);
     }
@@ -1036,7 +1038,8 @@ static void walk_leave(struct walk *walk, int me)
     char place[24];
     snprintf(place, sizeof place, "%s %d", names[me], GRANT_MS);
     long long try = dice(walk, 2) == 0 ? 0 : tries - dice(walk, 8);
-    bool unheard_of = owner_in("held") == me && atoll(server_text(server, "HGET " LOCK " try")) <= try;
+    bool unheard_of =
+        owner_in("held") == me && atoll(server_text(server, "HGET " LOCK " try")) <= try;
     long long token = field_token();
     struct result got = leave_after(names[me], try);
     walk->told += got.expired;

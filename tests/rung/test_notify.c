@@ -385,8 +385,8 @@ static void a_dead_holders_lock_is_had(void **state)
     side_close(&side);
 }
 
-/* The holder's hold ends by itself, soon, and nothing tells of it: the next of its client looks then,
- * and not when the holder before would have been over. */
+/* The holder's hold ends by itself, soon, and nothing tells of it: the next of its client looks
+ * then, and not when the holder before would have been over. */
 static void a_short_hold_that_ends_by_itself(void **state)
 {
     (void)state;

@@ -144,7 +144,8 @@ static void one_hangs(void **state)
         hold = acquired(lock);
         assert_status(dlock_release(hold, NULL), OK);
     }
-    /* None waited for it, for 10 s: after that nothing of the validity is left, so it tries again. */
+    /* None waited for it, for 10 s: after that nothing of the validity is left, so it tries again.
+     */
     struct dlock_stats stats = {.size = sizeof stats};
     dlock_client_stats(client, &stats);
     assert_int_equal(stats.attempts, 6);

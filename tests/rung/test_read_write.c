@@ -172,7 +172,7 @@ static long long server_now_ms(void)
 }
 
 #define TOLD "\"PUBLISH\" \"dlock:free:" LOCK "\""
-#define TOLD_READERS TOLD " \"r" /* and, after a write, until when a writer need not ask */
+#define TOLD_READERS TOLD " \"r"  /* and, after a write, until when a writer need not ask */
 #define TOLD_WRITER TOLD " \"0\"" /* one of each client */
 
 /* ---- Together and alone ---------------------------------------------------------------------- */
@@ -357,13 +357,13 @@ static void many_writers_do_not_stand_in_a_readers_way(void **state)
     struct waiter writers[2 * CROWD], again = {.lock = party.lock};
     dlock_hold *read = read_of(&party, 1);
     for (uint64_t i = 0; i < 2 * CROWD; i++) {
-        writers[i] = (struct waiter){
-            .lock = party.lock, .want = {.wait_ms = DLOCK_WAIT_FOREVER, .owner_id = 2 + i}};
+        writers[i] = (struct waiter){.lock = party.lock,
+                                     .want = {.wait_ms = DLOCK_WAIT_FOREVER, .owner_id = 2 + i}};
         waiter_start(&writers[i]);
     }
     eventually(count_of(WAITING_WRITERS) > 0);
-    again.want = (struct dlock_want){
-        .wait_ms = DLOCK_WAIT_FOREVER, .mode = DLOCK_SHARED, .owner_id = 1};
+    again.want =
+        (struct dlock_want){.wait_ms = DLOCK_WAIT_FOREVER, .mode = DLOCK_SHARED, .owner_id = 1};
     waiter_start(&again);
     assert_status(waiter_end(&again), OK);
     let_go(again.hold);
@@ -386,10 +386,9 @@ static void a_crowd_of_readers_comes_in_together(void **state)
     struct waiter readers[2 * CROWD];
     dlock_hold *write = write_of(&other, 1);
     for (uint64_t i = 0; i < 2 * CROWD; i++) {
-        readers[i] = (struct waiter){.lock = party.lock,
-                                     .want = {.wait_ms = DLOCK_WAIT_FOREVER,
-                                              .mode = DLOCK_SHARED,
-                                              .owner_id = 1 + i}};
+        readers[i] = (struct waiter){
+            .lock = party.lock,
+            .want = {.wait_ms = DLOCK_WAIT_FOREVER, .mode = DLOCK_SHARED, .owner_id = 1 + i}};
         waiter_start(&readers[i]);
     }
     eventually(count_of(WAITING_READERS) > 0);
@@ -426,8 +425,8 @@ static void marks_of_the_dead_do_not_pile_up(void **state)
     party_over(&party);
 }
 
-/* A reader died while it waited: its turn comes, and passes. It lasts for as long as the slowest of the
- * invited may take, whoever lets the lock go. */
+/* A reader died while it waited: its turn comes, and passes. It lasts for as long as the slowest of
+ * the invited may take, whoever lets the lock go. */
 static void an_invited_reader_that_does_not_come(void **state)
 {
     (void)state;
@@ -479,11 +478,11 @@ static void the_last_reader_of_a_turn_tells_a_writer(void **state)
     party_over(&other);
 }
 
-/* An acquire that waits, on a thread or without, until it has asked once more because it listens. */
+/* An acquire that waits, on a thread or without, until it has asked once more because it listens.
+ */
 static void asks_twice(const struct party *party, struct waiter *waiter, struct started *started)
 {
-    struct dlock_want want = {
-        .size = sizeof want, .wait_ms = DLOCK_WAIT_FOREVER, .owner_id = 1000};
+    struct dlock_want want = {.size = sizeof want, .wait_ms = DLOCK_WAIT_FOREVER, .owner_id = 1000};
     uint64_t before = stats_of(party->client).attempts;
     *waiter = (struct waiter){.lock = party->lock, .want = want};
     if (started == NULL)
@@ -493,13 +492,15 @@ static void asks_twice(const struct party *party, struct waiter *waiter, struct 
     eventually(stats_of(party->client).attempts == before + 2);
 }
 
-/* Nobody is there to tell a writer when the turn of the dead is over: it asks by then, and not when it was
- * told to while another wrote. One that was told so before, at a lock where nothing happens, still waits. */
+/* Nobody is there to tell a writer when the turn of the dead is over: it asks by then, and not when
+ * it was told to while another wrote. One that was told so before, at a lock where nothing happens,
+ * still waits. */
 static void a_turn_that_nobody_takes(void **state)
 {
     (void)state;
     for (int has_thread = 0; has_thread < 2; has_thread++) {
-        struct party quiet = party_of(LONG_MS), party = party_of(LONG_MS), other = party_of(LONG_MS);
+        struct party quiet = party_of(LONG_MS), party = party_of(LONG_MS),
+                     other = party_of(LONG_MS);
         struct started started = {.release = true};
         struct waiter first, writer;
         dlock_close(quiet.lock);
@@ -707,8 +708,7 @@ static int stay_for_ever(void *arg)
         pause();
 }
 
-static pid_t victim_start(enum dlock_mode mode, int64_t ttl_ms, int64_t grant_ms,
-                          const char *marks)
+static pid_t victim_start(enum dlock_mode mode, int64_t ttl_ms, int64_t grant_ms, const char *marks)
 {
     struct victim victim = {mode, ttl_ms, grant_ms};
     pid_t pid = child_start(stay_for_ever, &victim);
@@ -775,8 +775,8 @@ static void a_dead_writer_delays_a_reader_by_its_own_time(void **state)
     party_over(&party);
 }
 
-/* It waited, and readers were kept out for it: not for longer than its mark counts, which is its grant_ms
- * beyond when it would have asked. What it wants the lock for is longer. */
+/* It waited, and readers were kept out for it: not for longer than its mark counts, which is its
+ * grant_ms beyond when it would have asked. What it wants the lock for is longer. */
 static void a_dead_waiting_writer_keeps_readers_out_for_its_marks_time(void **state)
 {
     (void)state;
@@ -796,7 +796,8 @@ static void a_dead_waiting_writer_keeps_readers_out_for_its_marks_time(void **st
     party_over(&party);
 }
 
-/* It waited, and is invited: for its own grant_ms, short or long, whatever times to live there are. */
+/* It waited, and is invited: for its own grant_ms, short or long, whatever times to live there are.
+ */
 static void a_dead_waiting_reader_costs_its_own_grant(void **state)
 {
     static const struct {
@@ -909,8 +910,8 @@ static void the_hash_alone_holds_nothing(void **state)
     party_over(&other);
 }
 
-/* An application's sorted set: it holds nothing that the hash knows. It is somebody else's lock, for as
- * long as it is there, whatever its scores are. */
+/* An application's sorted set: it holds nothing that the hash knows. It is somebody else's lock,
+ * for as long as it is there, whatever its scores are. */
 static void an_applications_zset_is_left_as_it_is(void **state)
 {
     static const struct {
@@ -1032,11 +1033,12 @@ static struct party party_cut_again(struct again *again)
     struct party warm = party_on(again->proxy);
     party_over(&warm);
     struct party party = {
-        .client = client_of(proxy_url(again->proxy), (struct dlock_options){
-                                                         .ttl_ms = LONG_MS,
-                                                         .on_trace = cut_again,
-                                                         .on_trace_arg = again,
-                                                     }),
+        .client = client_of(proxy_url(again->proxy),
+                            (struct dlock_options){
+                                .ttl_ms = LONG_MS,
+                                .on_trace = cut_again,
+                                .on_trace_arg = again,
+                            }),
         .trace = record_new(),
         .events = record_new(),
     };
@@ -1065,8 +1067,8 @@ static void an_acquire_that_stays_unknown_is_let_go(void **state)
     }
 }
 
-/* Its last request may come for ever: it goes on under another name, and does not wait by the first.
- * What it reads comes with each acquire, and with nothing else. */
+/* Its last request may come for ever: it goes on under another name, and does not wait by the
+ * first. What it reads comes with each acquire, and with nothing else. */
 static void who_takes_another_name_leaves_no_mark(void **state)
 {
     (void)state;
@@ -1118,8 +1120,8 @@ static void a_release_whose_reply_is_lost(void **state)
     proxy_free(proxy);
 }
 
-/* What a release left behind is over with its own time: it does not live on because its owner comes again
- * and again, under other names. */
+/* What a release left behind is over with its own time: it does not live on because its owner comes
+ * again and again, under other names. */
 static void a_release_that_never_arrived(void **state)
 {
     (void)state;
@@ -1149,8 +1151,8 @@ static void a_release_that_never_arrived(void **state)
     proxy_free(again.proxy);
 }
 
-/* It was on its way longer than its sender waited for it. Each of its holds is the hold of a name of its
- * own, which no late request of another touches. */
+/* It was on its way longer than its sender waited for it. Each of its holds is the hold of a name
+ * of its own, which no late request of another touches. */
 static void a_request_that_arrives_late(void **state)
 {
     (void)state;
@@ -1243,9 +1245,9 @@ static void a_key_of_another_type_is_said_and_nothing_is_held(void **state)
             if (mode == DLOCK_SHARED ? keys[i].read : keys[i].write) {
                 assert_int_equal(status, DLOCK_WRONG_TYPE);
                 char says[160];
-                snprintf(says, sizeof says, "'%s' holds a list; %sa lock of rung 'read_write' %s %s",
-                         keys[i].key, i == 0 ? "" : "of ", i == 0 ? "is a" : "it is a",
-                         keys[i].type);
+                snprintf(says, sizeof says,
+                         "'%s' holds a list; %sa lock of rung 'read_write' %s %s", keys[i].key,
+                         i == 0 ? "" : "of ", i == 0 ? "is a" : "it is a", keys[i].type);
                 assert_says(dlock_error(), says);
                 assert_int_equal(server_integer(server, "LLEN %s", keys[i].key), 1);
                 assert_true(i == 0 || count_of(LOCK) == 0);

@@ -137,8 +137,8 @@ static bool has_to_ask(const struct model *m, const struct owner *owner)
            (owner->wanted[0] == 'w' && others(m, owner, holding) == 0);
 }
 
-/* As in one process: all who wait to read, or one who waits to write and sleeps. Nobody is woken for
- * nothing: one at least of them has to ask. */
+/* As in one process: all who wait to read, or one who waits to write and sleeps. Nobody is woken
+ * for nothing: one at least of them has to ask. */
 static void wake(struct model *m, bool readers)
 {
     int first = rand_r(&m->seed) % OWNERS;
@@ -278,8 +278,8 @@ static void release(struct model *m, struct owner *owner)
     assert_int_equal(run("release", owner->name, hold, alone)->integer, 1);
     if (wrote && !has(owner, 'w') && (m->dead > 0 || others(m, NULL, waiting_reader) > 0))
         invite(m);
-    /* The same request once more, because its reply was lost: it does nothing. That the owner still has
-     * other holds says that this one was let go. */
+    /* The same request once more, because its reply was lost: it does nothing. That the owner still
+     * has other holds says that this one was let go. */
     hear(m);
     assert_int_equal(run("release", owner->name, hold, alone)->integer, alone ? 0 : 1);
     assert_int_equal(hear(m), 0);
@@ -291,8 +291,8 @@ static void time_passes(struct model *m)
         m->owners[i].awake = true;
 }
 
-/* Whose time is over is out, with the next who says anything; those who wait ask at that time. A nested
- * acquire is told so, and begins nothing. */
+/* Whose time is over is out, with the next who says anything; those who wait ask at that time. A
+ * nested acquire is told so, and begins nothing. */
 static void expire(struct model *m, struct owner *owner)
 {
     server_integer(server, "ZADD " LOCK " 1 %s", owner->name);
@@ -397,8 +397,7 @@ static void check_holders(const struct model *m)
 
 static void check_marks(const struct model *m)
 {
-    assert_int_equal(server_integer(server, "ZCARD " WRITERS),
-                     others(m, NULL, waiting_writer));
+    assert_int_equal(server_integer(server, "ZCARD " WRITERS), others(m, NULL, waiting_writer));
     assert_int_equal(server_integer(server, "ZCARD " READERS),
                      others(m, NULL, waiting_reader) + m->dead);
     assert_int_equal(server_integer(server, "ZCARD " INVITED),
@@ -454,8 +453,8 @@ static void at_random(void **state)
                   m.granted[0], m.granted[1], m.kept_out[0], m.kept_out[1], m.refused,
                   m.passed_writers, m.turns, m.told[0], m.told[1]);
     assert_true(m.granted[0] > 100 && m.granted[1] > 100 && m.kept_out[0] > 100 &&
-                m.kept_out[1] > 100 && m.refused > 20 && m.passed_writers > 20 &&
-                m.turns > 20 && m.told[0] > 20 && m.told[1] > 100);
+                m.kept_out[1] > 100 && m.refused > 20 && m.passed_writers > 20 && m.turns > 20 &&
+                m.told[0] > 20 && m.told[1] > 100);
     redisFree(m.ear);
 }
 

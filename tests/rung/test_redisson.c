@@ -62,8 +62,9 @@ static dlock_status release_after_another_and_twice(struct rung_env *env, struct
     return DLOCK_OK;
 }
 
-/* The lock's key, its fields and its messages are the vectors'. That a release which is sent twice counts
- * once is Redisson's latch there, a key of its own; here it is the count that the release says. */
+/* The lock's key, its fields and its messages are the vectors'. That a release which is sent twice
+ * counts once is Redisson's latch there, a key of its own; here it is the count that the release
+ * says. */
 static void vectors_of_the_lock_by_the_library(void **state)
 {
     (void)state;

@@ -292,14 +292,30 @@ static void guarded_writes_are_one_command(void **state)
 static void what_cannot_ride(void **state)
 {
     static const char *const refused[][4] = {
-        {"UNSUBSCRIBE", "a", "b"}, {"punsubscribe", "a"}, {"SUnsubscribe", "a"},
-        {"SUBSCRIBE", "a"},        {"PSUBSCRIBE", "a"},   {"SSUBSCRIBE", "a"},
-        {"MONITOR"},               {"SYNC"},              {"PSYNC", "?", "-1"},
-        {"REPLCONF", "ACK", "0"},  {"WAIT", "1", "0"},    {"WAITAOF", "0", "0", "0"},
-        {"SHUTDOWN"},              {"DEBUG", "SLEEP", "1"}, {"SCRIPT", "debug", "YES"},
-        {"XREAD", "BLOCK", "0"},   {"xreadgroup", "block"},        {"ASKING"},
-        {"CLIENT", "REPLY", "OFF"}, {"MULTI"},            {"SELECT", "1"},
-        {"BLPOP", "a", "0"},       {"BLMOVE"},            {"RESET"},
+        {"UNSUBSCRIBE", "a", "b"},
+        {"punsubscribe", "a"},
+        {"SUnsubscribe", "a"},
+        {"SUBSCRIBE", "a"},
+        {"PSUBSCRIBE", "a"},
+        {"SSUBSCRIBE", "a"},
+        {"MONITOR"},
+        {"SYNC"},
+        {"PSYNC", "?", "-1"},
+        {"REPLCONF", "ACK", "0"},
+        {"WAIT", "1", "0"},
+        {"WAITAOF", "0", "0", "0"},
+        {"SHUTDOWN"},
+        {"DEBUG", "SLEEP", "1"},
+        {"SCRIPT", "debug", "YES"},
+        {"XREAD", "BLOCK", "0"},
+        {"xreadgroup", "block"},
+        {"ASKING"},
+        {"CLIENT", "REPLY", "OFF"},
+        {"MULTI"},
+        {"SELECT", "1"},
+        {"BLPOP", "a", "0"},
+        {"BLMOVE"},
+        {"RESET"},
     };
     (void)state;
     dlock_batch *batch = dlock_batch_new();

@@ -284,11 +284,10 @@ static void what_rides_goes_with_the_look(void **state)
     (void)state;
     for (enum dlock_mode mode = DLOCK_EXCLUSIVE; mode <= DLOCK_SHARED; mode++) {
         struct monitor *monitor = monitor_start(server);
-        struct party party = {
-            .client = client_of(server_url(server), (struct dlock_options){
-                                                        .on_point = rides_not_yet,
-                                                        .on_point_arg = monitor,
-                                                    })};
+        struct party party = {.client = client_of(server_url(server), (struct dlock_options){
+                                                                          .on_point = rides_not_yet,
+                                                                          .on_point_arg = monitor,
+                                                                      })};
         struct dlock_want want = {.size = sizeof want, .mode = mode, .reads = dlock_batch_new()};
         struct dlock_reply reply = {.size = sizeof reply};
         const char *const get[] = {"GET", "stock"};

@@ -30,8 +30,8 @@ struct kept {
 };
 
 struct wire {
-    int client; /* -1: it has closed, and a request of its own is kept */
-    int redis;  /* -1: this place is free */
+    int client;   /* -1: it has closed, and a request of its own is kept */
+    int redis;    /* -1: this place is free */
     bool planned; /* the plan waits for this wire's reply */
     bool muted;
     struct kept request;

@@ -20,7 +20,7 @@ enum proxy_act {
     PROXY_HOLD_REQUEST,  /* kept for proxy_let_go, with all that the client sends behind it; the
                             client may wait, or time out and close its side */
     PROXY_CUT_REPLY,     /* forwarded and carried out; the connection is cut instead of the reply */
-    PROXY_HOLD_REPLY,    /* forwarded and carried out; the reply waits for proxy_let_go, with all that
+    PROXY_HOLD_REPLY, /* forwarded and carried out; the reply waits for proxy_let_go, with all that
                             comes behind it */
     PROXY_REPLACE_REPLY, /* other bytes come instead of the reply */
     PROXY_MUTE,          /* forwarded and carried out, as all that follows on the connection, which

@@ -61,8 +61,8 @@ void record_add(struct record *record, const char *format, ...)
 
 void record_event(void *arg, const struct dlock_event *event)
 {
-    static const char *const kinds[] = {"RENEWED",         "RENEWAL_FAILED",     "LOST",
-                                        "SERVER_GONE",    "SERVER_REFUSES",     "SERVER_BACK"};
+    static const char *const kinds[] = {"RENEWED",     "RENEWAL_FAILED", "LOST",
+                                        "SERVER_GONE", "SERVER_REFUSES", "SERVER_BACK"};
     must(event->size == sizeof *event);
     if (event->name == NULL) {
         record_add(arg, "%s: %s", kinds[event->kind], event->reason);

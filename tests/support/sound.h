@@ -12,7 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* EACH_NESTED_ASKS: each whose nested acquires and releases ask the server; those of `fair` do not. */
+/* EACH_NESTED_ASKS: each whose nested acquires and releases ask the server; those of `fair` do not.
+ */
 enum scope { ONCE, EACH_SOUND, EACH_REENTRANT, EACH_NESTED_ASKS };
 
 struct scenario {
@@ -20,7 +21,10 @@ struct scenario {
     CMUnitTestFunction body; /* *state is the rung, NULL with ONCE */
     enum scope scope;
 };
-#define SCENARIO(body, scope) {#body, body, scope}
+#define SCENARIO(body, scope)                                                                      \
+    {                                                                                              \
+#body, body, scope                                                                         \
+    }
 
 #define SCENARIO_TESTS_MAX 256
 
@@ -45,8 +49,8 @@ static inline int run_scenarios(const char *group, const struct scenario *scenar
             if (once ? j > 0 : !is_in_scope(&rungs[j], scenario->scope))
                 continue;
             must(test_count < SCENARIO_TESTS_MAX);
-            snprintf(names[test_count], sizeof names[0], "%s%s%s", scenario->name,
-                     once ? "" : ": ", once ? "" : rungs[j].name);
+            snprintf(names[test_count], sizeof names[0], "%s%s%s", scenario->name, once ? "" : ": ",
+                     once ? "" : rungs[j].name);
             tests[test_count] = (struct CMUnitTest){
                 .name = names[test_count],
                 .test_func = scenario->body,

@@ -13,9 +13,9 @@ struct gate;
 
 struct started {
     /* Set by the test. */
-    bool release;        /* what it acquires is released in its answer */
-    struct gate *gate;   /* its answer comes to it first; or NULL */
-    _Atomic int *over;   /* counts the answers of all; or NULL */
+    bool release;      /* what it acquires is released in its answer */
+    struct gate *gate; /* its answer comes to it first; or NULL */
+    _Atomic int *over; /* counts the answers of all; or NULL */
     /* What came of it. */
     _Atomic int answers;
     dlock_status status;

@@ -172,8 +172,7 @@ static struct call *begin(struct thread *thread, const struct member *member, en
                           const struct how *how)
 {
     struct self *self = thread->self;
-    struct call *call =
-        call_begin(self->world, what, self->process, thread->number, how->lock);
+    struct call *call = call_begin(self->world, what, self->process, thread->number, how->lock);
     call->client = member->number;
     call->owner_id = how->owner_id;
     call->mode = how->mode;
@@ -296,8 +295,9 @@ void hold_release_start(struct thread *thread, dlock_hold *hold, struct call *ca
     struct self *self = thread->self;
     struct releasing *releasing = calloc(1, sizeof *releasing);
     must(releasing != NULL);
-    *releasing = (struct releasing){
-        .self = self, .call = begin_release(thread, hold, call), .last = last_new(self->world, rides)};
+    *releasing = (struct releasing){.self = self,
+                                    .call = begin_release(thread, hold, call),
+                                    .last = last_new(self->world, rides)};
     atomic_fetch_add(&self->started, 1);
     dlock_status status = dlock_release_start(hold, releasing->last, released, releasing);
     if (status == DLOCK_OK)

@@ -75,15 +75,15 @@ static bool asked_about(const struct plan *plan, const struct call *acquire,
                         const struct call *hold)
 {
     return was_held(acquire) && !is_handed_on(plan) && plan->rung->reentrant &&
-           acquire->client == hold->client && acquire->lock == hold->lock &&
-           hold->owner_id != 0 && same_owner(plan, acquire, hold);
+           acquire->client == hold->client && acquire->lock == hold->lock && hold->owner_id != 0 &&
+           same_owner(plan, acquire, hold);
 }
 
 /* When the library has surely heard, after `since_ns`, what became of the hold: at the end of its
  * time; at the second renewal that was confirmed, for the first may have been sent before; or when
  * another acquire of its owner was answered. */
-static int64_t heard_ns(const struct world *world, const struct plan *plan,
-                        const struct call *hold, int64_t since_ns)
+static int64_t heard_ns(const struct world *world, const struct plan *plan, const struct call *hold,
+                        int64_t since_ns)
 {
     int64_t ttl_ms = is_handed_on(plan) ? plan->ttl_ms[hold->process] : hold->ttl_ms;
     int64_t end_ns = since_ns + ttl_ms * NS_A_MS;
@@ -150,9 +150,8 @@ struct loss {
 };
 
 /* The older hold began before the loss, the newer was acquired after. */
-static bool excused_by(const struct world *world, const struct plan *plan,
-                       const struct call *older, const struct call *newer, struct loss loss,
-                       int64_t until_ns)
+static bool excused_by(const struct world *world, const struct plan *plan, const struct call *older,
+                       const struct call *newer, struct loss loss, int64_t until_ns)
 {
     return newer->end_ns >= loss.from_ns && older->origin_ns <= loss.to_ns &&
            (loss.to_ns == INT64_MAX || until_ns <= heard_ns(world, plan, older, loss.to_ns));
@@ -160,8 +159,8 @@ static bool excused_by(const struct world *world, const struct plan *plan,
 
 /* until_ns: how long the older hold has to be excused: where another was acquired after the loss,
  * it has to learn that it is lost. */
-static bool is_excused(const struct world *world, const struct plan *plan,
-                       const struct call *older, const struct call *newer, int64_t until_ns)
+static bool is_excused(const struct world *world, const struct plan *plan, const struct call *older,
+                       const struct call *newer, int64_t until_ns)
 {
     for (size_t i = 0; i < check_call_count(world); i++) {
         const struct call *call = &world->calls[i];
@@ -240,8 +239,8 @@ static void check_renewals(struct world *world, const struct plan *plan)
         const struct note *told = told_before(world, plan, lost);
         bool failed = told != NULL && told->kind == NOTE_RENEWAL_FAILED;
         int64_t from_ns = told != NULL ? told->ns : hold->end_ns;
-        int64_t stalled = lost->stalled_ns -
-                          (told != NULL ? told->stalled_ns : hold->stalled_begin_ns);
+        int64_t stalled =
+            lost->stalled_ns - (told != NULL ? told->stalled_ns : hold->stalled_begin_ns);
         int64_t over_ns = lost->ns - from_ns - 2 * stalled -
                           (renewal_ms(plan, hold->ttl_ms, failed) + SLACK_MS / 4) * NS_A_MS;
         if (over_ns > 0 && over_ns > patience_ms(world, plan, lost) * NS_A_MS)
@@ -303,8 +302,7 @@ static void check_tokens(struct world *world, const struct plan *plan, const str
 {
     if (!plan->rung->tokens || a->token == 0)
         return;
-    bool wrong = a->token == b->token ||
-                 (a->token > b->token && came_before(world, plan, a, b)) ||
+    bool wrong = a->token == b->token || (a->token > b->token && came_before(world, plan, a, b)) ||
                  (a->token < b->token && came_before(world, plan, b, a));
     if (wrong && !is_of_backup(world, plan, a) && !is_of_backup(world, plan, b))
         violation(world, VIOLATION_TOKEN, "%s: #%d has token %llu, #%d has %llu",
@@ -386,8 +384,8 @@ static int64_t latest_ns(const struct world *world, const struct plan *plan,
     int64_t latest = call->begin_ns + call->wait_ms * NS_A_MS + bound_ns;
     if (call->wait_ms < 0) {
         int64_t from_ns = most(call->begin_ns, calm_ns);
-        latest = from_ns + in_use_ns(world, call, from_ns) + rest_bound_ms(plan) * NS_A_MS +
-                 bound_ns;
+        latest =
+            from_ns + in_use_ns(world, call, from_ns) + rest_bound_ms(plan) * NS_A_MS + bound_ns;
     }
     if (call->rest)
         latest = call->begin_ns + rest_bound_ms(plan) * NS_A_MS;
@@ -413,8 +411,8 @@ static void check_answer(struct world *world, const struct plan *plan, const str
     if (call->revived)
         violation(world, VIOLATION_REVIVED, "#%d of process %d", number(world, call),
                   call->process);
-    int64_t over_ns = call->end_ns - latest_ns(world, plan, call) - 2 * call->stalled_ns -
-                      SLACK_MS * NS_A_MS;
+    int64_t over_ns =
+        call->end_ns - latest_ns(world, plan, call) - 2 * call->stalled_ns - SLACK_MS * NS_A_MS;
     if (call->rest && acquires(call)) {
         if (call->status != DLOCK_OK || over_ns > 0)
             violation(world, VIOLATION_STUCK, "#%d of process %d: %s after %lld ms at rest: %s",
@@ -442,8 +440,8 @@ static bool may_be_left(const struct world *world, const struct call *call)
         return true;
     for (size_t i = 0; i < check_call_count(world); i++) {
         const struct call *close = &world->calls[i];
-        if (close->what == WHAT_CLOSE && close->client == call->client &&
-            close->begin_ns != 0 && close->begin_ns < atomic_load(&world->calm_ns))
+        if (close->what == WHAT_CLOSE && close->client == call->client && close->begin_ns != 0 &&
+            close->begin_ns < atomic_load(&world->calm_ns))
             return true;
     }
     return false;

@@ -318,8 +318,8 @@ static void judge_resources(struct self *self, const struct resources *before)
     if (!as_before(before, &now))
         violation(self->world, VIOLATION_RESOURCE,
                   "process %d: %d descriptors (%d before), %d threads (%d), %zu bytes (%zu)",
-                  self->process, now.descriptors, before->descriptors, now.threads,
-                  before->threads, now.memory, before->memory);
+                  self->process, now.descriptors, before->descriptors, now.threads, before->threads,
+                  now.memory, before->memory);
 }
 
 /* ---- Its life -------------------------------------------------------------------------------- */

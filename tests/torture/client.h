@@ -13,7 +13,7 @@ struct client_start {
     const struct plan *plan;
     int process;
     const char *url; /* of its server */
-    bool fresh; /* started when the others rest: it makes no calls of its own */
+    bool fresh;      /* started when the others rest: it makes no calls of its own */
 };
 
 /* The body of the process; arg: a struct client_start. Returns its exit status. */

@@ -32,7 +32,7 @@ struct faults {
     struct proxy *proxy;
     bool calm;
     pid_t server_pid;
-    int seen[FAULTS_MAX];      /* requests that each fault waits for */
+    int seen[FAULTS_MAX]; /* requests that each fault waits for */
     int done_times[FAULTS_MAX];
     int done[FAULT_COUNT];
     struct lasting lasting[LASTING_MAX];

@@ -144,8 +144,8 @@ static void draw_faults(struct plan *plan, uint64_t *random)
     size_t kind_count = 1 + random_below(random, 4);
     for (size_t i = 0; i < kind_count; i++)
         do
-            kinds[i] = (enum fault_kind)random_below(
-                random, chance(random, 40) ? FAULT_STOP_CLIENT : FAULT_COUNT);
+            kinds[i] = (enum fault_kind)random_below(random, chance(random, 40) ? FAULT_STOP_CLIENT
+                                                                                : FAULT_COUNT);
         while (plan->long_ttl && leaves_a_hold(kinds[i]));
     plan->fault_count = 1 + random_below(random, FAULTS_MAX);
     for (size_t i = 0; i < plan->fault_count; i++) {

@@ -27,7 +27,7 @@ enum op {
 #define X(name, weight) OP_##name,
     OP_MAP(X)
 #undef X
-    OP_COUNT
+        OP_COUNT
 };
 
 /* X(name, what it does). Those before STOP_CLIENT happen to the connection of the request. */
@@ -60,7 +60,7 @@ enum fault_kind {
 #define X(name, text) FAULT_##name,
     FAULT_MAP(X)
 #undef X
-    FAULT_COUNT
+        FAULT_COUNT
 };
 const char *fault_name(enum fault_kind kind);
 const char *fault_text(enum fault_kind kind);
@@ -103,11 +103,11 @@ struct plan {
     int weights[OP_COUNT];
     uint64_t owners; /* names of owners that a process uses */
     int named, shared, kept, riding, nesting, patient, brief; /* per cent of the acquisitions */
-    int releases_started; /* per cent of the releases */
-    int limited;          /* per cent: with a limit_ms */
-    int noise, noise_us; /* see noise.h */
-    int section_ms;                                    /* at most */
-    int overdue;      /* per cent of the sections that last longer than the time to live */
+    int releases_started;                                     /* per cent of the releases */
+    int limited;                                              /* per cent: with a limit_ms */
+    int noise, noise_us;                                      /* see noise.h */
+    int section_ms;                                           /* at most */
+    int overdue;        /* per cent of the sections that last longer than the time to live */
     int64_t wait_ms[3]; /* a wait is drawn up to one of these */
     struct fault faults[FAULTS_MAX];
     size_t fault_count;

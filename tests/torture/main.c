@@ -251,8 +251,8 @@ static void tell_totals(void)
                i + 1 < FAULT_COUNT ? "," : "\n");
     for (int i = 0; i < VIOLATION_COUNT; i++)
         if (totals.by_kind[i] > 0)
-            printf("%s: %ld times, %s\n", violation_name((enum violation_kind)i),
-                   totals.by_kind[i], violation_text((enum violation_kind)i));
+            printf("%s: %ld times, %s\n", violation_name((enum violation_kind)i), totals.by_kind[i],
+                   violation_text((enum violation_kind)i));
     printf("%ld histories and %ld calm ones in %lld s, %zu calls, %ld failed\n", totals.histories,
            totals.calm, (long long)((boot_ns() - began_ns) / 1000000000), totals.calls,
            totals.failed);
@@ -278,18 +278,19 @@ static unsigned long long number(const char *option, const char *text, unsigned 
 
 static struct settings read_options(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'},   {"histories", required_argument, NULL, 'n'},
-        {"minutes", required_argument, NULL, 'm'}, {"rung", required_argument, NULL, 'r'},
-        {"flawed", no_argument, NULL, 'f'},        {"repeat", required_argument, NULL, 'a'},
-        {"until-failure", no_argument, NULL, 'u'}, {"jobs", required_argument, NULL, 'j'},
-        {"folder", required_argument, NULL, 'd'},  {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0}};
-    struct settings settings = {.seed = 1,
-                                .histories = 100,
-                                .until = VIOLATION_COUNT,
-                                .jobs = 4,
-                                .folder = "runs/torture"};
+    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
+                                            {"histories", required_argument, NULL, 'n'},
+                                            {"minutes", required_argument, NULL, 'm'},
+                                            {"rung", required_argument, NULL, 'r'},
+                                            {"flawed", no_argument, NULL, 'f'},
+                                            {"repeat", required_argument, NULL, 'a'},
+                                            {"until-failure", no_argument, NULL, 'u'},
+                                            {"jobs", required_argument, NULL, 'j'},
+                                            {"folder", required_argument, NULL, 'd'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    struct settings settings = {
+        .seed = 1, .histories = 100, .until = VIOLATION_COUNT, .jobs = 4, .folder = "runs/torture"};
     int option;
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
         switch (option) {

@@ -251,7 +251,9 @@ static void note_reply(const struct wire *wire, const char *bytes, size_t size)
     line[used] = '\0';
     note(wire->proxy->world, NOTE_TEXT, wire->process, NULL, "wire %llu < %s%s",
          (unsigned long long)wire->number, line,
-         to_nobody ? "(to nobody)" : wire->keep_down ? "(kept)" : "");
+         to_nobody         ? "(to nobody)"
+         : wire->keep_down ? "(kept)"
+                           : "");
 }
 
 static void from_server(struct wire *wire)

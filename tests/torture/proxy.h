@@ -19,7 +19,7 @@ struct wire;
 struct request_seen {
     int process;
     enum request kind;
-    bool answered;   /* the server's reply to it has come */
+    bool answered;  /* the server's reply to it has come */
     char label[32]; /* "SET", "fair acquire" */
     char text[96];  /* with its arguments, cut */
 };

@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#define RUN_MS 1200    /* the calls end then, if not before */
+#define RUN_MS 1200      /* the calls end then, if not before */
 #define GIVE_UP_MS 10000 /* a process that has not let go by then never will */
 #define ROUND_MS 5
 

@@ -11,7 +11,7 @@ struct stage {
     /* Set by the caller. */
     const struct plan *plan;
     struct world *world;
-    void *arg; /* of these: */
+    void *arg;                                  /* of these: */
     const char *(*url)(void *arg, int process); /* where the process finds its server */
     void (*round)(void *arg, int ms); /* again and again: what the server and the faults need */
     void (*calm)(void *arg);          /* ends all faults */

@@ -50,8 +50,7 @@ static void tell_call(FILE *to, const struct world *world, const struct plan *pl
         fprintf(to, " %s, client %llu, owner %llu, wait %lld ms, limit %lld ms, ttl %lld ms",
                 call->mode == DLOCK_SHARED ? "shared" : "exclusive",
                 (unsigned long long)call->client, (unsigned long long)call->owner_id,
-                (long long)call->wait_ms, (long long)call->limit_ms,
-                (long long)call->ttl_ms);
+                (long long)call->wait_ms, (long long)call->limit_ms, (long long)call->ttl_ms);
     fputc('\n', to);
 }
 
@@ -85,8 +84,7 @@ static size_t gather(const struct world *world, struct step *steps)
     }
     for (size_t i = 0; i < notes && i < NOTES_MAX; i++)
         if (world->notes[i].written)
-            steps[count++] =
-                (struct step){world->notes[i].ns, MOMENT_NOTE, NULL, &world->notes[i]};
+            steps[count++] = (struct step){world->notes[i].ns, MOMENT_NOTE, NULL, &world->notes[i]};
     qsort(steps, count, sizeof *steps, by_time);
     return count;
 }

@@ -47,7 +47,7 @@ struct call {
     uint64_t client;   /* the dlock_client, unique in the history */
     uint64_t owner_id; /* 0: this acquisition alone */
     enum dlock_mode mode;
-    bool rest;      /* made when all faults were over and nobody held */
+    bool rest; /* made when all faults were over and nobody held */
     int64_t wait_ms;
     int64_t limit_ms; /* 0: none */
     int64_t ttl_ms;
@@ -107,7 +107,7 @@ enum violation_kind {
 #define X(name, text) VIOLATION_##name,
     VIOLATION_MAP(X)
 #undef X
-    VIOLATION_COUNT
+        VIOLATION_COUNT
 };
 struct violation {
     enum violation_kind kind;
@@ -126,14 +126,14 @@ struct witness {
 };
 
 struct process {
-    _Atomic int pid;          /* 0: not started */
-    _Atomic bool killed;      /* by a fault */
-    _Atomic bool let_go;      /* it holds nothing any more (PHASE_CALM) */
-    _Atomic bool asked;       /* it has acquired each lock at rest, or not */
-    _Atomic bool over;        /* waited for */
+    _Atomic int pid;     /* 0: not started */
+    _Atomic bool killed; /* by a fault */
+    _Atomic bool let_go; /* it holds nothing any more (PHASE_CALM) */
+    _Atomic bool asked;  /* it has acquired each lock at rest, or not */
+    _Atomic bool over;   /* waited for */
     struct witness witness;
-    _Atomic int points;         /* named points passed */
-    _Atomic int busy;           /* threads that go on, but for those that wait without limit */
+    _Atomic int points; /* named points passed */
+    _Atomic int busy;   /* threads that go on, but for those that wait without limit */
 };
 
 struct world {

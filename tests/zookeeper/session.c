@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See session.h. The client library of ZooKeeper tries again for ever, and never says by itself that
- * a session is over. So a thread keeps the time: it answers what took too long, writes to the nodes
- * that hold, and deletes those that nobody needs. Another opens a new session after one has expired.
+ * See session.h. The client library of ZooKeeper tries again for ever, and never says by itself
+ * that a session is over. So a thread keeps the time: it answers what took too long, writes to the
+ * nodes that hold, and deletes those that nobody needs. Another opens a new session after one has
+ * expired.
  */
 #include "session.h"
 
@@ -220,8 +221,8 @@ static void look_at_requests(struct session *session, int64_t now_ns)
         next = TAILQ_NEXT(request, of_session);
         if (!request_is_wanted(request))
             continue;
-        int64_t limit_ns = request->sent ? request->ends_ns
-                                         : min_ns(request->begins_ns, request->ends_ns);
+        int64_t limit_ns =
+            request->sent ? request->ends_ns : min_ns(request->begins_ns, request->ends_ns);
         if (now_ns >= limit_ns)
             end_request(request);
         else if (!request->in_flight)
@@ -275,8 +276,8 @@ static void end_flights(struct session *session)
     }
 }
 
-/* With the mutex at call and return, not in between. Most of what was under way is called back before
- * the return of zookeeper_close. */
+/* With the mutex at call and return, not in between. Most of what was under way is called back
+ * before the return of zookeeper_close. */
 static void close_handle(struct session *session)
 {
     zhandle_t *handle = session->handle;
@@ -295,13 +296,15 @@ static void open_handle(struct session *session)
 {
     session->opening = true;
     session_unlock(session);
-    zhandle_t *handle = zookeeper_init(session->hosts, watch, session->timeout_ms, NULL, session, 0);
+    zhandle_t *handle =
+        zookeeper_init(session->hosts, watch, session->timeout_ms, NULL, session, 0);
     pthread_mutex_lock(&session->mutex);
     session->opening = false;
     session->handle = handle; /* NULL: a host is not known; the thread tries again */
 }
 
-/* With the mutex at call and return, not in between. A little later, or when something has changed. */
+/* With the mutex at call and return, not in between. A little later, or when something has changed.
+ */
 static void rest(struct session *session)
 {
     struct timespec until;

@@ -52,31 +52,31 @@ struct request {
     char found[NODE_MAX];      /* BREAK: the node that it deletes */
     struct exchange *exchange; /* NULL: none, or it was answered */
     struct call *call;         /* likewise */
-    bool unasked;   /* nobody waits for it: the session's own */
-    bool answered;  /* its exchange is in session.answers */
-    bool in_flight; /* ZooKeeper's client calls back */
-    bool sent;      /* something was */
-    bool repeated;  /* its delete may have been carried out before */
-    int64_t sent_ns;   /* CLOCK_BOOTTIME, before its latest write */
-    int64_t begins_ns; /* CLOCK_MONOTONIC: it is not sent later */
-    int64_t ends_ns;   /* CLOCK_MONOTONIC: it is answered by then */
+    bool unasked;              /* nobody waits for it: the session's own */
+    bool answered;             /* its exchange is in session.answers */
+    bool in_flight;            /* ZooKeeper's client calls back */
+    bool sent;                 /* something was */
+    bool repeated;             /* its delete may have been carried out before */
+    int64_t sent_ns;           /* CLOCK_BOOTTIME, before its latest write */
+    int64_t begins_ns;         /* CLOCK_MONOTONIC: it is not sent later */
+    int64_t ends_ns;           /* CLOCK_MONOTONIC: it is answered by then */
     TAILQ_ENTRY(request) of_session;
     STAILQ_ENTRY(request) of_answers;
 };
 
 struct session {
     struct dlock_client *client;
-    char *hosts;    /* as zookeeper_init wants them */
-    int timeout_ms; /* asked for */
-    pthread_mutex_t mutex; /* protects what is below */
+    char *hosts;            /* as zookeeper_init wants them */
+    int timeout_ms;         /* asked for */
+    pthread_mutex_t mutex;  /* protects what is below */
     pthread_cond_t changed; /* a call is over, or the thread shall look */
     pthread_t threads[2];
     size_t thread_count;
     bool stop;
     zhandle_t *handle; /* NULL: none */
-    bool opening; /* handle is set by the first event that comes */
+    bool opening;      /* handle is set by the first event that comes */
     bool connected, expired;
-    bool outage; /* it was told */
+    bool outage;        /* it was told */
     int64_t granted_ms; /* by the server: the session lives so long without a word */
     uint64_t connects, commands;
     TAILQ_HEAD(, request) requests;

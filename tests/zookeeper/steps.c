@@ -2,19 +2,17 @@
  *
  * The steps of a request: each sends one thing to ZooKeeper, and is gone on with when that is
  * answered. What has lost its connection begins anew: it finds its node again by the owner's name.
- *     ACQUIRE  create; list; the first writes to its node, and holds; another watches the one before
- *     LET_GO   delete
- *     RENEW    write
- *     LOOK     list
- *     BREAK    list; delete the first
- * With the session's mutex throughout; no function of ZooKeeper's that is called here waits.
+ *     ACQUIRE  create; list; the first writes to its node, and holds; another watches the one
+ * before LET_GO   delete RENEW    write LOOK     list BREAK    list; delete the first With the
+ * session's mutex throughout; no function of ZooKeeper's that is called here waits.
  */
 #include "session.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define PLACE_SESSIONS 2 /* a waiter that has not asked for so many sessions' time leaves the queue */
+#define PLACE_SESSIONS                                                                             \
+    2 /* a waiter that has not asked for so many sessions' time leaves the queue */
 
 static struct session *owner_of(const struct request *request)
 {
@@ -48,7 +46,8 @@ static long number_of(const char *node)
 static bool is_of(const char *node, const char *owner)
 {
     size_t size = strlen(owner);
-    return strncmp(node, owner, size) == 0 && node[size] == '-' && strrchr(node, '-') == node + size;
+    return strncmp(node, owner, size) == 0 && node[size] == '-' &&
+           strrchr(node, '-') == node + size;
 }
 
 /* The last one before that number; NULL: there is none. */
@@ -90,8 +89,8 @@ static bool is_no_answer(int rc)
 
 static void refused(struct request *request, int rc)
 {
-    request_answer(request, fail(DLOCK_REFUSED, "zookeeper://%.200s: %s",
-                                 owner_of(request)->hosts, zerror(rc)));
+    request_answer(request, fail(DLOCK_REFUSED, "zookeeper://%.200s: %s", owner_of(request)->hosts,
+                                 zerror(rc)));
 }
 
 /* The library of ZooKeeper calls back: the request, with the mutex. NULL: nobody waits for it. */
@@ -177,9 +176,9 @@ static void create(struct request *request, struct place *place)
     char path[PATH_MAX_BYTES], prefix[OWNER_MAX + 1];
     snprintf(prefix, sizeof prefix, "%s-", request->owner);
     place->doubtful = true;
-    note_sent(request, zoo_acreate(owner_of(request)->handle, path_of(request, prefix, path), "", 0,
-                                   &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL_SEQUENTIAL, is_created,
-                                   request));
+    note_sent(request,
+              zoo_acreate(owner_of(request)->handle, path_of(request, prefix, path), "", 0,
+                          &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL_SEQUENTIAL, is_created, request));
 }
 
 /* The node before is still there, and its end will be told: the attempt keeps its place. */
@@ -202,8 +201,8 @@ static void is_watched(int rc, const struct String_vector *children, const void 
     }
 }
 
-/* By its children, of which it has none: this watch is told of its end, but not of each write to it,
- * as that of zoo_aexists would be. */
+/* By its children, of which it has none: this watch is told of its end, but not of each write to
+ * it, as that of zoo_aexists would be. */
 static void watch_before(struct request *request, const char *node)
 {
     char path[PATH_MAX_BYTES];
@@ -290,8 +289,9 @@ static void is_gone(struct request *request, struct place *place, bool deleted)
     if (deleted || exchange == NULL || exchange->step == STEP_GIVE_UP)
         request_answer(request, DLOCK_OK);
     else if (request->repeated)
-        request_answer(request, fail(DLOCK_UNKNOWN, "'%s' is free, but whether it was released "
-                                                    "before its session ended is not known",
+        request_answer(request, fail(DLOCK_UNKNOWN,
+                                     "'%s' is free, but whether it was released "
+                                     "before its session ended is not known",
                                      exchange->hold->key));
     else
         request_answer(request, fail(DLOCK_LOST, "its node is gone"));
@@ -318,7 +318,7 @@ static void is_deleted(int rc, const void *data)
     }
 }
 
-static void delete(struct request *request, const char *node)
+static void delete (struct request *request, const char *node)
 {
     char path[PATH_MAX_BYTES];
     if (request->exchange != NULL)
@@ -350,8 +350,8 @@ static void is_broken(int rc, const void *data)
     else if (rc == ZOK || rc == ZNONODE)
         request_answer(request, DLOCK_OK);
     else if (is_no_answer(rc))
-        request_answer(request, fail(DLOCK_UNKNOWN, "zookeeper://%.200s: %s", session->hosts,
-                                     zerror(rc)));
+        request_answer(request,
+                       fail(DLOCK_UNKNOWN, "zookeeper://%.200s: %s", session->hosts, zerror(rc)));
     else
         refused(request, rc);
     session_unlock(session);
@@ -404,7 +404,7 @@ static void is_listed(int rc, const struct String_vector *nodes, const void *dat
     } else if (request->what == LET_GO) {
         const char *own = own_of(nodes, request->owner);
         if (own != NULL)
-            delete(request, own);
+            delete (request, own);
         else
             is_gone(request, place, request->repeated);
     } else {
@@ -449,8 +449,9 @@ static void acquire(struct request *request)
     int64_t ttl_ms = request->exchange->hold->ttl_ms;
     if (ttl_ms > session->granted_ms) {
         request_answer(request,
-                       fail(DLOCK_INVALID, "ttl_ms is %lld, and the session with zookeeper://%.200s "
-                                           "lives %lld ms without a word; up to that is right",
+                       fail(DLOCK_INVALID,
+                            "ttl_ms is %lld, and the session with zookeeper://%.200s "
+                            "lives %lld ms without a word; up to that is right",
                             (long long)ttl_ms, session->hosts, (long long)session->granted_ms));
         return;
     }
@@ -478,7 +479,7 @@ void request_go(struct request *request)
         if (place == NULL)
             is_gone(request, NULL, false);
         else if (place->node[0] != '\0')
-            delete(request, place->node);
+            delete (request, place->node);
         else
             list(request);
         break;

@@ -71,8 +71,11 @@ static void under_the_oracle(void **state)
 {
     (void)state;
     const char *servers[] = {zookeeper_url(zookeeper), NULL};
-    assert_true(oracle_agrees(&(struct oracle){.ops = &rung_ephemeral, .servers = servers,
-                                               .expected = HOLDS, .processes = 3, .threads = 4,
+    assert_true(oracle_agrees(&(struct oracle){.ops = &rung_ephemeral,
+                                               .servers = servers,
+                                               .expected = HOLDS,
+                                               .processes = 3,
+                                               .threads = 4,
                                                .rounds = 15}));
 }
 
@@ -198,8 +201,11 @@ static int hold(void *arg)
     struct holder *holder = arg;
     const char *servers[] = {holder->url};
     struct record *record = record_new();
-    struct dlock_options options = {.size = sizeof options, .servers = servers, .server_count = 1,
-                                    .ttl_ms = holder->ttl_ms, .on_event = record_event,
+    struct dlock_options options = {.size = sizeof options,
+                                    .servers = servers,
+                                    .server_count = 1,
+                                    .ttl_ms = holder->ttl_ms,
+                                    .on_event = record_event,
                                     .on_event_arg = record};
     struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS};
     dlock_client *client;
@@ -223,8 +229,8 @@ static int hold(void *arg)
 
 static pid_t holder_start(struct holder **made, int64_t ttl_ms)
 {
-    struct holder *holder = mmap(NULL, sizeof *holder, PROT_READ | PROT_WRITE,
-                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct holder *holder =
+        mmap(NULL, sizeof *holder, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(holder != MAP_FAILED);
     holder->url = zookeeper_url(zookeeper);
     holder->ttl_ms = ttl_ms;
@@ -313,7 +319,8 @@ static void its_session_ends(void **state)
 static void holds_are_given_time(void **state)
 {
     (void)state;
-    dlock_client *client = client_at(zookeeper_url(zookeeper), (struct dlock_options){.ttl_ms = 1000});
+    dlock_client *client =
+        client_at(zookeeper_url(zookeeper), (struct dlock_options){.ttl_ms = 1000});
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     long_pause(2500);
@@ -327,9 +334,9 @@ static void its_server_hangs(void **state)
 {
     (void)state;
     struct record *record = record_new();
-    dlock_client *client = client_at(zookeeper_url(zookeeper), (struct dlock_options){
-                                         .ttl_ms = 1000, .on_event = record_event,
-                                         .on_event_arg = record});
+    dlock_client *client = client_at(
+        zookeeper_url(zookeeper),
+        (struct dlock_options){.ttl_ms = 1000, .on_event = record_event, .on_event_arg = record});
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     zookeeper_pause(zookeeper);
@@ -348,8 +355,9 @@ static void its_server_restarts(void **state)
 {
     (void)state;
     struct record *record = record_new();
-    dlock_client *client = client_at(zookeeper_url(zookeeper), (struct dlock_options){
-                                         .on_event = record_event, .on_event_arg = record});
+    dlock_client *client =
+        client_at(zookeeper_url(zookeeper),
+                  (struct dlock_options){.on_event = record_event, .on_event_arg = record});
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     zookeeper_restart(zookeeper);
@@ -367,7 +375,8 @@ static void its_server_restarts(void **state)
 static void nobody_releases(void **state)
 {
     (void)state;
-    dlock_client *client = client_at(zookeeper_url(zookeeper), (struct dlock_options){.ttl_ms = 1000});
+    dlock_client *client =
+        client_at(zookeeper_url(zookeeper), (struct dlock_options){.ttl_ms = 1000});
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     assert_status(dlock_abandon(hold), OK);
@@ -389,9 +398,9 @@ static void it_is_broken(void **state)
     (void)state;
     struct record *record = record_new();
     struct dlock_holder holder = {.size = sizeof holder};
-    dlock_client *client = client_at(zookeeper_url(zookeeper), (struct dlock_options){
-                                         .ttl_ms = 1000, .on_event = record_event,
-                                         .on_event_arg = record});
+    dlock_client *client = client_at(
+        zookeeper_url(zookeeper),
+        (struct dlock_options){.ttl_ms = 1000, .on_event = record_event, .on_event_arg = record});
     dlock_client *other = client_at(zookeeper_url(zookeeper), (struct dlock_options){0});
     dlock *lock = lock_at(client), *others = lock_at(other);
     dlock_hold *hold = acquired(lock);
@@ -435,18 +444,12 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(under_the_oracle), /* it forks, so it comes first */
         cmocka_unit_test(its_holder_dies),  /* likewise */
-        cmocka_unit_test(its_holder_is_frozen),
-        cmocka_unit_test(its_session_ends),
-        cmocka_unit_test(started_calls),
-        cmocka_unit_test(in_vain_and_cancelled),
-        cmocka_unit_test(tokens_grow),
-        cmocka_unit_test(what_is_wrong_is_said),
-        cmocka_unit_test(holds_are_given_time),
-        cmocka_unit_test(its_server_hangs),
-        cmocka_unit_test(its_server_restarts),
-        cmocka_unit_test(nobody_releases),
-        cmocka_unit_test(it_is_broken),
-        cmocka_unit_test(a_reply_is_lost),
+        cmocka_unit_test(its_holder_is_frozen), cmocka_unit_test(its_session_ends),
+        cmocka_unit_test(started_calls),        cmocka_unit_test(in_vain_and_cancelled),
+        cmocka_unit_test(tokens_grow),          cmocka_unit_test(what_is_wrong_is_said),
+        cmocka_unit_test(holds_are_given_time), cmocka_unit_test(its_server_hangs),
+        cmocka_unit_test(its_server_restarts),  cmocka_unit_test(nobody_releases),
+        cmocka_unit_test(it_is_broken),         cmocka_unit_test(a_reply_is_lost),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -38,8 +38,8 @@ struct run {
     struct totals *totals;
     char url[64];
     uint64_t random;
-    int64_t next_ns;                     /* of the next fault */
-    int64_t goes_on_ns[PROCESSES_MAX];   /* of one that is stopped; 0: it is not */
+    int64_t next_ns;                   /* of the next fault */
+    int64_t goes_on_ns[PROCESSES_MAX]; /* of one that is stopped; 0: it is not */
 };
 
 static struct zookeeper *zookeeper;
@@ -170,10 +170,15 @@ static void play(struct totals *totals, uint64_t seed)
 {
     struct run run = {.world = world_new(), .totals = totals};
     draw(&run, seed);
-    struct stage stage = {.plan = &run.plan, .world = run.world, .arg = &run, .url = url,
-                          .round = play_round, .calm = calm};
+    struct stage stage = {.plan = &run.plan,
+                          .world = run.world,
+                          .arg = &run,
+                          .url = url,
+                          .round = play_round,
+                          .calm = calm};
     run.proxy = proxy_start_to(atoi(strrchr(zookeeper_hosts(zookeeper), ':') + 1));
-    snprintf(run.url, sizeof run.url, "zookeeper://127.0.0.1%s", strrchr(proxy_url(run.proxy), ':'));
+    snprintf(run.url, sizeof run.url, "zookeeper://127.0.0.1%s",
+             strrchr(proxy_url(run.proxy), ':'));
     stage_start(&stage);
     stage_play(&stage);
     check_history(run.world, &run.plan);
@@ -207,8 +212,8 @@ int main(int argc, char **argv)
     struct job jobs[JOBS];
     pid_t pids[JOBS];
     bool played = true;
-    struct totals *totals = mmap(NULL, sizeof *totals, PROT_READ | PROT_WRITE,
-                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct totals *totals =
+        mmap(NULL, sizeof *totals, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     must(totals != MAP_FAILED);
     signal(SIGPIPE, SIG_IGN);
     must(zookeeper_rung()->name != NULL);

@@ -61,8 +61,8 @@ static dlock_status open_session(struct dlock_client *client, const char *const 
         return fail(DLOCK_NO_MEMORY, "out of memory");
     zoo_set_debug_level((ZooLogLevel)0);
     session->client = client;
-    session->timeout_ms = (int)(client->options.ttl_ms != 0 ? client->options.ttl_ms
-                                                            : TTL_MS_DEFAULT);
+    session->timeout_ms =
+        (int)(client->options.ttl_ms != 0 ? client->options.ttl_ms : TTL_MS_DEFAULT);
     pthread_mutex_init(&session->mutex, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -137,7 +137,8 @@ static void write_path(char *path, const char *name)
 {
     char *to = path + sprintf(path, ROOT "/");
     for (const unsigned char *from = (const unsigned char *)name; *from != '\0'; from++)
-        to += sprintf(to, isalnum(*from) || strchr(":{}-_", *from) != NULL ? "%c" : "%%%02X", *from);
+        to +=
+            sprintf(to, isalnum(*from) || strchr(":{}-_", *from) != NULL ? "%c" : "%%%02X", *from);
 }
 
 static bool open_lock(struct dlock *lock)
@@ -214,8 +215,8 @@ static void begin(struct exchange *exchange)
         return;
     }
     request->exchange = exchange;
-    request->begins_ns = min_ns(exchange->limit_ns,
-                                mono_deadline_ns(lock->client->options.connect_timeout_ms));
+    request->begins_ns =
+        min_ns(exchange->limit_ns, mono_deadline_ns(lock->client->options.connect_timeout_ms));
     request->ends_ns = exchange->ends_ns;
     request_go(request);
     session_unlock(session);

@@ -53,8 +53,8 @@ static _Noreturn void become_zookeeper(const struct zookeeper *zookeeper)
     must(fd >= 0 && dup2(fd, STDOUT_FILENO) >= 0 && dup2(fd, STDERR_FILENO) >= 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     execlp("java", "java", "-Xms16m", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
-           "-XX:-UsePerfData", "-cp", JARS,
-           "org.apache.zookeeper.server.quorum.QuorumPeerMain", config, (char *)NULL);
+           "-XX:-UsePerfData", "-cp", JARS, "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+           config, (char *)NULL);
     _exit(127);
 }
 
