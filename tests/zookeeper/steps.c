@@ -438,7 +438,6 @@ static struct place *take_place(struct request *request)
     place->ttl_ms = request->exchange->hold->ttl_ms;
     place->until_ns = boot_ns() + PLACE_SESSIONS * owner_of(request)->granted_ms * NS_PER_MS;
     place->renew_ns = INT64_MAX;
-    place->dropped = false;
     LIST_INSERT_HEAD(&request->queue->places, place, of_queue);
     return place;
 }
@@ -446,6 +445,9 @@ static struct place *take_place(struct request *request)
 static void acquire(struct request *request)
 {
     const struct session *session = owner_of(request);
+    const struct place *old = place_of(request->queue, request->owner);
+    if (old != NULL && old->dropped)
+        return; /* until it is gone, or the delete that is under way would take this one */
     int64_t ttl_ms = request->exchange->hold->ttl_ms;
     if (ttl_ms > session->granted_ms) {
         request_answer(request,
