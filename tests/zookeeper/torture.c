@@ -14,6 +14,7 @@
 #include "zookeeper_rung.h"
 #include "zookeeper_server.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define ROOT "/dlock/" /* a request that names a node of a lock */
 #define JOBS 4
 #define PAUSE_MS_MAX 120 /* between two faults */
 #define ANSWER_MS 500    /* what a connection and a command may take: the bounds follow from it */
@@ -34,15 +36,72 @@ struct totals {
 struct run {
     struct plan plan;
     struct world *world;
-    struct proxy *proxy;
     struct totals *totals;
     char url[64];
+    struct wire *wire;
     uint64_t random;
     int64_t next_ns;                   /* of the next fault */
     int64_t goes_on_ns[PROCESSES_MAX]; /* of one that is stopped; 0: it is not */
 };
 
+/* What to do with the next request that contains the text. */
+struct cut {
+    enum proxy_act act;
+    char text[24];
+};
+
+/* The proxy's process: it has a thread, beside which the history could not fork its clients. */
+struct wire {
+    pid_t pid;
+    int plans[2];     /* a pipe of struct cut */
+    _Atomic int port; /* of the proxy; 0: not yet */
+};
+
 static struct zookeeper *zookeeper;
+
+static int port_of(const char *url)
+{
+    return atoi(strrchr(url, ':') + 1);
+}
+
+/* ---- The proxy ------------------------------------------------------------------------------- */
+
+static int run_proxy(void *arg)
+{
+    struct wire *wire = arg;
+    struct cut cut;
+    close(wire->plans[1]);
+    struct proxy *proxy = proxy_start_to(port_of(zookeeper_hosts(zookeeper)));
+    atomic_store(&wire->port, port_of(proxy_url(proxy)));
+    while (read(wire->plans[0], &cut, sizeof cut) == sizeof cut)
+        proxy_plan(proxy, cut.act, cut.text, NULL, 0);
+    proxy_free(proxy);
+    return 0;
+}
+
+static struct wire *wire_start(void)
+{
+    struct wire *wire = mmap(NULL, sizeof *wire, PROT_READ | PROT_WRITE,
+                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    must(wire != MAP_FAILED && pipe2(wire->plans, O_CLOEXEC) == 0);
+    wire->pid = child_start(run_proxy, wire);
+    close(wire->plans[0]);
+    eventually(atomic_load(&wire->port) != 0);
+    return wire;
+}
+
+static void wire_plan(const struct wire *wire, struct cut cut)
+{
+    must(write(wire->plans[1], &cut, sizeof cut) == sizeof cut);
+}
+
+/* All processes that have its other end are gone. */
+static void wire_end(struct wire *wire)
+{
+    close(wire->plans[1]);
+    must(child_wait(wire->pid) == 0);
+    munmap(wire, sizeof *wire);
+}
 
 /* ---- Faults ---------------------------------------------------------------------------------- */
 
@@ -69,7 +128,6 @@ static void stop_or_kill(struct run *run, int number, bool stops)
     kill(process->pid, stops ? SIGSTOP : SIGKILL);
 }
 
-/* The next request that names a node of a lock. */
 static void plan_cut(struct run *run)
 {
     static const struct {
@@ -80,7 +138,7 @@ static void plan_cut(struct run *run)
                   {PROXY_MUTE, "no reply comes any more"}};
     size_t drawn = random_below(&run->random, 3);
     note(run->world, NOTE_FAULT, -1, NULL, "FAULT at the next request: %s", faults[drawn].text);
-    proxy_plan(run->proxy, faults[drawn].act, "/dlock/", NULL, 0);
+    wire_plan(run->wire, (struct cut){faults[drawn].act, ROOT});
     run->totals->cuts++;
 }
 
@@ -128,11 +186,12 @@ static void play_round(void *arg, int ms)
     draw_fault(run);
 }
 
+/* The cut that was planned last is forgotten. */
 static void calm(void *arg)
 {
-    struct run *run = arg;
-    go_on(run, true);
-    proxy_plan(run->proxy, PROXY_CUT_REQUEST, "nothing says this", NULL, 0);
+    const struct run *run = arg;
+    go_on(arg, true);
+    wire_plan(run->wire, (struct cut){PROXY_CUT_REQUEST, "no request says this"});
 }
 
 /* ---- One history ----------------------------------------------------------------------------- */
@@ -170,22 +229,17 @@ static void play(struct totals *totals, uint64_t seed)
 {
     struct run run = {.world = world_new(), .totals = totals};
     draw(&run, seed);
-    struct stage stage = {.plan = &run.plan,
-                          .world = run.world,
-                          .arg = &run,
-                          .url = url,
-                          .round = play_round,
-                          .calm = calm};
-    run.proxy = proxy_start_to(atoi(strrchr(zookeeper_hosts(zookeeper), ':') + 1));
-    snprintf(run.url, sizeof run.url, "zookeeper://127.0.0.1%s",
-             strrchr(proxy_url(run.proxy), ':'));
+    struct stage stage = {.plan = &run.plan, .world = run.world, .arg = &run, .url = url,
+                          .round = play_round, .calm = calm};
+    run.wire = wire_start();
+    snprintf(run.url, sizeof run.url, "zookeeper://127.0.0.1:%d", run.wire->port);
     stage_start(&stage);
     stage_play(&stage);
     check_history(run.world, &run.plan);
     totals->histories++;
     totals->calls += check_call_count(run.world);
     totals->failed += !holds(&run);
-    proxy_free(run.proxy);
+    wire_end(run.wire);
     munmap(run.world, sizeof *run.world);
 }
 
