@@ -230,9 +230,9 @@ static void look_at_requests(struct session *session, int64_t now_ns)
     }
 }
 
-static bool begin_own(struct queue *queue, enum what what, const struct place *place)
+static bool begin_own(struct queue *queue, enum what what, const char *owner)
 {
-    struct request *request = request_new(queue, what, place->owner);
+    struct request *request = request_new(queue, what, owner);
     if (request == NULL)
         return false;
     request->unasked = true;
@@ -245,10 +245,12 @@ static void look_at_places(struct queue *queue, int64_t now_ns)
     struct place *place, *next;
     for (place = LIST_FIRST(&queue->places); place != NULL; place = next) {
         next = LIST_NEXT(place, of_queue);
-        if (now_ns >= place->until_ns && !place->dropped)
-            place->dropped = begin_own(queue, LET_GO, place);
-        else if (now_ns >= place->renew_ns && !place->renewing && !place->dropped)
-            place->renewing = begin_own(queue, RENEW, place);
+        if (now_ns >= place->until_ns && !place->dropped) {
+            place->dropped = true;
+            place->dropped = begin_own(queue, LET_GO, place->owner);
+        } else if (now_ns >= place->renew_ns && !place->renewing && !place->dropped) {
+            place->renewing = begin_own(queue, RENEW, place->owner);
+        }
     }
 }
 

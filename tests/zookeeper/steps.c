@@ -466,13 +466,27 @@ static void acquire(struct request *request)
         create(request, place);
 }
 
+/* The session's own request has outlived the session: its place is gone, and its owner may have
+ * another one by now. */
+static bool is_outlived(const struct request *request, const struct place *place)
+{
+    if (!request->unasked)
+        return false;
+    return place == NULL ||
+           (request->what == LET_GO ? !place->dropped : place->renew_ns == INT64_MAX);
+}
+
 void request_go(struct request *request)
 {
     struct place *place = place_of(request->queue, request->owner);
-    if (request->what == LET_GO && place != NULL)
-        place->renew_ns = INT64_MAX;
     if (!owner_of(request)->connected)
         return;
+    if (is_outlived(request, place)) {
+        request_answer(request, DLOCK_OK);
+        return;
+    }
+    if (request->what == LET_GO && place != NULL)
+        place->renew_ns = INT64_MAX;
     switch (request->what) {
     case ACQUIRE:
         acquire(request);
