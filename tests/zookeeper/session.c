@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See session.h. The client library of ZooKeeper tries again for ever, and never says by itself
- * that a session is over. So a thread keeps the time: it answers what took too long, writes to the
- * nodes that hold, and deletes those that nobody needs. Another opens a new session after one has
+ * See session.h. ZooKeeper's client library tries again for ever, and never says by itself that a
+ * session is over. So a thread keeps the time: it answers what took too long, writes to the nodes
+ * that hold, and deletes those that nobody needs. Another thread opens a new session after one has
  * expired.
  */
 #include "session.h"
@@ -305,8 +305,7 @@ static void open_handle(struct session *session)
     session->handle = handle; /* NULL: a host is not known; the thread tries again */
 }
 
-/* With the mutex at call and return, not in between. A little later, or when something has changed.
- */
+/* With the mutex at call and return, not in between. Returns soon. */
 static void rest(struct session *session)
 {
     struct timespec until;

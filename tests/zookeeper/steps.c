@@ -2,17 +2,19 @@
  *
  * The steps of a request: each sends one thing to ZooKeeper, and is gone on with when that is
  * answered. What has lost its connection begins anew: it finds its node again by the owner's name.
- *     ACQUIRE  create; list; the first writes to its node, and holds; another watches the one
- * before LET_GO   delete RENEW    write LOOK     list BREAK    list; delete the first With the
- * session's mutex throughout; no function of ZooKeeper's that is called here waits.
+ *     ACQUIRE  create; list; the first writes to its node, and holds; others watch the one before
+ *     LET_GO   delete
+ *     RENEW    write
+ *     LOOK     list
+ *     BREAK    list; delete the first
+ * With the session's mutex throughout; no function of ZooKeeper's that is called here waits.
  */
 #include "session.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define PLACE_SESSIONS                                                                             \
-    2 /* a waiter that has not asked for so many sessions' time leaves the queue */
+#define PLACE_SESSIONS 2 /* a waiter that has not asked for so many sessions' time is dropped */
 
 static struct session *owner_of(const struct request *request)
 {
@@ -46,8 +48,7 @@ static long number_of(const char *node)
 static bool is_of(const char *node, const char *owner)
 {
     size_t size = strlen(owner);
-    return strncmp(node, owner, size) == 0 && node[size] == '-' &&
-           strrchr(node, '-') == node + size;
+    return strncmp(node, owner, size) == 0 && strrchr(node, '-') == node + size;
 }
 
 /* The last one before that number; NULL: there is none. */
@@ -450,11 +451,11 @@ static void acquire(struct request *request)
         return; /* until it is gone, or the delete that is under way would take this one */
     int64_t ttl_ms = request->exchange->hold->ttl_ms;
     if (ttl_ms > session->granted_ms) {
-        request_answer(request,
-                       fail(DLOCK_INVALID,
-                            "ttl_ms is %lld, and the session with zookeeper://%.200s "
-                            "lives %lld ms without a word; up to that is right",
-                            (long long)ttl_ms, session->hosts, (long long)session->granted_ms));
+        request_answer(request, fail(DLOCK_INVALID, "ttl_ms is %lld, and a session with "
+                                                    "zookeeper://%.200s lives %lld ms without a "
+                                                    "word; up to that is right",
+                                     (long long)ttl_ms, session->hosts,
+                                     (long long)session->granted_ms));
         return;
     }
     struct place *place = take_place(request);

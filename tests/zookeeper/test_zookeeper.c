@@ -45,6 +45,11 @@ static dlock_client *client_at(const char *url, struct dlock_options options)
     return client_of(url, options);
 }
 
+static dlock_client *client_here(struct dlock_options options)
+{
+    return client_at(zookeeper_url(zookeeper), options);
+}
+
 static dlock *lock_at(dlock_client *client)
 {
     dlock *lock;
@@ -83,7 +88,7 @@ static void started_calls(void **state)
 {
     (void)state;
     _Atomic int over = 0;
-    dlock_client *client = client_at(zookeeper_url(zookeeper), (struct dlock_options){0});
+    dlock_client *client = client_here((struct dlock_options){0});
     dlock *lock = lock_at(client);
     struct started *crowd = crowd_new(100, true, &over);
     for (size_t i = 0; i < 100; i++)
@@ -99,7 +104,7 @@ static void started_calls(void **state)
 static void in_vain_and_cancelled(void **state)
 {
     (void)state;
-    dlock_client *client = client_at(zookeeper_url(zookeeper), (struct dlock_options){0});
+    dlock_client *client = client_here((struct dlock_options){0});
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock), *none = NULL;
     dlock_cancel *cancel = dlock_cancel_new();
@@ -129,7 +134,7 @@ static void tokens_grow(void **state)
 {
     (void)state;
     uint64_t last = 0;
-    dlock_client *client = client_at(zookeeper_url(zookeeper), (struct dlock_options){0});
+    dlock_client *client = client_here((struct dlock_options){0});
     dlock *lock = lock_at(client);
     for (int i = 0; i < 3; i++) {
         dlock_hold *hold = acquired(lock);
@@ -164,7 +169,7 @@ static void what_is_wrong_is_said(void **state)
     assert_string_equal(dlock_error(),
                         "'zookeeper:127.0.0.1' is not zookeeper://host:port[,host:port...]");
 
-    client = client_at(zookeeper_url(zookeeper), (struct dlock_options){.ttl_ms = 2000});
+    client = client_here((struct dlock_options){.ttl_ms = 2000});
     assert_status(dlock_open(client, "watchdog", LOCK, &lock), INVALID);
     assert_string_equal(dlock_error(), "rung 'watchdog' works with Redis, and the client's servers "
                                        "are ZooKeeper");
@@ -254,7 +259,7 @@ static void its_holder_dies(void **state)
     (void)state;
     struct holder *holder;
     pid_t pid = holder_start(&holder, 1000);
-    dlock_client *client = client_at(zookeeper_url(zookeeper), (struct dlock_options){0});
+    dlock_client *client = client_here((struct dlock_options){0});
     dlock *lock = lock_at(client);
     dlock_hold *none;
     assert_status(tried(lock, &none), BUSY);
@@ -278,7 +283,7 @@ static void its_holder_is_frozen(void **state)
     (void)state;
     struct holder *holder;
     pid_t pid = holder_start(&holder, 500);
-    dlock_client *client = client_at(zookeeper_url(zookeeper), (struct dlock_options){0});
+    dlock_client *client = client_here((struct dlock_options){0});
     dlock *lock = lock_at(client);
     stop_process(pid);
     dlock_hold *next = acquired(lock);
@@ -319,8 +324,7 @@ static void its_session_ends(void **state)
 static void holds_are_given_time(void **state)
 {
     (void)state;
-    dlock_client *client =
-        client_at(zookeeper_url(zookeeper), (struct dlock_options){.ttl_ms = 1000});
+    dlock_client *client = client_here((struct dlock_options){.ttl_ms = 1000});
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     long_pause(2500);
@@ -334,9 +338,8 @@ static void its_server_hangs(void **state)
 {
     (void)state;
     struct record *record = record_new();
-    dlock_client *client = client_at(
-        zookeeper_url(zookeeper),
-        (struct dlock_options){.ttl_ms = 1000, .on_event = record_event, .on_event_arg = record});
+    dlock_client *client = client_here((struct dlock_options){
+        .ttl_ms = 1000, .on_event = record_event, .on_event_arg = record});
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     zookeeper_pause(zookeeper);
@@ -355,9 +358,8 @@ static void its_server_restarts(void **state)
 {
     (void)state;
     struct record *record = record_new();
-    dlock_client *client =
-        client_at(zookeeper_url(zookeeper),
-                  (struct dlock_options){.on_event = record_event, .on_event_arg = record});
+    dlock_client *client = client_here((struct dlock_options){
+        .on_event = record_event, .on_event_arg = record});
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     zookeeper_restart(zookeeper);
@@ -375,8 +377,7 @@ static void its_server_restarts(void **state)
 static void nobody_releases(void **state)
 {
     (void)state;
-    dlock_client *client =
-        client_at(zookeeper_url(zookeeper), (struct dlock_options){.ttl_ms = 1000});
+    dlock_client *client = client_here((struct dlock_options){.ttl_ms = 1000});
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     assert_status(dlock_abandon(hold), OK);
@@ -398,10 +399,9 @@ static void it_is_broken(void **state)
     (void)state;
     struct record *record = record_new();
     struct dlock_holder holder = {.size = sizeof holder};
-    dlock_client *client = client_at(
-        zookeeper_url(zookeeper),
-        (struct dlock_options){.ttl_ms = 1000, .on_event = record_event, .on_event_arg = record});
-    dlock_client *other = client_at(zookeeper_url(zookeeper), (struct dlock_options){0});
+    dlock_client *client = client_here((struct dlock_options){
+        .ttl_ms = 1000, .on_event = record_event, .on_event_arg = record});
+    dlock_client *other = client_here((struct dlock_options){0});
     dlock *lock = lock_at(client), *others = lock_at(other);
     dlock_hold *hold = acquired(lock);
     assert_status(dlock_break(others, &holder), OK);

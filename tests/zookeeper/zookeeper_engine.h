@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An engine for ZooKeeper, and the one rung that works with it. For tests: it shows that the core
- * of the library needs no Redis. See docs/design/engine.md.
+ * An engine for ZooKeeper, and the one rung that works with it. For tests: it shows that the
+ * library's core needs no Redis. See docs/design/engine.md.
  */
 #ifndef TESTS_ZOOKEEPER_ENGINE_H
 #define TESTS_ZOOKEEPER_ENGINE_H
@@ -14,8 +14,8 @@
 /* zookeeper://host:port[,host:port...] */
 extern const struct engine engine_zookeeper;
 
-/* A queue of ephemeral sequential nodes under /dlock/<name>; the first one's owner holds the lock.
- */
+/* A queue of ephemeral sequential nodes under /dlock/<name>: the owner of the first one holds the
+ * lock. */
 extern const struct rung_ops rung_ephemeral;
 
 /* The client's session, with which another handle can end it. */
