@@ -57,8 +57,6 @@ pyflakes3               pyflakes3
 zookeeper               /usr/share/java/zookeeper.jar
 libzookeeper-mt-dev     /usr/include/zookeeper/zookeeper.h
 spin                    spin
-zookeeper               /usr/share/java/zookeeper.jar
-libzookeeper-mt-dev     /usr/include/zookeeper/zookeeper.h
 prometheus              promtool
 chromium                chromium
 default-jre             window
