@@ -10,7 +10,7 @@ import re
 ROOT = pathlib.Path(os.environ.get("LADDER_ROOT") or pathlib.Path(__file__).resolve().parent.parent)
 ROW = re.compile(r'^X\((\w+), (FLAWED|SOUND), "([^"]*)", "([^"]*)"\)', re.MULTILINE)
 WAY = re.compile(r'^X\(\w+, (\w+), (FLAWED|SOUND), "(\w*)", "([^"]*)", "([^"]*)"\)', re.MULTILINE)
-CARD = re.compile(r"^(?: \*|--) (ADDS|FLAW|SHOW|NEXT|COST) +(.*)$", re.MULTILINE)
+CARD = re.compile(r"^(?: \*|--) (ADDS|FLAW|SHOW|CURE|NEXT|COST) +(.*)$", re.MULTILINE)
 
 
 class Rung:
@@ -28,7 +28,7 @@ class Rung:
 
     @property
     def card(self):
-        """ADDS, FLAW, SHOW, NEXT, COST, as the file's head says them."""
+        """ADDS, FLAW, SHOW, CURE, NEXT, COST, as the file's head says them."""
         return dict(CARD.findall(self.text))
 
     @property
@@ -141,6 +141,16 @@ def rungs():
     alone = [Rung(name, flawed == "FLAWED", adds, flaw) for name, flawed, adds, flaw in ROW.findall(text)]
     locks = {rung.name: rung for rung in alone}
     return alone + [Pair(name, flawed == "FLAWED", locks[lock], adds, flaw) for name, flawed, lock, adds, flaw in ways() if lock]
+
+
+def steps():
+    """The rungs by which one climbs: from the first, each to the one that its card calls NEXT. The others are detours:
+    nothing builds on them."""
+    found, at = [], rungs()[0]
+    while at:
+        found.append(at)
+        at = find(at.card["NEXT"])
+    return found
 
 
 def chapters():

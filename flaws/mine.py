@@ -11,6 +11,7 @@ CARD = """/* SPDX-License-Identifier: Apache-2.0
  * ADDS   say what it adds to {source}
  * FLAW   say what still breaks it: scripts/rung check {name} finds out
  * SHOW   scripts/rung check {name}
+ * CURE   (yours)
  * NEXT   (yours)
  * COST   count its round trips
  */

@@ -4,6 +4,7 @@
  * ADDS   waiters sleep until a release pushes its signal
  * FLAW   a signal is for one: when its sender or its receiver dies, the others sleep on
  * SHOW   scripts/rung break blpop_wake
+ * CURE   notify
  * NEXT   notify
  * COST   2 round trips, and one every TTL/3; to wait, a BLPOP, then a try a signal
  */

@@ -4,7 +4,8 @@
  * ADDS   order: clients queue in Redis, the waiters of a client in its memory
  * FLAW   a frozen process still writes late: the order is right, its write is not
  * SHOW   scripts/rung break fair
- * NEXT   fenced
+ * CURE   fenced
+ * NEXT   read_write
  * COST   2 round trips; passed on inside the client 0; one every TTL/3
  */
 #include "redis_rung.h"

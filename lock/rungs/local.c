@@ -4,6 +4,7 @@
  * ADDS   one thread of this process at a time
  * FLAW   a second process has a mutex of its own: one thread of each sells the last unit
  * SHOW   scripts/rung break local
+ * CURE   setnx
  * NEXT   setnx
  * COST   0 round trips
  */

@@ -4,6 +4,7 @@
  * ADDS   nothing: read and write as they come
  * FLAW   two requests at once read the same stock and both sell the same unit
  * SHOW   scripts/rung break none
+ * CURE   local
  * NEXT   local
  * COST   0 round trips
  */

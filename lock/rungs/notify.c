@@ -4,6 +4,7 @@
  * ADDS   waiters sleep until the release's message; a token, which C clients alone draw
  * FLAW   no order: one waiter of each client wakes, the fastest has the lock
  * SHOW   scripts/rung break notify
+ * CURE   fair
  * NEXT   fair
  * COST   2 round trips, and one every TTL/3; to wait, a SUBSCRIBE, then a try a message
  */

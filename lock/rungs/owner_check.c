@@ -4,6 +4,7 @@
  * ADDS   a slow holder leaves the next holder's lock alone
  * FLAW   compare and delete are two steps: the lock may expire between them
  * SHOW   scripts/rung break owner_check
+ * CURE   owner_lua
  * NEXT   owner_lua
  * COST   3 round trips
  */

@@ -4,6 +4,7 @@
  * ADDS   nothing can happen between compare and delete
  * FLAW   the same owner asks twice and waits for itself
  * SHOW   scripts/rung break owner_lua
+ * CURE   reentrant
  * NEXT   reentrant
  * COST   2 round trips
  */
@@ -31,9 +32,9 @@ static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
     struct answer del = EVAL(env, &lua_delete_if_owner, "1", hold->key, hold->id);
     if (del.status != DLOCK_OK)
         return del.status;
-    return del.integer == 1                  ? DLOCK_OK
-           : del.kind == DLOCK_REPLY_INTEGER ? DLOCK_LOST
-                                             : not_understood(env, hold);
+    if (del.kind != DLOCK_REPLY_INTEGER)
+        return not_understood(env, hold);
+    return del.integer == 1 ? DLOCK_OK : DLOCK_LOST;
 }
 
 static dlock_status resolve(struct rung_env *env, struct dlock_hold *hold)

@@ -4,6 +4,7 @@
  * ADDS   a time for each reader; readers give way to a waiting writer, writers to waiting readers
  * FLAW   no order among writers; a frozen process loses its lock unaware
  * SHOW   scripts/rung break read_write
+ * CURE   fenced
  * NEXT   fenced
  * COST   2 round trips, and one every TTL/3
  */

@@ -4,6 +4,7 @@
  * ADDS   the same owner may acquire again; the last release frees it
  * FLAW   work that outlives the TTL loses the lock
  * SHOW   scripts/rung break reentrant
+ * CURE   watchdog
  * NEXT   watchdog
  * COST   2 round trips
  */

@@ -4,6 +4,7 @@
  * ADDS   the same owner may acquire again, in one plain command
  * FLAW   to ask is to write one's name over the holder's: whoever asks twice has the lock
  * SHOW   scripts/rung break reentrant_getset
+ * CURE   reentrant
  * NEXT   reentrant
  * COST   3 round trips
  */

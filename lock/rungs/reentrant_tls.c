@@ -4,6 +4,7 @@
  * ADDS   the same thread may acquire again, without asking Redis
  * FLAW   the count outlives the key: after an expiry it believes that it still holds
  * SHOW   scripts/rung break reentrant_tls
+ * CURE   reentrant
  * NEXT   reentrant
  * COST   2 round trips, 0 when nested
  */

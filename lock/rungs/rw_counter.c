@@ -4,6 +4,7 @@
  * ADDS   readers together, writers alone
  * FLAW   a reader that dies leaves its count: writers wait for ever
  * SHOW   scripts/rung break rw_counter
+ * CURE   read_write
  * NEXT   read_write
  * COST   3 round trips
  */

@@ -4,6 +4,7 @@
  * ADDS   no gap between the key and its expiry
  * FLAW   a holder that is slower than the TTL deletes the next holder's lock
  * SHOW   scripts/rung break set_nx_ex
+ * CURE   owner_check
  * NEXT   owner_check
  * COST   2 round trips
  */

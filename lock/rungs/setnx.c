@@ -4,6 +4,7 @@
  * ADDS   one holder over all processes
  * FLAW   the holder dies, or forgets the DEL: locked for ever
  * SHOW   scripts/rung break setnx
+ * CURE   setnx_expire
  * NEXT   setnx_expire
  * COST   2 round trips
  */

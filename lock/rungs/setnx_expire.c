@@ -4,6 +4,7 @@
  * ADDS   a lock that frees itself when its holder dies
  * FLAW   two commands: die between them and it stays for ever
  * SHOW   scripts/rung break setnx_expire
+ * CURE   set_nx_ex
  * NEXT   set_nx_ex
  * COST   3 round trips
  */

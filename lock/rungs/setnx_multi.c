@@ -4,6 +4,7 @@
  * ADDS   nobody can die between the two
  * FLAW   MULTI has no if: whoever asks in vain renews the lock, a dead holder's too
  * SHOW   scripts/rung break setnx_multi
+ * CURE   set_nx_ex
  * NEXT   set_nx_ex
  * COST   2 round trips
  */

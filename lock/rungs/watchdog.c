@@ -4,6 +4,7 @@
  * ADDS   work may take longer than the TTL
  * FLAW   a frozen process loses the lock unaware; every waiter polls
  * SHOW   scripts/rung break watchdog
+ * CURE   fenced
  * NEXT   notify
  * COST   2 round trips, and one every TTL/3
  */

@@ -4,6 +4,7 @@
  * ADDS   work may take longer than the TTL
  * FLAW   no release ends a timer: they pile up, and renew what nobody holds any more
  * SHOW   scripts/rung break watchdog_timer
+ * CURE   watchdog
  * NEXT   watchdog
  * COST   2 round trips, and one every TTL/3 for each timer that is left
  */

@@ -4,6 +4,7 @@
 -- ADDS   a write is safe though its lock is gone: whoever was granted it since shuts the old holder out
 -- FLAW   it guards what compares tokens, and nothing else
 -- SHOW   scripts/rung cure fenced_textbook
+-- CURE   (compare tokens wherever something is written)
 -- NEXT   (more than one server for the lock)
 -- COST   nothing more: GET, and a script in place of DECR
 local newest = redis.call('GET', KEYS[2])

@@ -4,6 +4,7 @@
 -- ADDS   a token that the stock looks at, in the step that writes
 -- FLAW   the old holder writes ahead of the new one: both have read the same, and both are let in
 -- SHOW   scripts/rung break fenced_textbook
+-- CURE   fenced
 -- NEXT   fenced
 -- COST   nothing more: GET, and a script in place of DECR
 local newest = redis.call('GET', KEYS[2])

@@ -47,7 +47,7 @@ def test_a_card_and_its_code():
 @pytest.mark.parametrize("name", NAMES)
 def test_every_card_is_whole_and_its_command_is_real(name):
     card = ladder.find(name).card
-    assert list(card) == ["ADDS", "FLAW", "SHOW", "NEXT", "COST"]
+    assert list(card) == ["ADDS", "FLAW", "SHOW", "CURE", "NEXT", "COST"]
     if name == NAMES[-1]:  # what breaks it lies elsewhere
         assert card["SHOW"] == "scripts/rung cure fenced_textbook"
         assert named.demonstration("cure", "fenced_textbook")[1].name == name
@@ -55,6 +55,17 @@ def test_every_card_is_whole_and_its_command_is_real(name):
         assert card["SHOW"] == f"scripts/rung break {name}"
         assert any(name in flaw.shows for flaw in ALL.values())
     assert ladder.find(card["NEXT"]) is not None or card["NEXT"].startswith("(")
+    shown_on = [flaw for flaw in ALL.values() if name in flaw.cures]
+    assert card["CURE"] == shown_on[0].cures[name] if shown_on else card["CURE"].startswith("(")
+
+
+def test_the_ladder_the_cards_and_the_book_agree_on_steps_and_detours():
+    steps = [one.name for one in ladder.steps()]
+    assert steps == [name for name in NAMES if name in steps] and steps[-1] == NAMES[-1]  # NEXT never leads back
+    for number, chapter in enumerate(ladder.chapters(), 1):
+        path = ladder.ROOT / "docs" / f"{number:02}-{chapter}.md"
+        told = re.search(r"^\*A detour: .* \[\d+\. (\w+)\]", path.read_text(encoding="utf-8"), re.MULTILINE)
+        assert (told and told[1]) == (None if chapter in steps else ladder.find(chapter).card["NEXT"]), chapter
 
 
 def test_neighbours_differ_by_their_lesson_alone():
