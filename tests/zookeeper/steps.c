@@ -451,11 +451,12 @@ static void acquire(struct request *request)
         return; /* until it is gone, or the delete that is under way would take this one */
     int64_t ttl_ms = request->exchange->hold->ttl_ms;
     if (ttl_ms > session->granted_ms) {
-        request_answer(request, fail(DLOCK_INVALID, "ttl_ms is %lld, and a session with "
-                                                    "zookeeper://%.200s lives %lld ms without a "
-                                                    "word; up to that is right",
-                                     (long long)ttl_ms, session->hosts,
-                                     (long long)session->granted_ms));
+        request_answer(request,
+                       fail(DLOCK_INVALID,
+                            "ttl_ms is %lld, and a session with "
+                            "zookeeper://%.200s lives %lld ms without a "
+                            "word; up to that is right",
+                            (long long)ttl_ms, session->hosts, (long long)session->granted_ms));
         return;
     }
     struct place *place = take_place(request);

@@ -338,8 +338,8 @@ static void its_server_hangs(void **state)
 {
     (void)state;
     struct record *record = record_new();
-    dlock_client *client = client_here((struct dlock_options){
-        .ttl_ms = 1000, .on_event = record_event, .on_event_arg = record});
+    dlock_client *client = client_here(
+        (struct dlock_options){.ttl_ms = 1000, .on_event = record_event, .on_event_arg = record});
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     zookeeper_pause(zookeeper);
@@ -358,8 +358,8 @@ static void its_server_restarts(void **state)
 {
     (void)state;
     struct record *record = record_new();
-    dlock_client *client = client_here((struct dlock_options){
-        .on_event = record_event, .on_event_arg = record});
+    dlock_client *client =
+        client_here((struct dlock_options){.on_event = record_event, .on_event_arg = record});
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     zookeeper_restart(zookeeper);
@@ -399,8 +399,8 @@ static void it_is_broken(void **state)
     (void)state;
     struct record *record = record_new();
     struct dlock_holder holder = {.size = sizeof holder};
-    dlock_client *client = client_here((struct dlock_options){
-        .ttl_ms = 1000, .on_event = record_event, .on_event_arg = record});
+    dlock_client *client = client_here(
+        (struct dlock_options){.ttl_ms = 1000, .on_event = record_event, .on_event_arg = record});
     dlock_client *other = client_here((struct dlock_options){0});
     dlock *lock = lock_at(client), *others = lock_at(other);
     dlock_hold *hold = acquired(lock);

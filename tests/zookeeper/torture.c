@@ -81,8 +81,8 @@ static int run_proxy(void *arg)
 
 static struct wire *wire_start(void)
 {
-    struct wire *wire = mmap(NULL, sizeof *wire, PROT_READ | PROT_WRITE,
-                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct wire *wire =
+        mmap(NULL, sizeof *wire, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     must(wire != MAP_FAILED && pipe2(wire->plans, O_CLOEXEC) == 0);
     wire->pid = child_start(run_proxy, wire);
     close(wire->plans[0]);
@@ -229,8 +229,12 @@ static void play(struct totals *totals, uint64_t seed)
 {
     struct run run = {.world = world_new(), .totals = totals};
     draw(&run, seed);
-    struct stage stage = {.plan = &run.plan, .world = run.world, .arg = &run, .url = url,
-                          .round = play_round, .calm = calm};
+    struct stage stage = {.plan = &run.plan,
+                          .world = run.world,
+                          .arg = &run,
+                          .url = url,
+                          .round = play_round,
+                          .calm = calm};
     run.wire = wire_start();
     snprintf(run.url, sizeof run.url, "zookeeper://127.0.0.1:%d", run.wire->port);
     stage_start(&stage);

@@ -137,8 +137,8 @@ static void write_path(char *path, const char *name)
 {
     char *to = path + sprintf(path, ROOT "/");
     for (const unsigned char *from = (const unsigned char *)name; *from != '\0'; from++)
-        to += sprintf(to, isalnum(*from) || strchr(":{}-_", *from) != NULL ? "%c" : "%%%02X",
-                      *from);
+        to +=
+            sprintf(to, isalnum(*from) || strchr(":{}-_", *from) != NULL ? "%c" : "%%%02X", *from);
 }
 
 static bool open_lock(struct dlock *lock)
