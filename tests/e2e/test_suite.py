@@ -130,15 +130,19 @@ def test_a_signal_ends_the_tests_too(place, small):
     assert not place.processes()
 
 
-@pytest.mark.parametrize("test, compose, code", [(0, 0, 0), (1, 0, 1), (0, 1, 1), (2, 0, 1)])
-def test_ci_runs_both_parts_and_fails_with_either(place, test, compose, code):
+@pytest.mark.parametrize("failing, code", [
+    (None, 0), ("scripts/setup", 1), ("scripts/lint", 1), ("scripts/test", 2), ("tests/compose/run", 1)])
+def test_ci_runs_all_parts_and_fails_with_any(place, failing, code):
     root = place.folder / "ci"
-    for path, part_code in (("scripts/test", test), ("tests/compose/run", compose)):
-        (root / path).parent.mkdir(parents=True)
-        (root / path).write_text(f'#!/bin/sh\necho "$PWD" "$@" >>ran\nexit {part_code}\n')
+    for path in ("scripts/setup", "scripts/lint", "scripts/test", "tests/compose/run"):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(
+            f'#!/bin/sh\necho "$PWD/{path}" "$@" >>ran\nexit {code if path == failing else 0}\n')
         (root / path).chmod(0o755)
     shutil.copytree(ROOT / ".ci", root / ".ci")
     run = subprocess.run([root / ".ci" / "run"], capture_output=True, text=True)
-    assert run.returncode == code, run
-    assert (root / "ran").read_text().splitlines() == [f"{root} --skips-fail", str(root)]
-    assert ("passed after" in run.stdout) == (code == 0)
+    assert run.returncode == min(code, 1), run
+    assert (root / "ran").read_text().splitlines() == [
+        f"{root}/scripts/setup --for test", f"{root}/scripts/lint --skips-fail",
+        f"{root}/scripts/test --skips-fail", f"{root}/tests/compose/run"]
+    assert ("passed after" in run.stdout) == (failing is None)

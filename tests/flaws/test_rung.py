@@ -28,11 +28,13 @@ def test_the_ladder_as_a_table():
     done = rung("list")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
-    assert [line.split()[0] for line in lines[::3]] == NAMES
-    assert lines[NAMES.index("none") * 3 + 2].split(None, 1) == ["has", "nothing; a waiter: never waits"]
-    assert lines[NAMES.index("read_write") * 3 + 2].split(None, 1) == [
+    assert [line.split()[0] for line in lines[::4]] == NAMES
+    cures, has = lines[2::4], lines[3::4]
+    assert cures[NAMES.index("none")].split(None, 1) == ["cure", "local; next: local"]
+    assert has[NAMES.index("none")].split(None, 1) == ["has", "nothing; a waiter: never waits"]
+    assert has[NAMES.index("read_write")].split(None, 1) == [
         "has", "expires, renewed, reentrant, tokens, shared; a waiter: woken by a message"]
-    waits = {name: lines[at * 3 + 2].rpartition(": ")[2] for at, name in enumerate(NAMES)}
+    waits = {name: has[at].rpartition(": ")[2] for at, name in enumerate(NAMES)}
     assert (waits["local"], waits["watchdog"], waits["fair"]) == ("woken in its process", "polls", "woken by a list")
     assert "flawed" in done.stdout and "sound" in done.stdout
 
