@@ -8,6 +8,13 @@
 #include <stdio.h>
 #include <string.h>
 
+extern const struct script lua_fenced;
+extern const struct script lua_fenced_apart;
+extern const struct script lua_fenced_off;
+extern const struct script lua_fenced_read;
+extern const struct script lua_fenced_textbook;
+extern const struct script lua_sell;
+
 /* What the scripts of the fence begin with: the number of their keys, they, and the token. */
 static int fence_words(const char *key, const struct stock_fence *fence, char token[24],
                        const char **words)
@@ -31,14 +38,14 @@ static enum stock_status guarded(struct stock *stock, int argc, const char *cons
     static const struct script *const scripts[] = {[FENCE_NEWEST] = &lua_fenced,
                                                    [FENCE_LAST_READ] = &lua_fenced_apart,
                                                    [FENCE_LAST_WRITE] = &lua_fenced_textbook};
-    const char *words[STOCK_WORDS_MAX];
+    const char *words[COMMAND_WORDS_MAX - 2] = {NULL};
     char token[24];
     if (fence == NULL)
         return stock_command(stock, argc, argv, reply);
     int count = fence_words(argv[1], fence, token, words);
     words[count++] = argv[0];
     memcpy(words + count, argv + 2, (size_t)(argc - 2) * sizeof *argv);
-    return stock_run(stock, scripts[fence->kind], count + argc - 2, words, reply);
+    return stock_run(stock, scripts[fence->kind], words, reply);
 }
 
 /* What the stock is after a write, if that was carried out. */
@@ -56,14 +63,14 @@ static enum stock_status take_after(struct stock *stock, enum stock_status statu
 enum stock_status stock_read(struct stock *stock, const char *key, const struct stock_fence *fence,
                              int64_t *value)
 {
-    const char *words[STOCK_WORDS_MAX];
+    const char *words[COMMAND_WORDS_MAX - 2] = {NULL};
     char token[24];
     const redisReply *reply;
     enum stock_status status;
-    if (fence != NULL && fence->kind == FENCE_LAST_READ)
-        status = stock_run(stock, &lua_fenced_read, fence_words(key, fence, token, words), words,
-                           &reply);
-    else
+    if (fence != NULL && fence->kind == FENCE_LAST_READ) {
+        fence_words(key, fence, token, words);
+        status = stock_run(stock, &lua_fenced_read, words, &reply);
+    } else
         status = stock_command(stock, 2, (const char *const[]){"GET", key}, &reply);
     if (status == STOCK_OK)
         status = stock_to_number(stock, key, reply, value);
@@ -136,8 +143,8 @@ enum stock_status stock_shut_out(struct stock *stock, const struct stock_fence *
     const redisReply *reply;
     snprintf(why, sizeof why, "%s", stock_error(stock));
     snprintf(token, sizeof token, "%" PRIu64, fence->token);
-    enum stock_status status =
-        stock_run(stock, &lua_fenced_off, 3, (const char *const[]){"1", fence->key, token}, &reply);
+    enum stock_status status = stock_run(
+        stock, &lua_fenced_off, (const char *const[]){"1", fence->key, token, NULL}, &reply);
     if (status == STOCK_OK && reply->type != REDIS_REPLY_NIL)
         status = stock_unreadable(stock);
     return stock_failed(stock, status, "%s", why);
@@ -165,7 +172,7 @@ enum stock_status stock_take(struct stock *stock, const char *key, int64_t quant
     const redisReply *reply;
     snprintf(number, sizeof number, "%" PRId64, quantity);
     enum stock_status status =
-        stock_run(stock, &lua_sell, 3, (const char *const[]){"1", key, number}, &reply);
+        stock_run(stock, &lua_sell, (const char *const[]){"1", key, number, NULL}, &reply);
     if (status != STOCK_OK)
         return status;
     status = to_taken(stock, key, quantity, reply, before);

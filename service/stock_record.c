@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+extern const struct script lua_sell_once;
+
 /* The number at the beginning of *text, which goes behind the space that ends it. */
 static bool take_word(const char **text, int64_t *number)
 {
@@ -104,7 +106,7 @@ enum stock_status stock_sell_once(struct stock *stock, const struct stock_once *
 {
     const struct stock_fence *fence = once->fence;
     bool apart = fence != NULL && fence->kind == FENCE_LAST_READ;
-    const char *words[STOCK_WORDS_MAX];
+    const char *words[COMMAND_WORDS_MAX - 2] = {NULL};
     char quantity[24], seller[STOCK_SELLER_MAX + 24], keep_ms[24], token[24];
     int count = 0;
     const redisReply *reply;
@@ -123,7 +125,7 @@ enum stock_status stock_sell_once(struct stock *stock, const struct stock_once *
     words[count++] = seller;
     words[count++] = keep_ms;
     words[count++] = token;
-    enum stock_status status = stock_run(stock, &lua_sell_once, count, words, &reply);
+    enum stock_status status = stock_run(stock, &lua_sell_once, words, &reply);
     if (status != STOCK_OK)
         return status;
     status = to_once(stock, once, reply, record, kept);

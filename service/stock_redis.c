@@ -237,17 +237,16 @@ enum stock_status stock_command(struct stock *stock, int argc, const char *const
     return status;
 }
 
-enum stock_status stock_run(struct stock *stock, const struct script *script, int count,
-                            const char *const *words, const redisReply **reply)
+enum stock_status stock_run(struct stock *stock, const struct script *script,
+                            const char *const *argv, const redisReply **reply)
 {
-    const char *argv[STOCK_WORDS_MAX + 2] = {"EVALSHA", script->sha1};
-    memcpy(argv + 2, words, (size_t)count * sizeof *words);
-    enum stock_status status = stock_command(stock, count + 2, argv, reply);
+    const char *command[COMMAND_WORDS_MAX];
+    int argc = script_command(command, script, argv, false);
+    enum stock_status status = stock_command(stock, argc, command, reply);
     if (status != STOCK_UNAVAILABLE || strcmp(stock->code, "NOSCRIPT") != 0)
         return status;
-    argv[0] = "EVAL";
-    argv[1] = script->text;
-    return stock_command(stock, count + 2, argv, reply);
+    argc = script_command(command, script, argv, true);
+    return stock_command(stock, argc, command, reply);
 }
 
 /* ---- Doubts ---------------------------------------------------------------------------------- */

@@ -7,13 +7,12 @@
 #ifndef STOCK_REDIS_H
 #define STOCK_REDIS_H
 
-#include "script.h"
+#include "../lock/redis/script.h"
 #include "stock.h"
 
 #include <hiredis/hiredis.h>
 
 #define STOCK_ERROR_MAX 256
-#define STOCK_WORDS_MAX 12 /* of a script: the number of its keys, they, and its arguments */
 #define STOCK_MOST                                                                                 \
     9007199254740991 /* 2^53 - 1: a double, which Lua counts in, is exact up to here */
 
@@ -26,10 +25,10 @@ enum stock_status stock_failed(struct stock *stock, enum stock_status status, co
  * refused; LOST: it was sent. */
 enum stock_status stock_command(struct stock *stock, int argc, const char *const *argv,
                                 const redisReply **reply);
-/* A script by its SHA1, and in full when the server does not know it. words: the number of its
- * keys, they, and its arguments. */
-enum stock_status stock_run(struct stock *stock, const struct script *script, int count,
-                            const char *const *words, const redisReply **reply);
+/* A script by its SHA1, and in full when the server does not know it. argv: the number of its keys,
+ * they, its arguments, and NULL. */
+enum stock_status stock_run(struct stock *stock, const struct script *script,
+                            const char *const *argv, const redisReply **reply);
 /* The reply to a write cannot be read. What the write did is not known, as if no reply had come:
  * LOST. The reply is gone. */
 enum stock_status stock_unreadable(struct stock *stock);

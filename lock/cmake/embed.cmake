@@ -4,7 +4,7 @@ file(READ ${SCRIPT} bytes HEX)
 string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
 file(SHA1 ${SCRIPT} sha1)
 file(WRITE ${OUT} "/* Made from ${NAME}.lua. */
-#include \"redis_rung.h\"
+#include \"script.h\"
 static const char text[] = {${bytes}0};
 extern const struct script lua_${NAME};
 const struct script lua_${NAME} = {text, \"${sha1}\"};

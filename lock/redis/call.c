@@ -147,16 +147,6 @@ bool script_is_missing(const struct answer *answer)
     return answer->kind == DLOCK_REPLY_ERROR && strncmp(answer->reply->str, "NOSCRIPT", 8) == 0;
 }
 
-int script_command(const char *command[COMMAND_WORDS_MAX], const struct script *script,
-                   const char *const *argv, bool in_full)
-{
-    int argc = rung_count(argv);
-    command[0] = in_full ? "EVAL" : "EVALSHA";
-    command[1] = in_full ? script->text : script->sha1;
-    memcpy(command + 2, argv, (size_t)argc * sizeof *argv);
-    return argc + 2;
-}
-
 void request_append(struct redis *redis, const struct request *request, bool in_full)
 {
     const char *command[COMMAND_WORDS_MAX];

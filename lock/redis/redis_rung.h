@@ -8,6 +8,7 @@
 #include "batch.h"
 #include "redis.h"
 #include "rung.h"
+#include "script.h"
 
 /* What a rung works through. */
 struct rung_env {
@@ -41,12 +42,6 @@ struct answer {
 
 #define REQUEST_ARGUMENTS_MAX 24
 #define REQUEST_TEXT_MAX (3 * (DLOCK_NAME_MAX + HOLD_ID_MAX))
-
-/* A Lua script, embedded from lua/<name>.lua. */
-struct script {
-    const char *text;
-    const char *sha1; /* 40 hex digits */
-};
 
 /* Sends one command to the first server: CALL(env, "SET", hold->key, "1", "NX"). */
 #define CALL(env, ...) rung_call(env, (const char *const[]){__VA_ARGS__, NULL})
@@ -101,10 +96,6 @@ struct answer rung_eval(struct rung_env *env, const struct script *script, const
 void request_append(struct redis *redis, const struct request *request, bool in_full);
 /* How many there are before the NULL. */
 int rung_count(const char *const *argv);
-#define COMMAND_WORDS_MAX 32
-/* The command that runs a script with these arguments, and how many words it has. */
-int script_command(const char *command[COMMAND_WORDS_MAX], const struct script *script,
-                   const char *const *argv, bool in_full);
 /* The server does not know the script by its SHA1. */
 bool script_is_missing(const struct answer *answer);
 /* UNKNOWN with a sentence: what rode was carried out, so UNREACHABLE, which says that nothing was

@@ -62,7 +62,7 @@ def test_the_service_knows_the_interface_and_its_stock_the_client_of_redis():
         for other in included(os.path.join("..", "service", name)):
             if other not in own and (other in CORE | REDIS or "lock" in other) and other != "dlock.h":
                 beyond.setdefault(name, []).append(other)
-    assert beyond == {"stock_redis.c": ["../lock/redis/redis.h"]}
+    assert beyond == {"stock_redis.c": ["../lock/redis/redis.h"], "stock_redis.h": ["../lock/redis/script.h"]}
 
 
 def cycles(arrows):
