@@ -4,7 +4,6 @@ measured is a round of bench-lock; here are the loads, the turns, the ratios and
 import json
 import math
 import os
-import re
 import statistics
 import subprocess
 
@@ -12,7 +11,7 @@ from rounds import (Rounds, cost_bar, faster_bar, judge, median_bar, most_bar, p
                     ratio_bar, same_bar)
 from world import BUILD, ROOT, Redis, machine
 
-RUNGS = re.findall(r"^X\((\w+),", (ROOT / "lock" / "ladder.def").read_text(), re.M)
+RUNGS = [rung["name"] for rung in json.loads((ROOT / "docs" / "reference" / "rungs.json").read_text())["rungs"]]
 PEERS = ("redisson", "python_redis_lock")
 ROUND_LIMIT_S = 300  # beyond what bench-lock allows itself
 CLIENTS = (2, 4, 8, 16, 32, 64)

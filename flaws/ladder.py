@@ -3,20 +3,24 @@
 points where it can be stopped, and what a learner must change to get from one rung to the next. On top of them
 stand the names that mean a rung and a way to write together."""
 import difflib
+import json
 import os
 import pathlib
 import re
+import subprocess
 
 ROOT = pathlib.Path(os.environ.get("LADDER_ROOT") or pathlib.Path(__file__).resolve().parent.parent)
-ROW = re.compile(r'^X\((\w+), (FLAWED|SOUND), "([^"]*)", "([^"]*)"\)', re.MULTILINE)
-WAY = re.compile(r'^X\(\w+, (\w+), (FLAWED|SOUND), "(\w*)", "([^"]*)", "([^"]*)"\)', re.MULTILINE)
+LADDER = ROOT / "docs" / "reference" / "rungs.json"
 CARD = re.compile(r"^(?: \*|--) (ADDS|FLAW|SHOW|CURE|NEXT|COST) +(.*)$", re.MULTILINE)
 
 
 class Rung:
-    def __init__(self, name, flawed, adds, flaw):
-        self.name, self.flawed, self.adds, self.flaw = name, flawed, adds, flaw
-        self.lock, self.write, self.chapter = self, None, name
+    """One of rungs.json, where inventoryd says what the library has."""
+
+    def __init__(self, said):
+        self.name, self.flawed, self.adds, self.flaw = (said[key] for key in ("name", "flawed", "adds", "flaw"))
+        self.traits = {key: value for key, value in said.items() if isinstance(value, bool) and key != "flawed"}
+        self.lock, self.write, self.chapter = self, None, self.name
 
     @property
     def path(self):
@@ -43,22 +47,12 @@ class Rung:
         steps = (ROOT / "lock" / "redis" / "trip.c").read_text(encoding="utf-8") if ".send_" in self.lock.text else ""
         return re.findall(r'\bpoint\((?:env|&trip->env), "(\w+)"\)', self.lock.text + steps)
 
-    @property
-    def renewed(self):
-        """Whether its lock lives on by renewals."""
-        return any("renew" in name for name in self.lock.scripts) or ".send_renew = " in self.lock.text
-
-    @property
-    def tokens(self):
-        """Whether its holds have one."""
-        return "TRAIT_TOKEN" in self.lock.text
-
-    @property
-    def traits(self):
-        """What dlock_rungs() says of it, by the same names."""
-        text = self.lock.text
-        return {"expires": "TRAIT_EXPIRES" in text, "renewed": "renew = " in text,
-                "reentrant": "TRAIT_REENTRANT" in text, "tokens": self.tokens, "shared": "TRAIT_SHARED" in text}
+    def __getattr__(self, trait):
+        """distributed, expires, renewed ...: as in struct dlock_rung."""
+        try:
+            return self.__dict__["traits"][trait]
+        except KeyError:
+            raise AttributeError(f"a rung has no {trait}") from None
 
     @property
     def waits(self):
@@ -70,9 +64,9 @@ class Rung:
         return "never waits"
 
     @property
-    def is_distributed(self):
-        """Whether it asks a server."""
-        return "TRAIT_SERVERLESS" not in self.lock.text
+    def hands_over(self):
+        """Whether its client has the lock, passes it on among its own, and then to the next client."""
+        return self.handoff
 
     @property
     def listens(self):
@@ -83,12 +77,7 @@ class Rung:
     def asks_in_vain(self):
         """How often a sale has asked that certainly waits. One that polls and has asked so often might yet get
         in; one that listens asks before it does and behind that."""
-        return 1 if not self.is_distributed else 2 if self.listens else 3
-
-    @property
-    def hands_over(self):
-        """Whether its client has the lock, passes it on among its own, and then to the next client."""
-        return "TRAIT_HANDOFF" in self.lock.text
+        return 1 if not self.distributed else 2 if self.listens else 3
 
     @property
     def code(self):
@@ -103,9 +92,9 @@ class Rung:
 class Pair(Rung):
     """A rung, and a way to write that has its name and takes its tokens."""
 
-    def __init__(self, name, flawed, lock, adds, flaw):
-        super().__init__(name, flawed, adds, flaw)
-        self.lock, self.write, self.chapter = lock, name, "fenced"
+    def __init__(self, said, lock):
+        super().__init__({**said, **lock.traits})
+        self.lock, self.write, self.chapter = lock, self.name, "fenced"
 
     @property
     def path(self):
@@ -122,25 +111,32 @@ class Pair(Rung):
         return self.lock.code + ["", "-- the write"] + script
 
 
-def ways():
-    return WAY.findall((ROOT / "service" / "writes.def").read_text(encoding="utf-8"))
+def said():
+    """What rungs.json says: "rungs", "writes", in learning order."""
+    return json.loads(LADDER.read_text(encoding="utf-8"))
+
+
+def as_lines(ladder):
+    """rungs.json's text: a line for each, so that a diff shows which."""
+    parts = [f'"{part}": [\n' + ",\n".join(json.dumps(one) for one in ones) + "\n]" for part, ones in ladder.items()]
+    return "{" + ",\n".join(parts) + "}\n"
 
 
 def writes():
     """The names of the ways to write."""
-    return [name for name, *_ in ways()]
+    return [way["name"] for way in said()["writes"]]
 
 
 def fences():
     """Those of them that need a rung with tokens."""
-    return [name for name, _, lock, *_ in ways() if lock]
+    return [way["name"] for way in said()["writes"] if way["rung"]]
 
 
 def rungs():
-    text = (ROOT / "lock" / "ladder.def").read_text(encoding="utf-8")
-    alone = [Rung(name, flawed == "FLAWED", adds, flaw) for name, flawed, adds, flaw in ROW.findall(text)]
+    ladder = said()
+    alone = [Rung(rung) for rung in ladder["rungs"]]
     locks = {rung.name: rung for rung in alone}
-    return alone + [Pair(name, flawed == "FLAWED", locks[lock], adds, flaw) for name, flawed, lock, adds, flaw in ways() if lock]
+    return alone + [Pair(way, locks[way["rung"]]) for way in ladder["writes"] if way["rung"]]
 
 
 def steps():
@@ -156,6 +152,14 @@ def steps():
 def chapters():
     """The book's, in its order: of each rung one, and one of the fences."""
     return list(dict.fromkeys(rung.chapter for rung in rungs()))
+
+
+def refresh(inventoryd):
+    """Writes rungs.json anew if that program's rungs are others, or have other traits."""
+    said = subprocess.run([inventoryd, "--print-rungs"], check=True, capture_output=True, text=True, env={})
+    text = as_lines(json.loads(said.stdout))
+    if text != LADDER.read_text(encoding="utf-8"):
+        LADDER.write_text(text, encoding="utf-8")
 
 
 def find(name):

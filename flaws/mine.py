@@ -18,7 +18,6 @@ CARD = """/* SPDX-License-Identifier: Apache-2.0
 """
 LADDER = ladder.ROOT / "lock" / "ladder.def"
 OWN = "a rung of your own, begun as "
-ORACLE = ladder.ROOT / "tests" / "oracle" / "test_oracle.c"
 
 
 def problem_with(name):
@@ -35,35 +34,31 @@ def problem_with(name):
 
 def is_own(name):
     """Whether it was begun here, and is none of the ladder's."""
-    return f'\nX({name}, FLAWED, "{OWN}' in LADDER.read_text(encoding="utf-8")
-
-
-def append(file, line, behind):
-    """The line into the file, behind the last line that begins so."""
-    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-    last = max(number for number, text in enumerate(lines) if text.startswith(behind))
-    if not lines[last].endswith("\n"):
-        lines[last] += "\n"
-    lines.insert(last + 1, line + "\n")
-    file.write_text("".join(lines), encoding="utf-8")
+    return any(one["name"] == name and one["adds"].startswith(OWN) for one in ladder.said()["rungs"])
 
 
 def begin(name, source):
-    """Writes the new rung's file and enters it where the ladder and the oracle are listed. The files."""
+    """Writes the new rung's file and enters it where the ladder is listed. The files."""
     code = source.text.partition("*/\n")[2]
     code = code.replace(f"rung_{source.name}", f"rung_{name}").replace(f'.name = "{source.name}"', f'.name = "{name}"')
     rung = ladder.ROOT / "lock" / "rungs" / f"{name}.c"
     rung.write_text(CARD.format(name=name, source=source.name) + code, encoding="utf-8")
-    append(LADDER, f'X({name}, FLAWED, "{OWN}{source.name}", "to be found out")', "X(")
-    append(ORACLE, f"RUNG({name}) PROCESSES(2, HOLDS) END", "RUNG(")
-    return [rung, LADDER, ORACLE]
+    adds, flaw = OWN + source.name, "to be found out"
+    with LADDER.open("a", encoding="utf-8") as file:
+        file.write(f'X({name}, FLAWED, "{adds}", "{flaw}")\n')
+    said = ladder.said()
+    said["rungs"].append({"name": name, "flawed": True, "adds": adds, "flaw": flaw, **source.traits})
+    ladder.LADDER.write_text(ladder.as_lines(said), encoding="utf-8")
+    return [rung, LADDER]
 
 
 def drop(name):
     """Takes a rung of the learner's own away again. What was taken away, and where a copy of its code is."""
-    for file, begins in ((LADDER, f"X({name},"), (ORACLE, f"RUNG({name})")):
-        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-        file.write_text("".join(line for line in lines if not line.startswith(begins)), encoding="utf-8")
+    lines = LADDER.read_text(encoding="utf-8").splitlines(keepends=True)
+    LADDER.write_text("".join(line for line in lines if not line.startswith(f"X({name},")), encoding="utf-8")
+    said = ladder.said()
+    said["rungs"] = [one for one in said["rungs"] if one["name"] != name]
+    ladder.LADDER.write_text(ladder.as_lines(said), encoding="utf-8")
     rung, kept = ladder.ROOT / "lock" / "rungs" / f"{name}.c", ladder.ROOT / "runs" / f"{name}.c"
     kept.parent.mkdir(exist_ok=True)
     rung.replace(kept)

@@ -204,9 +204,11 @@ DLOCK_API const char *dlock_error(void);
 struct dlock_rung {
     const char *name; /* "owner_lua" */
     bool flawed;      /* kept for teaching; refused unless dlock_options.allow_flawed */
+    bool distributed; /* it asks a server: it excludes other processes, too */
     bool expires;     /* its holds have a time to live */
     bool renewed;     /* the timekeeper renews its holds */
     bool reentrant;   /* the same owner may acquire again */
+    bool handoff;     /* a release passes it to the next of the client's waiters, in their order */
     bool tokens;      /* its holds have one, see dlock_token */
     bool shared;      /* it has holds of mode DLOCK_SHARED, see dlock_want */
     const char *adds; /* what it adds to the rung before it */

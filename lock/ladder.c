@@ -37,9 +37,11 @@ struct dlock_rung ladder_describe(const struct rung_ops *ops)
 {
     struct dlock_rung rung = {
         .name = ops->name,
+        .distributed = (ops->traits & TRAIT_SERVERLESS) == 0,
         .expires = (ops->traits & TRAIT_EXPIRES) != 0,
         .renewed = ops->renew != NULL || ops->send_renew != NULL,
         .reentrant = (ops->traits & TRAIT_REENTRANT) != 0,
+        .handoff = (ops->traits & TRAIT_HANDOFF) != 0,
         .tokens = (ops->traits & TRAIT_TOKEN) != 0,
         .shared = (ops->traits & TRAIT_SHARED) != 0,
         .adds = "",

@@ -146,6 +146,7 @@ struct action_row {
 };
 static const struct action_row actions[] = {
     {"print-config", "print the settings as JSON and exit"},
+    {"print-rungs", "print the locks and the ways to write as JSON and exit"},
     {"healthcheck URL", "GET the URL; exit 0 when it answers 200 within 3 s, else 1"},
     {"help", "print this and exit; --help=markdown, --help=problems: tables for the documentation"},
     {"version", "print the version and exit"},
@@ -346,7 +347,7 @@ static bool unknown_flag(const char *argument, char error[CONFIG_ERROR_MAX])
         used += snprintf(error + used, CONFIG_ERROR_MAX - (size_t)used, " --%s", rows[i].flag);
     if (used < CONFIG_ERROR_MAX)
         snprintf(error + used, CONFIG_ERROR_MAX - (size_t)used,
-                 " --print-config --healthcheck --help --version");
+                 " --print-config --print-rungs --healthcheck --help --version");
     return false;
 }
 
@@ -378,6 +379,8 @@ static bool read_action(struct config_request *request, const char *name, const 
         request->action = CONFIG_VERSION;
     else if (strcmp(name, "print-config") == 0)
         request->action = CONFIG_PRINT;
+    else if (strcmp(name, "print-rungs") == 0)
+        request->action = CONFIG_PRINT_RUNGS;
     else
         return false;
     return true;

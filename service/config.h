@@ -69,6 +69,7 @@ struct config {
 enum config_action {
     CONFIG_RUN,
     CONFIG_PRINT,
+    CONFIG_PRINT_RUNGS,
     CONFIG_HELP,
     CONFIG_HELP_MARKDOWN,
     CONFIG_HELP_PROBLEMS,

@@ -293,25 +293,30 @@ fire_into() {
 
 # ---- Several rows --------------------------------------------------------------------------------
 
+# said_of_rungs SED: what rungs.json says, which has a line for each rung and each way to write. By sed, since
+# --help and a slip are answered before anything is installed.
+said_of_rungs() {
+    sed --quiet "$1" "$LADDER_ROOT/docs/reference/rungs.json"
+}
+
 # The rungs, in learning order, a line each.
 ladder_rungs() {
-    sed -n 's/^X(\([a-z_]*\),.*/\1/p' "$LADDER_ROOT/lock/ladder.def"
+    said_of_rungs '/^"writes"/q; s/^{"name": "\([^"]*\)".*/\1/p'
 }
 
 # The ways to write, a line each.
 ladder_writes() {
-    sed -n 's/^X([A-Z_]*, \([a-z_]*\),.*/\1/p' "$LADDER_ROOT/service/writes.def"
+    said_of_rungs '1,/^"writes"/d; s/^{"name": "\([^"]*\)".*/\1/p'
 }
 
 # The names that mean a rung and a way to write together, a line each: NAME RUNG.
 ladder_pairs() {
-    sed -n 's/^X([A-Z_]*, \([a-z_]*\), [A-Z]*, "\([a-z_]\+\)",.*/\1 \2/p' \
-        "$LADDER_ROOT/service/writes.def"
+    said_of_rungs 's/^{"name": "\([^"]*\)".*"rung": "\([^"]\+\)".*/\1 \2/p'
 }
 
-# The rungs that give tokens, a line each; nothing where the rungs' files are not, as in a container.
+# The rungs that give tokens, a line each.
 ladder_tokens() {
-    grep --files-with-matches --no-messages TRAIT_TOKEN "$LADDER_ROOT"/lock/rungs/*.c | sed 's|.*/\(.*\)\.c|\1|'
+    said_of_rungs 's/^{"name": "\([^"]*\)".*"tokens": true.*/\1/p'
 }
 
 # What --lock takes, a line each.
@@ -341,7 +346,7 @@ rows_of() {
             [[ -z $rung || $write == "$lock" ]] ||
                 fail "--lock $lock is --lock $rung --write $lock: leave --write $write out, or take" \
                     "--lock $rung"
-            [[ -z ${rung_of[$write]-} || -z ${with_tokens[*]} || " ${with_tokens[*]} " == *" ${rung:-$lock} "* ]] ||
+            [[ -z ${rung_of[$write]-} || " ${with_tokens[*]} " == *" ${rung:-$lock} "* ]] ||
                 fail "--write $write needs a lock that gives tokens; $lock gives none, these do: ${with_tokens[*]}"
             printf '%s:%s\n' "${rung:-$lock}" "$write"
         done

@@ -70,8 +70,9 @@ def begin(clone, answer):
     code = code.replace("rung_mine", f"rung_{answer.name}").replace('"mine"', f'"{answer.name}"')
     rung.with_stem(answer.name).write_text(code, encoding="utf-8")
     rung.unlink()
-    for file in (clone / "lock" / "ladder.def", clone / "tests" / "oracle" / "test_oracle.c"):
-        file.write_text(file.read_text(encoding="utf-8").replace("(mine", f"({answer.name}"), encoding="utf-8")
+    for file, opening in ((clone / "lock" / "ladder.def", "("), (clone / "docs" / "reference" / "rungs.json", '"')):
+        text = file.read_text(encoding="utf-8")
+        file.write_text(text.replace(f"{opening}mine", opening + answer.name), encoding="utf-8")
 
 
 def judged(clone, rung, judges, write, alone):

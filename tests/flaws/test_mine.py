@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A learner's own rung, in a clone of its own: begun, built, tried, and told where it fails first."""
 import contextlib
+import filecmp
 import os
 import subprocess
 
@@ -8,7 +9,7 @@ import pytest
 
 from rung import LIMIT_S
 
-from clone import copy_of_clone
+from clone import ROOT, copy_of_clone
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +21,17 @@ def rung(clone, *words):
     environment = {name: value for name, value in os.environ.items() if name not in ("LADDER_BUILD", "LADDER_ROOT")}
     return subprocess.run([str(clone / "scripts" / "rung"), *words, "--runs", str(clone / "runs")], capture_output=True,
                           text=True, timeout=LIMIT_S, env=environment, check=False)
+
+
+NEW = {"lock/rungs/mine.c", "lock/ladder.def", "docs/reference/rungs.json"}
+
+
+def touched(clone):
+    """The files that are not as in the tree that it was copied from."""
+    files = {str(file.relative_to(clone)) for file in clone.rglob("*") if file.is_file()}
+    made = ("build/", ".cache/", "runs/")
+    return {name for name in files if not name.startswith(made) and "__pycache__" not in name
+            and not ((ROOT / name).exists() and filecmp.cmp(clone / name, ROOT / name, shallow=False))}
 
 
 @contextlib.contextmanager
@@ -50,6 +62,7 @@ def test_a_copy_of_setnx_fails_where_setnx_does(clone):
     done = rung(clone, "new", "mine")
     assert done.returncode == 0, done.stderr
     assert "lock/rungs/mine.c" in done.stdout and "scripts/rung check mine" in done.stdout
+    assert touched(clone) == NEW, "whatever else lists the rungs reads it from these"
     assert rung(clone, "new", "mine").returncode == 2
     done = rung(clone, "diff", "setnx", "mine")
     assert "\n0 lines change." in done.stdout
@@ -87,7 +100,7 @@ def test_a_rung_that_does_not_compile_says_where(clone):
 
 
 def test_it_goes_as_it_came(clone):
-    files = [clone / "lock" / "ladder.def", clone / "tests" / "oracle" / "test_oracle.c"]
+    files = [clone / "lock" / "ladder.def", clone / "docs" / "reference" / "rungs.json"]
     before = [file.read_text() for file in files]
     assert rung(clone, "new", "other", "--from", "owner_lua").returncode == 0
     done = rung(clone, "new", "other")

@@ -33,7 +33,7 @@ def test_the_ladder_as_a_table():
     assert cures[NAMES.index("none")].split(None, 1) == ["cure", "local; next: local"]
     assert has[NAMES.index("none")].split(None, 1) == ["has", "nothing; a waiter: never waits"]
     assert has[NAMES.index("read_write")].split(None, 1) == [
-        "has", "expires, renewed, reentrant, tokens, shared; a waiter: woken by a message"]
+        "has", "distributed, expires, renewed, reentrant, tokens, shared; a waiter: woken by a message"]
     waits = {name: has[at].rpartition(": ")[2] for at, name in enumerate(NAMES)}
     assert (waits["local"], waits["watchdog"], waits["fair"]) == ("woken in its process", "polls", "woken by a list")
     assert "flawed" in done.stdout and "sound" in done.stdout
@@ -74,7 +74,7 @@ def test_neighbours_differ_by_their_lesson_alone():
     """A rung's neighbour is the one that its card calls NEXT: the one that cures it. As far as watchdog: behind it
     come protocols, which are no small steps."""
     behind = NAMES.index("watchdog") + 1
-    pairs = [(one, ladder.find(one.card["NEXT"])) for one in ladder.rungs() if one.is_distributed]
+    pairs = [(one, ladder.find(one.card["NEXT"])) for one in ladder.rungs() if one.distributed]
     assert [one.name for one, other in pairs if not other] == [NAMES[-1]]
     sizes = {f"{one.name} -> {other.name}": len(ladder.changed(one, other))
              for one, other in pairs if other and other.name in NAMES[:behind]}

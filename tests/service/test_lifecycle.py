@@ -60,7 +60,7 @@ def test_a_flag_beats_the_environment_which_beats_the_default():
 
 
 def test_every_setting_has_a_flag_and_a_variable():
-    names = set(config()) | {"print_config", "healthcheck", "help", "version"}
+    names = set(config()) | {"print_config", "print_rungs", "healthcheck", "help", "version"}
     table = run("--help=markdown").stdout.splitlines()[2:]
     rows = {line.split("`")[1].split()[0].lstrip("-").replace("-", "_") for line in table}
     assert rows == names
