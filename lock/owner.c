@@ -180,7 +180,7 @@ static bool has_turn(struct dlock_hold *hold, int64_t until_ns, const dlock_canc
         }
         int64_t look_ns = now_ns + LOOK_MS * NS_PER_MS;
         look_ns = cancel != NULL || free_ns != 0 ? min_ns(look_ns, until_ns) : until_ns;
-        struct timespec until = {look_ns / 1000000000, look_ns % 1000000000};
+        struct timespec until = timespec_of(look_ns);
         pthread_cond_clockwait(&hold->lock->answered, &hold->lock->mutex, CLOCK_MONOTONIC, &until);
     }
     leave_turns(hold);

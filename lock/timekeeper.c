@@ -35,7 +35,7 @@ static void set_timer(int fd, int64_t until_ns)
     if (until_ns <= 0)
         at.it_value.tv_nsec = 1; /* long over; 0 would stop it */
     else if (until_ns != INT64_MAX)
-        at.it_value = (struct timespec){until_ns / 1000000000, until_ns % 1000000000};
+        at.it_value = timespec_of(until_ns);
     timerfd_settime(fd, TFD_TIMER_ABSTIME, &at, NULL);
 }
 

@@ -423,7 +423,7 @@ void wait_sleep(struct wait *wait)
     int64_t left_ns = until_ns == INT64_MAX ? INT64_MAX : until_ns - mono_ns();
     if (left_ns <= 0)
         return;
-    struct timespec left = {left_ns / 1000000000, left_ns % 1000000000};
+    struct timespec left = timespec_of(left_ns);
     struct pollfd polls[] = {{.fd = wait->cancelled ? -1 : cancel_fd(wait), .events = POLLIN},
                              {.fd = wait->wake_fd, .events = POLLIN}};
     ppoll(polls, 2, until_ns == INT64_MAX ? NULL : &left, NULL);

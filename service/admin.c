@@ -4,7 +4,7 @@
  */
 #include "handlers.h"
 
-#include "clock.h"
+#include "../lock/clock.h"
 #include "json.h"
 #include "log.h"
 #include "metrics.h"
@@ -319,7 +319,7 @@ static bool take_wish(struct service *service, struct request *request, struct w
 /* The sales in flight may wait for the lock, and then work. */
 static int64_t finish_by_ns(const struct config *config)
 {
-    return now_ns() + (config->wait_ms + service_section_ms(config)) * NS_PER_MS;
+    return mono_ns() + (config->wait_ms + service_section_ms(config)) * NS_PER_MS;
 }
 
 static void log_switch(const struct setting *setting)

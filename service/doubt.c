@@ -4,7 +4,7 @@
  */
 #include "doubt.h"
 
-#include "clock.h"
+#include "../lock/clock.h"
 
 #include <time.h>
 
@@ -39,10 +39,10 @@ static enum stock_status insist(struct seller *seller, const struct sale *sale,
                                 void *arg)
 {
     const struct timespec pause = {.tv_nsec = 10 * NS_PER_MS};
-    const int64_t ends_ns = now_ns() + 2 * seller->env->config->redis_timeout_ms * NS_PER_MS;
+    const int64_t ends_ns = mono_ns() + 2 * seller->env->config->redis_timeout_ms * NS_PER_MS;
     enum stock_status status;
     while ((status = attempt(seller->stock, arg)) == STOCK_UNAVAILABLE && dlock_valid(sale->hold) &&
-           now_ns() < ends_ns)
+           mono_ns() < ends_ns)
         nanosleep(&pause, NULL);
     return status;
 }
@@ -123,7 +123,8 @@ enum stock_status doubt_of_sale_once(struct seller *seller, struct sale *sale, i
         return STOCK_OK;
     if (!search.ended)
         doubt_leave(seller, sale);
-    return status == STOCK_MISSING && now_ns() - sent_ns < keep_ns ? STOCK_UNAVAILABLE : STOCK_LOST;
+    return status == STOCK_MISSING && mono_ns() - sent_ns < keep_ns ? STOCK_UNAVAILABLE
+                                                                    : STOCK_LOST;
 }
 
 enum stock_status doubt_of_restock(struct seller *seller, struct sale *sale, int64_t *before)

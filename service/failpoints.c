@@ -4,7 +4,7 @@
  */
 #include "failpoints.h"
 
-#include "clock.h"
+#include "../lock/clock.h"
 #include "log.h"
 
 #include <dlock.h>
@@ -327,7 +327,7 @@ static struct failpoint_stays take_over(struct failpoints *failpoints)
     struct failpoint_stay *stay;
     bool let_go[FAILPOINTS_MAX];
     look_for_files(failpoints, let_go);
-    const int64_t at_ns = now_ns();
+    const int64_t at_ns = mono_ns();
     failpoints->look_ns = at_ns + FAILPOINT_PAUSE_MS * NS_PER_MS;
     while ((stay = STAILQ_FIRST(&failpoints->stays)) != NULL) {
         STAILQ_REMOVE_HEAD(&failpoints->stays, of_stays);
@@ -372,7 +372,7 @@ static void *watch(void *arg)
 static bool begin_stay(struct failpoints *failpoints, struct failpoint_stay *stay, struct armed *at,
                        enum action action)
 {
-    const int64_t begin_ns = now_ns();
+    const int64_t begin_ns = mono_ns();
     stay->at = action == PAUSE ? at : NULL;
     stay->set = at->set;
     stay->end_ns = begin_ns + (action == PAUSE ? FAILPOINT_PAUSE_MS : at->delay_ms) * NS_PER_MS;
@@ -384,8 +384,8 @@ static bool begin_stay(struct failpoints *failpoints, struct failpoint_stay *sta
         return true;
     }
     while (
-        !is_over(failpoints, stay, now_ns(), stay->at != NULL && is_let_go(failpoints, at->point)))
-        wait_for_change(failpoints, next_look_ns(failpoints, stay, now_ns()));
+        !is_over(failpoints, stay, mono_ns(), stay->at != NULL && is_let_go(failpoints, at->point)))
+        wait_for_change(failpoints, next_look_ns(failpoints, stay, mono_ns()));
     at->parked -= action == PAUSE;
     return false;
 }

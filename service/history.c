@@ -4,7 +4,7 @@
  */
 #include "history.h"
 
-#include "clock.h"
+#include "../lock/clock.h"
 #include "log.h"
 #include "output.h"
 
@@ -126,9 +126,9 @@ static int64_t read_clocks(int64_t *realtime_ns)
 {
     int64_t t_ns = 0, least_ns = INT64_MAX;
     for (int i = 0; i < CLOCK_READINGS; i++) {
-        int64_t before_ns = now_ns();
-        int64_t real_ns = clock_now_ns(CLOCK_REALTIME);
-        int64_t apart_ns = now_ns() - before_ns;
+        int64_t before_ns = mono_ns();
+        int64_t real_ns = clock_ns(CLOCK_REALTIME);
+        int64_t apart_ns = mono_ns() - before_ns;
         if (apart_ns >= least_ns)
             continue;
         least_ns = apart_ns;
@@ -179,7 +179,7 @@ void history_event(struct history *history, const struct history_request *reques
         size = LINE_MAX_BYTES - 3;
     memcpy(body + size, "}\n", 2);
     pthread_mutex_lock(&history->mutex);
-    write_line(history, now_ns(), line, (size_t)size + 2);
+    write_line(history, mono_ns(), line, (size_t)size + 2);
     pthread_mutex_unlock(&history->mutex);
 }
 
@@ -195,12 +195,12 @@ static void *tick(void *arg)
         int64_t due_ns = history->seen_ns + TICK_NS;
         struct timespec due = timespec_of(due_ns);
         pthread_cond_timedwait(&history->ended, &history->mutex, &due);
-        history->seen_ns = now_ns();
+        history->seen_ns = mono_ns();
         int64_t late_ns = history->seen_ns - due_ns;
         char members[64];
         snprintf(members, sizeof members, ",\"late_ns\":%" PRId64, late_ns);
         if (late_ns > STALL_NS)
-            write_text(history, now_ns(), "stall", members);
+            write_text(history, mono_ns(), "stall", members);
     }
     pthread_mutex_unlock(&history->mutex);
     return NULL;
@@ -294,7 +294,7 @@ struct history *history_open(const char *file, const char *instance, const char 
         goto failed;
     history->part = 1;
     write_begin(history, begin);
-    history->seen_ns = now_ns();
+    history->seen_ns = mono_ns();
     if (pthread_create(&history->ticker, NULL, tick, history) == 0)
         return history;
     snprintf(error, HISTORY_ERROR_MAX, "cannot start a thread: %s", strerror(errno));
@@ -315,7 +315,7 @@ void history_close(struct history *history)
     pthread_cond_signal(&history->ended);
     pthread_mutex_unlock(&history->mutex);
     pthread_join(history->ticker, NULL);
-    write_text(history, now_ns(), "end", "");
+    write_text(history, mono_ns(), "end", "");
     close(history->fd);
     pthread_cond_destroy(&history->ended);
     pthread_mutex_destroy(&history->mutex);
@@ -348,7 +348,7 @@ static bool place_run(const char *first, const char *run, char file[FILE_MAX_BYT
  * that one is the next part of the same. */
 static void move_to(struct history *history, int fd, uint64_t seq, bool goes_on)
 {
-    write_text(history, now_ns(), "end", goes_on ? ",\"goes_on\":true" : "");
+    write_text(history, mono_ns(), "end", goes_on ? ",\"goes_on\":true" : "");
     close(history->fd);
     history->fd = fd;
     history->seq = seq;
@@ -366,7 +366,7 @@ bool history_switch(struct history *history, const char *run, const char *begin,
     int fd = open_file(history, file, &seq, error);
     bool same = fd == history->fd; /* a run that is asked for again goes on in its file */
     if (same)
-        write_text(history, now_ns(), "end", "");
+        write_text(history, mono_ns(), "end", "");
     if (fd >= 0 && !same) {
         move_to(history, fd, seq, false);
         memcpy(history->file, file, sizeof file);
@@ -382,7 +382,7 @@ bool history_switch(struct history *history, const char *run, const char *begin,
 void history_begin(struct history *history, const char *begin)
 {
     pthread_mutex_lock(&history->mutex);
-    write_text(history, now_ns(), "end", "");
+    write_text(history, mono_ns(), "end", "");
     history->part = 1;
     write_begin(history, begin);
     pthread_mutex_unlock(&history->mutex);

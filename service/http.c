@@ -6,7 +6,7 @@
  */
 #include "http.h"
 
-#include "clock.h"
+#include "../lock/clock.h"
 #include "http_loop.h"
 #include "idempotency.h"
 #include "log.h"
@@ -333,7 +333,7 @@ static enum MHD_Result send_answer(struct exchange *exchange)
     metrics_http(routes_number(request->route), request->method, answer->status);
     if (exchange->http->options.log_requests)
         log_request(request->id, method_name(request->method), exchange->target, answer->status,
-                    (double)(now_ns() - request->arrived_ns) / NS_PER_MS);
+                    (double)(mono_ns() - request->arrived_ns) / NS_PER_MS);
     return sent;
 }
 
@@ -405,7 +405,7 @@ static void *on_target(void *cls, const char *target, struct MHD_Connection *con
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
     exchange->too_long = too_long;
     exchange->request.exchange = exchange;
-    exchange->request.arrived_ns = now_ns();
+    exchange->request.arrived_ns = mono_ns();
     memcpy(exchange->target, target, size);
     exchange->target[size] = '\0';
     return exchange;
@@ -529,7 +529,7 @@ struct http *http_start(const struct http_options *options)
         return NULL;
     http->options = *options;
     if (getrandom(&http->id_base, sizeof http->id_base, 0) != sizeof http->id_base)
-        http->id_base = (uint64_t)clock_now_ns(CLOCK_REALTIME);
+        http->id_base = (uint64_t)clock_ns(CLOCK_REALTIME);
     while (http->started < options->threads && start_loop(http, http->started))
         http->started++;
     if (http->started == options->threads)
@@ -552,7 +552,7 @@ static bool wait_none(const atomic_long *count, int64_t deadline_ns)
 {
     const struct timespec tick = timespec_of(IDLE_POLL_NS);
     while (atomic_load(count) > 0) {
-        if (now_ns() >= deadline_ns)
+        if (mono_ns() >= deadline_ns)
             return false;
         nanosleep(&tick, NULL);
     }
@@ -563,7 +563,7 @@ bool http_wait_idle(struct http *http, int64_t deadline_ns)
 {
     if (!wait_none(&http->active, deadline_ns))
         return false;
-    const int64_t grace_ns = now_ns() + SEND_GRACE_NS;
+    const int64_t grace_ns = mono_ns() + SEND_GRACE_NS;
     wait_none(&http->sending, grace_ns < deadline_ns ? grace_ns : deadline_ns);
     return true;
 }

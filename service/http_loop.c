@@ -5,7 +5,7 @@
  */
 #include "http_loop.h"
 
-#include "clock.h"
+#include "../lock/clock.h"
 #include "log.h"
 
 #include <errno.h>
@@ -36,7 +36,7 @@ static int timeout_ms(struct http_loop *loop)
 {
     MHD_UNSIGNED_LONG_LONG left_ms;
     int64_t look_ns = http_timeouts_look(&loop->timeouts);
-    int64_t sleep_ms = look_ns != INT64_MAX ? (look_ns - now_ns()) / NS_PER_MS + 1 : INT64_MAX;
+    int64_t sleep_ms = look_ns != INT64_MAX ? (look_ns - mono_ns()) / NS_PER_MS + 1 : INT64_MAX;
     if (MHD_get_timeout(loop->daemon, &left_ms) == MHD_YES && left_ms < (uint64_t)INT_MAX &&
         (int64_t)left_ms < sleep_ms)
         sleep_ms = (int64_t)left_ms;

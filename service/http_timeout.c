@@ -5,7 +5,7 @@
  */
 #include "http_timeout.h"
 
-#include "clock.h"
+#include "../lock/clock.h"
 
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -36,7 +36,7 @@ void http_timeouts_init(struct http_timeouts *timeouts, int64_t after_ms)
 
 static void look_later(struct http_timeouts *timeouts, struct http_timeout *timeout)
 {
-    timeout->at_ns = now_ns() + timeouts->after_ns;
+    timeout->at_ns = mono_ns() + timeouts->after_ns;
     TAILQ_INSERT_TAIL(&timeouts->watched, timeout, of_watched);
 }
 
@@ -52,7 +52,7 @@ static void look(struct http_timeout *timeout)
 int64_t http_timeouts_look(struct http_timeouts *timeouts)
 {
     struct http_timeout *timeout;
-    while ((timeout = TAILQ_FIRST(&timeouts->watched)) != NULL && timeout->at_ns <= now_ns()) {
+    while ((timeout = TAILQ_FIRST(&timeouts->watched)) != NULL && timeout->at_ns <= mono_ns()) {
         TAILQ_REMOVE(&timeouts->watched, timeout, of_watched);
         look_later(timeouts, timeout);
         look(timeout);

@@ -5,7 +5,7 @@
  */
 #include "log.h"
 
-#include "clock.h"
+#include "../lock/clock.h"
 #include "text.h"
 
 #include <fcntl.h>
@@ -70,7 +70,7 @@ static bool may_pass(void)
 {
     bool pass = false;
     pthread_mutex_lock(&mutex);
-    int64_t now = now_ns();
+    int64_t now = mono_ns();
     bucket += (double)(now - bucket_ns) / NS_PER_S * LINES_PER_S;
     if (bucket > LINES_BURST)
         bucket = LINES_BURST;

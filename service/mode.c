@@ -5,7 +5,7 @@
  */
 #include "mode.h"
 
-#include "clock.h"
+#include "../lock/clock.h"
 
 void mode_init(struct mode *mode, const struct setting *setting)
 {

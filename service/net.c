@@ -4,7 +4,7 @@
  */
 #include "net.h"
 
-#include "clock.h"
+#include "../lock/clock.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -131,7 +131,7 @@ bool net_listen(const char *address, struct listening *listening, char error[NET
 static bool wait_for(int fd, short events, int64_t deadline_ns)
 {
     struct pollfd poll_fd = {.fd = fd, .events = events};
-    int64_t left_ms = (deadline_ns - now_ns()) / NS_PER_MS;
+    int64_t left_ms = (deadline_ns - mono_ns()) / NS_PER_MS;
     return left_ms > 0 && poll(&poll_fd, 1, (int)left_ms) == 1;
 }
 
@@ -179,7 +179,7 @@ static int read_status(int fd, int64_t deadline_ns)
 
 int net_get(const char *url, int timeout_ms, char error[NET_ERROR_MAX])
 {
-    int64_t deadline_ns = now_ns() + (int64_t)timeout_ms * NS_PER_MS;
+    int64_t deadline_ns = mono_ns() + (int64_t)timeout_ms * NS_PER_MS;
     struct address address;
     char request[1024];
     const char *host = url + 7;

@@ -4,7 +4,7 @@
  */
 #include "outage.h"
 
-#include "clock.h"
+#include "../lock/clock.h"
 #include "log.h"
 #include "metrics.h"
 
@@ -156,13 +156,13 @@ static void found(struct server *server, enum finding finding, int64_t begun_ns)
         server->ends_ns = begun_ns + server->outage->fail_fast_ns;
     }
     if (atomic_load(&server->lasts)) {
-        next_ns = now_ns() + LOOK_LATER_MS * NS_PER_MS;
+        next_ns = mono_ns() + LOOK_LATER_MS * NS_PER_MS;
     } else if (finding == AWAY) {
-        next_ns = now_ns() + LOOK_MS * NS_PER_MS;
+        next_ns = mono_ns() + LOOK_MS * NS_PER_MS;
         if (next_ns > server->ends_ns - LOOK_MS / 2 * NS_PER_MS) /* no time for another look */
             next_ns = server->ends_ns;
     } else if (finding == SHUT || server->suspected) {
-        next_ns = now_ns() + LOOK_SURE_MS * NS_PER_MS;
+        next_ns = mono_ns() + LOOK_SURE_MS * NS_PER_MS;
     }
     server->look_ns = earlier(server->look_ns, next_ns); /* a hint may have come meanwhile */
 }
@@ -174,7 +174,7 @@ void outage_hint(struct outage *outage, enum redis_role role, enum outage_hint h
     if (hint == OUTAGE_LOST || hint == OUTAGE_BACK)
         server->suspected = hint == OUTAGE_LOST;
     if (hint == OUTAGE_THERE)
-        server->there_ns = now_ns();
+        server->there_ns = mono_ns();
     if (hint == OUTAGE_THERE && server->away) {
         found(server, THERE, server->there_ns);
     } else if (hint == OUTAGE_LOST || hint == OUTAGE_LOOK || server->away) {
@@ -197,7 +197,7 @@ static enum finding ask(struct server *server, bool first)
 static void look(struct server *server)
 {
     struct outage *outage = server->outage;
-    const int64_t begun_ns = now_ns();
+    const int64_t begun_ns = mono_ns();
     int64_t timeout_ns = outage->redis_timeout_ns;
     if (!atomic_load(&server->lasts) && begun_ns >= server->ends_ns) {
         atomic_store(&server->lasts, true);
@@ -219,13 +219,13 @@ static void look(struct server *server)
     const int64_t pause_ns = (finding == SHUT ? LOOK_SURE_MS : LOOK_MS) * NS_PER_MS;
     const int64_t since_ns = finding == SHUT ? begun_ns - pause_ns : begun_ns;
     if (finding == THERE)
-        server->there_ns = now_ns();
+        server->there_ns = mono_ns();
     else
         server->look_ns = INT64_MAX; /* a hint that came meanwhile knows no more than this look */
     if (finding == THERE || server->there_ns <= since_ns)
         found(server, finding, begun_ns);
     else /* another connection was luckier */
-        server->look_ns = earlier(server->look_ns, now_ns() + pause_ns);
+        server->look_ns = earlier(server->look_ns, mono_ns() + pause_ns);
 }
 
 static void *run(void *arg)
@@ -234,7 +234,7 @@ static void *run(void *arg)
     struct outage *outage = server->outage;
     pthread_mutex_lock(&outage->mutex);
     while (!outage->ending) {
-        if (server->look_ns <= now_ns()) {
+        if (server->look_ns <= mono_ns()) {
             look(server);
         } else if (server->look_ns == INT64_MAX) {
             pthread_cond_wait(&outage->changed, &outage->mutex);

@@ -6,7 +6,7 @@
  */
 #include "sale.h"
 
-#include "clock.h"
+#include "../lock/clock.h"
 #include "log.h"
 #include "metrics.h"
 #include "restock.h"
@@ -24,8 +24,7 @@ bool sale_is_item(const char *item)
 
 bool sale_asks_lock_server(const struct setting *setting)
 {
-    const char *rung = setting->rung->name;
-    return strcmp(rung, "none") != 0 && strcmp(rung, "local") != 0;
+    return setting->rung->distributed;
 }
 
 /* ---- Entering -------------------------------------------------------------------------------- */
@@ -149,7 +148,7 @@ static enum redis_role away(const struct sale_env *env)
 static enum sale_step begin(struct seller *seller, struct sale *sale)
 {
     const struct sale_env *env = seller->env;
-    const int64_t begins_ns = now_ns();
+    const int64_t begins_ns = mono_ns();
     sale->deadline_ns = sale->arrived_ns + env->config->wait_ms * NS_PER_MS;
     sale->mode = first_mode(env, sale);
     enum redis_role needs = sale_asks_lock_server(&env->mode->now) ? REDIS_LOCK : REDIS_STOCK;
@@ -168,7 +167,7 @@ static enum sale_step begin(struct seller *seller, struct sale *sale)
 static enum sale_step ask(struct seller *seller, struct sale *sale)
 {
     (void)seller;
-    sale->acquire_ns = now_ns();
+    sale->acquire_ns = mono_ns();
     sale->waits_for = WAIT_LOCK;
     return STEP_ANSWERED;
 }
@@ -179,7 +178,7 @@ static void let_go(struct seller *seller, struct sale *sale, dlock_hold *hold)
     dlock_status released = sale->abandons ? dlock_abandon(hold) : dlock_release(hold, NULL);
     const char *status =
         sale->abandons && released == DLOCK_OK ? "ABANDONED" : dlock_status_name(released);
-    metrics_held(now_ns() - sale->granted_ns);
+    metrics_held(mono_ns() - sale->granted_ns);
     if (sale->purpose != SALE_RESTOCK)
         RECORD(seller->env, sale, "release", ",\"hold\":\"%s\",\"status\":\"%s\"", sale->hold_id,
                status);
@@ -221,7 +220,7 @@ static enum sale_step answered(struct seller *seller, struct sale *sale)
         section_end_by_lock(env, sale, sale->answer.status, sale->answer.error);
         return STEP_END;
     }
-    sale->granted_ns = now_ns();
+    sale->granted_ns = mono_ns();
     sale->token = dlock_token(sale->hold);
     metrics_acquired(sale->granted_ns - sale->acquire_ns);
     sale_record_enter(env, sale);
@@ -275,7 +274,7 @@ static enum sale_step work(struct seller *seller, struct sale *sale)
     const int64_t work_ms = seller->env->config->work_ms;
     if (work_ms > 0) {
         sale->waits_for = WAIT_TIME;
-        sale->until_ns = now_ns() + work_ms * NS_PER_MS;
+        sale->until_ns = mono_ns() + work_ms * NS_PER_MS;
     }
     return STEP_DECIDE;
 }

@@ -4,7 +4,7 @@
  */
 #include "sale_record.h"
 
-#include "clock.h"
+#include "../lock/clock.h"
 #include "log.h"
 #include "metrics.h"
 #include "text.h"
@@ -101,7 +101,7 @@ static struct history_request record_for(const struct bearer *bearer)
 
 void sale_on_trace(void *arg, const struct dlock_trace *trace)
 {
-    const int64_t sent_ns = now_ns() - trace->took_us * 1000;
+    const int64_t sent_ns = mono_ns() - trace->took_us * 1000;
     char sent[900], reply[400];
     struct history_request record;
     const struct bearer *bearer = trace->user != NULL ? trace->user : served;

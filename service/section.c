@@ -4,7 +4,7 @@
  */
 #include "section.h"
 
-#include "clock.h"
+#include "../lock/clock.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -124,7 +124,7 @@ bool section_may_go_on(const struct sale_env *env, struct sale *sale)
         section_end(sale, SALE_LOCK_LOST,
                     reads ? "the hold was not valid any more; nothing was read"
                           : "the hold was not valid any more; nothing was written");
-    else if (now_ns() >= sale->deadline_ns)
+    else if (mono_ns() >= sale->deadline_ns)
         section_end(sale, SALE_DEADLINE,
                     reads ? "its time (--wait-ms) was over before it read"
                           : "its time (--wait-ms) was over before the write");

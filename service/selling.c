@@ -4,7 +4,7 @@
  */
 #include "selling.h"
 
-#include "clock.h"
+#include "../lock/clock.h"
 #include "doubt.h"
 #include "log.h"
 #include "sale_record.h"
@@ -146,7 +146,7 @@ static enum stock_status write_once(struct seller *seller, struct sale *sale, in
                                     struct stock_record *record, bool *kept)
 {
     const struct config *config = seller->env->config;
-    const int64_t sent_ns = now_ns();
+    const int64_t sent_ns = mono_ns();
     struct section_fence room;
     const struct stock_once once = {.key = sale->stock_key,
                                     .record_key = sale->record_key,

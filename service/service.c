@@ -4,7 +4,7 @@
  */
 #include "service.h"
 
-#include "clock.h"
+#include "../lock/clock.h"
 #include "handlers.h"
 #include "log.h"
 #include "outage.h"
@@ -378,7 +378,7 @@ static bool wait_idle(const struct service *service, int64_t deadline_ns)
 bool service_drain(struct service *service)
 {
     const struct config *config = &service->config;
-    int64_t start_ns = now_ns();
+    int64_t start_ns = mono_ns();
     atomic_store(&service->draining, true);
     failpoints_end(service->env.failpoints);
     http_quiesce(service->shop);

@@ -4,7 +4,7 @@
  */
 #include "handlers.h"
 
-#include "clock.h"
+#include "../lock/clock.h"
 #include "http.h"
 #include "json.h"
 #include "text.h"

@@ -5,7 +5,7 @@
 #include "stock_redis.h"
 
 #include "../lock/redis/redis.h"
-#include "clock.h"
+#include "../lock/clock.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -146,7 +146,7 @@ enum stock_status stock_failed(struct stock *stock, enum stock_status status, co
 
 static int64_t deadline_ns(const struct stock *stock)
 {
-    return now_ns() + stock->timeout_ms * NS_PER_MS;
+    return mono_ns() + stock->timeout_ms * NS_PER_MS;
 }
 
 /* It answered, and refuses this connection; not because somebody's script keeps it busy. */

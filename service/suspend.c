@@ -4,7 +4,7 @@
  */
 #include "suspend.h"
 
-#include "clock.h"
+#include "../lock/clock.h"
 
 #include <stddef.h>
 
@@ -17,7 +17,7 @@ static uint64_t owner_of(const struct config *config, const struct till *till)
 
 static int64_t left_ms(const struct sale *sale)
 {
-    int64_t left_ns = sale->deadline_ns - now_ns();
+    int64_t left_ns = sale->deadline_ns - mono_ns();
     return left_ns > 0 ? left_ns / NS_PER_MS : 0;
 }
 

@@ -7,7 +7,7 @@
  */
 #include "workers.h"
 
-#include "clock.h"
+#include "../lock/clock.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -191,7 +191,7 @@ void workers_expire_all(struct workers *workers)
 static void resume_rested(struct workers *workers)
 {
     struct line *resting = &workers->resting;
-    const int64_t at_ns = now_ns();
+    const int64_t at_ns = mono_ns();
     while (resting->first != NULL && resting->first->resume_ns <= at_ns) {
         struct request *request = resting->first;
         resting->first = request->next;
@@ -217,7 +217,7 @@ void workers_resume_at(struct workers *workers, struct request *request, int64_t
 static void *keep_time(void *arg)
 {
     struct workers *workers = arg;
-    int64_t tick_ns = now_ns() + EXPIRE_TICK_NS;
+    int64_t tick_ns = mono_ns() + EXPIRE_TICK_NS;
     pthread_mutex_lock(&workers->mutex);
     while (!workers->stopping) {
         const struct request *first = workers->resting.first;
@@ -225,11 +225,11 @@ static void *keep_time(void *arg)
             timespec_of(first != NULL && first->resume_ns < tick_ns ? first->resume_ns : tick_ns);
         pthread_cond_timedwait(&workers->clock, &workers->mutex, &until);
         resume_rested(workers);
-        if (now_ns() < tick_ns)
+        if (mono_ns() < tick_ns)
             continue;
         pthread_mutex_unlock(&workers->mutex);
-        expire_all_before(workers, now_ns() - workers->options.wait_ms * NS_PER_MS);
-        tick_ns = now_ns() + EXPIRE_TICK_NS;
+        expire_all_before(workers, mono_ns() - workers->options.wait_ms * NS_PER_MS);
+        tick_ns = mono_ns() + EXPIRE_TICK_NS;
         pthread_mutex_lock(&workers->mutex);
     }
     pthread_mutex_unlock(&workers->mutex);

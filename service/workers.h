@@ -34,7 +34,7 @@ bool workers_push(struct workers *workers, struct request *request);
 /* One that `run` left unfinished goes on: ahead of the queue, whatever its length. Any thread; not
  * after workers_stop. */
 void workers_resume(struct workers *workers, struct request *request);
-/* The same at that moment, by now_ns(), and not before one that was told so earlier: all rest for
+/* The same at that moment, by mono_ns(), and not before one that was told so earlier: all rest for
  * about as long. Nothing is allocated: as many may rest as requests are open. Any thread. */
 void workers_resume_at(struct workers *workers, struct request *request, int64_t at_ns);
 /* One that cannot be run now stays in the queue, but is not given out before workers_go_on. */

@@ -15,11 +15,7 @@ bool pool_init(struct pool *pool, struct redis_config *config, size_t max)
     *pool = (struct pool){.config = config, .max = max};
     pool->idle = calloc(max, sizeof *pool->idle);
     pthread_mutex_init(&pool->mutex, NULL);
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&pool->returned, &attributes);
-    pthread_condattr_destroy(&attributes);
+    cond_init(&pool->returned);
     return pool->idle != NULL;
 }
 
@@ -34,7 +30,7 @@ void pool_destroy(struct pool *pool)
 
 dlock_status pool_take(struct pool *pool, int64_t deadline_ns, struct redis **redis)
 {
-    struct timespec deadline = {deadline_ns / 1000000000, deadline_ns % 1000000000};
+    struct timespec deadline = timespec_of(deadline_ns);
     int waited = 0;
     *redis = NULL;
     pthread_mutex_lock(&pool->mutex);

@@ -92,7 +92,7 @@ static dlock_status pump(struct redis *redis, bool (*done)(const struct redis *r
         polls[count] = (struct pollfd){.fd = wake_fd, .events = POLLIN};
         int64_t now_ns = mono_ns();
         int64_t left_ns = until_ns > now_ns ? until_ns - now_ns : 0;
-        struct timespec left = {left_ns / 1000000000, left_ns % 1000000000};
+        struct timespec left = timespec_of(left_ns);
         over = deadline_ns <= now_ns;
         if (ppoll(polls, count + 1, &left, NULL) < 0)
             continue;
