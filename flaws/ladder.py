@@ -38,7 +38,7 @@ class Rung:
     @property
     def scripts(self):
         """The Lua scripts that it runs, by name."""
-        names = re.findall(r"^extern const struct script lua_(\w+);", self.text, re.MULTILINE)
+        names = sorted(set(re.findall(r"\blua_(\w+)", self.text)))
         return {name: (ROOT / "lock" / "lua" / f"{name}.lua").read_text(encoding="utf-8") for name in names}
 
     @property

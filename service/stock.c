@@ -3,17 +3,11 @@
  * See stock.h: what the shop asks of the stock, and what the answers say.
  */
 #include "stock_redis.h"
+#include "stock_scripts.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-extern const struct script lua_fenced;
-extern const struct script lua_fenced_apart;
-extern const struct script lua_fenced_off;
-extern const struct script lua_fenced_read;
-extern const struct script lua_fenced_textbook;
-extern const struct script lua_sell;
 
 /* What the scripts of the fence begin with: the number of their keys, they, and the token. */
 static int fence_words(const char *key, const struct stock_fence *fence, char token[24],

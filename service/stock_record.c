@@ -3,14 +3,13 @@
  * See stock.h, "Sales with a key".
  */
 #include "stock_redis.h"
+#include "stock_scripts.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-extern const struct script lua_sell_once;
 
 /* The number at the beginning of *text, which goes behind the space that ends it. */
 static bool take_word(const char **text, int64_t *number)

@@ -1,11 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-# Writes OUT: the script's bytes as a C array, and their SHA1.
-file(READ ${SCRIPT} bytes HEX)
-string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
-file(SHA1 ${SCRIPT} sha1)
-file(WRITE ${OUT} "/* Made from ${NAME}.lua. */
-#include \"script.h\"
-static const char text[] = {${bytes}0};
-extern const struct script lua_${NAME};
-const struct script lua_${NAME} = {text, \"${sha1}\"};
-")
+# embed_scripts(NAME SCRIPT...): in the present binary folder NAME.c, which holds the scripts as C arrays with the
+# SHA1s that Redis will know them by, and NAME.h, which names them: lua/x.lua is lua_x.
+function(embed_scripts name)
+  set(header "/* Made from lua/. */\n#include \"script.h\"\n")
+  set(source "/* Made from lua/. */\n#include \"${name}.h\"\n")
+  foreach(script ${ARGN})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${script})
+    get_filename_component(script_name ${script} NAME_WE)
+    file(READ ${script} bytes HEX)
+    string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
+    file(SHA1 ${script} sha1)
+    string(APPEND header "extern const struct script lua_${script_name};\n")
+    string(APPEND source "static const char text_${script_name}[] = {${bytes}0};\n"
+      "const struct script lua_${script_name} = {text_${script_name}, \"${sha1}\"};\n")
+  endforeach()
+  file(CONFIGURE OUTPUT ${name}.h CONTENT "${header}" @ONLY)
+  file(CONFIGURE OUTPUT ${name}.c CONTENT "${source}" @ONLY)
+endfunction()

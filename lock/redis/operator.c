@@ -8,9 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-extern const struct script lua_break;
-extern const struct script lua_inspect;
-
 static dlock_status read_holder(const struct answer *answer, struct dlock_holder *holder,
                                 const char *name)
 {

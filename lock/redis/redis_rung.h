@@ -8,7 +8,7 @@
 #include "batch.h"
 #include "redis.h"
 #include "rung.h"
-#include "script.h"
+#include "scripts.h"
 
 /* What a rung works through. */
 struct rung_env {

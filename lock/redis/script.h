@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-/* Embedded from lua/<name>.lua, as lua_<name>. */
+/* lua/<name>.lua is lua_<name>, in scripts.h that the build makes. */
 struct script {
     const char *text;
     const char *sha1; /* 40 hex digits */

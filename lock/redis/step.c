@@ -9,9 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-extern const struct script lua_reentrant_renew;
-extern const struct script lua_renew_if_owner;
-
 void request_script(struct request *request, const struct script *script, const char *const *argv)
 {
     size_t count = 0;

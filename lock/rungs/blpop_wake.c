@@ -13,10 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern const struct script lua_reentrant_acquire;
-extern const struct script lua_blpop_wake_release;
-extern const struct script lua_reentrant_renew;
-
 #define SIGNALS "blpop_wake:signals" /* of all locks, by name: a process blocks on one list */
 #define AGAIN_MS 30000               /* as long as one usually blocks */
 

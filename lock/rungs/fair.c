@@ -12,8 +12,6 @@
 
 #include <stdio.h>
 
-extern const struct script lua_fair;
-
 #define OPERATORS_GRANT_MS "1000" /* to the next, when a lock is broken */
 
 static const char *number(struct request *request, uint64_t value)

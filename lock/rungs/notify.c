@@ -12,11 +12,6 @@
 
 #include <string.h>
 
-extern const struct script lua_break;
-extern const struct script lua_notify_acquire;
-extern const struct script lua_notify_release;
-extern const struct script lua_reentrant_renew;
-
 #define FALLBACK_MS 5000    /* a message can be lost: no waiter sleeps longer */
 #define TOKEN_MS "86400000" /* without it every name would leave a key for ever */
 

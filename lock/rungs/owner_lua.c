@@ -12,8 +12,6 @@
 
 #include <string.h>
 
-extern const struct script lua_delete_if_owner;
-
 static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy)
 {
     (void)busy;

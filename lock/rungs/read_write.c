@@ -12,8 +12,6 @@
 
 #include <string.h>
 
-extern const struct script lua_read_write;
-
 #define AGAIN_MS_MAX 5000 /* as in the script */
 
 enum { HOLDS, READERS, WRITERS, INVITED, TOKEN, FREE }; /* rung_ops.beside */

@@ -10,9 +10,6 @@
  */
 #include "redis_rung.h"
 
-extern const struct script lua_reentrant_acquire;
-extern const struct script lua_reentrant_release;
-
 static void send_acquire(struct request *request, const struct dlock_hold *hold)
 {
     SEND(request, &lua_reentrant_acquire, "1", hold->key, hold->owner, hold->ttl, hold->count);

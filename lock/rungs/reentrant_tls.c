@@ -12,8 +12,6 @@
 
 #include <string.h>
 
-extern const struct script lua_delete_if_owner;
-
 /* What this thread believes to hold. */
 #define MINE_MAX 8
 static _Thread_local struct mine {

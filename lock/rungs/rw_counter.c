@@ -13,8 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-extern const struct script lua_break;
-
 struct keys {
     char count[DLOCK_NAME_MAX + 16];
 };

@@ -15,10 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern const struct script lua_reentrant_acquire;
-extern const struct script lua_reentrant_release;
-extern const struct script lua_reentrant_renew;
-
 #define TIMERS_MAX 1000 /* of one lock in one process: each is a thread */
 
 /* Of one lock in this process. Protected by the mutex. */

@@ -7,6 +7,7 @@
 #include "must.h"
 #include "own_server.h"
 #include "record.h"
+#include "scripts.h"
 #include "waiter.h"
 
 #include <inttypes.h>
@@ -121,14 +122,6 @@ static const struct {
       "EVALSHA $W 7 " LOCK READ_WRITES_KEYS " release $O w2 30000 alone 200 -> (integer) 1"},
      {"read_write.acquired", "read_write.before_release"}},
 };
-
-struct script {
-    const char *text;
-    const char *sha1;
-};
-extern const struct script lua_blpop_wake_release, lua_delete_if_owner, lua_fair,
-    lua_notify_acquire, lua_notify_release, lua_read_write, lua_reentrant_acquire,
-    lua_reentrant_release;
 
 /* What of a hold is in its commands. */
 struct known {

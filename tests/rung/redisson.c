@@ -6,23 +6,12 @@
 
 #include "must.h"
 #include "redis_rung.h"
+#include "test_scripts.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-extern const struct script lua_redisson_acquire;
-extern const struct script lua_redisson_fair_acquire;
-extern const struct script lua_redisson_fair_unlock;
-extern const struct script lua_redisson_fenced_acquire;
-extern const struct script lua_redisson_force;
-extern const struct script lua_redisson_read_acquire;
-extern const struct script lua_redisson_read_unlock;
-extern const struct script lua_redisson_renew;
-extern const struct script lua_redisson_unlock;
-extern const struct script lua_redisson_write_acquire;
-extern const struct script lua_redisson_write_unlock;
 
 #define LATCH_MS 20000
 #define PLACE_MS 300000 /* how long a fair lock keeps a waiter's place */

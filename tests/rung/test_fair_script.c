@@ -22,8 +22,6 @@
 #define DAY_MS 86400000
 #define NUMBERS 1000 /* of one token: the client may pass the lock on so often without asking */
 
-extern const struct script lua_fair;
-
 /* ---- The operations -------------------------------------------------------------------------- */
 
 struct id {

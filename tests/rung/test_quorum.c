@@ -15,9 +15,6 @@
 #define SERVERS 3
 /* ---- The rung -------------------------------------------------------------------------------- */
 
-extern const struct script lua_delete_if_owner;
-extern const struct script lua_renew_if_owner;
-
 static bool is_ok(const struct answer *answer)
 {
     return strcmp(answer->text, "OK") == 0;

@@ -26,8 +26,6 @@
 #define HOLDS_MAX 4
 #define STEPS 10000
 
-extern const struct script lua_read_write;
-
 static const char *const marks[] = {READERS, WRITERS, INVITED};
 
 /* ---- What should be -------------------------------------------------------------------------- */

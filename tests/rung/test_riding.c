@@ -9,6 +9,7 @@
 #include "own_server.h"
 #include "record.h"
 #include "redis_rung.h"
+#include "test_scripts.h"
 #include "validate.h"
 
 #include <stdatomic.h>
@@ -19,8 +20,6 @@
 
 #define LOCK "lock:{riding}"
 #define ARGS_MAX 28
-
-extern const struct script lua_guarded_release;
 
 /* Each write to a socket of the process is counted: the library's connections are all there is
  * that use send() while it is counted. */

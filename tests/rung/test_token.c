@@ -7,6 +7,7 @@
 #include "own_server.h"
 #include "proxy.h"
 #include "redis_rung.h"
+#include "test_scripts.h"
 #include "validate.h"
 
 #include <stdio.h>
@@ -14,9 +15,6 @@
 #include <string.h>
 
 #define LOCK "lock:{token}"
-
-extern const struct script lua_token_acquire;
-extern const struct script lua_guarded_release;
 
 /* ---- The rung -------------------------------------------------------------------------------- */
 
