@@ -58,10 +58,10 @@ class Rung:
     def waits(self):
         """How one that finds it busy learns that it is free."""
         for kind, how in (("WAIT_LOCAL", "woken in its process"), ("WAIT_CHANNEL", "woken by a message"),
-                          ("WAIT_LIST", "woken by a list"), ("DLOCK_BUSY", "polls")):
+                          ("WAIT_LIST", "woken by a list")):
             if kind in self.lock.text:
                 return how
-        return "never waits"
+        return "polls" if self.distributed else "never waits"
 
     @property
     def hands_over(self):
@@ -176,3 +176,8 @@ def diff(one, other):
 def changed(one, other):
     """How many lines of code change: those that go, those that come; empty ones are none."""
     return [line for line in diff(one, other)[2:] if line[:1] in "+-" and line[1:].strip()]
+
+
+def added(one, other):
+    """Those that come: what is to be read to understand the step."""
+    return [line for line in changed(one, other) if line[0] == "+"]

@@ -122,11 +122,26 @@ static dlock_status give_back(struct acquiring *a)
     return fail(DLOCK_BUSY, "the answer took longer than the time to live");
 }
 
+/* What begins with a hold. Not OK: it could not, and the lock is released. */
+static dlock_status begin_hold(struct acquiring *a)
+{
+    const struct rung_ops *ops = a->lock->ops;
+    if (ops->acquired == NULL)
+        return DLOCK_OK;
+    exchange_set(&a->exchange, ops->acquired(a->hold));
+    if (a->exchange.status != DLOCK_OK)
+        release_here(a);
+    return exchange_says(&a->exchange);
+}
+
 /* The rung gave the lock. BUSY when that came too late. */
 static dlock_status granted(struct acquiring *a)
 {
     struct dlock_hold *hold = a->hold;
     int64_t sent_ns = a->exchange.sent_ns;
+    dlock_status status = begin_hold(a);
+    if (status != DLOCK_OK)
+        return status;
     if (a->lock->rung.expires) {
         hold->valid_until_ns = validity_end_ns(sent_ns, hold->ttl_ms);
         if (!dlock_valid(hold))

@@ -193,6 +193,10 @@ struct rung_ops {
      * NULL: the caller gets UNKNOWN. */
     dlock_status (*resolve)(struct rung_env *env, struct dlock_hold *hold);
 
+    /* This hold has acquired the lock. Not OK, with a sentence: the core releases the lock, and the
+     * try ends so. NULL: nothing begins with a hold. */
+    dlock_status (*acquired)(const struct dlock_hold *hold);
+
     /* Frees the lock whoever holds it, and wakes those who wait; answers what lua/inspect.lua would
      * have answered just before. NULL: its key is deleted (lua/break.lua), and nobody is woken. */
     struct answer (*force_release)(struct rung_env *env, const char *key,

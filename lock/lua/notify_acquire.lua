@@ -9,11 +9,7 @@ local now = redis.call('TIME')
 local token = math.max((redis.call('GET', KEYS[2]) or 0) + 1, now[1] * 1000000 + now[2])
 redis.call('SET', KEYS[2], string.format('%.0f', token), 'PX', ARGV[4])
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
-if free or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
-    local given = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
-    if given ~= 1 then -- refused: a lock without an end is taken back
-        if free then redis.call('HDEL', KEYS[1], ARGV[1]) end
-        return given
-    end
-end
-return {1, token}
+local short = free or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2])
+local given = short and redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
+if free and given ~= 1 then redis.call('HDEL', KEYS[1], ARGV[1]) end -- no lock without an end
+return given ~= 1 and given or {1, token}

@@ -4,9 +4,7 @@ if (free and ARGV[3] ~= '1') or (not free and redis.call('HEXISTS', KEYS[1], ARG
     return redis.call('PTTL', KEYS[1])
 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
-if free or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
-    local given = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
-    if given ~= 1 and free then redis.call('HDEL', KEYS[1], ARGV[1]) end -- no lock without an end
-    if given ~= 1 then return given end
-end
-return nil
+local short = free or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2])
+local given = short and redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
+if free and given ~= 1 then redis.call('HDEL', KEYS[1], ARGV[1]) end -- no lock without an end
+return given ~= 1 and given or nil

@@ -82,6 +82,12 @@ struct request {
 #define SEND(request, script, ...)                                                                 \
     request_script(request, script, (const char *const[]){__VA_ARGS__, NULL})
 void request_script(struct request *request, const struct script *script, const char *const *argv);
+/* Take functions for answers that several rungs share. Any other answer: UNKNOWN. */
+/* nil: it is acquired; an integer: another has it. */
+dlock_status take_acquired(struct dlock_hold *hold, const struct answer *answer, struct busy *busy);
+/* nil: it is not ours any more; an integer: it is. */
+dlock_status take_ours(struct dlock_hold *hold, const struct answer *answer);
+
 /* An argument that is made up; it lives as long as the request. */
 const char *request_text(struct request *request, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

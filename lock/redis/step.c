@@ -30,6 +30,23 @@ const char *request_text(struct request *request, const char *format, ...)
     return text;
 }
 
+dlock_status take_acquired(struct dlock_hold *hold, const struct answer *answer, struct busy *busy)
+{
+    (void)hold;
+    (void)busy;
+    return answer->kind == DLOCK_REPLY_NIL       ? DLOCK_OK
+           : answer->kind == DLOCK_REPLY_INTEGER ? DLOCK_BUSY
+                                                 : DLOCK_UNKNOWN;
+}
+
+dlock_status take_ours(struct dlock_hold *hold, const struct answer *answer)
+{
+    (void)hold;
+    return answer->kind == DLOCK_REPLY_NIL       ? DLOCK_LOST
+           : answer->kind == DLOCK_REPLY_INTEGER ? DLOCK_OK
+                                                 : DLOCK_UNKNOWN;
+}
+
 /* Of a take function, which knows no connection. */
 static dlock_status taken(struct rung_env *env, const struct dlock_hold *hold, dlock_status status)
 {

@@ -10,58 +10,45 @@
  */
 #include "redis_rung.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define SIGNALS "blpop_wake:signals" /* of all locks, by name: a process blocks on one list */
 #define AGAIN_MS 30000               /* as long as one usually blocks */
 
-static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy)
+static void send_acquire(struct request *request, const struct dlock_hold *hold)
 {
-    struct answer had =
-        EVAL(env, &lua_reentrant_acquire, "1", hold->key, hold->owner, hold->ttl, hold->count);
-    if (had.status != DLOCK_OK)
-        return had.status;
-    if (had.kind != DLOCK_REPLY_NIL) {
+    SEND(request, &lua_reentrant_acquire, "1", hold->key, hold->owner, hold->ttl, hold->count);
+}
+
+static dlock_status take_acquire(struct dlock_hold *hold, const struct answer *answer,
+                                 struct busy *busy)
+{
+    dlock_status status = take_acquired(hold, answer, busy);
+    if (status == DLOCK_BUSY) {
         busy->kind = WAIT_LIST;
         busy->again_ms = AGAIN_MS;
         strcpy(busy->source, SIGNALS);
-        return DLOCK_BUSY;
     }
-    point(env, "acquired");
-    return DLOCK_OK;
+    return status;
 }
 
-static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
+static void send_release(struct request *request, const struct dlock_hold *hold)
 {
-    point(env, "before_release");
-    struct answer left = EVAL(env, &lua_blpop_wake_release, "2", hold->key, SIGNALS, hold->owner);
-    if (left.status != DLOCK_OK)
-        return left.status;
-    return left.kind == DLOCK_REPLY_NIL ? DLOCK_LOST : DLOCK_OK;
+    SEND(request, &lua_blpop_wake_release, "2", hold->key, SIGNALS, hold->owner);
 }
 
-static dlock_status renew(struct rung_env *env, struct dlock_hold *hold, const char *ttl)
+static void send_renew(struct request *request, const struct dlock_hold *hold, const char *ttl)
 {
-    struct answer renewed = EVAL(env, &lua_reentrant_renew, "1", hold->key, hold->owner, ttl);
-    if (renewed.status != DLOCK_OK)
-        return renewed.status;
-    return renewed.integer == 1 ? DLOCK_OK : DLOCK_LOST;
-}
-
-static dlock_status resolve(struct rung_env *env, struct dlock_hold *hold)
-{
-    struct answer count = CALL(env, "HGET", hold->key, hold->owner);
-    if (count.status != DLOCK_OK)
-        return count.status;
-    return strtoull(count.text, NULL, 10) == hold->depth ? DLOCK_OK : DLOCK_BUSY;
+    SEND(request, &lua_reentrant_renew, "1", hold->key, hold->owner, ttl);
 }
 
 const struct rung_ops rung_blpop_wake = {
     .name = "blpop_wake",
     .traits = TRAIT_EXPIRES | TRAIT_REENTRANT,
-    .try_acquire = try_acquire,
-    .release = release,
-    .renew = renew,
-    .resolve = resolve,
+    .send_acquire = send_acquire,
+    .take_acquire = take_acquire,
+    .send_release = send_release,
+    .take_release = take_ours,
+    .send_renew = send_renew,
+    .take_renew = take_ours,
 };

@@ -55,14 +55,6 @@ static void send_release(struct request *request, const struct dlock_hold *hold)
          hold->count);
 }
 
-static dlock_status take_ours(struct dlock_hold *hold, const struct answer *answer)
-{
-    (void)hold;
-    return answer->kind == DLOCK_REPLY_NIL       ? DLOCK_LOST
-           : answer->kind == DLOCK_REPLY_INTEGER ? DLOCK_OK
-                                                 : DLOCK_UNKNOWN;
-}
-
 static void send_renew(struct request *request, const struct dlock_hold *hold, const char *ttl)
 {
     SEND(request, &lua_reentrant_renew, "1", hold->key, hold->owner, ttl);

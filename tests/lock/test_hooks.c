@@ -93,7 +93,7 @@ static const struct {
      {"EVALSHA $A 1 " LOCK " $O 30000 1 -> (nil)", "EVALSHA $R 1 " LOCK " $O 1 -> (integer) 0"},
      {"reentrant.acquired", "reentrant.before_release"}},
     {"watchdog_timer",
-     {"EVALSHA $A 1 " LOCK " $O 30000 1 -> (nil)", "EVALSHA $R 1 " LOCK " $O -> (integer) 0"},
+     {"EVALSHA $A 1 " LOCK " $O 30000 1 -> (nil)", "EVALSHA $R 1 " LOCK " $O 1 -> (integer) 0"},
      {"watchdog_timer.acquired", "watchdog_timer.before_release"}},
     {"watchdog",
      {"EVALSHA $A 1 " LOCK " $O 30000 1 -> (nil)", "EVALSHA $R 1 " LOCK " $O 1 -> (integer) 0"},

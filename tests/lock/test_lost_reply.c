@@ -99,8 +99,8 @@ static const struct {
     const char *ask;
 } resolving[] = {
     {"owner_check", "SET", "GET"},        {"owner_lua", "SET", "GET"},
-    {"reentrant", "EVALSHA", "EVALSHA"},  {"watchdog_timer", "EVALSHA", "HGET"},
-    {"watchdog", "EVALSHA", "EVALSHA"},   {"blpop_wake", "EVALSHA", "HGET"},
+    {"reentrant", "EVALSHA", "EVALSHA"},  {"watchdog_timer", "EVALSHA", "EVALSHA"},
+    {"watchdog", "EVALSHA", "EVALSHA"},   {"blpop_wake", "EVALSHA", "EVALSHA"},
     {"notify", "EVALSHA", "EVALSHA"},     {"fair", "EVALSHA", "EVALSHA"},
     {"read_write", "EVALSHA", "EVALSHA"},
 };

@@ -6,6 +6,7 @@
 #include "must.h"
 #include "own_server.h"
 #include "proxy.h"
+#include "timer.h"
 
 #include <dirent.h>
 #include <stdlib.h>
@@ -13,7 +14,6 @@
 #define RUNG "watchdog_timer"
 #define LOCK "lock:{timed}"
 #define TTL_MS 2400 /* a busy machine does not outlast it by stalling */
-#define TIMERS_MAX 1000
 #define OWNER 7
 
 static size_t threads(void)
@@ -72,6 +72,37 @@ static void what_was_not_released_lives_on(void **state)
     proxy_free(proxy);
 }
 
+/* What the rung leaves out. */
+extern const struct rung_ops rung_watchdog_timer;
+
+static void send_release(struct request *request, const struct dlock_hold *hold)
+{
+    timer_end(hold);
+    rung_watchdog_timer.send_release(request, hold);
+}
+
+static void a_timer_that_ends_with_its_hold(void **state)
+{
+    (void)state;
+    struct rung_ops ends = rung_watchdog_timer;
+    ends.name = "ends";
+    ends.send_release = send_release;
+    dlock_client *client = client_of(server_url(server), (struct dlock_options){.ttl_ms = TTL_MS});
+    dlock *lock;
+    assert_status(dlock_open_ops(client, &ends, LOCK, &lock), OK);
+    size_t before = threads();
+    dlock_hold *outer = acquired_by(lock, OWNER);
+    assert_status(dlock_release(acquired_by(lock, OWNER), NULL), OK);
+    eventually(threads() == before + 1);
+    uint64_t renewals = stats_of(client).renewals;
+    eventually(stats_of(client).renewals > renewals); /* the outer hold's goes on */
+    assert_int_equal(threads(), before + 1);
+    assert_status(dlock_release(outer, NULL), OK);
+    eventually(threads() == before);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
 static void there_is_a_limit(void **state)
 {
     static dlock_hold *holds[TIMERS_MAX];
@@ -98,6 +129,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_acquisition_leaves_one),
         cmocka_unit_test(what_was_not_released_lives_on),
+        cmocka_unit_test(a_timer_that_ends_with_its_hold),
         cmocka_unit_test(there_is_a_limit),
     };
     return cmocka_run_group_tests(tests, start_server, stop_server);

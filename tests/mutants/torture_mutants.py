@@ -56,13 +56,14 @@ MUTANTS = [
     ("writes that ride with a release are sent once more with its script in full", [
         ("lock/redis/call.c", "    env->last = NULL;\n", "")], "owner_lua"),
     ("a nested acquire with a shorter time to live shortens the key's", [
-        ("lock/lua/reentrant_acquire.lua", "if free or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then",
-         "if true then")], "reentrant"),
+        ("lock/lua/reentrant_acquire.lua", "local short = free or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2])",
+         "local short = true")], "reentrant"),
     ("the descriptor that tells of a loss is not closed when the hold was lost", [
         ("lock/release.c", "    if (hold->lost_fd >= 0)\n", "    if (hold->lost_fd >= 0 && r->status != DLOCK_LOST)\n")],
      "reentrant"),
     ("a release that is sent again counts twice", [
-        ("lock/lua/reentrant_release.lua", "local left = (ARGV[2] or held) - 1", "local left = held - 1")], "watchdog"),
+        ("lock/lua/reentrant_release.lua", "local left = ARGV[2] - 1",
+         "local left = redis.call('HGET', KEYS[1], ARGV[1]) - 1")], "watchdog"),
     ("a renewal that failed is not tried again", [
         ("lock/timekeeper.c", "    else\n        retry_at(timekeeper, hold, client->now_ns());\n",
          "    else if (!dlock_valid(hold))\n        retry_at(timekeeper, hold, client->now_ns());\n")], "watchdog"),

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See timer.h.
+ */
+#include "timer.h"
+
+#include "thread.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Protects the lists, their counts, and timer.ended. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+
+/* Until its next call is due. False: it was ended. */
+static bool wait_turn(struct timer *timer)
+{
+    int64_t until_ns = mono_deadline_ns(timer->every_ms);
+    struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
+    pthread_mutex_lock(&mutex);
+    while (!timer->ended &&
+           pthread_cond_clockwait(&changed, &mutex, CLOCK_MONOTONIC, &until) != ETIMEDOUT)
+        ;
+    bool ended = timer->ended;
+    pthread_mutex_unlock(&mutex);
+    return !ended;
+}
+
+/* Its call, unless there is no connection for it. */
+static bool take_turn(struct timer *timer)
+{
+    struct rung_env env;
+    bool goes_on = true;
+    if (env_begin(timer->lock, mono_deadline_ns(timer->ttl_ms), INT64_MAX, -1, &env) == DLOCK_OK) {
+        goes_on = timer->call(&env, timer);
+        timer->calls++;
+    }
+    env_end(timer->lock, &env);
+    return goes_on;
+}
+
+static void *run(void *arg)
+{
+    struct timer *timer = arg;
+    while (wait_turn(timer) && take_turn(timer))
+        ;
+    pthread_mutex_lock(&mutex);
+    LIST_REMOVE(timer, of_lock);
+    timer->timers->count--;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&mutex);
+    free(timer);
+    return NULL;
+}
+
+/* False: too many run, or there is no thread left. */
+static bool begin(struct timer *timer)
+{
+    struct timers *timers = timer->timers;
+    pthread_t thread;
+    pthread_mutex_lock(&mutex);
+    bool begun = timers->count < TIMERS_MAX && thread_begin(&thread, run, timer);
+    if (begun) {
+        pthread_detach(thread);
+        LIST_INSERT_HEAD(&timers->running, timer, of_lock);
+        timers->count++;
+    }
+    pthread_mutex_unlock(&mutex);
+    return begun;
+}
+
+dlock_status timer_start(const struct dlock_hold *hold, int64_t every_ms,
+                         bool (*call)(struct rung_env *env, const struct timer *timer))
+{
+    struct timer *timer = calloc(1, sizeof *timer);
+    if (timer != NULL) {
+        *timer = (struct timer){.key = hold->key,
+                                .lock = hold->lock,
+                                .ttl_ms = hold->ttl_ms,
+                                .every_ms = every_ms,
+                                .acquisition = hold->acquisition,
+                                .call = call,
+                                .timers = hold->lock_state};
+        strcpy(timer->owner, hold->owner);
+        strcpy(timer->ttl, hold->ttl);
+        if (begin(timer))
+            return DLOCK_OK;
+    }
+    free(timer);
+    return fail(DLOCK_LIMIT,
+                "no timer can be started: at most %d run, as far as threads and memory allow, and "
+                "none ends before its turn",
+                TIMERS_MAX);
+}
+
+/* The mutex is held. acquisition 0: those of all. */
+static void end(struct timers *timers, uint64_t acquisition)
+{
+    struct timer *timer;
+    LIST_FOREACH(timer, &timers->running, of_lock)
+        timer->ended |= acquisition == 0 || timer->acquisition == acquisition;
+    pthread_cond_broadcast(&changed);
+}
+
+void timer_end(const struct dlock_hold *hold)
+{
+    pthread_mutex_lock(&mutex);
+    end(hold->lock_state, hold->acquisition);
+    pthread_mutex_unlock(&mutex);
+}
+
+void timers_end(void *lock_state)
+{
+    struct timers *timers = lock_state;
+    pthread_mutex_lock(&mutex);
+    end(timers, 0);
+    while (timers->count > 0)
+        pthread_cond_wait(&changed, &mutex);
+    pthread_mutex_unlock(&mutex);
+}
