@@ -528,10 +528,12 @@ struct dlock_want {
  *            for itself, and two that both did so for each other. Release the shared hold first.
  * LIMIT      no connection was free (connections_max); with wait_ms 0, calls of this client or
  *            owner that came before this one left it no time; on `fair`, the holder has acquired
- * the lock 1000 times since the server gave it; on `watchdog_timer`, 1000 timers run. UNSUPPORTED
- * DLOCK_SHARED on a rung that has no shared holds; ttl_ms or hold_max_ms on a rung that does not
- * expire. INVALID    want->mode is neither mode; a time is out of its range; or see STRUCTS and
- * NULL. NO_MEMORY, FORKED. Unless OK, *hold is NULL and nothing is held, UNKNOWN excepted.
+ *            the lock 1000 times since the server gave it; on `watchdog_timer`, 1000 timers run; on
+ *            `reentrant_tls`, the calling thread holds another lock.
+ * UNSUPPORTED DLOCK_SHARED on a rung that has no shared holds; ttl_ms or hold_max_ms on a rung that
+ *            does not expire.
+ * INVALID    want->mode is neither mode; a time is out of its range; or see STRUCTS and NULL.
+ * NO_MEMORY, FORKED. Unless OK, *hold is NULL and nothing is held, UNKNOWN excepted.
  *
  * On rungs that are not flawed dlock_error() also says of BUSY and TIMED_OUT who holds the lock and
  * for how long still, of WRONG_TYPE what the key holds and what it would have to. For that the
