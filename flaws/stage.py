@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stage of one demonstration: a redis-server, the instances of inventoryd that it needs, one item on
-sale, and a director who lets them act one after the other. Everything is real, private to the stage, and
+sale, and a test driver that lets them act one after the other. Everything is real, private to the stage, and
 ended by its process id. Nothing is waited for by time: every wait is for a cause, with a limit behind
 which the demonstration is broken off."""
 import csv
@@ -18,8 +18,8 @@ import threading
 import time
 
 from server import Connection, free_port
+from waiting import PATIENCE_S, Spoiled, wait_until
 
-PATIENCE_S = 15  # how long a cause may take to come about; never how long it should take
 ITEM = "phone"
 LOCK_KEY, STOCK_KEY = "lock:{phone}", "inventory:{phone}"
 COUNT_KEY = f"{LOCK_KEY}:read_count"  # of who reads, where a rung counts them
@@ -36,29 +36,6 @@ def clients_clock():
         namespace = "none"  # the kernel has none
     return {"boot_id": pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip(),
             "clock": "CLOCK_REALTIME", "time_namespace": namespace, "slack_ms": 2}
-
-
-class Spoiled(Exception):
-    """What should have come about did not: it says nothing about the rung."""
-
-
-class Stopped(Exception):
-    """The user wants no more of it."""
-
-
-STOP = threading.Event()  # ends every wait
-
-
-def wait_until(condition, what, patience_s=PATIENCE_S):
-    deadline = time.monotonic() + patience_s
-    while time.monotonic() < deadline:
-        if STOP.is_set():
-            raise Stopped
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.003)
-    raise Spoiled(f"{what}: that did not come about within {patience_s} s")
 
 
 def new_folder(runs, name):
@@ -142,7 +119,7 @@ class Redis:
         self.process.wait(PATIENCE_S)
 
     def witnessed(self):
-        """(client, command) of everything that it was sent, the director's own left out; what a script did
+        """(client, command) of everything that it was sent, the test driver's own left out; what a script did
         has the client "lua"."""
         told = []
         for monitor in self.monitors:
@@ -159,7 +136,7 @@ class Redis:
 
 
 # What is asked first on a new connection: by the library at once, by the service one after the other. The service makes
-# one as it starts, to see whether the server is there: no schedule can tell when.
+# one as it starts, to see whether the server is there: no scenario can tell when.
 LOGIN = (b"*2\r\n$6\r\nCLIENT\r\n$2\r\nID\r\n", b"*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n")
 
 
@@ -303,7 +280,7 @@ class Instance:
                    "--redis", stage.redis.url, "--lock-redis", lock_url, "--lock", stage.rung.lock.name,
                    "--write", stage.write, "--check-hold", "on" if stage.check_hold else "off",
                    "--ttl-ms", str(ttl_ms), "--workers", "4", "--history", str(self.history), "--run", stage.folder.name, "--history-commands",
-                   "--fail-fast-ms", "600000",  # when an outage ends is the schedule's business
+                   "--fail-fast-ms", "600000",  # when an outage ends is the scenario's business
                    "--enable-failpoints", "--failpoint-files", str(self.files), *flags]
         with open(self.log, "wb") as log:
             self.process = stage.spawn(command, log)
@@ -337,7 +314,7 @@ class Instance:
         finally:
             connection.close()
 
-    # ---- what the director does with it ----
+    # ---- what the test driver does with it ----
 
     def sell(self, query=""):
         """A buyer asks this instance; the sale goes on by itself."""
@@ -433,7 +410,7 @@ class Instance:
 
 
 class Stage:
-    """One run of one schedule on one rung. Used by `with`: at its end nothing is left but the run's folder."""
+    """One run of one scenario on one rung. Used by `with`: at its end nothing is left but the run's folder."""
 
     def __init__(self, rung, fault, inventoryd, auditor, runs, write="set", check_hold=False, stock=1, expect=None):
         self.rung, self.inventoryd, self.auditor = rung, inventoryd, auditor
@@ -463,7 +440,7 @@ class Stage:
             shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def spawn(self, command, out):
-        """A process of this stage. In a session of its own: Ctrl-C is the director's to hear."""
+        """A process of this stage. In a session of its own: Ctrl-C is the test driver's to hear."""
         self.processes.append(subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True))
         return self.processes[-1]
 
@@ -497,7 +474,7 @@ class Stage:
     # ---- directing ----
 
     def note(self, text, seen=None):
-        """What the director does or sees, for the transcript. Its time. seen: the same for the picture, in short."""
+        """What the test driver does or sees, for the transcript. Its time. seen: the same for the picture, in short."""
         self.notes.append((time.monotonic_ns(), text))
         if seen:
             self.seen.append({"t_ns": self.notes[-1][0], "text": seen})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs with a fault, as the schedules of flaws/ leave them: locks that nobody gives back, requests
+"""Runs with a fault, as the scenarios of flaws/ leave them: locks that nobody gives back, requests
 that wait for themselves, clients without an nginx, commands between the lines. What is planted is
 found, and its near misses are not taken for it."""
 import re

@@ -10,8 +10,9 @@ import pytest
 from rung import TOOLS
 
 import ladder
-from schedules import ALL
-from stage import RENEWED_TTL_MS, Cable, Stage, wait_until
+from scenarios import ALL
+from stage import RENEWED_TTL_MS, Cable, Stage
+from waiting import wait_until
 
 
 def sell(stage, instance):
