@@ -9,7 +9,7 @@ PAUSE_MAX_S = 0.01  # between two looks
 
 
 class Spoiled(AssertionError):
-    """What should have come about did not. A test fails by it; of a rung, a demonstration says nothing then."""
+    """What was awaited did not happen. A test fails by it. A demonstration is repeated: it said nothing of the rung."""
 
 
 class Stopped(Exception):
@@ -20,7 +20,7 @@ STOP = threading.Event()  # ends every wait
 
 
 def wait_until(condition, what, patience_s=PATIENCE_S):
-    """What the condition came to."""
+    """The first value of the condition that is true."""
     deadline, pause_s = time.monotonic() + patience_s, 0.001
     while time.monotonic() < deadline:
         if STOP.is_set():

@@ -11,6 +11,7 @@ import urllib.request
 import pytest
 
 from place import SCRIPTS, listens, wait_until
+from redis_server import Redis
 
 
 def test_it_is_ready_when_up_returns_and_gone_when_down_returns(place):
@@ -270,20 +271,13 @@ def test_an_up_that_is_interrupted_leaves_nothing(place, number, code):
 
 
 def test_no_redis_but_its_own_is_written_to(place):
-    other = place.more_ports().redis
-    server = subprocess.Popen(["redis-server", "--port", str(other), "--save", "", "--dir",
-                               str(place.folder)], stdout=subprocess.DEVNULL)
+    other = Redis(place.folder / "other")
     try:
-        wait_until(lambda: listens(other), "the other Redis listens")
-        url = f"redis://127.0.0.1:{other}/0"
-        assert place.shop("up", "--work-ms", 5, INVENTORYD_REDIS=url, INVENTORYD_LOCK_REDIS=url,
-                          INVENTORYD_STOCK_REDIS=url).code == 0
+        assert place.shop("up", "--work-ms", 5, INVENTORYD_REDIS=other.url, INVENTORYD_LOCK_REDIS=other.url,
+                          INVENTORYD_STOCK_REDIS=other.url).code == 0
         load = place.jmeter("smoke")
         assert load.code == 0, load
         assert place.shop("down").code == 0
-        size = subprocess.run(["redis-cli", "-p", str(other), "dbsize"], capture_output=True,
-                              text=True, check=True)
-        assert size.stdout == "0\n"
+        assert other("DBSIZE") == 0
     finally:
-        server.kill()
-        server.wait()
+        other.kill()

@@ -10,8 +10,9 @@ import pytest
 from rung import TOOLS
 
 import ladder
+from cable import Cable
 from scenarios import ALL
-from stage import RENEWED_TTL_MS, Cable, Stage
+from stage import RENEWED_TTL_MS, Stage
 from waiting import wait_until
 
 

@@ -65,7 +65,7 @@ SOLD, OUT = "200 1 4 a", "409 1 0 a"
 def server(tmp_path_factory):
     redis = Redis(tmp_path_factory.mktemp("script") / "redis")
     yield redis
-    redis.end()
+    redis.kill()
 
 
 @pytest.fixture
@@ -686,7 +686,7 @@ def test_the_stock_is_on_another_server(redis, start, tmp_path):
     assert is_record(other("GET", RECORD), SOLD) and redis("EXISTS", RECORD) == 0
     assert is_replay(shop.sell(key="k"), first) and other("GET", STOCK) == "4"
     shop.end()
-    other.end()
+    other.kill()
 
 
 # ---- The fence, and who writes without the lock ---------------------------------------------------
@@ -708,7 +708,7 @@ def test_an_overtaken_sale_neither_sells_nor_keeps(redis, start, tmp_path, apart
     a.end()
     b.end()
     if apart:
-        server.end()
+        server.kill()
 
 
 def test_an_overtaken_sale_finds_its_repetition(redis, start):

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from world import Background, Connection, LossyProxy, Redis, hold_lock, read_history, release_lock, wait_until
+from redis_server import Connection
+from world import Background, LossyProxy, Redis, hold_lock, read_history, release_lock, wait_until
 
 QUICK = ("--redis-timeout-ms", 200, "--wait-ms", 1000)
 
@@ -94,7 +95,7 @@ def test_redis_is_loading(redis, start):
     shop.stock(value=5)
     redis("SAVE")
     redis.restart("--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024", ready=False)
-    wait_until(lambda: redis.answers() and isinstance(redis("GET", "filler0"), RuntimeError), "Redis says LOADING")
+    wait_until(lambda: redis.ping().startswith(b"-LOADING"), "Redis says LOADING")
     reply = shop.sell()
     assert reply.status == 503 and reply.problem == "stock-unavailable" and "LOADING" in reply.json["detail"]
     assert "LOADING" in shop.stock().json["detail"]
@@ -242,7 +243,7 @@ def test_lock_and_stock_on_different_servers(redis, start, tmp_path):
         assert reply.status == 503 and str(redis.port) in reply.json["detail"]
         assert shop.stock().status == 200
     finally:
-        other.end()
+        other.kill()
 
 
 def test_login_and_database(redis, start):
@@ -261,11 +262,10 @@ def test_login_and_database(redis, start):
 @pytest.mark.parametrize("word,line", [("s3cret:/@%", "s3cret:/@%"), ("pass word", "pass word\r\nmore\n"),
                                        ("x" * 512, "x" * 512 + "\n")])
 def test_password_from_a_file(redis, start, tmp_path, login, word, line):
-    path = redis.folder / "r.sock"
-    redis.restart("--requirepass", word, "--unixsocket", str(path))
+    redis.restart("--requirepass", word)
     (tmp_path / "password").write_bytes(line.encode())
     shop = start(f"redis://{login}127.0.0.1:{redis.port}", *QUICK, "--redis-password-file", tmp_path / "password",
-                 "--stock-redis", f"unix:{login}{path}")
+                 "--stock-redis", f"unix:{login}{redis.unix_socket}")
     assert shop.stock(value=5).status == 200 and shop.sell().status == 200
     assert shop.admin("GET", "/readyz").status == 200
     assert word.encode() not in shop.log and word.encode() not in shop.admin("GET", "/config").body
@@ -279,9 +279,7 @@ def test_a_password_in_the_url_is_kept(redis, start, tmp_path):
 
 
 def test_unix_socket(redis, start):
-    path = redis.folder / "r.sock"
-    redis.restart("--unixsocket", str(path))
-    shop = start(f"unix:{path}?db=2")
+    shop = start(f"unix:{redis.unix_socket}?db=2")
     assert shop.stock(value=5).status == 200 and shop.sell().status == 200
     assert shop.admin("GET", "/readyz").status == 200
 
@@ -317,7 +315,7 @@ def start_once(tmp_path_factory):
     finally:
         for instance in running.values():
             instance.kill()
-        server.end()
+        server.kill()
 
 
 # ---- What is said of a server that is away -------------------------------------------------------
@@ -357,7 +355,7 @@ def test_an_outage_is_said_once_and_so_is_its_end(redis, start, tmp_path):
     locks.start()
     wait_until(lambda: shop.sell().status == 200 and up(shop) == [1, 1], "a sale after the lock's server came back")
     shop.end()
-    locks.end()
+    locks.kill()
 
 
 @pytest.mark.parametrize("lock", ["watchdog", "fair", "none"])
@@ -396,7 +394,7 @@ def test_not_ready_where_it_could_not_sell(redis, start, why, apart, tmp_path):
     reply = shop.admin("GET", "/readyz")
     assert reply.status == 503 and word in reply.json["detail"] and str(redis.port) in reply.json["detail"]
     shop.end()
-    other.end()
+    other.kill()
 
 
 @pytest.mark.parametrize("lock", ["none", "local"])
@@ -411,7 +409,7 @@ def test_ready_without_the_locks_server_where_the_lock_asks_none(redis, start, l
     reply = shop.admin("GET", "/readyz")
     assert reply.status == 503 and str(locks.port) in reply.json["detail"]
     shop.end()
-    locks.end()
+    locks.kill()
 
 
 def test_ready_though_the_network_forgot_the_connections(redis, start, proxy):
@@ -482,7 +480,7 @@ def test_a_lock_that_asks_no_server_goes_on(redis, start, tmp_path):
     locks.start()
     wait_until(lambda: shop.sell().status == 200, "a sale after it came back")
     shop.end()
-    locks.end()
+    locks.kill()
 
 
 def test_nobody_has_to_sell_for_it_to_be_found_again(redis, start):
@@ -510,7 +508,7 @@ def test_an_outage_that_is_short_ends_no_wait(redis, start, tmp_path):
     locks.start()
     assert sale.result().status == 200
     shop.end()
-    locks.end()
+    locks.kill()
 
 
 def test_a_stock_server_that_hangs_does_not_make_each_sale_wait_for_it(redis, start, tmp_path):
@@ -525,7 +523,7 @@ def test_a_stock_server_that_hangs_does_not_make_each_sale_wait_for_it(redis, st
     redis.thaw()
     wait_until(lambda: shop.sell().status == 200, "a sale after it came back")
     shop.end()
-    locks.end()
+    locks.kill()
 
 
 def test_one_connection_that_fails_is_no_outage(redis, start, proxy):
@@ -571,7 +569,7 @@ def test_a_server_that_takes_no_new_connection_sells_on_those_it_has(redis, star
     shop = start(f"redis://127.0.0.1:{redis.port}{database}", *PATIENT, "--workers", 1)
     redis("SET", "inventory:{phone}", 100)
     assert [shop.sell().status for _ in range(10)] == [200] * 10
-    admin = Connection(redis.port, 30)
+    admin = Connection(redis.port)
     clients = admin("CLIENT", "LIST").splitlines()
     if why == "full":
         assert admin("CONFIG", "SET", "maxclients", len(clients) - 1) == "OK"
@@ -638,7 +636,7 @@ def test_a_second_outage_is_seen_though_nobody_sold_meanwhile(redis, start, apar
     which = "lock" if apart else "redis"
     assert [len(shop.logged(f"{which}-server-{what}")) for what in ("lost", "back")] == [2, 2]
     shop.end()
-    locks.end()
+    locks.kill()
 
 
 def test_a_stock_server_that_trickles_is_cut_off(redis, start, proxy):
@@ -700,7 +698,7 @@ def test_waits_that_need_no_lock_server_go_on(redis, start, tmp_path):
     assert shop.admin("PUT", "/failpoints", '{"point": "sale.after_read", "action": "off"}').status == 200
     assert [sale.result().status for sale in sales] == [200] * 4
     shop.end()
-    locks.end()
+    locks.kill()
 
 
 def test_the_gauge_is_true_from_the_start(redis, start):
