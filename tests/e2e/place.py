@@ -123,17 +123,6 @@ class Place:
                                     timeout=PATIENCE_S) as answer:
             return answer.read().decode()
 
-    def path_without(self, *tools):
-        """A PATH on which those tools are not to be found."""
-        farm = self.folder / "bin"
-        farm.mkdir(exist_ok=True)
-        farm.chmod(0o755)
-        for folder in ("/usr/local/bin", "/usr/bin", "/bin"):
-            for file in pathlib.Path(folder).iterdir():
-                if file.name not in tools and not (farm / file.name).is_symlink():
-                    (farm / file.name).symlink_to(file)
-        return str(farm)
-
     # ---- what is left ----
 
     def processes(self):

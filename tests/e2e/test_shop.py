@@ -12,6 +12,7 @@ import pytest
 
 from place import SCRIPTS, listens, wait_until
 from redis_server import Redis
+from tools import path_without
 
 
 def test_it_is_ready_when_up_returns_and_gone_when_down_returns(place):
@@ -236,7 +237,7 @@ def test_a_wrong_verb_is_refused(place):
 
 
 def test_a_missing_tool_is_named_with_the_command_that_installs_it(place):
-    up = place.shop("up", PATH=place.path_without("redis-server"))
+    up = place.shop("up", PATH=path_without(place.folder, "redis-server"))
     assert up.code == 2
     assert "redis-server" in up.err
     assert "scripts/setup --for run" in up.err
@@ -257,7 +258,7 @@ def test_a_part_that_does_not_start_is_told_with_its_own_words_and_the_rest_is_e
                                           (signal.SIGHUP, 129)])
 def test_an_up_that_is_interrupted_leaves_nothing(place, number, code):
     # A Redis that never answers keeps `up` waiting.
-    path = place.path_without("redis-server")
+    path = path_without(place.folder, "redis-server")
     (place.folder / "bin" / "redis-server").write_text("#!/bin/sh\nexec sleep 600\n")
     (place.folder / "bin" / "redis-server").chmod(0o755)
     up = place.start(SCRIPTS / "shop", "up", *place.ports.options, PATH=path)

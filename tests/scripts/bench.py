@@ -28,17 +28,6 @@ def run(*words, env=None, **more):
                           stdin=subprocess.DEVNULL, env=environment, timeout=600, **more)
 
 
-def path_without(folder, *tools):
-    """A PATH on which those tools are not to be found."""
-    farm = folder / "bin"
-    farm.mkdir()
-    for place in ("/usr/local/bin", "/usr/bin", "/usr/sbin"):
-        for file in pathlib.Path(place).iterdir():
-            if file.name not in tools and not (farm / file.name).is_symlink():
-                (farm / file.name).symlink_to(file)
-    return farm
-
-
 def complaints(log):
     """What JMeter's log holds against the plan. Not that this machine cannot resolve its own name."""
     return [line for line in log.read_text().splitlines()

@@ -16,8 +16,9 @@ import threading
 
 import pytest
 
-from bench import ROOT, SCENARIOS, call, complaints, path_without, run, wait_until
+from bench import ROOT, SCENARIOS, call, complaints, run, wait_until
 from ports import free_port, free_ports
+from tools import path_without
 
 JMETER = ROOT / ".cache" / "jmeter"
 
