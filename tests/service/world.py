@@ -35,6 +35,11 @@ def release_lock(redis, item="phone"):
     redis("DEL", "lock:{%s}" % item)
 
 
+def redis_up(shop):
+    """What the gauges say of the lock's server and of the stock's."""
+    return [shop.metric('redis_up{role="%s"}' % role) for role in ("lock", "stock")]
+
+
 class Reply:
     def __init__(self, status, headers, body):
         self.status = status
