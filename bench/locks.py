@@ -9,7 +9,7 @@ import subprocess
 
 from rounds import (Rounds, cost_bar, faster_bar, judge, median_bar, most_bar, processes_of,
                     ratio_bar, same_bar)
-from world import BUILD, ROOT, Redis, machine
+from world import BUILD, ROOT, RedisWorld, machine
 
 RUNGS = [rung["name"] for rung in json.loads((ROOT / "docs" / "reference" / "rungs.json").read_text())["rungs"]]
 PEERS = ("redisson", "python_redis_lock")
@@ -107,7 +107,7 @@ def run_rounds(world, name, load, contestants, arguments):
     for number in range(-1, arguments.rounds):
         for size in sizes:
             for contestant in contestants:
-                row = play(world.redis_port, load, contestant, size, arguments)
+                row = play(world.redis.port, load, contestant, size, arguments)
                 if number >= 0:
                     rows.append({"load": name, "round": number, "who": contestant, **row})
                 elif row["verdict"] != "ok":
@@ -174,7 +174,7 @@ def locks(parser, arguments, keep):
     """libdlock's rungs against Redisson's and python-redis-lock's wire sequences."""
     refuse(parser, arguments)
     well = True
-    with Redis() as world:
+    with RedisWorld() as world:
         for name in arguments.shape or LOADS:
             load = LOADS[name]
             contestants = list(arguments.contestant or load.contestants)

@@ -10,12 +10,13 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "flaws"))
 
-from server import free_port  # noqa: E402
+from ports import free_port  # noqa: E402
+from redis_server import Redis  # noqa: E402
+from waiting import Spoiled, wait_until  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.get("LADDER_BUILD", ROOT / "build" / "release"))
 STOCK = 1_000_000_000  # never runs out
@@ -32,7 +33,7 @@ def request(port, method, path, body=None):
         connection.close()
 
 
-class Redis:
+class RedisWorld:
     """A private Redis that writes nothing to disk."""
 
     def __init__(self):
@@ -52,15 +53,13 @@ class Redis:
         self.stack.close()
 
     def start_all(self):
-        self.redis_port = free_port()
-        self.start(["redis-server", "--port", str(self.redis_port), "--bind", "127.0.0.1",
-                    "--save", "", "--appendonly", "no", "--dir", str(self.folder)])
-        self.wait(lambda: "PONG" in self.redis("PING"), "redis-server")
+        self.redis = Redis(self.folder / "redis", spawn=self.start)
 
     def start(self, command):
         log = self.stack.enter_context(open(self.folder / f"{len(os.listdir(self.folder))}.log", "w"))
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.stack.callback(self.end, process)
+        return process
 
     @staticmethod
     def end(process):
@@ -72,17 +71,14 @@ class Redis:
             process.wait()
 
     def wait(self, ready, what):
-        for _ in range(200):
-            with contextlib.suppress(OSError, http.client.HTTPException, subprocess.SubprocessError):
-                if ready():
-                    return
-            time.sleep(0.05)
-        logs = "\n".join(p.read_text()[-500:] for p in self.folder.glob("*.log"))
-        raise SystemExit(f"bench: {what} did not become ready in 10 s\n{logs}")
-
-    def redis(self, *command):
-        return subprocess.run(["redis-cli", "-p", str(self.redis_port), *command],
-                              check=True, capture_output=True, text=True).stdout
+        def is_ready():
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                return ready()
+        try:
+            wait_until(is_ready, f"{what} is ready")
+        except Spoiled as why:
+            logs = "\n".join(p.read_text()[-500:] for p in self.folder.glob("*.log"))
+            raise SystemExit(f"bench: {why}\n{logs}") from why
 
     def redis_commands(self):
         """Commands that Redis ran, those inside scripts included; bookkeeping left out."""
@@ -93,7 +89,7 @@ class Redis:
         return calls
 
 
-class World(Redis):
+class World(RedisWorld):
     """The shop on top of it."""
 
     def __init__(self, options):
@@ -108,7 +104,7 @@ class World(Redis):
             self.instances.append((port, admin))
             self.start([str(BUILD / "service" / "inventoryd"), "--instance", name,
                         "--listen", f"127.0.0.1:{port}", "--admin-listen", f"127.0.0.1:{admin}",
-                        "--admin-writes", "--redis", f"redis://127.0.0.1:{self.redis_port}",
+                        "--admin-writes", "--redis", self.redis.url,
                         *self.options])
             self.wait(lambda a=admin: request(a, "GET", "/readyz")[0] == 200, "inventoryd")
         self.start_nginx()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The book's blocks that nobody writes by hand. A marker, an HTML comment on a line of its own, says what
 stands in the block right behind it: code as its file has it, what changes from a rung to the next, what a
-demonstration printed, or its picture. What a demonstration shows is written anew only when it took another
-course: times and counts differ from run to run and are no news."""
+demonstration printed, or its picture. What a demonstration shows is written anew only when its
+interleaving is another: times and counts differ from run to run and are no news."""
 import collections
 import concurrent.futures
 import difflib
@@ -16,7 +16,7 @@ import ladder
 import matrix
 import named
 import transcript
-from schedules import ALL
+from scenarios import ALL
 
 ROOT = ladder.ROOT
 PICTURES = ROOT / "docs" / "pictures"
@@ -125,11 +125,11 @@ def run(words, old, job):
             raise Mistake("not filled yet: scripts/docs --runs")
         return old
     new = fenced("", [command, *found.printed])
-    if course_of("\n".join(old)) == course_of("\n".join(new)):
+    if interleaving_of("\n".join(old)) == interleaving_of("\n".join(new)):
         return old
     if job.check:
-        courses = ([" ".join(course_of(line)) for line in lines] for lines in (old, new))
-        raise Mistake(f"another course, scripts/docs --runs takes it over{difference(*courses)}")
+        both = ([" ".join(interleaving_of(line)) for line in lines] for lines in (old, new))
+        raise Mistake(f"another interleaving, scripts/docs --runs takes it over{difference(*both)}")
     return new
 
 
@@ -162,9 +162,9 @@ MARKERS = {
 }
 
 
-def course_of(text):
+def interleaving_of(text):
     """What was printed, without what differs from run to run."""
-    return re.sub(r"[\d.]+ ms\b", "N ms", transcript.course_of(text)).split()
+    return re.sub(r"[\d.]+ ms\b", "N ms", transcript.interleaving_of(text)).split()
 
 
 def story_of(svg):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every rung under every schedule, each cell run for real on a Redis of its own, several at a time; what the
+"""Every rung under every scenario, each cell run for real on a Redis of its own, several at a time; what the
 judge found is the cell's colour. Leaves matrix.json, one HTML page that needs no other file, and the runs."""
 import concurrent.futures
 import contextlib
@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from stage import STOP
+from waiting import STOP
 
 # The judge's results, as a reader of the table sees them.
 WORDS = {"ok": "safe", "undersold": "refused", "inconclusive": "?"}
@@ -43,7 +43,7 @@ class Cell:
         return WORDS.get(self.result, self.result)
 
     def json(self):
-        return {"rung": self.rung, "schedule": self.flaw, "cell": self.word, "result": self.result,
+        return {"rung": self.rung, "scenario": self.flaw, "cell": self.word, "result": self.result,
                 "expected": self.expected, "why": self.why, "agrees": self.agrees, "reasons": self.reasons,
                 "spoiled": self.spoiled, "run": self.folder.name if self.folder else None}
 
@@ -75,7 +75,7 @@ def run(rungs, flaws, perform, jobs, tell):
 
 
 def table(cells, color):
-    """For a terminal: a row a schedule, a column a rung, since the schedules are more and have longer names."""
+    """For a terminal: a row a scenario, a column a rung, since the scenarios are more and have longer names."""
     rungs = list(dict.fromkeys(cell.rung for cell in cells))
     flaws = list(dict.fromkeys(cell.flaw for cell in cells))
     by_place = {(cell.rung, cell.flaw): cell for cell in cells}

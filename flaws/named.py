@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked for by name, on the command line and in the book: a rung, a schedule, a demonstration."""
+"""What is asked for by name, on the command line and in the book: a rung, a scenario, a demonstration."""
 import ladder
-from schedules import ALL, shown
+from scenarios import ALL, shown
 
 
 class Unknown(Exception):
@@ -53,7 +53,7 @@ def flaw(name):
 
 
 def demonstration(verb, name, on=None):
-    """The schedule and the rung of `break NAME`, `cure NAME` or `run NAME RUNG`."""
+    """The scenario and the rung of `break NAME`, `cure NAME` or `run NAME RUNG`."""
     found = flaw(name)
     if verb == "run":
         return found, rung(on)

@@ -1,26 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stage of one demonstration: a redis-server, the instances of inventoryd that it needs, one item on
-sale, and a director who lets them act one after the other. Everything is real, private to the stage, and
+sale, and a test driver that lets them act one after the other. Everything is real, private to the stage, and
 ended by its process id. Nothing is waited for by time: every wait is for a cause, with a limit behind
 which the demonstration is broken off."""
 import csv
-import http.client
 import json
 import os
 import pathlib
-import re
 import shutil
-import signal
-import socket
 import subprocess
 import tempfile
-import threading
 import time
 
-from server import Connection, free_port
+from cable import Cable
+from instance import ITEM, Instance
+from redis_server import spawn
+from waiting import PATIENCE_S, Spoiled, wait_until
+from witness import WitnessedRedis
 
-PATIENCE_S = 15  # how long a cause may take to come about; never how long it should take
-ITEM = "phone"
+DURABLE = ("--appendonly", "yes", "--appendfsync", "always")  # what it has answered survives its death
 LOCK_KEY, STOCK_KEY = "lock:{phone}", "inventory:{phone}"
 COUNT_KEY = f"{LOCK_KEY}:read_count"  # of who reads, where a rung counts them
 SHORT_TTL_MS, LONG_TTL_MS = 500, 30000
@@ -38,29 +36,6 @@ def clients_clock():
             "clock": "CLOCK_REALTIME", "time_namespace": namespace, "slack_ms": 2}
 
 
-class Spoiled(Exception):
-    """What should have come about did not: it says nothing about the rung."""
-
-
-class Stopped(Exception):
-    """The user wants no more of it."""
-
-
-STOP = threading.Event()  # ends every wait
-
-
-def wait_until(condition, what, patience_s=PATIENCE_S):
-    deadline = time.monotonic() + patience_s
-    while time.monotonic() < deadline:
-        if STOP.is_set():
-            raise Stopped
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.003)
-    raise Spoiled(f"{what}: that did not come about within {patience_s} s")
-
-
 def new_folder(runs, name):
     """A folder that nobody else has, for a run that begins now."""
     pathlib.Path(runs).mkdir(parents=True, exist_ok=True)
@@ -70,370 +45,8 @@ def new_folder(runs, name):
     return folder
 
 
-# ---- Redis -----------------------------------------------------------------------------------------
-
-
-class Monitor(threading.Thread):
-    """MONITOR's lines: what the server says that it was sent, the second witness."""
-
-    def __init__(self, port):
-        super().__init__(daemon=True)
-        self.lines = []
-        self.connection = Connection(port, PATIENCE_S)
-        self.connection("MONITOR")
-        self.connection.socket.settimeout(None)  # it may have nothing to tell for long
-        self.start()
-
-    def run(self):
-        try:
-            while line := self.connection.stream.readline():
-                self.lines.append(line[1:].decode(errors="replace").rstrip("\r\n"))
-        except (OSError, ValueError):
-            pass
-
-
-class Redis:
-    """A redis-server. `durable`: what it has answered survives its death."""
-
-    def __init__(self, stage, name="redis", durable=False):
-        self.stage, self.folder, self.durable = stage, stage.folder / name, durable
-        self.folder.mkdir()
-        self.monitors, self.own, self.port = [], set(), None
-        self.start()
-
-    def start(self):
-        """Again on the same port."""
-        for _ in range(5):  # another process may take the free port first
-            self.port = self.port or free_port()
-            self.process = self.stage.spawn(
-                ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.folder),
-                 "--unixsocket", "redis.sock", "--appendonly", "yes" if self.durable else "no", "--appendfsync", "always"], subprocess.DEVNULL)
-            wait_until(lambda: self.answers() or self.process.poll() is not None, "redis-server answers")
-            if self.process.poll() is None:
-                break
-            self.port = None
-        else:
-            raise Spoiled("redis-server does not start")
-        self.connection = self.connect()
-        self.monitors.append(Monitor(self.port))
-        self.own.add(self.monitors[-1].connection.address)
-
-    def answers(self):
-        """This server and no other that may have taken the port."""
-        try:
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.settimeout(PATIENCE_S)
-                probe.connect(f"/proc/{self.process.pid}/cwd/redis.sock")
-                probe.sendall(b"PING\r\n")
-                return probe.recv(64) == b"+PONG\r\n"
-        except OSError:
-            return False
-
-    def connect(self):
-        connection = Connection(self.port, PATIENCE_S)
-        self.own.add(connection.address)
-        return connection
-
-    def __call__(self, *words):
-        return self.connection(*words)
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait(PATIENCE_S)
-
-    def witnessed(self):
-        """(client, command) of everything that it was sent, the director's own left out; what a script did
-        has the client "lua"."""
-        told = []
-        for monitor in self.monitors:
-            for line in list(monitor.lines):
-                client, _, command = line.partition("[")[2].partition("] ")
-                client = client.split(" ", 1)[1]
-                if client not in self.own:
-                    told.append((client, command))
-        return told
-
-    @property
-    def url(self):
-        return f"redis://127.0.0.1:{self.port}"
-
-
-# What is asked first on a new connection: by the library at once, by the service one after the other. The service makes
-# one as it starts, to see whether the server is there: no schedule can tell when.
-LOGIN = (b"*2\r\n$6\r\nCLIENT\r\n$2\r\nID\r\n", b"*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n")
-
-
-class Cable:
-    """The cable between an instance and Redis. cut() cuts every connection, down() lets none come again before
-    up(); with lose_next the next command reaches Redis, but its reply is lost and the connection cut. hold()
-    keeps back what Redis answers, until go_on(). A login is no command: it passes."""
-
-    def __init__(self, redis):
-        self.redis, self.port = redis, free_port()
-        self.url = f"redis://127.0.0.1:{self.port}"
-        self.lose_next = False
-        self.pairs = []
-        self.moving, self.held, self.held_back = threading.Condition(), False, 0
-        self.up()
-
-    def up(self):
-        self.listener = socket.create_server(("127.0.0.1", self.port))
-        threading.Thread(target=self.run, args=(self.listener,), daemon=True).start()
-
-    def down(self):
-        self.listener.shutdown(socket.SHUT_RDWR)  # accept() ends, and with it what it would have taken
-        self.listener.close()
-        self.cut()
-
-    def run(self, listener):
-        while True:
-            try:
-                client, _ = listener.accept()
-                server = socket.create_connection(("127.0.0.1", self.redis.port), PATIENCE_S)
-            except OSError:
-                return
-            self.pairs.append((client, server))
-            in_login = threading.Event()
-            threading.Thread(target=self.ask, args=(client, server, in_login), daemon=True).start()
-            threading.Thread(target=self.answer, args=(server, client, in_login), daemon=True).start()
-
-    def ask(self, client, server, in_login):
-        try:
-            while data := client.recv(65536):
-                (in_login.set if data.startswith(LOGIN) else in_login.clear)()
-                server.sendall(data)
-        except OSError:
-            pass
-        self.cut_pair(client, server)
-
-    def answer(self, server, client, in_login):
-        try:
-            while data := server.recv(65536):
-                if not in_login.is_set():
-                    if self.lose_next:
-                        self.lose_next = False
-                        break
-                    self.wait_free()
-                client.sendall(data)
-        except OSError:
-            pass
-        self.cut_pair(server, client)
-
-    def wait_free(self):
-        with self.moving:
-            self.held_back += self.held
-            self.moving.wait_for(lambda: not self.held)
-
-    def hold(self):
-        with self.moving:
-            self.held, self.held_back = True, 0
-
-    def go_on(self):
-        with self.moving:
-            self.held = False
-            self.moving.notify_all()
-
-    @staticmethod
-    def cut_pair(*pair):
-        for end in pair:
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-    def cut(self):
-        for pair in self.pairs:
-            self.cut_pair(*pair)
-
-    def end(self):
-        self.listener.close()
-        self.cut()
-        self.go_on()
-
-
-# ---- An instance and its sales ---------------------------------------------------------------------
-
-
-class Sale(threading.Thread):
-    """A buyer's request, from its sending to its answer; or of one who only asks what is there."""
-
-    def __init__(self, instance, name, query="", buys=True):
-        super().__init__(daemon=True)
-        self.instance, self.name, self.buys = instance, name, buys
-        self.method, self.path = ("POST", f"/inventory/{ITEM}/sale{query}") if buys else ("GET", f"/inventory/{ITEM}")
-        self.status, self.body, self.took_ms, self.answered_ns = 0, {}, 0, None
-        self.at_s, self.began = time.time(), time.monotonic()
-        self.start()
-
-    def run(self):
-        try:
-            self.status, self.body = self.instance.ask(
-                self.method, self.path, self.instance.port, headers={"X-Request-Id": self.name})
-        except OSError:  # its instance died
-            self.status = 0
-        self.answered_ns = time.monotonic_ns()
-        self.took_ms = int((time.monotonic() - self.began) * 1000)
-
-    @property
-    def answered(self):
-        return self.answered_ns is not None
-
-    @property
-    def answer(self):
-        """In words, as the buyer would tell it."""
-        if self.status == 200 and not self.buys:
-            return f"{self.body['stock']} in stock"
-        if self.status == 200:
-            return f"sold unit {self.body['unit']}, {self.body['left']} left"
-        if self.status == 0:
-            return "no answer: the connection broke"
-        return f"{self.status} {self.body.get('type', '?').rsplit(':', 1)[-1]}"
-
-
-class Instance:
-    def __init__(self, stage, name, ttl_ms, flags, lock_url):
-        self.stage, self.name = stage, name
-        self.files = stage.folder / f"files-{name}"
-        self.files.mkdir()
-        self.history = stage.folder / f"history-{name}.jsonl"
-        self.log = stage.folder / f"{name}.log"
-        self.armed = set()
-        self.dead_ns, self.frozen = 0, False
-        command = [str(stage.inventoryd), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--instance", name,
-                   "--redis", stage.redis.url, "--lock-redis", lock_url, "--lock", stage.rung.lock.name,
-                   "--write", stage.write, "--check-hold", "on" if stage.check_hold else "off",
-                   "--ttl-ms", str(ttl_ms), "--workers", "4", "--history", str(self.history), "--run", stage.folder.name, "--history-commands",
-                   "--fail-fast-ms", "600000",  # when an outage ends is the schedule's business
-                   "--enable-failpoints", "--failpoint-files", str(self.files), *flags]
-        with open(self.log, "wb") as log:
-            self.process = stage.spawn(command, log)
-        wait_until(lambda: self.logged("started") or self.process.poll() is not None, f"instance {name} starts")
-        if self.process.poll() is not None:
-            raise Spoiled(f"instance {name} does not start: {self.log.read_text(errors='replace').strip()}")
-        self.port, self.admin_port = self.port_of("listening"), self.port_of("admin-listening")
-
-    def logged(self, event):
-        for line in self.log.read_text(errors="replace").splitlines():
-            if line.startswith("{") and line.endswith("}") and json.loads(line)["event"] == event:
-                return json.loads(line)
-        return None
-
-    def port_of(self, event):
-        return int(self.logged(event)["detail"].rsplit(":", 1)[1])
-
-    def ask(self, method, path, port, body=None, headers=None):
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2 * PATIENCE_S)
-        try:
-            connection.request(method, path, body, headers or {})
-            answer = connection.getresponse()
-            data = answer.read()
-            return answer.status, json.loads(data) if data[:1] == b"{" else data.decode()
-        except OSError as error:
-            if port == self.admin_port and not self.dead_ns and self.process.poll() is not None:
-                raise Spoiled(f"process {self.name} ended by itself, with {self.ending()}: see {self.log}") from error
-            raise
-        except http.client.HTTPException as error:
-            raise ConnectionError(str(error)) from error
-        finally:
-            connection.close()
-
-    # ---- what the director does with it ----
-
-    def sell(self, query=""):
-        """A buyer asks this instance; the sale goes on by itself."""
-        return self.stage.add_sale(Sale(self, self.stage.new_name(self), query))
-
-    def read(self):
-        """One who does not buy asks what is there."""
-        return self.stage.add_sale(Sale(self, self.stage.new_name(self), buys=False))
-
-    def set_point(self, point, action):
-        status, answer = self.ask("PUT", "/failpoints", self.admin_port, json.dumps({"point": point, "action": action}))
-        if status != 200:
-            raise Spoiled(f"instance {self.name} refused {point}={action}: {answer}")
-
-    def arm(self, point, action="pause"):
-        """Whoever comes there is paused. To set it anew would let go of those who are."""
-        if point not in self.armed:
-            self.set_point(point, action)
-        self.armed.add(point)
-
-    def parked(self, point):
-        _, answer = self.ask("GET", "/failpoints", self.admin_port)
-        return next((one["parked"] for one in answer["failpoints"] if one["point"] == point), 0)
-
-    def let_go(self, point):
-        """Whoever is paused there goes on. By a file, so that it works for a frozen process too."""
-        (self.files / point).touch()
-
-    def let_one_go(self, point):
-        """Whoever is paused there goes on; the next one is paused."""
-        self.set_point(point, "pause")
-
-    def metric(self, name):
-        _, text = self.ask("GET", "/metrics", self.admin_port)
-        return int(next(line.split()[1] for line in text.splitlines() if line.startswith(f"{name} ")))
-
-    def count(self, what):
-        """One of the lock's counts: contended (acquires that found it busy), attempts, renewals, grants_expired,
-        redis_commands, redis_connects."""
-        return self.metric(f"lock_{what}_total")
-
-    def waiting(self):
-        """How many of its sales wait for their lock."""
-        return self.metric("inventoryd_sales_waiting")
-
-    def in_flight(self):
-        """How many of its sales are not answered yet."""
-        return self.metric("inventoryd_sales_in_flight")
-
-    def events(self):
-        text = self.history.read_text(encoding="utf-8") if self.history.exists() else ""
-        return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
-
-    def state(self):
-        return pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-
-    def freeze(self):
-        self.process.send_signal(signal.SIGSTOP)
-        wait_until(lambda: self.state() == "T", f"{self.name} is frozen")
-        self.frozen = True
-
-    def thaw(self):
-        self.process.send_signal(signal.SIGCONT)
-        self.frozen = False
-
-    def wait_dead(self, how):
-        wait_until(lambda: self.process.poll() is not None, f"instance {self.name} dies")
-        self.dead_ns = self.stage.note(how)
-
-    def end(self):
-        """In order where it can: then its history has an end."""
-        if self.process.poll() is None:
-            if self.frozen:
-                self.thaw()
-            self.process.terminate()
-            try:
-                self.process.wait(PATIENCE_S)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-
-    def ending(self):
-        code = self.process.returncode
-        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
-
-    def complaint(self):
-        """What a sanitizer said of it, or ""."""
-        found = re.search(r".*(?:ERROR|WARNING): \w+Sanitizer.*|.*runtime error:.*", self.log.read_text(errors="replace"))
-        return found[0] if found else ""
-
-
-# ---- The stage -------------------------------------------------------------------------------------
-
-
 class Stage:
-    """One run of one schedule on one rung. Used by `with`: at its end nothing is left but the run's folder."""
+    """One run of one scenario on one rung. Used by `with`: at its end nothing is left but the run's folder."""
 
     def __init__(self, rung, fault, inventoryd, auditor, runs, write="set", check_hold=False, stock=1, expect=None):
         self.rung, self.inventoryd, self.auditor = rung, inventoryd, auditor
@@ -462,17 +75,20 @@ class Stage:
         for name in ("redis", "lock-redis", *(f"files-{name}" for name in self.instances)):
             shutil.rmtree(self.folder / name, ignore_errors=True)
 
-    def spawn(self, command, out):
-        """A process of this stage. In a session of its own: Ctrl-C is the director's to hear."""
-        self.processes.append(subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True))
+    def spawn(self, *what):
+        """A process of this stage, which ends it."""
+        self.processes.append(spawn(*what))
         return self.processes[-1]
 
     # ---- setting up ----
 
     def open(self, lock_apart=False, durable=False):
         """Redis and the stock. lock_apart: the lock has a server of its own."""
-        self.redis = Redis(self, durable=durable)
-        self.lock_redis = Redis(self, "lock-redis", durable) if lock_apart else self.redis
+        options = DURABLE if durable else ()
+        self.redis = WitnessedRedis(self.folder / "redis", *options, spawn=self.spawn)
+        self.lock_redis = self.redis
+        if lock_apart:
+            self.lock_redis = WitnessedRedis(self.folder / "lock-redis", *options, spawn=self.spawn)
         self.redis("SET", STOCK_KEY, self.stock)
         self.before = self.redis_side()
 
@@ -497,7 +113,7 @@ class Stage:
     # ---- directing ----
 
     def note(self, text, seen=None):
-        """What the director does or sees, for the transcript. Its time. seen: the same for the picture, in short."""
+        """What the test driver does or sees, for the transcript. Its time. seen: the same for the picture, in short."""
         self.notes.append((time.monotonic_ns(), text))
         if seen:
             self.seen.append({"t_ns": self.notes[-1][0], "text": seen})

@@ -155,7 +155,7 @@ def commands(stage, names):
 
 def answers(stage, lines):
     """An answer has its place right behind what the sale did last, its refusal included; where it breaks off,
-    behind the death that broke it, which the buyer may notice before the director does."""
+    behind the death that broke it, which the buyer may notice before the test driver does."""
     for sale in stage.sales:
         did = [line.t_ns for line in lines if line.who == sale.name]
         did += [event["t_ns"] for event in sale.instance.events()
@@ -239,7 +239,7 @@ def text_of(stage):
     return "\n".join(rows)
 
 
-def course_of(text):
+def interleaving_of(text):
     """The transcript without what differs from run to run: times and counts."""
     return re.sub(r" +\(\d+ times\)", "", re.sub(r"^ *\d+  ", "", text, flags=re.MULTILINE))
 

@@ -3,7 +3,8 @@
 import pathlib
 import sys
 
-sys.path.append(str(pathlib.Path(__file__).parent / "support"))
+TESTS = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(TESTS / "support"), str(TESTS.parent / "flaws")]
 ALL_SKIPPED = 77  # what CTest takes for a skip; see pytest.cmake
 
 

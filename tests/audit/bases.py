@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import pathlib
-import sys
 
 import shop
 import simulate
@@ -14,6 +13,7 @@ import test_fenced
 import test_planted
 import test_restocks
 import test_rotated
+from planted import PLANTERS
 
 FAULTS = ("oversold", "overlap", "undersold", "deadlock")
 
@@ -52,7 +52,7 @@ def fenced(seed):
 
 def planted(seed):
     """(world, result) of a planter that plants a fault, or None."""
-    planters = [param.values for param in test_planted.PLANTERS if param.values[1] in FAULTS]
+    planters = [param.values for param in PLANTERS[test_planted.__name__]]
     make, result = planters[seed % len(planters)][:2]
     world = make(seed)
     return (world, result) if world else None
@@ -129,7 +129,7 @@ def crowd(stage):
 def scenarios():
     """(name, function, rung, settings): a crowd on every rung, and each flaw on the rung that has it and on its cure."""
     import ladder  # pylint: disable=import-outside-toplevel
-    from schedules import shown  # pylint: disable=import-outside-toplevel
+    from scenarios import shown  # pylint: disable=import-outside-toplevel
     found = [("crowd", crowd, rung, {"stock": STOCK}) for rung in ladder.rungs()]
     for flaw, *names in shown():
         found += [(flaw.name, flaw.run, ladder.find(name), flaw.settings) for name in names if name]
@@ -138,9 +138,9 @@ def scenarios():
 
 def record(folder, inventoryd, auditor, tell, wanted=None):
     """Plays each scenario once; what the machine spoils is left out. wanted: (name, rung) pairs; None: all."""
-    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "flaws"))
     import matrix  # pylint: disable=import-outside-toplevel
-    from stage import Spoiled, Stage  # pylint: disable=import-outside-toplevel
+    from stage import Stage  # pylint: disable=import-outside-toplevel
+    from waiting import Spoiled  # pylint: disable=import-outside-toplevel
 
     def play(scenario):
         name, function, rung, settings = scenario

@@ -17,7 +17,7 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "support"), str(HERE.parents[1] / "flaws")]
 BUILD = pathlib.Path(os.environ.get("LADDER_BUILD", HERE.parents[1] / "build" / "dev"))
 os.environ.setdefault("LADDER_AUDIT", str(BUILD / "audit" / "ladder-audit"))
 INVENTORYD = os.environ.get("INVENTORYD", str(BUILD / "service" / "inventoryd"))

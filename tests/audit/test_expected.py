@@ -4,11 +4,13 @@ import itertools
 import os
 import re
 import subprocess
-import sys
 
+import ladder as the_ladder
+import named
 import pytest
 import shop
 from judge import audit, judge
+from scenarios import ALL
 from simulate import simulate
 
 ROOT = os.path.join(os.path.dirname(__file__), "../..")
@@ -16,12 +18,8 @@ TABLE = os.path.join(ROOT, "audit/expected.def")
 TEXT = r'("[^"]*"|ANY_TEXT),\s*'
 CELL = re.compile(r'CELL\(' + 2 * TEXT + r'"([\w+]+)",\s*(\w+),\s*(\w+),\s*([A-Z| ]+?),\s*'
                   r'((?:"[^"]+"\s*)+)\)')
-CHECK = "+check"  # behind a schedule's name: the sale looks at its hold before it writes
+CHECK = "+check"  # behind a scenario's name: the sale looks at its hold before it writes
 ANYTHING = ("ANY", "ANY_TEXT")
-sys.path.insert(0, os.path.join(ROOT, "flaws"))
-import ladder as the_ladder  # noqa: E402 pylint: disable=wrong-import-position,wrong-import-order
-import named  # noqa: E402 pylint: disable=wrong-import-position,wrong-import-order
-from schedules import ALL  # noqa: E402 pylint: disable=wrong-import-position,wrong-import-order
 
 
 def cells():
@@ -77,14 +75,14 @@ def test_one_cell_speaks_for_each_run():
 
 
 def speaking(table, rung, instances, stock, fault):
-    """The cells for a schedule; where none knows of the look at the hold, those without it."""
+    """The cells for a scenario; where none knows of the look at the hold, those without it."""
     matching = [cell for cell in table if fits(cell, *RUNGS[rung], instances, stock, fault)]
     if matching or not fault.endswith(CHECK):
         return matching
     return speaking(table, rung, instances, stock, fault[:-len(CHECK)])
 
 
-def test_one_cell_speaks_for_each_schedule_on_each_rung():
+def test_one_cell_speaks_for_each_scenario_on_each_rung():
     """Whatever the number of instances and the stock; and the judge reads the same table."""
     table, worlds, wanted, used = cells(), {}, {}, set()
     for fault, rung, instances, stock in itertools.product(
@@ -99,7 +97,7 @@ def test_one_cell_speaks_for_each_schedule_on_each_rung():
         worlds[key] = shop.clean(1, rung=lock, write=write, fault=fault, unknowns=0, requests=8,
                                  instances=["a", "b"])
     unnamed = {cell for cell in table if cell[:2] == ("read_write", "fenced")}  # no name means the two together
-    assert used == {cell for cell in table if cell[2] != "none"} - unnamed, "a cell for no schedule"
+    assert used == {cell for cell in table if cell[2] != "none"} - unnamed, "a cell for no scenario"
     assert all(cell[2] in ALL for cell in unnamed)
     with judge(worlds) as verdicts:
         for key, (verdict, _) in verdicts.items():
@@ -153,7 +151,7 @@ def test_promises():
         assert results <= {"OK", "OVERSOLD", "OVERLAP"}
 
 
-# The same for the schedules: which rungs a schedule breaks, and how; on all others it does no harm.
+# The same for the scenarios: which rungs a scenario breaks, and how; on all others it does no harm.
 BROKEN_BY = {
     "one_process": {"OVERSOLD": "none reentrant_getset"},
     "two_instances": {"OVERSOLD": "none local reentrant_getset"},
@@ -186,7 +184,7 @@ BROKEN_BY = {
 
 
 @pytest.mark.parametrize("fault", BROKEN_BY)
-def test_promises_of_a_schedule(fault):
+def test_promises_of_a_scenario(fault):
     table = cells()
     for rung in ladder():
         harm = {result for result, rungs in BROKEN_BY[fault].items() if rung in rungs.split()}
@@ -195,8 +193,8 @@ def test_promises_of_a_schedule(fault):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_schedule_breaks_its_rung_and_spares_the_cure(name):
-    """As each schedule says of itself. What it shows, that rung has and its cure has not."""
+def test_a_scenario_breaks_its_rung_and_spares_the_cure(name):
+    """As each scenario says of itself. What it shows, that rung has and its cure has not."""
     table, flaw = cells(), ALL[name]
 
     def expected(rung):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs with a fault, as the schedules of flaws/ leave them: locks that nobody gives back, requests
+"""Runs with a fault, as the scenarios of flaws/ leave them: locks that nobody gives back, requests
 that wait for themselves, clients without an nginx, commands between the lines. What is planted is
 found, and its near misses are not taken for it."""
 import re
@@ -7,7 +7,7 @@ import re
 import pytest
 import shop
 import test_clean
-import test_planted
+import test_planted_evidence
 from judge import SEEDS, judge
 from shop import MS
 from test_bruteforce import dirty
@@ -298,7 +298,7 @@ def test_commands_change_nothing(make):
 def test_attempts_need_not_meet_with_a_fault(fault, result):
     def make(seed):
         world = shop.clean(seed, unknowns=0, tokens=False, items={"phone": 4}, fault=fault)
-        test_planted.attempts_that_never_met(world, world.random)
+        test_planted_evidence.attempts_that_never_met(world, world.random)
         return world
     check(make, result, "no two attempts at one item" if result == "inconclusive" else None)
 
@@ -311,6 +311,6 @@ def test_a_stall_counts_where_a_hold_is_renewed_and_not_frozen(rung, fault, resu
         world = shop.clean(seed, unknowns=0, rung=rung, ttl_ms=3000, fault=fault)
         for lines in world.events.values():
             lines[:] = [line for line in lines if line["event"] != "stall"]
-        test_planted.stall_where_a_hold_lives_by_renewal(world, world.random)
+        test_planted_evidence.stall_where_a_hold_lives_by_renewal(world, world.random)
         return world
     check(make, result, "the machine stood still for 1001 ms" if result != "ok" else None)

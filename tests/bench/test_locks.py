@@ -12,11 +12,11 @@ import time
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path += [str(ROOT / "bench"), str(ROOT / "flaws")]
+sys.path.append(str(ROOT / "bench"))
 
 from rounds import Rounds, faster_bar, judge, median_bar, ratio_bar, same_bar  # noqa: E402
-from server import Connection  # noqa: E402
-from world import Redis  # noqa: E402
+from redis_server import Connection  # noqa: E402
+from world import RedisWorld  # noqa: E402
 
 BENCH_LOCK = pathlib.Path(os.environ["LADDER_BUILD"]) / "bench" / "bench-lock"
 PATIENCE_S = 120
@@ -26,20 +26,20 @@ CONTESTANTS = [("redisson",), ("python_redis_lock",), ("dlock", "--rung", "watch
 
 @pytest.fixture(scope="module")
 def redis():
-    with Redis() as world:
-        yield world
+    with RedisWorld() as world:
+        yield world.redis
 
 
 @pytest.fixture
 def ask(redis):
-    connection = Connection(redis.redis_port, PATIENCE_S)
+    connection = Connection(redis.port)
     yield connection
     connection("FLUSHALL")
     connection.close()
 
 
 def words(redis, *more):
-    return [str(BENCH_LOCK), *more, "--redis", f"redis://127.0.0.1:{redis.redis_port}"]
+    return [str(BENCH_LOCK), *more, "--redis", redis.url]
 
 
 def play(redis, *more):
@@ -54,7 +54,7 @@ def test_a_burst_sells_what_is_there(redis, contestant):
     assert (code, line["verdict"], line["sold"], line["sold_out"]) == (0, "ok", 12, 8), error
     assert line["stock_left"] == 0 and line["failed"] == line["starved"] == line["overlapped"] == 0
     assert (line["threads"] > 10) == (contestant[0] != "dlock_async") and line["connections"] > 0
-    assert redis.redis("DBSIZE").strip() == "0"
+    assert redis("DBSIZE") == 0
 
 
 @pytest.mark.parametrize("contestant", CONTESTANTS)

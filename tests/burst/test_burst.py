@@ -4,16 +4,14 @@ Whatever it is: not one unit too many, no two sections at once, every buyer answ
 seen in a counter."""
 import os
 import pathlib
-import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUILD = pathlib.Path(os.environ["LADDER_BUILD"])
-sys.path.insert(0, str(ROOT / "flaws"))
+import ladder
+from stage import LOCK_KEY, Stage
+from waiting import wait_until
 
-import ladder  # noqa: E402
-from stage import LOCK_KEY, Stage, wait_until  # noqa: E402
+BUILD = pathlib.Path(os.environ["LADDER_BUILD"])
 
 SALES = 100  # of each instance
 STOCK = 150

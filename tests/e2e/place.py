@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A place of a test's own for the project's commands: state, runs and ports that nobody else uses,
 and a list of every process that came of them, so that a test can say that nothing was left."""
+import functools
 import os
 import pathlib
 import random
@@ -10,21 +11,13 @@ import subprocess
 import time
 import urllib.request
 
+import waiting
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts"
 PATIENCE_S = 500  # how long something may take that must come about; never how long it should take
 STEP = 4  # from one instance's port to the next
-
-
-def wait_until(condition, what):
-    """Waits for a cause, not for a time."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.02)
-    raise AssertionError(f"never came about: {what}")
+wait_until = functools.partial(waiting.wait_until, patience_s=PATIENCE_S)
 
 
 def listens(port):
@@ -129,17 +122,6 @@ class Place:
         with urllib.request.urlopen(f"http://127.0.0.1:{port or self.ports.nginx}{path}",
                                     timeout=PATIENCE_S) as answer:
             return answer.read().decode()
-
-    def path_without(self, *tools):
-        """A PATH on which those tools are not to be found."""
-        farm = self.folder / "bin"
-        farm.mkdir(exist_ok=True)
-        farm.chmod(0o755)
-        for folder in ("/usr/local/bin", "/usr/bin", "/bin"):
-            for file in pathlib.Path(folder).iterdir():
-                if file.name not in tools and not (farm / file.name).is_symlink():
-                    (farm / file.name).symlink_to(file)
-        return str(farm)
 
     # ---- what is left ----
 

@@ -14,10 +14,11 @@ import time
 import pytest
 
 import needs
+from ports import free_port
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "service"))
-from world import Inventoryd, Redis, free_port, wait_until  # noqa: E402
+from world import Inventoryd, Redis, wait_until  # noqa: E402
 
 BUYERS = 1500
 PATIENCE_S = 60
@@ -96,7 +97,7 @@ def buy_at_once(port):
 def shop(tmp_path):
     with contextlib.ExitStack() as ends:
         redis = Redis(tmp_path / "redis")
-        ends.callback(redis.end)
+        ends.callback(redis.kill)
         instances = []
         for name in "ab":
             instances.append(Inventoryd(str(tmp_path), redis, "--lock", "watchdog", name=name))

@@ -12,6 +12,7 @@ import pytest
 
 from needs import own
 from place import ROOT, SCRIPTS, Place, listens, wait_until
+from tools import path_without
 
 SMALL = ["--stock", "40", "--requests", "60"]
 
@@ -223,7 +224,7 @@ def test_a_missing_tool_that_cannot_be_installed_is_told():
             shutil.copytree(ROOT / part, place.folder / "clone" / part)
         demo = place.run(place.folder / "clone" / "scripts" / "demo", *place.ports.options, *SMALL,
                          around=AS_NOBODY if os.getuid() == 0 else [],
-                         PATH=place.path_without("redis-server", "sudo"))
+                         PATH=path_without(place.folder, "redis-server", "sudo"))
         left = place.processes()
         place.close()
         assert not left
@@ -234,7 +235,7 @@ def test_a_missing_tool_that_cannot_be_installed_is_told():
 
 def test_without_a_network_the_missing_jmeter_is_told(place):
     demo = place.demo(*SMALL, around=own("net"), LADDER_CACHE=place.folder / "cache", JMETER_HOME=None,
-                      PATH=place.path_without("jmeter"))
+                      PATH=path_without(place.folder, "jmeter"))
     assert demo.code == 2, demo
     assert "network" in demo.err
     place.check_nothing_is_left()

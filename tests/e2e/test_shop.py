@@ -11,6 +11,8 @@ import urllib.request
 import pytest
 
 from place import SCRIPTS, listens, wait_until
+from redis_server import Redis
+from tools import path_without
 
 
 def test_it_is_ready_when_up_returns_and_gone_when_down_returns(place):
@@ -235,7 +237,7 @@ def test_a_wrong_verb_is_refused(place):
 
 
 def test_a_missing_tool_is_named_with_the_command_that_installs_it(place):
-    up = place.shop("up", PATH=place.path_without("redis-server"))
+    up = place.shop("up", PATH=path_without(place.folder, "redis-server"))
     assert up.code == 2
     assert "redis-server" in up.err
     assert "scripts/setup --for run" in up.err
@@ -256,7 +258,7 @@ def test_a_part_that_does_not_start_is_told_with_its_own_words_and_the_rest_is_e
                                           (signal.SIGHUP, 129)])
 def test_an_up_that_is_interrupted_leaves_nothing(place, number, code):
     # A Redis that never answers keeps `up` waiting.
-    path = place.path_without("redis-server")
+    path = path_without(place.folder, "redis-server")
     (place.folder / "bin" / "redis-server").write_text("#!/bin/sh\nexec sleep 600\n")
     (place.folder / "bin" / "redis-server").chmod(0o755)
     up = place.start(SCRIPTS / "shop", "up", *place.ports.options, PATH=path)
@@ -270,20 +272,13 @@ def test_an_up_that_is_interrupted_leaves_nothing(place, number, code):
 
 
 def test_no_redis_but_its_own_is_written_to(place):
-    other = place.more_ports().redis
-    server = subprocess.Popen(["redis-server", "--port", str(other), "--save", "", "--dir",
-                               str(place.folder)], stdout=subprocess.DEVNULL)
+    other = Redis(place.folder / "other")
     try:
-        wait_until(lambda: listens(other), "the other Redis listens")
-        url = f"redis://127.0.0.1:{other}/0"
-        assert place.shop("up", "--work-ms", 5, INVENTORYD_REDIS=url, INVENTORYD_LOCK_REDIS=url,
-                          INVENTORYD_STOCK_REDIS=url).code == 0
+        assert place.shop("up", "--work-ms", 5, INVENTORYD_REDIS=other.url, INVENTORYD_LOCK_REDIS=other.url,
+                          INVENTORYD_STOCK_REDIS=other.url).code == 0
         load = place.jmeter("smoke")
         assert load.code == 0, load
         assert place.shop("down").code == 0
-        size = subprocess.run(["redis-cli", "-p", str(other), "dbsize"], capture_output=True,
-                              text=True, check=True)
-        assert size.stdout == "0\n"
+        assert other("DBSIZE") == 0
     finally:
-        server.kill()
-        server.wait()
+        other.kill()

@@ -47,8 +47,8 @@ def anchors(text):
 
 
 def test_what_it_shows_is_what_the_commands_print():
-    """A page of which something took another course is looked at again, by itself: beside busy neighbours a run may be
-    too slow for its course, but not each time."""
+    """A page of which something had another interleaving is looked at again, by itself: beside busy neighbours a run
+    may be too slow for its interleaving, but not each time."""
     pages = []
     for _ in range(TRIES):
         done = subprocess.run([str(ROOT / "scripts" / "docs"), "--check", "--runs", *pages], capture_output=True, text=True,
@@ -164,7 +164,7 @@ def test_blocks_are_filled_and_prose_is_left_alone(page):
     assert page.read_text(encoding="utf-8") == text
 
 
-def test_a_run_is_written_anew_only_when_it_took_another_course(page):
+def test_a_run_is_written_anew_only_when_its_interleaving_is_another(page):
     text = "<!-- run break two_instances -->\n\n<!-- picture break local -->\n"
     assert len(go_through(page, text)) == 2  # not filled, and no run to fill it from
     assert go_through(page, text, shown(1)) == []
@@ -175,7 +175,7 @@ def test_a_run_is_written_anew_only_when_it_took_another_course(page):
     assert page.read_text(encoding="utf-8") == first and "<text>1 ms" in picture.read_text()
     wrong = go_through(page, first, shown(3, unit=2), check=True)
     assert wrong[0].endswith("\n    -sold unit 1\n    +sold unit 2")
-    assert ["docs/02-local.md:1: another course" in wrong[0], "another story" in wrong[1], len(wrong)] == [True, True, 2]
+    assert ["docs/02-local.md:1: another interleaving" in wrong[0], "another story" in wrong[1], len(wrong)] == [True, True, 2]
     assert go_through(page, first, shown(3, unit=2)) == []
     assert "sold unit 2" in page.read_text(encoding="utf-8") and "<text>3 ms" in picture.read_text()
 

@@ -10,8 +10,10 @@ import pytest
 from rung import TOOLS
 
 import ladder
-from schedules import ALL
-from stage import RENEWED_TTL_MS, Cable, Stage, wait_until
+from cable import Cable
+from scenarios import ALL
+from stage import RENEWED_TTL_MS, Stage
+from waiting import wait_until
 
 
 def sell(stage, instance):

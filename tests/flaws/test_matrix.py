@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every rung under every schedule, each cell run for real: a cell that differs from what was written down by
+"""Every rung under every scenario, each cell run for real: a cell that differs from what was written down by
 hand fails. And the page, in a real browser."""
 import json
 import re
@@ -11,7 +11,7 @@ import pytest
 from rung import left_behind, rung
 
 import ladder
-from schedules import ALL, shown
+from scenarios import ALL, shown
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 SCRIPT = """<script>

@@ -15,8 +15,10 @@ from rung import ROOT, TOOLS, left_behind, rung
 import ladder
 import named
 import transcript
-from schedules import ALL, check_none_met, demonstrations, shown
-from stage import Spoiled, Stage, wait_until
+from scenarios import ALL, demonstrations, shown
+from scenarios.readers import check_none_met
+from stage import Stage
+from waiting import Spoiled, wait_until
 
 NAMES = [one.name for one in ladder.rungs()]
 
@@ -128,11 +130,11 @@ def test_a_flaw_is_shown_and_its_cure(tmp_path):
     assert not left_behind(tmp_path)
 
 
-def test_every_course_is_the_same_twice(tmp_path):
-    """What did not take it is looked at again, one at a time: beside busy neighbours a run may be too slow for its
-    course, but not each time."""
+def test_every_interleaving_is_the_same_twice(tmp_path):
+    """What differed is looked at again, one at a time: beside busy neighbours a run may be too slow for its
+    interleaving, but not each time."""
     done = rung("steady", "--times", 2, "--runs", tmp_path)
-    assert f" of {len(demonstrations())} demonstrations took the same course each time" in done.stdout, done.stderr
+    assert f" of {len(demonstrations())} demonstrations had the same interleaving each time" in done.stdout, done.stderr
     for _ in range(2):
         lines = re.findall(r"^\S+ +(\S+) +(\d of 2 alike, \d as expected)", done.stdout, re.MULTILINE)
         differ = {flaw for flaw, words in lines if words != "2 of 2 alike, 2 as expected"}

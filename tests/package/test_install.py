@@ -7,18 +7,15 @@ import os
 import pathlib
 import re
 import signal
-import socket
 import subprocess
-import sys
-import time
 
 import pytest
 
+import ladder
+from redis_server import Redis
+
 HERE = pathlib.Path(__file__).resolve().parent
 LOCK = HERE.parents[1] / "lock"
-sys.path.insert(0, str(HERE.parents[1] / "flaws"))
-
-import ladder  # noqa: E402
 
 
 def run(*command, fails=False, **options):
@@ -43,21 +40,10 @@ def prefix(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def redis(tmp_path_factory):
-    """A redis-server of our own on a unix socket, ended by its pid."""
-    folder = tmp_path_factory.mktemp("redis")
-    path = folder / "redis.sock"
-    process = subprocess.Popen(["redis-server", "--port", "0", "--unixsocket", path, "--save", "",
-                                "--dir", folder, "--logfile", "log"])
-    patience = time.monotonic() + 60
-    while True:
-        with socket.socket(socket.AF_UNIX) as client:
-            if client.connect_ex(str(path)) == 0:
-                break
-        assert process.poll() is None and time.monotonic() < patience
-        time.sleep(0.01)
-    yield f"unix:{path}"
-    process.terminate()
-    process.wait()
+    """A redis-server of our own, on a unix socket."""
+    server = Redis(tmp_path_factory.mktemp("redis"))
+    yield f"unix:{server.unix_socket}"
+    server.kill()
 
 
 def test_what_is_installed(prefix):

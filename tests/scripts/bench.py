@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests in this folder share: the scripts' functions called one by one, free ports, and
-waiting for causes."""
+"""What the tests in this folder share: the scripts' functions called one by one, and waiting for causes."""
+import functools
 import os
 import pathlib
 import re
-import socket
 import subprocess
-import time
+
+import waiting
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCENARIOS = ROOT / "jmeter" / "scenarios"
 PATIENCE_S = 300  # how long something may take that must come about
+wait_until = functools.partial(waiting.wait_until, patience_s=PATIENCE_S)
 
 
 def call(*words, root=ROOT, env=None, **more):
@@ -25,44 +26,6 @@ def run(*words, env=None, **more):
                    if value is not None}
     return subprocess.run([str(word) for word in words], capture_output=True, text=True,
                           stdin=subprocess.DEVNULL, env=environment, timeout=600, **more)
-
-
-def free_ports(count):
-    """Ports that nobody listens on, below those that the kernel gives to clients. All are asked for
-    at once, so they differ."""
-    probes, ports, port = [], [], 22200 + os.getpid() % 500
-    while len(ports) < count:
-        port += 1
-        probe = socket.socket()
-        probes.append(probe)
-        try:
-            probe.bind(("127.0.0.1", port))
-            ports.append(port)
-        except OSError:
-            pass
-    for probe in probes:
-        probe.close()
-    return ports
-
-
-def wait_until(condition, what):
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        if condition():
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"never came about: {what}")
-
-
-def path_without(folder, *tools):
-    """A PATH on which those tools are not to be found."""
-    farm = folder / "bin"
-    farm.mkdir()
-    for place in ("/usr/local/bin", "/usr/bin", "/usr/sbin"):
-        for file in pathlib.Path(place).iterdir():
-            if file.name not in tools and not (farm / file.name).is_symlink():
-                (farm / file.name).symlink_to(file)
-    return farm
 
 
 def complaints(log):

@@ -16,7 +16,9 @@ import threading
 
 import pytest
 
-from bench import ROOT, SCENARIOS, call, complaints, free_ports, path_without, run, wait_until
+from bench import ROOT, SCENARIOS, call, complaints, run, wait_until
+from ports import free_port, free_ports
+from tools import path_without
 
 JMETER = ROOT / ".cache" / "jmeter"
 
@@ -391,7 +393,7 @@ def test_no_such_scenario(tmp_path):
 
 
 def test_nobody_there(tmp_path):
-    port = free_ports(1)[0]
+    port = free_port()
     done = Run(tmp_path, Nowhere(port), "smoke").done
     assert done.returncode == 1
     assert f"sent no sale: PUT stock: Connect to 127.0.0.1:{port + 1}" in done.stderr
@@ -419,7 +421,7 @@ def test_the_token_is_in_no_record(shop, tmp_path):
 
 def test_results_of_an_earlier_run_never_pass_for_this_one(shop, tmp_path):
     assert Run(tmp_path, shop, "smoke").codes()
-    done = Run(tmp_path, Nowhere(free_ports(1)[0]), "smoke").done
+    done = Run(tmp_path, Nowhere(free_port()), "smoke").done
     assert done.returncode == 1
     assert "sent no sale" in done.stderr
 
@@ -542,7 +544,7 @@ def test_no_maven(tmp_path):
 
 def test_no_way_to_maven_central(tmp_path):
     """The real Maven behind a proxy that is not there."""
-    port = free_ports(1)[0]
+    port = free_port()
     done = call("jmeter_fetch", tmp_path / "jmeter",
                 env={"MAVEN_OPTS": f"-Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort={port}"})
     assert done.returncode == 2

@@ -16,7 +16,8 @@ import threading
 
 import pytest
 
-from bench import call, free_ports, run, wait_until
+from bench import call, run, wait_until
+from ports import free_ports
 
 PROBLEM = b'{"type":"urn:lockladder:problem:queue-full","title":"Too many","status":503}'
 

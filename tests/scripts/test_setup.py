@@ -12,8 +12,9 @@ import textwrap
 
 import pytest
 
-from bench import ROOT, call, path_without, run, wait_until
+from bench import ROOT, call, run, wait_until
 from needs import own
+from tools import path_without
 
 SETUP = ROOT / "scripts" / "setup"
 INSTALL = ROOT / "scripts" / "lib" / "install-packages"
@@ -243,7 +244,6 @@ def test_sudo_that_would_ask_where_nobody_can_answer(clone, as_nobody):
     farm = path_without(clone / "open", "redis-server", "sudo")
     (farm / "sudo").write_text("#!/bin/sh\necho 'sudo: a password is required' >&2\nexit 1\n")
     (farm / "sudo").chmod(0o755)
-    farm.chmod(0o755)
     done = run(*as_nobody, clone / "scripts/setup", env={"PATH": farm, "LADDER_CACHE": clone / "open"})
     assert done.returncode == 2 or not as_nobody
     assert "there is no terminal to ask on. Run scripts/setup in a terminal first" in done.stderr

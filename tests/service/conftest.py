@@ -22,7 +22,7 @@ def pytest_configure(config):
 def redis(tmp_path):
     server = Redis(tmp_path / "redis")
     yield server
-    server.end()
+    server.kill()
 
 
 @pytest.fixture

@@ -319,7 +319,7 @@ def test_another_process_answers_meanwhile(start, redis, post, tmp_path):
         innocent.close()
     assert shop.metric("lock_abandoned_total") == 1
     shop.end()
-    locks.end()
+    locks.kill()
 
 
 def test_a_lock_that_was_forgotten_proves_nothing(redis, start, post, tmp_path):
@@ -336,8 +336,8 @@ def test_a_lock_that_was_forgotten_proves_nothing(redis, start, post, tmp_path):
     assert shop.sell().problem == "outcome-unknown"
     assert redis("GET", STOCK) == "3" and post.deliver() == b""
     shop.end()
-    other.end()
-    locks.end()
+    other.kill()
+    locks.kill()
 
 
 def test_a_server_that_is_busy_is_asked_again(redis, start, post):
@@ -425,7 +425,7 @@ def test_the_stock_is_away(redis, start, post, tmp_path):
     assert other("PTTL", LOCK) > 0 and shop.metric("lock_abandoned_total") == 1
     redis.thaw()
     shop.end()
-    other.end()
+    other.kill()
 
 
 def test_a_flawed_lock_is_released_all_the_same(redis, start, post):

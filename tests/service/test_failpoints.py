@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from world import PATIENCE_S, Background, check_history, hold_lock, is_stopped, read_history, running, wait_until
+from waiting import freeze
+from world import PATIENCE_S, Background, check_history, hold_lock, read_history, running, wait_until
 
 ON = "--enable-failpoints"
 ALONE = ("--workers", 1)
@@ -225,8 +226,7 @@ def test_pause_until_the_file_is_there(redis, start, tmp_path, stopped):
     (files / "sale.entered").touch()  # another's
     assert parked(shop, "sale.after_read") == 1
     if stopped:
-        shop.signal(signal.SIGSTOP)
-        wait_until(lambda: is_stopped(shop.process), "it is stopped")
+        freeze(shop.process)
     in_flight = sale.is_alive()
     (files / "sale.after_read").touch()
     if stopped:

@@ -29,7 +29,7 @@ ALONE = ("--enable-failpoints", "--workers", 1)
 def server(tmp_path_factory):
     redis = Redis(tmp_path_factory.mktemp("scripts") / "redis")
     yield redis
-    redis.end()
+    redis.kill()
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def other(tmp_path):
     """A second server, for the stock."""
     redis = Redis(tmp_path / "other")
     yield redis
-    redis.end()
+    redis.kill()
 
 
 @pytest.fixture(params=["together", "apart"])
@@ -144,7 +144,7 @@ def place(request, redis, tmp_path):
         return
     server = Redis(tmp_path / "apart")
     yield server, ("--stock-redis", server.url)
-    server.end()
+    server.kill()
 
 
 @pytest.mark.parametrize("write", ["fenced", "fenced_textbook"])

@@ -13,7 +13,8 @@ import threading
 import pytest
 
 import needs
-from world import (PATIENCE_S, Background, free_port, hold_lock, is_closed, read_answers, read_history, release_lock,
+from ports import free_port
+from world import (PATIENCE_S, Background, hold_lock, is_closed, read_answers, read_history, release_lock,
                    wait_until)
 
 PR_CAPBSET_DROP, CAP_SYS_RESOURCE = 24, 24

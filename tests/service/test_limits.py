@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from world import PATIENCE_S, Background, hold_lock, is_closed, is_stopped, read_answers, read_history, release_lock, wait_until
+from waiting import freeze
+from world import PATIENCE_S, Background, hold_lock, is_closed, read_answers, read_history, release_lock, wait_until
 
 SALE = b"POST /inventory/phone/sale HTTP/1.1\r\nHost: x\r\nX-Request-Id: %s\r\n\r\n"
 
@@ -163,8 +164,7 @@ def test_what_comes_at_once_is_answered_at_once(redis, start):
     for client in clients:
         client.sendall(health)
         assert read_answers(client)[0][0] == 200
-    shop.signal(signal.SIGSTOP)
-    wait_until(lambda: is_stopped(shop.process), "it stands still")
+    freeze(shop.process)
     for client in clients:
         client.sendall(health)
     shop.signal(signal.SIGCONT)

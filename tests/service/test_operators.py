@@ -168,7 +168,7 @@ def test_adding_that_was_overtaken_writes_nothing(redis, start, tmp_path, apart)
         assert reply.status == 503 and reply.problem == "lock-lost" and server("GET", STOCK) == "5"
     finally:
         if apart:
-            server.end()
+            server.kill()
 
 
 def test_changes_that_wait_leave_room_for_those_who_look(redis, start):

@@ -213,7 +213,7 @@ def test_apart_a_reader_shuts_nobody_out(redis, start, tmp_path):
         arm(b, "read.entered", "off")
         assert readers[0].result().json["stock"] == 3
     finally:
-        other.end()
+        other.kill()
 
 
 def test_apart_readers_share(redis, start, tmp_path):
@@ -226,4 +226,4 @@ def test_apart_readers_share(redis, start, tmp_path):
         arm(a, "read.entered", "off")
         assert older.result().json["stock"] == 5
     finally:
-        other.end()
+        other.kill()

@@ -3,42 +3,24 @@
 that says what came back, a proxy that loses replies. Everything is private to a test and is ended by
 its process id."""
 import contextlib
+import functools
 import http.client
 import json
 import os
-import pathlib
 import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "flaws"))
-
-from server import Connection, free_port  # noqa: E402
+import waiting
+from redis_server import Redis
 
 PATIENCE_S = 30  # how long something may take that must come about; never how long it should take
+wait_until = functools.partial(waiting.wait_until, patience_s=PATIENCE_S)
 ESTABLISHED, CLOSE_WAIT = "01", "08"  # of /proc/net/tcp
 SANITIZERS = re.compile(rb"(ERROR|WARNING): (Address|Leak|Thread|UndefinedBehavior)Sanitizer|runtime error:")
-
-
-def wait_until(condition, what):
-    """Waits for a cause, not for a time."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.01)
-    raise AssertionError(f"never came about: {what}")
-
-
-def is_stopped(process):
-    """Whether SIGSTOP has reached it."""
-    with open(f"/proc/{process.pid}/stat", encoding="ascii") as stat:
-        return stat.read().rsplit(")", 1)[1].split()[0] == "T"
 
 
 def hold_lock(redis, item="phone", rung="watchdog"):
@@ -53,59 +35,9 @@ def release_lock(redis, item="phone"):
     redis("DEL", "lock:{%s}" % item)
 
 
-class Redis:
-    """A redis-server in a folder of its own."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.port = free_port()
-        self.process = None
-        self.start()
-
-    @property
-    def url(self):
-        return f"redis://127.0.0.1:{self.port}/0"
-
-    def start(self, *options, ready=True):
-        os.makedirs(self.folder, exist_ok=True)
-        self.process = subprocess.Popen(
-            ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "",
-             "--appendonly", "no", "--dir", str(self.folder), *options],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        if ready:
-            wait_until(self.answers, "redis-server answers")
-
-    def answers(self):
-        try:
-            self("PING")
-            return True
-        except OSError:
-            return False
-
-    def __call__(self, *words):
-        """One command; its reply. An error reply comes back as an Exception object."""
-        with contextlib.closing(Connection(self.port, PATIENCE_S)) as connection:
-            return connection(*words)
-
-    def freeze(self):
-        self.process.send_signal(signal.SIGSTOP)
-        wait_until(lambda: is_stopped(self.process), "redis-server is stopped")
-
-    def thaw(self):
-        self.process.send_signal(signal.SIGCONT)
-
-    def kill(self):
-        self.thaw()
-        self.process.kill()
-        self.process.wait(PATIENCE_S)
-
-    def restart(self, *options, ready=True):
-        self.kill()
-        self.start(*options, ready=ready)
-
-    def end(self):
-        if self.process.poll() is None:
-            self.kill()
+def redis_up(shop):
+    """What the gauges say of the lock's server and of the stock's."""
+    return [shop.metric('redis_up{role="%s"}' % role) for role in ("lock", "stock")]
 
 
 class Reply:
@@ -281,7 +213,7 @@ def running(folder, *flags):
         finally:
             instance.kill()
     finally:
-        redis.end()
+        redis.kill()
 
 
 class Background(threading.Thread):

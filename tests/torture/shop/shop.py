@@ -4,7 +4,6 @@ before each, and what can befall them."""
 import contextlib
 import pathlib
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -13,7 +12,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "tests" / "service"), str(ROOT / "flaws")]
 
 from post import Post  # noqa: E402
-from world import Inventoryd, Redis, free_port, is_stopped, wait_until  # noqa: E402
+from ports import free_ports  # noqa: E402
+from waiting import freeze  # noqa: E402
+from world import Inventoryd, Redis, wait_until  # noqa: E402
 
 ITEM = "phone"
 STOCK_KEY = "inventory:{phone}"
@@ -29,22 +30,6 @@ def shell(*words):
     assert done.returncode == 0, (words, done.stderr)
 
 
-def block_of_ports(count):
-    """In a row, so that they differ, and free."""
-    while True:
-        first = free_port()
-        probes = [socket.socket() for _ in range(count)]
-        try:
-            for number, probe in enumerate(probes):
-                probe.bind(("127.0.0.1", first + number))
-            return list(range(first, first + count))
-        except OSError:
-            pass
-        finally:
-            for probe in probes:
-                probe.close()
-
-
 class Shop:
     def __init__(self, folder, lock, write, apart, profile, flags):
         self.folder, self.profile = pathlib.Path(folder), profile
@@ -57,19 +42,17 @@ class Shop:
             raise
 
     def open(self, lock, write, apart, flags):
-        self.stock_redis = Redis(self.folder / "stock")
-        self.ends.append(self.stock_redis.end)
-        self.stock_redis.restart(*KEEP)
+        self.stock_redis = Redis(self.folder / "stock", *KEEP)
+        self.ends.append(self.stock_redis.kill)
         self.lock_redis = self.stock_redis
         if apart:
-            self.lock_redis = Redis(self.folder / "lock")
-            self.ends.append(self.lock_redis.end)
-            self.lock_redis.restart(*KEEP)
+            self.lock_redis = Redis(self.folder / "lock", *KEEP)
+            self.ends.append(self.lock_redis.kill)
         self.stock_post, self.lock_post = Post(self.stock_redis.port), Post(self.lock_redis.port)
         self.ends += [self.stock_post.end, self.lock_post.end]
         self.flags = ("--lock", lock, "--write", write, "--stock-redis", self.stock_post.url,
                       "--lock-redis", self.lock_post.url, *flags)
-        self.ports = block_of_ports(2 * len(NAMES) + 2)
+        self.ports = free_ports(2 * len(NAMES) + 2)
         self.port, self.operators = self.ports.pop(), self.ports.pop()
         self.ports = {name: (self.ports.pop(), self.ports.pop()) for name in NAMES}
         for name in NAMES:
@@ -107,8 +90,7 @@ class Shop:
 
     def stop_instance(self, name):
         process = self.instances[name].process
-        process.send_signal(19)
-        wait_until(lambda: is_stopped(process), "the instance is stopped")
+        freeze(process)
         return lambda: process.send_signal(18)
 
     def roll_over(self, name):
@@ -144,14 +126,14 @@ class Shop:
     def restart_redis(self, role):
         redis = self.redis(role)
         redis.kill()
-        return lambda: redis.start(*KEEP)
+        return redis.start
 
     def forget_locks(self, _):
         """The locks' Redis restarts without data."""
         redis = self.lock_redis
         redis.kill()
         shutil.rmtree(redis.folder)
-        return lambda: redis.start(*KEEP)
+        return redis.start
 
     def cut_connections(self, role):
         (self.lock_post if role == "lock" else self.stock_post).cut_all()

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An instance of inventoryd as a stage has it, and the requests that it is sent."""
+import http.client
+import json
+import re
+import signal
+import subprocess
+import threading
+import time
+
+from waiting import PATIENCE_S, Spoiled, freeze, wait_until
+
+ITEM = "phone"
+
+
+class Sale(threading.Thread):
+    """A buyer's request, from its sending to its answer; or of one who only asks what is there."""
+
+    def __init__(self, instance, name, query="", buys=True):
+        super().__init__(daemon=True)
+        self.instance, self.name, self.buys = instance, name, buys
+        self.method, self.path = ("POST", f"/inventory/{ITEM}/sale{query}") if buys else ("GET", f"/inventory/{ITEM}")
+        self.status, self.body, self.took_ms, self.answered_ns = 0, {}, 0, None
+        self.at_s, self.began = time.time(), time.monotonic()
+        self.start()
+
+    def run(self):
+        try:
+            self.status, self.body = self.instance.ask(
+                self.method, self.path, self.instance.port, headers={"X-Request-Id": self.name})
+        except OSError:  # its instance died
+            self.status = 0
+        self.answered_ns = time.monotonic_ns()
+        self.took_ms = int((time.monotonic() - self.began) * 1000)
+
+    @property
+    def answered(self):
+        return self.answered_ns is not None
+
+    @property
+    def answer(self):
+        """In words, as the buyer would tell it."""
+        if self.status == 200 and not self.buys:
+            return f"{self.body['stock']} in stock"
+        if self.status == 200:
+            return f"sold unit {self.body['unit']}, {self.body['left']} left"
+        if self.status == 0:
+            return "no answer: the connection broke"
+        return f"{self.status} {self.body.get('type', '?').rsplit(':', 1)[-1]}"
+
+
+class Instance:
+    def __init__(self, stage, name, ttl_ms, flags, lock_url):
+        self.stage, self.name = stage, name
+        self.files = stage.folder / f"files-{name}"
+        self.files.mkdir()
+        self.history = stage.folder / f"history-{name}.jsonl"
+        self.log = stage.folder / f"{name}.log"
+        self.armed = set()
+        self.dead_ns, self.frozen = 0, False
+        command = [str(stage.inventoryd), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--instance", name,
+                   "--redis", stage.redis.url, "--lock-redis", lock_url, "--lock", stage.rung.lock.name,
+                   "--write", stage.write, "--check-hold", "on" if stage.check_hold else "off",
+                   "--ttl-ms", str(ttl_ms), "--workers", "4", "--history", str(self.history), "--run", stage.folder.name, "--history-commands",
+                   "--fail-fast-ms", "600000",  # when an outage ends is the scenario's business
+                   "--enable-failpoints", "--failpoint-files", str(self.files), *flags]
+        with open(self.log, "wb") as log:
+            self.process = stage.spawn(command, log)
+        wait_until(lambda: self.logged("started") or self.process.poll() is not None, f"instance {name} starts")
+        if self.process.poll() is not None:
+            raise Spoiled(f"instance {name} does not start: {self.log.read_text(errors='replace').strip()}")
+        self.port, self.admin_port = self.port_of("listening"), self.port_of("admin-listening")
+
+    def logged(self, event):
+        for line in self.log.read_text(errors="replace").splitlines():
+            if line.startswith("{") and line.endswith("}") and json.loads(line)["event"] == event:
+                return json.loads(line)
+        return None
+
+    def port_of(self, event):
+        return int(self.logged(event)["detail"].rsplit(":", 1)[1])
+
+    def ask(self, method, path, port, body=None, headers=None):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2 * PATIENCE_S)
+        try:
+            connection.request(method, path, body, headers or {})
+            answer = connection.getresponse()
+            data = answer.read()
+            return answer.status, json.loads(data) if data[:1] == b"{" else data.decode()
+        except OSError as error:
+            if port == self.admin_port and not self.dead_ns and self.process.poll() is not None:
+                raise Spoiled(f"process {self.name} ended by itself, with {self.ending()}: see {self.log}") from error
+            raise
+        except http.client.HTTPException as error:
+            raise ConnectionError(str(error)) from error
+        finally:
+            connection.close()
+
+    # ---- what the test driver does with it ----
+
+    def sell(self, query=""):
+        """A buyer asks this instance; the sale goes on by itself."""
+        return self.stage.add_sale(Sale(self, self.stage.new_name(self), query))
+
+    def read(self):
+        """One who does not buy asks what is there."""
+        return self.stage.add_sale(Sale(self, self.stage.new_name(self), buys=False))
+
+    def set_point(self, point, action):
+        status, answer = self.ask("PUT", "/failpoints", self.admin_port, json.dumps({"point": point, "action": action}))
+        if status != 200:
+            raise Spoiled(f"instance {self.name} refused {point}={action}: {answer}")
+
+    def arm(self, point, action="pause"):
+        """Whoever comes there is paused. To set it anew would let go of those who are."""
+        if point not in self.armed:
+            self.set_point(point, action)
+        self.armed.add(point)
+
+    def parked(self, point):
+        _, answer = self.ask("GET", "/failpoints", self.admin_port)
+        return next((one["parked"] for one in answer["failpoints"] if one["point"] == point), 0)
+
+    def let_go(self, point):
+        """Whoever is paused there goes on. By a file, so that it works for a frozen process too."""
+        (self.files / point).touch()
+
+    def let_one_go(self, point):
+        """Whoever is paused there goes on; the next one is paused."""
+        self.set_point(point, "pause")
+
+    def metric(self, name):
+        _, text = self.ask("GET", "/metrics", self.admin_port)
+        return int(next(line.split()[1] for line in text.splitlines() if line.startswith(f"{name} ")))
+
+    def count(self, what):
+        """One of the lock's counts: contended (acquires that found it busy), attempts, renewals, grants_expired,
+        redis_commands, redis_connects."""
+        return self.metric(f"lock_{what}_total")
+
+    def waiting(self):
+        """How many of its sales wait for their lock."""
+        return self.metric("inventoryd_sales_waiting")
+
+    def in_flight(self):
+        """How many of its sales are not answered yet."""
+        return self.metric("inventoryd_sales_in_flight")
+
+    def events(self):
+        text = self.history.read_text(encoding="utf-8") if self.history.exists() else ""
+        return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+
+    def freeze(self):
+        freeze(self.process)
+        self.frozen = True
+
+    def thaw(self):
+        self.process.send_signal(signal.SIGCONT)
+        self.frozen = False
+
+    def wait_dead(self, how):
+        wait_until(lambda: self.process.poll() is not None, f"instance {self.name} dies")
+        self.dead_ns = self.stage.note(how)
+
+    def end(self):
+        """In order where it can: then its history has an end."""
+        if self.process.poll() is None:
+            if self.frozen:
+                self.thaw()
+            self.process.terminate()
+            try:
+                self.process.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+    def ending(self):
+        code = self.process.returncode
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+    def complaint(self):
+        """What a sanitizer said of it, or ""."""
+        found = re.search(r".*(?:ERROR|WARNING): \w+Sanitizer.*|.*runtime error:.*", self.log.read_text(errors="replace"))
+        return found[0] if found else ""

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scenarios: what is done to a shop, step by step. Each one is a column of the matrix and runs on every
+rung; `shows` names the rungs whose flaw it is, each with the one that survives it; `limits` those that do no harm
+under it and yet do worse than another. A scenario waits for causes alone, so its interleaving is the same every time.
+
+Who acts: a and b, instances of inventoryd with a buyer or two each, and the test driver, which pauses them at
+named points of the code, kills or freezes them, and lets them go on. a's lock lives for a short time, so
+that it can expire on purpose; b's lives long, so that nothing else expires by chance."""
+from scenarios import crashes, expiry, fairness, mutual_exclusion, readers, redis_faults, reentrancy, wake_ups
+from scenarios.scenario import Scenario
+
+# In the order of the matrix and of docs/flaws.md.
+GROUPS = mutual_exclusion, crashes, expiry, fairness, reentrancy, readers, redis_faults, wake_ups
+ALL = {name: found for group in GROUPS for name, found in vars(group).items() if isinstance(found, Scenario)}
+
+
+def demonstrations():
+    """Each scenario with each rung that it is there for."""
+    pairs = [(flaw, rung) for flaw, *rungs in shown() for rung in rungs if rung]
+    return pairs + [(flaw, flaw.on) for flaw in ALL.values() if not flaw.breaks]
+
+
+def shown():
+    """Every flaw and limit wherever it shows: the scenario, the rung that has it, and the one that survives it,
+    or None."""
+    return [(flaw, breaks, cured) for flaw in ALL.values() for breaks, cured in flaw.cures.items()]

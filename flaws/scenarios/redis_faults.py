@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Redis, or the connection to it, fails."""
+from scenarios.scenario import scenario
+from scenarios.steps import beside, impatient, long, short
+
+
+@scenario("the lock's Redis is restarted empty", {"watchdog": "fenced"}, "a write without the newest token is refused")
+def redis_empty(stage):
+    def restart():
+        stage.lock_redis.kill()
+        stage.lock_redis.start()
+        stage.note("the lock's Redis dies, and comes back empty", "Redis comes back empty")
+    stage.open(lock_apart=True)
+    beside(stage, long(stage, "a"), long(stage), restart)
+
+
+@scenario("Redis forgets its scripts while the lock is held", {}, "scripts are sent again", stock=2)
+def script_flush(stage):
+    def flush():
+        stage.redis("SCRIPT", "FLUSH")
+        stage.note("SCRIPT FLUSH")
+    stage.open()
+    beside(stage, long(stage, "a"), long(stage), flush)
+
+
+@scenario("the reply to the holder's first command is lost", {"set_nx_ex": "owner_check"},
+          "it asks whose the lock is, and finds that it is its own", stock=2)
+def cut_acquiring(stage):
+    stage.open(lock_apart=True)
+    cable = stage.cable()
+    a, b = short(stage, cable=cable), impatient(stage)
+    cable.lose_next = True
+    stage.note("a's connection to the lock's Redis will be cut before the first reply comes")
+    stage.wait_answered(a.sell())
+    stage.wait_answered(b.sell())
+
+
+@scenario("the connection is cut while the lock is held, and healed before its release", {},
+          "the release finds its way", stock=2)
+def cut_holding(stage):
+    def cut():
+        cable.cut()
+        stage.note("a's connections to the lock's Redis are cut; new ones work", "a's connections are cut")
+    stage.open(lock_apart=True)
+    cable = stage.cable()
+    beside(stage, long(stage, "a", cable=cable), long(stage), cut)

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One scenario: a recorded interleaving, with the rungs whose flaw it shows."""
+
+
+class Scenario:
+    def __init__(self, run, title, shows, keeps, limits, on, **settings):
+        self.run, self.name, self.title = run, run.__name__, title
+        self.shows, self.keeps, self.limits, self.on = shows, keeps, limits, on
+        self.settings = settings  # of the stage: write, stock
+
+    @property
+    def cures(self):
+        """By the rung that has the flaw or the limit: the one that has it no more, or None."""
+        return {**self.shows, **self.limits}
+
+    @property
+    def breaks(self):
+        """The first rung whose flaw or limit it is, or None."""
+        return next(iter(self.cures), None)
+
+    @property
+    def cured(self):
+        """The rung that survives what breaks the first one; None: none does yet."""
+        return self.cures.get(self.breaks)
+
+
+def scenario(title, shows, keeps, limits=None, on="watchdog", **settings):
+    """Makes a function the scenario of its name. shows: the rungs whose flaw it is, each with the one that survives
+    it, or None; limits: the same for what does no harm. keeps: what holds on the cure; where no rung breaks, on this
+    one."""
+    return lambda run: Scenario(run, title, shows, keeps, limits or {}, on, **settings)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The second witness: what a redis-server says that it was sent."""
+import threading
+
+from redis_server import Connection, Redis
+
+
+class Monitor(threading.Thread):
+    """MONITOR's lines."""
+
+    def __init__(self, port):
+        super().__init__(daemon=True)
+        self.lines = []
+        self.connection = Connection(port)
+        self.connection("MONITOR")
+        self.connection.socket.settimeout(None)  # it may have nothing to tell for long
+        self.start()
+
+    def run(self):
+        try:
+            while line := self.connection.stream.readline():
+                self.lines.append(line[1:].decode(errors="replace").rstrip("\r\n"))
+        except (OSError, ValueError):
+            pass
+
+
+class WitnessedRedis(Redis):
+    """A redis-server, and all that it was sent since it began."""
+
+    def __init__(self, *where, **how):
+        self.monitors, self.own = [], set()
+        super().__init__(*where, **how)
+
+    def start(self, *more, ready=True):
+        super().start(*more, ready=ready)
+        self.connection = Connection(self.port)
+        self.monitors.append(Monitor(self.port))
+        self.own |= {self.connection.address, self.monitors[-1].connection.address}
+
+    def __call__(self, *words):
+        """One command, on a connection that is known to be the test driver's."""
+        return self.connection(*words)
+
+    def witnessed(self):
+        """(client, command) of everything that it was sent, the test driver's own left out; what a script did
+        has the client "lua"."""
+        told = []
+        for monitor in self.monitors:
+            for line in list(monitor.lines):
+                client, _, command = line.partition("[")[2].partition("] ")
+                client = client.split(" ", 1)[1]
+                if client not in self.own:
+                    told.append((client, command))
+        return told
