@@ -50,13 +50,6 @@ static void stage_clear(struct stage *stage)
     proxy_free(stage->proxy);
 }
 
-static size_t told(const struct stage *stage, const char *kind, const dlock_hold *hold)
-{
-    char text[64];
-    snprintf(text, sizeof text, "%s #%llu ", kind, (unsigned long long)dlock_acquisition(hold));
-    return record_count(stage->events, text);
-}
-
 static dlock_hold *wanted(dlock *lock, struct dlock_want want)
 {
     dlock_hold *hold;
@@ -150,10 +143,12 @@ static void nested_holds_have_their_own(void **state)
     assert_true(dlock_remaining_ms(outer) > 30000);
     assert_true(left_on_server() > 30000);
     if (rung->renewed) {
-        eventually(told(&stage, "RENEWED", inner) + told(&stage, "RENEWED", outer) >= 4);
+        eventually(record_told(stage.events, "RENEWED", inner) +
+                       record_told(stage.events, "RENEWED", outer) >=
+                   4);
         assert_true(dlock_valid(inner));
     } else {
-        eventually(told(&stage, "LOST", inner) == 1);
+        eventually(record_told(stage.events, "LOST", inner) == 1);
         assert_false(dlock_valid(inner));
     }
     assert_up_to(dlock_remaining_ms(outer), LONG_MS);
@@ -241,7 +236,7 @@ static void extended_again_and_again(void **state)
         }
         assert_int_equal(stats_of(stage.client).renewals, 0);
         assert_int_equal(record_count(stage.events, ""), 0);
-        eventually(told(&stage, "LOST", hold) == 1);
+        eventually(record_told(stage.events, "LOST", hold) == 1);
         assert_status(dlock_extend(hold), LOST);
         assert_says(dlock_error(), "'" LOCK "' was lost before it was extended");
         assert_status(dlock_release(hold, NULL), LOST);
@@ -267,12 +262,12 @@ static void what_is_gone_is_lost(void **state)
     assert_status(dlock_extend(hold), LOST);
     assert_says(dlock_error(), "'" LOCK "' was lost");
     assert_false(dlock_valid(hold));
-    eventually(told(&stage, "LOST", hold) == 1);
+    eventually(record_told(stage.events, "LOST", hold) == 1);
     assert_int_equal(server_integer(server, "EXISTS " LOCK), 0);
     assert_status(dlock_release(hold, NULL), LOST);
     if (outer != NULL) {
         assert_false(dlock_valid(outer));
-        eventually(told(&stage, "LOST", outer) == 1);
+        eventually(record_told(stage.events, "LOST", outer) == 1);
         assert_status(dlock_release(outer, NULL), LOST);
     }
     stage_clear(&stage);
@@ -450,7 +445,7 @@ static void nothing_reaches_beyond_the_end(void **state)
     stage_set(&stage, rung->name, (struct dlock_options){.ttl_ms = 1800});
     dlock_hold *hold = wanted(stage.lock, (struct dlock_want){.hold_max_ms = MAX_MS});
     int64_t ends_ms = clock_ms() + MAX_MS; /* at the latest */
-    while (told(&stage, "LOST", hold) == 0) {
+    while (record_told(stage.events, "LOST", hold) == 0) {
         dlock_status status = dlock_extend(hold);
         assert_true(status == DLOCK_OK || status == DLOCK_LOST);
         int64_t most_ms = ends_ms - clock_ms();
@@ -481,7 +476,7 @@ static void an_end_before_the_time_to_live(void **state)
     dlock_hold *hold = wanted(stage.lock, (struct dlock_want){.hold_max_ms = 900});
     assert_up_to(dlock_remaining_ms(hold), 900);
     assert_up_to(left_on_server(), 900);
-    eventually(told(&stage, "LOST", hold) == 1);
+    eventually(record_told(stage.events, "LOST", hold) == 1);
     record_line(stage.events, "LOST", 0, line, sizeof line);
     assert_says(line, "its hold_max_ms is over");
     assert_int_equal(stats_of(stage.client).renewals, 0);
@@ -501,11 +496,11 @@ static void the_end_is_the_holds_alone(void **state)
     dlock_hold *outer = wanted(stage.lock, (struct dlock_want){.owner_id = OWNER});
     dlock_hold *inner =
         wanted(stage.lock, (struct dlock_want){.owner_id = OWNER, .hold_max_ms = 1000});
-    eventually(told(&stage, "LOST", inner) == 1);
-    size_t renewed = told(&stage, "RENEWED", outer);
-    eventually(told(&stage, "RENEWED", outer) >= renewed + 3);
+    eventually(record_told(stage.events, "LOST", inner) == 1);
+    size_t renewed = record_told(stage.events, "RENEWED", outer);
+    eventually(record_told(stage.events, "RENEWED", outer) >= renewed + 3);
     assert_true(dlock_valid(outer));
-    assert_int_equal(told(&stage, "LOST", outer), 0);
+    assert_int_equal(record_told(stage.events, "LOST", outer), 0);
     assert_status(dlock_release(inner, NULL), LOST);
     assert_true(dlock_valid(outer));
     dlock_release(outer, NULL);

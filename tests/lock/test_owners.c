@@ -630,12 +630,10 @@ static dlock_hold *lose(struct stage *stage, enum loss loss, bool leaves)
 
 static void is_lost(struct stage *stage, dlock_hold *hold)
 {
-    char event[64];
     struct pollfd lost = {.fd = dlock_lost_fd(hold), .events = POLLIN};
     assert_false(dlock_valid(hold));
     assert_int_equal(poll(&lost, 1, PATIENCE_MS), 1);
-    snprintf(event, sizeof event, "LOST #%llu ", (unsigned long long)dlock_acquisition(hold));
-    eventually(record_count(stage->events, event) == 1);
+    eventually(record_told(stage->events, "LOST", hold) == 1);
     assert_status(dlock_release(hold, NULL), LOST);
 }
 

@@ -125,13 +125,6 @@ static dlock_hold *acquired_for(dlock *lock, uint64_t owner_id, int64_t ttl_ms)
     return hold;
 }
 
-static size_t told(const struct stage *stage, const char *kind, const dlock_hold *hold)
-{
-    char text[64];
-    snprintf(text, sizeof text, "%s #%llu ", kind, (unsigned long long)dlock_acquisition(hold));
-    return record_count(stage->events, text);
-}
-
 /* A third of its time to live is over. */
 static void until_due(const dlock_hold *hold)
 {
@@ -152,7 +145,7 @@ static void all_that_is_due_goes_in_one_write(void **state)
     stage_set(&stage);
     dlock *ready = lock_of(stage.client, "watchdog", "ready"); /* the script is known by now */
     dlock_hold *first = acquired_for(ready, 0, 900);
-    eventually(told(&stage, "RENEWED", first) > 0);
+    eventually(record_told(stage.events, "RENEWED", first) > 0);
     dlock_release(first, NULL);
     stop_timekeeper(&stage);
     for (int i = 0; i < COUNT; i++) {
@@ -171,7 +164,7 @@ static void all_that_is_due_goes_in_one_write(void **state)
     assert_int_equal(proxy_requests(stage.proxy, ""), requests + 1);
     proxy_let_go(stage.proxy);
     for (int i = 0; i < COUNT; i++)
-        eventually(told(&stage, "RENEWED", holds[i]) == 1);
+        eventually(record_told(stage.events, "RENEWED", holds[i]) == 1);
     for (int i = 0; i < COUNT; i++) {
         snprintf(name, sizeof name, "lock:{%02d}", i);
         assert_int_equal(record_position(stage.trace, name), COUNT - 1 - i);
@@ -204,15 +197,17 @@ static void each_answer_is_for_its_own_hold(void **state)
     for (int i = 0; i < 3; i++)
         until_due(holds[i]);
     let_timekeeper_go(&stage);
-    eventually(told(&stage, "LOST", holds[0]) == 1);
-    eventually(told(&stage, "RENEWAL_FAILED", holds[1]) >= 1);
-    eventually(told(&stage, "RENEWED", holds[2]) >= 1);
+    eventually(record_told(stage.events, "LOST", holds[0]) == 1);
+    eventually(record_told(stage.events, "RENEWAL_FAILED", holds[1]) >= 1);
+    eventually(record_told(stage.events, "RENEWED", holds[2]) >= 1);
     assert_false(dlock_valid(holds[0]));
     char line[256];
     record_line(stage.events, "RENEWAL_FAILED", 0, line, sizeof line);
     assert_says(line, "WRONGTYPE");
-    assert_int_equal(told(&stage, "RENEWED", holds[0]) + told(&stage, "RENEWED", holds[1]), 0);
-    assert_int_equal(told(&stage, "RENEWAL_FAILED", holds[2]), 0);
+    assert_int_equal(record_told(stage.events, "RENEWED", holds[0]) +
+                         record_told(stage.events, "RENEWED", holds[1]),
+                     0);
+    assert_int_equal(record_told(stage.events, "RENEWAL_FAILED", holds[2]), 0);
     for (int i = 0; i < 3; i++) {
         dlock_release(holds[i], NULL);
         dlock_close(locks[i]);
@@ -248,7 +243,7 @@ static void no_renewal_waits_for_another(void **state)
     assert_int_equal(record_count(stage.events, ""), 0);
     proxy_let_go(stage.proxy);
     for (int i = 0; i < COUNT; i++)
-        eventually(told(&stage, "RENEWED", holds[i]) == 1);
+        eventually(record_told(stage.events, "RENEWED", holds[i]) == 1);
     assert_int_equal(record_count(stage.events, ""), COUNT);
     for (int i = 0; i < COUNT; i++) {
         assert_status(dlock_release(holds[i], NULL), OK);
@@ -283,7 +278,7 @@ static void each_script_is_sent_once(void **state)
     uint64_t loaded = stats_of(stage.client).scripts_loaded;
     let_timekeeper_go(&stage);
     for (int i = 0; i < COUNT; i++)
-        eventually(told(&stage, "RENEWED", holds[i]) >= 1);
+        eventually(record_told(stage.events, "RENEWED", holds[i]) >= 1);
     assert_int_equal(stats_of(stage.client).scripts_loaded, loaded + 3); /* two share one */
     assert_int_equal(record_count(stage.trace, "NOSCRIPT"), 0);
 
@@ -293,7 +288,7 @@ static void each_script_is_sent_once(void **state)
     server_text(server, "SCRIPT FLUSH");
     let_timekeeper_go(&stage);
     for (int i = 0; i < COUNT; i++)
-        eventually(told(&stage, "RENEWED", holds[i]) >= 2);
+        eventually(record_told(stage.events, "RENEWED", holds[i]) >= 2);
     assert_int_equal(stats_of(stage.client).scripts_loaded, loaded + 6);
     assert_int_equal(record_count(stage.trace, "NOSCRIPT"), COUNT);
     assert_int_equal(stats_of(stage.client).renewals_failed, 0);
@@ -322,9 +317,9 @@ static void a_lost_answer_leaves_time_for_another(void **state)
         dlock *lock = lock_of(stage.client, "watchdog", "lock:{a}");
         dlock_hold *hold = acquired(lock);
         proxy_plan(stage.proxy, acts[i % ACTS], "lock:{a}", NULL, 0);
-        eventually(told(&stage, "RENEWED", hold) >= 1);
+        eventually(record_told(stage.events, "RENEWED", hold) >= 1);
         assert_true(proxy_done(stage.proxy));
-        assert_int_equal(told(&stage, "RENEWAL_FAILED", hold), 1);
+        assert_int_equal(record_told(stage.events, "RENEWAL_FAILED", hold), 1);
         assert_true(dlock_valid(hold));
         assert_int_equal(record_count(stage.events, "LOST"), 0);
         assert_status(dlock_release(hold, NULL), OK);
@@ -344,13 +339,14 @@ static void a_slow_answer_is_waited_for_next_time(void **state)
     dlock *lock = lock_of(stage.client, "watchdog", "lock:{a}");
     dlock_hold *hold = acquired_for(lock, 0, LONG_MS);
     proxy_plan(stage.proxy, PROXY_MUTE, "lock:{a}", NULL, 0);
-    eventually(told(&stage, "RENEWAL_FAILED", hold) == 1);
+    eventually(record_told(stage.events, "RENEWAL_FAILED", hold) == 1);
     proxy_plan(stage.proxy, PROXY_HOLD_REPLY, "lock:{a}", NULL, 0);
     eventually(dlock_remaining_ms(hold) < LONG_MS / 8);
     assert_true(proxy_done(stage.proxy));
     proxy_let_go(stage.proxy);
-    eventually(told(&stage, "RENEWED", hold) >= 1 || told(&stage, "LOST", hold) > 0);
-    assert_int_equal(told(&stage, "RENEWAL_FAILED", hold), 1);
+    eventually(record_told(stage.events, "RENEWED", hold) >= 1 ||
+               record_told(stage.events, "LOST", hold) > 0);
+    assert_int_equal(record_told(stage.events, "RENEWAL_FAILED", hold), 1);
     assert_status(dlock_release(hold, NULL), OK);
     dlock_close(lock);
     stage_clear(&stage);
@@ -407,7 +403,7 @@ static void a_server_that_answers_is_waited_for(void **state)
     eventually(dlock_remaining_ms(holds[COUNT - 1]) < ENDS_MS * 6 / 10);
     let_timekeeper_go(&stage);
     for (int i = 0; i < COUNT; i++)
-        eventually(told(&stage, "RENEWED", holds[i]) > 0 ||
+        eventually(record_told(stage.events, "RENEWED", holds[i]) > 0 ||
                    record_count(stage.events, "RENEWAL_FAILED") > 0);
     assert_int_equal(record_count(stage.events, "RENEWAL_FAILED"), 0);
     server_integer(server, "DEL loops");
@@ -431,9 +427,10 @@ static void who_has_time_for_one_try_waits_for_it(void **state)
     dlock_hold *first = acquired_for(lock, 0, PATIENCE_MS); /* so that its script is known */
     assert_status(dlock_release(first, NULL), OK);
     dlock_hold *hold = acquired(lock);
-    eventually(told(&stage, "RENEWED", hold) >= 2 || told(&stage, "LOST", hold) > 0);
-    assert_int_equal(told(&stage, "LOST", hold), 0);
-    assert_int_equal(told(&stage, "RENEWAL_FAILED", hold), 0);
+    eventually(record_told(stage.events, "RENEWED", hold) >= 2 ||
+               record_told(stage.events, "LOST", hold) > 0);
+    assert_int_equal(record_told(stage.events, "LOST", hold), 0);
+    assert_int_equal(record_told(stage.events, "RENEWAL_FAILED", hold), 0);
     assert_status(dlock_release(hold, NULL), OK);
     dlock_close(lock);
     stage_clear(&stage);
@@ -481,7 +478,8 @@ static void short_holds_cost_a_long_one_nothing(void **state)
         hasty[i] = (struct hasty){.lock = lock_of(stage.client, "watchdog", name)};
         threads[i] = thread_start(acquire_and_release, &hasty[i]);
     }
-    eventually(told(&stage, "RENEWED", hold) >= 3 || told(&stage, "LOST", hold) > 0 ||
+    eventually(record_told(stage.events, "RENEWED", hold) >= 3 ||
+               record_told(stage.events, "LOST", hold) > 0 ||
                record_count(stage.events, "SERVER_GONE") > 0);
     for (int i = 0; i < COUNT; i++) {
         atomic_store(&hasty[i].stop, true);
@@ -491,7 +489,7 @@ static void short_holds_cost_a_long_one_nothing(void **state)
     }
     assert_true(times > 0);
     assert_int_equal(stats_of(stage.client).connections_lost, 0);
-    assert_int_equal(told(&stage, "RENEWAL_FAILED", hold), 0);
+    assert_int_equal(record_told(stage.events, "RENEWAL_FAILED", hold), 0);
     assert_status(dlock_release(hold, NULL), OK);
     dlock_close(lock);
     stage_clear(&stage);
@@ -509,18 +507,18 @@ static void a_loss_is_told_of_meanwhile(void **state)
     dlock *lock = lock_of(stage.client, "watchdog", "lock:{a}");
     dlock *short_lock = lock_of(stage.client, "owner_lua", "lock:{b}");
     dlock_hold *hold = acquired(lock);
-    eventually(told(&stage, "RENEWED", hold) == 1);
+    eventually(record_told(stage.events, "RENEWED", hold) == 1);
     uint64_t connects = stats_of(stage.client).connects;
     proxy_plan(stage.proxy, PROXY_HOLD_REPLY, "lock:{a}", NULL, 0);
     eventually(proxy_done(stage.proxy));
     for (int i = 0; i < 3; i++) {
         dlock_hold *lost = acquired_for(short_lock, 0, 100);
-        eventually(told(&stage, "LOST", lost) == 1);
+        eventually(record_told(stage.events, "LOST", lost) == 1);
         assert_status(dlock_release(lost, NULL), LOST);
-        assert_int_equal(told(&stage, "RENEWED", hold), 1);
+        assert_int_equal(record_told(stage.events, "RENEWED", hold), 1);
     }
     proxy_let_go(stage.proxy);
-    eventually(told(&stage, "RENEWED", hold) == 2);
+    eventually(record_told(stage.events, "RENEWED", hold) == 2);
     assert_int_equal(stats_of(stage.client).connects, connects);
     assert_int_equal(stats_of(stage.client).renewals_failed, 0);
     assert_status(dlock_release(hold, NULL), OK);
@@ -550,7 +548,7 @@ static void a_release_waits_for_no_answer(void **state)
     assert_int_equal(server_integer(server, "EXISTS lock:{a}"), 0);
     dlock_hold *next = acquired(locks[0]);
     proxy_let_go(stage.proxy);
-    eventually(told(&stage, "RENEWED", holds[1]) >= 1);
+    eventually(record_told(stage.events, "RENEWED", holds[1]) >= 1);
     assert_true(dlock_valid(next) && dlock_acquisition(next) != number);
     assert_int_equal(record_count(stage.events, "lock:{a}"), 0);
     assert_status(dlock_release(next, NULL), OK);
@@ -572,8 +570,9 @@ static void renewed_on_lent_ones(struct stage *stage)
     else
         server_text(server, "CONFIG SET maxclients 1");
     for (size_t renewals = 1; renewals <= 2; renewals++) {
-        eventually(told(stage, "RENEWED", hold) >= renewals || told(stage, "LOST", hold) > 0);
-        assert_int_equal(told(stage, "LOST", hold), 0);
+        eventually(record_told(stage->events, "RENEWED", hold) >= renewals ||
+                   record_told(stage->events, "LOST", hold) > 0);
+        assert_int_equal(record_told(stage->events, "LOST", hold), 0);
         /* It was given back, and is as it was. */
         assert_status(dlock_release(acquired(other), NULL), OK);
     }
@@ -617,8 +616,9 @@ static void a_short_hold_does_not_wait_with_a_long_one(void **state)
     proxy_plan(stage.proxy, PROXY_MUTE, "INFO", NULL, 0);
     eventually(proxy_done(stage.proxy)); /* for the long one, which has time for a long silence */
     dlock_hold *hold = acquired_for(other, 0, SHORT_MS);
-    eventually(told(&stage, "RENEWED", hold) >= 1 || told(&stage, "LOST", hold) > 0);
-    assert_int_equal(told(&stage, "LOST", hold), 0);
+    eventually(record_told(stage.events, "RENEWED", hold) >= 1 ||
+               record_told(stage.events, "LOST", hold) > 0);
+    assert_int_equal(record_told(stage.events, "LOST", hold), 0);
     assert_status(dlock_release(hold, NULL), OK);
     assert_status(dlock_release(longer, NULL), OK);
     dlock_close(lock);
@@ -677,7 +677,7 @@ static void a_release_leaves_the_others_renewed(void **state)
         assert_status(dlock_release(holds[i % 2], NULL), OK);
         proxy_let_go(stage.proxy);
         dlock_hold *left = holds[1 - i % 2];
-        eventually(told(&stage, "RENEWED", left) >= 1);
+        eventually(record_told(stage.events, "RENEWED", left) >= 1);
         assert_true(dlock_valid(left));
         assert_int_equal(record_count(stage.events, "LOST #"), 1); /* the control */
         assert_status(dlock_release(left, NULL), OK);
@@ -705,7 +705,8 @@ static void a_short_nested_hold_has_time_for_another_try(void **state)
         eventually(proxy_done(stage.proxy));
         if (meanwhile == 1) /* its renewal is under way */
             inner = acquired_for(lock, 7, INNER_MS);
-        eventually(record_count(stage.events, "RENEWED") > 0 || told(&stage, "LOST", inner) > 0);
+        eventually(record_count(stage.events, "RENEWED") > 0 ||
+                   record_told(stage.events, "LOST", inner) > 0);
         assert_int_equal(record_count(stage.events, "LOST #"), 0);
         assert_int_equal(record_count(stage.events, "RENEWAL_FAILED"), 1);
         assert_status(dlock_release(inner, NULL), OK);
@@ -724,7 +725,7 @@ static void an_owner_that_nests_all_the_time(void **state)
     stage_set_far(&stage, 50);
     dlock *lock = lock_of(stage.client, "fair", "lock:{nests}");
     dlock_hold *outer = acquired_for(lock, 7, 3000);
-    while (told(&stage, "RENEWED", outer) == 0) {
+    while (record_told(stage.events, "RENEWED", outer) == 0) {
         assert_status(dlock_release(acquired_for(lock, 7, 3000), NULL), OK);
         assert_true(dlock_valid(outer));
         poll(NULL, 0, 5); /* it may nest 1000 times */

@@ -45,21 +45,14 @@ static void stage_clear(struct stage *stage)
     record_free(stage->trace);
 }
 
-/* Events of one kind about one hold. */
-static size_t told(const struct stage *stage, const char *kind, const dlock_hold *hold)
-{
-    char text[64];
-    snprintf(text, sizeof text, "%s #%llu ", kind, (unsigned long long)dlock_acquisition(hold));
-    return record_count(stage->events, text);
-}
-
 /* Another hold of the same client lives through so many renewals: what the timekeeper was to do in
  * that time it has done. */
 static void let_renewals_pass(struct stage *stage, size_t count)
 {
     dlock *control = lock_of(stage->client, "watchdog", "lock:{control}");
     dlock_hold *hold = acquired(control);
-    eventually(told(stage, "RENEWED", hold) >= count || told(stage, "LOST", hold) > 0);
+    eventually(record_told(stage->events, "RENEWED", hold) >= count ||
+               record_told(stage->events, "LOST", hold) > 0);
     dlock_release(hold, NULL);
     dlock_close(control);
 }
@@ -74,7 +67,7 @@ static void renewed_while_held(void **state)
     stage_set(&stage, "watchdog", (struct dlock_options){.ttl_ms = SURVIVES_MS});
     dlock_hold *hold = acquired(stage.lock);
     for (size_t renewals = 1; renewals <= 4; renewals++) {
-        eventually(told(&stage, "RENEWED", hold) >= renewals);
+        eventually(record_told(stage.events, "RENEWED", hold) >= renewals);
         assert_true(dlock_valid(hold));
         assert_true(dlock_remaining_ms(hold) > 0 && dlock_remaining_ms(hold) < SURVIVES_MS);
         assert_string_equal(server_text(server, "HGET " LOCK " %s", dlock_owner(hold)), "1");
@@ -100,7 +93,8 @@ static void no_renewal_after_the_release(void **state)
     struct stage stage;
     stage_set(&stage, "watchdog", (struct dlock_options){.ttl_ms = SURVIVES_MS / 2});
     dlock_hold *hold = acquired(stage.lock);
-    eventually(told(&stage, "RENEWED", hold) + told(&stage, "LOST", hold) >= 1);
+    eventually(
+        record_told(stage.events, "RENEWED", hold) + record_told(stage.events, "LOST", hold) >= 1);
     dlock_release(hold, NULL);
     struct monitor *monitor = monitor_start(server);
     record_clear(stage.events);
@@ -126,7 +120,7 @@ static void many_at_once(void **state)
         holds[i] = acquired(locks[i]);
     }
     for (int i = 0; i < HOLDS_COUNT; i++)
-        eventually(told(&stage, "RENEWED", holds[i]) >= 1);
+        eventually(record_told(stage.events, "RENEWED", holds[i]) >= 1);
     assert_int_equal(record_count(stage.events, "LOST"), 0);
     for (int i = 0; i < HOLDS_COUNT; i++) {
         assert_status(dlock_release(holds[i], NULL), OK);
@@ -143,11 +137,11 @@ static void renewed_after_its_connection_was_killed(void **state)
     struct stage stage;
     stage_set(&stage, "watchdog", (struct dlock_options){.ttl_ms = SURVIVES_MS});
     dlock_hold *hold = acquired(stage.lock);
-    eventually(told(&stage, "RENEWED", hold) >= 1);
+    eventually(record_told(stage.events, "RENEWED", hold) >= 1);
     assert_true(server_integer(server, "CLIENT KILL TYPE normal") >= 1);
     server_text(server, "SCRIPT FLUSH");
-    size_t renewed = told(&stage, "RENEWED", hold);
-    eventually(told(&stage, "RENEWED", hold) >= renewed + 2);
+    size_t renewed = record_told(stage.events, "RENEWED", hold);
+    eventually(record_told(stage.events, "RENEWED", hold) >= renewed + 2);
     assert_true(dlock_valid(hold));
     assert_status(dlock_release(hold, NULL), OK);
     stage_clear(&stage);
@@ -162,12 +156,12 @@ static void renewed_after_a_short_hang(void **state)
               (struct dlock_options){
                   .ttl_ms = 2 * SURVIVES_MS, .connect_timeout_ms = 200, .command_timeout_ms = 200});
     dlock_hold *hold = acquired(stage.lock);
-    eventually(told(&stage, "RENEWED", hold) >= 1);
+    eventually(record_told(stage.events, "RENEWED", hold) >= 1);
     server_pause(server);
-    size_t renewed = told(&stage, "RENEWED", hold);
-    eventually(told(&stage, "RENEWAL_FAILED", hold) >= 2);
+    size_t renewed = record_told(stage.events, "RENEWED", hold);
+    eventually(record_told(stage.events, "RENEWAL_FAILED", hold) >= 2);
     server_resume(server);
-    eventually(told(&stage, "RENEWED", hold) > renewed);
+    eventually(record_told(stage.events, "RENEWED", hold) > renewed);
     assert_true(dlock_valid(hold));
     assert_true(stats_of(stage.client).renewals_failed >= 2);
     assert_int_equal(record_count(stage.events, "LOST"), 0);
@@ -211,7 +205,7 @@ static void lost_while_redis_hangs(void **state)
         stage_set(&stage, expiring[i].rung, (struct dlock_options){.ttl_ms = EXPIRES_MS});
         dlock_hold *hold = acquired(stage.lock);
         server_pause(server);
-        eventually(told(&stage, "LOST", hold) == 1);
+        eventually(record_told(stage.events, "LOST", hold) == 1);
         assert_false(dlock_valid(hold));
         assert_int_equal(dlock_remaining_ms(hold), 0);
         assert_int_equal(stats_of(stage.client).lost, 1);
@@ -230,9 +224,10 @@ static void lost_in_the_middle_of_a_renewal(void **state)
     stage_set(&stage, "watchdog",
               (struct dlock_options){.ttl_ms = 1000, .command_timeout_ms = 60000});
     dlock_hold *hold = acquired(stage.lock);
-    eventually(told(&stage, "RENEWED", hold) + told(&stage, "LOST", hold) >= 1);
+    eventually(
+        record_told(stage.events, "RENEWED", hold) + record_told(stage.events, "LOST", hold) >= 1);
     server_pause(server);
-    eventually(told(&stage, "LOST", hold) == 1);
+    eventually(record_told(stage.events, "LOST", hold) == 1);
     assert_false(dlock_valid(hold));
     server_resume(server);
     char line[256];
@@ -282,7 +277,7 @@ static void lost_when_the_time_is_over(void **state)
         char line[256], begins[256];
         stage_set(&stage, expiring[i].rung, (struct dlock_options){.ttl_ms = EXPIRES_MS});
         dlock_hold *hold = acquired(stage.lock);
-        eventually(told(&stage, "LOST", hold) == 1);
+        eventually(record_told(stage.events, "LOST", hold) == 1);
         assert_false(dlock_valid(hold));
         snprintf(begins, sizeof begins, "LOST #%llu %s %s %s 0 ms: its time to live is over",
                  (unsigned long long)dlock_acquisition(hold), LOCK, expiring[i].rung,
@@ -313,7 +308,7 @@ static void nothing_rides_after_the_loss(void **state)
     dlock_batch_add(last, 2, (const char *const[]){"INCR", "late"}, NULL);
     stage_set(&stage, "owner_lua", (struct dlock_options){.ttl_ms = EXPIRES_MS});
     dlock_hold *hold = acquired(stage.lock);
-    eventually(told(&stage, "LOST", hold) == 1);
+    eventually(record_told(stage.events, "LOST", hold) == 1);
     assert_status(dlock_release(hold, last), LOST);
     assert_int_equal(server_integer(server, "EXISTS late"), 0);
     assert_status(dlock_batch_reply(last, 0, &reply), OK);
@@ -331,7 +326,7 @@ static void lost_to_another(void **state)
     dlock_hold *hold = acquired(stage.lock);
     server_integer(server, "DEL " LOCK);
     server_integer(server, "HSET " LOCK " another 1");
-    eventually(told(&stage, "LOST", hold) == 1);
+    eventually(record_told(stage.events, "LOST", hold) == 1);
     assert_false(dlock_valid(hold));
     assert_int_equal(dlock_remaining_ms(hold), 0);
     char line[256];
@@ -354,13 +349,13 @@ static void told_once(void **state)
     stage_set(&stage, "watchdog", (struct dlock_options){.ttl_ms = SURVIVES_MS / 2});
     dlock_hold *hold = acquired(stage.lock);
     server_integer(server, "DEL " LOCK);
-    eventually(told(&stage, "LOST", hold) == 1);
+    eventually(record_told(stage.events, "LOST", hold) == 1);
     size_t events = record_count(stage.events, LOCK);
     record_clear(stage.trace);
     let_renewals_pass(&stage, 3);
     assert_int_equal(record_count(stage.events, LOCK), events);
     assert_int_equal(record_count(stage.trace, LOCK), 0);
-    assert_int_equal(told(&stage, "LOST", hold), 1);
+    assert_int_equal(record_told(stage.events, "LOST", hold), 1);
     assert_false(dlock_valid(hold));
     assert_status(dlock_release(hold, NULL), LOST);
     stage_clear(&stage);
@@ -375,7 +370,8 @@ static void lost_with_all_its_depths(void **state)
     dlock_hold *outer = acquired_by(stage.lock, 7);
     dlock_hold *inner = acquired_by(stage.lock, 7);
     server_integer(server, "DEL " LOCK);
-    eventually(told(&stage, "LOST", outer) == 1 && told(&stage, "LOST", inner) == 1);
+    eventually(record_told(stage.events, "LOST", outer) == 1 &&
+               record_told(stage.events, "LOST", inner) == 1);
     assert_false(dlock_valid(outer));
     assert_false(dlock_valid(inner));
     assert_status(dlock_release(inner, NULL), LOST);
