@@ -10,6 +10,7 @@
 #include "must.h"
 #include "own_server.h"
 #include "proxy.h"
+#include "sends.h"
 #include "sound.h"
 #include "started.h"
 #include "waiter.h"
@@ -17,23 +18,11 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 
 #define CROWD 400
 #define LOCK "lock:{exchange}"
 #define OTHER "lock:{other}"
 #define OWNER 7
-
-/* Each write to a socket of the process is counted: the library alone uses send() while it is. */
-static _Atomic int sends;
-ssize_t __real_send(int fd, const void *bytes, size_t size, int flags);
-ssize_t __wrap_send(int fd, const void *bytes, size_t size, int flags);
-
-ssize_t __wrap_send(int fd, const void *bytes, size_t size, int flags)
-{
-    atomic_fetch_add(&sends, 1);
-    return __real_send(fd, bytes, size, flags);
-}
 
 /* Rungs whose requests share. */
 static const char *const sharing[] = {"reentrant", "watchdog", "notify", "fair", "read_write"};

@@ -13,7 +13,6 @@
 #include "waiter.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #define LOCK "lock:{late}"
 #define OWNER 7
@@ -74,13 +73,6 @@ static struct dlock_holder holder_of(dlock *lock)
     struct dlock_holder holder = {.size = sizeof holder};
     assert_status(dlock_inspect(lock, &holder), OK);
     return holder;
-}
-
-static long long server_now_ms(void)
-{
-    const redisReply *now = server_ask(server, "TIME");
-    return strtoll(now->element[0]->str, NULL, 10) * 1000 +
-           strtoll(now->element[1]->str, NULL, 10) / 1000;
 }
 
 /* Nobody else gets it while the hold is valid. */
@@ -314,8 +306,8 @@ static bool granted_after_its_validity(const struct dlock_rung *rung)
     eventually(proxy_done(stage.proxy));
     bool lived = server_integer(server, "PEXPIRE " LOCK " 60000") == 1;
     server_integer(server, "PEXPIRE dlock:holds:" LOCK " 60000"); /* of read_write */
-    long long over_ms = server_now_ms() + ttl_ms;
-    eventually(server_now_ms() > over_ms);
+    long long over_ms = server_us(server) / 1000 + ttl_ms;
+    eventually(server_us(server) / 1000 > over_ms);
     proxy_let_go(stage.proxy);
     assert_status(waiter_end(&waiter), OK);
     dlock_status status = dlock_release(waiter.hold, NULL);

@@ -7,8 +7,7 @@
 #include "calls.h"
 #include "client.h"
 #include "must.h"
-#include "own_server.h"
-#include "proxy.h"
+#include "own_proxy.h"
 #include "sound.h"
 #include "started.h"
 #include "waiter.h"
@@ -18,8 +17,6 @@
 #define DAY_MS 86400000
 #define SHORT_MS 300 /* of a client that gives up soon, and of a hold that is over soon */
 #define SHORT_BOUND_MS (3 * SHORT_MS)
-
-static struct proxy *proxy; /* before it */
 
 /* ---- The stage ------------------------------------------------------------------------------- */
 
@@ -60,11 +57,6 @@ static void go_away(void)
 {
     server_integer(server, "CLIENT KILL TYPE normal");
     server_pause(server);
-}
-
-static void refuse_writes(bool refuse)
-{
-    server_text(server, "CONFIG SET min-replicas-to-write %d", refuse);
 }
 
 /* In the end. */
@@ -222,11 +214,11 @@ static void refused_with_riders(void **state)
     struct dlock_reply reply = {.size = sizeof reply};
     stage_set(&stage, *state, server_url(server), SHORT_MS);
     dlock_hold *hold = acquired(stage.lock);
-    refuse_writes(true);
+    server_refuse_writes(server, true);
     assert_status(dlock_release(hold, stage.last), REFUSED);
     assert_status(dlock_batch_reply(stage.last, 0, &reply), OK);
     assert_int_equal(reply.kind, DLOCK_REPLY_ERROR);
-    refuse_writes(false);
+    server_refuse_writes(server, false);
     comes_to_another(&stage);
     stage_clear(&stage);
 }
@@ -259,12 +251,12 @@ static void tried_again_where_no_doubt_ends(void **state)
     server_text(server, "ACL SETUSER default -client|kill");
     stage_set(&stage, *state, proxy_url(proxy), SHORT_MS);
     dlock_hold *hold = acquired(stage.lock);
-    refuse_writes(true);
+    server_refuse_writes(server, true);
     proxy_plan(proxy, PROXY_CUT_REQUEST, LOCK, NULL, 0);
     size_t requests = proxy_requests(proxy, LOCK);
     assert_status(dlock_release(hold, NULL), UNKNOWN);
     eventually(proxy_requests(proxy, LOCK) >= requests + 4); /* two of them in the background */
-    refuse_writes(false);
+    server_refuse_writes(server, false);
     comes_to_another(&stage);
     stage_clear(&stage);
     server_text(server, "ACL SETUSER default +client|kill");
@@ -351,9 +343,9 @@ static void refused_after_its_time(void **state)
     dlock_hold *outer = acquired_for(stage.lock, want);
     assert_status(dlock_release(acquired_by(stage.lock, OWNER), NULL), OK);
     eventually(!dlock_valid(outer));
-    refuse_writes(true);
+    server_refuse_writes(server, true);
     assert_status(dlock_release(outer, NULL), LOST);
-    refuse_writes(false);
+    server_refuse_writes(server, false);
     comes_to_another(&stage);
     stage_clear(&stage);
 }
@@ -370,9 +362,9 @@ static void refused_after_it_was_passed_on(void **state)
     assert_status(dlock_release(first, NULL), OK);
     started_answered(&next);
     eventually(!dlock_valid(next.hold));
-    refuse_writes(true);
+    server_refuse_writes(server, true);
     assert_status(dlock_release(next.hold, NULL), LOST);
-    refuse_writes(false);
+    server_refuse_writes(server, false);
     comes_to_another(&stage);
     stage_clear(&stage);
 }
@@ -407,9 +399,9 @@ static void its_owner_reads_anew(void **state)
     struct dlock_want first = {.mode = DLOCK_SHARED, .ttl_ms = 600, .hold_max_ms = 600};
     dlock_hold *outer = acquired_for(stage.lock, first);
     dlock_hold *nested = acquired_for(stage.lock, (struct dlock_want){.mode = DLOCK_SHARED});
-    refuse_writes(true);
+    server_refuse_writes(server, true);
     assert_status(dlock_release(nested, NULL), REFUSED);
-    refuse_writes(false);
+    server_refuse_writes(server, false);
     eventually(!dlock_valid(outer));
     dlock_hold *anew = acquired_for(stage.lock, (struct dlock_want){.mode = DLOCK_SHARED});
     assert_status(dlock_release(outer, NULL), LOST);
@@ -598,9 +590,9 @@ static void while_its_owner_reads_on(void **state)
     stage_set(&stage, dlock_rung_find("read_write"), server_url(server), SHORT_MS);
     dlock_hold *writes = acquired_for(stage.lock, (struct dlock_want){0});
     dlock_hold *reads = acquired_for(stage.lock, (struct dlock_want){.mode = DLOCK_SHARED});
-    refuse_writes(true);
+    server_refuse_writes(server, true);
     assert_status(dlock_release(writes, NULL), REFUSED);
-    refuse_writes(false);
+    server_refuse_writes(server, false);
     another_reads(&stage);
     assert_status(dlock_release(reads, NULL), OK);
     comes_to_another(&stage);
@@ -669,19 +661,6 @@ static void while_renewals_keep_its_owner(void **state)
     stage_clear(&stage);
 }
 
-static int set_up(void **state)
-{
-    start_server(state);
-    proxy = proxy_start(server);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    proxy_free(proxy);
-    return stop_server(state);
-}
-
 int main(void)
 {
     static const struct scenario scenarios[] = {
@@ -712,6 +691,6 @@ int main(void)
         SCENARIO(while_its_owner_reads_on_after_a_late_write, ONCE),
         SCENARIO(while_renewals_keep_its_owner, ONCE),
     };
-    return run_scenarios("leftover", scenarios, sizeof scenarios / sizeof scenarios[0], set_up,
-                         tear_down);
+    return run_scenarios("leftover", scenarios, sizeof scenarios / sizeof scenarios[0],
+                         start_server_and_proxy, stop_server_and_proxy);
 }

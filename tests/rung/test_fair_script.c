@@ -257,12 +257,6 @@ static void assert_at_rest(void)
     assert_true(is_there(NEWEST));
 }
 
-static long long server_us(void)
-{
-    const redisReply *reply = server_ask(server, "TIME");
-    return atoll(reply->element[0]->str) * 1000000 + atoll(reply->element[1]->str);
-}
-
 static void set_newest(long long token)
 {
     server_text(server, "SET " NEWEST " %lld", token);
@@ -273,9 +267,9 @@ static void set_newest(long long token)
 static void free_and_nobody_waits(void **state)
 {
     (void)state;
-    long long before_us = server_us();
+    long long before_us = server_us(server);
     long long token = had("a");
-    assert_between(token, before_us, server_us());
+    assert_between(token, before_us, server_us(server));
     assert_lock("a", "held");
     assert_int_equal(field_token(), token);
     assert_queue("");
@@ -716,7 +710,7 @@ static void a_grant_lasts_as_its_client_wants(void **state)
 static void as_many_numbers_as_were_used(void **state)
 {
     (void)state;
-    set_newest(server_us() + AHEAD_US);
+    set_newest(server_us(server) + AHEAD_US);
     long long token = had("a");
     assert_result(release_used("a", token, token), 1, 0, 0);
     assert_int_equal(had("a"), token + 1);
@@ -744,7 +738,7 @@ static void as_many_numbers_as_were_used(void **state)
 static void numbers_that_nobody_told_of(void **state)
 {
     (void)state;
-    set_newest(server_us() + AHEAD_US);
+    set_newest(server_us(server) + AHEAD_US);
     long long token = had("a");
     run_out(LOCK); /* an expired hold: all may have been used */
     assert_int_equal(had("b"), token + NUMBERS);
@@ -770,7 +764,7 @@ static void tokens_grow_when_their_key_is_lost(void **state)
         assert_true(again.said == 1 && again.number > token);
         token = again.number;
     }
-    assert_true(token <= server_us());
+    assert_true(token <= server_us(server));
     /* While it is held, and handed on. */
     busy("b");
     server_integer(server, "DEL " NEWEST);

@@ -164,13 +164,6 @@ static void assert_clean_of(const char *name)
 
 #define assert_clean() assert_clean_of(LOCK)
 
-/* The server's clock in ms. */
-static long long server_now_ms(void)
-{
-    const redisReply *time = server_ask(server, "TIME");
-    return atoll(time->element[0]->str) * 1000 + atoll(time->element[1]->str) / 1000;
-}
-
 #define TOLD "\"PUBLISH\" \"dlock:free:" LOCK "\""
 #define TOLD_READERS TOLD " \"r"  /* and, after a write, until when a writer need not ask */
 #define TOLD_WRITER TOLD " \"0\"" /* one of each client */
@@ -740,7 +733,7 @@ static void a_dead_reader_delays_a_writer_by_its_own_time(void **state)
     waits(&writer, &other, DLOCK_EXCLUSIVE, 1);
     killed(pid);
     long long over_ms = first_over_ms(LOCK);
-    assert_true(over_ms <= server_now_ms() + SHORT_MS);
+    assert_true(over_ms <= server_us(server) / 1000 + SHORT_MS);
     let_go(living);
     /* The key lives as long as the living reader's hold would have: it is not the key's time. */
     assert_true(server_integer(server, "PTTL " LOCK) > SHORT_MS);
@@ -767,7 +760,7 @@ static void a_dead_writer_delays_a_reader_by_its_own_time(void **state)
     waits(&reader, &party, DLOCK_SHARED, 1);
     killed(pid);
     long long over_ms = first_over_ms(LOCK);
-    assert_true(over_ms <= server_now_ms() + SHORT_MS);
+    assert_true(over_ms <= server_us(server) / 1000 + SHORT_MS);
     dlock_hold *read = comes_in(&reader);
     assert_true((long long)(dlock_token(read) / 1000) >= over_ms);
     let_go(read);
@@ -787,7 +780,7 @@ static void a_dead_waiting_writer_keeps_readers_out_for_its_marks_time(void **st
     waits(&reader, &party, DLOCK_SHARED, 1);
     killed(pid);
     long long over_ms = first_over_ms(WAITING_WRITERS);
-    assert_true(over_ms <= server_now_ms() + 5000 + BRIEF_MS);
+    assert_true(over_ms <= server_us(server) / 1000 + 5000 + BRIEF_MS);
     dlock_hold *read = comes_in(&reader);
     assert_true((long long)(dlock_token(read) / 1000) >= over_ms);
     assert_int_equal(count_of(LOCK), 2); /* the one that reads is still there */
@@ -828,7 +821,7 @@ static void each_reader_is_renewed_for_its_own_time(void **state)
     server_integer(server, "PEXPIRE " TOKEN " %d", LONG_MS);
     eventually(stats_of(brief.client).renewals >= 4); /* longer than its time to live */
     assert_true(server_integer(server, "PTTL " TOKEN) > LONG_MS);
-    long long now_ms = server_now_ms();
+    long long now_ms = server_us(server) / 1000;
     long long one_ms = atoll(server_text(server, "ZSCORE " LOCK " %s", dlock_owner(one)));
     long long two_ms = atoll(server_text(server, "ZSCORE " LOCK " %s", dlock_owner(two)));
     assert_true(one_ms > now_ms && one_ms <= now_ms + SHORT_MS);
@@ -1337,14 +1330,7 @@ static void broken_by_an_operator(void **state)
     party_over(&other);
 }
 
-static int empty(void **state)
-{
-    (void)state;
-    server_text(server, "FLUSHALL");
-    return 0;
-}
-
-#define TEST(name) cmocka_unit_test_setup(name, empty)
+#define TEST(name) cmocka_unit_test_setup(name, empty_server)
 
 /* One argument: only the test of that name. */
 int main(int argc, char **argv)

@@ -9,30 +9,18 @@
 #include "own_server.h"
 #include "record.h"
 #include "redis_rung.h"
+#include "sends.h"
 #include "validate.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #define LOCK "lock:{riding}"
 #define ARGS_MAX 28
 
 extern const struct script lua_guarded_release;
-
-/* Each write to a socket of the process is counted: the library's connections are all there is
- * that use send() while it is counted. */
-static _Atomic int sends;
-ssize_t __real_send(int fd, const void *bytes, size_t size, int flags);
-ssize_t __wrap_send(int fd, const void *bytes, size_t size, int flags);
-
-ssize_t __wrap_send(int fd, const void *bytes, size_t size, int flags)
-{
-    atomic_fetch_add(&sends, 1);
-    return __real_send(fd, bytes, size, flags);
-}
 
 /* ---- The rung -------------------------------------------------------------------------------- */
 

@@ -23,4 +23,12 @@ static inline int stop_server(void **state)
     return 0;
 }
 
+/* For a test. */
+static inline int empty_server(void **state)
+{
+    (void)state;
+    server_text(server, "FLUSHALL");
+    return 0;
+}
+
 #endif
