@@ -50,15 +50,6 @@ static void stage_clear(struct stage *stage)
     proxy_free(stage->proxy);
 }
 
-static dlock_hold *wanted(dlock *lock, struct dlock_want want)
-{
-    dlock_hold *hold;
-    want.size = sizeof want;
-    want.wait_ms = PATIENCE_MS;
-    assert_status(dlock_acquire(lock, &want, &hold), OK);
-    return hold;
-}
-
 static long long left_on_server(void)
 {
     return server_integer(server, "PTTL " LOCK);

@@ -70,12 +70,8 @@ static void comes_to_another(const struct stage *stage)
 
 static dlock_hold *acquired_for(dlock *lock, struct dlock_want want)
 {
-    dlock_hold *hold;
-    want.size = sizeof want;
     want.owner_id = OWNER;
-    want.wait_ms = PATIENCE_MS;
-    assert_status(dlock_acquire(lock, &want, &hold), OK);
-    return hold;
+    return wanted(lock, want);
 }
 
 /* ---- Acquires -------------------------------------------------------------------------------- */

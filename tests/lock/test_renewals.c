@@ -118,11 +118,7 @@ static void let_timekeeper_go(struct stage *stage)
 
 static dlock_hold *acquired_for(dlock *lock, uint64_t owner_id, int64_t ttl_ms)
 {
-    dlock_hold *hold;
-    struct dlock_want want = {
-        .size = sizeof want, .wait_ms = PATIENCE_MS, .owner_id = owner_id, .ttl_ms = ttl_ms};
-    assert_status(dlock_acquire(lock, &want, &hold), OK);
-    return hold;
+    return wanted(lock, (struct dlock_want){.owner_id = owner_id, .ttl_ms = ttl_ms});
 }
 
 /* A third of its time to live is over. */

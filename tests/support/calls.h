@@ -72,14 +72,20 @@ static inline dlock *lock_of(dlock_client *client, const char *rung, const char 
     return lock;
 }
 
-/* Acquires within the tests' patience. */
-static inline dlock_hold *acquired(dlock *lock)
+/* Acquires what is wanted, within the tests' patience. */
+static inline dlock_hold *wanted(dlock *lock, struct dlock_want want)
 {
     dlock_hold *hold;
-    struct dlock_want want = {.size = sizeof want, .wait_ms = 60000};
+    want.size = sizeof want;
+    want.wait_ms = 60000;
     assert_status(dlock_acquire(lock, &want, &hold), OK);
     assert_non_null(hold);
     return hold;
+}
+
+static inline dlock_hold *acquired(dlock *lock)
+{
+    return wanted(lock, (struct dlock_want){0});
 }
 
 /* The same in that mode; NULL where the rung has no such mode. */
@@ -96,11 +102,7 @@ static inline dlock_hold *acquired_as(dlock *lock, enum dlock_mode mode)
 /* The same on behalf of that owner. */
 static inline dlock_hold *acquired_by(dlock *lock, uint64_t owner_id)
 {
-    dlock_hold *hold;
-    struct dlock_want want = {.size = sizeof want, .wait_ms = 60000, .owner_id = owner_id};
-    assert_status(dlock_acquire(lock, &want, &hold), OK);
-    assert_non_null(hold);
-    return hold;
+    return wanted(lock, (struct dlock_want){.owner_id = owner_id});
 }
 
 /* One try. */
