@@ -28,6 +28,12 @@ struct scenario {
 
 #define SCENARIO_TESTS_MAX 256
 
+/* It locks inside the process, and asks no server. */
+static inline bool is_local(const struct dlock_rung *rung)
+{
+    return strcmp(rung->name, "local") == 0;
+}
+
 static inline bool is_in_scope(const struct dlock_rung *rung, enum scope scope)
 {
     bool asks = rung->reentrant && strcmp(rung->name, "fair") != 0;
