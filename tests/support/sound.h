@@ -34,9 +34,15 @@ static inline bool is_local(const struct dlock_rung *rung)
     return strcmp(rung->name, "local") == 0;
 }
 
+/* Its clients stand in a queue at the server. */
+static inline bool queues(const struct dlock_rung *rung)
+{
+    return strcmp(rung->name, "fair") == 0;
+}
+
 static inline bool is_in_scope(const struct dlock_rung *rung, enum scope scope)
 {
-    bool asks = rung->reentrant && strcmp(rung->name, "fair") != 0;
+    bool asks = rung->reentrant && !queues(rung);
     return !rung->flawed && (scope == EACH_SOUND || (scope == EACH_REENTRANT && rung->reentrant) ||
                              (scope == EACH_NESTED_ASKS && asks));
 }
