@@ -339,6 +339,6 @@ int main(void)
         SCENARIO(what_is_passed_on_ends_soon, ONCE),
         SCENARIO(a_write_that_is_over, ONCE),
     };
-    return run_scenarios("hold_times", scenarios, sizeof scenarios / sizeof scenarios[0], start_server,
-                         stop_server);
+    return run_scenarios("hold_times", scenarios, sizeof scenarios / sizeof scenarios[0],
+                         start_server, stop_server);
 }

@@ -48,7 +48,7 @@ static inline bool is_in_scope(const struct dlock_rung *rung, enum scope scope)
 }
 
 static inline int run_scenarios(const char *group, const struct scenario *scenarios, size_t count,
-                                CMFixtureFunction start, CMFixtureFunction stop)
+                                CMFixtureFunction set_up, CMFixtureFunction tear_down)
 {
     static struct CMUnitTest tests[SCENARIO_TESTS_MAX];
     static char names[SCENARIO_TESTS_MAX][96];
@@ -70,7 +70,7 @@ static inline int run_scenarios(const char *group, const struct scenario *scenar
             };
             test_count++;
         }
-    return _cmocka_run_group_tests(group, tests, test_count, start, stop);
+    return _cmocka_run_group_tests(group, tests, test_count, set_up, tear_down);
 }
 
 #endif
