@@ -26,7 +26,7 @@ struct stage {
 };
 
 static inline void stage_set(struct stage *stage, const struct dlock_rung *rung, const char *url,
-                      int64_t timeout_ms)
+                             int64_t timeout_ms)
 {
     server_text(server, "FLUSHALL");
     stage->client = client_of(url, (struct dlock_options){.ttl_ms = DAY_MS,
