@@ -12,7 +12,7 @@
 
 #define LOCK "lock:{loop}"
 #define LOCKS 20
-#define ASKERS 2  /* threads that may wait for a server */
+#define ASKERS 2 /* threads that may wait for a server */
 
 struct stage {
     dlock_client *client;

@@ -418,6 +418,6 @@ int main(void)
         SCENARIO(none_begins_after_its_limit, ONCE),
         SCENARIO(who_explains_keeps_nobody, ONCE),
     };
-    return run_scenarios("hanging_server", scenarios, sizeof scenarios / sizeof scenarios[0], start_server,
-                         stop_server);
+    return run_scenarios("hanging_server", scenarios, sizeof scenarios / sizeof scenarios[0],
+                         start_server, stop_server);
 }

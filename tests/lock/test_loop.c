@@ -3,7 +3,6 @@
  * The threads that serve calls without a thread: nobody who is kept by the application keeps the
  * others, and who asks gets its turn.
  */
-#include "background.h"
 #include "calls.h"
 #include "client.h"
 #include "loop_stage.h"
