@@ -43,13 +43,6 @@ static void stage_set_delayed(struct stage *stage, const struct dlock_rung *rung
     assert_status(dlock_release(acquired(stage->lock), NULL), OK);
 }
 
-static struct dlock_holder holder_of(dlock *lock)
-{
-    struct dlock_holder holder = {.size = sizeof holder};
-    assert_status(dlock_inspect(lock, &holder), OK);
-    return holder;
-}
-
 /* ---- The wire -------------------------------------------------------------------------------- */
 
 /* What a client's death leaves on the wire arrives, unless the server has closed the connection. */

@@ -124,13 +124,6 @@ static void stage_clear(struct stage *stage)
     record_free(stage->trace);
 }
 
-static struct dlock_reply reply_of(const dlock_batch *batch, size_t index)
-{
-    struct dlock_reply reply = {.size = sizeof reply};
-    assert_status(dlock_batch_reply(batch, index, &reply), OK);
-    return reply;
-}
-
 static void oracle(void **state)
 {
     (void)state;

@@ -117,6 +117,20 @@ static inline dlock_status tried_by(dlock *lock, uint64_t owner_id, dlock_hold *
     return dlock_acquire(lock, &want, hold);
 }
 
+static inline struct dlock_holder holder_of(dlock *lock)
+{
+    struct dlock_holder holder = {.size = sizeof holder};
+    assert_status(dlock_inspect(lock, &holder), OK);
+    return holder;
+}
+
+static inline struct dlock_reply reply_of(const dlock_batch *batch, size_t index)
+{
+    struct dlock_reply reply = {.size = sizeof reply};
+    assert_status(dlock_batch_reply(batch, index, &reply), OK);
+    return reply;
+}
+
 static inline struct dlock_stats stats_of(const dlock_client *client)
 {
     struct dlock_stats stats = {.size = sizeof stats};
