@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ways to a server: names that move or are not found, addresses that swallow everything,
- * connections that are slow. Host names ending in ".test" are found by this file.
+ * How a client connects: host names that move or are not found, addresses that swallow every
+ * packet, connections that are slow. Host names ending in ".test" are found by this file.
  */
 #include "calls.h"
 #include "hole.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Calls that a limit, a cancel or a close cuts off while the server hangs: what they leave behind
- * is released. And what rides with a release that comes too late.
+ * is released. And commands that ride with a release are not sent after its hold has ended.
  */
 #include "calls.h"
 #include "exchange_stage.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A server that hangs keeps the threads that ask it, and no call beyond its time. And
- * want.limit_ms, which caps a call.
+ * A server that hangs blocks the threads that ask it, and no call for longer than its own time.
+ * And want.limit_ms, which limits a whole call.
  */
 #include "background.h"
 #include "calls.h"

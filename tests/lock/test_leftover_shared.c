@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a call leaves behind of a key that holds share: those of one owner, or those to whom their
- * client passes the lock.
+ * What a call leaves behind where several holds share a key: holds of one owner, or of waiters to
+ * which their client passes the lock.
  */
 #include "background.h"
 #include "calls.h"

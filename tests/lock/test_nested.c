@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Nested acquires that are lost or refused, and the losses that they show; and releases and
- * acquires that wait in vain for another request of their owner.
+ * Nested acquires that are lost or refused, and the loss that a nested acquire shows. And acquires
+ * and releases that wait in vain for another request of their owner.
  */
 #include "calls.h"
 #include "client.h"

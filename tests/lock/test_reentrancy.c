@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Re-entrancy: who is let in again on which rungs.
+ * Re-entrancy: which owner acquires again what it holds, and on which rungs.
  */
 #include "calls.h"
 #include "child.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The connection for wake-ups: refused, lacking, unblocked and shared, its waiters are told or
- * poll.
+ * The connection for wake-ups: what a client does where it is refused, cannot be watched or is
+ * unblocked, and how locks share it.
  */
 #include "calls.h"
 #include "must.h"

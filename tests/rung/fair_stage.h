@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Clients of `fair`: each asks, waits at the server or starts acquires that note their order.
+ * Clients of `fair`: waiters in the queue at the server, and started acquires that note their
+ * order.
  */
 #ifndef TESTS_FAIR_STAGE_H
 #define TESTS_FAIR_STAGE_H

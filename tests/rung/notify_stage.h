@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A client of `notify`, or of a kind of it that never polls, and one that waits.
+ * Clients of `notify`, some of a variant that does not poll, and a waiter that sleeps until it is
+ * woken.
  */
 #ifndef TESTS_NOTIFY_STAGE_H
 #define TESTS_NOTIFY_STAGE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rung `fair` through the library: whoever leaves, dies or hears nothing, and whatever request
- * or reply is lost, leaves nobody waiting.
+ * The rung `fair` through the library: no waiter is left waiting when a client leaves or dies, or
+ * when a request, a reply or a wake-up is lost.
  */
 #include "calls.h"
 #include "fair_stage.h"
