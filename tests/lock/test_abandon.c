@@ -5,8 +5,7 @@
 #include "calls.h"
 #include "child.h"
 #include "must.h"
-#include "own_server.h"
-#include "proxy.h"
+#include "own_proxy.h"
 #include "sound.h"
 #include "started.h"
 #include "waiter.h"
@@ -17,8 +16,6 @@
 #define LONG_MS 600000 /* far beyond the test's end */
 #define SHORT_MS 500   /* over soon */
 #define OWNER 7
-
-static struct proxy *proxy;
 
 struct stage {
     dlock_client *client, *other_client;
@@ -379,19 +376,6 @@ static void not_in_a_forked_child(void **state)
     stage_clear(&stage);
 }
 
-static int set_up(void **state)
-{
-    start_server(state);
-    proxy = proxy_start(server);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    proxy_free(proxy);
-    return stop_server(state);
-}
-
 int main(void)
 {
     static const struct scenario scenarios[] = {
@@ -413,6 +397,6 @@ int main(void)
         SCENARIO(not_where_it_would_not_expire, ONCE),
         SCENARIO(not_in_a_forked_child, EACH_SOUND),
     };
-    return run_scenarios("abandon", scenarios, sizeof scenarios / sizeof scenarios[0], set_up,
-                         tear_down);
+    return run_scenarios("abandon", scenarios, sizeof scenarios / sizeof scenarios[0],
+                         start_server_and_proxy, stop_server_and_proxy);
 }

@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Acquire and release as the header promises them: tries, limits, cancels, owners, re-entrancy.
+ * Acquire and release as the header promises them: tries, limits, names, owners.
  */
 #include "calls.h"
 #include "child.h"
-#include "client.h"
 #include "must.h"
 #include "own_server.h"
 #include "record.h"
 #include "waiter.h"
 
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #define LOCK "lock:{acquire}"
 
@@ -22,30 +19,6 @@ static const char *const keyed[] = {"setnx",          "setnx_expire", "setnx_mul
                                     "watchdog_timer", "watchdog",     "blpop_wake",    "notify",
                                     "fair",           "rw_counter",   "read_write"};
 #define KEYED (sizeof keyed / sizeof keyed[0])
-
-static dlock_client *new_client(void)
-{
-    return client_of(server_url(server), (struct dlock_options){0});
-}
-
-#define BOUND_MS 900 /* of a client that gives up soon */
-
-/* trace->user counts the leaves that were sent on its behalf. */
-static void count_leaves(void *arg, const struct dlock_trace *trace)
-{
-    (void)arg;
-    if (trace->user != NULL && strstr(trace->sent, " leave ") != NULL)
-        atomic_fetch_add((_Atomic int *)trace->user, 1);
-}
-
-static dlock_client *hasty_client(void)
-{
-    return client_of(server_url(server), (struct dlock_options){.connect_timeout_ms = BOUND_MS / 3,
-                                                                .command_timeout_ms = BOUND_MS / 3,
-                                                                .handoff_ms = PATIENCE_MS,
-                                                                .ttl_ms = PATIENCE_MS,
-                                                                .on_trace = count_leaves});
-}
 
 static dlock_status limited(dlock *lock, int64_t wait_ms, dlock_hold **hold)
 {
@@ -230,264 +203,12 @@ static void all_connections_in_use(void **state)
     gate_free(gate);
 }
 
-/* ---- Cancel ---------------------------------------------------------------------------------- */
-
-static void cancelled_from_another_thread(void **state)
-{
-    static const char *const rungs[] = {"local", "setnx", "watchdog"};
-    (void)state;
-    for (size_t i = 0; i < 3; i++) {
-        dlock_client *client = new_client();
-        dlock *lock = lock_of(client, rungs[i], LOCK);
-        dlock_cancel *cancel = dlock_cancel_new();
-        struct waiter waiters[3];
-        dlock_hold *hold = acquired(lock);
-        uint64_t before = stats_of(client).attempts;
-        for (int j = 0; j < 3; j++) {
-            waiters[j] = (struct waiter){.lock = lock,
-                                         .want = {.wait_ms = DLOCK_WAIT_FOREVER, .cancel = cancel}};
-            waiter_start(&waiters[j]);
-        }
-        eventually(stats_of(client).attempts >= before + 6);
-        dlock_cancel_now(cancel);
-        for (int j = 0; j < 3; j++) {
-            assert_status(waiter_end(&waiters[j]), CANCELLED);
-            assert_null(waiters[j].hold);
-            assert_says(waiters[j].error, "the wait for '" LOCK "' was cancelled");
-        }
-        assert_status(dlock_release(hold, NULL), OK);
-        dlock_cancel_free(cancel);
-        dlock_close(lock);
-        dlock_client_close(client);
-    }
-}
-
-/* Thrown before the call, it ends it although the lock is free; and it stays thrown. */
-static void cancelled_before_the_call(void **state)
-{
-    static const char *const rungs[] = {"none", "local", "setnx", "watchdog", "notify"};
-    (void)state;
-    dlock_client *client = new_client();
-    dlock_cancel *cancel = dlock_cancel_new();
-    dlock_cancel_now(cancel);
-    dlock_cancel_now(cancel);
-    for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++) {
-        dlock *lock = lock_of(client, rungs[i], LOCK);
-        for (int64_t wait_ms = DLOCK_WAIT_FOREVER; wait_ms <= 1; wait_ms++) {
-            struct dlock_want want = {.size = sizeof want, .wait_ms = wait_ms, .cancel = cancel};
-            dlock_hold *hold;
-            assert_status(dlock_acquire(lock, &want, &hold), CANCELLED);
-            assert_null(hold);
-        }
-        dlock_close(lock);
-    }
-    assert_int_equal(stats_of(client).attempts, 0);
-    assert_int_equal(stats_of(client).commands, 0);
-    dlock_cancel_free(cancel);
-    dlock_client_close(client);
-}
-
-/* Who holds the lock already is let in without waiting, but not with a cancel that was thrown. */
-static void cancelled_before_a_nested_call(void **state)
-{
-    size_t count;
-    const struct dlock_rung *rungs = dlock_rungs(&count);
-    (void)state;
-    dlock_client *client = new_client();
-    dlock_cancel *cancel = dlock_cancel_new();
-    for (size_t i = 0; i < count; i++) {
-        if (!rungs[i].reentrant)
-            continue;
-        dlock *lock = lock_of(client, rungs[i].name, LOCK);
-        struct dlock_want want = {.size = sizeof want, .wait_ms = 60000, .owner_id = 1};
-        dlock_hold *outer, *inner, *none;
-        assert_status(dlock_acquire(lock, &want, &outer), OK);
-        assert_status(dlock_acquire(lock, &want, &inner), OK);
-        want.cancel = cancel;
-        dlock_cancel_now(cancel);
-        assert_status(dlock_acquire(lock, &want, &none), CANCELLED);
-        assert_null(none);
-        assert_status(dlock_release(inner, NULL), OK);
-        assert_true(dlock_valid(outer));
-        assert_status(dlock_release(outer, NULL), OK);
-        assert_int_equal(server_integer(server, "EXISTS " LOCK), 0);
-        dlock_close(lock);
-    }
-    dlock_cancel_free(cancel);
-    dlock_client_close(client);
-}
-
-/* From a signal handler; and signals that mean nothing disturb no wait and no request. */
-static dlock_cancel *cancel_of_the_handler;
-
-static void on_cancel_signal(int number)
-{
-    (void)number;
-    dlock_cancel_now(cancel_of_the_handler);
-}
-
-static void on_signal(int number)
-{
-    (void)number;
-}
-
-static void cancelled_from_a_signal_handler(void **state)
-{
-    (void)state;
-    dlock_client *client = new_client();
-    struct waiter waiter = {.lock = lock_of(client, "watchdog", LOCK)};
-    cancel_of_the_handler = dlock_cancel_new();
-    waiter.want =
-        (struct dlock_want){.wait_ms = DLOCK_WAIT_FOREVER, .cancel = cancel_of_the_handler};
-    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = on_signal}, NULL);
-    sigaction(SIGUSR2, &(struct sigaction){.sa_handler = on_cancel_signal}, NULL);
-    dlock_hold *hold = acquired(waiter.lock);
-    waiter_start(&waiter);
-    uint64_t attempts = stats_of(client).attempts;
-    for (int i = 0; i < 200 || stats_of(client).attempts < attempts + 3; i++) {
-        pthread_kill(waiter.thread, SIGUSR1);
-        short_pause();
-    }
-    assert_false(atomic_load(&waiter.over));
-    raise(SIGUSR2);
-    assert_status(waiter_end(&waiter), CANCELLED);
-    assert_status(dlock_release(hold, NULL), OK);
-    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
-    sigaction(SIGUSR2, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
-    dlock_cancel_free(cancel_of_the_handler);
-    dlock_close(waiter.lock);
-    dlock_client_close(client);
-}
-
-/* A request is under way in a server that hangs. Whether it will be carried out nobody knows. What
- * it may lock is released in the background, or expires; of a rung that does not do so the
- * cancelled call says UNKNOWN. It ends while the server still hangs. */
-static void cancelled_while_redis_hangs(void **state)
-{
-    static const char *const rungs[] = {"setnx", "owner_lua", "watchdog"};
-    (void)state;
-    for (size_t i = 0; i < 3; i++) {
-        dlock_client *client =
-            client_of(server_url(server), (struct dlock_options){.command_timeout_ms = 500});
-        struct waiter waiter = {.lock = lock_of(client, rungs[i], LOCK)};
-        waiter.want =
-            (struct dlock_want){.wait_ms = DLOCK_WAIT_FOREVER, .cancel = dlock_cancel_new()};
-        dlock_hold *hold = acquired(waiter.lock);
-        assert_status(dlock_release(hold, NULL), OK);
-        uint64_t commands = stats_of(client).commands;
-        server_pause(server);
-        waiter_start(&waiter);
-        eventually(stats_of(client).commands > commands);
-        dlock_cancel_now(waiter.want.cancel);
-        bool flawed = dlock_rung_of(waiter.lock)->flawed;
-        assert_int_equal(waiter_end(&waiter), flawed ? DLOCK_UNKNOWN : DLOCK_CANCELLED);
-        server_resume(server);
-        assert_int_equal(stats_of(client).unknown, flawed);
-        dlock_cancel_free(waiter.want.cancel);
-        dlock_close(waiter.lock);
-        dlock_client_close(client);
-        server_text(server, "FLUSHALL");
-    }
-}
-
-/* Nothing was sent yet: the server accepts and does not let us in. */
-static void cancelled_while_connecting(void **state)
-{
-    (void)state;
-    char url[80];
-    snprintf(url, sizeof url, "%s/1", server_url(server));
-    dlock_client *client = client_of(url, (struct dlock_options){.connect_timeout_ms = 60000});
-    struct waiter waiter = {.lock = lock_of(client, "setnx", LOCK)};
-    waiter.want = (struct dlock_want){.wait_ms = DLOCK_WAIT_FOREVER, .cancel = dlock_cancel_new()};
-    server_pause(server);
-    waiter_start(&waiter);
-    eventually(stats_of(client).connects == 1);
-    dlock_cancel_now(waiter.want.cancel);
-    assert_status(waiter_end(&waiter), CANCELLED);
-    server_resume(server);
-    assert_int_equal(stats_of(client).commands, 0);
-    dlock_cancel_free(waiter.want.cancel);
-    dlock_close(waiter.lock);
-    dlock_client_close(client);
-}
-
 /* ---- Holds and locks ------------------------------------------------------------------------- */
 
 static void *release_it(void *hold)
 {
     must(dlock_release(hold, NULL) == DLOCK_OK);
     return NULL;
-}
-
-/* It leaves the server's queue in the background: its own time for that is over. */
-static void cancelled_longer_ago_than_the_bound(void **state)
-{
-    (void)state;
-    _Atomic int leaves = 0;
-    dlock_client *one = hasty_client();
-    dlock_client *two = new_client();
-    dlock *mine = lock_of(one, "fair", LOCK);
-    dlock *theirs = lock_of(two, "fair", LOCK);
-    dlock_hold *hold = acquired(theirs);
-    struct waiter waiter = {.lock = mine,
-                            .want = {.wait_ms = DLOCK_WAIT_FOREVER,
-                                     .cancel = dlock_cancel_new(),
-                                     .user = (void *)&leaves}};
-    waiter_start(&waiter);
-    eventually(stats_of(one).contended == 1);
-    long_pause(BOUND_MS);
-    waiter.want.cancel->thrown_ns = 1;
-    dlock_cancel_now(waiter.want.cancel);
-    assert_status(waiter_end(&waiter), CANCELLED);
-    assert_int_equal(leaves, 0);
-    eventually(server_integer(server, "EXISTS dlock:queue:" LOCK) == 0);
-    assert_status(dlock_release(hold, NULL), OK);
-    dlock_cancel_free(waiter.want.cancel);
-    dlock_close(mine);
-    dlock_client_close(one);
-    dlock_close(theirs);
-    dlock_client_close(two);
-}
-
-static bool somebody_is_in_line(dlock *lock)
-{
-    pthread_mutex_lock(&lock->client->loop.mutex);
-    bool is = !TAILQ_EMPTY(&lock->line.waits);
-    pthread_mutex_unlock(&lock->client->loop.mutex);
-    return is;
-}
-
-/* Whom the lock is passed on to asks for nothing more where its cancel is older than the bound. */
-static void passed_on_after_a_cancel(void **state)
-{
-    (void)state;
-    static const char *const get[] = {"GET", "read"};
-    for (int late = 0; late < 2; late++) {
-        struct dlock_reply reply = {.size = sizeof reply};
-        dlock_client *client = hasty_client();
-        dlock *lock = lock_of(client, "fair", LOCK);
-        dlock_hold *hold = acquired(lock);
-        struct waiter waiter = {.lock = lock,
-                                .want = {.wait_ms = DLOCK_WAIT_FOREVER,
-                                         .cancel = dlock_cancel_new(),
-                                         .reads = dlock_batch_new()}};
-        assert_status(dlock_batch_add(waiter.want.reads, 2, get, NULL), OK);
-        waiter_start(&waiter);
-        eventually(somebody_is_in_line(lock));
-        long_pause(BOUND_MS);
-        if (late)
-            waiter.want.cancel->thrown_ns = 1;
-        assert_status(dlock_release(hold, NULL), OK);
-        assert_status(waiter_end(&waiter), OK);
-        assert_int_equal(stats_of(client).passed_on, 1);
-        assert_status(dlock_batch_reply(waiter.want.reads, 0, &reply), OK);
-        assert_int_equal(reply.kind, late ? DLOCK_REPLY_NONE : DLOCK_REPLY_NIL);
-        assert_status(dlock_release(waiter.hold, NULL), OK);
-        dlock_batch_free(waiter.want.reads);
-        dlock_cancel_free(waiter.want.cancel);
-        dlock_close(lock);
-        dlock_client_close(client);
-    }
 }
 
 static void released_from_another_thread(void **state)
@@ -676,122 +397,6 @@ static void odd_names(void **state)
     dlock_client_close(client);
 }
 
-/* ---- Re-entrancy ----------------------------------------------------------------------------- */
-
-static void the_same_owner_again(void **state)
-{
-    static const char *const rungs[] = {"reentrant", "watchdog_timer", "watchdog", "blpop_wake",
-                                        "notify"};
-    static const int orders[][3] = {{0, 1, 2}, {2, 1, 0}, {1, 0, 2}};
-    (void)state;
-    dlock_client *client = new_client();
-    for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++)
-        for (size_t j = 0; j < 3; j++) {
-            dlock *lock = lock_of(client, rungs[i], LOCK);
-            dlock_hold *holds[3];
-            char owner[80];
-            for (int depth = 0; depth < 3; depth++) {
-                assert_status(tried_by(lock, 7, &holds[depth]), OK);
-                snprintf(owner, sizeof owner, "%s", dlock_owner(holds[depth]));
-                assert_int_equal(atoi(server_text(server, "HGET " LOCK " %s", owner)), depth + 1);
-            }
-            for (int depth = 3; depth > 0; depth--) {
-                assert_int_equal(atoi(server_text(server, "HGET " LOCK " %s", owner)), depth);
-                assert_status(dlock_release(holds[orders[j][3 - depth]], NULL), OK);
-            }
-            assert_int_equal(server_integer(server, "EXISTS " LOCK), 0);
-            dlock_close(lock);
-        }
-    dlock_client_close(client);
-}
-
-static void *try_as_this_thread(void *lock)
-{
-    dlock_hold *hold;
-    return (void *)(intptr_t)tried_by(lock, DLOCK_THIS_THREAD, &hold);
-}
-
-static void another_owner_is_kept_out(void **state)
-{
-    static const char *const rungs[] = {"reentrant", "watchdog_timer", "watchdog", "blpop_wake",
-                                        "notify"};
-    (void)state;
-    dlock_client *client = new_client();
-    for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++) {
-        dlock *lock = lock_of(client, rungs[i], LOCK);
-        struct dlock_want seven = {.size = sizeof seven, .owner_id = 7};
-        struct dlock_want eight = {.size = sizeof eight, .owner_id = 8};
-        dlock_hold *holds[2];
-        dlock_hold *none;
-        void *status;
-        assert_status(dlock_acquire(lock, &seven, &holds[0]), OK);
-        assert_status(dlock_acquire(lock, &eight, &none), BUSY);
-        assert_status(tried(lock, &none), BUSY);
-        assert_status(dlock_acquire(lock, &seven, &holds[1]), OK);
-        assert_string_equal(dlock_owner(holds[0]), dlock_owner(holds[1]));
-        assert_status(dlock_release(holds[0], NULL), OK);
-        assert_status(dlock_acquire(lock, &eight, &none), BUSY);
-        assert_status(dlock_release(holds[1], NULL), OK);
-
-        holds[0] = acquired_by(lock, DLOCK_THIS_THREAD);
-        pthread_join(thread_start(try_as_this_thread, lock), &status);
-        assert_int_equal((intptr_t)status, DLOCK_BUSY);
-        assert_status(dlock_release(holds[0], NULL), OK);
-        dlock_close(lock);
-    }
-    dlock_client_close(client);
-}
-
-/* The limits of the rungs before: the same thread waits for itself. */
-static void not_before_the_rung_that_can(void **state)
-{
-    static const char *const rungs[] = {"local", "setnx", "set_nx_ex", "owner_check", "owner_lua"};
-    (void)state;
-    dlock_client *client = new_client();
-    for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++) {
-        dlock *lock = lock_of(client, rungs[i], LOCK);
-        dlock_hold *hold = acquired(lock);
-        dlock_hold *none;
-        assert_status(tried(lock, &none), BUSY);
-        assert_status(dlock_release(hold, NULL), OK);
-        dlock_close(lock);
-    }
-    dlock_client_close(client);
-}
-
-static void *release_fails(void *hold)
-{
-    must(dlock_release(hold, NULL) == DLOCK_LOST);
-    return NULL;
-}
-
-/* Its flaw, faithfully: the count in the thread's memory outlives the key. */
-static void reentrant_tls_believes_after_the_expiry(void **state)
-{
-    (void)state;
-    dlock_client *client = client_of(server_url(server), (struct dlock_options){.ttl_ms = 100});
-    dlock_client *other = new_client();
-    dlock *lock = lock_of(client, "reentrant_tls", LOCK);
-    dlock *theirs = lock_of(other, "reentrant_tls", LOCK);
-    struct waiter waiter = {.lock = theirs, .want = {.wait_ms = 60000}};
-    dlock_hold *outer = acquired(lock);
-    uint64_t commands = stats_of(client).commands;
-    waiter_start(&waiter); /* on a thread of its own, so with a count of its own */
-    assert_status(waiter_end(&waiter), OK);
-    dlock_hold *inner;
-    assert_status(tried(lock, &inner), OK); /* two holders now */
-    assert_int_equal(stats_of(client).commands, commands);
-    assert_status(dlock_release(inner, NULL), OK);
-    assert_status(dlock_release(outer, NULL), LOST);
-    assert_int_equal(server_integer(server, "EXISTS " LOCK), 1);
-    thread_wait(thread_start(release_fails, waiter.hold));
-    server_integer(server, "DEL " LOCK);
-    dlock_close(lock);
-    dlock_close(theirs);
-    dlock_client_close(client);
-    dlock_client_close(other);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -801,24 +406,12 @@ int main(void)
         cmocka_unit_test(the_limit_counts_while_a_connection_is_awaited),
         cmocka_unit_test(the_limit_counts_while_connecting),
         cmocka_unit_test(all_connections_in_use),
-        cmocka_unit_test(cancelled_from_another_thread),
-        cmocka_unit_test(cancelled_before_the_call),
-        cmocka_unit_test(cancelled_before_a_nested_call),
-        cmocka_unit_test(cancelled_from_a_signal_handler),
-        cmocka_unit_test(cancelled_while_redis_hangs),
-        cmocka_unit_test(cancelled_while_connecting),
-        cmocka_unit_test(cancelled_longer_ago_than_the_bound),
-        cmocka_unit_test(passed_on_after_a_cancel),
         cmocka_unit_test(released_from_another_thread),
         cmocka_unit_test(one_name_is_one_lock),
         cmocka_unit_test(a_rung_with_tokens_gives_every_hold_one),
         cmocka_unit_test(a_rung_is_shared_that_has_a_read_lock),
         cmocka_unit_test(holds_have_numbers_and_owners),
         cmocka_unit_test(odd_names),
-        cmocka_unit_test(the_same_owner_again),
-        cmocka_unit_test(another_owner_is_kept_out),
-        cmocka_unit_test(not_before_the_rung_that_can),
-        cmocka_unit_test(reentrant_tls_believes_after_the_expiry),
     };
     return cmocka_run_group_tests_name("acquire", tests, start_server, stop_server);
 }

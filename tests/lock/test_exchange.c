@@ -1,90 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Requests of many calls that share a connection: how few writes they take, that each gets its own
- * answer, and what lost replies lead to. And what is sent inside a hold, or left behind by a call.
+ * answer, and what lost replies lead to.
  */
 #include "calls.h"
-#include "child.h"
 #include "client.h"
+#include "exchange_stage.h"
 #include "far.h"
 #include "must.h"
 #include "own_server.h"
 #include "proxy.h"
+#include "sends.h"
 #include "sound.h"
 #include "started.h"
-#include "waiter.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <sys/socket.h>
 
-#define CROWD 400
-#define LOCK "lock:{exchange}"
 #define OTHER "lock:{other}"
-#define OWNER 7
-
-/* Each write to a socket of the process is counted: the library alone uses send() while it is. */
-static _Atomic int sends;
-ssize_t __real_send(int fd, const void *bytes, size_t size, int flags);
-ssize_t __wrap_send(int fd, const void *bytes, size_t size, int flags);
-
-ssize_t __wrap_send(int fd, const void *bytes, size_t size, int flags)
-{
-    atomic_fetch_add(&sends, 1);
-    return __real_send(fd, bytes, size, flags);
-}
 
 /* Rungs whose requests share. */
 static const char *const sharing[] = {"reentrant", "watchdog", "notify", "fair", "read_write"};
 #define SHARING (sizeof sharing / sizeof sharing[0])
 
-/* ---- The stage ------------------------------------------------------------------------------- */
-
-struct stage {
-    struct proxy *proxy; /* or NULL */
-    dlock_client *client;
-    dlock *locks[CROWD];
-    struct started *crowd;
-    _Atomic int over;
-};
-
-/* A client that has connected and whose scripts the server knows. */
-static void stage_set(struct stage *stage, const char *rung, bool by_proxy,
-                      struct dlock_options options)
-{
-    server_text(server, "FLUSHALL");
-    *stage = (struct stage){.proxy = by_proxy ? proxy_start(server) : NULL};
-    if (options.ttl_ms == 0)
-        options.ttl_ms = 3600000; /* renewed never */
-    stage->client = client_of(by_proxy ? proxy_url(stage->proxy) : server_url(server), options);
-    for (int i = 0; i < CROWD; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "lock:{%d}", i);
-        stage->locks[i] = lock_of(stage->client, rung, name);
-    }
-    assert_status(dlock_release(acquired(stage->locks[0]), NULL), OK);
-    stage->crowd = crowd_new(CROWD, false, &stage->over);
-}
-
-static void stage_clear(struct stage *stage)
-{
-    for (int i = 0; i < CROWD; i++)
-        dlock_close(stage->locks[i]);
-    dlock_client_close(stage->client);
-    if (stage->proxy != NULL)
-        proxy_free(stage->proxy);
-    free(stage->crowd);
-}
-
-/* The crowd's first so many answers. */
-static void all_answered(struct stage *stage, int count)
-{
-    eventually(atomic_load(&stage->over) == count);
-    atomic_store(&stage->over, 0);
-    for (int i = 0; i < count; i++)
-        assert_int_equal(atomic_exchange(&stage->crowd[i].answers, 0), 1);
-}
+/* ---- The crowd ------------------------------------------------------------------------------- */
 
 static void all_answered_ok(struct stage *stage)
 {
@@ -410,239 +349,6 @@ static void releases_that_shared_count_once(void **state)
     }
 }
 
-/* ---- What a call leaves behind --------------------------------------------------------------- */
-
-struct pair {
-    dlock_client *client;
-    dlock *lock;
-};
-
-static struct pair pair_of(const char *url, const char *rung, struct dlock_options options)
-{
-    struct pair pair = {.client = client_of(url, options)};
-    pair.lock = lock_of(pair.client, rung, LOCK);
-    return pair;
-}
-
-static void pair_free(struct pair *pair)
-{
-    dlock_close(pair->lock);
-    dlock_client_close(pair->client);
-}
-
-/* What is left behind is released long before that is over. On `fair` the client itself holds, and
- * keeps it for its next waiter: there it expires. */
-static int64_t long_ttl_ms(const struct dlock_rung *rung)
-{
-    return strcmp(rung->name, "fair") == 0 ? 1000 : 3600000;
-}
-
-/* Nothing of it is left on the server. */
-static void nothing_stays(void)
-{
-    eventually(server_integer(server, "EXISTS " LOCK " dlock:queue:" LOCK " dlock:holds:" LOCK
-                                      " dlock:writers:" LOCK " dlock:readers:" LOCK) == 0);
-}
-
-static dlock_batch *a_read(void)
-{
-    dlock_batch *reads = dlock_batch_new();
-    must(dlock_batch_add(reads, 2, (const char *const[]){"GET", "read"}, NULL) == DLOCK_OK);
-    return reads;
-}
-
-static bool needs_a_server(const struct dlock_rung *rung)
-{
-    return strcmp(rung->name, "local") != 0;
-}
-
-/* The server stands still longer than the call may last. The caller frees what rode at once; what
- * the request locks when the server goes on is released in the background. */
-static void what_a_limit_cut_off_is_released(void **state)
-{
-    const struct dlock_rung *rung = *state;
-    if (!needs_a_server(rung))
-        return;
-    for (int started = 0; started < 2; started++) {
-        server_text(server, "FLUSHALL");
-        struct started late = {0};
-        dlock_hold *hold = NULL;
-        struct dlock_options options = {
-            .ttl_ms = long_ttl_ms(rung), .connect_timeout_ms = 60000, .command_timeout_ms = 60000};
-        struct pair pair = pair_of(server_url(server), rung->name, options);
-        assert_status(dlock_release(acquired(pair.lock), NULL), OK);
-        struct dlock_want want = {
-            .size = sizeof want, .wait_ms = DLOCK_WAIT_FOREVER, .limit_ms = 200, .reads = a_read()};
-        server_pause(server);
-        if (started) {
-            start(pair.lock, want, &late);
-            started_answered(&late);
-            assert_int_equal(late.status, DLOCK_TIMED_OUT);
-        } else {
-            assert_status(dlock_acquire(pair.lock, &want, &hold), TIMED_OUT);
-        }
-        dlock_batch_free(want.reads);
-        assert_null(hold);
-        assert_null(late.hold);
-        server_resume(server);
-        nothing_stays();
-        assert_status(dlock_release(acquired(pair.lock), NULL), OK);
-        pair_free(&pair);
-    }
-}
-
-/* The same of a cancel, which awaits a request under way no longer than the bound. */
-static void what_a_cancel_cut_off_is_released(void **state)
-{
-    const struct dlock_rung *rung = *state;
-    if (!needs_a_server(rung))
-        return;
-    for (int started = 0; started < 2; started++) {
-        server_text(server, "FLUSHALL");
-        struct started late = {0};
-        struct dlock_options options = {
-            .ttl_ms = long_ttl_ms(rung), .connect_timeout_ms = 200, .command_timeout_ms = 200};
-        struct pair pair = pair_of(server_url(server), rung->name, options);
-        assert_status(dlock_release(acquired(pair.lock), NULL), OK);
-        struct waiter waiter = {.lock = pair.lock,
-                                .want = {.wait_ms = DLOCK_WAIT_FOREVER,
-                                         .cancel = dlock_cancel_new(),
-                                         .reads = a_read()}};
-        server_pause(server);
-        if (started)
-            start(pair.lock, waiter.want, &late);
-        else
-            waiter_start(&waiter);
-        eventually(stats_of(pair.client).attempts >= 2);
-        dlock_cancel_now(waiter.want.cancel);
-        if (started)
-            started_answered(&late);
-        else
-            late.status = waiter_end(&waiter);
-        assert_int_equal(late.status, DLOCK_CANCELLED);
-        dlock_batch_free(waiter.want.reads);
-        dlock_cancel_free(waiter.want.cancel);
-        server_resume(server);
-        nothing_stays();
-        pair_free(&pair);
-    }
-}
-
-/* Scripts hang. What many waiters leave behind is taken back in the background: all are told while
- * it still hangs. */
-static void many_leave_while_scripts_hang(void **state)
-{
-    enum { COUNT = 30 };
-    (void)state;
-    struct stage stage;
-    struct dlock_want want = waiting(DLOCK_WAIT_FOREVER);
-    dlock_hold *holds[COUNT];
-    dlock *theirs[COUNT];
-    stage_set(&stage, "read_write", false, (struct dlock_options){0});
-    dlock_client *other = client_of(server_url(server), (struct dlock_options){.ttl_ms = 3600000});
-    for (int i = 0; i < COUNT; i++) {
-        theirs[i] = lock_of(other, "read_write", dlock_name(stage.locks[i]));
-        holds[i] = acquired(theirs[i]);
-    }
-    want.cancel = dlock_cancel_new();
-    for (int i = 0; i < COUNT; i++)
-        start(stage.locks[i], want, &stage.crowd[i]);
-    eventually(stats_of(stage.client).attempts >= 1 + 2 * COUNT); /* again once it listened */
-    server_text(server, "CLIENT PAUSE 3600000 WRITE");
-    dlock_cancel_now(want.cancel);
-    all_answered(&stage, COUNT);
-    server_text(server, "CLIENT UNPAUSE");
-    for (int i = 0; i < COUNT; i++) {
-        assert_int_equal(stage.crowd[i].status, DLOCK_CANCELLED);
-        eventually(server_integer(server, "EXISTS dlock:writers:lock:{%d}", i) == 0);
-        assert_status(dlock_release(holds[i], NULL), OK);
-        dlock_close(theirs[i]);
-    }
-    dlock_cancel_free(want.cancel);
-    dlock_client_close(other);
-    stage_clear(&stage);
-}
-
-static void looks_on(void *arg, const struct dlock_trace *trace)
-{
-    (void)arg;
-    (void)trace;
-}
-
-/* Scripts hang, and many calls have left something behind. The client closes with the requests that
- * are under way, and begins none. */
-static void a_close_begins_nothing(void **state)
-{
-    enum { COUNT = 40 };
-    (void)state;
-    struct stage stage;
-    /* A hook looks on: each request goes by itself. */
-    stage_set(&stage, "watchdog", true,
-              (struct dlock_options){
-                  .on_trace = looks_on, .command_timeout_ms = 100, .connect_timeout_ms = 100});
-    server_text(server, "CLIENT PAUSE 3600000 WRITE");
-    for (int i = 0; i < COUNT; i++)
-        start(stage.locks[i], waiting(0), &stage.crowd[i]);
-    all_answered(&stage, COUNT);
-    size_t before = proxy_requests(stage.proxy, "EVALSHA");
-    for (int i = 0; i < CROWD; i++)
-        dlock_close(stage.locks[i]);
-    dlock_client_close(stage.client);
-    /* Two threads ask, and each sends what it began once more. */
-    assert_in_range(proxy_requests(stage.proxy, "EVALSHA") - before, 0, 4);
-    server_text(server, "CLIENT UNPAUSE");
-    proxy_free(stage.proxy);
-    free(stage.crowd);
-}
-
-/* ---- Inside a hold --------------------------------------------------------------------------- */
-
-/* The release waits for the client's one connection until the hold's validity is over, and another
- * has the lock: what was to be sent before it is not sent. */
-static void what_rides_comes_never_after_its_hold(void **state)
-{
-    const struct dlock_rung *rung = *state;
-    if (!needs_a_server(rung))
-        return;
-    for (int started = 0; started < 2; started++) {
-        server_text(server, "FLUSHALL");
-        struct proxy *proxy = proxy_start(server);
-        struct pair pair =
-            pair_of(proxy_url(proxy), rung->name,
-                    (struct dlock_options){
-                        .ttl_ms = 1000, .connections_max = 1, .command_timeout_ms = 60000});
-        struct pair other = pair_of(server_url(server), rung->name, (struct dlock_options){0});
-        struct waiter keeper = {.lock = lock_of(pair.client, "owner_lua", OTHER),
-                                .want = {.wait_ms = PATIENCE_MS}};
-        struct releaser releaser = {.hold = acquired(pair.lock), .last = dlock_batch_new()};
-        struct started late = {0};
-        static const char *const set[] = {"SET", "resource", "ours"};
-        assert_status(dlock_batch_add(releaser.last, 3, set, NULL), OK);
-        proxy_plan(proxy, PROXY_HOLD_REPLY, OTHER, NULL, 0);
-        waiter_start(&keeper);
-        eventually(proxy_done(proxy));
-        if (started)
-            start_release(releaser.hold, releaser.last, &late);
-        else
-            releaser_start(&releaser);
-        dlock_hold *hold = acquired(other.lock); /* once it has expired */
-        server_text(server, "SET resource theirs");
-        proxy_let_go(proxy);
-        if (started)
-            started_answered(&late);
-        assert_int_equal(started ? late.status : releaser_end(&releaser), DLOCK_LOST);
-        assert_string_equal(server_text(server, "GET resource"), "theirs");
-        assert_status(waiter_end(&keeper), OK);
-        assert_status(dlock_release(keeper.hold, NULL), OK);
-        dlock_release(hold, NULL);
-        dlock_batch_free(releaser.last);
-        dlock_close(keeper.lock);
-        pair_free(&other);
-        pair_free(&pair);
-        proxy_free(proxy);
-    }
-}
-
 int main(void)
 {
     static const struct scenario scenarios[] = {
@@ -655,11 +361,6 @@ int main(void)
         SCENARIO(each_has_its_own_answer, ONCE),
         SCENARIO(one_kill_for_all_that_shared, ONCE),
         SCENARIO(releases_that_shared_count_once, ONCE),
-        SCENARIO(what_a_limit_cut_off_is_released, EACH_SOUND),
-        SCENARIO(what_a_cancel_cut_off_is_released, EACH_SOUND),
-        SCENARIO(many_leave_while_scripts_hang, ONCE),
-        SCENARIO(a_close_begins_nothing, ONCE),
-        SCENARIO(what_rides_comes_never_after_its_hold, EACH_SOUND),
     };
     return run_scenarios("exchange", scenarios, sizeof scenarios / sizeof scenarios[0],
                          start_server, stop_server);

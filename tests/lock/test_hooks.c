@@ -293,13 +293,6 @@ static void the_text_of_a_trace(void **state)
 
 /* ---- Replies of a batch ---------------------------------------------------------------------- */
 
-static struct dlock_reply reply_of(const dlock_batch *batch, size_t index)
-{
-    struct dlock_reply reply = {.size = sizeof reply};
-    assert_status(dlock_batch_reply(batch, index, &reply), OK);
-    return reply;
-}
-
 static void every_kind_of_reply(void **state)
 {
     (void)state;

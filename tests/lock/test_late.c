@@ -6,17 +6,13 @@
  */
 #include "calls.h"
 #include "must.h"
-#include "own_server.h"
-#include "proxy.h"
+#include "pair_stage.h"
 #include "sound.h"
 #include "started.h"
 #include "waiter.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
-#define LOCK "lock:{late}"
-#define OWNER 7
 #define SPOILED_MAX 20 /* so often a run is repeated that a stalled machine has spoiled */
 
 /* How a command comes late, and whose it is. */
@@ -34,68 +30,17 @@ static const struct delay delays[] = {
 };
 #define DELAYS (sizeof delays / sizeof delays[0])
 
-/* One client behind the proxy, warmed up, and another on a wire of its own. */
-struct stage {
-    struct proxy *proxy;
-    dlock_client *client;
-    dlock *lock;
-    dlock_client *other_client;
-    dlock *other;
-};
-
-static void stage_set(struct stage *stage, const struct dlock_rung *rung, int64_t ttl_ms,
-                      const struct delay *delay)
+/* Both clients warmed up. */
+static void stage_set_delayed(struct stage *stage, const struct dlock_rung *rung, int64_t ttl_ms,
+                              const struct delay *delay)
 {
     struct dlock_options options = {.ttl_ms = ttl_ms};
     if (delay->act == PROXY_HOLD_REQUEST)
         options.command_timeout_ms = 200; /* the client waits for so long, then closes */
-    server_text(server, "FLUSHALL");
     server_text(server, "ACL SETUSER default %sclient|kill", delay->may_kill ? "+" : "-");
-    stage->proxy = proxy_start(server);
-    stage->client = client_of(proxy_url(stage->proxy), options);
-    stage->lock = lock_of(stage->client, rung->name, LOCK);
-    stage->other_client = client_of(server_url(server), (struct dlock_options){.ttl_ms = ttl_ms});
-    stage->other = lock_of(stage->other_client, rung->name, LOCK);
+    stage_set(stage, rung->name, options);
     assert_status(dlock_release(acquired(stage->other), NULL), OK);
     assert_status(dlock_release(acquired(stage->lock), NULL), OK);
-}
-
-static void stage_clear(struct stage *stage)
-{
-    dlock_close(stage->other);
-    dlock_client_close(stage->other_client);
-    dlock_close(stage->lock);
-    dlock_client_close(stage->client);
-    proxy_free(stage->proxy);
-}
-
-static struct dlock_holder holder_of(dlock *lock)
-{
-    struct dlock_holder holder = {.size = sizeof holder};
-    assert_status(dlock_inspect(lock, &holder), OK);
-    return holder;
-}
-
-static long long server_now_ms(void)
-{
-    const redisReply *now = server_ask(server, "TIME");
-    return strtoll(now->element[0]->str, NULL, 10) * 1000 +
-           strtoll(now->element[1]->str, NULL, 10) / 1000;
-}
-
-/* Nobody else gets it while the hold is valid. */
-static void kept_from_others(const struct stage *stage, const dlock_hold *hold)
-{
-    dlock_hold *theirs;
-    assert_true(dlock_valid(hold));
-    assert_status(tried(stage->other, &theirs), BUSY);
-}
-
-static void free_for_others(const struct stage *stage)
-{
-    dlock_hold *theirs;
-    assert_status(tried(stage->other, &theirs), OK);
-    assert_status(dlock_release(theirs, NULL), OK);
 }
 
 /* ---- The wire -------------------------------------------------------------------------------- */
@@ -133,7 +78,7 @@ static void a_release_comes_late(void **state)
 {
     for (size_t i = 0; i < DELAYS; i++) {
         struct stage stage;
-        stage_set(&stage, *state, 30000, &delays[i]);
+        stage_set_delayed(&stage, *state, 30000, &delays[i]);
         dlock_hold *hold = acquired_by(stage.lock, delays[i].owner_id);
         proxy_plan(stage.proxy, delays[i].act, "EVALSHA", NULL, 0);
         assert_status(dlock_release(hold, NULL), OK);
@@ -156,7 +101,7 @@ static void an_acquire_comes_late_to_its_hold(void **state)
 {
     for (size_t i = 0; i < DELAYS; i++) {
         struct stage stage;
-        stage_set(&stage, *state, 30000, &delays[i]);
+        stage_set_delayed(&stage, *state, 30000, &delays[i]);
         proxy_plan(stage.proxy, delays[i].act, "", NULL, 0);
         dlock_hold *hold = acquired_by(stage.lock, delays[i].owner_id);
         assert_true(proxy_done(stage.proxy));
@@ -189,7 +134,7 @@ static void an_acquire_comes_after_its_call(void **state)
         struct stage stage;
         if (!delays[i].may_kill)
             continue;
-        stage_set(&stage, *state, 30000, &delays[i]);
+        stage_set_delayed(&stage, *state, 30000, &delays[i]);
         try_late(&stage, &delays[i]);
         assert_false(holder_of(stage.other).held);
         free_for_others(&stage);
@@ -204,7 +149,7 @@ static bool looked_at_what_nobody_holds(const struct dlock_rung *rung)
     static const struct delay delay = {PROXY_DELAY_REQUEST, false, DLOCK_THIS_THREAD};
     struct stage stage;
     dlock_hold *hold;
-    stage_set(&stage, rung, 1000, &delay);
+    stage_set_delayed(&stage, rung, 1000, &delay);
     try_late(&stage, &delay);
     eventually(holder_of(stage.other).ttl_ms < 900);
     struct dlock_holder before = holder_of(stage.other);
@@ -238,7 +183,7 @@ static void a_late_writer_leaves_the_read_alone(void **state)
                                   .owner_id = delays[i].owner_id,
                                   .mode = DLOCK_SHARED};
         dlock_hold *hold;
-        stage_set(&stage, dlock_rung_find("read_write"), 30000, &delays[i]);
+        stage_set_delayed(&stage, dlock_rung_find("read_write"), 30000, &delays[i]);
         dlock_hold *theirs = acquired_as(stage.other, DLOCK_SHARED);
         proxy_plan(stage.proxy, delays[i].act, "", NULL, 0);
         dlock_status status = tried_by(stage.lock, delays[i].owner_id, &hold);
@@ -262,7 +207,7 @@ static void a_late_writer_leaves_the_read_alone(void **state)
 static bool asked_an_old_hold(const struct dlock_rung *rung, uint64_t owner_id)
 {
     struct stage stage;
-    stage_set(&stage, rung, 400, &delays[0]);
+    stage_set_delayed(&stage, rung, 400, &delays[0]);
     dlock_hold *hold;
     struct dlock_want once = {.size = sizeof once,
                               .wait_ms = PATIENCE_MS,
@@ -307,15 +252,15 @@ static bool granted_after_its_validity(const struct dlock_rung *rung)
 {
     const int64_t ttl_ms = 600;
     struct stage stage;
-    stage_set(&stage, rung, ttl_ms, &delays[0]);
+    stage_set_delayed(&stage, rung, ttl_ms, &delays[0]);
     struct waiter waiter = {.lock = stage.lock, .want = {.wait_ms = PATIENCE_MS}};
     proxy_plan(stage.proxy, PROXY_HOLD_REPLY, "", NULL, 0);
     waiter_start(&waiter);
     eventually(proxy_done(stage.proxy));
     bool lived = server_integer(server, "PEXPIRE " LOCK " 60000") == 1;
     server_integer(server, "PEXPIRE dlock:holds:" LOCK " 60000"); /* of read_write */
-    long long over_ms = server_now_ms() + ttl_ms;
-    eventually(server_now_ms() > over_ms);
+    long long over_ms = server_us(server) / 1000 + ttl_ms;
+    eventually(server_us(server) / 1000 > over_ms);
     proxy_let_go(stage.proxy);
     assert_status(waiter_end(&waiter), OK);
     dlock_status status = dlock_release(waiter.hold, NULL);

@@ -55,13 +55,6 @@ static void stage_clear(struct stage *stage)
     record_free(stage->events);
 }
 
-static size_t told(const struct stage *stage, const char *kind, const dlock_hold *hold)
-{
-    char text[64];
-    snprintf(text, sizeof text, "%s #%llu ", kind, (unsigned long long)dlock_acquisition(hold));
-    return record_count(stage->events, text);
-}
-
 /* Calls `body` on a hold of each rung that does or does not expire, in each mode it has. */
 static void on_each(bool expires, int64_t ttl_ms, void (*body)(struct stage *stage))
 {
@@ -125,7 +118,7 @@ static void hears_of_it(struct stage *stage)
     assert_true(readable(fd, PATIENCE_MS));
     assert_false(dlock_valid(hold));
     assert_int_equal(dlock_remaining_ms(hold), 0);
-    eventually(told(stage, "LOST", hold) == 1);
+    eventually(record_told(stage->events, "LOST", hold) == 1);
     assert_true(readable(fd, 0));
     server_resume(server);
     dlock_release(hold, NULL);
@@ -178,11 +171,11 @@ static void renewals_put_it_off(void **state)
     struct stage stage;
     stage_set(&stage, "watchdog", DLOCK_EXCLUSIVE, SURVIVES_MS);
     int fd = dlock_lost_fd(stage.hold);
-    eventually(told(&stage, "RENEWED", stage.hold) >= 4);
+    eventually(record_told(stage.events, "RENEWED", stage.hold) >= 4);
     assert_false(readable(fd, 0));
     assert_true(dlock_valid(stage.hold));
     server_integer(server, "DEL " LOCK);
-    eventually(told(&stage, "LOST", stage.hold) == 1);
+    eventually(record_told(stage.events, "LOST", stage.hold) == 1);
     assert_true(readable(fd, 0)); /* and not only when its time is over */
     assert_false(dlock_valid(stage.hold));
     stage_clear(&stage);
@@ -269,7 +262,7 @@ static int hold_and_be_stopped(void *arg)
     must(!dlock_valid(stage.hold));
     must(readable(fd, 0));
     must(dlock_remaining_ms(stage.hold) == 0);
-    eventually(told(&stage, "LOST", stage.hold) == 1);
+    eventually(record_told(stage.events, "LOST", stage.hold) == 1);
     bool flawed = dlock_rung_of(stage.lock)->flawed;
     uint64_t commands = stats_of(stage.client).commands;
     dlock_status status = dlock_release(stage.hold, NULL);
@@ -327,7 +320,7 @@ static void releases_what_it_lost(struct stage *stage)
 {
     bool flawed = dlock_rung_of(stage->lock)->flawed;
     server_pause(server);
-    eventually(told(stage, "LOST", stage->hold) == 1);
+    eventually(record_told(stage->events, "LOST", stage->hold) == 1);
     server_resume(server);
     struct monitor *monitor = monitor_start(server);
     dlock_status status = dlock_release(stage->hold, NULL);

@@ -1,77 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Owners: which acquire re-enters, what two threads of one owner do at once, and that a nested
- * acquire shows the loss of the holds around it.
+ * Owners: which acquire re-enters, and what two threads of one owner do at once.
  */
 #include "calls.h"
 #include "child.h"
 #include "client.h"
-#include "leftover.h"
 #include "must.h"
-#include "own_server.h"
-#include "owner.h"
-#include "proxy.h"
-#include "record.h"
+#include "pair_stage.h"
 #include "sound.h"
 #include "started.h"
 #include "waiter.h"
 
-#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
-#define LOCK "lock:{owners}"
-#define OWNER 7
 #define LIMIT_MS 300 /* long enough for a busy server to answer */
-
-/* One client behind a proxy, and another on a wire of its own. */
-struct stage {
-    struct proxy *proxy;
-    struct record *events;
-    dlock_client *client;
-    dlock *lock;
-    dlock_client *other_client;
-    dlock *other;
-};
-
-static void stage_set(struct stage *stage, const struct dlock_rung *rung, int64_t ttl_ms)
-{
-    server_text(server, "FLUSHALL");
-    stage->proxy = proxy_start(server);
-    stage->events = record_new();
-    stage->client = client_of(proxy_url(stage->proxy), (struct dlock_options){
-                                                           .ttl_ms = ttl_ms,
-                                                           .on_event = record_event,
-                                                           .on_event_arg = stage->events,
-                                                       });
-    stage->lock = lock_of(stage->client, rung->name, LOCK);
-    stage->other_client = client_of(server_url(server), (struct dlock_options){.ttl_ms = ttl_ms});
-    stage->other = lock_of(stage->other_client, rung->name, LOCK);
-    assert_status(dlock_release(acquired(stage->lock), NULL), OK);
-}
-
-static void stage_clear(struct stage *stage)
-{
-    dlock_close(stage->other);
-    dlock_client_close(stage->other_client);
-    dlock_close(stage->lock);
-    dlock_client_close(stage->client);
-    record_free(stage->events);
-    proxy_free(stage->proxy);
-}
-
-static void free_for_others(const struct stage *stage)
-{
-    dlock_hold *theirs;
-    assert_int_equal(server_integer(server, "EXISTS " LOCK), 0);
-    assert_status(tried(stage->other, &theirs), OK);
-    assert_status(dlock_release(theirs, NULL), OK);
-}
-
-static bool queues(const struct dlock_rung *rung)
-{
-    return strcmp(rung->name, "fair") == 0;
-}
 
 /* Several waiters of a client contend. */
 static bool polls(const struct dlock_rung *rung)
@@ -107,7 +50,7 @@ static void two_requests_on_one_thread(void **state)
     struct stage stage;
     struct dlock_want want = {.size = sizeof want, .wait_ms = LIMIT_MS};
     dlock_hold *second;
-    stage_set(&stage, *state, 30000);
+    stage_set_warm(&stage, *state, 30000);
     dlock_hold *first = acquired(stage.lock);
     assert_status(tried(stage.lock, &second), BUSY);
     assert_status(dlock_acquire(stage.lock, &want, &second), TIMED_OUT);
@@ -128,7 +71,7 @@ static void what_an_owner_is_called(void **state)
     struct dlock_holder holder = {.size = sizeof holder};
     dlock_hold *holds[3];
     char name[128];
-    stage_set(&stage, rung, 30000);
+    stage_set_warm(&stage, rung, 30000);
     for (int i = 0; i < 3; i++)
         holds[i] = acquired_by(stage.lock, OWNER);
     snprintf(name, sizeof name, "%s:x%d.%llu", dlock_client_id(stage.client), OWNER,
@@ -147,7 +90,7 @@ static void what_an_owner_is_called(void **state)
 static void a_wait_behind_another_thread(void **state)
 {
     struct stage stage;
-    stage_set(&stage, *state, 30000);
+    stage_set_warm(&stage, *state, 30000);
     dlock_hold *hold = acquired(stage.lock);
     struct waiter waiter = {.lock = stage.lock, .want = {.wait_ms = LIMIT_MS}};
     waiter_start(&waiter);
@@ -161,7 +104,7 @@ static void a_wait_behind_another_thread(void **state)
 static void this_thread_re_enters(void **state)
 {
     struct stage stage;
-    stage_set(&stage, *state, 30000);
+    stage_set_warm(&stage, *state, 30000);
     dlock_hold *outer = acquired_by(stage.lock, DLOCK_THIS_THREAD);
     dlock_hold *inner = acquired_by(stage.lock, DLOCK_THIS_THREAD);
     struct waiter waiter = {.lock = stage.lock, .want = {.owner_id = DLOCK_THIS_THREAD}};
@@ -180,7 +123,7 @@ static void a_named_owner_re_enters(void **state)
 {
     struct stage stage;
     dlock_hold *none;
-    stage_set(&stage, *state, 30000);
+    stage_set_warm(&stage, *state, 30000);
     dlock_hold *outer = acquired_by(stage.lock, OWNER);
     struct waiter waiter = {.lock = stage.lock, .want = {.owner_id = OWNER}};
     waiter_start(&waiter);
@@ -206,7 +149,7 @@ static void a_reader_asks_to_write(void **state)
                                   .owner_id = owners[i],
                                   .mode = DLOCK_SHARED};
         dlock_hold *read, *write;
-        stage_set(&stage, dlock_rung_find("read_write"), 30000);
+        stage_set_warm(&stage, dlock_rung_find("read_write"), 30000);
         assert_status(dlock_acquire(stage.lock, &want, &read), OK);
         want.mode = DLOCK_EXCLUSIVE;
         assert_status(dlock_acquire(stage.lock, &want, &write), UPGRADE);
@@ -235,7 +178,7 @@ static void nested_holds_are_released_at_once(void **state)
     for (int inner_first = 0; inner_first < 2; inner_first++) {
         struct stage stage;
         struct releaser first, second;
-        stage_set(&stage, *state, 30000);
+        stage_set_warm(&stage, *state, 30000);
         dlock_hold *outer = acquired_by(stage.lock, OWNER);
         dlock_hold *inner = acquired_by(stage.lock, OWNER);
         proxy_plan(stage.proxy, PROXY_HOLD_REQUEST, "EVALSHA", NULL, 0);
@@ -272,18 +215,10 @@ static void *enter_and_leave(void *arg)
     return NULL;
 }
 
-/* While a hold is valid nobody of another owner gets in. */
-static void kept_from_others(const struct stage *stage, const dlock_hold *hold)
-{
-    dlock_hold *theirs;
-    assert_true(dlock_valid(hold));
-    assert_status(tried(stage->other, &theirs), BUSY);
-}
-
 static void two_threads_acquire_at_once(void **state)
 {
     struct stage stage;
-    stage_set(&stage, *state, 30000);
+    stage_set_warm(&stage, *state, 30000);
     struct passer passer = {.lock = stage.lock};
     struct waiter first = {.lock = stage.lock, .want = {.wait_ms = PATIENCE_MS, .owner_id = OWNER}};
     proxy_plan(stage.proxy, PROXY_HOLD_REPLY, "EVALSHA", NULL, 0);
@@ -307,7 +242,7 @@ static void an_outer_release_meets_a_nested_acquire(void **state)
 {
     struct stage stage;
     struct releaser outer;
-    stage_set(&stage, *state, 30000);
+    stage_set_warm(&stage, *state, 30000);
     dlock_hold *hold = acquired_by(stage.lock, OWNER);
     struct waiter inner = {.lock = stage.lock, .want = {.wait_ms = PATIENCE_MS, .owner_id = OWNER}};
     proxy_plan(stage.proxy, PROXY_HOLD_REPLY, "EVALSHA", NULL, 0);
@@ -327,116 +262,6 @@ static void an_outer_release_meets_a_nested_acquire(void **state)
 
 /* ---- Requests that hang ---------------------------------------------------------------------- */
 
-#define SPOILED_MAX 5 /* runs in which this machine stood still at the wrong moment */
-
-/* A nested acquire is lost twice, and its call ends, while another of its owner is carried out and
- * not answered yet, and the outer hold is over. What the first left behind takes nothing from the
- * second. False: the second was not nested. */
-static bool left_its_owner_alone(const struct dlock_rung *rung)
-{
-    struct stage stage;
-    dlock_hold *outer, *theirs;
-    stage_set(&stage, rung, 30000);
-    dlock_client *client = client_of(
-        proxy_url(stage.proxy), (struct dlock_options){.command_timeout_ms = 800, .retry_ms = 300});
-    dlock *lock = lock_of(client, rung->name, LOCK);
-    struct dlock_want want = {.size = sizeof want, .owner_id = OWNER, .hold_max_ms = 2000};
-    struct dlock_want soon = {.size = sizeof soon, .wait_ms = 100};
-    struct dlock_want lose = {.owner_id = OWNER, .ttl_ms = 20001, .wait_ms = PATIENCE_MS};
-    struct dlock_want keep = {.owner_id = OWNER, .ttl_ms = 20002, .wait_ms = PATIENCE_MS};
-    lose.limit_ms = 2200;
-    struct waiter lost = {.lock = lock, .want = lose}, second = {.lock = lock, .want = keep};
-    assert_status(dlock_acquire(lock, &want, &outer), OK);
-    proxy_plan(stage.proxy, PROXY_MUTE, "20001", NULL, 0);
-    waiter_start(&lost);
-    eventually(proxy_done(stage.proxy) || atomic_load(&lost.over));
-    proxy_plan(stage.proxy, PROXY_MUTE, "20001", NULL, 0);
-    waiter_start(&second);
-    eventually(proxy_done(stage.proxy) || atomic_load(&lost.over));
-    proxy_plan(stage.proxy, PROXY_HOLD_REPLY, "20002", NULL, 0);
-    dlock_status status = waiter_end(&lost);
-    bool held = proxy_done(stage.proxy) && !atomic_load(&second.over) && !dlock_valid(outer);
-    if (held) /* what was left behind has time for it */
-        assert_status(dlock_acquire(stage.other, &soon, &theirs), TIMED_OUT);
-    proxy_let_go(stage.proxy);
-    dlock_status kept = waiter_end(&second);
-    bool nested = held && status != DLOCK_OK && kept == DLOCK_OK &&
-                  strcmp(dlock_owner(second.hold), dlock_owner(outer)) == 0;
-    if (nested)
-        kept_from_others(&stage, second.hold);
-    dlock_release(lost.hold, NULL);
-    dlock_release(second.hold, NULL);
-    dlock_release(outer, NULL);
-    dlock_close(lock);
-    dlock_client_close(client);
-    stage_clear(&stage);
-    return nested;
-}
-
-static void a_lost_nested_acquire_leaves_its_owner_alone(void **state)
-{
-    int runs = 1;
-    if (queues(*state))
-        return; /* a nested acquire sends nothing */
-    while (!left_its_owner_alone(*state))
-        assert_true(runs++ < SPOILED_MAX);
-}
-
-struct refused {
-    int nested; /* its address marks the acquire */
-    _Atomic int count;
-};
-
-static void count_refused(void *arg, const struct dlock_trace *trace)
-{
-    struct refused *refused = arg;
-    if (trace->user == &refused->nested &&
-        (strstr(trace->reply, "OOM") != NULL || strstr(trace->reply, "READONLY") != NULL))
-        atomic_fetch_add(&refused->count, 1);
-}
-
-/* A nested acquire that the server refuses for a while is not put behind those who wait for its
- * owner: nobody would ever go on. */
-static void a_refused_nested_acquire_passes_who_waits(void **state)
-{
-    static const char *const ill[] = {"CONFIG SET maxmemory 1", "REPLICAOF 127.0.0.1 1"};
-    static const char *const well[] = {"CONFIG SET maxmemory 0", "REPLICAOF NO ONE"};
-    if (queues(*state))
-        return; /* a nested acquire sends nothing */
-    for (int i = 0; i < 2; i++) {
-        struct stage stage;
-        struct started behind = {.release = true};
-        struct refused refused = {0};
-        stage_set(&stage, *state, 30000);
-        dlock_client *client =
-            client_of(server_url(server), (struct dlock_options){.contenders = 1,
-                                                                 .on_trace = count_refused,
-                                                                 .on_trace_arg = &refused});
-        dlock *lock = lock_of(client, ((const struct dlock_rung *)*state)->name, LOCK);
-        dlock_hold *outer = acquired_by(lock, OWNER);
-        start(lock, waiting(DLOCK_WAIT_FOREVER), &behind);
-        eventually(stats_of(client).contended == 1);
-        server_text(server, ill[i]);
-        struct waiter nested = {
-            .lock = lock,
-            .want = {.wait_ms = DLOCK_WAIT_FOREVER, .owner_id = OWNER, .user = &refused.nested}};
-        waiter_start(&nested);
-        eventually(atomic_load(&refused.count) > 0 || /* of read_write it may need no memory */
-                   atomic_load(&nested.over));
-        server_text(server, well[i]);
-        assert_status(waiter_end(&nested), OK);
-        assert_int_equal(atomic_load(&behind.answers), 0);
-        assert_true(dlock_valid(outer));
-        assert_status(dlock_release(nested.hold, NULL), OK);
-        assert_status(dlock_release(outer, NULL), OK);
-        started_answered(&behind);
-        assert_int_equal(behind.status, DLOCK_OK);
-        dlock_close(lock);
-        dlock_client_close(client);
-        stage_clear(&stage);
-    }
-}
-
 static int waiters_over(struct waiter *waiters, int count)
 {
     int over = 0;
@@ -452,7 +277,7 @@ static void a_cancel_ends_the_wait_for_its_owner(void **state)
     enum { COUNT = 6 };
     struct stage stage;
     struct waiter waiters[COUNT];
-    stage_set(&stage, *state, 30000);
+    stage_set_warm(&stage, *state, 30000);
     dlock_client *client = client_of(
         server_url(server), (struct dlock_options){.retry_ms = 1, .command_timeout_ms = 60000});
     dlock *lock = lock_of(client, ((const struct dlock_rung *)*state)->name, LOCK);
@@ -510,7 +335,7 @@ static void two_waiters_of_one_owner(void **state)
 {
     struct stage stage;
     struct started first, between, second;
-    stage_set(&stage, *state, 30000);
+    stage_set_warm(&stage, *state, 30000);
     dlock_hold *theirs = acquired(stage.other);
     wait_as(&stage, OWNER, &first);
     eventually(stats_of(stage.client).contended == 1);
@@ -559,7 +384,7 @@ static void each_call_of_an_owner_in_its_turn(void **state)
 {
     struct stage stage;
     struct started second;
-    stage_set(&stage, *state, 30000);
+    stage_set_warm(&stage, *state, 30000);
     dlock_hold *outer = acquired_by(stage.lock, OWNER);
     struct waiter first = {.lock = stage.lock, .want = {.owner_id = OWNER}};
     struct waiter third = first;
@@ -596,7 +421,7 @@ static void a_started_acquire_nests_before_a_release(void **state)
     enum { ROUNDS = 100 };
     struct stage stage;
     (void)state;
-    stage_set(&stage, dlock_rung_find("fair"), 30000);
+    stage_set_warm(&stage, dlock_rung_find("fair"), 30000);
     for (int i = 0; i < ROUNDS; i++) {
         struct started nested = {0};
         dlock_hold *outer = acquired_by(stage.lock, OWNER);
@@ -607,190 +432,6 @@ static void a_started_acquire_nests_before_a_release(void **state)
         assert_status(dlock_release(nested.hold, NULL), OK);
     }
     free_for_others(&stage);
-    stage_clear(&stage);
-}
-
-/* ---- A loss that a nested acquire shows ------------------------------------------------------ */
-
-enum loss { BROKEN, EMPTIED };
-
-/* Another client enters, and leaves again or stays. */
-static dlock_hold *lose(struct stage *stage, enum loss loss, bool leaves)
-{
-    if (loss == BROKEN)
-        assert_status(dlock_break(stage->other, NULL), OK);
-    else
-        server_text(server, "FLUSHALL");
-    dlock_hold *theirs = acquired(stage->other);
-    if (!leaves)
-        return theirs;
-    assert_status(dlock_release(theirs, NULL), OK);
-    return NULL;
-}
-
-static void is_lost(struct stage *stage, dlock_hold *hold)
-{
-    char event[64];
-    struct pollfd lost = {.fd = dlock_lost_fd(hold), .events = POLLIN};
-    assert_false(dlock_valid(hold));
-    assert_int_equal(poll(&lost, 1, PATIENCE_MS), 1);
-    snprintf(event, sizeof event, "LOST #%llu ", (unsigned long long)dlock_acquisition(hold));
-    eventually(record_count(stage->events, event) == 1);
-    assert_status(dlock_release(hold, NULL), LOST);
-}
-
-/* All holds of the owner are lost at once, long before a renewal. On `fair` a nested acquire sends
- * nothing: there the next renewal shows the loss. */
-static void a_nested_acquire_shows_the_loss(void **state)
-{
-    for (int i = 0; i < 4; i++) {
-        struct stage stage;
-        dlock_hold *nested;
-        stage_set(&stage, *state, queues(*state) ? 600 : 30000);
-        dlock_hold *outer = acquired_by(stage.lock, DLOCK_THIS_THREAD);
-        dlock_hold *middle = acquired_by(stage.lock, DLOCK_THIS_THREAD);
-        dlock_hold *theirs = lose(&stage, i / 2 == 0 ? BROKEN : EMPTIED, i % 2 == 0);
-        if (queues(*state))
-            eventually(!dlock_valid(outer) && !dlock_valid(middle));
-        else
-            assert_status(tried_by(stage.lock, DLOCK_THIS_THREAD, &nested), LOST);
-        is_lost(&stage, middle);
-        is_lost(&stage, outer);
-        if (theirs != NULL)
-            dlock_release(theirs, NULL);
-        nested = acquired_by(stage.lock, DLOCK_THIS_THREAD);
-        assert_status(dlock_release(nested, NULL), OK);
-        free_for_others(&stage);
-        stage_clear(&stage);
-    }
-}
-
-struct doomed {
-    struct stage *stage;
-    dlock_hold *outer;
-    _Atomic int lost;
-};
-
-/* When its reply was lost first, its owner loses the lock, before it is sent once more; and that
- * has no answer either. */
-static void lose_between(void *arg, const struct dlock_trace *trace)
-{
-    struct doomed *doomed = arg;
-    if (doomed->outer == NULL || strcmp(trace->reply, "(lost)") != 0 ||
-        atomic_fetch_add(&doomed->lost, 1) > 0)
-        return;
-    must(dlock_break(doomed->stage->other, NULL) == DLOCK_OK);
-    eventually(!dlock_valid(doomed->outer));
-    proxy_plan(doomed->stage->proxy, PROXY_CUT_REPLY, LOCK, NULL, 0);
-}
-
-/* The next try is an acquisition of its own, which the loss does not concern. On `fair` a nested
- * acquire sends nothing. */
-static void a_loss_dooms_one_name_alone(void **state)
-{
-    const struct dlock_rung *rung = *state;
-    if (queues(rung) || !rung->renewed)
-        return;
-    struct stage stage;
-    struct doomed doomed = {.stage = &stage};
-    stage_set(&stage, rung, 60000);
-    dlock_client *client = client_of(proxy_url(stage.proxy), (struct dlock_options){
-                                                                 .ttl_ms = 1500,
-                                                                 .on_trace = lose_between,
-                                                                 .on_trace_arg = &doomed,
-                                                             });
-    dlock *lock = lock_of(client, rung->name, LOCK);
-    struct dlock_want want = {
-        .size = sizeof want, .wait_ms = PATIENCE_MS, .owner_id = OWNER, .ttl_ms = 60000};
-    dlock_hold *nested, *outer = doomed.outer = acquired_by(lock, OWNER);
-    proxy_plan(stage.proxy, PROXY_CUT_REPLY, LOCK, NULL, 0);
-    assert_status(dlock_acquire(lock, &want, &nested), OK);
-    assert_int_equal(atomic_load(&doomed.lost), 2);
-    assert_true(dlock_valid(nested));
-    assert_status(dlock_release(outer, NULL), LOST);
-    assert_status(dlock_release(nested, NULL), OK);
-    free_for_others(&stage);
-    dlock_close(lock);
-    dlock_client_close(client);
-    stage_clear(&stage);
-}
-
-/* It waits in vain for another request of its owner, here for an acquire that has not been
- * answered. That may have the lock by now. A counted name is not released in the background before
- * that is over; read_write's hold goes for itself. The key lives for longer than the heir would. */
-static bool awaits_its_turn(dlock *lock)
-{
-    pthread_mutex_lock(&lock->mutex);
-    bool awaits = !TAILQ_EMPTY(&lock->turns);
-    pthread_mutex_unlock(&lock->mutex);
-    return awaits;
-}
-
-/* Its owner's other request is under way all the time. That the server answers others of the
- * client tells whether it is away. */
-static void no_turn_among_its_owners(void **state)
-{
-    const struct dlock_rung *rung = *state;
-    for (int answers = 0; answers < 2; answers++) {
-        struct stage stage;
-        stage_set(&stage, rung, 600000);
-        dlock *beside = lock_of(stage.client, rung->name, "lock:{beside}");
-        dlock_hold *outer = acquired_by(stage.lock, OWNER);
-        for (int waits = 0; waits < 2; waits++) {
-            struct waiter waiter = {
-                .lock = stage.lock,
-                .want = {.owner_id = OWNER, .wait_ms = waits ? LIMIT_MS : 0, .limit_ms = LIMIT_MS}};
-            struct dlock_hold asking = {.lock = stage.lock, .named_by = 'x', .number = OWNER};
-            snprintf(asking.owner, sizeof asking.owner, "%s", dlock_owner(outer));
-            assert_true(owner_begin_release(&asking, 0));
-            waiter_start(&waiter);
-            eventually(awaits_its_turn(stage.lock));
-            if (answers)
-                assert_status(dlock_release(acquired(beside), NULL), OK);
-            dlock_status status = waiter_end(&waiter);
-            assert_int_equal(status, !answers ? DLOCK_UNREACHABLE
-                                     : waits  ? DLOCK_TIMED_OUT
-                                              : DLOCK_LIMIT);
-            assert_says(waiter.error, answers ? "other requests of its owner came first"
-                                              : "was not answered in time");
-            owner_end(&asking);
-        }
-        assert_status(dlock_release(outer, NULL), OK);
-        dlock_close(beside);
-        free_for_others(&stage);
-        stage_clear(&stage);
-    }
-}
-
-static void a_release_in_vain_is_inherited(void **state)
-{
-    const struct dlock_rung *rung = *state;
-    struct stage stage;
-    stage_set(&stage, rung, 60000);
-    dlock_client *client = client_of(server_url(server), (struct dlock_options){
-                                                             .ttl_ms = 600000,
-                                                             .connect_timeout_ms = 100,
-                                                             .command_timeout_ms = 100,
-                                                         });
-    dlock *lock = lock_of(client, rung->name, LOCK);
-    dlock_hold *outer = acquired_by(lock, OWNER);
-    struct dlock_hold acquiring = {
-        .lock = lock, .key = lock->name, .beside = lock->beside, .named_by = 'x', .number = OWNER};
-    snprintf(acquiring.owner, sizeof acquiring.owner, "%s", dlock_owner(outer));
-    assert_true(owner_begin_release(&acquiring, 0));
-    assert_int_not_equal(dlock_release(outer, NULL), DLOCK_OK);
-    assert_int_equal(client->leftovers_kept, rung->shared);
-    if (!rung->shared)
-        assert_int_equal(server_integer(server, "EXISTS " LOCK), 1);
-    assert_true(owner_end(&acquiring));
-    server_integer(server, "CLIENT KILL TYPE normal"); /* and who connects is not answered */
-    server_pause(server);
-    leftover_release_name(&acquiring, 1);
-    long_pause(2 * bound_ms(client));
-    server_resume(server);
-    eventually(server_integer(server, "EXISTS " LOCK) == 0);
-    dlock_close(lock);
-    dlock_client_close(client);
     stage_clear(&stage);
 }
 
@@ -806,16 +447,10 @@ int main(void)
         SCENARIO(nested_holds_are_released_at_once, EACH_REENTRANT),
         SCENARIO(two_threads_acquire_at_once, EACH_REENTRANT),
         SCENARIO(an_outer_release_meets_a_nested_acquire, EACH_REENTRANT),
-        SCENARIO(a_lost_nested_acquire_leaves_its_owner_alone, EACH_REENTRANT),
-        SCENARIO(a_refused_nested_acquire_passes_who_waits, EACH_REENTRANT),
         SCENARIO(a_cancel_ends_the_wait_for_its_owner, EACH_REENTRANT),
         SCENARIO(two_waiters_of_one_owner, EACH_REENTRANT),
         SCENARIO(each_call_of_an_owner_in_its_turn, EACH_NESTED_ASKS),
         SCENARIO(a_started_acquire_nests_before_a_release, ONCE),
-        SCENARIO(a_nested_acquire_shows_the_loss, EACH_REENTRANT),
-        SCENARIO(a_loss_dooms_one_name_alone, EACH_REENTRANT),
-        SCENARIO(no_turn_among_its_owners, EACH_NESTED_ASKS),
-        SCENARIO(a_release_in_vain_is_inherited, EACH_NESTED_ASKS),
     };
     return run_scenarios("owners", scenarios, sizeof scenarios / sizeof scenarios[0], start_server,
                          stop_server);

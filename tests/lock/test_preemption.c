@@ -160,11 +160,6 @@ static void a_release_in_each_gap_of_an_acquire(void **state)
     }
 }
 
-static void refuse_writes(bool refuse)
-{
-    server_text(server, "CONFIG SET min-replicas-to-write %d", refuse);
-}
-
 /* What it sends inside the hold stays on its way, and nobody can end that; unless its owner's other
  * request keeps it from being sent. */
 static void release_nested(void *arg)
@@ -191,11 +186,11 @@ static void a_late_command_in_each_gap_of_a_release(void **state)
         stage.nested = acquired_by(stage.lock, OWNER);
         dlock_batch *last = stage.releaser.last = dlock_batch_new();
         assert_status(dlock_batch_add(last, 2, (const char *const[]){"INCR", "sold"}, NULL), OK);
-        refuse_writes(true);
+        server_refuse_writes(server, true);
         preempt(&stage.lock->mutex, gap, release_nested, &stage);
         assert_int_not_equal(dlock_release(stage.outer, NULL), DLOCK_OK);
         preempts = was_preempted();
-        refuse_writes(false);
+        server_refuse_writes(server, false);
         if (!preempts)
             assert_status(dlock_release(stage.nested, NULL), OK);
         eventually(kept_in_the_background(stage.client) == 0);

@@ -6,52 +6,14 @@
 #include "calls.h"
 #include "child.h"
 #include "must.h"
-#include "own_server.h"
-#include "record.h"
+#include "recorded_stage.h"
 #include "waiter.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
 
-#define LOCK "lock:{kept}"
 #define SURVIVES_MS 2400 /* a time to live that a busy machine does not outlast by stalling */
 #define EXPIRES_MS 300   /* one that is meant to end */
-
-struct stage {
-    struct record *events;
-    struct record *trace;
-    dlock_client *client;
-    dlock *lock;
-};
-
-static void stage_set(struct stage *stage, const char *rung, struct dlock_options options)
-{
-    server_text(server, "FLUSHALL");
-    stage->events = record_new();
-    stage->trace = record_new();
-    options.on_event = record_event;
-    options.on_event_arg = stage->events;
-    options.on_trace = record_trace;
-    options.on_trace_arg = stage->trace;
-    stage->client = client_of(server_url(server), options);
-    stage->lock = lock_of(stage->client, rung, LOCK);
-}
-
-static void stage_clear(struct stage *stage)
-{
-    dlock_close(stage->lock);
-    dlock_client_close(stage->client);
-    record_free(stage->events);
-    record_free(stage->trace);
-}
-
-/* Events of one kind about one hold. */
-static size_t told(const struct stage *stage, const char *kind, const dlock_hold *hold)
-{
-    char text[64];
-    snprintf(text, sizeof text, "%s #%llu ", kind, (unsigned long long)dlock_acquisition(hold));
-    return record_count(stage->events, text);
-}
 
 /* Another hold of the same client lives through so many renewals: what the timekeeper was to do in
  * that time it has done. */
@@ -59,7 +21,8 @@ static void let_renewals_pass(struct stage *stage, size_t count)
 {
     dlock *control = lock_of(stage->client, "watchdog", "lock:{control}");
     dlock_hold *hold = acquired(control);
-    eventually(told(stage, "RENEWED", hold) >= count || told(stage, "LOST", hold) > 0);
+    eventually(record_told(stage->events, "RENEWED", hold) >= count ||
+               record_told(stage->events, "LOST", hold) > 0);
     dlock_release(hold, NULL);
     dlock_close(control);
 }
@@ -71,14 +34,14 @@ static void renewed_while_held(void **state)
 {
     (void)state;
     struct stage stage;
-    stage_set(&stage, "watchdog", (struct dlock_options){.ttl_ms = SURVIVES_MS});
+    stage_at(&stage, "watchdog", server_url(server), (struct dlock_options){.ttl_ms = SURVIVES_MS});
     dlock_hold *hold = acquired(stage.lock);
     for (size_t renewals = 1; renewals <= 4; renewals++) {
-        eventually(told(&stage, "RENEWED", hold) >= renewals);
+        eventually(record_told(stage.events, "RENEWED", hold) >= renewals);
         assert_true(dlock_valid(hold));
         assert_true(dlock_remaining_ms(hold) > 0 && dlock_remaining_ms(hold) < SURVIVES_MS);
         assert_string_equal(server_text(server, "HGET " LOCK " %s", dlock_owner(hold)), "1");
-        assert_true(server_integer(server, "PTTL " LOCK) > 0);
+        assert_true(left_on_server() > 0);
     }
     char line[256], begins[256];
     snprintf(begins, sizeof begins, "RENEWED #%llu %s watchdog %s ",
@@ -98,9 +61,11 @@ static void no_renewal_after_the_release(void **state)
 {
     (void)state;
     struct stage stage;
-    stage_set(&stage, "watchdog", (struct dlock_options){.ttl_ms = SURVIVES_MS / 2});
+    stage_at(&stage, "watchdog", server_url(server),
+             (struct dlock_options){.ttl_ms = SURVIVES_MS / 2});
     dlock_hold *hold = acquired(stage.lock);
-    eventually(told(&stage, "RENEWED", hold) + told(&stage, "LOST", hold) >= 1);
+    eventually(
+        record_told(stage.events, "RENEWED", hold) + record_told(stage.events, "LOST", hold) >= 1);
     dlock_release(hold, NULL);
     struct monitor *monitor = monitor_start(server);
     record_clear(stage.events);
@@ -118,7 +83,8 @@ static void many_at_once(void **state)
     struct stage stage;
     dlock *locks[HOLDS_COUNT];
     dlock_hold *holds[HOLDS_COUNT];
-    stage_set(&stage, "watchdog", (struct dlock_options){.ttl_ms = 2 * SURVIVES_MS});
+    stage_at(&stage, "watchdog", server_url(server),
+             (struct dlock_options){.ttl_ms = 2 * SURVIVES_MS});
     for (int i = 0; i < HOLDS_COUNT; i++) {
         char name[32];
         snprintf(name, sizeof name, "lock:{%d}", i);
@@ -126,7 +92,7 @@ static void many_at_once(void **state)
         holds[i] = acquired(locks[i]);
     }
     for (int i = 0; i < HOLDS_COUNT; i++)
-        eventually(told(&stage, "RENEWED", holds[i]) >= 1);
+        eventually(record_told(stage.events, "RENEWED", holds[i]) >= 1);
     assert_int_equal(record_count(stage.events, "LOST"), 0);
     for (int i = 0; i < HOLDS_COUNT; i++) {
         assert_status(dlock_release(holds[i], NULL), OK);
@@ -141,13 +107,13 @@ static void renewed_after_its_connection_was_killed(void **state)
 {
     (void)state;
     struct stage stage;
-    stage_set(&stage, "watchdog", (struct dlock_options){.ttl_ms = SURVIVES_MS});
+    stage_at(&stage, "watchdog", server_url(server), (struct dlock_options){.ttl_ms = SURVIVES_MS});
     dlock_hold *hold = acquired(stage.lock);
-    eventually(told(&stage, "RENEWED", hold) >= 1);
+    eventually(record_told(stage.events, "RENEWED", hold) >= 1);
     assert_true(server_integer(server, "CLIENT KILL TYPE normal") >= 1);
     server_text(server, "SCRIPT FLUSH");
-    size_t renewed = told(&stage, "RENEWED", hold);
-    eventually(told(&stage, "RENEWED", hold) >= renewed + 2);
+    size_t renewed = record_told(stage.events, "RENEWED", hold);
+    eventually(record_told(stage.events, "RENEWED", hold) >= renewed + 2);
     assert_true(dlock_valid(hold));
     assert_status(dlock_release(hold, NULL), OK);
     stage_clear(&stage);
@@ -158,16 +124,16 @@ static void renewed_after_a_short_hang(void **state)
 {
     (void)state;
     struct stage stage;
-    stage_set(&stage, "watchdog",
-              (struct dlock_options){
-                  .ttl_ms = 2 * SURVIVES_MS, .connect_timeout_ms = 200, .command_timeout_ms = 200});
+    stage_at(&stage, "watchdog", server_url(server),
+             (struct dlock_options){
+                 .ttl_ms = 2 * SURVIVES_MS, .connect_timeout_ms = 200, .command_timeout_ms = 200});
     dlock_hold *hold = acquired(stage.lock);
-    eventually(told(&stage, "RENEWED", hold) >= 1);
+    eventually(record_told(stage.events, "RENEWED", hold) >= 1);
     server_pause(server);
-    size_t renewed = told(&stage, "RENEWED", hold);
-    eventually(told(&stage, "RENEWAL_FAILED", hold) >= 2);
+    size_t renewed = record_told(stage.events, "RENEWED", hold);
+    eventually(record_told(stage.events, "RENEWAL_FAILED", hold) >= 2);
     server_resume(server);
-    eventually(told(&stage, "RENEWED", hold) > renewed);
+    eventually(record_told(stage.events, "RENEWED", hold) > renewed);
     assert_true(dlock_valid(hold));
     assert_true(stats_of(stage.client).renewals_failed >= 2);
     assert_int_equal(record_count(stage.events, "LOST"), 0);
@@ -208,10 +174,11 @@ static void lost_while_redis_hangs(void **state)
     (void)state;
     for (size_t i = 0; i < EXPIRING; i++) {
         struct stage stage;
-        stage_set(&stage, expiring[i].rung, (struct dlock_options){.ttl_ms = EXPIRES_MS});
+        stage_at(&stage, expiring[i].rung, server_url(server),
+                 (struct dlock_options){.ttl_ms = EXPIRES_MS});
         dlock_hold *hold = acquired(stage.lock);
         server_pause(server);
-        eventually(told(&stage, "LOST", hold) == 1);
+        eventually(record_told(stage.events, "LOST", hold) == 1);
         assert_false(dlock_valid(hold));
         assert_int_equal(dlock_remaining_ms(hold), 0);
         assert_int_equal(stats_of(stage.client).lost, 1);
@@ -227,12 +194,13 @@ static void lost_in_the_middle_of_a_renewal(void **state)
 {
     (void)state;
     struct stage stage;
-    stage_set(&stage, "watchdog",
-              (struct dlock_options){.ttl_ms = 1000, .command_timeout_ms = 60000});
+    stage_at(&stage, "watchdog", server_url(server),
+             (struct dlock_options){.ttl_ms = 1000, .command_timeout_ms = 60000});
     dlock_hold *hold = acquired(stage.lock);
-    eventually(told(&stage, "RENEWED", hold) + told(&stage, "LOST", hold) >= 1);
+    eventually(
+        record_told(stage.events, "RENEWED", hold) + record_told(stage.events, "LOST", hold) >= 1);
     server_pause(server);
-    eventually(told(&stage, "LOST", hold) == 1);
+    eventually(record_told(stage.events, "LOST", hold) == 1);
     assert_false(dlock_valid(hold));
     server_resume(server);
     char line[256];
@@ -251,8 +219,8 @@ static void told_of_in_the_order_of_their_ends(void **state)
     struct stage stage;
     dlock *locks[3];
     dlock_hold *holds[3];
-    stage_set(&stage, "watchdog",
-              (struct dlock_options){.ttl_ms = SURVIVES_MS, .command_timeout_ms = 60000});
+    stage_at(&stage, "watchdog", server_url(server),
+             (struct dlock_options){.ttl_ms = SURVIVES_MS, .command_timeout_ms = 60000});
     for (int i = 0; i < 3; i++) {
         locks[i] = lock_of(stage.client, NULL, names[i]);
         holds[i] = acquired(locks[i]);
@@ -280,16 +248,17 @@ static void lost_when_the_time_is_over(void **state)
             continue;
         struct stage stage;
         char line[256], begins[256];
-        stage_set(&stage, expiring[i].rung, (struct dlock_options){.ttl_ms = EXPIRES_MS});
+        stage_at(&stage, expiring[i].rung, server_url(server),
+                 (struct dlock_options){.ttl_ms = EXPIRES_MS});
         dlock_hold *hold = acquired(stage.lock);
-        eventually(told(&stage, "LOST", hold) == 1);
+        eventually(record_told(stage.events, "LOST", hold) == 1);
         assert_false(dlock_valid(hold));
         snprintf(begins, sizeof begins, "LOST #%llu %s %s %s 0 ms: its time to live is over",
                  (unsigned long long)dlock_acquisition(hold), LOCK, expiring[i].rung,
                  dlock_owner(hold));
         record_line(stage.events, "LOST", 0, line, sizeof line);
         assert_string_equal(line, begins);
-        eventually(server_integer(server, "EXISTS " LOCK) == 0);
+        eventually(exists() == 0);
 
         record_clear(stage.trace);
         assert_status(dlock_release(hold, NULL), LOST);
@@ -311,9 +280,9 @@ static void nothing_rides_after_the_loss(void **state)
     dlock_batch *last = dlock_batch_new();
     struct dlock_reply reply = {.size = sizeof reply};
     dlock_batch_add(last, 2, (const char *const[]){"INCR", "late"}, NULL);
-    stage_set(&stage, "owner_lua", (struct dlock_options){.ttl_ms = EXPIRES_MS});
+    stage_at(&stage, "owner_lua", server_url(server), (struct dlock_options){.ttl_ms = EXPIRES_MS});
     dlock_hold *hold = acquired(stage.lock);
-    eventually(told(&stage, "LOST", hold) == 1);
+    eventually(record_told(stage.events, "LOST", hold) == 1);
     assert_status(dlock_release(hold, last), LOST);
     assert_int_equal(server_integer(server, "EXISTS late"), 0);
     assert_status(dlock_batch_reply(last, 0, &reply), OK);
@@ -327,11 +296,11 @@ static void lost_to_another(void **state)
 {
     (void)state;
     struct stage stage;
-    stage_set(&stage, "watchdog", (struct dlock_options){.ttl_ms = SURVIVES_MS});
+    stage_at(&stage, "watchdog", server_url(server), (struct dlock_options){.ttl_ms = SURVIVES_MS});
     dlock_hold *hold = acquired(stage.lock);
     server_integer(server, "DEL " LOCK);
     server_integer(server, "HSET " LOCK " another 1");
-    eventually(told(&stage, "LOST", hold) == 1);
+    eventually(record_told(stage.events, "LOST", hold) == 1);
     assert_false(dlock_valid(hold));
     assert_int_equal(dlock_remaining_ms(hold), 0);
     char line[256];
@@ -341,7 +310,7 @@ static void lost_to_another(void **state)
     assert_status(dlock_release(hold, NULL), LOST);
     assert_int_equal(record_count(stage.trace, ""), 0);
     assert_string_equal(server_text(server, "HGET " LOCK " another"), "1");
-    assert_int_equal(server_integer(server, "PTTL " LOCK), -1); /* and it was not renewed */
+    assert_int_equal(left_on_server(), -1); /* and it was not renewed */
     stage_clear(&stage);
 }
 
@@ -351,16 +320,17 @@ static void told_once(void **state)
 {
     (void)state;
     struct stage stage;
-    stage_set(&stage, "watchdog", (struct dlock_options){.ttl_ms = SURVIVES_MS / 2});
+    stage_at(&stage, "watchdog", server_url(server),
+             (struct dlock_options){.ttl_ms = SURVIVES_MS / 2});
     dlock_hold *hold = acquired(stage.lock);
     server_integer(server, "DEL " LOCK);
-    eventually(told(&stage, "LOST", hold) == 1);
+    eventually(record_told(stage.events, "LOST", hold) == 1);
     size_t events = record_count(stage.events, LOCK);
     record_clear(stage.trace);
     let_renewals_pass(&stage, 3);
     assert_int_equal(record_count(stage.events, LOCK), events);
     assert_int_equal(record_count(stage.trace, LOCK), 0);
-    assert_int_equal(told(&stage, "LOST", hold), 1);
+    assert_int_equal(record_told(stage.events, "LOST", hold), 1);
     assert_false(dlock_valid(hold));
     assert_status(dlock_release(hold, NULL), LOST);
     stage_clear(&stage);
@@ -371,11 +341,12 @@ static void lost_with_all_its_depths(void **state)
 {
     (void)state;
     struct stage stage;
-    stage_set(&stage, "watchdog", (struct dlock_options){.ttl_ms = SURVIVES_MS});
+    stage_at(&stage, "watchdog", server_url(server), (struct dlock_options){.ttl_ms = SURVIVES_MS});
     dlock_hold *outer = acquired_by(stage.lock, 7);
     dlock_hold *inner = acquired_by(stage.lock, 7);
     server_integer(server, "DEL " LOCK);
-    eventually(told(&stage, "LOST", outer) == 1 && told(&stage, "LOST", inner) == 1);
+    eventually(record_told(stage.events, "LOST", outer) == 1 &&
+               record_told(stage.events, "LOST", inner) == 1);
     assert_false(dlock_valid(outer));
     assert_false(dlock_valid(inner));
     assert_status(dlock_release(inner, NULL), LOST);

@@ -250,32 +250,25 @@ static void riding_goes_to_the_first(void **state)
     dlock_client_close(client);
 }
 
-static struct dlock_holder inspected(dlock *lock)
-{
-    struct dlock_holder holder = {.size = sizeof holder};
-    assert_status(dlock_inspect(lock, &holder), OK);
-    return holder;
-}
-
 /* Who holds it is whom a majority names; the longest time for which one does is left. */
 static void a_majority_says_who_holds_it(void **state)
 {
     (void)state;
     dlock_client *client = client_of_all((struct dlock_options){.ttl_ms = 600000});
     dlock *lock = opened(client);
-    assert_false(inspected(lock).held);
+    assert_false(holder_of(lock).held);
     dlock_hold *hold = acquired(lock);
-    assert_string_equal(inspected(lock).owner, hold->id);
+    assert_string_equal(holder_of(lock).owner, hold->id);
     server_integer(servers[0], "PEXPIRE " LOCK " 100000");
-    assert_true(inspected(lock).ttl_ms > 500000);
+    assert_true(holder_of(lock).ttl_ms > 500000);
     server_text(servers[2], "SET " LOCK " another PX 300000");
-    assert_true(inspected(lock).held);
-    assert_true(inspected(lock).ttl_ms <= 100000);
+    assert_true(holder_of(lock).held);
+    assert_true(holder_of(lock).ttl_ms <= 100000);
     server_text(servers[0], "SET " LOCK " a-third");
-    assert_false(inspected(lock).held);
+    assert_false(holder_of(lock).held);
     server_text(servers[0], "SET " LOCK " another");
-    assert_string_equal(inspected(lock).owner, "another");
-    assert_true(inspected(lock).ttl_ms > 200000 && inspected(lock).ttl_ms <= 300000);
+    assert_string_equal(holder_of(lock).owner, "another");
+    assert_true(holder_of(lock).ttl_ms > 200000 && holder_of(lock).ttl_ms <= 300000);
     assert_status(dlock_break(lock, NULL), OK);
     assert_status(dlock_release(hold, NULL), LOST);
     dlock_close(lock);
@@ -290,12 +283,12 @@ static void who_holds_it_is_not_known(void **state)
     dlock *lock = opened(client);
     dlock_hold *hold = acquired(lock);
     server_kill(servers[2]);
-    assert_true(inspected(lock).held);
+    assert_true(holder_of(lock).held);
     server_integer(servers[1], "DEL " LOCK);
     assert_status(dlock_inspect(lock, &holder), UNREACHABLE); /* the dead one may be for it */
     assert_says(dlock_error(), "2 of 3 servers");
     server_integer(servers[0], "DEL " LOCK);
-    assert_false(inspected(lock).held);
+    assert_false(holder_of(lock).held);
     server_restart(servers[2], NULL);
     for (int i = 0; i < SERVERS; i++)
         server_integer(servers[i], "RPUSH " LOCK " a");

@@ -9,6 +9,7 @@
 #include "own_server.h"
 #include "record.h"
 #include "redis_rung.h"
+#include "sends.h"
 #include "test_scripts.h"
 #include "validate.h"
 
@@ -16,22 +17,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #define LOCK "lock:{riding}"
 #define ARGS_MAX 28
-
-/* Each write to a socket of the process is counted: the library's connections are all there is
- * that use send() while it is counted. */
-static _Atomic int sends;
-ssize_t __real_send(int fd, const void *bytes, size_t size, int flags);
-ssize_t __wrap_send(int fd, const void *bytes, size_t size, int flags);
-
-ssize_t __wrap_send(int fd, const void *bytes, size_t size, int flags)
-{
-    atomic_fetch_add(&sends, 1);
-    return __real_send(fd, bytes, size, flags);
-}
 
 /* ---- The rung -------------------------------------------------------------------------------- */
 
@@ -133,13 +121,6 @@ static void stage_clear(struct stage *stage)
     dlock_close(stage->lock);
     dlock_client_close(stage->client);
     record_free(stage->trace);
-}
-
-static struct dlock_reply reply_of(const dlock_batch *batch, size_t index)
-{
-    struct dlock_reply reply = {.size = sizeof reply};
-    assert_status(dlock_batch_reply(batch, index, &reply), OK);
-    return reply;
 }
 
 static void oracle(void **state)

@@ -306,14 +306,7 @@ static void what_rides_goes_with_the_look(void **state)
     }
 }
 
-static int empty(void **state)
-{
-    (void)state;
-    server_text(server, "FLUSHALL");
-    return 0;
-}
-
-#define TEST(name) cmocka_unit_test_setup(name, empty)
+#define TEST(name) cmocka_unit_test_setup(name, empty_server)
 
 int main(void)
 {

@@ -72,14 +72,20 @@ static inline dlock *lock_of(dlock_client *client, const char *rung, const char 
     return lock;
 }
 
-/* Acquires within the tests' patience. */
-static inline dlock_hold *acquired(dlock *lock)
+/* Acquires what is wanted, within the tests' patience. */
+static inline dlock_hold *wanted(dlock *lock, struct dlock_want want)
 {
     dlock_hold *hold;
-    struct dlock_want want = {.size = sizeof want, .wait_ms = 60000};
+    want.size = sizeof want;
+    want.wait_ms = 60000;
     assert_status(dlock_acquire(lock, &want, &hold), OK);
     assert_non_null(hold);
     return hold;
+}
+
+static inline dlock_hold *acquired(dlock *lock)
+{
+    return wanted(lock, (struct dlock_want){0});
 }
 
 /* The same in that mode; NULL where the rung has no such mode. */
@@ -96,11 +102,7 @@ static inline dlock_hold *acquired_as(dlock *lock, enum dlock_mode mode)
 /* The same on behalf of that owner. */
 static inline dlock_hold *acquired_by(dlock *lock, uint64_t owner_id)
 {
-    dlock_hold *hold;
-    struct dlock_want want = {.size = sizeof want, .wait_ms = 60000, .owner_id = owner_id};
-    assert_status(dlock_acquire(lock, &want, &hold), OK);
-    assert_non_null(hold);
-    return hold;
+    return wanted(lock, (struct dlock_want){.owner_id = owner_id});
 }
 
 /* One try. */
@@ -113,6 +115,20 @@ static inline dlock_status tried_by(dlock *lock, uint64_t owner_id, dlock_hold *
 {
     struct dlock_want want = {.size = sizeof want, .owner_id = owner_id};
     return dlock_acquire(lock, &want, hold);
+}
+
+static inline struct dlock_holder holder_of(dlock *lock)
+{
+    struct dlock_holder holder = {.size = sizeof holder};
+    assert_status(dlock_inspect(lock, &holder), OK);
+    return holder;
+}
+
+static inline struct dlock_reply reply_of(const dlock_batch *batch, size_t index)
+{
+    struct dlock_reply reply = {.size = sizeof reply};
+    assert_status(dlock_batch_reply(batch, index, &reply), OK);
+    return reply;
 }
 
 static inline struct dlock_stats stats_of(const dlock_client *client)

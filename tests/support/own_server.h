@@ -5,6 +5,7 @@
 #ifndef TESTS_OWN_SERVER_H
 #define TESTS_OWN_SERVER_H
 
+#include "calls.h"
 #include "server.h"
 
 static struct server *server;
@@ -20,6 +21,19 @@ static inline int stop_server(void **state)
 {
     (void)state;
     server_free(server);
+    return 0;
+}
+
+static inline dlock_client *new_client(void)
+{
+    return client_of(server_url(server), (struct dlock_options){0});
+}
+
+/* For a test. */
+static inline int empty_server(void **state)
+{
+    (void)state;
+    server_text(server, "FLUSHALL");
     return 0;
 }
 

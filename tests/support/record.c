@@ -103,6 +103,13 @@ size_t record_count(struct record *record, const char *text)
     return count;
 }
 
+size_t record_told(struct record *record, const char *kind, const dlock_hold *hold)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%s #%llu ", kind, (unsigned long long)dlock_acquisition(hold));
+    return record_count(record, text);
+}
+
 void record_line(struct record *record, const char *text, size_t index, char *line, size_t size)
 {
     pthread_mutex_lock(&record->mutex);

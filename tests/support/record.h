@@ -26,6 +26,8 @@ void record_add(struct record *record, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* How many lines contain the text; "" counts all. */
 size_t record_count(struct record *record, const char *text);
+/* How many events of that kind the hold had. */
+size_t record_told(struct record *record, const char *kind, const dlock_hold *hold);
 /* The index-th line that contains the text, from 0, cut to fit; "" when there is none. */
 void record_line(struct record *record, const char *text, size_t index, char *line, size_t size);
 /* Its position among all lines, or SIZE_MAX. */

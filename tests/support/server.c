@@ -267,6 +267,17 @@ const char *server_text(struct server *server, const char *format, ...)
     return reply->str;
 }
 
+long long server_us(struct server *server)
+{
+    const redisReply *now = server_ask(server, "TIME");
+    return atoll(now->element[0]->str) * 1000000 + atoll(now->element[1]->str);
+}
+
+void server_refuse_writes(struct server *server, bool refuse)
+{
+    server_text(server, "CONFIG SET min-replicas-to-write %d", refuse);
+}
+
 /* ---- What the server carries out ------------------------------------------------------------- */
 
 struct monitor {

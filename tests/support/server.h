@@ -8,6 +8,7 @@
 #define TESTS_SERVER_H
 
 #include <hiredis/hiredis.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 struct server;
@@ -36,6 +37,9 @@ const char *server_folder(const struct server *server);
 const redisReply *server_ask(struct server *server, const char *format, ...);
 long long server_integer(struct server *server, const char *format, ...);
 const char *server_text(struct server *server, const char *format, ...); /* "" for nil */
+long long server_us(struct server *server);                              /* its clock */
+/* Whether it refuses to write anything. */
+void server_refuse_writes(struct server *server, bool refuse);
 
 /* Everything that the server carries out, in order. */
 struct monitor;

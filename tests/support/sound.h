@@ -28,15 +28,27 @@ struct scenario {
 
 #define SCENARIO_TESTS_MAX 256
 
+/* It locks inside the process, and asks no server. */
+static inline bool is_local(const struct dlock_rung *rung)
+{
+    return strcmp(rung->name, "local") == 0;
+}
+
+/* Its clients stand in a queue at the server. */
+static inline bool queues(const struct dlock_rung *rung)
+{
+    return strcmp(rung->name, "fair") == 0;
+}
+
 static inline bool is_in_scope(const struct dlock_rung *rung, enum scope scope)
 {
-    bool asks = rung->reentrant && strcmp(rung->name, "fair") != 0;
+    bool asks = rung->reentrant && !queues(rung);
     return !rung->flawed && (scope == EACH_SOUND || (scope == EACH_REENTRANT && rung->reentrant) ||
                              (scope == EACH_NESTED_ASKS && asks));
 }
 
 static inline int run_scenarios(const char *group, const struct scenario *scenarios, size_t count,
-                                CMFixtureFunction start, CMFixtureFunction stop)
+                                CMFixtureFunction set_up, CMFixtureFunction tear_down)
 {
     static struct CMUnitTest tests[SCENARIO_TESTS_MAX];
     static char names[SCENARIO_TESTS_MAX][96];
@@ -58,7 +70,7 @@ static inline int run_scenarios(const char *group, const struct scenario *scenar
             };
             test_count++;
         }
-    return _cmocka_run_group_tests(group, tests, test_count, start, stop);
+    return _cmocka_run_group_tests(group, tests, test_count, set_up, tear_down);
 }
 
 #endif
