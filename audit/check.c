@@ -36,7 +36,7 @@ bool is_about_key(const struct request *request)
 
 bool is_fenced(const struct run *run)
 {
-    return strncmp(run->asked.write, "fenced", 6) == 0;
+    return strncmp(run->spec.write, "fenced", 6) == 0;
 }
 
 bool is_setup(const struct run *run, const struct restock *restock)

@@ -27,8 +27,9 @@ static const char *clocks_differ(const struct clock *one, const struct clock *tw
 static void check_history(struct run *run, struct history *history, const struct history *first)
 {
     const char *differs = clocks_differ(&first->clock, &history->clock);
-    long long apart_ns = history->clock.apart_ns - first->clock.apart_ns;
-    bool off = apart_ns > APART_NS_MAX || apart_ns < -APART_NS_MAX;
+    long long realtime_offset_ns =
+        history->clock.realtime_offset_ns - first->clock.realtime_offset_ns;
+    bool off = realtime_offset_ns > APART_NS_MAX || realtime_offset_ns < -APART_NS_MAX;
     history->timed = differs == NULL && !off && !history->stepped;
     if (differs != NULL)
         findings_add(&run->findings, RESULT_INCOMPLETE,
@@ -38,7 +39,8 @@ static void check_history(struct run *run, struct history *history, const struct
         findings_add(&run->findings, RESULT_INCOMPLETE,
                      "%s: its times are %.3f ms off those of %s, as CLOCK_REALTIME in both tells; "
                      "they must agree within %.1f ms",
-                     history->file, -(double)apart_ns / 1e6, first->file, APART_NS_MAX / 1e6);
+                     history->file, -(double)realtime_offset_ns / 1e6, first->file,
+                     APART_NS_MAX / 1e6);
 }
 
 /* The first life whose clock is known, with which all others are compared; NULL. */
@@ -57,7 +59,7 @@ static const struct history *check_histories(struct run *run)
 }
 
 /* A section takes some commands, and so some time. */
-static void check_sections(struct run *run)
+static void clocks_check_sections(struct run *run)
 {
     const struct section *example = NULL;
     long long times = 0;
@@ -82,7 +84,7 @@ static void check_sections(struct run *run)
 
 static bool check_clients(struct run *run, const struct history *first)
 {
-    const struct clients *clients = &run->asked.clients;
+    const struct clients *clients = &run->spec.clients;
     if (clients->boot_id == NULL) {
         findings_add(&run->findings, RESULT_INCOMPLETE,
                      "run.json: no \"clients\"; it must name the clients' boot and clock, as "
@@ -105,18 +107,20 @@ struct span {
     int64_t answered_ns;
 };
 
-static struct span span_of(const struct run *run, const struct request *request, int64_t apart_ns)
+static struct span span_of(const struct run *run, const struct request *request,
+                           int64_t realtime_offset_ns)
 {
     const int64_t ms = 1000000;
-    int64_t slack_ns = run->asked.clients.slack_ms * ms;
-    int64_t sent_ns = request->start_ms * ms - apart_ns;
+    int64_t slack_ns = run->spec.clients.slack_ms * ms;
+    int64_t sent_ns = request->start_ms * ms - realtime_offset_ns;
     return (struct span){sent_ns - slack_ns, sent_ns + (request->elapsed_ms + 1) * ms + slack_ns};
 }
 
 /* By how much its records lie before its sending, or after its answer; 0: they lie between. */
-static int64_t outside_ns(const struct run *run, const struct request *request, int64_t apart_ns)
+static int64_t outside_ns(const struct run *run, const struct request *request,
+                          int64_t realtime_offset_ns)
 {
-    struct span span = span_of(run, request, apart_ns);
+    struct span span = span_of(run, request, realtime_offset_ns);
     if (request->first_ns < span.sent_ns)
         return request->first_ns - span.sent_ns;
     return !request->transport_error && request->last_ns > span.answered_ns
@@ -125,9 +129,10 @@ static int64_t outside_ns(const struct run *run, const struct request *request, 
 }
 
 /* Whether no instance was alive between its sending and its answer. */
-static bool met_nobody(const struct run *run, const struct request *request, int64_t apart_ns)
+static bool met_nobody(const struct run *run, const struct request *request,
+                       int64_t realtime_offset_ns)
 {
-    struct span span = span_of(run, request, apart_ns);
+    struct span span = span_of(run, request, realtime_offset_ns);
     for (size_t i = 0; i < run->history_count; i++) {
         const struct history *history = &run->histories[i];
         if (!history->timed ||
@@ -137,27 +142,27 @@ static bool met_nobody(const struct run *run, const struct request *request, int
     return true;
 }
 
-static void check_requests(struct run *run, int64_t apart_ns)
+static void clocks_check_requests(struct run *run, int64_t realtime_offset_ns)
 {
     const struct request *example = NULL;
     long long times = 0;
     for (size_t i = 0; i < run->request_count; i++) {
         struct request *request = &run->requests[i];
         if (!request->accepted && request->sampled)
-            request->mistimed |= met_nobody(run, request, apart_ns);
+            request->mistimed |= met_nobody(run, request, realtime_offset_ns);
         if (!request->accepted || !request->sampled || request->reads ||
             !run->histories[request->history].timed)
             continue;
-        if (outside_ns(run, request, apart_ns) == 0)
+        if (outside_ns(run, request, realtime_offset_ns) == 0)
             continue;
         request->mistimed = true;
-        run->histories[request->history].doubted = true;
+        run->histories[request->history].clock_disputed = true;
         if (times++ == 0)
             example = request;
     }
     if (times == 0)
         return;
-    double off_ms = (double)outside_ns(run, example, apart_ns) / 1e6;
+    double off_ms = (double)outside_ns(run, example, realtime_offset_ns) / 1e6;
     findings_add(&run->findings, RESULT_INCOMPLETE,
                  "requests with records outside of the time that their clients saw: %lld; first: "
                  "request %.60s, of which %s has a record %.3f ms %s",
@@ -169,7 +174,7 @@ static void check_requests(struct run *run, int64_t apart_ns)
 void check_clocks(struct run *run)
 {
     const struct history *first = check_histories(run);
-    check_sections(run);
+    clocks_check_sections(run);
     if (first != NULL && check_clients(run, first))
-        check_requests(run, first->clock.apart_ns);
+        clocks_check_requests(run, first->clock.realtime_offset_ns);
 }

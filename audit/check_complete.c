@@ -8,12 +8,12 @@
 
 #include <string.h>
 
-static bool is_open(enum stage stage)
+static bool complete_is_open(enum stage stage)
 {
     return stage >= STAGE_ENTER && stage < STAGE_EXIT;
 }
 
-static void check_sections(struct run *run)
+static void complete_check_sections(struct run *run)
 {
     const struct section *inside = NULL;
     const struct section *held = NULL;
@@ -23,7 +23,7 @@ static void check_sections(struct run *run)
         const struct section *section = &run->sections[i];
         if (!run->histories[section->history].ended)
             continue;
-        if (is_open(section->stage) && open++ == 0)
+        if (complete_is_open(section->stage) && open++ == 0)
             inside = section;
         if ((section->stage == STAGE_GRANTED || section->stage == STAGE_EXIT) && unreleased++ == 0)
             held = section;
@@ -34,7 +34,7 @@ static void check_sections(struct run *run)
                      "that of request %.60s; every enter must have its exit",
                      run->histories[inside->history].file, open,
                      run_request_id(run, inside->request));
-    if (unreleased > 0 && strcmp(run->asked.fault, "none") == 0)
+    if (unreleased > 0 && strcmp(run->spec.fault, "none") == 0)
         findings_add(&run->findings, RESULT_INCOMPLETE,
                      "%s: holds without a release: %lld, first "
                      "that of request %.60s; every granted must have its release",
@@ -45,10 +45,10 @@ static void check_sections(struct run *run)
 /* No instance said how it ended. */
 static bool is_open_ended(const struct request *request)
 {
-    return request->outcome == OUTCOME_NONE || request->outcome == OUTCOME_TOLD;
+    return request->outcome == OUTCOME_NONE || request->outcome == OUTCOME_CLIENT_ONLY;
 }
 
-static void check_requests(struct run *run)
+static void complete_check_requests(struct run *run)
 {
     const struct request *example = NULL;
     long long endless = 0;
@@ -69,6 +69,6 @@ static void check_requests(struct run *run)
 
 void check_complete(struct run *run)
 {
-    check_sections(run);
-    check_requests(run);
+    complete_check_sections(run);
+    complete_check_requests(run);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Conservation: sold + left == initial and left >= 0. With sales whose outcome nobody knows:
- * sold <= initial - left <= sold + unknown. More than that came from nowhere (conjured, a lost
- * update); less, and units left the stock that nobody was told to have bought (vanished).
+ * sold <= initial - left <= sold + unknown. More than that came from nowhere (surplus, a lost
+ * update); less, and units left the stock that nobody was told to have bought (shortfall).
  */
 #include "check.h"
 #include "memory.h"
@@ -70,7 +70,7 @@ static void add_sales(struct run *run)
 enum fault { TOO_MANY, FROM_NOWHERE, BELOW_ZERO, VANISHED, FAULT_COUNT };
 
 /* Adds the item to the sums; says what is wrong with it. */
-static void weigh(struct run *run, const struct item *item, bool wrong[FAULT_COUNT])
+static void conservation_weigh(struct run *run, const struct item *item, bool wrong[FAULT_COUNT])
 {
     struct counts *counts = &run->counts;
     int64_t left = item->redis[AFTER].stock;
@@ -86,17 +86,18 @@ static void weigh(struct run *run, const struct item *item, bool wrong[FAULT_COU
     counts->left += left;
     wrong[FROM_NOWHERE] = !run->restocks_lost && proven + left > item->supply_most;
     if (wrong[FROM_NOWHERE])
-        counts->conjured += proven + left - item->supply_most;
+        counts->surplus += proven + left - item->supply_most;
     wrong[FROM_NOWHERE] = wrong[FROM_NOWHERE] && !wrong[TOO_MANY];
     wrong[BELOW_ZERO] = left < 0;
     bool set_lower = item->possible.sets; /* what was there may have been taken away */
     wrong[VANISHED] =
         item->supply_exact && !set_lower && item->supply - left > item->sold + item->unknown;
     if (wrong[VANISHED])
-        counts->vanished += item->supply - left - item->sold - item->unknown;
+        counts->shortfall += item->supply - left - item->sold - item->unknown;
 }
 
-static void tell(struct run *run, enum fault fault, const struct item *item, size_t more)
+static void conservation_report(struct run *run, enum fault fault, const struct item *item,
+                                size_t more)
 {
     struct findings *findings = &run->findings;
     long long left = item->redis[AFTER].stock;
@@ -141,7 +142,7 @@ void check_conservation(struct run *run)
     restocks_settle(run);
     for (size_t i = 0; i < run->item_count; i++) {
         bool wrong[FAULT_COUNT] = {false};
-        weigh(run, &run->items[i], wrong);
+        conservation_weigh(run, &run->items[i], wrong);
         for (size_t fault = 0; fault < FAULT_COUNT; fault++) {
             if (wrong[fault] && items[fault]++ == 0)
                 first[fault] = &run->items[i];
@@ -149,6 +150,6 @@ void check_conservation(struct run *run)
     }
     for (size_t fault = 0; fault < FAULT_COUNT; fault++) {
         if (items[fault] > 0)
-            tell(run, (enum fault)fault, first[fault], items[fault] - 1);
+            conservation_report(run, (enum fault)fault, first[fault], items[fault] - 1);
     }
 }

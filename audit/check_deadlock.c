@@ -77,7 +77,7 @@ static bool left_with_it(const struct section *grant)
 }
 
 /* Renewed behind that, as it will be while its process lives. */
-static bool is_renewed(const struct run *run, const struct section *grant)
+static bool deadlock_is_renewed(const struct run *run, const struct section *grant)
 {
     for (size_t i = 0; i < run->mark_count; i++) {
         const struct mark *mark = &run->marks[i];
@@ -109,8 +109,8 @@ static bool outlives_its_time(const struct run *run, const struct last *last)
 {
     int64_t gone = gone_ns(run, last);
     return (last->grant != NULL && last->grant->stage == STAGE_EXIT &&
-            is_renewed(run, last->grant)) ||
-           (gone != NOT_STAMPED && last->timeout_ns - gone > run->asked.ttl_ms * 1000000);
+            deadlock_is_renewed(run, last->grant)) ||
+           (gone != NOT_STAMPED && last->timeout_ns - gone > run->spec.ttl_ms * 1000000);
 }
 
 static bool owner_is_gone(const struct run *run, const struct last *last)
@@ -125,7 +125,7 @@ static bool owner_is_gone(const struct run *run, const struct last *last)
     return false;
 }
 
-static int by_grant(const void *a, const void *b)
+static int deadlock_by_grant(const void *a, const void *b)
 {
     const struct section *one = *(const struct section *const *)a;
     const struct section *two = *(const struct section *const *)b;
@@ -150,7 +150,7 @@ static struct grants sort_grants(const struct run *run)
                             .count = run->section_count};
     for (size_t i = 0; i < grants.count; i++)
         grants.list[i] = &run->sections[i];
-    qsort(grants.list, grants.count, sizeof *grants.list, by_grant);
+    qsort(grants.list, grants.count, sizeof *grants.list, deadlock_by_grant);
     for (size_t i = grants.count; i-- > 0;) {
         bool same = i + 1 < grants.count && grants.list[i]->request == grants.list[i + 1]->request;
         grants.other[i] = same ? grants.other[i + 1] : i + 1;
@@ -165,7 +165,7 @@ static size_t find_grant(const struct grants *grants, const struct section *sect
     size_t to = grants->count;
     while (from < to) {
         size_t middle = from + (to - from) / 2;
-        if (by_grant(&grants->list[middle], &section) < 0)
+        if (deadlock_by_grant(&grants->list[middle], &section) < 0)
             from = middle + 1;
         else
             to = middle;

@@ -20,7 +20,7 @@ struct edge {
     int8_t supply;
 };
 
-static int by_unit(const void *a, const void *b)
+static int distinct_by_unit(const void *a, const void *b)
 {
     const struct edge *one = a;
     const struct edge *two = b;
@@ -106,7 +106,7 @@ struct excess {
     int64_t below; /* units <= 0, which no restock makes */
 };
 
-static int64_t over(int64_t count, int64_t most)
+static int64_t distinct_beyond(int64_t count, int64_t most)
 {
     return count > most ? count - most : 0;
 }
@@ -118,7 +118,7 @@ static int64_t count_units(const struct run *run, enum which which, struct exces
     edges.list = memory_new(2 * (run->item_count + run->restock_count + run->sale_count),
                             sizeof *edges.list);
     add_edges(run, &edges, which);
-    qsort(edges.list, edges.count, sizeof *edges.list, by_unit);
+    qsort(edges.list, edges.count, sizeof *edges.list, distinct_by_unit);
     int64_t sold = 0, supply = 0, distinct = 0;
     for (size_t i = 0; i + 1 < edges.count; i++) { /* each item's sums end at 0 */
         const struct edge *edge = &edges.list[i];
@@ -131,28 +131,31 @@ static int64_t count_units(const struct run *run, enum which which, struct exces
         int64_t below = edge->at > 0     ? 0
                         : edge[1].at > 1 ? 1 - edge->at
                                          : units; /* of them, <= 0 */
-        int64_t beyond = over(sold, supply > 0 ? supply : 0);
+        int64_t beyond = distinct_beyond(sold, supply > 0 ? supply : 0);
         distinct += units;
         excess->below += beyond * below;
         excess->units += beyond * (units - below);
-        excess->deep +=
-            over(beyond, (int64_t)run->items[edge->item].possible.count) * (units - below);
+        excess->deep += distinct_beyond(beyond, (int64_t)run->items[edge->item].possible.count) *
+                        (units - below);
     }
     free(edges.list);
     return distinct;
 }
 
-static int64_t greater(int64_t one, int64_t two)
+static int64_t distinct_is_greater(int64_t one, int64_t two)
 {
     return one > two ? one : two;
 }
 
 /* Sales that nothing excuses. */
-static int64_t proven(const struct item *item, const struct excess *all, const struct excess *early,
-                      const struct excess *first)
+static int64_t distinct_proven(const struct item *item, const struct excess *all,
+                               const struct excess *early, const struct excess *first)
 {
-    int64_t beyond = greater(over(all->units, item->possible.units), all->deep) + all->below;
-    return greater(beyond, greater(early->units + early->below, first->units + first->below));
+    int64_t beyond =
+        distinct_is_greater(distinct_beyond(all->units, item->possible.units), all->deep) +
+        all->below;
+    return distinct_is_greater(
+        beyond, distinct_is_greater(early->units + early->below, first->units + first->below));
 }
 
 static void count_resold(struct run *run)
@@ -166,7 +169,8 @@ static void count_resold(struct run *run)
         count_units(run, FIRST, first);
     }
     for (size_t i = 0; i < run->item_count; i++)
-        run->counts.resold += proven(&run->items[i], &all[i], &early[i], &first[i]);
+        run->counts.duplicate_units +=
+            distinct_proven(&run->items[i], &all[i], &early[i], &first[i]);
     free(all);
     free(early);
     free(first);
@@ -183,7 +187,7 @@ static int by_item_unit(const void *a, const void *b)
     return (one->t_ns > two->t_ns) - (one->t_ns < two->t_ns);
 }
 
-static int64_t later(const struct sale *one, const struct sale *two)
+static int64_t distinct_is_later(const struct sale *one, const struct sale *two)
 {
     return one->t_ns > two->t_ns ? one->t_ns : two->t_ns;
 }
@@ -196,7 +200,7 @@ struct first {
     bool any_twice, any_beyond;
 };
 
-static struct first find_first(const struct run *run)
+static struct first distinct_find_first(const struct run *run)
 {
     size_t count = 0;
     struct first first = {.any_twice = false};
@@ -218,7 +222,8 @@ static struct first find_first(const struct run *run)
         const struct sale *sale = &sales[i];
         bool same_item = reach != NULL && reach->item == sale->item;
         if (same_item && reach->unit + reach->quantity > sale->unit &&
-            (!first.any_twice || later(reach, sale) < later(&first.twice[0], &first.twice[1]))) {
+            (!first.any_twice || distinct_is_later(reach, sale) <
+                                     distinct_is_later(&first.twice[0], &first.twice[1]))) {
             first.any_twice = true;
             first.twice[0] = *reach;
             first.twice[1] = *sale;
@@ -231,7 +236,7 @@ static struct first find_first(const struct run *run)
 }
 
 /* For the picture, which shows sections. */
-static void keep(struct run *run, const struct first *first)
+static void distinct_keep_first(struct run *run, const struct first *first)
 {
     run->beyond = first->beyond.section; /* NULL where there is none */
     if (first->twice[0].section == NULL || first->twice[1].section == NULL)
@@ -247,7 +252,7 @@ static const char *name_sale(const struct run *run, const struct sale *sale, cha
     int used = snprintf(text, 160, "request %.60s", run_request_id(run, sale->request));
     if (sale->instance != NONE)
         used += snprintf(text + used, 160 - (size_t)used, " by %.40s",
-                         run->asked.instances[sale->instance]);
+                         run->spec.instances[sale->instance]);
     if (sale->section != NULL)
         snprintf(text + used, 160 - (size_t)used, " at %.3f ms", run_ms(run, sale->t_ns));
     else
@@ -255,7 +260,7 @@ static const char *name_sale(const struct run *run, const struct sale *sale, cha
     return text;
 }
 
-static void tell(struct run *run, const struct first *first)
+static void distinct_report(struct run *run, const struct first *first)
 {
     /* in the order of the times that are told */
     bool turned = first->twice[0].t_ns > first->twice[1].t_ns;
@@ -273,17 +278,18 @@ static void tell(struct run *run, const struct first *first)
                      (long long)first->beyond.unit, run->items[first->beyond.item].name,
                      name_sale(run, &first->beyond, text[0]));
     findings_add(&run->findings, RESULT_OVERSOLD,
-                 "units sold more often than they were there: %lld", (long long)run->counts.resold);
+                 "units sold more often than they were there: %lld",
+                 (long long)run->counts.duplicate_units);
 }
 
 void check_distinct(struct run *run)
 {
     count_resold(run);
     if (run->restocks_lost)
-        run->counts.resold = 0;
-    if (run->counts.resold == 0)
+        run->counts.duplicate_units = 0;
+    if (run->counts.duplicate_units == 0)
         return;
-    struct first first = find_first(run);
-    keep(run, &first);
-    tell(run, &first);
+    struct first first = distinct_find_first(run);
+    distinct_keep_first(run, &first);
+    distinct_report(run, &first);
 }

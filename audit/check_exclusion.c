@@ -21,23 +21,23 @@ struct inside {
     size_t untold; /* run->by_lock from here on: those that are inside may be so rightfully */
 };
 
-static void swap(struct section **one, struct section **two)
+static void exclusion_swap(struct section **one, struct section **two)
 {
     struct section *kept = *one;
     *one = *two;
     *two = kept;
 }
 
-static void push(struct inside *inside, struct section *section)
+static void exclusion_push(struct inside *inside, struct section *section)
 {
     struct section **heap = inside->heap;
     size_t at = inside->count++;
     heap[at] = section;
     for (; at > 0 && heap[at]->ended_ns < heap[(at - 1) / 2]->ended_ns; at = (at - 1) / 2)
-        swap(&heap[at], &heap[(at - 1) / 2]);
+        exclusion_swap(&heap[at], &heap[(at - 1) / 2]);
 }
 
-static void pop(struct inside *inside)
+static void exclusion_pop(struct inside *inside)
 {
     struct section **heap = inside->heap;
     inside->exclusive -= !heap[0]->shared;
@@ -50,7 +50,7 @@ static void pop(struct inside *inside)
         }
         if (least == at)
             return;
-        swap(&heap[at], &heap[least]);
+        exclusion_swap(&heap[at], &heap[least]);
         at = least;
     }
 }
@@ -96,7 +96,7 @@ static void tell_inside(const struct run *run, struct inside *inside, size_t at)
     }
 }
 
-static void enter(struct tally *tally, struct inside *inside, struct section *section)
+static void exclusion_enter(struct tally *tally, struct inside *inside, struct section *section)
 {
     int64_t parallel = (int64_t)inside->count + 1;
     struct section *met = met_by(inside, section);
@@ -110,7 +110,7 @@ static void enter(struct tally *tally, struct inside *inside, struct section *se
     }
     if (parallel > tally->max_parallel)
         tally->max_parallel = parallel;
-    push(inside, section);
+    exclusion_push(inside, section);
     if (inside->count == 1 || section->ended_ns > inside->last_out->ended_ns)
         inside->last_out = section;
     inside->exclusive += !section->shared;
@@ -120,7 +120,7 @@ static void enter(struct tally *tally, struct inside *inside, struct section *se
 }
 
 /* sold_only: as if nobody else was there. */
-static struct tally pass(const struct run *run, bool sold_only)
+static struct tally exclusion_pass(const struct run *run, bool sold_only)
 {
     struct inside inside = {.heap = memory_new(run->by_lock_count, sizeof *inside.heap)};
     struct tally tally = {.overlaps = 0};
@@ -134,10 +134,10 @@ static struct tally pass(const struct run *run, bool sold_only)
             inside.count = inside.exclusive = 0;
         lock = section->lock;
         while (inside.count > 0 && inside.heap[0]->ended_ns <= enter_ns)
-            pop(&inside);
+            exclusion_pop(&inside);
         if (!sold_only && met_by(&inside, section) != NULL)
             tell_inside(run, &inside, i);
-        enter(&tally, &inside, section);
+        exclusion_enter(&tally, &inside, section);
     }
     free(inside.heap);
     return tally;
@@ -145,12 +145,12 @@ static struct tally pass(const struct run *run, bool sold_only)
 
 void check_exclusion(struct run *run)
 {
-    struct tally tally = pass(run, false);
+    struct tally tally = exclusion_pass(run, false);
     run->counts.overlaps = tally.overlaps;
     run->counts.max_parallel = tally.max_parallel;
     run->meeting = tally.meeting;
     if (is_fenced(run))
-        tally = pass(run, true);
+        tally = exclusion_pass(run, true);
     struct collision first = tally.first;
     if (first.first == NULL)
         return;
@@ -161,8 +161,8 @@ void check_exclusion(struct run *run)
                  "entered %.80s at %.3f ms, request %.60s on %.40s was inside until %.3f ms",
                  (long long)tally.overlaps, (long long)tally.max_parallel,
                  run_request_id(run, first.second->request),
-                 run->asked.instances[first.second->instance], lock,
+                 run->spec.instances[first.second->instance], lock,
                  run_ms(run, first.second->at_ns[STAGE_ENTER]),
                  run_request_id(run, first.first->request),
-                 run->asked.instances[first.first->instance], run_ms(run, first.first->ended_ns));
+                 run->spec.instances[first.first->instance], run_ms(run, first.first->ended_ns));
 }

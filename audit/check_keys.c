@@ -23,7 +23,7 @@ static bool is_second(const struct sale *first, const struct sale *sale)
 }
 
 /* The first sale of each key; tells of the second ones. */
-static void check_sales(struct run *run, struct said *said)
+static void keys_check_sales(struct run *run, struct said *said)
 {
     struct sale example[2];
     bool any = false;
@@ -39,7 +39,7 @@ static void check_sales(struct run *run, struct said *said)
         const struct sale first = run_sale(run, said[key].sale);
         if (!is_second(&first, &sale))
             continue;
-        run->counts.sold_again += sale.quantity;
+        run->counts.duplicate_key_units += sale.quantity;
         if (!any) {
             example[0] = first;
             example[1] = sale;
@@ -52,7 +52,7 @@ static void check_sales(struct run *run, struct said *said)
     findings_add(&run->findings, RESULT_OVERSOLD,
                  "units sold again under an idempotency key: %lld; first: key %.64s of %.80s sold "
                  "unit %lld to request %.60s, and unit %lld to request %.60s",
-                 (long long)run->counts.sold_again, keys_text(run, key),
+                 (long long)run->counts.duplicate_key_units, keys_text(run, key),
                  run->items[example[1].item].name, (long long)example[0].unit,
                  run_request_id(run, example[0].request), (long long)example[1].unit,
                  run_request_id(run, example[1].request));
@@ -61,11 +61,11 @@ static void check_sales(struct run *run, struct said *said)
 /* Whether that refusal says that its key has no answer for such a quantity. A Redis that was
  * emptied has neither the item nor the key: of an item that is there in the end, and was not put
  * there again, it is known that nobody emptied it. */
-static bool denies(const struct run *run, int64_t quantity, const struct request *request)
+static bool keys_denies(const struct run *run, int64_t quantity, const struct request *request)
 {
     switch (request->reason) {
     case REASON_UNKNOWN_ITEM:
-        return !run->asked.restocked && run->items[request->item].redis[AFTER].stock != NOT_KNOWN;
+        return !run->spec.restocked && run->items[request->item].redis[AFTER].stock != NOT_KNOWN;
     case REASON_KEY_REUSED:
         return request->quantity == quantity;
     default:
@@ -87,7 +87,7 @@ static bool was_refused_after(const struct run *run, int64_t t_ns, const struct 
  * was none. */
 static bool is_missed(const struct run *run, const struct sale *sale, const struct request *request)
 {
-    bool denied = request->reason == REASON_SOLD_OUT || denies(run, sale->quantity, request);
+    bool denied = request->reason == REASON_SOLD_OUT || keys_denies(run, sale->quantity, request);
     return denied && sale->section != NULL && run_is_timed(run, sale->section) &&
            was_refused_after(run, sale->t_ns, request);
 }
@@ -98,7 +98,7 @@ static bool is_missed_refusal(const struct run *run, const struct request *kept,
 {
     return kept != NULL && kept != request && kept->section != NONE && !kept->accepted_twice &&
            run_is_timed(run, &run->sections[kept->section]) &&
-           denies(run, kept->quantity, request) &&
+           keys_denies(run, kept->quantity, request) &&
            was_refused_after(run, kept->outcome_ns, request);
 }
 
@@ -117,7 +117,7 @@ static struct told told_again(const struct run *run, const struct request *reque
     bool denied =
         request->sampled && !request->transport_error && request->client_left != replay->left;
     return (struct told){replay->unit, denied ? NOT_KNOWN : replay->left, request->quantity,
-                         replay->seller};
+                         replay->answered_by};
 }
 
 /* Of a client that alone tells of its sale, the unit counts. */
@@ -150,7 +150,8 @@ static bool is_other(const struct told *one, const struct told *two)
 }
 
 /* Whether that answer is not the key's. */
-static bool differs(const struct run *run, const struct said *said, const struct request *request)
+static bool keys_differs(const struct run *run, const struct said *said,
+                         const struct request *request)
 {
     if (request->outcome != OUTCOME_REPLAYED && said->sale != NONE) {
         const struct sale sale = run_sale(run, said->sale);
@@ -186,7 +187,7 @@ static void check_answers(struct run *run, struct said *said)
     }
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];
-        if (request->key != NONE && differs(run, &said[request->key], request) && count++ == 0)
+        if (request->key != NONE && keys_differs(run, &said[request->key], request) && count++ == 0)
             example = request;
     }
     if (count > 0)
@@ -224,7 +225,7 @@ static void check_in_flight(struct run *run)
                      run_request_id(run, (size_t)(example - run->requests)));
 }
 
-static int by_unit(const void *a, const void *b)
+static int keys_by_unit(const void *a, const void *b)
 {
     const struct sale *one = a;
     const struct sale *two = b;
@@ -244,7 +245,7 @@ static bool is_foreign(const struct run *run, const struct sale *sale,
 }
 
 /* The sales that were told again and are none of this run, by item and unit. */
-static struct sale *find_before(const struct run *run, size_t *count)
+static struct sale *keys_find_before(const struct run *run, size_t *count)
 {
     struct sale *list = memory_new((size_t)run->counts.before, sizeof *list);
     *count = 0;
@@ -256,7 +257,7 @@ static struct sale *find_before(const struct run *run, size_t *count)
                                              .unit = run->replays[request->replay].unit};
     }
     if (*count > 0)
-        qsort(list, *count, sizeof *list, by_unit);
+        qsort(list, *count, sizeof *list, keys_by_unit);
     return list;
 }
 
@@ -265,11 +266,11 @@ static struct sale *find_before(const struct run *run, size_t *count)
 static void check_foreign(struct run *run)
 {
     size_t count = 0;
-    struct sale *before = find_before(run, &count);
+    struct sale *before = keys_find_before(run, &count);
     const struct request *example = NULL;
     for (size_t i = 0; i < run->sale_count && count > 0 && example == NULL; i++) {
         const struct sale sale = run_sale(run, i);
-        const struct sale *found = bsearch(&sale, before, count, sizeof *before, by_unit);
+        const struct sale *found = bsearch(&sale, before, count, sizeof *before, keys_by_unit);
         if (found != NULL && is_foreign(run, &sale, &run->requests[found->request]))
             example = &run->requests[found->request];
     }
@@ -289,7 +290,7 @@ void check_keys(struct run *run)
     struct said *said = memory_new(run->keys.count, sizeof *said);
     for (size_t i = 0; i < run->keys.count; i++)
         said[i].sale = NONE;
-    check_sales(run, said);
+    keys_check_sales(run, said);
     check_answers(run, said);
     check_in_flight(run);
     check_foreign(run);

@@ -17,7 +17,8 @@
 /* Its buyer went away by himself, and has no answer: his client says the same. */
 static bool went_away(const struct request *request)
 {
-    return request->reason == REASON_HUNG_UP && (!request->sampled || request->transport_error);
+    return request->reason == REASON_CLIENT_CLOSED &&
+           (!request->sampled || request->transport_error);
 }
 
 static bool was_sent_away(const struct request *request)
@@ -25,7 +26,7 @@ static bool was_sent_away(const struct request *request)
     bool again = request->outcome == OUTCOME_REPLAYED && request->code != 200 && !request->before;
     return request->item != NONE && !request->reads && !request->repeats && !went_away(request) &&
            (again || request->outcome == OUTCOME_REFUSED || request->outcome == OUTCOME_FAILED ||
-            request->outcome == OUTCOME_TURNED_AWAY);
+            request->outcome == OUTCOME_REJECTED);
 }
 
 static int by_item_enter(const void *a, const void *b)
@@ -96,7 +97,7 @@ static bool knows_better(const struct run *run, const struct request *request)
  * left may undo others; one of which nobody knows may have put back what was not there. */
 static bool only_falls(const struct run *run, uint32_t item)
 {
-    return strcmp(run->asked.write, "set") != 0 && run->items[item].unknown == 0;
+    return strcmp(run->spec.write, "set") != 0 && run->items[item].unknown == 0;
 }
 
 /* What was there when the request was sent away, as far as anybody knows: what it read, or more if
@@ -129,7 +130,7 @@ static void check_refusals(struct run *run)
         int64_t stock = stock_at(run, &later, request);
         if (stock == NOT_KNOWN || stock < request->quantity)
             continue;
-        run->counts.refused_early++;
+        run->counts.rejected_early++;
         if (example == NULL || request->outcome_ns < example->outcome_ns) {
             example = request;
             example_stock = stock;
@@ -137,16 +138,16 @@ static void check_refusals(struct run *run)
     }
     free(later.sections);
     free(later.most);
-    run->sent_away = example;
+    run->first_rejected = example;
     if (example == NULL)
         return;
     char when[64] = "before any instance accepted it";
-    if (example->outcome != OUTCOME_TURNED_AWAY)
+    if (example->outcome != OUTCOME_REJECTED)
         snprintf(when, sizeof when, "at %.3f ms", run_ms(run, example->outcome_ns));
     findings_add(&run->findings, RESULT_UNDERSOLD,
                  "requests sent away while enough was left: %lld; first: request %.60s got %d %s, "
                  "when at least %lld of %.80s were left",
-                 (long long)run->counts.refused_early,
+                 (long long)run->counts.rejected_early,
                  run_request_id(run, (size_t)(example - run->requests)), example->code, when,
                  (long long)example_stock, run->items[example->item].name);
 }
@@ -187,11 +188,11 @@ static bool was_restocked(const struct run *run)
 {
     for (size_t i = 0; i < run->restock_count; i++) {
         if (!is_setup(run, &run->restocks[i]))
-            return run->asked.restocked;
+            return run->spec.restocked;
     }
     for (size_t i = 0; i < run->item_count; i++) {
         if (run->items[i].possible.count > 0)
-            return run->asked.restocked;
+            return run->spec.restocked;
     }
     return run->restocks_lost;
 }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int by_grant(const void *a, const void *b)
+static int order_by_grant(const void *a, const void *b)
 {
     const struct section *one = *(const struct section *const *)a;
     const struct section *two = *(const struct section *const *)b;
@@ -24,12 +24,12 @@ static int by_grant(const void *a, const void *b)
 
 void check_order(struct run *run)
 {
-    if (strcmp(run->asked.rung, "fair") != 0 && strcmp(run->asked.rung, "fenced") != 0)
+    if (strcmp(run->spec.rung, "fair") != 0 && strcmp(run->spec.rung, "fenced") != 0)
         return;
     const struct section **granted = memory_new(run->section_count, sizeof *granted);
     for (size_t i = 0; i < run->section_count; i++)
         granted[i] = &run->sections[i];
-    qsort(granted, run->section_count, sizeof *granted, by_grant);
+    qsort(granted, run->section_count, sizeof *granted, order_by_grant);
     int64_t newest_ns = NOT_STAMPED; /* the latest arrival that was served */
     for (size_t i = 0; i < run->section_count; i++) {
         int64_t invoke_ns = run->requests[granted[i]->request].invoke_ns;

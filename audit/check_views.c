@@ -23,7 +23,7 @@ static bool is_inside(const struct run *run, const struct request *request)
  * after it has recorded all that it did: of a killed one, too, no record of it can be missing. */
 static const char *server_differs(const struct run *run, const struct request *request)
 {
-    bool told = request->outcome != OUTCOME_NONE && request->outcome != OUTCOME_TOLD;
+    bool told = request->outcome != OUTCOME_NONE && request->outcome != OUTCOME_CLIENT_ONLY;
     if (!told || is_inside(run, request))
         return run->histories[request->history].ended
                    ? NULL /* check_complete's */
@@ -85,7 +85,7 @@ static const char *inside_differs(const struct run *run, const struct request *r
         return NULL;
     if (request->accepted)
         return server_differs(run, request);
-    if (request->outcome != OUTCOME_TURNED_AWAY)
+    if (request->outcome != OUTCOME_REJECTED)
         return "no instance's history has it";
     return request->item == NONE && request->code != 404
                ? "nothing names an item of run.json that it asked for"
@@ -101,7 +101,7 @@ static const char *numbers_differ(const struct run *run, const struct request *r
         if (request->code == 200 && request->client_item != request->item)
             return "the instance's history says that a sale of another item was told again";
         if (request->code == 200 && request->client_instance != request->instance &&
-            (request->client_instance != told->seller || told->seller == NONE))
+            (request->client_instance != told->answered_by || told->answered_by == NONE))
             return "the client names an instance that neither sold nor answered";
         return (request->code == 200 && told->unit != request->client_unit) ||
                        told->left != request->client_left
@@ -122,7 +122,7 @@ static const char *numbers_differ(const struct run *run, const struct request *r
     return NULL;
 }
 
-static void disagree(struct source *views, size_t request, const char *difference)
+static void views_disagree(struct source *views, size_t request, const char *difference)
 {
     const int16_t code = views->run->requests[request].client_code;
     char told[48] = "the client has no answer";
@@ -148,7 +148,7 @@ static const char *sale_differs(const struct run *run, const struct section *sec
                : NULL;
 }
 
-static void check_sales(struct run *run)
+static void views_check_sales(struct run *run)
 {
     const struct section *example = NULL;
     const char *why = NULL;
@@ -170,19 +170,19 @@ static void check_sales(struct run *run)
 
 void check_views(struct run *run)
 {
-    check_sales(run);
+    views_check_sales(run);
     struct source outside = {.run = run, .file = "views disagree", .rank = RESULT_INCONCLUSIVE};
     struct source inside = {.run = run, .file = "views disagree", .rank = RESULT_INCOMPLETE};
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];
         const char *difference = outside_differs(run, request);
         if (difference != NULL)
-            disagree(&outside, i, difference);
+            views_disagree(&outside, i, difference);
         difference = inside_differs(run, request);
         if (difference == NULL)
             difference = numbers_differ(run, request);
         if (difference != NULL)
-            disagree(&inside, i, difference);
+            views_disagree(&inside, i, difference);
     }
     for (size_t i = 0; i < run->request_count; i++) {
         if (!run->all_told && run->requests[i].sent > 1)

@@ -13,11 +13,11 @@ static void check_samples(struct run *run)
 {
     for (size_t i = 0; i < run->request_count; i++)
         run->counts.requests += run->requests[i].sampled && !run->requests[i].repeats;
-    if (run->counts.requests < run->asked.requests)
+    if (run->counts.requests < run->spec.requests)
         findings_add(&run->findings, RESULT_INCONCLUSIVE,
                      "sale.jtl holds %lld buying samples; "
                      "run.json asks for %lld",
-                     (long long)run->counts.requests, (long long)run->asked.requests);
+                     (long long)run->counts.requests, (long long)run->spec.requests);
     if (run->counts.requests == 0)
         findings_add(&run->findings, RESULT_INCONCLUSIVE,
                      "sale.jtl holds no buying sample; their "
@@ -27,7 +27,7 @@ static void check_samples(struct run *run)
 /* Whether the key that it stands for was sold under, or may have been. */
 static bool may_have_bought(const struct run *run, const struct request *request)
 {
-    return request->outcome == OUTCOME_SOLD || request->outcome == OUTCOME_TOLD ||
+    return request->outcome == OUTCOME_SOLD || request->outcome == OUTCOME_CLIENT_ONLY ||
            (request->outcome == OUTCOME_REPLAYED && request->code == 200) ||
            is_unknown(run, request);
 }
@@ -89,7 +89,7 @@ static void check_transport(struct run *run)
             "requests without an answer (transport errors) that were sent again under their "
             "idempotency keys, and answered: %lld",
             mended);
-    if (errors > 0 && strcmp(run->asked.fault, "none") == 0)
+    if (errors > 0 && strcmp(run->spec.fault, "none") == 0)
         findings_add(
             &run->findings, RESULT_INCONCLUSIVE,
             "requests without an answer of the shop "
@@ -108,14 +108,14 @@ static void check_shares(struct run *run)
         counts->served_by[run->requests[i].instance]++;
         served++;
     }
-    double fair = (double)served / (double)run->asked.instance_count;
-    for (size_t i = 0; i < run->asked.instance_count; i++) {
-        if ((double)counts->served_by[i] < run->asked.min_share * fair)
+    double fair = (double)served / (double)run->spec.instance_count;
+    for (size_t i = 0; i < run->spec.instance_count; i++) {
+        if ((double)counts->served_by[i] < run->spec.min_share * fair)
             findings_add(&run->findings, RESULT_INCONCLUSIVE,
                          "instance %.40s served %lld of %lld "
                          "requests; it must serve at least %g of its fair share of %g",
-                         run->asked.instances[i], (long long)counts->served_by[i],
-                         (long long)served, run->asked.min_share, fair);
+                         run->spec.instances[i], (long long)counts->served_by[i], (long long)served,
+                         run->spec.min_share, fair);
     }
 }
 
@@ -169,14 +169,14 @@ static bool attempts_met(const struct run *run, enum view view)
  * What a fault shows may need one at a time. */
 static void check_contention(struct run *run)
 {
-    if (strcmp(run->asked.fault, "none") == 0 && !attempts_met(run, CLIENT) &&
+    if (strcmp(run->spec.fault, "none") == 0 && !attempts_met(run, CLIENT) &&
         !attempts_met(run, SERVER))
         findings_add(&run->findings, RESULT_INCONCLUSIVE,
                      "no two attempts at one item overlapped in "
                      "time: the lock had nothing to do; more requests must come at once");
 }
 
-static bool is_renewed(const char *rung)
+static bool witness_is_renewed(const char *rung)
 {
     static const char *const renewed[] = {"watchdog_timer", "watchdog", "blpop_wake",
                                           "notify",         "fair",     "read_write"};
@@ -190,12 +190,12 @@ static bool is_renewed(const char *rung)
  * fault is that the process is frozen, it is not to survive. */
 static bool hangs_on_renewal(const struct run *run)
 {
-    if (!is_renewed(run->asked.rung) || strncmp(run->asked.fault, "frozen", 6) == 0)
+    if (!witness_is_renewed(run->spec.rung) || strncmp(run->spec.fault, "frozen", 6) == 0)
         return false;
     for (size_t i = 0; i < run->section_count; i++) {
         const struct section *section = &run->sections[i];
         if (section->at_ns[STAGE_ENTER] != NOT_STAMPED &&
-            section->ended_ns - section->at_ns[STAGE_GRANTED] > run->asked.ttl_ms * 1000000 / 3)
+            section->ended_ns - section->at_ns[STAGE_GRANTED] > run->spec.ttl_ms * 1000000 / 3)
             return true;
     }
     return false;
@@ -211,13 +211,13 @@ static void check_stalls(struct run *run)
         if (run->marks[i].late_ns > longest_ns)
             longest_ns = run->marks[i].late_ns;
     }
-    if (longest_ns > run->asked.ttl_ms * 1000000 / 3 && hangs_on_renewal(run))
+    if (longest_ns > run->spec.ttl_ms * 1000000 / 3 && hangs_on_renewal(run))
         findings_add(
             &run->findings, RESULT_INCOMPLETE,
             "the machine stood still for %.0f ms; "
             "where a hold lives by renewal it must be less than a third of the TTL of %lld "
             "ms",
-            (double)longest_ns / 1e6, (long long)run->asked.ttl_ms);
+            (double)longest_ns / 1e6, (long long)run->spec.ttl_ms);
 }
 
 /* The run must begin as run.json says: with its stock, and with nobody in the lock. */
@@ -254,7 +254,7 @@ static void check_after(struct run *run)
 
 static void check_restocks(struct run *run)
 {
-    for (size_t i = 0; i < run->restock_count && !run->asked.restocked; i++) {
+    for (size_t i = 0; i < run->restock_count && !run->spec.restocked; i++) {
         if (is_setup(run, &run->restocks[i]))
             continue;
         findings_add(&run->findings, RESULT_INCOMPLETE,

@@ -46,7 +46,7 @@ static int next_byte(struct csv *csv)
 }
 
 /* Appends to the current field; what does not fit is dropped and flagged. */
-static void put(struct csv *csv, size_t *used, int byte)
+static void csv_put(struct csv *csv, size_t *used, int byte)
 {
     if (*used < CSV_RECORD_MAX)
         csv->buffer[(*used)++] = (char)byte;
@@ -65,7 +65,7 @@ static void end_field(struct csv *csv, size_t *used, char **start)
 }
 
 /* Inside quotes: up to the closing one. Returns the byte behind it. */
-static int quoted(struct csv *csv, size_t *used)
+static int csv_quoted(struct csv *csv, size_t *used)
 {
     for (;;) {
         int byte = next_byte(csv);
@@ -78,11 +78,11 @@ static int quoted(struct csv *csv, size_t *used)
             if (byte != '"')
                 return byte;
         }
-        put(csv, used, byte);
+        csv_put(csv, used, byte);
     }
 }
 
-static bool read_record(struct csv *csv)
+static bool csv_read_record(struct csv *csv)
 {
     size_t used = 0;
     char *start = csv->buffer;
@@ -94,13 +94,13 @@ static bool read_record(struct csv *csv)
         return false;
     for (; byte != EOF && byte != '\n'; byte = next_byte(csv)) {
         if (byte == '"' && start == csv->buffer + used)
-            byte = quoted(csv, &used);
+            byte = csv_quoted(csv, &used);
         if (byte == EOF || byte == '\n')
             break;
         if (byte == ',')
             end_field(csv, &used, &start);
         else if (byte != '\r' && byte != '\0')
-            put(csv, &used, byte);
+            csv_put(csv, &used, byte);
     }
     end_field(csv, &used, &start);
     return true;
@@ -108,7 +108,7 @@ static bool read_record(struct csv *csv)
 
 bool csv_next(struct csv *csv)
 {
-    while (read_record(csv)) {
+    while (csv_read_record(csv)) {
         if (csv->count > 1 || csv->fields[0][0] != '\0' || csv->flaw != NULL)
             return true;
     }

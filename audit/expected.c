@@ -30,7 +30,7 @@ static const struct cell {
 #undef CELL
 };
 
-static bool fits(const char *cell, const char *value)
+static bool expected_fits(const char *cell, const char *value)
 {
     return cell[0] == '\0' || strcmp(cell, value) == 0;
 }
@@ -57,13 +57,13 @@ static unsigned stock_of(const struct run *run)
 
 static const struct cell *find_cell(const struct run *run, const char *fault)
 {
-    const struct asked *asked = &run->asked;
-    unsigned instances = asked->instance_count > 1 ? MANY : ONE;
+    const struct run_spec *spec = &run->spec;
+    unsigned instances = spec->instance_count > 1 ? MANY : ONE;
     unsigned stock = stock_of(run);
-    for (size_t i = 0; known_write(asked->write) && i < sizeof cells / sizeof *cells; i++) {
+    for (size_t i = 0; known_write(spec->write) && i < sizeof cells / sizeof *cells; i++) {
         const struct cell *cell = &cells[i];
-        if (fits(cell->rung, asked->rung) && fits(cell->write, asked->write) &&
-            fits(cell->fault, fault) && (cell->instances & instances) != 0 &&
+        if (expected_fits(cell->rung, spec->rung) && expected_fits(cell->write, spec->write) &&
+            expected_fits(cell->fault, fault) && (cell->instances & instances) != 0 &&
             (cell->stock & stock) != 0)
             return cell;
     }
@@ -72,14 +72,14 @@ static const struct cell *find_cell(const struct run *run, const char *fault)
 
 struct expected expected_of(const struct run *run)
 {
-    const struct asked *asked = &run->asked;
-    if (asked->expect_given)
-        return (struct expected){asked->expect, "run.json says so"};
-    const struct cell *cell = find_cell(run, asked->fault);
-    const char *check = strstr(asked->fault, "+check");
+    const struct run_spec *spec = &run->spec;
+    if (spec->expect_given)
+        return (struct expected){spec->expect, "run.json says so"};
+    const struct cell *cell = find_cell(run, spec->fault);
+    const char *check = strstr(spec->fault, "+check");
     if (cell == NULL && check != NULL && check[6] == '\0') { /* the look changes nothing */
         char fault[64];
-        snprintf(fault, sizeof fault, "%.*s", (int)(check - asked->fault), asked->fault);
+        snprintf(fault, sizeof fault, "%.*s", (int)(check - spec->fault), spec->fault);
         cell = find_cell(run, fault);
     }
     if (cell != NULL)

@@ -14,9 +14,9 @@
     X(begin, FILE)                                                                                 \
     X(end, FILE)                                                                                   \
     X(stall, FILE)                                                                                 \
-    X(restocking, FILE)                                                                            \
+    X(restock_intent, FILE)                                                                        \
     X(restock, FILE)                                                                               \
-    X(restock_none, FILE)                                                                          \
+    X(restock_failed, FILE)                                                                        \
     X(restock_unknown, FILE)                                                                       \
     X(command, FILE)                                                                               \
     X(invoke, REQUEST)                                                                             \
@@ -24,7 +24,7 @@
     X(fail, REQUEST)                                                                               \
     X(unknown, REQUEST)                                                                            \
     X(replay, REQUEST)                                                                             \
-    X(again, REQUEST)                                                                              \
+    X(reacquire, REQUEST)                                                                          \
     X(granted, HOLD)                                                                               \
     X(enter, HOLD)                                                                                 \
     X(read, HOLD)                                                                                  \

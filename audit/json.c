@@ -11,10 +11,10 @@
 #include <string.h>
 
 /* So that a refusal can be returned in one line. */
-static bool refuse(char error[JSON_ERROR_MAX], const char *format, ...)
+static bool json_refuse(char error[JSON_ERROR_MAX], const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-static bool refuse(char error[JSON_ERROR_MAX], const char *format, ...)
+static bool json_refuse(char error[JSON_ERROR_MAX], const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -28,12 +28,12 @@ static cJSON *object_of(const char *text, size_t size, char error[JSON_ERROR_MAX
     const char *end = NULL;
     cJSON *object = cJSON_ParseWithLengthOpts(text, size + 1, &end, 1);
     if (object == NULL) {
-        refuse(error, "not JSON from byte %zu on; it must be one JSON object",
-               end == NULL ? (size_t)0 : (size_t)(end - text) + 1);
+        json_refuse(error, "not JSON from byte %zu on; it must be one JSON object",
+                    end == NULL ? (size_t)0 : (size_t)(end - text) + 1);
         return NULL;
     }
     if (!cJSON_IsObject(object)) {
-        refuse(error, "JSON, but not an object; it must be one JSON object");
+        json_refuse(error, "JSON, but not an object; it must be one JSON object");
         cJSON_Delete(object);
         return NULL;
     }
@@ -67,9 +67,9 @@ cJSON *json_file(const char *path, char error[JSON_ERROR_MAX])
         return NULL;
     char *text = read_all(file, &size);
     if (ferror(file))
-        refuse(error, "cannot be read: %s; it must be a readable file", strerror(errno));
+        json_refuse(error, "cannot be read: %s; it must be a readable file", strerror(errno));
     else if (size > JSON_FILE_MAX)
-        refuse(error, "longer than %d bytes; it must be one small JSON object", JSON_FILE_MAX);
+        json_refuse(error, "longer than %d bytes; it must be one small JSON object", JSON_FILE_MAX);
     else
         object = object_of(text, size, error);
     free(text);
@@ -115,7 +115,7 @@ bool json_lines_open(struct json_lines *lines, const char *path, char error[JSON
 }
 
 /* Appends to the line what fits; the rest is dropped and flagged. */
-static void keep(struct json_lines *lines, const char *bytes, size_t size)
+static void json_keep(struct json_lines *lines, const char *bytes, size_t size)
 {
     size_t room = JSON_LINE_MAX - lines->size;
     if (size > room)
@@ -143,7 +143,7 @@ static bool read_line(struct json_lines *lines)
         newline = memchr(from, '\n', size);
         if (newline != NULL)
             size = (size_t)(newline - from);
-        keep(lines, from, size);
+        json_keep(lines, from, size);
         lines->at += size + (newline != NULL);
         any = true;
     }
@@ -180,7 +180,7 @@ void json_lines_close(struct json_lines *lines)
 cJSON *json_line(const struct json_lines *lines, char error[JSON_ERROR_MAX])
 {
     if (lines->flaw != NULL) {
-        refuse(error, "%s", lines->flaw);
+        json_refuse(error, "%s", lines->flaw);
         return NULL;
     }
     parts.used = 0;
@@ -194,10 +194,10 @@ static cJSON *field_of(const cJSON *object, const char *field)
     return cJSON_IsNull(item) ? NULL : item;
 }
 
-static bool absent(const char *field, enum json_need need, const char *kind,
-                   char error[JSON_ERROR_MAX])
+static bool json_absent(const char *field, enum json_need need, const char *kind,
+                        char error[JSON_ERROR_MAX])
 {
-    return need == JSON_OPTIONAL || refuse(error, "no \"%s\"; it must be %s", field, kind);
+    return need == JSON_OPTIONAL || json_refuse(error, "no \"%s\"; it must be %s", field, kind);
 }
 
 bool json_text(const cJSON *object, const char *field, enum json_need need, const char **value,
@@ -205,11 +205,11 @@ bool json_text(const cJSON *object, const char *field, enum json_need need, cons
 {
     const cJSON *item = field_of(object, field);
     if (item == NULL)
-        return absent(field, need, "a text", error);
+        return json_absent(field, need, "a text", error);
     if (!cJSON_IsString(item))
-        return refuse(error, "\"%s\" is no text; it must be one", field);
+        return json_refuse(error, "\"%s\" is no text; it must be one", field);
     if (item->valuestring[0] == '\0' && need == JSON_REQUIRED)
-        return refuse(error, "\"%s\" is empty; it must say something", field);
+        return json_refuse(error, "\"%s\" is empty; it must say something", field);
     text_clean(item->valuestring);
     *value = item->valuestring;
     return true;
@@ -220,9 +220,9 @@ bool json_real(const cJSON *object, const char *field, enum json_need need, doub
 {
     const cJSON *item = field_of(object, field);
     if (item == NULL)
-        return absent(field, need, "a number", error);
+        return json_absent(field, need, "a number", error);
     if (!cJSON_IsNumber(item) || !isfinite(item->valuedouble))
-        return refuse(error, "\"%s\" is no number; it must be one", field);
+        return json_refuse(error, "\"%s\" is no number; it must be one", field);
     *value = item->valuedouble;
     return true;
 }
@@ -232,12 +232,12 @@ bool json_int(const cJSON *object, const char *field, enum json_need need, int64
 {
     const cJSON *item = field_of(object, field);
     if (item == NULL)
-        return absent(field, need, "a whole number", error);
+        return json_absent(field, need, "a whole number", error);
     double number = item->valuedouble;
     if (!cJSON_IsNumber(item) || !(number >= (double)min && number <= (double)max) ||
         floor(number) < number)
-        return refuse(error, "\"%s\" must be a whole number from %lld to %lld", field,
-                      (long long)min, (long long)max);
+        return json_refuse(error, "\"%s\" must be a whole number from %lld to %lld", field,
+                           (long long)min, (long long)max);
     *value = (int64_t)number;
     return true;
 }
@@ -247,9 +247,10 @@ bool json_bool(const cJSON *object, const char *field, enum json_need need, bool
 {
     const cJSON *item = field_of(object, field);
     if (item == NULL)
-        return absent(field, need, "true or false", error);
+        return json_absent(field, need, "true or false", error);
     if (!cJSON_IsBool(item))
-        return refuse(error, "\"%s\" is neither true nor false; it must be one of them", field);
+        return json_refuse(error, "\"%s\" is neither true nor false; it must be one of them",
+                           field);
     *value = cJSON_IsTrue(item);
     return true;
 }
@@ -293,7 +294,7 @@ bool json_line_time(const struct json_lines *lines, const cJSON *object, const c
     long long exact = raw == NULL ? -1 : strtoll(raw, &end, 10);
     if (exact < 0 || exact > JSON_TIME_MAX || errno != 0 || *end == '.' || *end == 'e' ||
         *end == 'E')
-        return refuse(error, "\"%s\" must be a whole number from 0 to 2^61", field);
+        return json_refuse(error, "\"%s\" must be a whole number from 0 to 2^61", field);
     *t_ns = exact;
     return true;
 }

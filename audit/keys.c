@@ -47,13 +47,13 @@ static int rank_of(const struct run *run, const struct request *request)
         return 5;
     switch (request->outcome) {
     case OUTCOME_SOLD:
-    case OUTCOME_TOLD:
+    case OUTCOME_CLIENT_ONLY:
         return 6;
     case OUTCOME_REPLAYED:
         return 4;
     case OUTCOME_REFUSED:
     case OUTCOME_FAILED:
-    case OUTCOME_TURNED_AWAY:
+    case OUTCOME_REJECTED:
         return is_about_key(request) ? 1 : 2;
     default:
         return is_unknown(run, request) ? 3 : 0;

@@ -50,21 +50,21 @@ static void print_reasons(const struct run *run, const struct verdict *verdict)
     printf("expected %s, got %s\n", expected, got);
 }
 
-static void print_results(void)
+static void print_result_names(void)
 {
     for (enum result rank = 0; rank < RESULT_COUNT; rank++)
         if (result_of(rank) == rank)
             puts(result_name(rank));
 }
 
-static int judge(const char *folder, enum report report)
+static int judge_folder(const char *folder, enum report report)
 {
     int code = 2;
     char error[JSON_ERROR_MAX];
     struct verdict verdict;
     struct run *run = memory_new(1, sizeof *run);
     run_init(run, folder);
-    if (!read_asked(run, error)) {
+    if (!read_spec(run, error)) {
         fprintf(stderr, "ladder-audit: %s/run.json: %s\n", folder, error);
         output_withdraw(folder, "verdict.json");
         output_withdraw(folder, "timeline.svg");
@@ -113,7 +113,7 @@ int main(int argc, char **argv)
             row_print_head();
             return 0;
         case 's':
-            print_results();
+            print_result_names();
             return 0;
         case 'h':
             fputs(help, stdout);
@@ -130,7 +130,7 @@ int main(int argc, char **argv)
     }
     int worst = 0;
     for (int i = optind; i < argc; i++) {
-        int code = judge(argv[i], report);
+        int code = judge_folder(argv[i], report);
         worst = code > worst ? code : worst;
     }
     return worst;

@@ -78,11 +78,11 @@ static void draw_lane(const struct picture *picture, const enum cell lane[COLUMN
     }
 }
 
-static double draw_lanes(const struct picture *picture, const struct axis *axis, double y)
+static double overview_draw_lanes(const struct picture *picture, const struct axis *axis, double y)
 {
     const struct run *run = picture->run;
     char name[SVG_LABEL_MAX];
-    size_t count = run->asked.instance_count;
+    size_t count = run->spec.instance_count;
     double height = count <= 4 ? 24 : 12;
     enum cell *lane = memory_new(COLUMNS, sizeof *lane);
     for (size_t i = 0; i < count && i < LANES_MAX; i++) {
@@ -93,7 +93,7 @@ static double draw_lanes(const struct picture *picture, const struct axis *axis,
         fill_lane(picture, axis, i, lane);
         draw_lane(picture, lane, y, height);
         svg_text(&picture->svg, PLOT_LEFT - 10, y + height / 2 + 5, "name", "%s",
-                 shortened(run->asked.instances[i], NAME_WIDTH, 13, name));
+                 shortened(run->spec.instances[i], NAME_WIDTH, 13, name));
         y += height + 4;
     }
     free(lane);
@@ -184,7 +184,8 @@ double draw_overview(const struct picture *picture, double y)
              run->by_lock_count, run->by_lock_count == 1 ? "" : "s", run_ms(run, run->end_ns));
     double top = y + 28;
     bool small = strip_fits(run);
-    double chart = (small ? draw_strip_lanes(picture, top) : draw_lanes(picture, &axis, top)) + 4;
+    double chart =
+        (small ? draw_strip_lanes(picture, top) : overview_draw_lanes(picture, &axis, top)) + 4;
     draw_chart(picture, &axis, chart);
     double bottom = chart + CHART_HEIGHT;
     axis_draw(picture, &axis, top, bottom);

@@ -9,10 +9,10 @@
 #include "json.h"
 #include "run.h"
 
-bool read_asked(struct run *run, char error[JSON_ERROR_MAX]); /* run.json */
-void read_redis(struct run *run);                             /* redis.json */
-void read_client(struct run *run);                            /* sale.jtl */
-void read_nginx(struct run *run);                             /* nginx.log */
-void read_histories(struct run *run);                         /* history-*.jsonl */
+bool read_spec(struct run *run, char error[JSON_ERROR_MAX]); /* run.json */
+void read_redis(struct run *run);                            /* redis.json */
+void read_client(struct run *run);                           /* sale.jtl */
+void read_nginx(struct run *run);                            /* nginx.log */
+void read_histories(struct run *run);                        /* history-*.jsonl */
 
 #endif

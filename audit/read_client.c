@@ -46,7 +46,7 @@ struct table {
     size_t place[COLUMN_COUNT]; /* of each column */
 };
 
-static const char *field(const struct table *table, enum column column)
+static const char *client_field(const struct table *table, enum column column)
 {
     if (table->place[column] == NONE)
         return "";
@@ -90,8 +90,8 @@ static bool is_transport_error(int64_t code)
 /* A label may name the item, where no URL is told. */
 static void read_wish(struct run *run, const struct table *table, struct request *request)
 {
-    const char *url = field(table, COLUMN_URL);
-    struct wish wish = run_wish(run, url[0] != '\0' ? url : field(table, COLUMN_label));
+    const char *url = client_field(table, COLUMN_URL);
+    struct wish wish = run_wish(run, url[0] != '\0' ? url : client_field(table, COLUMN_label));
     request->asked_item = wish.item;
     request->elsewhere = wish.elsewhere;
     if (url[0] != '\0' && wish.quantity != NOT_KNOWN)
@@ -102,7 +102,7 @@ enum { UNQUOTED_MAX = 128 };
 
 /* A key may be sent as a text in quotes, in which \" and \\ stand for " and \: it is what is in
  * them. False: it is no such text, and stands as it is. */
-static bool unquote(const char *text, char unquoted[UNQUOTED_MAX])
+static bool client_unquote(const char *text, char unquoted[UNQUOTED_MAX])
 {
     size_t size = 0;
     if (*text++ != '"')
@@ -121,25 +121,25 @@ static bool unquote(const char *text, char unquoted[UNQUOTED_MAX])
 static void read_answer(struct run *run, const struct table *table, struct request *request)
 {
     int64_t code = 0;
-    if (!text_int(field(table, COLUMN_responseCode), &code) || code < 0 || code > 999)
+    if (!text_int(client_field(table, COLUMN_responseCode), &code) || code < 0 || code > 999)
         code = 0;
     request->client_code = (int16_t)code;
     request->transport_error = is_transport_error(code);
-    request->called_failed = strcmp(field(table, COLUMN_success), "false") == 0;
-    if (!text_int(field(table, COLUMN_unit), &request->client_unit))
+    request->called_failed = strcmp(client_field(table, COLUMN_success), "false") == 0;
+    if (!text_int(client_field(table, COLUMN_unit), &request->client_unit))
         request->client_unit = NOT_KNOWN;
-    if (!text_int(field(table, COLUMN_left), &request->client_left))
+    if (!text_int(client_field(table, COLUMN_left), &request->client_left))
         request->client_left = NOT_KNOWN;
     read_wish(run, table, request);
-    request->client_replayed = strcmp(field(table, COLUMN_replayed), "true") == 0;
-    request->client_item = run_item(run, field(table, COLUMN_item));
+    request->client_replayed = strcmp(client_field(table, COLUMN_replayed), "true") == 0;
+    request->client_item = run_item(run, client_field(table, COLUMN_item));
     char unquoted[UNQUOTED_MAX];
-    const char *key = field(table, COLUMN_key);
-    key = unquote(key, unquoted) ? unquoted : key;
+    const char *key = client_field(table, COLUMN_key);
+    key = client_unquote(key, unquoted) ? unquoted : key;
     if (key[0] != '\0') /* where the item is not known yet, nginx's uri or the history tells it */
         request->key = keys_add(
             run, request->asked_item != NONE ? request->asked_item : request->client_item, key);
-    request->client_instance = run_instance(run, field(table, COLUMN_instance));
+    request->client_instance = run_instance(run, client_field(table, COLUMN_instance));
 }
 
 static void read_sample(struct source *source, struct table *table)
@@ -153,20 +153,20 @@ static void read_sample(struct source *source, struct table *table)
                                          : "not as many fields as the head line has; it must");
         return;
     }
-    if (strncmp(field(table, COLUMN_label), "POST ", 5) != 0)
+    if (strncmp(client_field(table, COLUMN_label), "POST ", 5) != 0)
         return;
     for (size_t column = 0; column < COLUMN_COUNT; column++) {
         if (table->place[column] != NONE)
             text_clean(table->csv.fields[table->place[column]]);
     }
-    if (!text_int(field(table, COLUMN_timeStamp), &start_ms) || start_ms < 0 ||
+    if (!text_int(client_field(table, COLUMN_timeStamp), &start_ms) || start_ms < 0 ||
         start_ms > INT64_C(4000000000000) || /* the year 2096 */
-        !text_int(field(table, COLUMN_elapsed), &elapsed_ms) || elapsed_ms < 0 ||
+        !text_int(client_field(table, COLUMN_elapsed), &elapsed_ms) || elapsed_ms < 0 ||
         elapsed_ms > UINT32_MAX) {
         complain(source, line, "timeStamp and elapsed must be whole milliseconds");
         return;
     }
-    const char *id = field(table, COLUMN_request);
+    const char *id = client_field(table, COLUMN_request);
     size_t place = id[0] == '\0' ? NONE : run_request(source->run, id);
     if (place == NONE) {
         complain(source, line, "%s",

@@ -46,7 +46,7 @@ static void read_clock(struct reader *reader, struct record *record, struct cloc
     }
     snprintf(clock->boot_id, sizeof clock->boot_id, "%s", boot_id);
     snprintf(clock->time_namespace, sizeof clock->time_namespace, "%s", time_namespace);
-    clock->apart_ns = realtime_ns - record->t_ns;
+    clock->realtime_offset_ns = realtime_ns - record->t_ns;
     clock->known = true;
 }
 
@@ -54,9 +54,9 @@ static void read_clock(struct reader *reader, struct record *record, struct cloc
  * lock that was switched during the run is told by a later begin of the same run, which goes on. */
 static void check_begin(struct reader *reader, struct record *record)
 {
-    const struct asked *asked = &reader->run->asked;
+    const struct run_spec *spec = &reader->run->spec;
     const char *const fields[] = {"run", "rung", "write"};
-    const char *const wanted[] = {asked->run, asked->rung, asked->write};
+    const char *const wanted[] = {spec->run, spec->rung, spec->write};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         const char *value = NULL;
         if (!json_text(record->json, fields[i], JSON_REQUIRED, &value, record->error)) {
@@ -123,11 +123,12 @@ static void add_restock(struct reader *reader, struct record *record, const stru
     }
     restock.item = run_item(run, item);
     if (!is_as_wanted(&restock, intent))
-        complain(&reader->source, record->line,
-                 "a restock of %.60s that does something else than its restocking says; it must do "
-                 "the same",
-                 item);
-    if (restock.item == NONE && run->asked.restocked)
+        complain(
+            &reader->source, record->line,
+            "a restock of %.60s that does something else than its restock_intent says; it must do "
+            "the same",
+            item);
+    if (restock.item == NONE && run->spec.restocked)
         complain(&reader->source, record->line,
                  "a restock of %.60s, which run.json does not name; \"items\" must name it", item);
     if (restock.item == NONE)
@@ -143,12 +144,12 @@ static void about_file(struct reader *reader, struct record *record)
         check_begin(reader, record);
     } else if (record->event == EVENT_end) {
         reader->history->ended = true;
-        if (!json_bool(record->json, "goes_on", JSON_OPTIONAL, &reader->history->goes_on,
+        if (!json_bool(record->json, "continued", JSON_OPTIONAL, &reader->history->continued,
                        record->error))
             wrong(reader, record);
     } else if (record->event == EVENT_stall)
         add_stall(reader, record);
-    else if (record->event == EVENT_restocking || record->event == EVENT_restock_none ||
+    else if (record->event == EVENT_restock_intent || record->event == EVENT_restock_failed ||
              record->event == EVENT_restock_unknown)
         about_restock(reader, record);
     else if (record->event == EVENT_restock)
@@ -160,8 +161,8 @@ static void about_file(struct reader *reader, struct record *record)
 
 /* The client may have told of its key, perhaps without its item. NULL: it has none. Who was
  * accepted twice, with two keys, has none: nobody knows which of them a sale of it is for. */
-static void take_key(struct reader *reader, struct record *record, struct request *request,
-                     const char *key)
+static void history_take_key(struct reader *reader, struct record *record, struct request *request,
+                             const char *key)
 {
     bool twice = request->accepted_twice;
     uint32_t number = key == NULL ? NONE
@@ -177,7 +178,7 @@ static void take_key(struct reader *reader, struct record *record, struct reques
     request->key = twice && request->key != number ? NONE : number;
 }
 
-static void invoke(struct reader *reader, struct record *record, struct request *request)
+static void history_invoke(struct reader *reader, struct record *record, struct request *request)
 {
     const char *item = NULL;
     request->history = reader->index;
@@ -199,12 +200,12 @@ static void invoke(struct reader *reader, struct record *record, struct request 
     }
     request->reads = request->quantity == 0;
     request->item = run_item(reader->run, item);
-    take_key(reader, record, request, key);
+    history_take_key(reader, record, request, key);
 }
 
 static enum reason reason_of(const char *text)
 {
-    if (strcmp(text, "sold-out") == 0 || strcmp(text, "too-few") == 0)
+    if (strcmp(text, "sold-out") == 0 || strcmp(text, "insufficient-stock") == 0)
         return REASON_SOLD_OUT;
     if (strcmp(text, "lock-timeout") == 0)
         return REASON_LOCK_TIMEOUT;
@@ -212,8 +213,8 @@ static enum reason reason_of(const char *text)
         return REASON_LOCK_ERROR;
     if (strcmp(text, "lock-lost") == 0)
         return REASON_LOCK_LOST;
-    if (strcmp(text, "hung-up") == 0)
-        return REASON_HUNG_UP;
+    if (strcmp(text, "client-closed") == 0)
+        return REASON_CLIENT_CLOSED;
     if (strcmp(text, "unknown-item") == 0)
         return REASON_UNKNOWN_ITEM;
     if (strcmp(text, "request-in-flight") == 0)
@@ -246,13 +247,13 @@ static struct replay *replay_of(struct run *run, struct request *request)
 }
 
 /* It was answered what its key was answered before: nothing was sold to it. */
-static void replay(struct reader *reader, struct record *record, struct request *request)
+static void history_replay(struct reader *reader, struct record *record, struct request *request)
 {
-    const char *hold = NULL, *seller = NULL;
+    const char *hold = NULL, *answered_by = NULL;
     int64_t code = 0;
     struct replay *told = replay_of(reader->run, request);
     if (!json_text(record->json, "hold", JSON_REQUIRED, &hold, record->error) ||
-        !json_text(record->json, "seller", JSON_REQUIRED, &seller, record->error) ||
+        !json_text(record->json, "answered_by", JSON_REQUIRED, &answered_by, record->error) ||
         !json_int(record->json, "code", JSON_REQUIRED, 0, 999, &code, record->error) ||
         !json_int(record->json, "stock_after", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX, &told->left,
                   record->error) ||
@@ -270,7 +271,7 @@ static void replay(struct reader *reader, struct record *record, struct request 
                  hold);
     set_outcome(reader, record, OUTCOME_REPLAYED);
     request->code = (int16_t)code;
-    told->seller = run_instance(reader->run, seller);
+    told->answered_by = run_instance(reader->run, answered_by);
     reader->run->counts.replayed++;
 }
 
@@ -323,15 +324,15 @@ static void about_request(struct reader *reader, struct record *record)
     bool kept = request->kept;
     int64_t code = 0;
     if (record->event == EVENT_invoke) {
-        invoke(reader, record, request);
+        history_invoke(reader, record, request);
         return;
     }
-    if (record->event == EVENT_again) {
+    if (record->event == EVENT_reacquire) {
         ask_again(reader, record);
         return;
     }
     if (record->event == EVENT_replay) {
-        replay(reader, record, request);
+        history_replay(reader, record, request);
         return;
     }
     if (!json_int(record->json, "code", JSON_REQUIRED, 0, 999, &code, record->error) ||
@@ -411,7 +412,7 @@ static bool follow_seq(struct reader *reader, struct record *record)
     return true;
 }
 
-static void mistime(struct run *run, uint32_t request)
+static void history_mark_mistimed(struct run *run, uint32_t request)
 {
     if (request != NONE)
         run->requests[request].mistimed = true;
@@ -425,8 +426,8 @@ static void follow_time(struct reader *reader, const struct record *record)
         complain(&reader->source, record->line,
                  "t_ns is %lld, before that of the line above, %lld; it must not go back",
                  (long long)record->t_ns, (long long)reader->t_ns);
-        mistime(reader->run, record->request);
-        mistime(reader->run, reader->request);
+        history_mark_mistimed(reader->run, record->request);
+        history_mark_mistimed(reader->run, reader->request);
     }
     reader->t_ns = record->t_ns;
     reader->request = record->request;
@@ -438,13 +439,13 @@ static void follow_item(struct reader *reader, struct record *record, const stru
     const char *item = NULL;
     if (!json_text(record->json, "item", JSON_OPTIONAL, &item, record->error))
         wrong(reader, record);
-    const char *rung = reader->run->asked.rung;
+    const char *rung = reader->run->spec.rung;
     if (!json_text(record->json, "rung", JSON_OPTIONAL, &rung, record->error))
         wrong(reader, record);
-    else if (strcmp(rung, reader->run->asked.rung) != 0)
+    else if (strcmp(rung, reader->run->spec.rung) != 0)
         complain(&reader->source, record->line,
                  "recorded with rung \"%.60s\"; it must be run.json's \"%.60s\"", rung,
-                 reader->run->asked.rung);
+                 reader->run->spec.rung);
     if (item != NULL && run_item(reader->run, item) != request->item)
         complain(
             &reader->source, record->line,
@@ -501,7 +502,7 @@ static bool add_life(struct reader *reader, uint32_t instance)
 /* A killed instance writes no end. */
 static void check_end(struct reader *reader, int64_t line)
 {
-    if (!reader->history->ended && strcmp(reader->run->asked.fault, "none") == 0)
+    if (!reader->history->ended && strcmp(reader->run->spec.fault, "none") == 0)
         complain(&reader->source, line,
                  "no end line, and no fault was asked for; the instance must "
                  "end its history before it is %s",
@@ -536,7 +537,7 @@ static struct history *life_before(const struct reader *reader, const struct rec
         struct history *life = &run->histories[i];
         if (life->instance != begun->instance || (i == reader->index && !reader->begun))
             continue;
-        bool fits = life->goes_on && life->part + 1 == begun->part && life->pid == begun->pid &&
+        bool fits = life->continued && life->part + 1 == begun->part && life->pid == begun->pid &&
                     life->last_ns <= record->t_ns && is_one_machine(&life->clock, &begun->clock);
         return fits ? life : NULL;
     }
@@ -547,18 +548,18 @@ static struct history *life_before(const struct reader *reader, const struct rec
 static void check_step(struct reader *reader, const struct record *record, struct history *life,
                        const struct history *begun)
 {
-    int64_t apart_ns = begun->clock.apart_ns - life->clock.apart_ns;
-    if (apart_ns <= APART_NS_MAX && apart_ns >= -APART_NS_MAX)
+    int64_t realtime_offset_ns = begun->clock.realtime_offset_ns - life->clock.realtime_offset_ns;
+    if (realtime_offset_ns <= APART_NS_MAX && realtime_offset_ns >= -APART_NS_MAX)
         return;
     life->stepped = true;
     complain(
         &reader->source, record->line,
         "the times of part %lld are %.3f ms off those of the first part, %s, as CLOCK_REALTIME "
         "in both tells; they must agree within %.1f ms",
-        (long long)begun->part, -(double)apart_ns / 1e6, life->file, APART_NS_MAX / 1e6);
+        (long long)begun->part, -(double)realtime_offset_ns / 1e6, life->file, APART_NS_MAX / 1e6);
 }
 
-static void go_on(struct reader *reader, struct history *life, int64_t part)
+static void history_go_on(struct reader *reader, struct history *life, int64_t part)
 {
     struct run *run = reader->run;
     if (!reader->begun) { /* what read_file has added for a life of its own */
@@ -567,7 +568,7 @@ static void go_on(struct reader *reader, struct history *life, int64_t part)
         run->history_count--;
     }
     life->part = part;
-    life->ended = life->goes_on = false;
+    life->ended = life->continued = false;
     reader->history = life;
     reader->index = (uint8_t)(life - run->histories);
     if (reader->index < reader->first)
@@ -584,7 +585,7 @@ static bool begin_life(struct reader *reader, struct record *record)
     struct history *life = life_before(reader, record, &begun);
     if (life != NULL) {
         check_step(reader, record, life, &begun);
-        go_on(reader, life, begun.part);
+        history_go_on(reader, life, begun.part);
         return true;
     }
     if (begun.part > 1)
@@ -603,7 +604,7 @@ static bool begin_life(struct reader *reader, struct record *record)
     return true;
 }
 
-static void read_record(struct reader *reader, struct record *record)
+static void history_read_record(struct reader *reader, struct record *record)
 {
     if (!json_line_time(reader->lines, record->json, "t_ns", &record->t_ns, record->error) ||
         !follow_seq(reader, record) || !find_event(record) || !find_instance(reader, record) ||
@@ -666,7 +667,7 @@ static void read_history(struct reader *reader, const char *path)
         if (json == NULL)
             wrong(reader, &record);
         else
-            read_record(reader, &record);
+            history_read_record(reader, &record);
     }
     if (lines.number == 0)
         complain(&reader->source, 0, "empty; its first line must be a begin event");
@@ -754,7 +755,7 @@ static void check_parts(struct run *run)
 {
     for (size_t i = 0; i < run->history_count; i++) {
         struct history *history = &run->histories[i];
-        if (!history->goes_on)
+        if (!history->continued)
             continue;
         history->ended = false;
         history->damaged = true;
@@ -778,7 +779,7 @@ static void check_lives(struct run *run)
             one->damaged = two->damaged = true;
             findings_add(&run->findings, RESULT_INCOMPLETE,
                          "%s and %s tell of the same time of instance %.60s; one of them must go",
-                         one->file, two->file, run->asked.instances[one->instance]);
+                         one->file, two->file, run->spec.instances[one->instance]);
         }
     }
 }
@@ -814,13 +815,13 @@ void read_histories(struct run *run)
     if (left_out > 0)
         findings_add(&run->findings, RESULT_INCOMPLETE,
                      "more than %d histories and restarts; a run must have fewer", HISTORIES_MAX);
-    for (size_t i = 0; i < run->asked.instance_count; i++) {
+    for (size_t i = 0; i < run->spec.instance_count; i++) {
         bool found = false;
         for (size_t j = 0; j < run->history_count; j++)
             found = found || run->histories[j].instance == i;
         if (!found)
             findings_add(&run->findings, RESULT_INCOMPLETE,
                          "history-%s.jsonl: missing or empty; every instance must leave one",
-                         run->asked.instances[i]);
+                         run->spec.instances[i]);
     }
 }

@@ -17,7 +17,7 @@ enum { PROCESS_MAX = 64, REST_MAX = 40, SHORT_NAME_MAX = 10 + REST_MAX + 1 };
 
 /* What is behind the process, from the colon on, and a copy of what is before it; NULL: of another
  * form. */
-static const char *split(const char *hold, char process[PROCESS_MAX])
+static const char *hold_split(const char *hold, char process[PROCESS_MAX])
 {
     const char *rest = strrchr(hold, ':');
     if (rest == NULL || rest - hold >= PROCESS_MAX || strlen(rest) > REST_MAX)
@@ -30,7 +30,7 @@ static const char *split(const char *hold, char process[PROCESS_MAX])
 uint32_t find_hold(const struct run *run, const char *hold)
 {
     char process[PROCESS_MAX], name[SHORT_NAME_MAX];
-    const char *rest = split(hold, process);
+    const char *rest = hold_split(hold, process);
     if (rest == NULL)
         return names_find(&run->holds, hold); /* NO_NAME is NONE */
     uint32_t number = names_find(&run->processes, process);
@@ -43,7 +43,7 @@ uint32_t find_hold(const struct run *run, const char *hold)
 static void add_hold(struct run *run, const char *hold)
 {
     char process[PROCESS_MAX], name[SHORT_NAME_MAX];
-    const char *rest = split(hold, process);
+    const char *rest = hold_split(hold, process);
     if (rest != NULL)
         snprintf(name, sizeof name, "%u%s", names_add(&run->processes, process), rest);
     names_add(&run->holds, rest != NULL ? name : hold);

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-static bool is_sale(const char *method, const char *uri)
+static bool nginx_is_sale(const char *method, const char *uri)
 {
     static const char tail[] = "/sale";
     size_t length = strcspn(uri, "?");
@@ -17,7 +17,7 @@ static bool is_sale(const char *method, const char *uri)
 
 /* To how many upstreams nginx sent it. Both lists hold a value for each try, as "502, 200". A try
  * that sent no byte was refused its connection; where bytes is "" every try counts. */
-static unsigned sends(const char *statuses, const char *bytes)
+static unsigned nginx_count_sends(const char *statuses, const char *bytes)
 {
     static const char between[] = ", :";
     bool by_bytes = bytes[0] != '\0';
@@ -40,8 +40,8 @@ static void take_item(struct run *run, struct request *request, uint32_t item)
 }
 
 /* Where the client's URL says less, or is not told. */
-static void take_wish(struct source *source, int64_t line, struct request *request,
-                      struct wish wish)
+static void nginx_take_wish(struct source *source, int64_t line, struct request *request,
+                            struct wish wish)
 {
     bool same_item = request->asked_item == NONE || wish.item == request->asked_item;
     bool same_quantity =
@@ -66,7 +66,8 @@ static bool is_no_request(const cJSON *json)
            json_text(json, "uri", JSON_OPTIONAL, &uri, error) &&
            json_text(json, "upstream_status", JSON_OPTIONAL, &statuses, error) &&
            json_text(json, "upstream_bytes_sent", JSON_OPTIONAL, &bytes, error) && method != NULL &&
-           method[0] == '\0' && uri != NULL && uri[0] == '\0' && sends(statuses, bytes) == 0;
+           method[0] == '\0' && uri != NULL && uri[0] == '\0' &&
+           nginx_count_sends(statuses, bytes) == 0;
 }
 
 static void read_entry(struct source *source, int64_t line, const cJSON *json)
@@ -88,7 +89,7 @@ static void read_entry(struct source *source, int64_t line, const cJSON *json)
             complain(source, line, "%s", error);
         return;
     }
-    if (!is_sale(method, uri))
+    if (!nginx_is_sale(method, uri))
         return;
     size_t place = run_request(source->run, id);
     if (place == NONE) {
@@ -100,8 +101,8 @@ static void read_entry(struct source *source, int64_t line, const cJSON *json)
         complain(source, line, "request %.60s is there twice; an id must be used once", id);
     request->proxied = true;
     request->nginx_status = (int16_t)status;
-    take_wish(source, line, request, run_wish(source->run, uri));
-    request->sent = sends(statuses, bytes);
+    nginx_take_wish(source, line, request, run_wish(source->run, uri));
+    request->sent = nginx_count_sends(statuses, bytes);
 }
 
 void read_nginx(struct run *run)
@@ -110,7 +111,7 @@ void read_nginx(struct run *run)
     struct json_lines lines = {.file = NULL};
     char path[PATH_MAX_BYTES];
     char error[JSON_ERROR_MAX] = "the folder's path is too long";
-    if (run->asked.direct)
+    if (run->spec.direct)
         return;
     if (!source_path(run, source.file, path) || !json_lines_open(&lines, path, error)) {
         complain(&source, 0, "%s", error);

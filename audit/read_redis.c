@@ -23,8 +23,8 @@ static void read_lock(struct source *source, const char *when, const struct item
     side->lock_pttl_ms = pttl_ms;
 }
 
-static void missing(struct source *source, const char *when, const char *what,
-                    const struct item *item)
+static void redis_missing(struct source *source, const char *when, const char *what,
+                          const struct item *item)
 {
     complain(source, 0,
              "\"%s\" does not tell the %s of %.60s; it must, as {\"stock\":{\"phone\":1000},"
@@ -47,12 +47,12 @@ static void read_side(struct source *source, const cJSON *json, enum moment mome
                       error))
             complain(source, 0, "%s, stock: %s", when, error);
         else if (side->stock == NOT_KNOWN)
-            missing(source, when, "stock", item);
+            redis_missing(source, when, "stock", item);
         const cJSON *lock = cJSON_GetObjectItemCaseSensitive(locks, item->name);
         if (cJSON_IsObject(lock))
             read_lock(source, when, item, lock, side);
         else
-            missing(source, when, "lock", item);
+            redis_missing(source, when, "lock", item);
     }
 }
 

@@ -59,7 +59,7 @@ static struct intent *open_intent(struct reader *reader, struct record *record)
 
 const struct intent *about_restock(struct reader *reader, struct record *record)
 {
-    if (record->event == EVENT_restocking) {
+    if (record->event == EVENT_restock_intent) {
         read_intent(reader, record);
         return NULL;
     }
@@ -68,7 +68,7 @@ const struct intent *about_restock(struct reader *reader, struct record *record)
         intent->state = record->event == EVENT_restock_unknown ? INTENT_LOST : INTENT_SETTLED;
     else if (record->event != EVENT_restock)
         complain(&reader->source, record->line,
-                 "%s of a request that has no open restocking; that must come first",
+                 "%s of a request that has no open restock_intent; that must come first",
                  events[record->event].name);
     return intent;
 }

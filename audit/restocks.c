@@ -14,7 +14,7 @@
 static int64_t proven_ns(const struct run *run, uint32_t number, int64_t t_ns)
 {
     const struct history *history = &run->histories[number];
-    return history->timed && !history->doubted ? t_ns : INT64_MIN;
+    return history->timed && !history->clock_disputed ? t_ns : INT64_MIN;
 }
 
 static void add_possible(struct run *run)
@@ -33,7 +33,7 @@ static void add_possible(struct run *run)
 }
 
 /* Whether as much is accounted for as that supply says, but for sales of which nobody knows. */
-static bool fits(const struct item *item, int64_t supply)
+static bool restocks_fits(const struct item *item, int64_t supply)
 {
     int64_t missing = supply - item->sold - item->redis[AFTER].stock;
     return missing >= 0 && missing <= item->unknown;
@@ -47,19 +47,19 @@ static bool is_telling(const struct run *run, const struct item *item)
     const struct possible *possible = &item->possible;
     bool single = possible->count == 1;
     bool known = item->supply_exact && item->disputed == 0 && item->redis[AFTER].stock != NOT_KNOWN;
-    return known && strcmp(run->asked.write, "set") != 0 && (single || !possible->sets) &&
+    return known && strcmp(run->spec.write, "set") != 0 && (single || !possible->sets) &&
            (item->unknown == 0 || (single && !possible->sets));
 }
 
 /* How many units a restock that sets has added depends on what was there before: the sums can only
  * tell that it added none. */
-static bool settle(const struct run *run, struct item *item)
+static bool restocks_settle_item(const struct run *run, struct item *item)
 {
     struct possible *possible = &item->possible;
     if (!is_telling(run, item))
         return false;
-    bool with = run->asked.restocked && !possible->sets && fits(item, item->supply_most);
-    bool without = fits(item, item->supply);
+    bool with = run->spec.restocked && !possible->sets && restocks_fits(item, item->supply_most);
+    bool without = restocks_fits(item, item->supply);
     if (with == without)
         return false;
     if (with)
@@ -80,7 +80,7 @@ static const struct intent *first_of(const struct run *run, size_t item)
     return NULL;
 }
 
-static void tell(struct run *run, size_t item, enum result rank, const char *what)
+static void restocks_report(struct run *run, size_t item, enum result rank, const char *what)
 {
     const struct intent *first = first_of(run, item);
     char more[64] = "";
@@ -90,11 +90,11 @@ static void tell(struct run *run, size_t item, enum result rank, const char *wha
     findings_add(
         &run->findings, rank, "%.80s: a restock (%s %lld) that %.40s began at %.3f ms%s %s; %s",
         run->items[item].name, first->sets ? "set to" : "add", (long long)first->units,
-        run->asked.instances[run->histories[first->history].instance], run_ms(run, first->t_ns),
+        run->spec.instances[run->histories[first->history].instance], run_ms(run, first->t_ns),
         more, what, first->state == INTENT_LOST ? "its reply was lost" : "no outcome is recorded");
 }
 
-static void find_first(struct run *run)
+static void restocks_find_first(struct run *run)
 {
     for (size_t i = 0; i < run->item_count; i++) {
         const struct possible *possible = &run->items[i].possible;
@@ -118,12 +118,12 @@ void restocks_settle(struct run *run)
         item->supply_most = item->supply + item->possible.units;
         if (item->possible.count == 0)
             continue;
-        if (!settle(run, item)) {
+        if (!restocks_settle_item(run, item)) {
             if (open++ == 0)
-                tell(run, i, RESULT_INCOMPLETE, "may or may not have been carried out");
+                restocks_report(run, i, RESULT_INCOMPLETE, "may or may not have been carried out");
         } else if (item->possible.done)
-            tell(run, i, RESULT_OK,
-                 "was carried out: only then do the sold units and what is left fit");
+            restocks_report(run, i, RESULT_OK,
+                            "was carried out: only then do the sold units and what is left fit");
     }
-    find_first(run);
+    restocks_find_first(run);
 }

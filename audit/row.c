@@ -22,7 +22,7 @@ static void sales_by_instance(const struct run *run, char *text, size_t size)
     int64_t least = run->counts.sold_by[0];
     int64_t most = least;
     size_t used = 0;
-    for (size_t i = 0; i < run->asked.instance_count; i++) {
+    for (size_t i = 0; i < run->spec.instance_count; i++) {
         int64_t sold = run->counts.sold_by[i];
         least = sold < least ? sold : least;
         most = sold > most ? sold : most;
@@ -31,11 +31,11 @@ static void sales_by_instance(const struct run *run, char *text, size_t size)
                                      (long long)sold);
     }
     if (used > SALES_WIDTH)
-        snprintf(text, size, "%zu x %lld..%lld", run->asked.instance_count, (long long)least,
+        snprintf(text, size, "%zu x %lld..%lld", run->spec.instance_count, (long long)least,
                  (long long)most);
 }
 
-static const char *number(int64_t value, char text[24])
+static const char *row_number(int64_t value, char text[24])
 {
     snprintf(text, 24, "%lld", (long long)value);
     return text;
@@ -55,8 +55,8 @@ void row_print(const struct run *run, const struct verdict *verdict)
                  verdict->latency_ms.p99);
     verdict_expected(verdict, "|", expected, sizeof expected);
     verdict_got(run, verdict, got, sizeof got);
-    printf(FORMAT, run->asked.rung, run->asked.write, number(counts->requests, texts[0]),
-           number(counts->sold, texts[1]), number(counts->left, texts[2]),
-           number(counts->oversold, texts[3]), number(counts->overlaps, texts[4]), sales, latency,
-           expected, got);
+    printf(FORMAT, run->spec.rung, run->spec.write, row_number(counts->requests, texts[0]),
+           row_number(counts->sold, texts[1]), row_number(counts->left, texts[2]),
+           row_number(counts->oversold, texts[3]), row_number(counts->overlaps, texts[4]), sales,
+           latency, expected, got);
 }

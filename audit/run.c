@@ -18,7 +18,7 @@ void run_init(struct run *run, const char *folder)
 
 void run_free(struct run *run)
 {
-    cJSON_Delete(run->asked.json);
+    cJSON_Delete(run->spec.json);
     for (size_t i = 0; i < run->history_count; i++)
         free(run->histories[i].file);
     free(run->items);
@@ -59,7 +59,7 @@ uint32_t run_request(struct run *run, const char *id)
         .client_item = NONE,
         .client_instance = NONE,
         .item = NONE,
-        .quantity = run->asked.quantity,
+        .quantity = run->spec.quantity,
         .invoke_ns = NOT_STAMPED,
         .first_ns = NOT_STAMPED,
         .last_ns = NOT_STAMPED,
@@ -73,8 +73,8 @@ uint32_t run_request(struct run *run, const char *id)
 
 uint32_t run_instance(const struct run *run, const char *name)
 {
-    for (size_t i = 0; i < run->asked.instance_count; i++) {
-        if (strcmp(run->asked.instances[i], name) == 0)
+    for (size_t i = 0; i < run->spec.instance_count; i++) {
+        if (strcmp(run->spec.instances[i], name) == 0)
             return (uint32_t)i;
     }
     return NONE;
@@ -101,7 +101,7 @@ static int64_t quantity_of(const char *query)
 }
 
 /* %70 stands for p. Another use of % is no name. */
-static bool decode(char *name)
+static bool run_decode(char *name)
 {
     char *to = name;
     for (const char *from = name; *from != '\0'; from++) {
@@ -130,7 +130,7 @@ struct wish run_wish(const struct run *run, const char *url)
         return wish;
     memcpy(name, from, (size_t)(to - from));
     name[to - from] = '\0';
-    bool named = decode(name);
+    bool named = run_decode(name);
     wish.item = named ? run_item(run, name) : NONE;
     wish.elsewhere = named && wish.item == NONE;
     wish.quantity = quantity_of(to);
@@ -157,7 +157,7 @@ bool run_is_timed(const struct run *run, const struct section *section)
     const struct history *history = &run->histories[section->history];
     const struct request *request = &run->requests[section->request];
     bool was_seen = request->sampled && !request->reads && !request->transport_error;
-    return history->timed && !request->mistimed && (was_seen || !history->doubted);
+    return history->timed && !request->mistimed && (was_seen || !history->clock_disputed);
 }
 
 size_t run_untimed(const struct run *run)
@@ -181,7 +181,7 @@ static int64_t end_of(const struct run *run, const struct section *section)
     const struct history *history = &run->histories[section->history];
     if (section->at_ns[STAGE_EXIT] != NOT_STAMPED)
         return section->at_ns[STAGE_EXIT];
-    if (!history->ended && !history->damaged && !history->doubted)
+    if (!history->ended && !history->damaged && !history->clock_disputed)
         return history->last_ns;
     return section->at_ns[section->stage];
 }
@@ -237,7 +237,7 @@ bool run_tells_all(const struct run *run, uint32_t instance, bool must_end)
 
 static bool all_told(const struct run *run, bool must_end)
 {
-    for (uint32_t i = 0; i < run->asked.instance_count; i++) {
+    for (uint32_t i = 0; i < run->spec.instance_count; i++) {
         if (!run_tells_all(run, i, must_end))
             return false;
     }
@@ -258,9 +258,9 @@ static bool lacks_a_sale(const struct run *run)
 
 void run_settle(struct run *run)
 {
-    run->restocks_lost = run->asked.restocked && !all_told(run, false);
+    run->restocks_lost = run->spec.restocked && !all_told(run, false);
     run->all_told = all_told(run, true);
-    run->restocks_lost |= run->asked.restocked && lacks_a_sale(run);
+    run->restocks_lost |= run->spec.restocked && lacks_a_sale(run);
     find_span(run);
     sales_find(run);
     keys_settle(run);

@@ -45,7 +45,7 @@ struct clients {
 };
 
 /* run.json */
-struct asked {
+struct run_spec {
     cJSON *json; /* holds the texts */
     const char *run;
     const char *rung;
@@ -113,19 +113,19 @@ enum outcome {
     OUTCOME_REFUSED,
     OUTCOME_FAILED,
     OUTCOME_UNKNOWN,
-    OUTCOME_TOLD,        /* no instance said, and the client holds a 200 */
-    OUTCOME_TURNED_AWAY, /* no instance accepted it, and the client holds a 4xx or 5xx */
+    OUTCOME_CLIENT_ONLY, /* no instance said, and the client holds a 200 */
+    OUTCOME_REJECTED,    /* no instance accepted it, and the client holds a 4xx or 5xx */
 };
 
 enum reason { /* of a refusal; the ones that a check asks for */
               REASON_OTHER,
-              REASON_SOLD_OUT, /* sold-out, too-few */
+              REASON_SOLD_OUT, /* sold-out, insufficient-stock */
               REASON_UNKNOWN_ITEM,
               REASON_LOCK_TIMEOUT,
               REASON_LOCK_ERROR,
               REASON_LOCK_LOST,
               REASON_STALE_TOKEN,
-              REASON_HUNG_UP,
+              REASON_CLIENT_CLOSED,
               REASON_IN_FLIGHT, /* another request has the key */
               REASON_KEY_REUSED,
 };
@@ -183,7 +183,7 @@ struct request {
 struct replay {
     int64_t unit; /* NOT_KNOWN: none */
     int64_t left;
-    uint32_t seller; /* the instance that answered first; NONE */
+    uint32_t answered_by; /* the instance that answered first; NONE */
 };
 
 /* What happened to one hold, in this order. */
@@ -284,7 +284,7 @@ struct clock {
     bool known;
     char boot_id[CLOCK_NAME_MAX];
     char time_namespace[CLOCK_NAME_MAX];
-    int64_t apart_ns; /* CLOCK_REALTIME is so far ahead of it */
+    int64_t realtime_offset_ns; /* CLOCK_REALTIME is so far ahead of it */
 };
 enum { APART_NS_MAX = 100000 }; /* of two readings of that on one boot */
 
@@ -294,26 +294,26 @@ struct history {
     char *file; /* its name in the folder; the first one's */
     uint32_t instance;
     int64_t pid;
-    int64_t part;       /* the number of its latest file */
-    bool goes_on;       /* that one's last line says that another one follows */
-    bool ended;         /* an orderly end: nothing can be missing at its tail */
-    struct clock clock; /* of its first part */
-    bool stepped;       /* that of another part is another one */
-    bool timed;         /* its times are those of the other histories; found by check_clocks */
-    bool doubted;       /* a client saw another time than it tells; likewise */
-    bool damaged;       /* its file lacks records, or has some that cannot be read */
-    int64_t first_ns;   /* of its begin */
-    int64_t last_ns;    /* the instance lived at least until then */
+    int64_t part;        /* the number of its latest file */
+    bool continued;      /* that one's last line says that another one follows */
+    bool ended;          /* an orderly end: nothing can be missing at its tail */
+    struct clock clock;  /* of its first part */
+    bool stepped;        /* that of another part is another one */
+    bool timed;          /* its times are those of the other histories; found by check_clocks */
+    bool clock_disputed; /* a client saw another time than it tells; likewise */
+    bool damaged;        /* its file lacks records, or has some that cannot be read */
+    int64_t first_ns;    /* of its begin */
+    int64_t last_ns;     /* the instance lived at least until then */
 };
 
 /* What verdict.json tells in numbers; several items are summed up. */
 struct counts {
-    int64_t initial, requests, sold, left, oversold, conjured, vanished, unsold, unknown, distinct;
-    int64_t resold;     /* units sold more often than they were there */
-    int64_t sold_again; /* units sold under an idempotency key that had its sale */
-    int64_t replayed;   /* answers that were given again */
-    int64_t before;     /* so many of them were given first before the run */
-    int64_t overlaps, max_parallel, order_inversions, token_refusals, refused_early, stalls;
+    int64_t initial, requests, sold, left, oversold, surplus, shortfall, unsold, unknown, distinct;
+    int64_t duplicate_units;     /* units sold more often than they were there */
+    int64_t duplicate_key_units; /* units sold under an idempotency key that had its sale */
+    int64_t replayed;            /* answers that were given again */
+    int64_t before;              /* so many of them were given first before the run */
+    int64_t overlaps, max_parallel, order_inversions, token_refusals, rejected_early, stalls;
     int64_t served_by[INSTANCES_MAX], sold_by[INSTANCES_MAX];
 };
 
@@ -325,7 +325,7 @@ struct collision {
 
 struct run {
     const char *folder;
-    struct asked asked;
+    struct run_spec spec;
     struct findings findings;
 
     struct item *items;
@@ -375,10 +375,10 @@ struct run {
     int64_t sales_ns; /* the first event of a request to buy: before it the run is only set up */
 
     struct counts counts;
-    struct collision twice;            /* the first unit that was sold twice */
-    const struct section *beyond;      /* the first sale of a unit <= 0 */
-    const struct request *sent_away;   /* the first that was, while enough was left */
-    struct collision meeting;          /* the overlap where most were inside at once */
+    struct collision twice;               /* the first unit that was sold twice */
+    const struct section *beyond;         /* the first sale of a unit <= 0 */
+    const struct request *first_rejected; /* the first that was, while enough was left */
+    struct collision meeting;             /* the overlap where most were inside at once */
     const struct section *self_wait;   /* asked again for the lock that its request held, in vain */
     const struct item *stuck;          /* nobody will ever have its lock again */
     const struct section *stuck_grant; /* who held that lock last; NULL: nobody told of it */

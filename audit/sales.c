@@ -34,7 +34,7 @@ static struct sale told_sale(const struct run *run, const struct request *reques
     bool again = request->outcome == OUTCOME_REPLAYED;
     const struct replay *replay = again ? &run->replays[request->replay] : NULL;
     return (struct sale){
-        .instance = again ? replay->seller : request->client_instance,
+        .instance = again ? replay->answered_by : request->client_instance,
         .item = request->item,
         .unit = again ? replay->unit : request->client_unit,
         .quantity = request->quantity,
@@ -110,7 +110,7 @@ static void add_told(struct run *run, uint32_t *sale_of)
         if (request->outcome != OUTCOME_NONE || request->client_code != 200 ||
             is_denied(run, request) || request->item == NONE)
             continue;
-        request->outcome = OUTCOME_TOLD;
+        request->outcome = OUTCOME_CLIENT_ONLY;
         if (is_known(run, sale_of, request, request->client_unit))
             continue;
         if (request->key != NONE && sale_of[request->key] == NONE)
@@ -135,9 +135,10 @@ static uint64_t *find_open(const struct run *run)
 }
 
 /* Whether no record of the seller's can be missing. */
-static bool seller_told_all(const struct run *run, const struct replay *replay)
+static bool answerer_told_all(const struct run *run, const struct replay *replay)
 {
-    return replay->seller == NONE ? run->all_told : run_tells_all(run, replay->seller, true);
+    return replay->answered_by == NONE ? run->all_told
+                                       : run_tells_all(run, replay->answered_by, true);
 }
 
 /* Whether the client was told something else than the instance says that it told again. */
@@ -158,8 +159,9 @@ static void add_replayed(struct run *run, const uint64_t *open, uint32_t *sale_o
             request->key == NONE || sale_of[request->key] != NONE)
             continue;
         const struct replay *replay = &run->replays[request->replay];
-        bool certain = replay->seller != NONE && (open[request->key] >> replay->seller & 1) != 0;
-        if (!certain && seller_told_all(run, replay))
+        bool certain =
+            replay->answered_by != NONE && (open[request->key] >> replay->answered_by & 1) != 0;
+        if (!certain && answerer_told_all(run, replay))
             continue;
         sale_of[request->key] = (uint32_t)run->sale_count;
         add_sale(run,
@@ -168,7 +170,7 @@ static void add_replayed(struct run *run, const uint64_t *open, uint32_t *sale_o
 }
 
 /* By nginx, or by somebody else with a code that no instance gives a buyer. */
-static bool was_turned_away(const struct request *request)
+static bool was_rejected(const struct request *request)
 {
     if (request->accepted || !was_answered(request) || request->client_code < 400)
         return false;
@@ -178,7 +180,7 @@ static bool was_turned_away(const struct request *request)
 
 /* Answers that were given before the run, and are told again in it: their instance has recorded all
  * that it did, and has no request that can have been answered so. */
-static void find_before(struct run *run, const uint64_t *open)
+static void sales_find_before(struct run *run, const uint64_t *open)
 {
     bool *answered = memory_new(run->keys.count, sizeof *answered);
     for (size_t i = 0; i < run->request_count; i++) {
@@ -191,9 +193,10 @@ static void find_before(struct run *run, const uint64_t *open)
         if (request->outcome != OUTCOME_REPLAYED || request->key == NONE || answered[request->key])
             continue;
         const struct replay *replay = &run->replays[request->replay];
-        bool may_be = replay->seller == NONE ? open[request->key] != 0
-                                             : (open[request->key] >> replay->seller & 1) != 0;
-        request->before = !may_be && seller_told_all(run, replay);
+        bool may_be = replay->answered_by == NONE
+                          ? open[request->key] != 0
+                          : (open[request->key] >> replay->answered_by & 1) != 0;
+        request->before = !may_be && answerer_told_all(run, replay);
         run->counts.before += request->before;
     }
     free(answered);
@@ -206,8 +209,8 @@ void sales_find(struct run *run)
         if (!request->accepted)
             request->item =
                 request->client_item != NONE ? request->client_item : request->asked_item;
-        if (was_turned_away(request)) {
-            request->outcome = OUTCOME_TURNED_AWAY;
+        if (was_rejected(request)) {
+            request->outcome = OUTCOME_REJECTED;
             request->outcome_ns = run->end_ns;
             request->code = request->client_code;
         }
@@ -224,7 +227,7 @@ void sales_find(struct run *run)
     add_told(run, sale_of);
     uint64_t *open = find_open(run);
     add_replayed(run, open, sale_of);
-    find_before(run, open);
+    sales_find_before(run, open);
     free(open);
     free(sale_of);
 }

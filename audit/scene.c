@@ -4,12 +4,12 @@
 /* Beyond so many times the shorter section's length, the longer one is not shown whole. */
 enum { WHOLE_MAX = 50 };
 
-static int64_t least(int64_t one, int64_t two)
+static int64_t scene_min(int64_t one, int64_t two)
 {
     return one < two ? one : two;
 }
 
-static int64_t greatest(int64_t one, int64_t two)
+static int64_t scene_max(int64_t one, int64_t two)
 {
     return one > two ? one : two;
 }
@@ -17,8 +17,8 @@ static int64_t greatest(int64_t one, int64_t two)
 bool scene_meeting(const struct section *one, const struct section *two, int64_t *from_ns,
                    int64_t *to_ns)
 {
-    *from_ns = greatest(one->at_ns[STAGE_ENTER], two->at_ns[STAGE_ENTER]);
-    *to_ns = least(one->ended_ns, two->ended_ns);
+    *from_ns = scene_max(one->at_ns[STAGE_ENTER], two->at_ns[STAGE_ENTER]);
+    *to_ns = scene_min(one->ended_ns, two->ended_ns);
     return one->lock == two->lock && one->at_ns[STAGE_ENTER] < two->ended_ns &&
            two->at_ns[STAGE_ENTER] < one->ended_ns;
 }
@@ -29,7 +29,7 @@ bool scene_clash(const struct section *one, const struct section *two, int64_t *
     return scene_meeting(one, two, from_ns, to_ns) && !(one->shared && two->shared);
 }
 
-static bool meet(const struct section *one, const struct section *two)
+static bool scene_meet(const struct section *one, const struct section *two)
 {
     int64_t from_ns = 0;
     int64_t to_ns = 0;
@@ -47,9 +47,9 @@ static void set_pair(struct scene *scene, enum scene_kind kind, const struct sec
 }
 
 /* Whether one left the lock before the other, its neighbour, entered. */
-static bool follow(const struct section *one, const struct section *two)
+static bool scene_follow(const struct section *one, const struct section *two)
 {
-    return one->lock == two->lock && !meet(one, two);
+    return one->lock == two->lock && !scene_meet(one, two);
 }
 
 /* Who was inside with the buyer of a unit that never was: best, who sold the unit before it. */
@@ -58,7 +58,7 @@ static const struct section *partner_of(const struct run *run, const struct sect
     const struct section *partner = NULL;
     for (size_t i = 0; i < run->by_lock_count; i++) {
         const struct section *section = run->by_lock[i];
-        if (section == beyond || !meet(section, beyond))
+        if (section == beyond || !scene_meet(section, beyond))
             continue;
         if (partner == NULL || (section->sold && section->unit == beyond->unit + 1))
             partner = section;
@@ -69,11 +69,11 @@ static const struct section *partner_of(const struct run *run, const struct sect
 /* The neighbours between which a request was sent away too early. */
 static bool choose_refusal(const struct run *run, struct scene *scene)
 {
-    const struct request *refused = run->sent_away;
+    const struct request *refused = run->first_rejected;
     for (size_t i = 0; refused != NULL && i + 1 < run->by_lock_count; i++) {
         const struct section *one = run->by_lock[i];
         const struct section *two = run->by_lock[i + 1];
-        if (follow(one, two) && one->item == refused->item &&
+        if (scene_follow(one, two) && one->item == refused->item &&
             two->at_ns[STAGE_ENTER] > refused->outcome_ns) {
             set_pair(scene, SCENE_HAND_OVER, one, two);
             return true;
@@ -88,7 +88,7 @@ static void choose_hand_over(const struct run *run, struct scene *scene)
 {
     size_t count[2] = {0, 0};
     for (size_t i = 0; i + 1 < run->by_lock_count; i++) {
-        if (follow(run->by_lock[i], run->by_lock[i + 1]))
+        if (scene_follow(run->by_lock[i], run->by_lock[i + 1]))
             count[run->by_lock[i]->instance != run->by_lock[i + 1]->instance]++;
     }
     bool across = count[1] > 0;
@@ -97,7 +97,7 @@ static void choose_hand_over(const struct run *run, struct scene *scene)
     for (size_t i = 0; i + 1 < run->by_lock_count && count[across] > 0; i++) {
         const struct section *one = run->by_lock[i];
         const struct section *two = run->by_lock[i + 1];
-        if (!follow(one, two) || (one->instance != two->instance) != across)
+        if (!scene_follow(one, two) || (one->instance != two->instance) != across)
             continue;
         if (wanted-- > 0)
             continue;
@@ -130,7 +130,7 @@ static void choose_pair(const struct run *run, const struct verdict *verdict, st
 {
     const struct collision *twice = &run->twice;
     const struct section *partner = run->beyond == NULL ? NULL : partner_of(run, run->beyond);
-    if (meet(twice->first, twice->second))
+    if (scene_meet(twice->first, twice->second))
         set_pair(scene, SCENE_SAME_UNIT, twice->first, twice->second);
     else if (partner != NULL)
         set_pair(scene, SCENE_NO_UNIT, partner, run->beyond);
@@ -156,25 +156,25 @@ static void set_window(const struct run *run, struct scene *scene)
     const struct section *first = scene->first;
     const struct section *second = scene->second == NULL ? first : scene->second;
     int64_t from_ns = first->at_ns[STAGE_ENTER];
-    int64_t to_ns = greatest(first->ended_ns, second->ended_ns);
+    int64_t to_ns = scene_max(first->ended_ns, second->ended_ns);
     int64_t meet_from_ns = 0;
     int64_t meet_to_ns = 0;
-    int64_t shorter = greatest(least(length_of(first), length_of(second)), 1000);
+    int64_t shorter = scene_max(scene_min(length_of(first), length_of(second)), 1000);
     bool together = scene_meeting(first, second, &meet_from_ns, &meet_to_ns);
     if (together && first != second && (to_ns - from_ns) / WHOLE_MAX > shorter) {
         from_ns = meet_from_ns;
-        to_ns = greatest(meet_to_ns, meet_from_ns + shorter);
+        to_ns = scene_max(meet_to_ns, meet_from_ns + shorter);
     }
     if (scene->kind == SCENE_ALONE && first->stage != STAGE_RELEASE)
-        to_ns = greatest(to_ns, run->end_ns); /* and all who waited for it */
-    int64_t margin = greatest((to_ns - from_ns) / 2, 1000);
+        to_ns = scene_max(to_ns, run->end_ns); /* and all who waited for it */
+    int64_t margin = scene_max((to_ns - from_ns) / 2, 1000);
     if (scene->kind == SCENE_ALONE)
-        margin = greatest((to_ns - from_ns) / 10, 1000);
+        margin = scene_max((to_ns - from_ns) / 10, 1000);
     if (scene->kind == SCENE_HAND_OVER)
-        margin = greatest(2 * (to_ns - from_ns), 1000);
+        margin = scene_max(2 * (to_ns - from_ns), 1000);
     int64_t beside = (run->end_ns - run->start_ns) / 50 + 1000; /* the run is the most there is */
-    scene->from_ns = greatest(from_ns - margin, least(run->start_ns - beside, from_ns));
-    scene->to_ns = least(to_ns + margin, greatest(run->end_ns + beside, to_ns));
+    scene->from_ns = scene_max(from_ns - margin, scene_min(run->start_ns - beside, from_ns));
+    scene->to_ns = scene_min(to_ns + margin, scene_max(run->end_ns + beside, to_ns));
 }
 
 void scene_choose(const struct run *run, const struct verdict *verdict, struct scene *scene)

@@ -25,9 +25,10 @@ const char *moment(const struct run *run, const struct scene *scene, int64_t t_n
     return buffer;
 }
 
-static void add(struct story *story, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void story_add(struct story *story, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
-static void add(struct story *story, const char *format, ...)
+static void story_add(struct story *story, const char *format, ...)
 {
     size_t used = strlen(story->text);
     va_list args;
@@ -44,9 +45,9 @@ static void tell_who(const struct run *run, const struct section *section, const
 {
     char id[SVG_LABEL_MAX];
     char instance[SVG_LABEL_MAX];
-    add(story, "%s (%s) on instance %s", who,
-        shortened(run_request_id(run, section->request), 220, 15, id),
-        shortened(run->asked.instances[section->instance], 160, 15, instance));
+    story_add(story, "%s (%s) on instance %s", who,
+              shortened(run_request_id(run, section->request), 220, 15, id),
+              shortened(run->spec.instances[section->instance], 160, 15, instance));
 }
 
 static bool was_killed(const struct run *run, const struct section *section)
@@ -61,11 +62,11 @@ static void tell_meeting(const struct run *run, const struct scene *scene, struc
     int64_t to_ns = 0;
     scene_meeting(scene->first, scene->second, &from_ns, &to_ns);
     tell_who(run, scene->first, "Request 1", story);
-    add(story, " and ");
+    story_add(story, " and ");
     tell_who(run, scene->second, "request 2", story);
-    add(story, " were inside the section at the same time, for %s, from %s to %s ms. ",
-        duration(to_ns - from_ns, times[0]), moment(run, scene, from_ns, times[1]),
-        moment(run, scene, to_ns, times[2]));
+    story_add(story, " were inside the section at the same time, for %s, from %s to %s ms. ",
+              duration(to_ns - from_ns, times[0]), moment(run, scene, from_ns, times[1]),
+              moment(run, scene, to_ns, times[2]));
 }
 
 static void tell_same_unit(const struct scene *scene, struct story *story)
@@ -74,11 +75,11 @@ static void tell_same_unit(const struct scene *scene, struct story *story)
     const struct section *second = scene->second;
     long long unit = first->unit > second->unit ? first->unit : second->unit;
     if (first->stock_before == second->stock_before)
-        add(story, "Both read: %lld left. Both sold unit %lld.", (long long)first->stock_before,
-            unit);
+        story_add(story, "Both read: %lld left. Both sold unit %lld.",
+                  (long long)first->stock_before, unit);
     else
-        add(story, "They read: %lld left and %lld left. Both sold unit %lld.",
-            (long long)first->stock_before, (long long)second->stock_before, unit);
+        story_add(story, "They read: %lld left and %lld left. Both sold unit %lld.",
+                  (long long)first->stock_before, (long long)second->stock_before, unit);
 }
 
 /* Whether it sold the last unit before that other section wrote. */
@@ -98,10 +99,10 @@ static void tell_no_unit(const struct scene *scene, struct story *story)
         snprintf(who, sizeof who, "another sale took that unit");
     if (wrong->stock_before == 1 && took_last(other, wrong))
         snprintf(who, sizeof who, "request %d took that unit", is_first ? 2 : 1);
-    add(story,
-        "Request %d read: %lld left. Before it wrote, %s. So it sold unit %lld, "
-        "which does not exist.",
-        is_first ? 1 : 2, (long long)wrong->stock_before, who, (long long)wrong->unit);
+    story_add(story,
+              "Request %d read: %lld left. Before it wrote, %s. So it sold unit %lld, "
+              "which does not exist.",
+              is_first ? 1 : 2, (long long)wrong->stock_before, who, (long long)wrong->unit);
 }
 
 static bool was_refused(const struct run *run, const struct section *section)
@@ -112,14 +113,16 @@ static bool was_refused(const struct run *run, const struct section *section)
 static void tell_overlap(const struct run *run, const struct scene *scene, struct story *story)
 {
     if (was_refused(run, scene->first) || was_refused(run, scene->second))
-        add(story,
+        story_add(
+            story,
             "The stock refused what request %d wanted to write: its token was not the newest.",
             was_refused(run, scene->first) ? 1 : 2);
     else if (scene->first->sold && scene->second->sold)
-        add(story, "Units %lld and %lld are different ones, this time: nothing kept the two apart.",
-            (long long)scene->first->unit, (long long)scene->second->unit);
+        story_add(story,
+                  "Units %lld and %lld are different ones, this time: nothing kept the two apart.",
+                  (long long)scene->first->unit, (long long)scene->second->unit);
     else
-        add(story, "No unit was sold twice by these two, but nothing kept them apart.");
+        story_add(story, "No unit was sold twice by these two, but nothing kept them apart.");
 }
 
 /* What the pair of a hand-over stands for. */
@@ -128,36 +131,36 @@ static void tell_all(const struct run *run, struct story *story)
     size_t untimed = run_untimed(run);
     bool together = run->counts.max_parallel > 1;
     if (untimed > 0)
-        add(story, "The times of %zu of %zu sections prove nothing; of the others, %s.", untimed,
-            run->by_lock_count,
-            together ? "only readers of one lock were inside together"
-                     : "no two of one lock overlapped");
+        story_add(story, "The times of %zu of %zu sections prove nothing; of the others, %s.",
+                  untimed, run->by_lock_count,
+                  together ? "only readers of one lock were inside together"
+                           : "no two of one lock overlapped");
     else
-        add(story, together ? "Only readers of one lock were ever inside together."
-                            : "No two sections of one lock ever overlapped.");
+        story_add(story, together ? "Only readers of one lock were ever inside together."
+                                  : "No two sections of one lock ever overlapped.");
 }
 
 static void tell_hand_over(const struct run *run, const struct scene *scene, struct story *story)
 {
     char buffer[TIME_TEXT_MAX];
     tell_who(run, scene->first, "Request 1", story);
-    add(story, " %s at %s ms; ",
-        was_killed(run, scene->first) ? "was killed inside the section" : "left the section",
-        moment(run, scene, scene->first->ended_ns, buffer));
+    story_add(story, " %s at %s ms; ",
+              was_killed(run, scene->first) ? "was killed inside the section" : "left the section",
+              moment(run, scene, scene->first->ended_ns, buffer));
     tell_who(run, scene->second, "request 2", story);
-    add(story, " entered %s later. ",
-        duration(scene->second->at_ns[STAGE_ENTER] - scene->first->ended_ns, buffer));
+    story_add(story, " entered %s later. ",
+              duration(scene->second->at_ns[STAGE_ENTER] - scene->first->ended_ns, buffer));
     tell_all(run, story);
 }
 
 static void tell_apart(const struct run *run, const struct scene *scene, struct story *story)
 {
     tell_who(run, scene->first, "Request 1", story);
-    add(story, " and ");
+    story_add(story, " and ");
     tell_who(run, scene->second, "request 2", story);
-    add(story, " sold the same unit, %lld, though they were never inside together.",
-        (long long)(scene->first->unit > scene->second->unit ? scene->first->unit
-                                                             : scene->second->unit));
+    story_add(story, " sold the same unit, %lld, though they were never inside together.",
+              (long long)(scene->first->unit > scene->second->unit ? scene->first->unit
+                                                                   : scene->second->unit));
 }
 
 /* The first reason leads where the scene does not show why the result is what it is. */
@@ -208,11 +211,12 @@ static void tell_scene(const struct run *run, const struct scene *scene, struct 
         break;
     case SCENE_ALONE:
         tell_who(run, scene->first, "Request 1", story);
-        add(story, " was inside from %.3f ms%s.", run_ms(run, scene->first->at_ns[STAGE_ENTER]),
+        story_add(
+            story, " was inside from %.3f ms%s.", run_ms(run, scene->first->at_ns[STAGE_ENTER]),
             scene->first->stage == STAGE_RELEASE ? " on" : " on, and never gave its lock back");
         break;
     case SCENE_EMPTY:
-        add(story, "No critical section was recorded.");
+        story_add(story, "No critical section was recorded.");
         break;
     }
 }
@@ -220,11 +224,11 @@ static void tell_scene(const struct run *run, const struct scene *scene, struct 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
 /* stage: STAGE_NONE for what is no stage of a hold. */
-static void step(struct story *story, int64_t t_ns, int who, enum stage stage, const char *format,
-                 ...) __attribute__((format(printf, 5, 6)));
+static void story_step(struct story *story, int64_t t_ns, int who, enum stage stage,
+                       const char *format, ...) __attribute__((format(printf, 5, 6)));
 
-static void step(struct story *story, int64_t t_ns, int who, enum stage stage, const char *format,
-                 ...)
+static void story_step(struct story *story, int64_t t_ns, int who, enum stage stage,
+                       const char *format, ...)
 {
     if (t_ns == NOT_STAMPED || story->count == STEPS_MAX)
         return;
@@ -236,7 +240,7 @@ static void step(struct story *story, int64_t t_ns, int who, enum stage stage, c
     va_end(args);
 }
 
-static void mark(struct step *step, const char *why)
+static void story_mark(struct step *step, const char *why)
 {
     size_t used = strlen(step->what);
     step->worst = true;
@@ -247,7 +251,7 @@ static void mark(struct step *step, const char *why)
 static void mark_last(struct story *story, size_t count_before)
 {
     if (story->count > count_before)
-        mark(&story->steps[story->count - 1], "");
+        story_mark(&story->steps[story->count - 1], "");
 }
 
 /* When the timekeeper told that the hold is lost; NOT_STAMPED. */
@@ -267,40 +271,43 @@ static void add_steps(const struct run *run, const struct section *section, int 
     const struct request *request = &run->requests[section->request];
     const int64_t *at_ns = section->at_ns;
     char name[SVG_LABEL_MAX];
-    const char *instance = shortened(run->asked.instances[section->instance], 110, 13, name);
-    step(story, at_ns[STAGE_ENTER], who, STAGE_ENTER, "%s enters", instance);
-    step(story, at_ns[STAGE_READ], who, STAGE_READ, "%s reads: %lld left", instance,
-         (long long)section->stock_before);
+    const char *instance = shortened(run->spec.instances[section->instance], 110, 13, name);
+    story_step(story, at_ns[STAGE_ENTER], who, STAGE_ENTER, "%s enters", instance);
+    story_step(story, at_ns[STAGE_READ], who, STAGE_READ, "%s reads: %lld left", instance,
+               (long long)section->stock_before);
     if (section->sold && section->quantity == 1)
-        step(story, at_ns[STAGE_WRITE], who, STAGE_WRITE, "%s sells unit %lld, %lld left", instance,
-             (long long)section->unit, (long long)section->stock_after);
+        story_step(story, at_ns[STAGE_WRITE], who, STAGE_WRITE, "%s sells unit %lld, %lld left",
+                   instance, (long long)section->unit, (long long)section->stock_after);
     else if (section->sold)
-        step(story, at_ns[STAGE_WRITE], who, STAGE_WRITE, "%s sells units %lld to %lld, %lld left",
-             instance, (long long)section->unit, (long long)(section->unit + section->quantity - 1),
-             (long long)section->stock_after);
-    step(story, lost_ns(run, section), who, STAGE_NONE, "%s is told that its lock is lost",
-         instance);
-    step(story, at_ns[STAGE_EXIT], who, STAGE_EXIT, "%s leaves", instance);
+        story_step(story, at_ns[STAGE_WRITE], who, STAGE_WRITE,
+                   "%s sells units %lld to %lld, %lld left", instance, (long long)section->unit,
+                   (long long)(section->unit + section->quantity - 1),
+                   (long long)section->stock_after);
+    story_step(story, lost_ns(run, section), who, STAGE_NONE, "%s is told that its lock is lost",
+               instance);
+    story_step(story, at_ns[STAGE_EXIT], who, STAGE_EXIT, "%s leaves", instance);
     size_t before = story->count;
     if (at_ns[STAGE_EXIT] == NOT_STAMPED)
-        step(story, section->ended_ns, who, STAGE_NONE,
-             was_killed(run, section) ? "%s is killed" : "%s was never seen to leave", instance);
+        story_step(story, section->ended_ns, who, STAGE_NONE,
+                   was_killed(run, section) ? "%s is killed" : "%s was never seen to leave",
+                   instance);
     mark_last(story, before);
     before = story->count;
-    step(story, run_again_ns(run, section), who, STAGE_NONE,
-         "%s asked for the lock again, inside, and did not get it", instance);
+    story_step(story, run_again_ns(run, section), who, STAGE_NONE,
+               "%s asked for the lock again, inside, and did not get it", instance);
     mark_last(story, before);
     if (was_refused(run, section))
-        step(story, request->outcome_ns, who, STAGE_NONE, "%s answers %d: its token was refused",
-             instance, request->code);
+        story_step(story, request->outcome_ns, who, STAGE_NONE,
+                   "%s answers %d: its token was refused", instance, request->code);
     else if (request->outcome == OUTCOME_REPLAYED)
-        step(story, request->outcome_ns, who, STAGE_NONE,
-             "%s tells again what the key was told before", instance);
+        story_step(story, request->outcome_ns, who, STAGE_NONE,
+                   "%s tells again what the key was told before", instance);
     else if (request->outcome == OUTCOME_REFUSED)
-        step(story, request->outcome_ns, who, STAGE_NONE, "%s answers %d", instance, request->code);
+        story_step(story, request->outcome_ns, who, STAGE_NONE, "%s answers %d", instance,
+                   request->code);
     else if (request->outcome == OUTCOME_UNKNOWN)
-        step(story, request->outcome_ns, who, STAGE_NONE, "%s cannot know whether it sold",
-             instance);
+        story_step(story, request->outcome_ns, who, STAGE_NONE, "%s cannot know whether it sold",
+                   instance);
 }
 
 /* Told with its section then. */
@@ -322,12 +329,13 @@ static void add_request(const struct run *run, size_t index, struct story *story
     if (!request->accepted || request->section != NONE)
         return;
     const char *id = shortened(run_request_id(run, index), 110, 13, name);
-    step(story, request->invoke_ns, 0, STAGE_NONE, "%s asks %s for the lock", id,
-         shortened(run->asked.instances[request->instance], 110, 13, instance));
+    story_step(story, request->invoke_ns, 0, STAGE_NONE, "%s asks %s for the lock", id,
+               shortened(run->spec.instances[request->instance], 110, 13, instance));
     size_t before = story->count;
     if (request->outcome_ns != NOT_STAMPED)
-        step(story, request->outcome_ns, 0, STAGE_NONE, "%s has waited %.0f ms, and gets a %d", id,
-             (double)(request->outcome_ns - request->invoke_ns) / 1e6, request->code);
+        story_step(story, request->outcome_ns, 0, STAGE_NONE,
+                   "%s has waited %.0f ms, and gets a %d", id,
+                   (double)(request->outcome_ns - request->invoke_ns) / 1e6, request->code);
     if (request->reason == REASON_LOCK_TIMEOUT || request->reason == REASON_LOCK_ERROR)
         mark_last(story, before);
 }
@@ -337,9 +345,10 @@ static void add_section(const struct run *run, const struct section *section, st
 {
     char name[SVG_LABEL_MAX];
     const char *id = shortened(run_request_id(run, section->request), 110, 13, name);
-    step(story, section->at_ns[STAGE_ENTER], 0, STAGE_NONE, "%s enters", id);
-    step(story, section->at_ns[STAGE_EXIT], 0, STAGE_NONE, "%s leaves", id);
-    step(story, section->at_ns[STAGE_RELEASE], 0, STAGE_NONE, "%s has given its lock back", id);
+    story_step(story, section->at_ns[STAGE_ENTER], 0, STAGE_NONE, "%s enters", id);
+    story_step(story, section->at_ns[STAGE_EXIT], 0, STAGE_NONE, "%s leaves", id);
+    story_step(story, section->at_ns[STAGE_RELEASE], 0, STAGE_NONE, "%s has given its lock back",
+               id);
 }
 
 /* What happened to whole processes. */
@@ -351,18 +360,19 @@ static void add_processes(const struct run *run, struct story *story)
         size_t before = story->count;
         if (history->ended || history->instance == NONE || dies_inside(run, i))
             continue;
-        step(story, history->last_ns, 0, STAGE_NONE, "%s is killed",
-             shortened(run->asked.instances[history->instance], 110, 13, name));
+        story_step(story, history->last_ns, 0, STAGE_NONE, "%s is killed",
+                   shortened(run->spec.instances[history->instance], 110, 13, name));
         mark_last(story, before);
     }
-    for (size_t i = 0; i < run->asked.seen_count; i++)
-        step(story, run->asked.seen[i].t_ns, 0, STAGE_NONE, "%s",
-             shortened(run->asked.seen[i].text, SEEN_WIDTH, 13, name));
+    for (size_t i = 0; i < run->spec.seen_count; i++)
+        story_step(story, run->spec.seen[i].t_ns, 0, STAGE_NONE, "%s",
+                   shortened(run->spec.seen[i].text, SEEN_WIDTH, 13, name));
     for (size_t i = 0; i < run->mark_count; i++) {
         if (run->marks[i].kind == MARK_STALL)
-            step(story, run->marks[i].t_ns, 0, STAGE_NONE, "%s wakes: it stood still for %.0f ms",
-                 shortened(run->asked.instances[run->marks[i].instance], 110, 13, name),
-                 (double)run->marks[i].late_ns / 1e6);
+            story_step(story, run->marks[i].t_ns, 0, STAGE_NONE,
+                       "%s wakes: it stood still for %.0f ms",
+                       shortened(run->spec.instances[run->marks[i].instance], 110, 13, name),
+                       (double)run->marks[i].late_ns / 1e6);
     }
 }
 
@@ -401,15 +411,15 @@ static void mark_worst(const struct scene *scene, struct story *story)
     for (size_t i = 0; i < story->count; i++) {
         struct step *step = &story->steps[i];
         if (together && step->who == 2 && step->stage == STAGE_ENTER)
-            mark(step, ", while 1 is inside");
+            story_mark(step, ", while 1 is inside");
         const struct section *section = step->who == 1 ? scene->first : scene->second;
         if (bad_sale && step->stage == STAGE_WRITE &&
             (scene->kind != SCENE_NO_UNIT || section->unit <= 0))
             sale = step;
     }
     if (sale != NULL)
-        mark(sale, scene->kind == SCENE_NO_UNIT ? ": there was no such unit"
-                                                : ": that unit was sold already");
+        story_mark(sale, scene->kind == SCENE_NO_UNIT ? ": there was no such unit"
+                                                      : ": that unit was sold already");
 }
 
 void story_tell(const struct run *run, const struct verdict *verdict, const struct scene *scene,
@@ -417,7 +427,7 @@ void story_tell(const struct run *run, const struct verdict *verdict, const stru
 {
     *story = (struct story){.title = titles[verdict->result]};
     if (reason_leads(verdict, scene) && run->findings.count > 0)
-        add(story, "%s. ", run->findings.list[0].sentence);
+        story_add(story, "%s. ", run->findings.list[0].sentence);
     tell_scene(run, scene, story);
     if (scene->first != NULL)
         add_steps(run, scene->first, 1, story);

@@ -42,7 +42,7 @@ struct strip {
 bool strip_fits(const struct run *run)
 {
     return run->request_count <= REQUESTS_FEW && run->section_count <= SECTIONS_FEW &&
-           run->asked.instance_count <= INSTANCES_FEW && run->mark_count <= MARKS_FEW;
+           run->spec.instance_count <= INSTANCES_FEW && run->mark_count <= MARKS_FEW;
 }
 
 bool strip_tells_all(const struct picture *picture)
@@ -53,10 +53,10 @@ bool strip_tells_all(const struct picture *picture)
 /* ---- Words -------------------------------------------------------------------------------------
  */
 
-static void note(struct strip *strip, double x, bool bad, const char *format, ...)
+static void strip_note(struct strip *strip, double x, bool bad, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-static void note(struct strip *strip, double x, bool bad, const char *format, ...)
+static void strip_note(struct strip *strip, double x, bool bad, const char *format, ...)
 {
     if (strip->note_count == NOTES_MAX)
         return;
@@ -94,7 +94,8 @@ static void draw_notes(struct strip *strip)
     }
 }
 
-static const char *name_of(const struct strip *strip, size_t request, char buffer[SVG_LABEL_MAX])
+static const char *strip_name_of(const struct strip *strip, size_t request,
+                                 char buffer[SVG_LABEL_MAX])
 {
     return shortened(run_request_id(strip->run, request), 120, 12, buffer);
 }
@@ -126,7 +127,7 @@ static double middle_of(const struct strip *strip)
 }
 
 /* Two that are inside together in one instance share the height: every other one is the lower. */
-static struct row row_of(const struct strip *strip, const struct section *section)
+static struct row strip_row_of(const struct strip *strip, const struct section *section)
 {
     const struct run *run = strip->run;
     bool shared = false;
@@ -151,7 +152,7 @@ static struct row row_of(const struct strip *strip, const struct section *sectio
 static void draw_section(const struct strip *strip, const struct section *section)
 {
     const struct run *run = strip->run;
-    struct row row = row_of(strip, section);
+    struct row row = strip_row_of(strip, section);
     char name[SVG_LABEL_MAX];
     draw_span(strip, section->at_ns[STAGE_ENTER], section->ended_ns, row,
               section_class(run, section));
@@ -162,7 +163,7 @@ static void draw_section(const struct strip *strip, const struct section *sectio
             draw_span(strip, from_ns, to_ns, row, "clash");
     }
     double from = axis_x(strip->axis, section->at_ns[STAGE_ENTER]);
-    const char *text = name_of(strip, section->request, name);
+    const char *text = strip_name_of(strip, section->request, name);
     if (row.height >= BAR_HEIGHT &&
         axis_x(strip->axis, section->ended_ns) - from > svg_width(text, 12) + 12)
         svg_text(&strip->picture->svg, from + 6, middle_of(strip) + 4,
@@ -180,16 +181,17 @@ static void draw_wait(struct strip *strip, size_t index)
         to_ns = strip->run->sections[i].at_ns[STAGE_GRANTED]; /* the first one stands last */
     double x = axis_x(strip->axis, request->invoke_ns);
     if (request->section == NONE && request->reason == REASON_LOCK_ERROR)
-        note(strip, x, true, "%s: %d lock-error", name_of(strip, index, name), request->code);
+        strip_note(strip, x, true, "%s: %d lock-error", strip_name_of(strip, index, name),
+                   request->code);
     if (to_ns == NOT_STAMPED || (!in_vain && (to_ns - request->invoke_ns < WAIT_NS_MIN ||
                                               axis_x(strip->axis, to_ns) - x < SEEN)))
         return;
     draw_span(strip, request->invoke_ns, to_ns, below, in_vain ? "vain" : "wait");
     if (in_vain)
-        note(strip, x, true, "%s waits in vain: %d lock-timeout", name_of(strip, index, name),
-             request->code);
+        strip_note(strip, x, true, "%s waits in vain: %d lock-timeout",
+                   strip_name_of(strip, index, name), request->code);
     else
-        note(strip, x, false, "%s waits", name_of(strip, index, name));
+        strip_note(strip, x, false, "%s waits", strip_name_of(strip, index, name));
 }
 
 /* Outside already, and its release is not answered yet: by then the lock may be another's. */
@@ -204,8 +206,8 @@ static void draw_release(struct strip *strip, const struct section *section)
     if (axis_x(strip->axis, to_ns) - x < 3 * SEEN)
         return;
     draw_span(strip, from_ns, to_ns, below, "giving");
-    note(strip, x, false, "%s is slow to give its lock back",
-         name_of(strip, section->request, name));
+    strip_note(strip, x, false, "%s is slow to give its lock back",
+               strip_name_of(strip, section->request, name));
 }
 
 /* A holder's second ask for its own lock; it began after the last thing it did before. */
@@ -221,14 +223,15 @@ static void draw_second_ask(struct strip *strip, const struct section *section)
             from_ns = section->at_ns[stage];
     }
     draw_span(strip, from_ns, again_ns, below, "vain");
-    note(strip, axis_x(strip->axis, from_ns), true,
-         section->shared                    ? "%s reads and asks to write, and waits for itself"
-         : section == strip->run->self_wait ? "%s asks for its own lock again, and waits for itself"
-                                            : "%s asks for the lock again, in vain",
-         name_of(strip, section->request, name));
+    strip_note(strip, axis_x(strip->axis, from_ns), true,
+               section->shared ? "%s reads and asks to write, and waits for itself"
+               : section == strip->run->self_wait
+                   ? "%s asks for its own lock again, and waits for itself"
+                   : "%s asks for the lock again, in vain",
+               strip_name_of(strip, section->request, name));
 }
 
-static void draw_marks(struct strip *strip)
+static void strip_draw_marks(struct strip *strip)
 {
     static const char *const classes[] = {
         [MARK_RENEW] = "renew", [MARK_LOST] = "lost", [MARK_STALL] = "stall"};
@@ -241,29 +244,29 @@ static void draw_marks(struct strip *strip)
         svg_line(&strip->picture->svg, x, strip->top, x, strip->top + LANE_HEIGHT,
                  classes[mark->kind]);
         if (mark->kind == MARK_LOST)
-            note(strip, x, true, "the lock is lost");
+            strip_note(strip, x, true, "the lock is lost");
         int64_t from_ns = mark->t_ns - mark->late_ns;
         double from = axis_x(strip->axis, from_ns);
         if (mark->kind != MARK_STALL || x - from < SEEN)
             continue;
         draw_span(strip, from_ns, mark->t_ns, inside, "still");
-        note(strip, from, true, "stood still for %.0f ms", (double)mark->late_ns / 1e6);
+        strip_note(strip, from, true, "stood still for %.0f ms", (double)mark->late_ns / 1e6);
     }
 }
 
 /* What happened to all: a line through every lane, its words in the first one. */
 static void draw_seen(struct strip *strip)
 {
-    const struct asked *asked = &strip->run->asked;
+    const struct run_spec *spec = &strip->run->spec;
     char text[SVG_LABEL_MAX];
-    for (size_t i = 0; i < asked->seen_count; i++) {
-        const struct seen *seen = &asked->seen[i];
+    for (size_t i = 0; i < spec->seen_count; i++) {
+        const struct seen *seen = &spec->seen[i];
         if (seen->t_ns < strip->axis->from_ns || seen->t_ns > strip->axis->to_ns)
             continue;
         double x = axis_x(strip->axis, seen->t_ns);
         svg_line(&strip->picture->svg, x, strip->top, x, strip->top + LANE_STEP, "seen");
         if (strip->instance == 0)
-            note(strip, x + 4, false, "%s", shortened(seen->text, SEEN_WIDTH, 12, text));
+            strip_note(strip, x + 4, false, "%s", shortened(seen->text, SEEN_WIDTH, 12, text));
     }
 }
 
@@ -272,7 +275,7 @@ static void draw_stuck(struct strip *strip, int64_t from_ns, const char *why)
 {
     double x = axis_x(strip->axis, from_ns);
     svg_line(&strip->picture->svg, x, middle_of(strip), PICTURE_RIGHT, middle_of(strip), "stuck");
-    note(strip, x + 6, true, "%s; nobody gives the lock back", why);
+    strip_note(strip, x + 6, true, "%s; nobody gives the lock back", why);
 }
 
 /* A process that was killed, and the lock if it kept it. */
@@ -285,7 +288,7 @@ static void draw_kill(struct strip *strip, const struct history *history)
     if (keeps)
         draw_stuck(strip, history->last_ns, "killed");
     else
-        note(strip, x + 6, true, "killed");
+        strip_note(strip, x + 6, true, "killed");
     draw_cross(&strip->picture->svg, x, middle_of(strip));
 }
 
@@ -329,7 +332,7 @@ static void draw_strip(struct strip *strip)
         draw_release(strip, &run->sections[i]);
         draw_second_ask(strip, &run->sections[i]);
     }
-    draw_marks(strip);
+    strip_draw_marks(strip);
     draw_seen(strip);
     draw_kept(strip);
     for (size_t i = 0; i < run->history_count; i++) {
@@ -344,13 +347,13 @@ static void draw_strip(struct strip *strip)
 
 double draw_strip_lanes(const struct picture *picture, double y)
 {
-    const struct asked *asked = &picture->run->asked;
+    const struct run_spec *spec = &picture->run->spec;
     char name[SVG_LABEL_MAX];
-    for (size_t i = 0; i < asked->instance_count; i++, y += LANE_STEP) {
+    for (size_t i = 0; i < spec->instance_count; i++, y += LANE_STEP) {
         struct box back = {PLOT_LEFT, y, PICTURE_RIGHT - PLOT_LEFT, LANE_HEIGHT};
         svg_rect(&picture->svg, &back, "lane");
         svg_text(&picture->svg, PLOT_LEFT - 10, y + LANE_HEIGHT / 2.0 + 5, "name big", "%s",
-                 shortened(asked->instances[i], NAME_WIDTH, 17, name));
+                 shortened(spec->instances[i], NAME_WIDTH, 17, name));
     }
     return y;
 }
@@ -359,7 +362,7 @@ void draw_strips(const struct picture *picture, const struct axis *axis, double 
 {
     const struct run *run = picture->run;
     fputs("<g id=\"strips\">\n", picture->svg.file);
-    for (size_t i = 0; i < run->asked.instance_count; i++, y += LANE_STEP) {
+    for (size_t i = 0; i < run->spec.instance_count; i++, y += LANE_STEP) {
         struct strip strip = {
             .picture = picture, .run = run, .axis = axis, .instance = i, .top = y};
         draw_strip(&strip);

@@ -58,7 +58,7 @@ void draw_cross(const struct svg *svg, double x, double y)
     svg_line(svg, x - 7, y + 7, x + 7, y - 7, "cross");
 }
 
-static bool continues(char byte)
+static bool svg_continues(char byte)
 {
     return ((unsigned char)byte & 0xc0) == 0x80;
 }
@@ -81,7 +81,7 @@ static size_t bytes_within(const char *text, double width, double font_size)
     size_t bytes = 0;
     double used = 0;
     for (; text[bytes] != '\0'; bytes++) {
-        if (continues(text[bytes]))
+        if (svg_continues(text[bytes]))
             continue;
         used += character_width(text + bytes) * font_size;
         if (used > width)
@@ -94,7 +94,7 @@ double svg_width(const char *text, double font_size)
 {
     double width = 0;
     for (; *text != '\0'; text++)
-        width += continues(*text) ? 0 : character_width(text) * font_size;
+        width += svg_continues(*text) ? 0 : character_width(text) * font_size;
     return width;
 }
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Bytes of the UTF-8 character at `at`, 0 when it is none or one that XML 1.0 forbids. */
-static size_t character(const unsigned char *at)
+static size_t text_character(const unsigned char *at)
 {
     if (at[0] < 0x80)
         return at[0] >= 0x20 && at[0] != 0x7f ? 1 : 0;
@@ -32,7 +32,7 @@ void text_clean(char *text)
             text++;
             continue;
         }
-        size_t size = character((const unsigned char *)text);
+        size_t size = text_character((const unsigned char *)text);
         if (size == 0)
             *text = '?';
         text += size == 0 ? 1 : size;

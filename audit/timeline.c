@@ -69,7 +69,7 @@ static void draw_badge(const struct picture *picture, double y)
     char got[64];
     char rung[SVG_LABEL_MAX];
     char write[SVG_LABEL_MAX];
-    const struct asked *asked = &picture->run->asked;
+    const struct run_spec *spec = &picture->run->spec;
     verdict_got(picture->run, picture->verdict, got, sizeof got);
     double width = svg_width(got, 24) + 32;
     fprintf(picture->svg.file,
@@ -77,7 +77,7 @@ static void draw_badge(const struct picture *picture, double y)
             PICTURE_LEFT, y, width, colours[picture->verdict->result]);
     svg_text(&picture->svg, PICTURE_LEFT + 16, y + 28, "badge", "%s", got);
     svg_text(&picture->svg, PICTURE_LEFT + width + 20, y + 28, "title", "rung %s, write %s",
-             shortened(asked->rung, 300, 24, rung), shortened(asked->write, 260, 24, write));
+             shortened(spec->rung, 300, 24, rung), shortened(spec->write, 260, 24, write));
 }
 
 static void draw_facts(const struct picture *picture, double y)
@@ -94,7 +94,7 @@ static void draw_facts(const struct picture *picture, double y)
              "sections%s began while another was inside%s.",
              (long long)counts->initial, (long long)counts->sold, (long long)counts->left,
              (long long)counts->requests, counts->requests == 1 ? "" : "s",
-             run->asked.instance_count, run->asked.instance_count == 1 ? "" : "s",
+             run->spec.instance_count, run->spec.instance_count == 1 ? "" : "s",
              (long long)counts->overlaps, run->by_lock_count - untimed,
              untimed > 0 ? " with sound times" : "",
              counts->max_parallel > 1 && counts->overlaps == 0 ? ", readers aside" : "");
@@ -102,7 +102,7 @@ static void draw_facts(const struct picture *picture, double y)
     svg_text(&picture->svg, PICTURE_LEFT, y + 22, "note", "%s",
              shortened(line, PICTURE_RIGHT - PICTURE_LEFT, 13, buffer));
     svg_text(&picture->svg, PICTURE_LEFT, y + 42, "note", "run %s",
-             shortened(run->asked.run, 1000, 13, buffer));
+             shortened(run->spec.run, 1000, 13, buffer));
 }
 
 /* The panel's height follows its text, so the text is drawn first, into memory. */
@@ -247,7 +247,7 @@ double draw_steps(const struct picture *picture, double y)
     return steps > legend ? steps : legend;
 }
 
-static double draw(const struct picture *picture)
+static double timeline_draw(const struct picture *picture)
 {
     double y = draw_header(picture, 28);
     double below = draw_overview(picture, y);
@@ -270,7 +270,7 @@ bool timeline_write(const struct run *run, const struct verdict *verdict)
         memory_out();
     scene_choose(run, verdict, &picture->scene);
     story_tell(run, verdict, &picture->scene, &picture->story);
-    double height = draw(picture);
+    double height = timeline_draw(picture);
     if (fclose(picture->svg.file) != 0)
         memory_out();
     if (output_open(&output, run->folder, "timeline.svg")) {

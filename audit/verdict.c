@@ -105,7 +105,7 @@ static void tell_more(struct run *run, const struct verdict *verdict)
         findings_add(&run->findings, verdict->result,
                      "rung %.40s, write %.40s, fault %.40s: %s; "
                      "\"expect\" in run.json must name the results",
-                     run->asked.rung, run->asked.write, run->asked.fault, verdict->expected.why);
+                     run->spec.rung, run->spec.write, run->spec.fault, verdict->expected.why);
 }
 
 void verdict_reach(struct run *run, struct verdict *verdict)
@@ -130,13 +130,13 @@ int verdict_exit_code(const struct verdict *verdict)
     return verdict->agrees ? 0 : 1;
 }
 
-static void shout(char *text)
+static void verdict_upper_case(char *text)
 {
     for (; *text != '\0'; text++)
         *text = (char)toupper((unsigned char)*text);
 }
 
-static int64_t greatest(int64_t one, int64_t two)
+static int64_t verdict_max(int64_t one, int64_t two)
 {
     return one > two ? one : two;
 }
@@ -144,19 +144,19 @@ static int64_t greatest(int64_t one, int64_t two)
 void verdict_got(const struct run *run, const struct verdict *verdict, char *text, size_t size)
 {
     const struct counts *counts = &run->counts;
-    long long amount = counts->oversold > 0   ? counts->oversold
-                       : counts->conjured > 0 ? counts->conjured
-                       : counts->resold > 0   ? counts->resold
-                                              : counts->sold_again;
+    long long amount = counts->oversold > 0          ? counts->oversold
+                       : counts->surplus > 0         ? counts->surplus
+                       : counts->duplicate_units > 0 ? counts->duplicate_units
+                                                     : counts->duplicate_key_units;
     const char *name = result_name(verdict->result);
     if (verdict->result == RESULT_OVERSOLD && amount > 0)
         snprintf(text, size, "%s (+%lld)", name, amount);
-    else if (verdict->result == RESULT_UNDERSOLD && counts->unsold + counts->vanished > 0)
+    else if (verdict->result == RESULT_UNDERSOLD && counts->unsold + counts->shortfall > 0)
         snprintf(text, size, "%s (-%lld)", name,
-                 (long long)greatest(counts->unsold, counts->vanished));
+                 (long long)verdict_max(counts->unsold, counts->shortfall));
     else
         snprintf(text, size, "%s", name);
-    shout(text);
+    verdict_upper_case(text);
 }
 
 void verdict_expected(const struct verdict *verdict, const char *separator, char *text, size_t size)
@@ -170,7 +170,7 @@ void verdict_expected(const struct verdict *verdict, const char *separator, char
         used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? separator : "",
                                  result_name((enum result)result));
         if (used < size)
-            shout(word);
+            verdict_upper_case(word);
     }
 }
 
@@ -190,10 +190,10 @@ static void add_spread(cJSON *json, const char *name, const struct spread *sprea
 
 static void add_result(cJSON *json, const struct run *run, const struct verdict *verdict)
 {
-    cJSON_AddStringToObject(json, "run", run->asked.run);
-    cJSON_AddStringToObject(json, "rung", run->asked.rung);
-    cJSON_AddStringToObject(json, "write", run->asked.write);
-    cJSON_AddStringToObject(json, "fault", run->asked.fault);
+    cJSON_AddStringToObject(json, "run", run->spec.run);
+    cJSON_AddStringToObject(json, "rung", run->spec.rung);
+    cJSON_AddStringToObject(json, "write", run->spec.write);
+    cJSON_AddStringToObject(json, "fault", run->spec.fault);
     cJSON *expected = cJSON_AddArrayToObject(json, "expected");
     for (size_t result = 0; result < RESULT_COUNT; result++) {
         if ((verdict->expected.results & (1U << result)) != 0)
@@ -215,15 +215,15 @@ static void add_counts(cJSON *json, const struct counts *counts)
         {"sold", counts->sold},
         {"left", counts->left},
         {"oversold", counts->oversold},
-        {"conjured", counts->conjured},
-        {"vanished", counts->vanished},
+        {"surplus", counts->surplus},
+        {"shortfall", counts->shortfall},
         {"unsold", counts->unsold},
         {"unknown", counts->unknown},
         {"distinct", counts->distinct},
-        {"resold", counts->resold},
-        {"sold_again", counts->sold_again},
+        {"duplicate_units", counts->duplicate_units},
+        {"duplicate_key_units", counts->duplicate_key_units},
         {"replayed", counts->replayed},
-        {"refused_early", counts->refused_early},
+        {"rejected_early", counts->rejected_early},
         {"overlaps", counts->overlaps},
         {"max_parallel", counts->max_parallel},
         {"order_inversions", counts->order_inversions},
@@ -238,8 +238,8 @@ static void add_groups(cJSON *json, const struct run *run)
 {
     int64_t by_code[1000] = {0};
     cJSON *instances = cJSON_AddObjectToObject(json, "by_instance");
-    for (size_t i = 0; i < run->asked.instance_count; i++) {
-        cJSON *instance = cJSON_AddObjectToObject(instances, run->asked.instances[i]);
+    for (size_t i = 0; i < run->spec.instance_count; i++) {
+        cJSON *instance = cJSON_AddObjectToObject(instances, run->spec.instances[i]);
         cJSON_AddNumberToObject(instance, "served", (double)run->counts.served_by[i]);
         cJSON_AddNumberToObject(instance, "sold", (double)run->counts.sold_by[i]);
     }

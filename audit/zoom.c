@@ -67,7 +67,7 @@ static void add_bar(struct zoom *zoom, const struct section *section, int star)
 }
 
 /* The two of the story first: they are sure of a place. */
-static void collect(struct zoom *zoom)
+static void zoom_collect(struct zoom *zoom)
 {
     const struct run *run = zoom->picture->run;
     const struct scene *scene = &zoom->picture->scene;
@@ -116,7 +116,7 @@ static int by_instance(const void *a, const void *b)
     return (one->instance > two->instance) - (one->instance < two->instance);
 }
 
-static void place(struct zoom *zoom)
+static void zoom_place(struct zoom *zoom)
 {
     for (size_t i = 0; i < zoom->bar_count; i++) {
         struct bar *bar = &zoom->bars[i];
@@ -131,7 +131,7 @@ static void place(struct zoom *zoom)
         lane->rows = lane->rows > bar->row + 1 ? lane->rows : bar->row + 1;
         lane->star[bar->row] = lane->star[bar->row] || bar->star > 0;
     }
-    for (size_t i = 0; i < zoom->picture->run->asked.instance_count; i++)
+    for (size_t i = 0; i < zoom->picture->run->spec.instance_count; i++)
         lane_of(zoom, i); /* those that did nothing meanwhile, while there is room */
     qsort(zoom->lanes, zoom->lane_count, sizeof *zoom->lanes, by_instance);
 }
@@ -295,7 +295,7 @@ static const struct lane *find_lane(const struct zoom *zoom, size_t instance)
     return NULL;
 }
 
-static void draw_marks(const struct zoom *zoom)
+static void zoom_draw_marks(const struct zoom *zoom)
 {
     static const char *const classes[] = {
         [MARK_RENEW] = "renew", [MARK_LOST] = "lost", [MARK_STALL] = "stall"};
@@ -345,7 +345,7 @@ static void draw_meeting(const struct zoom *zoom, double top)
 /* ---- All of it ---------------------------------------------------------------------------------
  */
 
-static void draw_lanes(const struct zoom *zoom)
+static void zoom_draw_lanes(const struct zoom *zoom)
 {
     const struct picture *picture = zoom->picture;
     char name[SVG_LABEL_MAX];
@@ -356,7 +356,7 @@ static void draw_lanes(const struct zoom *zoom)
         svg_rect(&picture->svg, &box, "lane");
         svg_text(&picture->svg, PLOT_LEFT - 10, (lane->top + lane->bottom) / 2 + 6, "name big",
                  "%s",
-                 shortened(picture->run->asked.instances[lane->instance], NAME_WIDTH, 17, name));
+                 shortened(picture->run->spec.instances[lane->instance], NAME_WIDTH, 17, name));
     }
 }
 
@@ -397,16 +397,16 @@ double draw_zoom(const struct picture *picture, double y)
     zoom->picture = picture;
     zoom->axis = (struct axis){picture->scene.from_ns, picture->scene.to_ns};
     double top = y + 50;
-    collect(zoom);
-    place(zoom);
+    zoom_collect(zoom);
+    zoom_place(zoom);
     lay_out(zoom, top);
     fprintf(picture->svg.file, "<g id=\"zoom\" data-from-ns=\"%lld\" data-to-ns=\"%lld\">\n",
             (long long)zoom->axis.from_ns, (long long)zoom->axis.to_ns);
     draw_heading(zoom, y + 16);
-    draw_lanes(zoom);
+    zoom_draw_lanes(zoom);
     axis_draw(picture, &zoom->axis, top, zoom->bottom);
     draw_meeting(zoom, top);
-    draw_marks(zoom);
+    zoom_draw_marks(zoom);
     draw_bars(zoom);
     fputs("</g>\n", picture->svg.file);
     double bottom = zoom->bottom + 24;

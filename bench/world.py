@@ -16,7 +16,7 @@ sys.path.append(str(ROOT / "flaws"))
 
 from ports import free_port  # noqa: E402
 from redis_server import Redis  # noqa: E402
-from waiting import Spoiled, wait_until  # noqa: E402
+from waiting import Inconclusive, wait_until  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.get("LADDER_BUILD", ROOT / "build" / "release"))
 STOCK = 1_000_000_000  # never runs out
@@ -76,7 +76,7 @@ class RedisWorld:
                 return ready()
         try:
             wait_until(is_ready, f"{what} is ready")
-        except Spoiled as why:
+        except Inconclusive as why:
             logs = "\n".join(p.read_text()[-500:] for p in self.folder.glob("*.log"))
             raise SystemExit(f"bench: {why}\n{logs}") from why
 

@@ -11,8 +11,8 @@ from waiting import PATIENCE_S
 LOGIN = (b"*2\r\n$6\r\nCLIENT\r\n$2\r\nID\r\n", b"*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n")
 
 
-class Cable:
-    """The cable between an instance and Redis. cut() cuts every connection, down() lets none come again before
+class Proxy:
+    """The proxy between an instance and Redis. cut() cuts every connection, down() lets none come again before
     up(); with lose_next the next command reaches Redis, but its reply is lost and the connection cut. hold()
     keeps back what Redis answers, until go_on(). A login is no command: it passes."""
 

@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 
-from waiting import PATIENCE_S, Spoiled, freeze, wait_until
+from waiting import PATIENCE_S, Inconclusive, freeze, wait_until
 
 ITEM = "phone"
 
@@ -68,7 +68,7 @@ class Instance:
             self.process = stage.spawn(command, log)
         wait_until(lambda: self.logged("started") or self.process.poll() is not None, f"instance {name} starts")
         if self.process.poll() is not None:
-            raise Spoiled(f"instance {name} does not start: {self.log.read_text(errors='replace').strip()}")
+            raise Inconclusive(f"instance {name} does not start: {self.log.read_text(errors='replace').strip()}")
         self.port, self.admin_port = self.port_of("listening"), self.port_of("admin-listening")
 
     def logged(self, event):
@@ -89,7 +89,7 @@ class Instance:
             return answer.status, json.loads(data) if data[:1] == b"{" else data.decode()
         except OSError as error:
             if port == self.admin_port and not self.dead_ns and self.process.poll() is not None:
-                raise Spoiled(f"process {self.name} ended by itself, with {self.ending()}: see {self.log}") from error
+                raise Inconclusive(f"process {self.name} ended by itself, with {self.ending()}: see {self.log}") from error
             raise
         except http.client.HTTPException as error:
             raise ConnectionError(str(error)) from error
@@ -109,7 +109,7 @@ class Instance:
     def set_point(self, point, action):
         status, answer = self.ask("PUT", "/failpoints", self.admin_port, json.dumps({"point": point, "action": action}))
         if status != 200:
-            raise Spoiled(f"instance {self.name} refused {point}={action}: {answer}")
+            raise Inconclusive(f"instance {self.name} refused {point}={action}: {answer}")
 
     def arm(self, point, action="pause"):
         """Whoever comes there is paused. To set it anew would let go of those who are."""
@@ -117,9 +117,9 @@ class Instance:
             self.set_point(point, action)
         self.armed.add(point)
 
-    def parked(self, point):
+    def paused(self, point):
         _, answer = self.ask("GET", "/failpoints", self.admin_port)
-        return next((one["parked"] for one in answer["failpoints"] if one["point"] == point), 0)
+        return next((one["paused"] for one in answer["failpoints"] if one["point"] == point), 0)
 
     def let_go(self, point):
         """Whoever is paused there goes on. By a file, so that it works for a frozen process too."""

@@ -44,7 +44,7 @@ class Rung:
     @property
     def points(self):
         """Where it can be stopped, without the rung's name."""
-        steps = (ROOT / "lock" / "redis" / "trip.c").read_text(encoding="utf-8") if ".send_" in self.lock.text else ""
+        steps = (ROOT / "lock" / "redis" / "round_trip.c").read_text(encoding="utf-8") if ".send_" in self.lock.text else ""
         return re.findall(r'\bpoint\((?:env|&trip->env), "(\w+)"\)', self.lock.text + steps)
 
     def __getattr__(self, trait):

@@ -31,7 +31,7 @@ MEANINGS = {
 
 class Cell:
     def __init__(self, rung, flaw, verdict, transcript, folder, spoiled):
-        self.rung, self.flaw, self.folder, self.spoiled, self.transcript = rung.name, flaw.name, folder, spoiled, transcript
+        self.rung, self.flaw, self.folder, self.inconclusive_tries, self.transcript = rung.name, flaw.name, folder, spoiled, transcript
         self.result = verdict["result"] if verdict else "inconclusive"
         self.expected = verdict["expected"] if verdict else []
         self.why = verdict.get("expected_why", "") if verdict else ""
@@ -45,7 +45,7 @@ class Cell:
     def json(self):
         return {"rung": self.rung, "scenario": self.flaw, "cell": self.word, "result": self.result,
                 "expected": self.expected, "why": self.why, "agrees": self.agrees, "reasons": self.reasons,
-                "spoiled": self.spoiled, "run": self.folder.name if self.folder else None}
+                inconclusive_tries: self.inconclusive_tries, "run": self.folder.name if self.folder else None}
 
 
 @contextlib.contextmanager

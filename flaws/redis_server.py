@@ -7,7 +7,7 @@ import socket
 import subprocess
 
 from ports import free_port
-from waiting import Spoiled, freeze, wait_until
+from waiting import Inconclusive, freeze, wait_until
 
 PATIENCE_S = 30  # for a reply, and for a server that starts
 
@@ -79,7 +79,7 @@ class Redis:
             if self.process.poll() is None:
                 self.port = port
                 return
-        raise Spoiled("redis-server does not start")
+        raise Inconclusive("redis-server does not start")
 
     def ping(self):
         """The reply of this server, and of no other that may have taken the port; empty while there is none."""

@@ -12,10 +12,10 @@ import subprocess
 import tempfile
 import time
 
-from cable import Cable
+from proxy import Proxy
 from instance import ITEM, Instance
 from redis_server import spawn
-from waiting import PATIENCE_S, Spoiled, wait_until
+from waiting import PATIENCE_S, Inconclusive, wait_until
 from witness import WitnessedRedis
 
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")  # what it has answered survives its death
@@ -53,7 +53,7 @@ class Stage:
         self.fault = fault + ("+check" if check_hold else "")
         self.write, self.check_hold, self.stock, self.expect = write, check_hold, stock, expect
         self.runs = pathlib.Path(runs)
-        self.instances, self.sales, self.cables, self.names, self.processes = {}, [], [], {}, []
+        self.instances, self.sales, self.proxies, self.names, self.processes = {}, [], [], {}, []
         self.notes, self.seen = [], []
         self.crowd = set()  # the names of those whose sales are told together
         self.redis = self.lock_redis = None
@@ -66,8 +66,8 @@ class Stage:
     def __exit__(self, *_):
         for instance in self.instances.values():
             instance.end()
-        for cable in self.cables:
-            cable.end()
+        for proxy in self.proxies:
+            proxy.end()
         for process in self.processes:
             if process.poll() is None:
                 process.kill()
@@ -92,15 +92,15 @@ class Stage:
         self.redis("SET", STOCK_KEY, self.stock)
         self.before = self.redis_side()
 
-    def instance(self, name, ttl_ms, *flags, cable=None):
-        url = cable.url if cable else self.lock_redis.url
+    def instance(self, name, ttl_ms, *flags, proxy=None):
+        url = proxy.url if proxy else self.lock_redis.url
         self.ttl_ms = ttl_ms if not self.instances else self.ttl_ms  # the first one's is what may run out
         self.instances[name] = Instance(self, name, ttl_ms, flags, url)
         return self.instances[name]
 
-    def cable(self):
-        self.cables.append(Cable(self.lock_redis))
-        return self.cables[-1]
+    def proxy(self):
+        self.proxies.append(Proxy(self.lock_redis))
+        return self.proxies[-1]
 
     def new_name(self, instance):
         self.names[instance.name] = self.names.get(instance.name, 0) + 1
@@ -122,7 +122,7 @@ class Stage:
     def enter(self, instance, point, query="", or_else=lambda: False):
         """A sale of that instance (with None for its query: who only reads), up to the point, where it is paused; or
         the lock keeps it out, or_else something does. The sale, and whether it is at the point."""
-        waited, asked, parked = instance.count("contended"), instance.count("attempts"), instance.parked(point)
+        waited, asked, paused = instance.count("contended"), instance.count("attempts"), instance.paused(point)
         enough = asked + self.rung.asks_in_vain
         # Its client has the lock: it does not ask, it stands in the client's own line.
         in_line = self.rung.hands_over and any(sale.instance is instance and not sale.answered for sale in self.sales)
@@ -134,22 +134,22 @@ class Stage:
             if in_line:
                 return instance.waiting() > waiting
             return instance.count("contended") > waited and instance.count("attempts") >= enough
-        wait_until(lambda: instance.parked(point) > parked or is_kept_out() or sale.answered or or_else(),
+        wait_until(lambda: instance.paused(point) > paused or is_kept_out() or sale.answered or or_else(),
                    f"{sale.name} comes to {point}, or waits")
         if sale.answered:
-            raise Spoiled(f"{sale.name} was answered before it came to {point}: {sale.answer}")
-        return sale, instance.parked(point) > parked
+            raise Inconclusive(f"{sale.name} was answered before it came to {point}: {sale.answer}")
+        return sale, instance.paused(point) > paused
 
     def park(self, instance, point, query=""):
         """The same where nothing keeps it out."""
         sale, inside = self.enter(instance, point, query)
         if not inside:
-            raise Spoiled(f"{sale.name} waits for a lock that should be free")
+            raise Inconclusive(f"{sale.name} waits for a lock that should be free")
         return sale
 
     def wait_inside(self, sale, point):
         """A sale that waited for the lock has it, and is paused."""
-        wait_until(lambda: sale.instance.parked(point) == 1, f"{sale.name} comes to {point}")
+        wait_until(lambda: sale.instance.paused(point) == 1, f"{sale.name} comes to {point}")
         self.note(f"{sale.name} has read the stock and pauses")
         return True
 
@@ -219,7 +219,7 @@ class Stage:
         self.write_jtl()
         done = subprocess.run([str(self.auditor), str(self.folder)], capture_output=True, text=True, timeout=60)
         if done.returncode not in (0, 1, 2) or not (self.folder / "verdict.json").exists():
-            raise Spoiled(f"the judge ended with {done.returncode}: {done.stderr.strip()}")
+            raise Inconclusive(f"the judge ended with {done.returncode}: {done.stderr.strip()}")
         return json.loads((self.folder / "verdict.json").read_text(encoding="utf-8"))
 
     def write_jtl(self):

@@ -23,7 +23,7 @@ CHANNEL = re.compile(r"redisson_lock__channel:lock:\{\w+\}")
 TOKEN = re.compile(r"\b\d{16}\b")  # microseconds since 1970
 # Of buyers, tokens and units.
 ANY_NUMBER = re.compile(r"(?<=<[a-z])\d+|(?<=\bT)\d+(?:\+\d+)?|(?<=inventory:\{phone\} )\d+|(?<=unit )\d+|\d+(?= left)|(?<=^\")\d+(?=\"$)")
-TENURE = 1000  # a client that passes the lock on counts up to so many tokens by itself
+GRANT_TOKENS = 1000  # a client that passes the lock on counts up to so many tokens by itself
 # What fair.lua is sent: the keys beside the lock, and what a step does not look at, are left out.
 FAIR = re.compile(r"(fair\.lua) 4 (\S+) dlock:queue:\2 dlock:token:\2 dlock:grant:\2 (\w+) (\S+) (\d+) \d+ (\S+) (\d) \d+(?: \S+)?$")
 # The same for read_write.lua.
@@ -64,7 +64,7 @@ class Names:
                 tokens.update(int(found[0]) for found in TOKEN.finditer(f"{event.get('sent', '')} {event.get('reply', '')}"))
         self.tokens = []  # the first one of each tenure
         for token in sorted(tokens):
-            if not self.tokens or token - self.tokens[-1] >= (TENURE if stage.rung.hands_over else 1):
+            if not self.tokens or token - self.tokens[-1] >= (GRANT_TOKENS if stage.rung.hands_over else 1):
                 self.tokens.append(token)
 
     def name(self, found):

@@ -8,7 +8,7 @@ PATIENCE_S = 15  # how long a cause may take to come about; never how long it sh
 PAUSE_MAX_S = 0.01  # between two looks
 
 
-class Spoiled(AssertionError):
+class Inconclusive(AssertionError):
     """What was awaited did not happen. A test fails by it. A demonstration is repeated: it said nothing of the rung."""
 
 
@@ -30,7 +30,7 @@ def wait_until(condition, what, patience_s=PATIENCE_S):
             return value
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, PAUSE_MAX_S)
-    raise Spoiled(f"{what}: that did not come about within {patience_s} s")
+    raise Inconclusive(f"{what}: that did not come about within {patience_s} s")
 
 
 def freeze(process):

@@ -8,7 +8,7 @@
 #include "exchange_one.h"
 #include "explain.h"
 #include "holding.h"
-#include "leftover.h"
+#include "cleanup.h"
 #include "owner.h"
 #include "structs.h"
 #include "trace.h"
@@ -20,7 +20,7 @@
 #define REFUSED_PAUSE_MS 300 /* between the tries of one waiter, in the end */
 #define SILENCE_MS 100       /* a server that does not answer for less may just be far away */
 
-static bool has(const struct dlock *lock, unsigned trait)
+static bool acquire_has(const struct dlock *lock, unsigned trait)
 {
     return (lock->ops->traits & trait) != 0;
 }
@@ -60,16 +60,16 @@ bool acquire_keep(struct acquiring *a, int64_t begin_ns, int64_t sent_ns, int64_
 {
     hold_set_end(a->hold, begin_ns);
     pthread_mutex_lock(&a->lock->mutex);
-    bool doomed = a->hold->doomed;
-    if (!doomed)
+    bool lost_while_nesting = a->hold->lost_while_nesting;
+    if (!lost_while_nesting)
         LIST_INSERT_HEAD(&a->lock->holds, a->hold, of_lock);
     a->lock->trouble[0] = '\0';
-    a->lock->sighting.holder.held = false; /* who was seen has let go since */
+    a->lock->last_seen.holder.held = false; /* who was seen has let go since */
     a->lock->answered_ns = mono_ns();
     pthread_mutex_unlock(&a->lock->mutex);
-    if (!doomed)
+    if (!lost_while_nesting)
         acquire_watch(a, sent_ns, ttl_ms);
-    return !doomed;
+    return !lost_while_nesting;
 }
 
 /* ---- One try --------------------------------------------------------------------------------- */
@@ -95,7 +95,7 @@ static dlock_status lost_meanwhile(const struct acquiring *a)
 /* What begins now is over then. A cancelled call is over within the bound after the cancel. */
 static int64_t bounded_ns(const struct acquiring *a)
 {
-    int64_t cancelled_ns = max_ns(cancel_thrown_ns(a->want.cancel), a->began_ns);
+    int64_t cancelled_ns = max_ns(cancel_requested_ns(a->want.cancel), a->began_ns);
     int64_t from_ns = min_ns(mono_ns(), cancelled_ns);
     return min_ns(a->ends_ns, from_ns + bound_ms(a->lock->client) * NS_PER_MS);
 }
@@ -135,7 +135,7 @@ static dlock_status begin_hold(struct acquiring *a)
 }
 
 /* The rung gave the lock. BUSY when that came too late. */
-static dlock_status granted(struct acquiring *a)
+static dlock_status acquire_granted(struct acquiring *a)
 {
     struct dlock_hold *hold = a->hold;
     int64_t sent_ns = a->exchange.sent_ns;
@@ -150,14 +150,14 @@ static dlock_status granted(struct acquiring *a)
     a->lock->holding->granted(a);
     if (!acquire_keep(a, sent_ns, sent_ns, hold->ttl_ms))
         return lost_meanwhile(a);
-    if (a->wait.unheard)
-        add_one(&a->lock->client->unheard);
+    if (a->wait.missed_wakeup)
+        add_one(&a->lock->client->missed_wakeups);
     return DLOCK_OK;
 }
 
 /* How long to leave a server alone that is not well: while nobody connects; and where it refuses,
  * longer each time. */
-static int64_t pause_ms(struct acquiring *a, dlock_status status)
+static int64_t acquire_pause_ms(struct acquiring *a, dlock_status status)
 {
     int64_t pause_ms = a->lock->client->engine->pause_ms(a->lock->client);
     if (status != DLOCK_REFUSED || !a->exchange.transient)
@@ -199,13 +199,13 @@ static dlock_status end_try(struct acquiring *a)
         status = lost_meanwhile(a);
     }
     if (status == DLOCK_OK)
-        status = granted(a);
+        status = acquire_granted(a);
     else if (status != DLOCK_BUSY)
-        busy->again_ms = pause_ms(a, status);
+        busy->again_ms = acquire_pause_ms(a, status);
     if (a->exchange.unresolved && hold->depth > 1)
         owner_note_nested(hold);
     if (owner_end(hold))
-        leftover_release_name(hold, 1);
+        cleanup_release_name(hold, 1);
     if (status == DLOCK_OK)
         a->lock->holding->let_in(a);
     if (status == DLOCK_BUSY || status == DLOCK_UNKNOWN) {
@@ -273,8 +273,9 @@ static const char *what_is_left(const struct acquiring *a)
 
 static long long waited_ms(const struct dlock_want *want)
 {
-    bool capped = want->limit_ms != 0 && (want->wait_ms < 0 || want->limit_ms < want->wait_ms);
-    return capped ? want->limit_ms : want->wait_ms;
+    bool capped =
+        want->call_max_ms != 0 && (want->wait_ms < 0 || want->call_max_ms < want->wait_ms);
+    return capped ? want->call_max_ms : want->wait_ms;
 }
 
 /* It, or who stood before it, asked for so long that a server that answers would have answered. */
@@ -290,8 +291,8 @@ static bool asked_in_vain(const struct acquiring *a)
 }
 
 /* It was over before a try of its own. trouble: that of those who were first, or "". */
-static dlock_status time_out_in_line(const struct acquiring *a, dlock_status status,
-                                     const char *trouble)
+static dlock_status time_out_queued(const struct acquiring *a, dlock_status status,
+                                    const char *trouble)
 {
     const struct dlock *lock = a->lock;
     long long ms = waited_ms(&a->want);
@@ -328,13 +329,13 @@ static dlock_status time_out(const struct acquiring *a)
                           : nobody                           ? DLOCK_UNREACHABLE
                                                              : DLOCK_TIMED_OUT;
     if (!tried)
-        return time_out_in_line(a, status, trouble);
+        return time_out_queued(a, status, trouble);
     return fail(status, "'%s' was not had in %lld ms: %s%s", lock->name, waited_ms(&a->want),
                 a->why, what_is_left(a));
 }
 
 /* The first answer that is no wait. `cause` and `why` are of the latest try, if there was one. */
-static dlock_status conclude(const struct acquiring *a, enum wait_next next)
+static dlock_status acquire_conclude(const struct acquiring *a, enum wait_next next)
 {
     const char *name = a->lock->name;
     const char *kept = a->lock->holding->kept_here(a->lock);
@@ -356,7 +357,7 @@ static dlock_status conclude(const struct acquiring *a, enum wait_next next)
 }
 
 /* A try is over. True: so is all; else *next is what it goes on with. */
-static bool tried(struct acquiring *a, enum wait_next *next)
+static bool acquire_tried(struct acquiring *a, enum wait_next *next)
 {
     if (a->status == DLOCK_OK || !worth_another_try(a, a->status))
         return true;
@@ -376,7 +377,7 @@ static bool try_here(struct acquiring *a, enum wait_next *next)
     if (begin_try(a)) {
         exchange_one(a->lock->client, &a->exchange);
         a->status = end_try(a);
-    } else if (cancel_thrown(a->want.cancel)) {
+    } else if (cancel_requested(a->want.cancel)) {
         *next = NEXT_CANCELLED;
         return false;
     } else {
@@ -385,22 +386,22 @@ static bool try_here(struct acquiring *a, enum wait_next *next)
                 ? fail(DLOCK_LIMIT, "other requests of its owner came first")
                 : fail(DLOCK_UNREACHABLE, "another request of its owner was not answered in time");
     }
-    return tried(a, next);
+    return acquire_tried(a, next);
 }
 
 /* Goes on until it is over, and true, or must sleep, or be answered: then it may be gone by the
  * return. */
-static bool advance(struct acquiring *a, enum wait_next next)
+static bool acquire_advance(struct acquiring *a, enum wait_next next)
 {
     for (bool over = false; !over;) {
         if (next == NEXT_SLEEP)
             return false;
         if (next == NEXT_OVER)
             return true;
-        if (next == NEXT_HAD) {
+        if (next == NEXT_ACQUIRED) {
             over = a->lock->holding->had(a, &next);
         } else if (next != NEXT_TRY) {
-            a->status = conclude(a, next);
+            a->status = acquire_conclude(a, next);
             over = true;
         } else if (has_thread(a)) {
             over = try_here(a, &next);
@@ -416,7 +417,7 @@ static bool advance(struct acquiring *a, enum wait_next next)
 }
 
 /* False: no server has said that it did so. */
-static bool give_up(struct acquiring *a)
+static bool acquire_give_up(struct acquiring *a)
 {
     struct exchange exchange = {
         .step = STEP_GIVE_UP, .hold = a->hold, .limit_ns = a->ends_ns, .ends_ns = a->ends_ns};
@@ -427,7 +428,7 @@ static bool give_up(struct acquiring *a)
 /* Whether the server may be asked why it was not had: who stood in line to the end is answered by a
  * thread that must not block, and a server that was not reached by the last try is not asked
  * again. */
-static bool may_ask(const struct acquiring *a)
+static bool acquire_may_ask(const struct acquiring *a)
 {
     struct loop *loop = &a->lock->client->loop;
     pthread_mutex_lock(&loop->mutex);
@@ -448,10 +449,10 @@ static void fail_to_acquire(struct acquiring *a)
     if (a->status == DLOCK_CANCELLED)
         a->ends_ns = bounded_ns(a);
     bool left = is_able(a->lock, ABLE_TO_GIVE_UP) && a->lock->holding->left_something(a);
-    bool taken_back = left && has_thread(a) && give_up(a);
+    bool taken_back = left && has_thread(a) && acquire_give_up(a);
     if (taken_back)
         a->lock->holding->listed(a, false);
-    bool asks = may_ask(a);
+    bool asks = acquire_may_ask(a);
     wait_end(&a->wait, false);
     fail(a->status, "%s", why);
     a->status = explain(a->hold, a->status, asks ? a->ends_ns : 0,
@@ -466,7 +467,7 @@ static void fail_to_acquire(struct acquiring *a)
 }
 
 /* It is over. */
-static void finish(struct acquiring *a)
+static void acquire_finish(struct acquiring *a)
 {
     if (a->status == DLOCK_OK)
         wait_end(&a->wait, true);
@@ -477,7 +478,7 @@ static void finish(struct acquiring *a)
 /* ---- Beginning ------------------------------------------------------------------------------- */
 
 /* deadline_ns 0: it is to try once, now. */
-static int64_t end_ns(const struct dlock_client *client, int64_t deadline_ns)
+static int64_t acquire_end_ns(const struct dlock_client *client, int64_t deadline_ns)
 {
     if (deadline_ns == 0)
         return mono_deadline_ns(bound_ms(client));
@@ -503,8 +504,8 @@ static dlock_status check_time(const struct dlock *lock, const char *name, int64
     return DLOCK_OK;
 }
 
-static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock_want *want,
-                            bool started)
+static dlock_status acquire_prepare(struct acquiring *a, dlock *lock, const struct dlock_want *want,
+                                    bool started)
 {
     *a = (struct acquiring){.lock = lock, .began_ns = mono_ns()};
     dlock_status status = check_fork(lock->client);
@@ -520,23 +521,24 @@ static dlock_status prepare(struct acquiring *a, dlock *lock, const struct dlock
         return fail(DLOCK_INVALID,
                     "want.mode is %d; it must be DLOCK_EXCLUSIVE (0) or DLOCK_SHARED (1)",
                     (int)a->want.mode);
-    if (a->want.mode == DLOCK_SHARED && !has(lock, TRAIT_SHARED))
+    if (a->want.mode == DLOCK_SHARED && !acquire_has(lock, TRAIT_SHARED))
         return fail(DLOCK_UNSUPPORTED,
                     "'%s' has no shared holds; use DLOCK_EXCLUSIVE, or the rung 'read_write'",
                     lock->ops->name);
     if ((status = check_time(lock, "ttl_ms", a->want.ttl_ms, TTL_MS_MOST)) != DLOCK_OK ||
         (status = check_time(lock, "hold_max_ms", a->want.hold_max_ms, HOLD_MS_MOST)) != DLOCK_OK)
         return status;
-    if (a->want.limit_ms < 0 || a->want.limit_ms > HOLD_MS_MOST)
-        return fail(DLOCK_INVALID,
-                    "want.limit_ms is %lld; it must be 1 to %lld, or 0 for wait_ms and the bound",
-                    (long long)a->want.limit_ms, (long long)HOLD_MS_MOST);
+    if (a->want.call_max_ms < 0 || a->want.call_max_ms > HOLD_MS_MOST)
+        return fail(
+            DLOCK_INVALID,
+            "want.call_max_ms is %lld; it must be 1 to %lld, or 0 for wait_ms and the bound",
+            (long long)a->want.call_max_ms, (long long)HOLD_MS_MOST);
     if (a->want.reads != NULL)
         lock->client->engine->begin_batch(a->want.reads);
     int64_t deadline_ns = a->want.wait_ms == 0 ? 0 : mono_deadline_ns(a->want.wait_ms);
-    a->ends_ns = end_ns(lock->client, deadline_ns);
-    if (a->want.limit_ms != 0)
-        a->ends_ns = min_ns(a->ends_ns, mono_deadline_ns(a->want.limit_ms));
+    a->ends_ns = acquire_end_ns(lock->client, deadline_ns);
+    if (a->want.call_max_ms != 0)
+        a->ends_ns = min_ns(a->ends_ns, mono_deadline_ns(a->want.call_max_ms));
     if (deadline_ns > a->ends_ns)
         deadline_ns = a->ends_ns;
     a->limit_ns = deadline_ns != 0 ? deadline_ns : INT64_MAX;
@@ -574,16 +576,16 @@ dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want, dlock_hol
     *hold = NULL;
     if (!GIVEN(lock))
         return DLOCK_INVALID;
-    dlock_status status = prepare(&a, lock, want, false);
+    dlock_status status = acquire_prepare(&a, lock, want, false);
     if (status != DLOCK_OK) {
         free(a.hold);
         return status;
     }
     trace_for(a.want.user);
-    for (enum wait_next next = lock->holding->begin(&a); !advance(&a, next);
+    for (enum wait_next next = lock->holding->begin(&a); !acquire_advance(&a, next);
          next = wait_look(&a.wait))
         wait_sleep(&a.wait);
-    finish(&a);
+    acquire_finish(&a);
     trace_for(NULL);
     *hold = a.hold;
     return a.status;
@@ -591,24 +593,24 @@ dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want, dlock_hol
 
 /* ---- Without a thread ------------------------------------------------------------------------ */
 
-static void go_on(struct acquiring *a, enum wait_next next)
+static void acquire_go_on(struct acquiring *a, enum wait_next next)
 {
     if (next == NEXT_SLEEP)
         return; /* it may be gone by now */
     trace_for(a->want.user);
-    bool over = advance(a, next);
+    bool over = acquire_advance(a, next);
     if (over)
-        finish(a);
+        acquire_finish(a);
     trace_for(NULL);
     if (!over)
         return;
     a->completion.status = a->status;
     a->completion.hold = a->hold;
-    loop_tell(&a->lock->client->loop, &a->completion);
+    loop_deliver(&a->lock->client->loop, &a->completion);
 }
 
 /* wait.run: goes on, and says so if it is over. */
-static void run(struct wait *wait)
+static void acquire_run(struct wait *wait)
 {
     struct acquiring *a = (struct acquiring *)wait;
     enum wait_next next = a->begun;
@@ -617,11 +619,11 @@ static void run(struct wait *wait)
         next = wait_look(wait);
     if (next == NEXT_TRY && a->ends_ns <= mono_ns())
         next = NEXT_NO_TIME;
-    go_on(a, next);
+    acquire_go_on(a, next);
 }
 
 /* wait.ask */
-static bool ask(struct wait *wait)
+static bool acquire_ask(struct wait *wait)
 {
     struct acquiring *a = (struct acquiring *)wait;
     struct loop *loop = &a->lock->client->loop;
@@ -634,13 +636,13 @@ static bool ask(struct wait *wait)
 }
 
 /* wait.answered */
-static void answered(struct wait *wait)
+static void acquire_answered(struct wait *wait)
 {
     struct acquiring *a = (struct acquiring *)wait;
     enum wait_next next = NEXT_OVER;
     a->status = end_try(a);
-    tried(a, &next);
-    go_on(a, next);
+    acquire_tried(a, &next);
+    acquire_go_on(a, next);
 }
 
 dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlock_done *done,
@@ -652,16 +654,16 @@ dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlo
     struct acquiring *a = calloc(1, sizeof *a);
     if (a == NULL)
         return fail(DLOCK_NO_MEMORY, "out of memory");
-    dlock_status status = prepare(a, lock, want, true);
-    if (status == DLOCK_OK && has(lock, TRAIT_THREAD))
+    dlock_status status = acquire_prepare(a, lock, want, true);
+    if (status == DLOCK_OK && acquire_has(lock, TRAIT_THREAD))
         status = fail(DLOCK_UNSUPPORTED,
                       "'%s' counts in the memory of the thread that acquires: it must wait itself",
                       lock->ops->name);
     if (status == DLOCK_OK) {
-        a->wait.run = run;
+        a->wait.run = acquire_run;
         a->wait.exchange = &a->exchange;
-        a->wait.ask = ask;
-        a->wait.answered = answered;
+        a->wait.ask = acquire_ask;
+        a->wait.answered = acquire_answered;
         a->wait.running = true; /* until it sleeps: it is begun here */
         a->completion = (struct completion){.done = done, .arg = arg, .call = a};
         pthread_mutex_lock(&loop->mutex);
@@ -702,5 +704,5 @@ size_t dlock_process(dlock_client *client)
 {
     if (!GIVEN(client) || check_fork(client) != DLOCK_OK || !client->options.own_loop)
         return 0;
-    return completion_tell_all(&client->completions);
+    return completion_deliver_all(&client->completions);
 }

@@ -19,7 +19,7 @@ dlock_cancel *dlock_cancel_new(void)
         return NULL;
     }
     cancel->process = getpid();
-    cancel->thrown_ns = INT64_MAX;
+    cancel->requested_ns = INT64_MAX;
     cancel->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (cancel->fd >= 0)
         return cancel;
@@ -40,11 +40,11 @@ void dlock_cancel_now(dlock_cancel *cancel)
     int64_t never = INT64_MAX;
     if (cancel == NULL || cancel_is_inherited(cancel))
         return;
-    atomic_compare_exchange_strong(&cancel->thrown_ns, &never, mono_ns());
+    atomic_compare_exchange_strong(&cancel->requested_ns, &never, mono_ns());
     (void)!write(cancel->fd, &one, sizeof one);
 }
 
-bool cancel_thrown(const dlock_cancel *cancel)
+bool cancel_requested(const dlock_cancel *cancel)
 {
     if (cancel == NULL)
         return false;
@@ -52,9 +52,9 @@ bool cancel_thrown(const dlock_cancel *cancel)
     return poll(&thrown, 1, 0) > 0;
 }
 
-int64_t cancel_thrown_ns(const dlock_cancel *cancel)
+int64_t cancel_requested_ns(const dlock_cancel *cancel)
 {
-    return cancel != NULL ? cancel->thrown_ns : INT64_MAX;
+    return cancel != NULL ? cancel->requested_ns : INT64_MAX;
 }
 
 void dlock_cancel_free(dlock_cancel *cancel)

@@ -3,7 +3,7 @@
  * Clients: their options and their parts.
  */
 #include "client.h"
-#include "leftover.h"
+#include "cleanup.h"
 #include "structs.h"
 
 #include <stdio.h>
@@ -85,7 +85,7 @@ static void client_free(struct dlock_client *client)
     completions_free(&client->completions);
     if (client->engine_state != NULL)
         client->engine->close(client);
-    pthread_cond_destroy(&client->leftover_over);
+    pthread_cond_destroy(&client->cleanup_over);
     pthread_cond_destroy(&client->exchange_over);
     pthread_mutex_destroy(&client->mutex);
     free(client);
@@ -125,7 +125,7 @@ dlock_status dlock_client_open(const struct dlock_options *options, dlock_client
     made->closes_ns = INT64_MAX;
     made->fork_generation = fork_generation();
     pthread_mutex_init(&made->mutex, NULL);
-    pthread_cond_init(&made->leftover_over, NULL);
+    pthread_cond_init(&made->cleanup_over, NULL);
     pthread_cond_init(&made->exchange_over, NULL);
     status = loop_init(&made->loop, made);
     if (!completions_init(&made->completions, made->options.own_loop))
@@ -165,9 +165,9 @@ void dlock_client_stats(const dlock_client *client, struct dlock_stats *stats)
         .abandoned = client->abandoned,
         .scripts_loaded = client->scripts_loaded,
         .contended = client->contended,
-        .passed_on = client->passed_on,
+        .handoffs = client->handoffs,
         .grants_expired = client->grants_expired,
-        .unheard = client->unheard,
+        .missed_wakeups = client->missed_wakeups,
     };
     client->engine->stats(client, &all);
     struct_give(stats, &all, sizeof all);
@@ -177,7 +177,7 @@ void dlock_client_close(dlock_client *client)
 {
     if (client == NULL || check_fork(client) != DLOCK_OK)
         return;
-    leftovers_end(client);
+    cleanups_end(client);
     locks_end(client);
     if (client->engine->stop != NULL)
         client->engine->stop(client);

@@ -15,15 +15,15 @@
 #include "wait.h"
 
 struct dlock_cancel {
-    int fd;                    /* an eventfd: readable once cancelled */
-    pid_t process;             /* that made it: a forked child has the descriptor, too */
-    _Atomic int64_t thrown_ns; /* CLOCK_MONOTONIC: when it was first; INT64_MAX: not yet */
+    int fd;                       /* an eventfd: readable once cancelled */
+    pid_t process;                /* that made it: a forked child has the descriptor, too */
+    _Atomic int64_t requested_ns; /* CLOCK_MONOTONIC: when it was first; INT64_MAX: not yet */
 };
 bool cancel_is_inherited(const dlock_cancel *cancel);
 /* False of NULL. */
-bool cancel_thrown(const dlock_cancel *cancel);
-/* Its thrown_ns; INT64_MAX of NULL. */
-int64_t cancel_thrown_ns(const dlock_cancel *cancel);
+bool cancel_requested(const dlock_cancel *cancel);
+/* Its requested_ns; INT64_MAX of NULL. */
+int64_t cancel_requested_ns(const dlock_cancel *cancel);
 
 #define TTL_MS_DEFAULT 30000 /* where neither the options nor the rung name one */
 #define TTL_MS_LEAST 100
@@ -47,16 +47,16 @@ struct dlock {
     LIST_HEAD(, dlock_hold) calls;  /* of named owners, that have a request under way */
     TAILQ_HEAD(, dlock_hold) turns; /* that wait for another one of their owner, in order */
     pthread_cond_t answered;        /* one of either has it no more */
-    struct sighting sighting;
+    struct last_seen last_seen;
     char trouble[256]; /* why the latest try of this client got no answer; "": it got one */
     dlock_status trouble_status;
     int64_t trouble_ns;  /* CLOCK_MONOTONIC: when that was */
     int64_t answered_ns; /* likewise: when one got an answer last */
 
     /* Protected by the loop's mutex. */
-    struct line line;
+    struct wait_queue line;
     enum wait_kind woken_by; /* as its first waiter was told; WAIT_POLL: by nobody */
-    bool hears;              /* its waiters are woken by a message */
+    bool subscribed;         /* its waiters are woken by a message */
     struct handoff *handoff; /* TRAIT_HANDOFF; else NULL */
 
     void *state; /* ops->state_size bytes */
@@ -73,11 +73,11 @@ struct dlock_client {
     int fork_generation;
     int64_t (*now_ns)(void); /* CLOCK_BOOTTIME */
 
-    /* What acquires left behind: see leftover.h. Protected by the loop's mutex. */
-    LIST_HEAD(leftovers, leftover) leftovers;
-    uint64_t leftovers_kept;
-    uint64_t leftovers_freed;
-    pthread_cond_t leftover_over;
+    /* What acquires left behind: see cleanup.h. Protected by the loop's mutex. */
+    LIST_HEAD(cleanups, cleanup) cleanups;
+    uint64_t cleanups_started;
+    uint64_t cleanups_finished;
+    pthread_cond_t cleanup_over;
     pthread_cond_t exchange_over; /* one that a thread waits for; with the loop's mutex */
     int64_t closes_ns; /* CLOCK_MONOTONIC: it is closed, and they are over by then; INT64_MAX: it is
                           not */
@@ -98,9 +98,9 @@ struct dlock_client {
     _Atomic uint64_t abandoned;
     _Atomic uint64_t scripts_loaded;
     _Atomic uint64_t contended;
-    _Atomic uint64_t passed_on;
+    _Atomic uint64_t handoffs;
     _Atomic uint64_t grants_expired;
-    _Atomic uint64_t unheard;
+    _Atomic uint64_t missed_wakeups;
 };
 
 static inline void add_one(_Atomic uint64_t *counter)

@@ -37,7 +37,7 @@ void completion_put(struct completions *completions, struct completion *completi
         (void)!write(completions->fd, &one, sizeof one);
 }
 
-static void tell(struct completion *completion)
+static void completion_deliver_one(struct completion *completion)
 {
     dlock_done *done = completion->done;
     void *arg = completion->arg;
@@ -49,7 +49,7 @@ static void tell(struct completion *completion)
     done(arg, status, hold);
 }
 
-bool completion_tell(struct completions *completions)
+bool completion_deliver(struct completions *completions)
 {
     pthread_mutex_lock(&completions->mutex);
     struct completion *first = STAILQ_FIRST(&completions->queue);
@@ -57,11 +57,11 @@ bool completion_tell(struct completions *completions)
         STAILQ_REMOVE_HEAD(&completions->queue, of_queue);
     pthread_mutex_unlock(&completions->mutex);
     if (first != NULL)
-        tell(first);
+        completion_deliver_one(first);
     return first != NULL;
 }
 
-size_t completion_tell_all(struct completions *completions)
+size_t completion_deliver_all(struct completions *completions)
 {
     STAILQ_HEAD(, completion) over = STAILQ_HEAD_INITIALIZER(over);
     struct completion *completion;
@@ -73,7 +73,7 @@ size_t completion_tell_all(struct completions *completions)
     pthread_mutex_unlock(&completions->mutex);
     while ((completion = STAILQ_FIRST(&over)) != NULL) {
         STAILQ_REMOVE_HEAD(&over, of_queue);
-        tell(completion);
+        completion_deliver_one(completion);
         told++;
     }
     return told;

@@ -34,8 +34,8 @@ void completions_free(struct completions *completions);
 /* Its status and hold are set; takes dlock_error() for its sentence. */
 void completion_put(struct completions *completions, struct completion *completion);
 /* Tells of the first; false: there is none. */
-bool completion_tell(struct completions *completions);
+bool completion_deliver(struct completions *completions);
 /* Tells of those that are there by now, on the calling thread; how many. */
-size_t completion_tell_all(struct completions *completions);
+size_t completion_deliver_all(struct completions *completions);
 
 #endif

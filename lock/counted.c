@@ -6,13 +6,13 @@
 #include "acquire.h"
 #include "explain.h"
 #include "holding.h"
-#include "leftover.h"
+#include "cleanup.h"
 #include "owner.h"
 #include "release.h"
 
 #include <string.h>
 
-static bool nests(const struct dlock_hold *hold)
+static bool counted_nests(const struct dlock_hold *hold)
 {
     pthread_mutex_lock(&hold->lock->mutex);
     bool found = owner_outermost(hold) != NULL;
@@ -20,57 +20,57 @@ static bool nests(const struct dlock_hold *hold)
     return found;
 }
 
-static bool shares_key(const struct dlock_hold *hold, const struct dlock_hold *other)
+static bool counted_shares_key(const struct dlock_hold *hold, const struct dlock_hold *other)
 {
     return owner_is_same(hold, other) && strcmp(hold->owner, other->owner) == 0;
 }
 
 /* ---- Acquire --------------------------------------------------------------------------------- */
 
-static enum wait_next begin(struct acquiring *a)
+static enum wait_next counted_begin(struct acquiring *a)
 {
     return wait_begin(&a->wait);
 }
 
-static void started(struct acquiring *a)
+static void counted_started(struct acquiring *a)
 {
     (void)a;
 }
 
 /* The rung's own script sees to that. */
-static void listed(struct acquiring *a, bool listed)
+static void counted_listed(struct acquiring *a, bool listed)
 {
     (void)a;
     (void)listed;
 }
 
-static bool lost_if_busy(const struct acquiring *a)
+static bool counted_lost_if_busy(const struct acquiring *a)
 {
     return a->hold->depth > 1 && !a->lock->rung.flawed;
 }
 
-static void granted(struct acquiring *a)
+static void counted_granted(struct acquiring *a)
 {
     (void)a;
 }
 
 /* Others may wait for their answers behind this one: in the background. */
-static void too_late(struct acquiring *a)
+static void counted_too_late(struct acquiring *a)
 {
     if (a->hold->depth > 1 && (a->lock->ops->traits & TRAIT_SHARED) == 0)
         owner_note_nested(a->hold);
     else
-        leftover_release_name(a->hold, a->hold->depth);
+        cleanup_release_name(a->hold, a->hold->depth);
 }
 
 /* Nobody is given a lock here: all ask the server. */
-static bool had(struct acquiring *a, enum wait_next *next)
+static bool counted_acquired(struct acquiring *a, enum wait_next *next)
 {
     *next = wait_look(&a->wait);
     return false;
 }
 
-static void let_in(struct acquiring *a)
+static void counted_let_in(struct acquiring *a)
 {
     if (a->lock->rung.flawed || !owner_may_nest(a->hold))
         return;
@@ -79,24 +79,24 @@ static void let_in(struct acquiring *a)
     pthread_mutex_unlock(&a->lock->client->loop.mutex);
 }
 
-static const char *kept_here(struct dlock *lock)
+static const char *counted_kept_here(struct dlock *lock)
 {
     (void)lock;
     return NULL;
 }
 
-static bool left_something(struct acquiring *a)
+static bool counted_left_something(struct acquiring *a)
 {
     return a->tried;
 }
 
 /* ---- Release --------------------------------------------------------------------------------- */
 
-static void counted(struct releasing *r)
+static void counted_release_answered(struct releasing *r)
 {
     release_take(r);
     if (r->exchange.open && r->exchange.rode)
-        owner_taint(r->hold);
+        owner_must_expire(r->hold);
 }
 
 /* A flawed rung sends what it sends: that is its lesson. */
@@ -107,10 +107,10 @@ static void release_counted(struct releasing *r)
     r->exchange.step = STEP_RELEASE; /* sent or not */
     if (!flawed && !dlock_valid(hold))
         release_late(r, true);
-    else if (!flawed && hold->tainted && hold->depth == 1)
+    else if (!flawed && hold->must_expire && hold->depth == 1)
         release_ask_alone(r, release_left_to_expire);
     else
-        release_ask(r, STEP_RELEASE, r->last, counted);
+        release_ask(r, STEP_RELEASE, r->last, counted_release_answered);
 }
 
 /* Others of its owner asked first, until no time was left. */
@@ -124,7 +124,7 @@ static void release_in_vain(struct releasing *r)
         r->status = no_turn(lock, r->began_ns);
 }
 
-static bool begin_release(struct releasing *r, bool waits)
+static bool counted_begin_release(struct releasing *r, bool waits)
 {
     struct dlock_hold *hold = r->hold;
     /* Who nests at this moment still lives by the name of a hold that is over. */
@@ -140,17 +140,17 @@ static bool begin_release(struct releasing *r, bool waits)
     return true;
 }
 
-static void released_late(struct releasing *r)
+static void counted_released_late(struct releasing *r)
 {
     (void)r;
 }
 
-static bool end_release(struct releasing *r)
+static bool counted_end_release(struct releasing *r)
 {
     return owner_end_release(r->hold, release_is_left(r));
 }
 
-static bool abandon(struct dlock_hold *hold, bool *goes_on)
+static bool counted_abandon(struct dlock_hold *hold, bool *goes_on)
 {
     bool valid = owner_abandon(hold);
     owner_begin_anyway(hold);
@@ -158,29 +158,29 @@ static bool abandon(struct dlock_hold *hold, bool *goes_on)
     return valid;
 }
 
-static void lost(struct dlock_hold *hold)
+static void counted_lost(struct dlock_hold *hold)
 {
     (void)hold;
 }
 
 const struct holding holding_counted = {
     .takes_turns = true,
-    .nests = nests,
-    .shares_key = shares_key,
-    .begin = begin,
-    .started = started,
-    .listed = listed,
-    .lost_if_busy = lost_if_busy,
-    .granted = granted,
-    .too_late = too_late,
-    .had = had,
-    .let_in = let_in,
-    .kept_here = kept_here,
-    .left_something = left_something,
-    .leave = leftover_keep,
-    .begin_release = begin_release,
-    .released_late = released_late,
-    .end_release = end_release,
-    .abandon = abandon,
-    .lost = lost,
+    .nests = counted_nests,
+    .shares_key = counted_shares_key,
+    .begin = counted_begin,
+    .started = counted_started,
+    .listed = counted_listed,
+    .lost_if_busy = counted_lost_if_busy,
+    .granted = counted_granted,
+    .too_late = counted_too_late,
+    .had = counted_acquired,
+    .let_in = counted_let_in,
+    .kept_here = counted_kept_here,
+    .left_something = counted_left_something,
+    .leave = cleanup_keep,
+    .begin_release = counted_begin_release,
+    .released_late = counted_released_late,
+    .end_release = counted_end_release,
+    .abandon = counted_abandon,
+    .lost = counted_lost,
 };

@@ -238,7 +238,7 @@ enum dlock_event_kind {
     DLOCK_EVENT_CONNECTION_LOST,    /* a connection broke in use, or none could be made */
     DLOCK_EVENT_CONNECTION_REFUSED, /* it refuses the login, or is read-only, or refuses to say when
                                        locks are released: then waiters poll */
-    DLOCK_EVENT_CONNECTION_BACK,    /* it answered a command, and nothing of this is left */
+    DLOCK_EVENT_CONNECTION_RESTORED, /* it answered a command, and nothing of this is left */
 };
 
 /* Told by the client's timekeeper, about a hold, or about a server: then `name`, `rung`, `owner`
@@ -371,17 +371,17 @@ struct dlock_stats {
     uint64_t connects;         /* connections made, reconnects included */
     uint64_t scripts_loaded;   /* sent in full: the server did not know them, or might not */
     uint64_t contended;        /* acquires that found the lock busy and had to wait, or gave up */
-    uint64_t passed_on;        /* holds that came from another of this client, without the
+    uint64_t handoffs;         /* holds that came from another of this client, without the
                                    server */
-    uint64_t unheard;          /* holds had by looking after a while, not by being woken: who had
+    uint64_t missed_wakeups;   /* holds had by looking after a while, not by being woken: who had
                                    the lock died, or the message was lost */
     uint64_t grants_expired;   /* clients found that were given the lock and did not answer in
                                    time */
     uint64_t connects_failed;  /* attempts to connect that failed */
     uint64_t connections_lost; /* DLOCK_EVENT_CONNECTION_LOST, told or not */
-    uint64_t connections_refused; /* DLOCK_EVENT_CONNECTION_REFUSED */
-    uint64_t connections_back;    /* DLOCK_EVENT_CONNECTION_BACK */
-    uint64_t abandoned;           /* holds that dlock_abandon ended */
+    uint64_t connections_refused;  /* DLOCK_EVENT_CONNECTION_REFUSED */
+    uint64_t connections_restored; /* DLOCK_EVENT_CONNECTION_RESTORED */
+    uint64_t abandoned;            /* holds that dlock_abandon ended */
 };
 /* Fills in *stats. Each count is exact, together they are not one instant's. */
 DLOCK_API void dlock_client_stats(const dlock_client *client, struct dlock_stats *stats);
@@ -492,7 +492,7 @@ struct dlock_want {
     /* Caps the whole call, what follows wait_ms as well: no answer comes later than so many ms
      * after it began. A request that is under way then is given up, which costs its connection.
      * Default 0: wait_ms and the bound; 1 to 31536000000. */
-    int64_t limit_ms;
+    int64_t call_max_ms;
 };
 
 /* Acquires the lock. want: NULL means all defaults, one try.

@@ -18,7 +18,7 @@ static bool is_of(const struct engine *engine, const char *url)
     return false;
 }
 
-static const struct engine *find(const char *url)
+static const struct engine *engine_find(const char *url)
 {
     for (size_t i = 0; i < ENGINES_MAX && engines[i] != NULL; i++)
         if (url != NULL && is_of(engines[i], url))
@@ -28,13 +28,13 @@ static const struct engine *find(const char *url)
 
 const struct engine *engine_for(const char *const *urls, size_t count)
 {
-    const struct engine *engine = find(urls[0]);
+    const struct engine *engine = engine_find(urls[0]);
     for (size_t i = 1; i < count; i++)
-        if (find(urls[i]) != engine) {
+        if (engine_find(urls[i]) != engine) {
             fail(DLOCK_INVALID,
                  "servers[0] is of %s, servers[%zu] of %s; all servers of a client "
                  "are of one kind",
-                 engine->name, i, find(urls[i])->name);
+                 engine->name, i, engine_find(urls[i])->name);
             return NULL;
         }
     return engine;

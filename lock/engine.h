@@ -14,7 +14,7 @@ struct exchange;
 struct renewer;
 
 /* What becomes of a client's connections. */
-enum outage { OUTAGE_LOST, OUTAGE_REFUSED, OUTAGE_BACK };
+enum outage { OUTAGE_LOST, OUTAGE_REFUSED, OUTAGE_RESTORED };
 
 /* What an engine can do with a lock of a rung. */
 enum {

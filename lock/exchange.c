@@ -27,7 +27,8 @@ void exchange_set(struct exchange *exchange, dlock_status status)
         snprintf(exchange->why, sizeof exchange->why, "%s", dlock_error());
 }
 
-static void note_answer(struct dlock_client *client, struct exchange *exchange, int64_t now_ns)
+static void exchange_note_answer(struct dlock_client *client, struct exchange *exchange,
+                                 int64_t now_ns)
 {
     if (exchange_settles(exchange->status))
         atomic_store_explicit(&client->answered_ns, now_ns, memory_order_relaxed);
@@ -42,11 +43,11 @@ void exchange_begin(struct dlock_client *client, struct exchange *const *all, si
         return; /* some may be gone by now */
     int64_t now_ns = mono_ns();
     for (size_t i = 0; i < count; i++)
-        note_answer(client, all[i], now_ns);
+        exchange_note_answer(client, all[i], now_ns);
 }
 
 void exchange_answered(struct exchange *exchange)
 {
-    note_answer(exchange->hold->lock->client, exchange, mono_ns());
+    exchange_note_answer(exchange->hold->lock->client, exchange, mono_ns());
     exchange->answered(exchange);
 }

@@ -16,7 +16,7 @@ static void wake_thread(struct exchange *exchange)
     pthread_mutex_unlock(&client->loop.mutex);
 }
 
-static void wait_for(struct dlock_client *client, const struct exchange *exchange)
+static void exchange_one_wait(struct dlock_client *client, const struct exchange *exchange)
 {
     loop_may_block(&client->loop);
     pthread_mutex_lock(&client->loop.mutex);
@@ -31,7 +31,7 @@ dlock_status exchange_one(struct dlock_client *client, struct exchange *exchange
     exchange->answered = wake_thread;
     exchange_begin(client, &exchange, 1);
     if (client->engine->answers_later)
-        wait_for(client, exchange);
+        exchange_one_wait(client, exchange);
     return exchange_says(exchange);
 }
 

@@ -29,31 +29,31 @@ static void look_at(struct dlock *lock, int64_t limit_ns, int cancel_fd, struct 
 /* ---- Who holds it ---------------------------------------------------------------------------- */
 
 /* Whether to ask, and not to make do with what was seen last. */
-static bool begin_look(struct dlock *lock, int64_t limit_ns)
+static bool explain_begin_look(struct dlock *lock, int64_t limit_ns)
 {
-    struct sighting *sighting = &lock->sighting;
+    struct last_seen *last_seen = &lock->last_seen;
     int64_t now_ns = mono_ns();
     pthread_mutex_lock(&lock->mutex);
-    bool soon = sighting->asked_ns != 0 &&
-                now_ns - sighting->asked_ns < lock->client->options.retry_ms * NS_PER_MS;
-    bool asks = !sighting->asking && now_ns < limit_ns && (!soon || sighting->wrong);
+    bool soon = last_seen->asked_ns != 0 &&
+                now_ns - last_seen->asked_ns < lock->client->options.retry_ms * NS_PER_MS;
+    bool asks = !last_seen->asking && now_ns < limit_ns && (!soon || last_seen->wrong);
     if (asks) {
-        sighting->asking = true;
-        sighting->asked_ns = now_ns;
+        last_seen->asking = true;
+        last_seen->asked_ns = now_ns;
     }
     pthread_mutex_unlock(&lock->mutex);
     return asks;
 }
 
-static void end_look(struct dlock *lock, const struct sight *sight)
+static void explain_end_look(struct dlock *lock, const struct sight *sight)
 {
-    struct sighting *sighting = &lock->sighting;
+    struct last_seen *last_seen = &lock->last_seen;
     pthread_mutex_lock(&lock->mutex);
-    sighting->asking = false;
-    sighting->wrong = sight->status == DLOCK_WRONG_TYPE;
-    sighting->seen_ns = mono_ns();
-    sighting->holder = sight->look.holder;
-    sighting->holder.held &= !sighting->wrong;
+    last_seen->asking = false;
+    last_seen->wrong = sight->status == DLOCK_WRONG_TYPE;
+    last_seen->seen_ns = mono_ns();
+    last_seen->holder = sight->look.holder;
+    last_seen->holder.held &= !last_seen->wrong;
     pthread_mutex_unlock(&lock->mutex);
 }
 
@@ -64,7 +64,7 @@ static dlock_status say_holder(const struct dlock_hold *hold, dlock_status statu
     struct dlock *lock = hold->lock;
     char when[48] = "", how_long[48] = ", without an end";
     pthread_mutex_lock(&lock->mutex);
-    struct sighting seen = lock->sighting;
+    struct last_seen seen = lock->last_seen;
     pthread_mutex_unlock(&lock->mutex);
     const struct dlock_holder *holder = &seen.holder;
     long long age_ms = just_now ? 0 : (mono_ns() - seen.seen_ns) / NS_PER_MS;
@@ -86,11 +86,11 @@ static dlock_status explain_busy(const struct dlock_hold *hold, dlock_status sta
                                  const char *said, int64_t limit_ns, int cancel_fd)
 {
     struct dlock *lock = hold->lock;
-    if (!begin_look(lock, limit_ns))
+    if (!explain_begin_look(lock, limit_ns))
         return say_holder(hold, status, said, false);
     struct sight sight;
     look_at(lock, limit_ns, cancel_fd, &sight);
-    end_look(lock, &sight);
+    explain_end_look(lock, &sight);
     if (sight.status == DLOCK_WRONG_TYPE)
         return fail(DLOCK_WRONG_TYPE, "%s", sight.why);
     if (sight.status == DLOCK_OK && !sight.look.holder.held)

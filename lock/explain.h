@@ -8,7 +8,7 @@
 #include "rung.h"
 
 /* What was seen last of a lock's holder. */
-struct sighting {
+struct last_seen {
     bool asking;
     bool wrong;       /* the key was of a type that the rung does not keep */
     int64_t asked_ns; /* CLOCK_MONOTONIC; 0: never */

@@ -4,7 +4,7 @@
  */
 #include "client.h"
 #include "explain.h"
-#include "leftover.h"
+#include "cleanup.h"
 #include "owner.h"
 #include "trace.h"
 
@@ -43,7 +43,7 @@ dlock_status dlock_extend(dlock_hold *hold)
     trace_for(hold->user);
     status = dlock_valid(hold) ? renew_now(hold, ends_ns) : DLOCK_LOST;
     if (owner_end(hold))
-        leftover_release_name(hold, 1);
+        cleanup_release_name(hold, 1);
     trace_for(NULL);
     if (status == DLOCK_LOST)
         fail(status, "'%s' was lost before it was extended", hold->key);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Handing a lock off, see holding.h: the client has the lock for a tenure, from one grant of the
+ * Handing a lock off, see holding.h: the client has the lock for a grant, from one grant of the
  * server to the next. Its holds come one after another, or nested, with a token each; the server is
- * told of the tenure's first and last alone. After: Dice, Marathe, Shavit, "Lock Cohorting", 2012,
+ * told of the grant's first and last alone. After: Dice, Marathe, Shavit, "Lock Cohorting", 2012,
  * which hands a lock on among near threads, so often, before others have it.
  */
 #include "handoff.h"
 
 #include "acquire.h"
 #include "holding.h"
-#include "leftover.h"
+#include "cleanup.h"
 #include "owner.h"
 #include "release.h"
 
@@ -21,14 +21,14 @@ static pthread_mutex_t *mutex_of(const struct dlock *lock)
     return &lock->client->loop.mutex;
 }
 
-/* The loop's mutex is held. The hold is one of the tenure's, and the tenure has holders. */
+/* The loop's mutex is held. The hold is one of the grant's, and the grant has holders. */
 static bool is_had_by(const struct dlock_hold *hold)
 {
-    const struct tenure *tenure = tenure_of(hold->lock);
-    return tenure->token == hold->handoff->tenure && tenure->holds > 0;
+    const struct grant *grant = grant_of(hold->lock);
+    return grant->token == hold->handoff->grant && grant->holds > 0;
 }
 
-static bool nests(const struct dlock_hold *hold)
+static bool handoff_nests(const struct dlock_hold *hold)
 {
     pthread_mutex_lock(&hold->lock->mutex);
     const struct dlock_hold *outer = owner_outermost(hold);
@@ -37,41 +37,41 @@ static bool nests(const struct dlock_hold *hold)
     return found;
 }
 
-static bool shares_key(const struct dlock_hold *hold, const struct dlock_hold *other)
+static bool handoff_shares_key(const struct dlock_hold *hold, const struct dlock_hold *other)
 {
-    return owner_is_same(hold, other) && hold->handoff->tenure == other->handoff->tenure;
+    return owner_is_same(hold, other) && hold->handoff->grant == other->handoff->grant;
 }
 
 /* ---- Nesting --------------------------------------------------------------------------------- */
 
-/* The loop's mutex is held. One more hold of the tenure, with its token. */
-static void join_tenure(struct acquiring *a)
+/* The loop's mutex is held. One more hold of the grant, with its token. */
+static void join_grant(struct acquiring *a)
 {
-    struct tenure *tenure = tenure_of(a->lock);
-    a->hold->handoff->tenure = tenure->token;
-    a->hold->token = tenure->token + tenure->numbers;
-    a->hold->shared_ms = tenure->longest_ms;
-    if (tenure->longest_ms < a->hold->ttl_ms)
-        tenure->longest_ms = a->hold->ttl_ms;
+    struct grant *grant = grant_of(a->lock);
+    a->hold->handoff->grant = grant->token;
+    a->hold->token = grant->token + grant->numbers;
+    a->hold->shared_ms = grant->longest_ms;
+    if (grant->longest_ms < a->hold->ttl_ms)
+        grant->longest_ms = a->hold->ttl_ms;
 }
 
 /* The loop's mutex is held. Nobody asks the server whether it is let in again: the client has the
  * lock, and this owner in it. It counts from this step. BUSY: not any more. LIMIT: no token is
  * left. */
-static dlock_status join(struct acquiring *a)
+static dlock_status handoff_join(struct acquiring *a)
 {
     struct dlock *lock = a->lock;
     struct dlock_hold *hold = a->hold;
-    struct tenure *tenure = tenure_of(lock);
+    struct grant *grant = grant_of(lock);
     int64_t now_ns = lock->client->now_ns();
     pthread_mutex_lock(&lock->mutex);
     const struct dlock_hold *outer = owner_outermost(hold);
     bool lasts = outer != NULL && is_had_by(outer);
-    a->joined = lasts && tenure->numbers < TENURE_NUMBERS - 1;
+    a->joined = lasts && grant->numbers < GRANT_TOKENS - 1;
     if (a->joined) {
-        tenure->holds++;
-        tenure->numbers++;
-        join_tenure(a);
+        grant->holds++;
+        grant->numbers++;
+        join_grant(a);
         owner_nest(hold, outer);
         a->exchange.sent_ns =
             min_ns(now_ns, atomic_load(&outer->valid_until_ns) - validity_end_ns(0, hold->ttl_ms));
@@ -84,18 +84,18 @@ static dlock_status join(struct acquiring *a)
 }
 
 /* Who waits for the same owner needs no turn. */
-static void let_in(struct acquiring *a)
+static void handoff_let_in(struct acquiring *a)
 {
     struct dlock *lock = a->lock;
     struct wait *next;
     if (!owner_may_nest(a->hold))
         return;
     pthread_mutex_lock(mutex_of(lock));
-    while (tenure_of(lock)->numbers < TENURE_NUMBERS - 1 &&
+    while (grant_of(lock)->numbers < GRANT_TOKENS - 1 &&
            (next = wait_choose_same(a->hold)) != NULL) {
         struct acquiring *other = (struct acquiring *)next;
         other->nested = true;
-        join(other);
+        handoff_join(other);
         wait_give(next, true);
     }
     pthread_mutex_unlock(mutex_of(lock));
@@ -103,66 +103,66 @@ static void let_in(struct acquiring *a)
 
 /* ---- Acquire --------------------------------------------------------------------------------- */
 
-static enum wait_next begin(struct acquiring *a)
+static enum wait_next handoff_begin(struct acquiring *a)
 {
     a->nested = false;
     enum wait_next next = wait_begin(&a->wait);
     if (next != NEXT_TRY || a->wait.state != WAIT_OUTSIDE)
         return next;
     a->nested = true;
-    return NEXT_HAD;
+    return NEXT_ACQUIRED;
 }
 
 /* Who releases from here on leaves it the lock. */
-static void started(struct acquiring *a)
+static void handoff_started(struct acquiring *a)
 {
     if (a->nested)
-        join(a);
+        handoff_join(a);
 }
 
-static void listed(struct acquiring *a, bool listed)
+static void handoff_listed(struct acquiring *a, bool listed)
 {
     pthread_mutex_lock(mutex_of(a->lock));
-    tenure_of(a->lock)->queued = listed;
+    grant_of(a->lock)->queued = listed;
     pthread_mutex_unlock(mutex_of(a->lock));
 }
 
-static bool lost_if_busy(const struct acquiring *a)
+static bool handoff_lost_if_busy(const struct acquiring *a)
 {
     (void)a;
-    return false; /* the tenure is over, and it asks for another */
+    return false; /* the grant is over, and it asks for another */
 }
 
-static void granted(struct acquiring *a)
+static void handoff_granted(struct acquiring *a)
 {
     struct dlock *lock = a->lock;
     struct dlock_hold *hold = a->hold;
     pthread_mutex_lock(mutex_of(lock));
-    *tenure_of(lock) = (struct tenure){.started_ns = mono_ns(),
-                                       .sent_ns = a->exchange.sent_ns,
-                                       .ttl_ms = hold->ttl_ms,
-                                       .longest_ms = hold->ttl_ms,
-                                       .token = hold->token,
-                                       .try = hold->handoff->try,
-                                       .holds = 1};
-    hold->handoff->tenure = hold->token;
+    *grant_of(lock) = (struct grant){.started_ns = mono_ns(),
+                                     .sent_ns = a->exchange.sent_ns,
+                                     .ttl_ms = hold->ttl_ms,
+                                     .longest_ms = hold->ttl_ms,
+                                     .token = hold->token,
+                                     .try = hold->handoff->try,
+                                     .holds = 1};
+    hold->handoff->grant = hold->token;
     pthread_mutex_unlock(mutex_of(lock));
 }
 
-static void too_late(struct acquiring *a)
+static void handoff_too_late(struct acquiring *a)
 {
-    leftover_leave(a->lock, &a->exchange, a->hold->handoff->try);
+    cleanup_leave(a->lock, &a->exchange, a->hold->handoff->try);
 }
 
-static dlock_status nest(struct acquiring *a)
+static dlock_status handoff_nest(struct acquiring *a)
 {
     struct dlock *lock = a->lock;
     pthread_mutex_lock(mutex_of(lock));
-    dlock_status status = a->joined ? DLOCK_OK : join(a);
+    dlock_status status = a->joined ? DLOCK_OK : handoff_join(a);
     pthread_mutex_unlock(mutex_of(lock));
     if (status == DLOCK_LIMIT)
         return fail(status, "'%s' was acquired %d times since the server gave it", lock->name,
-                    TENURE_NUMBERS);
+                    GRANT_TOKENS);
     if (status != DLOCK_OK)
         return status;
     acquire_watch(a, a->exchange.sent_ns, a->hold->ttl_ms); /* it is renewed while it reads */
@@ -171,23 +171,23 @@ static dlock_status nest(struct acquiring *a)
 }
 
 /* The lock was passed on to it inside the client. Its time counts from now, within that of the
- * tenure. BUSY: nothing of that is left, so it asks the server, in the tenure's place. */
-static dlock_status take_over(struct acquiring *a)
+ * grant. BUSY: nothing of that is left, so it asks the server, in the grant's place. */
+static dlock_status handoff_take_over(struct acquiring *a)
 {
     struct dlock *lock = a->lock;
-    struct tenure *tenure = tenure_of(lock);
+    struct grant *grant = grant_of(lock);
     int64_t now_ns = lock->client->now_ns();
     pthread_mutex_lock(mutex_of(lock));
-    int64_t ttl_ms = min_ns(tenure->ttl_ms, a->hold->ttl_ms);
-    int64_t sent_ns = min_ns(now_ns, validity_end_ns(tenure->sent_ns, tenure->ttl_ms) -
-                                         validity_end_ns(0, ttl_ms));
+    int64_t ttl_ms = min_ns(grant->ttl_ms, a->hold->ttl_ms);
+    int64_t sent_ns =
+        min_ns(now_ns, validity_end_ns(grant->sent_ns, grant->ttl_ms) - validity_end_ns(0, ttl_ms));
     a->hold->valid_until_ns = validity_end_ns(sent_ns, ttl_ms);
     bool lasts = dlock_valid(a->hold);
     if (lasts) {
-        join_tenure(a);
+        join_grant(a);
     } else {
-        leftover_note(lock);
-        *tenure = (struct tenure){0};
+        cleanup_note(lock);
+        *grant = (struct grant){0};
         a->wait.reads = a->want.reads != NULL;
         wait_give(&a->wait, false);
     }
@@ -197,23 +197,23 @@ static dlock_status take_over(struct acquiring *a)
     acquire_keep(a, now_ns, sent_ns, ttl_ms);
     if (a->wait.reads)
         acquire_read_alone(a);
-    let_in(a);
+    handoff_let_in(a);
     return DLOCK_OK;
 }
 
-static bool had(struct acquiring *a, enum wait_next *next)
+static bool handoff_acquired(struct acquiring *a, enum wait_next *next)
 {
-    a->status = a->nested ? nest(a) : take_over(a);
+    a->status = a->nested ? handoff_nest(a) : handoff_take_over(a);
     if (a->status != DLOCK_BUSY)
         return true;
-    *next = a->nested ? begin(a) : wait_look(&a->wait);
+    *next = a->nested ? handoff_begin(a) : wait_look(&a->wait);
     return false;
 }
 
-static const char *kept_here(struct dlock *lock)
+static const char *handoff_kept_here(struct dlock *lock)
 {
     pthread_mutex_lock(mutex_of(lock));
-    bool held = tenure_of(lock)->holds > 0;
+    bool held = grant_of(lock)->holds > 0;
     bool closed = lock->line.closed_until_ns > mono_ns();
     pthread_mutex_unlock(mutex_of(lock));
     return held     ? "another hold of this client has it"
@@ -222,21 +222,21 @@ static const char *kept_here(struct dlock *lock)
 }
 
 /* The client's place in the queue is of use as long as one of its waiters is left. */
-static bool left_something(struct acquiring *a)
+static bool handoff_left_something(struct acquiring *a)
 {
     struct dlock *lock = a->lock;
     pthread_mutex_lock(mutex_of(lock));
     bool contends = a->wait.state == WAIT_TRYING || a->wait.state == WAIT_SLEEPING;
-    bool left = contends && tenure_of(lock)->queued && wait_first(lock) == NULL;
+    bool left = contends && grant_of(lock)->queued && wait_first(lock) == NULL;
     pthread_mutex_unlock(mutex_of(lock));
     return left;
 }
 
 /* The client holds, and its next waiter finds what was left. */
-static bool leave(struct acquiring *a, bool listed)
+static bool handoff_leave(struct acquiring *a, bool listed)
 {
     (void)listed;
-    leftover_leave(a->lock, &a->exchange, a->exchange.unresolved ? a->hold->handoff->try : 0);
+    cleanup_leave(a->lock, &a->exchange, a->exchange.unresolved ? a->hold->handoff->try : 0);
     return false;
 }
 
@@ -249,11 +249,11 @@ static struct wait *choose_next(const struct releasing *r)
 {
     struct dlock *lock = r->hold->lock;
     const struct dlock_options *options = &lock->client->options;
-    const struct tenure *tenure = tenure_of(lock);
+    const struct grant *grant = grant_of(lock);
     int64_t most_ms =
-        tenure->ttl_ms / 20 < options->handoff_ms ? tenure->ttl_ms / 20 : options->handoff_ms;
-    if (tenure->passed + 1 >= options->handoff_max || tenure->numbers + 1 >= TENURE_NUMBERS ||
-        mono_ns() - tenure->started_ns >= most_ms * NS_PER_MS)
+        grant->ttl_ms / 20 < options->handoff_ms ? grant->ttl_ms / 20 : options->handoff_ms;
+    if (grant->passed + 1 >= options->handoff_max || grant->numbers + 1 >= GRANT_TOKENS ||
+        mono_ns() - grant->started_ns >= most_ms * NS_PER_MS)
         return NULL;
     const struct acquiring *next = (const struct acquiring *)wait_first(lock);
     return next == NULL || (r->last != NULL && next->ends_ns < r->ends_ns) ? NULL
@@ -261,7 +261,7 @@ static struct wait *choose_next(const struct releasing *r)
 }
 
 /* What the holder had left to send was sent, with what the next wants to read behind it. */
-static void passed_on(struct releasing *r)
+static void handoff_sent(struct releasing *r)
 {
     struct dlock_hold *hold = r->hold;
     struct dlock *lock = hold->lock;
@@ -269,36 +269,36 @@ static void passed_on(struct releasing *r)
     r->then = NULL;
     r->status = exchange_says(&r->exchange);
     pthread_mutex_lock(mutex_of(lock));
-    bool ours = !open && tenure_of(lock)->token == hold->handoff->tenure && dlock_valid(hold);
+    bool ours = !open && grant_of(lock)->token == hold->handoff->grant && dlock_valid(hold);
     if (ours && r->last != NULL && r->status == DLOCK_OK)
         r->next->wait.reads = false; /* they rode with its last commands */
     if (ours) {
-        tenure_of(lock)->passed++;
-        tenure_of(lock)->numbers++;
-        tenure_of(lock)->holds = 1;
-        add_one(&lock->client->passed_on);
+        grant_of(lock)->passed++;
+        grant_of(lock)->numbers++;
+        grant_of(lock)->holds = 1;
+        add_one(&lock->client->handoffs);
     } else if (open) {
-        lock->line.closed_until_ns = forgotten_ns(tenure_of(lock));
-    } else if (tenure_of(lock)->token == hold->handoff->tenure) {
-        leftover_note(lock);
+        lock->line.closed_until_ns = forgotten_ns(grant_of(lock));
+    } else if (grant_of(lock)->token == hold->handoff->grant) {
+        cleanup_note(lock);
     }
     wait_give(&r->next->wait, ours);
     pthread_mutex_unlock(mutex_of(lock));
 }
 
-static void pass_on(struct releasing *r, struct acquiring *next)
+static void handoff_to_next(struct releasing *r, struct acquiring *next)
 {
     r->next = next;
-    release_ask(r, STEP_ALONE, r->last, passed_on);
+    release_ask(r, STEP_ALONE, r->last, handoff_sent);
     r->exchange.reads = next->want.reads;
     if (r->last == NULL)
-        passed_on(r);
+        handoff_sent(r);
 }
 
 static void let_go_of(struct releasing *r);
 
 /* It is kept for the next of this client, or gone. */
-static void let_go(struct releasing *r)
+static void handoff_let_go(struct releasing *r)
 {
     struct dlock_hold *hold = r->hold;
     struct dlock *lock = hold->lock;
@@ -308,28 +308,28 @@ static void let_go(struct releasing *r)
     dlock_status status = r->status;
     r->status = before == DLOCK_OK ? status : before;
     pthread_mutex_lock(mutex_of(lock));
-    uint64_t try = release_is_left(r) ? tenure_of(lock)->
+    uint64_t try = release_is_left(r) ? grant_of(lock)->
     try:
         0;
     struct wait *next = kept ? wait_choose(lock) : NULL;
     if (kept) {
-        *tenure_of(lock) = (struct tenure){.started_ns = mono_ns(),
-                                           .sent_ns = r->exchange.sent_ns,
-                                           .ttl_ms = hold->ttl_ms,
-                                           .longest_ms = hold->ttl_ms,
-                                           .token = hold->token,
-                                           .try = tenure_of(lock)->try,
-                                           .holds = next != NULL};
+        *grant_of(lock) = (struct grant){.started_ns = mono_ns(),
+                                         .sent_ns = r->exchange.sent_ns,
+                                         .ttl_ms = hold->ttl_ms,
+                                         .longest_ms = hold->ttl_ms,
+                                         .token = hold->token,
+                                         .try = grant_of(lock)->try,
+                                         .holds = next != NULL};
         pthread_mutex_lock(&lock->mutex);
-        hold->handoff->tenure = hold->token;
+        hold->handoff->grant = hold->token;
         pthread_mutex_unlock(&lock->mutex);
     }
     if (next != NULL) {
         wait_give(next, true);
-    } else if (!kept && tenure_of(lock)->token == r->tenure) {
+    } else if (!kept && grant_of(lock)->token == r->grant) {
         if (r->exchange.open && r->exchange.rode)
-            lock->line.closed_until_ns = forgotten_ns(tenure_of(lock));
-        *tenure_of(lock) = (struct tenure){.queued = hold->handoff->more};
+            lock->line.closed_until_ns = forgotten_ns(grant_of(lock));
+        *grant_of(lock) = (struct grant){.queued = hold->handoff->more};
         wait_open(lock, status == DLOCK_OK && hold->handoff->more, r->seen);
     }
     pthread_mutex_unlock(mutex_of(lock));
@@ -337,7 +337,7 @@ static void let_go(struct releasing *r)
     if (kept && next == NULL)
         let_go_of(r); /* all have left meanwhile: once more, and now for good */
     else
-        leftover_leave(lock, &r->exchange, try);
+        cleanup_leave(lock, &r->exchange, try);
 }
 
 /* To the next client, or to nobody; or kept for those of this client that have come meanwhile. */
@@ -347,42 +347,42 @@ static void let_go_of(struct releasing *r)
     struct dlock *lock = hold->lock;
     pthread_mutex_lock(mutex_of(lock));
     hold->handoff->more = wait_first(lock) != NULL;
-    hold->handoff->newest = tenure_of(lock)->token + tenure_of(lock)->numbers;
+    hold->handoff->newest = grant_of(lock)->token + grant_of(lock)->numbers;
     r->seen = lock->line.wakes;
     pthread_mutex_unlock(mutex_of(lock));
     hold->handoff->kept = false;
-    r->tenure = hold->handoff->tenure;
-    release_ask(r, STEP_RELEASE, r->last, let_go);
+    r->grant = hold->handoff->grant;
+    release_ask(r, STEP_RELEASE, r->last, handoff_let_go);
 }
 
-/* The loop's mutex is held. The hold counts in its tenure no more. False: it did not before. */
+/* The loop's mutex is held. The hold counts in its grant no more. False: it did not before. */
 static bool count_out(struct dlock_hold *hold)
 {
-    struct tenure *tenure = tenure_of(hold->lock);
-    if (tenure->token != hold->handoff->tenure || hold->handoff->out)
+    struct grant *grant = grant_of(hold->lock);
+    if (grant->token != hold->handoff->grant || hold->handoff->out)
         return false;
     hold->handoff->out = true;
-    hold->handoff->got_by = tenure->try;
-    hold->handoff->was_end = --tenure->holds == 0 && tenure->sending == 0 && !tenure->open;
+    hold->handoff->got_by = grant->try;
+    hold->handoff->was_end = --grant->holds == 0 && grant->sending == 0 && !grant->open;
     return true;
 }
 
 /* The loop's mutex is held. Who waits in this client contends anew; not before the server has
- * forgotten the tenure, if commands of a holder may still come. */
-static void end_tenure(struct dlock *lock)
+ * forgotten the grant, if commands of a holder may still come. */
+static void end_grant(struct dlock *lock)
 {
-    if (tenure_of(lock)->open || tenure_of(lock)->sending > 0)
-        lock->line.closed_until_ns = forgotten_ns(tenure_of(lock));
-    *tenure_of(lock) = (struct tenure){0};
+    if (grant_of(lock)->open || grant_of(lock)->sending > 0)
+        lock->line.closed_until_ns = forgotten_ns(grant_of(lock));
+    *grant_of(lock) = (struct grant){0};
     wait_open(lock, false, 0);
 }
 
-static void lost(struct dlock_hold *hold)
+static void handoff_lost(struct dlock_hold *hold)
 {
     struct dlock *lock = hold->lock;
     pthread_mutex_lock(mutex_of(lock));
-    if (count_out(hold) && tenure_of(lock)->holds == 0)
-        end_tenure(lock);
+    if (count_out(hold) && grant_of(lock)->holds == 0)
+        end_grant(lock);
     pthread_mutex_unlock(mutex_of(lock));
 }
 
@@ -391,20 +391,20 @@ static void kept_away(struct releasing *r)
     struct dlock *lock = r->hold->lock;
     release_left_to_expire(r);
     pthread_mutex_lock(mutex_of(lock));
-    end_tenure(lock);
+    end_grant(lock);
     pthread_mutex_unlock(mutex_of(lock));
 }
 
-/* Its owner has the lock still. The tenure counts it as one that sends. */
+/* Its owner has the lock still. The grant counts it as one that sends. */
 static void nested_sent(struct releasing *r)
 {
     struct dlock *lock = r->hold->lock;
     r->then = NULL;
     r->status = exchange_says(&r->exchange);
     pthread_mutex_lock(mutex_of(lock));
-    if (tenure_of(lock)->token == r->hold->handoff->tenure) {
-        tenure_of(lock)->sending--;
-        tenure_of(lock)->open |= r->exchange.open;
+    if (grant_of(lock)->token == r->hold->handoff->grant) {
+        grant_of(lock)->sending--;
+        grant_of(lock)->open |= r->exchange.open;
     }
     pthread_mutex_unlock(mutex_of(lock));
 }
@@ -413,14 +413,14 @@ static void nested_sent(struct releasing *r)
  * holder. */
 static bool is_too_early(const struct releasing *r)
 {
-    const struct tenure *tenure = tenure_of(r->hold->lock);
+    const struct grant *grant = grant_of(r->hold->lock);
     bool last =
-        tenure->token == r->hold->handoff->tenure && tenure->holds == 1 && !r->hold->handoff->out;
-    return last && tenure->sending > 0 && mono_ns() < r->ends_ns;
+        grant->token == r->hold->handoff->grant && grant->holds == 1 && !r->hold->handoff->out;
+    return last && grant->sending > 0 && mono_ns() < r->ends_ns;
 }
 
 /* False: not yet. */
-static bool begin_release(struct releasing *r, bool waits)
+static bool handoff_begin_release(struct releasing *r, bool waits)
 {
     (void)waits; /* it never waits: it is called again */
     struct dlock_hold *hold = r->hold;
@@ -436,12 +436,12 @@ static bool begin_release(struct releasing *r, bool waits)
     }
     bool counts = count_out(hold);
     bool valid = counts && dlock_valid(hold);
-    bool nested = counts && tenure_of(lock)->holds > 0;
-    bool open = tenure_of(lock)->open || tenure_of(lock)->sending > 0;
+    bool nested = counts && grant_of(lock)->holds > 0;
+    bool open = grant_of(lock)->open || grant_of(lock)->sending > 0;
     if (counts && !valid && !nested)
-        end_tenure(lock);
+        end_grant(lock);
     else if (valid && nested)
-        tenure_of(lock)->sending++;
+        grant_of(lock)->sending++;
     else if (valid && !open)
         next = choose_next(r);
     bool was_end = hold->handoff->was_end;
@@ -456,33 +456,33 @@ static bool begin_release(struct releasing *r, bool waits)
     } else if (next == NULL) {
         let_go_of(r);
     } else {
-        pass_on(r, (struct acquiring *)next);
+        handoff_to_next(r, (struct acquiring *)next);
     }
     return true;
 }
 
-static void released_late(struct releasing *r)
+static void handoff_released_late(struct releasing *r)
 {
     if (release_is_left(r))
-        leftover_leave(r->hold->lock, &r->exchange, r->hold->handoff->got_by);
+        cleanup_leave(r->hold->lock, &r->exchange, r->hold->handoff->got_by);
 }
 
-static void unlist(struct dlock_hold *hold)
+static void handoff_unlist(struct dlock_hold *hold)
 {
     pthread_mutex_lock(&hold->lock->mutex);
     LIST_REMOVE(hold, of_lock);
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 
-static bool end_release(struct releasing *r)
+static bool handoff_end_release(struct releasing *r)
 {
-    unlist(r->hold);
+    handoff_unlist(r->hold);
     return false;
 }
 
 /* ---- Abandoning ------------------------------------------------------------------------------ */
 
-/* The lock's mutex is not held. Another valid hold of the same owner is of the tenure. */
+/* The lock's mutex is not held. Another valid hold of the same owner is of the grant. */
 static bool owner_has_another(const struct dlock_hold *hold)
 {
     const struct dlock_hold *other;
@@ -495,43 +495,43 @@ static bool owner_has_another(const struct dlock_hold *hold)
 }
 
 /* As when the last commands of a holder got no answer: nobody in this client has the lock any more,
- * nor asks for it before the server has forgotten it; at once, where it was lost with the tenure.
+ * nor asks for it before the server has forgotten it; at once, where it was lost with the grant.
  * True: the hold itself was valid. */
-static bool abandon(struct dlock_hold *hold, bool *goes_on)
+static bool handoff_abandon(struct dlock_hold *hold, bool *goes_on)
 {
     struct dlock *lock = hold->lock;
     pthread_mutex_lock(mutex_of(lock));
     bool valid = dlock_valid(hold);
-    bool ours = tenure_of(lock)->token == hold->handoff->tenure;
+    bool ours = grant_of(lock)->token == hold->handoff->grant;
     bool counted = count_out(hold);
     /* A waiter of another owner may have it by now, with the same token. */
-    tenure_of(lock)->open |= ours && (valid || owner_has_another(hold));
-    if (counted && tenure_of(lock)->holds == 0)
-        end_tenure(lock);
+    grant_of(lock)->open |= ours && (valid || owner_has_another(hold));
+    if (counted && grant_of(lock)->holds == 0)
+        end_grant(lock);
     pthread_mutex_unlock(mutex_of(lock));
-    unlist(hold);
+    handoff_unlist(hold);
     *goes_on = false;
     return valid;
 }
 
 const struct holding holding_handoff = {
     .keeps_place = true,
-    .nests = nests,
-    .shares_key = shares_key,
-    .begin = begin,
-    .started = started,
-    .listed = listed,
-    .lost_if_busy = lost_if_busy,
-    .granted = granted,
-    .too_late = too_late,
-    .had = had,
-    .let_in = let_in,
-    .kept_here = kept_here,
-    .left_something = left_something,
-    .leave = leave,
-    .begin_release = begin_release,
-    .released_late = released_late,
-    .end_release = end_release,
-    .abandon = abandon,
-    .lost = lost,
+    .nests = handoff_nests,
+    .shares_key = handoff_shares_key,
+    .begin = handoff_begin,
+    .started = handoff_started,
+    .listed = handoff_listed,
+    .lost_if_busy = handoff_lost_if_busy,
+    .granted = handoff_granted,
+    .too_late = handoff_too_late,
+    .had = handoff_acquired,
+    .let_in = handoff_let_in,
+    .kept_here = handoff_kept_here,
+    .left_something = handoff_left_something,
+    .leave = handoff_leave,
+    .begin_release = handoff_begin_release,
+    .released_late = handoff_released_late,
+    .end_release = handoff_end_release,
+    .abandon = handoff_abandon,
+    .lost = handoff_lost,
 };

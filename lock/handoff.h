@@ -7,14 +7,14 @@
 
 #include "client.h"
 
-#define TENURE_NUMBERS 1000 /* so many tokens belong to one tenure */
+#define GRANT_TOKENS 1000 /* so many tokens belong to one grant */
 
-struct tenure {
+struct grant {
     int64_t started_ns; /* CLOCK_MONOTONIC */
     int64_t sent_ns;    /* CLOCK_BOOTTIME: its time to live counts from here */
     int64_t ttl_ms;     /* that was sent then */
     int64_t longest_ms; /* that one of its holds has; renewals may have given it */
-    uint64_t token;     /* the first; each acquisition of the tenure has the next */
+    uint64_t token;     /* the first; each acquisition of the grant has the next */
     uint64_t numbers;   /* how many it has used beyond the first */
     uint64_t try;       /* that got it */
     size_t passed;      /* how often it was passed on */
@@ -26,24 +26,24 @@ struct tenure {
 
 /* Of a lock. Protected by the loop's mutex. */
 struct handoff {
-    struct tenure tenure;
+    struct grant grant;
     uint64_t left_try; /* nobody relies on what this try got, or an earlier one, and it may still be
                           there; 0: not so */
     int64_t left_until_ns; /* CLOCK_MONOTONIC: that has expired by then */
-    uint64_t leaving_try;  /* the latest that a leftover sees to; 0: none does */
+    uint64_t leaving_try;  /* the latest that a cleanup sees to; 0: none does */
 };
 
-/* CLOCK_MONOTONIC: when the server has forgotten the tenure at the latest, whatever its last
+/* CLOCK_MONOTONIC: when the server has forgotten the grant at the latest, whatever its last
  * renewal asked for. */
-static inline int64_t forgotten_ns(const struct tenure *tenure)
+static inline int64_t forgotten_ns(const struct grant *grant)
 {
-    int64_t drift_ms = tenure->longest_ms / 100;
-    return mono_ns() + (tenure->longest_ms + drift_ms) * NS_PER_MS;
+    int64_t drift_ms = grant->longest_ms / 100;
+    return mono_ns() + (grant->longest_ms + drift_ms) * NS_PER_MS;
 }
 
-static inline struct tenure *tenure_of(const struct dlock *lock)
+static inline struct grant *grant_of(const struct dlock *lock)
 {
-    return &lock->handoff->tenure;
+    return &lock->handoff->grant;
 }
 
 #endif

@@ -25,7 +25,7 @@ struct holding {
 
     /* An acquire begins to wait. Asleep, it may be gone by the return. */
     enum wait_next (*begin)(struct acquiring *a);
-    /* With the mutex. It was started, and goes on with NEXT_HAD on another thread. */
+    /* With the mutex. It was started, and goes on with NEXT_ACQUIRED on another thread. */
     void (*started)(struct acquiring *a);
     /* The server may list the client among those that wait; or it has taken it off. */
     void (*listed)(struct acquiring *a, bool listed);
@@ -35,7 +35,7 @@ struct holding {
     void (*granted)(struct acquiring *a);
     /* The server gave it, and nothing of its validity was left. It waits for no server. */
     void (*too_late)(struct acquiring *a);
-    /* NEXT_HAD: it has the lock without having asked. False: not any more, and *next follows. */
+    /* NEXT_ACQUIRED: it has the lock without having asked. False: not any more, and *next follows. */
     bool (*had)(struct acquiring *a, enum wait_next *next);
     /* It has the lock: what else waits for its owner nests. */
     void (*let_in)(struct acquiring *a);
@@ -43,7 +43,7 @@ struct holding {
     const char *(*kept_here)(struct dlock *lock);
     /* It leaves without the lock: whether the server lists somebody who does not wait any more. */
     bool (*left_something)(struct acquiring *a);
-    /* And is out of the line. True: its hold is taken over. See leftover.h. */
+    /* And is out of the line. True: its hold is taken over. See cleanup.h. */
     bool (*leave)(struct acquiring *a, bool listed);
 
     /* Begins a release. waits: for another request of its owner. False: it must be called again, a

@@ -5,7 +5,7 @@
 #include "client.h"
 #include "structs.h"
 
-static dlock_status ask(struct dlock *lock, struct look *look, int64_t ends_ns, bool breaks)
+static dlock_status inspect_ask(struct dlock *lock, struct look *look, int64_t ends_ns, bool breaks)
 {
     const struct engine *engine = lock->client->engine;
     if ((lock->ops->traits & TRAIT_SERVERLESS) != 0)
@@ -14,7 +14,7 @@ static dlock_status ask(struct dlock *lock, struct look *look, int64_t ends_ns, 
                   : engine->inspect(lock, ends_ns, -1, look);
 }
 
-static dlock_status answer(dlock *lock, struct dlock_holder *holder, bool breaks)
+static dlock_status inspect_or_break(dlock *lock, struct dlock_holder *holder, bool breaks)
 {
     struct look look = {0};
     dlock_status status = check_fork(lock->client);
@@ -24,7 +24,7 @@ static dlock_status answer(dlock *lock, struct dlock_holder *holder, bool breaks
     if (status != DLOCK_OK)
         return status;
     int64_t ends_ns = mono_deadline_ns(bound_ms(lock->client));
-    status = ask(lock, &look, ends_ns, breaks);
+    status = inspect_ask(lock, &look, ends_ns, breaks);
     if (status == DLOCK_WRONG_TYPE && look.refused)
         status = explain_type(lock, ends_ns, -1);
     if (status != DLOCK_OK)
@@ -37,7 +37,7 @@ dlock_status dlock_inspect(dlock *lock, struct dlock_holder *holder)
 {
     if (!GIVEN(lock) || !GIVEN(holder))
         return DLOCK_INVALID;
-    return answer(lock, holder, false);
+    return inspect_or_break(lock, holder, false);
 }
 
 dlock_status dlock_break(dlock *lock, struct dlock_holder *broken)
@@ -45,5 +45,5 @@ dlock_status dlock_break(dlock *lock, struct dlock_holder *broken)
     if (!GIVEN(lock))
         return DLOCK_INVALID;
     struct dlock_holder unasked = {.size = sizeof unasked};
-    return answer(lock, broken != NULL ? broken : &unasked, true);
+    return inspect_or_break(lock, broken != NULL ? broken : &unasked, true);
 }

@@ -92,7 +92,7 @@ const char *ladder_names(void)
     return names;
 }
 
-static size_t find(const char *name)
+static size_t ladder_find(const char *name)
 {
     size_t i = 0;
     while (i < RUNG_COUNT && strcmp(ladder[i].ops->name, name != NULL ? name : DEFAULT_RUNG) != 0)
@@ -104,12 +104,12 @@ const struct dlock_rung *dlock_rung_find(const char *name)
 {
     size_t count;
     const struct dlock_rung *rungs = dlock_rungs(&count);
-    size_t i = find(name);
+    size_t i = ladder_find(name);
     return i < count ? &rungs[i] : NULL;
 }
 
 const struct rung_ops *ladder_ops(const char *name)
 {
-    size_t i = find(name);
+    size_t i = ladder_find(name);
     return i < RUNG_COUNT ? ladder[i].ops : NULL;
 }

@@ -47,7 +47,7 @@ const struct dlock_rung *dlock_rung_of(const dlock *lock)
 
 /* ---- Closing --------------------------------------------------------------------------------- */
 
-static int64_t line_closed_until_ns(struct dlock *lock)
+static int64_t queue_closed_until_ns(struct dlock *lock)
 {
     pthread_mutex_lock(&lock->client->loop.mutex);
     int64_t until_ns = lock->line.closed_until_ns;
@@ -56,7 +56,7 @@ static int64_t line_closed_until_ns(struct dlock *lock)
 }
 
 /* The client's mutex is held. Whether nobody has it open any more, and nobody finds it. */
-static bool let_go(struct dlock *lock)
+static bool lock_close_last(struct dlock *lock)
 {
     if (--lock->opened > 0)
         return false;
@@ -79,9 +79,10 @@ int64_t lock_close(struct dlock *lock)
 {
     pthread_mutex_t *mutex = &lock->client->mutex;
     pthread_mutex_lock(mutex);
-    int64_t closed_until_ns = line_closed_until_ns(lock); /* in one step: a hold may be abandoned */
+    int64_t closed_until_ns =
+        queue_closed_until_ns(lock); /* in one step: a hold may be abandoned */
     bool lingers = lock->opened == 1 && closed_until_ns > mono_ns();
-    bool last = !lingers && let_go(lock);
+    bool last = !lingers && lock_close_last(lock);
     pthread_mutex_unlock(mutex);
     if (last)
         lock_end(lock);

@@ -111,16 +111,16 @@ static bool is_to_ask(const struct loop *loop)
 
 static bool is_to_tell(const struct loop *loop)
 {
-    return loop->over_count > 0 && loop->teller_count < LOOP_TELLERS_MAX;
+    return loop->over_count > 0 && loop->deliverer_count < LOOP_TELLERS_MAX;
 }
 
 /* Besides those that may be kept one listens. */
 static bool has_spare(const struct loop *loop)
 {
-    return loop->asker_count + loop->teller_count + 1 < loop->thread_count;
+    return loop->asker_count + loop->deliverer_count + 1 < loop->thread_count;
 }
 
-static bool may_ask(const struct loop *loop)
+static bool loop_has_spare_thread(const struct loop *loop)
 {
     return is_to_ask(loop) && has_spare(loop);
 }
@@ -141,17 +141,18 @@ static _Thread_local bool listens;
 /* For the answers that the calling thread has. */
 static _Thread_local bool others_wait;
 
-static void *serve(void *arg);
+static void *loop_serve(void *arg);
 
 static void find_other(struct loop *loop)
 {
     size_t needed =
-        loop->asker_count + loop->teller_count + 1 + (is_to_ask(loop) || is_to_tell(loop));
+        loop->asker_count + loop->deliverer_count + 1 + (is_to_ask(loop) || is_to_tell(loop));
     if (loop->idle_count > 0) {
         pthread_cond_signal(&loop->work);
     } else if (loop->thread_count < needed && loop->thread_count < LOOP_THREADS_MAX &&
                mono_ns() >= loop->thread_ns) {
-        loop->short_of_threads = !thread_begin(&loop->threads[loop->thread_count], serve, loop);
+        loop->short_of_threads =
+            !thread_begin(&loop->threads[loop->thread_count], loop_serve, loop);
         loop->thread_count += !loop->short_of_threads;
         loop->thread_ns = loop->short_of_threads ? mono_deadline_ns(NO_THREAD_MS) : 0;
     }
@@ -173,7 +174,7 @@ static bool all_are_kept(const struct loop *loop)
 }
 
 /* When it must go on, though all that ask are kept; 0: at once, since it has nothing to ask. */
-static int64_t end_ns(const struct wait *wait)
+static int64_t loop_end_ns(const struct wait *wait)
 {
     if (wait->state == WAIT_GIVEN)
         return wait->reads ? wait->ends_ns : 0;
@@ -183,9 +184,9 @@ static int64_t end_ns(const struct wait *wait)
 }
 
 /* Not at once: most often one of those that ask is through by then. */
-static void keep_time(struct loop *loop, struct wait *wait)
+static void loop_keep_time(struct loop *loop, struct wait *wait)
 {
-    int64_t at_ns = end_ns(wait);
+    int64_t at_ns = loop_end_ns(wait);
     int64_t soon_ns = mono_deadline_ns(SOON_MS);
     int64_t latest_ns = mono_deadline_ns(LONGEST_MS);
     time_at(loop, wait, at_ns < soon_ns ? soon_ns : min_ns(at_ns, latest_ns));
@@ -200,7 +201,7 @@ static void keep_times_of(struct loop *loop, struct waits_in_order *queue)
     TAILQ_FOREACH_REVERSE(wait, queue, waits_in_order, of_due) {
         if (wait->timed.in != NULL)
             return;
-        keep_time(loop, wait);
+        loop_keep_time(loop, wait);
     }
 }
 
@@ -263,7 +264,7 @@ void loop_put_off(struct loop *loop, struct wait *wait, int64_t ms)
     loop_time(loop, wait);
 }
 
-void loop_tell(struct loop *loop, struct completion *completion)
+void loop_deliver(struct loop *loop, struct completion *completion)
 {
     completion_put(&loop->client->completions, completion);
     if (loop->client->options.own_loop)
@@ -287,7 +288,7 @@ bool loop_may_ask(const struct loop *loop)
 /* ---- Threads --------------------------------------------------------------------------------- */
 
 /* Without the mutex. Goes on with what it is due for: an answer, or another look. */
-static void run(struct wait *wait)
+static void loop_run_wait(struct wait *wait)
 {
     if (!wait->has_answer) {
         wait->run(wait);
@@ -306,18 +307,18 @@ static void run_here(struct loop *loop, struct wait *wait)
         return;
     wait->running = true;
     pthread_mutex_unlock(&loop->mutex);
-    run(wait);
+    loop_run_wait(wait);
     pthread_mutex_lock(&loop->mutex);
 }
 
 /* Its moment has come, or its cancel. Who is queued is left there until it must go on; who has
  * something to ask is queued. */
-static void go_on(struct loop *loop, struct wait *wait)
+static void loop_go_on(struct loop *loop, struct wait *wait)
 {
     bool queued = is_queued(wait);
-    bool over = end_ns(wait) <= mono_ns();
+    bool over = loop_end_ns(wait) <= mono_ns();
     if (queued && !over) {
-        keep_time(loop, wait);
+        loop_keep_time(loop, wait);
         return;
     }
     if (queued) {
@@ -335,7 +336,7 @@ static void run_timed(struct loop *loop)
     while (heap_soonest_ns(&loop->timed) <= mono_ns()) {
         struct wait *wait = HEAP_THING(loop->timed.first, struct wait, timed);
         heap_take(&wait->timed);
-        go_on(loop, wait);
+        loop_go_on(loop, wait);
     }
 }
 
@@ -345,7 +346,7 @@ static struct wait *take_cancelled(struct loop *loop, const dlock_cancel *cancel
 {
     struct wait *wait;
     LIST_FOREACH(wait, with_cancel(loop, cancel), by_cancel) {
-        if (wait->cancel != cancel || !cancel_thrown(cancel))
+        if (wait->cancel != cancel || !cancel_requested(cancel))
             continue;
         LIST_REMOVE(wait, by_cancel);
         wait->cancelled = true;
@@ -362,7 +363,7 @@ static void run_cancelled(struct loop *loop, const dlock_cancel *cancel)
         if (soon || wait->state == WAIT_CHOSEN || wait->state == WAIT_GIVEN)
             continue; /* it looks itself */
         heap_take(&wait->timed);
-        go_on(loop, wait);
+        loop_go_on(loop, wait);
     }
 }
 
@@ -417,14 +418,15 @@ static int sleep_ms(int64_t soonest_ns)
 }
 
 /* Listens once, and sees to what has come; what asks a server is due then. */
-static void lead(struct loop *loop)
+static void loop_lead(struct loop *loop)
 {
     struct epoll_event events[EVENTS_MAX];
     loop->client->engine->tend(loop->client);
     if (!has_spare(loop) && (is_to_ask(loop) || is_to_tell(loop)))
         find_other(loop); /* who became one that asks left it to this one */
     keep_times(loop);
-    bool sleeps = !may_ask(loop) && !may_tell(loop); /* what `tend` begins may wake waiters */
+    bool sleeps =
+        !loop_has_spare_thread(loop) && !may_tell(loop); /* what `tend` begins may wake waiters */
     int64_t soonest_ns = next_ns(loop);
     int timeout_ms = sleeps ? sleep_ms(soonest_ns) : 0;
     loop->sleeps_until_ns = sleeps ? soonest_ns : 0;
@@ -462,7 +464,7 @@ static void run_first(struct loop *loop)
     struct wait *wait = TAILQ_FIRST(&loop->due);
     take_out(loop, wait);
     let_others(loop);
-    run(wait);
+    loop_run_wait(wait);
     pthread_mutex_lock(&loop->mutex);
 }
 
@@ -553,7 +555,7 @@ static void tell_first(struct loop *loop)
 {
     loop->over_count--;
     let_others(loop);
-    completion_tell(&loop->client->completions);
+    completion_deliver(&loop->client->completions);
     pthread_mutex_lock(&loop->mutex);
 }
 
@@ -568,7 +570,7 @@ static bool is_turn_of_due(struct loop *loop)
 
 static void do_next(struct loop *loop)
 {
-    if (may_ask(loop)) {
+    if (loop_has_spare_thread(loop)) {
         loop->asker_count++;
         if (is_turn_of_due(loop)) {
             loop->due_turns--;
@@ -579,25 +581,25 @@ static void do_next(struct loop *loop)
         }
         loop->asker_count--;
     } else {
-        loop->teller_count++;
+        loop->deliverer_count++;
         tell_first(loop);
-        loop->teller_count--;
+        loop->deliverer_count--;
     }
 }
 
 /* Leader and followers: one thread listens. What comes it does itself, and another listens
  * meanwhile: so what has come is done without a switch of threads, and somebody listens always. */
-static void *serve(void *arg)
+static void *loop_serve(void *arg)
 {
     struct loop *loop = arg;
     serves = loop;
     pthread_mutex_lock(&loop->mutex);
     while (!loop->stop) {
-        if (may_ask(loop) || may_tell(loop)) {
+        if (loop_has_spare_thread(loop) || may_tell(loop)) {
             do_next(loop);
         } else if (!loop->led) {
             loop->led = listens = true;
-            lead(loop);
+            loop_lead(loop);
             loop->led = listens = false;
         } else {
             loop->idle_count++;
@@ -635,7 +637,7 @@ dlock_status loop_init(struct loop *loop, struct dlock_client *client)
 dlock_status loop_start(struct loop *loop)
 {
     while (loop->thread_count < LOOP_THREADS_LEAST)
-        if (thread_begin(&loop->threads[loop->thread_count], serve, loop))
+        if (thread_begin(&loop->threads[loop->thread_count], loop_serve, loop))
             loop->thread_count++;
         else
             return fail(DLOCK_NO_MEMORY, "no thread is left for the client's loop");

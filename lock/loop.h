@@ -45,17 +45,17 @@ struct loop {
     int64_t thread_ns;     /* CLOCK_MONOTONIC: and no other is tried before */
     size_t idle_count;
     size_t asker_count;
-    size_t teller_count;
+    size_t deliverer_count;
     LIST_HEAD(, watched) watched;
     TAILQ_HEAD(waits_in_order, wait) due; /* to be run, in order */
     size_t due_count;
     struct waits_in_order asking; /* whose exchanges are to be made, in order */
     size_t asking_count;
-    size_t due_turns;      /* so many of those due come before the next that ask */
-    size_t over_count;     /* completions to be told of */
-    size_t wait_count;     /* acquires that have no thread; */
-    size_t nested_count;   /* those of owners that have the lock already; */
-    size_t leftover_count; /* what acquires left behind: each is waiters_max at most */
+    size_t due_turns;     /* so many of those due come before the next that ask */
+    size_t over_count;    /* completions to be told of */
+    size_t wait_count;    /* acquires that have no thread; */
+    size_t nested_count;  /* those of owners that have the lock already; */
+    size_t cleanup_count; /* what acquires left behind: each is waiters_max at most */
     LIST_HEAD(waits, wait) by_cancel[1 << CANCEL_BITS]; /* those with a cancel, by its address */
     struct waits by_owner[1 << OWNER_BITS]; /* those of named owners, also with a thread */
     struct heap timed;                      /* those that wait for a moment */
@@ -92,7 +92,7 @@ void loop_ask(struct loop *loop, struct wait *wait);
 /* The mutex is held. It is run again after so long. */
 void loop_put_off(struct loop *loop, struct wait *wait, int64_t ms);
 /* It is over: its `done` is called on one of the threads, or with own_loop by dlock_process. */
-void loop_tell(struct loop *loop, struct completion *completion);
+void loop_deliver(struct loop *loop, struct completion *completion);
 /* The calling thread may wait for a server from here on: if it is one of the loop's, another takes
  * what it has brought about. Takes the mutex. */
 void loop_may_block(struct loop *loop);

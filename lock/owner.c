@@ -73,7 +73,7 @@ bool owner_is_same(const struct dlock_hold *hold, const struct dlock_hold *other
                              hold->number == other->number);
 }
 
-static bool is_same(const struct dlock_hold *hold, const struct dlock_hold *other)
+static bool owner_is_same_hold(const struct dlock_hold *hold, const struct dlock_hold *other)
 {
     return hold != other && owner_is_same(hold, other);
 }
@@ -90,14 +90,14 @@ struct dlock_hold *owner_outermost(const struct dlock_hold *hold)
     if (!owner_may_nest(hold))
         return NULL;
     LIST_FOREACH(other, &hold->lock->holds, of_lock)
-        if (is_same(hold, other) && dlock_valid(other) && !other->leaving)
+        if (owner_is_same_hold(hold, other) && dlock_valid(other) && !other->leaving)
             outermost = other; /* the newest is the first in the list */
     return outermost;
 }
 
 /* Of the same name, which the server counts by. Holds whose time is over do not count: the key that
  * counted them is gone, or they released. */
-static void count(struct dlock_hold *hold)
+static void owner_count(struct dlock_hold *hold)
 {
     const struct dlock_hold *other;
     uint64_t depth = 1;
@@ -166,7 +166,7 @@ static bool is_its_turn(const struct dlock_hold *hold, bool has_thread, int64_t 
 
 /* The lock's mutex is held. until_ns 0: it does not wait, but keeps its turn. False also for who is
  * cancelled by then: it asks nothing more. */
-static bool has_turn(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *cancel)
+static bool owner_has_turn(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *cancel)
 {
     int64_t free_ns = 0;
     while (!is_its_turn(hold, until_ns != 0, &free_ns)) {
@@ -174,7 +174,7 @@ static bool has_turn(struct dlock_hold *hold, int64_t until_ns, const dlock_canc
         await_turn(hold);
         if (until_ns == 0)
             return false;
-        if (now_ns >= until_ns || cancel_thrown(cancel)) {
+        if (now_ns >= until_ns || cancel_requested(cancel)) {
             leave_turns(hold);
             return false;
         }
@@ -184,7 +184,7 @@ static bool has_turn(struct dlock_hold *hold, int64_t until_ns, const dlock_canc
         pthread_cond_clockwait(&hold->lock->answered, &hold->lock->mutex, CLOCK_MONOTONIC, &until);
     }
     leave_turns(hold);
-    return !cancel_thrown(cancel);
+    return !cancel_requested(cancel);
 }
 
 void owner_nest(struct dlock_hold *hold, const struct dlock_hold *outer)
@@ -197,27 +197,27 @@ void owner_nest(struct dlock_hold *hold, const struct dlock_hold *outer)
 }
 
 /* It takes the name of the hold that it nests in, or its own. */
-static void join(struct dlock_hold *hold)
+static void owner_join(struct dlock_hold *hold)
 {
     const struct dlock_hold *outer = owner_outermost(hold);
     if (outer != NULL)
         owner_nest(hold, outer);
     else
         set_name(hold);
-    hold->tainted = outer != NULL && outer->tainted;
-    count(hold);
+    hold->must_expire = outer != NULL && outer->must_expire;
+    owner_count(hold);
     if (outer != NULL && hold->depth == 1) /* its outer hold's time has just ended */
         owner_set_depth(hold, 2);
 }
 
 /* set: what the call needs to know of its owner's holds, under the lock's mutex; or NULL. */
-static bool begin(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *cancel,
-                  void (*set)(struct dlock_hold *))
+static bool owner_begin(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *cancel,
+                        void (*set)(struct dlock_hold *))
 {
     if (!owner_may_nest(hold))
         return true;
     pthread_mutex_lock(&hold->lock->mutex);
-    bool begun = has_turn(hold, until_ns, cancel);
+    bool begun = owner_has_turn(hold, until_ns, cancel);
     if (begun) {
         LIST_INSERT_HEAD(&hold->lock->calls, hold, of_calls);
         if (set != NULL)
@@ -229,17 +229,17 @@ static bool begin(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel 
 
 bool owner_begin_try(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *cancel)
 {
-    return begin(hold, until_ns, cancel, join);
+    return owner_begin(hold, until_ns, cancel, owner_join);
 }
 
 bool owner_begin_release(struct dlock_hold *hold, int64_t until_ns)
 {
-    return begin(hold, until_ns, NULL, count);
+    return owner_begin(hold, until_ns, NULL, owner_count);
 }
 
 bool owner_begin_renewal(struct dlock_hold *hold, int64_t until_ns)
 {
-    return begin(hold, until_ns, NULL, NULL);
+    return owner_begin(hold, until_ns, NULL, NULL);
 }
 
 void owner_begin_anyway(struct dlock_hold *hold)
@@ -249,7 +249,7 @@ void owner_begin_anyway(struct dlock_hold *hold)
     pthread_mutex_lock(&hold->lock->mutex);
     leave_turns(hold);
     LIST_INSERT_HEAD(&hold->lock->calls, hold, of_calls);
-    count(hold);
+    owner_count(hold);
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 
@@ -269,7 +269,7 @@ void owner_gives_up_turn(struct dlock_hold *hold)
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 
-static bool has_name(const struct dlock_hold *other, const struct dlock_hold *hold)
+static bool owner_has_name(const struct dlock_hold *other, const struct dlock_hold *hold)
 {
     return dlock_valid(other) && strcmp(other->owner, hold->owner) == 0;
 }
@@ -279,7 +279,7 @@ static bool is_held(const struct dlock_hold *hold)
 {
     const struct dlock_hold *other;
     LIST_FOREACH(other, &hold->lock->holds, of_lock)
-        if (has_name(other, hold))
+        if (owner_has_name(other, hold))
             return true;
     return false;
 }
@@ -290,21 +290,21 @@ bool owner_holds(const struct dlock_hold *hold)
     bool held = false;
     pthread_mutex_lock(&hold->lock->mutex);
     LIST_FOREACH(other, &hold->lock->holds, of_lock)
-        held |= has_name(other, hold);
+        held |= owner_has_name(other, hold);
     pthread_mutex_unlock(&hold->lock->mutex);
     return held;
 }
 
 /* The lock's mutex is held. Whether no valid hold has the name, and nobody asks by it: none will
  * later. Who asks is the heir of what is to be released. */
-static bool is_over(const struct dlock_hold *hold)
+static bool owner_is_over(const struct dlock_hold *hold)
 {
     struct dlock_hold *other;
     bool over = !is_held(hold);
     LIST_FOREACH(other, &hold->lock->calls, of_calls)
         if (strcmp(other->owner, hold->owner) == 0) {
             int64_t longest_ms = hold_longest_ms(hold);
-            other->heir = true;
+            other->inherits_release = true;
             if (other->shared_ms < longest_ms)
                 other->shared_ms = longest_ms;
             over = false;
@@ -327,8 +327,9 @@ bool owner_end(struct dlock_hold *hold)
         return false;
     pthread_mutex_lock(&hold->lock->mutex);
     end_call(hold);
-    bool inherits = hold->heir && !hold->tainted && is_over(hold);
-    hold->heir = hold->doomed = false; /* the next try may have another name */
+    bool inherits = hold->inherits_release && !hold->must_expire && owner_is_over(hold);
+    hold->inherits_release = hold->lost_while_nesting =
+        false; /* the next try may have another name */
     pthread_mutex_unlock(&hold->lock->mutex);
     return inherits;
 }
@@ -339,8 +340,8 @@ bool owner_end_release(struct dlock_hold *hold, bool unsaid)
     pthread_mutex_lock(&hold->lock->mutex);
     LIST_REMOVE(hold, of_lock);
     end_call(hold);
-    bool left = (unsaid || hold->heir) && !hold->tainted;
-    bool over = left && is_over(hold);
+    bool left = (unsaid || hold->inherits_release) && !hold->must_expire;
+    bool over = left && owner_is_over(hold);
     pthread_mutex_unlock(&hold->lock->mutex);
     bool goes_on = over || (left && unsaid && shared);
     if (goes_on)
@@ -387,23 +388,23 @@ bool owner_waits_for_itself(const struct dlock_hold *hold)
 }
 
 /* The lock's mutex is held. */
-static void taint(const struct dlock_hold *hold)
+static void owner_mark_must_expire(const struct dlock_hold *hold)
 {
     struct dlock_hold *other;
     LIST_FOREACH(other, &hold->lock->holds, of_lock)
-        other->tainted |= strcmp(other->owner, hold->owner) == 0;
+        other->must_expire |= strcmp(other->owner, hold->owner) == 0;
     LIST_FOREACH(other, &hold->lock->calls, of_calls)
-        other->tainted |= strcmp(other->owner, hold->owner) == 0;
+        other->must_expire |= strcmp(other->owner, hold->owner) == 0;
 }
 
-void owner_taint(const struct dlock_hold *hold)
+void owner_must_expire(const struct dlock_hold *hold)
 {
     pthread_mutex_lock(&hold->lock->mutex);
-    taint(hold);
+    owner_mark_must_expire(hold);
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 
-/* In one step: else a release could count this hold as one that is over, and not be tainted yet. */
+/* In one step: else a release could count this hold as one that is over, and not be must_expire yet. */
 bool owner_abandon(const struct dlock_hold *hold)
 {
     const struct dlock_hold *other;
@@ -413,7 +414,7 @@ bool owner_abandon(const struct dlock_hold *hold)
     LIST_FOREACH(other, &hold->lock->calls, of_calls)
         named |= strcmp(other->owner, hold->owner) == 0;
     if (named) /* else it may be the heir of a release that got no answer */
-        taint(hold);
+        owner_mark_must_expire(hold);
     pthread_mutex_unlock(&hold->lock->mutex);
     return valid;
 }

@@ -81,7 +81,7 @@ void owner_nest(struct dlock_hold *hold, const struct dlock_hold *outer);
 bool owner_is_same(const struct dlock_hold *hold, const struct dlock_hold *other);
 
 /* Commands may still be carried out that were sent by the name: its last hold is left to expire. */
-void owner_taint(const struct dlock_hold *hold);
+void owner_must_expire(const struct dlock_hold *hold);
 /* The same of a hold that is abandoned, if anybody has the name. True: the hold itself was valid.
  */
 bool owner_abandon(const struct dlock_hold *hold);

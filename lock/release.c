@@ -7,7 +7,7 @@
 #include "exchange_one.h"
 #include "explain.h"
 #include "holding.h"
-#include "leftover.h"
+#include "cleanup.h"
 #include "owner.h"
 #include "trace.h"
 
@@ -85,7 +85,7 @@ static void late_sent(struct releasing *r)
 
 void release_late(struct releasing *r, bool may_send)
 {
-    if (may_send && r->hold->shared_ms != 0 && !r->hold->tainted)
+    if (may_send && r->hold->shared_ms != 0 && !r->hold->must_expire)
         release_ask(r, STEP_RELEASE, NULL, late_sent);
     else
         late_sent(r);
@@ -93,7 +93,8 @@ void release_late(struct releasing *r, bool may_send)
 
 /* ---- The call -------------------------------------------------------------------------------- */
 
-static dlock_status prepare(struct releasing *r, struct dlock_hold *hold, struct dlock_batch *last)
+static dlock_status release_prepare(struct releasing *r, struct dlock_hold *hold,
+                                    struct dlock_batch *last)
 {
     struct dlock_client *client = hold->lock->client;
     *r = (struct releasing){.hold = hold, .began_ns = mono_ns()};
@@ -106,7 +107,7 @@ static dlock_status prepare(struct releasing *r, struct dlock_hold *hold, struct
 }
 
 /* False: it must be called again, a little later. */
-static bool begin(struct releasing *r, bool waits)
+static bool release_begin(struct releasing *r, bool waits)
 {
     struct dlock_hold *hold = r->hold;
     if (hold->lock->rung.expires) /* no renewal reads what is set from here on */
@@ -115,16 +116,16 @@ static bool begin(struct releasing *r, bool waits)
 }
 
 /* The hold is over for its caller. goes_on: not yet for the library. */
-static void end(struct dlock_hold *hold, bool goes_on, const struct exchange *doubted)
+static void release_end(struct dlock_hold *hold, bool goes_on, const struct exchange *unresolved)
 {
     if (hold->lost_fd >= 0)
         close(hold->lost_fd);
-    if (!goes_on || !leftover_release(hold, doubted))
+    if (!goes_on || !cleanup_release(hold, unresolved))
         free(hold);
 }
 
 /* Nothing is to be sent any more: the hold is gone. */
-static void finish(struct releasing *r)
+static void release_finish(struct releasing *r)
 {
     struct dlock_hold *hold = r->hold;
     struct dlock *lock = hold->lock;
@@ -136,7 +137,7 @@ static void finish(struct releasing *r)
         add_one(&lock->client->released);
     else if (r->status == DLOCK_UNKNOWN)
         add_one(&lock->client->unknown);
-    end(hold, goes_on, &r->exchange);
+    release_end(hold, goes_on, &r->exchange);
 }
 
 dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
@@ -144,17 +145,17 @@ dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
     struct releasing r;
     if (!GIVEN(hold))
         return DLOCK_INVALID;
-    dlock_status status = prepare(&r, hold, last);
+    dlock_status status = release_prepare(&r, hold, last);
     if (status != DLOCK_OK)
         return status;
     trace_for(hold->user);
-    while (!begin(&r, true))
+    while (!release_begin(&r, true))
         poll(NULL, 0, PUT_OFF_MS);
     while (r.then != NULL) {
         exchange_one(hold->lock->client, &r.exchange);
         r.then(&r);
     }
-    finish(&r);
+    release_finish(&r);
     trace_for(NULL);
     return r.status;
 }
@@ -162,7 +163,7 @@ dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
 /* ---- Without a thread ------------------------------------------------------------------------ */
 
 /* Sends what is to be sent, or is over. */
-static void go_on(struct releasing *r)
+static void release_go_on(struct releasing *r)
 {
     struct loop *loop = &r->hold->lock->client->loop;
     if (r->then != NULL) {
@@ -172,13 +173,13 @@ static void go_on(struct releasing *r)
         pthread_mutex_unlock(&loop->mutex);
         return;
     }
-    finish(r);
+    release_finish(r);
     r->completion.status = r->status;
-    loop_tell(loop, &r->completion);
+    loop_deliver(loop, &r->completion);
 }
 
 /* wait.run */
-static void run(struct wait *wait)
+static void release_run(struct wait *wait)
 {
     struct releasing *r = (struct releasing *)wait;
     struct loop *loop = &wait->lock->client->loop;
@@ -189,8 +190,8 @@ static void run(struct wait *wait)
         snprintf(r->exchange.why, sizeof r->exchange.why, "%s", dlock_error());
         r->then(r);
     }
-    if (asked || begin(r, false)) {
-        go_on(r);
+    if (asked || release_begin(r, false)) {
+        release_go_on(r);
         return;
     }
     pthread_mutex_lock(&loop->mutex);
@@ -200,11 +201,11 @@ static void run(struct wait *wait)
 }
 
 /* wait.answered */
-static void answered(struct wait *wait)
+static void release_answered(struct wait *wait)
 {
     struct releasing *r = (struct releasing *)wait;
     r->then(r);
-    go_on(r);
+    release_go_on(r);
 }
 
 dlock_status dlock_release_start(dlock_hold *hold, dlock_batch *last, dlock_done *done, void *arg)
@@ -215,17 +216,17 @@ dlock_status dlock_release_start(dlock_hold *hold, dlock_batch *last, dlock_done
     struct releasing *r = malloc(sizeof *r);
     if (r == NULL)
         return fail(DLOCK_NO_MEMORY, "out of memory");
-    dlock_status status = prepare(r, hold, last);
+    dlock_status status = release_prepare(r, hold, last);
     if (status == DLOCK_OK && (hold->lock->ops->traits & TRAIT_THREAD) != 0)
         status = fail(DLOCK_UNSUPPORTED,
                       "'%s' counts in the memory of the thread that acquired: it must release",
                       hold->lock->ops->name);
     r->wait = (struct wait){.lock = hold->lock,
-                            .run = run,
+                            .run = release_run,
                             .wake_fd = -1,
                             .ends_ns = INT64_MAX, /* to begin may wait for a hook */
                             .exchange = &r->exchange,
-                            .answered = answered};
+                            .answered = release_answered};
     r->completion = (struct completion){.done = done, .arg = arg, .call = r};
     if (status == DLOCK_OK) { /* not in a forked child: a thread of its parent may have it */
         pthread_mutex_lock(&loop->mutex);
@@ -259,6 +260,6 @@ dlock_status dlock_abandon(dlock_hold *hold)
     if (!lock->holding->abandon(hold, &goes_on))
         status = fail(DLOCK_LOST, "'%s' was lost before it was abandoned", hold->key);
     add_one(&lock->client->abandoned);
-    end(hold, goes_on, NULL);
+    release_end(hold, goes_on, NULL);
     return status;
 }

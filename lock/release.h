@@ -23,7 +23,7 @@ struct releasing {
 
     /* Of handoff.c alone. */
     struct acquiring *next; /* whom the lock is passed on to */
-    uint64_t tenure;        /* that is let go of */
+    uint64_t grant;         /* that is let go of */
     uint64_t seen;          /* line.wakes before that */
 };
 

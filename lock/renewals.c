@@ -10,7 +10,7 @@
 
 #define TRY_ANSWERS 4 /* another try takes so many answers' time: connect, log in, renew; and one */
 
-static struct renewal *oldest(struct renewals *renewals)
+static struct renewal *renewals_oldest(struct renewals *renewals)
 {
     return &renewals->all[renewals->first];
 }
@@ -63,7 +63,7 @@ void renewals_drop(struct dlock_hold *hold)
 /* The connection owes an answer, and nothing has come since. */
 static int64_t silent_since_ns(struct renewals *renewals)
 {
-    return max_ns(oldest(renewals)->sent_ns, renewals->heard_ns);
+    return max_ns(renewals_oldest(renewals)->sent_ns, renewals->heard_ns);
 }
 
 /* Half of what a hold has left is kept for another try, if that is enough for one. A hold for which
@@ -83,7 +83,7 @@ int64_t renewals_limit_ns(struct renewals *renewals)
 
 /* What was under way is unknown. An answer takes longer than it was waited for, as far as is known:
  * so a slow server is not given up time and again. */
-static void give_up(struct renewals *renewals, int64_t now_ns)
+static void renewals_give_up(struct renewals *renewals, int64_t now_ns)
 {
     renewals->status = renewals->ops->give_up(renewals->renewer);
     snprintf(renewals->why, sizeof renewals->why, "%s", dlock_error());
@@ -98,11 +98,11 @@ void renewals_wait(struct renewals *renewals, int wake_fd, bool late)
     if (waited == DLOCK_CANCELLED)
         return;
     if (!renewals->ops->has_answer(renewals->renewer)) {
-        give_up(renewals, now_ns);
+        renewals_give_up(renewals, now_ns);
         return;
     }
     /* It rises at once, and falls slowly. */
-    int64_t took_ns = now_ns - oldest(renewals)->sent_ns;
+    int64_t took_ns = now_ns - renewals_oldest(renewals)->sent_ns;
     renewals->answer_ns = max_ns(took_ns, (took_ns + renewals->answer_ns) / 2);
     renewals->heard_ns = now_ns;
 }
@@ -116,7 +116,7 @@ bool renewals_take(struct renewals *renewals, struct renewed *renewed)
     bool answered = renewals->ops->has_answer(renewals->renewer);
     if (!answered && !renewals->broke)
         return false;
-    struct renewal renewal = *oldest(renewals);
+    struct renewal renewal = *renewals_oldest(renewals);
     struct dlock_hold *hold = renewal.hold;
     *renewed = (struct renewed){.hold = hold,
                                 .sent_ns = renewal.sent_ns,

@@ -22,17 +22,17 @@
 
 /* TRAIT_HANDOFF: what a rung that hands off needs to know of the hold besides. */
 struct handoff_hold {
-    uint64_t tenure; /* the first token of the tenure that it is of */
+    uint64_t grant; /* the first token of the grant that it is of */
     uint64_t try; /* the number of this try, higher than those of all earlier ones of the client */
-    uint64_t newest; /* at release: the highest token that its tenure has used */
+    uint64_t newest; /* at release: the highest token that its grant has used */
     bool more;       /* at release: others of this client wait for it */
     bool kept;       /* release sets it when it kept the lock for them, with a new `token`, a new
-                        tenure's first, and a full time to live */
+                        grant's first, and a full time to live */
 
     /* handoff.c's own. Protected by the loop's mutex. */
-    bool out;        /* its tenure counts it no more: */
-    bool was_end;    /* it was the tenure's last, and nothing of the tenure's may still come */
-    uint64_t got_by; /* the try that got the tenure */
+    bool out;        /* its grant counts it no more: */
+    bool was_end;    /* it was the grant's last, and nothing of the grant's may still come */
+    uint64_t got_by; /* the try that got the grant */
 };
 
 /* One acquisition. A rung reads it and may set `token`; the rest is the core's. */
@@ -64,10 +64,12 @@ struct dlock_hold {
     LIST_ENTRY(dlock_hold) of_calls;
     TAILQ_ENTRY(dlock_hold) of_turns;
     bool in_turns;
-    bool leaving; /* its release is under way, and nothing nests in it any more */
-    bool doomed;  /* its owner lost the lock while it was being acquired once more */
-    bool heir;    /* a release of its name got no answer while its own request was under way */
-    _Atomic bool tainted; /* commands of its owner may still be carried out: it is left to expire */
+    bool leaving;            /* its release is under way, and nothing nests in it any more */
+    bool lost_while_nesting; /* its owner lost the lock while it was being acquired once more */
+    bool
+        inherits_release; /* a release of its name got no answer while its own request was under way */
+    _Atomic bool
+        must_expire; /* commands of its owner may still be carried out: it is left to expire */
     _Atomic int64_t shared_ms; /* the longest time that its key was given for another hold: the key
                                   may outlive this one; 0: none was */
     void *user;
@@ -108,7 +110,7 @@ struct busy {
     } kind;
     char source[BUSY_SOURCE_MAX];
     int64_t again_ms; /* try again after so long in any case; 0: retry_ms */
-    bool untold;      /* WAIT_CHANNEL: its user may send no messages, so perhaps nobody does */
+    bool no_publish;  /* WAIT_CHANNEL: its user may send no messages, so perhaps nobody does */
 };
 
 enum contend {

@@ -21,24 +21,24 @@ static const struct {
 #define HEAD_SIZE 100 /* of a sentence that is too long */
 static _Thread_local char sentence[SENTENCE_MAX];
 
-static bool known(dlock_status status)
+static bool status_is_known(dlock_status status)
 {
     return (size_t)status < sizeof statuses / sizeof statuses[0];
 }
 
 const char *dlock_status_name(dlock_status status)
 {
-    return known(status) ? statuses[status].name : "?";
+    return status_is_known(status) ? statuses[status].name : "?";
 }
 
 const char *dlock_status_text(dlock_status status)
 {
-    return known(status) ? statuses[status].text : "no such status";
+    return status_is_known(status) ? statuses[status].text : "no such status";
 }
 
 bool dlock_status_definite(dlock_status status)
 {
-    return known(status) && statuses[status].definite;
+    return status_is_known(status) && statuses[status].definite;
 }
 
 const char *dlock_error(void)

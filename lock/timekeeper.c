@@ -78,7 +78,7 @@ static void stop_waiting(struct timekeeper *timekeeper)
 
 /* ---- Holds that share a key ------------------------------------------------------------------ */
 
-static bool shares_key(const struct dlock_hold *hold, const struct dlock_hold *other)
+static bool timekeeper_shares_key(const struct dlock_hold *hold, const struct dlock_hold *other)
 {
     return hold == other || hold->lock->holding->shares_key(hold, other);
 }
@@ -88,9 +88,10 @@ static bool is_shared(const struct dlock_hold *hold)
     return hold->named_by != 0 && (hold->lock->ops->traits & TRAIT_REENTRANT) != 0;
 }
 
-static struct dlock_hold *sharing(const struct dlock_hold *hold, struct dlock_hold *from)
+static struct dlock_hold *timekeeper_next_sharing(const struct dlock_hold *hold,
+                                                  struct dlock_hold *from)
 {
-    while (from != NULL && !shares_key(hold, from))
+    while (from != NULL && !timekeeper_shares_key(hold, from))
         from = LIST_NEXT(from, of_lock);
     return from;
 }
@@ -98,12 +99,12 @@ static struct dlock_hold *sharing(const struct dlock_hold *hold, struct dlock_ho
 /* The holds that live by the hold's key, itself included. The lock's mutex is held. */
 static struct dlock_hold *first_sharing(struct dlock_hold *hold)
 {
-    return is_shared(hold) ? sharing(hold, LIST_FIRST(&hold->lock->holds)) : hold;
+    return is_shared(hold) ? timekeeper_next_sharing(hold, LIST_FIRST(&hold->lock->holds)) : hold;
 }
 
 static struct dlock_hold *next_sharing(const struct dlock_hold *hold, struct dlock_hold *other)
 {
-    return is_shared(hold) ? sharing(hold, LIST_NEXT(other, of_lock)) : NULL;
+    return is_shared(hold) ? timekeeper_next_sharing(hold, LIST_NEXT(other, of_lock)) : NULL;
 }
 
 #define EACH_SHARING(other, hold)                                                                  \
@@ -137,7 +138,7 @@ static void set_awaiting(struct timekeeper *timekeeper, struct dlock_hold *hold)
     put_turn(&timekeeper->renewals.under_way, hold, valid_until(hold));
 }
 
-static bool has_turn(const struct timekeeper *timekeeper, const struct dlock_hold *hold)
+static bool timekeeper_has_turn(const struct timekeeper *timekeeper, const struct dlock_hold *hold)
 {
     return hold->turn.in == &timekeeper->waiting || hold->turn.in == &timekeeper->due;
 }
@@ -168,12 +169,12 @@ static void extend_one(struct timekeeper *timekeeper, struct dlock_hold *hold, i
         heap_put(&timekeeper->ends, &hold->end, until_ns);
     if (awaited)
         set_awaiting(timekeeper, hold);
-    else if (later || !has_turn(timekeeper, hold))
+    else if (later || !timekeeper_has_turn(timekeeper, hold))
         set_turn(timekeeper, hold, sent_ns + given_ms * NS_PER_MS / RENEWALS_PER_TTL);
 }
 
 /* Their key is given the time that the longer of them needs. */
-static void share(struct dlock_hold *hold, struct dlock_hold *other)
+static void timekeeper_extend_shared(struct dlock_hold *hold, struct dlock_hold *other)
 {
     int64_t ms = hold_longest_ms(hold), other_ms = hold_longest_ms(other);
     if (hold->shared_ms < other_ms)
@@ -184,8 +185,8 @@ static void share(struct dlock_hold *hold, struct dlock_hold *other)
 
 /* A time to live was given at sent_ns: to this hold, and to those that share its key. If one of
  * them ends sooner than all for which an answer is awaited, the thread waits less long. */
-static void extend(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns,
-                   int64_t ttl_ms)
+static void timekeeper_extend_all(struct timekeeper *timekeeper, struct dlock_hold *hold,
+                                  int64_t sent_ns, int64_t ttl_ms)
 {
     struct dlock_hold *other;
     bool awaited = false;
@@ -198,7 +199,7 @@ static void extend(struct timekeeper *timekeeper, struct dlock_hold *hold, int64
         EACH_SHARING(other, hold)
         {
             if (other != hold)
-                share(hold, other);
+                timekeeper_extend_shared(hold, other);
             extend_one(timekeeper, other, sent_ns, ttl_ms, awaited);
         }
     pthread_mutex_unlock(&hold->lock->mutex);
@@ -207,7 +208,7 @@ static void extend(struct timekeeper *timekeeper, struct dlock_hold *hold, int64
 }
 
 /* Told of in the thread's next rounds. */
-static void lose(struct timekeeper *timekeeper, struct dlock_hold *hold)
+static void timekeeper_lose_all(struct timekeeper *timekeeper, struct dlock_hold *hold)
 {
     struct dlock_hold *other;
     pthread_mutex_lock(&hold->lock->mutex);
@@ -223,7 +224,7 @@ static void lose(struct timekeeper *timekeeper, struct dlock_hold *hold)
                 heap_put(&timekeeper->ends, &other->end, 0);
         }
     LIST_FOREACH(other, &hold->lock->calls, of_calls)
-        other->doomed |= strcmp(other->owner, hold->owner) == 0;
+        other->lost_while_nesting |= strcmp(other->owner, hold->owner) == 0;
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 
@@ -240,7 +241,7 @@ static void leave_renewals(struct timekeeper *timekeeper, struct dlock_hold *hol
     pthread_mutex_lock(&hold->lock->mutex);
     for
         EACH_SHARING(other, hold)
-    if (other != hold && !has_turn(timekeeper, other))
+    if (other != hold && !timekeeper_has_turn(timekeeper, other))
         set_turn(timekeeper, other, 0);
     pthread_mutex_unlock(&hold->lock->mutex);
 }
@@ -248,8 +249,8 @@ static void leave_renewals(struct timekeeper *timekeeper, struct dlock_hold *hol
 /* ---- Telling --------------------------------------------------------------------------------- */
 
 /* The mutex is held at call and return, not in between; busy_with keeps the hold alive. */
-static void tell(struct timekeeper *timekeeper, struct dlock_hold *hold, enum dlock_event_kind kind,
-                 const char *reason)
+static void timekeeper_notify(struct timekeeper *timekeeper, struct dlock_hold *hold,
+                              enum dlock_event_kind kind, const char *reason)
 {
     struct dlock_client *client = timekeeper->client;
     char kept[SENTENCE_MAX]; /* dlock_error() of this thread is the hook's to change */
@@ -282,11 +283,11 @@ static void tell_lost(struct timekeeper *timekeeper, struct dlock_hold *hold)
     heap_take(&hold->end);
     leave_renewals(timekeeper, hold);
     add_one(&timekeeper->client->lost);
-    tell(timekeeper, hold, DLOCK_EVENT_LOST,
-         valid_until(hold) == 0     ? "the lock is not this owner's any more"
-         : hold->ending             ? "its hold_max_ms is over"
-         : hold->lock->rung.renewed ? "it could not be renewed in time"
-                                    : "its time to live is over");
+    timekeeper_notify(timekeeper, hold, DLOCK_EVENT_LOST,
+                      valid_until(hold) == 0     ? "the lock is not this owner's any more"
+                      : hold->ending             ? "its hold_max_ms is over"
+                      : hold->lock->rung.renewed ? "it could not be renewed in time"
+                                                 : "its time to live is over");
 }
 
 struct notice {
@@ -300,7 +301,7 @@ void timekeeper_notice(void *arg, enum outage outage, const char *reason)
     static const enum dlock_event_kind kinds[] = {
         [OUTAGE_LOST] = DLOCK_EVENT_CONNECTION_LOST,
         [OUTAGE_REFUSED] = DLOCK_EVENT_CONNECTION_REFUSED,
-        [OUTAGE_BACK] = DLOCK_EVENT_CONNECTION_BACK,
+        [OUTAGE_RESTORED] = DLOCK_EVENT_CONNECTION_RESTORED,
     };
     struct timekeeper *timekeeper = arg;
     size_t size = strlen(reason) + 1;
@@ -370,23 +371,23 @@ static void retry_at(struct timekeeper *timekeeper, struct dlock_hold *hold, int
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 
-static void conclude(struct timekeeper *timekeeper, const struct renewed *renewed)
+static void timekeeper_conclude(struct timekeeper *timekeeper, const struct renewed *renewed)
 {
     struct dlock_client *client = timekeeper->client;
     struct dlock_hold *hold = renewed->hold;
     if (renewed->status == DLOCK_LOST) {
-        lose(timekeeper, hold);
+        timekeeper_lose_all(timekeeper, hold);
         return;
     }
     bool ok = renewed->status == DLOCK_OK;
     add_one(ok ? &client->renewals : &client->renewals_failed);
     if (ok)
-        extend(timekeeper, hold, renewed->sent_ns, renewed->ttl_ms);
+        timekeeper_extend_all(timekeeper, hold, renewed->sent_ns, renewed->ttl_ms);
     else
         retry_at(timekeeper, hold, client->now_ns());
     if (client->options.on_event != NULL)
-        tell(timekeeper, hold, ok ? DLOCK_EVENT_RENEWED : DLOCK_EVENT_RENEWAL_FAILED,
-             ok ? "renewed" : renewed->why);
+        timekeeper_notify(timekeeper, hold, ok ? DLOCK_EVENT_RENEWED : DLOCK_EVENT_RENEWAL_FAILED,
+                          ok ? "renewed" : renewed->why);
 }
 
 static struct dlock_hold *first_due(const struct timekeeper *timekeeper)
@@ -402,7 +403,7 @@ static void fail_due(struct timekeeper *timekeeper, dlock_status status)
     snprintf(why, sizeof why, "%s", dlock_error());
     while ((failed.hold = first_due(timekeeper)) != NULL &&
            heap_soonest_ns(&timekeeper->ends) > timekeeper->client->now_ns())
-        conclude(timekeeper, &failed);
+        timekeeper_conclude(timekeeper, &failed);
 }
 
 /* By the rung's own slot, which waits for its answers. */
@@ -419,12 +420,12 @@ static void renew_alone(struct timekeeper *timekeeper, struct dlock_hold *hold, 
                                           timekeeper->timer_fd);
     renewed.why = dlock_error();
     stop_waiting(timekeeper);
-    conclude(timekeeper, &renewed);
+    timekeeper_conclude(timekeeper, &renewed);
     timekeeper->busy_with = NULL;
     pthread_cond_broadcast(&timekeeper->idle);
 }
 
-static bool is_alone(const struct timekeeper *timekeeper, const struct dlock_hold *hold)
+static bool timekeeper_is_alone(const struct timekeeper *timekeeper, const struct dlock_hold *hold)
 {
     return timekeeper->renewals.ops->is_alone(hold);
 }
@@ -434,12 +435,12 @@ static void send_due(struct timekeeper *timekeeper, int64_t sent_ns)
 {
     struct renewals *renewals = &timekeeper->renewals;
     struct dlock_hold *hold;
-    while ((hold = first_due(timekeeper)) != NULL && !is_alone(timekeeper, hold) &&
+    while ((hold = first_due(timekeeper)) != NULL && !timekeeper_is_alone(timekeeper, hold) &&
            renewals_has_room(renewals))
         renewals_add(renewals, hold, take_turns(timekeeper, hold, sent_ns), sent_ns);
 }
 
-static bool is_lent(const struct timekeeper *timekeeper)
+static bool timekeeper_is_lent(const struct timekeeper *timekeeper)
 {
     const struct renewals *renewals = &timekeeper->renewals;
     return renewals->ops != NULL && renewals->ops->is_lent(renewals->renewer);
@@ -471,7 +472,7 @@ static void renew_first(struct timekeeper *timekeeper)
         return; /* that comes first; then once more */
     if (status != DLOCK_OK) {
         fail_due(timekeeper, status);
-    } else if (is_alone(timekeeper, hold)) {
+    } else if (timekeeper_is_alone(timekeeper, hold)) {
         renew_alone(timekeeper, hold, now_ns);
     } else {
         renewals_begin(&timekeeper->renewals);
@@ -482,7 +483,7 @@ static void renew_first(struct timekeeper *timekeeper)
 /* What is due meanwhile waits for no answer; but a lent connection is soon given back. */
 static void send_and_wait(struct timekeeper *timekeeper, int64_t now_ns)
 {
-    if (!is_lent(timekeeper))
+    if (!timekeeper_is_lent(timekeeper))
         send_due(timekeeper, now_ns);
     int64_t limit_ns = renewals_limit_ns(&timekeeper->renewals);
     start_waiting(timekeeper, limit_ns);
@@ -490,12 +491,12 @@ static void send_and_wait(struct timekeeper *timekeeper, int64_t now_ns)
     stop_waiting(timekeeper);
 }
 
-static void take_answer(struct timekeeper *timekeeper, const struct renewed *renewed)
+static void timekeeper_take_answer(struct timekeeper *timekeeper, const struct renewed *renewed)
 {
     if (renewed->hold != NULL && renewed->again)
         set_due(timekeeper, renewed->hold);
     else if (renewed->hold != NULL)
-        conclude(timekeeper, renewed);
+        timekeeper_conclude(timekeeper, renewed);
 }
 
 /* Not with the mutex, which whoever hears of the outage takes. */
@@ -526,7 +527,7 @@ static void sleep_until_next(struct timekeeper *timekeeper)
     stop_waiting(timekeeper);
 }
 
-static void *run(void *arg)
+static void *timekeeper_run(void *arg)
 {
     struct timekeeper *timekeeper = arg;
     pthread_mutex_lock(&timekeeper->mutex);
@@ -541,10 +542,10 @@ static void *run(void *arg)
         else if (timekeeper->renewals.distrusted)
             drop_connection(timekeeper);
         else if (renewals_take(&timekeeper->renewals, &renewed))
-            take_answer(timekeeper, &renewed);
+            timekeeper_take_answer(timekeeper, &renewed);
         else if (timekeeper->renewals.count > 0)
             send_and_wait(timekeeper, now_ns);
-        else if (is_lent(timekeeper))
+        else if (timekeeper_is_lent(timekeeper))
             timekeeper->renewals.ops->rest(timekeeper->renewals.renewer);
         else if (timekeeper->due.first != NULL)
             renew_first(timekeeper);
@@ -563,7 +564,8 @@ dlock_status timekeeper_start(struct timekeeper *timekeeper, struct dlock_client
     pthread_cond_init(&timekeeper->idle, NULL);
     timekeeper->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
     bool made = renewals_init(&timekeeper->renewals, client);
-    if (timekeeper->timer_fd >= 0 && made && thread_begin(&timekeeper->thread, run, timekeeper))
+    if (timekeeper->timer_fd >= 0 && made &&
+        thread_begin(&timekeeper->thread, timekeeper_run, timekeeper))
         return DLOCK_OK;
     renewals_end(&timekeeper->renewals);
     if (timekeeper->timer_fd >= 0)
@@ -594,7 +596,7 @@ void timekeeper_watch(struct timekeeper *timekeeper, struct dlock_hold *hold, in
     pthread_mutex_lock(&timekeeper->mutex);
     hold->watched = true;
     heap_put(&timekeeper->ends, &hold->end, valid_until(hold));
-    extend(timekeeper, hold, sent_ns, ttl_ms);
+    timekeeper_extend_all(timekeeper, hold, sent_ns, ttl_ms);
     wake_at(timekeeper, next_moment(timekeeper));
     pthread_mutex_unlock(&timekeeper->mutex);
 }
@@ -603,7 +605,7 @@ void timekeeper_extend(struct timekeeper *timekeeper, struct dlock_hold *hold, i
                        int64_t ttl_ms)
 {
     pthread_mutex_lock(&timekeeper->mutex);
-    extend(timekeeper, hold, sent_ns, ttl_ms);
+    timekeeper_extend_all(timekeeper, hold, sent_ns, ttl_ms);
     pthread_mutex_unlock(&timekeeper->mutex);
 }
 
@@ -612,7 +614,7 @@ void timekeeper_lose(struct timekeeper *timekeeper, struct dlock_hold *hold)
     if (!hold->lock->rung.expires)
         return; /* nobody watches it */
     pthread_mutex_lock(&timekeeper->mutex);
-    lose(timekeeper, hold);
+    timekeeper_lose_all(timekeeper, hold);
     wake_at(timekeeper, 0);
     pthread_mutex_unlock(&timekeeper->mutex);
 }
@@ -635,7 +637,7 @@ bool timekeeper_extend_owner(struct dlock *lock, const char *owner, int64_t sent
     pthread_mutex_lock(&timekeeper->mutex);
     struct dlock_hold *hold = watched_of(lock, owner);
     if (hold != NULL)
-        extend(timekeeper, hold, sent_ns, ttl_ms);
+        timekeeper_extend_all(timekeeper, hold, sent_ns, ttl_ms);
     bool valid = dlock_valid(hold);
     pthread_mutex_unlock(&timekeeper->mutex);
     return valid;
@@ -647,7 +649,7 @@ void timekeeper_lose_owner(struct dlock *lock, const char *owner)
     pthread_mutex_lock(&timekeeper->mutex);
     struct dlock_hold *hold = watched_of(lock, owner);
     if (hold != NULL) {
-        lose(timekeeper, hold);
+        timekeeper_lose_all(timekeeper, hold);
         wake_at(timekeeper, 0);
     }
     pthread_mutex_unlock(&timekeeper->mutex);

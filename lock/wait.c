@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define NO_DESCRIPTOR_MS 10 /* how often to look where no descriptor is left to be woken by */
-#define DEAF_MS 100         /* how soon to try again while nothing is heard of the lock */
+#define UNSUBSCRIBED_MS 100 /* how soon to try again while nothing is heard of the lock */
 
 static struct loop *loop_of(const struct dlock *lock)
 {
@@ -80,7 +80,7 @@ static bool is_for(const struct wait *wait, enum wake whom)
 /* Of a line: those that contend are first in it, and few. */
 #define EACH_CONTENDING(wait, line)                                                                \
     ((wait) = TAILQ_FIRST(&(line)->waits); (wait) != NULL && (wait)->state != WAIT_BEHIND;         \
-     (wait) = TAILQ_NEXT(wait, in_line))
+     (wait) = TAILQ_NEXT(wait, in_queue))
 
 void wait_wake(struct dlock *lock, enum wake whom)
 {
@@ -129,12 +129,12 @@ static struct waits *with_owner(const struct dlock_hold *hold)
 }
 
 /* Whether it may contend at once. */
-static bool get_in_line(struct wait *wait)
+static bool enqueue(struct wait *wait)
 {
-    struct line *line = &wait->lock->line;
+    struct wait_queue *line = &wait->lock->line;
     if (owner_may_nest(wait->hold) && wait->by_owner.le_prev == NULL)
         LIST_INSERT_HEAD(with_owner(wait->hold), wait, by_owner);
-    TAILQ_INSERT_TAIL(&line->waits, wait, in_line);
+    TAILQ_INSERT_TAIL(&line->waits, wait, in_queue);
     if (line->contenders >= contenders_max(wait->lock))
         return false;
     line->contenders++;
@@ -146,7 +146,7 @@ static bool get_in_line(struct wait *wait)
 struct wait *wait_first(const struct dlock *lock)
 {
     struct wait *wait;
-    TAILQ_FOREACH(wait, &lock->line.waits, in_line)
+    TAILQ_FOREACH(wait, &lock->line.waits, in_queue)
         if (wait->state == WAIT_BEHIND)
             return wait;
     return NULL;
@@ -156,7 +156,7 @@ struct wait *wait_first(const struct dlock *lock)
  * more after asleep_ms; 0: at once. trying_ns: since when those before it tried. */
 static void move_up(struct dlock *lock, int64_t asleep_ms, int64_t trying_ns)
 {
-    struct line *line = &lock->line;
+    struct wait_queue *line = &lock->line;
     struct wait *next = wait_first(lock);
     if (next == NULL || line->contenders >= contenders_max(lock))
         return;
@@ -175,17 +175,17 @@ static bool will_be_heard(const struct wait *winner)
 {
     const struct dlock *lock = winner->lock;
     return lock->ops->contend == CONTEND_ONE_PER_CLIENT && winner->seen == lock->line.wakes &&
-           lock->line.again_ms > 0 && (lock->woken_by == WAIT_LOCAL || lock->hears);
+           lock->line.again_ms > 0 && (lock->woken_by == WAIT_LOCAL || lock->subscribed);
 }
 
-static void leave_line(struct wait *wait, bool had)
+static void dequeue(struct wait *wait, bool had)
 {
     struct dlock *lock = wait->lock;
     enum wait_state state = wait->state;
     wait->state = WAIT_OUTSIDE;
     if (state == WAIT_OUTSIDE || state == WAIT_GIVEN || state == WAIT_LEFT)
         return;
-    TAILQ_REMOVE(&lock->line.waits, wait, in_line);
+    TAILQ_REMOVE(&lock->line.waits, wait, in_queue);
     if (had && lock->holding->keeps_place)
         return;
     lock->line.contenders--;
@@ -218,7 +218,7 @@ void wait_nest(const struct dlock_hold *hold)
         } else if (wait->state == WAIT_TRYING) {
             wait->seen--; /* its answer may be of before */
         } else if (wait->state == WAIT_BEHIND) {
-            TAILQ_REMOVE(&wait->lock->line.waits, wait, in_line);
+            TAILQ_REMOVE(&wait->lock->line.waits, wait, in_queue);
             wait->state = WAIT_OUTSIDE;
             wait->until_ns = 0;
             wait_due(wait);
@@ -228,19 +228,19 @@ void wait_nest(const struct dlock_hold *hold)
 
 /* ---- Passing the lock on --------------------------------------------------------------------- */
 
-static struct wait *choose(struct wait *next)
+static struct wait *wait_mark_chosen(struct wait *next)
 {
     if (next == NULL)
         return NULL;
     next->state = WAIT_CHOSEN;
     heap_take(&next->timed);
-    TAILQ_REMOVE(&next->lock->line.waits, next, in_line);
+    TAILQ_REMOVE(&next->lock->line.waits, next, in_queue);
     return next;
 }
 
 struct wait *wait_choose(struct dlock *lock)
 {
-    return choose(wait_first(lock));
+    return wait_mark_chosen(wait_first(lock));
 }
 
 struct wait *wait_choose_same(const struct dlock_hold *hold)
@@ -248,38 +248,38 @@ struct wait *wait_choose_same(const struct dlock_hold *hold)
     struct wait *wait;
     LIST_FOREACH(wait, with_owner(hold), by_owner)
         if (wait->state == WAIT_BEHIND && is_for_owner(wait, hold))
-            return choose(wait);
+            return wait_mark_chosen(wait);
     return NULL;
 }
 
 void wait_give(struct wait *chosen, bool has_it)
 {
-    struct line *line = &chosen->lock->line;
+    struct wait_queue *line = &chosen->lock->line;
     if (has_it) {
         chosen->state = WAIT_GIVEN;
         wait_due(chosen);
         return;
     }
-    TAILQ_INSERT_HEAD(&line->waits, chosen, in_line);
+    TAILQ_INSERT_HEAD(&line->waits, chosen, in_queue);
     try_now(chosen);
 }
 
 void wait_open(struct dlock *lock, bool queued, uint64_t seen)
 {
-    struct line *line = &lock->line;
+    struct wait_queue *line = &lock->line;
     line->contenders--;
-    bool sleeps = queued && seen == line->wakes && line->again_ms > 0 && lock->hears;
+    bool sleeps = queued && seen == line->wakes && line->again_ms > 0 && lock->subscribed;
     move_up(lock, sleeps ? lock->ttl_ms : 0, INT64_MAX);
 }
 
 /* ---- One waiter ------------------------------------------------------------------------------ */
 
-static enum wait_next begin_in_line(struct wait *wait)
+static enum wait_next begin_queued(struct wait *wait)
 {
-    struct line *line = &wait->lock->line;
+    struct wait_queue *line = &wait->lock->line;
     if (wait->deadline_ns == 0 && (line->contenders > 0 || line->closed_until_ns > mono_ns()))
         return NEXT_BUSY; /* whoever hands the lock on in order lets nobody by */
-    if (!get_in_line(wait))
+    if (!enqueue(wait))
         sleep_on(wait, WAIT_BEHIND, wait->deadline_ns);
     else if (line->closed_until_ns <= mono_ns())
         return NEXT_TRY;
@@ -291,25 +291,25 @@ static enum wait_next begin_in_line(struct wait *wait)
 enum wait_next wait_begin(struct wait *wait)
 {
     struct loop *loop = loop_of(wait->lock);
-    if (cancel_thrown(wait->cancel))
+    if (cancel_requested(wait->cancel))
         return NEXT_CANCELLED;
     if (wait->deadline_ns == 0 && !wait->lock->holding->keeps_place)
         return NEXT_TRY;
     pthread_mutex_lock(&loop->mutex);
     enum wait_next next = wait->cancelled    ? NEXT_CANCELLED
                           : wait_nests(wait) ? NEXT_TRY
-                                             : begin_in_line(wait);
+                                             : begin_queued(wait);
     pthread_mutex_unlock(&loop->mutex);
     return next;
 }
 
 /* In the same step in which it is decided: else it could still be chosen, and nobody would have the
  * lock then. */
-static enum wait_next leave(struct wait *wait, enum wait_next why)
+static enum wait_next wait_leave(struct wait *wait, enum wait_next why)
 {
     const struct wait *first = TAILQ_FIRST(&wait->lock->line.waits);
     if (wait->state == WAIT_BEHIND) {
-        TAILQ_REMOVE(&wait->lock->line.waits, wait, in_line);
+        TAILQ_REMOVE(&wait->lock->line.waits, wait, in_queue);
         wait->state = WAIT_LEFT;
         wait->trying_ns = first->state == WAIT_TRYING ? first->trying_ns : INT64_MAX;
     }
@@ -323,20 +323,20 @@ enum wait_next wait_look(struct wait *wait)
     pthread_mutex_lock(&loop->mutex);
     int64_t now_ns = mono_ns();
     if (wait->state == WAIT_GIVEN) {
-        next = NEXT_HAD;
+        next = NEXT_ACQUIRED;
     } else if (wait->state == WAIT_CHOSEN) {
         wait->running = false;
     } else if (wait->cancelled) {
-        next = leave(wait, NEXT_CANCELLED);
+        next = wait_leave(wait, NEXT_CANCELLED);
     } else if (wait->deadline_ns != 0 && now_ns >= wait->deadline_ns) {
-        next = leave(wait, NEXT_TIMED_OUT); /* even if due: a hung server holds threads up */
+        next = wait_leave(wait, NEXT_TIMED_OUT); /* even if due: a hung server holds threads up */
     } else if (wait->state == WAIT_BEHIND ||
                (wait->state != WAIT_TRYING && now_ns < wait->until_ns)) {
         sleep_on(wait, wait->state, wait->until_ns);
     } else if (wait->lock->line.closed_until_ns > now_ns) {
         sleep_on(wait, WAIT_SLEEPING, min_ns(wait->lock->line.closed_until_ns, wait->deadline_ns));
     } else {
-        wait->unheard = wait->state == WAIT_SLEEPING && wait->lock->hears;
+        wait->missed_wakeup = wait->state == WAIT_SLEEPING && wait->lock->subscribed;
         if (wait->state == WAIT_SLEEPING)
             set_trying(wait);
         wait->seen = wait->lock->line.wakes;
@@ -348,7 +348,7 @@ enum wait_next wait_look(struct wait *wait)
 
 /* Half as long more or less, by chance: waiters that poll shall not march in step, each behind the
  * same other for ever. */
-static int64_t vary(struct loop *loop, int64_t pause_ns)
+static int64_t wait_jitter(struct loop *loop, int64_t pause_ns)
 {
     /* Numerical Recipes' quick one: it only spreads. */
     loop->chance = loop->chance * 1664525U + 1013904223U;
@@ -364,11 +364,11 @@ static int64_t sleep_ns(struct wait *wait, const struct busy *busy)
         lock->woken_by = WAIT_LOCAL;
     if ((busy->kind == WAIT_CHANNEL || busy->kind == WAIT_LIST) &&
         !lock->client->engine->listen(lock, busy, wait->deadline_ns, cancel_fd(wait)) &&
-        again_ms > DEAF_MS)
-        again_ms = DEAF_MS;
+        again_ms > UNSUBSCRIBED_MS)
+        again_ms = UNSUBSCRIBED_MS;
     lock->line.again_ms = again_ms;
     if (busy->kind == WAIT_POLL)
-        return vary(loop_of(lock), again_ms * NS_PER_MS);
+        return wait_jitter(loop_of(lock), again_ms * NS_PER_MS);
     return lock->line.wakes == wait->seen ? again_ms * NS_PER_MS : 0;
 }
 
@@ -377,7 +377,7 @@ enum wait_next wait_again(struct wait *wait, const struct busy *busy, bool neste
     struct loop *loop = loop_of(wait->lock);
     if (wait->deadline_ns == 0)
         return NEXT_BUSY;
-    if (cancel_thrown(wait->cancel))
+    if (cancel_requested(wait->cancel))
         return NEXT_CANCELLED;
     enum wait_next next = NEXT_SLEEP;
     pthread_mutex_lock(&loop->mutex);
@@ -388,7 +388,7 @@ enum wait_next wait_again(struct wait *wait, const struct busy *busy, bool neste
         next = NEXT_CANCELLED;
     else if (now_ns >= wait->deadline_ns)
         next = NEXT_TIMED_OUT;
-    else if (wait->state == WAIT_OUTSIDE && !nested && !get_in_line(wait))
+    else if (wait->state == WAIT_OUTSIDE && !nested && !enqueue(wait))
         sleep_on(wait, WAIT_BEHIND, wait->deadline_ns);
     else if (left_ns == 0)
         next = NEXT_TRY;
@@ -441,7 +441,7 @@ void wait_end(struct wait *wait, bool had)
 {
     struct loop *loop = loop_of(wait->lock);
     pthread_mutex_lock(&loop->mutex);
-    leave_line(wait, had);
+    dequeue(wait, had);
     if (wait->by_owner.le_prev != NULL)
         LIST_REMOVE(wait, by_owner);
     if (wait->run != NULL)

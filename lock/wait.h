@@ -16,7 +16,7 @@
 #include "heap.h"
 #include "rung.h"
 
-struct line {
+struct wait_queue {
     TAILQ_HEAD(, wait) waits;
     size_t contenders;
     uint64_t wakes;          /* counts them, so that one that comes during a try is not missed */
@@ -57,17 +57,18 @@ struct wait {
                           after another, to the end of their time. WAIT_LEFT: since when one did */
     int wake_fd;   /* eventfd, of one with a thread: it is due; -1 until it must sleep */
     bool cancelled;
-    bool woken;       /* and has not tried since */
-    bool unheard;     /* its time came, nothing else: what it waits for was lost, or is not there */
-    bool reads;       /* GIVEN the lock, it still asks the server for something */
-    bool running;     /* of one without a thread: due, being run, or asking */
-    bool due;         /* nobody has begun to run it */
-    bool asking;      /* its exchange has not begun */
-    bool has_answer;  /* and it is due */
-    int64_t until_ns; /* CLOCK_MONOTONIC: when it is due anyway */
-    uint64_t seen;    /* line.wakes before its try */
+    bool woken; /* and has not tried since */
+    bool
+        missed_wakeup; /* its time came, nothing else: what it waits for was lost, or is not there */
+    bool reads;        /* GIVEN the lock, it still asks the server for something */
+    bool running;      /* of one without a thread: due, being run, or asking */
+    bool due;          /* nobody has begun to run it */
+    bool asking;       /* its exchange has not begun */
+    bool has_answer;   /* and it is due */
+    int64_t until_ns;  /* CLOCK_MONOTONIC: when it is due anyway */
+    uint64_t seen;     /* line.wakes before its try */
     struct heap_node timed; /* in the loop */
-    TAILQ_ENTRY(wait) in_line;
+    TAILQ_ENTRY(wait) in_queue;
     TAILQ_ENTRY(wait) of_due;
     size_t *counted;            /* the loop's number that it counts in; NULL: in none */
     LIST_ENTRY(wait) by_cancel; /* in the loop, if it has a cancel */
@@ -77,8 +78,8 @@ struct wait {
 enum wait_next {
     NEXT_TRY,
     NEXT_SLEEP, /* with a thread: call wait_sleep. Without: it may be run, even be gone, by now */
-    NEXT_HAD,   /* the lock was passed on to it */
-    NEXT_BUSY,  /* it was to try once, and that is over */
+    NEXT_ACQUIRED, /* the lock was passed on to it */
+    NEXT_BUSY,     /* it was to try once, and that is over */
     NEXT_TIMED_OUT,
     NEXT_CANCELLED,
     NEXT_NO_TIME, /* others came first until its limit was over, and it has asked nobody */

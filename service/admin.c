@@ -42,7 +42,7 @@ static void answer_ready(struct service *service, struct request *request, const
 }
 
 /* False: a look is under way, and what it finds will answer the request. */
-static bool begin_look(struct readiness *readiness, struct request *request)
+static bool admin_begin_look(struct readiness *readiness, struct request *request)
 {
     pthread_mutex_lock(&readiness->mutex);
     bool begun = !readiness->looking;
@@ -56,7 +56,7 @@ static bool begin_look(struct readiness *readiness, struct request *request)
 }
 
 /* Those that came during the look. */
-static struct request *end_look(struct readiness *readiness)
+static struct request *admin_end_look(struct readiness *readiness)
 {
     pthread_mutex_lock(&readiness->mutex);
     struct request *waiting = readiness->waiting;
@@ -68,13 +68,13 @@ static struct request *end_look(struct readiness *readiness)
 
 /* One look at a time: many that ask while a server hangs would keep all threads here, one after the
  * other, and PUT /lock behind them. */
-bool admin_ready(struct service *service, struct seller *seller, struct request *request)
+bool admin_ready(struct service *service, struct sale_worker *worker, struct request *request)
 {
     const struct setting setting = mode_copy(&service->mode);
     const bool asks_lock_server = sale_asks_lock_server(&setting);
     struct stock *other = NULL; /* the lock's server, where that is another one */
     bool failing;
-    if (!begin_look(&service->readiness, request))
+    if (!admin_begin_look(&service->readiness, request))
         return false;
     history_lost(service->env.history, &failing);
     const char *why = NULL;
@@ -83,15 +83,15 @@ bool admin_ready(struct service *service, struct seller *seller, struct request 
     else if (service->config.history_required && failing)
         why = "the history cannot be written: the log says why";
     else
-        why = not_ready(service, seller->stock, REDIS_STOCK);
+        why = not_ready(service, worker->stock, REDIS_STOCK);
     if (why == NULL && service->lock_server != NULL &&
         (other = stock_new(service->lock_server)) == NULL)
         why = "out of memory";
     if (why == NULL && asks_lock_server)
-        why = not_ready(service, other != NULL ? other : seller->stock, REDIS_LOCK);
+        why = not_ready(service, other != NULL ? other : worker->stock, REDIS_LOCK);
     if (!asks_lock_server) /* its gauge stays true */
         outage_hint(service->env.outage, REDIS_LOCK, OUTAGE_LOOK);
-    struct request *next, *waiting = end_look(&service->readiness);
+    struct request *next, *waiting = admin_end_look(&service->readiness);
     for (; waiting != NULL; waiting = next) {
         next = waiting->next;
         answer_ready(service, waiting, why);
@@ -275,7 +275,7 @@ static bool take_member(struct request *request, const cJSON *member, struct wis
 }
 
 /* The wish on top of what is. False: the lock and the way to write do not go together. */
-static bool settle(struct request *request, struct wish *wish, const struct setting *now)
+static bool admin_settle(struct request *request, struct wish *wish, const struct setting *now)
 {
     char error[WRITE_ERROR_MAX];
     struct setting *setting = &wish->setting;
@@ -295,7 +295,7 @@ static bool settle(struct request *request, struct wish *wish, const struct sett
 }
 
 /* What the body asks for. */
-static bool take_wish(struct service *service, struct request *request, struct wish *wish)
+static bool admin_take_wish(struct service *service, struct request *request, struct wish *wish)
 {
     cJSON *json = json_body(request, "{\"rung\":\"watchdog\"}");
     if (json == NULL)
@@ -358,7 +358,7 @@ static bool record_switch(struct service *service, const struct wish *wish,
 static bool switch_now(struct service *service, struct request *request, struct wish *wish)
 {
     char error[HISTORY_ERROR_MAX];
-    if (!settle(request, wish, &service->mode.now))
+    if (!admin_settle(request, wish, &service->mode.now))
         return false;
     if (record_switch(service, wish, error))
         return true;
@@ -366,11 +366,11 @@ static bool switch_now(struct service *service, struct request *request, struct 
     return false;
 }
 
-bool admin_put_lock(struct service *service, struct seller *seller, struct request *request)
+bool admin_put_lock(struct service *service, struct sale_worker *worker, struct request *request)
 {
-    (void)seller;
+    (void)worker;
     struct wish wish;
-    if (!take_wish(service, request, &wish))
+    if (!admin_take_wish(service, request, &wish))
         return true;
     enum mode_close closed = mode_close(&service->mode, finish_by_ns(&service->config));
     if (closed == MODE_BUSY) {

@@ -152,9 +152,9 @@ static const struct action_row actions[] = {
     {"version", "print the version and exit"},
 };
 
-static bool wrong(char error[CONFIG_ERROR_MAX], const char *format, ...)
+static bool config_wrong(char error[CONFIG_ERROR_MAX], const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-static bool wrong(char error[CONFIG_ERROR_MAX], const char *format, ...)
+static bool config_wrong(char error[CONFIG_ERROR_MAX], const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -242,51 +242,51 @@ static bool set_value(struct config *config, const struct row *row, const char *
     switch (row->kind) {
     case NUMBER:
         if (!parse_number(value, &number) || number < row->min || number > row->max)
-            return wrong(error, "%s: \"%s\" is not a number from %lld to %lld (%s)", from, value,
-                         (long long)row->min, (long long)row->max, row->unit);
+            return config_wrong(error, "%s: \"%s\" is not a number from %lld to %lld (%s)", from,
+                                value, (long long)row->min, (long long)row->max, row->unit);
         *(int64_t *)field = number;
         return true;
     case SWITCH:
         if (!word_find("off|on", value, &index))
-            return wrong(error, "%s: \"%s\" is neither \"on\" nor \"off\"", from, value);
+            return config_wrong(error, "%s: \"%s\" is neither \"on\" nor \"off\"", from, value);
         *(bool *)field = index == 1;
         return true;
     case CHOICE:
         if (!word_find(row->values, value, &index))
-            return wrong(error, "%s: \"%s\" is none of %s", from, value, row->values);
+            return config_wrong(error, "%s: \"%s\" is none of %s", from, value, row->values);
         *(int *)field = index;
         return true;
     case LOCK:
         write_lock_names(names);
         return write_find_lock(value, &config->named) ||
-               wrong(error, "%s: \"%s\" is no rung; the rungs are %s", from, value, names);
+               config_wrong(error, "%s: \"%s\" is no rung; the rungs are %s", from, value, names);
     case WRITE:
         config->named.by_write = -1;
         write_names("|", names);
         return value[0] == '\0' || write_find(value, &config->named.by_write) ||
-               wrong(error, "%s: \"%s\" is none of %s", from, value, names);
+               config_wrong(error, "%s: \"%s\" is none of %s", from, value, names);
     case NAME:
         if ((value[0] != '\0' || row->fallback[0] != '\0') &&
             !config_is_name(value, (size_t)row->max))
-            return wrong(error, "%s: \"%s\" is not %s (at most %lld)", from, value, row->values,
-                         (long long)row->max);
+            return config_wrong(error, "%s: \"%s\" is not %s (at most %lld)", from, value,
+                                row->values, (long long)row->max);
         break;
     case ADDRESS:
     case ADDRESS_OR_OFF:
         if (!net_is_address(value) && (row->kind == ADDRESS || strcmp(value, "off") != 0))
-            return wrong(error, "%s: \"%s\" is not %s, as in %s", from, value, row->values,
-                         row->fallback);
+            return config_wrong(error, "%s: \"%s\" is not %s, as in %s", from, value, row->values,
+                                row->fallback);
         break;
     case SERVER:
         if (value[0] != '\0' && !is_server(value, &why))
-            return wrong(error, "%s: %s", from, why);
+            return config_wrong(error, "%s: %s", from, why);
         break;
     case TEXT:
         if (strlen(value) > (size_t)row->max)
-            return wrong(error, "%s: longer than %lld bytes", from, (long long)row->max);
+            return config_wrong(error, "%s: longer than %lld bytes", from, (long long)row->max);
         break;
     }
-    return set_text(field, value) || wrong(error, "out of memory");
+    return set_text(field, value) || config_wrong(error, "out of memory");
 }
 
 /* ---- Where values come from ------------------------------------------------------------------ */
@@ -352,8 +352,8 @@ static bool unknown_flag(const char *argument, char error[CONFIG_ERROR_MAX])
 }
 
 /* The flags that ask for something else than to run. False with error[] empty: it is none. */
-static bool read_action(struct config_request *request, const char *name, const char *value,
-                        const char *next, bool *took_next, char error[CONFIG_ERROR_MAX])
+static bool config_read_action(struct config_request *request, const char *name, const char *value,
+                               const char *next, bool *took_next, char error[CONFIG_ERROR_MAX])
 {
     error[0] = '\0';
     if (strcmp(name, "healthcheck") == 0) {
@@ -361,14 +361,14 @@ static bool read_action(struct config_request *request, const char *name, const 
         request->action = CONFIG_HEALTHCHECK;
         request->url = value != NULL ? value : next;
         return request->url != NULL ||
-               wrong(error, "--healthcheck needs a URL, as in http://127.0.0.1:8001/livez");
+               config_wrong(error, "--healthcheck needs a URL, as in http://127.0.0.1:8001/livez");
     }
     if (strcmp(name, "help") == 0 && value != NULL) {
         request->action = CONFIG_HELP_MARKDOWN;
         if (strcmp(value, "problems") == 0)
             request->action = CONFIG_HELP_PROBLEMS;
         else if (strcmp(value, "markdown") != 0)
-            return wrong(error, "--help: \"%s\" is none of markdown, problems", value);
+            return config_wrong(error, "--help: \"%s\" is none of markdown, problems", value);
         return true;
     }
     if (value != NULL)
@@ -394,7 +394,8 @@ static bool read_argument(struct config *config, struct config_request *request,
     const char *next = argv[*at];
     bool took_next = false;
     if (strncmp(argument, "--", 2) != 0 || argument[2] == '\0')
-        return wrong(error, "\"%s\" is not a flag: flags begin with --, see --help", argument);
+        return config_wrong(error, "\"%s\" is not a flag: flags begin with --, see --help",
+                            argument);
     const char *flag = argument + 2;
     const char *equals = strchr(flag, '=');
     size_t size = equals != NULL ? (size_t)(equals - flag) : strlen(flag);
@@ -403,7 +404,7 @@ static bool read_argument(struct config *config, struct config_request *request,
     snprintf(name, sizeof name, "--%.*s", (int)size, flag);
     const struct row *row = find_row(flag, size);
     if (row == NULL) {
-        bool done = read_action(request, name + 2, value, next, &took_next, error);
+        bool done = config_read_action(request, name + 2, value, next, &took_next, error);
         *at += took_next && next != NULL;
         return done || (error[0] == '\0' ? unknown_flag(argument, error) : false);
     }
@@ -413,8 +414,8 @@ static bool read_argument(struct config *config, struct config_request *request,
         value = took_next ? next : "on";
     } else if (value == NULL) {
         if (next == NULL)
-            return wrong(error, "%s needs a value: %s", name,
-                         row->values[0] != '\0' ? row->values : row->unit);
+            return config_wrong(error, "%s needs a value: %s", name,
+                                row->values[0] != '\0' ? row->values : row->unit);
         took_next = true;
         value = next;
     }
@@ -431,10 +432,10 @@ static bool read_first_line(const char *flag, const char *file, char *line, int 
     int fd = open(file, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     FILE *in = fd >= 0 ? fdopen(fd, "r") : NULL;
     if (in == NULL)
-        return wrong(error, "%s: %s: %s", flag, file, strerror(errno));
+        return config_wrong(error, "%s: %s: %s", flag, file, strerror(errno));
     if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
         fclose(in);
-        return wrong(error, "%s: %s is no regular file; name one", flag, file);
+        return config_wrong(error, "%s: %s is no regular file; name one", flag, file);
     }
     int c, count = 0;
     while (count < size - 1 && (c = getc(in)) != EOF && c != '\r' && c != '\n')
@@ -443,10 +444,11 @@ static bool read_first_line(const char *flag, const char *file, char *line, int 
     int reason = ferror(in) ? errno : 0;
     fclose(in);
     if (reason != 0)
-        return wrong(error, "%s: %s: %s", flag, file, strerror(reason));
+        return config_wrong(error, "%s: %s: %s", flag, file, strerror(reason));
     return memchr(line, '\0', (size_t)count) == NULL ||
-           wrong(error, "%s: the first line of %s has a NUL byte in it; write it anew, as text",
-                 flag, file);
+           config_wrong(error,
+                        "%s: the first line of %s has a NUL byte in it; write it anew, as text",
+                        flag, file);
 }
 
 static bool read_password(const char *file, char password[PASSWORD_MAX + 2],
@@ -455,9 +457,10 @@ static bool read_password(const char *file, char password[PASSWORD_MAX + 2],
     if (!read_first_line("--redis-password-file", file, password, PASSWORD_MAX + 2, error))
         return false;
     return (password[0] != '\0' && strlen(password) <= PASSWORD_MAX) ||
-           wrong(error,
-                 "--redis-password-file: the first line of %s must be a password of 1 to %d bytes",
-                 file, PASSWORD_MAX);
+           config_wrong(
+               error,
+               "--redis-password-file: the first line of %s must be a password of 1 to %d bytes",
+               file, PASSWORD_MAX);
 }
 
 static bool read_token(struct config *config, char error[CONFIG_ERROR_MAX])
@@ -469,7 +472,7 @@ static bool read_token(struct config *config, char error[CONFIG_ERROR_MAX])
     if (!read_first_line("--admin-token-file", file, token, sizeof token, error))
         return false;
     if (!token_is_valid(token))
-        return wrong(
+        return config_wrong(
             error,
             "--admin-token-file: the first line of %s must be a token of %d to %d visible ASCII "
             "characters without spaces, as openssl rand -hex 24 makes one",
@@ -500,7 +503,7 @@ static bool add_password(char **url, const char *password, char error[CONFIG_ERR
         snprintf(encoded + 3 * i, 4, "%%%02X", (unsigned char)password[i]);
     if (asprintf(&whole, "%.*s%s%s%s%s", (int)place, *url, login ? "" : ":", encoded,
                  login ? "" : "@", *url + place) < 0)
-        return wrong(error, "out of memory");
+        return config_wrong(error, "out of memory");
     free(*url);
     *url = whole;
     return true;
@@ -530,26 +533,27 @@ bool config_read(struct config *config, struct config_request *request, int argc
     if (!write_settle(&config->named, WRITE_DECR, &config->write, error))
         return false;
     if (config->redis[0] == '\0')
-        return wrong(error, "--redis: a server's URL is missing; give %s", SERVER_FORM);
+        return config_wrong(error, "--redis: a server's URL is missing; give %s", SERVER_FORM);
     if ((config->lock_redis[0] == '\0' && !set_text(&config->lock_redis, config->redis)) ||
         (config->stock_redis[0] == '\0' && !set_text(&config->stock_redis, config->redis)))
-        return wrong(error, "out of memory");
+        return config_wrong(error, "out of memory");
     if (!add_passwords(config, error) || !read_token(config, error))
         return false;
     if (config->idempotency_ms <= config->wait_ms)
-        return wrong(
+        return config_wrong(
             error,
             "--idempotency-ms %lld must be longer than --wait-ms %lld: else the answer to a sale "
             "is forgotten while a second request with its key still waits, and that one sells "
             "again",
             (long long)config->idempotency_ms, (long long)config->wait_ms);
     if (config->history_required && config->history[0] == '\0')
-        return wrong(error, "--history-required needs a history: give --history FILE too");
+        return config_wrong(error, "--history-required needs a history: give --history FILE too");
     if (config->history_commands && config->history[0] == '\0')
-        return wrong(error, "--history-commands needs a history: give --history FILE too");
+        return config_wrong(error, "--history-commands needs a history: give --history FILE too");
     if (!config->enable_failpoints &&
         (config->failpoints[0] != '\0' || config->failpoint_files[0] != '\0'))
-        return wrong(error, "--failpoints and --failpoint-files need --enable-failpoints: it lets "
+        return config_wrong(error,
+                            "--failpoints and --failpoint-files need --enable-failpoints: it lets "
                             "the points of this process pause, break or kill it");
     return true;
 }

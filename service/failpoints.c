@@ -33,7 +33,7 @@ struct armed {
     long times; /* 0: without limit */
     long delay_ms;
     long hits;
-    long parked;
+    long paused;
     unsigned long set; /* counts how often it was set: who is paused waits for that to change */
 };
 
@@ -50,7 +50,7 @@ struct failpoints {
     pthread_t watcher;
 };
 
-static void *watch(void *arg);
+static void *failpoints_watch(void *arg);
 
 struct failpoints *failpoints_new(const char *files)
 {
@@ -61,7 +61,7 @@ struct failpoints *failpoints_new(const char *files)
     STAILQ_INIT(&failpoints->stays);
     pthread_mutex_init(&failpoints->mutex, NULL);
     cond_init(&failpoints->changed);
-    if (pthread_create(&failpoints->watcher, NULL, watch, failpoints) == 0)
+    if (pthread_create(&failpoints->watcher, NULL, failpoints_watch, failpoints) == 0)
         return failpoints;
     pthread_cond_destroy(&failpoints->changed);
     pthread_mutex_destroy(&failpoints->mutex);
@@ -85,9 +85,9 @@ void failpoints_free(struct failpoints *failpoints)
 
 /* ---- Setting --------------------------------------------------------------------------------- */
 
-static bool wrong(char error[FAILPOINT_ERROR_MAX], const char *format, ...)
+static bool failpoints_wrong(char error[FAILPOINT_ERROR_MAX], const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-static bool wrong(char error[FAILPOINT_ERROR_MAX], const char *format, ...)
+static bool failpoints_wrong(char error[FAILPOINT_ERROR_MAX], const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -122,26 +122,28 @@ static bool check_point(const char *point, bool fails, char error[FAILPOINT_ERRO
     snprintf(group, sizeof group, "%.*s", (int)size, point);
     if (strlen(point) > FAILPOINT_NAME_MAX || *name == '\0' ||
         strspn(name, "abcdefghijklmnopqrstuvwxyz_0123456789") != strlen(name))
-        return wrong(error,
-                     "\"%.100s\" is no point: as in owner_check.between_get_and_del, at "
-                     "most %d characters",
-                     point, FAILPOINT_NAME_MAX);
+        return failpoints_wrong(error,
+                                "\"%.100s\" is no point: as in owner_check.between_get_and_del, at "
+                                "most %d characters",
+                                point, FAILPOINT_NAME_MAX);
     const struct shop_point *of_shop = find_shop_point(point);
     if (of_shop == NULL && dlock_rung_find(group) == NULL) {
 #define X(group, name, where, fails) " " #group "." #name
-        return wrong(error,
-                     "\"%.100s\" is no point; there are" SHOP_POINTS(
-                         X) " and those of the rungs, as in owner_check.between_get_and_del",
-                     point);
+        return failpoints_wrong(
+            error,
+            "\"%.100s\" is no point; there are" SHOP_POINTS(
+                X) " and those of the rungs, as in owner_check.between_get_and_del",
+            point);
 #undef X
     }
     if (fails && (of_shop == NULL || of_shop->fails[0] == '\0'))
-        return wrong(error, "%s cannot fail; sale.after_write can", point);
+        return failpoints_wrong(error, "%s cannot fail; sale.after_write can", point);
     return true;
 }
 
 /* [N*]ACTION. */
-static bool read_action(const char *text, struct armed *armed, char error[FAILPOINT_ERROR_MAX])
+static bool failpoints_read_action(const char *text, struct armed *armed,
+                                   char error[FAILPOINT_ERROR_MAX])
 {
     char name[16] = "";
     const char *action = text;
@@ -151,7 +153,7 @@ static bool read_action(const char *text, struct armed *armed, char error[FAILPO
         times = strtol(text, NULL, 10);
         action = text + digits + 1;
         if (times < 1 || times > TIMES_MAX)
-            return wrong(error, "\"%.60s\": N* is 1 to %d", text, TIMES_MAX);
+            return failpoints_wrong(error, "\"%.60s\": N* is 1 to %d", text, TIMES_MAX);
     }
     digits = strncmp(action, "delay(", 6) == 0 ? strspn(action + 6, "0123456789") : 0;
     if (digits > 0 && strcmp(action + 6 + digits, ")") == 0) {
@@ -164,17 +166,17 @@ static bool read_action(const char *text, struct armed *armed, char error[FAILPO
         if (strcmp(action_names[i], name) != 0)
             continue;
         if (i == DELAY && (delay_ms < 1 || delay_ms > DELAY_MS_MAX))
-            return wrong(error, "\"%.60s\": a delay has 1 to %d ms", text, DELAY_MS_MAX);
+            return failpoints_wrong(error, "\"%.60s\": a delay has 1 to %d ms", text, DELAY_MS_MAX);
         armed->action = (enum action)i;
         armed->times = times;
         armed->delay_ms = delay_ms;
         return true;
     }
-    return wrong(error, "\"%.60s\" is no action; there are " ACTIONS, text);
+    return failpoints_wrong(error, "\"%.60s\" is no action; there are " ACTIONS, text);
 }
 
 /* The mutex is held. */
-static struct armed *find(struct failpoints *failpoints, const char *point)
+static struct armed *failpoints_find(struct failpoints *failpoints, const char *point)
 {
     for (struct armed *at = failpoints->points; at < failpoints->points + FAILPOINTS_MAX; at++)
         if (strcmp(at->point, point) == 0)
@@ -185,10 +187,10 @@ static struct armed *find(struct failpoints *failpoints, const char *point)
 /* A place for one more: a free one, or one that is off and empty. The mutex is held. */
 static struct armed *take_place(struct failpoints *failpoints)
 {
-    struct armed *place = find(failpoints, "");
+    struct armed *place = failpoints_find(failpoints, "");
     for (struct armed *at = failpoints->points;
          place == NULL && at < failpoints->points + FAILPOINTS_MAX; at++)
-        if (at->action == OFF && at->parked == 0)
+        if (at->action == OFF && at->paused == 0)
             place = at;
     return place;
 }
@@ -197,10 +199,11 @@ bool failpoints_set(struct failpoints *failpoints, const char *point, const char
                     char error[FAILPOINT_ERROR_MAX])
 {
     struct armed asked = {.action = OFF};
-    if (!read_action(action, &asked, error) || !check_point(point, asked.action == FAIL, error))
+    if (!failpoints_read_action(action, &asked, error) ||
+        !check_point(point, asked.action == FAIL, error))
         return false;
     pthread_mutex_lock(&failpoints->mutex);
-    struct armed *place = find(failpoints, point);
+    struct armed *place = failpoints_find(failpoints, point);
     if (place == NULL && (place = take_place(failpoints)) != NULL)
         *place = (struct armed){.set = place->set};
     if (place != NULL) {
@@ -215,7 +218,8 @@ bool failpoints_set(struct failpoints *failpoints, const char *point, const char
     }
     pthread_mutex_unlock(&failpoints->mutex);
     return place != NULL ||
-           wrong(error, "%d points are set already: set one to off first", FAILPOINTS_MAX);
+           failpoints_wrong(error, "%d points are set already: set one to off first",
+                            FAILPOINTS_MAX);
 }
 
 bool failpoints_set_list(struct failpoints *failpoints, const char *list,
@@ -227,8 +231,8 @@ bool failpoints_set_list(struct failpoints *failpoints, const char *list,
         snprintf(one, sizeof one, "%.*s", (int)size, list);
         char *equals = strchr(one, '=');
         if (equals == NULL || size >= sizeof one)
-            return wrong(error, "\"%.100s\" is not POINT=ACTION, as in sale.after_read=1*pause",
-                         one);
+            return failpoints_wrong(
+                error, "\"%.100s\" is not POINT=ACTION, as in sale.after_read=1*pause", one);
         *equals = '\0';
         if (!failpoints_set(failpoints, one, equals + 1, error))
             return false;
@@ -262,7 +266,7 @@ cJSON *failpoints_json(struct failpoints *failpoints)
         cJSON_AddStringToObject(one, "point", at->point);
         cJSON_AddStringToObject(one, "action", action);
         cJSON_AddNumberToObject(one, "hits", (double)at->hits);
-        cJSON_AddNumberToObject(one, "parked", (double)at->parked);
+        cJSON_AddNumberToObject(one, "paused", (double)at->paused);
         cJSON_AddItemToArray(all, one);
     }
     pthread_mutex_unlock(&failpoints->mutex);
@@ -290,8 +294,8 @@ static int64_t next_look_ns(const struct failpoints *failpoints, const struct fa
 }
 
 /* The mutex is held. let_go: the file of its point is there. */
-static bool is_over(const struct failpoints *failpoints, const struct failpoint_stay *stay,
-                    int64_t at_ns, bool let_go)
+static bool failpoints_is_over(const struct failpoints *failpoints,
+                               const struct failpoint_stay *stay, int64_t at_ns, bool let_go)
 {
     const struct armed *at = stay->at;
     if (failpoints->ended || (at != NULL && (at->set != stay->set || let_go)))
@@ -315,12 +319,12 @@ static void look_for_files(const struct failpoints *failpoints, bool let_go[FAIL
 {
     for (size_t i = 0; i < FAILPOINTS_MAX; i++)
         let_go[i] =
-            failpoints->points[i].parked > 0 && is_let_go(failpoints, failpoints->points[i].point);
+            failpoints->points[i].paused > 0 && is_let_go(failpoints, failpoints->points[i].point);
 }
 
 /* The mutex is held. Takes the stays that are over off the list, in the order in which they came.
  */
-static struct failpoint_stays take_over(struct failpoints *failpoints)
+static struct failpoint_stays failpoints_take_over(struct failpoints *failpoints)
 {
     struct failpoint_stays over = STAILQ_HEAD_INITIALIZER(over),
                            stay_on = STAILQ_HEAD_INITIALIZER(stay_on);
@@ -331,10 +335,10 @@ static struct failpoint_stays take_over(struct failpoints *failpoints)
     failpoints->look_ns = at_ns + FAILPOINT_PAUSE_MS * NS_PER_MS;
     while ((stay = STAILQ_FIRST(&failpoints->stays)) != NULL) {
         STAILQ_REMOVE_HEAD(&failpoints->stays, of_stays);
-        if (is_over(failpoints, stay, at_ns,
-                    stay->at != NULL && let_go[stay->at - failpoints->points])) {
+        if (failpoints_is_over(failpoints, stay, at_ns,
+                               stay->at != NULL && let_go[stay->at - failpoints->points])) {
             if (stay->at != NULL)
-                stay->at->parked--;
+                stay->at->paused--;
             STAILQ_INSERT_TAIL(&over, stay, of_stays);
             continue;
         }
@@ -346,13 +350,13 @@ static struct failpoint_stays take_over(struct failpoints *failpoints)
     return over;
 }
 
-static void *watch(void *arg)
+static void *failpoints_watch(void *arg)
 {
     struct failpoints *failpoints = arg;
     struct failpoint_stay *stay;
     pthread_mutex_lock(&failpoints->mutex);
     while (!failpoints->freed) {
-        struct failpoint_stays over = take_over(failpoints);
+        struct failpoint_stays over = failpoints_take_over(failpoints);
         if (STAILQ_EMPTY(&over)) {
             wait_for_change(failpoints, failpoints->look_ns);
             continue;
@@ -376,17 +380,17 @@ static bool begin_stay(struct failpoints *failpoints, struct failpoint_stay *sta
     stay->at = action == PAUSE ? at : NULL;
     stay->set = at->set;
     stay->end_ns = begin_ns + (action == PAUSE ? FAILPOINT_PAUSE_MS : at->delay_ms) * NS_PER_MS;
-    at->parked += action == PAUSE;
+    at->paused += action == PAUSE;
     if (stay->over != NULL) {
         STAILQ_INSERT_TAIL(&failpoints->stays, stay, of_stays);
         if (next_look_ns(failpoints, stay, begin_ns) < failpoints->look_ns)
             pthread_cond_broadcast(&failpoints->changed);
         return true;
     }
-    while (
-        !is_over(failpoints, stay, mono_ns(), stay->at != NULL && is_let_go(failpoints, at->point)))
+    while (!failpoints_is_over(failpoints, stay, mono_ns(),
+                               stay->at != NULL && is_let_go(failpoints, at->point)))
         wait_for_change(failpoints, next_look_ns(failpoints, stay, mono_ns()));
-    at->parked -= action == PAUSE;
+    at->paused -= action == PAUSE;
     return false;
 }
 
@@ -399,7 +403,7 @@ enum failpoint_way failpoints_reach(struct failpoints *failpoints, const char *g
         return FAILPOINT_PASSES;
     snprintf(point, sizeof point, "%s.%s", group, name);
     pthread_mutex_lock(&failpoints->mutex);
-    struct armed *at = find(failpoints, point);
+    struct armed *at = failpoints_find(failpoints, point);
     enum action action = OFF;
     if (at != NULL && !failpoints->ended && (at->times == 0 || at->hits < at->times))
         action = at->action;

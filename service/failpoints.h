@@ -25,7 +25,8 @@
 
 /* X(group, name, where it is, what `fail` does; "" where it cannot) */
 #define SHOP_POINTS(X)                                                                             \
-    X(sale, looked, "with look=1: the stock was read under the read lock, which it keeps", "")     \
+    X(sale, before_upgrade,                                                                        \
+      "with upgrade=1: the stock was read under the read lock, which it keeps", "")                \
     X(sale, entered, "the lock was had", "")                                                       \
     X(sale, after_read, "the stock was read", "")                                                  \
     X(sale, before_write, "behind the business and the last look at the hold", "")                 \
@@ -54,7 +55,7 @@ bool failpoints_set_list(struct failpoints *failpoints, const char *list,
 /* All of them are off from here on, whatever is set. */
 void failpoints_end(struct failpoints *failpoints);
 
-/* An array: {"point", "action", "hits": how often it acted, "parked": who is there now}. */
+/* An array: {"point", "action", "hits": how often it acted, "paused": who is there now}. */
 cJSON *failpoints_json(struct failpoints *failpoints);
 
 /* What somebody does at a point who needs no thread there. */

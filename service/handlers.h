@@ -16,13 +16,13 @@ void shop_accept_set(struct service *service, struct request *request);
 void shop_accept_add(struct service *service, struct request *request);
 void shop_accept_read(struct service *service, struct request *request);
 /* Sells, restocks or reads. */
-bool shop_sell(struct service *service, struct seller *seller, struct request *request);
+bool shop_sell(struct service *service, struct sale_worker *worker, struct request *request);
 /* What shop_sell would have done is not done. */
 void shop_refuse(struct service *service, struct request *request, enum sale_result result,
                  const char *detail);
 
 void admin_live(struct service *service, struct request *request);
-bool admin_ready(struct service *service, struct seller *seller, struct request *request);
+bool admin_ready(struct service *service, struct sale_worker *worker, struct request *request);
 void admin_version(struct service *service, struct request *request);
 void admin_config(struct service *service, struct request *request);
 void admin_metrics(struct service *service, struct request *request);
@@ -30,6 +30,6 @@ void admin_get_lock(struct service *service, struct request *request);
 void admin_accept_lock(struct service *service, struct request *request);
 void admin_get_failpoints(struct service *service, struct request *request);
 void admin_put_failpoint(struct service *service, struct request *request);
-bool admin_put_lock(struct service *service, struct seller *seller, struct request *request);
+bool admin_put_lock(struct service *service, struct sale_worker *worker, struct request *request);
 
 #endif

@@ -69,7 +69,7 @@ static void note_written(struct history *history, ssize_t written, bool whole)
                   "%s: %s; the history is incomplete from line %" PRIu64, history->file, why,
                   history->seq);
     else if (changed)
-        log_event(LOG_WARNING, "history-back", "%s: %" PRIu64 " lines were lost in all",
+        log_event(LOG_WARNING, "history-restored", "%s: %" PRIu64 " lines were lost in all",
                   history->file, history->lost);
 }
 
@@ -185,7 +185,7 @@ void history_event(struct history *history, const struct history_request *reques
 
 /* ---- The witness for stalls of the machine --------------------------------------------------- */
 
-static void *tick(void *arg)
+static void *history_tick(void *arg)
 {
     struct history *history = arg;
     pthread_mutex_lock(&history->mutex);
@@ -295,7 +295,7 @@ struct history *history_open(const char *file, const char *instance, const char 
     history->part = 1;
     write_begin(history, begin);
     history->seen_ns = mono_ns();
-    if (pthread_create(&history->ticker, NULL, tick, history) == 0)
+    if (pthread_create(&history->ticker, NULL, history_tick, history) == 0)
         return history;
     snprintf(error, HISTORY_ERROR_MAX, "cannot start a thread: %s", strerror(errno));
     close(history->fd);
@@ -344,11 +344,11 @@ static bool place_run(const char *first, const char *run, char file[FILE_MAX_BYT
     return false;
 }
 
-/* The mutex is held. Ends the file that is written now, and takes the one that was opened. goes_on:
+/* The mutex is held. Ends the file that is written now, and takes the one that was opened. continued:
  * that one is the next part of the same. */
-static void move_to(struct history *history, int fd, uint64_t seq, bool goes_on)
+static void move_to(struct history *history, int fd, uint64_t seq, bool continued)
 {
-    write_text(history, mono_ns(), "end", goes_on ? ",\"goes_on\":true" : "");
+    write_text(history, mono_ns(), "end", continued ? ",\"continued\":true" : "");
     close(history->fd);
     history->fd = fd;
     history->seq = seq;
@@ -388,7 +388,7 @@ void history_begin(struct history *history, const char *begin)
     pthread_mutex_unlock(&history->mutex);
 }
 
-static bool has_name(int fd)
+static bool history_has_name(int fd)
 {
     struct stat status;
     return fstat(fd, &status) != 0 || status.st_nlink > 0;
@@ -400,7 +400,7 @@ bool history_reopen(struct history *history, char error[HISTORY_ERROR_MAX])
     pthread_mutex_lock(&history->mutex);
     int fd = open_file(history, history->file, &seq, error);
     history->astray = fd < 0;
-    history->nameless = fd < 0 && !has_name(history->fd);
+    history->nameless = fd < 0 && !history_has_name(history->fd);
     if (fd >= 0 && fd != history->fd) {
         move_to(history, fd, seq, true);
         history->part++;

@@ -191,13 +191,14 @@ static void check_operator(struct exchange *exchange)
 }
 
 /* Who sends a key relies on it: where something would be changed without it, it is refused. */
-static void take_key(struct exchange *exchange)
+static void http_take_key(struct exchange *exchange)
 {
     struct request *request = &exchange->request;
     if (exchange->keys == 0 || request->route->method == METHOD_GET)
         return;
     if (!request->route->takes_query)
-        answer_problem(request, PROBLEM_KEY_NOT_KEPT, "%s %s takes no Idempotency-Key; a sale does",
+        answer_problem(request, PROBLEM_KEY_UNSUPPORTED,
+                       "%s %s takes no Idempotency-Key; a sale does",
                        method_name(request->route->method), request->route->path);
     else if (exchange->keys > 1 || !idempotency_parse(exchange->key, request->sale.key))
         answer_problem(
@@ -231,7 +232,7 @@ static void check_head(struct exchange *exchange, const char *version)
     if (request->answer.status == 0)
         check_operator(exchange);
     if (request->answer.status == 0)
-        take_key(exchange);
+        http_take_key(exchange);
     if (request->answer.status == 0 && exchange->length > REQUEST_BODY_MAX)
         answer_problem(request, PROBLEM_TOO_LARGE, "at most %d bytes", REQUEST_BODY_MAX);
 }
@@ -338,7 +339,7 @@ static enum MHD_Result send_answer(struct exchange *exchange)
 }
 
 /* The exchange may be gone afterwards. */
-static void resume(const struct exchange *exchange)
+static void http_resume(const struct exchange *exchange)
 {
     struct http_loop *loop = exchange->loop;
     MHD_resume_connection(exchange->connection);
@@ -352,11 +353,11 @@ long http_in_flight(const struct request *request)
 
 void http_answer(struct request *request)
 {
-    resume(request->exchange);
+    http_resume(request->exchange);
 }
 
 /* The whole request is here. */
-static enum MHD_Result serve(struct exchange *exchange)
+static enum MHD_Result http_serve(struct exchange *exchange)
 {
     struct request *request = &exchange->request;
     const struct http_options *options = &exchange->http->options;
@@ -373,11 +374,11 @@ static enum MHD_Result serve(struct exchange *exchange)
     exchange->phase = PHASE_WAITING;
     MHD_suspend_connection(exchange->connection);
     if (options->serve(options->service, request))
-        resume(exchange);
+        http_resume(exchange);
     return MHD_YES;
 }
 
-bool http_is_hung_up(const struct request *request)
+bool http_is_client_closed(const struct request *request)
 {
     struct MHD_Connection *connection = request->exchange->connection;
     struct pollfd end = {.events = POLLRDHUP};
@@ -423,7 +424,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     if (exchange->phase == PHASE_WAITING)
         return send_answer(exchange);
     if (exchange->phase == PHASE_BODY && *upload_size == 0)
-        return serve(exchange);
+        return http_serve(exchange);
     if (exchange->phase == PHASE_BODY) {
         bool taken = take_body(exchange, upload, *upload_size);
         *upload_size = 0;
@@ -466,8 +467,8 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
     *con_cls = NULL;
 }
 
-static void on_connection(void *cls, struct MHD_Connection *connection, void **timeout,
-                          enum MHD_ConnectionNotificationCode what)
+static void http_on_connection(void *cls, struct MHD_Connection *connection, void **timeout,
+                               enum MHD_ConnectionNotificationCode what)
 {
     struct http_loop *loop = cls;
     if (what == MHD_CONNECTION_NOTIFY_CLOSED)
@@ -512,8 +513,8 @@ static bool start_loop(struct http *http, unsigned i)
         MHD_OPTION_CONNECTION_LIMIT, loop->connections_max, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
         MHD_OPTION_URI_LOG_CALLBACK, on_target, loop, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
-        NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, loop, MHD_OPTION_SIGPIPE_HANDLED_BY_APP,
-        1, MHD_OPTION_END);
+        NULL, MHD_OPTION_NOTIFY_CONNECTION, http_on_connection, loop,
+        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
     if (loop->daemon == NULL)
         return false;
     if (http_loop_start(loop))

@@ -35,7 +35,7 @@ void http_answer(struct request *request);
 
 /* Whether the client has closed the connection of a request that is not answered yet. From any
  * thread. */
-bool http_is_hung_up(const struct request *request);
+bool http_is_client_closed(const struct request *request);
 /* How many requests of the same listener were read and are not answered yet, this one included. */
 long http_in_flight(const struct request *request);
 

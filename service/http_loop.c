@@ -60,7 +60,7 @@ static bool accept_some(const struct http_loop *loop, unsigned count)
     return true;
 }
 
-static void *run(void *arg)
+static void *http_loop_run(void *arg)
 {
     struct http_loop *loop = arg;
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(loop->daemon, MHD_DAEMON_INFO_EPOLL_FD);
@@ -97,7 +97,7 @@ bool http_loop_start(struct http_loop *loop)
     loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (loop->wake_fd < 0)
         return false;
-    if (pthread_create(&loop->thread, NULL, run, loop) == 0)
+    if (pthread_create(&loop->thread, NULL, http_loop_run, loop) == 0)
         return true;
     close(loop->wake_fd);
     return false;

@@ -40,7 +40,7 @@ static void look_later(struct http_timeouts *timeouts, struct http_timeout *time
     TAILQ_INSERT_TAIL(&timeouts->watched, timeout, of_watched);
 }
 
-static void look(struct http_timeout *timeout)
+static void http_timeout_look(struct http_timeout *timeout)
 {
     const bool has_sent = bytes_of(timeout->fd) != timeout->bytes;
     if (timeout->begun || timeout->phase == HTTP_SENDING ||
@@ -55,7 +55,7 @@ int64_t http_timeouts_look(struct http_timeouts *timeouts)
     while ((timeout = TAILQ_FIRST(&timeouts->watched)) != NULL && timeout->at_ns <= mono_ns()) {
         TAILQ_REMOVE(&timeouts->watched, timeout, of_watched);
         look_later(timeouts, timeout);
-        look(timeout);
+        http_timeout_look(timeout);
     }
     return timeout != NULL ? timeout->at_ns : INT64_MAX;
 }

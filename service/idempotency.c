@@ -44,7 +44,7 @@ void idempotency_destroy(struct idempotency *flight)
 }
 
 /* FNV-1a over both, each with its NUL. */
-static struct sale **row_of(struct idempotency *flight, const struct sale *sale)
+static struct sale **idempotency_row_of(struct idempotency *flight, const struct sale *sale)
 {
     uint32_t hash = 2166136261u;
     const char *const texts[] = {sale->item, sale->key};
@@ -61,7 +61,7 @@ bool idempotency_claim(struct idempotency *flight, struct sale *sale)
 {
     if (sale->key[0] == '\0' || sale->claimed)
         return true;
-    struct sale **row = row_of(flight, sale);
+    struct sale **row = idempotency_row_of(flight, sale);
     pthread_mutex_lock(&flight->mutex);
     const struct sale *other = *row;
     while (other != NULL &&
@@ -80,7 +80,7 @@ void idempotency_release(struct idempotency *flight, struct sale *sale)
 {
     if (!sale->claimed)
         return;
-    struct sale **place = row_of(flight, sale);
+    struct sale **place = idempotency_row_of(flight, sale);
     pthread_mutex_lock(&flight->mutex);
     while (*place != sale)
         place = &(*place)->next_claim;

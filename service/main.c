@@ -20,7 +20,7 @@ static void end_now(int number)
     _exit(128 + number);
 }
 
-static int run(struct config *config)
+static int run_service(struct config *config)
 {
     static struct service service;
     char error[SERVICE_ERROR_MAX], problem[OUTPUT_ERROR_MAX];
@@ -75,7 +75,7 @@ int main(int argc, char **argv)
     if (!config_read(&config, &request, argc, argv, error))
         fprintf(stderr, "inventoryd: %s\n", error);
     else
-        code = request.action == CONFIG_RUN ? run(&config) : cli_act(&config, &request);
+        code = request.action == CONFIG_RUN ? run_service(&config) : cli_act(&config, &request);
     config_free(&config);
     return code;
 }

@@ -43,48 +43,48 @@ static struct {
 static size_t item_count;
 static atomic_ulong other; /* sightings of items for which there is no place left */
 
-static void count(atomic_ulong *counter, unsigned long by)
+static void metrics_add(atomic_ulong *counter, unsigned long by)
 {
     atomic_fetch_add_explicit(counter, by, memory_order_relaxed);
 }
 
-static unsigned long get(atomic_ulong *counter)
+static unsigned long metrics_load(atomic_ulong *counter)
 {
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-static void observe(struct histogram *histogram, int64_t took_ns)
+static void metrics_observe(struct histogram *histogram, int64_t took_ns)
 {
     size_t i = 0;
     while (i < BUCKETS && (double)took_ns > buckets_s[i] * 1e9)
         i++;
-    count(&histogram->counts[i], 1);
-    count(&histogram->sum_ns, (unsigned long)took_ns);
+    metrics_add(&histogram->counts[i], 1);
+    metrics_add(&histogram->sum_ns, (unsigned long)took_ns);
 }
 
 void metrics_sale(int result)
 {
-    count(&sales[result], 1);
+    metrics_add(&sales[result], 1);
 }
 
 void metrics_read(int result)
 {
-    count(&reads[result], 1);
+    metrics_add(&reads[result], 1);
 }
 
 void metrics_replayed(void)
 {
-    count(&replayed, 1);
+    metrics_add(&replayed, 1);
 }
 
 void metrics_acquired(int64_t took_ns)
 {
-    observe(&acquire_time, took_ns);
+    metrics_observe(&acquire_time, took_ns);
 }
 
 void metrics_held(int64_t took_ns)
 {
-    observe(&hold_time, took_ns);
+    metrics_observe(&hold_time, took_ns);
 }
 
 void metrics_stock(const char *item, int64_t left)
@@ -98,7 +98,7 @@ void metrics_stock(const char *item, int64_t left)
             snprintf(items[item_count++].name, sizeof items[0].name, "%s", item);
         items[i].left = left;
     } else {
-        count(&other, 1);
+        metrics_add(&other, 1);
     }
     pthread_mutex_unlock(&items_mutex);
 }
@@ -107,7 +107,7 @@ void metrics_http(size_t route, enum method method, unsigned status)
 {
     for (size_t i = 0; i < CODES; i++)
         if (codes[i] == status)
-            count(&requests[route][method][i], 1);
+            metrics_add(&requests[route][method][i], 1);
 }
 
 void metrics_redis(enum redis_role role, bool up)
@@ -117,20 +117,20 @@ void metrics_redis(enum redis_role role, bool up)
 
 void metrics_http_aborted(void)
 {
-    count(&aborted, 1);
+    metrics_add(&aborted, 1);
 }
 
 /* ---- Printing -------------------------------------------------------------------------------- */
 
-static void head(FILE *out, const char *name, const char *type, const char *help)
+static void metrics_print_head(FILE *out, const char *name, const char *type, const char *help)
 {
     fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-static void single(FILE *out, const char *name, const char *type, const char *help,
-                   unsigned long value)
+static void metrics_print_single(FILE *out, const char *name, const char *type, const char *help,
+                                 unsigned long value)
 {
-    head(out, name, type, help);
+    metrics_print_head(out, name, type, help);
     fprintf(out, "%s %lu\n", name, value);
 }
 
@@ -138,70 +138,76 @@ static void print_histogram(FILE *out, const char *name, const char *help,
                             struct histogram *histogram)
 {
     unsigned long total = 0;
-    head(out, name, "histogram", help);
+    metrics_print_head(out, name, "histogram", help);
     for (size_t i = 0; i < BUCKETS; i++) {
-        total += get(&histogram->counts[i]);
+        total += metrics_load(&histogram->counts[i]);
         fprintf(out, "%s_bucket{le=\"%g\"} %lu\n", name, buckets_s[i], total);
     }
-    total += get(&histogram->counts[BUCKETS]);
+    total += metrics_load(&histogram->counts[BUCKETS]);
     fprintf(out, "%s_bucket{le=\"+Inf\"} %lu\n", name, total);
-    fprintf(out, "%s_sum %.9f\n", name, (double)get(&histogram->sum_ns) / 1e9);
+    fprintf(out, "%s_sum %.9f\n", name, (double)metrics_load(&histogram->sum_ns) / 1e9);
     fprintf(out, "%s_count %lu\n", name, total);
 }
 
 /* done: what SOLD is called. */
-static void print_results(FILE *out, const char *metric, const char *help, const char *done,
-                          atomic_ulong results[SALE_RESULT_COUNT])
+static void metrics_print_results(FILE *out, const char *metric, const char *help, const char *done,
+                                  atomic_ulong results[SALE_RESULT_COUNT])
 {
     static const char *const names[] = {
 #define X(name, event, reason) #name,
         SALE_RESULTS(X)
 #undef X
     };
-    head(out, metric, "counter", help);
+    metrics_print_head(out, metric, "counter", help);
     for (size_t i = 0; i < SALE_RESULT_COUNT; i++) {
         char name[32];
         snprintf(name, sizeof name, "%s", i == SALE_SOLD ? done : names[i]);
         for (char *c = name; *c != '\0'; c++)
             *c = (char)tolower((unsigned char)*c);
-        fprintf(out, "%s{outcome=\"%s\"} %lu\n", metric, name, get(&results[i]));
+        fprintf(out, "%s{outcome=\"%s\"} %lu\n", metric, name, metrics_load(&results[i]));
     }
 }
 
 static void print_stock(FILE *out)
 {
-    head(out, "inventory_stock", "gauge",
-         "The stock by the latest sale, PUT, restock or guarded read of this instance.");
+    metrics_print_head(
+        out, "inventory_stock", "gauge",
+        "The stock by the latest sale, PUT, restock or guarded read of this instance.");
     pthread_mutex_lock(&items_mutex);
     for (size_t i = 0; i < item_count; i++)
         fprintf(out, "inventory_stock{item=\"%s\"} %" PRId64 "\n", items[i].name, items[i].left);
     pthread_mutex_unlock(&items_mutex);
-    single(out, "inventory_stock_other_total", "counter",
-           "Times that the stock was seen of other items: inventory_stock has the first 256.",
-           get(&other));
+    metrics_print_single(
+        out, "inventory_stock_untracked_total", "counter",
+        "Times that the stock was seen of other items: inventory_stock has the first 256.",
+        metrics_load(&other));
 }
 
 static void print_redis(FILE *out)
 {
     static const char *const roles[REDIS_ROLES] = {"lock", "stock"};
-    head(out, "redis_up", "gauge", "1: the server was there when it was last asked for.");
+    metrics_print_head(out, "inventoryd_redis_up", "gauge",
+                       "1: the server was there when it was last asked for.");
     for (int role = 0; role < REDIS_ROLES; role++)
-        fprintf(out, "redis_up{role=\"%s\"} %d\n", roles[role], !atomic_load(&redis_away[role]));
+        fprintf(out, "inventoryd_redis_up{role=\"%s\"} %d\n", roles[role],
+                !atomic_load(&redis_away[role]));
 }
 
 static void print_requests(FILE *out)
 {
-    head(out, "http_requests_total", "counter", "Answers by route, method and status.");
+    metrics_print_head(out, "http_requests_total", "counter",
+                       "Answers by route, method and status.");
     for (size_t route = 0; route <= routes_count(); route++)
         for (int method = 0; method < METHOD_COUNT; method++)
             for (size_t i = 0; i < CODES; i++)
-                if (get(&requests[route][method][i]) > 0)
+                if (metrics_load(&requests[route][method][i]) > 0)
                     fprintf(out,
                             "http_requests_total{route=\"%s\",method=\"%s\",code=\"%u\"} %lu\n",
                             routes_name(route), method_name((enum method)method), codes[i],
-                            get(&requests[route][method][i]));
-    single(out, "http_requests_aborted_total", "counter",
-           "Requests whose client was gone before the answer was sent.", get(&aborted));
+                            metrics_load(&requests[route][method][i]));
+    metrics_print_single(out, "http_requests_aborted_total", "counter",
+                         "Requests whose client was gone before the answer was sent.",
+                         metrics_load(&aborted));
 }
 
 static void print_locks(FILE *out, const struct dlock_stats *lock)
@@ -210,48 +216,56 @@ static void print_locks(FILE *out, const struct dlock_stats *lock)
                     &acquire_time);
     print_histogram(out, "lock_hold_time_seconds",
                     "From having the lock to the answer to its release.", &hold_time);
-    single(out, "lock_acquired_total", "counter", "Locks acquired.", lock->acquired);
-    single(out, "lock_released_total", "counter", "Locks that were released, and said to be.",
-           lock->released);
-    single(out, "lock_attempts_total", "counter", "Tries to get a lock, the successful included.",
-           lock->attempts);
-    single(out, "lock_contended_total", "counter", "Acquires that found the lock busy.",
-           lock->contended);
-    single(out, "lock_passed_on_total", "counter",
-           "Locks passed on inside this instance, without the server.", lock->passed_on);
-    single(
-        out, "lock_unheard_total", "counter",
+    metrics_print_single(out, "lock_acquired_total", "counter", "Locks acquired.", lock->acquired);
+    metrics_print_single(out, "lock_released_total", "counter",
+                         "Locks that were released, and said to be.", lock->released);
+    metrics_print_single(out, "lock_attempts_total", "counter",
+                         "Tries to get a lock, the successful included.", lock->attempts);
+    metrics_print_single(out, "lock_contended_total", "counter",
+                         "Acquires that found the lock busy.", lock->contended);
+    metrics_print_single(out, "lock_handoffs_total", "counter",
+                         "Locks passed on inside this instance, without the server.",
+                         lock->handoffs);
+    metrics_print_single(
+        out, "lock_missed_wakeups_total", "counter",
         "Acquisitions that the fallback poll found, not a wake-up: the holder died or the message "
         "was lost.",
-        lock->unheard);
-    single(out, "lock_grants_expired_total", "counter",
-           "Grants that expired: the instance did not claim the lock within --grant-ms.",
-           lock->grants_expired);
-    single(out, "lock_scripts_loaded_total", "counter",
-           "Scripts sent in full because the server did not know them.", lock->scripts_loaded);
-    single(out, "lock_renewals_total", "counter", "Renewals that were confirmed.", lock->renewals);
-    single(out, "lock_renewals_failed_total", "counter", "Renewals that were not confirmed.",
-           lock->renewals_failed);
-    single(out, "lock_lost_total", "counter", "Holds that were lost before their release.",
-           lock->lost);
-    single(out, "lock_unknown_total", "counter", "Calls whose reply was lost.", lock->unknown);
-    single(out, "lock_abandoned_total", "counter",
-           "Holds left to expire: a write's reply was lost, and it may still come.",
-           lock->abandoned);
-    single(out, "lock_redis_commands_total", "counter", "Commands sent to the lock's server.",
-           lock->commands);
-    single(out, "lock_redis_connects_total", "counter", "Connections made to the lock's server.",
-           lock->connects);
-    single(out, "lock_redis_connects_failed_total", "counter",
-           "Attempts to connect to the lock's server that failed.", lock->connects_failed);
-    single(out, "lock_redis_lost_total", "counter",
-           "Times the lock's server was lost: a connection broke, or none could be made.",
-           lock->connections_lost);
-    single(out, "lock_redis_refused_total", "counter",
-           "Times the lock's server refused the login, writes, or to tell of releases.",
-           lock->connections_refused);
-    single(out, "lock_redis_back_total", "counter", "Times the lock's server was well again.",
-           lock->connections_back);
+        lock->missed_wakeups);
+    metrics_print_single(
+        out, "lock_grants_expired_total", "counter",
+        "Grants that expired: the instance did not claim the lock within --grant-ms.",
+        lock->grants_expired);
+    metrics_print_single(out, "lock_scripts_loaded_total", "counter",
+                         "Scripts sent in full because the server did not know them.",
+                         lock->scripts_loaded);
+    metrics_print_single(out, "lock_renewals_total", "counter", "Renewals that were confirmed.",
+                         lock->renewals);
+    metrics_print_single(out, "lock_renewals_failed_total", "counter",
+                         "Renewals that were not confirmed.", lock->renewals_failed);
+    metrics_print_single(out, "lock_lost_total", "counter",
+                         "Holds that were lost before their release.", lock->lost);
+    metrics_print_single(out, "lock_unknown_total", "counter", "Calls whose reply was lost.",
+                         lock->unknown);
+    metrics_print_single(out, "lock_abandoned_total", "counter",
+                         "Holds left to expire: a write's reply was lost, and it may still come.",
+                         lock->abandoned);
+    metrics_print_single(out, "lock_redis_commands_total", "counter",
+                         "Commands sent to the lock's server.", lock->commands);
+    metrics_print_single(out, "lock_redis_connects_total", "counter",
+                         "Connections made to the lock's server.", lock->connects);
+    metrics_print_single(out, "lock_redis_connects_failed_total", "counter",
+                         "Attempts to connect to the lock's server that failed.",
+                         lock->connects_failed);
+    metrics_print_single(
+        out, "lock_redis_lost_total", "counter",
+        "Times the lock's server was lost: a connection broke, or none could be made.",
+        lock->connections_lost);
+    metrics_print_single(
+        out, "lock_redis_refused_total", "counter",
+        "Times the lock's server refused the login, writes, or to tell of releases.",
+        lock->connections_refused);
+    metrics_print_single(out, "lock_redis_restored_total", "counter",
+                         "Times the lock's server was well again.", lock->connections_restored);
 }
 
 char *metrics_print(const struct metrics_now *now)
@@ -261,27 +275,29 @@ char *metrics_print(const struct metrics_now *now)
     FILE *out = open_memstream(&text, &size);
     if (out == NULL)
         return NULL;
-    head(out, "inventoryd_info", "gauge", "What runs here.");
+    metrics_print_head(out, "inventoryd_info", "gauge", "What runs here.");
     fprintf(out, "inventoryd_info{version=\"%s\",instance=\"%s\",rung=\"%s\",write=\"%s\"} 1\n",
             now->version, now->instance, now->rung, now->write);
-    print_results(out, "inventory_sales_total", "Sales by how they ended.", "sold", sales);
-    print_results(out, "inventory_guarded_reads_total",
-                  "With --guard-reads: reads by how they ended.", "read", reads);
-    single(out, "inventory_sales_replayed_total", "counter",
-           "Answers given again to sales with an Idempotency-Key: nothing was sold.",
-           get(&replayed));
+    metrics_print_results(out, "inventory_sales_total", "Sales by how they ended.", "sold", sales);
+    metrics_print_results(out, "inventory_guarded_reads_total",
+                          "With --guard-reads: reads by how they ended.", "read", reads);
+    metrics_print_single(out, "inventory_sales_replayed_total", "counter",
+                         "Answers given again to sales with an Idempotency-Key: nothing was sold.",
+                         metrics_load(&replayed));
     print_stock(out);
     print_locks(out, &now->lock);
     print_redis(out);
-    single(out, "inventoryd_queue_depth", "gauge", "Requests that wait for a worker.",
-           now->queue_depth);
-    single(out, "inventoryd_queue_limit", "gauge", "How many may wait.", now->queue_max);
-    single(out, "inventoryd_sales_in_flight", "gauge", "Sales accepted and not answered yet.",
-           (unsigned long)now->in_flight);
-    single(out, "inventoryd_sales_waiting", "gauge", "Sales that wait for their lock.",
-           (unsigned long)now->waiting);
-    single(out, "inventoryd_history_lost_total", "counter",
-           "Lines that the history lacks: they could not be written.", now->history_lost);
+    metrics_print_single(out, "inventoryd_queue_depth", "gauge", "Requests that wait for a worker.",
+                         now->queue_depth);
+    metrics_print_single(out, "inventoryd_queue_limit", "gauge", "How many may wait.",
+                         now->queue_max);
+    metrics_print_single(out, "inventoryd_sales_in_flight", "gauge",
+                         "Sales accepted and not answered yet.", (unsigned long)now->in_flight);
+    metrics_print_single(out, "inventoryd_sales_waiting", "gauge",
+                         "Sales that wait for their lock.", (unsigned long)now->waiting);
+    metrics_print_single(out, "inventoryd_history_lost_total", "counter",
+                         "Lines that the history lacks: they could not be written.",
+                         now->history_lost);
     print_requests(out);
     return fclose(out) == 0 ? text : NULL;
 }

@@ -26,7 +26,7 @@ struct address {
 };
 
 /* [text, end) is host:port; an IPv6 host stands in brackets. */
-static bool split(const char *text, const char *end, struct address *address)
+static bool net_split(const char *text, const char *end, struct address *address)
 {
     const char *colon = memrchr(text, ':', (size_t)(end - text));
     if (colon == NULL || colon == text || end - colon < 2 || end - colon > 6)
@@ -48,7 +48,7 @@ static bool split(const char *text, const char *end, struct address *address)
 bool net_is_address(const char *address)
 {
     struct address parts;
-    return split(address, address + strlen(address), &parts);
+    return net_split(address, address + strlen(address), &parts);
 }
 
 static bool is_loopback(const struct sockaddr *address)
@@ -98,7 +98,7 @@ bool net_listen(const char *address, struct listening *listening, char error[NET
     struct addrinfo *found = NULL;
     int on = 1;
     *listening = (struct listening){.fd = -1};
-    if (!split(address, address + strlen(address), &parts)) {
+    if (!net_split(address, address + strlen(address), &parts)) {
         snprintf(error, NET_ERROR_MAX, "%s is not host:port", address);
         return false;
     }
@@ -128,7 +128,7 @@ bool net_listen(const char *address, struct listening *listening, char error[NET
 /* ---- A GET ----------------------------------------------------------------------------------- */
 
 /* Waits for the socket until the deadline. */
-static bool wait_for(int fd, short events, int64_t deadline_ns)
+static bool net_wait_for(int fd, short events, int64_t deadline_ns)
 {
     struct pollfd poll_fd = {.fd = fd, .events = events};
     int64_t left_ms = (deadline_ns - mono_ns()) / NS_PER_MS;
@@ -149,7 +149,7 @@ static int connect_to(const struct address *address, int64_t deadline_ns)
         if (fd < 0)
             continue;
         if (connect(fd, a->ai_addr, a->ai_addrlen) == 0 ||
-            (errno == EINPROGRESS && wait_for(fd, POLLOUT, deadline_ns) &&
+            (errno == EINPROGRESS && net_wait_for(fd, POLLOUT, deadline_ns) &&
              getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0))
             break;
         close(fd);
@@ -165,7 +165,7 @@ static int read_status(int fd, int64_t deadline_ns)
     char answer[16];
     size_t size = 0;
     int status;
-    while (size < 12 && wait_for(fd, POLLIN, deadline_ns)) {
+    while (size < 12 && net_wait_for(fd, POLLIN, deadline_ns)) {
         ssize_t got = recv(fd, answer + size, 12 - size, 0);
         if (got <= 0 && errno != EAGAIN && errno != EINTR)
             return 0;
@@ -184,7 +184,7 @@ int net_get(const char *url, int timeout_ms, char error[NET_ERROR_MAX])
     char request[1024];
     const char *host = url + 7;
     const char *path = strncmp(url, "http://", 7) == 0 ? host + strcspn(host, "/") : NULL;
-    if (path == NULL || !split(host, path, &address)) {
+    if (path == NULL || !net_split(host, path, &address)) {
         snprintf(error, NET_ERROR_MAX, "%s is not http://host:port/path", url);
         return 0;
     }

@@ -21,7 +21,7 @@ static size_t host_size(const char *text, size_t size)
     return text[host] == ':' && host + 1 + strspn(text + host + 1, "0123456789") == size ? host : 0;
 }
 
-static bool is_same(const char *a, size_t a_size, const char *b, size_t b_size)
+static bool origin_is_same(const char *a, size_t a_size, const char *b, size_t b_size)
 {
     return a_size == b_size && strncasecmp(a, b, a_size) == 0;
 }
@@ -35,8 +35,8 @@ bool origin_is_local_host(const char *host, const char *listen)
         return false;
     memcpy(address, host, size);
     address[size] = '\0';
-    return is_same(host, size, name, sizeof name - 1) || net_is_loopback(address) ||
-           is_same(host, size, listen, host_size(listen, strlen(listen)));
+    return origin_is_same(host, size, name, sizeof name - 1) || net_is_loopback(address) ||
+           origin_is_same(host, size, listen, host_size(listen, strlen(listen)));
 }
 
 bool origin_is_local(const char *origin, const char *listen)

@@ -26,7 +26,7 @@ struct server {
     const char *key;
     pthread_t thread;
     bool started;
-    bool suspected; /* OUTAGE_LOST came after OUTAGE_BACK */
+    bool suspected; /* OUTAGE_LOST came after OUTAGE_RESTORED */
     bool away;
     int64_t ends_ns;   /* when its waits end; INT64_MAX: they do not */
     int64_t look_ns;   /* when to look next */
@@ -111,7 +111,7 @@ static void end_waits(struct outage *outage, enum redis_role needs, enum redis_r
 
 /* ---- Servers --------------------------------------------------------------------------------- */
 
-static int64_t earlier(int64_t a_ns, int64_t b_ns)
+static int64_t outage_earlier(int64_t a_ns, int64_t b_ns)
 {
     return a_ns < b_ns ? a_ns : b_ns;
 }
@@ -122,12 +122,12 @@ bool outage_lasts(struct outage *outage, enum redis_role role)
 }
 
 /* It goes, or is back. */
-static void tell(const struct server *server, bool there)
+static void outage_log(const struct server *server, bool there)
 {
     static const char *const words[REDIS_ROLES][2] = {
-        [REDIS_LOCK] = {"lock-server-lost", "lock-server-back"},
-        [REDIS_STOCK] = {"stock-server-lost", "stock-server-back"}};
-    static const char *const both[2] = {"redis-server-lost", "redis-server-back"};
+        [REDIS_LOCK] = {"lock-server-lost", "lock-server-restored"},
+        [REDIS_STOCK] = {"stock-server-lost", "stock-server-restored"}};
+    static const char *const both[2] = {"redis-server-lost", "redis-server-restored"};
     const bool apart = server->outage->apart;
     log_event(LOG_WARNING, apart ? words[server->role][there] : both[there], "%s",
               there ? "it takes writes" : stock_error(server->stock));
@@ -141,12 +141,12 @@ static void tell(const struct server *server, bool there)
 enum finding { THERE, SHUT, AWAY };
 
 /* The mutex is held. What a look has found, that began then. */
-static void found(struct server *server, enum finding finding, int64_t begun_ns)
+static void outage_set_found(struct server *server, enum finding finding, int64_t begun_ns)
 {
     const bool there = finding == THERE;
     int64_t next_ns = INT64_MAX;
     if (server->away == there) {
-        tell(server, there);
+        outage_log(server, there);
         server->away = !there;
     }
     if (finding != AWAY) {
@@ -164,28 +164,28 @@ static void found(struct server *server, enum finding finding, int64_t begun_ns)
     } else if (finding == SHUT || server->suspected) {
         next_ns = mono_ns() + LOOK_SURE_MS * NS_PER_MS;
     }
-    server->look_ns = earlier(server->look_ns, next_ns); /* a hint may have come meanwhile */
+    server->look_ns = outage_earlier(server->look_ns, next_ns); /* a hint may have come meanwhile */
 }
 
 void outage_hint(struct outage *outage, enum redis_role role, enum outage_hint hint)
 {
     struct server *server = server_of(outage, role);
     pthread_mutex_lock(&outage->mutex);
-    if (hint == OUTAGE_LOST || hint == OUTAGE_BACK)
+    if (hint == OUTAGE_LOST || hint == OUTAGE_RESTORED)
         server->suspected = hint == OUTAGE_LOST;
     if (hint == OUTAGE_THERE)
         server->there_ns = mono_ns();
     if (hint == OUTAGE_THERE && server->away) {
-        found(server, THERE, server->there_ns);
+        outage_set_found(server, THERE, server->there_ns);
     } else if (hint == OUTAGE_LOST || hint == OUTAGE_LOOK || server->away) {
-        server->look_ns = earlier(server->look_ns, server->looked_ns + LOOK_MS * NS_PER_MS);
+        server->look_ns = outage_earlier(server->look_ns, server->looked_ns + LOOK_MS * NS_PER_MS);
         pthread_cond_broadcast(&outage->changed);
     }
     pthread_mutex_unlock(&outage->mutex);
 }
 
 /* first: nothing has failed, a connection will do. */
-static enum finding ask(struct server *server, bool first)
+static enum finding outage_ask(struct server *server, bool first)
 {
     if ((first ? stock_connect(server->stock) : stock_takes_writes(server->stock, server->key)) ==
         STOCK_OK)
@@ -194,7 +194,7 @@ static enum finding ask(struct server *server, bool first)
 }
 
 /* The mutex is held, except while the server is asked. */
-static void look(struct server *server)
+static void outage_look(struct server *server)
 {
     struct outage *outage = server->outage;
     const int64_t begun_ns = mono_ns();
@@ -206,13 +206,14 @@ static void look(struct server *server)
             end_waits(outage, REDIS_STOCK, REDIS_STOCK);
     }
     if (!atomic_load(&server->lasts)) /* a look ends with the waits */
-        timeout_ns = earlier(timeout_ns, earlier(outage->fail_fast_ns, server->ends_ns - begun_ns));
+        timeout_ns = outage_earlier(
+            timeout_ns, outage_earlier(outage->fail_fast_ns, server->ends_ns - begun_ns));
     const bool first = server->looked_ns == 0;
     server->looked_ns = begun_ns;
     server->look_ns = INT64_MAX;
     pthread_mutex_unlock(&outage->mutex);
     stock_limit(server->stock, timeout_ns / NS_PER_MS + 1);
-    enum finding finding = ask(server, first);
+    enum finding finding = outage_ask(server, first);
     pthread_mutex_lock(&outage->mutex);
     if (outage->ending)
         return;
@@ -223,19 +224,19 @@ static void look(struct server *server)
     else
         server->look_ns = INT64_MAX; /* a hint that came meanwhile knows no more than this look */
     if (finding == THERE || server->there_ns <= since_ns)
-        found(server, finding, begun_ns);
+        outage_set_found(server, finding, begun_ns);
     else /* another connection was luckier */
-        server->look_ns = earlier(server->look_ns, mono_ns() + pause_ns);
+        server->look_ns = outage_earlier(server->look_ns, mono_ns() + pause_ns);
 }
 
-static void *run(void *arg)
+static void *outage_run(void *arg)
 {
     struct server *server = arg;
     struct outage *outage = server->outage;
     pthread_mutex_lock(&outage->mutex);
     while (!outage->ending) {
         if (server->look_ns <= mono_ns()) {
-            look(server);
+            outage_look(server);
         } else if (server->look_ns == INT64_MAX) {
             pthread_cond_wait(&outage->changed, &outage->mutex);
         } else {
@@ -249,8 +250,8 @@ static void *run(void *arg)
 
 /* ---- All of it ------------------------------------------------------------------------------- */
 
-static bool prepare(struct outage *outage, enum redis_role role,
-                    const struct outage_options *options)
+static bool outage_prepare(struct outage *outage, enum redis_role role,
+                           const struct outage_options *options)
 {
     struct server *server = &outage->servers[role];
     server->outage = outage;
@@ -280,7 +281,7 @@ struct outage *outage_new(const struct outage_options *options)
     for (int needs = 0; needs < REDIS_ROLES; needs++)
         whole = (outage->patience[needs] = patience_new()) != NULL && whole;
     for (int role = 0; role < REDIS_ROLES; role++)
-        whole = prepare(outage, (enum redis_role)role, options) && whole;
+        whole = outage_prepare(outage, (enum redis_role)role, options) && whole;
     if (whole)
         return outage;
     outage_free(outage);
@@ -291,7 +292,7 @@ bool outage_start(struct outage *outage)
 {
     for (int role = 0; role < (outage->apart ? REDIS_ROLES : 1); role++) {
         struct server *server = &outage->servers[role];
-        server->started = pthread_create(&server->thread, NULL, run, server) == 0;
+        server->started = pthread_create(&server->thread, NULL, outage_run, server) == 0;
         if (!server->started)
             return false;
     }

@@ -42,10 +42,10 @@ void outage_free(struct outage *outage);
 /* What others saw of a server, from any thread. The server is asked soon after each of the first
  * three. */
 enum outage_hint {
-    OUTAGE_LOOK,  /* it did not do what it should */
-    OUTAGE_LOST,  /* a connection to it failed; it is asked every second until OUTAGE_BACK */
-    OUTAGE_BACK,  /* a connection to it was made */
-    OUTAGE_THERE, /* it took a write just now: it is not away, whatever a look finds meanwhile */
+    OUTAGE_LOOK,     /* it did not do what it should */
+    OUTAGE_LOST,     /* a connection to it failed; it is asked every second until OUTAGE_RESTORED */
+    OUTAGE_RESTORED, /* a connection to it was made */
+    OUTAGE_THERE,    /* it took a write just now: it is not away, whatever a look finds meanwhile */
 };
 void outage_hint(struct outage *outage, enum redis_role role, enum outage_hint hint);
 /* The server has been away for --fail-fast-ms: send it nothing. */

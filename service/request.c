@@ -39,8 +39,8 @@ void answer_long(struct request *request, unsigned status, const char *content_t
     answer->body_size = strlen(body);
 }
 
-static void problem(struct request *request, enum problem problem, const long long *left,
-                    const char *format, va_list args)
+static void request_problem(struct request *request, enum problem problem, const long long *left,
+                            const char *format, va_list args)
 {
     char detail[512];
     unsigned status = problem_status(problem);
@@ -56,7 +56,7 @@ void answer_problem(struct request *request, enum problem name, const char *form
 {
     va_list args;
     va_start(args, format);
-    problem(request, name, NULL, format, args);
+    request_problem(request, name, NULL, format, args);
     va_end(args);
 }
 
@@ -65,7 +65,7 @@ void answer_left(struct request *request, enum problem name, int64_t left, const
     long long number = left;
     va_list args;
     va_start(args, format);
-    problem(request, name, &number, format, args);
+    request_problem(request, name, &number, format, args);
     va_end(args);
 }
 

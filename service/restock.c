@@ -4,32 +4,32 @@
  */
 #include "restock.h"
 
-#include "doubt.h"
+#include "resolve.h"
 #include "sale_record.h"
 
 #include <inttypes.h>
 
 /* A fence that goes by who read last takes no write from who has not. */
-static bool read_for_write(struct seller *seller, struct sale *sale,
+static bool read_for_write(struct sale_worker *worker, struct sale *sale,
                            const struct stock_fence *fence)
 {
     int64_t stock;
     if (fence == NULL || fence->kind != FENCE_LAST_READ)
         return true;
-    enum stock_status status = stock_read(seller->stock, sale->stock_key, fence, &stock);
+    enum stock_status status = stock_read(worker->stock, sale->stock_key, fence, &stock);
     if (status == STOCK_OK || status == STOCK_MISSING || status == STOCK_INVALID)
         return true;
-    section_end_by_stock(seller, sale, status);
+    section_end_by_stock(worker, sale, status);
     return false;
 }
 
 /* Units are added to a stock that is there: a slip in the name shall not put another item on sale.
  */
-static bool may_add(struct seller *seller, struct sale *sale, const struct stock_fence *fence)
+static bool may_add(struct sale_worker *worker, struct sale *sale, const struct stock_fence *fence)
 {
     int64_t stock;
     char detail[160];
-    if (!section_read(seller, sale, fence, &stock))
+    if (!section_read(worker, sale, fence, &stock))
         return false;
     sale->left = stock;
     if (stock <= STOCK_MAX - sale->quantity)
@@ -37,56 +37,56 @@ static bool may_add(struct seller *seller, struct sale *sale, const struct stock
     snprintf(detail, sizeof detail,
              "there are %" PRId64 " of %s, and there may be at most %" PRId64, stock, sale->item,
              (int64_t)STOCK_MAX);
-    section_end(sale, SALE_TOO_MANY, detail);
+    section_end(sale, SALE_STOCK_TOO_LARGE, detail);
     return false;
 }
 
 /* *before: what was there, or STOCK_NONE. */
-static enum stock_status write_restock(struct seller *seller, struct sale *sale,
+static enum stock_status write_restock(struct sale_worker *worker, struct sale *sale,
                                        const struct stock_fence *fence, int64_t *before)
 {
     if (!sale->adds) {
         sale->left = sale->quantity;
-        return stock_replace(seller->stock, sale->stock_key, sale->quantity, fence, before);
+        return stock_replace(worker->stock, sale->stock_key, sale->quantity, fence, before);
     }
     enum stock_status written =
-        stock_add(seller->stock, sale->stock_key, sale->quantity, fence, &sale->left);
+        stock_add(worker->stock, sale->stock_key, sale->quantity, fence, &sale->left);
     *before = sale->left - sale->quantity;
     return written;
 }
 
 /* The intent is recorded ahead of the write: the judge sees it even if this process does not live
  * to tell the outcome. */
-void restock(struct seller *seller, struct sale *sale)
+void restock(struct sale_worker *worker, struct sale *sale)
 {
     struct section_fence room;
-    const struct stock_fence *fence = section_fence(seller->env, sale, &room);
-    bool ready = sale->adds ? may_add(seller, sale, fence) : read_for_write(seller, sale, fence);
-    if (!ready || !section_may_go_on(seller->env, sale))
+    const struct stock_fence *fence = section_fence(worker->env, sale, &room);
+    bool ready = sale->adds ? may_add(worker, sale, fence) : read_for_write(worker, sale, fence);
+    if (!ready || !section_may_go_on(worker->env, sale))
         return;
     int64_t before;
-    RECORD(seller->env, sale, "restocking", ",\"%s\":%" PRId64, sale->adds ? "add" : "set",
+    RECORD(worker->env, sale, "restock_intent", ",\"%s\":%" PRId64, sale->adds ? "add" : "set",
            sale->quantity);
-    enum stock_status written = write_restock(seller, sale, fence, &before);
-    bool doubted = written == STOCK_LOST;
-    if (doubted)
-        written = doubt_of_restock(seller, sale, &before);
+    enum stock_status written = write_restock(worker, sale, fence, &before);
+    bool resolved = written == STOCK_LOST;
+    if (resolved)
+        written = resolve_restock(worker, sale, &before);
     if (written == STOCK_OK)
-        outage_hint(seller->env->outage, REDIS_STOCK, OUTAGE_THERE);
+        outage_hint(worker->env->outage, REDIS_STOCK, OUTAGE_THERE);
     if (written == STOCK_OK && before != STOCK_NONE) {
-        RECORD(seller->env, sale, "restock",
+        RECORD(worker->env, sale, "restock",
                ",\"stock_before\":%" PRId64 ",\"stock_after\":%" PRId64, before, sale->left);
     } else if (written == STOCK_OK) {
-        RECORD(seller->env, sale, "restock", ",\"stock_after\":%" PRId64, sale->left);
+        RECORD(worker->env, sale, "restock", ",\"stock_after\":%" PRId64, sale->left);
     } else if (written == STOCK_LOST) {
-        RECORD(seller->env, sale, "restock_unknown", "%s", "");
-        section_end(sale, SALE_OUTCOME_UNKNOWN, stock_error(seller->stock));
+        RECORD(worker->env, sale, "restock_unknown", "%s", "");
+        section_end(sale, SALE_OUTCOME_UNKNOWN, stock_error(worker->stock));
     } else {
-        RECORD(seller->env, sale, "restock_none", "%s", "");
-        if (doubted)
+        RECORD(worker->env, sale, "restock_failed", "%s", "");
+        if (resolved)
             section_end(sale, SALE_STOCK_UNAVAILABLE,
                         "the connection was lost before the write was carried out");
         else
-            section_end_by_stock(seller, sale, written);
+            section_end_by_stock(worker, sale, written);
     }
 }

@@ -8,6 +8,6 @@
 
 #include "section.h"
 
-void restock(struct seller *seller, struct sale *sale);
+void restock(struct sale_worker *worker, struct sale *sale);
 
 #endif

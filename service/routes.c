@@ -88,7 +88,7 @@ static bool decode_path(const char *from, size_t size, char *path)
 }
 
 /* Whether the path is that of the route; what stands for {item} goes to item, cut to fit. */
-static bool matches(const struct route *route, const char *path, char item[ITEM_MAX + 2])
+static bool routes_matches(const struct route *route, const char *path, char item[ITEM_MAX + 2])
 {
     const char *pattern = route->path;
     const char *brace = strchr(pattern, '{');
@@ -104,7 +104,7 @@ static bool matches(const struct route *route, const char *path, char item[ITEM_
     return true;
 }
 
-static void allow(struct request *request, enum method method)
+static void routes_allow(struct request *request, enum method method)
 {
     char *allowed = request->answer.allow;
     size_t used = strlen(allowed);
@@ -139,13 +139,13 @@ static bool look_up(enum listener listener, const char *path, enum method method
     bool known = false;
     for (const struct route *route = routes; route < routes + ROUTES; route++) {
         bool elsewhere = is_operators_only(listener, route);
-        if ((route->listener != listener && !elsewhere) || !matches(route, path, item))
+        if ((route->listener != listener && !elsewhere) || !routes_matches(route, path, item))
             continue;
         known = true;
         *operators = *operators || (elsewhere && route->method == method);
         if (elsewhere)
             continue;
-        allow(request, route->method);
+        routes_allow(request, route->method);
         if (route->method == method)
             request->route = route;
     }
@@ -155,7 +155,7 @@ static bool look_up(enum listener listener, const char *path, enum method method
 /* The path is there, but does not take the method. operators: it would on the admin listener. */
 static void wrong_method(struct request *request, bool operators)
 {
-    allow(request, METHOD_OPTIONS);
+    routes_allow(request, METHOD_OPTIONS);
     if (operators)
         answer_problem(
             request, PROBLEM_OPERATORS_ONLY,
@@ -177,7 +177,7 @@ static const struct parameter parameters[] = {
 /* NAME=N, once. False: it is not. */
 static bool take_parameter(struct sale *sale, const char *text, size_t size, bool taken[PARAMETERS])
 {
-    int64_t *const fields[PARAMETERS] = {&sale->quantity, &sale->gift, &sale->look};
+    int64_t *const fields[PARAMETERS] = {&sale->quantity, &sale->reenter, &sale->upgrade};
     for (size_t i = 0; i < PARAMETERS; i++) {
         size_t name = strlen(parameters[i].name);
         if (size <= name + 1 || strncmp(text, parameters[i].name, name) != 0 || text[name] != '=')
@@ -241,7 +241,7 @@ void routes_find(enum listener listener, const char *target, struct request *req
     if (request->route != NULL) {
         request->answer.allow[0] = '\0';
     } else if (method == METHOD_OPTIONS) {
-        allow(request, METHOD_OPTIONS);
+        routes_allow(request, METHOD_OPTIONS);
         answer_json(request, 204, "%s", "");
         return;
     } else {
@@ -259,7 +259,7 @@ void routes_find(enum listener listener, const char *target, struct request *req
 
 /* ---- Serving --------------------------------------------------------------------------------- */
 
-static bool is_sale(const struct request *request)
+static bool routes_is_sale(const struct request *request)
 {
     return request->route->where == RUN_SALES && request->sale.step != STEP_ASIDE;
 }
@@ -271,12 +271,12 @@ bool routes_serve(struct service *service, struct request *request)
         route->accept(service, request);
     if (request->answer.status != 0 || route->where == RUN_HERE)
         return true;
-    if (workers_push(is_sale(request) ? service->sales : service->aside, request))
+    if (workers_push(routes_is_sale(request) ? service->sales : service->aside, request))
         return false;
     /* Workers that end take nothing, either. */
     bool ending = atomic_load(&service->draining);
     const char *detail = ending ? "the instance was told to end" : "the queue (--queue) is full";
-    if (is_sale(request))
+    if (routes_is_sale(request))
         shop_refuse(service, request, ending ? SALE_DRAINING : SALE_QUEUE_FULL, detail);
     else
         answer_problem(request, ending ? PROBLEM_DRAINING : PROBLEM_QUEUE_FULL, "%s", detail);
@@ -288,7 +288,7 @@ void routes_expire(struct service *service, struct request *request)
     bool ending = atomic_load(&service->draining);
     const char *detail = ending ? "the instance was told to end while the request waited"
                                 : "it waited in the queue for longer than --wait-ms";
-    if (is_sale(request))
+    if (routes_is_sale(request))
         shop_refuse(service, request, ending ? SALE_DRAINING : SALE_DEADLINE, detail);
     else
         answer_problem(request, ending ? PROBLEM_DRAINING : PROBLEM_DEADLINE, "%s", detail);

@@ -31,7 +31,7 @@ struct route {
     void (*accept)(struct service *service, struct request *request);
     /* Behind the queue; answers. False: not yet, and the request is another thread's by now; it
      * comes here once more. */
-    bool (*work)(struct service *service, struct seller *seller, struct request *request);
+    bool (*work)(struct service *service, struct sale_worker *worker, struct request *request);
 };
 
 /* Finds the route of the target ("/path?query", as it stands in the request line) and takes what

@@ -56,12 +56,12 @@ static void check_key(const struct sale_env *env, struct sale *sale)
         "the way to write \"%s\" cannot keep the answer in the step that sells; these ways do: "
         "%.80s (--write, or PUT /lock)",
         write_ways[write].name, names);
-    section_end(sale, SALE_KEY_NOT_KEPT, detail);
+    section_end(sale, SALE_KEY_UNSUPPORTED, detail);
 }
 
 /* What comes while a switch is under way goes by the setting of before: a read needs to wait only
  * where that has a lock to wait for. */
-static enum sale_step enter(const struct sale_env *env, struct sale *sale)
+static enum sale_step sale_enter(const struct sale_env *env, struct sale *sale)
 {
     const bool reads = sale->purpose == SALE_READ;
     if (!mode_enter(env->mode))
@@ -76,9 +76,9 @@ static enum sale_step enter(const struct sale_env *env, struct sale *sale)
     return STEP_BEGIN;
 }
 
-static enum sale_step enter_late(struct seller *seller, struct sale *sale)
+static enum sale_step enter_late(struct sale_worker *worker, struct sale *sale)
 {
-    enum sale_step next = enter(seller->env, sale);
+    enum sale_step next = sale_enter(worker->env, sale);
     if (next == STEP_ENTER)
         sale->waits_for = WAIT_SWITCH;
     return next;
@@ -89,44 +89,45 @@ static enum redis_role away_stock(const struct sale_env *env)
     return outage_lasts(env->outage, REDIS_STOCK) ? REDIS_STOCK : REDIS_ROLES;
 }
 
-static enum sale_step read_aside(struct seller *seller, struct sale *sale)
+static enum sale_step read_aside(struct sale_worker *worker, struct sale *sale)
 {
-    if (find_keys(seller->env, sale) && !section_end_by_outage(sale, away_stock(seller->env)))
-        section_read(seller, sale, NULL, &sale->left);
+    if (find_keys(worker->env, sale) && !section_end_by_outage(sale, away_stock(worker->env)))
+        section_read(worker, sale, NULL, &sale->left);
     return STEP_OVER;
 }
 
 /* ---- To the lock ----------------------------------------------------------------------------- */
 
 /* The lock of the sale's item under the rung of now: mostly the one of the sale before. */
-static bool open_lock(const struct sale_env *env, struct sale *sale)
+static bool sale_open_lock(const struct sale_env *env, struct sale *sale)
 {
     const struct dlock_rung *rung = env->mode->now.rung;
-    struct till *till = sale->till;
-    if (till->lock != NULL && strcmp(dlock_rung_of(till->lock)->name, rung->name) == 0 &&
-        strcmp(dlock_name(till->lock), sale->lock_name) == 0)
+    struct lock_owner *lock_owner = sale->lock_owner;
+    if (lock_owner->lock != NULL &&
+        strcmp(dlock_rung_of(lock_owner->lock)->name, rung->name) == 0 &&
+        strcmp(dlock_name(lock_owner->lock), sale->lock_name) == 0)
         return true;
-    dlock_close(till->lock);
-    till->lock = NULL;
-    if (dlock_open(env->client, rung->name, sale->lock_name, &till->lock) == DLOCK_OK)
+    dlock_close(lock_owner->lock);
+    lock_owner->lock = NULL;
+    if (dlock_open(env->client, rung->name, sale->lock_name, &lock_owner->lock) == DLOCK_OK)
         return true;
     section_end(sale, SALE_INTERNAL, dlock_error());
     return false;
 }
 
-static bool take_till(const struct sale_env *env, struct sale *sale)
+static bool take_lock_owner(const struct sale_env *env, struct sale *sale)
 {
-    sale->till = till_take(env->tills);
-    if (sale->till == NULL) {
+    sale->lock_owner = lock_owner_take(env->lock_owner_pool);
+    if (sale->lock_owner == NULL) {
         section_end(sale, SALE_INTERNAL, "out of memory");
         return false;
     }
-    struct bearer *bearer = sale->till->bearer;
-    bearer->purpose = sale->purpose;
-    bearer->thread = sale->till->number;
-    snprintf(bearer->request, sizeof bearer->request, "%s", sale->request);
-    snprintf(bearer->item, sizeof bearer->item, "%s", sale->item);
-    sale_record_serve(bearer);
+    struct holder *holder = sale->lock_owner->holder;
+    holder->purpose = sale->purpose;
+    holder->thread = sale->lock_owner->number;
+    snprintf(holder->request, sizeof holder->request, "%s", sale->request);
+    snprintf(holder->item, sizeof holder->item, "%s", sale->item);
+    sale_record_serve(holder);
     return true;
 }
 
@@ -134,26 +135,26 @@ static bool take_till(const struct sale_env *env, struct sale *sale)
 static enum dlock_mode first_mode(const struct sale_env *env, const struct sale *sale)
 {
     const struct setting *now = &env->mode->now;
-    bool reads = now->guard_reads && (sale->purpose == SALE_READ || sale->look == 1);
+    bool reads = now->guard_reads && (sale->purpose == SALE_READ || sale->upgrade == 1);
     return reads && now->rung->shared ? DLOCK_SHARED : DLOCK_EXCLUSIVE;
 }
 
 /* The server that is away, without which nothing can be sold; REDIS_ROLES: none is. */
-static enum redis_role away(const struct sale_env *env)
+static enum redis_role sale_server_away(const struct sale_env *env)
 {
     bool lasts = sale_asks_lock_server(&env->mode->now) && outage_lasts(env->outage, REDIS_LOCK);
     return lasts ? REDIS_LOCK : away_stock(env);
 }
 
-static enum sale_step begin(struct seller *seller, struct sale *sale)
+static enum sale_step sale_begin(struct sale_worker *worker, struct sale *sale)
 {
-    const struct sale_env *env = seller->env;
+    const struct sale_env *env = worker->env;
     const int64_t begins_ns = mono_ns();
     sale->deadline_ns = sale->arrived_ns + env->config->wait_ms * NS_PER_MS;
     sale->mode = first_mode(env, sale);
     enum redis_role needs = sale_asks_lock_server(&env->mode->now) ? REDIS_LOCK : REDIS_STOCK;
     sale->patience = outage_patience(env->outage, needs);
-    if (!take_till(env, sale) || section_end_by_outage(sale, away(env)))
+    if (!take_lock_owner(env, sale) || section_end_by_outage(sale, sale_server_away(env)))
         return STEP_END;
     if (sale->result != SALE_SOLD) /* enter() has found something */
         return STEP_END;
@@ -161,18 +162,18 @@ static enum sale_step begin(struct seller *seller, struct sale *sale)
         section_end(sale, SALE_DEADLINE, "it waited in the queue for longer than --wait-ms");
         return STEP_END;
     }
-    return open_lock(env, sale) ? STEP_ASK : STEP_END;
+    return sale_open_lock(env, sale) ? STEP_ASK : STEP_END;
 }
 
-static enum sale_step ask(struct seller *seller, struct sale *sale)
+static enum sale_step sale_ask(struct sale_worker *worker, struct sale *sale)
 {
-    (void)seller;
+    (void)worker;
     sale->acquire_ns = mono_ns();
     sale->waits_for = WAIT_LOCK;
     return STEP_ANSWERED;
 }
 
-static void let_go(struct seller *seller, struct sale *sale, dlock_hold *hold)
+static void sale_let_go(struct sale_worker *worker, struct sale *sale, dlock_hold *hold)
 {
     /* What was written is written, whatever becomes of the lock. */
     dlock_status released = sale->abandons ? dlock_abandon(hold) : dlock_release(hold, NULL);
@@ -180,13 +181,13 @@ static void let_go(struct seller *seller, struct sale *sale, dlock_hold *hold)
         sale->abandons && released == DLOCK_OK ? "ABANDONED" : dlock_status_name(released);
     metrics_held(mono_ns() - sale->granted_ns);
     if (sale->purpose != SALE_RESTOCK)
-        RECORD(seller->env, sale, "release", ",\"hold\":\"%s\",\"status\":\"%s\"", sale->hold_id,
+        RECORD(worker->env, sale, "release", ",\"hold\":\"%s\",\"status\":\"%s\"", sale->hold_id,
                status);
     if (sale->abandons)
         log_event(LOG_WARNING, "abandoned",
                   "%s is left to expire: the reply to a write under it was lost, and the write may "
                   "still come: %s",
-                  sale->lock_name, stock_error(seller->stock));
+                  sale->lock_name, stock_error(worker->stock));
     else if (released != DLOCK_OK)
         log_event(LOG_WARNING, "release", "%s: %s", sale->lock_name, dlock_error());
 }
@@ -197,21 +198,21 @@ static void record_exit(const struct sale_env *env, const struct sale *sale)
 }
 
 /* The write lock's answer is there: the read lock is of no use any more. */
-static void end_look(struct seller *seller, struct sale *sale)
+static void sale_end_look(struct sale_worker *worker, struct sale *sale)
 {
-    RECORD(seller->env, sale, "again", ",\"hold\":\"%s\",\"status\":\"%s\"", sale->hold_id,
+    RECORD(worker->env, sale, "reacquire", ",\"hold\":\"%s\",\"status\":\"%s\"", sale->hold_id,
            dlock_status_name(sale->answer.status));
-    record_exit(seller->env, sale);
-    let_go(seller, sale, sale->looked);
-    sale->looked = NULL;
+    record_exit(worker->env, sale);
+    sale_let_go(worker, sale, sale->read_hold);
+    sale->read_hold = NULL;
 }
 
-static enum sale_step answered(struct seller *seller, struct sale *sale)
+static enum sale_step sale_answered(struct sale_worker *worker, struct sale *sale)
 {
-    const struct sale_env *env = seller->env;
+    const struct sale_env *env = worker->env;
     const bool looks = sale->purpose == SALE_SELL && sale->mode == DLOCK_SHARED;
-    if (sale->looked != NULL) {
-        end_look(seller, sale);
+    if (sale->read_hold != NULL) {
+        sale_end_look(worker, sale);
         if (sale->answer.status == DLOCK_UPGRADE) /* it reads again, under the write lock */
             return STEP_ASK;
     }
@@ -225,15 +226,17 @@ static enum sale_step answered(struct seller *seller, struct sale *sale)
     metrics_acquired(sale->granted_ns - sale->acquire_ns);
     sale_record_enter(env, sale);
     if (looks)
-        return selling_look(seller, sale) ? section_point(sale, "looked", STEP_LOOKED) : STEP_LEAVE;
+        return selling_read_shared(worker, sale)
+                   ? section_point(sale, "before_upgrade", STEP_UPGRADE)
+                   : STEP_LEAVE;
     return sale->purpose == SALE_RESTOCK ? STEP_SECTION
                                          : section_point(sale, "entered", STEP_SECTION);
 }
 
-static enum sale_step looked(struct seller *seller, struct sale *sale)
+static enum sale_step sale_acquire_write(struct sale_worker *worker, struct sale *sale)
 {
-    (void)seller;
-    sale->looked = sale->hold;
+    (void)worker;
+    sale->read_hold = sale->hold;
     sale->hold = NULL;
     sale->mode = DLOCK_EXCLUSIVE;
     return STEP_ASK;
@@ -241,37 +244,37 @@ static enum sale_step looked(struct seller *seller, struct sale *sale)
 
 /* ---- The critical section -------------------------------------------------------------------- */
 
-static void read_alone(struct seller *seller, struct sale *sale)
+static void read_alone(struct sale_worker *worker, struct sale *sale)
 {
-    if (section_may_go_on(seller->env, sale) && section_read(seller, sale, NULL, &sale->left))
-        sale_record_read(seller->env, sale, sale->left);
+    if (section_may_go_on(worker->env, sale) && section_read(worker, sale, NULL, &sale->left))
+        sale_record_read(worker->env, sale, sale->left);
 }
 
-static enum sale_step section(struct seller *seller, struct sale *sale)
+static enum sale_step sale_in_section(struct sale_worker *worker, struct sale *sale)
 {
-    if (section_end_by_outage(sale, away_stock(seller->env)))
+    if (section_end_by_outage(sale, away_stock(worker->env)))
         return STEP_LEAVE;
     if (sale->purpose == SALE_READ)
-        read_alone(seller, sale);
-    else if (sale->driver->is_hung_up(sale))
-        section_end(sale, SALE_HUNG_UP, "the client has closed the connection");
+        read_alone(worker, sale);
+    else if (sale->driver->is_client_closed(sale))
+        section_end(sale, SALE_CLIENT_CLOSED, "the client has closed the connection");
     else if (sale->purpose == SALE_RESTOCK)
-        restock(seller, sale);
+        restock(worker, sale);
     else
-        return selling_read(seller, sale);
+        return selling_read(worker, sale);
     return STEP_LEAVE;
 }
 
-static enum sale_step pack(struct seller *seller, struct sale *sale)
+static enum sale_step sale_reenter(struct sale_worker *worker, struct sale *sale)
 {
-    (void)seller;
+    (void)worker;
     sale->waits_for = WAIT_LOCK;
-    return STEP_PACKED;
+    return STEP_REENTERED;
 }
 
-static enum sale_step work(struct seller *seller, struct sale *sale)
+static enum sale_step sale_work(struct sale_worker *worker, struct sale *sale)
 {
-    const int64_t work_ms = seller->env->config->work_ms;
+    const int64_t work_ms = worker->env->config->work_ms;
     if (work_ms > 0) {
         sale->waits_for = WAIT_TIME;
         sale->until_ns = mono_ns() + work_ms * NS_PER_MS;
@@ -279,33 +282,33 @@ static enum sale_step work(struct seller *seller, struct sale *sale)
     return STEP_DECIDE;
 }
 
-static enum sale_step leave(struct seller *seller, struct sale *sale)
+static enum sale_step sale_leave(struct sale_worker *worker, struct sale *sale)
 {
     if (sale->purpose != SALE_RESTOCK)
-        record_exit(seller->env, sale);
+        record_exit(worker->env, sale);
     return STEP_END;
 }
 
-static enum sale_step forget(struct seller *seller, struct sale *sale)
+static enum sale_step sale_forget(struct sale_worker *worker, struct sale *sale)
 {
-    enum sale_step next = leave(seller, sale);
-    if (till_forget(sale->till, sale->hold))
+    enum sale_step next = sale_leave(worker, sale);
+    if (lock_owner_forget(sale->lock_owner, sale->hold))
         sale->hold = NULL;
     return next;
 }
 
-static enum sale_step finish(struct seller *seller, struct sale *sale)
+static enum sale_step sale_finish(struct sale_worker *worker, struct sale *sale)
 {
-    const struct sale_env *env = seller->env;
+    const struct sale_env *env = worker->env;
     if (sale->hold != NULL)
-        let_go(seller, sale, sale->hold);
+        sale_let_go(worker, sale, sale->hold);
     if (!sale->replayed && (sale->result == SALE_SOLD || sale->result == SALE_SOLD_OUT ||
-                            sale->result == SALE_TOO_FEW))
+                            sale->result == SALE_INSUFFICIENT_STOCK))
         metrics_stock(sale->item, sale->left);
     sale_record_end(env, sale);
     outage_give_back(sale->patience);
-    if (sale->till != NULL)
-        till_give(env->tills, sale->till);
+    if (sale->lock_owner != NULL)
+        lock_owner_give(env->lock_owner_pool, sale->lock_owner);
     mode_leave(env->mode);
     return STEP_OVER;
 }
@@ -314,14 +317,14 @@ static enum sale_step finish(struct seller *seller, struct sale *sale)
 
 void sale_arrive(const struct sale_env *env, struct sale *sale)
 {
-    sale->step = enter(env, sale);
+    sale->step = sale_enter(env, sale);
 }
 
 void sale_refuse(const struct sale_env *env, struct sale *sale, enum sale_result result,
                  const char *detail)
 {
     if (sale->step == STEP_ENTER)
-        sale->step = enter(env, sale);
+        sale->step = sale_enter(env, sale);
     section_end(sale, result, detail);
     sale_record_end(env, sale);
     if (sale->step > STEP_ASIDE)
@@ -329,32 +332,32 @@ void sale_refuse(const struct sale_env *env, struct sale *sale, enum sale_result
     sale->step = STEP_OVER;
 }
 
-static enum sale_step (*const steps[])(struct seller *seller, struct sale *sale) = {
+static enum sale_step (*const steps[])(struct sale_worker *worker, struct sale *sale) = {
     [STEP_ENTER] = enter_late,
     [STEP_ASIDE] = read_aside,
-    [STEP_BEGIN] = begin,
-    [STEP_ASK] = ask,
-    [STEP_ANSWERED] = answered,
-    [STEP_LOOKED] = looked,
-    [STEP_SECTION] = section,
-    [STEP_PACK] = pack,
-    [STEP_PACKED] = selling_packed,
-    [STEP_WORK] = work,
+    [STEP_BEGIN] = sale_begin,
+    [STEP_ASK] = sale_ask,
+    [STEP_ANSWERED] = sale_answered,
+    [STEP_UPGRADE] = sale_acquire_write,
+    [STEP_SECTION] = sale_in_section,
+    [STEP_REENTER] = sale_reenter,
+    [STEP_REENTERED] = selling_reentered,
+    [STEP_WORK] = sale_work,
     [STEP_DECIDE] = selling_decide,
     [STEP_WRITE] = selling_write,
-    [STEP_FORGET] = forget,
-    [STEP_LEAVE] = leave,
-    [STEP_END] = finish,
+    [STEP_FORGET] = sale_forget,
+    [STEP_LEAVE] = sale_leave,
+    [STEP_END] = sale_finish,
 };
 
-enum sale_progress sale_go_on(struct seller *seller, struct sale *sale)
+enum sale_progress sale_go_on(struct sale_worker *worker, struct sale *sale)
 {
     bool suspended = false;
-    sale_record_serve(sale->till != NULL ? sale->till->bearer : NULL);
+    sale_record_serve(sale->lock_owner != NULL ? sale->lock_owner->holder : NULL);
     while (!suspended && sale->step != STEP_OVER) {
         sale->waits_for = WAIT_NOTHING;
-        sale->step = steps[sale->step](seller, sale);
-        suspended = sale_suspend(seller->env, sale);
+        sale->step = steps[sale->step](worker, sale);
+        suspended = sale_suspend(worker->env, sale);
     }
     sale_record_serve(NULL);
     return suspended ? SALE_WAITING : SALE_OVER;

@@ -5,7 +5,7 @@
  * is suspended, and keeps no thread. Setting the stock anew takes the same way, and with
  * --guard-reads so does reading it.
  *
- * A suspended sale costs its own struct, a till and perhaps a hold. There are as many as requests
+ * A suspended sale costs its own struct, a lock_owner and perhaps a hold. There are as many as requests
  * that are not answered: --connections at most on the shop's listener, and CHANGES_MAX (shop.c) on
  * the admin's. Of those, at most
  * --queue wait for locks.
@@ -19,7 +19,7 @@
 #include "mode.h"
 #include "outage.h"
 #include "stock.h"
-#include "till.h"
+#include "lock_owner.h"
 
 #include <stdatomic.h>
 
@@ -33,17 +33,17 @@
 #define SALE_RESULTS(X)                                                                            \
     X(SOLD, "write", "")                                                                           \
     X(SOLD_OUT, "refused", "sold-out")                                                             \
-    X(TOO_FEW, "refused", "too-few")                                                               \
-    X(KEY_NOT_KEPT, "refused", "key-not-kept")                                                     \
+    X(INSUFFICIENT_STOCK, "refused", "insufficient-stock")                                         \
+    X(KEY_UNSUPPORTED, "refused", "key-unsupported")                                               \
     X(KEY_REUSED, "refused", "key-reused")                                                         \
     X(REQUEST_IN_FLIGHT, "refused", "request-in-flight")                                           \
     X(RECORD_INVALID, "fail", "key-record")                                                        \
     X(UNKNOWN_ITEM, "refused", "unknown-item")                                                     \
-    X(TOO_MANY, "refused", "too-many")                                                             \
+    X(STOCK_TOO_LARGE, "refused", "stock-too-large")                                               \
     X(QUEUE_FULL, "refused", "queue-full")                                                         \
     X(DEADLINE, "refused", "deadline")                                                             \
     X(DRAINING, "refused", "draining")                                                             \
-    X(HUNG_UP, "refused", "hung-up")                                                               \
+    X(CLIENT_CLOSED, "refused", "client-closed")                                                   \
     X(LOCK_TIMEOUT, "refused", "lock-timeout")                                                     \
     X(LOCK_LOST, "refused", "lock-lost")                                                           \
     X(STALE_TOKEN, "refused", "stale-token")                                                       \
@@ -66,14 +66,14 @@ enum sale_step {
     STEP_ENTER,    /* it is counted in; waits for the end of a switch of the lock */
     STEP_ASIDE,    /* a read that needs no lock: no sale, and not counted in; the steps below are of
                       one that is */
-    STEP_BEGIN,    /* takes a till, and opens the lock */
+    STEP_BEGIN,    /* takes a lock_owner, and opens the lock */
     STEP_ASK,      /* waits for the lock */
-    STEP_ANSWERED, /* the lock's answer is there. look=1: reads, keeps the read lock, and asks for
+    STEP_ANSWERED, /* the lock's answer is there. upgrade=1: reads, keeps the read lock, and asks for
                       the other */
-    STEP_LOOKED,
+    STEP_UPGRADE,
     STEP_SECTION, /* the critical section; a sale reads, a restock and a read do all of theirs */
-    STEP_PACK,    /* gift=1: asks for the same lock again, and waits for it */
-    STEP_PACKED,
+    STEP_REENTER, /* reenter=1: asks for the same lock again, and waits for it */
+    STEP_REENTERED,
     STEP_WORK,   /* --work-ms: waits for that moment */
     STEP_DECIDE, /* the last look at the hold and the clock */
     STEP_WRITE,
@@ -96,7 +96,7 @@ struct sale_driver {
     /* To be resumed at that moment, or once the switch that is under way has ended. */
     void (*resume_at)(struct sale *sale, int64_t at_ns);
     void (*resume_after_switch)(struct sale *sale);
-    bool (*is_hung_up)(const struct sale *sale); /* nobody waits for its answer any more */
+    bool (*is_client_closed)(const struct sale *sale); /* nobody waits for its answer any more */
 };
 
 /* What all sales share. */
@@ -110,19 +110,19 @@ struct sale_env {
     const int *codes;        /* by enum sale_result: what the history says of each */
     struct outage *outage;
     struct failpoints *failpoints; /* or NULL */
-    struct tills *tills;
+    struct lock_owner_pool *lock_owner_pool;
     atomic_long *waiting; /* acquires that are not answered yet */
 };
 
 /* A thread that works on sales, and its connection to the stock. */
-struct seller {
+struct sale_worker {
     const struct sale_env *env;
     struct stock *stock;
 };
 
 /* NULL when out of memory. */
-struct seller *seller_new(const struct sale_env *env);
-void seller_free(struct seller *seller);
+struct sale_worker *sale_worker_new(const struct sale_env *env);
+void sale_worker_free(struct sale_worker *worker);
 
 struct sale {
     /* what is asked for */
@@ -131,19 +131,20 @@ struct sale {
     char item[ITEM_MAX + 1]; /* valid: see sale_is_item */
     int64_t quantity;        /* of a restock: what the stock shall be, or how many are added */
     bool adds;               /* of a restock: to the stock that is there */
-    int64_t gift;            /* 1: inside its section it asks for the same lock again */
-    int64_t look; /* 1: it looks first, under the read lock if reads are guarded by one */
+    int64_t reenter;         /* 1: inside its section it asks for the same lock again */
+    int64_t upgrade; /* 1: it looks first, under the read lock if reads are guarded by one */
     char key[SALE_KEY_MAX + 1]; /* its Idempotency-Key; "": none. See idempotency.h */
     int64_t arrived_ns;
     const struct sale_driver *driver;
 
     /* what came of it */
     enum sale_result result;
-    int64_t left;  /* what is left; with SOLD_OUT and TOO_FEW, and of a read, what was read */
+    int64_t
+        left; /* what is left; with SOLD_OUT and INSUFFICIENT_STOCK, and of a read, what was read */
     int64_t unit;  /* the lowest unit that was sold */
     bool kept;     /* the answer, sold out, is kept under its key */
     bool replayed; /* the answer is the one that was kept under its key: nothing was sold now */
-    char seller[STOCK_SELLER_MAX + 1]; /* the instance that sold */
+    char answered_by[STOCK_ANSWERED_BY_MAX + 1]; /* the instance that sold */
     char detail[256];
 
     /* on the way */
@@ -156,7 +157,7 @@ struct sale {
                           this thread */
     bool abandons;     /* its write may still come, and nothing keeps it from the stock: its lock is
                           left to expire */
-    struct till *till;
+    struct lock_owner *lock_owner;
     char stock_key[KEY_MAX];
     char lock_name[KEY_MAX];
     char record_key[RECORD_KEY_MAX]; /* of what is kept under its key */
@@ -167,7 +168,7 @@ struct sale {
     int64_t granted_ns;
     enum dlock_mode mode; /* in which it asks for the lock now */
     dlock_hold *hold;
-    dlock_hold *looked; /* the read lock that it keeps while it asks for the other */
+    dlock_hold *read_hold; /* the read lock that it keeps while it asks for the other */
     uint64_t
         token; /* of its hold, or of the newest that it asked for inside its section; 0: none */
     uint64_t newest;   /* with STALE_TOKEN: the one that stood against it; 0: not known */
@@ -192,9 +193,9 @@ void sale_arrive(const struct sale_env *env, struct sale *sale);
 void sale_refuse(const struct sale_env *env, struct sale *sale, enum sale_result result,
                  const char *detail);
 /* Takes its steps, until it is over or waits. Each call may come from another thread, with another
- * seller. WAITING: the sale may be another thread's by now. */
+ * worker. WAITING: the sale may be another thread's by now. */
 enum sale_progress { SALE_OVER, SALE_WAITING };
-enum sale_progress sale_go_on(struct seller *seller, struct sale *sale);
+enum sale_progress sale_go_on(struct sale_worker *worker, struct sale *sale);
 
 /* For the client's on_event: what happened to a hold of a sale, or to the lock's server. arg: the
  * env. */

@@ -14,7 +14,8 @@
 
 struct history_request sale_record_of(const struct sale_env *env, const struct sale *sale)
 {
-    return (struct history_request){.thread = sale->till != NULL ? sale->till->number : 0,
+    return (struct history_request){.thread =
+                                        sale->lock_owner != NULL ? sale->lock_owner->number : 0,
                                     .request = sale->request,
                                     .item = sale->item,
                                     .rung = env->mode->now.rung->name,
@@ -86,17 +87,17 @@ void sale_record_read(const struct sale_env *env, const struct sale *sale, int64
 /* ---- What the lock library tells ------------------------------------------------------------- */
 
 /* Whom the calling thread serves; NULL: nobody. */
-static _Thread_local const struct bearer *served;
+static _Thread_local const struct holder *served;
 
-void sale_record_serve(const struct bearer *bearer)
+void sale_record_serve(const struct holder *holder)
 {
-    served = bearer;
+    served = holder;
 }
 
-static struct history_request record_for(const struct bearer *bearer)
+static struct history_request record_for(const struct holder *holder)
 {
     return (struct history_request){
-        .thread = bearer->thread, .request = bearer->request, .item = bearer->item};
+        .thread = holder->thread, .request = holder->request, .item = holder->item};
 }
 
 void sale_on_trace(void *arg, const struct dlock_trace *trace)
@@ -104,12 +105,12 @@ void sale_on_trace(void *arg, const struct dlock_trace *trace)
     const int64_t sent_ns = mono_ns() - trace->took_us * 1000;
     char sent[900], reply[400];
     struct history_request record;
-    const struct bearer *bearer = trace->user != NULL ? trace->user : served;
-    if (bearer != NULL)
-        record = record_for(bearer);
+    const struct holder *holder = trace->user != NULL ? trace->user : served;
+    if (holder != NULL)
+        record = record_for(holder);
     text_quote(sent, sizeof sent, trace->sent);
     text_quote(reply, sizeof reply, trace->reply);
-    history_event(arg, bearer != NULL ? &record : NULL, "command",
+    history_event(arg, holder != NULL ? &record : NULL, "command",
                   ",\"sent_ns\":%" PRId64 ",\"sent\":\"%s\",\"reply\":\"%s\"", sent_ns, sent,
                   reply);
 }
@@ -118,11 +119,11 @@ void sale_on_event(void *arg, const struct dlock_event *event)
 {
     const struct sale_env *env = arg;
     struct history *history = env->history;
-    const struct bearer *bearer = event->user;
+    const struct holder *holder = event->user;
     char reason[160];
     if (event->name == NULL) {
         outage_hint(env->outage, REDIS_LOCK,
-                    event->kind == DLOCK_EVENT_CONNECTION_BACK ? OUTAGE_BACK : OUTAGE_LOST);
+                    event->kind == DLOCK_EVENT_CONNECTION_RESTORED ? OUTAGE_RESTORED : OUTAGE_LOST);
         if (event->kind == DLOCK_EVENT_CONNECTION_REFUSED)
             log_event(LOG_WARNING, "lock-server-refuses", "%s", event->reason);
         return;
@@ -132,9 +133,9 @@ void sale_on_event(void *arg, const struct dlock_event *event)
     else if (event->kind == DLOCK_EVENT_RENEWAL_FAILED)
         log_event(LOG_WARNING, "renewal-failed", "%s: %s", event->name, event->reason);
     if (history == NULL || event->kind == DLOCK_EVENT_RENEWAL_FAILED ||
-        bearer->purpose == SALE_RESTOCK)
+        holder->purpose == SALE_RESTOCK)
         return;
-    struct history_request record = record_for(bearer);
+    struct history_request record = record_for(holder);
     record.rung = event->rung;
     record.lock = event->name;
     if (event->kind == DLOCK_EVENT_RENEWED) {

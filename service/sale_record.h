@@ -29,6 +29,6 @@ void sale_record_read(const struct sale_env *env, const struct sale *sale, int64
 void sale_record_end(const struct sale_env *env, const struct sale *sale);
 
 /* Whom the calling thread serves from here on; NULL: nobody. */
-void sale_record_serve(const struct bearer *bearer);
+void sale_record_serve(const struct holder *holder);
 
 #endif

@@ -9,22 +9,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct seller *seller_new(const struct sale_env *env)
+struct sale_worker *sale_worker_new(const struct sale_env *env)
 {
-    struct seller *seller = calloc(1, sizeof *seller);
-    if (seller == NULL)
+    struct sale_worker *worker = calloc(1, sizeof *worker);
+    if (worker == NULL)
         return NULL;
-    *seller = (struct seller){.env = env, .stock = stock_new(env->stock_server)};
-    if (seller->stock != NULL)
-        return seller;
-    free(seller);
+    *worker = (struct sale_worker){.env = env, .stock = stock_new(env->stock_server)};
+    if (worker->stock != NULL)
+        return worker;
+    free(worker);
     return NULL;
 }
 
-void seller_free(struct seller *seller)
+void sale_worker_free(struct sale_worker *worker)
 {
-    stock_free(seller->stock);
-    free(seller);
+    stock_free(worker->stock);
+    free(worker);
 }
 
 void section_end(struct sale *sale, enum sale_result result, const char *detail)
@@ -74,18 +74,18 @@ void section_end_by_lock(const struct sale_env *env, struct sale *sale, dlock_st
     }
 }
 
-void section_end_by_stock(struct seller *seller, struct sale *sale, enum stock_status status)
+void section_end_by_stock(struct sale_worker *worker, struct sale *sale, enum stock_status status)
 {
     if (status == STOCK_STALE)
-        sale->newest = stock_newest(seller->stock);
+        sale->newest = stock_newest(worker->stock);
     else if (status == STOCK_UNAVAILABLE || status == STOCK_LOST)
-        outage_hint(seller->env->outage, REDIS_STOCK, OUTAGE_LOOK);
+        outage_hint(worker->env->outage, REDIS_STOCK, OUTAGE_LOOK);
     section_end(sale,
                 status == STOCK_MISSING   ? SALE_UNKNOWN_ITEM
                 : status == STOCK_INVALID ? SALE_STOCK_INVALID
                 : status == STOCK_STALE   ? SALE_STALE_TOKEN
                                           : SALE_STOCK_UNAVAILABLE,
-                stock_error(seller->stock));
+                stock_error(worker->stock));
 }
 
 const struct stock_fence *section_fence(const struct sale_env *env, const struct sale *sale,
@@ -108,12 +108,12 @@ const struct stock_fence *section_fence(const struct sale_env *env, const struct
     return &room->fence;
 }
 
-bool section_read(struct seller *seller, struct sale *sale, const struct stock_fence *fence,
+bool section_read(struct sale_worker *worker, struct sale *sale, const struct stock_fence *fence,
                   int64_t *stock)
 {
-    enum stock_status status = stock_read(seller->stock, sale->stock_key, fence, stock);
+    enum stock_status status = stock_read(worker->stock, sale->stock_key, fence, stock);
     if (status != STOCK_OK)
-        section_end_by_stock(seller, sale, status);
+        section_end_by_stock(worker, sale, status);
     return status == STOCK_OK;
 }
 

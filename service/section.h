@@ -10,7 +10,7 @@
 /* What the sale has come to. */
 void section_end(struct sale *sale, enum sale_result result, const char *detail);
 /* The same, from what an answer of the stock means before (or without) a write. */
-void section_end_by_stock(struct seller *seller, struct sale *sale, enum stock_status status);
+void section_end_by_stock(struct sale_worker *worker, struct sale *sale, enum stock_status status);
 void section_end_by_lock(const struct sale_env *env, struct sale *sale, dlock_status status,
                          const char *error);
 /* The same, if that server is away (REDIS_ROLES: none is). False: the sale goes on. */
@@ -27,7 +27,7 @@ const struct stock_fence *section_fence(const struct sale_env *env, const struct
 
 /* fence: NULL where nothing is written on what is read. Readers that share a lock would shut each
  * other out. False: it has ended the sale. */
-bool section_read(struct seller *seller, struct sale *sale, const struct stock_fence *fence,
+bool section_read(struct sale_worker *worker, struct sale *sale, const struct stock_fence *fence,
                   int64_t *stock);
 /* The last look before the write, or of who only reads before that. False: it has ended the sale.
  */

@@ -5,7 +5,7 @@
 #include "selling.h"
 
 #include "../lock/clock.h"
-#include "doubt.h"
+#include "resolve.h"
 #include "log.h"
 #include "sale_record.h"
 
@@ -21,7 +21,7 @@ static bool is_enough(const struct sale_env *env, struct sale *sale, int64_t sto
     sale->left = stock;
     if (stock >= sale->quantity)
         return true;
-    section_end(sale, stock <= 0 ? SALE_SOLD_OUT : SALE_TOO_FEW, "");
+    section_end(sale, stock <= 0 ? SALE_SOLD_OUT : SALE_INSUFFICIENT_STOCK, "");
     return false;
 }
 
@@ -34,10 +34,10 @@ static bool is_not_there(const struct sale *sale, const struct setting *now, int
 }
 
 /* The DECR went below zero: refuse the sale and add the units again. */
-static void put_back(struct seller *seller, struct sale *sale, int64_t after)
+static void put_back(struct sale_worker *worker, struct sale *sale, int64_t after)
 {
     struct section_fence room;
-    const struct stock_fence *fence = section_fence(seller->env, sale, &room);
+    const struct stock_fence *fence = section_fence(worker->env, sale, &room);
     char detail[sizeof sale->detail];
     snprintf(detail, sizeof detail,
              "somebody changed the stock without the lock: %" PRId64 " when it was read, %" PRId64
@@ -45,13 +45,13 @@ static void put_back(struct seller *seller, struct sale *sale, int64_t after)
              sale->left, after);
     section_end(sale, SALE_STOCK_INVALID, detail);
     enum stock_status added =
-        stock_add(seller->stock, sale->stock_key, sale->quantity, fence, &after);
+        stock_add(worker->stock, sale->stock_key, sale->quantity, fence, &after);
     if (added == STOCK_LOST)
-        doubt_leave(seller, sale);
+        resolve_give_up(worker, sale);
     if (added != STOCK_OK)
         log_event(LOG_WARNING, "stock",
                   "%s may be %" PRId64 " too low: what was taken and not sold was not put back: %s",
-                  sale->stock_key, sale->quantity, stock_error(seller->stock));
+                  sale->stock_key, sale->quantity, stock_error(worker->stock));
 }
 
 /* sale->left: what was read. */
@@ -67,15 +67,15 @@ static void end_sold(const struct sale_env *env, struct sale *sale, int64_t afte
            sale->hold_id, before, after, sale->unit, sale->quantity);
 }
 
-static void end_unknown(struct seller *seller, struct sale *sale)
+static void end_unknown(struct sale_worker *worker, struct sale *sale)
 {
-    RECORD(seller->env, sale, "unknown", ",\"hold\":\"%s\",\"code\":%d,\"quantity\":%" PRId64,
-           sale->hold_id, seller->env->codes[SALE_OUTCOME_UNKNOWN], sale->quantity);
-    section_end(sale, SALE_OUTCOME_UNKNOWN, stock_error(seller->stock));
+    RECORD(worker->env, sale, "unknown", ",\"hold\":\"%s\",\"code\":%d,\"quantity\":%" PRId64,
+           sale->hold_id, worker->env->codes[SALE_OUTCOME_UNKNOWN], sale->quantity);
+    section_end(sale, SALE_OUTCOME_UNKNOWN, stock_error(worker->stock));
 }
 
 /* The step that sells has found less than the one that read. */
-static void end_too_few(struct sale *sale, int64_t stock)
+static void end_insufficient_stock(struct sale *sale, int64_t stock)
 {
     char detail[sizeof sale->detail];
     snprintf(detail, sizeof detail,
@@ -88,7 +88,8 @@ static void end_too_few(struct sale *sale, int64_t stock)
 /* ---- Selling once, under a key --------------------------------------------------------------- */
 
 /* The answer that was kept is given again. */
-static void replay(const struct sale_env *env, struct sale *sale, const struct stock_record *kept)
+static void selling_replay(const struct sale_env *env, struct sale *sale,
+                           const struct stock_record *kept)
 {
     char detail[sizeof sale->detail], unit[48] = "";
     const bool sold = kept->code == env->codes[SALE_SOLD];
@@ -104,29 +105,29 @@ static void replay(const struct sale_env *env, struct sale *sale, const struct s
     sale->replayed = true;
     sale->left = kept->left;
     sale->unit = kept->left + 1;
-    snprintf(sale->seller, sizeof sale->seller, "%s", kept->seller);
+    snprintf(sale->answered_by, sizeof sale->answered_by, "%s", kept->answered_by);
     if (sold)
         snprintf(unit, sizeof unit, ",\"unit\":%" PRId64, sale->unit);
     RECORD(env, sale, "replay",
-           ",\"hold\":\"%s\",\"code\":%d,\"seller\":\"%s\",\"stock_after\":%" PRId64
+           ",\"hold\":\"%s\",\"code\":%d,\"answered_by\":\"%s\",\"stock_after\":%" PRId64
            "%s,\"quantity\":%" PRId64,
-           sale->hold_id, kept->code, kept->seller, kept->left, unit, sale->quantity);
+           sale->hold_id, kept->code, kept->answered_by, kept->left, unit, sale->quantity);
 }
 
 /* Looks for what is kept under the sale's key, ahead of the stock. False: nothing is, or it has no
  * key. */
-static bool ends_by_record(struct seller *seller, struct sale *sale)
+static bool ends_by_record(struct sale_worker *worker, struct sale *sale)
 {
     struct stock_record record;
     if (sale->key[0] == '\0')
         return false;
-    enum stock_status status = stock_recall(seller->stock, sale->record_key, &record);
+    enum stock_status status = stock_recall(worker->stock, sale->record_key, &record);
     if (status == STOCK_OK)
-        replay(seller->env, sale, &record);
+        selling_replay(worker->env, sale, &record);
     else if (status == STOCK_INVALID)
-        section_end(sale, SALE_RECORD_INVALID, stock_error(seller->stock));
+        section_end(sale, SALE_RECORD_INVALID, stock_error(worker->stock));
     else if (status != STOCK_MISSING)
-        section_end_by_stock(seller, sale, status);
+        section_end_by_stock(worker, sale, status);
     return status != STOCK_MISSING;
 }
 
@@ -142,61 +143,61 @@ static uint64_t new_mark(void)
 
 /* Writes, and keeps the answer, in one step. Nothing is taken that is not there, so nothing is ever
  * put back. *kept: OK, and it is the answer that another request has got. */
-static enum stock_status write_once(struct seller *seller, struct sale *sale, int64_t *after,
+static enum stock_status write_once(struct sale_worker *worker, struct sale *sale, int64_t *after,
                                     struct stock_record *record, bool *kept)
 {
-    const struct config *config = seller->env->config;
+    const struct config *config = worker->env->config;
     const int64_t sent_ns = mono_ns();
     struct section_fence room;
     const struct stock_once once = {.key = sale->stock_key,
                                     .record_key = sale->record_key,
                                     .quantity = sale->quantity,
-                                    .seller = config->instance,
+                                    .answered_by = config->instance,
                                     .mark = new_mark(),
                                     .keep_ms = config->idempotency_ms,
-                                    .fence = section_fence(seller->env, sale, &room)};
-    enum stock_status written = stock_sell_once(seller->stock, &once, record, kept);
+                                    .fence = section_fence(worker->env, sale, &room)};
+    enum stock_status written = stock_sell_once(worker->stock, &once, record, kept);
     if (written == STOCK_LOST) {
-        written = doubt_of_sale_once(seller, sale, sent_ns, record);
+        written = resolve_sale_once(worker, sale, sent_ns, record);
         *kept = written == STOCK_OK && record->mark != once.mark; /* it has sold meanwhile */
-        if (written == STOCK_OK && !*kept && record->code == seller->env->codes[SALE_SOLD_OUT])
-            written = STOCK_TOO_FEW;
+        if (written == STOCK_OK && !*kept && record->code == worker->env->codes[SALE_SOLD_OUT])
+            written = STOCK_INSUFFICIENT;
     }
-    *after = record->left - (written == STOCK_TOO_FEW ? sale->quantity : 0);
+    *after = record->left - (written == STOCK_INSUFFICIENT ? sale->quantity : 0);
     return written;
 }
 
 /* ---- Read, decide, write --------------------------------------------------------------------- */
 
-/* Writes the stock in the way of now. *after: what it is said to be; with TOO_FEW, what it would
+/* Writes the stock in the way of now. *after: what it is said to be; with INSUFFICIENT_STOCK, what it would
  * have been. */
-static enum stock_status write_stock(struct seller *seller, struct sale *sale, int64_t *after)
+static enum stock_status write_stock(struct sale_worker *worker, struct sale *sale, int64_t *after)
 {
     struct section_fence room;
     enum stock_status status;
-    switch ((enum write_mode)seller->env->mode->now.write) {
+    switch ((enum write_mode)worker->env->mode->now.write) {
     case WRITE_SET:
         *after = sale->left - sale->quantity;
-        return stock_write(seller->stock, sale->stock_key, *after);
+        return stock_write(worker->stock, sale->stock_key, *after);
     case WRITE_ATOMIC:
-        status = stock_take(seller->stock, sale->stock_key, sale->quantity, after);
+        status = stock_take(worker->stock, sale->stock_key, sale->quantity, after);
         *after -= sale->quantity;
         return status;
     default: /* DECR, perhaps fenced */
-        return stock_decrement(seller->stock, sale->stock_key, sale->quantity,
-                               section_fence(seller->env, sale, &room), after);
+        return stock_decrement(worker->stock, sale->stock_key, sale->quantity,
+                               section_fence(worker->env, sale, &room), after);
     }
 }
 
 /* As write_stock. LOST: it was not found out, either. */
-static enum stock_status write_sale(struct seller *seller, struct sale *sale, int64_t *after,
+static enum stock_status write_sale(struct sale_worker *worker, struct sale *sale, int64_t *after,
                                     struct stock_record *record, bool *kept)
 {
     *kept = false;
     if (sale->key[0] != '\0')
-        return write_once(seller, sale, after, record, kept);
-    enum stock_status written = write_stock(seller, sale, after);
-    return written == STOCK_LOST ? doubt_of_sale(seller, sale, after) : written;
+        return write_once(worker, sale, after, record, kept);
+    enum stock_status written = write_stock(worker, sale, after);
+    return written == STOCK_LOST ? resolve_sale(worker, sale, after) : written;
 }
 
 static bool reads_as_it_writes(const struct sale_env *env)
@@ -204,46 +205,46 @@ static bool reads_as_it_writes(const struct sale_env *env)
     return env->mode->now.write == WRITE_ATOMIC;
 }
 
-enum sale_step selling_read(struct seller *seller, struct sale *sale)
+enum sale_step selling_read(struct sale_worker *worker, struct sale *sale)
 {
     int64_t stock;
     struct section_fence room;
-    if (ends_by_record(seller, sale))
+    if (ends_by_record(worker, sale))
         return STEP_LEAVE;
-    if (!reads_as_it_writes(seller->env) &&
-        (!section_read(seller, sale, section_fence(seller->env, sale, &room), &stock) ||
-         !is_enough(seller->env, sale, stock)))
+    if (!reads_as_it_writes(worker->env) &&
+        (!section_read(worker, sale, section_fence(worker->env, sale, &room), &stock) ||
+         !is_enough(worker->env, sale, stock)))
         return STEP_LEAVE;
-    return section_point(sale, "after_read", sale->gift ? STEP_PACK : STEP_WORK);
+    return section_point(sale, "after_read", sale->reenter ? STEP_REENTER : STEP_WORK);
 }
 
-enum sale_step selling_decide(struct seller *seller, struct sale *sale)
+enum sale_step selling_decide(struct sale_worker *worker, struct sale *sale)
 {
-    if (!section_may_go_on(seller->env, sale))
+    if (!section_may_go_on(worker->env, sale))
         return STEP_LEAVE;
     return section_point(sale, "before_write", STEP_WRITE);
 }
 
-enum sale_step selling_write(struct seller *seller, struct sale *sale)
+enum sale_step selling_write(struct sale_worker *worker, struct sale *sale)
 {
-    const struct sale_env *env = seller->env;
+    const struct sale_env *env = worker->env;
     struct stock_record record = {0};
     int64_t after = 0;
     bool kept;
-    const enum stock_status written = write_sale(seller, sale, &after, &record, &kept);
-    const bool answered = written == STOCK_OK || written == STOCK_TOO_FEW;
+    const enum stock_status written = write_sale(worker, sale, &after, &record, &kept);
+    const bool answered = written == STOCK_OK || written == STOCK_INSUFFICIENT;
     if (written == STOCK_LOST) {
-        end_unknown(seller, sale);
+        end_unknown(worker, sale);
     } else if (written == STOCK_OK && kept) {
-        replay(env, sale, &record);
+        selling_replay(env, sale, &record);
     } else if (!answered) {
-        section_end_by_stock(seller, sale, written);
+        section_end_by_stock(worker, sale, written);
     } else if (reads_as_it_writes(env) && !is_enough(env, sale, after + sale->quantity)) {
         sale->kept = sale->key[0] != '\0' && sale->result == SALE_SOLD_OUT;
-    } else if (written == STOCK_TOO_FEW) {
-        end_too_few(sale, after + sale->quantity);
+    } else if (written == STOCK_INSUFFICIENT) {
+        end_insufficient_stock(sale, after + sale->quantity);
     } else if (is_not_there(sale, &env->mode->now, after)) {
-        put_back(seller, sale, after);
+        put_back(worker, sale, after);
     } else {
         end_sold(env, sale, after);
         return section_point(sale, "after_write", STEP_LEAVE);
@@ -253,23 +254,23 @@ enum sale_step selling_write(struct seller *seller, struct sale *sale)
 
 /* ---- The teaching flags ---------------------------------------------------------------------- */
 
-bool selling_look(struct seller *seller, struct sale *sale)
+bool selling_read_shared(struct sale_worker *worker, struct sale *sale)
 {
     int64_t stock;
-    return !ends_by_record(seller, sale) && section_read(seller, sale, NULL, &stock) &&
-           is_enough(seller->env, sale, stock);
+    return !ends_by_record(worker, sale) && section_read(worker, sale, NULL, &stock) &&
+           is_enough(worker->env, sale, stock);
 }
 
 /* With tokens: the section has a newer one now, under which it has read nothing yet. It is the
  * section's as long as the hold is that it began with. */
-static bool is_unchanged(struct seller *seller, struct sale *sale)
+static bool is_unchanged(struct sale_worker *worker, struct sale *sale)
 {
     int64_t stock;
     struct section_fence room;
-    const struct stock_fence *fence = section_fence(seller->env, sale, &room);
+    const struct stock_fence *fence = section_fence(worker->env, sale, &room);
     if (fence == NULL)
         return true;
-    if (!section_read(seller, sale, fence, &stock))
+    if (!section_read(worker, sale, fence, &stock))
         return false;
     bool unchanged = stock == sale->left && dlock_valid(sale->hold);
     if (!unchanged)
@@ -278,12 +279,12 @@ static bool is_unchanged(struct seller *seller, struct sale *sale)
     return unchanged;
 }
 
-enum sale_step selling_packed(struct seller *seller, struct sale *sale)
+enum sale_step selling_reentered(struct sale_worker *worker, struct sale *sale)
 {
-    const struct sale_env *env = seller->env;
+    const struct sale_env *env = worker->env;
     const char *error = sale->answer.error;
     dlock_status status = sale->answer.status;
-    RECORD(env, sale, "again", ",\"hold\":\"%s\",\"status\":\"%s\"", sale->hold_id,
+    RECORD(env, sale, "reacquire", ",\"hold\":\"%s\",\"status\":\"%s\"", sale->hold_id,
            dlock_status_name(status));
     if (status == DLOCK_OK) {
         sale->token = dlock_token(sale->answer.hold);
@@ -291,7 +292,7 @@ enum sale_step selling_packed(struct seller *seller, struct sale *sale)
         error = dlock_error();
     }
     if (status == DLOCK_OK)
-        return is_unchanged(seller, sale) ? STEP_WORK : STEP_LEAVE;
+        return is_unchanged(worker, sale) ? STEP_WORK : STEP_LEAVE;
     if (status == DLOCK_LOST)
         section_end(sale, SALE_LOCK_LOST, "the lock was lost while the gift was packed");
     else

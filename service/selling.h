@@ -8,15 +8,15 @@
 
 #include "section.h"
 
-enum sale_step selling_read(struct seller *seller, struct sale *sale);
+enum sale_step selling_read(struct sale_worker *worker, struct sale *sale);
 /* Behind the business. */
-enum sale_step selling_decide(struct seller *seller, struct sale *sale);
-enum sale_step selling_write(struct seller *seller, struct sale *sale);
+enum sale_step selling_decide(struct sale_worker *worker, struct sale *sale);
+enum sale_step selling_write(struct sale_worker *worker, struct sale *sale);
 
-/* With look=1, under the read lock. False: it has ended the sale, with nothing to buy. */
-bool selling_look(struct seller *seller, struct sale *sale);
-/* With gift=1: the gift is packed by a helper that takes the lock for itself, as it would anywhere
+/* With upgrade=1, under the read lock. False: it has ended the sale, with nothing to buy. */
+bool selling_read_shared(struct sale_worker *worker, struct sale *sale);
+/* With reenter=1: the gift is packed by a helper that takes the lock for itself, as it would anywhere
  * else. It was answered. */
-enum sale_step selling_packed(struct seller *seller, struct sale *sale);
+enum sale_step selling_reentered(struct sale_worker *worker, struct sale *sale);
 
 #endif

@@ -24,7 +24,7 @@
 #define SHOP_THREADS 2
 #define OTHER_DESCRIPTORS 64
 
-static bool wrong(char error[SERVICE_ERROR_MAX], const char *text)
+static bool service_wrong(char error[SERVICE_ERROR_MAX], const char *text)
 {
     snprintf(error, SERVICE_ERROR_MAX, "%s", text);
     return false;
@@ -34,7 +34,7 @@ static bool wrong(char error[SERVICE_ERROR_MAX], const char *text)
 
 struct worker_state {
     struct service *service;
-    struct seller *seller;
+    struct sale_worker *worker;
 };
 
 static void *open_worker(void *arg)
@@ -43,8 +43,8 @@ static void *open_worker(void *arg)
     struct worker_state *state = calloc(1, sizeof *state);
     if (state == NULL)
         return NULL;
-    *state = (struct worker_state){service, seller_new(&service->env)};
-    if (state->seller != NULL)
+    *state = (struct worker_state){service, sale_worker_new(&service->env)};
+    if (state->worker != NULL)
         return state;
     free(state);
     return NULL;
@@ -53,14 +53,14 @@ static void *open_worker(void *arg)
 static void close_worker(void *arg)
 {
     struct worker_state *state = arg;
-    seller_free(state->seller);
+    sale_worker_free(state->worker);
     free(state);
 }
 
 static void run_request(void *arg, struct request *request)
 {
     struct worker_state *state = arg;
-    if (request->route->work(state->service, state->seller, request))
+    if (request->route->work(state->service, state->worker, request))
         http_answer(request);
 }
 
@@ -90,7 +90,7 @@ static bool raise_descriptor_limit(const struct config *config, char error[SERVI
     rlim_t needed =
         (rlim_t)(config->connections + ADMIN_CONNECTIONS + 2 * config->workers + OTHER_DESCRIPTORS);
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
-        return wrong(error, strerror(errno));
+        return service_wrong(error, strerror(errno));
     if (limit.rlim_cur >= needed)
         return true;
     limit.rlim_cur = needed;
@@ -133,7 +133,7 @@ static bool start_failpoints(struct service *service, char error[SERVICE_ERROR_M
     }
     service->env.failpoints = failpoints_new(files);
     if (service->env.failpoints == NULL)
-        return wrong(error, "out of memory");
+        return service_wrong(error, "out of memory");
     if (failpoints_set_list(service->env.failpoints, config->failpoints, problem))
         return true;
     snprintf(error, SERVICE_ERROR_MAX, "--failpoints: %.480s", problem);
@@ -141,9 +141,9 @@ static bool start_failpoints(struct service *service, char error[SERVICE_ERROR_M
 }
 
 /* To the stock's server. arg: the outage. */
-static void on_connection(void *arg, bool works)
+static void service_on_connection(void *arg, bool works)
 {
-    outage_hint(*(struct outage **)arg, REDIS_STOCK, works ? OUTAGE_BACK : OUTAGE_LOST);
+    outage_hint(*(struct outage **)arg, REDIS_STOCK, works ? OUTAGE_RESTORED : OUTAGE_LOST);
 }
 
 const char *service_probe_key(const struct service *service, enum redis_role role)
@@ -162,7 +162,7 @@ static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX]
                                     .timeout_ms = config->redis_timeout_ms,
                                     .on_trace = config->history_commands ? sale_on_trace : NULL,
                                     .on_trace_arg = service->env.history,
-                                    .on_connection = on_connection,
+                                    .on_connection = service_on_connection,
                                     .on_connection_arg = &service->env.outage};
     service->stock_server = service->env.stock_server = stock_server_new(&options);
     service->env.apart = strcmp(config->lock_redis, config->stock_redis) != 0;
@@ -170,7 +170,7 @@ static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX]
         service->lock_server = stock_server_new(&(struct stock_options){
             .url = config->lock_redis, .timeout_ms = config->redis_timeout_ms});
     if (service->stock_server == NULL || (service->env.apart && service->lock_server == NULL))
-        return wrong(error, "out of memory");
+        return service_wrong(error, "out of memory");
     struct stock_server *lock_server =
         service->env.apart ? service->lock_server : service->stock_server;
     service->env.outage = outage_new(&(struct outage_options){
@@ -180,7 +180,7 @@ static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX]
         .keys = {[REDIS_LOCK] = service_probe_key(service, REDIS_LOCK),
                  [REDIS_STOCK] = service_probe_key(service, REDIS_STOCK)}});
     bool started = service->env.outage != NULL && outage_start(service->env.outage);
-    return started || wrong(error, "out of memory, descriptors or threads");
+    return started || service_wrong(error, "out of memory, descriptors or threads");
 }
 
 /* What sales need: the mode, the history, the lock's client, the stock's server. */
@@ -194,13 +194,13 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
     snprintf(setting.run, sizeof setting.run, "%s", config->run);
     char begin[512];
     mode_init(&service->mode, &setting);
-    tills_init(&service->tills);
+    lock_owner_pool_init(&service->lock_owner_pool);
     idempotency_init(&service->keys);
     pthread_mutex_init(&service->readiness.mutex, NULL);
     atomic_init(&service->waiting, 0);
     service->env = (struct sale_env){.config = config,
                                      .mode = &service->mode,
-                                     .tills = &service->tills,
+                                     .lock_owner_pool = &service->lock_owner_pool,
                                      .codes = shop_codes,
                                      .waiting = &service->waiting};
     service_begin_members(service, &setting, begin, sizeof begin);
@@ -235,11 +235,11 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
         .on_trace_arg = service->env.history,
     };
     if (dlock_client_open(&options, &service->env.client) != DLOCK_OK)
-        return wrong(error, dlock_error());
+        return service_wrong(error, dlock_error());
     service->sales = start_workers(service, (size_t)config->workers, (size_t)config->queue);
     service->aside = start_workers(service, ASIDE_THREADS, ASIDE_QUEUE);
     return (service->sales != NULL && service->aside != NULL) ||
-           wrong(error, "not enough memory or threads for --workers");
+           service_wrong(error, "not enough memory or threads for --workers");
 }
 
 /* Both sockets first: a busy port shall be known before anything is written. */
@@ -299,7 +299,7 @@ static bool listen_now(struct service *service, const struct sockets *sockets,
     service->shop =
         start_http(service, LISTENER_SHOP, &sockets->shop, SHOP_THREADS, config->connections);
     if (service->shop == NULL || (has_admin && service->admin == NULL))
-        return wrong(error, "libmicrohttpd could not start");
+        return service_wrong(error, "libmicrohttpd could not start");
     if (has_admin)
         log_event(LOG_INFO, "admin-listening", "%s", sockets->admin.address);
     if (has_admin && !sockets->admin.loopback)
@@ -410,7 +410,7 @@ void service_stop(struct service *service)
     http_stop(service->admin);
     workers_free(service->sales);
     workers_free(service->aside);
-    tills_free(&service->tills);
+    lock_owner_pool_free(&service->lock_owner_pool);
     idempotency_destroy(&service->keys);
     pthread_mutex_destroy(&service->readiness.mutex);
     dlock_client_close(service->env.client);

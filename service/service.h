@@ -29,7 +29,7 @@ struct service {
     struct config config;
     struct mode mode;
     struct sale_env env;
-    struct tills tills;
+    struct lock_owner_pool lock_owner_pool;
     struct idempotency keys; /* of sales in flight */
     atomic_long waiting;     /* for locks: the env's */
     struct stock_server *stock_server;

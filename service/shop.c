@@ -40,7 +40,7 @@ const int shop_codes[] = {
 static void answer_sale(const struct service *service, struct request *request)
 {
     struct sale *sale = &request->sale;
-    const char *instance = sale->replayed ? sale->seller : service->config.instance;
+    const char *instance = sale->replayed ? sale->answered_by : service->config.instance;
     request->answer.replayed = sale->replayed;
     if (sale->result == SALE_SOLD && sale->purpose != SALE_SELL)
         answer_json(request, 200, "{\"item\":\"%s\",\"stock\":%" PRId64 ",\"instance\":\"%s\"}",
@@ -50,7 +50,7 @@ static void answer_sale(const struct service *service, struct request *request)
                     "{\"sold\":%" PRId64 ",\"left\":%" PRId64 ",\"unit\":%" PRId64
                     ",\"item\":\"%s\",\"instance\":\"%s\"}",
                     sale->quantity, sale->left, sale->unit, sale->item, instance);
-    else if (sale->result == SALE_SOLD_OUT || sale->result == SALE_TOO_FEW)
+    else if (sale->result == SALE_SOLD_OUT || sale->result == SALE_INSUFFICIENT_STOCK)
         answer_left(request, problems[sale->result], sale->left,
                     "%" PRId64 " of %s were asked for, %" PRId64 " are left", sale->quantity,
                     sale->item, sale->left);
@@ -65,7 +65,7 @@ static struct request *request_of(const struct sale *sale)
     return (struct request *)((char *)sale - offsetof(struct request, sale));
 }
 
-static void resume(struct sale *sale)
+static void shop_resume(struct sale *sale)
 {
     struct request *request = request_of(sale);
     workers_resume(request->service->sales, request);
@@ -87,18 +87,18 @@ static void resume_after_switch(struct sale *sale)
         workers_go_on(service->sales);
 }
 
-static bool is_hung_up(const struct sale *sale)
+static bool is_client_closed(const struct sale *sale)
 {
-    return http_is_hung_up(request_of(sale));
+    return http_is_client_closed(request_of(sale));
 }
 
-static const struct sale_driver driver = {.resume = resume,
+static const struct sale_driver driver = {.resume = shop_resume,
                                           .resume_at = resume_at,
                                           .resume_after_switch = resume_after_switch,
-                                          .is_hung_up = is_hung_up};
+                                          .is_client_closed = is_client_closed};
 
 /* The one way in. */
-static void arrive(struct service *service, struct request *request)
+static void shop_arrive(struct service *service, struct request *request)
 {
     request->service = service;
     request->sale.driver = &driver;
@@ -108,7 +108,7 @@ static void arrive(struct service *service, struct request *request)
 }
 
 /* The one way out: it is over. */
-static void answer(struct service *service, struct request *request)
+static void shop_answer(struct service *service, struct request *request)
 {
     answer_sale(service, request);
     idempotency_release(&service->keys, &request->sale);
@@ -118,7 +118,7 @@ void shop_refuse(struct service *service, struct request *request, enum sale_res
                  const char *detail)
 {
     sale_refuse(&service->env, &request->sale, result, detail);
-    answer(service, request);
+    shop_answer(service, request);
 }
 
 void shop_accept_sale(struct service *service, struct request *request)
@@ -126,7 +126,7 @@ void shop_accept_sale(struct service *service, struct request *request)
     request->sale.purpose = SALE_SELL;
     bool draining = atomic_load(&service->draining);
     bool first = draining || idempotency_claim(&service->keys, &request->sale);
-    arrive(service, request);
+    shop_arrive(service, request);
     if (draining)
         shop_refuse(service, request, SALE_DRAINING, "the instance takes no more sales");
     else if (!first)
@@ -138,16 +138,16 @@ void shop_accept_sale(struct service *service, struct request *request)
 void shop_accept_read(struct service *service, struct request *request)
 {
     request->sale.purpose = SALE_READ;
-    arrive(service, request);
+    shop_arrive(service, request);
     if (request->sale.step != STEP_ASIDE && atomic_load(&service->draining))
         shop_refuse(service, request, SALE_DRAINING, "the instance takes no more guarded reads");
 }
 
-bool shop_sell(struct service *service, struct seller *seller, struct request *request)
+bool shop_sell(struct service *service, struct sale_worker *worker, struct request *request)
 {
-    if (sale_go_on(seller, &request->sale) == SALE_WAITING)
+    if (sale_go_on(worker, &request->sale) == SALE_WAITING)
         return false;
-    answer(service, request);
+    shop_answer(service, request);
     return true;
 }
 
@@ -183,7 +183,7 @@ static bool take_units(struct request *request, const char *name, int min, int64
 static void accept_restock(struct service *service, struct request *request)
 {
     request->sale.purpose = SALE_RESTOCK;
-    arrive(service, request);
+    shop_arrive(service, request);
     if (atomic_load(&service->draining))
         shop_refuse(service, request, SALE_DRAINING, "the instance takes no more changes");
     else if (http_in_flight(request) > CHANGES_MAX)

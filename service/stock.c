@@ -26,8 +26,8 @@ static int fence_words(const char *key, const struct stock_fence *fence, char to
 
 /* A command about one key, argv[1]. With a fence it is carried out in the step in which that lets
  * it in. */
-static enum stock_status guarded(struct stock *stock, int argc, const char *const *argv,
-                                 const struct stock_fence *fence, const redisReply **reply)
+static enum stock_status stock_guarded(struct stock *stock, int argc, const char *const *argv,
+                                       const struct stock_fence *fence, const redisReply **reply)
 {
     static const struct script *const scripts[] = {[FENCE_NEWEST] = &lua_fenced,
                                                    [FENCE_LAST_READ] = &lua_fenced_apart,
@@ -78,19 +78,19 @@ enum stock_status stock_decrement(struct stock *stock, const char *key, int64_t 
     const redisReply *reply;
     snprintf(number, sizeof number, "%" PRId64, quantity);
     const char *argv[] = {quantity == 1 ? "DECR" : "DECRBY", key, number};
-    enum stock_status status = guarded(stock, quantity == 1 ? 2 : 3, argv, fence, &reply);
+    enum stock_status status = stock_guarded(stock, quantity == 1 ? 2 : 3, argv, fence, &reply);
     return take_after(stock, status, reply, after);
 }
 
 /* SET takes over whatever the key holds. */
-static enum stock_status set(struct stock *stock, const char *key, int64_t value,
-                             const struct stock_fence *fence)
+static enum stock_status stock_set(struct stock *stock, const char *key, int64_t value,
+                                   const struct stock_fence *fence)
 {
     char number[24];
     const redisReply *reply;
     snprintf(number, sizeof number, "%" PRId64, value);
     enum stock_status status =
-        guarded(stock, 3, (const char *const[]){"SET", key, number}, fence, &reply);
+        stock_guarded(stock, 3, (const char *const[]){"SET", key, number}, fence, &reply);
     if (status != STOCK_OK)
         return status;
     bool readable = reply->type == REDIS_REPLY_STATUS && strcmp(reply->str, "OK") == 0;
@@ -99,7 +99,7 @@ static enum stock_status set(struct stock *stock, const char *key, int64_t value
 
 enum stock_status stock_write(struct stock *stock, const char *key, int64_t value)
 {
-    return set(stock, key, value, NULL);
+    return stock_set(stock, key, value, NULL);
 }
 
 enum stock_status stock_replace(struct stock *stock, const char *key, int64_t value,
@@ -109,7 +109,7 @@ enum stock_status stock_replace(struct stock *stock, const char *key, int64_t va
     const redisReply *reply;
     snprintf(number, sizeof number, "%" PRId64, value);
     const char *argv[] = {"SET", key, number, "GET"};
-    enum stock_status status = guarded(stock, 4, argv, fence, &reply);
+    enum stock_status status = stock_guarded(stock, 4, argv, fence, &reply);
     if (status != STOCK_OK || stock_to_number(stock, key, reply, before) != STOCK_OK)
         *before = STOCK_NONE;
     bool readable =
@@ -117,7 +117,7 @@ enum stock_status stock_replace(struct stock *stock, const char *key, int64_t va
     if (!readable)
         return stock_unreadable(stock);
     /* SET with GET refuses a key of another type; a plain SET takes it over. */
-    return status == STOCK_INVALID ? set(stock, key, value, fence) : status;
+    return status == STOCK_INVALID ? stock_set(stock, key, value, fence) : status;
 }
 
 enum stock_status stock_add(struct stock *stock, const char *key, int64_t quantity,
@@ -127,7 +127,7 @@ enum stock_status stock_add(struct stock *stock, const char *key, int64_t quanti
     const redisReply *reply;
     snprintf(number, sizeof number, "%" PRId64, quantity);
     enum stock_status status =
-        guarded(stock, 3, (const char *const[]){"INCRBY", key, number}, fence, &reply);
+        stock_guarded(stock, 3, (const char *const[]){"INCRBY", key, number}, fence, &reply);
     return take_after(stock, status, reply, after);
 }
 

@@ -15,11 +15,11 @@ enum redis_role { REDIS_LOCK, REDIS_STOCK, REDIS_ROLES };
 
 enum stock_status {
     STOCK_OK,
-    STOCK_MISSING,     /* there is no such key */
-    STOCK_TOO_FEW,     /* fewer than asked for; nothing was written */
-    STOCK_INVALID,     /* the key holds something that is no whole number; nothing was written */
-    STOCK_STALE,       /* the fence refused the token; nothing was written */
-    STOCK_UNAVAILABLE, /* not reached, or it refused; nothing was written */
+    STOCK_MISSING,      /* there is no such key */
+    STOCK_INSUFFICIENT, /* fewer than asked for; nothing was written */
+    STOCK_INVALID,      /* the key holds something that is no whole number; nothing was written */
+    STOCK_STALE,        /* the fence refused the token; nothing was written */
+    STOCK_UNAVAILABLE,  /* not reached, or it refused; nothing was written */
     STOCK_LOST, /* the reply was lost, or cannot be read: it may have been carried out, or may be
                    later */
 };
@@ -94,29 +94,30 @@ enum stock_status stock_replace(struct stock *stock, const char *key, int64_t va
 enum stock_status stock_add(struct stock *stock, const char *key, int64_t quantity,
                             const struct stock_fence *fence, int64_t *after);
 /* After a LOST write: the connection that brought it. */
-struct stock_doubt {
+struct stock_broken_connection {
     long long id;    /* at its server; 0: not known */
     char run_id[41]; /* of its server's process */
 };
-struct stock_doubt stock_doubt(const struct stock *stock);
+struct stock_broken_connection stock_broken_connection(const struct stock *stock);
 /* Has the server end that connection. OK: from then on the write was carried out, or never will be.
  * UNAVAILABLE: ask again. LOST: this server can't tell, or refuses to. */
-enum stock_status stock_end_doubt(struct stock *stock, const struct stock_doubt *doubt);
+enum stock_status stock_kill_broken(struct stock *stock,
+                                    const struct stock_broken_connection *broken);
 /* A write that was lost may still be on its way: FENCE_NEWEST lets no write with its token in any
  * more. stock_error() goes on saying why it was not found out. */
 enum stock_status stock_shut_out(struct stock *stock, const struct stock_fence *fence);
-/* Reads, checks and decrements in one script. *before: what it read, with OK and TOO_FEW. */
+/* Reads, checks and decrements in one script. *before: what it read, with OK and INSUFFICIENT_STOCK. */
 enum stock_status stock_take(struct stock *stock, const char *key, int64_t quantity,
                              int64_t *before);
 
 /* ---- Sales with a key ----
  * What is kept under a sale's Idempotency-Key, in a key of its own beside the stock: its answer. */
-#define STOCK_SELLER_MAX 32
+#define STOCK_ANSWERED_BY_MAX 32
 struct stock_record {
-    int code;                          /* 200, or 409: sold out */
-    int64_t quantity;                  /* what was asked for */
-    int64_t left;                      /* what the answer says is left */
-    char seller[STOCK_SELLER_MAX + 1]; /* the instance that answered */
+    int code;                                    /* 200, or 409: sold out */
+    int64_t quantity;                            /* what was asked for */
+    int64_t left;                                /* what the answer says is left */
+    char answered_by[STOCK_ANSWERED_BY_MAX + 1]; /* the instance that answered */
     uint64_t mark; /* the sale's; 0: the record is of a version that left none */
 };
 /* MISSING: nothing is kept there. INVALID: something else is. */
@@ -126,14 +127,14 @@ struct stock_once {
     const char *key;
     const char *record_key; /* in the stock's slot */
     int64_t quantity;
-    const char *seller;
+    const char *answered_by;
     uint64_t mark; /* the sale's own, not 0: by it the sale knows its record again */
     int64_t keep_ms;
     const struct stock_fence *fence; /* or NULL; not FENCE_LAST_WRITE */
 };
 /* Sells and keeps the answer, in one script that looks for the answer first, then at the fence,
  * then at the stock, and never takes more than is there. OK: *record; *kept: it was there before,
- * and nothing was sold now. TOO_FEW: record->left is the stock; where that is none and there is no
+ * and nothing was sold now. INSUFFICIENT_STOCK: record->left is the stock; where that is none and there is no
  * fence, this answer is kept, too. */
 enum stock_status stock_sell_once(struct stock *stock, const struct stock_once *once,
                                   struct stock_record *record, bool *kept);

@@ -30,14 +30,14 @@ static bool is_answer(int64_t code, int64_t left)
 }
 
 /* "SELLER MARK" or "SELLER", to the end. */
-static bool take_seller(const char *text, struct stock_record *record)
+static bool take_answered_by(const char *text, struct stock_record *record)
 {
     size_t size = strcspn(text, " ");
     const char *mark = text + size + (text[size] == ' ');
-    if (size == 0 || size > STOCK_SELLER_MAX || (text[size] == ' ') != (mark[0] != '\0') ||
+    if (size == 0 || size > STOCK_ANSWERED_BY_MAX || (text[size] == ' ') != (mark[0] != '\0') ||
         strspn(mark, "0123456789abcdef") != strlen(mark) || strlen(mark) > 16)
         return false;
-    snprintf(record->seller, sizeof record->seller, "%.*s", (int)size, text);
+    snprintf(record->answered_by, sizeof record->answered_by, "%.*s", (int)size, text);
     record->mark = strtoull(mark, NULL, 16);
     return true;
 }
@@ -51,7 +51,7 @@ static enum stock_status to_record(struct stock *stock, const char *record_key,
     int64_t code = 0;
     bool whole = take_word(&text, &code) && take_word(&text, &record->quantity) &&
                  take_word(&text, &record->left) && is_answer(code, record->left) &&
-                 take_seller(text, record) && strlen(reply->str) == reply->len;
+                 take_answered_by(text, record) && strlen(reply->str) == reply->len;
     if (!whole)
         return stock_failed(stock, STOCK_INVALID, "%s holds something that no sale has left there",
                             record_key);
@@ -74,7 +74,7 @@ enum stock_status stock_recall(struct stock *stock, const char *record_key,
     return status;
 }
 
-static bool is_pair(const redisReply *reply)
+static bool stock_record_is_pair(const redisReply *reply)
 {
     return reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
            reply->element[0]->type == REDIS_REPLY_STRING &&
@@ -87,7 +87,7 @@ static enum stock_status to_once(struct stock *stock, const struct stock_once *o
 {
     if (reply->type == REDIS_REPLY_NIL)
         return stock_failed(stock, STOCK_MISSING, "there is no key %s", once->key);
-    if (!is_pair(reply))
+    if (!stock_record_is_pair(reply))
         return STOCK_LOST;
     const char *what = reply->element[0]->str;
     if (strcmp(what, "few") == 0)
@@ -97,7 +97,7 @@ static enum stock_status to_once(struct stock *stock, const struct stock_once *o
     if (*kept)
         return status;
     bool made = strcmp(what, "made") == 0 && status == STOCK_OK && record->mark == once->mark;
-    return !made ? STOCK_LOST : record->code == 409 ? STOCK_TOO_FEW : STOCK_OK;
+    return !made ? STOCK_LOST : record->code == 409 ? STOCK_INSUFFICIENT : STOCK_OK;
 }
 
 enum stock_status stock_sell_once(struct stock *stock, const struct stock_once *once,
@@ -106,10 +106,10 @@ enum stock_status stock_sell_once(struct stock *stock, const struct stock_once *
     const struct stock_fence *fence = once->fence;
     bool apart = fence != NULL && fence->kind == FENCE_LAST_READ;
     const char *words[COMMAND_WORDS_MAX - 2] = {NULL};
-    char quantity[24], seller[STOCK_SELLER_MAX + 24], keep_ms[24], token[24];
+    char quantity[24], worker[STOCK_ANSWERED_BY_MAX + 24], keep_ms[24], token[24];
     int count = 0;
     const redisReply *reply;
-    snprintf(seller, sizeof seller, "%s %016" PRIx64, once->seller, once->mark);
+    snprintf(worker, sizeof worker, "%s %016" PRIx64, once->answered_by, once->mark);
     snprintf(quantity, sizeof quantity, "%" PRId64, once->quantity);
     snprintf(keep_ms, sizeof keep_ms, "%" PRId64, once->keep_ms);
     snprintf(token, sizeof token, "%" PRIu64, fence != NULL ? fence->token : 0);
@@ -121,7 +121,7 @@ enum stock_status stock_sell_once(struct stock *stock, const struct stock_once *
     if (apart)
         words[count++] = fence->lock_key;
     words[count++] = quantity;
-    words[count++] = seller;
+    words[count++] = worker;
     words[count++] = keep_ms;
     words[count++] = token;
     enum stock_status status = stock_run(stock, &lua_sell_once, words, &reply);

@@ -24,22 +24,22 @@ struct stock_server {
 struct stock {
     struct redis *redis;
     int64_t timeout_ms;
-    int end_fd;              /* see stock_end_by; -1: none */
-    bool refused;            /* see stock_refused */
-    struct stock_doubt lost; /* the connection whose reply was lost last */
-    char code[16];           /* see stock_code */
-    uint64_t newest;         /* see stock_newest */
+    int end_fd;                          /* see stock_end_by; -1: none */
+    bool refused;                        /* see stock_refused */
+    struct stock_broken_connection lost; /* the connection whose reply was lost last */
+    char code[16];                       /* see stock_code */
+    uint64_t newest;                     /* see stock_newest */
     char error[STOCK_ERROR_MAX];
 };
 
 /* ---- Servers and connections ----------------------------------------------------------------- */
 
-static void tell(void *arg, enum outage outage, const char *reason)
+static void stock_notify(void *arg, enum outage outage, const char *reason)
 {
     const struct stock_server *server = arg;
     (void)reason;
     if (server->on_connection != NULL)
-        server->on_connection(server->on_connection_arg, outage == OUTAGE_BACK);
+        server->on_connection(server->on_connection_arg, outage == OUTAGE_RESTORED);
 }
 
 struct stock_server *stock_server_new(const struct stock_options *options)
@@ -55,7 +55,7 @@ struct stock_server *stock_server_new(const struct stock_options *options)
     server->config.command_timeout_ms = options->timeout_ms;
     server->config.on_trace = options->on_trace;
     server->config.on_trace_arg = options->on_trace_arg;
-    server->config.outages.tell = tell;
+    server->config.outages.tell = stock_notify;
     server->config.outages.arg = server;
     server->on_connection = options->on_connection;
     server->on_connection_arg = options->on_connection_arg;
@@ -170,17 +170,17 @@ enum stock_status stock_connect(struct stock *stock)
     return STOCK_UNAVAILABLE;
 }
 
-static void note_doubt(struct stock *stock)
+static void stock_redis_note_broken(struct stock *stock)
 {
-    struct doubt doubt = {.id = 0};
-    redis_doubt(stock->redis, &doubt);
-    stock->lost.id = doubt.id;
-    memcpy(stock->lost.run_id, doubt.run_id, sizeof doubt.run_id);
+    struct connection_id broken = {.id = 0};
+    redis_broken_connection(stock->redis, &broken);
+    stock->lost.id = broken.id;
+    memcpy(stock->lost.run_id, broken.run_id, sizeof broken.run_id);
 }
 
 /* Sends one command and waits for its reply. UNAVAILABLE: nothing was sent; LOST: it was. */
-static enum stock_status exchange(struct stock *stock, int argc, const char *const *argv,
-                                  const redisReply **reply)
+static enum stock_status stock_redis_exchange(struct stock *stock, int argc,
+                                              const char *const *argv, const redisReply **reply)
 {
     redis_begin(stock->redis);
     redis_append(stock->redis, 0, argc, argv, NULL);
@@ -190,7 +190,7 @@ static enum stock_status exchange(struct stock *stock, int argc, const char *con
         return STOCK_OK;
     const bool sent = status == DLOCK_UNKNOWN;
     if (sent)
-        note_doubt(stock);
+        stock_redis_note_broken(stock);
     stock_failed(stock, sent ? STOCK_LOST : STOCK_UNAVAILABLE, "%s", dlock_error());
     return sent ? STOCK_LOST : STOCK_UNAVAILABLE;
 }
@@ -229,7 +229,7 @@ enum stock_status stock_command(struct stock *stock, int argc, const char *const
     stock->code[0] = '\0';
     enum stock_status status = stock_connect(stock);
     if (status == STOCK_OK)
-        status = exchange(stock, argc, argv, reply);
+        status = stock_redis_exchange(stock, argc, argv, reply);
     if (status != STOCK_OK || (*reply)->type != REDIS_REPLY_ERROR)
         return status;
     status = take_refusal(stock, (*reply)->str);
@@ -254,29 +254,29 @@ enum stock_status stock_run(struct stock *stock, const struct script *script,
 enum stock_status stock_unreadable(struct stock *stock)
 {
     redis_distrust(stock->redis, 0);
-    note_doubt(stock);
+    stock_redis_note_broken(stock);
     return stock_failed(stock, STOCK_LOST, "%s: the reply to a write cannot be read",
                         stock_shown(stock));
 }
 
-struct stock_doubt stock_doubt(const struct stock *stock)
+struct stock_broken_connection stock_broken_connection(const struct stock *stock)
 {
     return stock->lost;
 }
 
-enum stock_status stock_end_doubt(struct stock *stock, const struct stock_doubt *of)
+enum stock_status stock_kill_broken(struct stock *stock, const struct stock_broken_connection *of)
 {
-    struct doubt doubt = {.id = of->id};
-    memcpy(doubt.run_id, of->run_id, sizeof doubt.run_id);
+    struct connection_id broken = {.id = of->id};
+    memcpy(broken.run_id, of->run_id, sizeof broken.run_id);
     if (stock_connect(stock) != STOCK_OK)
         return STOCK_UNAVAILABLE;
-    switch (redis_end_doubt(stock->redis, &doubt, deadline_ns(stock), stock->end_fd)) {
-    case DOUBT_ENDED:
+    switch (redis_kill_broken(stock->redis, &broken, deadline_ns(stock), stock->end_fd)) {
+    case KILL_DONE:
         return STOCK_OK;
-    case DOUBT_STAYS:
+    case KILL_UNANSWERED:
         return stock_failed(stock, STOCK_UNAVAILABLE,
                             "%s did not end the connection that brought it", stock_shown(stock));
-    case DOUBT_FOR_EVER:
+    case KILL_IMPOSSIBLE:
         break;
     }
     return stock_failed(stock, STOCK_LOST,
@@ -316,7 +316,7 @@ enum stock_status stock_to_few(struct stock *stock, const char *key, int64_t qua
 {
     enum stock_status status =
         reply->type == REDIS_REPLY_STRING ? stock_to_number(stock, key, reply, found) : STOCK_LOST;
-    return status != STOCK_OK ? status : *found < quantity ? STOCK_TOO_FEW : STOCK_LOST;
+    return status != STOCK_OK ? status : *found < quantity ? STOCK_INSUFFICIENT : STOCK_LOST;
 }
 
 /* ---- Whether it is there, and takes writes ----------------------------------------------------
@@ -332,7 +332,7 @@ static bool may_evict(const redisReply *info)
 }
 
 /* A write that writes nothing; once more on a new connection, if this one breaks. */
-static enum stock_status touch(struct stock *stock, const char *key)
+static enum stock_status stock_redis_touch(struct stock *stock, const char *key)
 {
     const char *words[] = {"SETRANGE", key, "0", ""};
     const bool was_idle = stock_is_connected(stock);
@@ -348,7 +348,7 @@ enum stock_status stock_takes_writes(struct stock *stock, const char *key)
     const int64_t timeout_ms = stock->timeout_ms;
     if (stock_is_connected(stock))
         stock->timeout_ms = timeout_ms / 2 + 1;
-    enum stock_status status = touch(stock, key);
+    enum stock_status status = stock_redis_touch(stock, key);
     stock->timeout_ms = timeout_ms;
     bool refuses_key = status == STOCK_UNAVAILABLE && strcmp(stock->code, "NOPERM") == 0;
     return refuses_key ? STOCK_OK : status;
@@ -357,7 +357,7 @@ enum stock_status stock_takes_writes(struct stock *stock, const char *key)
 enum stock_status stock_check(struct stock *stock, const char *key)
 {
     const redisReply *reply;
-    enum stock_status status = touch(stock, key);
+    enum stock_status status = stock_redis_touch(stock, key);
     if (status != STOCK_OK)
         return status;
     status = stock_command(stock, 2, (const char *const[]){"INFO", "memory"}, &reply);

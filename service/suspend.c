@@ -9,19 +9,19 @@
 #include <stddef.h>
 
 /* With --owner object no owner ever acquires twice. */
-static uint64_t owner_of(const struct config *config, const struct till *till)
+static uint64_t owner_of(const struct config *config, const struct lock_owner *lock_owner)
 {
     static _Atomic uint64_t objects = 1000000;
-    return config->owner == OWNER_OBJECT ? ++objects : till->number;
+    return config->owner == OWNER_OBJECT ? ++objects : lock_owner->number;
 }
 
-static int64_t left_ms(const struct sale *sale)
+static int64_t suspend_left_ms(const struct sale *sale)
 {
     int64_t left_ns = sale->deadline_ns - mono_ns();
     return left_ns > 0 ? left_ns / NS_PER_MS : 0;
 }
 
-static void note_answer(struct sale *sale, dlock_status status, dlock_hold *hold)
+static void suspend_note_answer(struct sale *sale, dlock_status status, dlock_hold *hold)
 {
     sale->answer.status = status;
     sale->answer.hold = hold;
@@ -33,7 +33,7 @@ static void note_answer(struct sale *sale, dlock_status status, dlock_hold *hold
 static void on_answer(void *arg, dlock_status status, dlock_hold *hold)
 {
     struct sale *sale = arg;
-    note_answer(sale, status, hold);
+    suspend_note_answer(sale, status, hold);
     atomic_fetch_sub(sale->waiting, 1);
     sale->driver->resume(sale);
 }
@@ -42,23 +42,23 @@ static void on_answer(void *arg, dlock_status status, dlock_hold *hold)
 static bool ask_lock(const struct sale_env *env, struct sale *sale)
 {
     struct dlock_want want = {.size = sizeof(struct dlock_want),
-                              .wait_ms = left_ms(sale),
-                              .owner_id = owner_of(env->config, sale->till),
+                              .wait_ms = suspend_left_ms(sale),
+                              .owner_id = owner_of(env->config, sale->lock_owner),
                               .cancel = sale->patience->cancel,
-                              .user = sale->till->bearer,
+                              .user = sale->lock_owner->holder,
                               .mode = sale->mode};
     sale->waiting = env->waiting;
     atomic_fetch_add(env->waiting, 1);
-    dlock_status status = dlock_acquire_start(sale->till->lock, &want, on_answer, sale);
+    dlock_status status = dlock_acquire_start(sale->lock_owner->lock, &want, on_answer, sale);
     if (status == DLOCK_OK)
         return false;
     atomic_fetch_sub(env->waiting, 1);
-    note_answer(sale, status, NULL);
+    suspend_note_answer(sale, status, NULL);
     if (status ==
         DLOCK_UNSUPPORTED) { /* this rung's count is in its thread's memory: it waits here */
         dlock_hold *hold = NULL;
-        status = dlock_acquire(sale->till->lock, &want, &hold);
-        note_answer(sale, status, hold);
+        status = dlock_acquire(sale->lock_owner->lock, &want, &hold);
+        suspend_note_answer(sale, status, hold);
         sale->keeps_thread = true;
     }
     return true;

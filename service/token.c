@@ -20,7 +20,7 @@ bool token_is_valid(const char *token)
 }
 
 /* Looks at each character of the token, whatever those before it were. */
-static bool is_same(const char *token, const char *given, size_t given_size)
+static bool token_is_same(const char *token, const char *given, size_t given_size)
 {
     size_t size = strlen(token);
     volatile unsigned differs = given_size != size;
@@ -36,5 +36,5 @@ bool token_is_given(const char *token, const char *authorization)
         return false;
     const char *given = authorization + sizeof scheme - 1;
     given += strspn(given, " ");
-    return is_same(token, given, text_trimmed_size(given));
+    return token_is_same(token, given, text_trimmed_size(given));
 }

@@ -41,7 +41,7 @@ struct workers {
     struct worker worker[];
 };
 
-static void append(struct line *line, struct request *request)
+static void workers_append(struct line *line, struct request *request)
 {
     request->next = NULL;
     if (line->first != NULL)
@@ -79,7 +79,7 @@ static struct request *take_first(struct workers *workers, struct line *line)
 }
 
 /* The next request; NULL: it is over. */
-static struct request *take(struct worker *worker)
+static struct request *workers_take(struct worker *worker)
 {
     struct workers *workers = worker->workers;
     struct request *request = NULL;
@@ -101,7 +101,7 @@ static struct request *take(struct worker *worker)
     return request;
 }
 
-static void *work(void *arg)
+static void *workers_work(void *arg)
 {
     struct worker *worker = arg;
     const struct workers_options *options = &worker->workers->options;
@@ -110,7 +110,7 @@ static void *work(void *arg)
     /* A reply that arrives shall not push another thread off its core: on a busy machine the
      * switches cost more than the sale. Best effort: a sandbox may forbid it. */
     sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0});
-    while (state != NULL && (request = take(worker)) != NULL)
+    while (state != NULL && (request = workers_take(worker)) != NULL)
         options->run(state, request);
     if (state != NULL)
         options->close(state);
@@ -122,7 +122,7 @@ bool workers_push(struct workers *workers, struct request *request)
     pthread_mutex_lock(&workers->mutex);
     bool fits = !workers->stopping && workers->depth < workers->options.queue_max;
     if (fits) {
-        append(&workers->fresh, request);
+        workers_append(&workers->fresh, request);
         workers->depth++;
         wake_one(workers);
     }
@@ -133,7 +133,7 @@ bool workers_push(struct workers *workers, struct request *request)
 void workers_resume(struct workers *workers, struct request *request)
 {
     pthread_mutex_lock(&workers->mutex);
-    append(&workers->resumed, request);
+    workers_append(&workers->resumed, request);
     wake_one(workers);
     pthread_mutex_unlock(&workers->mutex);
 }
@@ -141,7 +141,7 @@ void workers_resume(struct workers *workers, struct request *request)
 void workers_put_off(struct workers *workers, struct request *request)
 {
     pthread_mutex_lock(&workers->mutex);
-    append(&workers->put_off, request);
+    workers_append(&workers->put_off, request);
     workers->depth++;
     pthread_mutex_unlock(&workers->mutex);
 }
@@ -195,7 +195,7 @@ static void resume_rested(struct workers *workers)
     while (resting->first != NULL && resting->first->resume_ns <= at_ns) {
         struct request *request = resting->first;
         resting->first = request->next;
-        append(&workers->resumed, request);
+        workers_append(&workers->resumed, request);
     }
     wake_one(workers);
 }
@@ -207,14 +207,14 @@ void workers_resume_at(struct workers *workers, struct request *request, int64_t
     bool first = resting->first == NULL;
     bool in_order = first || resting->last->resume_ns <= at_ns;
     request->resume_ns = in_order ? at_ns : resting->last->resume_ns;
-    append(resting, request);
+    workers_append(resting, request);
     if (first)
         pthread_cond_signal(&workers->clock);
     pthread_mutex_unlock(&workers->mutex);
 }
 
 /* Who rests is resumed. And threads may all be busy for longer than a request may wait. */
-static void *keep_time(void *arg)
+static void *workers_keep_time(void *arg)
 {
     struct workers *workers = arg;
     int64_t tick_ns = mono_ns() + EXPIRE_TICK_NS;
@@ -253,13 +253,14 @@ struct workers *workers_start(const struct workers_options *options)
     workers->options = *options;
     pthread_mutex_init(&workers->mutex, NULL);
     cond_init(&workers->clock);
-    workers->timekeeper_runs = pthread_create(&workers->timekeeper, NULL, keep_time, workers) == 0;
+    workers->timekeeper_runs =
+        pthread_create(&workers->timekeeper, NULL, workers_keep_time, workers) == 0;
     bool running = workers->timekeeper_runs;
     for (size_t i = 0; i < options->threads && running; i++) {
         struct worker *worker = &workers->worker[i];
         *worker = (struct worker){.workers = workers};
         pthread_cond_init(&worker->wake, NULL);
-        running = pthread_create(&worker->thread, NULL, work, worker) == 0;
+        running = pthread_create(&worker->thread, NULL, workers_work, worker) == 0;
         if (running)
             workers->started++;
         else

@@ -15,7 +15,7 @@ const struct write_way write_ways[WRITE_COUNT] = {
 #undef X
 };
 
-static void add(char *text, size_t size, const char *between, const char *name)
+static void write_add(char *text, size_t size, const char *between, const char *name)
 {
     size_t used = strlen(text);
     snprintf(text + used, size - used, "%s%s", used > 0 ? between : "", name);
@@ -36,14 +36,14 @@ void write_keeper_names(char text[WRITE_NAMES_MAX])
     text[0] = '\0';
     for (int i = 0; i < WRITE_COUNT; i++)
         if (write_keeps_keys(i))
-            add(text, WRITE_NAMES_MAX, ", ", write_ways[i].name);
+            write_add(text, WRITE_NAMES_MAX, ", ", write_ways[i].name);
 }
 
 void write_names(const char *between, char text[WRITE_NAMES_MAX])
 {
     text[0] = '\0';
     for (int i = 0; i < WRITE_COUNT; i++)
-        add(text, WRITE_NAMES_MAX, between, write_ways[i].name);
+        write_add(text, WRITE_NAMES_MAX, between, write_ways[i].name);
 }
 
 void write_lock_names(char text[WRITE_NAMES_MAX])
@@ -53,12 +53,12 @@ void write_lock_names(char text[WRITE_NAMES_MAX])
     char both[96];
     text[0] = '\0';
     for (size_t i = 0; i < count; i++)
-        add(text, WRITE_NAMES_MAX, ", ", rungs[i].name);
+        write_add(text, WRITE_NAMES_MAX, ", ", rungs[i].name);
     for (int i = 0; i < WRITE_COUNT; i++) {
         if (!write_is_fenced(i))
             continue;
         snprintf(both, sizeof both, "%s (%s, written so)", write_ways[i].name, write_ways[i].lock);
-        add(text, WRITE_NAMES_MAX, ", ", both);
+        write_add(text, WRITE_NAMES_MAX, ", ", both);
     }
 }
 
@@ -91,7 +91,7 @@ static void names_with_tokens(char *text, size_t size)
     text[0] = '\0';
     for (size_t i = 0; i < count; i++)
         if (rungs[i].tokens)
-            add(text, size, ", ", rungs[i].name);
+            write_add(text, size, ", ", rungs[i].name);
 }
 
 bool write_settle(const struct write_choice *choice, int fallback, int *write,

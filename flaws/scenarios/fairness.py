@@ -23,8 +23,8 @@ def overtakes(stage, a, lets_go):
     third, too = enter(stage, c, READ)
     lets_go(first, third, b)
     if not inside and not too:
-        wait_until(lambda: c.parked(READ) or stage.handed_over() or third.answered, "somebody has the lock, or nobody ever")
-        too = c.parked(READ) == 1
+        wait_until(lambda: c.paused(READ) or stage.handed_over() or third.answered, "somebody has the lock, or nobody ever")
+        too = c.paused(READ) == 1
         inside = stage.handed_over()
         if too:
             stage.note(f"{third.name}, who came after {second.name}, has read the stock and pauses")
@@ -54,7 +54,7 @@ def stalled_at_expiry(stage):
         a.wait_dead("a is killed")
         stage.wait_answered(first)
         if stage.has_ttl():
-            wait_until(lambda: 0 <= stage.lock_redis("PTTL", LOCK_KEY) < MOMENT_MS or third.answered or third.instance.parked(READ),
+            wait_until(lambda: 0 <= stage.lock_redis("PTTL", LOCK_KEY) < MOMENT_MS or third.answered or third.instance.paused(READ),
                        "the lock is about to expire")
         stands_still(stage, b)
     stage.open()

@@ -5,7 +5,7 @@ import itertools
 from scenarios.scenario import scenario
 from scenarios.steps import READ, enter, finish, impatient, long, park, short
 from stage import LOCK_KEY, WAIT_MS
-from waiting import Spoiled, wait_until
+from waiting import Inconclusive, wait_until
 
 GUARDED = ("--guard-reads", "on")
 LOOK = "read.entered"  # of who only reads, and has its lock
@@ -25,7 +25,7 @@ def dead_reader(stage):
 
 @scenario("readers keep coming, each before the one ahead of it leaves, and a writer waits", {"rw_counter": "read_write"},
           "the next reader waits behind the writer", stock=2)
-def endless_readers(stage):
+def writer_starvation(stage):
     stage.open()
     a, b = long(stage, "a", *GUARDED), long(stage, "b", *GUARDED)
     # It waits while the others come and go, on a busy machine too; and they come between two of its tries.
@@ -39,7 +39,7 @@ def endless_readers(stage):
             unmarked |= stage.lock_redis("EXISTS", LOCK_KEY) == 0
         following, inside = enter(stage, instance, LOOK, None)
         if sale.answered:
-            raise Spoiled(f"{sale.name} gave up before the last reader came")
+            raise Inconclusive(f"{sale.name} gave up before the last reader came")
         if not inside:
             instance.let_go(LOOK)  # when its turn comes
             break
@@ -88,9 +88,9 @@ def check_none_met(*instances):
     *readers, writer = instances
     for reader in readers:
         if reader.count("contended") > 0:
-            raise Spoiled(f"a reader of {reader.name} met the writer in the middle of its try")
+            raise Inconclusive(f"a reader of {reader.name} met the writer in the middle of its try")
     if any(one != other for one, other in itertools.pairwise(tries_of(writer))):
-        raise Spoiled(f"{writer.name} asked while one reader had come and the other not yet left")
+        raise Inconclusive(f"{writer.name} asked while one reader had come and the other not yet left")
 
 
 @scenario("a sale reads under the read lock, and asks for the write lock while it has that", {"rw_counter": "read_write"},
@@ -99,4 +99,4 @@ def upgrade(stage):
     stage.open()
     a = impatient(stage, "a", *GUARDED)
     stage.note("a1 looks first: it takes the lock to read, and asks for it to write while it has that")
-    stage.wait_answered(a.sell("?look=1"))
+    stage.wait_answered(a.sell("?upgrade=1"))

@@ -27,9 +27,9 @@ def script_flush(stage):
           "it asks whose the lock is, and finds that it is its own", stock=2)
 def cut_acquiring(stage):
     stage.open(lock_apart=True)
-    cable = stage.cable()
-    a, b = short(stage, cable=cable), impatient(stage)
-    cable.lose_next = True
+    proxy = stage.proxy()
+    a, b = short(stage, proxy=proxy), impatient(stage)
+    proxy.lose_next = True
     stage.note("a's connection to the lock's Redis will be cut before the first reply comes")
     stage.wait_answered(a.sell())
     stage.wait_answered(b.sell())
@@ -39,8 +39,8 @@ def cut_acquiring(stage):
           "the release finds its way", stock=2)
 def cut_holding(stage):
     def cut():
-        cable.cut()
+        proxy.cut()
         stage.note("a's connections to the lock's Redis are cut; new ones work", "a's connections are cut")
     stage.open(lock_apart=True)
-    cable = stage.cable()
-    beside(stage, long(stage, "a", cable=cable), long(stage), cut)
+    proxy = stage.proxy()
+    beside(stage, long(stage, "a", proxy=proxy), long(stage), cut)

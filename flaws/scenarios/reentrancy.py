@@ -4,14 +4,14 @@ from scenarios.scenario import scenario
 from scenarios.steps import READ, WRITE, beside, enter, finish, long, outlive
 from stage import RENEWED_TTL_MS, WAIT_MS
 
-GIFT = "?gift=1"  # a sale that asks for its lock once more, inside
+REENTER = "?reenter=1"  # a sale that asks for its lock once more, inside
 
 
 def asks_twice(stage, *flags):
     stage.open()
     a = long(stage, "a", "--wait-ms", str(WAIT_MS), *flags)
     stage.note("a1 buys with a gift: inside its section it asks for the same lock again")
-    sale = a.sell(GIFT)
+    sale = a.sell(REENTER)
     stage.wait_answered(sale)
 
 
@@ -32,7 +32,7 @@ def inner_release(stage):
     stage.open()
     a, b = long(stage, "a", "--wait-ms", str(WAIT_MS)), long(stage)
     stage.note("a1 buys with a gift: it asks for the same lock again, and gives it back once")
-    first, inside = stage.enter(a, WRITE, GIFT)
+    first, inside = stage.enter(a, WRITE, REENTER)
     if not inside:
         stage.note("a1 waits for itself")
         stage.wait_answered(first)
@@ -49,4 +49,4 @@ def inner_release(stage):
 def expired_reentry(stage):
     stage.open()
     a, b = stage.instance("a", RENEWED_TTL_MS, "--wait-ms", "6000"), long(stage)
-    beside(stage, a, b, lambda: outlive(stage, a), GIFT)
+    beside(stage, a, b, lambda: outlive(stage, a), REENTER)

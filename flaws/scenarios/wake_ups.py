@@ -8,7 +8,7 @@ CROWD = 8
 
 
 @scenario("two wait, and the one who is woken dies before it acts", {"blpop_wake": "notify"}, "all who wait are told", stock=3)
-def signal_lost(stage):
+def lost_wakeup(stage):
     stage.open()
     a, b, c = long(stage, "a"), long(stage), impatient(stage, "c")
     first = park(stage, a, READ)
@@ -30,11 +30,11 @@ def signal_lost(stage):
           "it asks again once it listens", on="notify", stock=2)
 def freed_meanwhile(stage):
     stage.open()
-    cable = stage.cable()
-    a, b = long(stage, "a"), impatient(stage, cable=cable)
+    proxy = stage.proxy()
+    a, b = long(stage, "a"), impatient(stage, proxy=proxy)
     first = park(stage, a, READ)
-    cable.hold()
-    second, inside = stage.enter(b, READ, or_else=lambda: cable.held_back > 0)
+    proxy.hold()
+    second, inside = stage.enter(b, READ, or_else=lambda: proxy.held_back > 0)
     if inside:
         tell_entry(stage, second, True)
     else:
@@ -42,7 +42,7 @@ def freed_meanwhile(stage):
     finish(stage, first, True)
     if not inside:
         stage.note("the answer arrives")
-    cable.go_on()
+    proxy.go_on()
     finish(stage, second, inside)
 
 
@@ -69,7 +69,7 @@ def cut_listening(stage):
 
 @scenario("a crowd of one process waits", {}, "one of each process asks, and only when there is something to be had",
           limits={"watchdog": "notify"}, stock=CROWD + 1)
-def herd(stage, crowd=CROWD):
+def thundering_herd(stage, crowd=CROWD):
     stage.open()
     a, b = long(stage, "a"), long(stage, "b", "--workers", str(crowd), "--wait-ms", "6000")
     first = park(stage, a, READ)

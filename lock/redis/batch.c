@@ -76,7 +76,7 @@ static bool is_word(const struct batch_command *command, int index, const char *
     return same;
 }
 
-static bool has_word(const struct batch_command *command, const char *word)
+static bool batch_has_word(const struct batch_command *command, const char *word)
 {
     for (int i = 1; i < command->argc; i++)
         if (is_word(command, i, word))
@@ -88,7 +88,7 @@ static bool is_unfit(const struct batch_command *command)
 {
     for (size_t i = 0; i < sizeof unfit / sizeof unfit[0]; i++)
         if (is_word(command, 0, unfit[i].name) &&
-            (unfit[i].word == NULL || has_word(command, unfit[i].word)))
+            (unfit[i].word == NULL || batch_has_word(command, unfit[i].word)))
             return true;
     return false;
 }

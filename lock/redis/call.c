@@ -85,7 +85,7 @@ void env_ride_take(struct redis *redis, struct dlock_batch *batch, size_t first)
 }
 
 /* One write: `last`, the command, `reads`; and the command's answer. */
-static struct answer exchange(struct rung_env *env, int argc, const char *const *argv)
+static struct answer call_once(struct rung_env *env, int argc, const char *const *argv)
 {
     struct redis *redis = env->redis;
     if (env->deadline_ns <= mono_ns())
@@ -114,7 +114,7 @@ int rung_count(const char *const *argv)
     return argc;
 }
 
-static bool has_word(const char *const *argv, const char *word)
+static bool call_has_word(const char *const *argv, const char *word)
 {
     for (size_t i = 1; argv[i] != NULL; i++)
         if (strcmp(argv[i], word) == 0)
@@ -126,13 +126,14 @@ static bool has_word(const char *const *argv, const char *word)
  * GET answers what was there.) */
 static bool may_answer(const char *const *argv, const struct answer *answer)
 {
-    return answer->status != DLOCK_OK || strcmp(argv[0], "SET") != 0 || has_word(argv, "GET") ||
-           answer->kind == DLOCK_REPLY_NIL || strcmp(answer->text, "OK") == 0;
+    return answer->status != DLOCK_OK || strcmp(argv[0], "SET") != 0 ||
+           call_has_word(argv, "GET") || answer->kind == DLOCK_REPLY_NIL ||
+           strcmp(answer->text, "OK") == 0;
 }
 
 struct answer rung_call(struct rung_env *env, const char *const *argv)
 {
-    struct answer answer = exchange(env, rung_count(argv), argv);
+    struct answer answer = call_once(env, rung_count(argv), argv);
     env->reads = NULL;
     if (may_answer(argv, &answer))
         return answer;
@@ -169,10 +170,10 @@ struct answer rung_eval(struct rung_env *env, const struct script *script, const
         return (struct answer){.status = fail(DLOCK_INVALID, "too many arguments for a script"),
                                .text = ""};
     bool rode = env->last != NULL;
-    struct answer answer = exchange(env, script_command(command, script, argv, false), command);
+    struct answer answer = call_once(env, script_command(command, script, argv, false), command);
     if (script_is_missing(&answer)) {
         /* The riding reads were answered before the lock was asked for: they ride again. */
-        answer = exchange(env, script_command(command, script, argv, true), command);
+        answer = call_once(env, script_command(command, script, argv, true), command);
         if (rode && answer.status == DLOCK_UNREACHABLE)
             answer.status = something_was_sent(dlock_error());
         atomic_fetch_add_explicit(env->scripts_loaded, 1, memory_order_relaxed);

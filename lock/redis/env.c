@@ -46,10 +46,10 @@ void env_end(struct dlock *lock, struct rung_env *env)
     env->redis = NULL;
 }
 
-bool end_doubt(struct redis *redis, int64_t ends_ns)
+bool kill_broken_connection(struct redis *redis, int64_t ends_ns)
 {
-    struct doubt doubt;
-    return redis != NULL && (!redis_doubt(redis, &doubt) ||
+    struct connection_id broken;
+    return redis != NULL && (!redis_broken_connection(redis, &broken) ||
                              (redis_ready(redis, ends_ns, -1) == DLOCK_OK &&
-                              redis_end_doubt(redis, &doubt, ends_ns, -1) == DOUBT_ENDED));
+                              redis_kill_broken(redis, &broken, ends_ns, -1) == KILL_DONE));
 }

@@ -23,7 +23,7 @@ struct lookup {
     struct addresses found;
 };
 
-static int look(const char *host, const char *port, int flags, struct addresses *addresses)
+static int lookup_look(const char *host, const char *port, int flags, struct addresses *addresses)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV | flags};
     struct addrinfo *found = NULL;
@@ -44,15 +44,15 @@ static int look(const char *host, const char *port, int flags, struct addresses 
 
 int lookup_numeric(const char *host, const char *port, struct addresses *addresses)
 {
-    return look(host, port, AI_NUMERICHOST, addresses);
+    return lookup_look(host, port, AI_NUMERICHOST, addresses);
 }
 
-static void *run(void *arg)
+static void *lookup_run(void *arg)
 {
     struct lookup *lookup = arg;
     struct addresses found = {.count = 0};
     uint64_t one = 1;
-    int error = look(lookup->host, lookup->port, 0, &found);
+    int error = lookup_look(lookup->host, lookup->port, 0, &found);
     pthread_mutex_lock(&lookup->mutex);
     lookup->found = found;
     lookup->error = error;
@@ -75,7 +75,7 @@ struct lookup *lookup_begin(const char *host, const char *port)
     lookup->users = 2; /* the caller and the thread */
     pthread_mutex_init(&lookup->mutex, NULL);
     if (lookup->host != NULL && lookup->port != NULL && lookup->fd >= 0 &&
-        thread_begin(&thread, run, lookup)) {
+        thread_begin(&thread, lookup_run, lookup)) {
         pthread_detach(thread);
         return lookup;
     }

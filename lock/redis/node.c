@@ -19,7 +19,7 @@
 
 #define LOOKUP_PART 4 /* of the time to connect, before it is tried where it was found last */
 
-static void clear(struct node *node)
+static void node_clear(struct node *node)
 {
     for (size_t i = 0; i < node->reply_count; i++)
         freeReplyObject(node->replies[i]);
@@ -52,7 +52,7 @@ bool node_stale(const struct node *node)
 }
 
 /* What belongs to this connection alone. */
-static void drop(struct node *node)
+static void node_drop(struct node *node)
 {
     lookup_leave(node->lookup);
     if (node->fd >= 0)
@@ -70,16 +70,16 @@ void node_close(struct node *node, dlock_status status, const char *reason)
 {
     bool missing = node->state == NODE_UP && node->reply_count < node->reply_wanted;
     bool sent = node->out_sent > 0;
-    if (missing && sent && !node->listens && !node->in_doubt) {
-        node->in_doubt = true;
+    if (missing && sent && !node->listens && !node->lost_may_arrive) {
+        node->lost_may_arrive = true;
         node->lost = node->identity;
     }
     /* What was under way is decided now: sent and unanswered is unknown, unsent is unreachable. */
     if (missing && node->status == DLOCK_OK)
         node->status = sent ? DLOCK_UNKNOWN : status;
-    drop(node);
+    node_drop(node);
     if (node_connecting(node))
-        clear(node);
+        node_clear(node);
     node->state = NODE_DOWN;
     node->down_status = status;
     snprintf(node->down_reason, sizeof node->down_reason, "%s", reason);
@@ -104,7 +104,7 @@ void node_forget(struct node *node)
 {
     node->status = DLOCK_OK;
     if (!node_connecting(node))
-        clear(node);
+        node_clear(node);
 }
 
 void node_shift(struct node *node)
@@ -134,7 +134,7 @@ void node_shift(struct node *node)
 static void try_next(struct node *node, const char *reason);
 
 /* The connection broke: another address may do, as long as nothing but the login was sent. */
-static void broke(struct node *node, const char *reason)
+static void node_broke(struct node *node, const char *reason)
 {
     const redisReply *said = node->reply_count > 0 ? node->replies[node->reply_count - 1] : NULL;
     char text[REASON_MAX];
@@ -149,13 +149,13 @@ static void broke(struct node *node, const char *reason)
 }
 
 /* More replies than commands. */
-static void disorder(struct node *node)
+static void node_protocol_error(struct node *node)
 {
     static const char reason[] = "it answered more than it was asked";
     if (node->state == NODE_UP)
         node_distrust(node, reason);
     else
-        broke(node, reason);
+        node_broke(node, reason);
 }
 
 static bool keep_reply(struct node *node, redisReply *reply)
@@ -174,7 +174,7 @@ static bool keep_reply(struct node *node, redisReply *reply)
     return true;
 }
 
-static bool put(struct node *node, const char *bytes, size_t size)
+static bool node_put(struct node *node, const char *bytes, size_t size)
 {
     if (node->out_size + size > node->out_capacity) {
         size_t capacity = (node->out_size + size) * 2;
@@ -194,7 +194,7 @@ void node_append(struct node *node, int argc, const char *const *argv, const siz
     char *command = NULL;
     long long length =
         redisFormatCommandArgv(&command, argc, (const char **)(uintptr_t)argv, sizes);
-    bool added = length > 0 && put(node, command, (size_t)length);
+    bool added = length > 0 && node_put(node, command, (size_t)length);
     if (length > 0)
         redisFreeCommand(command);
     node->reply_wanted++;
@@ -212,7 +212,7 @@ void node_write(struct node *node)
         if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return;
         if (sent < 0) {
-            broke(node, strerror(errno));
+            node_broke(node, strerror(errno));
             return;
         }
         node->out_sent += (size_t)sent;
@@ -256,14 +256,14 @@ void node_read(struct node *node)
     if (size < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK))
         return;
     if (size <= 0) {
-        broke(node, size == 0 ? "the server closed the connection" : strerror(errno));
+        node_broke(node, size == 0 ? "the server closed the connection" : strerror(errno));
         return;
     }
     redisReaderFeed(node->reader, bytes, (size_t)size);
     for (;;) {
         void *reply = NULL;
         if (redisReaderGetReply(node->reader, &reply) != REDIS_OK) {
-            broke(node, "the answer is not Redis' protocol");
+            node_broke(node, "the answer is not Redis' protocol");
             return;
         }
         if (reply == NULL)
@@ -278,11 +278,11 @@ void node_read(struct node *node)
             node_trace(node, node->reply_count - 1, reply);
     }
     if (!node->listens && node->reply_count > node->reply_wanted) {
-        disorder(node);
+        node_protocol_error(node);
         return;
     }
     if (node->reader->len > REPLY_BYTES_MAX)
-        broke(node, "a reply is larger than 1 MiB");
+        node_broke(node, "a reply is larger than 1 MiB");
 }
 
 /* ---- Connecting ------------------------------------------------------------------------------ */
@@ -306,7 +306,7 @@ static bool open_next(struct node *node)
     const struct address *address = node_address(node);
     const struct sockaddr *to = (const struct sockaddr *)&address->at;
     int64_t now_ns = mono_ns();
-    clear(node);
+    node_clear(node);
     node->sent_ns = now_ns;
     node->next_ns = now_ns + (node->until_ns - now_ns) / (int64_t)left;
     node->reader = redisReaderCreate();
@@ -325,7 +325,7 @@ static void try_next(struct node *node, const char *reason)
     for (;;) {
         if (node->address_next > 0)
             reach_tried(node->server, node_address(node), true);
-        drop(node);
+        node_drop(node);
         if (node->address_next == node->addresses.count)
             break;
         if (open_next(node))
@@ -336,7 +336,7 @@ static void try_next(struct node *node, const char *reason)
 }
 
 /* The look-up is over, or was waited for long enough where the server was found before. */
-static void resolved(struct node *node)
+static void node_resolved(struct node *node)
 {
     char reason[REASON_MAX];
     bool over = node->lookup == NULL || lookup_over(node->lookup);
@@ -355,7 +355,7 @@ static void resolved(struct node *node)
         try_next(node, "");
 }
 
-static void begin(struct node *node)
+static void node_begin(struct node *node)
 {
     int64_t timeout_ms = node->config->connect_timeout_ms;
     node->until_ns = mono_deadline_ns(timeout_ms);
@@ -363,7 +363,7 @@ static void begin(struct node *node)
     node->state = NODE_RESOLVING;
     node->next_ns = mono_ns() + timeout_ms * NS_PER_MS / LOOKUP_PART;
     if (node->lookup == NULL)
-        resolved(node);
+        node_resolved(node);
 }
 
 /* Another may have proven the server meanwhile, or it is this one's turn. */
@@ -373,7 +373,7 @@ static void look_again(struct node *node)
     dlock_status status;
     switch (reach_turn(node->server, &status, reason)) {
     case REACH_CONNECT:
-        begin(node);
+        node_begin(node);
         break;
     case REACH_WAIT:
         node->state = NODE_WAITING;
@@ -403,7 +403,7 @@ static void set_tcp_options(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
-static void login(struct node *node)
+static void node_login(struct node *node)
 {
     const struct url *url = &node->server->url;
     if (url->path == NULL)
@@ -417,7 +417,7 @@ static void login(struct node *node)
     if (url->db != NULL)
         node_append(node, 2, (const char *const[]){"SELECT", url->db}, NULL);
     node->login_size = node->reply_wanted;
-    node->identity = (struct doubt){0};
+    node->identity = (struct connection_id){0};
     node->made_ns = node->sent_ns = mono_ns();
     if (!reach_may_ask(node->server, &node->server->identity_refused_ns)) {
         node_append(node, 1, (const char *const[]){"PING"}, NULL); /* it may have no room */
@@ -427,7 +427,7 @@ static void login(struct node *node)
     node_append(node, 2, (const char *const[]){"INFO", "server"}, NULL);
 }
 
-static void connected(struct node *node)
+static void node_connected(struct node *node)
 {
     int error = 0;
     socklen_t size = sizeof error;
@@ -436,7 +436,7 @@ static void connected(struct node *node)
     if (error != 0)
         try_next(node, strerror(error));
     else
-        login(node);
+        node_login(node);
 }
 
 /* "run_id:" and 40 hex digits, in a line of its own. */
@@ -452,7 +452,7 @@ static bool read_run_id(const redisReply *info, char run_id[41])
 }
 
 /* What the login's last two replies say. Without it, a doubt of this connection can't be ended. */
-static void identify(struct node *node)
+static void node_identify(struct node *node)
 {
     const redisReply *const *replies = (const redisReply *const *)node->replies + node->login_size;
     if (node->reply_count != node->login_size + 2)
@@ -492,10 +492,10 @@ static void logged_in(struct node *node)
         fail_to_connect(node, DLOCK_REFUSED, reason);
         return;
     }
-    identify(node);
+    node_identify(node);
     node->state = NODE_UP;
     node->connect_ns = mono_ns() - node->sent_ns;
-    clear(node);
+    node_clear(node);
     reach_tried(node->server, node_address(node), false);
 }
 
@@ -523,7 +523,7 @@ void node_resume(struct node *node)
 }
 
 /* It took too long: what it waits for now, or all. */
-static void overdue(struct node *node)
+static void node_overdue(struct node *node)
 {
     static const char reason[] = "connecting took too long";
     bool over = mono_ns() >= node->until_ns;
@@ -532,7 +532,7 @@ static void overdue(struct node *node)
     } else if (node->state == NODE_WAITING) {
         node_close(node, DLOCK_UNREACHABLE, reason);
     } else if (node->state == NODE_RESOLVING && !over) {
-        resolved(node);
+        node_resolved(node);
     } else if (node->state == NODE_RESOLVING) {
         fail_to_connect(node, DLOCK_UNREACHABLE, "looking its host name up took too long");
     } else if (!over) {
@@ -543,7 +543,7 @@ static void overdue(struct node *node)
     }
 }
 
-static bool is_open(const struct node *node)
+static bool node_is_open(const struct node *node)
 {
     return node->state == NODE_LOGIN || node->state == NODE_UP;
 }
@@ -551,15 +551,15 @@ static bool is_open(const struct node *node)
 void node_step(struct node *node, short events)
 {
     if (node->state == NODE_RESOLVING && events != 0)
-        resolved(node);
+        node_resolved(node);
     else if (node->state == NODE_CONNECTING && events != 0)
-        connected(node);
-    if (is_open(node))
+        node_connected(node);
+    if (node_is_open(node))
         node_write(node);
-    if (is_open(node) && (events & (POLLIN | POLLHUP | POLLERR)) != 0)
+    if (node_is_open(node) && (events & (POLLIN | POLLHUP | POLLERR)) != 0)
         node_read(node);
     if (node->state == NODE_LOGIN && node->reply_count >= node->reply_wanted)
         logged_in(node);
     if (node_connecting(node) && mono_ns() >= node->next_ns)
-        overdue(node);
+        node_overdue(node);
 }

@@ -47,10 +47,10 @@ struct node {
     int64_t connect_ns; /* how long it took to connect and log in */
     bool listens;       /* messages come between its replies */
 
-    size_t login_size;     /* replies that decide about the login; what follows may be refused */
-    struct doubt identity; /* of this connection */
-    struct doubt lost;     /* of the one that broke with a reply missing */
-    bool in_doubt;         /* what was sent on that one may still be carried out */
+    size_t login_size; /* replies that decide about the login; what follows may be refused */
+    struct connection_id identity; /* of this connection */
+    struct connection_id lost;     /* of the one that broke with a reply missing */
+    bool lost_may_arrive;          /* what was sent on that one may still be carried out */
 
     dlock_status status; /* of this exchange */
     dlock_status down_status;

@@ -36,8 +36,8 @@ static dlock_status check_type(const struct dlock *lock, const char *type)
 }
 
 /* The server's answer. */
-static dlock_status take(const struct dlock *lock, const struct answer *answer,
-                         struct dlock_holder *holder)
+static dlock_status operator_take(const struct dlock *lock, const struct answer *answer,
+                                  struct dlock_holder *holder)
 {
     if (answer->status != DLOCK_OK)
         return answer->status;
@@ -46,14 +46,14 @@ static dlock_status take(const struct dlock *lock, const struct answer *answer,
 }
 
 /* By a script that answers as lua/inspect.lua does. */
-static dlock_status ask(struct rung_env *env, struct dlock *lock,
-                        struct answer (*send)(struct rung_env *env, const char *key,
-                                              const char *const *beside),
-                        struct look *look)
+static dlock_status operator_ask(struct rung_env *env, struct dlock *lock,
+                                 struct answer (*send)(struct rung_env *env, const char *key,
+                                                       const char *const *beside),
+                                 struct look *look)
 {
     struct answer answer = send(env, lock->name, lock->beside);
     look->refused = answer.status == DLOCK_WRONG_TYPE;
-    return take(lock, &answer, &look->holder);
+    return operator_take(lock, &answer, &look->holder);
 }
 
 /* ---- Several servers ------------------------------------------------------------------------- */
@@ -67,10 +67,10 @@ struct sightings {
     char why[SENTENCE_MAX];
 };
 
-static bool note(void *arg, const struct answer *answer)
+static bool operator_note(void *arg, const struct answer *answer)
 {
     struct sightings *seen = arg;
-    dlock_status status = take(seen->lock, answer, &seen->holders[seen->count]);
+    dlock_status status = operator_take(seen->lock, answer, &seen->holders[seen->count]);
     if (status == DLOCK_OK)
         seen->count++;
     else
@@ -94,22 +94,23 @@ static size_t count_of(const struct sightings *seen, const char *owner)
 }
 
 /* A key that never expires, -1, is left the longest. */
-static uint64_t longer(const struct dlock_holder *holder)
+static uint64_t operator_is_longer(const struct dlock_holder *holder)
 {
     return (uint64_t)holder->ttl_ms;
 }
 
 /* Of those that the owner holds, so many live at least as long as what is returned. */
-static int64_t left_ms(const struct sightings *seen, const char *owner, size_t needed)
+static int64_t operator_left_ms(const struct sightings *seen, const char *owner, size_t needed)
 {
     int64_t most_ms = 0;
     for (size_t i = 0; i < seen->count; i++) {
         const struct dlock_holder *one = &seen->holders[i];
         size_t as_long = 0;
         for (size_t j = 0; j < seen->count; j++)
-            as_long +=
-                is_held_by(&seen->holders[j], owner) && longer(&seen->holders[j]) >= longer(one);
-        if (is_held_by(one, owner) && as_long >= needed && longer(one) > (uint64_t)most_ms)
+            as_long += is_held_by(&seen->holders[j], owner) &&
+                       operator_is_longer(&seen->holders[j]) >= operator_is_longer(one);
+        if (is_held_by(one, owner) && as_long >= needed &&
+            operator_is_longer(one) > (uint64_t)most_ms)
             most_ms = one->ttl_ms;
     }
     return most_ms;
@@ -117,8 +118,8 @@ static int64_t left_ms(const struct sightings *seen, const char *owner, size_t n
 
 /* Who holds it is whom a majority of all servers names. Nobody, if nobody can have a majority
  * whatever the others would say. */
-static dlock_status agree(const struct sightings *seen, const struct votes *votes,
-                          struct dlock_holder *holder)
+static dlock_status operator_agree(const struct sightings *seen, const struct votes *votes,
+                                   struct dlock_holder *holder)
 {
     size_t most = 0, silent = votes->servers - seen->count;
     const char *owner = "";
@@ -131,7 +132,7 @@ static dlock_status agree(const struct sightings *seen, const struct votes *vote
     *holder = (struct dlock_holder){.size = holder->size, .held = most >= votes->needed};
     if (holder->held) {
         snprintf(holder->owner, sizeof holder->owner, "%s", owner);
-        holder->ttl_ms = left_ms(seen, owner, votes->needed);
+        holder->ttl_ms = operator_left_ms(seen, owner, votes->needed);
     } else if (most + silent >= votes->needed) {
         dlock_status none = votes->unknown > 0 ? DLOCK_UNKNOWN : DLOCK_UNREACHABLE;
         return fail(seen->wrong != DLOCK_OK ? seen->wrong : none,
@@ -145,8 +146,8 @@ static dlock_status inspect_all(struct rung_env *env, struct dlock *lock, struct
 {
     struct sightings seen = {.lock = lock};
     const char *const argv[] = {"1", lock->name, NULL};
-    struct votes votes = rung_poll(env, &lua_inspect, argv, note, &seen);
-    return agree(&seen, &votes, &look->holder);
+    struct votes votes = rung_poll(env, &lua_inspect, argv, operator_note, &seen);
+    return operator_agree(&seen, &votes, &look->holder);
 }
 
 /* Nobody can have a majority any more once the key is gone from so many that less than one is left.
@@ -155,8 +156,8 @@ static dlock_status break_all(struct rung_env *env, struct dlock *lock, struct l
 {
     struct sightings seen = {.lock = lock};
     const char *const argv[] = {"1", lock->name, env->key_type, NULL};
-    struct votes votes = rung_poll(env, &lua_break, argv, note, &seen);
-    dlock_status told = agree(&seen, &votes, &look->holder);
+    struct votes votes = rung_poll(env, &lua_break, argv, operator_note, &seen);
+    dlock_status told = operator_agree(&seen, &votes, &look->holder);
     if (votes.unknown > 0)
         return fail(DLOCK_UNKNOWN, "'%s': %zu of %zu servers did not answer, and may free it yet",
                     lock->name, votes.unknown, votes.servers);
@@ -186,8 +187,8 @@ dlock_status redis_inspect(struct dlock *lock, int64_t ends_ns, int cancel_fd, s
     dlock_status status = env_begin(lock, ends_ns, ends_ns, cancel_fd, &env);
     env.wake_fd = cancel_fd; /* it changes nothing: it may be cut off */
     if (status == DLOCK_OK)
-        status =
-            has_several(lock) ? inspect_all(&env, lock, look) : ask(&env, lock, send_inspect, look);
+        status = has_several(lock) ? inspect_all(&env, lock, look)
+                                   : operator_ask(&env, lock, send_inspect, look);
     env_end(lock, &env);
     return status;
 }
@@ -204,12 +205,13 @@ dlock_status redis_break(struct dlock *lock, int64_t ends_ns, struct look *look)
     const struct rung_ops *ops = lock->ops;
     dlock_status status = env_begin(lock, ends_ns, ends_ns, -1, &env);
     if (status == DLOCK_OK)
-        status = has_several(lock)
-                     ? break_all(&env, lock, look)
-                     : ask(&env, lock, ops->force_release != NULL ? ops->force_release : delete_key,
-                           look);
+        status =
+            has_several(lock)
+                ? break_all(&env, lock, look)
+                : operator_ask(&env, lock,
+                               ops->force_release != NULL ? ops->force_release : delete_key, look);
     if (status == DLOCK_UNKNOWN)
-        end_doubt(env.redis, env.deadline_ns);
+        kill_broken_connection(env.redis, env.deadline_ns);
     env_end(lock, &env);
     return status;
 }

@@ -42,7 +42,7 @@ void reach_free(struct server *server)
 
 /* ---- What is told ---------------------------------------------------------------------------- */
 
-static void tell(struct server *server, enum outage outage, const char *reason)
+static void reach_notify(struct server *server, enum outage outage, const char *reason)
 {
     struct outages *outages = server->outages;
     char text[REASON_MAX + 128];
@@ -58,38 +58,38 @@ static void tell(struct server *server, enum outage outage, const char *reason)
 
 /* The mutex is held, so that changes are told in order, and each once. A server whose connections
  * are well is not, as long as it refuses to tell of wake-ups. */
-static void show(struct server *server, enum health health, const char *reason)
+static void reach_show(struct server *server, enum health health, const char *reason)
 {
     static const enum outage outages[] = {
-        [SERVER_FINE] = OUTAGE_BACK,
+        [SERVER_FINE] = OUTAGE_RESTORED,
         [SERVER_LOST] = OUTAGE_LOST,
         [SERVER_REFUSES] = OUTAGE_REFUSED,
     };
     server->health = health;
-    if (health == SERVER_FINE && server->deaf != 0) {
+    if (health == SERVER_FINE && server->wakeups_refused != 0) {
         health = SERVER_REFUSES;
-        reason = server->deaf_reason;
+        reason = server->wakeups_refused_reason;
     }
     if (server->told == health)
         return;
     server->told = health;
-    tell(server, outages[health], reason);
+    reach_notify(server, outages[health], reason);
 }
 
-void reach_deaf(struct server *server, unsigned kind, const char *reason)
+void reach_wakeups_refused(struct server *server, unsigned kind, const char *reason)
 {
     pthread_mutex_lock(&server->mutex);
-    server->deaf |= kind;
-    snprintf(server->deaf_reason, sizeof server->deaf_reason, "%s", reason);
-    show(server, server->health, reason);
+    server->wakeups_refused |= kind;
+    snprintf(server->wakeups_refused_reason, sizeof server->wakeups_refused_reason, "%s", reason);
+    reach_show(server, server->health, reason);
     pthread_mutex_unlock(&server->mutex);
 }
 
-void reach_heard(struct server *server, unsigned kind)
+void reach_wakeups_accepted(struct server *server, unsigned kind)
 {
     pthread_mutex_lock(&server->mutex);
-    server->deaf &= ~kind;
-    show(server, server->health, "wake-ups are heard again");
+    server->wakeups_refused &= ~kind;
+    reach_show(server, server->health, "wake-ups are heard again");
     pthread_mutex_unlock(&server->mutex);
 }
 
@@ -134,7 +134,7 @@ int64_t reach_pause_ms(struct server *server)
 
 /* The mutex is held. Whether it is proven: all that is known of failures begins anew with that, and
  * ends with it. */
-static void prove(struct server *server, bool proven)
+static void reach_prove(struct server *server, bool proven)
 {
     atomic_store(&server->proven, proven);
     server->failures = 0;
@@ -143,10 +143,10 @@ static void prove(struct server *server, bool proven)
 }
 
 /* The mutex is held. A pause that has begun with the attempt goes on. */
-static void failed(struct server *server, dlock_status status, const char *reason)
+static void reach_note_failure(struct server *server, dlock_status status, const char *reason)
 {
     if (atomic_load(&server->proven))
-        prove(server, false);
+        reach_prove(server, false);
     if (server->failures == 0)
         begin_pause(server);
     server->down_status = status;
@@ -157,8 +157,8 @@ void reach_failed(struct server *server, dlock_status status, const char *reason
 {
     atomic_fetch_add(&server->outages->connects_failed, 1);
     pthread_mutex_lock(&server->mutex);
-    failed(server, status, reason);
-    show(server, status == DLOCK_REFUSED ? SERVER_REFUSES : SERVER_LOST, reason);
+    reach_note_failure(server, status, reason);
+    reach_show(server, status == DLOCK_REFUSED ? SERVER_REFUSES : SERVER_LOST, reason);
     pthread_mutex_unlock(&server->mutex);
 }
 
@@ -169,10 +169,10 @@ void reach_lost(struct server *server, int64_t made_ns, int64_t sent_ns, const c
     if ((proven ? sent_ns : made_ns) >= server->trouble_ns) {
         server->trouble_ns = mono_ns();
         if (proven)
-            prove(server, false);
+            reach_prove(server, false);
         else if (server->failures > BREAKS_FEW)
-            failed(server, DLOCK_UNREACHABLE, reason);
-        show(server, SERVER_LOST, reason);
+            reach_note_failure(server, DLOCK_UNREACHABLE, reason);
+        reach_show(server, SERVER_LOST, reason);
     }
     pthread_mutex_unlock(&server->mutex);
 }
@@ -181,8 +181,8 @@ void reach_demoted(struct server *server, const char *reason)
 {
     pthread_mutex_lock(&server->mutex);
     server->demoted = true;
-    failed(server, DLOCK_UNREACHABLE, reason);
-    show(server, SERVER_REFUSES, reason);
+    reach_note_failure(server, DLOCK_UNREACHABLE, reason);
+    reach_show(server, SERVER_REFUSES, reason);
     pthread_mutex_unlock(&server->mutex);
 }
 
@@ -193,8 +193,8 @@ void reach_answered(struct server *server, bool took)
     pthread_mutex_lock(&server->mutex);
     if (took || !server->demoted) {
         server->demoted = false;
-        prove(server, true);
-        show(server, SERVER_FINE, "it answers again");
+        reach_prove(server, true);
+        reach_show(server, SERVER_FINE, "it answers again");
     }
     pthread_mutex_unlock(&server->mutex);
 }
@@ -202,7 +202,7 @@ void reach_answered(struct server *server, bool took)
 /* ---- Where ----------------------------------------------------------------------------------- */
 
 /* The mutex is held. What it found, if it is over: then there is nothing more to wait for. */
-static int take(struct server *server, struct lookup *lookup)
+static int reach_take(struct server *server, struct lookup *lookup)
 {
     if (lookup == NULL || !lookup_over(lookup))
         return 0;
@@ -219,7 +219,7 @@ struct lookup *reach_look(struct server *server)
     if (server->fixed)
         return NULL;
     pthread_mutex_lock(&server->mutex);
-    take(server, server->lookup); /* nobody waited for it: what it found is of then */
+    reach_take(server, server->lookup); /* nobody waited for it: what it found is of then */
     if (server->lookup == NULL)
         server->lookup = lookup_begin(server->url.host, server->url.port);
     struct lookup *lookup = server->lookup;
@@ -229,7 +229,7 @@ struct lookup *reach_look(struct server *server)
     return lookup;
 }
 
-static bool same(const struct address *a, const struct address *b)
+static bool reach_same(const struct address *a, const struct address *b)
 {
     return a->size == b->size && memcmp(&a->at, &b->at, a->size) == 0;
 }
@@ -237,11 +237,11 @@ static bool same(const struct address *a, const struct address *b)
 int reach_addresses(struct server *server, struct lookup *lookup, struct addresses *addresses)
 {
     pthread_mutex_lock(&server->mutex);
-    int error = take(server, lookup);
+    int error = reach_take(server, lookup);
     const struct addresses *known = &server->known;
     size_t first = 0;
     for (size_t i = 0; i < known->count; i++)
-        if (same(&known->list[i], &server->last))
+        if (reach_same(&known->list[i], &server->last))
             first = server->last_failed ? i + 1 : i;
     addresses->count = known->count;
     for (size_t i = 0; i < known->count; i++)

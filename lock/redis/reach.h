@@ -47,10 +47,10 @@ struct server {
     char down_reason[REASON_MAX];                                    /* "": none yet */
     enum health { SERVER_FINE, SERVER_LOST, SERVER_REFUSES } health; /* of its connections */
     enum health told;                                                /* with what is below */
-    unsigned deaf;                /* a bit for each kind of wake-ups that it refuses to tell */
-    char deaf_reason[REASON_MAX]; /* the latest of them */
-    int64_t identity_refused_ns;  /* CLOCK_MONOTONIC: when CLIENT ID or INFO was; 0: never */
-    int64_t kill_refused_ns;      /* and CLIENT KILL */
+    unsigned wakeups_refused; /* a bit for each kind of wake-ups that it refuses to tell */
+    char wakeups_refused_reason[REASON_MAX]; /* the latest of them */
+    int64_t identity_refused_ns; /* CLOCK_MONOTONIC: when CLIENT ID or INFO was; 0: never */
+    int64_t kill_refused_ns;     /* and CLIENT KILL */
 };
 
 void reach_init(struct server *server, struct outages *outages);
@@ -77,8 +77,8 @@ void reach_demoted(struct server *server, const char *reason);
 /* It answered a command, or even took it: said after every exchange, and costs nothing then. */
 void reach_answered(struct server *server, bool took);
 /* It refuses to tell this kind of wake-ups (a bit), or does not any more. */
-void reach_deaf(struct server *server, unsigned kind, const char *reason);
-void reach_heard(struct server *server, unsigned kind);
+void reach_wakeups_refused(struct server *server, unsigned kind, const char *reason);
+void reach_wakeups_accepted(struct server *server, unsigned kind);
 
 /* A look-up of its name to wait for, which the caller has joined; there is one at a time. NULL: it
  * has no name, or nothing is left to look it up with. */

@@ -68,8 +68,8 @@ static bool some_answered(const struct redis *redis)
 
 /* Lets all nodes go on until it is done. OK, TIMED_OUT or CANCELLED. What is there already when the
  * deadline has passed still counts. */
-static dlock_status pump(struct redis *redis, bool (*done)(const struct redis *redis),
-                         int64_t deadline_ns, int wake_fd)
+static dlock_status redis_pump(struct redis *redis, bool (*done)(const struct redis *redis),
+                               int64_t deadline_ns, int wake_fd)
 {
     for (bool over = false;;) {
         struct pollfd polls[SERVERS_MAX + 1];
@@ -158,10 +158,10 @@ static dlock_status say_why(const struct redis *redis, dlock_status pumped)
 static dlock_status connect_enough(struct redis *redis, int64_t deadline_ns, int wake_fd,
                                    bool begun)
 {
-    dlock_status pumped = pump(redis, enough_connected, deadline_ns, wake_fd);
+    dlock_status pumped = redis_pump(redis, enough_connected, deadline_ns, wake_fd);
     if (pumped == DLOCK_OK)
-        pump(redis, all_connected, begun ? min_ns(deadline_ns, mono_deadline_ns(LATE_MS)) : 0,
-             wake_fd);
+        redis_pump(redis, all_connected, begun ? min_ns(deadline_ns, mono_deadline_ns(LATE_MS)) : 0,
+                   wake_fd);
     return pumped;
 }
 
@@ -211,7 +211,7 @@ void redis_begin(struct redis *redis)
 {
     for (size_t i = 0; i < redis->node_count; i++) {
         node_forget(&redis->nodes[i]);
-        redis->nodes[i].in_doubt = false;
+        redis->nodes[i].lost_may_arrive = false;
     }
 }
 
@@ -240,7 +240,7 @@ bool redis_is_demotion(const char *error)
            strncmp(error, "UNBLOCKED", 9) == 0;
 }
 
-static void demoted(struct node *node, const char *error)
+static void redis_drop_demoted(struct node *node, const char *error)
 {
     reach_tried(node->server, node_address(node), true);
     reach_demoted(node->server, error);
@@ -250,7 +250,7 @@ static void demoted(struct node *node, const char *error)
 void redis_demoted(struct redis *redis, size_t index, const char *error)
 {
     if (redis->nodes[index].state == NODE_UP)
-        demoted(&redis->nodes[index], error);
+        redis_drop_demoted(&redis->nodes[index], error);
 }
 
 void redis_distrust(struct redis *redis, size_t index)
@@ -259,18 +259,18 @@ void redis_distrust(struct redis *redis, size_t index)
         node_distrust(&redis->nodes[index], "its answer was not understood");
 }
 
-void redis_deaf(struct redis *redis, size_t index, unsigned kind, const char *reason)
+void redis_wakeups_refused(struct redis *redis, size_t index, unsigned kind, const char *reason)
 {
-    reach_deaf(redis->nodes[index].server, kind, reason);
+    reach_wakeups_refused(redis->nodes[index].server, kind, reason);
 }
 
-void redis_heard(struct redis *redis, size_t index, unsigned kind)
+void redis_wakeups_accepted(struct redis *redis, size_t index, unsigned kind)
 {
-    reach_heard(redis->nodes[index].server, kind);
+    reach_wakeups_accepted(redis->nodes[index].server, kind);
 }
 
 /* What the exchange says about the server. */
-static void judge(struct node *node)
+static void redis_judge(struct node *node)
 {
     if (node->state != NODE_UP || node->reply_count == 0)
         return;
@@ -279,7 +279,7 @@ static void judge(struct node *node)
         const redisReply *reply = node->replies[i];
         took &= reply->type != REDIS_REPLY_ERROR;
         if (reply->type == REDIS_REPLY_ERROR && redis_is_demotion(reply->str)) {
-            demoted(node, reply->str);
+            redis_drop_demoted(node, reply->str);
             return;
         }
     }
@@ -298,20 +298,20 @@ void redis_send(struct redis *redis)
 
 dlock_status redis_wait(struct redis *redis, int64_t deadline_ns, int wake_fd)
 {
-    return pump(redis, all_answered, deadline_ns, wake_fd);
+    return redis_pump(redis, all_answered, deadline_ns, wake_fd);
 }
 
 dlock_status redis_next(struct redis *redis, int64_t deadline_ns, int wake_fd)
 {
     for (size_t i = 0; i < redis->node_count; i++)
         node_shift(&redis->nodes[i]);
-    dlock_status pumped = pump(redis, some_answered, deadline_ns, wake_fd);
+    dlock_status pumped = redis_pump(redis, some_answered, deadline_ns, wake_fd);
     for (size_t i = 0; i < redis->node_count; i++)
-        judge(&redis->nodes[i]);
+        redis_judge(&redis->nodes[i]);
     return some_answered(redis) ? DLOCK_OK : pumped;
 }
 
-static dlock_status settle(struct redis *redis, dlock_status pumped)
+static dlock_status redis_settle(struct redis *redis, dlock_status pumped)
 {
     dlock_status worst = DLOCK_OK;
     for (size_t i = 0; i < redis->node_count; i++) {
@@ -321,7 +321,7 @@ static dlock_status settle(struct redis *redis, dlock_status pumped)
             node_close(node, DLOCK_UNREACHABLE, "cut off");
         else if (unanswered)
             node_break(node, "no answer in time");
-        judge(node);
+        redis_judge(node);
         if (node->status == DLOCK_OK)
             continue;
         for (size_t lost = node->reply_count; lost < node->reply_wanted; lost++)
@@ -335,14 +335,14 @@ static dlock_status settle(struct redis *redis, dlock_status pumped)
 
 dlock_status redis_finish(struct redis *redis)
 {
-    return settle(redis, DLOCK_TIMED_OUT);
+    return redis_settle(redis, DLOCK_TIMED_OUT);
 }
 
 dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd)
 {
     int64_t limit_ns = mono_deadline_ns(redis->config->command_timeout_ms);
     redis_send(redis);
-    return settle(redis, redis_wait(redis, min_ns(limit_ns, deadline_ns), wake_fd));
+    return redis_settle(redis, redis_wait(redis, min_ns(limit_ns, deadline_ns), wake_fd));
 }
 
 dlock_status redis_gather_most(struct redis *redis, int64_t deadline_ns, int wake_fd)
@@ -350,23 +350,23 @@ dlock_status redis_gather_most(struct redis *redis, int64_t deadline_ns, int wak
     int64_t began_ns = mono_ns();
     int64_t limit_ns = min_ns(mono_deadline_ns(redis->config->command_timeout_ms), deadline_ns);
     redis_send(redis);
-    dlock_status pumped = pump(redis, most_answered, limit_ns, wake_fd);
+    dlock_status pumped = redis_pump(redis, most_answered, limit_ns, wake_fd);
     int64_t now_ns = mono_ns();
     int64_t late_ns = now_ns + max_ns(now_ns - began_ns, LATE_MS * NS_PER_MS);
     if (pumped == DLOCK_OK)
-        pumped = pump(redis, all_answered, min_ns(late_ns, limit_ns), wake_fd);
-    return settle(redis, pumped);
+        pumped = redis_pump(redis, all_answered, min_ns(late_ns, limit_ns), wake_fd);
+    return redis_settle(redis, pumped);
 }
 
 /* ---- Doubts ---------------------------------------------------------------------------------- */
 
-bool redis_doubt(const struct redis *redis, struct doubt *doubt)
+bool redis_broken_connection(const struct redis *redis, struct connection_id *broken)
 {
     for (size_t i = 0; i < redis->node_count; i++) {
-        if (!redis->nodes[i].in_doubt)
+        if (!redis->nodes[i].lost_may_arrive)
             continue;
-        *doubt = redis->nodes[i].lost;
-        doubt->node = i;
+        *broken = redis->nodes[i].lost;
+        broken->node = i;
         return true;
     }
     return false;
@@ -381,29 +381,29 @@ static bool is_nameless(const struct node *node)
 
 /* Whether the node is connected to the very process that the lost connection was to, and that may
  * be asked to end it. Of another process the number may be an innocent's. */
-static bool may_kill(const struct node *node, const struct doubt *doubt)
+static bool may_kill(const struct node *node, const struct connection_id *broken)
 {
-    return doubt->id != 0 && node->identity.id != 0 &&
-           strcmp(doubt->run_id, node->identity.run_id) == 0 &&
+    return broken->id != 0 && node->identity.id != 0 &&
+           strcmp(broken->run_id, node->identity.run_id) == 0 &&
            reach_may_ask(node->server, &node->server->kill_refused_ns);
 }
 
 /* 1: it was ended now; 0: it had ended before. What it brought is carried out, or gone. */
-static enum doubt_end killed(const struct node *node)
+static enum kill_result redis_killed(const struct node *node)
 {
     if (node->state != NODE_UP || node->reply_count != 1)
-        return DOUBT_STAYS;
+        return KILL_UNANSWERED;
     const redisReply *reply = node->replies[0];
     if (reply->type == REDIS_REPLY_INTEGER)
-        return DOUBT_ENDED;
+        return KILL_DONE;
     if (reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "BUSY ", 5) == 0)
-        return DOUBT_STAYS;
+        return KILL_UNANSWERED;
     reach_note_refusal(node->server, &node->server->kill_refused_ns);
-    return DOUBT_FOR_EVER;
+    return KILL_IMPOSSIBLE;
 }
 
-static enum doubt_end kill_connection(struct redis *redis, struct node *node, long long id,
-                                      int64_t deadline_ns, int wake_fd)
+static enum kill_result kill_connection(struct redis *redis, struct node *node, long long id,
+                                        int64_t deadline_ns, int wake_fd)
 {
     char text[24];
     int64_t limit_ns = mono_deadline_ns(redis->config->command_timeout_ms);
@@ -412,26 +412,27 @@ static enum doubt_end kill_connection(struct redis *redis, struct node *node, lo
     node_append(node, 4, (const char *const[]){"CLIENT", "KILL", "ID", text}, NULL);
     node->sent_ns = mono_ns();
     node_write(node);
-    pump(redis, all_answered, min_ns(limit_ns, deadline_ns), wake_fd);
-    enum doubt_end end = killed(node);
+    redis_pump(redis, all_answered, min_ns(limit_ns, deadline_ns), wake_fd);
+    enum kill_result end = redis_killed(node);
     if (node->state == NODE_UP && !node_answered(node))
         node_break(node, "no answer in time");
     node_forget(node);
     return end;
 }
 
-enum doubt_end redis_end_doubt(struct redis *redis, const struct doubt *doubt, int64_t deadline_ns,
-                               int wake_fd)
+enum kill_result redis_kill_broken(struct redis *redis, const struct connection_id *broken,
+                                   int64_t deadline_ns, int wake_fd)
 {
-    struct node *node = &redis->nodes[doubt->node];
+    struct node *node = &redis->nodes[broken->node];
     char sentence[SENTENCE_MAX];
-    enum doubt_end end = DOUBT_STAYS;
+    enum kill_result end = KILL_UNANSWERED;
     snprintf(sentence, sizeof sentence, "%s", dlock_error());
-    if (doubt->id != 0 && is_nameless(node)) /* the next connection has one, perhaps */
+    if (broken->id != 0 && is_nameless(node)) /* the next connection has one, perhaps */
         node_close(node, DLOCK_UNREACHABLE, "the server was busy when it connected");
     else if (node->state == NODE_UP)
-        end = may_kill(node, doubt) ? kill_connection(redis, node, doubt->id, deadline_ns, wake_fd)
-                                    : DOUBT_FOR_EVER;
+        end = may_kill(node, broken)
+                  ? kill_connection(redis, node, broken->id, deadline_ns, wake_fd)
+                  : KILL_IMPOSSIBLE;
     fail(DLOCK_OK, "%s", sentence); /* what went wrong is the exchange */
     return end;
 }
@@ -443,7 +444,7 @@ int redis_fd(const struct redis *redis, size_t index)
     return redis->nodes[index].state == NODE_UP ? redis->nodes[index].fd : -1;
 }
 
-static dlock_status listened(struct node *node)
+static dlock_status redis_received(struct node *node)
 {
     if (node->state == NODE_UP)
         return DLOCK_OK;
@@ -460,7 +461,7 @@ dlock_status redis_flush(struct redis *redis, size_t index)
         node_write(node);
     if (node->out_sent == node->out_size)
         node->out_sent = node->out_size = 0;
-    return listened(node);
+    return redis_received(node);
 }
 
 dlock_status redis_pull(struct redis *redis, size_t index)
@@ -471,7 +472,7 @@ dlock_status redis_pull(struct redis *redis, size_t index)
     node->reply_count = 0;
     if (node->state == NODE_UP)
         node_read(node);
-    return listened(node);
+    return redis_received(node);
 }
 
 int64_t redis_connect_ns(const struct redis *redis, size_t node)

@@ -83,23 +83,23 @@ int64_t redis_connect_ns(const struct redis *redis, size_t node);
 /* Names a connection as its server does: what was sent on one that broke with a reply missing may
  * still be carried out. Numbers begin again with each server process, so that one says nothing
  * without the process. */
-struct doubt {
+struct connection_id {
     size_t node;
     long long id;    /* CLIENT ID; 0: not known */
     char run_id[41]; /* of the process */
 };
-enum doubt_end {
-    DOUBT_ENDED,    /* the server has ended it: its commands were carried out, or never will be */
-    DOUBT_STAYS,    /* nobody answered: it may be tried again */
-    DOUBT_FOR_EVER, /* another server process answers, or refuses CLIENT ID, CLIENT KILL or INFO */
+enum kill_result {
+    KILL_DONE,       /* the server has ended it: its commands were carried out, or never will be */
+    KILL_UNANSWERED, /* nobody answered: it may be tried again */
+    KILL_IMPOSSIBLE, /* another server process answers, or refuses CLIENT ID, CLIENT KILL or INFO */
 };
 
 /* After an exchange that left a server UNKNOWN: which connection broke. False: none. */
-bool redis_doubt(const struct redis *redis, struct doubt *doubt);
+bool redis_broken_connection(const struct redis *redis, struct connection_id *broken);
 /* Has the server end that connection, from one that redis_ready has connected. The sentence of the
  * exchange is kept. */
-enum doubt_end redis_end_doubt(struct redis *redis, const struct doubt *doubt, int64_t deadline_ns,
-                               int wake_fd);
+enum kill_result redis_kill_broken(struct redis *redis, const struct connection_id *broken,
+                                   int64_t deadline_ns, int wake_fd);
 
 /* For a connection that is listened on, in a loop of the caller's: neither waits.
  * redis_flush sends what was appended; redis_pull reads what is there, whose replies take the place
@@ -125,8 +125,8 @@ static inline bool redis_is_full(const char *error)
 void redis_distrust(struct redis *redis, size_t node);
 
 /* The server refuses to tell this kind of wake-ups (a bit), or does not any more. */
-void redis_deaf(struct redis *redis, size_t node, unsigned kind, const char *reason);
-void redis_heard(struct redis *redis, size_t node, unsigned kind);
+void redis_wakeups_refused(struct redis *redis, size_t node, unsigned kind, const char *reason);
+void redis_wakeups_accepted(struct redis *redis, size_t node, unsigned kind);
 
 /* Cuts the connections. */
 void redis_disconnect(struct redis *redis);

@@ -39,7 +39,8 @@ static dlock_status read_servers(struct redis_config *config, const char *const 
     return DLOCK_OK;
 }
 
-static dlock_status open(struct dlock_client *client, const char *const *urls, size_t count)
+static dlock_status redis_engine_open(struct dlock_client *client, const char *const *urls,
+                                      size_t count)
 {
     const struct dlock_options *options = &client->options;
     struct redis_engine *engine = calloc(1, sizeof *engine);
@@ -65,13 +66,13 @@ static dlock_status open(struct dlock_client *client, const char *const *urls, s
     return status;
 }
 
-static void close(struct dlock_client *client)
+static void redis_engine_close(struct dlock_client *client)
 {
     engine_free(redis_of(client));
     client->engine_state = NULL;
 }
 
-static void stats(const struct dlock_client *client, struct dlock_stats *stats)
+static void redis_engine_stats(const struct dlock_client *client, struct dlock_stats *stats)
 {
     const struct redis_config *config = &redis_of(client)->config;
     stats->commands = config->commands;
@@ -79,10 +80,10 @@ static void stats(const struct dlock_client *client, struct dlock_stats *stats)
     stats->connects_failed = config->outages.connects_failed;
     stats->connections_lost = config->outages.lost;
     stats->connections_refused = config->outages.refused;
-    stats->connections_back = config->outages.back;
+    stats->connections_restored = config->outages.back;
 }
 
-static int64_t pause_ms(struct dlock_client *client)
+static int64_t redis_engine_pause_ms(struct dlock_client *client)
 {
     return redis_pause_ms(&redis_of(client)->config);
 }
@@ -144,14 +145,14 @@ static bool name_beside(const struct dlock *lock, struct redis_lock *kept)
     return kept->beside_text != NULL;
 }
 
-static void close_lock(struct dlock *lock)
+static void redis_engine_close_lock(struct dlock *lock)
 {
     struct redis_lock *kept = redis_lock_of(lock);
     free(kept->beside_text);
     free(kept);
 }
 
-static bool open_lock(struct dlock *lock)
+static bool redis_engine_open_lock(struct dlock *lock)
 {
     struct redis_lock *kept = calloc(1, sizeof *kept);
     if (kept == NULL || !name_beside(lock, kept)) {
@@ -164,7 +165,7 @@ static bool open_lock(struct dlock *lock)
     return true;
 }
 
-static unsigned abilities(const struct rung_ops *ops)
+static unsigned redis_engine_abilities(const struct rung_ops *ops)
 {
     unsigned able = 0;
     if (ops->send_acquire != NULL || ops->resolve != NULL)
@@ -182,17 +183,17 @@ const struct engine engine_redis = {
     .name = "Redis",
     .schemes = schemes,
     .fallback_url = "redis://127.0.0.1:6379/0",
-    .open = open,
-    .close = close,
-    .stats = stats,
+    .open = redis_engine_open,
+    .close = redis_engine_close,
+    .stats = redis_engine_stats,
     .check_lock = check_lock,
-    .open_lock = open_lock,
-    .close_lock = close_lock,
-    .abilities = abilities,
+    .open_lock = redis_engine_open_lock,
+    .close_lock = redis_engine_close_lock,
+    .abilities = redis_engine_abilities,
     .begin_batch = begin_batch,
     .shares = redis_shares,
     .exchange = redis_exchange,
-    .pause_ms = pause_ms,
+    .pause_ms = redis_engine_pause_ms,
     .listen = subscriber_listen,
     .forget = subscriber_forget,
     .tend = subscriber_tend,

@@ -42,7 +42,7 @@ const char *key_type(const struct dlock *lock);
 
 /* A reply was lost: connects anew, and sees to it that its commands can't be carried out any more.
  * False: they still may. */
-bool end_doubt(struct redis *redis, int64_t ends_ns);
+bool kill_broken_connection(struct redis *redis, int64_t ends_ns);
 
 /* The engine's parts: see engine.h. */
 bool redis_shares(const struct exchange *exchange, const struct exchange *other);

@@ -19,7 +19,7 @@ struct renewer {
     size_t known_count;
 };
 
-static struct renewer *make(struct dlock_client *client)
+static struct renewer *renewer_make(struct dlock_client *client)
 {
     struct renewer *renewer = calloc(1, sizeof *renewer);
     if (renewer == NULL)
@@ -32,14 +32,14 @@ static struct renewer *make(struct dlock_client *client)
     return NULL;
 }
 
-static bool is_lent(const struct renewer *renewer)
+static bool renewer_is_lent(const struct renewer *renewer)
 {
     return renewer->redis != renewer->own;
 }
 
 static void free_all(struct renewer *renewer)
 {
-    if (is_lent(renewer))
+    if (renewer_is_lent(renewer))
         redis_free(renewer->redis);
     redis_free(renewer->own);
     free(renewer);
@@ -49,7 +49,7 @@ static void free_all(struct renewer *renewer)
 
 /* If its own can't be made, one that the pool lends: a server that has no room for another answers
  * those that it has. */
-static dlock_status ready(struct renewer *renewer, int64_t limit_ns, int wake_fd)
+static dlock_status renewer_ready(struct renewer *renewer, int64_t limit_ns, int wake_fd)
 {
     dlock_status status = redis_ready(renewer->own, limit_ns, wake_fd);
     if (status == DLOCK_OK || status == DLOCK_CANCELLED)
@@ -62,14 +62,14 @@ static dlock_status ready(struct renewer *renewer, int64_t limit_ns, int wake_fd
 }
 
 /* All answers on it were taken. */
-static void rest(struct renewer *renewer)
+static void renewer_rest(struct renewer *renewer)
 {
     redis_begin(renewer->redis);
     pool_give(&redis_of(renewer->client)->pool, renewer->redis);
     renewer->redis = renewer->own;
 }
 
-static void distrust(struct renewer *renewer)
+static void renewer_protocol_error(struct renewer *renewer)
 {
     redis_distrust(renewer->redis, 0);
 }
@@ -77,13 +77,13 @@ static void distrust(struct renewer *renewer)
 /* ---- One alone ------------------------------------------------------------------------------- */
 
 /* By the rung's own slot. */
-static bool is_alone(const struct dlock_hold *hold)
+static bool renewer_is_alone(const struct dlock_hold *hold)
 {
     return hold->lock->ops->send_renew == NULL;
 }
 
-static dlock_status alone(struct renewer *renewer, struct dlock_hold *hold, int64_t ttl_ms,
-                          int64_t deadline_ns, int wake_fd)
+static dlock_status renewer_alone(struct renewer *renewer, struct dlock_hold *hold, int64_t ttl_ms,
+                                  int64_t deadline_ns, int wake_fd)
 {
     struct rung_env env;
     env_init(hold->lock, deadline_ns, &env);
@@ -107,7 +107,7 @@ dlock_status redis_extend(struct dlock_hold *hold, int64_t ends_ns, int64_t *sen
 
 /* ---- Many ------------------------------------------------------------------------------------ */
 
-static int64_t begin(struct renewer *renewer)
+static int64_t renewer_begin(struct renewer *renewer)
 {
     redis_begin(renewer->redis);
     renewer->taken = 0;
@@ -125,7 +125,7 @@ static bool must_carry(struct renewer *renewer, const struct script *script)
     return true;
 }
 
-static bool add(struct renewer *renewer, const struct dlock_hold *hold, int64_t ttl_ms)
+static bool renewer_add(struct renewer *renewer, const struct dlock_hold *hold, int64_t ttl_ms)
 {
     struct request request;
     char ttl[24];
@@ -139,7 +139,7 @@ static bool add(struct renewer *renewer, const struct dlock_hold *hold, int64_t 
     return in_full;
 }
 
-static dlock_status wait(struct renewer *renewer, int wake_fd, bool late)
+static dlock_status renewer_wait(struct renewer *renewer, int wake_fd, bool late)
 {
     redis_send(renewer->redis);
     dlock_status status = redis_next(renewer->redis, late ? 0 : INT64_MAX, late ? -1 : wake_fd);
@@ -157,14 +157,14 @@ static bool has_answer(const struct renewer *renewer)
     return next_reply(renewer) != NULL;
 }
 
-static dlock_status give_up(struct renewer *renewer)
+static dlock_status renewer_give_up(struct renewer *renewer)
 {
     renewer->known_count = 0;
     return redis_finish(renewer->redis);
 }
 
-static dlock_status take(struct renewer *renewer, struct dlock_hold *hold, bool in_full,
-                         bool *again, bool *distrusted)
+static dlock_status renewer_take(struct renewer *renewer, struct dlock_hold *hold, bool in_full,
+                                 bool *again, bool *distrusted)
 {
     const redisReply *reply = next_reply(renewer);
     struct rung_env env = {.redis = renewer->redis};
@@ -185,18 +185,18 @@ static dlock_status take(struct renewer *renewer, struct dlock_hold *hold, bool 
 }
 
 const struct renewer_ops redis_renewer = {
-    .make = make,
+    .make = renewer_make,
     .free = free_all,
-    .ready = ready,
-    .is_lent = is_lent,
-    .rest = rest,
-    .distrust = distrust,
-    .is_alone = is_alone,
-    .alone = alone,
-    .begin = begin,
-    .add = add,
-    .wait = wait,
+    .ready = renewer_ready,
+    .is_lent = renewer_is_lent,
+    .rest = renewer_rest,
+    .distrust = renewer_protocol_error,
+    .is_alone = renewer_is_alone,
+    .alone = renewer_alone,
+    .begin = renewer_begin,
+    .add = renewer_add,
+    .wait = renewer_wait,
     .has_answer = has_answer,
-    .give_up = give_up,
-    .take = take,
+    .give_up = renewer_give_up,
+    .take = renewer_take,
 };

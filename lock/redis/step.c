@@ -48,7 +48,8 @@ dlock_status take_ours(struct dlock_hold *hold, const struct answer *answer)
 }
 
 /* Of a take function, which knows no connection. */
-static dlock_status taken(struct rung_env *env, const struct dlock_hold *hold, dlock_status status)
+static dlock_status step_taken(struct rung_env *env, const struct dlock_hold *hold,
+                               dlock_status status)
 {
     return status == DLOCK_UNKNOWN ? not_understood(env, hold) : status;
 }
@@ -77,6 +78,6 @@ dlock_status rung_renew(struct rung_env *env, struct dlock_hold *hold, int64_t t
         return ops->renew != NULL ? ops->renew(env, hold, ttl) : renew_by_type(env, hold, ttl);
     ops->send_renew(&request, hold, ttl);
     struct answer answer = rung_eval(env, request.script, request.argv);
-    return answer.status == DLOCK_OK ? taken(env, hold, ops->take_renew(hold, &answer))
+    return answer.status == DLOCK_OK ? step_taken(env, hold, ops->take_renew(hold, &answer))
                                      : answer.status;
 }

@@ -55,7 +55,8 @@ static struct namesakes *with_name(struct subscriber *subscriber, const char *na
 }
 
 /* What a reply names it by. */
-static const char *name_of(const struct subscriber *subscriber, const struct source *source)
+static const char *subscriber_name_of(const struct subscriber *subscriber,
+                                      const struct source *source)
 {
     return subscriber->kind == WAIT_LIST ? source->lock->name : source->name;
 }
@@ -79,7 +80,7 @@ static void set_state(struct subscriber *subscriber, struct source *source, enum
     TAILQ_REMOVE(&subscriber->sources[source->state], source, in_state);
     TAILQ_INSERT_TAIL(&subscriber->sources[state], source, in_state);
     source->state = state;
-    source->lock->hears = state == SOURCE_HEARD;
+    source->lock->subscribed = state == SOURCE_SUBSCRIBED;
 }
 
 static void no_longer_refused(struct subscriber *subscriber, struct source *source)
@@ -119,18 +120,20 @@ static void connect_now(struct loop *loop, struct subscriber *subscriber, int64_
 
 /* The server may refuse PUBLISH to this client's user. The holder is the same user, most likely, so
  * no message will come. */
-static void note_untold(struct source *source, bool untold)
+static void note_no_publish(struct source *source, bool no_publish)
 {
     struct redis_engine *engine = redis_of(source->lock->client);
     struct subscriber *subscriber = &engine->channels;
-    if (source->untold == untold)
+    if (source->no_publish == no_publish)
         return;
-    source->untold = untold;
-    subscriber->untold_count = untold ? subscriber->untold_count + 1 : subscriber->untold_count - 1;
-    if (untold)
-        reach_deaf(&engine->config.servers[0], UNTOLD, "PUBLISH is refused, so that waiters poll");
-    else if (subscriber->untold_count == 0)
-        reach_heard(&engine->config.servers[0], UNTOLD);
+    source->no_publish = no_publish;
+    subscriber->no_publish_count =
+        no_publish ? subscriber->no_publish_count + 1 : subscriber->no_publish_count - 1;
+    if (no_publish)
+        reach_wakeups_refused(&engine->config.servers[0], UNTOLD,
+                              "PUBLISH is refused, so that waiters poll");
+    else if (subscriber->no_publish_count == 0)
+        reach_wakeups_accepted(&engine->config.servers[0], UNTOLD);
 }
 
 /* What the lock listens to is known from its first waiter on. */
@@ -139,7 +142,8 @@ static void set_source(struct subscriber *subscriber, struct source *source,
 {
     source->lock->woken_by = source->kind = busy->kind;
     strcpy(source->name, busy->source);
-    LIST_INSERT_HEAD(with_name(subscriber, name_of(subscriber, source)), source, by_name);
+    LIST_INSERT_HEAD(with_name(subscriber, subscriber_name_of(subscriber, source)), source,
+                     by_name);
     TAILQ_INSERT_TAIL(&subscriber->sources[source->state], source, in_state);
 }
 
@@ -150,14 +154,14 @@ bool subscriber_listen(struct dlock *lock, const struct busy *busy, int64_t limi
     struct subscriber *subscriber = subscriber_for(lock, busy->kind);
     if (source->name[0] == '\0')
         set_source(subscriber, source, busy);
-    note_untold(source, busy->untold);
-    if (source->state == SOURCE_HEARD)
-        return !busy->untold;
+    note_no_publish(source, busy->no_publish);
+    if (source->state == SOURCE_SUBSCRIBED)
+        return !busy->no_publish;
     if (source->state == SOURCE_REFUSED && mono_ns() < source->again_ns)
         return false;
     if (loop_start(loop) != DLOCK_OK)
         return false;
-    if (source->state == SOURCE_SILENT || source->state == SOURCE_REFUSED)
+    if (source->state == SOURCE_UNUSED || source->state == SOURCE_REFUSED)
         set_state(subscriber, source, SOURCE_WANTED);
     if (subscriber->state == SUBSCRIBER_DOWN && mono_ns() >= subscriber->again_ns)
         connect_now(loop, subscriber, limit_ns, cancel_fd);
@@ -172,11 +176,11 @@ void subscriber_forget(struct dlock *lock)
     if (source->name[0] == '\0')
         return;
     struct subscriber *subscriber = subscriber_for(lock, source->kind);
-    note_untold(source, false);
+    note_no_publish(source, false);
     LIST_REMOVE(source, by_name);
     TAILQ_REMOVE(&subscriber->sources[source->state], source, in_state);
     no_longer_refused(subscriber, source);
-    bool told = source->state == SOURCE_ASKED || source->state == SOURCE_HEARD;
+    bool told = source->state == SOURCE_SUBSCRIBING || source->state == SOURCE_SUBSCRIBED;
     if (source->kind != WAIT_CHANNEL || !told || listens_to(subscriber, source->name))
         return;
     redis_append(subscriber->redis, 0, 2, (const char *const[]){"UNSUBSCRIBE", source->name}, NULL);
@@ -189,7 +193,7 @@ void subscriber_forget(struct dlock *lock)
  * not heard. */
 static void is_heard(struct subscriber *subscriber, struct source *source)
 {
-    set_state(subscriber, source, SOURCE_HEARD);
+    set_state(subscriber, source, SOURCE_SUBSCRIBED);
     wait_wake(source->lock, WAKE_ALL);
 }
 
@@ -197,12 +201,12 @@ static void are_silent(struct subscriber *subscriber, enum source_state before)
 {
     struct source *source;
     while ((source = first_in(subscriber, before)) != NULL) {
-        set_state(subscriber, source, SOURCE_SILENT);
+        set_state(subscriber, source, SOURCE_UNUSED);
         wait_wake(source->lock, WAKE_ALL);
     }
 }
 
-static void broke(struct subscriber *subscriber)
+static void subscriber_broke(struct subscriber *subscriber)
 {
     subscriber->state = SUBSCRIBER_DOWN;
     subscriber->taking = false;
@@ -211,19 +215,20 @@ static void broke(struct subscriber *subscriber)
     else
         subscriber->breaks = 0;
     are_silent(subscriber, SOURCE_WANTED);
-    are_silent(subscriber, SOURCE_ASKED);
-    are_silent(subscriber, SOURCE_HEARD);
+    are_silent(subscriber, SOURCE_SUBSCRIBING);
+    are_silent(subscriber, SOURCE_SUBSCRIBED);
 }
 
-static void give_up(struct subscriber *subscriber)
+static void subscriber_give_up(struct subscriber *subscriber)
 {
     redis_disconnect(subscriber->redis);
-    broke(subscriber);
+    subscriber_broke(subscriber);
 }
 
 /* ---- Refusals -------------------------------------------------------------------------------- */
 
-static void refuse(struct subscriber *subscriber, struct source *source, const char *error)
+static void subscriber_refuse(struct subscriber *subscriber, struct source *source,
+                              const char *error)
 {
     char reason[REASON_MAX];
     set_state(subscriber, source, SOURCE_REFUSED);
@@ -233,27 +238,27 @@ static void refuse(struct subscriber *subscriber, struct source *source, const c
     wait_wake(source->lock, WAKE_ALL); /* they believed that they would be woken */
     snprintf(reason, sizeof reason, "%s is refused, so that waiters poll: %s",
              subscriber->kind == WAIT_LIST ? "BLPOP" : "SUBSCRIBE", error);
-    redis_deaf(subscriber->redis, 0, 1U << subscriber->kind, reason);
+    redis_wakeups_refused(subscriber->redis, 0, 1U << subscriber->kind, reason);
 }
 
 /* Whom an error is for: all of a wake list; of channels the one that was asked for first, since
  * replies come in order. */
-static void refused(struct subscriber *subscriber, const char *error)
+static void subscriber_refused(struct subscriber *subscriber, const char *error)
 {
     struct source *source;
     subscriber->taking = false;
     if (subscriber->kind == WAIT_LIST)
-        while ((source = first_in(subscriber, SOURCE_HEARD)) != NULL)
-            refuse(subscriber, source, error);
-    else if ((source = first_in(subscriber, SOURCE_ASKED)) != NULL)
-        refuse(subscriber, source, error);
+        while ((source = first_in(subscriber, SOURCE_SUBSCRIBED)) != NULL)
+            subscriber_refuse(subscriber, source, error);
+    else if ((source = first_in(subscriber, SOURCE_SUBSCRIBING)) != NULL)
+        subscriber_refuse(subscriber, source, error);
 }
 
-static void granted(struct subscriber *subscriber, struct source *source)
+static void subscriber_granted(struct subscriber *subscriber, struct source *source)
 {
     no_longer_refused(subscriber, source);
     if (subscriber->refused == 0) /* else one is asked for again, perhaps, and not answered yet */
-        redis_heard(subscriber->redis, 0, 1U << subscriber->kind);
+        redis_wakeups_accepted(subscriber->redis, 0, 1U << subscriber->kind);
 }
 
 /* ---- Sending and hearing --------------------------------------------------------------------- */
@@ -261,14 +266,14 @@ static void granted(struct subscriber *subscriber, struct source *source)
 /* From the one list of the client, as long as a lock listens. */
 static void take_next(struct subscriber *subscriber)
 {
-    const struct source *source = first_in(subscriber, SOURCE_HEARD);
+    const struct source *source = first_in(subscriber, SOURCE_SUBSCRIBED);
     subscriber->taking = source != NULL;
     if (source != NULL)
         redis_append(subscriber->redis, 0, 3, (const char *const[]){"BLPOP", source->name, "0"},
                      NULL);
 }
 
-static void ask(struct subscriber *subscriber, struct source *source)
+static void subscriber_ask(struct subscriber *subscriber, struct source *source)
 {
     if (subscriber->kind == WAIT_LIST) {
         is_heard(subscriber, source); /* what is on the list stays there until it is taken */
@@ -276,7 +281,7 @@ static void ask(struct subscriber *subscriber, struct source *source)
             take_next(subscriber);
         return;
     }
-    set_state(subscriber, source, SOURCE_ASKED);
+    set_state(subscriber, source, SOURCE_SUBSCRIBING);
     redis_append(subscriber->redis, 0, 2, (const char *const[]){"SUBSCRIBE", source->name}, NULL);
 }
 
@@ -285,9 +290,9 @@ static void send_all(struct subscriber *subscriber)
     struct source *source;
     subscriber->state = SUBSCRIBER_WATCHED;
     while ((source = first_in(subscriber, SOURCE_WANTED)) != NULL)
-        ask(subscriber, source);
+        subscriber_ask(subscriber, source);
     if (redis_flush(subscriber->redis, 0) != DLOCK_OK)
-        broke(subscriber);
+        subscriber_broke(subscriber);
 }
 
 static const char *text_of(const redisReply *reply, size_t index)
@@ -300,7 +305,7 @@ static const char *text_of(const redisReply *reply, size_t index)
 
 /* "0": one that wants it alone. "r": all that want it shared; "r300": besides, one that wants it
  * alone looks in 300 ms. */
-static void pass_on(struct dlock *lock, const char *payload)
+static void subscriber_grant_another(struct dlock *lock, const char *payload)
 {
     bool readers = payload[0] == 'r' && payload[1 + strspn(payload + 1, "0123456789")] == '\0';
     wait_wake(lock, readers ? WAKE_READERS : strcmp(payload, "0") == 0 ? WAKE_ONE : WAKE_ALL);
@@ -310,7 +315,7 @@ static void pass_on(struct dlock *lock, const char *payload)
 
 /* ["subscribe", channel, count], ["message", channel, payload]; of a list [list, element], or nil
  * where an operator ended the wait (CLIENT UNBLOCK). */
-static void hear(struct subscriber *subscriber, const redisReply *reply)
+static void subscriber_receive(struct subscriber *subscriber, const redisReply *reply)
 {
     bool list = subscriber->kind == WAIT_LIST;
     const char *what = text_of(reply, 1);
@@ -318,16 +323,16 @@ static void hear(struct subscriber *subscriber, const redisReply *reply)
     bool says = strcmp(text_of(reply, 0), "message") == 0;
     struct source *source;
     LIST_FOREACH(source, with_name(subscriber, what), by_name) {
-        if (strcmp(name_of(subscriber, source), what) != 0)
+        if (strcmp(subscriber_name_of(subscriber, source), what) != 0)
             continue;
         if (list || confirms)
-            granted(subscriber, source);
+            subscriber_granted(subscriber, source);
         if (list)
             wait_wake(source->lock, WAKE_ONE);
-        else if (confirms && source->state == SOURCE_ASKED)
+        else if (confirms && source->state == SOURCE_SUBSCRIBING)
             is_heard(subscriber, source);
         else if (says)
-            pass_on(source->lock, text_of(reply, 2));
+            subscriber_grant_another(source->lock, text_of(reply, 2));
     }
     if (list)
         take_next(subscriber);
@@ -343,33 +348,33 @@ static void hear_all(struct watched *watched)
     if (subscriber->state != SUBSCRIBER_WATCHED)
         return;
     if (redis_pull(subscriber->redis, 0) != DLOCK_OK) {
-        broke(subscriber);
+        subscriber_broke(subscriber);
         return;
     }
     for (size_t i = 0; (reply = redis_reply(subscriber->redis, 0, i)) != NULL; i++) {
         if (reply->type != REDIS_REPLY_ERROR)
-            hear(subscriber, reply);
+            subscriber_receive(subscriber, reply);
         else if (!redis_is_demotion(reply->str))
-            refused(subscriber, reply->str);
+            subscriber_refused(subscriber, reply->str);
         else
             demotion = reply->str;
     }
     if (demotion != NULL)
         redis_demoted(subscriber->redis, 0, demotion);
     if (redis_flush(subscriber->redis, 0) != DLOCK_OK)
-        broke(subscriber);
+        subscriber_broke(subscriber);
 }
 
 /* ---- The loop's thread, before it sleeps ----------------------------------------------------- */
 
 /* Sends what it has to send, and has it watched when it is new. */
-static void tend(struct loop *loop, struct subscriber *subscriber)
+static void subscriber_tend_one(struct loop *loop, struct subscriber *subscriber)
 {
     if (subscriber->state != SUBSCRIBER_WATCHED)
         loop_unwatch(loop, &subscriber->watched);
     if (subscriber->state == SUBSCRIBER_UP &&
         !loop_watch(loop, &subscriber->watched, redis_fd(subscriber->redis, 0)))
-        give_up(subscriber);
+        subscriber_give_up(subscriber);
     if (subscriber->state == SUBSCRIBER_UP || subscriber->state == SUBSCRIBER_WATCHED)
         send_all(subscriber);
 }
@@ -377,6 +382,6 @@ static void tend(struct loop *loop, struct subscriber *subscriber)
 void subscriber_tend(struct dlock_client *client)
 {
     struct redis_engine *engine = redis_of(client);
-    tend(&client->loop, &engine->channels);
-    tend(&client->loop, &engine->lists);
+    subscriber_tend_one(&client->loop, &engine->channels);
+    subscriber_tend_one(&client->loop, &engine->lists);
 }

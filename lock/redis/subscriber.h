@@ -18,16 +18,16 @@ struct source {
     char name[BUSY_SOURCE_MAX]; /* the channel; of a list: the list's name */
     /* SOURCE_REFUSED: the server does not let this client hear; its waiters poll. */
     enum source_state {
-        SOURCE_SILENT,
+        SOURCE_UNUSED,
         SOURCE_WANTED,
-        SOURCE_ASKED,
-        SOURCE_HEARD,
+        SOURCE_SUBSCRIBING,
+        SOURCE_SUBSCRIBED,
         SOURCE_REFUSED,
         SOURCE_STATES
     } state;
     unsigned refusals;            /* in a row */
     int64_t again_ns;             /* SOURCE_REFUSED, CLOCK_MONOTONIC: not asked for again before */
-    bool untold;                  /* as its latest busy answer said; its waiters poll */
+    bool no_publish;              /* as its latest busy answer said; its waiters poll */
     TAILQ_ENTRY(source) in_state; /* in the subscriber, and: */
     LIST_ENTRY(source) by_name;
 };
@@ -35,15 +35,16 @@ struct source {
 struct subscriber {
     enum wait_kind kind; /* WAIT_CHANNEL or WAIT_LIST */
     enum { SUBSCRIBER_DOWN, SUBSCRIBER_CONNECTING, SUBSCRIBER_UP, SUBSCRIBER_WATCHED } state;
-    struct redis *redis;    /* of the thread that connects it meanwhile; else the loop's */
-    struct watched watched; /* its connection, by the loop */
-    bool taking;            /* WAIT_LIST: a BLPOP is under way */
-    size_t untold_count;    /* of its locks */
-    unsigned breaks;        /* in a row, each soon after it was up, or before */
-    int64_t up_ns;          /* CLOCK_MONOTONIC: since when it is up */
-    int64_t again_ns;       /* and before when it is not connected again */
-    size_t refused;         /* locks whose latest request was refused */
-    TAILQ_HEAD(, source) sources[SOURCE_STATES]; /* in order, as replies to SOURCE_ASKED come */
+    struct redis *redis;     /* of the thread that connects it meanwhile; else the loop's */
+    struct watched watched;  /* its connection, by the loop */
+    bool taking;             /* WAIT_LIST: a BLPOP is under way */
+    size_t no_publish_count; /* of its locks */
+    unsigned breaks;         /* in a row, each soon after it was up, or before */
+    int64_t up_ns;           /* CLOCK_MONOTONIC: since when it is up */
+    int64_t again_ns;        /* and before when it is not connected again */
+    size_t refused;          /* locks whose latest request was refused */
+    TAILQ_HEAD(, source)
+    sources[SOURCE_STATES]; /* in order, as replies to SOURCE_SUBSCRIBING come */
     LIST_HEAD(namesakes, source) by_name[1 << SUBSCRIBER_NAME_BITS]; /* as replies name them */
 };
 

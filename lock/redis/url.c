@@ -15,7 +15,7 @@
 #define PATH_SIZE_MAX (sizeof((struct sockaddr_un *)NULL)->sun_path - 1)
 #define FORM "redis://[[user]:password@]host[:port][/db] or unix:[[user]:password@]path[?db=N]"
 
-static int hex(char c)
+static int url_hex_digit(char c)
 {
     if (c >= '0' && c <= '9')
         return c - '0';
@@ -40,13 +40,14 @@ static int hex(char c)
 static bool has_wrong_escape(const char *text)
 {
     for (; (text = strchr(text, '%')) != NULL; text++)
-        if (hex(text[1]) < 0 || hex(text[2]) < 0 || (text[1] == '0' && text[2] == '0'))
+        if (url_hex_digit(text[1]) < 0 || url_hex_digit(text[2]) < 0 ||
+            (text[1] == '0' && text[2] == '0'))
             return true;
     return false;
 }
 
 /* A %-decoded copy of [from, to); NULL when out of memory. */
-static char *decode(const char *from, const char *to)
+static char *url_decode(const char *from, const char *to)
 {
     char *copy = malloc((size_t)(to - from) + 1);
     char *out = copy;
@@ -55,7 +56,7 @@ static char *decode(const char *from, const char *to)
             *out++ = *from;
             continue;
         }
-        *out++ = (char)(hex(from[1]) * 16 + hex(from[2]));
+        *out++ = (char)(url_hex_digit(from[1]) * 16 + url_hex_digit(from[2]));
         from += 2;
     }
     if (copy != NULL)
@@ -64,7 +65,7 @@ static char *decode(const char *from, const char *to)
 }
 
 /* Digits only, and at most `max`: what a port and a database number are. */
-static bool number(const char *from, const char *to, long max)
+static bool url_is_number(const char *from, const char *to, long max)
 {
     if (from == to || to - from > 5 || (size_t)(to - from) != strspn(from, "0123456789"))
         return false;
@@ -85,8 +86,8 @@ static const char *parse_login(const char *from, const char *at, struct url *url
     const char *colon = memchr(from, ':', (size_t)(at - from));
     if (colon == NULL)
         return WRONG_LOGIN;
-    url->user = colon > from ? decode(from, colon) : NULL;
-    url->password = decode(colon + 1, at);
+    url->user = colon > from ? url_decode(from, colon) : NULL;
+    url->password = url_decode(colon + 1, at);
     url->whole &= url->password != NULL && (colon == from || url->user != NULL);
     return NULL;
 }
@@ -118,12 +119,12 @@ static const char *parse_redis(const char *rest, struct url *url)
     if (*after != '\0' && *after != ':' && *after != '/')
         return "has something else than a ':' or a '/' after its ']'";
     const char *port = *after == ':' ? after + 1 : NULL;
-    if (port != NULL && (!number(port, end, 65535) || strtol(port, NULL, 10) == 0))
+    if (port != NULL && (!url_is_number(port, end, 65535) || strtol(port, NULL, 10) == 0))
         return WRONG_PORT;
     const char *db = *end == '/' && end[1] != '\0' ? end + 1 : NULL;
-    if (db != NULL && !number(db, db + strlen(db), 99999))
+    if (db != NULL && !url_is_number(db, db + strlen(db), 99999))
         return WRONG_DB;
-    url->host = decode(host, host_end);
+    url->host = url_decode(host, host_end);
     url->port = port != NULL ? strndup(port, (size_t)(end - port)) : strdup("6379");
     url->db = db != NULL ? copy_db(db) : NULL;
     url->whole &= url->host != NULL && url->port != NULL && (db == NULL || url->db != NULL);
@@ -142,11 +143,11 @@ static const char *parse_unix(const char *rest, struct url *url)
     if (wrong != NULL)
         return wrong;
     const char *db = strncmp(end, "?db=", 4) == 0 ? end + 4 : NULL;
-    if (*end == '?' && (db == NULL || !number(db, db + strlen(db), 99999)))
+    if (*end == '?' && (db == NULL || !url_is_number(db, db + strlen(db), 99999)))
         return WRONG_UNIX_QUERY;
     if (at == NULL && *rest != '/' && memchr(rest, ':', (size_t)(end - rest)) != NULL)
         return WRONG_UNIX_LOGIN;
-    url->path = decode(at != NULL ? at + 1 : rest, end);
+    url->path = url_decode(at != NULL ? at + 1 : rest, end);
     url->db = db != NULL ? copy_db(db) : NULL;
     url->whole &= url->path != NULL && (db == NULL || url->db != NULL);
     size_t size = url->path != NULL ? strlen(url->path) : 1;
@@ -154,7 +155,7 @@ static const char *parse_unix(const char *rest, struct url *url)
 }
 
 /* What messages show: everything but the login. */
-static char *show(const struct url *url)
+static char *url_shown(const struct url *url)
 {
     char *shown = NULL;
     int length;
@@ -169,7 +170,7 @@ static char *show(const struct url *url)
 }
 
 /* What is wrong with it; NULL: nothing. */
-static const char *parse(const char *text, struct url *url)
+static const char *url_find_error(const char *text, struct url *url)
 {
     bool is_redis = strncmp(text, "redis://", 8) == 0;
     if (strncmp(text, "rediss://", 9) == 0)
@@ -183,7 +184,7 @@ static const char *parse(const char *text, struct url *url)
 
 /* What may be a password is never shown: all before the last '@', and where there is none, all
  * behind the second ':', the first being the scheme's. */
-static dlock_status refuse(const char *text, const char *wrong)
+static dlock_status url_refuse(const char *text, const char *wrong)
 {
     const char *at = strrchr(text, '@');
     if (at != NULL)
@@ -201,11 +202,11 @@ dlock_status url_parse(const char *text, struct url *url)
     *url = (struct url){.whole = true};
     if (text == NULL)
         return fail(DLOCK_INVALID, "a server's URL is missing; give " FORM);
-    const char *wrong = parse(text, url);
-    if (wrong == NULL && url->whole && (url->shown = show(url)) != NULL)
+    const char *wrong = url_find_error(text, url);
+    if (wrong == NULL && url->whole && (url->shown = url_shown(url)) != NULL)
         return DLOCK_OK;
     url_free(url);
-    return wrong != NULL ? refuse(text, wrong) : fail(DLOCK_NO_MEMORY, "out of memory");
+    return wrong != NULL ? url_refuse(text, wrong) : fail(DLOCK_NO_MEMORY, "out of memory");
 }
 
 void url_free(struct url *url)

@@ -11,8 +11,8 @@ struct ballot {
     struct answer answer;
 };
 
-static void append(struct redis *redis, size_t node, const struct script *script,
-                   const char *const *argv, bool in_full)
+static void votes_append(struct redis *redis, size_t node, const struct script *script,
+                         const char *const *argv, bool in_full)
 {
     const char *command[COMMAND_WORDS_MAX];
     if (script == NULL)
@@ -22,8 +22,8 @@ static void append(struct redis *redis, size_t node, const struct script *script
 }
 
 /* One write to each server that is to be asked; what rides goes with the first server's. */
-static void ask(struct rung_env *env, const struct script *script, const char *const *argv,
-                struct ballot *ballots, bool again)
+static void votes_ask(struct rung_env *env, const struct script *script, const char *const *argv,
+                      struct ballot *ballots, bool again)
 {
     struct redis *redis = env->redis;
     redis_begin(redis);
@@ -31,15 +31,16 @@ static void ask(struct rung_env *env, const struct script *script, const char *c
         if (again && !ballots[i].in_full)
             continue;
         ballots[i].first = i == 0 ? env_ride_append(redis, env->last) : 0;
-        append(redis, i, script, argv, again);
+        votes_append(redis, i, script, argv, again);
         if (i == 0)
             env_ride_append(redis, env->reads);
     }
     redis_gather_most(redis, env->deadline_ns, env->wake_fd);
 }
 
-static void take(struct rung_env *env, struct ballot *ballots, struct votes *votes, bool again,
-                 bool (*is_yes)(void *arg, const struct answer *answer), void *arg)
+static void votes_take(struct rung_env *env, struct ballot *ballots, struct votes *votes,
+                       bool again, bool (*is_yes)(void *arg, const struct answer *answer),
+                       void *arg)
 {
     struct redis *redis = env->redis;
     for (size_t i = 0; i < redis_nodes(redis); i++) {
@@ -84,11 +85,11 @@ struct votes rung_poll(struct rung_env *env, const struct script *script, const 
     struct votes votes = {.servers = servers, .needed = servers / 2 + 1};
     if (rung_count(argv) > COMMAND_WORDS_MAX - 2 || env->deadline_ns <= mono_ns())
         return votes;
-    ask(env, script, argv, ballots, false);
-    take(env, ballots, &votes, false, is_yes, arg);
+    votes_ask(env, script, argv, ballots, false);
+    votes_take(env, ballots, &votes, false, is_yes, arg);
     if (is_any_in_full(ballots, servers)) {
-        ask(env, script, argv, ballots, true);
-        take(env, ballots, &votes, true, is_yes, arg);
+        votes_ask(env, script, argv, ballots, true);
+        votes_take(env, ballots, &votes, true, is_yes, arg);
         atomic_fetch_add_explicit(env->scripts_loaded, 1, memory_order_relaxed);
     }
     env->reads = NULL;

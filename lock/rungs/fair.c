@@ -25,7 +25,7 @@ static void say(struct request *request, const struct dlock_hold *hold, const ch
     int64_t grant_ms = rung_grant_ms(hold);
     SEND(request, &lua_fair, "4", hold->key, hold->beside[0], hold->beside[1], hold->beside[2],
          what, rung_client_id(hold), ttl, number(request, (uint64_t)grant_ms),
-         number(request, hold->handoff->tenure), hold->handoff->more ? "1" : "0",
+         number(request, hold->handoff->grant), hold->handoff->more ? "1" : "0",
          number(request, hold->handoff->try),
          hold->handoff->newest != 0 ? number(request, hold->handoff->newest) : NULL);
 }
@@ -56,7 +56,7 @@ static dlock_status take_acquire(struct dlock_hold *hold, const struct answer *a
     if (status != DLOCK_OK)
         return status;
     if (numbers[0] == 1) {
-        hold->token = hold->handoff->tenure = (uint64_t)numbers[1];
+        hold->token = hold->handoff->grant = (uint64_t)numbers[1];
         return DLOCK_OK;
     }
     int64_t poll_ms = rung_grant_ms(hold) / 2;

@@ -43,7 +43,7 @@ static dlock_status take_acquire(struct dlock_hold *hold, const struct answer *a
         return DLOCK_OK;
     }
     busy->kind = WAIT_CHANNEL;
-    busy->untold = reply->elements > 2; /* perhaps no message comes: it polls */
+    busy->no_publish = reply->elements > 2; /* perhaps no message comes: it polls */
     busy->again_ms = number >= 0 && number + 2 < FALLBACK_MS ? number + 2 : FALLBACK_MS;
     strcpy(busy->source, channel_of(&request, hold->key));
     return DLOCK_BUSY;

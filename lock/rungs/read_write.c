@@ -41,14 +41,14 @@ static dlock_status take_acquire(struct dlock_hold *hold, const struct answer *a
                     "'%.64s': %s reads and asks to write, so it would wait for "
                     "itself; it can release first, or begin with the write lock",
                     hold->key, hold->owner);
-    busy->untold = are_integers(answer, 1);
-    if (answer->kind != DLOCK_REPLY_INTEGER && !busy->untold)
+    busy->no_publish = are_integers(answer, 1);
+    if (answer->kind != DLOCK_REPLY_INTEGER && !busy->no_publish)
         return DLOCK_UNKNOWN;
     if (answer->integer > 0) {
         hold->token = (uint64_t)answer->integer;
         return DLOCK_OK;
     }
-    int64_t again_ms = busy->untold ? answer->reply->element[0]->integer : -answer->integer;
+    int64_t again_ms = busy->no_publish ? answer->reply->element[0]->integer : -answer->integer;
     busy->kind = WAIT_CHANNEL;
     busy->again_ms = again_ms <= AGAIN_MS_MAX ? again_ms : AGAIN_MS_MAX;
     strcpy(busy->source, hold->beside[FREE]);

@@ -61,7 +61,7 @@ def planted(seed):
 def lost_restock(seed):
     """Of a restock only the intent is told; what was sold says whether it was carried out."""
     came = seed % 2 == 0
-    return test_restocks.Story().buyers(4).restock(["restock_unknown", "restock_none"][seed % 4 == 1], came, add=3).buyers(6).end()
+    return test_restocks.Story().buyers(4).restock(["restock_unknown", "restock_failed"][seed % 4 == 1], came, add=3).buyers(6).end()
 
 
 def from_nowhere(seed):
@@ -140,7 +140,7 @@ def record(folder, inventoryd, auditor, tell, wanted=None):
     """Plays each scenario once; what the machine spoils is left out. wanted: (name, rung) pairs; None: all."""
     import matrix  # pylint: disable=import-outside-toplevel
     from stage import Stage  # pylint: disable=import-outside-toplevel
-    from waiting import Spoiled  # pylint: disable=import-outside-toplevel
+    from waiting import Inconclusive  # pylint: disable=import-outside-toplevel
 
     def play(scenario):
         name, function, rung, settings = scenario
@@ -149,7 +149,7 @@ def record(folder, inventoryd, auditor, tell, wanted=None):
             with Stage(rung, name, inventoryd, auditor, folder, **settings) as stage:
                 function(stage)
                 stage.judge()
-        except (Spoiled, OSError) as why:
+        except (Inconclusive, OSError) as why:
             tell(f"{name} on {rung.name}: left out: {why}")
     chosen = [one for one in scenarios() if wanted is None or (one[0], one[2].name) in wanted]
     with matrix.side_by_side(play, chosen, 2) as done:

@@ -101,7 +101,7 @@ def refused_inside(world, request, reason, code=409, quantity=None, start=None):
     now = end_of(world) if start is None else start
     repetition = world.request(request["item"], request["instance"], now, quantity or request["quantity"])
     section = world.section(repetition, (now + 1, now + 2))
-    if reason in ("sold-out", "too-few"):
+    if reason in ("sold-out", "insufficient-stock"):
         section["read"] = world.about(repetition, now + 3, "read", hold=section["hold"], stock_before=0)
     world.leave(section, now + 4, now + 5)
     world.refuse(repetition, now + 6, code, reason)
@@ -128,13 +128,13 @@ def judged(world):
         return verdicts[1][0]
 
 
-def sold_before_the_run(world, seller="a", unit=100):
+def sold_before_the_run(world, answered_by="a", unit=100):
     """A key that this run has no sale of is answered as it was in an earlier one, of more units."""
     item = next(iter(world.run["items"]))
     request = {"item": item, "quantity": 1, "key": "of yesterday"}
     repetition, section = again(world, request)
     now = section["enter"]["t_ns"]
-    repetition["outcome"] = world.about(repetition, now + 1, "replay", hold=section["hold"], code=200, seller=seller,
+    repetition["outcome"] = world.about(repetition, now + 1, "replay", hold=section["hold"], code=200, answered_by=answered_by,
                                         unit=unit, stock_after=unit - 1, quantity=1)
     world.leave(section, now + 2, now + 3)
     told(world, repetition, 200, unit, unit - 1)

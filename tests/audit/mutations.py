@@ -88,7 +88,7 @@ alone(REDIS, "after.stock", "oversold undersold", REDIS)
 alone(REDIS, "after.locks", "deadlock", REDIS)
 alone(HISTORY, "token", "overlap", HISTORY)  # nobody else is told of tokens
 alone(HISTORY, "mode", "overlap", HISTORY)
-alone(HISTORY, "restock.stock_before restock.stock_after restocking.add", "oversold undersold", HISTORY)
+alone(HISTORY, "restock.stock_before restock.stock_after restock_intent.add", "oversold undersold", HISTORY)
 alone(HISTORY, "again.status", "deadlock", HISTORY)  # a holder that waited for itself
 alone(HISTORY, "reason", "undersold")  # on a fence, who was refused for its token may have read what was old
 alone(HISTORY, "stock_before", "undersold overlap", HISTORY)  # of a read: what it found; the client is told what it left

@@ -256,7 +256,7 @@ def turn(world, request, t_ns, token=None, lengths=None):
         section["read"] = world.about(request, read, "read", hold=section["hold"],
                                       stock_before=before)
         world.leave(section, leave, release)
-        world.refuse(request, release, 409, "sold-out" if before < 1 else "too-few")
+        world.refuse(request, release, 409, "sold-out" if before < 1 else "insufficient-stock")
     elif request.get("unknown"):
         section["read"] = world.about(request, read, "read", hold=section["hold"],
                                       stock_before=before)

@@ -101,7 +101,7 @@ def waits_for_itself():
     world, now = begin("owner_lua", "reentry")
     section = inside(world, "a", now)
     end = now + WAITED
-    world.about(section["request"], end, "again", hold=section["hold"], status="TIMED_OUT")
+    world.about(section["request"], end, "reacquire", hold=section["hold"], status="TIMED_OUT")
     world.leave(section, end + 1, end + 2)
     world.refuse(section["request"], end + 3, 503, "lock-timeout")
     return shop.finish(world)
@@ -143,7 +143,7 @@ def emptied(seed=1, text="Redis comes back empty"):
     """Redis forgets the lock; who stood by saw it."""
     world, now = begin("setnx", "redis_empty", seed)
     first = inside(world, "a", now)
-    world.run["seen"] = [{"t_ns": now + 10 * MS, "text": text}]
+    world.run["annotations"] = [{"t_ns": now + 10 * MS, "text": text}]
     second = inside(world, "b", now + 20 * MS)
     sell(world, first, now + 25 * MS)
     sell(world, second, now + 30 * MS)

@@ -9,8 +9,8 @@ from shop import MS
 from simulate import simulate
 
 FENCES = ["fenced", "fenced_textbook"]
-FIELDS = ["initial", "sold", "left", "oversold", "conjured", "vanished", "unsold", "unknown",
-          "distinct", "resold", "refused_early", "overlaps", "max_parallel", "token_refusals"]
+FIELDS = ["initial", "sold", "left", "oversold", "surplus", "shortfall", "unsold", "unknown",
+          "distinct", "duplicate_units", "rejected_early", "overlaps", "max_parallel", "token_refusals"]
 
 
 def dirty(seed):
@@ -121,7 +121,7 @@ def look_at_units(world, item, stock, found):
         for unit in range(first, first + section["write"]["quantity"]):
             units[unit] = units.get(unit, 0) + 1
     found["distinct"] += len(units)
-    found["resold"] += sum(times - 1 if 1 <= unit <= stock else times
+    found["duplicate_units"] += sum(times - 1 if 1 <= unit <= stock else times
                            for unit, times in units.items())
 
 
@@ -141,7 +141,7 @@ def look_at_refusals(world, item, left, shelf, found):
         if not fresh or falls:
             seen += [left] + [s["read"]["stock_before"] for s in world.sections_of(item)
                               if s["enter"]["t_ns"] > (own[-1]["read"] if fresh else request["outcome"])["t_ns"]]
-        found["refused_early"] += max(seen) >= quantity
+        found["rejected_early"] += max(seen) >= quantity
         wanted += quantity if quantity <= shelf else 0
     found["unsold"] += min(shelf, wanted) if wanted else 0
 
@@ -159,17 +159,17 @@ def look(world):
         found["left"] += left
         found["unknown"] += unknown
         found["oversold"] += max(0, sold - stock)
-        found["conjured"] += max(0, sold + left - stock)
-        found["vanished"] += max(0, stock - left - sold - unknown)
+        found["surplus"] += max(0, sold + left - stock)
+        found["shortfall"] += max(0, stock - left - sold - unknown)
         found["below"] += left < 0
         taken = max(0, min(unknown, stock - sold - left))
         look_at_units(world, item, stock, found)
         look_at_refusals(world, item, left, stock - sold - taken, found)
-    if found["oversold"] or found["conjured"] or found["resold"] or found["below"]:
+    if found["oversold"] or found["surplus"] or found["duplicate_units"] or found["below"]:
         found["result"] = "oversold"
     elif found["harm"] or found["fencing"]:
         found["result"] = "overlap"
-    elif found["vanished"] or found["unsold"] or found["refused_early"]:
+    elif found["shortfall"] or found["unsold"] or found["rejected_early"]:
         found["result"] = "undersold"
     else:
         found["result"] = "ok"
@@ -224,8 +224,8 @@ def test_a_restock_adds_what_it_adds():
     world.sample_of(requests[-1])["unit"] = 3
     with judge({1: shop.finish(world)}) as verdicts:
         verdict = verdicts[1][0]
-        assert (verdict["result"], verdict["initial"], verdict["resold"]) == ("oversold", 7, 1)
-        assert verdict["oversold"] == verdict["conjured"] == verdict["vanished"] == 0
+        assert (verdict["result"], verdict["initial"], verdict["duplicate_units"]) == ("oversold", 7, 1)
+        assert verdict["oversold"] == verdict["surplus"] == verdict["shortfall"] == 0
 
 
 def test_counts_who_was_overtaken():

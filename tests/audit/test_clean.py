@@ -163,7 +163,7 @@ def test_never_accused(make):
         for seed, (verdict, folder) in verdicts.items():
             assert verdict["result"] == "ok", (seed, folder, verdict["reasons"])
             assert verdict["agrees"] == ("ok" in verdict["expected"]), (seed, verdict)
-            for count in ("oversold", "conjured", "vanished", "unsold", "overlaps", "resold",
-                          "refused_early"):
+            for count in ("oversold", "surplus", "shortfall", "unsold", "overlaps", "duplicate_units",
+                          "rejected_early"):
                 assert verdict[count] == 0, (seed, count, verdict)
             assert verdict["max_parallel"] <= 1

@@ -442,7 +442,7 @@ def test_a_buyer_who_hung_up_was_not_sent_away(code, result, reason):
     world.run["direct"], world.logged = True, False
     request = world.requests[-1]
     world.about(request, world.t0, "invoke", quantity=1)
-    world.about(request, world.t0 + MS, "refused", code=503, reason="hung-up")
+    world.about(request, world.t0 + MS, "refused", code=503, reason="client-closed")
     world.sample_of(request)["responseCode"] = code
     check(shop.finish(world), result, reason)
     world.run["fault"], world.run["expect"] = "stall", ["ok"]
@@ -497,4 +497,4 @@ def test_who_may_have_read_what_was_there(write, unknown, at):
     if unknown:
         world.stock["phone"] = world.redis["after"]["stock"]["phone"] = 0
     with judge({0: world}) as verdicts:
-        assert verdicts[0][0]["refused_early"] == 0, verdicts[0][0]["reasons"]
+        assert verdicts[0][0]["rejected_early"] == 0, verdicts[0][0]["reasons"]

@@ -174,11 +174,11 @@ BROKEN_BY = {
                            "blpop_wake notify fair read_write"},
     "dead_next": {"OVERSOLD": "none local reentrant_getset"},
     "reentry": {"DEADLOCK": "local setnx rw_counter setnx_expire setnx_multi set_nx_ex owner_check owner_lua"},
-    "signal_lost": {"OVERSOLD": "none local reentrant_getset", "UNDERSOLD": "blpop_wake"},
+    "lost_wakeup": {"OVERSOLD": "none local reentrant_getset", "UNDERSOLD": "blpop_wake"},
     "freed_meanwhile": {"OVERSOLD": "none local"},
     "cut_listening": {"OVERSOLD": "none local reentrant_getset"},
     "dead_reader": {"DEADLOCK": "setnx rw_counter setnx_multi", "UNDERSOLD": "blpop_wake"},
-    "endless_readers": {"OVERLAP": "none local reentrant_getset", "UNDERSOLD": "rw_counter"},
+    "writer_starvation": {"OVERLAP": "none local reentrant_getset", "UNDERSOLD": "rw_counter"},
     "upgrade": {"DEADLOCK": "rw_counter"},
 }
 

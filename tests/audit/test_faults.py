@@ -59,7 +59,7 @@ def asks_again(seed, status, between=None, items=None):
         other["item"] = other["invoke"]["item"] = between
         other["invoke"]["lock"] = "lock:{%s}" % between
         shop.turn(world, other, now + 100 * MS, lengths=lambda: world.random.randint(1, MS))
-    world.about(request, answered, "again", hold=section["hold"], status=status)
+    world.about(request, answered, "reacquire", hold=section["hold"], status=status)
     if status == "OK":
         world.sell(section, 0, answered + 1, world.stock["phone"])
         world.remove(next(e for e in world.events[request["instance"]] if e["t_ns"] == 0))
@@ -92,7 +92,7 @@ def test_a_lock_that_is_left_to_expire():
     check(make, "ok", never="there is no status")
 
 
-@pytest.mark.parametrize("event", ["again", "release"])
+@pytest.mark.parametrize("event", ["reacquire", "release"])
 def test_a_status_that_is_none(event):
     def make(seed):
         world = asks_again(seed, "OK")
@@ -119,7 +119,7 @@ def test_waits_for_another():
 def test_again_of_a_hold_that_it_was_not_granted(whose):
     def make(seed):
         world = asks_again(seed, "OK")
-        line = next(e for lines in world.events.values() for e in lines if e["event"] == "again")
+        line = next(e for lines in world.events.values() for e in lines if e["event"] == "reacquire")
         line["hold"] = "nobody:1#1"
         if whose != "nobody's":
             line["hold"] = next(s["hold"] for s in world.sections

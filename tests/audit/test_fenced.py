@@ -120,14 +120,14 @@ def test_a_restock_of_another_item_excuses_no_stale_write():
     world.stock["pad"] = 9
     world.add("a", world.t0 - 999, "restock", item="pad", stock_after=9)
     first, woke = enter(world, "a", 5, now), now + 2000 * MS
-    world.add("a", woke - 9 * MS, "restocking", request="op", item="pad", add=1)
+    world.add("a", woke - 9 * MS, "restock_intent", request="op", item="pad", add=1)
     world.stock["pad"] += 1
     world.add("a", woke - 8 * MS, "restock", request="op", item="pad", stock_before=world.stock["pad"] - 1,
               stock_after=world.stock["pad"])
     second = enter(world, "b", 6, woke - 4 * MS)
     leave(world, second, woke - 3 * MS)
     second["request"]["quantity"] = second["request"]["invoke"]["quantity"] = 100
-    world.refuse(second["request"], woke - 2 * MS, 409, "too-few")
+    world.refuse(second["request"], woke - 2 * MS, 409, "insufficient-stock")
     sell(world, first, woke)
     with judge({1: shop.finish(world)}) as verdicts:
         verdict = verdicts[1][0]

@@ -143,9 +143,9 @@ RUN_FIELDS = [
     ("clients", {"boot_id": "x", "clock": "CLOCK_REALTIME", "slack_ms": 5000}, '"slack_ms" must be a whole number from 0 to 1000'),
     ("min_share", 2, '"min_share" is 2; it must be from 0 to 1'),
     ("quantity", 0, '"quantity" must be a whole number from 1 to'),
-    ("seen", "Redis dies", '"seen" must be a list of at most 16, as'),
-    ("seen", [{"t_ns": 1, "text": "again"}] * 17, '"seen" must be a list of at most 16, as'),
-    ("seen", [{"t_ns": 1}], '"text"'), ("seen", [{"text": "when"}], '"t_ns"'), ("seen", [5], '"t_ns"'),
+    ("annotations", "Redis dies", '"annotations" must be a list of at most 16, as'),
+    ("annotations", [{"t_ns": 1, "text": "again"}] * 17, '"annotations" must be a list of at most 16, as'),
+    ("annotations", [{"t_ns": 1}], '"text"'), ("annotations", [{"text": "when"}], '"t_ns"'), ("annotations", [5], '"t_ns"'),
     ("restocked", "yes", '"restocked" is neither true nor false'),
 ]
 

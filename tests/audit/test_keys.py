@@ -118,7 +118,7 @@ def test_nobody_is_accused(change):
             assert verdict["sold"] == sum(s["write"]["quantity"] for s in world.sales())
             assert verdict["requests"] == len({(r["item"], r["key"]) for r in world.requests}) == world.run["requests"]
             assert verdict["replayed"] == sum(sample["replayed"] == "true" for sample in world.samples)
-            assert verdict["sold_again"] == verdict["unknown"] == verdict["refused_early"] == 0
+            assert verdict["duplicate_key_units"] == verdict["unknown"] == verdict["rejected_early"] == 0
 
 
 def test_clients_that_tell_of_no_keys():

@@ -99,11 +99,11 @@ def told_two_ways_of_before_the_run(world):
 FAULTS = [
     (told_two_ways_of_before_the_run, "answers that differ .*: 1; first: .* with key of yesterday got 200"),
     (told_otherwise(stock_after=1), "answers that differ .*: 1; first: .* got 200"),
-    (told_otherwise(seller=1), "answers that differ .*: 1; first: .* got 200"),
+    (told_otherwise(answered_by=1), "answers that differ .*: 1; first: .* got 200"),
     (refused_otherwise, "answers that differ .*: 1; first: .* got 409"),
     (told_two_ways, "answers that differ .*: 1; first: .* got 200"),
     (refused_after_its_sale("sold-out", 409), "answers that differ .*: 1; first: .* got 409"),
-    (refused_after_its_sale("too-few", 409), "answers that differ .*: 1; first: .* got 409"),
+    (refused_after_its_sale("insufficient-stock", 409), "answers that differ .*: 1; first: .* got 409"),
     (refused_after_its_sale("unknown-item", 404), "answers that differ .*: 1; first: .* got 404"),
     (refused_after_its_sale("key-reused", 422), "answers that differ .*: 1; first: .* got 422"),
     (refused_after_its_refusal("unknown-item", 404), "answers that differ .*: 1; first: .* got 404"),
@@ -123,7 +123,7 @@ def test_a_fault_is_found(change, reason):
             assert verdict["result"] == "oversold", (seed, folder, verdict["reasons"])
             assert any(re.search(reason, text) for text in verdict["reasons"]), (seed, folder, verdict["reasons"])
             # Nothing else is wrong: the stock was enough.
-            assert verdict["oversold"] == verdict["conjured"] == verdict["resold"] == verdict["vanished"] == 0
+            assert verdict["oversold"] == verdict["surplus"] == verdict["resold"] == verdict["vanished"] == 0
 
 
 @pytest.mark.parametrize("change", ["restocked", "emptied", "another clock"])
@@ -149,7 +149,7 @@ def test_a_refusal_that_proves_nothing(change):
             assert verdict["result"] in ("ok", "inconclusive"), (seed, folder, verdict["reasons"])
 
 
-def refused_early(seed, told_again, left_out=False):
+def rejected_early(seed, told_again, left_out=False):
     """The first one is told sold-out, which is kept, though all is there; left_out: its instance has died since."""
     world = keyed(seed, items={"phone": 9}, instances=["a", "b"], quantities=False, requests=8, tokens=False)
     first = world.request("phone", "a", world.t0)
@@ -174,15 +174,15 @@ def refused_early(seed, told_again, left_out=False):
 @pytest.mark.parametrize("told_again", [0, 1, 2])
 def test_a_refusal_that_was_kept_too_early(told_again):
     """To tell it again makes it no better."""
-    with judge({seed: refused_early(seed, told_again) for seed in range(SEEDS // 4)}) as verdicts:
+    with judge({seed: rejected_early(seed, told_again) for seed in range(SEEDS // 4)}) as verdicts:
         for seed, (verdict, folder) in verdicts.items():
             assert verdict["result"] == "undersold", (seed, folder, verdict["reasons"])
-            assert verdict["refused_early"] == 1 and verdict["unsold"] == 1, (seed, folder, verdict["reasons"])
+            assert verdict["rejected_early"] == 1 and verdict["unsold"] == 1, (seed, folder, verdict["reasons"])
 
 
 def test_a_refusal_that_came_too_early_and_told_another_number():
     """It says that nothing is left, and had read that all is there: what it had read convicts it all the same."""
-    world = refused_early(1, 0)
+    world = rejected_early(1, 0)
     world.sample_of(world.requests[-1])["left"] = 0
     with judge({0: world}) as verdicts:
         told = "\n".join(verdicts[0][0]["reasons"])
@@ -190,10 +190,10 @@ def test_a_refusal_that_came_too_early_and_told_another_number():
 
 
 def test_a_refusal_of_which_only_its_repetition_tells():
-    with judge({seed: refused_early(seed, 1, left_out=True) for seed in range(SEEDS // 4)}) as verdicts:
+    with judge({seed: rejected_early(seed, 1, left_out=True) for seed in range(SEEDS // 4)}) as verdicts:
         for seed, (verdict, folder) in verdicts.items():
             assert verdict["result"] == "undersold", (seed, folder, verdict["reasons"])
-            assert verdict["refused_early"] == 1, (seed, folder, verdict["reasons"])
+            assert verdict["rejected_early"] == 1, (seed, folder, verdict["reasons"])
 
 
 @pytest.mark.parametrize("taken", [0, 1])

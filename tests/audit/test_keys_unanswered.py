@@ -160,7 +160,7 @@ def killed(took, told_again, fault="killed_holding"):
     give_key(world, repetition, "k")
     if told_again:
         other = world.section(repetition, (now + 601 * MS, now + 602 * MS))
-        world.about(repetition, now + 603 * MS, "replay", hold=other["hold"], code=200, seller="a", unit=9, stock_after=8,
+        world.about(repetition, now + 603 * MS, "replay", hold=other["hold"], code=200, answered_by="a", unit=9, stock_after=8,
                     quantity=1)
         world.leave(other, now + 604 * MS, now + 605 * MS)
         world.answer(repetition, now + 605 * MS, 200, 9, 8)
@@ -181,7 +181,7 @@ def test_a_sale_of_which_only_its_repetition_tells():
         assert verdict["by_instance"]["a"]["sold"] == 1 and verdict["by_instance"]["b"]["sold"] == 0
         # A buyer was told of a unit that never left the stock.
         verdict = verdicts["took not"][0]
-        assert verdict["result"] == "oversold" and verdict["conjured"] == 1, verdict["reasons"]
+        assert verdict["result"] == "oversold" and verdict["surplus"] == 1, verdict["reasons"]
         # Two requests, one key: nobody knows of one unit.
         assert verdicts["silent"][0]["unknown"] == 1, verdicts["silent"][0]["reasons"]
 

@@ -215,7 +215,7 @@ def another_item(world, _):
 @plant("inconclusive", r"views disagree: .* it read another number")
 def refused_with_another_number(world, _):
     read = {s["request"]["id"]: s["read"]["stock_before"] for s in world.sections if "read" in s}
-    refused = [r for r in world.requests if r["outcome"].get("reason") in ("sold-out", "too-few") and r["id"] in read]
+    refused = [r for r in world.requests if r["outcome"].get("reason") in ("sold-out", "insufficient-stock") and r["id"] in read]
     if not refused:
         return False
     for request in refused:

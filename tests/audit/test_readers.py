@@ -53,7 +53,7 @@ def test_readers_are_no_requests_and_no_sales():
             world = worlds[seed]
             assert verdict["requests"] == len(world.requests)
             assert sum(one["served"] for one in verdict["by_instance"].values()) == len(world.requests)
-            assert verdict["overlaps"] == verdict["refused_early"] == 0
+            assert verdict["overlaps"] == verdict["rejected_early"] == 0
             together += verdict["max_parallel"] > 1
             assert verdict["max_parallel"] == 1 or "only readers of one lock at the same time" in verdict["reasons"][0]
     assert together
@@ -185,7 +185,7 @@ def dead_reader(seed, again=True):
     return world
 
 
-@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("reacquire", [False, True])
 def test_a_dead_reader_that_nobody_counts_off(again):
     check(lambda seed: dead_reader(seed, again), "deadlock", "is held for ever: nobody acquired it after request .*0000003,")
     with judge({0: dead_reader(0, again)}) as verdicts:
@@ -202,7 +202,7 @@ def upgrade(seed, status, answered, beside=False):
     look = world.section(request, (now, now + 1), 4, mode="shared")
     look["read"] = world.about(request, now + 2, "read", hold=look["hold"], stock_before=world.stock["phone"])
     now += answered
-    world.about(request, now, "again", hold=look["hold"], status=status)
+    world.about(request, now, "reacquire", hold=look["hold"], status=status)
     world.leave(look, now + 1, now + 2)
     if status == "UPGRADE":
         now = shop.turn(world, request, now + 3, 5)

@@ -143,7 +143,7 @@ def test_a_killed_client_was_not_sent_away():
     shop.start(world, rung="watchdog", write="atomic", instances=["a"], items={"phone": 9})
     requests = [world.request("phone", "a", world.t0) for _ in range(2)]
     shop.turn(world, requests[0], world.t0 + MS)
-    requests[1]["outcome"] = world.about(requests[1], world.t0 + 9 * MS, "refused", code=503, reason="hung-up")
+    requests[1]["outcome"] = world.about(requests[1], world.t0 + 9 * MS, "refused", code=503, reason="client-closed")
     world.logged, world.run["direct"] = False, True
     check(shop.finish(world), "inconclusive", "it is not in sale.jtl, though nginx or an instance saw it")
 

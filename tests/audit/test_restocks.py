@@ -29,7 +29,7 @@ class Story:
         """wanted: add or set; came: whether Redis has carried it out."""
         self.count += 1
         self.now += 10
-        self.add(instance, "restocking", **wanted)
+        self.add(instance, "restock_intent", **wanted)
         if came:
             self.world.stock["phone"] = wanted.get("set", self.world.stock["phone"] + wanted.get("add", 0))
         if outcome:
@@ -65,12 +65,12 @@ def test_a_restock_does_what_was_wanted(wanted, told):
     story.now += 1
     story.world.add("a", story.now, "restock", **{"thread": 1, "request": "op-1", "item": "phone", **told})
     story.world.stock["phone"] = told["stock_after"]
-    check(story.end(), "inconclusive", "does something else than its restocking says")
+    check(story.end(), "inconclusive", "does something else than its restock_intent says")
 
 
 def test_a_life_without_a_history_may_have_restocked():
     """Its client holds a 200 of which no history tells; what else is missing there, nobody knows."""
-    story = Story().buyers(5).restock("restock_none", came=False, add=10)
+    story = Story().buyers(5).restock("restock_failed", came=False, add=10)
     story.world.stock["phone"] = 9
     request = story.world.request("phone", "b", story.now)
     story.world.remove(request["invoke"])
@@ -81,7 +81,7 @@ def test_a_life_without_a_history_may_have_restocked():
 def test_carried_out_though_its_reply_was_lost():
     """The sums fit only so: each sale takes its units off by a command."""
     check(Story().buyers(4).restock("restock_unknown", add=3).buyers(6).end(), "ok",
-          "a restock .add 3. that a began at .* ms was carried out: .*its reply was lost", initial=8, sold=8, resold=0)
+          "a restock .add 3. that a began at .* ms was carried out: .*its reply was lost", initial=8, sold=8, duplicate_units=0)
 
 
 def test_a_unit_that_is_sold_again_after_a_restock_is_not_called_sold_once():
@@ -107,14 +107,14 @@ def test_nothing_tells(write, wanted, came):
     """Writing back what is left hides what came between; what a PUT put an end to is not told."""
     world = Story(write).buyers(3).restock("restock_unknown", came, **wanted).buyers(6).end()
     if came or write == "set":
-        check(world, "inconclusive", "may or may not have been carried out; its reply was lost", oversold=0, resold=0)
+        check(world, "inconclusive", "may or may not have been carried out; its reply was lost", oversold=0, duplicate_units=0)
     else:
         check(world, "ok", "5 of 5 sold")
 
 
 def test_one_of_two():
     world = Story().buyers(4).restock("restock_unknown", add=3).restock("restock_unknown", came=False, add=4).buyers(6).end()
-    check(world, "inconclusive", "and 1 more of the item, may or may not", oversold=0, conjured=0, resold=0)
+    check(world, "inconclusive", "and 1 more of the item, may or may not", oversold=0, surplus=0, duplicate_units=0)
 
 
 @pytest.mark.parametrize("write", ["decr", "fenced"])
@@ -135,14 +135,14 @@ def test_run_json_knows_of_no_restock():
 def test_more_came_from_nowhere_than_it_adds():
     story = Story().buyers(4).restock("restock_unknown", add=3)
     story.world.stock["phone"] += 2
-    check(story.buyers(12).end(), "oversold", "phone: 10 sold, but only 8 were there: 2 too many", oversold=2, resold=2)
+    check(story.buyers(12).end(), "oversold", "phone: 10 sold, but only 8 were there: 2 too many", oversold=2, duplicate_units=2)
 
 
 def test_a_unit_sold_twice_before_it_began():
     story = Story(write="set").buyers(2)
     story.world.stock["phone"] += 1  # a lost update
     check(story.buyers(2).restock("restock_unknown", add=50).buyers(3).end(), "oversold",
-          "unit 4 of phone was sold twice", resold=1)
+          "unit 4 of phone was sold twice", duplicate_units=1)
 
 
 @pytest.mark.parametrize("wanted", [{"add": 50}, {"set": 50}], ids=str)
@@ -153,7 +153,7 @@ def test_a_unit_sold_twice_before_a_restock_that_was_carried_out(wanted):
     before = 2 if "add" in wanted else 0
     story.add("a", "restock", stock_before=before, stock_after=before + 50)
     story.world.stock["phone"] = before + 50
-    check(story.buyers(3).end(), "oversold", "unit 4 of phone was sold twice", resold=1)
+    check(story.buyers(3).end(), "oversold", "unit 4 of phone was sold twice", duplicate_units=1)
 
 
 @pytest.mark.parametrize("when", ["behind", "while it is carried out", "no intent", "another clock"])
@@ -167,14 +167,14 @@ def test_a_unit_that_was_put_back(when):
     if when != "while it is carried out":
         story.buyers(3)
     if when == "no intent":
-        story.world.events["b"] = [line for line in story.world.events["b"] if line["event"] != "restocking"]
+        story.world.events["b"] = [line for line in story.world.events["b"] if line["event"] != "restock_intent"]
     if when == "another clock":  # b's: as if all of a's sales had been done before
         for line in story.world.events["b"]:
             line["t_ns"] += 1000 * MS
         story.world.seq_edits["b"] = lambda lines: lines[0].update(clock_ns_realtime=lines[0]["clock_ns_realtime"] + 1000 * MS)
     with judge({0: story.end()}) as verdicts:
         verdict, folder = verdicts[0]
-        assert verdict["resold"] == 0 and verdict["result"] in ("ok", "inconclusive"), (folder, verdict["reasons"])
+        assert verdict["duplicate_units"] == 0 and verdict["result"] in ("ok", "inconclusive"), (folder, verdict["reasons"])
         assert (verdict["result"] == "ok") == (when != "another clock"), (folder, verdict["reasons"])
 
 
@@ -183,7 +183,7 @@ def test_a_unit_sold_three_times():
     for _ in range(2):
         story.world.stock["phone"] = 1
         story.buyers(1)
-    check(story.end(), "oversold", "units sold more often than they were there: 1", resold=1)
+    check(story.end(), "oversold", "units sold more often than they were there: 1", duplicate_units=1)
 
 
 def test_a_unit_that_never_was():
@@ -195,15 +195,15 @@ def test_a_unit_that_never_was():
     sample = story.world.sample_of(story.world.sales()[-1]["request"])
     sale.update(stock_before=0, stock_after=-1, unit=0)
     sample.update(unit=0, left=-1)
-    check(story.end(), "oversold", "unit 0 of phone was sold to .* there never was such a unit", resold=1)
+    check(story.end(), "oversold", "unit 0 of phone was sold to .* there never was such a unit", duplicate_units=1)
 
 
-@pytest.mark.parametrize("outcome", ["restock_none", "restock"])
+@pytest.mark.parametrize("outcome", ["restock_failed", "restock"])
 def test_an_outcome_that_is_told_leaves_nothing_open(outcome):
     story = Story().buyers(4).restock(came=False, add=3)
     story.add("a", outcome, **({"stock_before": 1, "stock_after": 4} if outcome == "restock" else {}))
     story.world.stock["phone"] += 4
-    check(story.buyers(12).end(), "oversold", "too many", oversold=4 if outcome == "restock_none" else 1)
+    check(story.buyers(12).end(), "oversold", "too many", oversold=4 if outcome == "restock_failed" else 1)
 
 
 # ---- Records that do not fit ---------------------------------------------------------------------
@@ -217,7 +217,7 @@ def test_an_intent_that_says_nothing(wanted, sentence):
 def test_an_outcome_without_an_intent():
     story = Story().buyers(4)
     story.add("a", "restock_unknown")
-    check(story.buyers(4).end(), "inconclusive", "restock_unknown of a request that has no open restocking")
+    check(story.buyers(4).end(), "inconclusive", "restock_unknown of a request that has no open restock_intent")
 
 
 def test_an_item_that_is_not_on_sale():

@@ -25,7 +25,7 @@ def parts_of(lines, cuts):
     parts = [lines[a:b] for a, b in zip(bounds, bounds[1:])]
     for i in range(1, len(parts)):
         parts[i].insert(0, begin_of(parts[0][0], parts[i][0]["t_ns"], i + 1))
-        parts[i - 1].append({"t_ns": parts[i - 1][-1]["t_ns"], "instance": lines[0]["instance"], "event": "end", "goes_on": True})
+        parts[i - 1].append({"t_ns": parts[i - 1][-1]["t_ns"], "instance": lines[0]["instance"], "event": "end", "continued": True})
     return [[{**line, "seq": i + 1} for i, line in enumerate(part)] for part in parts]
 
 

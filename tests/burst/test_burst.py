@@ -46,7 +46,7 @@ class Burst:
         """a has the lock and pauses in its section."""
         self.a.set_point("sale.before_write", "1*pause")
         self.a.sell()
-        wait_until(lambda: self.a.parked("sale.before_write") == 1, "a pauses in its section")
+        wait_until(lambda: self.a.paused("sale.before_write") == 1, "a pauses in its section")
 
     def all_have_come(self):
         wait_until(lambda: self.a.in_flight() == SALES + 1 and self.b.in_flight() == SALES, "all buyers have come")
@@ -84,8 +84,8 @@ class Burst:
         odd = [f"{sale.name}: {sale.answer}" for sale in stage.sales
                if sale.status not in (200, 409) and not sale.instance.dead_ns]
         verdict = stage.judge()
-        assert verdict["oversold"] == verdict["overlaps"] == verdict["resold"] == verdict["conjured"] == 0, verdict
-        assert verdict["result"] == ("undersold" if odd and verdict["refused_early"] else "ok"), verdict
+        assert verdict["oversold"] == verdict["overlaps"] == verdict["duplicate_units"] == verdict["surplus"] == 0, verdict
+        assert verdict["result"] == ("undersold" if odd and verdict["rejected_early"] else "ok"), verdict
         return odd
 
 
@@ -119,10 +119,10 @@ def test_nothing_happens(burst):
 @on("notify", "fair", "read_write", "fenced")
 def test_the_holder_dies(burst):
     burst.begin()
-    burst.note("unheard")
+    burst.note("missed_wakeups")
     burst.a.set_point("sale.before_write", "1*crash")
     burst.a.wait_dead("a dies inside its section")
-    wait_until(lambda: burst.grew(burst.b, "unheard"), "b finds the lock free without having been woken")
+    wait_until(lambda: burst.grew(burst.b, "missed_wakeups"), "b finds the lock free without having been woken")
     assert burst.judge() == []
 
 
@@ -236,5 +236,5 @@ def test_the_locks_redis_comes_back_empty(tmp_path, name):
         stage.wait_answered(*stage.sales)
         verdict = stage.judge()
         assert verdict["overlaps"] > 0, verdict
-        sold_twice = verdict["oversold"] + verdict["resold"] + verdict["conjured"]
+        sold_twice = verdict["oversold"] + verdict["duplicate_units"] + verdict["surplus"]
         assert (sold_twice == 0) == (name == "fenced"), verdict

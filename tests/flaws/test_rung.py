@@ -18,7 +18,7 @@ import transcript
 from scenarios import ALL, demonstrations, shown
 from scenarios.readers import check_none_met
 from stage import Stage
-from waiting import Spoiled, wait_until
+from waiting import Inconclusive, wait_until
 
 NAMES = [one.name for one in ladder.rungs()]
 
@@ -133,14 +133,14 @@ def test_a_flaw_is_shown_and_its_cure(tmp_path):
 def test_every_interleaving_is_the_same_twice(tmp_path):
     """What differed is looked at again, one at a time: beside busy neighbours a run may be too slow for its
     interleaving, but not each time."""
-    done = rung("steady", "--times", 2, "--runs", tmp_path)
+    done = rung("repeat", "--times", 2, "--runs", tmp_path)
     assert f" of {len(demonstrations())} demonstrations had the same interleaving each time" in done.stdout, done.stderr
     for _ in range(2):
         lines = re.findall(r"^\S+ +(\S+) +(\d of 2 alike, \d as expected)", done.stdout, re.MULTILINE)
         differ = {flaw for flaw, words in lines if words != "2 of 2 alike, 2 as expected"}
         if done.returncode == 0 or not differ:
             break
-        done = rung("steady", "--times", 2, "--flaws", ",".join(sorted(differ)), "--jobs", 1, "--runs", tmp_path)
+        done = rung("repeat", "--times", 2, "--flaws", ",".join(sorted(differ)), "--jobs", 1, "--runs", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not left_behind(tmp_path)
 
@@ -159,8 +159,8 @@ def test_a_look_at_the_hold_helps_unless_it_comes_too_early(tmp_path):
 
 def asked_by_a_crowd(rung, crowd, folder):
     """What so many buyers of one process send to the lock's Redis: in the second in which they wait in vain; in all."""
-    with Stage(ladder.find(rung), "herd", *TOOLS, folder, stock=crowd + 1) as stage:
-        ALL["herd"].run(stage, crowd)
+    with Stage(ladder.find(rung), "thundering_herd", *TOOLS, folder, stock=crowd + 1) as stage:
+        ALL["thundering_herd"].run(stage, crowd)
         assert stage.judge()["result"] == "ok"
         assert transcript.disagreement(stage) == ""
         return [int(times) for times in re.findall(r" -- .*\((\d+) times\)", transcript.text_of(stage))]
@@ -239,7 +239,7 @@ def test_readers_that_met_the_writer_have_spoiled_the_run():
     check_none_met(Acted("a"), Acted("b"), Acted("c", *alone, *alone, *alone))
     for instances in ([Acted("a"), Acted("b"), Acted("c", *alone, *beside_two)],
                       [Acted("a"), Acted("b", kept_out=1), Acted("c", *alone, *alone)]):
-        with pytest.raises(Spoiled):
+        with pytest.raises(Inconclusive):
             check_none_met(*instances)
 
 
@@ -261,7 +261,7 @@ def test_readers_that_met_the_writer_have_spoiled_the_run():
     (["matrix", "--jobs", "0"], ["--jobs"]),
     (["matrix", "--rungs", "setnx,setny"], ['"setny" is no rung']),
     (["matrix", "--flaws", "gap"], ['"gap" is nothing to break']),
-    (["steady", "--times", "x"], ["--times"]),
+    (["repeat", "--times", "x"], ["--times"]),
     (["list", "--colour"], ["--colour"]),
 ])
 def test_slips_are_answered_with_what_would_be_right(words, says):
@@ -303,7 +303,7 @@ def test_what_is_spoiled_is_tried_three_times_and_not_called_shown(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_whoever_stops_it_leaves_nothing_running(tmp_path, number):
-    process = subprocess.Popen([str(ROOT / "scripts" / "rung"), "steady", "--runs", str(tmp_path)],
+    process = subprocess.Popen([str(ROOT / "scripts" / "rung"), "repeat", "--runs", str(tmp_path)],
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     wait_until(lambda: left_behind("inventoryd") and len(list(tmp_path.iterdir())) >= 2, "demonstrations run")
     process.send_signal(number)

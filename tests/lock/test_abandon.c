@@ -81,7 +81,7 @@ static void its_client_does_not_pass_it_on(void **state)
     assert_status(dlock_abandon(hold), OK);
     started_answered(&waiter);
     assert_int_equal(waiter.status, DLOCK_TIMED_OUT);
-    assert_int_equal(stats_of(stage.client).passed_on, 0);
+    assert_int_equal(stats_of(stage.client).handoffs, 0);
     assert_kept_from(stage.other);
     stage_clear(&stage);
 }

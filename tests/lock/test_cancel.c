@@ -232,7 +232,7 @@ static void cancelled_longer_ago_than_the_bound(void **state)
     waiter_start(&waiter);
     eventually(stats_of(one).contended == 1);
     long_pause(BOUND_MS);
-    waiter.want.cancel->thrown_ns = 1;
+    waiter.want.cancel->requested_ns = 1;
     dlock_cancel_now(waiter.want.cancel);
     assert_status(waiter_end(&waiter), CANCELLED);
     assert_int_equal(leaves, 0);
@@ -272,10 +272,10 @@ static void passed_on_after_a_cancel(void **state)
         eventually(somebody_is_in_line(lock));
         long_pause(BOUND_MS);
         if (late)
-            waiter.want.cancel->thrown_ns = 1;
+            waiter.want.cancel->requested_ns = 1;
         assert_status(dlock_release(hold, NULL), OK);
         assert_status(waiter_end(&waiter), OK);
-        assert_int_equal(stats_of(client).passed_on, 1);
+        assert_int_equal(stats_of(client).handoffs, 1);
         assert_status(dlock_batch_reply(waiter.want.reads, 0, &reply), OK);
         assert_int_equal(reply.kind, late ? DLOCK_REPLY_NONE : DLOCK_REPLY_NIL);
         assert_status(dlock_release(waiter.hold, NULL), OK);

@@ -73,8 +73,10 @@ static void what_a_limit_cut_off_is_released(void **state)
             .ttl_ms = long_ttl_ms(rung), .connect_timeout_ms = 60000, .command_timeout_ms = 60000};
         struct pair pair = pair_of(server_url(server), rung->name, options);
         assert_status(dlock_release(acquired(pair.lock), NULL), OK);
-        struct dlock_want want = {
-            .size = sizeof want, .wait_ms = DLOCK_WAIT_FOREVER, .limit_ms = 200, .reads = a_read()};
+        struct dlock_want want = {.size = sizeof want,
+                                  .wait_ms = DLOCK_WAIT_FOREVER,
+                                  .call_max_ms = 200,
+                                  .reads = a_read()};
         server_pause(server);
         if (started) {
             start(pair.lock, want, &late);

@@ -65,13 +65,13 @@ static void lose(struct stage *stage, enum proxy_act act)
     assert_true(proxy_done(stage->proxy));
 }
 
-static bool end_doubt(struct stage *stage, int64_t within_ms)
+static bool kill_broken_connection(struct stage *stage, int64_t within_ms)
 {
     int64_t deadline_ns = mono_deadline_ns(within_ms);
-    struct doubt doubt;
-    assert_true(redis_doubt(stage->redis, &doubt));
+    struct connection_id broken;
+    assert_true(redis_broken_connection(stage->redis, &broken));
     return redis_ready(stage->redis, deadline_ns, -1) == DLOCK_OK &&
-           redis_end_doubt(stage->redis, &doubt, deadline_ns, -1) == DOUBT_ENDED;
+           redis_kill_broken(stage->redis, &broken, deadline_ns, -1) == KILL_DONE;
 }
 
 static long long exists(void)
@@ -107,7 +107,7 @@ static void a_late_request_never_comes(void **state)
         lose(&stage, late[i]);
         snprintf(sentence, sizeof sentence, "%s", dlock_error());
         stage.config.command_timeout_ms = PATIENCE_MS;
-        assert_true(end_doubt(&stage, PATIENCE_MS));
+        assert_true(kill_broken_connection(&stage, PATIENCE_MS));
         assert_string_equal(dlock_error(), sentence);
         assert_int_equal(proxy_requests(stage.proxy, "KILL"), 1);
         proxy_let_go(stage.proxy);
@@ -127,7 +127,7 @@ static void a_request_that_was_carried_out(void **state)
         stage_set(&stage, "", FEW_MS);
         lose(&stage, acts[i]);
         stage.config.command_timeout_ms = PATIENCE_MS;
-        assert_true(end_doubt(&stage, PATIENCE_MS));
+        assert_true(kill_broken_connection(&stage, PATIENCE_MS));
         assert_int_equal(exists(), 1);
         assert_int_equal(proxy_requests(stage.proxy, "KILL"), 1);
         stage_clear(&stage);
@@ -142,7 +142,7 @@ static void connected_again_before(void **state)
     stage_set(&stage, "", PATIENCE_MS);
     lose(&stage, PROXY_DELAY_REQUEST);
     assert_status(redis_ready(stage.redis, INT64_MAX, -1), OK);
-    assert_true(end_doubt(&stage, PATIENCE_MS));
+    assert_true(kill_broken_connection(&stage, PATIENCE_MS));
     proxy_let_go(stage.proxy);
     assert_int_equal(exists(), 0);
     stage_clear(&stage);
@@ -156,8 +156,8 @@ static void the_kill_is_lost_too(void **state)
     stage_set(&stage, "", PATIENCE_MS);
     lose(&stage, PROXY_DELAY_REQUEST);
     proxy_plan(stage.proxy, PROXY_CUT_REQUEST, "KILL", NULL, 0);
-    assert_false(end_doubt(&stage, PATIENCE_MS));
-    assert_true(end_doubt(&stage, PATIENCE_MS));
+    assert_false(kill_broken_connection(&stage, PATIENCE_MS));
+    assert_true(kill_broken_connection(&stage, PATIENCE_MS));
     proxy_let_go(stage.proxy);
     assert_int_equal(exists(), 0);
     stage_clear(&stage);
@@ -172,9 +172,9 @@ static void nobody_answers_in_time(void **state)
     stage_set(&stage, "", PATIENCE_MS);
     lose(&stage, PROXY_DELAY_REQUEST);
     server_pause(server);
-    assert_false(end_doubt(&stage, FEW_MS));
+    assert_false(kill_broken_connection(&stage, FEW_MS));
     server_resume(server);
-    assert_true(end_doubt(&stage, PATIENCE_MS));
+    assert_true(kill_broken_connection(&stage, PATIENCE_MS));
     stage_clear(&stage);
 }
 
@@ -208,7 +208,7 @@ static void another_process(void **state)
         innocent = connection(&id);
     }
     assert_int_equal(id, ours);
-    assert_false(end_doubt(&stage, PATIENCE_MS));
+    assert_false(kill_broken_connection(&stage, PATIENCE_MS));
     redisReply *reply = redisCommand(innocent, "PING");
     assert_non_null(reply);
     freeReplyObject(reply);
@@ -227,12 +227,12 @@ static void refused(void **state)
         server_text(server, "ACL SETUSER app on >pass ~* +@all %s", rights[i]);
         stage_set(&stage, "app:pass@", PATIENCE_MS);
         lose(&stage, PROXY_CUT_REPLY);
-        assert_false(end_doubt(&stage, PATIENCE_MS));
-        assert_false(end_doubt(&stage, PATIENCE_MS));
+        assert_false(kill_broken_connection(&stage, PATIENCE_MS));
+        assert_false(kill_broken_connection(&stage, PATIENCE_MS));
         assert_int_equal(proxy_requests(stage.proxy, "KILL"), i == 2);
         redis_disconnect(stage.redis);
         lose(&stage, PROXY_CUT_REPLY);
-        assert_false(end_doubt(&stage, PATIENCE_MS));
+        assert_false(kill_broken_connection(&stage, PATIENCE_MS));
         assert_int_equal(proxy_requests(stage.proxy, "KILL"), i == 2);
         if (i < 2)
             assert_int_equal(proxy_requests(stage.proxy, "INFO"), 1);

@@ -88,7 +88,7 @@ static void few_writes_take_many_that_end_soon(void **state)
     server_pause(server);
     atomic_store(&sends, 0);
     for (int i = 0; i < CROWD; i++)
-        start(stage.locks[i], (struct dlock_want){.wait_ms = PATIENCE_MS, .limit_ms = 50000},
+        start(stage.locks[i], (struct dlock_want){.wait_ms = PATIENCE_MS, .call_max_ms = 50000},
               &stage.crowd[i]);
     server_resume(server);
     all_answered_ok(&stage);

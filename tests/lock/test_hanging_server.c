@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A server that hangs blocks the threads that ask it, and no call for longer than its own time.
- * And want.limit_ms, which limits a whole call.
+ * And want.call_max_ms, which limits a whole call.
  */
 #include "background.h"
 #include "calls.h"
@@ -160,7 +160,7 @@ static void what_the_client_has_waits_for_no_server(void **state)
         assert_status(dlock_batch_add(reads, 2, (const char *const[]){"GET", "stock"}, NULL), OK);
         want.owner_id = i == NESTED ? 7 : 0;
         want.wait_ms = i == NESTED ? 20 : DLOCK_WAIT_FOREVER;
-        want.limit_ms = i == PASSED_ON_TO_READ ? 1000 : 0;
+        want.call_max_ms = i == PASSED_ON_TO_READ ? 1000 : 0;
         want.reads = i == PASSED_ON ? NULL : reads;
         keep_all_who_ask(&stage, plugs);
         start(stage.locks[ASKERS], want, &next);
@@ -190,7 +190,7 @@ static void behind_one_that_is_not_answered(void **state)
         struct stage stage;
         struct started first = {.release = true}, behind = {0};
         struct dlock_want want = i % 2 == 0 ? waiting(20) : waiting(3600000);
-        want.limit_ms = i % 2 == 0 ? 0 : 20;
+        want.call_max_ms = i % 2 == 0 ? 0 : 20;
         stage_set(&stage, rungs[i / 2],
                   (struct dlock_options){
                       .contenders = 1, .connect_timeout_ms = 100, .command_timeout_ms = 100});
@@ -220,14 +220,14 @@ static void limits_that_are_none(void **state)
     dlock_hold *hold;
     stage_set(&stage, "watchdog", (struct dlock_options){0});
     for (size_t i = 0; i < 3; i++) {
-        struct dlock_want want = {.size = sizeof want, .limit_ms = wrong[i]};
+        struct dlock_want want = {.size = sizeof want, .call_max_ms = wrong[i]};
         assert_status(dlock_acquire(stage.locks[0], &want, &hold), INVALID);
-        assert_says(dlock_error(), "want.limit_ms");
+        assert_says(dlock_error(), "want.call_max_ms");
         assert_says(dlock_error(), "it must be 1 to 31536000000, or 0 for wait_ms and the bound");
         assert_says(dlock_error(), "1 to 31536000000");
         assert_status(dlock_acquire_start(stage.locks[0], &want, started_done, &none), INVALID);
     }
-    struct dlock_want most = {.size = sizeof most, .limit_ms = 31536000000};
+    struct dlock_want most = {.size = sizeof most, .call_max_ms = 31536000000};
     assert_status(dlock_acquire(stage.locks[0], &most, &hold), OK);
     assert_status(dlock_release(hold, NULL), OK);
     assert_int_equal(atomic_load(&none.answers), 0);
@@ -248,7 +248,7 @@ static void a_limit_ends_a_longer_wait(void **state)
     for (size_t i = 0; i < 2; i++) {
         struct started late = {0};
         dlock_hold *none;
-        struct dlock_want want = {.size = sizeof want, .wait_ms = waits[i], .limit_ms = 300};
+        struct dlock_want want = {.size = sizeof want, .wait_ms = waits[i], .call_max_ms = 300};
         assert_status(dlock_acquire(stage.locks[0], &want, &none), TIMED_OUT);
         assert_says(dlock_error(), "in 300 ms");
         assert_null(none);
@@ -274,7 +274,7 @@ static void a_limit_cuts_a_request_off(void **state)
     for (int i = 0; i < 6; i++) {
         struct started late = {0};
         dlock_hold *none;
-        struct dlock_want want = {.size = sizeof want, .wait_ms = waits[i % 3], .limit_ms = 50};
+        struct dlock_want want = {.size = sizeof want, .wait_ms = waits[i % 3], .call_max_ms = 50};
         dlock_status expected = i % 3 == 0 ? DLOCK_UNKNOWN : DLOCK_TIMED_OUT;
         uint64_t commands = stats_of(stage.client).commands;
         eventually(kept_in_the_background(stage.client) ==
@@ -339,7 +339,8 @@ static void behind_another_after_an_outage(void **state)
     (void)state;
     struct stage stage;
     struct started first = {0}, behind = {0};
-    struct dlock_want cut_off = {.size = sizeof cut_off, .wait_ms = PATIENCE_MS, .limit_ms = 100};
+    struct dlock_want cut_off = {
+        .size = sizeof cut_off, .wait_ms = PATIENCE_MS, .call_max_ms = 100};
     dlock_hold *other;
     stage_set(&stage, "notify", (struct dlock_options){0});
     server_pause(server);
@@ -366,7 +367,7 @@ static void none_begins_after_its_limit(void **state)
     (void)state;
     struct stage stage;
     struct started late[LOCKS] = {{0}};
-    struct dlock_want cut_off = {.wait_ms = PATIENCE_MS, .limit_ms = 100};
+    struct dlock_want cut_off = {.wait_ms = PATIENCE_MS, .call_max_ms = 100};
     stage_set(&stage, "watchdog", (struct dlock_options){0});
     server_pause(server);
     for (int i = 0; i < LOCKS; i++)
@@ -391,7 +392,8 @@ static void who_explains_keeps_nobody(void **state)
     stage_set(&stage, "notify", (struct dlock_options){.contenders = 1});
     hold(&stage, 0);
     start(stage.locks[0], waiting(500), &first);
-    start(stage.locks[0], (struct dlock_want){.wait_ms = PATIENCE_MS, .limit_ms = 1000}, &second);
+    start(stage.locks[0], (struct dlock_want){.wait_ms = PATIENCE_MS, .call_max_ms = 1000},
+          &second);
     eventually(stats_of(stage.client).contended == 1);
     long_pause(100);
     server_pause(server);

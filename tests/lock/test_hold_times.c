@@ -129,7 +129,7 @@ static void what_is_passed_on_lives_by_what_was_asked_for(void **state)
         assert_status(dlock_release(first, NULL), OK);
         assert_status(waiter_end(&waiter), OK);
         assert_up_to(dlock_remaining_ms(waiter.hold), left_on_server());
-        if (stats_of(stage.client).passed_on > 0)
+        if (stats_of(stage.client).handoffs > 0)
             assert_up_to(dlock_remaining_ms(waiter.hold), 5000);
         assert_status(dlock_release(waiter.hold, NULL), OK);
         stage_clear(&stage);

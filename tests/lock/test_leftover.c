@@ -34,7 +34,7 @@ static void taken_back_by_who_closes(void **state)
 {
     struct stage stage;
     dlock_hold *hold;
-    struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS, .limit_ms = 100};
+    struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS, .call_max_ms = 100};
     stage_set(&stage, *state, proxy_url(proxy), 60000);
     assert_status(dlock_release(acquired(stage.lock), NULL), OK); /* connected */
     proxy_plan(proxy, PROXY_HOLD_REPLY, LOCK, NULL, 0);
@@ -224,7 +224,7 @@ static void behind_the_next_waiter(void **state)
     (void)state;
     stage_set(&stage, dlock_rung_find("fair"), proxy_url(proxy), 60000);
     struct waiter first = {.lock = stage.lock,
-                           .want = {.wait_ms = PATIENCE_MS, .limit_ms = SHORT_MS}};
+                           .want = {.wait_ms = PATIENCE_MS, .call_max_ms = SHORT_MS}};
     struct waiter next = {.lock = stage.lock, .want = {.wait_ms = PATIENCE_MS}};
     assert_status(dlock_release(acquired(stage.lock), NULL), OK); /* connected */
     proxy_plan(proxy, PROXY_HOLD_REQUEST, LOCK, NULL, 0);
@@ -256,6 +256,6 @@ int main(void)
         SCENARIO(behind_the_next_waiter, ONCE),
         SCENARIO(no_memory_for_a_release, EACH_SOUND),
     };
-    return run_scenarios("leftover", scenarios, sizeof scenarios / sizeof scenarios[0],
+    return run_scenarios("cleanup", scenarios, sizeof scenarios / sizeof scenarios[0],
                          start_server_and_proxy, stop_server_and_proxy);
 }

@@ -55,7 +55,7 @@ static void for_as_long_as_the_client_has_it(void **state)
     start(stage.lock, (struct dlock_want){.wait_ms = PATIENCE_MS, .ttl_ms = SHORT_MS}, &next);
     assert_status(dlock_release(first, NULL), OK);
     started_answered(&next);
-    assert_int_equal(stats_of(stage.client).passed_on, 1);
+    assert_int_equal(stats_of(stage.client).handoffs, 1);
     go_away();
     assert_int_not_equal(dlock_release(next.hold, NULL), DLOCK_OK);
     long_pause(SHORT_MS + SHORT_BOUND_MS + SHORT_MS);
@@ -124,7 +124,7 @@ static void after_a_nested_acquire_that_was_not_answered(void **state)
     struct stage stage;
     dlock_hold *none;
     struct dlock_want nested = {
-        .size = sizeof nested, .owner_id = OWNER, .wait_ms = PATIENCE_MS, .limit_ms = 100};
+        .size = sizeof nested, .owner_id = OWNER, .wait_ms = PATIENCE_MS, .call_max_ms = 100};
     stage_set(&stage, *state, proxy_url(proxy), 60000);
     struct dlock_want want = {.ttl_ms = SHORT_MS, .hold_max_ms = SHORT_MS};
     dlock_hold *outer = acquired_for(stage.lock, want);

@@ -91,7 +91,7 @@ static void a_done_that_is_kept_keeps_nobody(void **state)
     let_go(&stage, 1);
     started_answered(&had);
     assert_int_equal(had.status, DLOCK_OK);
-    assert_int_equal(stats_of(stage.client).unheard, 0); /* it was woken */
+    assert_int_equal(stats_of(stage.client).missed_wakeups, 0); /* it was woken */
     assert_int_equal(atomic_load(&kept.behind[0].answers), 0);
     answers_come(&kept, 1);
     stage_clear(&stage);
@@ -114,7 +114,7 @@ static void it_is_heard_while_all_who_tell_are_kept(void **state)
     start(stage.locks[1], waiting(20), &late);
     let_go(&stage, 1);
     assert_status(waiter_end(&waiter), OK);
-    assert_int_equal(stats_of(stage.client).unheard, 0);
+    assert_int_equal(stats_of(stage.client).missed_wakeups, 0);
     assert_int_equal(atomic_load(&late.answers), 0);
     answers_come(&kept, TELLERS);
     started_answered(&late);
@@ -227,7 +227,7 @@ static void starts_and_releases(void *arg, dlock_status status, dlock_hold *hold
     struct starter *starter = arg;
     must(status == DLOCK_OK);
     server_pause(server);
-    struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS, .limit_ms = 100};
+    struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS, .call_max_ms = 100};
     must(dlock_acquire_start(starter->stage->locks[1], &want, started_done, &starter->then) ==
          DLOCK_OK);
     dlock_release(hold, NULL);
@@ -279,13 +279,13 @@ static void who_is_being_ended_moves_up(void **state)
     atomic_store(&runs, 0);
     assert_int_equal(wait_begin(&ended), NEXT_SLEEP);
     pthread_mutex_lock(&loop->mutex);
-    bool heard = lock->hears;
+    bool heard = lock->subscribed;
     assert_int_equal(ended.state, WAIT_BEHIND);
     ended.running = true;
     lock->line.again_ms = 1000;
-    lock->hears = true;
+    lock->subscribed = true;
     wait_open(lock, true, lock->line.wakes);
-    lock->hears = heard;
+    lock->subscribed = heard;
     lock->line.contenders++; /* whoever has the lock still has a place */
     bool running = ended.running;
     wait_due(&ended);

@@ -5,7 +5,7 @@
  */
 #include "calls.h"
 #include "client.h"
-#include "leftover.h"
+#include "cleanup.h"
 #include "must.h"
 #include "owner.h"
 #include "pair_stage.h"
@@ -38,7 +38,7 @@ static bool left_its_owner_alone(const struct dlock_rung *rung)
     struct dlock_want soon = {.size = sizeof soon, .wait_ms = 100};
     struct dlock_want lose = {.owner_id = OWNER, .ttl_ms = 20001, .wait_ms = PATIENCE_MS};
     struct dlock_want keep = {.owner_id = OWNER, .ttl_ms = 20002, .wait_ms = PATIENCE_MS};
-    lose.limit_ms = 2200;
+    lose.call_max_ms = 2200;
     struct waiter lost = {.lock = lock, .want = lose}, second = {.lock = lock, .want = keep};
     assert_status(dlock_acquire(lock, &want, &outer), OK);
     proxy_plan(stage.proxy, PROXY_MUTE, "20001", NULL, 0);
@@ -256,9 +256,10 @@ static void no_turn_among_its_owners(void **state)
         dlock *beside = lock_of(stage.client, rung->name, "lock:{beside}");
         dlock_hold *outer = acquired_by(stage.lock, OWNER);
         for (int waits = 0; waits < 2; waits++) {
-            struct waiter waiter = {
-                .lock = stage.lock,
-                .want = {.owner_id = OWNER, .wait_ms = waits ? LIMIT_MS : 0, .limit_ms = LIMIT_MS}};
+            struct waiter waiter = {.lock = stage.lock,
+                                    .want = {.owner_id = OWNER,
+                                             .wait_ms = waits ? LIMIT_MS : 0,
+                                             .call_max_ms = LIMIT_MS}};
             struct dlock_hold asking = {.lock = stage.lock, .named_by = 'x', .number = OWNER};
             snprintf(asking.owner, sizeof asking.owner, "%s", dlock_owner(outer));
             assert_true(owner_begin_release(&asking, 0));
@@ -298,13 +299,13 @@ static void a_release_in_vain_is_inherited(void **state)
     snprintf(acquiring.owner, sizeof acquiring.owner, "%s", dlock_owner(outer));
     assert_true(owner_begin_release(&acquiring, 0));
     assert_int_not_equal(dlock_release(outer, NULL), DLOCK_OK);
-    assert_int_equal(client->leftovers_kept, rung->shared);
+    assert_int_equal(client->cleanups_started, rung->shared);
     if (!rung->shared)
         assert_int_equal(server_integer(server, "EXISTS " LOCK), 1);
     assert_true(owner_end(&acquiring));
     server_integer(server, "CLIENT KILL TYPE normal"); /* and who connects is not answered */
     server_pause(server);
-    leftover_release_name(&acquiring, 1);
+    cleanup_release_name(&acquiring, 1);
     long_pause(2 * bound_ms(client));
     server_resume(server);
     eventually(server_integer(server, "EXISTS " LOCK) == 0);

@@ -5,7 +5,7 @@
 #include "calls.h"
 #include "child.h"
 #include "client.h"
-#include "leftover.h"
+#include "cleanup.h"
 #include "must.h"
 #include "owner.h"
 #include "pair_stage.h"
@@ -115,7 +115,7 @@ static void in_vain_while_others_ask(void **state)
         in_time = stats_of(stage.client).attempts == attempts;
         assert_int_equal(released.status, DLOCK_UNREACHABLE);
         if (owner_end(&asking))
-            leftover_release_name(&asking, 1);
+            cleanup_release_name(&asking, 1);
         server_resume(server);
         for (size_t j = 0; j < 3; j++) {
             started_answered(&others[j]);

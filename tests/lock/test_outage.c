@@ -210,9 +210,9 @@ static void a_crowd_at_a_server_that_only_lets_in(void **state)
     assert_true(stats.connects >= 2);
     assert_true(stats.connects <= most);
     assert_int_equal(stats.connections_lost, 1);
-    assert_int_equal(stats.connections_back, 0);
+    assert_int_equal(stats.connections_restored, 0);
     eventually(within(stage.lock, CROWD_MS) == DLOCK_OK);
-    assert_true(stats_of(stage.client).connections_back >= 1);
+    assert_true(stats_of(stage.client).connections_restored >= 1);
     stage_clear(&stage);
 }
 
@@ -290,7 +290,7 @@ static void lost_and_back(void **state)
     assert_says(line, server_url(server));
     assert_says(line, "Connection refused");
     assert_int_equal(stats_of(stage.client).connections_lost, 1);
-    assert_int_equal(stats_of(stage.client).connections_back, 1);
+    assert_int_equal(stats_of(stage.client).connections_restored, 1);
     assert_int_equal(stats_of(stage.client).connections_refused, 0);
     stage_clear(&stage);
 }

@@ -390,7 +390,7 @@ static void passed_on_with_what_rides(void **state)
     started_answered(&next);
     assert_int_equal(released.status, DLOCK_OK);
     assert_int_equal(next.status, DLOCK_OK);
-    assert_int_equal(stats_of(stage.client).passed_on, 1);
+    assert_int_equal(stats_of(stage.client).handoffs, 1);
     assert_int_equal(proxy_requests(stage.proxy, ""), requests + 1);
     struct dlock_reply reply = {.size = sizeof reply};
     assert_status(dlock_batch_reply(want.reads, 0, &reply), OK);

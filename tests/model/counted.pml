@@ -404,7 +404,7 @@ inline send_again(me) {
 }
 
 /* The new connection has killed the old one, in the same server process. */
-inline end_doubt(me) {
+inline kill_broken_connection(me) {
     if
     :: fresh[me] -> clear(delayed[me])
     :: else
@@ -534,7 +534,7 @@ end:
     :: d_step { at[me] == DOUBT -> killing[me] = fresh[me]; send_again(me) }
     :: d_step { killing[me] -> killing[me] = false; clear(delayed[me]) }
 #endif
-    :: d_step { at[me] == DOUBT -> end_doubt(me) }
+    :: d_step { at[me] == DOUBT -> kill_broken_connection(me) }
 #ifdef PLANT_KILL_TRUSTS_ANY_SERVER
     :: d_step { at[me] == DOUBT -> send_again(me) }
 #else

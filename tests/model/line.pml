@@ -54,7 +54,7 @@ bool told[IDS];      /* its hold was lost, and it was told so */
 bool undecided[IDS]; /* PLANT_LEAVING_IS_CHOSEN: it has decided to leave and not left yet */
 chan line = [WAITERS + 1] of { byte };
 byte contenders;     /* waiters that ask Redis, or the one that holds */
-bool tenure;         /* the client has the lock, as far as it knows */
+bool grant;         /* the client has the lock, as far as it knows */
 
 byte troubles = TROUBLES;
 byte others = OTHERS;
@@ -142,7 +142,7 @@ inline ask_redis(w) {
 
 inline receive(w) {
     if
-    :: answer[w] == HAD -> take_out(w); tenure = true; state[w] = HOLDS
+    :: answer[w] == HAD -> take_out(w); grant = true; state[w] = HOLDS
     :: else -> state[w] = SLEEPING
     fi;
     answer[w] = 0
@@ -183,15 +183,15 @@ inline choose() {
     fi
 }
 
-inline end_tenure() {
-    tenure = false;
+inline end_grant() {
+    grant = false;
     open_line()
 }
 
 inline give(w) {
     assert(state[w] == CHOSEN); /* it is still there to have it */
     if
-    :: lock == OURS && tenure -> state[w] = GIVEN
+    :: lock == OURS && grant -> state[w] = GIVEN
     :: else -> state[w] = TRYING; line ! w
     fi
 }
@@ -200,12 +200,12 @@ inline give(w) {
 inline let_go(w, others_wait) {
     find_behind();
     if
-    :: lock != OURS -> end_tenure(); is_done(w)
+    :: lock != OURS -> end_grant(); is_done(w)
     :: lock == OURS && next != 0 && !others_wait -> state[w] = RELEASING /* kept */
     :: lock == OURS && next != 0 && others_wait ->
-        lock = OTHERS_IT_IS; queued = true; end_tenure(); is_done(w)
+        lock = OTHERS_IT_IS; queued = true; end_grant(); is_done(w)
     :: lock == OURS && next == 0 ->
-        lock = (others_wait -> OTHERS_IT_IS : FREE); end_tenure(); is_done(w)
+        lock = (others_wait -> OTHERS_IT_IS : FREE); end_grant(); is_done(w)
     fi;
     next = 0
 }
@@ -282,7 +282,7 @@ end:
         state[me] == HOLDS && chosen[me] == 0 && !told[me] && lock == OURS && can_fail ->
         fails();
         lock = FREE;
-        end_tenure();
+        end_grant();
         told[me] = true;
         check()
     }
@@ -314,7 +314,7 @@ end:
     :: d_step { queued && !any(asks) && lock != OTHERS_IT_IS -> queued = false }
     /* A lock that no waiter has expires. A hold does, and the client has not learned it yet. */
     :: d_step { lock == OURS && !any(has) -> lock = FREE }
-    :: d_step { lock == OURS && tenure && can_fail -> fails(); lock = FREE }
+    :: d_step { lock == OURS && grant && can_fail -> fails(); lock = FREE }
     :: timeout ->
         for (w : 1 .. WAITERS) { assert(state[w] == OUTSIDE && rounds[w] == 0) }
         assert(lock == FREE && len(line) == 0 && contenders == 0);

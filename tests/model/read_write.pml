@@ -516,7 +516,7 @@ inline send_again(c) {
 }
 
 /* The new connection has killed the old one, in the same server process. */
-inline end_doubt(c) {
+inline kill_broken_connection(c) {
     if
     :: fresh[c] -> clear(delayed[c])
     :: else
@@ -629,7 +629,7 @@ end:
         fresh[me] = false;
         check_sleepers()
     }
-    :: d_step { at[me] == DOUBT -> end_doubt(me) }
+    :: d_step { at[me] == DOUBT -> kill_broken_connection(me) }
     /* Another server process answers, the kill is refused, or nobody answers. */
     :: d_step { at[me] == DOUBT -> live_with_doubt(me) }
     /* The limit is over. */

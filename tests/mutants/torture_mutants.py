@@ -6,8 +6,8 @@ torture."""
 # A name is used again by the owner's next acquisition.
 NAMES_AGAIN = ("lock/owner.c", "else if (hold->lock->rung.flawed)", "else if (hold->named_by != 0)")
 # The old connection is not ended: what was sent on it may still be carried out.
-NO_KILL = ("lock/redis/redis.c", "may_kill(node, doubt) ?", "may_kill(node, doubt) && doubt->id < 0 ?")
-DOUBT_IGNORED = [NO_KILL, ("lock/redis/redis.c", "                  : DOUBT_FOR_EVER;", "                  : DOUBT_ENDED;")]
+NO_KILL = ("lock/redis/redis.c", "may_kill(node, broken) ?", "may_kill(node, broken) && broken->id < 0 ?")
+DOUBT_IGNORED = [NO_KILL, ("lock/redis/redis.c", "                  : KILL_IMPOSSIBLE;", "                  : KILL_DONE;")]
 
 MUTANTS = [
     ("a waiter that leaves can still be chosen for the hand-off", [
@@ -50,7 +50,7 @@ MUTANTS = [
      "reentrant"),
 
     ("the validity of an acquire counts from its reply", [
-        ("lock/redis/trip.c", "    exchange->sent_ns = env->now_ns();\n    return ops->try_acquire(env, exchange->hold, exchange->busy);\n",
+        ("lock/redis/round_trip.c", "    exchange->sent_ns = env->now_ns();\n    return ops->try_acquire(env, exchange->hold, exchange->busy);\n",
          "    dlock_status status = ops->try_acquire(env, exchange->hold, exchange->busy);\n"
          "    exchange->sent_ns = env->now_ns();\n    return status;\n")], "owner_lua"),
     ("writes that ride with a release are sent once more with its script in full", [
@@ -74,7 +74,7 @@ MUTANTS = [
     ("a cancel ends one of the acquires that share it", [
         ("lock/loop.c", "    while ((wait = take_cancelled(loop, cancel)) != NULL) {", "    for (int i = 0; i < 1 && (wait = take_cancelled(loop, cancel)) != NULL; i++) {")], "notify"),
     ("a hold that is passed on keeps the token of the hold before it", [
-        ("lock/handoff.c", "        tenure_of(lock)->numbers++;\n", "")], "fair"),
+        ("lock/handoff.c", "        grant_of(lock)->numbers++;\n", "")], "fair"),
     ("a waiter's leave that comes late lets go of what its client holds by now", [
         ("lock/lua/fair.lua", "    elseif owner == me and tonumber(last_try or 0) <= tonumber(try or 0) then",
          "    elseif owner == me then")], "fair"),

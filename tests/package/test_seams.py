@@ -110,10 +110,10 @@ def test_no_file_calls_itself_by_way_of_others():
 
 
 def test_what_belongs_to_handing_off_lies_in_its_file():
-    """hold.c and open.c make room for it, lock.c frees it; leftover.c sees to what a client left in a queue."""
-    for name in CORE - {"handoff.c", "hold.c", "open.c", "lock.c", "leftover.c"}:
+    """hold.c and open.c make room for it, lock.c frees it; cleanup.c sees to what a client left in a queue."""
+    for name in CORE - {"handoff.c", "hold.c", "open.c", "lock.c", "cleanup.c"}:
         with open(os.path.join(LOCK, name), encoding="utf-8") as file:
-            assert not re.search(r"->handoff\b|tenure_of", file.read()) or name == "handoff.h", name
+            assert not re.search(r"->handoff\b|grant_of", file.read()) or name == "handoff.h", name
 
 
 def test_rungs_go_through_one_header():

@@ -24,7 +24,6 @@
 #define DAY_MS 86400000
 #define NUMBERS 1000 /* of one token: the client may pass the lock on so often without asking */
 
-
 /* ---- The operations -------------------------------------------------------------------------- */
 
 struct id {

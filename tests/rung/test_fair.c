@@ -79,7 +79,7 @@ static void passed_on_inside_the_client(void **state)
         assert_true(queue->tokens[i] > token);
         token = queue->tokens[i];
     }
-    assert_int_equal(stats_of(member.client).passed_on, 20);
+    assert_int_equal(stats_of(member.client).handoffs, 20);
     assert_int_equal(stats_of(member.client).commands - commands, 1); /* the last one's release */
     nothing_is_left();
     part(&member);
@@ -128,7 +128,7 @@ static void strict_alternation(void **state)
         assert_true(first->tokens[i] < second->tokens[i]);
         assert_true(i == 19 || second->tokens[i] < first->tokens[i + 1]);
     }
-    assert_int_equal(stats_of(a.client).passed_on + stats_of(b.client).passed_on, 0);
+    assert_int_equal(stats_of(a.client).handoffs + stats_of(b.client).handoffs, 0);
     nothing_is_left();
     part(&holder);
     part(&a);
@@ -137,7 +137,7 @@ static void strict_alternation(void **state)
     free(of_b);
 }
 
-/* The budget is used up and nobody else waits: the client goes on with a new tenure. */
+/* The budget is used up and nobody else waits: the client goes on with a new grant. */
 static void goes_on_alone(void **state)
 {
     (void)state;
@@ -150,7 +150,7 @@ static void goes_on_alone(void **state)
     assert_status(dlock_release(hold, NULL), OK);
     eventually(atomic_load(&queue->had) == 20);
     assert_int_equal(stats_of(member.client).attempts, 1);
-    assert_int_equal(stats_of(member.client).passed_on, 16);
+    assert_int_equal(stats_of(member.client).handoffs, 16);
     for (int i = 1; i < 20; i++)
         assert_true(queue->tokens[i] > queue->tokens[i - 1]);
     nothing_is_left();
@@ -171,7 +171,7 @@ static void a_lone_started_waiter(void **state)
     eventually(attempts(&other) == 2);
     assert_status(dlock_release(hold, NULL), OK);
     eventually(atomic_load(&queue->had) == 1);
-    assert_int_equal(stats_of(other.client).unheard, 0);
+    assert_int_equal(stats_of(other.client).missed_wakeups, 0);
     nothing_is_left();
     part(&other);
     part(&holder);
@@ -323,7 +323,7 @@ static void who_must_be_answered_soon_is_not_chosen(void **state)
     struct started waits = {0};
     assert_status(dlock_batch_add(releaser.last, 2, (const char *const[]){"INCR", "sold"}, NULL),
                   OK);
-    start(member.lock, (struct dlock_want){.wait_ms = PATIENCE_MS, .limit_ms = 2000}, &waits);
+    start(member.lock, (struct dlock_want){.wait_ms = PATIENCE_MS, .call_max_ms = 2000}, &waits);
     proxy_plan(proxy, PROXY_HOLD_REQUEST, "sold", NULL, 0);
     releaser_start(&releaser);
     eventually(proxy_done(proxy));

@@ -215,7 +215,7 @@ def test_keys_and_repeats(shop, tmp_path):
         assert [row[name] for name in ("responseCode", "item", "unit", "left")] == [
             told[name] for name in ("responseCode", "item", "unit", "left")]
     assert verdict["result"] == "ok" and verdict["replayed"] == len(again)
-    assert (verdict["requests"], verdict["sold"], verdict["left"], verdict["sold_again"]) == (80, 60, 0, 0)
+    assert (verdict["requests"], verdict["sold"], verdict["left"], verdict["duplicate_key_units"]) == (80, 60, 0, 0)
     assert sum(verdict["by_status"].values()) == 80 + len(again)
 
 

@@ -158,7 +158,7 @@ def test_a_late_sale_does_not_hide_a_restock(redis, start, post, word, add, left
     assert late[0].startswith(b":") and redis("GET", STOCK) == left
     assert reply.status == 500 and reply.problem == "outcome-unknown" and "retry-after" not in reply.headers
     told = [event["event"] for event in read_history(history) if event["event"].startswith("restock")]
-    assert told[-2:] == ["restocking", "restock_unknown"]
+    assert told[-2:] == ["restock_intent", "restock_unknown"]
 
 
 @pytest.mark.parametrize("lock,write", [("watchdog", "decr"), ("fair", "fenced")])
@@ -198,25 +198,25 @@ def test_a_restock_is_recorded_ahead_of_its_write(redis, start, post, tmp_path):
 
     def latest():
         events = [event for event in read_history(history) if event["event"].startswith("restock")]
-        at = max(i for i, event in enumerate(events) if event["event"] == "restocking")
+        at = max(i for i, event in enumerate(events) if event["event"] == "restock_intent")
         return [(event["event"], event.get("add"), event.get("set")) for event in events[at:]]
 
     post.lose = b"INCRBY"
     assert shop.restock(10).status == 200
-    assert latest() == [("restocking", 10, None), ("restock", None, None)]
+    assert latest() == [("restock_intent", 10, None), ("restock", None, None)]
     post.keep = b"INCRBY"
     assert shop.restock(11).problem == "stock-unavailable"
-    assert latest() == [("restocking", 11, None), ("restock_none", None, None)]
+    assert latest() == [("restock_intent", 11, None), ("restock_failed", None, None)]
     refuse_kills(redis)
     post.keep = b"SET\r\n"
     assert shop.stock(value=7).problem == "outcome-unknown"
-    assert latest() == [("restocking", None, 7), ("restock_unknown", None, None)]
+    assert latest() == [("restock_intent", None, 7), ("restock_unknown", None, None)]
     wait_until(lambda: not redis("EXISTS", LOCK), "the lock has expired")
     post.keep, post.meanwhile = b"INCRBY", shop.process.kill
     with pytest.raises(OSError):
         shop.restock(3)
     shop.kill()  # waits for its end, too
-    assert latest() == [("restocking", 3, None)] and post.deliver() == b":17\r\n"
+    assert latest() == [("restock_intent", 3, None)] and post.deliver() == b":17\r\n"
 
 
 # ---- A reply that cannot be read ---------------------------------------------------------------------

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from redis_server import Connection
-from world import Background, Redis, hold_lock, redis_up, release_lock, wait_until
+from world import Background, Redis, hold_lock, inventoryd_redis_up, release_lock, wait_until
 
 PATIENT = ("--wait-ms", 600000, "--fail-fast-ms", 300)  # only an outage can end a wait
 
@@ -30,7 +30,7 @@ def test_who_waits_when_the_locks_server_goes_is_answered(redis, start, lock, he
     assert shop.sell().status == 503 and shop.stock().status == 503
     redis.start()
     wait_until(lambda: shop.stock(value=5).status == 200 and shop.sell().status == 200, "a sale after it came back")
-    assert redis_up(shop) == [1, 1]
+    assert inventoryd_redis_up(shop) == [1, 1]
 
 
 def test_a_line_of_one_instance_ends_as_well(redis, start):
@@ -38,7 +38,7 @@ def test_a_line_of_one_instance_ends_as_well(redis, start):
     shop = start(redis, "--lock", "fair", *PATIENT, "--enable-failpoints", "--failpoints", "sale.after_read=1*pause")
     shop.stock(value=500)
     first = Background(shop.sell)
-    wait_until(lambda: shop.admin("GET", "/failpoints").json["failpoints"][0]["parked"] == 1, "the first has the lock")
+    wait_until(lambda: shop.admin("GET", "/failpoints").json["failpoints"][0]["paused"] == 1, "the first has the lock")
     sales = [Background(shop.sell) for _ in range(100)]
     wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 100, "all wait")
     redis.kill()
@@ -69,10 +69,10 @@ def test_nobody_has_to_sell_for_it_to_be_found_again(redis, start):
     shop.stock(value=5)
     redis.kill()
     assert shop.sell().status == 503
-    wait_until(lambda: 0 in redis_up(shop), "it is away")
+    wait_until(lambda: 0 in inventoryd_redis_up(shop), "it is away")
     redis.start()
     redis("SET", "inventory:{phone}", 5)
-    wait_until(lambda: redis_up(shop) == [1, 1], "it is found")
+    wait_until(lambda: inventoryd_redis_up(shop) == [1, 1], "it is found")
     assert shop.sell().status == 200
 
 
@@ -84,7 +84,7 @@ def test_an_outage_that_is_short_ends_no_wait(redis, start, tmp_path):
     sale = Background(shop.sell)
     wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 1, "a sale waits")
     locks.kill()
-    wait_until(lambda: redis_up(shop) == [0, 1], "it is away")
+    wait_until(lambda: inventoryd_redis_up(shop) == [0, 1], "it is away")
     locks.start()
     assert sale.result().status == 200
     shop.end()
@@ -136,7 +136,7 @@ def test_a_connection_that_the_network_forgot_ends_no_wait(redis, start, proxy):
     assert_still_wait(sales, s=3)
     release_lock(redis)
     assert [sale.result().status for sale in sales] == [200] * 4
-    assert redis_up(shop) == [1, 1] and not shop.logged("stock-server-lost")
+    assert inventoryd_redis_up(shop) == [1, 1] and not shop.logged("stock-server-lost")
 
 
 SHUT = {"full": "max number of clients", "password": "NOAUTH"}
@@ -158,15 +158,15 @@ def test_a_server_that_takes_no_new_connection_sells_on_those_it_has(redis, star
     idle = [line.split()[0][len("id="):] for line in clients if "cmd=info" in line]
     assert [admin("CLIENT", "KILL", "ID", number) for number in idle] == [1]
     assert SHUT[why] in shop.admin("GET", "/readyz").json["detail"]
-    wait_until(lambda: redis_up(shop) == [0, 0], "that it could not be asked is said")
+    wait_until(lambda: inventoryd_redis_up(shop) == [0, 0], "that it could not be asked is said")
     time.sleep(1)  # longer than --fail-fast-ms
     assert [shop.sell().status for _ in range(20)] == [200] * 20
-    wait_until(lambda: shop.logged("redis-server-back"), "who sells is told to be served")
+    wait_until(lambda: shop.logged("redis-server-restored"), "who sells is told to be served")
     if why == "full":
         admin("CONFIG", "SET", "maxclients", 1000)
     else:
         admin("CONFIG", "SET", "requirepass", "")
-    wait_until(lambda: shop.admin("GET", "/readyz").status == 200 and redis_up(shop) == [1, 1], "it is asked again")
+    wait_until(lambda: shop.admin("GET", "/readyz").status == 200 and inventoryd_redis_up(shop) == [1, 1], "it is asked again")
 
 
 def test_a_server_that_takes_sales_is_not_away_though_nobody_else_reaches_it(redis, start, proxy):
@@ -198,7 +198,7 @@ def test_a_server_that_refuses_wake_ups_is_there(redis, start, lock):
     assert_still_wait(sales, s=1)
     assert shop.admin("PUT", "/failpoints", '{"point": "sale.after_read", "action": "off"}').status == 200
     assert [sale.result().status for sale in sales] == [200] * 5
-    assert redis_up(shop) == [1, 1] and not shop.logged("redis-server-lost")
+    assert inventoryd_redis_up(shop) == [1, 1] and not shop.logged("redis-server-lost")
 
 
 @pytest.mark.parametrize("apart", [False, True])
@@ -210,9 +210,9 @@ def test_a_second_outage_is_seen_though_nobody_sold_meanwhile(redis, start, apar
         locks.kill()
         sales = [Background(shop.sell) for _ in range(5)]
         assert {sale.result().problem for sale in sales} == {"lock-unavailable"}
-        wait_until(lambda: redis_up(shop)[0] == 0, "it is away")
+        wait_until(lambda: inventoryd_redis_up(shop)[0] == 0, "it is away")
         locks.start()
-        wait_until(lambda: redis_up(shop) == [1, 1], "it is found")
+        wait_until(lambda: inventoryd_redis_up(shop) == [1, 1], "it is found")
     which = "lock" if apart else "redis"
     assert [len(shop.logged(f"{which}-server-{what}")) for what in ("lost", "back")] == [2, 2]
     shop.end()
@@ -242,16 +242,16 @@ def test_a_server_that_comes_back_spoiled(redis, start, how):
     shop.stock(value=5)
     redis.kill()
     assert shop.sell().status == 503
-    wait_until(lambda: 0 in redis_up(shop), "it is away")
+    wait_until(lambda: 0 in inventoryd_redis_up(shop), "it is away")
     redis.start("--maxmemory", memory, "--maxmemory-policy", policy)
-    wait_until(lambda: redis_up(shop) == expected, "what it is now")
+    wait_until(lambda: inventoryd_redis_up(shop) == expected, "what it is now")
     if expected == [1, 1]:
         redis("SET", "inventory:{phone}", 5)
         wait_until(lambda: shop.sell().status == 200, "a sale")
     else:
-        assert not shop.logged("redis-server-back") and shop.sell().status == 503
+        assert not shop.logged("redis-server-restored") and shop.sell().status == 503
         redis("CONFIG", "SET", "maxmemory", 0)
-        wait_until(lambda: redis_up(shop) == [1, 1], "it takes writes")
+        wait_until(lambda: inventoryd_redis_up(shop) == [1, 1], "it takes writes")
 
 
 def test_who_asks_whether_it_is_ready_finds_an_outage(redis, start):
@@ -259,9 +259,9 @@ def test_who_asks_whether_it_is_ready_finds_an_outage(redis, start):
     shop = start(redis, *PATIENT)
     redis.kill()
     assert shop.admin("GET", "/readyz").status == 503
-    wait_until(lambda: redis_up(shop) == [0, 0], "both roles are told")
+    wait_until(lambda: inventoryd_redis_up(shop) == [0, 0], "both roles are told")
     redis.start()
-    wait_until(lambda: redis_up(shop) == [1, 1], "it is found")
+    wait_until(lambda: inventoryd_redis_up(shop) == [1, 1], "it is found")
 
 
 def test_waits_that_need_no_lock_server_go_on(redis, start, tmp_path):
@@ -273,7 +273,7 @@ def test_waits_that_need_no_lock_server_go_on(redis, start, tmp_path):
     wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 3, "three wait")
     locks.kill()
     assert shop.admin("GET", "/readyz").status == 200
-    wait_until(lambda: redis_up(shop) == [0, 1], "the lock's server is away")
+    wait_until(lambda: inventoryd_redis_up(shop) == [0, 1], "the lock's server is away")
     assert_still_wait(sales, s=1)
     assert shop.admin("PUT", "/failpoints", '{"point": "sale.after_read", "action": "off"}').status == 200
     assert [sale.result().status for sale in sales] == [200] * 4
@@ -284,7 +284,7 @@ def test_waits_that_need_no_lock_server_go_on(redis, start, tmp_path):
 def test_the_gauge_is_true_from_the_start(redis, start):
     redis.kill()
     shop = start(redis, *PATIENT)
-    wait_until(lambda: redis_up(shop) == [0, 0], "it was looked for")
+    wait_until(lambda: inventoryd_redis_up(shop) == [0, 0], "it was looked for")
     redis.start()
-    wait_until(lambda: redis_up(shop) == [1, 1], "it is found")
+    wait_until(lambda: inventoryd_redis_up(shop) == [1, 1], "it is found")
     assert shop.stock(value=5).status == 200 and shop.sell().status == 200

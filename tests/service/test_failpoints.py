@@ -23,20 +23,20 @@ def arm(shop, point, action):
 
 
 def points(shop):
-    """{point: (action, hits, parked)}"""
+    """{point: (action, hits, paused)}"""
     reply = shop.admin("GET", "/failpoints").json
     assert reply["instance"] == shop.name
-    return {one["point"]: (one["action"], one["hits"], one["parked"]) for one in reply["failpoints"]}
+    return {one["point"]: (one["action"], one["hits"], one["paused"]) for one in reply["failpoints"]}
 
 
-def parked(shop, point):
+def paused(shop, point):
     return points(shop)[point][2]
 
 
 def park_a_sale(shop, point, **named):
     """A sale that is paused there; the point is armed already."""
     sale = Background(shop.sell, **named)
-    wait_until(lambda: parked(shop, point) == 1, f"a sale is at {point}")
+    wait_until(lambda: paused(shop, point) == 1, f"a sale is at {point}")
     assert sale.is_alive()
     return sale
 
@@ -102,7 +102,7 @@ def test_with_nothing_armed_nothing_changes(redis, start, tmp_path):
 
 # ---- Bad input ----------------------------------------------------------------------------------
 
-SHOP_POINTS = "sale.looked sale.entered sale.after_read sale.before_write sale.after_write read.entered"
+SHOP_POINTS = "sale.before_upgrade sale.entered sale.after_read sale.before_write sale.after_write read.entered"
 ACTIONS = "off, pause, delay(MS), crash, fail"
 BAD = [  # point, action, what is said
     ("sale.nowhere", "pause", [SHOP_POINTS, "sale.nowhere"]), ("read.after_read", "pause", [SHOP_POINTS]),
@@ -212,7 +212,7 @@ def test_only_the_point_that_was_set_lets_go(redis, start):
     sale = park_a_sale(shop, "sale.after_read")
     arm(shop, "sale.entered", "pause")
     arm(shop, "sale.entered", "off")
-    assert parked(shop, "sale.after_read") == 1 and sale.is_alive()
+    assert paused(shop, "sale.after_read") == 1 and sale.is_alive()
     arm(shop, "sale.after_read", "off")
     assert sale.result().status == 200
 
@@ -224,7 +224,7 @@ def test_pause_until_the_file_is_there(redis, start, tmp_path, stopped):
     shop = one_sale(redis, start, "--failpoint-files", files, "--failpoints", "sale.after_read=pause")
     sale = park_a_sale(shop, "sale.after_read")
     (files / "sale.entered").touch()  # another's
-    assert parked(shop, "sale.after_read") == 1
+    assert paused(shop, "sale.after_read") == 1
     if stopped:
         freeze(shop.process)
     in_flight = sale.is_alive()
@@ -233,7 +233,7 @@ def test_pause_until_the_file_is_there(redis, start, tmp_path, stopped):
         shop.signal(signal.SIGCONT)
     assert in_flight
     assert sale.result().status == 200
-    assert parked(shop, "sale.after_read") == 0
+    assert paused(shop, "sale.after_read") == 0
 
 
 def test_the_number_of_times(redis, start):
@@ -324,14 +324,14 @@ def test_a_point_of_a_rung(redis, start):
     assert redis("EXISTS", "lock:{phone}") == 0
 
 
-# ---- ?gift=1: the sale asks for its own lock again ----------------------------------------------
+# ---- ?reenter=1: the sale asks for its own lock again ----------------------------------------------
 
-def gift(shop, query="gift=1", request="g"):
+def gift(shop, query="reenter=1", request="g"):
     return shop.ask("POST", f"/inventory/phone/sale?{query}", headers={"X-Request-Id": request})
 
 
 def again(path, request="g"):
-    return [event["status"] for event in of(path, request) if event["event"] == "again"]
+    return [event["status"] for event in of(path, request) if event["event"] == "reacquire"]
 
 
 @pytest.mark.parametrize("rung,owner,sold", [("watchdog", "thread", True), ("reentrant", "thread", True),
@@ -349,10 +349,10 @@ def test_gift(redis, start, tmp_path, rung, owner, sold):
         assert reply.status == 503 and reply.problem == "lock-timeout"
     assert again(history) == ["OK" if sold else "TIMED_OUT"]
     assert redis("GET", "inventory:{phone}") == ("4" if sold else "5")
-    section = ["invoke", "granted", "enter", "read", "again"] + ["write"] * sold + ["exit", "release"]
+    section = ["invoke", "granted", "enter", "read", "reacquire"] + ["write"] * sold + ["exit", "release"]
     assert names(of(history, "g")) == section + ["refused"] * (not sold)
     assert redis("EXISTS", "lock:{phone}") == 0
-    assert gift(shop, "gift=0", "none").status == 200 and again(history, "none") == []
+    assert gift(shop, "reenter=0", "none").status == 200 and again(history, "none") == []
 
 
 def test_owners(redis, start, tmp_path):
@@ -368,16 +368,16 @@ def test_owners(redis, start, tmp_path):
         assert len(names) == 3 and len({name.partition(".")[0] for name in names}) == count
 
 
-@pytest.mark.parametrize("query", ["gift=2", "gift=-1", "gift=", "gift", "gift=x", "gift=1x", "gift=1&gift=1", "gift=1&",
-                                   "&gift=1", "Gift=1", "gift=1&quantity=0", "gift=%31", "gift=1&quantity=1&quantity=1",
-                                   "gift=1;quantity=2", "gift=99999999999999999999"])
+@pytest.mark.parametrize("query", ["reenter=2", "reenter=-1", "reenter=", "gift", "reenter=x", "reenter=1x", "reenter=1&reenter=1", "reenter=1&",
+                                   "&reenter=1", "Gift=1", "reenter=1&quantity=0", "reenter=%31", "reenter=1&quantity=1&quantity=1",
+                                   "reenter=1;quantity=2", "reenter=99999999999999999999"])
 def test_bad_gifts(shop, query):
     reply = gift(shop, query)
     assert reply.status == 400 and reply.problem == "invalid-query", reply
     assert "quantity, 1 to 1000000" in reply.json["detail"] and "gift, 0 or 1" in reply.json["detail"]
 
 
-@pytest.mark.parametrize("query", ["gift=1&quantity=2", "quantity=2&gift=1"])
+@pytest.mark.parametrize("query", ["reenter=1&quantity=2", "quantity=2&reenter=1"])
 def test_a_gift_with_several(redis, start, tmp_path, query):
     shop = start(redis, "--history", tmp_path / "h.jsonl")
     shop.stock(value=5)

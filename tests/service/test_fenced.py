@@ -154,8 +154,8 @@ def test_sells_one_by_one(redis, start, place, lock, write):
     shop = start(redis, "--lock", lock, "--write", write, *flags)
     shop.stock(value=6)
     assert [shop.sell().json["unit"] for _ in range(3)] == [6, 5, 4]
-    assert shop.ask("POST", "/inventory/phone/sale?gift=1").json["unit"] == 3  # its inner hold has a newer token
-    assert shop.sell(quantity=3).problem == "too-few"
+    assert shop.ask("POST", "/inventory/phone/sale?reenter=1").json["unit"] == 3  # its inner hold has a newer token
+    assert shop.sell(quantity=3).problem == "insufficient-stock"
     assert shop.sell(quantity=2).json["unit"] == 1
     assert shop.sell().problem == "sold-out"
     assert shop.sell("other").problem == "unknown-item"
@@ -187,8 +187,8 @@ def test_the_lock_is_named_fenced(redis, start):
 # ---- Overtaken ----------------------------------------------------------------------------------
 
 
-def parked(shop, point):
-    return next(one["parked"] for one in shop.admin("GET", "/failpoints").json["failpoints"] if one["point"] == point)
+def paused(shop, point):
+    return next(one["paused"] for one in shop.admin("GET", "/failpoints").json["failpoints"] if one["point"] == point)
 
 
 def set_point(shop, point, action):
@@ -199,7 +199,7 @@ def park(shop, point, call, *words, **named):
     """A request that has read and is paused there."""
     set_point(shop, point, "pause")
     sale = Background(call, *words, **named)
-    wait_until(lambda: parked(shop, point) == 1, f"a sale is at {point}")
+    wait_until(lambda: paused(shop, point) == 1, f"a sale is at {point}")
     return sale
 
 
@@ -293,7 +293,7 @@ def test_a_gift_that_took_too_long(redis, start, place, tmp_path, lock):
     server, flags = place
     a, b = (start(redis, *ALONE, "--lock", lock, "--write", "fenced", *flags, "--wait-ms", 5000, name=name) for name in "ab")
     a.stock(value=5)
-    sale = park(a, "sale.after_read", a.ask, "POST", "/inventory/phone/sale?gift=1")
+    sale = park(a, "sale.after_read", a.ask, "POST", "/inventory/phone/sale?reenter=1")
     assert redis("DEL", LOCK) == 1
     assert b.sell().json["unit"] == 5
     set_point(a, "sale.after_read", "off")
@@ -306,7 +306,7 @@ def test_a_gift_under_a_hold_that_is_known_to_be_lost(redis, start, place, lock)
     server, flags = place
     shop = start(redis, *ALONE, "--lock", lock, "--write", "fenced", "--ttl-ms", 600, *flags)
     shop.stock(value=5)
-    sale = park(shop, "sale.after_read", shop.ask, "POST", "/inventory/phone/sale?gift=1")
+    sale = park(shop, "sale.after_read", shop.ask, "POST", "/inventory/phone/sale?reenter=1")
     redis("DEL", LOCK)
     wait_until(lambda: shop.metric("lock_lost_total") == 1, "the loss is noticed")
     set_point(shop, "sale.after_read", "off")
@@ -431,11 +431,11 @@ def test_a_late_write_does_not_come_between_two_of_one_client(redis, start, post
     set_point(shop, "sale.before_write", "off")
     if told == "late":  # the stock cannot be told
         wait_until(lambda: post.refused > 2, "it was tried again and again")
-        assert shop.metric("lock_passed_on_total") == 0 and waiting.is_alive() and first.is_alive()
+        assert shop.metric("lock_handoffs_total") == 0 and waiting.is_alive() and first.is_alive()
         post.shut = None
     assert first.result().problem == "outcome-unknown"
-    wait_until(lambda: parked(shop, "sale.after_read") == 1, "the next sale has read")
-    assert shop.metric("lock_passed_on_total") == 1
+    wait_until(lambda: paused(shop, "sale.after_read") == 1, "the next sale has read")
+    assert shop.metric("lock_handoffs_total") == 1
     assert b"-STALE" in post.deliver()
     set_point(shop, "sale.after_read", "off")
     assert waiting.result().json["unit"] == 4 and redis("GET", STOCK) == "3"
@@ -448,14 +448,14 @@ def test_a_late_restock_does_not_come_between_either(redis, start, post):
     shop.stock(value=5)
     set_point(shop, "fair.acquired", "1*pause")
     first = Background(shop.stock, value=100)
-    wait_until(lambda: parked(shop, "fair.acquired") == 1, "the restock has the lock")
+    wait_until(lambda: paused(shop, "fair.acquired") == 1, "the restock has the lock")
     waiting = Background(shop.sell)
     wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 2, "a sale waits")
     set_point(shop, "sale.after_read", "1*pause")
     post.keep = b"SET\r\n"
     set_point(shop, "fair.acquired", "off")
     assert first.result().problem == "outcome-unknown"
-    wait_until(lambda: parked(shop, "sale.after_read") == 1, "the next sale has read")
+    wait_until(lambda: paused(shop, "sale.after_read") == 1, "the next sale has read")
     assert b"-STALE" in post.deliver()
     set_point(shop, "sale.after_read", "off")
     assert waiting.result().json["unit"] == 5 and redis("GET", STOCK) == "4"

@@ -19,8 +19,8 @@ def arm(shop, point, action):
     assert reply.status == 200, reply
 
 
-def parked(shop, point):
-    return next(one["parked"] for one in shop.admin("GET", "/failpoints").json["failpoints"] if one["point"] == point)
+def paused(shop, point):
+    return next(one["paused"] for one in shop.admin("GET", "/failpoints").json["failpoints"] if one["point"] == point)
 
 
 def read(shop, request="r", item="phone"):
@@ -32,7 +32,7 @@ def park(shop, point, call, *words, count=1, **named):
     if count == 1:
         arm(shop, point, "pause")
     one = Background(call, *words, **named)
-    wait_until(lambda: parked(shop, point) == count, f"{count} at {point}")
+    wait_until(lambda: paused(shop, point) == count, f"{count} at {point}")
     return one
 
 
@@ -106,7 +106,7 @@ def test_without_a_read_lock_readers_wait_for_each_other(redis, start):
     first = park(shop, "read.entered", read, shop, "r1")
     second = Background(read, shop, "r2")
     waits(shop)
-    assert parked(shop, "read.entered") == 1
+    assert paused(shop, "read.entered") == 1
     arm(shop, "read.entered", "off")
     assert [one.result().json["stock"] for one in (first, second)] == [5, 5]
 
@@ -269,17 +269,17 @@ def test_a_bad_value_at_run_time(redis, start):
     assert reply.problem == "invalid-value" and "guard_reads must be true or false" in reply.json["detail"]
 
 
-@pytest.mark.parametrize("query", ["look=2", "look=", "look=-1", "look=1&look=1", "look=yes", "looks=1"])
+@pytest.mark.parametrize("query", ["upgrade=2", "upgrade=", "upgrade=-1", "upgrade=1&upgrade=1", "upgrade=yes", "looks=1"])
 def test_bad_values_of_look(redis, start, query):
     shop = guarded(redis, start)
     reply = shop.ask("POST", f"/inventory/phone/sale?{query}")
     assert reply.problem == "invalid-query" and "look, 0 or 1" in reply.json["detail"]
 
 
-@pytest.mark.parametrize("query", ["look=0", "look=1", "quantity=2&look=1", "look=1&gift=1"])
+@pytest.mark.parametrize("query", ["upgrade=0", "upgrade=1", "quantity=2&upgrade=1", "upgrade=1&reenter=1"])
 def test_without_a_read_lock_a_look_is_a_sale(redis, start, tmp_path, query):
     shop = guarded(redis, start, "--history", tmp_path / "h.jsonl")
     reply = shop.ask("POST", f"/inventory/phone/sale?{query}", headers={"X-Request-Id": "r"})
     assert reply.status == 200
-    told = [name for name in names(of(tmp_path / "h.jsonl", "r")) if name != "again"]
+    told = [name for name in names(of(tmp_path / "h.jsonl", "r")) if name != "reacquire"]
     assert told == ["invoke", "granted", "enter", "read", "write", "exit", "release"]

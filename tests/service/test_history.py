@@ -25,7 +25,7 @@ FIELDS = {  # beyond t_ns, seq, instance, event and those of a request
     "lost": {"hold", "reason"},
     "refused": {"code", "reason"}, "fail": {"code", "reason"},
     "unknown": {"code", "hold", "quantity"},
-    "restocking": set(), "restock": {"stock_after"}, "restock_none": set(), "restock_unknown": set(),
+    "restock_intent": set(), "restock": {"stock_after"}, "restock_failed": set(), "restock_unknown": set(),
     "stall": {"late_ns"}, "end": set(),
 }
 
@@ -39,8 +39,8 @@ def check(events):
         if event["event"] == "restock":  # where there was a stock before
             expected |= {"stock_before"} & set(event)
         if event["event"] == "end":  # where another file follows
-            expected |= {"goes_on"} & set(event)
-        if event["event"] == "restocking":
+            expected |= {"continued"} & set(event)
+        if event["event"] == "restock_intent":
             expected |= {"add"} if "add" in event else {"set"}
         assert set(event) == expected, event
 
@@ -118,7 +118,7 @@ def test_what_is_recorded_of_refusals(redis, start, tmp_path):
     check(events)
     last = {request: of(events, request)[-1] for request in ("few", "out", "other", "broken", "late")}
     assert {request: (event["event"], event["code"], event["reason"]) for request, event in last.items()} == {
-        "few": ("refused", 409, "too-few"), "out": ("refused", 409, "sold-out"),
+        "few": ("refused", 409, "insufficient-stock"), "out": ("refused", 409, "sold-out"),
         "other": ("refused", 404, "unknown-item"), "broken": ("fail", 500, "stock-error"),
         "late": ("refused", 503, "lock-timeout")}
     assert names(of(events, "few")) == ["invoke", "granted", "enter", "read", "exit", "release", "refused"]

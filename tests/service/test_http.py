@@ -44,7 +44,7 @@ def test_quantity(shop, stock, quantity, left):
     assert shop.stock().json["stock"] == left
 
 
-@pytest.mark.parametrize("stock,quantity,problem", [(0, 1, "sold-out"), (3, 4, "too-few"), (-1, 1, "sold-out")])
+@pytest.mark.parametrize("stock,quantity,problem", [(0, 1, "sold-out"), (3, 4, "insufficient-stock"), (-1, 1, "sold-out")])
 def test_too_few(shop, stock, quantity, problem):
     shop.redis("SET", "inventory:{phone}", stock)
     reply = shop.sell(quantity=quantity)
@@ -365,7 +365,7 @@ def test_clients_that_leave_early(shop):
     for sock in clients:  # nobody waits for the answers any more: the ten are sold nothing
         sock.close()
     release_lock(shop.redis)
-    wait_until(lambda: shop.metric('inventory_sales_total{outcome="hung_up"}') == 10, "their turns")
+    wait_until(lambda: shop.metric('inventory_sales_total{outcome="client_closed"}') == 10, "their turns")
     assert shop.stock().json["stock"] == 100
     wait_until(lambda: shop.metric("inventoryd_sales_in_flight") == 0, "the end of the sales")
     wait_until(lambda: shop.clients() == 0, "the connections of clients that left are closed")

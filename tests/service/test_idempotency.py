@@ -27,7 +27,7 @@ def test_the_same_answer_from_any_instance(redis, start, lock, write, tmp_path):
     assert events_of(tmp_path / "a.jsonl", "first")[0]["key"] == "k"
     told = events_of(tmp_path / "b.jsonl", "again")
     assert [event["event"] for event in told] == ["invoke", "granted", "enter", "replay", "exit", "release"]
-    assert told[0]["key"] == "k" and told[3]["seller"] == "a" and told[3]["hold"] == told[2]["hold"]
+    assert told[0]["key"] == "k" and told[3]["answered_by"] == "a" and told[3]["hold"] == told[2]["hold"]
     assert (told[3]["code"], told[3]["unit"], told[3]["stock_after"], told[3]["quantity"]) == (200, 5, 4, 1)
     assert b.metric('inventory_sales_total{outcome="sold"}') == 1 and b.metric("inventory_sales_replayed_total") == 1
     assert b.metric('inventory_stock{item="phone"}') == 3  # not what was left then
@@ -93,7 +93,7 @@ def test_sold_out_frees_the_key_where_another_step_finds_it(redis, start):
 @keepers
 def test_any_other_answer_frees_the_key(redis, start, lock, write):
     shop = opened(redis, start, lock, write, "--wait-ms", 300)
-    assert shop.sell(key="k", quantity=6).problem == "too-few"
+    assert shop.sell(key="k", quantity=6).problem == "insufficient-stock"
     assert shop.sell("none", key="k").problem == "unknown-item"
     if lock == "watchdog":
         hold_lock(redis)
@@ -114,14 +114,14 @@ def test_the_record_is_looked_for_before_the_stock(redis, start, lock, write):
     for ruin in (("SET", STOCK, 0), ("SET", STOCK, "nine"), ("DEL", STOCK)):
         redis(*ruin)
         assert is_replay(shop.sell(key="k"), first)
-        assert is_replay(shop.ask("POST", SALE + "?look=1&gift=1", headers={"Idempotency-Key": "k"}), first)
+        assert is_replay(shop.ask("POST", SALE + "?upgrade=1&reenter=1", headers={"Idempotency-Key": "k"}), first)
 
 
 def test_a_look_under_the_read_lock_finds_the_record_first(redis, start):
     shop = opened(redis, start, "read_write", "atomic", "--guard-reads", "on", stock=1)
-    first = shop.ask("POST", SALE + "?look=1", headers={"Idempotency-Key": "k"})
+    first = shop.ask("POST", SALE + "?upgrade=1", headers={"Idempotency-Key": "k"})
     assert first.json["unit"] == 1
-    assert is_replay(shop.ask("POST", SALE + "?look=1", headers={"Idempotency-Key": "k"}), first)
+    assert is_replay(shop.ask("POST", SALE + "?upgrade=1", headers={"Idempotency-Key": "k"}), first)
 
 
 def test_it_is_kept_for_its_time(redis, start):
@@ -181,12 +181,12 @@ def test_something_else_under_its_name(redis, start, lock, write, words):
 def test_a_key_that_would_not_be_kept_is_refused(redis, start, lock, write, tmp_path):
     shop = opened(redis, start, lock, write, "--history", tmp_path / "h.jsonl")
     reply = shop.sell(key="k", request="keyed")
-    assert reply.status == 400 and reply.problem == "idempotency-key-not-kept"
+    assert reply.status == 400 and reply.problem == "idempotency-key-unsupported"
     assert f'"{write}"' in reply.json["detail"] and "atomic, fenced" in reply.json["detail"]
     assert redis("GET", STOCK) == "5" and redis("KEYS", "*:key:*") == []
     assert shop.sell().json["unit"] == 5
     told = events_of(tmp_path / "h.jsonl", "keyed")
-    assert [event["event"] for event in told] == ["invoke", "refused"] and told[1]["reason"] == "key-not-kept"
+    assert [event["event"] for event in told] == ["invoke", "refused"] and told[1]["reason"] == "key-unsupported"
 
 
 def test_the_lock_is_switched(redis, start):
@@ -194,7 +194,7 @@ def test_the_lock_is_switched(redis, start):
     shop = opened(redis, start, "watchdog", "atomic", "--admin-writes")
     first = shop.sell(key="k")
     assert shop.switch(rung="watchdog", write="decr").status == 200
-    assert shop.sell(key="k").problem == "idempotency-key-not-kept"
+    assert shop.sell(key="k").problem == "idempotency-key-unsupported"
     assert shop.switch(rung="fenced").status == 200
     assert is_replay(shop.sell(key="k"), first)
 
@@ -253,7 +253,7 @@ def test_who_hung_up_gives_its_key_back(redis, start):
     wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 1, "it waits")
     sock.close()
     release_lock(redis)
-    wait_until(lambda: shop.metric('inventory_sales_total{outcome="hung_up"}') == 1, "it was seen")
+    wait_until(lambda: shop.metric('inventory_sales_total{outcome="client_closed"}') == 1, "it was seen")
     assert shop.sell(key="k").json["unit"] == 5
 
 

@@ -89,4 +89,4 @@ def test_where_nothing_is_changed_it_means_nothing(lab):
 def test_operators_changes_take_none(lab, method, path, body):
     lab.stock(value=5)
     reply = lab.admin(method, path, json.dumps(body), {"Content-Type": "application/json", "Idempotency-Key": "k"})
-    assert reply.status == 400 and reply.problem == "idempotency-key-not-kept" and lab.redis("GET", STOCK) == "5"
+    assert reply.status == 400 and reply.problem == "idempotency-key-unsupported" and lab.redis("GET", STOCK) == "5"

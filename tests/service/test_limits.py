@@ -192,10 +192,10 @@ def test_who_hangs_up_before_his_turn_is_sold_nothing(redis, start, way, more, t
     if way != "half":
         buyer.close()
     release_lock(redis)
-    wait_until(lambda: shop.metric('inventory_sales_total{outcome="hung_up"}') >= 1, "his turn came")
+    wait_until(lambda: shop.metric('inventory_sales_total{outcome="client_closed"}') >= 1, "his turn came")
     assert redis("GET", "inventory:{phone}") == "5" and shop.sell().json["unit"] == 5
     events = [event for event in read_history(history) if event.get("request") == "gone"]
-    assert [event["reason"] for event in events if event["event"] == "refused"] == ["hung-up"]
+    assert [event["reason"] for event in events if event["event"] == "refused"] == ["client-closed"]
 
 
 def test_two_requests_at_once_are_no_hang_up(redis, start):

@@ -107,7 +107,7 @@ def test_an_operator_who_hangs_up_before_the_lock_is_there_changes_nothing(redis
         operator.shutdown(socket.SHUT_WR)
         release_lock(redis)
         for code, _, answer in read_answers(operator):  # none where libmicrohttpd has seen the end first
-            assert code == 503 and b"problem:hung-up" in answer
+            assert code == 503 and b"problem:client-closed" in answer
     wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 0, "the request is over")
     assert redis("GET", STOCK) == "5" and shop.restock(1).json["stock"] == 6
 
@@ -148,7 +148,7 @@ def test_a_page_in_an_operators_browser_cannot_add(shop, kind):
 def test_more_than_there_may_be(shop):
     shop.stock(value=10**12 - 5)
     reply = shop.restock(6)
-    assert reply.status == 409 and reply.problem == "too-many" and "999999999995 of phone" in reply.json["detail"]
+    assert reply.status == 409 and reply.problem == "stock-too-large" and "999999999995 of phone" in reply.json["detail"]
     assert shop.restock(5).json["stock"] == 10**12
 
 

@@ -99,10 +99,10 @@ def test_a_name_that_was_never_found_is_a_server_that_is_away(redis, named, reso
     reply = shop.admin("GET", "/readyz")
     assert reply.status == 503 and "host name" in reply.json["detail"]
     wait_until(lambda: shop.logged("stock-server-lost"), "the server counts as away")
-    assert shop.sell().problem == "stock-unavailable" and shop.metric('redis_up{role="stock"}') == 0
+    assert shop.sell().problem == "stock-unavailable" and shop.metric('inventoryd_redis_up{role="stock"}') == 0
     assert resolver.calls() == 1
     resolver.answer()
-    wait_until(lambda: shop.logged("stock-server-back"), "the server is found")
+    wait_until(lambda: shop.logged("stock-server-restored"), "the server is found")
     assert shop.stock(value=5).status == 200 and shop.sell().json["unit"] == 5
 
 

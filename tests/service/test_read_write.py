@@ -12,7 +12,7 @@ LOCK, TOKEN, STOCK = "lock:{phone}", "dlock:token:lock:{phone}", "inventory:{pho
 
 
 def look(shop, request="r", more=""):
-    return shop.ask("POST", f"/inventory/phone/sale?look=1{more}", headers={"X-Request-Id": request})
+    return shop.ask("POST", f"/inventory/phone/sale?upgrade=1{more}", headers={"X-Request-Id": request})
 
 
 def modes(path):
@@ -122,10 +122,10 @@ def test_switched_while_a_reader_waits(redis, start, tmp_path):
 def test_an_upgrade_is_refused_and_the_sale_looks_again(redis, start, tmp_path):
     shop = guarded(redis, start, *RW, "--history", tmp_path / "h.jsonl")
     assert look(shop).json["unit"] == 5
-    assert look(shop, "r2", "&quantity=2&gift=1").json["left"] == 2
+    assert look(shop, "r2", "&quantity=2&reenter=1").json["left"] == 2
     shop.end()
     events = of(tmp_path / "h.jsonl", "r")
-    assert names(events) == ["invoke", "granted", "enter", "read", "again", "exit", "release",
+    assert names(events) == ["invoke", "granted", "enter", "read", "reacquire", "exit", "release",
                              "granted", "enter", "read", "write", "exit", "release"]
     assert [(e["mode"], e["token"] > 0) for e in events if e["event"] == "granted"] == \
         [("shared", True), ("exclusive", True)]
@@ -136,9 +136,9 @@ def test_an_upgrade_is_refused_and_the_sale_looks_again(redis, start, tmp_path):
 def test_two_that_look_sell_one_after_the_other(redis, start):
     """Both hold the read lock when they ask for the other: neither waits for the other for ever."""
     shop = guarded(redis, start, *RW, stock=1)
-    first = park(shop, "sale.looked", look, shop, "r1")
-    second = park(shop, "sale.looked", look, shop, "r2", count=2)
-    arm(shop, "sale.looked", "off")
+    first = park(shop, "sale.before_upgrade", look, shop, "r1")
+    second = park(shop, "sale.before_upgrade", look, shop, "r2", count=2)
+    arm(shop, "sale.before_upgrade", "off")
     assert sorted(one.result().status for one in (first, second)) == [200, 409]
     assert redis("GET", STOCK) == "0" and redis("EXISTS", LOCK) == 0
 
@@ -148,13 +148,13 @@ def test_in_rw_counter_an_upgrade_waits_for_itself(redis, start, tmp_path):
     assert look(shop).problem == "lock-timeout"
     assert redis("GET", STOCK) == "5" and shop.sell().status == 200  # it gave the read lock back
     events = of(tmp_path / "h.jsonl", "r")
-    assert names(events) == ["invoke", "granted", "enter", "read", "again", "exit", "release", "refused"]
+    assert names(events) == ["invoke", "granted", "enter", "read", "reacquire", "exit", "release", "refused"]
     assert events[4]["status"] == "TIMED_OUT"
 
 
 def test_a_look_that_finds_too_few_asks_for_no_more(redis, start, tmp_path):
     shop = guarded(redis, start, *RW, "--history", tmp_path / "h.jsonl")
-    assert look(shop, more="&quantity=6").problem == "too-few"
+    assert look(shop, more="&quantity=6").problem == "insufficient-stock"
     assert modes(tmp_path / "h.jsonl") == ["shared"] and redis("EXISTS", LOCK) == 0
     redis("DEL", STOCK)
     assert look(shop).problem == "unknown-item"
@@ -167,10 +167,10 @@ def test_a_look_waits_for_a_writer_and_a_writer_for_a_look(redis, start):
     waits(b)
     arm(a, "sale.entered", "off")
     assert sale.result().json["unit"] == 5 and looks.result().json["unit"] == 4
-    looks = park(b, "sale.looked", look, b)
+    looks = park(b, "sale.before_upgrade", look, b)
     sale = Background(a.sell)
     waits(a)
-    arm(b, "sale.looked", "off")
+    arm(b, "sale.before_upgrade", "off")
     assert sorted(one.result().json["unit"] for one in (looks, sale)) == [2, 3]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from test_redis import QUICK
-from world import Background, Redis, redis_up, wait_until
+from world import Background, Redis, inventoryd_redis_up, wait_until
 
 CALM = ("--redis-timeout-ms", 5000, "--wait-ms", 1000)
 
@@ -11,21 +11,21 @@ CALM = ("--redis-timeout-ms", 5000, "--wait-ms", 1000)
 def test_an_outage_is_said_once_and_so_is_its_end(redis, start, tmp_path):
     locks = Redis(tmp_path / "locks")
     shop = start(None, "--lock-redis", locks.url, "--stock-redis", redis.url, *CALM)
-    assert shop.stock(value=5).status == 200 and redis_up(shop) == [1, 1]
+    assert shop.stock(value=5).status == 200 and inventoryd_redis_up(shop) == [1, 1]
     redis.kill()
     for _ in range(5):
         assert shop.sell().problem == "stock-unavailable"
-    wait_until(lambda: redis_up(shop) == [1, 0], "the stock's server is away")
+    wait_until(lambda: inventoryd_redis_up(shop) == [1, 0], "the stock's server is away")
     redis.start()
     redis("SET", "inventory:{phone}", 5)
     wait_until(lambda: shop.sell().status == 200, "a sale after the stock's server came back")
-    wait_until(lambda: redis_up(shop) == [1, 1], "the stock's server is there")
+    wait_until(lambda: inventoryd_redis_up(shop) == [1, 1], "the stock's server is there")
     assert [len(shop.logged(f"stock-server-{what}")) for what in ("lost", "back")] == [1, 1]
     locks.kill()
     assert shop.sell().problem == "lock-unavailable"
-    wait_until(lambda: redis_up(shop) == [0, 1], "the lock's server is away")
+    wait_until(lambda: inventoryd_redis_up(shop) == [0, 1], "the lock's server is away")
     locks.start()
-    wait_until(lambda: shop.sell().status == 200 and redis_up(shop) == [1, 1], "a sale after the lock's server came back")
+    wait_until(lambda: shop.sell().status == 200 and inventoryd_redis_up(shop) == [1, 1], "a sale after the lock's server came back")
     shop.end()
     locks.kill()
 
@@ -76,7 +76,7 @@ def test_ready_without_the_locks_server_where_the_lock_asks_none(redis, start, l
     locks.kill()
     assert shop.stock(value=5).status == 200 and shop.sell().status == 200
     assert shop.admin("GET", "/readyz").status == 200
-    wait_until(lambda: redis_up(shop) == [0, 1], "the lock's server was looked for all the same")
+    wait_until(lambda: inventoryd_redis_up(shop) == [0, 1], "the lock's server was looked for all the same")
     assert shop.switch(rung="watchdog").status == 200
     reply = shop.admin("GET", "/readyz")
     assert reply.status == 503 and str(locks.port) in reply.json["detail"]

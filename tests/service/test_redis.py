@@ -30,11 +30,11 @@ def test_redis_dies(redis, start, lock, problem):
     assert shop.admin("GET", "/livez").status == 200 and shop.admin("GET", "/readyz").status == 503
     if lock == "none":
         return
-    assert shop.metric("lock_redis_lost_total") == 1 and shop.metric("lock_redis_back_total") == 0
+    assert shop.metric("lock_redis_lost_total") == 1 and shop.metric("lock_redis_restored_total") == 0
     assert shop.metric("lock_redis_connects_failed_total") > 0 and shop.metric("lock_redis_refused_total") == 0
     redis.start()
     wait_until(lambda: shop.stock(value=5).status == 200 and shop.sell().status == 200, "a sale after Redis came back")
-    assert shop.metric("lock_redis_back_total") == 1
+    assert shop.metric("lock_redis_restored_total") == 1
     assert shop.metric("lock_released_total") == shop.metric("lock_acquired_total") > 1
 
 
@@ -73,7 +73,7 @@ def test_redis_hangs_in_the_section(redis, start):
                  "--failpoints", "sale.after_read=pause")
     shop.stock(value=5)
     sale = Background(shop.sell)
-    wait_until(lambda: shop.admin("GET", "/failpoints").json["failpoints"][0]["parked"] == 1, "the sale has read")
+    wait_until(lambda: shop.admin("GET", "/failpoints").json["failpoints"][0]["paused"] == 1, "the sale has read")
     redis.freeze()
     assert shop.admin("PUT", "/failpoints", '{"point": "sale.after_read", "action": "off"}').status == 200
     reply = sale.result()

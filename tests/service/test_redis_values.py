@@ -59,7 +59,7 @@ def test_instances_that_are_switched_one_after_the_other(redis, start):
     point = {"point": "sale.before_write", "action": "1*pause"}
     assert old.admin("PUT", "/failpoints", json.dumps(point)).status == 200
     slow = old.in_background(old.sell)
-    wait_until(lambda: old.admin("GET", "/failpoints").json["failpoints"][0]["parked"], "a sale under the old rung")
+    wait_until(lambda: old.admin("GET", "/failpoints").json["failpoints"][0]["paused"], "a sale under the old rung")
     for key in (None, "sold", "another"):
         reply = new.sell(key=key)
         assert reply.status == 500 and reply.problem == "lock-invalid" and redis("GET", "inventory:{phone}") == "4", key

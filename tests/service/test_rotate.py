@@ -44,7 +44,7 @@ def test_the_files_are_opened_anew(redis, start, tmp_path):
     check_history(old)
     check_history(new)
     assert old[-1]["event"] == "end" and new[-1]["event"] == "end"
-    assert old[-1]["goes_on"] is True and "goes_on" not in new[-1]
+    assert old[-1]["continued"] is True and "continued" not in new[-1]
     assert (old[0]["part"], new[0]["part"]) == (1, 2) and old[0]["pid"] == new[0]["pid"]
     assert [event["request"] for file in (old, new) for event in file if event["event"] == "write"] == \
         ["before", "between", "after"]
@@ -102,7 +102,7 @@ def test_a_history_without_a_name_is_lost(redis, start, tmp_path):
     folder.mkdir()
     shop.signal(signal.SIGHUP)
     wait_until(lambda: shop.logged("reopened"), "it has opened it anew")
-    assert shop.admin("GET", "/readyz").status == 200 and len(shop.logged("history-back")) == 1
+    assert shop.admin("GET", "/readyz").status == 200 and len(shop.logged("history-restored")) == 1
     assert shop.sell().status == 200
     shop.end()
     check_history(read_history(history))
@@ -154,7 +154,7 @@ def test_a_full_disk_is_counted_and_told(redis, start, tmp_path):
     history.unlink()
     shop.signal(signal.SIGHUP)
     wait_until(lambda: shop.admin("GET", "/readyz").status == 200, "it is ready")
-    assert len(shop.logged("history-back")) == 1
+    assert len(shop.logged("history-restored")) == 1
     check_history(read_history(history))
 
 
@@ -173,7 +173,7 @@ def test_a_file_at_its_limit_is_as_a_full_disk(redis, start, tmp_path):
     assert shop.admin("GET", "/readyz").status == 503
     resource.prlimit(shop.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert shop.sell().status == 200 and shop.admin("GET", "/readyz").status == 200
-    assert len(shop.logged("history-back")) == 1
+    assert len(shop.logged("history-restored")) == 1
 
 
 # ---- What is no file ---------------------------------------------------------------------------

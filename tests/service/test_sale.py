@@ -29,7 +29,7 @@ def test_every_rung_with_every_write_sells_one_by_one(redis, start, rung, write)
     shop = start(redis, "--lock", rung, "--write", write)
     shop.stock(value=5)
     assert [shop.sell().json["unit"] for _ in range(3)] == [5, 4, 3]
-    assert shop.sell(quantity=3).problem == "too-few"
+    assert shop.sell(quantity=3).problem == "insufficient-stock"
     assert shop.sell(quantity=2).json["unit"] == 1
     assert shop.sell().problem == "sold-out"
     assert shop.sell("other").problem == "unknown-item"
@@ -92,7 +92,7 @@ def test_what_is_not_there_is_not_sold(redis, start, lock, write):
     shop = start(redis, "--lock", lock, "--write", write, "--enable-failpoints", "--failpoints", "sale.before_write=1*pause")
     shop.stock(value=5)
     sale = shop.in_background(shop.sell, quantity=2)
-    wait_until(lambda: shop.admin("GET", "/failpoints").json["failpoints"][0]["parked"] == 1, "the sale has read")
+    wait_until(lambda: shop.admin("GET", "/failpoints").json["failpoints"][0]["paused"] == 1, "the sale has read")
     redis("DEL", "inventory:{phone}")
     assert shop.admin("PUT", "/failpoints", '{"point": "sale.before_write", "action": "off"}').status == 200
     reply = sale.result()

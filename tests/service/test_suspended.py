@@ -21,8 +21,8 @@ def arm(shop, point, action):
     assert shop.admin("PUT", "/failpoints", json.dumps({"point": point, "action": action})).status == 200
 
 
-def parked(shop, point):
-    return next(one["parked"] for one in shop.admin("GET", "/failpoints").json["failpoints"] if one["point"] == point)
+def paused(shop, point):
+    return next(one["paused"] for one in shop.admin("GET", "/failpoints").json["failpoints"] if one["point"] == point)
 
 
 def check_all_sold(redis, sales):
@@ -37,10 +37,10 @@ def test_those_at_a_point_keep_no_worker(redis, start, tmp_path, point):
     threads = shop.threads()
     arm(shop, f"sale.{point}", f"{len(ITEMS)}*pause")
     sales = [Background(shop.sell, item) for item in ITEMS]
-    wait_until(lambda: parked(shop, f"sale.{point}") == len(ITEMS), "all are at the point")
+    wait_until(lambda: paused(shop, f"sale.{point}") == len(ITEMS), "all are at the point")
     assert shop.sell("other").status == 200  # the one worker answers others
     assert shop.ask("GET", "/inventory/other").json["stock"] == 0
-    assert parked(shop, f"sale.{point}") == len(ITEMS) and shop.metric("inventoryd_sales_in_flight") == len(ITEMS)
+    assert paused(shop, f"sale.{point}") == len(ITEMS) and shop.metric("inventoryd_sales_in_flight") == len(ITEMS)
     assert shop.threads() <= threads + 5  # the timekeeper and the loop of the lock library, and none a sale
     arm(shop, f"sale.{point}", "off")
     check_all_sold(redis, sales)
@@ -55,7 +55,7 @@ def test_those_at_a_point_go_on_in_the_order_in_which_they_came(redis, start, tm
     sales = []
     for item in ITEMS:
         sales.append(Background(shop.sell, item))
-        wait_until(lambda: parked(shop, "sale.after_read") == len(sales), "it is at the point")
+        wait_until(lambda: paused(shop, "sale.after_read") == len(sales), "it is at the point")
     if by_file:
         (tmp_path / "sale.after_read").touch()
     else:
@@ -92,7 +92,7 @@ def test_what_is_suspended_is_finished_before_the_end(redis, start, tmp_path, ho
 def test_a_second_ask_keeps_no_worker(redis, start):
     """It waits for the lock that the sale itself holds, as long as it may."""
     shop = one_worker(redis, start, "--lock", "owner_lua", "--wait-ms", 20000)
-    gifts = [Background(shop.ask, "POST", f"/inventory/{item}/sale?gift=1") for item in ITEMS]
+    gifts = [Background(shop.ask, "POST", f"/inventory/{item}/sale?reenter=1") for item in ITEMS]
     wait_until(lambda: shop.metric("inventoryd_sales_waiting") == len(ITEMS), "all ask again")
     assert shop.sell("other").status == 200
     for item in ITEMS:
@@ -106,8 +106,8 @@ def test_a_second_ask_needs_no_place_in_the_queue(redis, start):
     shop = one_worker(redis, start, "--queue", 2)
     redis("SET", "inventory:{phone}", 3)
     arm(shop, "sale.after_read", "1*pause")
-    gift = Background(shop.ask, "POST", "/inventory/phone/sale?gift=1")
-    wait_until(lambda: parked(shop, "sale.after_read") == 1, "it has its lock")
+    gift = Background(shop.ask, "POST", "/inventory/phone/sale?reenter=1")
+    wait_until(lambda: paused(shop, "sale.after_read") == 1, "it has its lock")
     waiters = []
     for number in (1, 2):
         waiters.append(Background(shop.sell, "phone"))
@@ -121,7 +121,7 @@ def test_a_switch_waits_for_those_that_are_suspended(redis, start):
     shop = one_worker(redis, start, "--admin-writes")
     arm(shop, "sale.after_read", f"{len(ITEMS)}*pause")
     sales = [Background(shop.sell, item) for item in ITEMS]
-    wait_until(lambda: parked(shop, "sale.after_read") == len(ITEMS), "all are at the point")
+    wait_until(lambda: paused(shop, "sale.after_read") == len(ITEMS), "all are at the point")
     switch = Background(shop.switch, rung="setnx")
     wait_until(lambda: shop.admin("GET", "/lock").json["switching"], "the switch is under way")
     late = Background(shop.sell, "other")

@@ -35,9 +35,9 @@ def release_lock(redis, item="phone"):
     redis("DEL", "lock:{%s}" % item)
 
 
-def redis_up(shop):
+def inventoryd_redis_up(shop):
     """What the gauges say of the lock's server and of the stock's."""
-    return [shop.metric('redis_up{role="%s"}' % role) for role in ("lock", "stock")]
+    return [shop.metric('inventoryd_redis_up{role="%s"}' % role) for role in ("lock", "stock")]
 
 
 class Reply:

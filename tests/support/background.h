@@ -11,7 +11,7 @@
 static inline uint64_t kept_in_the_background(dlock_client *client)
 {
     pthread_mutex_lock(&client->loop.mutex);
-    uint64_t kept = client->leftovers_kept - client->leftovers_freed;
+    uint64_t kept = client->cleanups_started - client->cleanups_finished;
     pthread_mutex_unlock(&client->loop.mutex);
     return kept;
 }

@@ -177,7 +177,7 @@ static struct call *begin(struct thread *thread, const struct member *member, en
     call->owner_id = how->owner_id;
     call->mode = how->mode;
     call->wait_ms = how->wait_ms;
-    call->limit_ms = how->limit_ms;
+    call->call_max_ms = how->call_max_ms;
     call->rest = how->rest;
     call->ttl_ms = how->ttl_ms != 0 ? how->ttl_ms : self->plan->ttl_ms[self->process];
     call->own_ttl = how->ttl_ms != 0;
@@ -188,7 +188,7 @@ static struct dlock_want want_of(struct call *call, dlock_batch *reads, dlock_ca
 {
     return (struct dlock_want){.size = sizeof(struct dlock_want),
                                .wait_ms = call->wait_ms,
-                               .limit_ms = call->limit_ms,
+                               .call_max_ms = call->call_max_ms,
                                .owner_id = call->owner_id,
                                .cancel = cancel,
                                .reads = reads,

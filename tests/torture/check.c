@@ -345,7 +345,8 @@ static bool may_answer(const struct plan *plan, const struct call *call)
     case DLOCK_BUSY:
         return acquires(call) && call->wait_ms == 0;
     case DLOCK_TIMED_OUT:
-        return acquires(call) && (call->wait_ms > 0 || (call->wait_ms < 0 && call->limit_ms > 0));
+        return acquires(call) &&
+               (call->wait_ms > 0 || (call->wait_ms < 0 && call->call_max_ms > 0));
     case DLOCK_CANCELLED:
         return acquires(call) && call->cancelled_ns != 0;
     case DLOCK_UPGRADE:
@@ -389,8 +390,8 @@ static int64_t latest_ns(const struct world *world, const struct plan *plan,
     }
     if (call->rest)
         latest = call->begin_ns + rest_bound_ms(plan) * NS_A_MS;
-    if (call->limit_ms != 0)
-        latest = least(latest, call->begin_ns + call->limit_ms * NS_A_MS);
+    if (call->call_max_ms != 0)
+        latest = least(latest, call->begin_ns + call->call_max_ms * NS_A_MS);
     if (call->cancelled_ns != 0)
         latest = least(latest, most(call->cancelled_ns, call->begin_ns) + bound_ns);
     return latest;

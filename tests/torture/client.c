@@ -63,7 +63,7 @@ static struct how draw_how(struct thread *thread)
         how.ttl_ms = TTL_MS_LEAST + (int64_t)random_below(random, 50);
     how.rides = chance(random, plan->riding);
     if (chance(random, plan->limited))
-        how.limit_ms = 1 + (int64_t)random_below(random, 200);
+        how.call_max_ms = 1 + (int64_t)random_below(random, 200);
     how.cancels = plan->weights[OP_CANCEL] > 0 && chance(random, 70);
     return how;
 }

@@ -104,7 +104,7 @@ struct plan {
     uint64_t owners; /* names of owners that a process uses */
     int named, shared, kept, riding, nesting, patient, brief; /* per cent of the acquisitions */
     int releases_started;                                     /* per cent of the releases */
-    int limited;                                              /* per cent: with a limit_ms */
+    int limited;                                              /* per cent: with a call_max_ms */
     int noise, noise_us;                                      /* see noise.h */
     int section_ms;                                           /* at most */
     int overdue;        /* per cent of the sections that last longer than the time to live */

@@ -60,7 +60,7 @@ struct how {
     int lock;
     uint64_t owner_id; /* 0: alone */
     enum dlock_mode mode;
-    int64_t wait_ms, limit_ms;
+    int64_t wait_ms, call_max_ms;
     int64_t ttl_ms; /* 0: the client's */
     bool rides, cancels, rest;
 };

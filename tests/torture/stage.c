@@ -69,9 +69,10 @@ static bool all_over(const struct stage *stage)
 }
 
 /* Rounds until the condition holds; false: it does not within the limit. */
-static bool rounds(struct stage *stage, bool (*condition)(const struct stage *), int64_t limit_ms)
+static bool rounds(struct stage *stage, bool (*condition)(const struct stage *),
+                   int64_t call_max_ms)
 {
-    int64_t end_ns = boot_ns() + limit_ms * NS_A_MS;
+    int64_t end_ns = boot_ns() + call_max_ms * NS_A_MS;
     while (!condition(stage) && boot_ns() < end_ns) {
         witness_beat(&stage->world->proxy);
         stage->round(stage->arg, ROUND_MS);

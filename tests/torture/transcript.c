@@ -50,7 +50,7 @@ static void tell_call(FILE *to, const struct world *world, const struct plan *pl
         fprintf(to, " %s, client %llu, owner %llu, wait %lld ms, limit %lld ms, ttl %lld ms",
                 call->mode == DLOCK_SHARED ? "shared" : "exclusive",
                 (unsigned long long)call->client, (unsigned long long)call->owner_id,
-                (long long)call->wait_ms, (long long)call->limit_ms, (long long)call->ttl_ms);
+                (long long)call->wait_ms, (long long)call->call_max_ms, (long long)call->ttl_ms);
     fputc('\n', to);
 }
 

@@ -49,7 +49,7 @@ struct call {
     enum dlock_mode mode;
     bool rest; /* made when all faults were over and nobody held */
     int64_t wait_ms;
-    int64_t limit_ms; /* 0: none */
+    int64_t call_max_ms; /* 0: none */
     int64_t ttl_ms;
     bool own_ttl;    /* it asked for that; else it is its client's */
     struct call *of; /* of a release: the acquisition */

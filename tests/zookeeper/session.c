@@ -125,7 +125,7 @@ static void tell_outage(struct session *session, bool outage, const char *why)
         return;
     session->outage = outage;
     snprintf(reason, sizeof reason, "zookeeper://%.200s: %s", session->hosts, why);
-    timekeeper_notice(&session->client->timekeeper, outage ? OUTAGE_LOST : OUTAGE_BACK, reason);
+    timekeeper_notice(&session->client->timekeeper, outage ? OUTAGE_LOST : OUTAGE_RESTORED, reason);
 }
 
 /* Its waiters look again. */

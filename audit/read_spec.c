@@ -12,12 +12,12 @@
 
 static bool read_instances(struct run *run, char error[JSON_ERROR_MAX])
 {
-    struct asked *asked = &run->asked;
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(asked->json, "instances");
+    struct run_spec *spec = &run->spec;
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(spec->json, "instances");
     const cJSON *entry = NULL;
     cJSON_ArrayForEach(entry, list) {
         if (!cJSON_IsString(entry) || entry->valuestring[0] == '\0' ||
-            asked->instance_count == INSTANCES_MAX)
+            spec->instance_count == INSTANCES_MAX)
             break;
         text_clean(entry->valuestring);
         if (run_instance(run, entry->valuestring) != NONE) {
@@ -26,9 +26,9 @@ static bool read_instances(struct run *run, char error[JSON_ERROR_MAX])
                      entry->valuestring);
             return false;
         }
-        asked->instances[asked->instance_count++] = entry->valuestring;
+        spec->instances[spec->instance_count++] = entry->valuestring;
     }
-    if (!cJSON_IsArray(list) || asked->instance_count == 0 || entry != NULL) {
+    if (!cJSON_IsArray(list) || spec->instance_count == 0 || entry != NULL) {
         snprintf(error, JSON_ERROR_MAX, "\"instances\" must be a list of 1 to %d names",
                  INSTANCES_MAX);
         return false;
@@ -38,7 +38,7 @@ static bool read_instances(struct run *run, char error[JSON_ERROR_MAX])
 
 static bool read_items(struct run *run, char error[JSON_ERROR_MAX])
 {
-    const cJSON *items = cJSON_GetObjectItemCaseSensitive(run->asked.json, "items");
+    const cJSON *items = cJSON_GetObjectItemCaseSensitive(run->spec.json, "items");
     int size = cJSON_IsObject(items) ? cJSON_GetArraySize(items) : 0;
     if (size < 1 || size > ITEMS_MAX) {
         snprintf(error, JSON_ERROR_MAX,
@@ -70,9 +70,9 @@ static bool read_items(struct run *run, char error[JSON_ERROR_MAX])
     return true;
 }
 
-static bool read_expect(struct asked *asked, char error[JSON_ERROR_MAX])
+static bool read_expect(struct run_spec *spec, char error[JSON_ERROR_MAX])
 {
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(asked->json, "expect");
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(spec->json, "expect");
     if (list == NULL || cJSON_IsNull(list))
         return true;
     const cJSON *entry = NULL;
@@ -80,71 +80,70 @@ static bool read_expect(struct asked *asked, char error[JSON_ERROR_MAX])
     cJSON_ArrayForEach(entry, list) {
         if (!cJSON_IsString(entry) || !result_parse(entry->valuestring, &result))
             break;
-        asked->expect |= 1U << result;
+        spec->expect |= 1U << result;
     }
-    if (!cJSON_IsArray(list) || asked->expect == 0 || entry != NULL) {
+    if (!cJSON_IsArray(list) || spec->expect == 0 || entry != NULL) {
         snprintf(error, JSON_ERROR_MAX,
                  "\"expect\" must be null or a list of results, of: ok, "
                  "oversold, undersold, overlap, deadlock, inconclusive");
         return false;
     }
-    asked->expect_given = true;
+    spec->expect_given = true;
     return true;
 }
 
-static bool read_seen(struct asked *asked, char error[JSON_ERROR_MAX])
+static bool read_seen(struct run_spec *spec, char error[JSON_ERROR_MAX])
 {
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(asked->json, "seen");
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(spec->json, "annotations");
     const cJSON *entry = NULL;
     if (list == NULL)
         return true;
     cJSON_ArrayForEach(entry, list) {
-        if (asked->seen_count == SEEN_MAX)
+        if (spec->seen_count == SEEN_MAX)
             break;
-        struct seen *seen = &asked->seen[asked->seen_count];
+        struct seen *seen = &spec->seen[spec->seen_count];
         /* Only a picture shows it, so it need not be exact to the ns as those of a history. */
         if (!json_int(entry, "t_ns", JSON_REQUIRED, 0, JSON_TIME_MAX, &seen->t_ns, error) ||
             !json_text(entry, "text", JSON_REQUIRED, &seen->text, error))
             return false;
-        asked->seen_count++;
+        spec->seen_count++;
     }
     if (!cJSON_IsArray(list) || entry != NULL) {
-        snprintf(error, JSON_ERROR_MAX,
-                 "\"seen\" must be a list of at most %d, as [{\"t_ns\":1,\"text\":\"Redis dies\"}]",
-                 SEEN_MAX);
+        snprintf(
+            error, JSON_ERROR_MAX,
+            "\"annotations\" must be a list of at most %d, as [{\"t_ns\":1,\"text\":\"Redis dies\"}]",
+            SEEN_MAX);
         return false;
     }
     return true;
 }
 
-static bool read_numbers(struct asked *asked, char error[JSON_ERROR_MAX])
+static bool read_numbers(struct run_spec *spec, char error[JSON_ERROR_MAX])
 {
-    asked->ttl_ms = 30000;
-    asked->quantity = 1;
-    asked->min_share = 0.5;
-    if (!json_int(asked->json, "requests", JSON_REQUIRED, 0, REQUESTS_MAX, &asked->requests,
-                  error) ||
-        !json_int(asked->json, "ttl_ms", JSON_OPTIONAL, 1, 86400000, &asked->ttl_ms, error) ||
-        !json_int(asked->json, "quantity", JSON_OPTIONAL, 1, UNITS_MAX, &asked->quantity, error) ||
-        !json_real(asked->json, "min_share", JSON_OPTIONAL, &asked->min_share, error))
+    spec->ttl_ms = 30000;
+    spec->quantity = 1;
+    spec->min_share = 0.5;
+    if (!json_int(spec->json, "requests", JSON_REQUIRED, 0, REQUESTS_MAX, &spec->requests, error) ||
+        !json_int(spec->json, "ttl_ms", JSON_OPTIONAL, 1, 86400000, &spec->ttl_ms, error) ||
+        !json_int(spec->json, "quantity", JSON_OPTIONAL, 1, UNITS_MAX, &spec->quantity, error) ||
+        !json_real(spec->json, "min_share", JSON_OPTIONAL, &spec->min_share, error))
         return false;
-    if (asked->min_share >= 0 && asked->min_share <= 1)
+    if (spec->min_share >= 0 && spec->min_share <= 1)
         return true;
-    snprintf(error, JSON_ERROR_MAX, "\"min_share\" is %g; it must be from 0 to 1",
-             asked->min_share);
+    snprintf(error, JSON_ERROR_MAX, "\"min_share\" is %g; it must be from 0 to 1", spec->min_share);
     return false;
 }
 
 /* A missing "clients" is reported by check_clocks. */
-static bool read_clients(struct asked *asked, char error[JSON_ERROR_MAX])
+static bool read_clients(struct run_spec *spec, char error[JSON_ERROR_MAX])
 {
-    const cJSON *clients = cJSON_GetObjectItemCaseSensitive(asked->json, "clients");
+    const cJSON *clients = cJSON_GetObjectItemCaseSensitive(spec->json, "clients");
     const char *clock = "";
     if (clients == NULL)
         return true;
-    if (!json_text(clients, "boot_id", JSON_REQUIRED, &asked->clients.boot_id, error) ||
+    if (!json_text(clients, "boot_id", JSON_REQUIRED, &spec->clients.boot_id, error) ||
         !json_text(clients, "clock", JSON_REQUIRED, &clock, error) ||
-        !json_int(clients, "slack_ms", JSON_REQUIRED, 0, 1000, &asked->clients.slack_ms, error))
+        !json_int(clients, "slack_ms", JSON_REQUIRED, 0, 1000, &spec->clients.slack_ms, error))
         return false;
     if (strcmp(clock, "CLOCK_REALTIME") == 0)
         return true;
@@ -153,23 +152,22 @@ static bool read_clients(struct asked *asked, char error[JSON_ERROR_MAX])
     return false;
 }
 
-bool read_asked(struct run *run, char error[JSON_ERROR_MAX])
+bool read_spec(struct run *run, char error[JSON_ERROR_MAX])
 {
     char path[PATH_MAX_BYTES];
-    struct asked *asked = &run->asked;
+    struct run_spec *spec = &run->spec;
     if (!source_path(run, "run.json", path)) {
         snprintf(error, JSON_ERROR_MAX, "the folder's path is too long");
         return false;
     }
-    asked->fault = "none";
-    asked->json = json_file(path, error);
-    return asked->json != NULL &&
-           json_text(asked->json, "run", JSON_REQUIRED, &asked->run, error) &&
-           json_text(asked->json, "rung", JSON_REQUIRED, &asked->rung, error) &&
-           json_text(asked->json, "write", JSON_REQUIRED, &asked->write, error) &&
-           json_text(asked->json, "fault", JSON_OPTIONAL, &asked->fault, error) &&
-           json_bool(asked->json, "restocked", JSON_OPTIONAL, &asked->restocked, error) &&
-           json_bool(asked->json, "direct", JSON_OPTIONAL, &asked->direct, error) &&
-           read_numbers(asked, error) && read_instances(run, error) && read_items(run, error) &&
-           read_expect(asked, error) && read_seen(asked, error) && read_clients(asked, error);
+    spec->fault = "none";
+    spec->json = json_file(path, error);
+    return spec->json != NULL && json_text(spec->json, "run", JSON_REQUIRED, &spec->run, error) &&
+           json_text(spec->json, "rung", JSON_REQUIRED, &spec->rung, error) &&
+           json_text(spec->json, "write", JSON_REQUIRED, &spec->write, error) &&
+           json_text(spec->json, "fault", JSON_OPTIONAL, &spec->fault, error) &&
+           json_bool(spec->json, "restocked", JSON_OPTIONAL, &spec->restocked, error) &&
+           json_bool(spec->json, "direct", JSON_OPTIONAL, &spec->direct, error) &&
+           read_numbers(spec, error) && read_instances(run, error) && read_items(run, error) &&
+           read_expect(spec, error) && read_seen(spec, error) && read_clients(spec, error);
 }

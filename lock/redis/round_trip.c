@@ -18,11 +18,12 @@ struct trip {
     struct rung_env env;
     dlock_status ready; /* whether it is connected, and if not why */
     char why[SENTENCE_MAX];
-    bool shared;        /* by more than one exchange */
-    int64_t began_ns;   /* CLOCK_MONOTONIC: when that was to be seen to, */
-    int64_t ready_ns;   /* and when it was */
-    struct doubt asked; /* the latest doubt that was to be ended, many exchanges having the same */
-    enum doubt_end end; /* and how that ended */
+    bool shared;      /* by more than one exchange */
+    int64_t began_ns; /* CLOCK_MONOTONIC: when that was to be seen to, */
+    int64_t ready_ns; /* and when it was */
+    struct connection_id
+        asked; /* the latest doubt that was to be ended, many exchanges having the same */
+    enum kill_result end;                      /* and how that ended */
     dlock_status gathered;                     /* of the replies that are missing */
     const struct script *carried[SCRIPTS_MAX]; /* by the present write, in full */
     size_t carried_count;
@@ -39,7 +40,7 @@ static bool is_flawed(const struct exchange *exchange)
 }
 
 /* Its step is a pair of what is sent and what the answer means. */
-static bool is_pair(const struct exchange *exchange)
+static bool round_trip_is_pair(const struct exchange *exchange)
 {
     const struct rung_ops *ops = ops_of(exchange);
     return exchange->step == STEP_ACQUIRE   ? ops->send_acquire != NULL
@@ -55,17 +56,17 @@ bool redis_shares(const struct exchange *exchange, const struct exchange *other)
     int64_t ends_ns = min_ns(exchange->ends_ns, other->ends_ns); /* of both, if they share */
     if (client->options.on_point != NULL || client->options.on_trace != NULL)
         return false;
-    return is_pair(exchange) && is_pair(other) &&
+    return round_trip_is_pair(exchange) && round_trip_is_pair(other) &&
            (ends_ns >= mono_deadline_ns(least_ms) ||
             (apart_ns > 0 ? apart_ns : -apart_ns) < (ends_ns - mono_ns()) / 8);
 }
 
 /* exchange->engine_state, which the core copies as bytes. */
 struct __attribute__((may_alias)) kept {
-    struct doubt doubt;  /* exchange->open: which connection broke */
-    enum doubt_end end;  /* of the doubt that it began with, or met */
-    bool unknown_script; /* to the server: it must be sent once more */
-    size_t first;        /* the index of its first reply */
+    struct connection_id broken; /* exchange->open: which connection broke */
+    enum kill_result end;        /* of the doubt that it began with, or met */
+    bool unknown_script;         /* to the server: it must be sent once more */
+    size_t first;                /* the index of its first reply */
 };
 _Static_assert(sizeof(struct kept) <= EXCHANGE_STATE_MAX, "an exchange has room for it");
 
@@ -76,13 +77,13 @@ static struct kept *kept_of(struct exchange *exchange)
 
 /* ---- Doubts ---------------------------------------------------------------------------------- */
 
-static void note_doubt(struct trip *trip, struct exchange *exchange)
+static void round_trip_note_broken(struct trip *trip, struct exchange *exchange)
 {
     const struct rung_ops *ops = ops_of(exchange);
     if (exchange->status == DLOCK_UNKNOWN) {
         exchange->unresolved = ops->send_acquire != NULL || ops->resolve != NULL;
-        exchange->open =
-            trip->env.redis != NULL && redis_doubt(trip->env.redis, &kept_of(exchange)->doubt);
+        exchange->open = trip->env.redis != NULL &&
+                         redis_broken_connection(trip->env.redis, &kept_of(exchange)->broken);
     } else if (exchange_settles(exchange->status)) {
         exchange->unresolved = false;
     }
@@ -91,7 +92,7 @@ static void note_doubt(struct trip *trip, struct exchange *exchange)
 /* ---- Pairs, there and back ------------------------------------------------------------------- */
 
 /* Whether it is the first in this write that needs the script. */
-static bool carries(struct trip *trip, const struct script *script)
+static bool round_trip_carries(struct trip *trip, const struct script *script)
 {
     for (size_t i = 0; i < trip->carried_count; i++)
         if (trip->carried[i] == script)
@@ -114,7 +115,7 @@ static void append_request(struct trip *trip, struct exchange *exchange)
     else
         ops->send_give_up(&request, exchange->hold);
     request_append(trip->env.redis, &request,
-                   kept_of(exchange)->unknown_script && carries(trip, request.script));
+                   kept_of(exchange)->unknown_script && round_trip_carries(trip, request.script));
 }
 
 /* What an acquire reads does not ride with what ends its earlier name. */
@@ -125,7 +126,7 @@ static struct dlock_batch *reads_of(const struct exchange *exchange)
 }
 
 /* `at`: the index of its first reply. That of the next one's. */
-static size_t append(struct trip *trip, struct exchange *exchange, size_t at)
+static size_t round_trip_append(struct trip *trip, struct exchange *exchange, size_t at)
 {
     kept_of(exchange)->first = at;
     if (exchange->step == STEP_RELEASE && !kept_of(exchange)->unknown_script)
@@ -142,7 +143,7 @@ static size_t append(struct trip *trip, struct exchange *exchange, size_t at)
 }
 
 /* What the answer means. */
-static dlock_status take(const struct exchange *exchange, const struct answer *answer)
+static dlock_status round_trip_take(const struct exchange *exchange, const struct answer *answer)
 {
     const struct rung_ops *ops = ops_of(exchange);
     if (answer->status != DLOCK_OK || exchange->step == STEP_GIVE_UP)
@@ -152,13 +153,14 @@ static dlock_status take(const struct exchange *exchange, const struct answer *a
                : ops->take_release(exchange->hold, answer);
 }
 
-static void take_answer(struct trip *trip, struct exchange *exchange, const redisReply *reply)
+static void round_trip_take_answer(struct trip *trip, struct exchange *exchange,
+                                   const redisReply *reply)
 {
     trip->env.transient = false;
     struct answer answer = answer_of(&trip->env, reply, redis_server(trip->env.redis, 0));
     kept_of(exchange)->unknown_script = script_is_missing(&answer);
     exchange->transient = trip->env.transient;
-    dlock_status status = take(exchange, &answer);
+    dlock_status status = round_trip_take(exchange, &answer);
     if (status == DLOCK_UNKNOWN) { /* the replies behind it are not to be believed either */
         status = not_understood(&trip->env, exchange->hold);
         trip->gathered = DLOCK_UNKNOWN;
@@ -183,7 +185,7 @@ static void take_replies(struct trip *trip, struct exchange *exchange)
     const redisReply *reply = exchange->step != STEP_ALONE ? redis_reply(redis, 0, at++) : NULL;
     env_ride_take(redis, reads_of(exchange), at);
     if (reply != NULL)
-        take_answer(trip, exchange, reply);
+        round_trip_take_answer(trip, exchange, reply);
     else
         exchange_set(exchange,
                      trip->gathered != DLOCK_OK ? fail(trip->gathered, "%s", trip->why) : DLOCK_OK);
@@ -201,13 +203,13 @@ static void send_pairs(struct trip *trip, struct exchange *const *all, size_t co
     }
     redis_begin(trip->env.redis);
     for (size_t i = 0; i < count; i++)
-        at = append(trip, all[i], at);
+        at = round_trip_append(trip, all[i], at);
     trip->gathered = redis_gather(trip->env.redis, trip->env.deadline_ns, -1);
     if (trip->gathered != DLOCK_OK)
         snprintf(trip->why, sizeof trip->why, "%s", dlock_error());
     for (size_t i = 0; i < count; i++) {
         take_replies(trip, all[i]);
-        note_doubt(trip, all[i]); /* before anything else is sent */
+        round_trip_note_broken(trip, all[i]); /* before anything else is sent */
     }
 }
 
@@ -266,7 +268,7 @@ static void run_alone(struct trip *trip, struct exchange *exchange)
                                ? ops_of(exchange)->release(env, exchange->hold)
                                : acquire_alone(trip, exchange));
     exchange->transient = env->transient;
-    note_doubt(trip, exchange);
+    round_trip_note_broken(trip, exchange);
 }
 
 /* ---- Doubts ---------------------------------------------------------------------------------- */
@@ -277,26 +279,26 @@ static void number_try(struct dlock_client *client, struct dlock_hold *hold)
         hold->handoff->try = atomic_fetch_add(&client->tries, 1) + 1;
 }
 
-static void run(struct trip *trip, struct exchange *const *all, size_t count)
+static void round_trip_run(struct trip *trip, struct exchange *const *all, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (all[i]->step == STEP_ACQUIRE)
             number_try(trip->client, all[i]->hold);
-    if (count > 0 && is_pair(all[0]))
+    if (count > 0 && round_trip_is_pair(all[0]))
         run_pairs(trip, all, count);
     else
         for (size_t i = 0; i < count; i++)
             run_alone(trip, all[i]);
 }
 
-static enum doubt_end end_doubt_of(struct trip *trip, struct exchange *exchange)
+static enum kill_result kill_broken_of(struct trip *trip, struct exchange *exchange)
 {
-    const struct doubt *doubt = &kept_of(exchange)->doubt;
-    bool same = trip->asked.node == doubt->node && trip->asked.id == doubt->id &&
-                strcmp(trip->asked.run_id, doubt->run_id) == 0;
-    if (!same || trip->end == DOUBT_STAYS) {
-        trip->asked = *doubt;
-        trip->end = redis_end_doubt(trip->env.redis, doubt, trip->env.deadline_ns, -1);
+    const struct connection_id *broken = &kept_of(exchange)->broken;
+    bool same = trip->asked.node == broken->node && trip->asked.id == broken->id &&
+                strcmp(trip->asked.run_id, broken->run_id) == 0;
+    if (!same || trip->end == KILL_UNANSWERED) {
+        trip->asked = *broken;
+        trip->end = redis_kill_broken(trip->env.redis, broken, trip->env.deadline_ns, -1);
     }
     return trip->end;
 }
@@ -307,7 +309,7 @@ static void begin_anew(struct trip *trip, struct exchange *const *all, size_t co
 {
     for (size_t i = 0; i < count; i++)
         all[i]->step = ops_of(all[i])->send_give_up != NULL ? STEP_GIVE_UP : STEP_RELEASE;
-    run(trip, all, count);
+    round_trip_run(trip, all, count);
     for (size_t i = 0; i < count; i++) {
         all[i]->step = STEP_ACQUIRE;
         all[i]->open = all[i]->unresolved = false;
@@ -334,7 +336,7 @@ static bool is_any_open(struct exchange *const *all, size_t count)
 }
 
 /* Has the server end the connections of the requests that may still come. */
-static void end_doubts(struct trip *trip, struct exchange *const *all, size_t count)
+static void kill_broken_of_all(struct trip *trip, struct exchange *const *all, size_t count)
 {
     struct exchange *anew[EXCHANGES_MAX];
     size_t anew_count = 0;
@@ -345,10 +347,10 @@ static void end_doubts(struct trip *trip, struct exchange *const *all, size_t co
         struct exchange *exchange = all[i];
         if (!exchange->open)
             continue;
-        kept_of(exchange)->end = end_doubt_of(trip, exchange);
-        bool for_ever = kept_of(exchange)->end == DOUBT_FOR_EVER;
-        exchange->open = !(kept_of(exchange)->end == DOUBT_ENDED ||
-                           (for_ever && exchange->step == STEP_ACQUIRE));
+        kept_of(exchange)->end = kill_broken_of(trip, exchange);
+        bool for_ever = kept_of(exchange)->end == KILL_IMPOSSIBLE;
+        exchange->open =
+            !(kept_of(exchange)->end == KILL_DONE || (for_ever && exchange->step == STEP_ACQUIRE));
         if (for_ever && begins_anew(exchange))
             anew[anew_count++] = exchange;
     }
@@ -363,7 +365,7 @@ static void end_doubts(struct trip *trip, struct exchange *const *all, size_t co
 static bool may_be_repeated(const struct exchange *exchange)
 {
     if (exchange->step == STEP_ACQUIRE)
-        return exchange->unresolved && !exchange->open && !cancel_thrown(exchange->cancel);
+        return exchange->unresolved && !exchange->open && !cancel_requested(exchange->cancel);
     return exchange->step == STEP_RELEASE && !(exchange->open && exchange->rode);
 }
 
@@ -401,7 +403,7 @@ static void judge_release(struct exchange *exchange)
 }
 
 /* Replies were lost just now: connects anew, and sends once more what may be. */
-static void repeat(struct trip *trip, struct exchange *const *all, size_t count)
+static void round_trip_repeat(struct trip *trip, struct exchange *const *all, size_t count)
 {
     struct exchange *lost[EXCHANGES_MAX];
     struct exchange *again[EXCHANGES_MAX];
@@ -412,11 +414,11 @@ static void repeat(struct trip *trip, struct exchange *const *all, size_t count)
     if (lost_count == 0 || trip->env.redis == NULL)
         return;
     if (redis_ready(trip->env.redis, trip->env.deadline_ns, -1) == DLOCK_OK) {
-        end_doubts(trip, lost, lost_count);
+        kill_broken_of_all(trip, lost, lost_count);
         for (size_t i = 0; i < lost_count; i++)
             if (may_be_repeated(lost[i]))
                 again[again_count++] = lost[i];
-        run(trip, again, again_count);
+        round_trip_run(trip, again, again_count);
     }
     for (size_t i = 0; i < lost_count; i++)
         if (lost[i]->step == STEP_RELEASE)
@@ -438,7 +440,7 @@ static void run_serverless(struct trip *trip, struct exchange *exchange)
     env_init(exchange->hold->lock, exchange->ends_ns, &trip->env);
     send_alone(exchange->hold, exchange->last, NULL, exchange->ends_ns, &open);
     exchange->last = exchange->reads = NULL;
-    run(trip, &exchange, 1);
+    round_trip_run(trip, &exchange, 1);
     if (exchange->status == DLOCK_OK)
         send_alone(exchange->hold, NULL, reads, exchange->ends_ns, &open);
 }
@@ -446,7 +448,7 @@ static void run_serverless(struct trip *trip, struct exchange *exchange)
 /* ---- All of it ------------------------------------------------------------------------------- */
 
 /* All that share end together, before the first of them must. */
-static void begin(struct trip *trip, struct exchange *const *all, size_t count)
+static void round_trip_begin(struct trip *trip, struct exchange *const *all, size_t count)
 {
     struct dlock *lock = all[0]->hold->lock;
     const dlock_cancel *cancel = count == 1 ? all[0]->cancel : NULL;
@@ -455,7 +457,7 @@ static void begin(struct trip *trip, struct exchange *const *all, size_t count)
     for (size_t i = 0; i < count; i++) {
         ends_ns = all[i]->ends_ns < ends_ns ? all[i]->ends_ns : ends_ns;
         all[i]->rode = all[i]->transient = false;
-        kept_of(all[i])->end = DOUBT_STAYS;
+        kept_of(all[i])->end = KILL_UNANSWERED;
         if (all[i]->busy != NULL)
             *all[i]->busy = (struct busy){0};
     }
@@ -473,7 +475,7 @@ static void begin(struct trip *trip, struct exchange *const *all, size_t count)
  * process: their calls answer UNREACHABLE then. */
 static bool may_run(const struct trip *trip, const struct exchange *exchange)
 {
-    bool keeps = !is_pair(exchange) && exchange->step == STEP_RELEASE;
+    bool keeps = !round_trip_is_pair(exchange) && exchange->step == STEP_RELEASE;
     return trip->ready == DLOCK_OK || (keeps && trip->env.redis != NULL);
 }
 
@@ -491,8 +493,8 @@ static bool connected_too_late(const struct trip *trip, const struct exchange *e
 }
 
 /* Those that can be sent; how many. */
-static size_t choose(struct trip *trip, struct exchange *const *all, size_t count,
-                     struct exchange *chosen[EXCHANGES_MAX])
+static size_t round_trip_choose(struct trip *trip, struct exchange *const *all, size_t count,
+                                struct exchange *chosen[EXCHANGES_MAX])
 {
     size_t chosen_count = 0;
     for (size_t i = 0; i < count; i++) {
@@ -502,13 +504,13 @@ static size_t choose(struct trip *trip, struct exchange *const *all, size_t coun
         else if (comes_too_late(exchange))
             exchange_set(exchange,
                          fail(DLOCK_LOST, "'%s' was lost before its release", exchange->hold->key));
-        else if (exchange->step == STEP_ACQUIRE && cancel_thrown(exchange->cancel))
+        else if (exchange->step == STEP_ACQUIRE && cancel_requested(exchange->cancel))
             exchange_set(exchange, fail(DLOCK_CANCELLED, "the wait for '%s' was cancelled",
                                         exchange->hold->key));
         else if (connected_too_late(trip, exchange))
             exchange_set(exchange, fail(DLOCK_UNREACHABLE, "no time was left to ask %s",
                                         redis_server(trip->env.redis, 0)));
-        else if (exchange->open && kept_of(exchange)->end == DOUBT_STAYS)
+        else if (exchange->open && kept_of(exchange)->end == KILL_UNANSWERED)
             exchange_set(exchange, fail(DLOCK_UNKNOWN,
                                         "'%s': an earlier request was not answered, "
                                         "and may still be carried out",
@@ -523,12 +525,12 @@ static void run_with_server(struct trip *trip, struct exchange *const *all, size
 {
     struct exchange *chosen[EXCHANGES_MAX];
     chosen[0] = NULL;
-    begin(trip, all, count);
+    round_trip_begin(trip, all, count);
     if (trip->ready == DLOCK_OK)
-        end_doubts(trip, all, count);
-    size_t chosen_count = choose(trip, all, count, chosen);
-    run(trip, chosen, chosen_count);
-    repeat(trip, chosen, chosen_count);
+        kill_broken_of_all(trip, all, count);
+    size_t chosen_count = round_trip_choose(trip, all, count, chosen);
+    round_trip_run(trip, chosen, chosen_count);
+    round_trip_repeat(trip, chosen, chosen_count);
     env_end(all[0]->hold->lock, &trip->env);
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A write without an answer: its reply was lost, and what became of it is found out, or is not.
- * Call it with the seller that wrote: the doubt is about the connection that brought the write.
+ * Call it with the worker that wrote: the doubt is about the connection that brought the write.
  */
-#ifndef DOUBT_H
-#define DOUBT_H
+#ifndef RESOLVE_H
+#define RESOLVE_H
 
 #include "section.h"
 
@@ -12,16 +12,16 @@
  * knows. */
 
 /* *after: what the stock is then. sale->left: what was read. */
-enum stock_status doubt_of_sale(struct seller *seller, struct sale *sale, int64_t *after);
+enum stock_status resolve_sale(struct sale_worker *worker, struct sale *sale, int64_t *after);
 /* Of a sale with a key: needs neither the stock nor the lock. OK: *record, this sale's or
  * another's. sent_ns: a record that is not there may have been, and have expired since. */
-enum stock_status doubt_of_sale_once(struct seller *seller, struct sale *sale, int64_t sent_ns,
-                                     struct stock_record *record);
+enum stock_status resolve_sale_once(struct sale_worker *worker, struct sale *sale, int64_t sent_ns,
+                                    struct stock_record *record);
 /* sale->left: what was read, where units are added. */
-enum stock_status doubt_of_restock(struct seller *seller, struct sale *sale, int64_t *before);
+enum stock_status resolve_restock(struct sale_worker *worker, struct sale *sale, int64_t *before);
 
 /* Nobody asks what became of the write, which may still come: it is kept out of the stock, or the
  * sale abandons its lock. */
-void doubt_leave(struct seller *seller, struct sale *sale);
+void resolve_give_up(struct sale_worker *worker, struct sale *sale);
 
 #endif

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See cleanup.h. A cleanup asks as a waiter does, and keeps its lock open. With TRAIT_HANDOFF it
+ * speaks for its client: a waiter that comes after it asks and leaves itself, and then the cleanup
+ * only ends its doubt.
+ */
+#include "cleanup.h"
+
+#include "handoff.h"
+#include "owner.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define AGAIN_MS 100       /* between its first tries; each time twice as long, */
+#define AGAIN_MOST_MS 3200 /* up to this */
+#define QUEUE_GRANTS 10    /* `fair`: the server keeps a queue for as many times grant_ms */
+
+struct cleanup {
+    struct wait wait; /* the first member: whoever has the wait has this */
+    struct exchange exchange;
+    struct dlock_hold *hold; /* NULL: it only keeps its lock open */
+    int64_t ends_ns;         /* CLOCK_MONOTONIC: what was locked before this began has expired */
+    int64_t pause_ms;
+    bool tried;
+    LIST_ENTRY(cleanup) of_client;
+};
+
+static void cleanup_close_lock(struct dlock *lock);
+
+static void cleanup_free(struct cleanup *cleanup)
+{
+    struct dlock *lock = cleanup->wait.lock;
+    free(cleanup->hold);
+    free(cleanup);
+    cleanup_close_lock(lock);
+}
+
+static void cleanup_end(struct cleanup *cleanup)
+{
+    struct dlock_client *client = cleanup->wait.lock->client;
+    struct loop *loop = &client->loop;
+    pthread_mutex_lock(&loop->mutex);
+    LIST_REMOVE(cleanup, of_client);
+    loop_leave(loop, &cleanup->wait);
+    pthread_mutex_unlock(&loop->mutex);
+    cleanup_free(cleanup);
+    pthread_mutex_lock(&loop->mutex);
+    client->cleanups_finished++;
+    pthread_cond_broadcast(&client->cleanup_over);
+    pthread_mutex_unlock(&loop->mutex);
+}
+
+static int64_t expired_ns(const struct cleanup *cleanup)
+{
+    return mono_deadline_ns(hold_longest_ms(cleanup->hold) + bound_ms(cleanup->wait.lock->client));
+}
+
+/* The loop's mutex is held. When the client is closed, each that is for a server is tried once. */
+static bool cleanup_is_over(struct cleanup *cleanup)
+{
+    int64_t closes_ns = cleanup->wait.lock->client->closes_ns;
+    bool tried = cleanup->tried || cleanup->hold == NULL;
+    int64_t now_ns = mono_ns();
+    if (closes_ns != INT64_MAX)
+        return tried || now_ns >= min_ns(cleanup->ends_ns, closes_ns);
+    if (now_ns >= cleanup->ends_ns && cleanup->hold != NULL && owner_holds(cleanup->hold))
+        cleanup->ends_ns = expired_ns(cleanup); /* its owner's other hold is renewed */
+    return now_ns >= cleanup->ends_ns;
+}
+
+/* The loop's mutex is held. No waiter of this client is left to ask or to leave, nor a holder. */
+static bool is_deserted(const struct dlock *lock)
+{
+    return lock->handoff != NULL && lock->line.contenders == 0;
+}
+
+/* For its client. */
+static bool cleanup_leaves(const struct cleanup *cleanup)
+{
+    return cleanup->hold != NULL && cleanup->wait.lock->handoff != NULL;
+}
+
+/* The loop's mutex is held. */
+static bool is_taken_over(const struct cleanup *cleanup)
+{
+    return cleanup_leaves(cleanup) && !is_deserted(cleanup->wait.lock);
+}
+
+/* The loop's mutex is held. It is over: the next that leaves lets go of its try, too. */
+static void sees_to_no_try(const struct cleanup *cleanup)
+{
+    struct dlock *lock = cleanup->wait.lock;
+    if (cleanup_leaves(cleanup) && lock->handoff->leaving_try == cleanup->hold->handoff->try)
+        lock->handoff->leaving_try = 0;
+}
+
+static void has_left(struct dlock *lock, const struct dlock_hold *hold)
+{
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    if (is_deserted(lock))
+        grant_of(lock)->queued = false;
+    if (lock->handoff->left_try == hold->handoff->try)
+        lock->handoff->left_try = 0;
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+}
+
+/* wait.run */
+static void cleanup_run(struct wait *wait)
+{
+    struct cleanup *cleanup = (struct cleanup *)wait;
+    struct dlock_client *client = wait->lock->client;
+    struct loop *loop = &client->loop;
+    pthread_mutex_lock(&loop->mutex);
+    struct exchange *exchange = &cleanup->exchange;
+    bool taken_over = is_taken_over(cleanup);
+    bool over =
+        cleanup_is_over(cleanup) || (taken_over && !(exchange->open && cleanup_leaves(cleanup)));
+    if (!over) {
+        if (cleanup_leaves(cleanup)) /* its hold is of no grant: a release lets go of nothing */
+            exchange->step = taken_over ? STEP_RELEASE : STEP_GIVE_UP;
+        exchange->ends_ns = min_ns(mono_deadline_ns(bound_ms(client)), client->closes_ns);
+        exchange->limit_ns = wait->ends_ns = exchange->ends_ns;
+        loop_ask(loop, wait);
+    } else {
+        sees_to_no_try(cleanup);
+    }
+    pthread_mutex_unlock(&loop->mutex);
+    if (over)
+        cleanup_end(cleanup);
+}
+
+/* Nothing of it is locked any more. Who was refused asks again: passwords and rights may change. */
+static bool is_done(const struct exchange *exchange)
+{
+    return exchange->status == DLOCK_OK || exchange->status == DLOCK_LOST ||
+           exchange->status == DLOCK_WRONG_TYPE;
+}
+
+/* The loop's mutex is held. It has only ended its doubt, and now nobody else is left to leave. */
+static bool still_leaves(const struct cleanup *cleanup)
+{
+    return cleanup_leaves(cleanup) && cleanup->exchange.step == STEP_RELEASE &&
+           !is_taken_over(cleanup);
+}
+
+/* wait.answered */
+static void cleanup_answered(struct wait *wait)
+{
+    struct cleanup *cleanup = (struct cleanup *)wait;
+    struct dlock_client *client = wait->lock->client;
+    if (cleanup->exchange.status == DLOCK_OK && cleanup_leaves(cleanup))
+        has_left(wait->lock, cleanup->hold);
+    cleanup->pause_ms =
+        cleanup->pause_ms == 0 ? AGAIN_MS : min_ns(2 * cleanup->pause_ms, AGAIN_MOST_MS);
+    int64_t pause_ms = client->engine->pause_ms(client); /* while nobody connects */
+    if (pause_ms < cleanup->pause_ms)
+        pause_ms = cleanup->pause_ms;
+    pthread_mutex_lock(&client->loop.mutex);
+    cleanup->tried = true;
+    bool done = is_done(&cleanup->exchange) && !still_leaves(cleanup);
+    bool over = done || cleanup_is_over(cleanup);
+    if (!over)
+        loop_put_off(&client->loop, wait, pause_ms);
+    else
+        sees_to_no_try(cleanup);
+    pthread_mutex_unlock(&client->loop.mutex);
+    if (over)
+        cleanup_end(cleanup);
+}
+
+/* Puts it among the client's, and runs it at until_ns; 0: now. False: there is no room. */
+static bool cleanup_add(struct cleanup *cleanup, int64_t until_ns)
+{
+    struct dlock_client *client = cleanup->wait.lock->client;
+    struct loop *loop = &client->loop;
+    pthread_mutex_lock(&loop->mutex);
+    bool kept = client->closes_ns == INT64_MAX && loop_join(loop, &cleanup->wait) == DLOCK_OK;
+    if (kept) {
+        LIST_INSERT_HEAD(&client->cleanups, cleanup, of_client);
+        client->cleanups_started++;
+        cleanup->wait.until_ns = until_ns;
+        loop_time(loop, &cleanup->wait);
+    }
+    pthread_mutex_unlock(&loop->mutex);
+    return kept;
+}
+
+/* One that could not linger stays open: who opens it before it has expired shall know. */
+static void cleanup_wait_on(struct dlock *lock, int64_t until_ns)
+{
+    struct cleanup *cleanup = calloc(1, sizeof *cleanup);
+    if (cleanup == NULL)
+        return;
+    cleanup->wait = (struct wait){.lock = lock, .run = cleanup_run, .wake_fd = -1};
+    cleanup->ends_ns = until_ns;
+    if (!cleanup_add(cleanup, until_ns))
+        free(cleanup);
+}
+
+static void cleanup_close_lock(struct dlock *lock)
+{
+    int64_t until_ns = lock_close(lock);
+    if (until_ns != 0)
+        cleanup_wait_on(lock, until_ns);
+}
+
+void dlock_close(dlock *lock)
+{
+    if (lock != NULL && check_fork(lock->client) == DLOCK_OK)
+        cleanup_close_lock(lock);
+}
+
+/* By a give-up, where the rung has one, or by a release. True: the hold is the cleanup's from here
+ * on. doubted: an exchange whose request may still be carried out, or NULL. */
+static bool take_back(struct dlock_hold *hold, bool gives_up, const struct exchange *unresolved)
+{
+    struct dlock *lock = hold->lock;
+    struct cleanup *cleanup = calloc(1, sizeof *cleanup);
+    if (cleanup == NULL)
+        return false;
+    cleanup->wait = (struct wait){.lock = lock,
+                                  .run = cleanup_run,
+                                  .wake_fd = -1,
+                                  .exchange = &cleanup->exchange,
+                                  .answered = cleanup_answered,
+                                  .counted = &lock->client->loop.cleanup_count};
+    cleanup->hold = hold;
+    gives_up = gives_up && (lock->abilities & ABLE_TO_GIVE_UP) != 0;
+    cleanup->exchange.step = gives_up ? STEP_GIVE_UP : STEP_RELEASE;
+    cleanup->exchange.hold = hold;
+    hold->user = NULL; /* its caller has been answered */
+    cleanup->exchange.unseen = true;
+    if (unresolved != NULL && unresolved->open) {
+        cleanup->exchange.open = true;
+        cleanup->exchange.engine_state = unresolved->engine_state;
+    }
+    cleanup->ends_ns = expired_ns(cleanup);
+    lock_keep_open(lock);
+    if (cleanup_add(cleanup, 0))
+        return true;
+    free(cleanup);
+    cleanup_close_lock(lock);
+    return false;
+}
+
+/* The release of its owner's last hold takes along what is left of a nested acquire. On a rung with
+ * TRAIT_SHARED that may be a write, which keeps readers out while its owner only reads. */
+static bool may_have_locked(const struct acquiring *a)
+{
+    const struct dlock *lock = a->lock;
+    bool shared = (lock->ops->traits & TRAIT_SHARED) != 0;
+    return a->exchange.unresolved && lock->rung.expires && !lock->rung.flawed &&
+           (a->hold->depth == 1 || shared);
+}
+
+bool cleanup_keep(struct acquiring *a, bool waits)
+{
+    return (waits || may_have_locked(a)) && take_back(a->hold, true, &a->exchange);
+}
+
+bool cleanup_release(struct dlock_hold *hold, const struct exchange *unresolved)
+{
+    return take_back(hold, false, unresolved);
+}
+
+void cleanup_release_name(const struct dlock_hold *hold, uint64_t depth)
+{
+    struct dlock_hold *other = hold_new(hold->lock);
+    if (other == NULL)
+        return;
+    other->mode = hold->mode;
+    other->acquisition = hold->acquisition;
+    other->ttl_ms = hold->ttl_ms;
+    other->shared_ms = hold_longest_ms(hold);
+    strcpy(other->owner, hold->owner);
+    strcpy(other->id, hold->id);
+    strcpy(other->ttl, hold->ttl);
+    owner_set_depth(other, depth);
+    if (!take_back(other, false, NULL))
+        free(other);
+}
+
+void cleanup_note(struct dlock *lock)
+{
+    const struct grant *grant = grant_of(lock);
+    if (lock->handoff->left_try < grant->try)
+        lock->handoff->left_try = grant->try;
+    lock->handoff->left_until_ns = max_ns(lock->handoff->left_until_ns, forgotten_ns(grant));
+}
+
+void cleanup_leave(struct dlock *lock, const struct exchange *unresolved, uint64_t try)
+{
+    struct dlock_client *client = lock->client;
+    struct loop *loop = &client->loop;
+    bool open = unresolved != NULL && unresolved->open;
+    pthread_mutex_lock(&loop->mutex);
+    if (unresolved != NULL && try != 0)
+        lock->handoff->left_until_ns = max_ns(lock->handoff->left_until_ns,
+                                              mono_deadline_ns(hold_longest_ms(unresolved->hold)));
+    if (lock->handoff->left_try < try)
+        lock->handoff->left_try = try;
+    int64_t left_ms = (lock->handoff->left_until_ns - mono_ns()) / NS_PER_MS;
+    if (left_ms <= 0)
+        lock->handoff->left_try = 0;
+    uint64_t left_try =
+        lock->handoff->leaving_try < lock->handoff->left_try ? lock->handoff->left_try : 0;
+    bool needed = open || (is_deserted(lock) && (grant_of(lock)->queued || left_try != 0));
+    struct dlock_hold *hold = needed ? hold_new(lock) : NULL;
+    if (hold != NULL && left_try != 0)
+        lock->handoff->leaving_try = left_try;
+    pthread_mutex_unlock(&loop->mutex);
+    if (hold == NULL)
+        return;
+    hold->ttl_ms = open ? unresolved->hold->ttl_ms : QUEUE_GRANTS * client->options.grant_ms;
+    hold->shared_ms = left_try != 0 ? left_ms : 0;
+    hold->handoff->try = left_try;
+    if (take_back(hold, true, unresolved))
+        return;
+    pthread_mutex_lock(&loop->mutex);
+    if (lock->handoff->leaving_try == left_try)
+        lock->handoff->leaving_try = 0;
+    pthread_mutex_unlock(&loop->mutex);
+    free(hold);
+}
+
+void cleanups_end(struct dlock_client *client)
+{
+    struct cleanups idle = LIST_HEAD_INITIALIZER(idle);
+    struct cleanup *cleanup, *next;
+    pthread_mutex_lock(&client->loop.mutex);
+    client->closes_ns = mono_deadline_ns(bound_ms(client));
+    for (cleanup = LIST_FIRST(&client->cleanups); cleanup != NULL; cleanup = next) {
+        next = LIST_NEXT(cleanup, of_client);
+        if (!cleanup_is_over(cleanup) || (cleanup->wait.running && !cleanup->wait.asking))
+            continue;
+        LIST_REMOVE(cleanup, of_client);
+        loop_leave(&client->loop, &cleanup->wait);
+        LIST_INSERT_HEAD(&idle, cleanup, of_client);
+        client->cleanups_finished++;
+    }
+    while (client->cleanups_finished < client->cleanups_started)
+        pthread_cond_wait(&client->cleanup_over, &client->loop.mutex);
+    pthread_mutex_unlock(&client->loop.mutex);
+    while ((cleanup = LIST_FIRST(&idle)) != NULL) {
+        LIST_REMOVE(cleanup, of_client);
+        cleanup_free(cleanup);
+    }
+}
