@@ -14,18 +14,16 @@ import time
 
 from waiting import STOP
 
-# The judge's results, as a reader of the table sees them.
-WORDS = {"ok": "safe", "undersold": "refused", "inconclusive": "?"}
-COLORS = {"safe": "32", "oversold": "31", "overlap": "33", "deadlock": "35", "refused": "36", "?": "7"}
+COLORS = {"OK": "32", "OVERSOLD": "31", "OVERLAP": "33", "DEADLOCK": "35", "UNDERSOLD": "36", "INCONCLUSIVE": "7"}
 WIDE = 9  # of a column of the terminal's table
-SHADES = {"safe": "#d9f2df", "oversold": "#f8c9c4", "overlap": "#fbe3b0", "deadlock": "#e3d0f5", "refused": "#cfe8f5",
-          "?": "#dddddd"}
+SHADES = {"OK": "#d9f2df", "OVERSOLD": "#f8c9c4", "OVERLAP": "#fbe3b0", "DEADLOCK": "#e3d0f5", "UNDERSOLD": "#cfe8f5",
+          "INCONCLUSIVE": "#dddddd"}
 MEANINGS = {
-    "safe": "every unit was sold once, and nobody was kept out for ever",
-    "oversold": "more was sold than there was, or a unit twice",
-    "overlap": "two were inside the lock at once; nothing was oversold this time",
-    "deadlock": "the lock is held by nobody who could give it back, or by one who waits for itself",
-    "refused": "somebody was sent away though enough was left; nothing was sold wrongly",
+    "OK": "every unit was sold once, and nobody was kept out for ever",
+    "OVERSOLD": "more was sold than there was, or a unit twice",
+    "OVERLAP": "two were inside the lock at once; nothing was oversold this time",
+    "DEADLOCK": "the lock is held by nobody who could give it back, or by one who waits for itself",
+    "UNDERSOLD": "a buyer was rejected although enough was left; nothing was sold wrongly",
 }
 
 
@@ -40,12 +38,13 @@ class Cell:
 
     @property
     def word(self):
-        return WORDS.get(self.result, self.result)
+        """The judge's result as its own table and the book print it."""
+        return self.result.upper()
 
     def json(self):
-        return {"rung": self.rung, "scenario": self.flaw, "cell": self.word, "result": self.result,
+        return {"rung": self.rung, "scenario": self.flaw, "result": self.result,
                 "expected": self.expected, "why": self.why, "agrees": self.agrees, "reasons": self.reasons,
-                inconclusive_tries: self.inconclusive_tries, "run": self.folder.name if self.folder else None}
+                "inconclusive_tries": self.inconclusive_tries, "run": self.folder.name if self.folder else None}
 
 
 @contextlib.contextmanager
@@ -137,7 +136,7 @@ def page(cells, flaws, took_s):
     for number, cell in enumerate(cells):
         picture = cell.folder / "timeline.svg" if cell.folder else None
         out.append(f'<section id="c{number}"><h2>{escape(cell.rung)}: {escape(titles[cell.flaw])}</h2>')
-        out.append(f"<p><b>{cell.word}</b>; expected: {escape(', '.join(WORDS.get(e, e) for e in cell.expected))}. "
+        out.append(f"<p><b>{cell.word}</b>; expected: {escape(', '.join(e.upper() for e in cell.expected))}. "
                    f"{escape(cell.why)}.</p>")
         if picture and picture.exists():
             out.append(alone(picture.read_text(encoding="utf-8"), number))

@@ -215,7 +215,7 @@ class Stage:
             "run": self.folder.name, "rung": self.rung.lock.name, "write": self.write, "fault": self.fault,
             "instances": list(self.instances), "workers": 4, "ttl_ms": self.ttl_ms, "work_ms": 0, "wait_ms": WAIT_MS,
             "keys": "item", "guard": "lock", "items": {ITEM: self.stock}, "requests": sum(sale.buys for sale in self.sales), "quantity": 1,
-            "clients": clients_clock(), "scenario": self.fault, "min_share": 0, "expect": self.expect, "restocked": self.restocked, "direct": True, "seen": self.seen})
+            "clients": clients_clock(), "scenario": self.fault, "min_share": 0, "expect": self.expect, "restocked": self.restocked, "direct": True, "annotations": self.seen})
         self.write_jtl()
         done = subprocess.run([str(self.auditor), str(self.folder)], capture_output=True, text=True, timeout=60)
         if done.returncode not in (0, 1, 2) or not (self.folder / "verdict.json").exists():

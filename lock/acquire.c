@@ -399,7 +399,7 @@ static bool acquire_advance(struct acquiring *a, enum wait_next next)
         if (next == NEXT_OVER)
             return true;
         if (next == NEXT_ACQUIRED) {
-            over = a->lock->holding->had(a, &next);
+            over = a->lock->holding->acquired(a, &next);
         } else if (next != NEXT_TRY) {
             a->status = acquire_conclude(a, next);
             over = true;

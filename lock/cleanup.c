@@ -72,7 +72,7 @@ static bool cleanup_is_over(struct cleanup *cleanup)
 /* The loop's mutex is held. No waiter of this client is left to ask or to leave, nor a holder. */
 static bool is_deserted(const struct dlock *lock)
 {
-    return lock->handoff != NULL && lock->line.contenders == 0;
+    return lock->handoff != NULL && lock->queue.contenders == 0;
 }
 
 /* For its client. */

@@ -54,7 +54,7 @@ struct dlock {
     int64_t answered_ns; /* likewise: when one got an answer last */
 
     /* Protected by the loop's mutex. */
-    struct wait_queue line;
+    struct wait_queue queue;
     enum wait_kind woken_by; /* as its first waiter was told; WAIT_POLL: by nobody */
     bool subscribed;         /* its waiters are woken by a message */
     struct handoff *handoff; /* TRAIT_HANDOFF; else NULL */

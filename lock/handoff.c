@@ -49,7 +49,7 @@ static void join_grant(struct acquiring *a)
 {
     struct grant *grant = grant_of(a->lock);
     a->hold->handoff->grant = grant->token;
-    a->hold->token = grant->token + grant->numbers;
+    a->hold->token = grant->token + grant->tokens;
     a->hold->shared_ms = grant->longest_ms;
     if (grant->longest_ms < a->hold->ttl_ms)
         grant->longest_ms = a->hold->ttl_ms;
@@ -67,10 +67,10 @@ static dlock_status handoff_join(struct acquiring *a)
     pthread_mutex_lock(&lock->mutex);
     const struct dlock_hold *outer = owner_outermost(hold);
     bool lasts = outer != NULL && is_had_by(outer);
-    a->joined = lasts && grant->numbers < GRANT_TOKENS - 1;
+    a->joined = lasts && grant->tokens < GRANT_TOKENS - 1;
     if (a->joined) {
         grant->holds++;
-        grant->numbers++;
+        grant->tokens++;
         join_grant(a);
         owner_nest(hold, outer);
         a->exchange.sent_ns =
@@ -91,7 +91,7 @@ static void handoff_let_in(struct acquiring *a)
     if (!owner_may_nest(a->hold))
         return;
     pthread_mutex_lock(mutex_of(lock));
-    while (grant_of(lock)->numbers < GRANT_TOKENS - 1 &&
+    while (grant_of(lock)->tokens < GRANT_TOKENS - 1 &&
            (next = wait_choose_same(a->hold)) != NULL) {
         struct acquiring *other = (struct acquiring *)next;
         other->nested = true;
@@ -214,7 +214,7 @@ static const char *handoff_kept_here(struct dlock *lock)
 {
     pthread_mutex_lock(mutex_of(lock));
     bool held = grant_of(lock)->holds > 0;
-    bool closed = lock->line.closed_until_ns > mono_ns();
+    bool closed = lock->queue.closed_until_ns > mono_ns();
     pthread_mutex_unlock(mutex_of(lock));
     return held     ? "another hold of this client has it"
            : closed ? "this client's last hold of it is left to expire"
@@ -252,7 +252,7 @@ static struct wait *choose_next(const struct releasing *r)
     const struct grant *grant = grant_of(lock);
     int64_t most_ms =
         grant->ttl_ms / 20 < options->handoff_ms ? grant->ttl_ms / 20 : options->handoff_ms;
-    if (grant->passed + 1 >= options->handoff_max || grant->numbers + 1 >= GRANT_TOKENS ||
+    if (grant->passed + 1 >= options->handoff_max || grant->tokens + 1 >= GRANT_TOKENS ||
         mono_ns() - grant->started_ns >= most_ms * NS_PER_MS)
         return NULL;
     const struct acquiring *next = (const struct acquiring *)wait_first(lock);
@@ -274,11 +274,11 @@ static void handoff_sent(struct releasing *r)
         r->next->wait.reads = false; /* they rode with its last commands */
     if (ours) {
         grant_of(lock)->passed++;
-        grant_of(lock)->numbers++;
+        grant_of(lock)->tokens++;
         grant_of(lock)->holds = 1;
         add_one(&lock->client->handoffs);
     } else if (open) {
-        lock->line.closed_until_ns = forgotten_ns(grant_of(lock));
+        lock->queue.closed_until_ns = forgotten_ns(grant_of(lock));
     } else if (grant_of(lock)->token == hold->handoff->grant) {
         cleanup_note(lock);
     }
@@ -328,7 +328,7 @@ static void handoff_let_go(struct releasing *r)
         wait_give(next, true);
     } else if (!kept && grant_of(lock)->token == r->grant) {
         if (r->exchange.open && r->exchange.rode)
-            lock->line.closed_until_ns = forgotten_ns(grant_of(lock));
+            lock->queue.closed_until_ns = forgotten_ns(grant_of(lock));
         *grant_of(lock) = (struct grant){.queued = hold->handoff->more};
         wait_open(lock, status == DLOCK_OK && hold->handoff->more, r->seen);
     }
@@ -347,8 +347,8 @@ static void let_go_of(struct releasing *r)
     struct dlock *lock = hold->lock;
     pthread_mutex_lock(mutex_of(lock));
     hold->handoff->more = wait_first(lock) != NULL;
-    hold->handoff->newest = grant_of(lock)->token + grant_of(lock)->numbers;
-    r->seen = lock->line.wakes;
+    hold->handoff->newest = grant_of(lock)->token + grant_of(lock)->tokens;
+    r->seen = lock->queue.wakes;
     pthread_mutex_unlock(mutex_of(lock));
     hold->handoff->kept = false;
     r->grant = hold->handoff->grant;
@@ -372,7 +372,7 @@ static bool count_out(struct dlock_hold *hold)
 static void end_grant(struct dlock *lock)
 {
     if (grant_of(lock)->open || grant_of(lock)->sending > 0)
-        lock->line.closed_until_ns = forgotten_ns(grant_of(lock));
+        lock->queue.closed_until_ns = forgotten_ns(grant_of(lock));
     *grant_of(lock) = (struct grant){0};
     wait_open(lock, false, 0);
 }
@@ -524,7 +524,7 @@ const struct holding holding_handoff = {
     .lost_if_busy = handoff_lost_if_busy,
     .granted = handoff_granted,
     .too_late = handoff_too_late,
-    .had = handoff_acquired,
+    .acquired = handoff_acquired,
     .let_in = handoff_let_in,
     .kept_here = handoff_kept_here,
     .left_something = handoff_left_something,

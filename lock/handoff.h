@@ -15,7 +15,7 @@ struct grant {
     int64_t ttl_ms;     /* that was sent then */
     int64_t longest_ms; /* that one of its holds has; renewals may have given it */
     uint64_t token;     /* the first; each acquisition of the grant has the next */
-    uint64_t numbers;   /* how many it has used beyond the first */
+    uint64_t tokens;    /* how many it has used beyond the first */
     uint64_t try;       /* that got it */
     size_t passed;      /* how often it was passed on */
     size_t holds;       /* of now: more than one when nested; 0: the last is being released */

@@ -36,7 +36,7 @@ struct holding {
     /* The server gave it, and nothing of its validity was left. It waits for no server. */
     void (*too_late)(struct acquiring *a);
     /* NEXT_ACQUIRED: it has the lock without having asked. False: not any more, and *next follows. */
-    bool (*had)(struct acquiring *a, enum wait_next *next);
+    bool (*acquired)(struct acquiring *a, enum wait_next *next);
     /* It has the lock: what else waits for its owner nests. */
     void (*let_in)(struct acquiring *a);
     /* Why nobody of this client asks for it, for a sentence; or NULL. */

@@ -50,7 +50,7 @@ const struct dlock_rung *dlock_rung_of(const dlock *lock)
 static int64_t queue_closed_until_ns(struct dlock *lock)
 {
     pthread_mutex_lock(&lock->client->loop.mutex);
-    int64_t until_ns = lock->line.closed_until_ns;
+    int64_t until_ns = lock->queue.closed_until_ns;
     pthread_mutex_unlock(&lock->client->loop.mutex);
     return until_ns;
 }

@@ -111,7 +111,7 @@ static bool is_to_ask(const struct loop *loop)
 
 static bool is_to_tell(const struct loop *loop)
 {
-    return loop->over_count > 0 && loop->deliverer_count < LOOP_TELLERS_MAX;
+    return loop->over_count > 0 && loop->deliverer_count < LOOP_DELIVERERS_MAX;
 }
 
 /* Besides those that may be kept one listens. */

@@ -14,9 +14,9 @@
 #include <pthread.h>
 
 #define LOOP_THREADS_MAX 4
-#define LOOP_THREADS_LEAST 2 /* one listens, one does */
-#define LOOP_ASKERS_MAX 2    /* that may wait for a server */
-#define LOOP_TELLERS_MAX 2   /* that may be kept by the application */
+#define LOOP_THREADS_LEAST 2  /* one listens, one does */
+#define LOOP_ASKERS_MAX 2     /* that may wait for a server */
+#define LOOP_DELIVERERS_MAX 2 /* that may be kept by the application */
 #define CANCEL_BITS 10
 #define OWNER_BITS 10
 

@@ -38,7 +38,7 @@ static struct dlock *lock_new(dlock_client *client, const struct rung_ops *ops, 
                    : ops->ttl_ms != 0          ? ops->ttl_ms
                                                : TTL_MS_DEFAULT;
     TAILQ_INIT(&lock->turns);
-    TAILQ_INIT(&lock->line.waits);
+    TAILQ_INIT(&lock->queue.waits);
     if (hands_off)
         lock->handoff = calloc(1, sizeof *lock->handoff);
     if (lock->state != NULL && (lock->handoff != NULL) == hands_off &&

@@ -24,7 +24,7 @@ struct releasing {
     /* Of handoff.c alone. */
     struct acquiring *next; /* whom the lock is passed on to */
     uint64_t grant;         /* that is let go of */
-    uint64_t seen;          /* line.wakes before that */
+    uint64_t seen;          /* queue.wakes before that */
 };
 
 /* The exchange is to be made, and `then` called with its answer. */

@@ -77,17 +77,17 @@ static bool is_for(const struct wait *wait, enum wake whom)
     return whom == WAKE_ALL || (whom == WAKE_READERS) == (wait->mode == DLOCK_SHARED);
 }
 
-/* Of a line: those that contend are first in it, and few. */
-#define EACH_CONTENDING(wait, line)                                                                \
-    ((wait) = TAILQ_FIRST(&(line)->waits); (wait) != NULL && (wait)->state != WAIT_BEHIND;         \
+/* Of a queue: those that contend are first in it, and few. */
+#define EACH_CONTENDING(wait, queue)                                                               \
+    ((wait) = TAILQ_FIRST(&(queue)->waits); (wait) != NULL && (wait)->state != WAIT_BEHIND;        \
      (wait) = TAILQ_NEXT(wait, in_queue))
 
 void wait_wake(struct dlock *lock, enum wake whom)
 {
     struct wait *wait;
-    lock->line.wakes++;
+    lock->queue.wakes++;
     for
-        EACH_CONTENDING(wait, &lock->line)
+        EACH_CONTENDING(wait, &lock->queue)
         {
             if (wait->state != WAIT_SLEEPING || !is_for(wait, whom))
                 continue;
@@ -102,7 +102,7 @@ void wait_look_in(struct dlock *lock, int64_t ms)
 {
     struct wait *wait;
     for
-        EACH_CONTENDING(wait, &lock->line)
+        EACH_CONTENDING(wait, &lock->queue)
     if (wait->state == WAIT_SLEEPING && is_for(wait, WAKE_ONE)) {
         if (!wait->running) /* else it is about to look */
             sleep_less(wait, mono_deadline_ns(ms));
@@ -118,7 +118,7 @@ void wait_released(struct dlock *lock)
     pthread_mutex_unlock(&loop_of(lock)->mutex);
 }
 
-/* ---- The line -------------------------------------------------------------------------------- */
+/* ---- The wait queue -------------------------------------------------------------------------- */
 
 /* Where those that wait for that owner are, and few others. As with_cancel in loop.c. */
 static struct waits *with_owner(const struct dlock_hold *hold)
@@ -131,22 +131,22 @@ static struct waits *with_owner(const struct dlock_hold *hold)
 /* Whether it may contend at once. */
 static bool enqueue(struct wait *wait)
 {
-    struct wait_queue *line = &wait->lock->line;
+    struct wait_queue *queue = &wait->lock->queue;
     if (owner_may_nest(wait->hold) && wait->by_owner.le_prev == NULL)
         LIST_INSERT_HEAD(with_owner(wait->hold), wait, by_owner);
-    TAILQ_INSERT_TAIL(&line->waits, wait, in_queue);
-    if (line->contenders >= contenders_max(wait->lock))
+    TAILQ_INSERT_TAIL(&queue->waits, wait, in_queue);
+    if (queue->contenders >= contenders_max(wait->lock))
         return false;
-    line->contenders++;
+    queue->contenders++;
     set_trying(wait);
-    wait->seen = line->wakes;
+    wait->seen = queue->wakes;
     return true;
 }
 
 struct wait *wait_first(const struct dlock *lock)
 {
     struct wait *wait;
-    TAILQ_FOREACH(wait, &lock->line.waits, in_queue)
+    TAILQ_FOREACH(wait, &lock->queue.waits, in_queue)
         if (wait->state == WAIT_BEHIND)
             return wait;
     return NULL;
@@ -156,43 +156,43 @@ struct wait *wait_first(const struct dlock *lock)
  * more after asleep_ms; 0: at once. trying_ns: since when those before it tried. */
 static void move_up(struct dlock *lock, int64_t asleep_ms, int64_t trying_ns)
 {
-    struct wait_queue *line = &lock->line;
+    struct wait_queue *queue = &lock->queue;
     struct wait *next = wait_first(lock);
-    if (next == NULL || line->contenders >= contenders_max(lock))
+    if (next == NULL || queue->contenders >= contenders_max(lock))
         return;
-    line->contenders++;
+    queue->contenders++;
     if (asleep_ms == 0 || next->running) { /* who runs has come to its end, or its cancel */
         try_now(next);
         next->trying_ns = min_ns(next->trying_ns, trying_ns);
         return;
     }
-    next->seen = line->wakes;
-    sleep_less(next, mono_deadline_ns(min_ns(line->again_ms, asleep_ms + 2)));
+    next->seen = queue->wakes;
+    sleep_less(next, mono_deadline_ns(min_ns(queue->again_ms, asleep_ms + 2)));
 }
 
 /* Whoever has the lock now is of this process, and its release will be heard. */
 static bool will_be_heard(const struct wait *winner)
 {
     const struct dlock *lock = winner->lock;
-    return lock->ops->contend == CONTEND_ONE_PER_CLIENT && winner->seen == lock->line.wakes &&
-           lock->line.again_ms > 0 && (lock->woken_by == WAIT_LOCAL || lock->subscribed);
+    return lock->ops->contend == CONTEND_ONE_PER_CLIENT && winner->seen == lock->queue.wakes &&
+           lock->queue.again_ms > 0 && (lock->woken_by == WAIT_LOCAL || lock->subscribed);
 }
 
-static void dequeue(struct wait *wait, bool had)
+static void dequeue(struct wait *wait, bool acquired)
 {
     struct dlock *lock = wait->lock;
     enum wait_state state = wait->state;
     wait->state = WAIT_OUTSIDE;
     if (state == WAIT_OUTSIDE || state == WAIT_GIVEN || state == WAIT_LEFT)
         return;
-    TAILQ_REMOVE(&lock->line.waits, wait, in_queue);
-    if (had && lock->holding->keeps_place)
+    TAILQ_REMOVE(&lock->queue.waits, wait, in_queue);
+    if (acquired && lock->holding->keeps_place)
         return;
-    lock->line.contenders--;
-    if (wait->woken && !had && wait->mode == DLOCK_EXCLUSIVE && contenders_max(lock) > 1)
+    lock->queue.contenders--;
+    if (wait->woken && !acquired && wait->mode == DLOCK_EXCLUSIVE && contenders_max(lock) > 1)
         wait_wake(lock, WAKE_ONE); /* it was woken for all of them; readers are never woken alone */
-    move_up(lock, had && will_be_heard(wait) ? wait->holds_ms : 0,
-            state == WAIT_TRYING && !had ? wait->trying_ns : INT64_MAX);
+    move_up(lock, acquired && will_be_heard(wait) ? wait->holds_ms : 0,
+            state == WAIT_TRYING && !acquired ? wait->trying_ns : INT64_MAX);
 }
 
 /* ---- Nesting --------------------------------------------------------------------------------- */
@@ -218,7 +218,7 @@ void wait_nest(const struct dlock_hold *hold)
         } else if (wait->state == WAIT_TRYING) {
             wait->seen--; /* its answer may be of before */
         } else if (wait->state == WAIT_BEHIND) {
-            TAILQ_REMOVE(&wait->lock->line.waits, wait, in_queue);
+            TAILQ_REMOVE(&wait->lock->queue.waits, wait, in_queue);
             wait->state = WAIT_OUTSIDE;
             wait->until_ns = 0;
             wait_due(wait);
@@ -234,7 +234,7 @@ static struct wait *wait_mark_chosen(struct wait *next)
         return NULL;
     next->state = WAIT_CHOSEN;
     heap_take(&next->timed);
-    TAILQ_REMOVE(&next->lock->line.waits, next, in_queue);
+    TAILQ_REMOVE(&next->lock->queue.waits, next, in_queue);
     return next;
 }
 
@@ -254,21 +254,21 @@ struct wait *wait_choose_same(const struct dlock_hold *hold)
 
 void wait_give(struct wait *chosen, bool has_it)
 {
-    struct wait_queue *line = &chosen->lock->line;
+    struct wait_queue *queue = &chosen->lock->queue;
     if (has_it) {
         chosen->state = WAIT_GIVEN;
         wait_due(chosen);
         return;
     }
-    TAILQ_INSERT_HEAD(&line->waits, chosen, in_queue);
+    TAILQ_INSERT_HEAD(&queue->waits, chosen, in_queue);
     try_now(chosen);
 }
 
 void wait_open(struct dlock *lock, bool queued, uint64_t seen)
 {
-    struct wait_queue *line = &lock->line;
-    line->contenders--;
-    bool sleeps = queued && seen == line->wakes && line->again_ms > 0 && lock->subscribed;
+    struct wait_queue *queue = &lock->queue;
+    queue->contenders--;
+    bool sleeps = queued && seen == queue->wakes && queue->again_ms > 0 && lock->subscribed;
     move_up(lock, sleeps ? lock->ttl_ms : 0, INT64_MAX);
 }
 
@@ -276,15 +276,15 @@ void wait_open(struct dlock *lock, bool queued, uint64_t seen)
 
 static enum wait_next begin_queued(struct wait *wait)
 {
-    struct wait_queue *line = &wait->lock->line;
-    if (wait->deadline_ns == 0 && (line->contenders > 0 || line->closed_until_ns > mono_ns()))
+    struct wait_queue *queue = &wait->lock->queue;
+    if (wait->deadline_ns == 0 && (queue->contenders > 0 || queue->closed_until_ns > mono_ns()))
         return NEXT_BUSY; /* whoever hands the lock on in order lets nobody by */
     if (!enqueue(wait))
         sleep_on(wait, WAIT_BEHIND, wait->deadline_ns);
-    else if (line->closed_until_ns <= mono_ns())
+    else if (queue->closed_until_ns <= mono_ns())
         return NEXT_TRY;
     else
-        sleep_on(wait, WAIT_SLEEPING, min_ns(line->closed_until_ns, wait->deadline_ns));
+        sleep_on(wait, WAIT_SLEEPING, min_ns(queue->closed_until_ns, wait->deadline_ns));
     return NEXT_SLEEP;
 }
 
@@ -307,9 +307,9 @@ enum wait_next wait_begin(struct wait *wait)
  * lock then. */
 static enum wait_next wait_leave(struct wait *wait, enum wait_next why)
 {
-    const struct wait *first = TAILQ_FIRST(&wait->lock->line.waits);
+    const struct wait *first = TAILQ_FIRST(&wait->lock->queue.waits);
     if (wait->state == WAIT_BEHIND) {
-        TAILQ_REMOVE(&wait->lock->line.waits, wait, in_queue);
+        TAILQ_REMOVE(&wait->lock->queue.waits, wait, in_queue);
         wait->state = WAIT_LEFT;
         wait->trying_ns = first->state == WAIT_TRYING ? first->trying_ns : INT64_MAX;
     }
@@ -333,13 +333,13 @@ enum wait_next wait_look(struct wait *wait)
     } else if (wait->state == WAIT_BEHIND ||
                (wait->state != WAIT_TRYING && now_ns < wait->until_ns)) {
         sleep_on(wait, wait->state, wait->until_ns);
-    } else if (wait->lock->line.closed_until_ns > now_ns) {
-        sleep_on(wait, WAIT_SLEEPING, min_ns(wait->lock->line.closed_until_ns, wait->deadline_ns));
+    } else if (wait->lock->queue.closed_until_ns > now_ns) {
+        sleep_on(wait, WAIT_SLEEPING, min_ns(wait->lock->queue.closed_until_ns, wait->deadline_ns));
     } else {
         wait->missed_wakeup = wait->state == WAIT_SLEEPING && wait->lock->subscribed;
         if (wait->state == WAIT_SLEEPING)
             set_trying(wait);
-        wait->seen = wait->lock->line.wakes;
+        wait->seen = wait->lock->queue.wakes;
         next = NEXT_TRY;
     }
     pthread_mutex_unlock(&loop->mutex);
@@ -366,10 +366,10 @@ static int64_t sleep_ns(struct wait *wait, const struct busy *busy)
         !lock->client->engine->listen(lock, busy, wait->deadline_ns, cancel_fd(wait)) &&
         again_ms > UNSUBSCRIBED_MS)
         again_ms = UNSUBSCRIBED_MS;
-    lock->line.again_ms = again_ms;
+    lock->queue.again_ms = again_ms;
     if (busy->kind == WAIT_POLL)
         return wait_jitter(loop_of(lock), again_ms * NS_PER_MS);
-    return lock->line.wakes == wait->seen ? again_ms * NS_PER_MS : 0;
+    return lock->queue.wakes == wait->seen ? again_ms * NS_PER_MS : 0;
 }
 
 enum wait_next wait_again(struct wait *wait, const struct busy *busy, bool nested)
@@ -392,7 +392,7 @@ enum wait_next wait_again(struct wait *wait, const struct busy *busy, bool neste
         sleep_on(wait, WAIT_BEHIND, wait->deadline_ns);
     else if (left_ns == 0)
         next = NEXT_TRY;
-    else if (wait->state == WAIT_OUTSIDE) /* those in line wait for its owner */
+    else if (wait->state == WAIT_OUTSIDE) /* those queued wait for its owner */
         sleep_on(wait, WAIT_OUTSIDE, min_ns(now_ns + left_ns, wait->deadline_ns));
     else
         sleep_on(wait, WAIT_SLEEPING, min_ns(now_ns + left_ns, wait->deadline_ns));
@@ -437,11 +437,11 @@ void wait_sleep(struct wait *wait)
     pthread_mutex_unlock(&loop->mutex);
 }
 
-void wait_end(struct wait *wait, bool had)
+void wait_end(struct wait *wait, bool acquired)
 {
     struct loop *loop = loop_of(wait->lock);
     pthread_mutex_lock(&loop->mutex);
-    dequeue(wait, had);
+    dequeue(wait, acquired);
     if (wait->by_owner.le_prev != NULL)
         LIST_REMOVE(wait, by_owner);
     if (wait->run != NULL)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a waiter waits: in the line of its client at the lock, then by pausing, or until a message or
+ * How a waiter waits: in its client's wait queue of the lock, then by pausing, or until a message or
  * an element of the wake list, where none comes also until a release of this process; until its
  * deadline or its cancelling.
  * The same for every rung, and for a waiter that has a thread as for one that is only this struct.
@@ -44,7 +44,7 @@ struct wait {
 
     /* Protected by the loop's mutex. */
     enum wait_state {
-        WAIT_OUTSIDE,  /* not in line */
+        WAIT_OUTSIDE,  /* not queued */
         WAIT_BEHIND,   /* others of this client are before it */
         WAIT_TRYING,   /* a contender that tries, or is about to */
         WAIT_SLEEPING, /* a contender until something comes */
@@ -72,7 +72,7 @@ struct wait {
     TAILQ_ENTRY(wait) of_due;
     size_t *counted;            /* the loop's number that it counts in; NULL: in none */
     LIST_ENTRY(wait) by_cancel; /* in the loop, if it has a cancel */
-    LIST_ENTRY(wait) by_owner;  /* in the loop, if its owner may nest and it has stood in line */
+    LIST_ENTRY(wait) by_owner;  /* in the loop, if its owner may nest and it has been queued */
 };
 
 enum wait_next {
@@ -96,7 +96,7 @@ enum wait_next wait_again(struct wait *wait, const struct busy *busy, bool neste
 /* Sleeps until there is something to look at. */
 void wait_sleep(struct wait *wait);
 /* had: it leaves with the lock. */
-void wait_end(struct wait *wait, bool had);
+void wait_end(struct wait *wait, bool acquired);
 
 enum wake {
     WAKE_ONE,     /* who wants it alone */
@@ -117,7 +117,7 @@ bool wait_nests(const struct wait *wait);
 void wait_nest(const struct dlock_hold *hold);
 
 /* TRAIT_HANDOFF; the mutex is held. */
-/* The first of this client's that stand in line; NULL: there is none. */
+/* The first of this client's that wait; NULL: there is none. */
 struct wait *wait_first(const struct dlock *lock);
 /* The same, which may not leave from here on. */
 struct wait *wait_choose(struct dlock *lock);
@@ -125,7 +125,7 @@ struct wait *wait_choose(struct dlock *lock);
 struct wait *wait_choose_same(const struct dlock_hold *hold);
 /* It has the lock, or must try for it. */
 void wait_give(struct wait *chosen, bool has_it);
-/* The client does not have the lock any more; the first in line contends for it, at once unless it
+/* The client does not have the lock any more; the first in the queue contends for it, at once unless it
  * is queued at the server and nothing has come since `seen` (line.wakes). */
 void wait_open(struct dlock *lock, bool queued, uint64_t seen);
 

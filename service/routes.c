@@ -171,7 +171,7 @@ struct parameter {
     int64_t min, max;
 };
 static const struct parameter parameters[] = {
-    {"quantity", 1, QUANTITY_MAX}, {"gift", 0, 1}, {"look", 0, 1}};
+    {"quantity", 1, QUANTITY_MAX}, {"reenter", 0, 1}, {"upgrade", 0, 1}};
 #define PARAMETERS (sizeof parameters / sizeof parameters[0])
 
 /* NAME=N, once. False: it is not. */
@@ -212,7 +212,7 @@ static void take_query(struct request *request, const char *query)
         if (!take_parameter(&request->sale, at, strcspn(at, "&"), taken)) {
             answer_problem(request, PROBLEM_INVALID_QUERY,
                            "\"%.100s\" is not valid: the parameters are quantity, 1 to %d, "
-                           "gift, 0 or 1, and look, 0 or 1, each at most once",
+                           "reenter, 0 or 1, and upgrade, 0 or 1, each at most once",
                            query, QUANTITY_MAX);
             return;
         }

@@ -275,7 +275,7 @@ static bool is_unchanged(struct sale_worker *worker, struct sale *sale)
     bool unchanged = stock == sale->left && dlock_valid(sale->hold);
     if (!unchanged)
         section_end(sale, SALE_LOCK_LOST,
-                    "the lock was lost, or the stock changed, while the gift was packed");
+                    "the lock was lost, or the stock changed, during the re-entrant acquire");
     return unchanged;
 }
 
@@ -294,7 +294,7 @@ enum sale_step selling_reentered(struct sale_worker *worker, struct sale *sale)
     if (status == DLOCK_OK)
         return is_unchanged(worker, sale) ? STEP_WORK : STEP_LEAVE;
     if (status == DLOCK_LOST)
-        section_end(sale, SALE_LOCK_LOST, "the lock was lost while the gift was packed");
+        section_end(sale, SALE_LOCK_LOST, "the lock was lost during the re-entrant acquire");
     else
         section_end_by_lock(env, sale, status, error);
     return STEP_LEAVE;

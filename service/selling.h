@@ -15,7 +15,7 @@ enum sale_step selling_write(struct sale_worker *worker, struct sale *sale);
 
 /* With upgrade=1, under the read lock. False: it has ended the sale, with nothing to buy. */
 bool selling_read_shared(struct sale_worker *worker, struct sale *sale);
-/* With reenter=1: the gift is packed by a helper that takes the lock for itself, as it would anywhere
+/* With reenter=1: the sale calls a helper that acquires the lock for itself, as it would anywhere
  * else. It was answered. */
 enum sale_step selling_reentered(struct sale_worker *worker, struct sale *sale);
 

@@ -53,7 +53,7 @@ def replay(world, request, instance=None, **fields):
     write = next(s["write"] for s in world.sections if s["request"] is request and "write" in s)
     repetition, section = again(world, request, instance)
     now = section["enter"]["t_ns"]
-    line = {"code": 200, "seller": request["instance"], "unit": write["unit"], "stock_after": write["stock_after"],
+    line = {"code": 200, "answered_by": request["instance"], "unit": write["unit"], "stock_after": write["stock_after"],
             "quantity": write["quantity"], **fields}
     repetition["outcome"] = world.about(repetition, now + 1, "replay", hold=section["hold"], **line)
     world.leave(section, now + 2, now + 3)
@@ -65,7 +65,7 @@ def replay_refusal(world, request, left=0, **fields):
     repetition, section = again(world, request)
     now = section["enter"]["t_ns"]
     world.about(repetition, now + 1, "replay", hold=section["hold"], **{
-        "code": 409, "seller": request["instance"], "stock_after": left, "quantity": request["quantity"], **fields})
+        "code": 409, "answered_by": request["instance"], "stock_after": left, "quantity": request["quantity"], **fields})
     world.leave(section, now + 2, now + 3)
     told(world, repetition, 409, "", left)
     return sort(world)

@@ -29,9 +29,9 @@ def test_a_refusal_from_before_the_run_sent_nobody_away():
             assert "answers that were given before the run, and told again in it: 1" in verdict["reasons"]
 
 
-@pytest.mark.parametrize("seller", ["a", "of yesterday"])
-def test_a_sale_from_before_the_run_is_none_of_it(seller):
-    worlds = {seed: sold_before_the_run(keyed(seed), seller) for seed in range(SEEDS)}
+@pytest.mark.parametrize("answered_by", ["a", "of yesterday"])
+def test_a_sale_from_before_the_run_is_none_of_it(answered_by):
+    worlds = {seed: sold_before_the_run(keyed(seed), answered_by) for seed in range(SEEDS)}
     with judge(worlds) as verdicts:
         for seed, (verdict, folder) in verdicts.items():
             assert verdict["result"] == "ok", (seed, folder, verdict["reasons"])

@@ -62,9 +62,9 @@ def told_otherwise(**fields):
             return None
         write = request["outcome"]
         others = [i for i in world.run["instances"] if i != request["instance"]]
-        if "seller" in fields and not others:
+        if "answered_by" in fields and not others:
             return None
-        return replay(world, request, **{name: others[0] if name == "seller" else write[name] + 1 for name in fields})
+        return replay(world, request, **{name: others[0] if name == "answered_by" else write[name] + 1 for name in fields})
     otherwise.__name__ = "another_" + "_".join(fields)
     return otherwise
 

@@ -25,7 +25,7 @@ Answer = collections.namedtuple("Answer", "name source judges write words diff t
 def answer_of(number, section):
     marks, diffs = MARK.findall(section), re.findall(r"^```diff\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     assert len(marks) == len(diffs) == 1, f"answer {number} needs one ```diff block and one line such as\n" \
-        f"<!-- answer {number} from setnx judge killed_holding,forgotten expect safe safe -->"
+        f"<!-- answer {number} from setnx judge killed_holding,forgotten expect OK OK -->"
     named, source, judges, write, oracle, words = marks[0]
     assert named == number
     return Answer(f"answer_{number.replace('.', '_')}", source, f"oracle,{judges}" if oracle else judges, write, words.split(),

@@ -68,7 +68,7 @@ def test_a_copy_of_setnx_fails_where_setnx_does(clone):
     assert "\n0 lines change." in done.stdout
     done = rung(clone, "check", "mine")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert done.stdout.startswith("holds     oracle\n")
+    assert done.stdout.startswith("OK        oracle\n")
     assert "mine first fails under killed_holding: " in done.stdout
     assert done.stdout.endswith("See it: scripts/rung run killed_holding mine\n")
 
@@ -76,10 +76,10 @@ def test_a_copy_of_setnx_fails_where_setnx_does(clone):
 def test_only_what_is_asked_for(clone):
     done = rung(clone, "check", "mine", "--flaws", "killed_holding,two_instances")
     assert done.returncode == 1
-    assert done.stdout.splitlines()[:3] == ["deadlock  killed_holding", "safe      two_instances", ""]
+    assert done.stdout.splitlines()[:3] == ["DEADLOCK  killed_holding", "OK        two_instances", ""]
     done = rung(clone, "check", "mine", "--flaws", "two_instances,oracle")
     assert (done.returncode, done.stdout) == (
-        0, "holds     oracle\nsafe      two_instances\n\nmine survives what was asked for.\n"), done.stderr
+        0, "OK        oracle\nOK        two_instances\n\nmine survives what was asked for.\n"), done.stderr
     done = rung(clone, "check", "mine", "--flaws", "two_instance")
     assert done.returncode == 2 and '"two_instance" is nothing to break' in done.stderr
 
@@ -88,8 +88,8 @@ def test_a_rung_that_lets_everybody_in_fails_the_oracle(clone):
     with mistake(clone, "if (set.integer == 0)", "if (set.integer == 2)"):
         done = rung(clone, "check", "mine")
     assert done.returncode == 1
-    assert "breaks    oracle\n" in done.stdout and "mine first fails under oracle: " in done.stdout
-    assert "oversold  two_instances" in done.stdout
+    assert "OVERLAP   oracle\n" in done.stdout and "mine first fails under oracle: " in done.stdout
+    assert "OVERSOLD  two_instances" in done.stdout
 
 
 def test_a_rung_that_does_not_compile_says_where(clone):

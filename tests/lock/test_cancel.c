@@ -248,7 +248,7 @@ static void cancelled_longer_ago_than_the_bound(void **state)
 static bool somebody_is_in_line(dlock *lock)
 {
     pthread_mutex_lock(&lock->client->loop.mutex);
-    bool is = !TAILQ_EMPTY(&lock->line.waits);
+    bool is = !TAILQ_EMPTY(&lock->queue.waits);
     pthread_mutex_unlock(&lock->client->loop.mutex);
     return is;
 }

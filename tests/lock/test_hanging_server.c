@@ -96,7 +96,7 @@ static void no_cancel_waits_for_a_server(void **state)
 static void make_due(dlock *lock, int64_t left_ms)
 {
     pthread_mutex_lock(&lock->client->loop.mutex);
-    struct wait *wait = TAILQ_FIRST(&lock->line.waits);
+    struct wait *wait = TAILQ_FIRST(&lock->queue.waits);
     if (left_ms != 0)
         wait->deadline_ns = mono_deadline_ns(left_ms);
     wait_wake(lock, WAKE_ALL);

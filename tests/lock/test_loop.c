@@ -282,11 +282,11 @@ static void who_is_being_ended_moves_up(void **state)
     bool heard = lock->subscribed;
     assert_int_equal(ended.state, WAIT_BEHIND);
     ended.running = true;
-    lock->line.again_ms = 1000;
+    lock->queue.again_ms = 1000;
     lock->subscribed = true;
-    wait_open(lock, true, lock->line.wakes);
+    wait_open(lock, true, lock->queue.wakes);
     lock->subscribed = heard;
-    lock->line.contenders++; /* whoever has the lock still has a place */
+    lock->queue.contenders++; /* whoever has the lock still has a place */
     bool running = ended.running;
     wait_due(&ended);
     size_t due = loop->due_count;

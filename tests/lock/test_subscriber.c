@@ -275,7 +275,7 @@ static uint64_t wakes(dlock *lock)
 {
     struct loop *loop = &lock->client->loop;
     pthread_mutex_lock(&loop->mutex);
-    uint64_t is = lock->line.wakes;
+    uint64_t is = lock->queue.wakes;
     pthread_mutex_unlock(&loop->mutex);
     return is;
 }

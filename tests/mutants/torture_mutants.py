@@ -6,15 +6,15 @@ torture."""
 # A name is used again by the owner's next acquisition.
 NAMES_AGAIN = ("lock/owner.c", "else if (hold->lock->rung.flawed)", "else if (hold->named_by != 0)")
 # The old connection is not ended: what was sent on it may still be carried out.
-NO_KILL = ("lock/redis/redis.c", "may_kill(node, broken) ?", "may_kill(node, broken) && broken->id < 0 ?")
+NO_KILL = ("lock/redis/redis.c", "= may_kill(node, broken)", "= may_kill(node, broken) && broken->id < 0")
 DOUBT_IGNORED = [NO_KILL, ("lock/redis/redis.c", "                  : KILL_IMPOSSIBLE;", "                  : KILL_DONE;")]
 
 MUTANTS = [
     ("a waiter that leaves can still be chosen for the hand-off", [
         ("lock/wait.c", "    if (wait->state == WAIT_BEHIND) {\n        TAILQ_REMOVE",
          "    if (false) {\n        TAILQ_REMOVE"),
-        ("lock/wait.c", "    if (had && lock->holding->keeps_place)\n        return;",
-         "    if (state == WAIT_BEHIND || (had && lock->holding->keeps_place))\n        return;")], "fair"),
+        ("lock/wait.c", "    if (acquired && lock->holding->keeps_place)\n        return;",
+         "    if (state == WAIT_BEHIND || (acquired && lock->holding->keeps_place))\n        return;")], "fair"),
     ("a late release frees a later hold of its owner", [NAMES_AGAIN, *DOUBT_IGNORED], "notify"),
     ("a lost acquire is resolved by the count of an earlier hold", [
         NAMES_AGAIN,

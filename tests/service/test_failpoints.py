@@ -326,7 +326,7 @@ def test_a_point_of_a_rung(redis, start):
 
 # ---- ?reenter=1: the sale asks for its own lock again ----------------------------------------------
 
-def gift(shop, query="reenter=1", request="g"):
+def reenter(shop, query="reenter=1", request="g"):
     return shop.ask("POST", f"/inventory/phone/sale?{query}", headers={"X-Request-Id": request})
 
 
@@ -339,11 +339,11 @@ def again(path, request="g"):
                                              ("notify", "thread", True), ("notify", "object", False),
                                              ("read_write", "thread", True), ("rw_counter", "thread", False),
                                              ("watchdog", "object", False)])
-def test_gift(redis, start, tmp_path, rung, owner, sold):
+def test_reenter(redis, start, tmp_path, rung, owner, sold):
     history = tmp_path / "h.jsonl"
     shop = start(redis, "--lock", rung, "--owner", owner, "--history", history, "--wait-ms", 1000)
     shop.stock(value=5)
-    reply = gift(shop)
+    reply = reenter(shop)
     assert (reply.status == 200) is sold
     if not sold:
         assert reply.status == 503 and reply.problem == "lock-timeout"
@@ -352,11 +352,11 @@ def test_gift(redis, start, tmp_path, rung, owner, sold):
     section = ["invoke", "granted", "enter", "read", "reacquire"] + ["write"] * sold + ["exit", "release"]
     assert names(of(history, "g")) == section + ["refused"] * (not sold)
     assert redis("EXISTS", "lock:{phone}") == 0
-    assert gift(shop, "reenter=0", "none").status == 200 and again(history, "none") == []
+    assert reenter(shop, "reenter=0", "none").status == 200 and again(history, "none") == []
 
 
 def test_owners(redis, start, tmp_path):
-    """One worker: its till is one owner, and each acquisition has a name of its own behind it; with --owner object
+    """One worker: its lock owner is one, and each acquisition has a name of its own behind it; with --owner object
     every ask is another owner's."""
     for owner, count in (("thread", 1), ("object", 3)):
         history = tmp_path / f"{owner}.jsonl"
@@ -368,20 +368,20 @@ def test_owners(redis, start, tmp_path):
         assert len(names) == 3 and len({name.partition(".")[0] for name in names}) == count
 
 
-@pytest.mark.parametrize("query", ["reenter=2", "reenter=-1", "reenter=", "gift", "reenter=x", "reenter=1x", "reenter=1&reenter=1", "reenter=1&",
-                                   "&reenter=1", "Gift=1", "reenter=1&quantity=0", "reenter=%31", "reenter=1&quantity=1&quantity=1",
+@pytest.mark.parametrize("query", ["reenter=2", "reenter=-1", "reenter=", "reenter", "reenter=x", "reenter=1x", "reenter=1&reenter=1", "reenter=1&",
+                                   "&reenter=1", "Reenter=1", "reenter=1&quantity=0", "reenter=%31", "reenter=1&quantity=1&quantity=1",
                                    "reenter=1;quantity=2", "reenter=99999999999999999999"])
-def test_bad_gifts(shop, query):
-    reply = gift(shop, query)
+def test_bad_reenters(shop, query):
+    reply = reenter(shop, query)
     assert reply.status == 400 and reply.problem == "invalid-query", reply
-    assert "quantity, 1 to 1000000" in reply.json["detail"] and "gift, 0 or 1" in reply.json["detail"]
+    assert "quantity, 1 to 1000000" in reply.json["detail"] and "reenter, 0 or 1" in reply.json["detail"]
 
 
 @pytest.mark.parametrize("query", ["reenter=1&quantity=2", "quantity=2&reenter=1"])
-def test_a_gift_with_several(redis, start, tmp_path, query):
+def test_reenter_with_several(redis, start, tmp_path, query):
     shop = start(redis, "--history", tmp_path / "h.jsonl")
     shop.stock(value=5)
-    reply = gift(shop, query)
+    reply = reenter(shop, query)
     assert (reply.json["sold"], reply.json["left"], reply.json["unit"]) == (2, 3, 4)
     assert again(tmp_path / "h.jsonl") == ["OK"]
 

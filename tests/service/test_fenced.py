@@ -288,8 +288,8 @@ def test_a_restock_that_was_overtaken_writes_nothing(redis, start, place):
 
 
 @pytest.mark.parametrize("lock", TOKENS)
-def test_a_gift_that_took_too_long(redis, start, place, tmp_path, lock):
-    """The lock was another's while the gift was packed: the newer token does not make the old reading true."""
+def test_a_reentrant_acquire_that_took_too_long(redis, start, place, tmp_path, lock):
+    """The lock was another's during the re-entrant acquire: the newer token does not make the old reading true."""
     server, flags = place
     a, b = (start(redis, *ALONE, "--lock", lock, "--write", "fenced", *flags, "--wait-ms", 5000, name=name) for name in "ab")
     a.stock(value=5)
@@ -301,7 +301,7 @@ def test_a_gift_that_took_too_long(redis, start, place, tmp_path, lock):
 
 
 @pytest.mark.parametrize("lock", TOKENS)
-def test_a_gift_under_a_hold_that_is_known_to_be_lost(redis, start, place, lock):
+def test_a_reentrant_acquire_under_a_hold_that_is_known_to_be_lost(redis, start, place, lock):
     """The inner hold was then one of its own, and is given back: its token is no longer this sale's."""
     server, flags = place
     shop = start(redis, *ALONE, "--lock", lock, "--write", "fenced", "--ttl-ms", 600, *flags)

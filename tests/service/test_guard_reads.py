@@ -273,7 +273,7 @@ def test_a_bad_value_at_run_time(redis, start):
 def test_bad_values_of_look(redis, start, query):
     shop = guarded(redis, start)
     reply = shop.ask("POST", f"/inventory/phone/sale?{query}")
-    assert reply.problem == "invalid-query" and "look, 0 or 1" in reply.json["detail"]
+    assert reply.problem == "invalid-query" and "upgrade, 0 or 1" in reply.json["detail"]
 
 
 @pytest.mark.parametrize("query", ["upgrade=0", "upgrade=1", "quantity=2&upgrade=1", "upgrade=1&reenter=1"])

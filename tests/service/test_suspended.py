@@ -92,12 +92,12 @@ def test_what_is_suspended_is_finished_before_the_end(redis, start, tmp_path, ho
 def test_a_second_ask_keeps_no_worker(redis, start):
     """It waits for the lock that the sale itself holds, as long as it may."""
     shop = one_worker(redis, start, "--lock", "owner_lua", "--wait-ms", 20000)
-    gifts = [Background(shop.ask, "POST", f"/inventory/{item}/sale?reenter=1") for item in ITEMS]
+    reentering = [Background(shop.ask, "POST", f"/inventory/{item}/sale?reenter=1") for item in ITEMS]
     wait_until(lambda: shop.metric("inventoryd_sales_waiting") == len(ITEMS), "all ask again")
     assert shop.sell("other").status == 200
     for item in ITEMS:
         redis("DEL", f"lock:{{{item}}}")
-    for sale in gifts:
+    for sale in reentering:
         sale.result()
 
 
@@ -106,7 +106,7 @@ def test_a_second_ask_needs_no_place_in_the_queue(redis, start):
     shop = one_worker(redis, start, "--queue", 2)
     redis("SET", "inventory:{phone}", 3)
     arm(shop, "sale.after_read", "1*pause")
-    gift = Background(shop.ask, "POST", "/inventory/phone/sale?reenter=1")
+    reentrant = Background(shop.ask, "POST", "/inventory/phone/sale?reenter=1")
     wait_until(lambda: paused(shop, "sale.after_read") == 1, "it has its lock")
     waiters = []
     for number in (1, 2):
@@ -114,7 +114,7 @@ def test_a_second_ask_needs_no_place_in_the_queue(redis, start):
         wait_until(lambda: shop.metric("inventoryd_sales_waiting") == number, "they wait for it")
     assert shop.sell("phone").problem == "queue-full"
     arm(shop, "sale.after_read", "off")
-    assert [sale.result().status for sale in (gift, *waiters)] == [200] * 3
+    assert [sale.result().status for sale in (reentrant, *waiters)] == [200] * 3
 
 
 def test_a_switch_waits_for_those_that_are_suspended(redis, start):
