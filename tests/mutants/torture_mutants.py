@@ -68,8 +68,8 @@ MUTANTS = [
         ("lock/timekeeper.c", "    else\n        retry_at(timekeeper, hold, client->now_ns());\n",
          "    else if (!dlock_valid(hold))\n        retry_at(timekeeper, hold, client->now_ns());\n")], "watchdog"),
     ("a waiter that leaves without the lock lets nobody move up", [
-        ("lock/wait.c", "    move_up(lock, had && will_be_heard(wait) ? wait->holds_ms : 0,\n",
-         "    if (had)\n    move_up(lock, had && will_be_heard(wait) ? wait->holds_ms : 0,\n")],
+        ("lock/wait.c", "    move_up(lock, acquired && will_be_heard(wait) ? wait->holds_ms : 0,\n",
+         "    if (acquired)\n    move_up(lock, acquired && will_be_heard(wait) ? wait->holds_ms : 0,\n")],
      "notify"),
     ("a cancel ends one of the acquires that share it", [
         ("lock/loop.c", "    while ((wait = take_cancelled(loop, cancel)) != NULL) {", "    for (int i = 0; i < 1 && (wait = take_cancelled(loop, cancel)) != NULL; i++) {")], "notify"),
