@@ -109,10 +109,10 @@ static bool read_seen(struct run_spec *spec, char error[JSON_ERROR_MAX])
         spec->seen_count++;
     }
     if (!cJSON_IsArray(list) || entry != NULL) {
-        snprintf(
-            error, JSON_ERROR_MAX,
-            "\"annotations\" must be a list of at most %d, as [{\"t_ns\":1,\"text\":\"Redis dies\"}]",
-            SEEN_MAX);
+        snprintf(error, JSON_ERROR_MAX,
+                 "\"annotations\" must be a list of at most %d, "
+                 "as [{\"t_ns\":1,\"text\":\"Redis dies\"}]",
+                 SEEN_MAX);
         return false;
     }
     return true;

@@ -35,7 +35,7 @@ struct holding {
     void (*granted)(struct acquiring *a);
     /* The server gave it, and nothing of its validity was left. It waits for no server. */
     void (*too_late)(struct acquiring *a);
-    /* NEXT_ACQUIRED: it has the lock without having asked. False: not any more, and *next follows. */
+    /* NEXT_ACQUIRED: it acquired the lock without asking. False: not any more; *next follows. */
     bool (*acquired)(struct acquiring *a, enum wait_next *next);
     /* It has the lock: what else waits for its owner nests. */
     void (*let_in)(struct acquiring *a);

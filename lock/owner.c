@@ -404,7 +404,7 @@ void owner_must_expire(const struct dlock_hold *hold)
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 
-/* In one step: else a release could count this hold as one that is over, and not be must_expire yet. */
+/* In one step: else a release could count this hold as over, and not be must_expire yet. */
 bool owner_abandon(const struct dlock_hold *hold)
 {
     const struct dlock_hold *other;

@@ -66,10 +66,10 @@ struct dlock_hold {
     bool in_turns;
     bool leaving;            /* its release is under way, and nothing nests in it any more */
     bool lost_while_nesting; /* its owner lost the lock while it was being acquired once more */
-    bool
-        inherits_release; /* a release of its name got no answer while its own request was under way */
-    _Atomic bool
-        must_expire; /* commands of its owner may still be carried out: it is left to expire */
+    /* A release of its name got no answer while its own request was under way. */
+    bool inherits_release;
+    /* Commands of its owner may still be carried out: it is left to expire. */
+    _Atomic bool must_expire;
     _Atomic int64_t shared_ms; /* the longest time that its key was given for another hold: the key
                                   may outlive this one; 0: none was */
     void *user;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a waiter waits: in its client's wait queue of the lock, then by pausing, or until a message or
- * an element of the wake list, where none comes also until a release of this process; until its
+ * How a waiter waits: in its client's wait queue of the lock, then by pausing, or until a message
+ * or an element of the wake list, where none comes also until a release of this process; until its
  * deadline or its cancelling.
  * The same for every rung, and for a waiter that has a thread as for one that is only this struct.
  *
@@ -58,15 +58,15 @@ struct wait {
     int wake_fd;   /* eventfd, of one with a thread: it is due; -1 until it must sleep */
     bool cancelled;
     bool woken; /* and has not tried since */
-    bool
-        missed_wakeup; /* its time came, nothing else: what it waits for was lost, or is not there */
-    bool reads;        /* GIVEN the lock, it still asks the server for something */
-    bool running;      /* of one without a thread: due, being run, or asking */
-    bool due;          /* nobody has begun to run it */
-    bool asking;       /* its exchange has not begun */
-    bool has_answer;   /* and it is due */
-    int64_t until_ns;  /* CLOCK_MONOTONIC: when it is due anyway */
-    uint64_t seen;     /* line.wakes before its try */
+    /* Its time came, nothing else: what it waits for was lost, or is not there. */
+    bool missed_wakeup;
+    bool reads;             /* GIVEN the lock, it still asks the server for something */
+    bool running;           /* of one without a thread: due, being run, or asking */
+    bool due;               /* nobody has begun to run it */
+    bool asking;            /* its exchange has not begun */
+    bool has_answer;        /* and it is due */
+    int64_t until_ns;       /* CLOCK_MONOTONIC: when it is due anyway */
+    uint64_t seen;          /* line.wakes before its try */
     struct heap_node timed; /* in the loop */
     TAILQ_ENTRY(wait) in_queue;
     TAILQ_ENTRY(wait) of_due;
@@ -125,8 +125,8 @@ struct wait *wait_choose(struct dlock *lock);
 struct wait *wait_choose_same(const struct dlock_hold *hold);
 /* It has the lock, or must try for it. */
 void wait_give(struct wait *chosen, bool has_it);
-/* The client does not have the lock any more; the first in the queue contends for it, at once unless it
- * is queued at the server and nothing has come since `seen` (line.wakes). */
+/* The client does not have the lock any more; the first in the queue contends for it, at once unless
+ * it is queued at the server and nothing has come since `seen` (queue.wakes). */
 void wait_open(struct dlock *lock, bool queued, uint64_t seen);
 
 /* For the loop; the mutex is held. What was to be waited for, or the cancel, has come: runs it. */

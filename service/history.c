@@ -344,8 +344,8 @@ static bool place_run(const char *first, const char *run, char file[FILE_MAX_BYT
     return false;
 }
 
-/* The mutex is held. Ends the file that is written now, and takes the one that was opened. continued:
- * that one is the next part of the same. */
+/* The mutex is held. Ends the file that is written now, and takes the one that was opened.
+ * continued: that one is the next part of the same. */
 static void move_to(struct history *history, int fd, uint64_t seq, bool continued)
 {
     write_text(history, mono_ns(), "end", continued ? ",\"continued\":true" : "");

@@ -5,9 +5,9 @@
  * is suspended, and keeps no thread. Setting the stock anew takes the same way, and with
  * --guard-reads so does reading it.
  *
- * A suspended sale costs its own struct, a lock_owner and perhaps a hold. There are as many as requests
- * that are not answered: --connections at most on the shop's listener, and CHANGES_MAX (shop.c) on
- * the admin's. Of those, at most
+ * A suspended sale costs its own struct, a lock_owner and perhaps a hold. There are as many as
+ * requests that are not answered: --connections at most on the shop's listener, and CHANGES_MAX
+ * (shop.c) on the admin's. Of those, at most
  * --queue wait for locks.
  */
 #ifndef SALE_H
@@ -68,8 +68,8 @@ enum sale_step {
                       one that is */
     STEP_BEGIN,    /* takes a lock_owner, and opens the lock */
     STEP_ASK,      /* waits for the lock */
-    STEP_ANSWERED, /* the lock's answer is there. upgrade=1: reads, keeps the read lock, and asks for
-                      the other */
+    STEP_ANSWERED, /* the lock's answer is there. upgrade=1: reads, keeps the read lock, and asks
+                      for the other */
     STEP_UPGRADE,
     STEP_SECTION, /* the critical section; a sale reads, a restock and a read do all of theirs */
     STEP_REENTER, /* reenter=1: asks for the same lock again, and waits for it */

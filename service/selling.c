@@ -169,8 +169,8 @@ static enum stock_status write_once(struct sale_worker *worker, struct sale *sal
 
 /* ---- Read, decide, write --------------------------------------------------------------------- */
 
-/* Writes the stock in the way of now. *after: what it is said to be; with INSUFFICIENT_STOCK, what it would
- * have been. */
+/* Writes the stock in the way of now. *after: what it is said to be; with INSUFFICIENT_STOCK, what
+ * it would have been. */
 static enum stock_status write_stock(struct sale_worker *worker, struct sale *sale, int64_t *after)
 {
     struct section_fence room;

@@ -106,7 +106,8 @@ enum stock_status stock_kill_broken(struct stock *stock,
 /* A write that was lost may still be on its way: FENCE_NEWEST lets no write with its token in any
  * more. stock_error() goes on saying why it was not found out. */
 enum stock_status stock_shut_out(struct stock *stock, const struct stock_fence *fence);
-/* Reads, checks and decrements in one script. *before: what it read, with OK and INSUFFICIENT_STOCK. */
+/* Reads, checks and decrements in one script. *before: what it read, with OK and
+ * INSUFFICIENT_STOCK. */
 enum stock_status stock_take(struct stock *stock, const char *key, int64_t quantity,
                              int64_t *before);
 
@@ -134,8 +135,8 @@ struct stock_once {
 };
 /* Sells and keeps the answer, in one script that looks for the answer first, then at the fence,
  * then at the stock, and never takes more than is there. OK: *record; *kept: it was there before,
- * and nothing was sold now. INSUFFICIENT_STOCK: record->left is the stock; where that is none and there is no
- * fence, this answer is kept, too. */
+ * and nothing was sold now. INSUFFICIENT_STOCK: record->left is the stock; where that is
+ * none and there is no fence, this answer is kept, too. */
 enum stock_status stock_sell_once(struct stock *stock, const struct stock_once *once,
                                   struct stock_record *record, bool *kept);
 

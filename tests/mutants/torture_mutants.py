@@ -74,7 +74,7 @@ MUTANTS = [
     ("a cancel ends one of the acquires that share it", [
         ("lock/loop.c", "    while ((wait = take_cancelled(loop, cancel)) != NULL) {", "    for (int i = 0; i < 1 && (wait = take_cancelled(loop, cancel)) != NULL; i++) {")], "notify"),
     ("a hold that is passed on keeps the token of the hold before it", [
-        ("lock/handoff.c", "        grant_of(lock)->numbers++;\n", "")], "fair"),
+        ("lock/handoff.c", "        grant_of(lock)->tokens++;\n", "")], "fair"),
     ("a waiter's leave that comes late lets go of what its client holds by now", [
         ("lock/lua/fair.lua", "    elseif owner == me and tonumber(last_try or 0) <= tonumber(try or 0) then",
          "    elseif owner == me then")], "fair"),
