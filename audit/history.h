@@ -9,6 +9,8 @@
 #include "run.h"
 #include "source.h"
 
+#define HISTORY_FORMAT 2 /* that is read; rises when a name in it changes */
+
 /* X(name, what it is about). The stages of a hold stand in their order, see enum stage. */
 #define EVENTS(X)                                                                                  \
     X(begin, FILE)                                                                                 \

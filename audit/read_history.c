@@ -57,6 +57,20 @@ static void check_begin(struct reader *reader, struct record *record)
     const struct run_spec *spec = &reader->run->spec;
     const char *const fields[] = {"run", "rung", "write"};
     const char *const wanted[] = {spec->run, spec->rung, spec->write};
+    int64_t format = 1; /* the first one said nothing of it */
+    if (!json_int(record->json, "format", JSON_OPTIONAL, 1, JSON_EXACT_MAX, &format,
+                  record->error)) {
+        wrong(reader, record);
+        return;
+    }
+    if (format != HISTORY_FORMAT) {
+        complain(&reader->source, record->line,
+                 "written in format %lld; this ladder-audit reads format %d: use the ladder-audit "
+                 "of the release that wrote it",
+                 (long long)format, HISTORY_FORMAT);
+        reader->foreign = true;
+        return;
+    }
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         const char *value = NULL;
         if (!json_text(record->json, fields[i], JSON_REQUIRED, &value, record->error)) {

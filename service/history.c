@@ -151,9 +151,9 @@ static void write_begin(struct history *history, const char *begin)
     int64_t t_ns = read_clocks(&realtime_ns);
     snprintf(
         members, sizeof members,
-        "%s,\"part\":%u,\"boot_id\":\"%s\",\"clock\":\"CLOCK_MONOTONIC\",\"time_namespace\":\"%s\","
+        "%s,\"format\":%d,\"part\":%u,\"boot_id\":\"%s\",\"clock\":\"CLOCK_MONOTONIC\",\"time_namespace\":\"%s\","
         "\"clock_ns_realtime\":%" PRId64,
-        begin, history->part, boot_id, namespace, realtime_ns);
+        begin, HISTORY_FORMAT, history->part, boot_id, namespace, realtime_ns);
     write_text(history, t_ns, "begin", members);
 }
 

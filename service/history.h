@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #define HISTORY_ERROR_MAX 512
+#define HISTORY_FORMAT 2 /* rises when a name in it changes; ladder-audit refuses another one */
 
 struct history;
 

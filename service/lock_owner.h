@@ -48,8 +48,8 @@ void lock_owner_pool_free(struct lock_owner_pool *lock_owner_pool);
 /* Any thread. NULL when out of memory. */
 struct lock_owner *lock_owner_take(struct lock_owner_pool *lock_owner_pool);
 void lock_owner_give(struct lock_owner_pool *lock_owner_pool, struct lock_owner *lock_owner);
-/* The hold stays until lock_owner_pool_free, renewed where its rung renews, with a holder to speak of
- * it and its lock open. False: out of memory, and the hold is the caller's. */
+/* The hold stays until lock_owner_pool_free, renewed where its rung renews, with a holder to speak
+ * of it and its lock open. False: out of memory, and the hold is the caller's. */
 bool lock_owner_forget(struct lock_owner *lock_owner, dlock_hold *hold);
 
 #endif

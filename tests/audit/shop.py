@@ -153,7 +153,7 @@ class World:
         first = min((e["t_ns"] for e in self.events[instance]), default=self.t0) - 5
         last = max((e["t_ns"] for e in self.events[instance]), default=self.t0) + 5
         lines = [{"t_ns": first, "instance": instance, "event": "begin", "run": run["run"],
-                  "rung": run["rung"], "write": run["write"], "pid": 1, **CLOCK,
+                  "rung": run["rung"], "write": run["write"], "pid": 1, "format": 2, **CLOCK,
                   "clock_ns_realtime": EPOCH_MS * MS + first - self.t0}]
         lines += sorted(self.events[instance], key=lambda line: line["t_ns"])  # as a process writes them
         if instance not in self.unended:
