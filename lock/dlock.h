@@ -153,7 +153,7 @@ extern "C" {
 
 /* ---- Version -------------------------------------------------------------------------------- */
 
-#define DLOCK_VERSION "0.1.0" /* of the header that a program is compiled with */
+#define DLOCK_VERSION "0.2.0" /* of the header that a program is compiled with */
 
 /* The version of the library that it runs with. Never NULL; static storage. */
 DLOCK_API const char *dlock_version(void);

@@ -185,7 +185,7 @@ def dead_reader(seed, again=True):
     return world
 
 
-@pytest.mark.parametrize("reacquire", [False, True])
+@pytest.mark.parametrize("again", [False, True])
 def test_a_dead_reader_that_nobody_counts_off(again):
     check(lambda seed: dead_reader(seed, again), "deadlock", "is held for ever: nobody acquired it after request .*0000003,")
     with judge({0: dead_reader(0, again)}) as verdicts:

@@ -50,12 +50,12 @@ def test_what_is_installed(prefix):
     files = {str(path.relative_to(prefix)) for path in prefix.rglob("*") if not path.is_dir()}
     assert files == {
         "include/dlock.h",
-        "lib/libdlock.so", "lib/libdlock.so.0", "lib/libdlock.so.0.1.0",
+        "lib/libdlock.so", "lib/libdlock.so.0.2", "lib/libdlock.so.0.2.0",
         "lib/pkgconfig/dlock.pc",
         "lib/cmake/dlock/dlock-config.cmake", "lib/cmake/dlock/dlock-config-release.cmake",
         "lib/cmake/dlock/dlock-config-version.cmake",
     }
-    assert os.readlink(prefix / "lib/libdlock.so") == "libdlock.so.0"
+    assert os.readlink(prefix / "lib/libdlock.so") == "libdlock.so.0.2"
     assert (prefix / "include/dlock.h").read_bytes() == (LOCK / "dlock.h").read_bytes()
 
 
@@ -90,7 +90,7 @@ def test_needs_libc_alone_and_has_a_version(prefix):
     dynamic = run("readelf", "--dynamic", "--wide", prefix / "lib/libdlock.so")
     needed = re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)
     assert {re.sub(r"\.so.*|-linux.*", "", name) for name in needed} <= {"libc", "ld"}
-    assert re.findall(r"\(SONAME\).*\[(.*)\]", dynamic) == ["libdlock.so.0"]
+    assert re.findall(r"\(SONAME\).*\[(.*)\]", dynamic) == ["libdlock.so.0.2"]
     assert "RUNPATH" not in dynamic and "RPATH" not in dynamic
 
 
@@ -129,7 +129,7 @@ def test_the_table_of_rungs_says_what_the_library_says(prefix):
     count = ctypes.c_size_t()
     told = library.dlock_rungs(ctypes.byref(count))[:count.value]
     read = [rung for rung in ladder.rungs() if not rung.write]
-    assert library.dlock_version() == b"0.1.0"
+    assert library.dlock_version() == b"0.2.0"
     assert [one.name.decode() for one in told] == [one.name for one in read]
     for one, other in zip(told, read):
         assert one.flawed == other.flawed
@@ -147,20 +147,20 @@ def find_package(prefix, folder, version):
 
 
 def test_by_find_package(prefix, redis, tmp_path):
-    run(*find_package(prefix, tmp_path, "0.1"))
+    run(*find_package(prefix, tmp_path, "0.2"))
     run("cmake", "--build", tmp_path / "build")
     run(tmp_path / "build/consumer", redis)
     run(tmp_path / "build/consumer", "unix:/nobody/here", fails=True)
 
 
 def test_another_version_is_not_found(prefix, tmp_path):
-    assert "0.1.0" in run(*find_package(prefix, tmp_path, "0.2"), fails=True)
+    assert "0.2.0" in run(*find_package(prefix, tmp_path, "0.3"), fails=True)
 
 
 def test_by_pkg_config(prefix, redis, tmp_path):
     environment = dict(os.environ, PKG_CONFIG_PATH=str(prefix / "lib/pkgconfig"),
                        LD_LIBRARY_PATH=str(prefix / "lib"))
-    assert run("pkg-config", "--modversion", "dlock", env=environment).strip() == "0.1.0"
+    assert run("pkg-config", "--modversion", "dlock", env=environment).strip() == "0.2.0"
     flags = run("pkg-config", "--cflags", "--libs", "dlock", env=environment).split()
     told = {flag[:2]: pathlib.Path(flag[2:]) for flag in flags}
     assert list(told) == ["-I", "-L", "-l"] and str(told["-l"]) == "dlock"

@@ -58,7 +58,7 @@ def test_metrics(redis, start):
         'http_requests_total{route="/inventory/{item}/sale",method="POST",code="409"}': 1,
         'http_requests_total{route="/inventory/{item}/sale",method="POST",code="400"}': 1,
         'http_requests_total{route="/inventory/{item}",method="PUT",code="200"}': 1,
-        'inventoryd_info{version="0.1.0",instance="a",rung="watchdog",write="decr"}': 1,
+        'inventoryd_info{version="0.2.0",instance="a",rung="watchdog",write="decr"}': 1,
     }
     assert {name: shop.metric(name) for name in expected} == expected
 
