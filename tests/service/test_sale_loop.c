@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sales without workers: this one thread drives a crowd of them, as an event loop would. Each waits
+ * for its lock and for its business time without keeping the thread. Two things are asked of that:
+ * every step was taken here, and most of the crowd was suspended at once.
+ */
+#include "../../lock/clock.h"
+#include "lock_owner.h"
+#include "outage.h"
+#include "own_server.h"
+#include "request.h"
+#include "sale.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#define CROWD 40
+#define STOCK 25
+#define ITEMS 4
+#define WORK_MS 20
+
+/* ---- The loop -------------------------------------------------------------------------------- */
+
+/* All that is to go on: `at_ns` is 0 where it shall at once. */
+static struct my_loop {
+    pthread_mutex_t mutex; /* protects `at_ns` */
+    int fd;                /* something can go on */
+    struct sale sales[CROWD];
+    char ids[CROWD][16];
+    int64_t at_ns[CROWD]; /* INT64_MAX: not known */
+} my_loop = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static void go_on_at(const struct sale *sale, int64_t at_ns)
+{
+    uint64_t one = 1;
+    pthread_mutex_lock(&my_loop.mutex);
+    my_loop.at_ns[sale - my_loop.sales] = at_ns;
+    pthread_mutex_unlock(&my_loop.mutex);
+    if (write(my_loop.fd, &one, sizeof one) != sizeof one)
+        abort();
+}
+
+static void resume(struct sale *sale)
+{
+    go_on_at(sale, 0);
+}
+
+static void resume_at(struct sale *sale, int64_t at_ns)
+{
+    go_on_at(sale, at_ns);
+}
+
+static void resume_after_switch(struct sale *sale)
+{
+    (void)sale;
+    abort(); /* nobody switches */
+}
+
+static bool is_client_closed(const struct sale *sale)
+{
+    (void)sale;
+    return false;
+}
+
+static const struct sale_driver driver = {resume, resume_at, resume_after_switch, is_client_closed};
+
+/* One that can go on, taken off; NULL: none can, and *left_ms says for how long, -1 if that is not
+ * known. */
+static struct sale *next_sale(int *left_ms)
+{
+    struct sale *found = NULL;
+    int64_t first_ns = INT64_MAX, now_ns = mono_ns();
+    pthread_mutex_lock(&my_loop.mutex);
+    for (size_t i = 0; i < CROWD && found == NULL; i++) {
+        first_ns = min_ns(first_ns, my_loop.at_ns[i]);
+        if (my_loop.at_ns[i] > now_ns)
+            continue;
+        my_loop.at_ns[i] = INT64_MAX;
+        found = &my_loop.sales[i];
+    }
+    pthread_mutex_unlock(&my_loop.mutex);
+    *left_ms = first_ns == INT64_MAX ? -1 : (int)((first_ns - now_ns) / NS_PER_MS + 1);
+    return found;
+}
+
+/* Until all are over. The most that were suspended at once. */
+static int drive_loop(struct sale_worker *worker)
+{
+    int over = 0, begun = 0, suspended_most = 0;
+    bool is_begun[CROWD] = {false};
+    while (over < CROWD) {
+        int left_ms;
+        struct sale *sale = next_sale(&left_ms);
+        if (sale == NULL) {
+            struct pollfd ready = {.fd = my_loop.fd, .events = POLLIN};
+            uint64_t count;
+            if (poll(&ready, 1, left_ms) == 1)
+                assert_int_equal(read(my_loop.fd, &count, sizeof count), sizeof count);
+            continue;
+        }
+        begun += !is_begun[sale - my_loop.sales];
+        is_begun[sale - my_loop.sales] = true;
+        if (sale_go_on(worker, sale) == SALE_OVER)
+            over++;
+        if (begun - over > suspended_most)
+            suspended_most = begun - over;
+    }
+    return suspended_most;
+}
+
+/* ---- What sales need ------------------------------------------------------------------------- */
+
+static const int codes[SALE_RESULT_COUNT];
+
+/* As `inventoryd --lock RUNG --write WRITE` would have it. */
+static struct config configure(const char *rung, const char *write)
+{
+    struct config config;
+    struct config_request request;
+    char error[CONFIG_ERROR_MAX], work_ms[16];
+    snprintf(work_ms, sizeof work_ms, "%d", WORK_MS);
+    char *argv[] = {"test",           "--lock",    (char *)(uintptr_t)rung,
+                    "--write",        (char *)(uintptr_t)write, "--work-ms",
+                    work_ms,          "--redis",   (char *)(uintptr_t)server_url(server),
+                    NULL};
+    if (!config_read(&config, &request, 9, argv, error))
+        fail_msg("%s", error);
+    return config;
+}
+
+static void start_sales(const struct sale_env *env)
+{
+    for (int i = 0; i < CROWD; i++) {
+        struct sale *sale = &my_loop.sales[i];
+        snprintf(my_loop.ids[i], sizeof my_loop.ids[i], "r%d", i);
+        *sale = (struct sale){.purpose = SALE_SELL,
+                              .request = my_loop.ids[i],
+                              .quantity = 1,
+                              .driver = &driver,
+                              .arrived_ns = mono_ns()};
+        snprintf(sale->item, sizeof sale->item, "i%d", i % ITEMS);
+        sale_arrive(env, sale);
+        my_loop.at_ns[i] = 0;
+    }
+}
+
+/* ---- The test -------------------------------------------------------------------------------- */
+
+static void one_thread_drives_a_crowd(const char *rung, const char *write)
+{
+    struct config config = configure(rung, write);
+    struct setting setting = {.rung = config.lock, .write = config.write};
+    struct mode mode;
+    struct lock_owner_pool owners;
+    atomic_long waiting = 0;
+    struct sale_env env = {.config = &config,
+                           .mode = &mode,
+                           .codes = codes,
+                           .lock_owner_pool = &owners,
+                           .waiting = &waiting};
+    mode_init(&mode, &setting);
+    lock_owner_pool_init(&owners);
+    env.stock_server =
+        stock_server_new(&(struct stock_options){.url = config.stock_redis, .timeout_ms = 1000});
+    env.outage = outage_new(&(struct outage_options){
+        .redis_timeout_ms = 1000,
+        .servers = {[REDIS_LOCK] = env.stock_server, [REDIS_STOCK] = env.stock_server},
+        .keys = {[REDIS_LOCK] = "lock:{readyz}", [REDIS_STOCK] = "inventory:{readyz}"}});
+    assert_true(outage_start(env.outage));
+    assert_int_equal(
+        dlock_client_open(&(struct dlock_options){.size = sizeof(struct dlock_options),
+                                                  .servers = (const char *[]){config.lock_redis},
+                                                  .server_count = 1,
+                                                  .allow_flawed = true},
+                          &env.client),
+        DLOCK_OK);
+    struct sale_worker *worker = sale_worker_new(&env);
+    my_loop.fd = eventfd(0, EFD_CLOEXEC);
+    for (int i = 0; i < ITEMS; i++)
+        server_text(server, "SET inventory:{i%d} %d", i, STOCK / ITEMS);
+
+    start_sales(&env);
+    int suspended_most = drive_loop(worker);
+
+    int sold = 0;
+    for (int i = 0; i < CROWD; i++) {
+        sold += my_loop.sales[i].result == SALE_SOLD;
+        assert_true(my_loop.sales[i].result == SALE_SOLD || my_loop.sales[i].result == SALE_SOLD_OUT);
+    }
+    assert_int_equal(sold, STOCK / ITEMS * ITEMS);
+    for (int i = 0; i < ITEMS; i++)
+        assert_string_equal(server_text(server, "GET inventory:{i%d}", i), "0");
+    assert_int_equal(suspended_most, CROWD);
+
+    close(my_loop.fd);
+    sale_worker_free(worker);
+    lock_owner_pool_free(&owners);
+    dlock_client_close(env.client);
+    outage_free(env.outage);
+    stock_server_free(env.stock_server);
+    mode_destroy(&mode);
+    config_free(&config);
+}
+
+#define CASE(rung, write)                                                                          \
+    static void rung##_##write(void **state)                                                       \
+    {                                                                                              \
+        (void)state;                                                                               \
+        one_thread_drives_a_crowd(#rung, #write);                                                  \
+    }
+CASE(local, decr)
+CASE(owner_lua, set)
+CASE(watchdog, atomic)
+CASE(notify, set)
+CASE(fair, fenced)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(local_decr),   cmocka_unit_test(owner_lua_set),
+        cmocka_unit_test(watchdog_atomic), cmocka_unit_test(notify_set),
+        cmocka_unit_test(fair_fenced),
+    };
+    return cmocka_run_group_tests_name("sale_loop", tests, start_server, stop_server);
+}
