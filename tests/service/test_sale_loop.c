@@ -90,10 +90,20 @@ static struct sale *next_sale(int *left_ms)
     return found;
 }
 
-/* Until all are over. The most that were suspended at once. */
-static int drive_loop(struct sale_worker *worker)
+/* How many are at their business now. */
+static int count_working(void)
+{
+    int working = 0;
+    for (size_t i = 0; i < CROWD; i++)
+        working += my_loop.sales[i].step == STEP_DECIDE;
+    return working;
+}
+
+/* Until all are over. The most that were suspended at once, and that were at their business at once. */
+static int drive_loop(struct sale_worker *worker, int *working_most)
 {
     int over = 0, begun = 0, suspended_most = 0;
+    *working_most = 0;
     bool is_begun[CROWD] = {false};
     while (over < CROWD) {
         int left_ms;
@@ -111,6 +121,8 @@ static int drive_loop(struct sale_worker *worker)
             over++;
         if (begun - over > suspended_most)
             suspended_most = begun - over;
+        if (count_working() > *working_most)
+            *working_most = count_working();
     }
     return suspended_most;
 }
@@ -126,9 +138,15 @@ static struct config configure(const char *rung, const char *write)
     struct config_request request;
     char error[CONFIG_ERROR_MAX], work_ms[16];
     snprintf(work_ms, sizeof work_ms, "%d", WORK_MS);
-    char *argv[] = {"test",           "--lock",    (char *)(uintptr_t)rung,
-                    "--write",        (char *)(uintptr_t)write, "--work-ms",
-                    work_ms,          "--redis",   (char *)(uintptr_t)server_url(server),
+    char *argv[] = {"test",
+                    "--lock",
+                    (char *)(uintptr_t)rung,
+                    "--write",
+                    (char *)(uintptr_t)write,
+                    "--work-ms",
+                    work_ms,
+                    "--redis",
+                    (char *)(uintptr_t)server_url(server),
                     NULL};
     if (!config_read(&config, &request, 9, argv, error))
         fail_msg("%s", error);
@@ -187,17 +205,19 @@ static void one_thread_drives_a_crowd(const char *rung, const char *write)
         server_text(server, "SET inventory:{i%d} %d", i, STOCK / ITEMS);
 
     start_sales(&env);
-    int suspended_most = drive_loop(worker);
+    int sold = 0, working_most;
+    int suspended_most = drive_loop(worker, &working_most);
 
-    int sold = 0;
     for (int i = 0; i < CROWD; i++) {
         sold += my_loop.sales[i].result == SALE_SOLD;
-        assert_true(my_loop.sales[i].result == SALE_SOLD || my_loop.sales[i].result == SALE_SOLD_OUT);
+        assert_true(my_loop.sales[i].result == SALE_SOLD ||
+                    my_loop.sales[i].result == SALE_SOLD_OUT);
     }
     assert_int_equal(sold, STOCK / ITEMS * ITEMS);
     for (int i = 0; i < ITEMS; i++)
         assert_string_equal(server_text(server, "GET inventory:{i%d}", i), "0");
     assert_int_equal(suspended_most, CROWD);
+    assert_true(working_most > 1);
 
     close(my_loop.fd);
     sale_worker_free(worker);
@@ -224,7 +244,7 @@ CASE(fair, fenced)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(local_decr),   cmocka_unit_test(owner_lua_set),
+        cmocka_unit_test(local_decr),      cmocka_unit_test(owner_lua_set),
         cmocka_unit_test(watchdog_atomic), cmocka_unit_test(notify_set),
         cmocka_unit_test(fair_fenced),
     };
