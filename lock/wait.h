@@ -125,8 +125,8 @@ struct wait *wait_choose(struct dlock *lock);
 struct wait *wait_choose_same(const struct dlock_hold *hold);
 /* It has the lock, or must try for it. */
 void wait_give(struct wait *chosen, bool has_it);
-/* The client does not have the lock any more; the first in the queue contends for it, at once unless
- * it is queued at the server and nothing has come since `seen` (queue.wakes). */
+/* The client does not have the lock any more; the first in the queue contends for it, at once
+ * unless it is queued at the server and nothing has come since `seen` (queue.wakes). */
 void wait_open(struct dlock *lock, bool queued, uint64_t seen);
 
 /* For the loop; the mutex is held. What was to be waited for, or the cancel, has come: runs it. */

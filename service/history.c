@@ -149,11 +149,11 @@ static void write_begin(struct history *history, const char *begin)
     read_boot_id(boot_id);
     read_time_namespace(namespace);
     int64_t t_ns = read_clocks(&realtime_ns);
-    snprintf(
-        members, sizeof members,
-        "%s,\"format\":%d,\"part\":%u,\"boot_id\":\"%s\",\"clock\":\"CLOCK_MONOTONIC\",\"time_namespace\":\"%s\","
-        "\"clock_ns_realtime\":%" PRId64,
-        begin, HISTORY_FORMAT, history->part, boot_id, namespace, realtime_ns);
+    snprintf(members, sizeof members,
+             "%s,\"format\":%d,\"part\":%u,"
+             "\"boot_id\":\"%s\",\"clock\":\"CLOCK_MONOTONIC\",\"time_namespace\":\"%s\","
+             "\"clock_ns_realtime\":%" PRId64,
+             begin, HISTORY_FORMAT, history->part, boot_id, namespace, realtime_ns);
     write_text(history, t_ns, "begin", members);
 }
 

@@ -99,7 +99,7 @@ static int count_working(void)
     return working;
 }
 
-/* Until all are over. The most that were suspended at once, and that were at their business at once. */
+/* Until all are over. The most that were suspended, and that were at their business, at once. */
 static int drive_loop(struct sale_worker *worker, int *working_most)
 {
     int over = 0, begun = 0, suspended_most = 0;
