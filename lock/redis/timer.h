@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Timers, for a rung that renews its lock by itself: one for each acquisition. Each is a thread, and
- * is lent a connection for each call.
+ * Timers, for a rung that renews its lock by itself: one for each acquisition. Each is a thread,
+ * and is lent a connection for each call.
  */
 #ifndef DLOCK_TIMER_H
 #define DLOCK_TIMER_H
@@ -35,8 +35,8 @@ struct timer {
     bool ended;
 };
 
-/* Calls `call` every every_ms, until it returns false or the timer is ended. LIMIT, with a sentence:
- * too many run, or no memory or no thread is left. */
+/* Calls `call` every every_ms, until it returns false or the timer is ended. LIMIT, with a
+ * sentence: too many run, or no memory or no thread is left. */
 dlock_status timer_start(const struct dlock_hold *hold, int64_t every_ms,
                          bool (*call)(struct rung_env *env, const struct timer *timer));
 
