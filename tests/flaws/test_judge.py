@@ -10,7 +10,7 @@ import pytest
 from rung import TOOLS
 
 import ladder
-from cable import Proxy
+from proxy import Proxy
 from scenarios import ALL
 from stage import RENEWED_TTL_MS, Stage
 from waiting import wait_until
@@ -62,15 +62,15 @@ def test_a_restock_of_which_nobody_tells_the_outcome(tmp_path, how, write, resul
         stage.open()
         stage.restocked = True
         stage.redis("ACL", "SETUSER", "default", "-client|kill")
-        stage.cables.append(Hiding(stage.redis, how))
-        a = stage.instance("a", RENEWED_TTL_MS, "--stock-redis", stage.cables[0].url,
+        stage.proxies.append(Hiding(stage.redis, how))
+        a = stage.instance("a", RENEWED_TTL_MS, "--stock-redis", stage.proxies[0].url,
                            "--redis-timeout-ms", "60000" if how == "killed" else "500")
         b = stage.instance("b", RENEWED_TTL_MS)
         sell(stage, a)
         sell(stage, b)
         with ThreadPoolExecutor(1) as operator:
             answer = operator.submit(add_fifty, a)
-            wait_until(stage.cables[0].carried_out, "Redis has carried it out")
+            wait_until(stage.proxies[0].carried_out, "Redis has carried it out")
             if how == "killed":
                 a.dead_ns = stage.note("a is killed")
                 a.process.kill()
