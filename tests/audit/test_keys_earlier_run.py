@@ -70,4 +70,4 @@ def test_a_sale_that_may_be_from_before_the_run_proves_nothing():
     worlds = {(seed, took): without(seed, took) for seed in range(SEEDS // 2) for took in (False, True)}
     with judge({f"{seed}-{took}": world for (seed, took), world in worlds.items()}) as verdicts:
         for name, (verdict, folder) in verdicts.items():
-            assert (verdict["result"], verdict["vanished"]) == ("inconclusive", 0), (name, folder, verdict["reasons"])
+            assert (verdict["result"], verdict["shortfall"]) == ("inconclusive", 0), (name, folder, verdict["reasons"])

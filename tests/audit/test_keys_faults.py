@@ -123,7 +123,7 @@ def test_a_fault_is_found(change, reason):
             assert verdict["result"] == "oversold", (seed, folder, verdict["reasons"])
             assert any(re.search(reason, text) for text in verdict["reasons"]), (seed, folder, verdict["reasons"])
             # Nothing else is wrong: the stock was enough.
-            assert verdict["oversold"] == verdict["surplus"] == verdict["resold"] == verdict["vanished"] == 0
+            assert verdict["oversold"] == verdict["surplus"] == verdict["duplicate_units"] == verdict["shortfall"] == 0
 
 
 @pytest.mark.parametrize("change", ["restocked", "emptied", "another clock"])
@@ -214,5 +214,5 @@ def test_a_kept_refusal_tells_how_an_unknown_sale_ended(taken):
     assert len(worlds) > 5
     with judge(worlds) as verdicts:
         for seed, (verdict, folder) in verdicts.items():
-            assert verdict["unknown"] == 0 and verdict["vanished"] == taken, (seed, folder, verdict["reasons"])
+            assert verdict["unknown"] == 0 and verdict["shortfall"] == taken, (seed, folder, verdict["reasons"])
             assert verdict["result"] == ("undersold" if taken else "ok"), (seed, folder, verdict["reasons"])

@@ -190,7 +190,7 @@ def test_units_taken_twice_are_missed():
     """Unknown, and then sold: the key has its answer, and what else is gone has vanished."""
     with judge({"twice": killed(2, True)}) as verdicts:
         verdict = verdicts["twice"][0]
-        assert verdict["result"] == "undersold" and verdict["vanished"] == 1, verdict["reasons"]
+        assert verdict["result"] == "undersold" and verdict["shortfall"] == 1, verdict["reasons"]
 
 
 def test_a_reply_that_was_lost_and_then_told():
@@ -212,6 +212,6 @@ def test_a_reply_that_was_lost_and_then_told():
         worlds[seed] = world
     with judge(worlds) as verdicts:
         for seed, (verdict, folder) in verdicts.items():
-            assert (verdict["result"], verdict["unknown"], verdict["vanished"]) == ("ok", 0, 0), (
+            assert (verdict["result"], verdict["unknown"], verdict["shortfall"]) == ("ok", 0, 0), (
                 seed, folder, verdict["reasons"])
             assert verdict["sold"] + verdict["left"] == verdict["initial"], (seed, folder)

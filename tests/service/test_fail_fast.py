@@ -214,7 +214,7 @@ def test_a_second_outage_is_seen_though_nobody_sold_meanwhile(redis, start, apar
         locks.start()
         wait_until(lambda: inventoryd_redis_up(shop) == [1, 1], "it is found")
     which = "lock" if apart else "redis"
-    assert [len(shop.logged(f"{which}-server-{what}")) for what in ("lost", "back")] == [2, 2]
+    assert [len(shop.logged(f"{which}-server-{what}")) for what in ("lost", "restored")] == [2, 2]
     shop.end()
     locks.kill()
 

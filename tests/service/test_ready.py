@@ -20,7 +20,7 @@ def test_an_outage_is_said_once_and_so_is_its_end(redis, start, tmp_path):
     redis("SET", "inventory:{phone}", 5)
     wait_until(lambda: shop.sell().status == 200, "a sale after the stock's server came back")
     wait_until(lambda: inventoryd_redis_up(shop) == [1, 1], "the stock's server is there")
-    assert [len(shop.logged(f"stock-server-{what}")) for what in ("lost", "back")] == [1, 1]
+    assert [len(shop.logged(f"stock-server-{what}")) for what in ("lost", "restored")] == [1, 1]
     locks.kill()
     assert shop.sell().problem == "lock-unavailable"
     wait_until(lambda: inventoryd_redis_up(shop) == [0, 1], "the lock's server is away")

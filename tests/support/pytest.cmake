@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# pytest_files(PREFIX [KEEP] [TIMEOUT S] [LABELS LABEL...] [ENVIRONMENT NAME=VALUE...] [EXCEPT FILE...])
+# pytest_files(PREFIX [KEEP] [TIMEOUT S] [PROCESSORS N] [LABELS LABEL...] [ENVIRONMENT NAME=VALUE...] [EXCEPT FILE...])
 # Each test_*.py of this folder is one CTest test, called by its file with PREFIX in place of test_.
 # KEEP: what it wrote stays in the build folder until it runs again; without it, that is below /tmp,
 # where paths are short enough for sockets.
 function(pytest_files prefix)
-  cmake_parse_arguments(PARSE_ARGV 1 its KEEP TIMEOUT "LABELS;ENVIRONMENT;EXCEPT")
+  cmake_parse_arguments(PARSE_ARGV 1 its KEEP "TIMEOUT;PROCESSORS" "LABELS;ENVIRONMENT;EXCEPT")
+  if(NOT its_PROCESSORS)
+    set(its_PROCESSORS 2)
+  endif()
   file(GLOB files CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/test_*.py)
   list(TRANSFORM its_EXCEPT PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
   list(REMOVE_ITEM files ${its_EXCEPT})
@@ -17,7 +20,7 @@ function(pytest_files prefix)
     endif()
     add_test(NAME ${name} COMMAND /usr/bin/python3 -m pytest -q -p no:cacheprovider ${folder} ${file}
       WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
-    set_tests_properties(${name} PROPERTIES PROCESSORS 2 TIMEOUT ${its_TIMEOUT} LABELS "${its_LABELS}"
+    set_tests_properties(${name} PROPERTIES PROCESSORS ${its_PROCESSORS} TIMEOUT ${its_TIMEOUT} LABELS "${its_LABELS}"
       SKIP_RETURN_CODE 77
       ENVIRONMENT "${its_ENVIRONMENT};PYTHONDONTWRITEBYTECODE=1")
   endforeach()
