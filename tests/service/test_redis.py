@@ -97,7 +97,7 @@ def test_redis_is_loading(redis, start):
 
 
 def test_the_reply_to_the_write_is_lost(redis, start, proxy, tmp_path):
-    """Of a script that reads and writes; for the others see test_doubt.py."""
+    """Of a script that reads and writes; for the others see test_resolve.py."""
     history = tmp_path / "h.jsonl"
     shop = start(f"redis://127.0.0.1:{redis.port}", "--stock-redis", proxy.url, "--write", "atomic", "--history", history)
     shop.stock(value=5)

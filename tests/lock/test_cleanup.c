@@ -5,7 +5,7 @@
  */
 #include "background.h"
 #include "calls.h"
-#include "leftover_stage.h"
+#include "cleanup_stage.h"
 #include "must.h"
 #include "own_proxy.h"
 #include "sound.h"

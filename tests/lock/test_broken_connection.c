@@ -253,5 +253,5 @@ int main(void)
         cmocka_unit_test(another_process),
         cmocka_unit_test(refused),
     };
-    return cmocka_run_group_tests_name("doubt", tests, start_server, stop_server);
+    return cmocka_run_group_tests_name("broken_connection", tests, start_server, stop_server);
 }

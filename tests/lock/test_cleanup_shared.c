@@ -6,7 +6,7 @@
 #include "background.h"
 #include "calls.h"
 #include "client.h"
-#include "leftover_stage.h"
+#include "cleanup_stage.h"
 #include "must.h"
 #include "own_proxy.h"
 #include "sound.h"
@@ -386,6 +386,6 @@ int main(void)
         SCENARIO(while_its_owner_reads_on_after_a_late_write, ONCE),
         SCENARIO(while_renewals_keep_its_owner, ONCE),
     };
-    return run_scenarios("leftover_shared", scenarios, sizeof scenarios / sizeof scenarios[0],
+    return run_scenarios("cleanup_shared", scenarios, sizeof scenarios / sizeof scenarios[0],
                          start_server_and_proxy, stop_server_and_proxy);
 }
