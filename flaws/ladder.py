@@ -155,11 +155,15 @@ def chapters():
 
 
 def refresh(inventoryd):
-    """Writes rungs.json anew if that program's rungs are others, or have other traits."""
-    said = subprocess.run([inventoryd, "--print-rungs"], check=True, capture_output=True, text=True, env={})
-    text = as_lines(json.loads(said.stdout))
-    if text != LADDER.read_text(encoding="utf-8"):
-        LADDER.write_text(text, encoding="utf-8")
+    """Writes rungs.json anew where that program, which knows all its rungs, says something else of them."""
+    told = subprocess.run([inventoryd, "--print-rungs"], check=True, capture_output=True, text=True, env={})
+    its = json.loads(told.stdout)
+    knows_all = {rung["name"] for rung in its["rungs"]} >= {rung["name"] for rung in said()["rungs"]}
+    text = as_lines(its)
+    if knows_all and text != LADDER.read_text(encoding="utf-8"):
+        new = LADDER.with_suffix(f".{os.getpid()}")
+        new.write_text(text, encoding="utf-8")
+        new.replace(LADDER)
 
 
 def find(name):
