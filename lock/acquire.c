@@ -457,12 +457,10 @@ static void fail_to_acquire(struct acquiring *a)
     fail(a->status, "%s", why);
     a->status = explain(a->hold, a->status, asks ? a->ends_ns : 0,
                         a->want.cancel != NULL ? a->want.cancel->fd : -1);
-    snprintf(why, sizeof why, "%s", dlock_error());
     if (a->status == DLOCK_UNKNOWN)
         add_one(&a->lock->client->unknown);
     if (!a->lock->holding->leave(a, left && !taken_back))
         free(a->hold);
-    fail(a->status, "%s", why);
     a->hold = NULL;
 }
 

@@ -9,6 +9,7 @@
 #include "handoff.h"
 #include "owner.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -169,11 +170,14 @@ static void cleanup_answered(struct wait *wait)
         cleanup_end(cleanup);
 }
 
-/* Puts it among the client's, and runs it at until_ns; 0: now. False: there is no room. */
+/* Puts it among the client's, and runs it at until_ns; 0: now. False: there is no room. The call
+ * that left it has its sentence already. */
 static bool cleanup_add(struct cleanup *cleanup, int64_t until_ns)
 {
     struct dlock_client *client = cleanup->wait.lock->client;
     struct loop *loop = &client->loop;
+    char sentence[SENTENCE_MAX];
+    snprintf(sentence, sizeof sentence, "%s", dlock_error());
     pthread_mutex_lock(&loop->mutex);
     bool kept = client->closes_ns == INT64_MAX && loop_join(loop, &cleanup->wait) == DLOCK_OK;
     if (kept) {
@@ -183,6 +187,7 @@ static bool cleanup_add(struct cleanup *cleanup, int64_t until_ns)
         loop_time(loop, &cleanup->wait);
     }
     pthread_mutex_unlock(&loop->mutex);
+    fail(DLOCK_OK, "%s", sentence);
     return kept;
 }
 

@@ -102,6 +102,28 @@ static void no_memory_for_a_release(void **state)
     stage_clear(&stage);
 }
 
+/* There is no room for what the second one leaves: its sentence says why it left something. */
+static void no_room_for_what_a_release_left(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    server_text(server, "FLUSHALL");
+    dlock_client *client =
+        client_of(server_url(server), (struct dlock_options){.waiters_max = 1,
+                                                             .connect_timeout_ms = SHORT_MS,
+                                                             .command_timeout_ms = SHORT_MS});
+    dlock *locks[] = {lock_of(client, rung->name, LOCK), lock_of(client, rung->name, "another")};
+    dlock_hold *holds[] = {acquired(locks[0]), acquired(locks[1])};
+    go_away();
+    for (size_t i = 0; i < 2; i++) {
+        assert_status(dlock_release(holds[i], NULL), UNREACHABLE);
+        assert_says(dlock_error(), server_url(server));
+    }
+    server_resume(server);
+    dlock_close(locks[0]);
+    dlock_close(locks[1]);
+    dlock_client_close(client);
+}
+
 /* Released on a wire without an end, whoever else of the client asks in vain meanwhile. */
 static void what_a_release_left_is_let_go(void **state)
 {
@@ -247,6 +269,7 @@ int main(void)
         SCENARIO(what_a_call_left_is_taken_back, EACH_SOUND),
         SCENARIO(taken_back_by_who_closes, EACH_SOUND),
         SCENARIO(given_too_late, EACH_SOUND),
+        SCENARIO(no_room_for_what_a_release_left, EACH_SOUND),
         SCENARIO(what_a_release_left_is_let_go, EACH_SOUND),
         SCENARIO(unreachable_with_riders, EACH_SOUND),
         SCENARIO(refused_with_riders, EACH_SOUND),
