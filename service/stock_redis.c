@@ -173,7 +173,7 @@ enum stock_status stock_connect(struct stock *stock)
 static void stock_redis_note_broken(struct stock *stock)
 {
     struct connection_id broken = {.id = 0};
-    redis_broken_connection(stock->redis, &broken);
+    redis_broken_connection(stock->redis, 0, &broken);
     stock->lost.id = broken.id;
     memcpy(stock->lost.run_id, broken.run_id, sizeof broken.run_id);
 }

@@ -45,11 +45,3 @@ void env_end(struct dlock *lock, struct rung_env *env)
         pool_give(&redis_of(lock->client)->pool, env->redis);
     env->redis = NULL;
 }
-
-bool kill_broken_connection(struct redis *redis, int64_t ends_ns)
-{
-    struct connection_id broken;
-    return redis != NULL && (!redis_broken_connection(redis, &broken) ||
-                             (redis_ready(redis, ends_ns, -1) == DLOCK_OK &&
-                              redis_kill_broken(redis, &broken, ends_ns, -1) == KILL_DONE));
-}

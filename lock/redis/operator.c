@@ -199,6 +199,19 @@ static struct answer delete_key(struct rung_env *env, const char *key, const cha
     return EVAL(env, &lua_break, "1", key, env->key_type);
 }
 
+/* Replies were lost: connects anew, and sees to it, where it can, that what was sent is not carried
+ * out any more. */
+static void kill_broken_of_all(struct redis *redis, int64_t ends_ns)
+{
+    struct connection_id broken;
+    char sentence[SENTENCE_MAX];
+    snprintf(sentence, sizeof sentence, "%s", dlock_error());
+    for (size_t node = 0; redis_broken_connection(redis, node, &broken); node = broken.node + 1)
+        if (redis_ready(redis, ends_ns, -1) == DLOCK_OK)
+            redis_kill_broken(redis, &broken, ends_ns, -1);
+    fail(DLOCK_OK, "%s", sentence); /* what went wrong is the break */
+}
+
 dlock_status redis_break(struct dlock *lock, int64_t ends_ns, struct look *look)
 {
     struct rung_env env;
@@ -211,7 +224,7 @@ dlock_status redis_break(struct dlock *lock, int64_t ends_ns, struct look *look)
                 : operator_ask(&env, lock,
                                ops->force_release != NULL ? ops->force_release : delete_key, look);
     if (status == DLOCK_UNKNOWN)
-        kill_broken_connection(env.redis, env.deadline_ns);
+        kill_broken_of_all(env.redis, env.deadline_ns);
     env_end(lock, &env);
     return status;
 }

@@ -207,12 +207,17 @@ int64_t redis_pause_ms(struct redis_config *config)
 
 /* ---- Exchanging ------------------------------------------------------------------------------ */
 
+void redis_go_on(struct redis *redis)
+{
+    for (size_t i = 0; i < redis->node_count; i++)
+        node_forget(&redis->nodes[i]);
+}
+
 void redis_begin(struct redis *redis)
 {
-    for (size_t i = 0; i < redis->node_count; i++) {
-        node_forget(&redis->nodes[i]);
+    redis_go_on(redis);
+    for (size_t i = 0; i < redis->node_count; i++)
         redis->nodes[i].lost_may_arrive = false;
-    }
 }
 
 void redis_append(struct redis *redis, size_t index, int argc, const char *const *argv,
@@ -360,9 +365,9 @@ dlock_status redis_gather_most(struct redis *redis, int64_t deadline_ns, int wak
 
 /* ---- Doubts ---------------------------------------------------------------------------------- */
 
-bool redis_broken_connection(const struct redis *redis, struct connection_id *broken)
+bool redis_broken_connection(const struct redis *redis, size_t node, struct connection_id *broken)
 {
-    for (size_t i = 0; i < redis->node_count; i++) {
+    for (size_t i = node; i < redis->node_count; i++) {
         if (!redis->nodes[i].lost_may_arrive)
             continue;
         *broken = redis->nodes[i].lost;

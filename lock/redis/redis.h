@@ -50,8 +50,10 @@ bool redis_up(const struct redis *redis);
 /* How long a waiter does well to wait before its next attempt: until a pause is over. */
 int64_t redis_pause_ms(struct redis_config *config);
 
-/* Forgets the replies of the exchange before. */
+/* Forgets the replies of the exchange before, and its doubts. */
 void redis_begin(struct redis *redis);
+/* The replies alone: what follows is of the same exchange. */
+void redis_go_on(struct redis *redis);
 
 /* Adds a command for one server. sizes NULL: the arguments are NUL-terminated. */
 void redis_append(struct redis *redis, size_t node, int argc, const char *const *argv,
@@ -94,8 +96,9 @@ enum kill_result {
     KILL_IMPOSSIBLE, /* another server process answers, or refuses CLIENT ID, CLIENT KILL or INFO */
 };
 
-/* After an exchange that left a server UNKNOWN: which connection broke. False: none. */
-bool redis_broken_connection(const struct redis *redis, struct connection_id *broken);
+/* After an exchange that left a server UNKNOWN: which connection broke, the first from that server
+ * on. False: none. */
+bool redis_broken_connection(const struct redis *redis, size_t node, struct connection_id *broken);
 /* Has the server end that connection, from one that redis_ready has connected. The sentence of the
  * exchange is kept. */
 enum kill_result redis_kill_broken(struct redis *redis, const struct connection_id *broken,

@@ -40,10 +40,6 @@ static inline struct redis_lock *redis_lock_of(const struct dlock *lock)
  * readers' too a zset of owners. "" of flawed rungs: they differ. */
 const char *key_type(const struct dlock *lock);
 
-/* A reply was lost: connects anew, and sees to it that its commands can't be carried out any more.
- * False: they still may. */
-bool kill_broken_connection(struct redis *redis, int64_t ends_ns);
-
 /* The engine's parts: see engine.h. */
 bool redis_shares(const struct exchange *exchange, const struct exchange *other);
 void redis_exchange(struct dlock_client *client, struct exchange *const *all, size_t count);

@@ -83,7 +83,7 @@ static void round_trip_note_broken(struct trip *trip, struct exchange *exchange)
     if (exchange->status == DLOCK_UNKNOWN) {
         exchange->unresolved = ops->send_acquire != NULL || ops->resolve != NULL;
         exchange->open = trip->env.redis != NULL &&
-                         redis_broken_connection(trip->env.redis, &kept_of(exchange)->broken);
+                         redis_broken_connection(trip->env.redis, 0, &kept_of(exchange)->broken);
     } else if (exchange_settles(exchange->status)) {
         exchange->unresolved = false;
     }

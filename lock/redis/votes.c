@@ -26,7 +26,10 @@ static void votes_ask(struct rung_env *env, const struct script *script, const c
                       struct ballot *ballots, bool again)
 {
     struct redis *redis = env->redis;
-    redis_begin(redis);
+    if (again)
+        redis_go_on(redis);
+    else
+        redis_begin(redis);
     for (size_t i = 0; i < redis_nodes(redis); i++) {
         if (again && !ballots[i].in_full)
             continue;
@@ -35,7 +38,10 @@ static void votes_ask(struct rung_env *env, const struct script *script, const c
         if (i == 0)
             env_ride_append(redis, env->reads);
     }
-    redis_gather_most(redis, env->deadline_ns, env->wake_fd);
+    if (again) /* those have answered just now */
+        redis_gather(redis, env->deadline_ns, env->wake_fd);
+    else
+        redis_gather_most(redis, env->deadline_ns, env->wake_fd);
 }
 
 static void votes_take(struct rung_env *env, struct ballot *ballots, struct votes *votes,

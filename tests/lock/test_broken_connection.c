@@ -69,7 +69,7 @@ static bool kill_broken_connection(struct stage *stage, int64_t within_ms)
 {
     int64_t deadline_ns = mono_deadline_ns(within_ms);
     struct connection_id broken;
-    assert_true(redis_broken_connection(stage->redis, &broken));
+    assert_true(redis_broken_connection(stage->redis, 0, &broken));
     return redis_ready(stage->redis, deadline_ns, -1) == DLOCK_OK &&
            redis_kill_broken(stage->redis, &broken, deadline_ns, -1) == KILL_DONE;
 }

@@ -3,7 +3,9 @@
  * A seam: a majority of three servers, asked side by side. One of them may be dead or hang.
  */
 #include "calls.h"
+#include "child.h"
 #include "must.h"
+#include "proxy.h"
 #include "record.h"
 #include "redis_rung.h"
 #include "server.h"
@@ -335,6 +337,84 @@ static void broken_on_all(void **state)
     dlock_client_close(client);
 }
 
+/* ---- Behind proxies -------------------------------------------------------------------------- */
+
+static struct proxy *proxies[SERVERS];
+
+static dlock_client *client_behind_proxies(int64_t command_timeout_ms)
+{
+    const char *proxy_urls[SERVERS];
+    dlock_client *client;
+    for (int i = 0; i < SERVERS; i++) {
+        proxies[i] = proxy_start(servers[i]);
+        proxy_urls[i] = proxy_url(proxies[i]);
+    }
+    struct dlock_options options = {.size = sizeof options,
+                                    .servers = proxy_urls,
+                                    .server_count = SERVERS,
+                                    .connect_timeout_ms = PATIENCE_MS,
+                                    .command_timeout_ms = command_timeout_ms};
+    assert_status(dlock_client_open(&options, &client), OK);
+    return client;
+}
+
+static void end_behind_proxies(dlock_client *client, dlock *lock)
+{
+    dlock_close(lock);
+    dlock_client_close(client);
+    for (int i = 0; i < SERVERS; i++)
+        proxy_free(proxies[i]);
+}
+
+/* Two of the servers do not answer, and the other does not know the script: what the two were sent
+ * must not free the next holder's keys. */
+static void a_break_does_not_come_late(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(300);
+    dlock *lock = opened(client);
+    assert_status(dlock_break(lock, NULL), OK); /* connected, and all know the script */
+    server_text(servers[0], "SCRIPT FLUSH");
+    for (int i = 1; i < SERVERS; i++)
+        proxy_plan(proxies[i], PROXY_HOLD_REQUEST, LOCK, NULL, 0);
+    assert_status(dlock_break(lock, NULL), UNKNOWN);
+    assert_says(dlock_error(), "2 of 3 servers did not answer");
+    for (int i = 0; i < SERVERS; i++)
+        server_text(servers[i], "SET " LOCK " next");
+    for (int i = 1; i < SERVERS; i++) {
+        assert_true(proxy_done(proxies[i]));
+        proxy_let_go(proxies[i]);
+    }
+    assert_int_equal(exist(), SERVERS);
+    for (int i = 0; i < SERVERS; i++)
+        server_integer(servers[i], "DEL " LOCK);
+    end_behind_proxies(client, lock);
+}
+
+static void *let_go_late(void *arg)
+{
+    struct proxy *proxy = arg;
+    eventually(proxy_done(proxy));
+    long_pause(200);
+    proxy_let_go(proxy);
+    return NULL;
+}
+
+/* Who must be sent the script in full is waited for, though nobody else is asked any more. */
+static void one_has_lost_the_script(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(PATIENCE_MS);
+    dlock *lock = opened(client);
+    assert_status(dlock_break(lock, NULL), OK);
+    server_text(servers[0], "SCRIPT FLUSH");
+    proxy_plan(proxies[0], PROXY_HOLD_REPLY, "redis.call", NULL, 0);
+    pthread_t thread = thread_start(let_go_late, proxies[0]);
+    assert_status(dlock_break(lock, NULL), OK);
+    thread_wait(thread);
+    end_behind_proxies(client, lock);
+}
+
 static int start(void **state)
 {
     (void)state;
@@ -367,6 +447,8 @@ int main(void)
         cmocka_unit_test(a_majority_says_who_holds_it),
         cmocka_unit_test(who_holds_it_is_not_known),
         cmocka_unit_test(broken_on_all),
+        cmocka_unit_test(a_break_does_not_come_late),
+        cmocka_unit_test(one_has_lost_the_script),
     };
     return cmocka_run_group_tests_name("quorum", tests, start, stop);
 }
