@@ -296,6 +296,7 @@ enum wait_next wait_begin(struct wait *wait)
     if (wait->deadline_ns == 0 && !wait->lock->holding->keeps_place)
         return NEXT_TRY;
     pthread_mutex_lock(&loop->mutex);
+    wait->state = WAIT_OUTSIDE; /* it was GIVEN a lock that is lost by now, perhaps */
     enum wait_next next = wait->cancelled    ? NEXT_CANCELLED
                           : wait_nests(wait) ? NEXT_TRY
                                              : begin_queued(wait);

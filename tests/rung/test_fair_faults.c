@@ -8,6 +8,7 @@
 #include "must.h"
 #include "proxy.h"
 #include "started.h"
+#include "wait.h"
 #include "waiter.h"
 
 #include <stdio.h>
@@ -383,6 +384,119 @@ static void who_does_not_know_asks_again(void **state)
     proxy_free(proxy);
 }
 
+/* ---- Nested while all that ask are kept ------------------------------------------------------ */
+
+/* It asks nobody, so it waits for no thread that waits for a server. */
+static void nested_while_all_that_ask_are_kept(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"lock:{first}", "lock:{second}"};
+    struct proxy *proxy = proxy_start(server);
+    struct started kept[2] = {{0}}, nested = {0};
+    struct member one;
+    dlock *locks[2];
+    join_with(&one, proxy_url(proxy), (struct dlock_options){0});
+    dlock_hold *hold = acquired_by(one.lock, OWNER);
+    for (size_t i = 0; i < 2; i++) {
+        locks[i] = lock_of(one.client, "fair", names[i]);
+        proxy_plan(proxy, PROXY_HOLD_REPLY, names[i], NULL, 0);
+        start(locks[i], waiting(PATIENCE_MS), &kept[i]);
+        eventually(proxy_done(proxy));
+    }
+    start(one.lock, (struct dlock_want){.wait_ms = PATIENCE_MS, .owner_id = OWNER}, &nested);
+    started_answered(&nested);
+    assert_int_equal(nested.status, DLOCK_OK);
+    assert_int_equal(kept[0].answers + kept[1].answers, 0);
+    proxy_let_go(proxy);
+    for (size_t i = 0; i < 2; i++) {
+        started_answered(&kept[i]);
+        dlock_release(kept[i].hold, NULL);
+        dlock_close(locks[i]);
+    }
+    assert_status(dlock_release(nested.hold, NULL), OK);
+    assert_status(dlock_release(hold, NULL), OK);
+    part(&one);
+    proxy_free(proxy);
+}
+
+/* ---- Let in when the lock is lost ------------------------------------------------------------ */
+
+static _Atomic bool begins_again; /* who was let in, and found the lock lost */
+static _Atomic bool had_again;    /* it goes on then */
+
+enum wait_next __real_wait_begin(struct wait *wait);
+enum wait_next __wrap_wait_begin(struct wait *wait);
+
+enum wait_next __wrap_wait_begin(struct wait *wait)
+{
+    if (wait->state == WAIT_GIVEN) {
+        begins_again = true;
+        eventually(had_again);
+    }
+    return __real_wait_begin(wait);
+}
+
+/* The lock is passed on to the first of three waiters of one owner, and lost while it reads. It
+ * lets the third in then, but the second has the lock anew: the third nests in that. False: the
+ * lock was not passed on in time. */
+static bool let_in_too_late(void)
+{
+    struct member one, rival;
+    struct started waiters[3] = {{0}};
+    struct proxy *proxy = proxy_start(server);
+    dlock_batch *reads = dlock_batch_new();
+    assert_status(dlock_batch_add(reads, 2, (const char *const[]){"GET", "stock"}, NULL), OK);
+    server_text(server, "FLUSHALL");
+    begins_again = had_again = false;
+    join(&rival);
+    join_with(&one, proxy_url(proxy), (struct dlock_options){.ttl_ms = 1500, .handoff_ms = 60000});
+    dlock_hold *hold = acquired(one.lock);
+    proxy_plan(proxy, PROXY_HOLD_REPLY, "stock", NULL, 0);
+    for (size_t i = 0; i < 3; i++)
+        start(one.lock,
+              (struct dlock_want){
+                  .wait_ms = PATIENCE_MS, .owner_id = OWNER, .reads = i == 0 ? reads : NULL},
+              &waiters[i]);
+    dlock_release(hold, NULL);
+    bool handoffs = stats_of(one.client).handoffs == 1;
+    eventually(proxy_done(proxy));
+    if (handoffs) {
+        server_integer(server, "DEL " LOCK);
+        hold = acquired(rival.lock);
+        eventually(stats_of(one.client).lost == 1);
+        proxy_let_go(proxy);
+        eventually(begins_again);
+        assert_status(dlock_release(hold, NULL), OK);
+        started_answered(&waiters[1]);
+    } else {
+        proxy_let_go(proxy);
+    }
+    had_again = true;
+    for (size_t i = 0; i < 3; i++) {
+        started_answered(&waiters[i]);
+        assert_int_equal(waiters[i].status, DLOCK_OK);
+    }
+    if (handoffs) {
+        uint64_t token = dlock_token(waiters[1].hold);
+        assert_int_equal(atoll(server_text(server, "HGET " LOCK " token")), token);
+        assert_int_equal(dlock_token(waiters[2].hold), token + 1);
+    }
+    for (size_t i = 0; i < 3; i++)
+        dlock_release(waiters[i].hold, NULL);
+    dlock_batch_free(reads);
+    part(&one);
+    part(&rival);
+    proxy_free(proxy);
+    return handoffs;
+}
+
+static void let_in_when_the_lock_is_lost(void **state)
+{
+    (void)state;
+    while (!let_in_too_late())
+        ;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -398,6 +512,8 @@ int main(void)
         cmocka_unit_test(a_lost_hint),
         cmocka_unit_test(the_ear_is_cut),
         cmocka_unit_test(who_does_not_know_asks_again),
+        cmocka_unit_test(nested_while_all_that_ask_are_kept),
+        cmocka_unit_test(let_in_when_the_lock_is_lost),
     };
     return cmocka_run_group_tests_name("fair_faults", tests, start_server, stop_server);
 }
