@@ -113,11 +113,12 @@ static enum wait_next handoff_begin(struct acquiring *a)
     return NEXT_ACQUIRED;
 }
 
-/* Who releases from here on leaves it the lock. */
+/* Who releases from here on leaves it the lock. Where it has nothing to read, it waits for none of
+ * those that ask. */
 static void handoff_started(struct acquiring *a)
 {
-    if (a->nested)
-        handoff_join(a);
+    if (a->nested && handoff_join(a) == DLOCK_OK && !a->wait.reads)
+        a->wait.state = WAIT_GIVEN;
 }
 
 static void handoff_listed(struct acquiring *a, bool listed)
