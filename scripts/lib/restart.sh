@@ -69,12 +69,24 @@ keep_lock() {
     mv "$folder/left-out.new" "$folder/left-out/$(shop_name "$1")"
 }
 
+# settled_lock I: what GET /lock says once no switch is under way: one that waits for its sales still
+# tells the old lock. Fails when the instance does not answer.
+settled_lock() {
+    local answer switching=true
+    while [[ $switching == true ]]; do
+        instance_lives "$1" || return 1
+        answer=$(ask GET "http://$(admin_of "$1")/lock" 2>/dev/null) || return 1
+        switching=$(jq .switching <<<"$answer")
+        [[ $switching == false ]] || sleep 0.1
+    done
+    printf '%s' "$answer"
+}
+
 # told_lock I: what the instance says, in the words of PUT /lock; fails when it does not answer. One
 # that is left out may be new and not know the history's run yet: that is what was kept.
 told_lock() {
     local answer
-    instance_lives "$1" || return 1
-    answer=$(ask GET "http://$(admin_of "$1")/lock" 2>/dev/null) || return 1
+    answer=$(settled_lock "$1") || return 1
     { kept_lock "$1" || true; cat <<<"$answer"; } | jq --slurp --compact-output '
         (.[-1] | {rung, write, check_hold, guard_reads} + if .run then {run} else {} end) as $told
         | .[:-1] + [$told] | add'

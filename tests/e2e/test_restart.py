@@ -395,6 +395,27 @@ def test_a_switch_during_a_restart_stays(place, command, told):
     assert place.shop("down").code == 0
 
 
+def test_a_switch_that_waits_for_its_sales_while_another_is_replaced_stays(place):
+    """Until they have ended, it tells the old lock."""
+    assert place.shop("up", "--work-ms", 4000).code == 0
+    stock_up(place)
+    reached, go_on = place.folder / "reached", place.folder / "go-on"
+    restart = restart_until(place, "need_own_ports", f"{{ : >{reached}; until [[ -e {go_on} ]]; do sleep 0.05; done; }}", "a")
+    wait_until(reached.exists, "a has ended")
+    sale = place.start("curl", "--silent", "--request", "POST",
+                       f"http://127.0.0.1:{place.ports.instance(1)}/inventory/{ITEMS[0]}/sale")
+    wait_until(lambda: "\ninventoryd_sales_in_flight 1\n" in place.get("/metrics", place.ports.instance(1) + 1), "b sells")
+    told = threading.Thread(target=switch, args=(place, 1, LOCK))
+    told.start()
+    wait_until(lambda: json.loads(place.get("/lock", place.ports.instance(1) + 1))["switching"], "b waits for its sale")
+    go_on.touch()
+    assert restart.finish().code == 0, restart
+    told.join()
+    assert json.loads(sale.finish().out)["sold"] == 1
+    assert [setting(place, number) for number in range(2)] == 2 * [LOCK]
+    assert place.shop("down").code == 0
+
+
 def test_a_load_waits_for_an_instance_that_is_just_being_replaced(place):
     assert place.shop("up", "--lock", "fenced").code == 0
     reached, go_on = place.folder / "reached", place.folder / "go-on"
