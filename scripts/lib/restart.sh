@@ -301,10 +301,10 @@ restart_instance() {
         drain_ms=$(ask GET "http://$(admin_of "$1")/config" | jq .drain_ms) ||
             fail "instance $name does not answer: end it (kill -KILL $pid), and try again"
     fi
+    look_at_others "$1" # first: what they are told from here on, this one may miss
     find_lock "${order[@]}"
     keep_lock "$1" "$LOCK"
     tell_nginx
-    look_at_others "$1"
     find_lock "${order[@]}" # a switch may have come since
     keep_lock "$1" "$LOCK"
     mark_behind "$name"

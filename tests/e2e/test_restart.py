@@ -378,7 +378,8 @@ def test_one_that_missed_nothing_is_taken_in_first(place):
 
 
 @pytest.mark.parametrize("command,told", [
-    ("look_at_others", [0, 1]),  # both of them hear of it, and one ends
+    ("tell_nginx", [1]),  # one hears of it, and the other has ended when it is told
+    ("mark_behind", [0, 1]),  # both of them hear of it, and one ends
     ("need_own_ports", [1]),  # one has ended
     ("follow_others", [1]),  # the new one was started with the old lock
 ])
