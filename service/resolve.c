@@ -10,10 +10,19 @@
 
 struct finding {
     const char *key;
+    dlock_hold *hold;
     struct stock_broken_connection broken;
     bool ended;    /* the write was carried out, or never will be */
     int64_t stock; /* what the key holds since */
 };
+
+/* Asked behind the reading. UNAVAILABLE: ask again. */
+static enum stock_status is_still_ours(dlock_hold *hold)
+{
+    dlock_status extended = dlock_extend(hold);
+    bool unanswered = extended == DLOCK_UNKNOWN || extended == DLOCK_UNREACHABLE;
+    return extended == DLOCK_OK ? STOCK_OK : unanswered ? STOCK_UNAVAILABLE : STOCK_LOST;
+}
 
 static enum stock_status resolve_find(struct stock *stock, void *arg)
 {
@@ -24,7 +33,10 @@ static enum stock_status resolve_find(struct stock *stock, void *arg)
         return status;
     finding->ended = true;
     status = stock_read(stock, finding->key, NULL, &finding->stock);
-    return status == STOCK_LOST ? STOCK_UNAVAILABLE : status;
+    if (status != STOCK_OK && status != STOCK_MISSING && status != STOCK_INVALID)
+        return status == STOCK_LOST ? STOCK_UNAVAILABLE : status;
+    enum stock_status ours = is_still_ours(finding->hold);
+    return ours == STOCK_OK ? status : ours;
 }
 
 static enum stock_status shut_out(struct stock *stock, void *fence)
@@ -73,6 +85,7 @@ void resolve_give_up(struct sale_worker *worker, struct sale *sale)
 static enum stock_status find_out(struct sale_worker *worker, struct sale *sale, int64_t *stock)
 {
     struct finding finding = {.key = sale->stock_key,
+                              .hold = sale->hold,
                               .broken = stock_broken_connection(worker->stock)};
     if (worker->env->mode->now.rung->flawed) /* somebody else may have written as well */
         return STOCK_LOST;
@@ -81,7 +94,7 @@ static enum stock_status find_out(struct sale_worker *worker, struct sale *sale,
     *stock = finding.stock;
     if (!finding.ended)
         resolve_give_up(worker, sale);
-    return known && dlock_extend(sale->hold) == DLOCK_OK ? status : STOCK_LOST;
+    return known ? status : STOCK_LOST;
 }
 
 enum stock_status resolve_sale(struct sale_worker *worker, struct sale *sale, int64_t *after)

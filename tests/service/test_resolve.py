@@ -340,6 +340,23 @@ def test_a_lock_that_was_forgotten_proves_nothing(redis, start, post, tmp_path):
     locks.kill()
 
 
+@pytest.mark.parametrize("lock,write", WRITES)
+def test_whether_the_lock_is_still_its_own_is_asked_again(redis, start, post, lock, write):
+    locks = LossyProxy(redis)
+    shop = start(redis, "--lock-redis", locks.url, "--stock-redis", post.url, "--lock", lock, "--write", write)
+    assert shop.stock(value=5).status == 200 and shop.sell().json["left"] == 4
+
+    def lose():
+        locks.lose = b"EVALSHA"
+
+    post.keep, post.meanwhile = WORDS[write], lose
+    reply = shop.sell()
+    assert reply.problem == "stock-unavailable" and locks.lost == 1, reply
+    assert shop.sell().json["unit"] == 4
+    shop.end()
+    locks.end()
+
+
 def test_a_server_that_is_busy_is_asked_again(redis, start, post):
     """While a script runs, Redis refuses to tell a new connection its number: that is no answer, and it is asked again."""
     redis("CONFIG", "SET", "busy-reply-threshold", 1)
