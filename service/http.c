@@ -346,11 +346,6 @@ static void http_resume(const struct exchange *exchange)
     http_loop_wake(loop);
 }
 
-long http_in_flight(const struct request *request)
-{
-    return atomic_load_explicit(&request->exchange->http->active, memory_order_relaxed);
-}
-
 void http_answer(struct request *request)
 {
     http_resume(request->exchange);

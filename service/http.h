@@ -36,8 +36,6 @@ void http_answer(struct request *request);
 /* Whether the client has closed the connection of a request that is not answered yet. From any
  * thread. */
 bool http_is_client_closed(const struct request *request);
-/* How many requests of the same listener were read and are not answered yet, this one included. */
-long http_in_flight(const struct request *request);
 
 /* Accepts no more connections; those that are open go on. */
 void http_quiesce(struct http *http);

@@ -198,6 +198,7 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
     idempotency_init(&service->keys);
     pthread_mutex_init(&service->readiness.mutex, NULL);
     atomic_init(&service->waiting, 0);
+    atomic_init(&service->changes, 0);
     service->env = (struct sale_env){.config = config,
                                      .mode = &service->mode,
                                      .lock_owner_pool = &service->lock_owner_pool,

@@ -32,6 +32,7 @@ struct service {
     struct lock_owner_pool lock_owner_pool;
     struct idempotency keys; /* of sales in flight */
     atomic_long waiting;     /* for locks: the env's */
+    atomic_long changes;     /* of the stock, that are not answered yet */
     struct stock_server *stock_server;
     struct stock_server *lock_server; /* only to see whether it is there; NULL: as stock_server */
     struct workers *sales;

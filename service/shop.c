@@ -112,6 +112,8 @@ static void shop_answer(struct service *service, struct request *request)
 {
     answer_sale(service, request);
     idempotency_release(&service->keys, &request->sale);
+    if (request->sale.purpose == SALE_RESTOCK)
+        atomic_fetch_sub(&service->changes, 1);
 }
 
 void shop_refuse(struct service *service, struct request *request, enum sale_result result,
@@ -183,10 +185,11 @@ static bool take_units(struct request *request, const char *name, int min, int64
 static void accept_restock(struct service *service, struct request *request)
 {
     request->sale.purpose = SALE_RESTOCK;
+    const long others = atomic_fetch_add(&service->changes, 1);
     shop_arrive(service, request);
     if (atomic_load(&service->draining))
         shop_refuse(service, request, SALE_DRAINING, "the instance takes no more changes");
-    else if (http_in_flight(request) > CHANGES_MAX)
+    else if (others >= CHANGES_MAX)
         shop_refuse(service, request, SALE_QUEUE_FULL,
                     "too many changes of the stock are under way here");
 }

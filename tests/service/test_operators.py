@@ -187,6 +187,24 @@ def test_changes_that_wait_leave_room_for_those_who_look(redis, start):
     assert redis("GET", STOCK) == str(5 + sum(reply.status == 200 for reply in replies))
 
 
+def test_those_who_look_leave_room_for_changes(redis, start):
+    """Many may wait to hear whether the instance is ready, while a server hangs."""
+    shop = start(redis)
+    shop.stock(value=5)
+    redis.freeze()
+    looks = [socket.create_connection(("127.0.0.1", shop.admin_port)) for _ in range(40)]
+    for look in looks:
+        look.sendall(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert shop.admin("GET", "/livez").status == 200  # behind them
+    change = Background(shop.restock, 1)
+    wait_until(lambda: not change.is_alive() or shop.metric("inventoryd_sales_in_flight"), "the change has come")
+    redis.thaw()
+    reply = change.result()
+    assert reply.status == 200 or reply.problem != "queue-full", reply
+    for look in looks:
+        look.close()
+
+
 # ---- The end -------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("add", [False, True])
