@@ -430,7 +430,8 @@ DLOCK_API dlock_status dlock_inspect(dlock *lock, struct dlock_holder *holder);
  * while it is still in its section. Its hold is called lost at its next renewal, or found lost at
  * its release. On `fair` its client asks nobody when its owner acquires once more or its next
  * waiter takes over (handoff_ms): until a renewal or a release shows the loss, it goes on so.
- * broken: who held it, as dlock_inspect would have said just before; `held` false: nobody did. (Of
+ * broken: who held it, as dlock_inspect would have said just before; `held` false: nobody
+ * did, or, with several servers, no majority of them named one. (Of
  * `read_write` what expired holds have left is removed then: the members of the key whose score,
  * the end of a time to live, is past.) NULL: not asked for.
  * As dlock_inspect, but UNKNOWN: it may have been freed. Then inspect it before breaking it again:
@@ -500,8 +501,9 @@ struct dlock_want {
  * BUSY       wait_ms is 0 and another holds it, or its answer came when its time to live was over,
  *            or this client's last hold of it is left to expire, or others of this client wait for
  *            it already (both `fair`, see dlock_abandon).
- * TIMED_OUT  not had within wait_ms. The caller holds nothing: what a request that was not answered
- *            may have locked is released in the background, or expires.
+ * TIMED_OUT  not acquired within wait_ms, also where the server received a request and answered
+ *            nothing. The caller holds nothing: what a request that was not answered may have
+ *            locked is released in the background, or expires.
  * CANCELLED  dlock_cancel_now() was called, be it before this call; a request under way is awaited
  *            first, as above. The caller holds nothing, as with TIMED_OUT.
  * LOST       this owner acquired the lock before and nests, but the server says that it has not the

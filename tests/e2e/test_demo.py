@@ -220,7 +220,7 @@ def test_a_missing_tool_that_cannot_be_installed_is_told():
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o777)
         place = Place(pathlib.Path(folder))
-        for part in ("scripts", "jmeter", "lock", "service"):
+        for part in ("scripts", "jmeter", "lock", "service", "docs/reference"):
             shutil.copytree(ROOT / part, place.folder / "clone" / part)
         demo = place.run(place.folder / "clone" / "scripts" / "demo", *place.ports.options, *SMALL,
                          around=AS_NOBODY if os.getuid() == 0 else [],
