@@ -49,7 +49,7 @@ def begin(name, source):
     said = ladder.said()
     said["rungs"].append({"name": name, "flawed": True, "adds": adds, "flaw": flaw, **source.traits})
     ladder.LADDER.write_text(ladder.as_lines(said), encoding="utf-8")
-    return [rung, LADDER]
+    return [rung, LADDER, ladder.LADDER]
 
 
 def drop(name):
