@@ -6,6 +6,7 @@
  */
 #include "../../lock/clock.h"
 #include "lock_owner.h"
+#include "must.h"
 #include "outage.h"
 #include "own_server.h"
 #include "request.h"
@@ -24,7 +25,7 @@
 #define CROWD 40
 #define STOCK 25
 #define ITEMS 4
-#define WORK_MS 20
+#define WORK_MS 100 /* a busy machine may be away for some of it */
 
 /* ---- The loop -------------------------------------------------------------------------------- */
 
@@ -145,10 +146,12 @@ static struct config configure(const char *rung, const char *write)
                     (char *)(uintptr_t)write,
                     "--work-ms",
                     work_ms,
+                    "--wait-ms",
+                    "60000",
                     "--redis",
                     (char *)(uintptr_t)server_url(server),
                     NULL};
-    if (!config_read(&config, &request, 9, argv, error))
+    if (!config_read(&config, &request, 11, argv, error))
         fail_msg("%s", error);
     return config;
 }
@@ -185,10 +188,11 @@ static void one_thread_drives_a_crowd(const char *rung, const char *write)
                            .waiting = &waiting};
     mode_init(&mode, &setting);
     lock_owner_pool_init(&owners);
-    env.stock_server =
-        stock_server_new(&(struct stock_options){.url = config.stock_redis, .timeout_ms = 1000});
+    env.stock_server = stock_server_new(
+        &(struct stock_options){.url = config.stock_redis, .timeout_ms = PATIENCE_MS});
     env.outage = outage_new(&(struct outage_options){
-        .redis_timeout_ms = 1000,
+        .fail_fast_ms = PATIENCE_MS,
+        .redis_timeout_ms = PATIENCE_MS,
         .servers = {[REDIS_LOCK] = env.stock_server, [REDIS_STOCK] = env.stock_server},
         .keys = {[REDIS_LOCK] = "lock:{readyz}", [REDIS_STOCK] = "inventory:{readyz}"}});
     assert_true(outage_start(env.outage));
@@ -196,6 +200,8 @@ static void one_thread_drives_a_crowd(const char *rung, const char *write)
         dlock_client_open(&(struct dlock_options){.size = sizeof(struct dlock_options),
                                                   .servers = (const char *[]){config.lock_redis},
                                                   .server_count = 1,
+                                                  .connect_timeout_ms = PATIENCE_MS,
+                                                  .command_timeout_ms = PATIENCE_MS,
                                                   .allow_flawed = true},
                           &env.client),
         DLOCK_OK);
