@@ -15,10 +15,10 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
 /* Until its next call is due. False: it was ended. */
-static bool wait_turn(struct timer *timer)
+static bool timer_wait_turn(struct timer *timer)
 {
     int64_t until_ns = mono_deadline_ns(timer->every_ms);
-    struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
+    struct timespec until = timespec_of(until_ns);
     pthread_mutex_lock(&mutex);
     while (!timer->ended &&
            pthread_cond_clockwait(&changed, &mutex, CLOCK_MONOTONIC, &until) != ETIMEDOUT)
@@ -29,7 +29,7 @@ static bool wait_turn(struct timer *timer)
 }
 
 /* Its call, unless there is no connection for it. */
-static bool take_turn(struct timer *timer)
+static bool timer_take_turn(struct timer *timer)
 {
     struct rung_env env;
     bool goes_on = true;
@@ -41,10 +41,10 @@ static bool take_turn(struct timer *timer)
     return goes_on;
 }
 
-static void *run(void *arg)
+static void *timer_run(void *arg)
 {
     struct timer *timer = arg;
-    while (wait_turn(timer) && take_turn(timer))
+    while (timer_wait_turn(timer) && timer_take_turn(timer))
         ;
     pthread_mutex_lock(&mutex);
     LIST_REMOVE(timer, of_lock);
@@ -56,12 +56,12 @@ static void *run(void *arg)
 }
 
 /* False: too many run, or there is no thread left. */
-static bool begin(struct timer *timer)
+static bool timer_begin(struct timer *timer)
 {
     struct timers *timers = timer->timers;
     pthread_t thread;
     pthread_mutex_lock(&mutex);
-    bool begun = timers->count < TIMERS_MAX && thread_begin(&thread, run, timer);
+    bool begun = timers->count < TIMERS_MAX && thread_begin(&thread, timer_run, timer);
     if (begun) {
         pthread_detach(thread);
         LIST_INSERT_HEAD(&timers->running, timer, of_lock);
@@ -85,7 +85,7 @@ dlock_status timer_start(const struct dlock_hold *hold, int64_t every_ms,
                                 .timers = hold->lock_state};
         strcpy(timer->owner, hold->owner);
         strcpy(timer->ttl, hold->ttl);
-        if (begin(timer))
+        if (timer_begin(timer))
             return DLOCK_OK;
     }
     free(timer);
@@ -96,7 +96,7 @@ dlock_status timer_start(const struct dlock_hold *hold, int64_t every_ms,
 }
 
 /* The mutex is held. acquisition 0: those of all. */
-static void end(struct timers *timers, uint64_t acquisition)
+static void timers_mark_ended(struct timers *timers, uint64_t acquisition)
 {
     struct timer *timer;
     LIST_FOREACH(timer, &timers->running, of_lock)
@@ -107,7 +107,7 @@ static void end(struct timers *timers, uint64_t acquisition)
 void timer_end(const struct dlock_hold *hold)
 {
     pthread_mutex_lock(&mutex);
-    end(hold->lock_state, hold->acquisition);
+    timers_mark_ended(hold->lock_state, hold->acquisition);
     pthread_mutex_unlock(&mutex);
 }
 
@@ -115,7 +115,7 @@ void timers_end(void *lock_state)
 {
     struct timers *timers = lock_state;
     pthread_mutex_lock(&mutex);
-    end(timers, 0);
+    timers_mark_ended(timers, 0);
     while (timers->count > 0)
         pthread_cond_wait(&changed, &mutex);
     pthread_mutex_unlock(&mutex);

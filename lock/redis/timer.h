@@ -40,7 +40,7 @@ struct timer {
 dlock_status timer_start(const struct dlock_hold *hold, int64_t every_ms,
                          bool (*call)(struct rung_env *env, const struct timer *timer));
 
-/* No call of this hold's timer begins any more. */
+/* Ends this hold's timer: it calls no more, but for a call whose time has just come. */
 void timer_end(const struct dlock_hold *hold);
 
 /* rung_ops.closed: ends the lock's timers, and waits for calls that are under way. */
