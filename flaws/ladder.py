@@ -64,11 +64,6 @@ class Rung:
         return "polls" if self.distributed else "never waits"
 
     @property
-    def hands_over(self):
-        """Whether its client has the lock, passes it on among its own, and then to the next client."""
-        return self.handoff
-
-    @property
     def listens(self):
         """Whether who finds it busy sleeps until the server says something."""
         return "WAIT_CHANNEL" in self.lock.text or "WAIT_LIST" in self.lock.text
@@ -154,10 +149,15 @@ def chapters():
     return list(dict.fromkeys(rung.chapter for rung in rungs()))
 
 
+def told_by(inventoryd):
+    """What that program says of its rungs, as said()."""
+    told = subprocess.run([inventoryd, "--print-rungs"], check=True, capture_output=True, text=True, env={})
+    return json.loads(told.stdout)
+
+
 def refresh(inventoryd):
     """Writes rungs.json anew where that program, which knows all its rungs, says something else of them."""
-    told = subprocess.run([inventoryd, "--print-rungs"], check=True, capture_output=True, text=True, env={})
-    its = json.loads(told.stdout)
+    its = told_by(inventoryd)
     knows_all = {rung["name"] for rung in its["rungs"]} >= {rung["name"] for rung in said()["rungs"]}
     text = as_lines(its)
     if knows_all and text != LADDER.read_text(encoding="utf-8"):

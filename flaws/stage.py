@@ -125,7 +125,7 @@ class Stage:
         waited, asked, paused = instance.count("contended"), instance.count("attempts"), instance.paused(point)
         enough = asked + self.rung.asks_in_vain
         # Its client has the lock: it does not ask, it stands in the client's own line.
-        in_line = self.rung.hands_over and any(sale.instance is instance and not sale.answered for sale in self.sales)
+        in_line = self.rung.handoff and any(sale.instance is instance and not sale.answered for sale in self.sales)
         waiting = instance.waiting()
         instance.arm(point)
         sale = instance.sell(query) if query is not None else instance.read()
@@ -184,7 +184,7 @@ class Stage:
 
     def handed_over(self):
         """Whether the lock was given to somebody who has not answered yet."""
-        return self.rung.hands_over and self.lock_redis("HGET", LOCK_KEY, "state") == "granted"
+        return self.rung.handoff and self.lock_redis("HGET", LOCK_KEY, "state") == "granted"
 
     def has_ttl(self):
         return self.lock_redis("PTTL", LOCK_KEY) >= 0

@@ -64,7 +64,7 @@ class Names:
                 tokens.update(int(found[0]) for found in TOKEN.finditer(f"{event.get('sent', '')} {event.get('reply', '')}"))
         self.tokens = []  # the first one of each tenure
         for token in sorted(tokens):
-            if not self.tokens or token - self.tokens[-1] >= (GRANT_TOKENS if stage.rung.hands_over else 1):
+            if not self.tokens or token - self.tokens[-1] >= (GRANT_TOKENS if stage.rung.handoff else 1):
                 self.tokens.append(token)
 
     def name(self, found):

@@ -74,5 +74,5 @@ def dead_next(stage):
     stage.wait_answered(second)
     finish(stage, first, True)
     finish(stage, third, too)
-    if stage.rung.hands_over:
+    if stage.rung.handoff:
         stage.note(f"grants that ran out unclaimed: {c.count('grants_expired')}")
