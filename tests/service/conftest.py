@@ -25,6 +25,14 @@ def redis(tmp_path):
     server.kill()
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """One Redis for all the tests of a file that run scripts alone, without an instance."""
+    redis = Redis(tmp_path_factory.mktemp("scripts") / "redis")
+    yield redis
+    redis.kill()
+
+
 @pytest.fixture
 def start(tmp_path):
     """Starts instances; ends them, and looks at how they ended."""

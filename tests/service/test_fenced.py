@@ -25,13 +25,6 @@ ALONE = ("--enable-failpoints", "--workers", 1)
 # ---- The scripts --------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    redis = Redis(tmp_path_factory.mktemp("scripts") / "redis")
-    yield redis
-    redis.kill()
-
-
 @pytest.fixture
 def run(server):
     """A script, with what the keys hold before; its answer, an error in its own words."""

@@ -3,16 +3,9 @@
 import pytest
 
 from idempotency import LUA, MARK, OUT, RECORD, SOLD, STOCK, TOKEN
-from world import Redis, wait_until
+from world import wait_until
 
 OLD, NEW = 1763690000123455, 1763690000123456
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    redis = Redis(tmp_path_factory.mktemp("script") / "redis")
-    yield redis
-    redis.kill()
 
 
 @pytest.fixture
