@@ -71,7 +71,7 @@ static struct request *admin_end_look(struct readiness *readiness)
 bool admin_ready(struct service *service, struct sale_worker *worker, struct request *request)
 {
     const struct setting setting = mode_copy(&service->mode);
-    const bool asks_lock_server = sale_asks_lock_server(&setting);
+    const bool asks_lock_server = setting.rung->distributed;
     struct stock *other = NULL; /* the lock's server, where that is another one */
     bool failing;
     if (!admin_begin_look(&service->readiness, request))

@@ -22,11 +22,6 @@ bool sale_is_item(const char *item)
     return size > 0 && size <= ITEM_MAX && item[size] == '\0';
 }
 
-bool sale_asks_lock_server(const struct setting *setting)
-{
-    return setting->rung->distributed;
-}
-
 /* ---- Entering -------------------------------------------------------------------------------- */
 
 /* False: there is no such item. The record lies in the stock's slot. */
@@ -142,7 +137,7 @@ static enum dlock_mode first_mode(const struct sale_env *env, const struct sale 
 /* The server that is away, without which nothing can be sold; REDIS_ROLES: none is. */
 static enum redis_role sale_server_away(const struct sale_env *env)
 {
-    bool lasts = sale_asks_lock_server(&env->mode->now) && outage_lasts(env->outage, REDIS_LOCK);
+    bool lasts = env->mode->now.rung->distributed && outage_lasts(env->outage, REDIS_LOCK);
     return lasts ? REDIS_LOCK : away_stock(env);
 }
 
@@ -152,7 +147,7 @@ static enum sale_step sale_begin(struct sale_worker *worker, struct sale *sale)
     const int64_t begins_ns = mono_ns();
     sale->deadline_ns = sale->arrived_ns + env->config->wait_ms * NS_PER_MS;
     sale->mode = first_mode(env, sale);
-    enum redis_role needs = sale_asks_lock_server(&env->mode->now) ? REDIS_LOCK : REDIS_STOCK;
+    enum redis_role needs = env->mode->now.rung->distributed ? REDIS_LOCK : REDIS_STOCK;
     sale->patience = outage_patience(env->outage, needs);
     if (!take_lock_owner(env, sale) || section_end_by_outage(sale, sale_server_away(env)))
         return STEP_END;

@@ -183,8 +183,6 @@ struct sale {
 };
 
 bool sale_is_item(const char *item);
-/* Whether its rung asks a server for the lock. */
-bool sale_asks_lock_server(const struct setting *setting);
 
 /* The sale has come in: it is counted in and its invoke is recorded, if no switch is under way;
  * those that come during one enter later. Blocks nowhere. */
