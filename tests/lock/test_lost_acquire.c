@@ -232,6 +232,19 @@ static void cut_the_question_too(void *arg, const struct dlock_trace *trace)
         proxy_plan(p->proxy, PROXY_CUT_REPLY, p->ask, NULL, 0);
 }
 
+/* So many questions are cut. */
+static void stage_set_persistent(struct stage *stage, const char *rung,
+                                 struct persistent *persistent, int cuts)
+{
+    stage_set_warm(stage, rung,
+                   (struct dlock_options){
+                       .on_trace = cut_the_question_too,
+                       .on_trace_arg = persistent,
+                   });
+    persistent->proxy = stage->proxy;
+    atomic_store(&persistent->cuts_left, cuts);
+}
+
 static void a_question_whose_reply_is_lost(void **state)
 {
     (void)state;
@@ -241,13 +254,7 @@ static void a_question_whose_reply_is_lost(void **state)
             struct persistent persistent = {.ask = resolving[i].ask};
             struct dlock_want want = {.size = sizeof want, .wait_ms = waits * 60000};
             dlock_hold *hold;
-            stage_set_warm(&stage, resolving[i].rung,
-                           (struct dlock_options){
-                               .on_trace = cut_the_question_too,
-                               .on_trace_arg = &persistent,
-                           });
-            persistent.proxy = stage.proxy;
-            atomic_store(&persistent.cuts_left, 3);
+            stage_set_persistent(&stage, resolving[i].rung, &persistent, 3);
             uint64_t attempts = stats_of(stage.client).attempts;
             proxy_plan(stage.proxy, PROXY_CUT_REPLY, resolving[i].acquire, NULL, 0);
             dlock_status status = dlock_acquire(stage.lock, &want, &hold);
@@ -278,13 +285,7 @@ static void a_lost_try_and_then_a_busy_one(void **state)
         struct persistent persistent = {.ask = resolving[i].ask};
         if (strcmp(resolving[i].rung, "fair") == 0)
             continue; /* who waits behind its own client does not try */
-        stage_set_warm(&stage, resolving[i].rung,
-                       (struct dlock_options){
-                           .on_trace = cut_the_question_too,
-                           .on_trace_arg = &persistent,
-                       });
-        persistent.proxy = stage.proxy;
-        atomic_store(&persistent.cuts_left, 1);
+        stage_set_persistent(&stage, resolving[i].rung, &persistent, 1);
         dlock_hold *hold = acquired(stage.lock);
         proxy_plan(stage.proxy, PROXY_CUT_REQUEST, resolving[i].acquire, NULL, 0);
         struct waiter waiter = {.lock = stage.lock, .want = {.wait_ms = 60000}};
@@ -308,13 +309,7 @@ static void unknown_until_the_limit(void **state)
         struct persistent persistent = {.ask = resolving[i].ask};
         struct dlock_want want = {.size = sizeof want, .wait_ms = 50};
         dlock_hold *hold;
-        stage_set_warm(&stage, resolving[i].rung,
-                       (struct dlock_options){
-                           .on_trace = cut_the_question_too,
-                           .on_trace_arg = &persistent,
-                       });
-        persistent.proxy = stage.proxy;
-        atomic_store(&persistent.cuts_left, 1000000);
+        stage_set_persistent(&stage, resolving[i].rung, &persistent, 1000000);
         proxy_plan(stage.proxy, PROXY_CUT_REPLY, resolving[i].acquire, NULL, 0);
         dlock_status status = dlock_acquire(stage.lock, &want, &hold);
         bool flawed = dlock_rung_of(stage.lock)->flawed;
