@@ -70,7 +70,7 @@ keep_lock() {
 }
 
 # settled_lock I: what GET /lock says once no switch is under way: one that waits for its sales still
-# tells the old lock. Fails when the instance does not answer.
+# tells the old lock. An instance ends each switch within --wait-ms and a section. Fails when it does not answer.
 settled_lock() {
     local answer switching=true
     while [[ $switching == true ]]; do
