@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Time from left to right, in ms from the start of the run.
+ * The time axis: from left to right, in ms since the start of the run.
  */
 #include "picture.h"
 
@@ -12,7 +12,7 @@ double axis_x(const struct axis *axis, int64_t t_ns)
     return PLOT_LEFT + fmin(fmax(part, 0), 1) * (PICTURE_RIGHT - PLOT_LEFT);
 }
 
-/* 1, 2, 5 or 10 times a power of ten, so that there are at most so many steps. */
+/* 1, 2, 5 or 10 times a power of ten: the least step that gives at most steps_max steps. */
 static double nice_step(double range, double steps_max)
 {
     static const double factors[] = {1, 2, 5};

@@ -24,7 +24,7 @@ bool is_unknown(const struct run *run, const struct request *request)
         return true;
     if (request->outcome != OUTCOME_NONE)
         return false;
-    if (!request->accepted) /* its line may be among those that a killed process did not write */
+    if (!request->accepted) /* a killed process may not have written its line */
         return request->transport_error && !run->all_told;
     return !run->histories[request->history].ended;
 }

@@ -1,40 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The checks, each a row of what counts as proof. Each looks at a settled run, adds what it found
- * to run->findings and run->counts, and knows nothing of the others, but for two: check_clocks
- * comes before run_settle and tells which times are proof; check_conservation sums up each item.
+ * The checks; the table in docs/reference/run.md says what each one demands. A check reads a
+ * settled run, and adds its results to run->findings and run->counts. Checks do not depend on each
+ * other, with two exceptions:
+ * - check_clocks runs before run_settle, and decides which times are proof.
+ * - check_conservation computes the sums of each item, which later checks read.
  */
 #ifndef CHECK_H
 #define CHECK_H
 
 #include "run.h"
 
-void check_clocks(struct run *run);       /* all times are of one clock */
+void check_clocks(struct run *run);       /* all times come from one clock */
 void check_conservation(struct run *run); /* sold + left == initial, left >= 0 */
 void check_distinct(struct run *run);     /* each unit is sold once */
-void check_keys(struct run *run);         /* each idempotency key is sold under once */
-void check_exclusion(struct run *run);    /* no two sections of a lock at the same time */
-void check_fencing(struct run *run);      /* tokens grow, no write with an older one */
-void check_order(struct run *run);        /* first come, first served; counted only */
-void check_deadlock(struct run *run);     /* nobody waits for the lock of a dead owner */
-void check_liveness(struct run *run);     /* what can be sold is sold, nobody is sent away early */
-void check_complete(struct run *run);     /* the histories tell how everything ended */
-void check_views(struct run *run);        /* client, nginx and instances say the same */
+void check_keys(struct run *run);         /* one sale under each idempotency key */
+void check_exclusion(struct run *run);    /* no two sections of a lock overlap */
+void check_fencing(struct run *run);      /* tokens grow; no write with an older one */
+void check_order(struct run *run);        /* first come, first served; only counted */
+void check_deadlock(struct run *run);     /* no lock is held for ever */
+void check_liveness(struct run *run);     /* no buyer is rejected too early */
+void check_complete(struct run *run);     /* every section and request has its end */
+void check_views(struct run *run);        /* client, nginx and instances agree */
 void check_witness(struct run *run);      /* the run could have shown a fault */
 
-void check_all(struct run *run); /* all but check_clocks */
+void check_all(struct run *run); /* all checks except check_clocks */
 
-/* Whether nobody knows how that request ended: it may have taken units. */
+/* Whether the outcome of the request is unknown: it may have taken units. */
 bool is_unknown(const struct run *run, const struct request *request);
-/* Whether it was refused because another request has its key. */
+/* Whether it was refused because of its key: another request uses it, or used it before. */
 bool is_about_key(const struct request *request);
-/* Whether the stock looks at tokens: --write fenced, and the flawed fenced_textbook. */
+/* Whether the stock compares tokens: --write fenced, and the flawed fenced_textbook. */
 bool is_fenced(const struct run *run);
-/* Not the last word on a request: a restock before the first request to buy only sets the run up.
- */
+/* Whether the restock came before the first request to buy, and so only prepared the run. */
 bool is_setup(const struct run *run, const struct restock *restock);
-/* Finds out which restocks were carried out of those that no history tells the outcome of. Behind
- * the sums of sales. */
+/* Some restocks have no recorded outcome. If the sums allow it, this decides which of them were
+ * carried out. Runs after the sums of the sales. */
 void restocks_settle(struct run *run);
 
 #endif

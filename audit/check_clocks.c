@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Clocks: times are compared only where they are of one clock. Every history's first record names
- * its boot, clock and time namespace, and what CLOCK_REALTIME was at its stamp; run.json names the
- * clients'. CLOCK_REALTIME is CLOCK_MONOTONIC and a constant, on one boot: so all files must agree
- * on that constant, and a request's records must lie between its sending and its answer, as its
- * client saw them. What does not fit is not used as proof that two sections overlapped, nor are
- * requests that no client saw when others of their history do not fit.
+ * Clocks: two times are compared only if they come from one clock. The first record of each history
+ * names its boot, clock and time namespace, and CLOCK_REALTIME at its stamp. The clock of the
+ * clients is in run.json. On one boot CLOCK_REALTIME is CLOCK_MONOTONIC plus a constant, so all
+ * files must agree on that constant. The records of a request must also lie between its sending and
+ * its answer, as its client saw them. A time that fails this does not prove that two sections
+ * overlapped. If one request of a history fails it, the history's requests without a client's view
+ * prove nothing either.
  */
 #include "check.h"
 #include "source.h"
@@ -14,7 +15,7 @@
 
 /* ---- One clock ------------------------------------------------------------------------------- */
 
-/* Why the times of these two cannot be compared; NULL: they can. */
+/* Why the times of the two clocks cannot be compared; NULL if they can. */
 static const char *clocks_differ(const struct clock *one, const struct clock *two)
 {
     if (strcmp(one->boot_id, two->boot_id) != 0)
@@ -37,20 +38,20 @@ static void check_history(struct run *run, struct history *history, const struct
                      history->file, differs, first->file);
     else if (off)
         findings_add(&run->findings, RESULT_INCOMPLETE,
-                     "%s: its times are %.3f ms off those of %s, as CLOCK_REALTIME in both tells; "
+                     "%s: its times are %.3f ms off those of %s, as CLOCK_REALTIME in both shows; "
                      "they must agree within %.1f ms",
                      history->file, -(double)realtime_offset_ns / 1e6, first->file,
                      APART_NS_MAX / 1e6);
 }
 
-/* The first life whose clock is known, with which all others are compared; NULL. */
+/* Compares every life with the first one whose clock is known. Returns that one, or NULL. */
 static const struct history *check_histories(struct run *run)
 {
     const struct history *first = NULL;
     for (size_t i = 0; i < run->history_count; i++) {
         struct history *history = &run->histories[i];
         if (!history->clock.known)
-            continue; /* read_histories has said so */
+            continue; /* its reader has reported it */
         if (first == NULL)
             first = history;
         check_history(run, history, first);
@@ -58,7 +59,7 @@ static const struct history *check_histories(struct run *run)
     return first;
 }
 
-/* A section takes some commands, and so some time. */
+/* A section sends commands to Redis, so it must take time. */
 static void clocks_check_sections(struct run *run)
 {
     const struct section *example = NULL;
@@ -100,8 +101,7 @@ static bool check_clients(struct run *run, const struct history *first)
     return false;
 }
 
-/* From a request's sending to its answer, as its client saw them, and what the client may be off.
- */
+/* From a request's sending to its answer as its client saw them, widened by the client's slack. */
 struct span {
     int64_t sent_ns;
     int64_t answered_ns;
@@ -116,7 +116,7 @@ static struct span span_of(const struct run *run, const struct request *request,
     return (struct span){sent_ns - slack_ns, sent_ns + (request->elapsed_ms + 1) * ms + slack_ns};
 }
 
-/* By how much its records lie before its sending, or after its answer; 0: they lie between. */
+/* By how much a record lies before the sending (negative) or after the answer; 0 if none does. */
 static int64_t outside_ns(const struct run *run, const struct request *request,
                           int64_t realtime_offset_ns)
 {

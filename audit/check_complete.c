@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Complete: in a history that was ended in order, every section has its exit, every hold its
- * release and every request its end. What a killed process left open is no gap: it could not write
+ * Completeness: in a history with an `end`, every section has its exit, every hold its release and
+ * every request its end. What a killed process left open is not a gap, because it could not write
  * more.
  */
 #include "check.h"
@@ -42,7 +42,7 @@ static void complete_check_sections(struct run *run)
                      run_request_id(run, held->request));
 }
 
-/* No instance said how it ended. */
+/* No instance recorded its end. */
 static bool is_open_ended(const struct request *request)
 {
     return request->outcome == OUTCOME_NONE || request->outcome == OUTCOME_CLIENT_ONLY;

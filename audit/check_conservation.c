@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Conservation: sold + left == initial and left >= 0. With sales whose outcome nobody knows:
- * sold <= initial - left <= sold + unknown. More than that came from nowhere (surplus, a lost
- * update); less, and units left the stock that nobody was told to have bought (shortfall).
+ * Conservation: sold + left == initial, and left >= 0. With sales of unknown outcome: sold <=
+ * initial - left <= sold + unknown. If more was sold, units came from nowhere (surplus, a lost
+ * update). If less was sold, units left the stock without a recorded sale (shortfall).
  */
 #include "check.h"
 #include "memory.h"
@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What each item's stock was when the first request came: as set last, or as Redis had it. */
+/* Each item's stock when the first request to buy came: the latest setup restock, otherwise
+ * redis.json. */
 static void find_start(struct run *run)
 {
     int64_t *set_ns = memory_new(run->item_count, sizeof *set_ns);
@@ -69,7 +70,7 @@ static void add_sales(struct run *run)
 
 enum fault { TOO_MANY, FROM_NOWHERE, BELOW_ZERO, VANISHED, FAULT_COUNT };
 
-/* Adds the item to the sums; says what is wrong with it. */
+/* Adds the item to the sums, and sets `wrong` for each fault that it shows. */
 static void conservation_weigh(struct run *run, const struct item *item, bool wrong[FAULT_COUNT])
 {
     struct counts *counts = &run->counts;
@@ -82,14 +83,14 @@ static void conservation_weigh(struct run *run, const struct item *item, bool wr
     if (wrong[TOO_MANY])
         counts->oversold += proven - item->supply_most;
     if (left == NOT_KNOWN)
-        return; /* read_redis has said so */
+        return; /* read_redis has reported it */
     counts->left += left;
     wrong[FROM_NOWHERE] = !run->restocks_lost && proven + left > item->supply_most;
     if (wrong[FROM_NOWHERE])
         counts->surplus += proven + left - item->supply_most;
     wrong[FROM_NOWHERE] = wrong[FROM_NOWHERE] && !wrong[TOO_MANY];
     wrong[BELOW_ZERO] = left < 0;
-    bool set_lower = item->possible.sets; /* what was there may have been taken away */
+    bool set_lower = item->possible.sets; /* it may have taken units away */
     wrong[VANISHED] =
         item->supply_exact && !set_lower && item->supply - left > item->sold + item->unknown;
     if (wrong[VANISHED])
@@ -109,14 +110,13 @@ static void conservation_report(struct run *run, enum fault fault, const struct 
     switch (fault) {
     case TOO_MANY:
         findings_add(findings, RESULT_OVERSOLD,
-                     "%.80s: %lld sold, but only %lld were there: %lld "
-                     "too many%s",
-                     item->name, sold, supply, sold - supply, others);
+                     "%.80s: %lld sold of a stock of %lld: %lld too many%s", item->name, sold,
+                     supply, sold - supply, others);
         break;
     case FROM_NOWHERE:
         findings_add(findings, RESULT_OVERSOLD,
-                     "%.80s: %lld sold and %lld left, but only %lld were "
-                     "there: %lld came from nowhere (lost updates)%s",
+                     "%.80s: %lld sold and %lld left of a stock of %lld: %lld came from nowhere "
+                     "(lost updates)%s",
                      item->name, sold, left, supply, sold + left - supply, others);
         break;
     case BELOW_ZERO:
@@ -125,8 +125,8 @@ static void conservation_report(struct run *run, enum fault fault, const struct 
         break;
     default:
         findings_add(findings, RESULT_UNDERSOLD,
-                     "%.80s: %lld sold and %lld left of %lld: %lld "
-                     "vanished, nobody was told to have bought them%s",
+                     "%.80s: %lld sold and %lld left of a stock of %lld: %lld vanished without a "
+                     "recorded sale%s",
                      item->name, sold, left, supply, supply - left - sold - item->unknown, others);
         break;
     }

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Deadlock, of two kinds. For ever: waiters timed out, nobody was granted the lock any more, its
- * key in Redis never expires, and its holder cannot release it. The holder's process died, its
- * release was forgotten or did not arrive, or it does not know that it acquired the lock, because
- * the reply was lost. A key that expires counts as well when it is renewed though its holder is
- * gone: that was seen, or the key outlived its time. With itself: a request that held the lock
- * asked for it again and waited in vain, though nobody else held it meanwhile. If it held the read
- * lock and asked for the write lock, others may have held the read lock, too.
+ * Deadlock, of two kinds.
+ *
+ * The first: a lock is held for ever. Waiters timed out, and no client acquired the lock after its
+ * last grant. Its key in Redis never expires, and its holder cannot release it. The holder's
+ * process died, its release was forgotten or did not arrive, or the acquire's reply was lost. A key
+ * that expires counts too, if it is renewed though its holder is gone. A renewal after the
+ * holder's end shows it, or a key that outlived its TTL.
+ *
+ * The second: a request waits for itself. It held the lock, asked for it again and was rejected,
+ * though no other request held it meanwhile. If it held the read lock and asked for the write lock,
+ * other readers may have held the read lock too.
  */
 #include "check.h"
 #include "memory.h"
@@ -22,8 +26,8 @@ static int64_t max_ns(int64_t a, int64_t b)
 /* What is known of an item's lock. */
 struct last {
     const struct section *grant;
-    int64_t lost_ns;         /* an acquire failed behind it; it may have set the key all the same */
-    int64_t timeouts_behind; /* waiters that timed out after it */
+    int64_t lost_ns;         /* a later acquire failed; it may have set the key */
+    int64_t timeouts_behind; /* waiters that timed out after the grant */
     int64_t timeout_ns;      /* the last of them */
 };
 
@@ -32,7 +36,7 @@ static bool is_back(const struct section *section)
     return section->stage == STAGE_RELEASE && !section->kept;
 }
 
-/* Of two readers that share it, who did not give it back has it for longer. */
+/* Whether `one` is the later grant. Of two readers, the one that did not release. */
 static bool is_later(const struct section *one, const struct section *two)
 {
     if (one->shared && two->shared && is_back(one) != is_back(two))
@@ -70,13 +74,13 @@ static void find_last(const struct run *run, struct last *last)
     }
 }
 
-/* Its section is over, and it did not give the lock back. */
+/* It left its section and did not release the lock. */
 static bool left_with_it(const struct section *grant)
 {
     return grant->stage == STAGE_EXIT || (grant->stage == STAGE_RELEASE && grant->kept);
 }
 
-/* Renewed behind that, as it will be while its process lives. */
+/* Whether the lock was renewed after the exit. Then it is renewed as long as the process lives. */
 static bool deadlock_is_renewed(const struct run *run, const struct section *grant)
 {
     for (size_t i = 0; i < run->mark_count; i++) {
@@ -88,8 +92,8 @@ static bool deadlock_is_renewed(const struct run *run, const struct section *gra
     return false;
 }
 
-/* The latest moment at which somebody who is gone can have set the key; NOT_STAMPED: its
- * holder may hold it still. */
+/* The latest time at which a client that is gone can have set the key. NOT_STAMPED: the holder may
+ * still hold it. */
 static int64_t gone_ns(const struct run *run, const struct last *last)
 {
     const struct section *grant = last->grant;
@@ -104,7 +108,7 @@ static int64_t gone_ns(const struct run *run, const struct last *last)
     return gone;
 }
 
-/* The key has a time to live, stands all the same when that is over, and will go on so. */
+/* The key has a TTL, and exists after that TTL has passed: something renews it. */
 static bool outlives_its_time(const struct run *run, const struct last *last)
 {
     int64_t gone = gone_ns(run, last);
@@ -118,7 +122,8 @@ static bool owner_is_gone(const struct run *run, const struct last *last)
     if (last->lost_ns != NOT_STAMPED ||
         (last->grant != NULL && (last->grant->stage != STAGE_RELEASE || last->grant->kept)))
         return true;
-    for (size_t i = 0; i < run->history_count; i++) { /* one that died before it could tell */
+    /* A process that died may have acquired it without a record. */
+    for (size_t i = 0; i < run->history_count; i++) {
         if (!run->histories[i].ended)
             return true;
     }
@@ -136,7 +141,7 @@ static int deadlock_by_grant(const void *a, const void *b)
     return (one_ns > two_ns) - (one_ns < two_ns);
 }
 
-/* All grants, sorted, and of each the next one of another request. */
+/* All grants, sorted by lock and time. other[i]: index of the next grant of another request. */
 struct grants {
     const struct section **list;
     size_t *other;
@@ -158,7 +163,7 @@ static struct grants sort_grants(const struct run *run)
     return grants;
 }
 
-/* The first grant of its lock that is not before its own. */
+/* Index of the lock's first grant at the time of the section's own grant, or later. */
 static size_t find_grant(const struct grants *grants, const struct section *section)
 {
     size_t from = 0;
@@ -173,7 +178,8 @@ static size_t find_grant(const struct grants *grants, const struct section *sect
     return from;
 }
 
-/* Whether somebody else was granted the lock between the hold's grant and its second ask. */
+/* Whether another request acquired the lock between the hold's grant and the rejection of its
+ * second request for it. */
 static bool was_elsewhere(const struct run *run, const struct grants *grants,
                           const struct section *section)
 {
@@ -188,7 +194,7 @@ static const struct section *find_self_wait(const struct run *run)
 {
     const struct section *found = NULL;
     struct grants grants = sort_grants(run);
-    for (size_t i = 0; i < run->section_count && found == NULL; i++) { /* one tells enough */
+    for (size_t i = 0; i < run->section_count && found == NULL; i++) { /* one example is enough */
         const struct section *section = &run->sections[i];
         if (section->again != NONE && (section->shared || !was_elsewhere(run, &grants, section)))
             found = section;
@@ -214,26 +220,26 @@ static void check_self_wait(struct run *run)
                                  : "it again, and was refused though nobody else held it");
 }
 
-/* Whether nobody will ever have that item's lock again. */
+/* Whether the item's lock is held for ever. */
 static bool is_stuck(const struct run *run, const struct item *item, const struct last *last)
 {
     const struct redis_side *after = &item->redis[AFTER];
     if (last->timeouts_behind == 0 || !after->lock_there) /* NOLINT: each item is there */
         return false;
     if (after->lock_pttl_ms == -1)
-        return true; /* the run is over, and nobody came to delete it */
+        return true; /* the run is over and the key was not deleted */
     return owner_is_gone(run, last) && outlives_its_time(run, last);
 }
 
 static void tell_stuck(struct run *run, const struct item *item, const struct last *last)
 {
     const struct redis_side *after = &item->redis[AFTER];
-    char who[96] = "ever entered with it";
+    char who[96] = "no known request holds it";
     if (last->grant != NULL)
-        snprintf(who, sizeof who, "acquired it after request %.60s",
+        snprintf(who, sizeof who, "nobody acquired it after request %.60s",
                  run_request_id(run, last->grant->request));
     findings_add(&run->findings, RESULT_DEADLOCK,
-                 "the lock of %.80s is held for ever: nobody %s, requests that timed out waiting "
+                 "the lock of %.80s is held for ever: %s, requests that timed out waiting "
                  "for it: %lld, and %s",
                  item->name, who, (long long)last->timeouts_behind,
                  after->lock_pttl_ms != -1
@@ -246,7 +252,7 @@ void check_deadlock(struct run *run)
     check_self_wait(run);
     struct last *last = memory_new(run->item_count, sizeof *last);
     find_last(run, last);
-    for (size_t i = 0; i < run->item_count && run->stuck == NULL; i++) { /* one tells enough */
+    for (size_t i = 0; i < run->item_count && run->stuck == NULL; i++) { /* one example is enough */
         if (!is_stuck(run, &run->items[i], &last[i]))
             continue;
         tell_stuck(run, &run->items[i], &last[i]);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Distinct: every unit is sold once. A sale of q units covers unit ... unit + q - 1; a stock of N
- * is the units 1 ... N on the shelf, and a restock from B to A puts B + 1 ... A there anew. A unit
- * that was sold more often than it was there is an oversale, whichever way the stock is written.
- * Restocks that may or may not have been carried out excuse as many sales as they would have added
- * units, each a unit once. No restock excuses a sale that was done before it began.
+ * Distinct: every unit is sold once. A sale of q units covers unit ... unit + q - 1. A stock of N
+ * is the units 1 ... N on the shelf; a restock from B to A puts B + 1 ... A there again. A unit
+ * that was sold more often than it was in stock is an oversale, whatever the write mode.
+ *
+ * Possible restocks may or may not have been carried out. They excuse at most as many sales as they
+ * would have added units. Each of them excuses a unit once. No restock excuses a sale that happened
+ * before it began.
  */
 #include "check.h"
 #include "memory.h"
@@ -12,7 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* From unit `at` on, one more (or fewer) sale covers, and one more is on the shelf. */
+/* From unit `at` on, the number of sales, and of units on the shelf, changes by these amounts. */
 struct edge {
     int64_t at;
     uint32_t item;
@@ -49,14 +51,14 @@ static void add_range(struct edges *edges, size_t item, int64_t from, int64_t to
         };
 }
 
-/* A client may tell any number; one that is no unit's is nobody's proof. */
+/* A client's record may state any number; a number that cannot be a unit proves nothing. */
 static bool is_proof(const struct sale *sale)
 {
     return !sale->disputed && sale->unit >= -UNITS_MAX && sale->unit <= UNITS_MAX;
 }
 
-/* Which sales are looked at: all, or those that were done before any possible restock of their
- * item, or before any. */
+/* Which sales are counted. ALL: all of them. EARLY: those before any possible restock of their
+ * item. FIRST: those before any restock of it. */
 enum which { ALL, EARLY, FIRST };
 
 static bool is_before(const struct run *run, const struct sale *sale, int64_t t_ns)
@@ -88,8 +90,8 @@ static void add_edges(const struct run *run, struct edges *edges, enum which whi
         int64_t before = restock->before > 0 ? restock->before : 0;
         int64_t after = restock->after > 0 ? restock->after : 0;
         if (is_setup(run, restock) || (which == EARLY && is_late && after < before))
-            continue; /* what it took off the shelf later was there before */
-        /* after < before takes units off the shelf */
+            continue; /* the units that it took away later were there before */
+        /* if after < before, this removes units from the shelf */
         add_range(edges, restock->item, before + 1, after + 1, SHELF);
     }
     for (size_t i = 0; i < run->sale_count; i++) {
@@ -99,11 +101,11 @@ static void add_edges(const struct run *run, struct edges *edges, enum which whi
     }
 }
 
-/* Sales of an item beyond what was there. */
+/* Sales of an item beyond what was on the shelf. */
 struct excess {
-    int64_t units; /* > 0 */
-    int64_t deep;  /* so many of them are left if each possible restock excuses one of every unit */
-    int64_t below; /* units <= 0, which no restock makes */
+    int64_t units; /* units > 0 */
+    int64_t deep;  /* those that remain if each possible restock excuses one sale of every unit */
+    int64_t below; /* units <= 0, which no restock adds */
 };
 
 static int64_t distinct_beyond(int64_t count, int64_t most)
@@ -111,7 +113,7 @@ static int64_t distinct_beyond(int64_t count, int64_t most)
     return count > most ? count - most : 0;
 }
 
-/* Fills in one for each item. Returns how many different units were sold. */
+/* Fills one excess for each item. Returns how many different units were sold. */
 static int64_t count_units(const struct run *run, enum which which, struct excess *excesses)
 {
     struct edges edges = {.count = 0};
@@ -128,9 +130,7 @@ static int64_t count_units(const struct run *run, enum which which, struct exces
         if (sold == 0 || edge->item != edge[1].item)
             continue;
         int64_t units = edge[1].at - edge->at;
-        int64_t below = edge->at > 0     ? 0
-                        : edge[1].at > 1 ? 1 - edge->at
-                                         : units; /* of them, <= 0 */
+        int64_t below = edge->at > 0 ? 0 : edge[1].at > 1 ? 1 - edge->at : units; /* units <= 0 */
         int64_t beyond = distinct_beyond(sold, supply > 0 ? supply : 0);
         distinct += units;
         excess->below += beyond * below;
@@ -147,7 +147,7 @@ static int64_t distinct_is_greater(int64_t one, int64_t two)
     return one > two ? one : two;
 }
 
-/* Sales that nothing excuses. */
+/* How many sales beyond the stock no restock excuses. */
 static int64_t distinct_proven(const struct item *item, const struct excess *all,
                                const struct excess *early, const struct excess *first)
 {
@@ -192,8 +192,7 @@ static int64_t distinct_is_later(const struct sale *one, const struct sale *two)
     return one->t_ns > two->t_ns ? one->t_ns : two->t_ns;
 }
 
-/* The two sales of one unit that were the first to be both done, and the first sale of a unit that
- * never was. */
+/* The pair of sales of one unit that was complete first, and the first sale of a unit <= 0. */
 struct first {
     struct sale twice[2];
     struct sale beyond;
@@ -217,7 +216,7 @@ static struct first distinct_find_first(const struct run *run)
         first.beyond = sale;
     }
     qsort(sales, count, sizeof *sales, by_item_unit);
-    const struct sale *reach = NULL; /* covers the highest unit so far */
+    const struct sale *reach = NULL; /* the sale with the highest unit so far */
     for (size_t i = 0; i < count; i++) {
         const struct sale *sale = &sales[i];
         bool same_item = reach != NULL && reach->item == sale->item;
@@ -235,10 +234,10 @@ static struct first distinct_find_first(const struct run *run)
     return first;
 }
 
-/* For the picture, which shows sections. */
+/* Keeps them for the picture, which shows sections. */
 static void distinct_keep_first(struct run *run, const struct first *first)
 {
-    run->beyond = first->beyond.section; /* NULL where there is none */
+    run->beyond = first->beyond.section; /* NULL if there is none */
     if (first->twice[0].section == NULL || first->twice[1].section == NULL)
         return;
     run->twice = (struct collision){first->twice[0].section, first->twice[1].section};
@@ -262,7 +261,7 @@ static const char *name_sale(const struct run *run, const struct sale *sale, cha
 
 static void distinct_report(struct run *run, const struct first *first)
 {
-    /* in the order of the times that are told */
+    /* in the order of their times */
     bool turned = first->twice[0].t_ns > first->twice[1].t_ns;
     const struct sale *one = &first->twice[turned];
     const struct sale *two = &first->twice[!turned];
@@ -278,7 +277,7 @@ static void distinct_report(struct run *run, const struct first *first)
                      (long long)first->beyond.unit, run->items[first->beyond.item].name,
                      name_sale(run, &first->beyond, text[0]));
     findings_add(&run->findings, RESULT_OVERSOLD,
-                 "units sold more often than they were there: %lld",
+                 "units sold more often than they were in stock: %lld",
                  (long long)run->counts.duplicate_units);
 }
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Mutual exclusion: no two sections of one lock overlap, but those that share it, which may among
- * each other. A section is [enter, exit): one that enters at the very nanosecond when another exits
- * only touches it. Sections come sorted by lock and enter, so one pass with a heap of those that
- * are still inside, the first to end on top, sees them all. Where the stock refuses old tokens, who
- * is overtaken and writes nothing does no harm: that is what a fence is for. Two that overlap and
- * both wrote are a fault there, too. Sections whose times prove nothing are left out.
+ * Mutual exclusion: no two sections of one lock overlap, except readers among each other. A section
+ * is [enter, exit): one that enters at the nanosecond of another's exit does not overlap it.
+ *
+ * Sections are sorted by lock and enter. So one pass finds all overlaps, with a min-heap of the
+ * sections that are still inside, the first to end on top. If the stock compares tokens, a section
+ * whose lock another one has taken over does no harm unless it wrote. There, two that overlap are a
+ * fault only if both sold. Sections whose times prove nothing are left out.
  */
 #include "check.h"
 #include "memory.h"
@@ -15,17 +16,17 @@
 struct inside {
     struct section **heap;
     size_t count;
-    size_t exclusive;                   /* so many of them */
-    struct section *last_out;           /* of those inside, the one that ends last */
-    struct section *last_exclusive_out; /* the same of the exclusive ones */
-    size_t untold; /* run->by_lock from here on: those that are inside may be so rightfully */
+    size_t exclusive;                      /* number of exclusive ones inside */
+    struct section *last_to_end;           /* of those inside, the one that ends last */
+    struct section *last_exclusive_to_end; /* of the exclusive ones inside */
+    size_t first_unmarked; /* index into run->by_lock: earlier sections are marked if need be */
 };
 
 static void exclusion_swap(struct section **one, struct section **two)
 {
-    struct section *kept = *one;
+    struct section *saved = *one;
     *one = *two;
-    *two = kept;
+    *two = saved;
 }
 
 static void exclusion_push(struct inside *inside, struct section *section)
@@ -55,13 +56,13 @@ static void exclusion_pop(struct inside *inside)
     }
 }
 
-/* What one pass saw. */
+/* Results of one pass. */
 struct tally {
     int64_t overlaps;
     int64_t max_parallel;
-    int64_t met;              /* the most that were inside and must not be */
-    struct collision first;   /* over all locks */
-    struct collision meeting; /* where those were */
+    int64_t most_inside;      /* the most that were inside at a forbidden overlap */
+    struct collision first;   /* the earliest overlap of all locks */
+    struct collision meeting; /* the overlap at which they were inside */
 };
 
 static void note_first(struct collision *first, struct section *one, struct section *two)
@@ -70,26 +71,28 @@ static void note_first(struct collision *first, struct section *one, struct sect
         *first = (struct collision){one, two};
 }
 
-/* Whom the section must not meet, of those inside the one that ends last; NULL: nobody. */
-static struct section *met_by(const struct inside *inside, const struct section *section)
+/* The section inside that this one must not overlap; of several, the one that ends last. NULL if
+ * none. */
+static struct section *conflict_of(const struct inside *inside, const struct section *section)
 {
     if (section->shared)
-        return inside->exclusive > 0 ? inside->last_exclusive_out : NULL;
-    return inside->count > 0 ? inside->last_out : NULL;
+        return inside->exclusive > 0 ? inside->last_exclusive_to_end : NULL;
+    return inside->count > 0 ? inside->last_to_end : NULL;
 }
 
-/* Section number `at` has met somebody, and so have all that are inside, with one that shares the
- * lock only those that do not. Each is looked at once. */
-static void tell_inside(const struct run *run, struct inside *inside, size_t at)
+/* Marks as overlapped section number `at`, and each section inside that it must not overlap. Over a
+ * whole pass, the loop reads each section once. */
+static void mark_overlapped(const struct run *run, struct inside *inside, size_t at)
 {
     struct section *section = run->by_lock[at];
     section->overlapped = true;
     if (section->shared) {
-        inside->last_exclusive_out->overlapped = true; /* with more than one they know already */
+        /* If several exclusive ones are inside, they are marked already. */
+        inside->last_exclusive_to_end->overlapped = true;
         return;
     }
-    for (; inside->untold < at; inside->untold++) {
-        struct section *other = run->by_lock[inside->untold];
+    for (; inside->first_unmarked < at; inside->first_unmarked++) {
+        struct section *other = run->by_lock[inside->first_unmarked];
         if (other->lock == section->lock && other->ended_ns > section->at_ns[STAGE_ENTER] &&
             run_is_timed(run, other))
             other->overlapped = true;
@@ -99,27 +102,27 @@ static void tell_inside(const struct run *run, struct inside *inside, size_t at)
 static void exclusion_enter(struct tally *tally, struct inside *inside, struct section *section)
 {
     int64_t parallel = (int64_t)inside->count + 1;
-    struct section *met = met_by(inside, section);
-    if (met != NULL) {
+    struct section *other = conflict_of(inside, section);
+    if (other != NULL) {
         tally->overlaps++;
-        note_first(&tally->first, met, section);
-        if (parallel > tally->met) {
-            tally->met = parallel;
-            tally->meeting = (struct collision){met, section};
+        note_first(&tally->first, other, section);
+        if (parallel > tally->most_inside) {
+            tally->most_inside = parallel;
+            tally->meeting = (struct collision){other, section};
         }
     }
     if (parallel > tally->max_parallel)
         tally->max_parallel = parallel;
     exclusion_push(inside, section);
-    if (inside->count == 1 || section->ended_ns > inside->last_out->ended_ns)
-        inside->last_out = section;
+    if (inside->count == 1 || section->ended_ns > inside->last_to_end->ended_ns)
+        inside->last_to_end = section;
     inside->exclusive += !section->shared;
     if (!section->shared &&
-        (inside->exclusive == 1 || section->ended_ns > inside->last_exclusive_out->ended_ns))
-        inside->last_exclusive_out = section;
+        (inside->exclusive == 1 || section->ended_ns > inside->last_exclusive_to_end->ended_ns))
+        inside->last_exclusive_to_end = section;
 }
 
-/* sold_only: as if nobody else was there. */
+/* sold_only: only sections that sold count. */
 static struct tally exclusion_pass(const struct run *run, bool sold_only)
 {
     struct inside inside = {.heap = memory_new(run->by_lock_count, sizeof *inside.heap)};
@@ -135,8 +138,8 @@ static struct tally exclusion_pass(const struct run *run, bool sold_only)
         lock = section->lock;
         while (inside.count > 0 && inside.heap[0]->ended_ns <= enter_ns)
             exclusion_pop(&inside);
-        if (!sold_only && met_by(&inside, section) != NULL)
-            tell_inside(run, &inside, i);
+        if (!sold_only && conflict_of(&inside, section) != NULL)
+            mark_overlapped(run, &inside, i);
         exclusion_enter(&tally, &inside, section);
     }
     free(inside.heap);

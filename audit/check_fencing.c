@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fencing, where the lock gives tokens: a later section has a greater token, and no write was
- * accepted with a token older than the newest given out. The write's stamp is that of its answer,
- * so the stamps alone do not convict: it landed too late when the newer holder had read a stock
- * from before it. And where the stock refuses old tokens, each write that it took met the stock
- * that its section had read: nobody wrote in between. Readers that share a lock may be late among
- * each other, and whose reading nothing is written on takes no harm from a write behind it.
+ * Fencing, if the lock gives tokens. A later section has a greater token. No write was accepted
+ * with a token older than the newest one given. A write is stamped when it is answered, so the
+ * stamps alone prove nothing. A write came too late if the newer holder had read a stock from
+ * before it.
+ *
+ * If the stock compares tokens, each accepted write must have met the stock that its section had
+ * read. Then no other write came between. Readers that share a lock may overtake each other. A
+ * section that only reads takes no harm from a later write.
  */
 #include "check.h"
 #include "memory.h"
 
 #include <stdlib.h>
 
-/* So many newer grants are looked at for each write: more are never under way at once. */
+/* How many newer grants are compared with each write; never more are under way at once. */
 enum { NEWER_MAX = 1000 };
 
 static int by_end(const void *a, const void *b)
@@ -37,7 +39,7 @@ static int by_token(const void *a, const void *b)
     return (one->token > two->token) - (one->token < two->token);
 }
 
-/* The sections with a token and a time that is proof, in the order they were entered. */
+/* The sections that have a token and times that are proof, in the order of their enter. */
 static struct section **with_tokens(const struct run *run, size_t *count)
 {
     struct section **list = memory_new(run->by_lock_count, sizeof *list);
@@ -49,7 +51,7 @@ static struct section **with_tokens(const struct run *run, size_t *count)
     return list;
 }
 
-/* Whether `one` was over when `two` began; two empty sections at one stamp have no order. */
+/* Whether `one` ended before `two` began. Two empty sections with equal stamps have no order. */
 static bool was_over(const struct section *one, const struct section *two)
 {
     return one->lock == two->lock && one->ended_ns <= two->at_ns[STAGE_ENTER] &&
@@ -65,8 +67,8 @@ static void take_newest(const struct section **newest, const struct section *sec
 static void check_growth(struct run *run, struct section **entered, struct section **ended,
                          size_t count)
 {
-    const struct section *newest[2] = {NULL,
-                                       NULL}; /* that was over: of all, and of the exclusive */
+    /* The newest tokens of the sections that are over: of all, and of the exclusive ones. */
+    const struct section *newest[2] = {NULL, NULL};
     const struct section *example[2] = {NULL, NULL};
     long long times = 0;
     size_t over = 0;
@@ -96,15 +98,16 @@ static void check_growth(struct run *run, struct section **entered, struct secti
                      run_request_id(run, example[0]->request), (long long)example[0]->token);
 }
 
-/* Whether no restock can have raised the stock before the section's write: where it only falls, it
- * tells what was read first. */
+/* Whether no restock can have raised the stock before the section's write. A stock that only falls
+ * shows by its values which of two steps came first. */
 static bool only_fell(const struct run *run, const struct section *section)
 {
     return section->item != NONE && !run->restocks_lost &&
            section->at_ns[STAGE_WRITE] < run->items[section->item].restocked_ns;
 }
 
-/* Whether the write of `old` landed between the newer holder's grant and reading, or later. */
+/* Whether the newer holder was granted the lock before the write of `old`, and read the stock from
+ * before that write. */
 static bool is_stale(const struct run *run, const struct section *old, const struct section *newer)
 {
     return only_fell(run, old) && !run_only_reads(run, newer) && !old->left_denied &&
@@ -113,7 +116,7 @@ static bool is_stale(const struct run *run, const struct section *old, const str
            newer->stock_before != NOT_KNOWN && newer->stock_before > old->stock_after;
 }
 
-/* earliest[i] is when the first of this and all newer tokens of its lock was granted. */
+/* earliest[i]: the earliest grant of this token and all newer ones of its lock. */
 static int64_t *find_earliest(struct section *const *tokens, size_t count)
 {
     int64_t *earliest = memory_new(count, sizeof *earliest);
@@ -158,7 +161,8 @@ static void check_writes(struct run *run, struct section **tokens, size_t count)
             run_request_id(run, example[1]->request));
 }
 
-/* The write takes off what is there, whatever was read: so what it left tells what it met. */
+/* The write subtracts from the stock as it is, whatever was read. So what it left shows what it
+ * met. */
 static void check_reads(struct run *run)
 {
     const struct section *example = NULL;
@@ -174,15 +178,15 @@ static void check_reads(struct run *run)
     }
     if (times > 0)
         findings_add(&run->findings, RESULT_OVERLAP,
-                     "writes accepted though another one came behind their reading: %lld; first: "
+                     "writes accepted though another one came after their read: %lld; first: "
                      "request %.60s read %lld, took %lld at %.3f ms and left %lld",
                      times, run_request_id(run, example->request), (long long)example->stock_before,
                      (long long)example->quantity, run_ms(run, example->at_ns[STAGE_WRITE]),
                      (long long)example->stock_after);
 }
 
-/* Whether every grant must have one: a rung gives a token to all of its grants or to none, and a
- * stock that looks at tokens refuses a write without one. */
+/* Whether every grant must have a token. A rung gives a token to all of its grants or to none. A
+ * stock that compares tokens refuses a write without one. */
 static bool needs_tokens(const struct run *run)
 {
     bool needs = is_fenced(run);
@@ -191,7 +195,7 @@ static bool needs_tokens(const struct run *run)
     return needs;
 }
 
-/* A grant without its token is a record that is not whole. A reader needs none. */
+/* A grant without its token is an incomplete record. A reader needs no token. */
 static void check_tokens(struct run *run)
 {
     const struct section *example = NULL;

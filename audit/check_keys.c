@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Keys: under an idempotency key is sold once, and all who come with it are told the same. A second
- * sale is an oversale even where the stock was enough for it; so is an answer that differs, for its
- * buyer holds two.
+ * Keys: one sale under each idempotency key, and one answer for all requests with it. A second sale
+ * is an oversale even if the stock was enough for it. So is an answer that differs, because its
+ * buyer then holds two answers.
  */
 #include "check.h"
 #include "memory.h"
 
 #include <stdlib.h>
 
-/* What was said under a key first. */
+/* The first records under a key. */
 struct said {
-    uint32_t sale;               /* NONE: none was recorded or told */
-    const struct request *kept;  /* its sold-out was kept; NULL */
-    const struct request *again; /* the first one that was told again; NULL */
+    uint32_t sale;               /* NONE if no record has a sale */
+    const struct request *kept;  /* the request whose refusal was stored; NULL */
+    const struct request *again; /* the first request that got a stored answer; NULL */
 };
 
-/* Proof, and not what a client alone was told of a sale that is recorded. */
+/* Whether `sale` is a second sale. A client's answer alone may only repeat the recorded one. */
 static bool is_second(const struct sale *first, const struct sale *sale)
 {
     return sale->section != NULL || sale->unit != first->unit;
 }
 
-/* The first sale of each key; tells of the second ones. */
+/* Finds the first sale of each key, and reports second ones. */
 static void keys_check_sales(struct run *run, struct said *said)
 {
     struct sale example[2];
@@ -58,9 +58,9 @@ static void keys_check_sales(struct run *run, struct said *said)
                  run_request_id(run, example[1].request));
 }
 
-/* Whether that refusal says that its key has no answer for such a quantity. A Redis that was
- * emptied has neither the item nor the key: of an item that is there in the end, and was not put
- * there again, it is known that nobody emptied it. */
+/* Whether the refusal denies that its key has an answer for such a quantity. A Redis that was
+ * emptied has neither the item nor the key. It was not emptied if the item exists at the end, and
+ * was not created again. */
 static bool keys_denies(const struct run *run, int64_t quantity, const struct request *request)
 {
     switch (request->reason) {
@@ -73,8 +73,8 @@ static bool keys_denies(const struct run *run, int64_t quantity, const struct re
     }
 }
 
-/* Whether it came inside after that time, and was refused. A request looks for its key's answer as
- * soon as it is inside. Of one that was accepted twice nobody knows which try was refused. */
+/* Whether it entered after that time, and was refused. A request looks for its key's answer as soon
+ * as it enters. If a request was accepted twice, it is not known which attempt was refused. */
 static bool was_refused_after(const struct run *run, int64_t t_ns, const struct request *request)
 {
     if (request->outcome != OUTCOME_REFUSED || request->accepted_twice || request->section == NONE)
@@ -83,8 +83,8 @@ static bool was_refused_after(const struct run *run, int64_t t_ns, const struct 
     return run_is_timed(run, section) && section->at_ns[STAGE_ENTER] > t_ns;
 }
 
-/* Whether it looked for its key's sale when that was answered already, and was refused as if there
- * was none. */
+/* Whether it looked for its key's sale after that was answered, and was refused as if there were
+ * none. */
 static bool is_missed(const struct run *run, const struct sale *sale, const struct request *request)
 {
     bool denied = request->reason == REASON_SOLD_OUT || keys_denies(run, sale->quantity, request);
@@ -92,7 +92,7 @@ static bool is_missed(const struct run *run, const struct sale *sale, const stru
            was_refused_after(run, sale->t_ns, request);
 }
 
-/* The same of its key's refusal. */
+/* The same for its key's stored refusal. */
 static bool is_missed_refusal(const struct run *run, const struct request *kept,
                               const struct request *request)
 {
@@ -102,15 +102,15 @@ static bool is_missed_refusal(const struct run *run, const struct request *kept,
            was_refused_after(run, kept->outcome_ns, request);
 }
 
-/* What an answer told. */
+/* The contents of an answer. */
 struct told {
-    int64_t unit; /* NOT_KNOWN: none; so with left */
+    int64_t unit; /* NOT_KNOWN if there is none; the same for `left` */
     int64_t left;
     int64_t quantity;
-    uint32_t instance; /* that answered first; NONE: not known */
+    uint32_t instance; /* that answered first; NONE if unknown */
 };
 
-/* Where its client says another number of what is left, that is none. */
+/* `left` is NOT_KNOWN if the client's record states another number. */
 static struct told told_again(const struct run *run, const struct request *request)
 {
     const struct replay *replay = &run->replays[request->replay];
@@ -120,7 +120,7 @@ static struct told told_again(const struct run *run, const struct request *reque
                          replay->answered_by};
 }
 
-/* Of a client that alone tells of its sale, the unit counts. */
+/* If only the client's record has the sale, only its unit counts. */
 static struct told told_first(const struct run *run, const struct sale *sale)
 {
     const struct section *section = sale->section;
@@ -140,7 +140,7 @@ static struct told told_none(const struct run *run, const struct request *kept)
                          kept->quantity, kept->instance};
 }
 
-/* Whether what both tell is not the same. */
+/* Whether the two answers differ. */
 static bool is_other(const struct told *one, const struct told *two)
 {
     return (one->unit != NOT_KNOWN && two->unit != NOT_KNOWN && one->unit != two->unit) ||
@@ -149,7 +149,7 @@ static bool is_other(const struct told *one, const struct told *two)
            one->quantity != two->quantity;
 }
 
-/* Whether that answer is not the key's. */
+/* Whether the request's answer differs from that of its key. */
 static bool keys_differs(const struct run *run, const struct said *said,
                          const struct request *request)
 {
@@ -163,7 +163,7 @@ static bool keys_differs(const struct run *run, const struct said *said,
     if (sold ? said->kept != NULL : said->sale != NONE)
         return true;
     const struct told again = told_again(run, request);
-    if (sold ? said->sale == NONE : said->kept == NULL) { /* of before the run */
+    if (sold ? said->sale == NONE : said->kept == NULL) { /* first given before the run */
         const struct told first = told_again(run, said->again);
         return said->again->code != request->code || is_other(&first, &again);
     }
@@ -198,13 +198,14 @@ static void check_answers(struct run *run, struct said *said)
                      keys_text(run, example->key), example->code);
 }
 
-/* An instance tells that a key's request is in flight only where it has accepted another one under
- * that key. It may have recorded that one later, so its time is not asked. */
+/* An instance may answer `request-in-flight` only if it accepted another request under that key. It
+ * may have recorded that one later, so the times are not compared. */
 static void check_in_flight(struct run *run)
 {
     const struct request *example = NULL;
     long long count = 0;
-    uint64_t *took = memory_new(run->keys.count, sizeof *took); /* a bit for each instance */
+    /* By key: a bit for each instance. */
+    uint64_t *took = memory_new(run->keys.count, sizeof *took);
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];
         if (request->key != NONE && request->accepted && request->reason != REASON_IN_FLIGHT)
@@ -219,7 +220,7 @@ static void check_in_flight(struct run *run)
     free(took);
     if (count > 0)
         findings_add(&run->findings, RESULT_INCOMPLETE,
-                     "%s: requests whose key was in flight, as they were told: %lld, first request "
+                     "%s: requests that were answered request-in-flight: %lld, first request "
                      "%.60s; the instance's history has no other request under that key",
                      run->histories[example->history].file, count,
                      run_request_id(run, (size_t)(example - run->requests)));
@@ -234,7 +235,7 @@ static int keys_by_unit(const void *a, const void *b)
     return (one->unit > two->unit) - (one->unit < two->unit);
 }
 
-/* Whether that sale of the run, under another key, is what the request was told again. */
+/* Whether the request's stored answer may be that sale of this run, under another key. */
 static bool is_foreign(const struct run *run, const struct sale *sale,
                        const struct request *request)
 {
@@ -244,7 +245,7 @@ static bool is_foreign(const struct run *run, const struct sale *sale,
            sale->section->at_ns[STAGE_WRITE] <= request->outcome_ns;
 }
 
-/* The sales that were told again and are none of this run, by item and unit. */
+/* The stored answers with a sale from before the run, sorted by item and unit. */
 static struct sale *keys_find_before(const struct run *run, size_t *count)
 {
     struct sale *list = memory_new((size_t)run->counts.before, sizeof *list);
@@ -261,8 +262,8 @@ static struct sale *keys_find_before(const struct run *run, size_t *count)
     return list;
 }
 
-/* An answer that nobody gave under its key in this run was given before it. Where it is that of
- * another key's sale, both buyers may hold the same unit: nobody can tell. */
+/* A stored answer was first given before the run if no request of its key in this run can have got
+ * it. If it looks like the sale of another key in this run, two buyers may hold the same unit. */
 static void check_foreign(struct run *run)
 {
     size_t count = 0;
@@ -276,8 +277,8 @@ static void check_foreign(struct run *run)
     }
     if (example != NULL)
         findings_add(&run->findings, RESULT_INCONCLUSIVE,
-                     "request %.60s with key %.64s was told again unit %lld of %.80s, which "
-                     "another key sold in this run; nothing tells that "
+                     "request %.60s with key %.64s got a stored answer with unit %lld of %.80s, "
+                     "which another key sold in this run; no record shows that "
                      "its key was used before the run",
                      run_request_id(run, (size_t)(example - run->requests)),
                      keys_text(run, example->key), (long long)run->replays[example->replay].unit,
@@ -294,9 +295,14 @@ void check_keys(struct run *run)
     check_answers(run, said);
     check_in_flight(run);
     check_foreign(run);
-    if (run->counts.before > 0)
+    if (run->counts.before > 0 && run->spec.fresh_keys)
+        findings_add(&run->findings, RESULT_INCONCLUSIVE,
+                     "stored answers that no request of the run can have left, though all keys are "
+                     "new: %lld",
+                     (long long)run->counts.before);
+    else if (run->counts.before > 0)
         findings_add(&run->findings, RESULT_OK,
-                     "answers that were given before the run, and told again in it: %lld",
+                     "stored answers from before the run that were sent again in it: %lld",
                      (long long)run->counts.before);
     free(said);
 }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Liveness: what can be sold is sold, and nobody is sent away while there is as much as was asked
- * for. The stock only falls (a run in which it was restocked is not judged by it), so a request was
- * sent away too early when its own read, a section that began later, or the end still found enough.
- * Where the stock may have grown otherwise, who has read is judged by that alone.
- * Of one that no instance accepted the time is not known: it counts when enough was left in the
- * end.
+ * Liveness: what can be sold is sold, and no buyer is rejected while enough is left. The stock only
+ * falls; a run with a restock is not judged. So a request was rejected too early if its own read, a
+ * later section's read or the end found enough left. If the stock may have grown in another way,
+ * only the request's own read counts. The time of a request that no instance accepted is not known;
+ * it counts if enough was left at the end.
  */
 #include "check.h"
 #include "memory.h"
@@ -14,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Its buyer went away by himself, and has no answer: his client says the same. */
+/* Its buyer closed the connection and has no answer, also by the client's record. */
 static bool went_away(const struct request *request)
 {
     return request->reason == REASON_CLIENT_CLOSED &&
@@ -40,8 +39,8 @@ static int by_item_enter(const void *a, const void *b)
     return (one_ns > two_ns) - (one_ns < two_ns);
 }
 
-/* Sections that read the stock, by item and enter; most[i] is the most that this one or a later one
- * of its item read, or that was left in the end. */
+/* Sections that read the stock, sorted by item and enter; most[i] is the greatest stock that
+ * section i or a later one of its item read, or that was left at the end. */
 struct later {
     const struct section **sections;
     int64_t *most;
@@ -66,13 +65,13 @@ static void find_later(const struct run *run, struct later *later)
     }
 }
 
-/* What the item's stock was at least, at that time. */
+/* A lower bound of the item's stock at that time. */
 static int64_t known_stock(const struct run *run, const struct later *later, size_t item,
                            int64_t t_ns)
 {
     size_t low = 0;
     size_t high = later->count;
-    while (low < high) { /* the first section of the item that began after t_ns */
+    while (low < high) { /* find the item's first section that began after t_ns */
         size_t middle = (low + high) / 2;
         const struct section *section = later->sections[middle];
         if (section->item < item || (section->item == item && section->at_ns[STAGE_ENTER] <= t_ns))
@@ -85,7 +84,7 @@ static int64_t known_stock(const struct run *run, const struct later *later, siz
     return run->items[item].redis[AFTER].stock;
 }
 
-/* Where the stock looks at tokens, a request that learns that its lock is gone may have read an old
+/* If the stock compares tokens, a request that learns that its lock is lost may have read an old
  * stock. */
 static bool knows_better(const struct run *run, const struct request *request)
 {
@@ -93,15 +92,15 @@ static bool knows_better(const struct run *run, const struct request *request)
            (request->reason == REASON_STALE_TOKEN || request->reason == REASON_LOCK_LOST);
 }
 
-/* Whether nothing but a restock can have raised that item's stock. A sale that writes back what is
- * left may undo others; one of which nobody knows may have put back what was not there. */
+/* Whether only a restock can have raised the item's stock. With --write set, a sale may undo
+ * others. A sale of unknown outcome may have written back a stock that was too high. */
 static bool only_falls(const struct run *run, uint32_t item)
 {
     return strcmp(run->spec.write, "set") != 0 && run->items[item].unknown == 0;
 }
 
-/* What was there when the request was sent away, as far as anybody knows: what it read, or more if
- * that was wrong. */
+/* A lower bound of the stock when the request was rejected: what it had read, or more if later
+ * reads found more. */
 static int64_t stock_at(const struct run *run, const struct later *later,
                         const struct request *request)
 {
@@ -114,7 +113,7 @@ static int64_t stock_at(const struct run *run, const struct later *later,
     if (!only_falls(run, request->item))
         return own;
     int64_t known = known_stock(run, later, request->item, section->at_ns[STAGE_READ]);
-    return known > own ? known : own; /* NOT_KNOWN is less than any */
+    return known > own ? known : own; /* NOT_KNOWN is less than any number */
 }
 
 static void check_refusals(struct run *run)
@@ -145,14 +144,14 @@ static void check_refusals(struct run *run)
     if (example->outcome != OUTCOME_REJECTED)
         snprintf(when, sizeof when, "at %.3f ms", run_ms(run, example->outcome_ns));
     findings_add(&run->findings, RESULT_UNDERSOLD,
-                 "requests sent away while enough was left: %lld; first: request %.60s got %d %s, "
+                 "requests rejected while enough was left: %lld; first: request %.60s got %d %s, "
                  "when at least %lld of %.80s were left",
                  (long long)run->counts.rejected_early,
                  run_request_id(run, (size_t)(example - run->requests)), example->code, when,
                  (long long)example_stock, run->items[example->item].name);
 }
 
-/* What should be on the shelf in the end, if what unknown sales took is taken off. */
+/* What should be left at the end, after sales of unknown outcome took what they can have taken. */
 static int64_t shelf_of(const struct item *item)
 {
     int64_t shelf = item->supply - item->sold;
@@ -183,7 +182,7 @@ static void check_unsold(struct run *run)
                      (long long)run->counts.unsold);
 }
 
-/* Whether the stock was set or added to during the run, as far as anybody knows. */
+/* Whether a restock took place during the run, or may have. */
 static bool was_restocked(const struct run *run)
 {
     for (size_t i = 0; i < run->restock_count; i++) {

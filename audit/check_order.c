@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Order, on the rungs that promise one: inside an instance, first come is first served. Counted,
- * not judged: several workers take from one queue, so neighbours may change places before they ask.
+ * Order, on the rungs that promise one: within an instance, first come is first served. It is
+ * counted and not judged. Several workers take requests from one queue, so neighbours may change
+ * places before they ask for the lock.
  */
 #include "check.h"
 #include "memory.h"
@@ -30,7 +31,7 @@ void check_order(struct run *run)
     for (size_t i = 0; i < run->section_count; i++)
         granted[i] = &run->sections[i];
     qsort(granted, run->section_count, sizeof *granted, order_by_grant);
-    int64_t newest_ns = NOT_STAMPED; /* the latest arrival that was served */
+    int64_t newest_ns = NOT_STAMPED; /* the latest arrival served so far */
     for (size_t i = 0; i < run->section_count; i++) {
         int64_t invoke_ns = run->requests[granted[i]->request].invoke_ns;
         bool same = i > 0 && granted[i]->lock == granted[i - 1]->lock &&

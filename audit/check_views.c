@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Views: for every request, the client, nginx and the instance say the same. Where they do not, one
- * of the records is wrong and nothing can be concluded. A client that got no answer says nothing.
+ * Views: for every request, the client, nginx and the instance agree. If they do not, one of the
+ * records is wrong, and nothing can be concluded. A client that got no answer states nothing.
  */
 #include "check.h"
 #include "source.h"
 
 #include <stdio.h>
 
-/* Whether a section of it has no exit. */
+/* Whether one of its sections has no exit. */
 static bool is_inside(const struct run *run, const struct request *request)
 {
     for (size_t i = request->section; i != NONE; i = run->sections[i].next) {
@@ -19,14 +19,15 @@ static bool is_inside(const struct run *run, const struct request *request)
     return false;
 }
 
-/* What the client and nginx say about a request that an instance accepted. An instance answers
- * after it has recorded all that it did: of a killed one, too, no record of it can be missing. */
+/* How the client's record contradicts the instance's, for a request that the instance accepted; or
+ * NULL. An instance records before it answers, so no record of an answered request is missing, even
+ * if the instance was killed. */
 static const char *server_differs(const struct run *run, const struct request *request)
 {
     bool told = request->outcome != OUTCOME_NONE && request->outcome != OUTCOME_CLIENT_ONLY;
     if (!told || is_inside(run, request))
         return run->histories[request->history].ended
-                   ? NULL /* check_complete's */
+                   ? NULL /* check_complete reports it */
                    : "the instance's history does not tell how it ended";
     if (request->item == NONE && request->code != 404)
         return "run.json does not name the item that it asked for";
@@ -38,7 +39,7 @@ static const char *server_differs(const struct run *run, const struct request *r
     if (request->client_code != request->code)
         return "the instance's history says that it answered something else";
     if (run->replays_told && request->client_replayed != (request->outcome == OUTCOME_REPLAYED))
-        return "client and instance differ on whether the answer is one that was given before";
+        return "client and instance differ on whether the answer is a stored one";
     if (request->outcome != OUTCOME_SOLD)
         return NULL;
     if (request->client_instance != request->instance)
@@ -48,7 +49,7 @@ static const char *server_differs(const struct run *run, const struct request *r
     return NULL;
 }
 
-/* Whether it was told that another number is left than it had read when it was refused. */
+/* Whether its refusal told the client another `left` than it had read. */
 static bool is_misinformed(const struct run *run, const struct request *request)
 {
     if (request->outcome != OUTCOME_REFUSED || request->reason != REASON_SOLD_OUT ||
@@ -58,10 +59,10 @@ static bool is_misinformed(const struct run *run, const struct request *request)
     return read != NOT_KNOWN && request->client_left != NOT_KNOWN && read != request->client_left;
 }
 
-/* What is wrong with the client's and nginx's records of it, or NULL. */
+/* How the records of the client and nginx contradict each other or the request; or NULL. */
 static const char *outside_differs(const struct run *run, const struct request *request)
 {
-    if (request->reads) /* the other views tell of sales */
+    if (request->reads) /* the other views hold only sales */
         return request->sampled ? "the instance's history says that it only read" : NULL;
     if (!request->sampled)
         return "it is not in sale.jtl, though nginx or an instance saw it";
@@ -78,7 +79,7 @@ static const char *outside_differs(const struct run *run, const struct request *
     return NULL;
 }
 
-/* What the client was told and the instances' histories do not have, or NULL. */
+/* How the client's record contradicts the instances' histories; or NULL. */
 static const char *inside_differs(const struct run *run, const struct request *request)
 {
     if (request->reads || !request->sampled || request->transport_error)
@@ -99,13 +100,13 @@ static const char *numbers_differ(const struct run *run, const struct request *r
     if (request->outcome == OUTCOME_REPLAYED) {
         const struct replay *told = &run->replays[request->replay];
         if (request->code == 200 && request->client_item != request->item)
-            return "the instance's history says that a sale of another item was told again";
+            return "the instance's history says that the stored answer is a sale of another item";
         if (request->code == 200 && request->client_instance != request->instance &&
             (request->client_instance != told->answered_by || told->answered_by == NONE))
             return "the client names an instance that neither sold nor answered";
         return (request->code == 200 && told->unit != request->client_unit) ||
                        told->left != request->client_left
-                   ? "the instance's history says that other numbers were told again"
+                   ? "the instance's history says that the stored answer has other numbers"
                    : NULL;
     }
     if (request->outcome != OUTCOME_SOLD)
@@ -132,9 +133,9 @@ static void views_disagree(struct source *views, size_t request, const char *dif
              difference);
 }
 
-/* What is wrong with what the instance recorded of the sale, or NULL. It sells the lowest unit of
- * those that it takes off, and no more can be left than it read, less those: but after a restock.
- */
+/* How the instance's record of a sale contradicts itself; or NULL. A sale takes the lowest unit of
+ * those that it subtracts. At most as much can be left as it read, minus its quantity; after a
+ * restock more can be left. */
 static const char *sale_differs(const struct run *run, const struct section *section)
 {
     if (section->unit != section->stock_after + 1)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Witness: whether the run could have shown a fault at all. Enough samples, every instance had its
- * share, attempts met in time, the answers came through, and the machine did not stand still.
+ * Witness: whether the run could have shown a fault at all. It demands
+ * enough samples, a share for every instance, attempts that overlap, answered requests, and a
+ * machine that does not stand still.
  */
 #include "check.h"
 #include "memory.h"
@@ -24,7 +25,7 @@ static void check_samples(struct run *run)
                      "labels must begin with \"POST \"");
 }
 
-/* Whether the key that it stands for was sold under, or may have been. */
+/* Whether the request sold something under its key, or may have. */
 static bool may_have_bought(const struct run *run, const struct request *request)
 {
     return request->outcome == OUTCOME_SOLD || request->outcome == OUTCOME_CLIENT_ONLY ||
@@ -32,9 +33,9 @@ static bool may_have_bought(const struct run *run, const struct request *request
            is_unknown(run, request);
 }
 
-/* Whether its answer tells its buyer how his wish ended. Who is to send it again later (503, a
- * request in flight) does not know; nor does who is refused while his key has, or may have, a sale.
- */
+/* Whether its answer tells the buyer how the purchase ended. A 503 and request-in-flight only say
+ * that the request may be sent again. A refusal does not tell the end if its key has a sale, or may
+ * have one. */
 static bool tells_the_end(const struct request *request, bool bought)
 {
     if (!request->sampled || request->transport_error)
@@ -45,7 +46,7 @@ static bool tells_the_end(const struct request *request, bool bought)
     return request->client_code == 200 || (refused && !bought);
 }
 
-/* By key: when the latest request was sent whose answer tells its end; NOT_STAMPED. */
+/* For each key: when the last request with a conclusive answer was sent. NOT_STAMPED: none was. */
 static int64_t *find_ends(const struct run *run)
 {
     bool *bought = memory_new(run->keys.count, sizeof *bought);
@@ -67,7 +68,8 @@ static int64_t *find_ends(const struct run *run)
     return ends;
 }
 
-/* Who sent a request again under its key, and was told then how it ended, has his answer. */
+/* A request without an answer does no harm if it was sent again under its key. That answer must
+ * tell how the purchase ended. */
 static void check_transport(struct run *run)
 {
     const struct request *example = NULL;
@@ -121,7 +123,7 @@ static void check_shares(struct run *run)
 
 enum view { CLIENT, SERVER };
 
-/* From when to when a request was an attempt to buy, in one view's time. */
+/* Start and end of an attempt to buy, in one view's time. */
 static int64_t from_of(const struct request *request, enum view view)
 {
     return view == CLIENT ? request->start_ms : request->invoke_ns;
@@ -142,7 +144,7 @@ static int by_item_from(const void *a, const void *b, void *data)
     return (from_of(one, view) > from_of(two, view)) - (from_of(one, view) < from_of(two, view));
 }
 
-/* Whether two attempts at one item overlapped, as that view tells. */
+/* Whether two attempts at one item overlapped, by that view. */
 static bool attempts_met(const struct run *run, enum view view)
 {
     const struct request **attempts = memory_new(run->request_count, sizeof *attempts);
@@ -154,7 +156,7 @@ static bool attempts_met(const struct run *run, enum view view)
     }
     qsort_r(attempts, count, sizeof *attempts, by_item_from, &view);
     bool met = false;
-    int64_t latest = 0; /* end of those before */
+    int64_t latest = 0; /* the latest end so far */
     for (size_t i = 0; i < count && !met; i++) {
         bool same = i > 0 && attempts[i]->item == attempts[i - 1]->item;
         met = same && from_of(attempts[i], view) < latest;
@@ -165,8 +167,8 @@ static bool attempts_met(const struct run *run, enum view view)
     return met;
 }
 
-/* Somebody must have wanted an item while another one did, as the clients or the instances saw it.
- * What a fault shows may need one at a time. */
+/* Two attempts at one item must have overlapped, by the view of the clients or of the instances.
+ * With a fault this is not needed. */
 static void check_contention(struct run *run)
 {
     if (strcmp(run->spec.fault, "none") == 0 && !attempts_met(run, CLIENT) &&
@@ -186,8 +188,8 @@ static bool witness_is_renewed(const char *rung)
     return false;
 }
 
-/* Survival hangs on renewal once a hold of a renewed rung outlives the first renewal; where the
- * fault is that the process is frozen, it is not to survive. */
+/* Whether a hold needed renewal: on a renewed rung it lasted until its first renewal was due. With
+ * a frozen process as the fault, a stall is expected. */
 static bool hangs_on_renewal(const struct run *run)
 {
     if (!witness_is_renewed(run->spec.rung) || strncmp(run->spec.fault, "frozen", 6) == 0)
@@ -220,7 +222,7 @@ static void check_stalls(struct run *run)
             (double)longest_ns / 1e6, (long long)run->spec.ttl_ms);
 }
 
-/* The run must begin as run.json says: with its stock, and with nobody in the lock. */
+/* The run must begin as run.json says: with its stock, and with every lock free. */
 static void check_start(struct run *run)
 {
     for (size_t i = 0; i < run->item_count; i++) {
@@ -238,7 +240,8 @@ static void check_start(struct run *run)
     }
 }
 
-/* No request timed out at this lock, but the next one will. A proven fault outranks this. */
+/* The lock was left without an expiry: no request has timed out at it, but the next one would. A
+ * proven fault outranks this. */
 static void check_after(struct run *run)
 {
     for (size_t i = 0; i < run->item_count; i++) {

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Some editors put the mark EF BB BF at the beginning of a UTF-8 file. (cJSON reads over it.) */
+/* Some editors write a byte order mark, EF BB BF, at the beginning of a file. (cJSON skips it
+ * itself.) */
 static void skip_bom(FILE *file)
 {
     static const unsigned char bom[] = {0xEF, 0xBB, 0xBF};
@@ -45,7 +46,7 @@ static int next_byte(struct csv *csv)
     return byte;
 }
 
-/* Appends to the current field; what does not fit is dropped and flagged. */
+/* Appends to the current field. A byte that does not fit is dropped, and the record gets a flaw. */
 static void csv_put(struct csv *csv, size_t *used, int byte)
 {
     if (*used < CSV_RECORD_MAX)
@@ -64,7 +65,7 @@ static void end_field(struct csv *csv, size_t *used, char **start)
     *start = csv->buffer + *used;
 }
 
-/* Inside quotes: up to the closing one. Returns the byte behind it. */
+/* Reads a quoted part up to the closing quote. Returns the byte after it. */
 static int csv_quoted(struct csv *csv, size_t *used)
 {
     for (;;) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Records of comma-separated fields, RFC 4180: quotes, doubled quotes, line ends within quotes.
+ * Reads comma-separated records, RFC 4180: quotes, doubled quotes, line ends within quotes.
  */
 #ifndef CSV_H
 #define CSV_H
@@ -16,15 +16,15 @@ enum { CSV_FIELDS_MAX = 128, CSV_RECORD_MAX = 256 * 1024 };
 
 struct csv {
     FILE *file;
-    char *buffer; /* the fields, each with its NUL */
+    char *buffer; /* holds the fields, each with its NUL */
     char *fields[CSV_FIELDS_MAX];
     size_t count;
-    int64_t line;     /* the record's first, from 1 */
-    int64_t lines;    /* read so far */
-    const char *flaw; /* why this record cannot be used; NULL: it can */
+    int64_t line;     /* the first line of the record, from 1 */
+    int64_t lines;    /* lines read so far */
+    const char *flaw; /* why the record cannot be used, or NULL */
 };
 
-/* False: a sentence is in error. */
+/* On failure: false, and error holds a sentence. */
 bool csv_open(struct csv *csv, const char *path, char error[INPUT_ERROR_MAX]);
 bool csv_next(struct csv *csv); /* false at the end; blank lines are skipped */
 void csv_close(struct csv *csv);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The words of expected.def. */
+/* The names that expected.def uses. */
 enum {
     OK = 1 << RESULT_OK,
     OVERSOLD = 1 << RESULT_OVERSOLD,
@@ -44,7 +44,7 @@ static bool known_write(const char *write)
     return false;
 }
 
-/* Short when some item has less than was asked of it. */
+/* SHORT if some item had fewer units than were asked for. */
 static unsigned stock_of(const struct run *run)
 {
     unsigned stock = ENOUGH;
@@ -77,12 +77,12 @@ struct expected expected_of(const struct run *run)
         return (struct expected){spec->expect, "run.json says so"};
     const struct cell *cell = find_cell(run, spec->fault);
     const char *check = strstr(spec->fault, "+check");
-    if (cell == NULL && check != NULL && check[6] == '\0') { /* the look changes nothing */
+    if (cell == NULL && check != NULL && check[6] == '\0') { /* the check changes nothing */
         char fault[64];
         snprintf(fault, sizeof fault, "%.*s", (int)(check - spec->fault), spec->fault);
         cell = find_cell(run, fault);
     }
     if (cell != NULL)
         return (struct expected){cell->results, cell->why};
-    return (struct expected){0, "no cell of the table of expected results speaks for it"};
+    return (struct expected){0, "the table of expected results has no cell for it"};
 }

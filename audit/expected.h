@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which results a run is expected to have: run.json's word, else the cell of expected.def.
+ * Which results a run is expected to have: as run.json says, otherwise by the table expected.def.
  */
 #ifndef EXPECTED_H
 #define EXPECTED_H
@@ -8,7 +8,7 @@
 #include "run.h"
 
 struct expected {
-    unsigned results; /* a bit per result; 0: nobody says */
+    unsigned results; /* a bit per result; 0: no expectation is stated */
     const char *why;
 };
 

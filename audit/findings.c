@@ -40,7 +40,8 @@ void findings_init(struct findings *findings)
     findings->worst = RESULT_OK;
 }
 
-/* The latest of those that weigh least: it gives its place to one that weighs more. */
+/* The latest of the findings with the lowest precedence. A finding with a higher one may replace
+ * it. */
 static struct finding *find_lightest(struct findings *findings)
 {
     struct finding *lightest = &findings->list[0];
@@ -68,7 +69,7 @@ void findings_add(struct findings *findings, enum result supports, const char *f
     va_start(args, format);
     vsnprintf(finding->sentence, sizeof finding->sentence, format, args);
     va_end(args);
-    text_clean(finding->sentence); /* a cut may fall into a character */
+    text_clean(finding->sentence); /* vsnprintf may have cut a character */
 }
 
 void findings_sort(struct findings *findings)

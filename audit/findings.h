@@ -8,11 +8,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* In order of precedence: when several apply, the first one is the result. Inconclusive has two
- * ranks. INCOMPLETE: records of the instances or of Redis are missing, or the machine stood still.
- * Records that are there prove OVERSOLD and OVERLAP all the same. DEADLOCK and UNDERSOLD say that
- * something never happened, so they need all of those records. INCONCLUSIVE: other evidence is
- * missing, and only OK needs it. */
+/* In order of precedence: if several apply, the first one is the result. INCOMPLETE and
+ * INCONCLUSIVE are two ranks of "inconclusive". INCOMPLETE: records of the instances or of Redis
+ * are missing, or the machine stood still. Existing records prove OVERSOLD and OVERLAP even then.
+ * DEADLOCK and UNDERSOLD say that something never happened, so they need all of those records.
+ * INCONCLUSIVE: other evidence is missing, and only OK needs it. */
 #define RESULTS(X)                                                                                 \
     X(OVERSOLD, "oversold")                                                                        \
     X(OVERLAP, "overlap")                                                                          \
@@ -30,7 +30,7 @@ enum result {
 };
 
 const char *result_name(enum result result);
-/* One of the six that a verdict has: of the two ranks of inconclusive, RESULT_INCONCLUSIVE. */
+/* The result as a verdict shows it: RESULT_INCOMPLETE becomes RESULT_INCONCLUSIVE. */
 enum result result_of(enum result rank);
 bool result_parse(const char *text, enum result *result);
 
@@ -44,14 +44,14 @@ struct finding {
 struct findings {
     struct finding list[FINDINGS_MAX];
     size_t count;
-    size_t left_out; /* found when the list was full */
+    size_t left_out; /* found while the list was full */
     enum result worst;
 };
 
 void findings_init(struct findings *findings);
 void findings_add(struct findings *findings, enum result supports, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Sorted by precedence, in the order they were found within one. */
+/* By precedence; findings of one result keep the order in which they were found. */
 void findings_sort(struct findings *findings);
 
 #endif

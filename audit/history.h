@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the readers of a history share: the events, the file that is read, and one line of it.
+ * Shared by the readers of a history: the events, the file that is read, and one line of it.
  */
 #ifndef HISTORY_H
 #define HISTORY_H
@@ -9,9 +9,9 @@
 #include "run.h"
 #include "source.h"
 
-#define HISTORY_FORMAT 2 /* that is read; rises when a name in it changes */
+#define HISTORY_FORMAT 2 /* the format that is read; it increases when a name in it changes */
 
-/* X(name, what it is about). The stages of a hold stand in their order, see enum stage. */
+/* X(name, what it is about). The stages of a hold are listed in the order of enum stage. */
 #define EVENTS(X)                                                                                  \
     X(begin, FILE)                                                                                 \
     X(end, FILE)                                                                                   \
@@ -51,44 +51,45 @@ struct event_kind {
 };
 extern const struct event_kind events[EVENT_COUNT];
 
-/* A history while it is read. */
+/* State of reading one history file. */
 struct reader {
     struct source source;
     struct run *run;
     const struct json_lines *lines;
     struct history *history;
-    uint8_t index;    /* of the history */
-    uint8_t first;    /* of the first one that the file tells of */
-    int64_t seq;      /* the latest */
-    int64_t t_ns;     /* of the line above */
-    uint32_t request; /* of the line above; NONE */
-    bool begun;       /* an event was read */
-    bool foreign;     /* it is another run's */
+    uint8_t index;    /* index of the current life in run->histories */
+    uint8_t first;    /* index of the first life in this file */
+    int64_t seq;      /* of the previous line */
+    int64_t t_ns;     /* of the previous line */
+    uint32_t request; /* of the previous line; NONE */
+    bool begun;       /* at least one event was read */
+    bool foreign;     /* the file belongs to another run */
 };
 
-/* One line. */
+/* One line of the file. */
 struct record {
     int64_t line;
     const cJSON *json;
     enum event event;
     int64_t t_ns;
-    uint32_t request; /* NONE with ABOUT_FILE and ABOUT_KEEPER */
+    uint32_t request; /* NONE for ABOUT_FILE and ABOUT_KEEPER */
     char error[JSON_ERROR_MAX];
 };
 
-/* Complains about the line with its own error. */
+/* Reports record->error as a complaint about the line. */
 void wrong(struct reader *reader, const struct record *record);
 struct mark *add_mark(struct run *run, enum mark_kind kind, const struct record *record,
                       size_t instance);
 void set_outcome(struct reader *reader, struct record *record, enum outcome outcome);
 
-/* The line's "status", the name of a dlock_status. False: a sentence is in its error. */
+/* Reads the line's "status", the name of a dlock_status. On failure: false, and record->error holds
+ * a sentence. */
 bool read_status(struct record *record, const char **status);
 
-/* The number of that hold's section; NONE: it was not granted. */
+/* The number of the hold's section; NONE if no `granted` line was read for it. */
 uint32_t find_hold(const struct run *run, const char *hold);
 
-/* Of an outcome: its intent; NULL: it has none. */
+/* Returns the restock_intent that belongs to the line's outcome, or NULL. */
 const struct intent *about_restock(struct reader *reader, struct record *record);
 void about_hold(struct reader *reader, struct record *record);
 void about_keeper(struct reader *reader, struct record *record);

@@ -18,7 +18,7 @@ static const char *kind_of(mode_t mode)
 FILE *input_open(const char *path, char error[INPUT_ERROR_MAX])
 {
     struct stat status;
-    /* Without O_NONBLOCK the open itself waits for a FIFO's writer. */
+    /* Without O_NONBLOCK, opening a FIFO blocks until it has a writer. */
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     FILE *file = fd >= 0 && fstat(fd, &status) == 0 ? fdopen(fd, "rb") : NULL;
     if (file != NULL && S_ISREG(status.st_mode))

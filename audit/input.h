@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A file of the run folder that is read. It is a regular one: a FIFO never ends, nor does a device.
+ * Opens a file of the run folder for reading. It must be a regular file, because reading a FIFO or
+ * a device might never end.
  */
 #ifndef INPUT_H
 #define INPUT_H
@@ -9,7 +10,7 @@
 
 enum { INPUT_ERROR_MAX = 200 };
 
-/* NULL: a sentence is in error. */
+/* On failure: NULL, and error holds a sentence. */
 FILE *input_open(const char *path, char error[INPUT_ERROR_MAX]);
 
 #endif

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* So that a refusal can be returned in one line. */
+/* Writes the error, and returns false so that a caller can return it in one line. */
 static bool json_refuse(char error[JSON_ERROR_MAX], const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -40,7 +40,8 @@ static cJSON *object_of(const char *text, size_t size, char error[JSON_ERROR_MAX
     return object;
 }
 
-/* All of the file, NUL-terminated; of one that is too long, somewhat more than is allowed. */
+/* Reads the whole file, and adds a NUL. From a file that is too long it reads a little more than
+ * JSON_FILE_MAX. */
 static char *read_all(FILE *file, size_t *size)
 {
     enum { CHUNK = 4096 };
@@ -77,8 +78,8 @@ cJSON *json_file(const char *path, char error[JSON_ERROR_MAX])
     return object;
 }
 
-/* Where the parts of a line's object are: thrown away in one step, as a file has millions of them.
- * The worst line, [0,0,...], takes 64 bytes for every 2 of its own. */
+/* Memory for the nodes of one line's object. It is freed in one step, because a file has millions
+ * of them. The worst line, [0,0,...], takes 64 bytes for every 2 of its own. */
 enum { PARTS_MAX = 48 * JSON_LINE_MAX };
 
 static struct {
@@ -114,7 +115,8 @@ bool json_lines_open(struct json_lines *lines, const char *path, char error[JSON
     return true;
 }
 
-/* Appends to the line what fits; the rest is dropped and flagged. */
+/* Appends the bytes that fit to the line. If some do not fit, they are dropped, and the line gets a
+ * flaw. */
 static void json_keep(struct json_lines *lines, const char *bytes, size_t size)
 {
     size_t room = JSON_LINE_MAX - lines->size;
@@ -187,7 +189,7 @@ cJSON *json_line(const struct json_lines *lines, char error[JSON_ERROR_MAX])
     return object_of(lines->buffer, lines->size, error);
 }
 
-/* The field, NULL when absent or null. */
+/* The field; NULL if it is absent or null. */
 static cJSON *field_of(const cJSON *object, const char *field)
 {
     cJSON *item = cJSON_GetObjectItemCaseSensitive(object, field);
@@ -255,7 +257,7 @@ bool json_bool(const cJSON *object, const char *field, enum json_need need, bool
     return true;
 }
 
-/* The text of a top-level field's value in JSON that is known to be valid. */
+/* Where the value of a top-level field begins, in JSON that is known to be valid. */
 static const char *raw_value(const char *json, const char *field)
 {
     size_t length = strlen(field);

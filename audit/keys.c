@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Idempotency keys. A buyer who sends a request again under its key wants one thing, so one request
- * stands for each key: the one that bought, else the one whose refusal was kept, else one that was
- * answered again, else one of which nobody knows, else the last that was sent away.
+ * Idempotency keys. Requests with one key are one wish of one buyer, so one request represents each
+ * key. It is the first of these that exists: the one that bought; the one whose refusal was stored;
+ * one that got a stored answer; one with an unknown outcome; the last one that was rejected.
  */
 #include "check.h"
 #include "memory.h"
@@ -39,8 +39,8 @@ const char *keys_text(const struct run *run, uint32_t key)
     return text + strcspn(text, " ") + 1;
 }
 
-/* Under which its key stands: the greatest. Under the key of a kept refusal nothing was sold
- * before, nor is later. */
+/* The request with the greatest rank represents its key. A stored refusal ranks above stored
+ * answers: nothing was sold under its key before it, and nothing is sold after it. */
 static int rank_of(const struct run *run, const struct request *request)
 {
     if (request->outcome == OUTCOME_REFUSED && request->kept)

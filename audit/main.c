@@ -23,8 +23,8 @@ static const char help[] =
     "usage: ladder-audit [--row] RUN_FOLDER...\n"
     "       ladder-audit --head | --results | --help\n"
     "\n"
-    "Judges a run from what the client, nginx, the instances and Redis recorded in its folder\n"
-    "(run.json, redis.json, sale.jtl, nginx.log, history-*.jsonl), and writes verdict.json and\n"
+    "Judges a run by the records of the client, nginx, the instances and Redis in its folder:\n"
+    "run.json, redis.json, sale.jtl, nginx.log, history-*.jsonl. Writes verdict.json and\n"
     "timeline.svg there. Prints the reasons and, as the last line, what was expected and found.\n"
     "\n"
     "  --row      print one line of a table for each folder instead\n"
@@ -32,8 +32,8 @@ static const char help[] =
     "  --results  print the results that a run may have, a line each; takes no folder\n"
     "  --help     print this\n"
     "\n"
-    "Exit code: 0 the result is an expected one, 1 it is not, 2 it is inconclusive or the folder\n"
-    "cannot be read; with several folders the greatest.\n";
+    "Exit code: 0 the result is an expected one; 1 it is not; 2 it is inconclusive, or the folder\n"
+    "cannot be read. With several folders it is the greatest.\n";
 
 enum report { REPORT_REASONS, REPORT_ROW };
 

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Large arrays stay apart from the heap: they grow without a copy, and what is freed is given back.
- * By itself malloc moves the bound upwards with each that is freed. */
+/* Large arrays get mappings of their own. They grow without a copy, and freed memory returns to the
+ * system. By default malloc raises this threshold whenever a mapped block is freed. */
 void memory_init(void)
 {
     mallopt(M_MMAP_THRESHOLD, 1024 * 1024);

@@ -17,7 +17,7 @@ static uint64_t hash_of(const char *text)
     return hash ^ hash >> 32;
 }
 
-/* The slot that holds the text's number, or the free one where it belongs. */
+/* The slot that holds the text's number; if there is none, the free slot where it belongs. */
 static uint32_t *slot_of(const struct names *names, const char *text)
 {
     size_t mask = names->slot_count - 1;
@@ -33,7 +33,7 @@ uint32_t names_find(const struct names *names, const char *text)
     return names->count == 0 ? NO_NAME : *slot_of(names, text);
 }
 
-/* A slot of two is free at least, so that a search ends soon. */
+/* At least half of the slots stay free, so that a search ends soon. */
 static void make_slots(struct names *names)
 {
     if (2 * names->count < names->slot_count)

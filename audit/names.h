@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Texts as numbers: each different text gets the next number, 0, 1, 2 ... Joins the views.
+ * Gives each different text a number: 0, 1, 2 and so on. The readers use the numbers to join their
+ * records.
  */
 #ifndef NAMES_H
 #define NAMES_H
@@ -11,21 +12,21 @@
 #define NO_NAME UINT32_MAX
 
 struct names {
-    char *texts; /* one after the other, each with its NUL */
+    char *texts; /* one after another, each with its NUL */
     size_t size;
     size_t texts_capacity;
-    uint32_t *starts; /* by number: where its text begins */
+    uint32_t *starts; /* by number: offset of its text */
     size_t count;
     size_t capacity;
-    uint32_t *slots; /* a hash table of numbers, NO_NAME where free */
+    uint32_t *slots; /* a hash table of numbers; NO_NAME: free */
     size_t slot_count;
 };
 
-uint32_t names_find(const struct names *names, const char *text); /* NO_NAME: not there */
-uint32_t names_add(struct names *names, const char *text);        /* the old number if there */
-/* NO_NAME gives "?". Good until the next names_add. */
+uint32_t names_find(const struct names *names, const char *text); /* NO_NAME if it is not there */
+uint32_t names_add(struct names *names, const char *text); /* the text's number, old or new */
+/* For NO_NAME it returns "?". The result is valid until the next names_add. */
 const char *names_text(const struct names *names, uint32_t number);
-/* No text will be looked for any more, nor added: only names_text is asked for. */
+/* Frees the hash table. After that only names_text and names_free may be called. */
 void names_close(struct names *names);
 void names_free(struct names *names);
 

@@ -9,7 +9,7 @@ bool output_open(struct output *output, const char *folder, const char *name)
 {
     snprintf(output->path, sizeof output->path, "%.4096s/%.64s", folder, name);
     snprintf(output->partial, sizeof output->partial, "%s.part", output->path);
-    remove(output->partial); /* of a judge that was ended, or a FIFO, which would be waited for */
+    remove(output->partial); /* left by an interrupted judge, or a FIFO, whose open would block */
     output->file = fopen(output->partial, "wbx");
     return output->file != NULL;
 }
@@ -36,8 +36,7 @@ void output_withdraw(const char *folder, const char *name)
     struct output output;
     snprintf(output.path, sizeof output.path, "%.4096s/%.64s", folder, name);
     if (unlink(output.path) == 0)
-        fprintf(stderr, "ladder-audit: %s was of an earlier judgement: it is removed\n",
-                output.path);
+        fprintf(stderr, "ladder-audit: removed %s: it was of an earlier judgement\n", output.path);
     else if (errno != ENOENT && errno != ENOTDIR)
         fprintf(stderr, "ladder-audit: %s is of an earlier judgement, and cannot be removed: %s\n",
                 output.path, strerror(errno));

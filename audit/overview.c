@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The whole run in a strip: a lane an instance, and below them how many were sold. Drawn pixel
- * column by pixel column, so that its size does not grow with the run's.
+ * The whole run: a lane for each instance, and below them how many units were sold. It is drawn by
+ * pixel columns, so its size does not grow with the run.
  */
+#include "lock_lane.h"
 #include "memory.h"
 #include "strip.h"
 
@@ -27,7 +28,7 @@ struct box overview_window(const struct picture *picture, double y, double heigh
     struct axis axis = overview_axis(picture);
     double from = axis_x(&axis, picture->scene.from_ns);
     double to = axis_x(&axis, picture->scene.to_ns);
-    double width = fmax(to - from, 6); /* to be seen */
+    double width = fmax(to - from, 6); /* wide enough to be visible */
     from = fmin(fmax((from + to - width) / 2, PLOT_LEFT), PICTURE_RIGHT - width);
     return (struct box){from, y, width, height};
 }
@@ -63,7 +64,7 @@ static void fill_lane(const struct picture *picture, const struct axis *axis, si
     }
 }
 
-/* Neighbours that look alike become one rectangle. */
+/* Adjacent columns with the same look become one rectangle. */
 static void draw_lane(const struct picture *picture, const enum cell lane[COLUMNS], double y,
                       double height)
 {
@@ -114,7 +115,8 @@ static int by_write(const void *a, const void *b)
     return (one_ns > two_ns) - (one_ns < two_ns);
 }
 
-/* Units sold, up to the end of each column. */
+/* Fills in how many units were sold up to the end of each column. Returns how many were sold in
+ * all. */
 static int64_t count_sold(const struct run *run, const struct axis *axis, int64_t sold[COLUMNS])
 {
     const struct section **sales = memory_new(run->section_count, sizeof *sales);
@@ -135,7 +137,7 @@ static int64_t count_sold(const struct run *run, const struct axis *axis, int64_
     return all;
 }
 
-/* A filled step line of what was sold, what is above the stock in red. */
+/* A filled step line of the units sold; the part above the stock is red. */
 static void draw_chart(const struct picture *picture, const struct axis *axis, double top)
 {
     const struct run *run = picture->run;
@@ -179,18 +181,21 @@ double draw_overview(const struct picture *picture, double y)
     struct axis axis = overview_axis(picture);
     svg_text(&picture->svg, PICTURE_LEFT, y + 16, "heading", "The whole run");
     svg_text(&picture->svg, PICTURE_LEFT + 150, y + 16, "note",
-             "%zu critical section%s in %.0f ms; a lane shows when somebody was inside on that "
-             "instance, below them what was sold so far",
+             "%zu critical section%s in %.0f ms. A lane shows when a request was inside on that "
+             "instance.",
              run->by_lock_count, run->by_lock_count == 1 ? "" : "s", run_ms(run, run->end_ns));
     double top = y + 28;
     bool small = strip_fits(run);
-    double chart =
+    double lock =
         (small ? draw_strip_lanes(picture, top) : overview_draw_lanes(picture, &axis, top)) + 4;
+    double chart = small ? draw_lock_lane(picture, lock) : lock;
     draw_chart(picture, &axis, chart);
     double bottom = chart + CHART_HEIGHT;
     axis_draw(picture, &axis, top, bottom);
-    if (small)
+    if (small) {
+        draw_lock(picture, &axis, lock);
         draw_strips(picture, &axis, top);
+    }
     if (overview_frames(picture)) {
         struct box window = overview_window(picture, top - 4, bottom - top + 8);
         svg_rect(&picture->svg, &window, "window");

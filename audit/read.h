@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The readers, one for each kind of file in a run folder (docs/reference/run.md has the formats).
- * Without run.json there is no run; whatever else is missing or wrong becomes a finding.
+ * The readers, one for each kind of file in a run folder; docs/reference/run.md has the formats. A
+ * run needs a run.json. If anything else is missing or wrong, the reader adds a finding.
  */
 #ifndef READ_H
 #define READ_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sale.jtl: what the client saw. The buying samples are those whose label begins with "POST ".
+ * Reads sale.jtl: what the client saw. The samples of buyers are those whose label begins with
+ * "POST ".
  */
 #include "csv.h"
 #include "read.h"
@@ -10,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* URL is optional: an answer that is no sale names no item, what was asked for does. So are key and
- * replayed, which tell of idempotency keys. */
+/* URL is optional. It names the item if the answer names none, as a refusal does. The columns key
+ * and replayed, about idempotency keys, are optional too. */
 #define COLUMNS(X)                                                                                 \
     X(timeStamp)                                                                                   \
     X(elapsed)                                                                                     \
@@ -43,7 +44,7 @@ static const char *const column_names[] = {
 struct table {
     struct csv csv;
     size_t width;               /* fields in the head line */
-    size_t place[COLUMN_COUNT]; /* of each column */
+    size_t place[COLUMN_COUNT]; /* index of each column */
 };
 
 static const char *client_field(const struct table *table, enum column column)
@@ -81,13 +82,13 @@ static bool read_head(struct source *source, struct table *table)
     return true;
 }
 
-/* No HTTP status at all ("Non HTTP response code: ..."), or a gateway that got no answer. */
+/* No HTTP status ("Non HTTP response code: ..."), or a gateway that got no answer. */
 static bool is_transport_error(int64_t code)
 {
     return code < 100 || code > 599 || code == 502 || code == 504;
 }
 
-/* A label may name the item, where no URL is told. */
+/* If there is no URL, the label may name the item. */
 static void read_wish(struct run *run, const struct table *table, struct request *request)
 {
     const char *url = client_field(table, COLUMN_URL);
@@ -100,8 +101,8 @@ static void read_wish(struct run *run, const struct table *table, struct request
 
 enum { UNQUOTED_MAX = 128 };
 
-/* A key may be sent as a text in quotes, in which \" and \\ stand for " and \: it is what is in
- * them. False: it is no such text, and stands as it is. */
+/* A key may be sent as a quoted string, in which \" and \\ stand for " and \. Then the key is what
+ * is inside the quotes. False: the text is no such string, and is itself the key. */
 static bool client_unquote(const char *text, char unquoted[UNQUOTED_MAX])
 {
     size_t size = 0;
@@ -136,7 +137,7 @@ static void read_answer(struct run *run, const struct table *table, struct reque
     char unquoted[UNQUOTED_MAX];
     const char *key = client_field(table, COLUMN_key);
     key = client_unquote(key, unquoted) ? unquoted : key;
-    if (key[0] != '\0') /* where the item is not known yet, nginx's uri or the history tells it */
+    if (key[0] != '\0') /* if the item is not known yet, nginx.log or the history adds it */
         request->key = keys_add(
             run, request->asked_item != NONE ? request->asked_item : request->client_item, key);
     request->client_instance = run_instance(run, client_field(table, COLUMN_instance));
@@ -150,7 +151,7 @@ static void read_sample(struct source *source, struct table *table)
     if (table->csv.flaw != NULL || table->csv.count != table->width) {
         complain(source, line, "%s",
                  table->csv.flaw != NULL ? table->csv.flaw
-                                         : "not as many fields as the head line has; it must");
+                                         : "it must have as many fields as the head line");
         return;
     }
     if (strncmp(client_field(table, COLUMN_label), "POST ", 5) != 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * history-<instance>.jsonl: what each instance did, an event a line. Every hold must pass through
- * its stages in order, every request must end once, no line may be missing.
+ * Reads history-<instance>.jsonl: what each instance did, one event a line. Every hold must pass
+ * through its stages in order, every request must end once, and no line may be missing.
  */
 #include "history.h"
 #include "memory.h"
@@ -24,7 +24,8 @@ void wrong(struct reader *reader, const struct record *record)
 
 /* ---- Lines about the instance --------------------------------------------------------------- */
 
-/* Which clock its times are of, so that check_clocks can compare them with the others'. */
+/* Reads which clock the file's times come from, so that check_clocks can compare it with the
+ * others. */
 static void read_clock(struct reader *reader, struct record *record, struct clock *clock)
 {
     const char *boot_id = NULL;
@@ -50,14 +51,14 @@ static void read_clock(struct reader *reader, struct record *record, struct cloc
     clock->known = true;
 }
 
-/* A history that was recorded for another run proves nothing about this one: it is not read on. A
- * lock that was switched during the run is told by a later begin of the same run, which goes on. */
+/* A history of another run proves nothing about this one: the rest of it is not read. A lock that
+ * was switched during this run shows in a later `begin`: that is reported, and reading goes on. */
 static void check_begin(struct reader *reader, struct record *record)
 {
     const struct run_spec *spec = &reader->run->spec;
     const char *const fields[] = {"run", "rung", "write"};
     const char *const wanted[] = {spec->run, spec->rung, spec->write};
-    int64_t format = 1; /* the first one said nothing of it */
+    int64_t format = 1; /* format 1 had no such field */
     if (!json_int(record->json, "format", JSON_OPTIONAL, 1, JSON_EXACT_MAX, &format,
                   record->error)) {
         wrong(reader, record);
@@ -107,7 +108,7 @@ static void add_stall(struct reader *reader, struct record *record)
         wrong(reader, record);
 }
 
-/* Whether it did what was wanted; NULL: that is not known. */
+/* Whether the restock did what its intent says. True if the intent is not known. */
 static bool is_as_wanted(const struct restock *restock, const struct intent *intent)
 {
     if (intent == NULL)
@@ -146,7 +147,7 @@ static void add_restock(struct reader *reader, struct record *record, const stru
         complain(&reader->source, record->line,
                  "a restock of %.60s, which run.json does not name; \"items\" must name it", item);
     if (restock.item == NONE)
-        return; /* not on sale in this run */
+        return; /* it is not on sale in this run */
     run->restocks = memory_grow(run->restocks, run->restock_count, &run->restock_capacity,
                                 sizeof *run->restocks);
     run->restocks[run->restock_count++] = restock;
@@ -168,13 +169,14 @@ static void about_file(struct reader *reader, struct record *record)
         about_restock(reader, record);
     else if (record->event == EVENT_restock)
         add_restock(reader, record, about_restock(reader, record));
-    /* a command tells a reader how it came about; what came about stands in the other lines */
+    /* a `command` is for human readers; the other lines hold its effect */
 }
 
 /* ---- Lines about a request ------------------------------------------------------------------ */
 
-/* The client may have told of its key, perhaps without its item. NULL: it has none. Who was
- * accepted twice, with two keys, has none: nobody knows which of them a sale of it is for. */
+/* Compares the key with that of sale.jtl, which may lack the item. key is NULL if the request has
+ * none. A request that was accepted twice, with two keys, counts as one without a key: its sales
+ * cannot be told apart. */
 static void history_take_key(struct reader *reader, struct record *record, struct request *request,
                              const char *key)
 {
@@ -260,7 +262,7 @@ static struct replay *replay_of(struct run *run, struct request *request)
     return &run->replays[request->replay];
 }
 
-/* It was answered what its key was answered before: nothing was sold to it. */
+/* It got the stored answer of its key: nothing was sold to it. */
 static void history_replay(struct reader *reader, struct record *record, struct request *request)
 {
     const char *hold = NULL, *answered_by = NULL;
@@ -299,7 +301,7 @@ static void set_again(struct run *run, struct section *section, int64_t t_ns)
     run->again_ns[section->again] = t_ns;
 }
 
-/* A hold's own request asked for the lock once more. */
+/* The holder's second request for its own lock was answered. */
 static void ask_again(struct reader *reader, struct record *record)
 {
     const char *hold = NULL, *status = NULL;
@@ -312,12 +314,13 @@ static void ask_again(struct reader *reader, struct record *record)
     uint32_t number = find_hold(run, hold);
     if (number == NONE || run->sections[number].request != record->request)
         complain(&reader->source, record->line,
-                 "again of hold %.80s, which was not granted to that request; it must be", hold);
+                 "reacquire of hold %.80s, which was not granted to that request; it must be",
+                 hold);
     else if (strcmp(status, "TIMED_OUT") == 0 || strcmp(status, "BUSY") == 0)
         set_again(run, &run->sections[number], record->t_ns);
 }
 
-/* A sale whose end is unknown is one of as many as its invoke says. */
+/* The line must state the same quantity as the request's `invoke`. */
 static void follow_quantity(struct reader *reader, struct record *record,
                             const struct request *request)
 {
@@ -403,14 +406,14 @@ static bool find_instance(struct reader *reader, struct record *record)
     }
     if (reader->history->instance != NONE && reader->history->instance != instance) {
         snprintf(record->error, sizeof record->error,
-                 "instance \"%.60s\" in another one's history; a file must tell of one", name);
+                 "instance \"%.60s\" in the history of another one; a file must be of one", name);
         return false;
     }
     reader->history->instance = instance;
     return true;
 }
 
-/* seq counts the lines: a gap is a line that was lost. */
+/* seq counts the lines: a gap means that lines are missing. */
 static bool follow_seq(struct reader *reader, struct record *record)
 {
     int64_t seq = 0;
@@ -432,8 +435,8 @@ static void history_mark_mistimed(struct run *run, uint32_t request)
         run->requests[request].mistimed = true;
 }
 
-/* A line is stamped and written in one step: its time is never before that of the line above. One
- * of the two is wrong, so neither is proof. */
+/* A line is stamped and written in one step, so no time may be before that of the previous line.
+ * One of the two is wrong, and neither is proof. */
 static void follow_time(struct reader *reader, const struct record *record)
 {
     if (record->t_ns < reader->t_ns) {
@@ -447,7 +450,7 @@ static void follow_time(struct reader *reader, const struct record *record)
     reader->request = record->request;
 }
 
-/* Every line of a request names its item. */
+/* Every line of a request must name its item and run.json's rung, if it names any. */
 static void follow_item(struct reader *reader, struct record *record, const struct request *request)
 {
     const char *item = NULL;
@@ -513,7 +516,7 @@ static bool add_life(struct reader *reader, uint32_t instance)
     return true;
 }
 
-/* A killed instance writes no end. */
+/* Only a fault explains a missing `end`: a killed instance writes none. */
 static void check_end(struct reader *reader, int64_t line)
 {
     if (!reader->history->ended && strcmp(reader->run->spec.fault, "none") == 0)
@@ -523,7 +526,7 @@ static void check_end(struct reader *reader, int64_t line)
                  line > 0 ? "restarted" : "judged");
 }
 
-/* What a begin says of the life that it begins, or goes on with. */
+/* Reads what a `begin` states about the life that it begins or continues. */
 static struct history read_begin(struct reader *reader, struct record *record)
 {
     struct history begun = {.instance = reader->history->instance, .part = 1};
@@ -542,7 +545,7 @@ static bool is_one_machine(const struct clock *one, const struct clock *two)
            strcmp(one->time_namespace, two->time_namespace) == 0;
 }
 
-/* The life that goes on with that begin: its instance's latest. NULL: there is none. */
+/* The life that this `begin` continues: the latest one of its instance. NULL if it fits none. */
 static struct history *life_before(const struct reader *reader, const struct record *record,
                                    const struct history *begun)
 {
@@ -558,7 +561,7 @@ static struct history *life_before(const struct reader *reader, const struct rec
     return NULL;
 }
 
-/* A process has one clock; where it seems to have two, no time of it can be compared. */
+/* A process has one clock. If two parts state different ones, none of its times can be compared. */
 static void check_step(struct reader *reader, const struct record *record, struct history *life,
                        const struct history *begun)
 {
@@ -569,14 +572,14 @@ static void check_step(struct reader *reader, const struct record *record, struc
     complain(
         &reader->source, record->line,
         "the times of part %lld are %.3f ms off those of the first part, %s, as CLOCK_REALTIME "
-        "in both tells; they must agree within %.1f ms",
+        "in both shows; they must agree within %.1f ms",
         (long long)begun->part, -(double)realtime_offset_ns / 1e6, life->file, APART_NS_MAX / 1e6);
 }
 
 static void history_go_on(struct reader *reader, struct history *life, int64_t part)
 {
     struct run *run = reader->run;
-    if (!reader->begun) { /* what read_file has added for a life of its own */
+    if (!reader->begun) { /* undo what read_file added for a new life */
         free(reader->history->file);
         *reader->history = (struct history){.file = NULL};
         run->history_count--;
@@ -589,8 +592,8 @@ static void history_go_on(struct reader *reader, struct history *life, int64_t p
         reader->first = reader->index;
 }
 
-/* A begin is that of a file's first life, of a restarted instance, or of one that goes on in this
- * file. */
+/* Starts the file's first life, the next life of a restarted instance, or continues a life of
+ * another file. */
 static bool begin_life(struct reader *reader, struct record *record)
 {
     struct history begun = read_begin(reader, record);
@@ -641,7 +644,7 @@ static void history_read_record(struct reader *reader, struct record *record)
         complain(&reader->source, record->line, "the first event must be a begin");
     } else if (reader->history->ended) {
         complain(&reader->source, record->line,
-                 "behind the end; only a begin of the restarted instance may follow it");
+                 "after the end; only a begin of the restarted instance may follow it");
     }
     reader->begun = true;
     follow_time(reader, record);
@@ -691,7 +694,7 @@ static void read_history(struct reader *reader, const char *path)
 
 /* ---- All histories --------------------------------------------------------------------------- */
 
-/* history-*.jsonl, and as logrotate renames it: history-*.jsonl.1, history-*.jsonl-20260101 */
+/* history-*.jsonl, and its names after logrotate: history-*.jsonl.1, history-*.jsonl-20260101 */
 static int is_history(const struct dirent *entry)
 {
     static const char head[] = "history-";
@@ -707,10 +710,10 @@ static int is_history(const struct dirent *entry)
            strncmp(entry->d_name + length - (sizeof tail - 1), tail, sizeof tail - 1) == 0;
 }
 
-/* A file before it is read. */
+/* A file of the folder, before it is read. */
 struct entry {
     char *file;
-    char instance[64]; /* as its first line says; "" */
+    char instance[64]; /* from its first line; "" */
     int64_t t_ns;
     int64_t part;
 };
@@ -733,7 +736,7 @@ static struct entry look_into(const struct run *run, char *file)
     return entry;
 }
 
-/* An instance's files in the order in which they were written. */
+/* Sorts an instance's files in the order in which they were written. */
 static int by_instance_time(const void *a, const void *b)
 {
     const struct entry *one = a;
@@ -741,7 +744,7 @@ static int by_instance_time(const void *a, const void *b)
     int order = strcmp(one->instance, two->instance);
     if (order == 0 && one->t_ns != two->t_ns)
         order = one->t_ns < two->t_ns ? -1 : 1;
-    if (order == 0 && one->part != two->part) /* a clock may be coarse */
+    if (order == 0 && one->part != two->part) /* two parts may have equal stamps */
         order = one->part < two->part ? -1 : 1;
     return order != 0 ? order : strcmp(one->file, two->file);
 }
@@ -764,7 +767,7 @@ static void read_file(struct run *run, const char *file)
     source_close(&reader.source);
 }
 
-/* A file that was moved away, and the next one is not there. */
+/* Reports lives whose next file is missing. */
 static void check_parts(struct run *run)
 {
     for (size_t i = 0; i < run->history_count; i++) {
@@ -775,12 +778,12 @@ static void check_parts(struct run *run)
         history->damaged = true;
         findings_add(
             &run->findings, RESULT_INCOMPLETE,
-            "%s: its part %lld goes on in another file, which is not there; all parts must be",
+            "%s: its part %lld continues in a file that is missing; all parts must be there",
             history->file, (long long)history->part);
     }
 }
 
-/* An instance has one life at a time. What two files tell of the same time cannot both be so. */
+/* An instance has one life at a time. If two files cover the same time, one of them is wrong. */
 static void check_lives(struct run *run)
 {
     for (size_t i = 0; i < run->history_count; i++) {
@@ -792,14 +795,14 @@ static void check_lives(struct run *run)
                 continue;
             one->damaged = two->damaged = true;
             findings_add(&run->findings, RESULT_INCOMPLETE,
-                         "%s and %s tell of the same time of instance %.60s; one of them must go",
+                         "%s and %s cover the same time of instance %.60s; one of them must go",
                          one->file, two->file, run->spec.instances[one->instance]);
         }
     }
 }
 
-/* Sections hold the order in which files are read: sorted by name, so that a verdict is repeatable.
- */
+/* Sections are stored in the order in which the files are read. The files are sorted, so that a
+ * verdict is repeatable. */
 void read_histories(struct run *run)
 {
     struct dirent **names = NULL;
@@ -822,7 +825,7 @@ void read_histories(struct run *run)
     free(entries);
     check_parts(run);
     check_lives(run);
-    names_free(&run->holds); /* nobody asks for them any more */
+    names_free(&run->holds); /* they are not needed any more */
     names_free(&run->processes);
     names_close(&run->request_ids);
     names_close(&run->keys);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The lines of a history about a hold: each must pass through its stages in order.
+ * Reads the lines of a history about a hold: each hold must pass through its stages in order.
  */
 #include "history.h"
 #include "memory.h"
@@ -11,12 +11,13 @@
 static const char *const stage_names[] = {"granted", "enter",   "read",   "write",
                                           "exit",    "release", "nothing"};
 
-/* Names of holds begin with the UUID of a process, which has many. So its number stands for it, as
- * in 5:x1.17#17. A name of another form, or with a part that is too long, stands as it is. */
+/* Names of holds begin with the UUID of a process, and a process has many holds. To save memory, a
+ * number stands for the UUID, as in 5:x1.17#17. A name of another form, or with a part that is too
+ * long, is kept as it is. */
 enum { PROCESS_MAX = 64, REST_MAX = 40, SHORT_NAME_MAX = 10 + REST_MAX + 1 };
 
-/* What is behind the process, from the colon on, and a copy of what is before it; NULL: of another
- * form. */
+/* Returns the part of the name from the last colon on, and copies the part before it. NULL if the
+ * name has another form. */
 static const char *hold_split(const char *hold, char process[PROCESS_MAX])
 {
     const char *rest = strrchr(hold, ':');
@@ -49,7 +50,7 @@ static void add_hold(struct run *run, const char *hold)
     names_add(&run->holds, rest != NULL ? name : hold);
 }
 
-/* The section of that hold, made by its `granted`; NULL: there is none. */
+/* The section of the hold. Its `granted` creates it. NULL if there is none. */
 static struct section *section_of(struct reader *reader, struct record *record, const char *hold)
 {
     struct run *run = reader->run;
@@ -87,7 +88,7 @@ static bool stage_fits(enum stage last, enum stage next)
     switch (next) {
     case STAGE_GRANTED:
         return last == STAGE_NONE;
-    case STAGE_ENTER: /* a hold may also be let go without entering */
+    case STAGE_ENTER: /* a hold may also be released without an enter */
         return last == STAGE_GRANTED;
     case STAGE_READ:
         return last == STAGE_ENTER;
@@ -126,12 +127,12 @@ static bool read_granted(struct reader *reader, struct record *record, struct se
     if (item->lock == section->lock)
         return true;
     snprintf(record->error, sizeof record->error,
-             "%.40s is sold under lock \"%.40s\", too, not \"%.40s\"; it must have one", item->name,
+             "%.40s is sold under lock \"%.40s\" and under \"%.40s\"; it must have one", item->name,
              names_text(&reader->run->locks, item->lock), lock);
     return false;
 }
 
-/* Every line of a hold names its lock; lines that differ leave it open which one it was. */
+/* Every line of a hold must name the same lock. If they differ, the lock is unknown. */
 static bool follow_lock(struct reader *reader, struct record *record, struct section *section)
 {
     const char *lock = names_text(&reader->run->locks, section->lock);
@@ -146,7 +147,7 @@ static bool follow_lock(struct reader *reader, struct record *record, struct sec
     return false;
 }
 
-/* Who only reads has its answer then. */
+/* A request that only reads ends here. */
 static bool read_stock(struct reader *reader, struct record *record, struct section *section)
 {
     struct request *request = &reader->run->requests[record->request];
@@ -164,9 +165,9 @@ static bool read_sale(struct reader *reader, struct record *record, struct secti
 {
     struct request *request = &reader->run->requests[record->request];
     if (run_only_reads(reader->run, section)) {
-        snprintf(
-            record->error, sizeof record->error,
-            "a sale under a read lock, or by who only reads; it must have the lock for itself");
+        snprintf(record->error, sizeof record->error,
+                 "a sale under a read lock, or by a request that only reads; it must have "
+                 "the lock alone");
         return false;
     }
     section->quantity = request->quantity;
@@ -189,7 +190,7 @@ static bool read_sale(struct reader *reader, struct record *record, struct secti
                  (long long)request->quantity);
     section->quantity_denied = section->quantity != request->quantity;
     if (section->quantity > request->quantity)
-        section->quantity = request->quantity; /* so many are proven */
+        section->quantity = request->quantity; /* the smaller quantity is proven */
     section->sold = true;
     set_outcome(reader, record, OUTCOME_SOLD);
     request->code = 200;
@@ -203,7 +204,7 @@ bool read_status(struct record *record, const char **status)
             words[] = {"OK",      "BUSY",        "TIMED_OUT", "CANCELLED",  "LOST",
                        "UNKNOWN", "UNREACHABLE", "REFUSED",   "WRONG_TYPE", "FLAWED",
                        "INVALID", "UNSUPPORTED", "UPGRADE",   "LIMIT",      "NO_MEMORY",
-                       "FORKED",  "ABANDONED" /* the service's own: the lock was left to expire */};
+                       "FORKED",  "ABANDONED" /* from the service: the lock was left to expire */};
     if (!json_text(record->json, "status", JSON_REQUIRED, status, record->error))
         return false;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
@@ -268,7 +269,7 @@ void about_hold(struct reader *reader, struct record *record)
         wrong(reader, record);
 }
 
-/* The timekeeper may speak of a hold before its grant, or after its release, is recorded. */
+/* The timekeeper's record may come before the hold's `granted`, or after its `release`. */
 void about_keeper(struct reader *reader, struct record *record)
 {
     struct run *run = reader->run;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * nginx.log: what passed through nginx. Only sales count: POST /inventory/{item}/sale.
+ * Reads nginx.log: what passed through nginx. Only sales count: POST /inventory/{item}/sale.
  */
 #include "read.h"
 #include "source.h"
@@ -15,8 +15,9 @@ static bool nginx_is_sale(const char *method, const char *uri)
            memcmp(uri + length - (sizeof tail - 1), tail, sizeof tail - 1) == 0;
 }
 
-/* To how many upstreams nginx sent it. Both lists hold a value for each try, as "502, 200". A try
- * that sent no byte was refused its connection; where bytes is "" every try counts. */
+/* To how many upstreams nginx sent the request. Both lists hold one value for each attempt, as
+ * "502, 200". An attempt that sent no byte got no connection. If bytes is "", every attempt counts.
+ */
 static unsigned nginx_count_sends(const char *statuses, const char *bytes)
 {
     static const char between[] = ", :";
@@ -31,7 +32,7 @@ static unsigned nginx_count_sends(const char *statuses, const char *bytes)
     return count;
 }
 
-/* The client told of its key without the item, which a key is of. */
+/* Adds the item to a key from sale.jtl that lacks it: a key belongs to an item. */
 static void take_item(struct run *run, struct request *request, uint32_t item)
 {
     request->asked_item = item;
@@ -39,7 +40,7 @@ static void take_item(struct run *run, struct request *request, uint32_t item)
         request->key = keys_add(run, item, keys_text(run, request->key));
 }
 
-/* Where the client's URL says less, or is not told. */
+/* Takes item and quantity from nginx's uri where sale.jtl has no URL, or a shorter one. */
 static void nginx_take_wish(struct source *source, int64_t line, struct request *request,
                             struct wish wish)
 {
@@ -56,8 +57,8 @@ static void nginx_take_wish(struct source *source, int64_t line, struct request 
         request->quantity = request->asked_quantity = wish.quantity;
 }
 
-/* What came on the connection was no HTTP: nginx names neither method nor uri, and sent nothing on.
- */
+/* Whether no HTTP came on the connection: nginx names neither method nor uri, and sent nothing to
+ * an upstream. */
 static bool is_no_request(const cJSON *json)
 {
     char error[JSON_ERROR_MAX];

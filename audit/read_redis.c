@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * redis.json: the stock and the lock keys in Redis, before and after.
+ * Reads redis.json: the stock and the lock keys in Redis, before and after the run.
  */
 #include "json.h"
 #include "read.h"
@@ -27,7 +27,7 @@ static void redis_missing(struct source *source, const char *when, const char *w
                           const struct item *item)
 {
     complain(source, 0,
-             "\"%s\" does not tell the %s of %.60s; it must, as {\"stock\":{\"phone\":1000},"
+             "\"%s\" does not state the %s of %.60s; it must, as {\"stock\":{\"phone\":1000},"
              "\"locks\":{\"phone\":{\"type\":\"none\",\"pttl_ms\":-2}}}",
              when, what, item->name);
 }
@@ -56,7 +56,8 @@ static void read_side(struct source *source, const cJSON *json, enum moment mome
     }
 }
 
-/* Optional: how many commands Redis had served. Both or neither. */
+/* Optional: how many commands Redis had served, before and after. It counts only if both are there.
+ */
 static void read_commands(struct source *source, const cJSON *json)
 {
     int64_t before = NOT_KNOWN;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The lines of a history about a restock: its intent, then one of three outcomes. It was carried
- * out, it was not, or its reply was lost. An intent without an outcome may have been carried out,
- * too.
+ * Reads the lines of a history about a restock: its intent, then one of three outcomes. It was
+ * carried out, it was not, or its reply was lost. If an intent has no outcome, it may have been
+ * carried out.
  */
 #include "history.h"
 #include "memory.h"
@@ -44,7 +44,7 @@ static void read_intent(struct reader *reader, struct record *record)
                    });
 }
 
-/* The latest intent under the line's request id, if it is still open; NULL. */
+/* The latest intent under the line's request id, if it has no outcome yet; otherwise NULL. */
 static struct intent *open_intent(struct reader *reader, struct record *record)
 {
     struct run *run = reader->run;

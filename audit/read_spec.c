@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * run.json: what was asked for.
+ * Reads run.json: what was asked for.
  */
 #include "memory.h"
 #include "read.h"
@@ -92,28 +92,60 @@ static bool read_expect(struct run_spec *spec, char error[JSON_ERROR_MAX])
     return true;
 }
 
-static bool read_seen(struct run_spec *spec, char error[JSON_ERROR_MAX])
+static bool is_list(const cJSON *list, const char *field, int most, const char *example,
+                    char error[JSON_ERROR_MAX])
 {
+    if (cJSON_IsArray(list) && cJSON_GetArraySize(list) <= most)
+        return true;
+    snprintf(error, JSON_ERROR_MAX, "\"%s\" must be a list of at most %d, as %s", field, most,
+             example);
+    return false;
+}
+
+static bool read_seen(struct run *run, char error[JSON_ERROR_MAX])
+{
+    struct run_spec *spec = &run->spec;
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(spec->json, "annotations");
     const cJSON *entry = NULL;
     if (list == NULL)
         return true;
-    cJSON_ArrayForEach(entry, list) {
-        if (spec->seen_count == SEEN_MAX)
-            break;
-        struct seen *seen = &spec->seen[spec->seen_count];
-        /* Only a picture shows it, so it need not be exact to the ns as those of a history. */
-        if (!json_int(entry, "t_ns", JSON_REQUIRED, 0, JSON_TIME_MAX, &seen->t_ns, error) ||
-            !json_text(entry, "text", JSON_REQUIRED, &seen->text, error))
-            return false;
-        spec->seen_count++;
-    }
-    if (!cJSON_IsArray(list) || entry != NULL) {
-        snprintf(error, JSON_ERROR_MAX,
-                 "\"annotations\" must be a list of at most %d, "
-                 "as [{\"t_ns\":1,\"text\":\"Redis dies\"}]",
-                 SEEN_MAX);
+    if (!is_list(list, "annotations", SEEN_MAX, "[{\"t_ns\":1,\"text\":\"Redis dies\"}]", error))
         return false;
+    cJSON_ArrayForEach(entry, list) {
+        struct seen *seen = &spec->seen[spec->seen_count++];
+        const char *killed = NULL;
+        /* only the picture uses it, so json_int's precision is enough */
+        if (!json_int(entry, "t_ns", JSON_REQUIRED, 0, JSON_TIME_MAX, &seen->t_ns, error) ||
+            !json_text(entry, "text", JSON_REQUIRED, &seen->text, error) ||
+            !json_text(entry, "killed", JSON_OPTIONAL, &killed, error))
+            return false;
+        seen->killed = killed != NULL ? run_instance(run, killed) : NONE;
+        if (killed != NULL && seen->killed == NONE) {
+            snprintf(error, JSON_ERROR_MAX, "\"killed\" is %.40s; it must be one of \"instances\"",
+                     killed);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool read_lock_changes(struct run_spec *spec, char error[JSON_ERROR_MAX])
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(spec->json, "lock_changes");
+    const cJSON *entry = NULL;
+    if (list == NULL)
+        return true;
+    if (!is_list(list, "lock_changes", LOCK_CHANGES_MAX,
+                 "[{\"t_ns\":1,\"holder\":\"a1\",\"expires_ns\":500000000}]", error))
+        return false;
+    cJSON_ArrayForEach(entry, list) {
+        struct lock_change *change = &spec->lock_changes[spec->lock_change_count++];
+        *change = (struct lock_change){.expires_ns = NOT_STAMPED};
+        if (!json_int(entry, "t_ns", JSON_REQUIRED, 0, JSON_TIME_MAX, &change->t_ns, error) ||
+            !json_text(entry, "holder", JSON_OPTIONAL, &change->holder, error) ||
+            !json_int(entry, "expires_ns", JSON_OPTIONAL, 0, JSON_TIME_MAX, &change->expires_ns,
+                      error))
+            return false;
     }
     return true;
 }
@@ -134,7 +166,7 @@ static bool read_numbers(struct run_spec *spec, char error[JSON_ERROR_MAX])
     return false;
 }
 
-/* A missing "clients" is reported by check_clocks. */
+/* If "clients" is missing, check_clocks reports it. */
 static bool read_clients(struct run_spec *spec, char error[JSON_ERROR_MAX])
 {
     const cJSON *clients = cJSON_GetObjectItemCaseSensitive(spec->json, "clients");
@@ -167,7 +199,9 @@ bool read_spec(struct run *run, char error[JSON_ERROR_MAX])
            json_text(spec->json, "write", JSON_REQUIRED, &spec->write, error) &&
            json_text(spec->json, "fault", JSON_OPTIONAL, &spec->fault, error) &&
            json_bool(spec->json, "restocked", JSON_OPTIONAL, &spec->restocked, error) &&
+           json_bool(spec->json, "fresh_keys", JSON_OPTIONAL, &spec->fresh_keys, error) &&
            json_bool(spec->json, "direct", JSON_OPTIONAL, &spec->direct, error) &&
            read_numbers(spec, error) && read_instances(run, error) && read_items(run, error) &&
-           read_expect(spec, error) && read_seen(spec, error) && read_clients(spec, error);
+           read_expect(spec, error) && read_seen(run, error) && read_lock_changes(spec, error) &&
+           read_clients(spec, error);
 }

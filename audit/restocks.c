@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Restocks of which only the intent is told: each may or may not have been carried out. Where each
- * sale takes its units off by a command of Redis, what was sold and what is left tell which of the
- * two, if just one of them fits. Otherwise the units that they may have added convict nobody, and
- * the run is inconclusive.
+ * Restocks with a recorded intent and no known outcome: each may or may not have been carried out.
+ * If each sale subtracts its units by a Redis command, the units sold and left may decide it. They
+ * do if exactly one of the two fits. Otherwise the run is inconclusive, and the units that they may
+ * have added prove no oversale.
  */
 #include "check.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* That time of that history, where it can be compared with others; else INT64_MIN. */
+/* The time, if the history's times can be compared with others; otherwise INT64_MIN. */
 static int64_t proven_ns(const struct run *run, uint32_t number, int64_t t_ns)
 {
     const struct history *history = &run->histories[number];
@@ -32,16 +32,17 @@ static void add_possible(struct run *run)
     }
 }
 
-/* Whether as much is accounted for as that supply says, but for sales of which nobody knows. */
+/* Whether what was sold and what is left add up to that supply, apart from sales of unknown
+ * outcome. */
 static bool restocks_fits(const struct item *item, int64_t supply)
 {
     int64_t missing = supply - item->sold - item->redis[AFTER].stock;
     return missing >= 0 && missing <= item->unknown;
 }
 
-/* Whether the sums have one explanation at most. A sale that writes back what is left makes or
- * destroys units by itself. A sale of which nobody knows may hide what one of several restocks
- * added, or one that sets. */
+/* Whether at most one explanation fits the sums. A sale with --write set creates or destroys units
+ * itself. A sale of unknown outcome may hide what one of several restocks added, or a restock that
+ * sets. */
 static bool is_telling(const struct run *run, const struct item *item)
 {
     const struct possible *possible = &item->possible;
@@ -51,8 +52,8 @@ static bool is_telling(const struct run *run, const struct item *item)
            (item->unknown == 0 || (single && !possible->sets));
 }
 
-/* How many units a restock that sets has added depends on what was there before: the sums can only
- * tell that it added none. */
+/* A restock that sets adds an amount that depends on the stock before it. So the sums can only show
+ * that it added nothing. */
 static bool restocks_settle_item(const struct run *run, struct item *item)
 {
     struct possible *possible = &item->possible;
@@ -123,7 +124,7 @@ void restocks_settle(struct run *run)
                 restocks_report(run, i, RESULT_INCOMPLETE, "may or may not have been carried out");
         } else if (item->possible.done)
             restocks_report(run, i, RESULT_OK,
-                            "was carried out: only then do the sold units and what is left fit");
+                            "was carried out: only then the units sold and left add up");
     }
     restocks_find_first(run);
 }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One format for the head's two lines and every row keeps the columns in step. */
+/* The head's two lines and every row share one format, so that the columns align. */
 #define FORMAT "%-13s %-6s %8s %6s %6s %8s %11s %12s %10s  %-16s %s\n"
 
 enum { SALES_WIDTH = 12 };

@@ -86,7 +86,7 @@ uint32_t run_item(const struct run *run, const char *name)
     return number; /* NO_NAME is NONE */
 }
 
-/* Of a sale's query; without one it is 1. NOT_KNOWN: it is none that an instance takes. */
+/* The quantity in a sale's query; 1 if it has none. NOT_KNOWN if no instance would accept it. */
 static int64_t quantity_of(const char *query)
 {
     char digits[16];
@@ -100,7 +100,7 @@ static int64_t quantity_of(const char *query)
                                                                                  : NOT_KNOWN;
 }
 
-/* %70 stands for p. Another use of % is no name. */
+/* Decodes %70 to p, and so on. False if a % is used in another way. */
 static bool run_decode(char *name)
 {
     char *to = name;
@@ -170,12 +170,13 @@ size_t run_untimed(const struct run *run)
 
 double run_ms(const struct run *run, int64_t t_ns)
 {
-    return (double)(t_ns - run->start_ns) / 1e6; /* whole numbers: a double holds no such time */
+    /* Subtracted as integers, because a double cannot hold every time exactly. */
+    return (double)(t_ns - run->start_ns) / 1e6;
 }
 
-/* A section without an exit lasted for certain until the last thing that its hold did. When the
- * process was killed inside it, it lasted as long as the process is known to have lived: that is
- * known when no record is missing and no client saw another time. */
+/* A section without an exit certainly lasted until its hold's last record. If its process was
+ * killed inside it, it lasted as long as the process is known to have lived. That is known only if
+ * no record is missing, and no client saw another time. */
 static int64_t end_of(const struct run *run, const struct section *section)
 {
     const struct history *history = &run->histories[section->history];
@@ -184,6 +185,30 @@ static int64_t end_of(const struct run *run, const struct section *section)
     if (!history->ended && !history->damaged && !history->clock_disputed)
         return history->last_ns;
     return section->at_ns[section->stage];
+}
+
+bool run_was_killed(const struct run *run, const struct section *section)
+{
+    return section->at_ns[STAGE_EXIT] == NOT_STAMPED && !run->histories[section->history].ended;
+}
+
+int64_t run_death_ns(const struct run *run, const struct history *history)
+{
+    for (size_t i = 0; i < run->spec.seen_count; i++) {
+        const struct seen *seen = &run->spec.seen[i];
+        if (seen->killed != NONE && seen->killed == history->instance &&
+            seen->t_ns >= history->last_ns)
+            return seen->t_ns;
+    }
+    return history->last_ns;
+}
+
+int64_t run_shown_end_ns(const struct run *run, const struct section *section)
+{
+    const struct history *history = &run->histories[section->history];
+    return run_was_killed(run, section) && section->ended_ns == history->last_ns
+               ? run_death_ns(run, history)
+               : section->ended_ns;
 }
 
 static int by_lock(const void *a, const void *b)
@@ -201,7 +226,7 @@ static int by_lock(const void *a, const void *b)
     return (one > two) - (one < two);
 }
 
-/* The time from the first event of a request to the last, and when the first one came to buy. */
+/* Finds the first and last event of all requests, and the first event of a request to buy. */
 static void find_span(struct run *run)
 {
     bool any = false;
@@ -227,7 +252,7 @@ bool run_tells_all(const struct run *run, uint32_t instance, bool must_end)
     for (size_t i = 0; i < run->history_count; i++) {
         const struct history *history = &run->histories[i];
         if (history->instance != instance && history->instance != NONE)
-            continue; /* NONE: it may be that one's */
+            continue; /* NONE: it may belong to this instance */
         if (history->damaged || (must_end && !history->ended))
             return false;
         told |= history->instance == instance;
@@ -244,8 +269,7 @@ static bool all_told(const struct run *run, bool must_end)
     return true;
 }
 
-/* Whether a client holds a 200 of which no history tells: what else is missing there, nobody knows.
- */
+/* Whether a client got a 200 that no history has. Then other records may be missing too. */
 static bool lacks_a_sale(const struct run *run)
 {
     for (size_t i = 0; i < run->request_count; i++) {

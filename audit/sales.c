@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What was sold, by the instance's `write` or by the client's 200: either is proof. Where the two
- * contradict each other, or another witness contradicts a client that stands alone, nothing is
- * proven. And which requests were turned away before an instance accepted them: no history tells of
- * them, and their buyers wanted something all the same.
+ * Finds what was sold: an instance's `write` proves it, and so does a client's 200. If the two
+ * contradict each other, the sale proves nothing. The same holds for a client's record alone, if
+ * another view contradicts it. Also finds the requests that were rejected before an instance
+ * accepted them: no history has them, but their buyers count.
  */
 #include "memory.h"
 #include "run.h"
@@ -15,7 +15,7 @@ static bool was_answered(const struct request *request)
     return request->sampled && !request->transport_error;
 }
 
-/* Whether the client was told of that sale. */
+/* Whether the client's answer agrees with the section's sale. */
 static bool is_confirmed(const struct request *request, const struct section *section)
 {
     return was_answered(request) && section->sold && request->client_code == 200 &&
@@ -28,7 +28,7 @@ static void add_sale(struct run *run, struct sold sold)
     run->sales[run->sale_count++] = sold;
 }
 
-/* As the request's client was told, at first or again. */
+/* The sale as the answer states it, a first answer or a stored one. */
 static struct sale told_sale(const struct run *run, const struct request *request)
 {
     bool again = request->outcome == OUTCOME_REPLAYED;
@@ -82,7 +82,7 @@ static void add_written(struct run *run)
     }
 }
 
-/* Whether a sale under that key is known that has that unit. */
+/* Whether the key has a known sale of that unit. */
 static bool is_known(const struct run *run, const uint32_t *sale_of, const struct request *request,
                      int64_t unit)
 {
@@ -90,9 +90,9 @@ static bool is_known(const struct run *run, const uint32_t *sale_of, const struc
            run_sale(run, sale_of[request->key]).unit == unit;
 }
 
-/* Whether another witness contradicts a client that alone tells of its sale: nginx, which passed
- * its request on; or the instances, when none of them has the request and all of their records are
- * there, or when their records are of another time. */
+/* Whether another view contradicts a client's record that alone has a sale. nginx does if it did
+ * not see the same. The instances do if no complete history has the request, or if their times
+ * contradict it. */
 static bool is_denied(const struct run *run, const struct request *request)
 {
     if (run->nginx_read && !request->proxied)
@@ -102,7 +102,7 @@ static bool is_denied(const struct run *run, const struct request *request)
     return request->mistimed || (!request->accepted && run->all_told);
 }
 
-/* The client has a 200, and its instance recorded no end. */
+/* Adds the sales of clients that got a 200, if no instance recorded the end of the request. */
 static void add_told(struct run *run, uint32_t *sale_of)
 {
     for (size_t i = 0; i < run->request_count; i++) {
@@ -119,8 +119,8 @@ static void add_told(struct run *run, uint32_t *sale_of)
     }
 }
 
-/* By key: a bit for each instance that took a request under it of which nobody knows how it ended.
- */
+/* By key: a bit for each instance that accepted a request under it with an
+ * unknown outcome. */
 static uint64_t *find_open(const struct run *run)
 {
     _Static_assert(INSTANCES_MAX <= 64, "each has its bit");
@@ -134,23 +134,23 @@ static uint64_t *find_open(const struct run *run)
     return open;
 }
 
-/* Whether no record of the seller's can be missing. */
+/* Whether no record of the seller can be missing. */
 static bool answerer_told_all(const struct run *run, const struct replay *replay)
 {
     return replay->answered_by == NONE ? run->all_told
                                        : run_tells_all(run, replay->answered_by, true);
 }
 
-/* Whether the client was told something else than the instance says that it told again. */
+/* Whether the client's answer differs from the stored one that the instance recorded. */
 static bool is_told_otherwise(const struct run *run, const struct request *request)
 {
     return was_answered(request) && (request->client_code != 200 ||
                                      request->client_unit != run->replays[request->replay].unit);
 }
 
-/* A sale of which only a repetition under its key tells: its instance does not know how that
- * request ended. Where the instance has no such request, and all its records are there, the sale
- * was made before the run. Where some are not, it may have been: that sale proves nothing. */
+/* Adds sales that only a stored answer shows: the seller did not record the outcome of a request
+ * with that key. If the seller's history is complete and has no such request, the sale took place
+ * before the run. If that history is not complete, the sale proves nothing. */
 static void add_replayed(struct run *run, const uint64_t *open, uint32_t *sale_of)
 {
     for (size_t i = 0; i < run->request_count; i++) {
@@ -169,7 +169,8 @@ static void add_replayed(struct run *run, const uint64_t *open, uint32_t *sale_o
     }
 }
 
-/* By nginx, or by somebody else with a code that no instance gives a buyer. */
+/* Whether it was rejected before an instance: by nginx, or with a code that no instance gives a
+ * buyer. */
 static bool was_rejected(const struct request *request)
 {
     if (request->accepted || !was_answered(request) || request->client_code < 400)
@@ -178,8 +179,8 @@ static bool was_rejected(const struct request *request)
            (request->client_code < 500 && request->client_code != 409);
 }
 
-/* Answers that were given before the run, and are told again in it: their instance has recorded all
- * that it did, and has no request that can have been answered so. */
+/* Marks the stored answers that were first given before the run. The seller's history is complete,
+ * and has no request that can have got this answer. */
 static void sales_find_before(struct run *run, const uint64_t *open)
 {
     bool *answered = memory_new(run->keys.count, sizeof *answered);
@@ -215,7 +216,7 @@ void sales_find(struct run *run)
             request->code = request->client_code;
         }
     }
-    /* By key: its first one, NONE. */
+    /* by key: index of its first sale; NONE */
     uint32_t *sale_of = memory_new(run->keys.count, sizeof *sale_of);
     add_written(run);
     for (size_t i = 0; i < run->keys.count; i++)

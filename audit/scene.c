@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scene.h"
 
-/* Beyond so many times the shorter section's length, the longer one is not shown whole. */
+#include "strip.h"
+
+/* If the longer section is more than WHOLE_MAX times as long as the shorter one, it is shown in
+ * part. */
 enum { WHOLE_MAX = 50 };
 
 static int64_t scene_min(int64_t one, int64_t two)
@@ -46,13 +49,14 @@ static void set_pair(struct scene *scene, enum scene_kind kind, const struct sec
     scene->lock = one->lock;
 }
 
-/* Whether one left the lock before the other, its neighbour, entered. */
+/* Whether the two sections of one lock follow each other without an overlap. */
 static bool scene_follow(const struct section *one, const struct section *two)
 {
     return one->lock == two->lock && !scene_meet(one, two);
 }
 
-/* Who was inside with the buyer of a unit that never was: best, who sold the unit before it. */
+/* The section that overlapped the sale of a unit that never existed. The one that sold the unit
+ * before it is preferred. */
 static const struct section *partner_of(const struct run *run, const struct section *beyond)
 {
     const struct section *partner = NULL;
@@ -66,7 +70,7 @@ static const struct section *partner_of(const struct run *run, const struct sect
     return partner;
 }
 
-/* The neighbours between which a request was sent away too early. */
+/* Chooses the neighbours between which a request was rejected too early. */
 static bool choose_refusal(const struct run *run, struct scene *scene)
 {
     const struct request *refused = run->first_rejected;
@@ -82,8 +86,8 @@ static bool choose_refusal(const struct run *run, struct scene *scene)
     return false;
 }
 
-/* The middle one of all neighbours in one lock, of those on different instances if there are any.
- */
+/* Chooses the middle pair of all neighbours in one lock. Pairs on different instances are
+ * preferred. */
 static void choose_hand_over(const struct run *run, struct scene *scene)
 {
     size_t count[2] = {0, 0};
@@ -111,7 +115,7 @@ static bool was_entered(const struct section *section)
     return section != NULL && section->at_ns[STAGE_ENTER] != NOT_STAMPED;
 }
 
-/* Who waits for itself, or whose lock was never given back. */
+/* The section that waits for itself, or that never released its lock; otherwise the last one. */
 static const struct section *culprit_of(const struct run *run)
 {
     if (was_entered(run->self_wait))
@@ -149,8 +153,8 @@ static int64_t length_of(const struct section *section)
     return section->ended_ns - section->at_ns[STAGE_ENTER];
 }
 
-/* So that both are seen whole, with what was before and behind them; but where one is far longer
- * than the other, the place where they meet. */
+/* Shows both sections whole, with some time before and after. If one is far longer than the other,
+ * only the time around their overlap is shown. */
 static void set_window(const struct run *run, struct scene *scene)
 {
     const struct section *first = scene->first;
@@ -166,13 +170,13 @@ static void set_window(const struct run *run, struct scene *scene)
         to_ns = scene_max(meet_to_ns, meet_from_ns + shorter);
     }
     if (scene->kind == SCENE_ALONE && first->stage != STAGE_RELEASE)
-        to_ns = scene_max(to_ns, run->end_ns); /* and all who waited for it */
+        to_ns = scene_max(to_ns, run->end_ns); /* and all requests that waited for it */
     int64_t margin = scene_max((to_ns - from_ns) / 2, 1000);
     if (scene->kind == SCENE_ALONE)
         margin = scene_max((to_ns - from_ns) / 10, 1000);
     if (scene->kind == SCENE_HAND_OVER)
         margin = scene_max(2 * (to_ns - from_ns), 1000);
-    int64_t beside = (run->end_ns - run->start_ns) / 50 + 1000; /* the run is the most there is */
+    int64_t beside = (run->end_ns - run->start_ns) / 50 + 1000; /* do not exceed the run by much */
     scene->from_ns = scene_max(from_ns - margin, scene_min(run->start_ns - beside, from_ns));
     scene->to_ns = scene_min(to_ns + margin, scene_max(run->end_ns + beside, to_ns));
 }
@@ -184,4 +188,13 @@ void scene_choose(const struct run *run, const struct verdict *verdict, struct s
         return;
     choose_pair(run, verdict, scene);
     set_window(run, scene);
+}
+
+const char *scene_name(const struct run *run, const struct scene *scene,
+                       const struct section *section, char buffer[SVG_LABEL_MAX])
+{
+    if (strip_fits(run))
+        return shortened(run_request_id(run, section->request), 110, 13, buffer);
+    snprintf(buffer, SVG_LABEL_MAX, "%d", section == scene->second ? 2 : 1);
+    return buffer;
 }

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the picture shows large: two sections and a window of time around them. Where sections
- * overlapped, the window holds an overlap.
+ * What the close up shows: two sections, and a window of time around them. If sections overlapped,
+ * the window contains an overlap.
  */
 #ifndef SCENE_H
 #define SCENE_H
 
+#include "svg.h"
 #include "verdict.h"
 
 enum scene_kind {
     SCENE_EMPTY,     /* no section was recorded */
     SCENE_SAME_UNIT, /* two overlap and sell the same unit */
-    SCENE_NO_UNIT,   /* two overlap and the second sells a unit that never was */
+    SCENE_NO_UNIT,   /* two overlap and one sells a unit that never existed */
     SCENE_OVERLAP,   /* two overlap */
     SCENE_APART,     /* two sell the same unit, one after the other */
     SCENE_HAND_OVER, /* one leaves, the next enters */
@@ -29,11 +30,16 @@ struct scene {
 
 void scene_choose(const struct run *run, const struct verdict *verdict, struct scene *scene);
 
-/* The time in which both were inside; false when there is none. */
+/* The time in which both were inside. False if there is none, or their locks differ. */
 bool scene_meeting(const struct section *one, const struct section *two, int64_t *from_ns,
                    int64_t *to_ns);
-/* The same where they must not: readers that share a lock may. */
+/* The same, except that readers may share a lock: then it returns false. */
 bool scene_clash(const struct section *one, const struct section *two, int64_t *from_ns,
                  int64_t *to_ns);
+
+/* The section's name in the picture. In a small run it is that of its request, as in the
+ * transcript; otherwise its number in the scene, 1 or 2. */
+const char *scene_name(const struct run *run, const struct scene *scene,
+                       const struct section *section, char buffer[SVG_LABEL_MAX]);
 
 #endif

@@ -39,20 +39,32 @@ static void story_add(struct story *story, const char *format, ...)
 
 /* ---- Sentences ------------------------------------------------------------------------------- */
 
-/* who: "Request 1", as a sentence begins, or "request 2". */
-static void tell_who(const struct run *run, const struct section *section, const char *who,
-                     struct story *story)
+/* The name of a section's request: "b1" in a small run; otherwise "Request 1" at the beginning of a
+ * sentence, "request 2" inside it. */
+static const char *called(const struct run *run, const struct scene *scene,
+                          const struct section *section, bool begins, char buffer[SVG_LABEL_MAX])
 {
-    char id[SVG_LABEL_MAX];
-    char instance[SVG_LABEL_MAX];
-    story_add(story, "%s (%s) on instance %s", who,
-              shortened(run_request_id(run, section->request), 220, 15, id),
-              shortened(run->spec.instances[section->instance], 160, 15, instance));
+    char name[SVG_LABEL_MAX];
+    snprintf(buffer, SVG_LABEL_MAX, "%s%.100s",
+             strip_fits(run) ? ""
+             : begins        ? "Request "
+                             : "request ",
+             scene_name(run, scene, section, name));
+    return buffer;
 }
 
-static bool was_killed(const struct run *run, const struct section *section)
+static void tell_who(const struct run *run, const struct scene *scene,
+                     const struct section *section, bool begins, struct story *story)
 {
-    return section->at_ns[STAGE_EXIT] == NOT_STAMPED && !run->histories[section->history].ended;
+    char who[SVG_LABEL_MAX];
+    char id[SVG_LABEL_MAX];
+    char instance[SVG_LABEL_MAX];
+    story_add(story, "%s", called(run, scene, section, begins, who));
+    if (strip_fits(run))
+        return;
+    story_add(story, " (%s) on instance %s",
+              shortened(run_request_id(run, section->request), 220, 15, id),
+              shortened(run->spec.instances[section->instance], 160, 15, instance));
 }
 
 static void tell_meeting(const struct run *run, const struct scene *scene, struct story *story)
@@ -61,9 +73,9 @@ static void tell_meeting(const struct run *run, const struct scene *scene, struc
     int64_t from_ns = 0;
     int64_t to_ns = 0;
     scene_meeting(scene->first, scene->second, &from_ns, &to_ns);
-    tell_who(run, scene->first, "Request 1", story);
+    tell_who(run, scene, scene->first, true, story);
     story_add(story, " and ");
-    tell_who(run, scene->second, "request 2", story);
+    tell_who(run, scene, scene->second, false, story);
     story_add(story, " were inside the section at the same time, for %s, from %s to %s ms. ",
               duration(to_ns - from_ns, times[0]), moment(run, scene, from_ns, times[1]),
               moment(run, scene, to_ns, times[2]));
@@ -82,27 +94,28 @@ static void tell_same_unit(const struct scene *scene, struct story *story)
                   (long long)first->stock_before, (long long)second->stock_before, unit);
 }
 
-/* Whether it sold the last unit before that other section wrote. */
+/* Whether it sold the last unit before the other section wrote. */
 static bool took_last(const struct section *section, const struct section *other)
 {
     return section->sold && section->unit == 1 &&
            section->at_ns[STAGE_WRITE] <= other->at_ns[STAGE_WRITE];
 }
 
-static void tell_no_unit(const struct scene *scene, struct story *story)
+static void tell_no_unit(const struct run *run, const struct scene *scene, struct story *story)
 {
     const bool is_first = scene->first->unit <= 0 && scene->first->sold;
     const struct section *wrong = is_first ? scene->first : scene->second;
     const struct section *other = is_first ? scene->second : scene->first;
-    char who[32] = "other sales took those units";
-    if (wrong->stock_before == 1)
-        snprintf(who, sizeof who, "another sale took that unit");
-    if (wrong->stock_before == 1 && took_last(other, wrong))
-        snprintf(who, sizeof who, "request %d took that unit", is_first ? 2 : 1);
-    story_add(story,
-              "Request %d read: %lld left. Before it wrote, %s. So it sold unit %lld, "
-              "which does not exist.",
-              is_first ? 1 : 2, (long long)wrong->stock_before, who, (long long)wrong->unit);
+    char names[2][SVG_LABEL_MAX];
+    story_add(story, "%s read: %lld left. Before it wrote, ",
+              called(run, scene, wrong, true, names[0]), (long long)wrong->stock_before);
+    if (wrong->stock_before != 1)
+        story_add(story, "other sales took those units");
+    else if (took_last(other, wrong))
+        story_add(story, "%s took that unit", called(run, scene, other, false, names[1]));
+    else
+        story_add(story, "another sale took that unit");
+    story_add(story, ". So it sold unit %lld, which does not exist.", (long long)wrong->unit);
 }
 
 static bool was_refused(const struct run *run, const struct section *section)
@@ -112,11 +125,11 @@ static bool was_refused(const struct run *run, const struct section *section)
 
 static void tell_overlap(const struct run *run, const struct scene *scene, struct story *story)
 {
+    char name[SVG_LABEL_MAX];
     if (was_refused(run, scene->first) || was_refused(run, scene->second))
-        story_add(
-            story,
-            "The stock refused what request %d wanted to write: its token was not the newest.",
-            was_refused(run, scene->first) ? 1 : 2);
+        story_add(story, "The stock refused what %s wanted to write: its token was not the newest.",
+                  called(run, scene, was_refused(run, scene->first) ? scene->first : scene->second,
+                         false, name));
     else if (scene->first->sold && scene->second->sold)
         story_add(story,
                   "Units %lld and %lld are different ones, this time: nothing kept the two apart.",
@@ -125,7 +138,7 @@ static void tell_overlap(const struct run *run, const struct scene *scene, struc
         story_add(story, "No unit was sold twice by these two, but nothing kept them apart.");
 }
 
-/* What the pair of a hand-over stands for. */
+/* The pair of a hand-over is an example: this says what holds for all sections. */
 static void tell_all(const struct run *run, struct story *story)
 {
     size_t untimed = run_untimed(run);
@@ -143,27 +156,30 @@ static void tell_all(const struct run *run, struct story *story)
 static void tell_hand_over(const struct run *run, const struct scene *scene, struct story *story)
 {
     char buffer[TIME_TEXT_MAX];
-    tell_who(run, scene->first, "Request 1", story);
+    tell_who(run, scene, scene->first, true, story);
     story_add(story, " %s at %s ms; ",
-              was_killed(run, scene->first) ? "was killed inside the section" : "left the section",
-              moment(run, scene, scene->first->ended_ns, buffer));
-    tell_who(run, scene->second, "request 2", story);
-    story_add(story, " entered %s later. ",
-              duration(scene->second->at_ns[STAGE_ENTER] - scene->first->ended_ns, buffer));
+              run_was_killed(run, scene->first) ? "was killed inside the section"
+                                                : "left the section",
+              moment(run, scene, run_shown_end_ns(run, scene->first), buffer));
+    tell_who(run, scene, scene->second, false, story);
+    story_add(
+        story, " entered %s later. ",
+        duration(scene->second->at_ns[STAGE_ENTER] - run_shown_end_ns(run, scene->first), buffer));
     tell_all(run, story);
 }
 
 static void tell_apart(const struct run *run, const struct scene *scene, struct story *story)
 {
-    tell_who(run, scene->first, "Request 1", story);
+    tell_who(run, scene, scene->first, true, story);
     story_add(story, " and ");
-    tell_who(run, scene->second, "request 2", story);
+    tell_who(run, scene, scene->second, false, story);
     story_add(story, " sold the same unit, %lld, though they were never inside together.",
               (long long)(scene->first->unit > scene->second->unit ? scene->first->unit
                                                                    : scene->second->unit));
 }
 
-/* The first reason leads where the scene does not show why the result is what it is. */
+/* Whether the first finding comes first in the text, because the scene does not show why the result
+ * is what it is. */
 static bool reason_leads(const struct verdict *verdict, const struct scene *scene)
 {
     switch (verdict->result) {
@@ -197,7 +213,7 @@ static void tell_scene(const struct run *run, const struct scene *scene, struct 
         break;
     case SCENE_NO_UNIT:
         tell_meeting(run, scene, story);
-        tell_no_unit(scene, story);
+        tell_no_unit(run, scene, story);
         break;
     case SCENE_OVERLAP:
         tell_meeting(run, scene, story);
@@ -210,10 +226,10 @@ static void tell_scene(const struct run *run, const struct scene *scene, struct 
         tell_hand_over(run, scene, story);
         break;
     case SCENE_ALONE:
-        tell_who(run, scene->first, "Request 1", story);
+        tell_who(run, scene, scene->first, true, story);
         story_add(
             story, " was inside from %.3f ms%s.", run_ms(run, scene->first->at_ns[STAGE_ENTER]),
-            scene->first->stage == STAGE_RELEASE ? " on" : " on, and never gave its lock back");
+            scene->first->stage == STAGE_RELEASE ? " on" : " on, and never released its lock");
         break;
     case SCENE_EMPTY:
         story_add(story, "No critical section was recorded.");
@@ -223,7 +239,7 @@ static void tell_scene(const struct run *run, const struct scene *scene, struct 
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
-/* stage: STAGE_NONE for what is no stage of a hold. */
+/* stage: STAGE_NONE if the step is no stage of a hold. */
 static void story_step(struct story *story, int64_t t_ns, int who, enum stage stage,
                        const char *format, ...) __attribute__((format(printf, 5, 6)));
 
@@ -247,14 +263,14 @@ static void story_mark(struct step *step, const char *why)
     snprintf(step->what + used, sizeof step->what - used, "%s", why);
 }
 
-/* The step that was told last, if there was room for it. */
+/* Marks the step that was added last, if there was room for it. */
 static void mark_last(struct story *story, size_t count_before)
 {
     if (story->count > count_before)
         story_mark(&story->steps[story->count - 1], "");
 }
 
-/* When the timekeeper told that the hold is lost; NOT_STAMPED. */
+/* When the timekeeper reported the hold as lost; NOT_STAMPED. */
 static int64_t lost_ns(const struct run *run, const struct section *section)
 {
     for (size_t i = run->mark_count; i-- > 0;) {
@@ -271,56 +287,60 @@ static void add_steps(const struct run *run, const struct section *section, int 
     const struct request *request = &run->requests[section->request];
     const int64_t *at_ns = section->at_ns;
     char name[SVG_LABEL_MAX];
-    const char *instance = shortened(run->spec.instances[section->instance], 110, 13, name);
-    story_step(story, at_ns[STAGE_ENTER], who, STAGE_ENTER, "%s enters", instance);
-    story_step(story, at_ns[STAGE_READ], who, STAGE_READ, "%s reads: %lld left", instance,
+    char process[SVG_LABEL_MAX];
+    const char *instance = shortened(run->spec.instances[section->instance], 110, 13, process);
+    const char *actor = shortened(strip_fits(run) ? run_request_id(run, section->request)
+                                                  : run->spec.instances[section->instance],
+                                  110, 13, name);
+    story_step(story, at_ns[STAGE_ENTER], who, STAGE_ENTER, "%s enters", actor);
+    story_step(story, at_ns[STAGE_READ], who, STAGE_READ, "%s reads: %lld left", actor,
                (long long)section->stock_before);
     if (section->sold && section->quantity == 1)
         story_step(story, at_ns[STAGE_WRITE], who, STAGE_WRITE, "%s sells unit %lld, %lld left",
-                   instance, (long long)section->unit, (long long)section->stock_after);
+                   actor, (long long)section->unit, (long long)section->stock_after);
     else if (section->sold)
         story_step(story, at_ns[STAGE_WRITE], who, STAGE_WRITE,
-                   "%s sells units %lld to %lld, %lld left", instance, (long long)section->unit,
+                   "%s sells units %lld to %lld, %lld left", actor, (long long)section->unit,
                    (long long)(section->unit + section->quantity - 1),
                    (long long)section->stock_after);
-    story_step(story, lost_ns(run, section), who, STAGE_NONE, "%s is told that its lock is lost",
-               instance);
-    story_step(story, at_ns[STAGE_EXIT], who, STAGE_EXIT, "%s leaves", instance);
+    story_step(story, lost_ns(run, section), who, STAGE_NONE, "%s learns that its lock is lost",
+               actor);
+    story_step(story, at_ns[STAGE_EXIT], who, STAGE_EXIT, "%s leaves", actor);
     size_t before = story->count;
     if (at_ns[STAGE_EXIT] == NOT_STAMPED)
-        story_step(story, section->ended_ns, who, STAGE_NONE,
-                   was_killed(run, section) ? "%s is killed" : "%s was never seen to leave",
-                   instance);
+        story_step(story, run_shown_end_ns(run, section), who, STAGE_NONE,
+                   run_was_killed(run, section) ? "%s is killed" : "%s has no recorded exit",
+                   run_was_killed(run, section) ? instance : actor);
     mark_last(story, before);
     before = story->count;
     story_step(story, run_again_ns(run, section), who, STAGE_NONE,
-               "%s asked for the lock again, inside, and did not get it", instance);
+               "%s asked for the lock again, inside, and was refused", actor);
     mark_last(story, before);
     if (was_refused(run, section))
         story_step(story, request->outcome_ns, who, STAGE_NONE,
-                   "%s answers %d: its token was refused", instance, request->code);
+                   "%s answers %d: its token was refused", actor, request->code);
     else if (request->outcome == OUTCOME_REPLAYED)
         story_step(story, request->outcome_ns, who, STAGE_NONE,
-                   "%s tells again what the key was told before", instance);
+                   "%s sends the stored answer of the key", actor);
     else if (request->outcome == OUTCOME_REFUSED)
-        story_step(story, request->outcome_ns, who, STAGE_NONE, "%s answers %d", instance,
+        story_step(story, request->outcome_ns, who, STAGE_NONE, "%s answers %d", actor,
                    request->code);
     else if (request->outcome == OUTCOME_UNKNOWN)
         story_step(story, request->outcome_ns, who, STAGE_NONE, "%s cannot know whether it sold",
-                   instance);
+                   actor);
 }
 
-/* Told with its section then. */
+/* Whether the process was killed inside a section; then the section's steps say so. */
 static bool dies_inside(const struct run *run, size_t history)
 {
     for (size_t i = 0; i < run->by_lock_count; i++) {
-        if (run->by_lock[i]->history == history && was_killed(run, run->by_lock[i]))
+        if (run->by_lock[i]->history == history && run_was_killed(run, run->by_lock[i]))
             return true;
     }
     return false;
 }
 
-/* A request that never acquired the lock. */
+/* Adds a request that never acquired the lock. */
 static void add_request(const struct run *run, size_t index, struct story *story)
 {
     const struct request *request = &run->requests[index];
@@ -340,18 +360,17 @@ static void add_request(const struct run *run, size_t index, struct story *story
         mark_last(story, before);
 }
 
-/* A section that is neither 1 nor 2, and its release, which may come late. */
+/* Adds a section that is neither 1 nor 2, and its release, which may come late. */
 static void add_section(const struct run *run, const struct section *section, struct story *story)
 {
     char name[SVG_LABEL_MAX];
     const char *id = shortened(run_request_id(run, section->request), 110, 13, name);
     story_step(story, section->at_ns[STAGE_ENTER], 0, STAGE_NONE, "%s enters", id);
     story_step(story, section->at_ns[STAGE_EXIT], 0, STAGE_NONE, "%s leaves", id);
-    story_step(story, section->at_ns[STAGE_RELEASE], 0, STAGE_NONE, "%s has given its lock back",
-               id);
+    story_step(story, section->at_ns[STAGE_RELEASE], 0, STAGE_NONE, "%s has released its lock", id);
 }
 
-/* What happened to whole processes. */
+/* Adds what happened to whole processes. */
 static void add_processes(const struct run *run, struct story *story)
 {
     char name[SVG_LABEL_MAX];
@@ -360,13 +379,15 @@ static void add_processes(const struct run *run, struct story *story)
         size_t before = story->count;
         if (history->ended || history->instance == NONE || dies_inside(run, i))
             continue;
-        story_step(story, history->last_ns, 0, STAGE_NONE, "%s is killed",
+        story_step(story, run_death_ns(run, history), 0, STAGE_NONE, "%s is killed",
                    shortened(run->spec.instances[history->instance], 110, 13, name));
         mark_last(story, before);
     }
-    for (size_t i = 0; i < run->spec.seen_count; i++)
-        story_step(story, run->spec.seen[i].t_ns, 0, STAGE_NONE, "%s",
-                   shortened(run->spec.seen[i].text, SEEN_WIDTH, 13, name));
+    for (size_t i = 0; i < run->spec.seen_count; i++) {
+        if (run->spec.seen[i].killed == NONE)
+            story_step(story, run->spec.seen[i].t_ns, 0, STAGE_NONE, "%s",
+                       shortened(run->spec.seen[i].text, SEEN_WIDTH, 13, name));
+    }
     for (size_t i = 0; i < run->mark_count; i++) {
         if (run->marks[i].kind == MARK_STALL)
             story_step(story, run->marks[i].t_ns, 0, STAGE_NONE,
@@ -376,7 +397,7 @@ static void add_processes(const struct run *run, struct story *story)
     }
 }
 
-/* In a small run: all that the two of the scene do not tell. */
+/* Small runs only: adds all steps that the scene's two sections do not contain. */
 static void add_others(const struct run *run, const struct scene *scene, struct story *story)
 {
     for (size_t i = 0; i < run->request_count; i++)
@@ -397,9 +418,11 @@ static int by_time(const void *a, const void *b)
     return (one->order > two->order) - (one->order < two->order);
 }
 
-/* The second to enter while the first is inside, and the later of two bad sales. */
-static void mark_worst(const struct scene *scene, struct story *story)
+/* Marks the second enter while the first is inside, and the later of two wrong sales. */
+static void mark_worst(const struct run *run, const struct scene *scene, struct story *story)
 {
+    char name[SVG_LABEL_MAX];
+    char why[SVG_LABEL_MAX];
     int64_t from_ns = 0;
     int64_t to_ns = 0;
     if (scene->second == NULL)
@@ -408,10 +431,12 @@ static void mark_worst(const struct scene *scene, struct story *story)
     bool bad_sale = scene->kind == SCENE_SAME_UNIT || scene->kind == SCENE_NO_UNIT ||
                     scene->kind == SCENE_APART;
     struct step *sale = NULL;
+    snprintf(why, sizeof why, ", while %.100s is inside",
+             scene_name(run, scene, scene->first, name));
     for (size_t i = 0; i < story->count; i++) {
         struct step *step = &story->steps[i];
         if (together && step->who == 2 && step->stage == STAGE_ENTER)
-            story_mark(step, ", while 1 is inside");
+            story_mark(step, why);
         const struct section *section = step->who == 1 ? scene->first : scene->second;
         if (bad_sale && step->stage == STAGE_WRITE &&
             (scene->kind != SCENE_NO_UNIT || section->unit <= 0))
@@ -436,5 +461,5 @@ void story_tell(const struct run *run, const struct verdict *verdict, const stru
     if (strip_fits(run))
         add_others(run, scene, story);
     qsort(story->steps, story->count, sizeof *story->steps, by_time);
-    mark_worst(scene, story);
+    mark_worst(run, scene, story);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scene in words: a sentence or two, and who did what when.
+ * Tells the scene in words: a sentence or two, and the steps with their times.
  */
 #ifndef STORY_H
 #define STORY_H
@@ -11,10 +11,10 @@ enum { STORY_MAX = 1200, STEPS_MAX = 20 };
 
 struct step {
     int64_t t_ns;
-    int who; /* 1 or 2 */
+    int who; /* the section, 1 or 2; 0: another request or process */
     enum stage stage;
-    size_t order; /* in which they were told */
-    bool worst;   /* where it went wrong */
+    size_t order; /* in which the steps were added */
+    bool worst;   /* the step that went wrong */
     char what[256];
 };
 
@@ -30,10 +30,10 @@ void story_tell(const struct run *run, const struct verdict *verdict, const stru
 
 enum { TIME_TEXT_MAX = 32 };
 
-/* A duration as a person says it: "0.830 ms", "1 ns". */
+/* A duration with its unit: "0.830 ms", "1 ns". */
 const char *duration(int64_t ns, char buffer[TIME_TEXT_MAX]);
 
-/* A time as fine as the scene needs it: "812.345", "812.345001". */
+/* A time in ms with the decimals that the scene needs: "812.345", "812.345001". */
 const char *moment(const struct run *run, const struct scene *scene, int64_t t_ns,
                    char buffer[TIME_TEXT_MAX]);
 

@@ -11,7 +11,7 @@ enum {
     SECTIONS_FEW = 12,
     INSTANCES_FEW = 4,
     MARKS_FEW = 60,
-    NOTES_MAX = 16, /* words in one lane */
+    NOTES_MAX = 16, /* notes in one lane */
     BAR_TOP = 4,
     BAR_HEIGHT = 20,
     WAIT_TOP = 28,
@@ -19,8 +19,8 @@ enum {
     NOTE_LINE = 53,
     LANE_HEIGHT = 58,
     LANE_STEP = LANE_HEIGHT + 4,
-    SEEN = 4,                  /* what is narrower is not told in words */
-    WAIT_NS_MIN = 5 * 1000000, /* a shorter one is the way to Redis and back */
+    SEEN = 4,                  /* a narrower span gets no note */
+    WAIT_NS_MIN = 5 * 1000000, /* a shorter wait is only the round trip to Redis */
 };
 
 struct note {
@@ -76,8 +76,8 @@ static int by_x(const void *a, const void *b)
     return (one->x > two->x) - (one->x < two->x);
 }
 
-/* From left to right, each where it happened or behind the one before; what finds no room is left
- * out. */
+/* Draws the notes from left to right, each where it happened or after the previous one. A note
+ * without room is left out. */
 static void draw_notes(struct strip *strip)
 {
     double free_x = PLOT_LEFT;
@@ -100,10 +100,10 @@ static const char *strip_name_of(const struct strip *strip, size_t request,
     return shortened(run_request_id(strip->run, request), 120, 12, buffer);
 }
 
-/* ---- What stands in a lane ---------------------------------------------------------------------
+/* ---- The contents of a lane ---------------------------------------------------------------------
  */
 
-/* Where in the lane's height. */
+/* Vertical position inside a lane. */
 struct row {
     double top, height;
 };
@@ -126,7 +126,8 @@ static double middle_of(const struct strip *strip)
     return strip->top + BAR_TOP + BAR_HEIGHT / 2.0;
 }
 
-/* Two that are inside together in one instance share the height: every other one is the lower. */
+/* If sections of one instance overlap, they share the height: every second one is in the lower
+ * half. */
 static struct row strip_row_of(const struct strip *strip, const struct section *section)
 {
     const struct run *run = strip->run;
@@ -148,14 +149,14 @@ static struct row strip_row_of(const struct strip *strip, const struct section *
     return shared ? halves[turn % 2] : inside;
 }
 
-/* Red only where another one is inside too. */
+/* Draws a section; red only while another one is inside. */
 static void draw_section(const struct strip *strip, const struct section *section)
 {
     const struct run *run = strip->run;
     struct row row = strip_row_of(strip, section);
     char name[SVG_LABEL_MAX];
-    draw_span(strip, section->at_ns[STAGE_ENTER], section->ended_ns, row,
-              section_class(run, section));
+    int64_t end_ns = run_shown_end_ns(run, section);
+    draw_span(strip, section->at_ns[STAGE_ENTER], end_ns, row, section_class(run, section));
     for (size_t i = 0; i < run->by_lock_count; i++) {
         int64_t from_ns = 0;
         int64_t to_ns = 0;
@@ -164,13 +165,12 @@ static void draw_section(const struct strip *strip, const struct section *sectio
     }
     double from = axis_x(strip->axis, section->at_ns[STAGE_ENTER]);
     const char *text = strip_name_of(strip, section->request, name);
-    if (row.height >= BAR_HEIGHT &&
-        axis_x(strip->axis, section->ended_ns) - from > svg_width(text, 12) + 12)
+    if (row.height >= BAR_HEIGHT && axis_x(strip->axis, end_ns) - from > svg_width(text, 12) + 12)
         svg_text(&strip->picture->svg, from + 6, middle_of(strip) + 4,
                  section->sold ? "inside" : "small", "%s", text);
 }
 
-/* From the request's coming until it acquired the lock, or was sent away without. */
+/* Draws a wait, from the request's `invoke` until it acquired the lock or timed out. */
 static void draw_wait(struct strip *strip, size_t index)
 {
     const struct request *request = &strip->run->requests[index];
@@ -178,7 +178,7 @@ static void draw_wait(struct strip *strip, size_t index)
     int64_t to_ns = in_vain ? request->outcome_ns : NOT_STAMPED;
     char name[SVG_LABEL_MAX];
     for (size_t i = request->section; i != NONE; i = strip->run->sections[i].next)
-        to_ns = strip->run->sections[i].at_ns[STAGE_GRANTED]; /* the first one stands last */
+        to_ns = strip->run->sections[i].at_ns[STAGE_GRANTED]; /* the list ends with the first one */
     double x = axis_x(strip->axis, request->invoke_ns);
     if (request->section == NONE && request->reason == REASON_LOCK_ERROR)
         strip_note(strip, x, true, "%s: %d lock-error", strip_name_of(strip, index, name),
@@ -188,13 +188,14 @@ static void draw_wait(struct strip *strip, size_t index)
         return;
     draw_span(strip, request->invoke_ns, to_ns, below, in_vain ? "vain" : "wait");
     if (in_vain)
-        strip_note(strip, x, true, "%s waits in vain: %d lock-timeout",
+        strip_note(strip, x, true, "%s times out: %d lock-timeout",
                    strip_name_of(strip, index, name), request->code);
     else
         strip_note(strip, x, false, "%s waits", strip_name_of(strip, index, name));
 }
 
-/* Outside already, and its release is not answered yet: by then the lock may be another's. */
+/* Draws the time from the exit to the answer of the release. Another client may have the lock by
+ * then. */
 static void draw_release(struct strip *strip, const struct section *section)
 {
     char name[SVG_LABEL_MAX];
@@ -206,11 +207,12 @@ static void draw_release(struct strip *strip, const struct section *section)
     if (axis_x(strip->axis, to_ns) - x < 3 * SEEN)
         return;
     draw_span(strip, from_ns, to_ns, below, "giving");
-    strip_note(strip, x, false, "%s is slow to give its lock back",
+    strip_note(strip, x, false, "%s is slow to release its lock",
                strip_name_of(strip, section->request, name));
 }
 
-/* A holder's second ask for its own lock; it began after the last thing it did before. */
+/* Draws a holder's second request for its own lock. It began after the holder's last step before
+ * it. */
 static void draw_second_ask(struct strip *strip, const struct section *section)
 {
     char name[SVG_LABEL_MAX];
@@ -224,10 +226,10 @@ static void draw_second_ask(struct strip *strip, const struct section *section)
     }
     draw_span(strip, from_ns, again_ns, below, "vain");
     strip_note(strip, axis_x(strip->axis, from_ns), true,
-               section->shared ? "%s reads and asks to write, and waits for itself"
+               section->shared ? "%s reads, asks to write, and waits for itself"
                : section == strip->run->self_wait
                    ? "%s asks for its own lock again, and waits for itself"
-                   : "%s asks for the lock again, in vain",
+                   : "%s asks for the lock again, and is refused",
                strip_name_of(strip, section->request, name));
 }
 
@@ -254,14 +256,15 @@ static void strip_draw_marks(struct strip *strip)
     }
 }
 
-/* What happened to all: a line through every lane, its words in the first one. */
+/* Draws what an observer saw: a line through every lane, with its text in the first one. */
 static void draw_seen(struct strip *strip)
 {
     const struct run_spec *spec = &strip->run->spec;
     char text[SVG_LABEL_MAX];
     for (size_t i = 0; i < spec->seen_count; i++) {
         const struct seen *seen = &spec->seen[i];
-        if (seen->t_ns < strip->axis->from_ns || seen->t_ns > strip->axis->to_ns)
+        if (seen->killed != NONE || seen->t_ns < strip->axis->from_ns ||
+            seen->t_ns > strip->axis->to_ns)
             continue;
         double x = axis_x(strip->axis, seen->t_ns);
         svg_line(&strip->picture->svg, x, strip->top, x, strip->top + LANE_STEP, "seen");
@@ -270,29 +273,31 @@ static void draw_seen(struct strip *strip)
     }
 }
 
-/* The lock that stays: dashed from where its holder was last heard of. */
+/* Draws a lock that stays as a dashed line, from the last record of its holder. */
 static void draw_stuck(struct strip *strip, int64_t from_ns, const char *why)
 {
     double x = axis_x(strip->axis, from_ns);
     svg_line(&strip->picture->svg, x, middle_of(strip), PICTURE_RIGHT, middle_of(strip), "stuck");
-    strip_note(strip, x + 6, true, "%s; nobody gives the lock back", why);
+    strip_note(strip, x + 6, true, "%s; nobody releases the lock", why);
 }
 
-/* A process that was killed, and the lock if it kept it. */
+/* Draws a process that was killed, and its lock if that stays. */
 static void draw_kill(struct strip *strip, const struct history *history)
 {
     const struct run *run = strip->run;
-    double x = axis_x(strip->axis, history->last_ns);
+    int64_t death_ns = run_death_ns(run, history);
+    double x = axis_x(strip->axis, death_ns);
     const struct section *grant = run->stuck_grant;
     bool keeps = run->stuck != NULL && (grant == NULL || grant->instance == strip->instance);
     if (keeps)
-        draw_stuck(strip, history->last_ns, "killed");
+        draw_stuck(strip, death_ns, "killed");
     else
         strip_note(strip, x + 6, true, "killed");
     draw_cross(&strip->picture->svg, x, middle_of(strip));
 }
 
-/* The lock stays though its process lives: its release was forgotten, or a reply was lost. */
+/* Draws a lock that stays though its process lives: its release was forgotten, or a reply was lost.
+ */
 static void draw_kept(struct strip *strip)
 {
     const struct run *run = strip->run;

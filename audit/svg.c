@@ -63,7 +63,7 @@ static bool svg_continues(char byte)
     return ((unsigned char)byte & 0xc0) == 0x80;
 }
 
-/* In hundredths of the font's size, after DejaVu Sans, which is a wide one. */
+/* The width as a part of the font's size, after DejaVu Sans, which is a wide font. */
 static double character_width(const char *at)
 {
     if ((unsigned char)*at >= 0x80)
@@ -75,7 +75,7 @@ static double character_width(const char *at)
     return *at >= 'A' && *at <= 'Z' ? 0.75 : 0.64;
 }
 
-/* Bytes of the text's beginning that fit into that width. */
+/* How many bytes from the beginning of the text fit into that width. */
 static size_t bytes_within(const char *text, double width, double font_size)
 {
     size_t bytes = 0;
@@ -115,7 +115,8 @@ double svg_paragraph(const struct svg *svg, const struct paragraph *paragraph, c
         size_t bytes = bytes_within(text, paragraph->width, paragraph->font_size);
         bool more = text[bytes] != '\0';
         bool last = line + 1 == paragraph->lines_max;
-        for (size_t at = bytes; more && !last && at > bytes / 2; at--) { /* at a space, if near */
+        /* Break the line at a space, if one is near. */
+        for (size_t at = bytes; more && !last && at > bytes / 2; at--) {
             if (text[at] == ' ') {
                 bytes = at;
                 break;

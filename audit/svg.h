@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A few marks on an SVG canvas. Texts are escaped here and nowhere else.
+ * Draws a few shapes on an SVG canvas. Texts are escaped here and nowhere else.
  */
 #ifndef SVG_H
 #define SVG_H
@@ -18,19 +18,19 @@ struct box {
     double x, y, width, height;
 };
 
-/* class: one of the picture's style sheet. */
+/* class: a style class of the picture. */
 void svg_text(const struct svg *svg, double x, double y, const char *class, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 void svg_rect(const struct svg *svg, const struct box *box, const char *class);
 void svg_line(const struct svg *svg, double x1, double y1, double x2, double y2, const char *class);
 void draw_cross(const struct svg *svg, double x, double y);
-/* Text content of an element that is open: escaped. */
+/* Writes escaped text into the element that is open. */
 void svg_escape(const struct svg *svg, const char *text);
 
-/* How wide a text is at most, in a sans-serif font of that size: an estimate on the wide side. */
+/* Upper estimate of a text's width in a sans-serif font of that size. */
 double svg_width(const char *text, double font_size);
 
-/* A paragraph: text broken into lines, the last of them cut when there is more. */
+/* A paragraph: text is broken into lines. The last line is cut if the text is longer. */
 struct paragraph {
     double x, y, width;
     double line_height;
@@ -41,9 +41,9 @@ struct paragraph {
 /* Returns the y below. */
 double svg_paragraph(const struct svg *svg, const struct paragraph *paragraph, const char *text);
 
-enum { SEEN_WIDTH = 600 }; /* of a text that somebody wrote who stood by */
+enum { SEEN_WIDTH = 600 }; /* of an observer's text */
 
-/* text, cut to that width; where it was cut it ends with an ellipsis. */
+/* The text, cut to that width; an ellipsis marks the cut. */
 const char *shortened(const char *text, double width, double font_size, char buffer[SVG_LABEL_MAX]);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of the UTF-8 character at `at`, 0 when it is none or one that XML 1.0 forbids. */
+/* Length of the UTF-8 character at `at`; 0 if it is none, or one that XML 1.0 forbids. */
 static size_t text_character(const unsigned char *at)
 {
     if (at[0] < 0x80)
@@ -28,7 +28,7 @@ static size_t text_character(const unsigned char *at)
 void text_clean(char *text)
 {
     while (*text != '\0') {
-        if (*text >= 0x20 && *text < 0x7f) { /* almost all are */
+        if (*text >= 0x20 && *text < 0x7f) { /* almost all characters are */
             text++;
             continue;
         }

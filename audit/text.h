@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Records are written by others: whatever bytes they hold, what is made of them must be valid
- * JSON and XML.
+ * Cleans and parses texts of the records. Records may hold any bytes; what the judge writes must be
+ * valid JSON and XML.
  */
 #ifndef TEXT_H
 #define TEXT_H
@@ -9,10 +9,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* In place: bytes that are not UTF-8, and characters that XML forbids, become '?'. */
+/* In place: replaces bytes that are not UTF-8, and characters that XML forbids, by '?'. */
 void text_clean(char *text);
 
-/* A whole number, all of the text: "-12". False when it is something else or out of range. */
+/* Parses the whole text as a whole number, as "-12". False if it is something else or out of range.
+ */
 bool text_int(const char *text, int64_t *value);
 
 #endif

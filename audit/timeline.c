@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The picture from top to bottom: what the verdict is, what happened in words, the whole run, the
- * scene close up, the scene step by step, and what the colours mean.
+ * The picture. From top to bottom: the verdict, what happened in words, the whole run, the close
+ * up, the steps, and the legend.
  */
 #include "timeline.h"
 
@@ -41,13 +41,14 @@ static const char style[] =
     ".seen{stroke:#1f2937;stroke-width:1.5;stroke-dasharray:2 4}"
     ".stuck{stroke:#b91c1c;stroke-width:2.5;stroke-dasharray:7 5}"
     ".refused{stroke:#52606d;stroke-width:2}"
+    ".held{fill:#dcfce7}.ttl{fill:#86d9a5}.endless{fill:#86d9a5}.owner{font-weight:bold}"
     ".good{fill:#15803d}.bad{fill:#b91c1c}.warn{fill:#b45309}.dim{fill:#52606d}"
     ".panel-good{fill:#ecfdf3}.panel-bad{fill:#fef2f2}.panel-warn{fill:#fff7ed}"
     ".panel-dim{fill:#f3f4f6}";
 
 static const char readers_style[] = ".read{fill:#a7e3d4;stroke:#0f766e;stroke-width:1}";
 
-/* Hatches that only a small run's picture has. */
+/* Hatches that only the picture of a small run uses. */
 static const char small_patterns[] =
     "<pattern id=\"waiting\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
     "patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" fill=\"#fff\"/>"
@@ -77,7 +78,7 @@ static void draw_badge(const struct picture *picture, double y)
             PICTURE_LEFT, y, width, colours[picture->verdict->result]);
     svg_text(&picture->svg, PICTURE_LEFT + 16, y + 28, "badge", "%s", got);
     svg_text(&picture->svg, PICTURE_LEFT + width + 20, y + 28, "title", "rung %s, write %s",
-             shortened(spec->rung, 300, 24, rung), shortened(spec->write, 260, 24, write));
+             shortened(spec->rung, 260, 22, rung), shortened(spec->write, 240, 22, write));
 }
 
 static void draw_facts(const struct picture *picture, double y)
@@ -90,22 +91,23 @@ static void draw_facts(const struct picture *picture, double y)
     char line[SVG_LABEL_MAX];
     verdict_expected(picture->verdict, " or ", expected, sizeof expected);
     svg_text(&picture->svg, PICTURE_LEFT, y, "fact",
-             "%lld in stock, %lld sold, %lld left. %lld request%s to %zu instance%s; %lld of %zu "
-             "sections%s began while another was inside%s.",
+             "%lld in stock, %lld sold, %lld left. %lld request%s to %zu instance%s.",
              (long long)counts->initial, (long long)counts->sold, (long long)counts->left,
              (long long)counts->requests, counts->requests == 1 ? "" : "s",
-             run->spec.instance_count, run->spec.instance_count == 1 ? "" : "s",
+             run->spec.instance_count, run->spec.instance_count == 1 ? "" : "s");
+    svg_text(&picture->svg, PICTURE_LEFT, y + 22, "fact",
+             "%lld of %zu sections%s began while another was inside%s.",
              (long long)counts->overlaps, run->by_lock_count - untimed,
              untimed > 0 ? " with sound times" : "",
              counts->max_parallel > 1 && counts->overlaps == 0 ? ", readers aside" : "");
     snprintf(line, sizeof line, "expected %s: %s", expected, picture->verdict->expected.why);
-    svg_text(&picture->svg, PICTURE_LEFT, y + 22, "note", "%s",
+    svg_text(&picture->svg, PICTURE_LEFT, y + 44, "note", "%s",
              shortened(line, PICTURE_RIGHT - PICTURE_LEFT, 13, buffer));
-    svg_text(&picture->svg, PICTURE_LEFT, y + 42, "note", "run %s",
-             shortened(run->spec.run, 1000, 13, buffer));
+    svg_text(&picture->svg, PICTURE_LEFT, y + 64, "note", "run %s",
+             shortened(run->spec.run, PICTURE_RIGHT - PICTURE_LEFT - 40, 13, buffer));
 }
 
-/* The panel's height follows its text, so the text is drawn first, into memory. */
+/* The panel's height depends on its text, so the text is drawn first, into memory. */
 static double draw_story(const struct picture *picture, double y)
 {
     FILE *file = picture->svg.file;
@@ -141,10 +143,10 @@ double draw_header(const struct picture *picture, double y)
 {
     draw_badge(picture, y);
     draw_facts(picture, y + 66);
-    return draw_story(picture, y + 124);
+    return draw_story(picture, y + 146);
 }
 
-/* From the window in the strip down to the close up. */
+/* Connects the scene's frame in the overview with the close up. */
 static void draw_beam(const struct picture *picture, double top, double bottom)
 {
     struct box window = overview_window(picture, 0, 0);
@@ -157,7 +159,6 @@ enum look { LOOK_BOX, LOOK_LINE, LOOK_CROSS, LOOK_DASHES };
 struct entry {
     const char *class;
     enum look look;
-    bool small_only; /* where a handful of requests are shown one by one */
     const char *text;
 };
 
@@ -189,44 +190,56 @@ static bool has_readers(const struct run *run)
     return false;
 }
 
-/* Returns the y below. */
-static double draw_legend(const struct picture *picture, double x, double y)
+/* The flush makes `drawn` point to all that was drawn so far. */
+static bool was_drawn(const struct picture *picture, const char *class)
+{
+    char attribute[40];
+    fflush(picture->svg.file);
+    snprintf(attribute, sizeof attribute, "class=\"%s\"", class);
+    return strstr(picture->drawn, attribute) != NULL;
+}
+
+/* Draws the legend of the classes that the picture uses. Returns the y below. */
+static double draw_legend(const struct picture *picture, double y)
 {
     static const struct entry entries[] = {
-        {"sold", LOOK_BOX, false, "inside, sold"},
-        {"looked", LOOK_BOX, false, "inside, sold nothing"},
-        {"read", LOOK_BOX, false, "inside, to read"},
-        {"clash", LOOK_BOX, false, "inside while another one was: must not be"},
-        {"wait", LOOK_BOX, true, "waits for the lock"},
-        {"vain", LOOK_BOX, true, "waits for the lock in vain"},
-        {"giving", LOOK_BOX, true, "outside, and still giving the lock back"},
-        {"cross", LOOK_CROSS, true, "the process was killed"},
-        {"stuck", LOOK_DASHES, true, "nobody gives the lock back"},
-        {"still", LOOK_BOX, true, "the process, or the machine, stood still"},
-        {"refused", LOOK_LINE, false, "a request was sent away"},
-        {"renew", LOOK_LINE, false, "the lock was renewed"},
-        {"lost", LOOK_LINE, false, "the lock was lost"},
-        {"stall", LOOK_LINE, false, "the machine stood still"},
+        {"sold", LOOK_BOX, "inside, sold"},
+        {"looked", LOOK_BOX, "inside, sold nothing"},
+        {"read", LOOK_BOX, "inside, to read"},
+        {"clash", LOOK_BOX, "inside while another is: an error"},
+        {"wait", LOOK_BOX, "waits for the lock"},
+        {"vain", LOOK_BOX, "waits for the lock, and times out"},
+        {"giving", LOOK_BOX, "outside; its release is under way"},
+        {"ttl", LOOK_BOX, "the key's time to live runs down"},
+        {"endless", LOOK_BOX, "the key exists, and never expires"},
+        {"cross", LOOK_CROSS, "the process was killed"},
+        {"stuck", LOOK_DASHES, "nobody releases the lock"},
+        {"still", LOOK_BOX, "the process stood still"},
+        {"refused", LOOK_LINE, "a request was rejected"},
+        {"renew", LOOK_LINE, "the lock was renewed"},
+        {"lost", LOOK_LINE, "the lock was lost"},
+        {"stall", LOOK_LINE, "the process woke up"},
     };
-    bool small = strip_fits(picture->run);
-    bool readers = has_readers(picture->run);
-    double row = y + 24;
-    svg_text(&picture->svg, x, y, "heading", "What the colours mean");
+    enum { COLUMNS = 3, COLUMN_WIDTH = (PICTURE_RIGHT - PICTURE_LEFT) / COLUMNS };
+    size_t count = 0;
+    svg_text(&picture->svg, PICTURE_LEFT, y + 16, "heading", "What the colours mean");
     for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
-        bool told = small && strcmp(entries[i].class, "stall") == 0; /* as `still` */
-        bool nobody = !readers && strcmp(entries[i].class, "read") == 0;
-        if ((entries[i].small_only && !small) || told || nobody)
+        if (!was_drawn(picture, entries[i].class))
             continue;
-        draw_entry(&picture->svg, &entries[i], x, row);
-        row += 22;
+        size_t row = count / COLUMNS;
+        double x = PICTURE_LEFT + (double)(count % COLUMNS) * COLUMN_WIDTH;
+        draw_entry(&picture->svg, &entries[i], x, y + 40 + 22 * (double)row);
+        count++;
     }
-    return row;
+    size_t rows = (count + COLUMNS - 1) / COLUMNS;
+    return y + 40 + 22 * (double)rows;
 }
 
 double draw_steps(const struct picture *picture, double y)
 {
     const struct story *story = &picture->story;
     const struct svg *svg = &picture->svg;
+    const bool numbered = !strip_fits(picture->run);
     char time[TIME_TEXT_MAX];
     svg_text(svg, PICTURE_LEFT, y + 16, "heading", "Step by step");
     for (size_t i = 0; i < story->count; i++) {
@@ -234,17 +247,16 @@ double draw_steps(const struct picture *picture, double y)
         double row = y + 44 + 24 * (double)i;
         svg_text(svg, PICTURE_LEFT + 120, row, "name", "%s ms",
                  moment(picture->run, &picture->scene, step->t_ns, time));
-        if (step->who > 0) {
+        if (step->who > 0 && numbered) {
             int x = PICTURE_LEFT + 146 + 34 * (step->who - 1);
             fprintf(svg->file, "<circle cx=\"%d\" cy=\"%.1f\" r=\"10\" class=\"number\"/>", x,
                     row - 4);
             svg_text(svg, x, row + 1, "digit", "%d", step->who);
         }
-        svg_text(svg, PICTURE_LEFT + 214, row, step->worst ? "worst" : "step", "%s", step->what);
+        svg_text(svg, PICTURE_LEFT + (numbered ? 214 : 140), row, step->worst ? "worst" : "step",
+                 "%s", step->what);
     }
-    double legend = draw_legend(picture, 820, y + 16) + 6;
-    double steps = y + 44 + 24 * (double)story->count;
-    return steps > legend ? steps : legend;
+    return y + 44 + 24 * (double)story->count;
 }
 
 static double timeline_draw(const struct picture *picture)
@@ -254,18 +266,19 @@ static double timeline_draw(const struct picture *picture)
     if (overview_frames(picture))
         draw_beam(picture, below - 20, below + 50);
     y = draw_zoom(picture, below);
-    return draw_steps(picture, y + 8) + 16;
+    y = draw_legend(picture, y + 4);
+    return draw_steps(picture, y + 4) + 16;
 }
 
 bool timeline_write(const struct run *run, const struct verdict *verdict)
 {
     struct output output;
     struct picture *picture = memory_new(1, sizeof *picture);
-    char *body = NULL;
     size_t size = 0;
     picture->run = run;
     picture->verdict = verdict;
-    picture->svg.file = open_memstream(&body, &size); /* the height is known when all is drawn */
+    /* Into memory, because the height is known only at the end. */
+    picture->svg.file = open_memstream(&picture->drawn, &size);
     if (picture->svg.file == NULL)
         memory_out();
     scene_choose(run, verdict, &picture->scene);
@@ -284,10 +297,10 @@ bool timeline_write(const struct run *run, const struct verdict *verdict)
                 "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
                 PICTURE_WIDTH, height, PICTURE_WIDTH, height, style,
                 has_readers(run) ? readers_style : "", strip_fits(run) ? small_patterns : "");
-        fwrite(body, 1, size, output.file);
+        fwrite(picture->drawn, 1, size, output.file);
         fputs("</svg>\n", output.file);
     }
-    free(body);
+    free(picture->drawn);
     free(picture);
     return output_close(&output);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * timeline.svg: the run as a picture.
+ * Writes timeline.svg: the run as a picture.
  */
 #ifndef TIMELINE_H
 #define TIMELINE_H

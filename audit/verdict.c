@@ -19,7 +19,7 @@ static int by_value(const void *a, const void *b)
     return (one > two) - (one < two);
 }
 
-/* Nearest rank: the least value that so many per cent do not exceed. */
+/* Nearest rank: the least value that at least so many per cent of all values do not exceed. */
 static double percentile(const double *sorted, size_t count, size_t percent)
 {
     size_t rank = (count * percent + 99) / 100;
@@ -89,7 +89,7 @@ static void tell_more(struct run *run, const struct verdict *verdict)
     char together[120] = "no two of one lock at the same time";
     if (counts->overlaps == 0 && counts->max_parallel > 1)
         snprintf(together, sizeof together, "only readers of one lock at the same time");
-    if (counts->overlaps > 0) /* and still it is well: the stock looked at their tokens */
+    if (counts->overlaps > 0) /* the result is OK all the same: the stock compared their tokens */
         snprintf(together, sizeof together,
                  "%lld of them while another was inside; the stock refused %lld",
                  (long long)counts->overlaps, (long long)counts->token_refusals);
@@ -98,7 +98,7 @@ static void tell_more(struct run *run, const struct verdict *verdict)
                      "%lld request%s, %lld of %lld sold, %lld left, %s; %zu section%s, %s",
                      (long long)counts->requests, counts->requests == 1 ? "" : "s",
                      (long long)counts->sold, (long long)counts->initial, (long long)counts->left,
-                     counts->distinct < counts->sold ? "no unit more often than it was there"
+                     counts->distinct < counts->sold ? "no unit more often than it was in stock"
                                                      : "no unit twice",
                      run->by_lock_count, run->by_lock_count == 1 ? "" : "s", together);
     if (verdict->expected.results == 0)

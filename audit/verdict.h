@@ -8,7 +8,7 @@
 #include "expected.h"
 #include "run.h"
 
-struct spread { /* of a duration in ms; known only when there was one */
+struct spread { /* of durations in ms; known: at least one was measured */
     bool known;
     double p50;
     double p99;
@@ -20,7 +20,7 @@ struct verdict {
     struct expected expected;
     bool agrees;
     int64_t start_spread_ms;
-    struct spread latency_ms; /* as the client saw it */
+    struct spread latency_ms; /* as the client measured it */
     struct spread wait_ms;    /* from invoke to granted */
     struct spread hold_ms;    /* from enter to exit */
 };
@@ -28,13 +28,13 @@ struct verdict {
 void verdict_reach(struct run *run, struct verdict *verdict);
 int verdict_exit_code(const struct verdict *verdict); /* 0 expected, 1 not, 2 inconclusive */
 
-/* "OVERSOLD (+400)": how much stands behind a result that has an amount. */
+/* "OVERSOLD (+400)": the result, with its number of units if it has one. */
 void verdict_got(const struct run *run, const struct verdict *verdict, char *text, size_t size);
-/* "OVERSOLD|OVERLAP", with that separator. */
+/* "OVERSOLD|OVERLAP": the expected results, joined by the separator. */
 void verdict_expected(const struct verdict *verdict, const char *separator, char *text,
                       size_t size);
 
-/* False: a sentence is on standard error. */
+/* On failure: false, and a sentence on standard error. */
 bool verdict_write(const struct run *run, const struct verdict *verdict);
 
 #endif

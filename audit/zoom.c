@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scene's window: a lane an instance, a bar a critical section. The two that tell the story
- * carry the numbers 1 and 2 and say what they read and sold; where a bar overlaps another one it is
- * red and hatched.
+ * The close up of the scene: a lane for each instance, a bar for each critical section. The scene's
+ * two sections carry the numbers 1 and 2, and say what they read and sold. Where a bar overlaps
+ * another one, it is red and hatched.
  */
 #include "memory.h"
 #include "strip.h"
@@ -12,12 +12,12 @@
 
 enum {
     BARS_MAX = 300,
-    ROWS_MAX = 10, /* of bars at the same time in one lane */
+    ROWS_MAX = 10, /* rows of overlapping bars in one lane */
     LANES_MAX = 8,
     MARKS_MAX = 200,
     BAR_HEIGHT = 24,
     ROW_HEIGHT = 30,
-    STAR_HEIGHT = 62, /* a row with number 1 or 2: words above and below the bar */
+    STAR_HEIGHT = 62, /* height of a row with number 1 or 2: it has words above and below the bar */
 };
 
 struct bar {
@@ -62,11 +62,11 @@ static void add_bar(struct zoom *zoom, const struct section *section, int star)
         return;
     }
     double from = axis_x(&zoom->axis, section->at_ns[STAGE_ENTER]);
-    double to = axis_x(&zoom->axis, section->ended_ns);
+    double to = axis_x(&zoom->axis, run_shown_end_ns(zoom->picture->run, section));
     zoom->bars[zoom->bar_count++] = (struct bar){section, star, 0, from, fmax(to, from + 2), true};
 }
 
-/* The two of the story first: they are sure of a place. */
+/* Adds the scene's two sections first, so that they surely get a place. */
 static void zoom_collect(struct zoom *zoom)
 {
     const struct run *run = zoom->picture->run;
@@ -94,7 +94,7 @@ static struct lane *lane_of(struct zoom *zoom, size_t instance)
     return &zoom->lanes[zoom->lane_count++];
 }
 
-/* A second row means that two were inside at once, so bars that only touch share one. */
+/* A second row means that two were inside at once. So bars that only touch may share a row. */
 static bool row_is_free(const struct zoom *zoom, const struct bar *bar, size_t row)
 {
     int64_t from_ns = 0;
@@ -132,7 +132,7 @@ static void zoom_place(struct zoom *zoom)
         lane->star[bar->row] = lane->star[bar->row] || bar->star > 0;
     }
     for (size_t i = 0; i < zoom->picture->run->spec.instance_count; i++)
-        lane_of(zoom, i); /* those that did nothing meanwhile, while there is room */
+        lane_of(zoom, i); /* also idle instances, if there is room */
     qsort(zoom->lanes, zoom->lane_count, sizeof *zoom->lanes, by_instance);
 }
 
@@ -167,7 +167,7 @@ static int by_from(const void *a, const void *b)
     return (one->from > two->from) - (one->from < two->from);
 }
 
-/* Where the bar overlaps others; spans that touch become one. */
+/* Hatches the parts where the bar overlaps others. Adjacent parts become one. */
 static void draw_hatch(const struct zoom *zoom, const struct bar *bar, double y)
 {
     struct span spans[BARS_MAX];
@@ -200,18 +200,23 @@ static void name_units(const struct section *section, char *text, size_t size)
         snprintf(text, size, "units %lld to %lld", unit, unit + (long long)section->quantity - 1);
 }
 
-/* What the bar says inside, if there is room. */
+/* Draws the text inside a bar, if there is room. */
 static void draw_label(const struct zoom *zoom, const struct bar *bar, double y)
 {
     const struct section *section = bar->section;
-    char text[80];
-    if (section->sold)
+    const bool named = strip_fits(zoom->picture->run);
+    char name[SVG_LABEL_MAX];
+    char text[SVG_LABEL_MAX];
+    if (named)
+        snprintf(text, sizeof text, "%.100s",
+                 scene_name(zoom->picture->run, &zoom->picture->scene, section, name));
+    else if (section->sold)
         name_units(section, text, sizeof text);
     else if (section->stock_before != NOT_KNOWN)
         snprintf(text, sizeof text, "%lld left", (long long)section->stock_before);
     else
         return;
-    double from = bar->from + (bar->star > 0 ? 16 : 5);
+    double from = bar->from + (bar->star > 0 && !named ? 16 : 5);
     if (bar->to - from >= svg_width(text, 13))
         svg_text(&zoom->picture->svg, from, y + 17,
                  section->overlapped ? "inside strong"
@@ -226,18 +231,18 @@ static void draw_bar(const struct zoom *zoom, const struct bar *bar, double y)
     const struct section *section = bar->section;
     FILE *file = zoom->picture->svg.file;
     fprintf(file, "<g class=\"bar\" data-enter-ns=\"%lld\" data-end-ns=\"%lld\">\n<title>",
-            (long long)section->at_ns[STAGE_ENTER], (long long)section->ended_ns);
+            (long long)section->at_ns[STAGE_ENTER], (long long)run_shown_end_ns(run, section));
     svg_escape(&zoom->picture->svg, run_request_id(run, section->request));
     fprintf(file, ": %.3f to %.3f ms</title>\n", run_ms(run, section->at_ns[STAGE_ENTER]),
-            run_ms(run, section->ended_ns));
+            run_ms(run, run_shown_end_ns(run, section)));
     struct box box = {bar->from, y, bar->to - bar->from, BAR_HEIGHT};
     svg_rect(&zoom->picture->svg, &box, section_class(run, section));
     draw_hatch(zoom, bar, y);
     if (bar->star > 0)
         svg_rect(&zoom->picture->svg, &box, "star");
-    if (section->at_ns[STAGE_EXIT] == NOT_STAMPED && !run->histories[section->history].ended)
+    if (run_was_killed(run, section))
         draw_cross(&zoom->picture->svg, bar->to, y + BAR_HEIGHT / 2.0); /* killed */
-    else if (section->at_ns[STAGE_EXIT] == NOT_STAMPED) /* nobody knows for how long */
+    else if (section->at_ns[STAGE_EXIT] == NOT_STAMPED)                 /* its end is not known */
         svg_line(&zoom->picture->svg, bar->to, y + BAR_HEIGHT / 2.0, PICTURE_RIGHT,
                  y + BAR_HEIGHT / 2.0, "open");
     draw_label(zoom, bar, y);
@@ -250,7 +255,7 @@ static void draw_number(const struct picture *picture, double x, double y, int n
     svg_text(&picture->svg, x, y + 5, "digit", "%d", number);
 }
 
-/* A tick at the bar with words, above (-1) or below (1) it. */
+/* A tick at the bar, with words above it (side -1) or below it (1). */
 static void draw_event(const struct zoom *zoom, int64_t t_ns, double y, int side, const char *text)
 {
     if (t_ns == NOT_STAMPED || t_ns < zoom->axis.from_ns || t_ns > zoom->axis.to_ns)
@@ -275,7 +280,8 @@ static void draw_star(const struct zoom *zoom, const struct bar *bar, double y)
         name_units(section, text + 6, sizeof text - 6);
         draw_event(zoom, section->at_ns[STAGE_WRITE], y, 1, text);
     }
-    draw_number(zoom->picture, fmax(bar->from, PLOT_LEFT + 4), y + BAR_HEIGHT / 2.0, bar->star);
+    if (!strip_fits(zoom->picture->run)) /* in a small run the bars have names instead */
+        draw_number(zoom->picture, fmax(bar->from, PLOT_LEFT + 4), y + BAR_HEIGHT / 2.0, bar->star);
 }
 
 /* ---- Marks -------------------------------------------------------------------------------------
@@ -324,10 +330,11 @@ static void zoom_draw_marks(const struct zoom *zoom)
     }
 }
 
-/* The time in which the two were inside together, through all lanes. */
+/* Draws the time in which both were inside, through all lanes. */
 static void draw_meeting(const struct zoom *zoom, double top)
 {
     const struct scene *scene = &zoom->picture->scene;
+    char names[2][SVG_LABEL_MAX];
     char buffer[TIME_TEXT_MAX];
     int64_t from_ns = 0;
     int64_t to_ns = 0;
@@ -336,10 +343,15 @@ static void draw_meeting(const struct zoom *zoom, double top)
     double from = axis_x(&zoom->axis, from_ns);
     double width = fmax(axis_x(&zoom->axis, to_ns) - from, 2);
     struct box box = {from, top, width, zoom->bottom - top - 6};
-    double middle = fmin(fmax(from + width / 2, PLOT_LEFT + 110), PICTURE_RIGHT - 110);
-    svg_rect(&zoom->picture->svg, &box, "meeting");
-    svg_text(&zoom->picture->svg, middle, top - 6, "meeting-text", "1 and 2 inside together: %s",
+    char text[3 * SVG_LABEL_MAX];
+    snprintf(text, sizeof text, "%s and %s inside together: %s",
+             scene_name(zoom->picture->run, scene, scene->first, names[0]),
+             scene_name(zoom->picture->run, scene, scene->second, names[1]),
              duration(to_ns - from_ns, buffer));
+    double half = svg_width(text, 13) / 2;
+    double middle = fmin(fmax(from + width / 2, PLOT_LEFT + half), PICTURE_RIGHT - half);
+    svg_rect(&zoom->picture->svg, &box, "meeting");
+    svg_text(&zoom->picture->svg, middle, top - 6, "meeting-text", "%s", text);
 }
 
 /* ---- All of it ---------------------------------------------------------------------------------
@@ -362,7 +374,7 @@ static void zoom_draw_lanes(const struct zoom *zoom)
 
 static void draw_bars(struct zoom *zoom)
 {
-    for (int star = 0; star < 2; star++) { /* the two of the story on top */
+    for (int star = 0; star < 2; star++) { /* the scene's two sections are drawn last, on top */
         for (size_t i = 0; i < zoom->bar_count; i++) {
             const struct bar *bar = &zoom->bars[i];
             if (!bar->drawn || (bar->star > 0) != (star > 0))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a lock costs when nobody else wants it: acquire and release of every rung, as a ratio to two
- * round trips of the cheapest script there is, in alternating rounds; and what dlock_valid costs.
+ * Measures a lock without contention. It compares acquire and release of every rung with two round
+ * trips of PING, in alternating rounds. It also measures dlock_valid.
  *
  *     bench-acquire redis://127.0.0.1:6379/0
  */
@@ -42,8 +42,8 @@ static double pair_us(dlock *lock, int pairs)
     return (now_us() - start) / pairs;
 }
 
-/* Two round trips of an empty command, through the library's own connection: what a pair cannot
- * be cheaper than. `none` sends nothing itself; its batches go alone. */
+/* Two round trips of an empty command, through the library's own connection: the least that a pair
+ * can cost. `none` sends no command itself, so its batches are sent alone. */
 static double floor_us(dlock *none, dlock_batch *ping)
 {
     struct dlock_want want = {.size = sizeof want, .reads = ping};

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One round of one contestant under one load, over real processes and a real Redis: starts the
- * processes, lets all waiters begin at once, reads the server's counters around it, and prints a
- * line of JSON. `bench/bench locks` runs many of them in turn.
+ * Runs one round of one contestant under one load, with real processes and a real Redis. It starts
+ * the processes, lets all waiters begin at once, and reads the server's counters before and after.
+ * It prints one line of JSON. `bench/bench locks` runs many rounds.
  *
  *     bench-lock redisson --redis redis://127.0.0.1:6379 --shape burst --processes 2 --waiters 750
  *
- * Exit code 0: the verdict is "ok"; 1: it is "INVALID", the line says why; 2: there was no round.
+ * Exit code 0: the verdict is "ok". 1: it is "INVALID", and the line says why. 2: there was no
+ * round.
  */
 #include "lock_verdict.h"
 
@@ -25,17 +26,17 @@
 #include <unistd.h>
 
 #define SAMPLE_MS 20   /* how often connections and threads are counted */
-#define READY_MS 60000 /* for all processes to get ready */
-#define SLACK_MS 30000 /* beyond wait_ms and the loop, for all to be done */
-#define CLOSE_MS 30000 /* for a process to end once it is done */
+#define READY_MS 60000 /* limit until all processes are ready */
+#define SLACK_MS 30000 /* after wait_ms and the loop, limit until all are done */
+#define CLOSE_MS 30000 /* limit until a process ends after it is done */
 
 static const struct contestant contestants[] = {
-    {"redisson", "Redisson's RLock, replayed; a thread a waiter", true, run_redisson},
-    {"python_redis_lock", "python-redis-lock, replayed; a thread a waiter", true,
+    {"redisson", "Redisson's RLock, replayed; a thread for each waiter", true, run_redisson},
+    {"python_redis_lock", "python-redis-lock, replayed; a thread for each waiter", true,
      run_python_redis_lock},
-    {"dlock", "libdlock, the rung of --rung; a thread a waiter", true, run_dlock},
-    {"dlock_async", "libdlock, the rung of --rung; asynchronous acquire, no thread a waiter", true,
-     run_dlock_async},
+    {"dlock", "libdlock, the rung of --rung; a thread for each waiter", true, run_dlock},
+    {"dlock_async", "libdlock, the rung of --rung; asynchronous acquire, no thread for each waiter",
+     true, run_dlock_async},
     {"floor", "as many empty scripts as the rung of --rung sends commands; pairs only", false,
      run_floor},
 };
@@ -55,7 +56,8 @@ static const struct {
     {"pairs", "of the shape pairs", 1, 1000000, 2000},
     {"ttl-ms", "of a hold", 1000, 600000, 30000},
     {"wait-ms", "after which a waiter gives up", 100, 600000, 60000},
-    {"handoff-max", "sales that a client passes to its own; 0: its default", 0, 1000, 0},
+    {"handoff-max", "hand-offs inside a client before it grants the lock; 0: the default", 0, 1000,
+     0},
 };
 enum { PROCESSES, WAITERS, STOCK, LOOP_MS, PAIRS, TTL_MS, WAIT_MS, HANDOFF_MAX, NUMBERS };
 
@@ -102,7 +104,7 @@ static const struct contestant *contestant_of(const char *name)
     for (int i = 0; i < CONTESTANTS; i++)
         if (strcmp(contestants[i].name, name) == 0)
             return &contestants[i];
-    errx(2, "%s is no contestant; bench-lock --help lists them", name);
+    errx(2, "%s is not a contestant; bench-lock --help lists them", name);
 }
 
 static void set_url(struct plan *plan, const char *url)
@@ -167,10 +169,10 @@ static const struct contestant *parse(int argc, char **argv, struct plan *plan)
 
 struct crew {
     const struct plan *plan;
-    struct part *parts; /* shared with the processes, as all below */
+    struct part *parts; /* parts, gates, tallies and samples are in shared memory */
     struct gate *gates; /* start, end */
     pid_t *pids;
-    struct pollfd *reports; /* -1: nothing more is to come */
+    struct pollfd *reports; /* fd -1: not open */
 };
 
 static void *shared(size_t size)
@@ -216,7 +218,7 @@ static void fork_all(struct crew *crew, const struct contestant *contestant)
             err(2, "a pipe for process %d", i);
         pid_t pid = fork();
         if (pid < 0)
-            err(2, "process %d", i); /* those before die with this one */
+            err(2, "process %d", i); /* the processes already started die with this one */
         if (pid == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             if (getppid() != parent)
@@ -259,7 +261,8 @@ static void watch(const struct crew *crew, struct server *server, struct round *
     }
 }
 
-/* Until every process has reported `what`. False: one ended without, or the limit is over. */
+/* Waits until every process has reported `what`. False if a process ended without it, or the limit
+ * is over. */
 static bool await_reports(const struct crew *crew, char what, int64_t limit_ms,
                           struct server *server, struct round *round)
 {
@@ -286,7 +289,8 @@ static bool await_reports(const struct crew *crew, char what, int64_t limit_ms,
     return true;
 }
 
-/* True: all ended by themselves, with code 0. The others are killed. */
+/* Waits for all processes, and kills those that exceed the limit. True if all ended by themselves,
+ * with code 0. */
 static bool reap(const struct crew *crew, int64_t limit_ms)
 {
     int64_t deadline_ns = now_ns() + limit_ms * 1000000;
@@ -325,7 +329,7 @@ static int play(struct crew *crew, struct server *server, struct round *round)
         return 2;
     }
     if (!well && round->in_time) {
-        warnx("a process did not end well");
+        warnx("a process failed at its end");
         return 2;
     }
     return round_print(round) ? 0 : 1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * libdlock in the lock bench, through its public interface: with a thread for each waiter, and
- * asynchronously, without. The sale is a strict one either way: GET rides with the acquire and DECR
- * with the release, each is sent for every sale and each reply is looked at.
+ * asynchronously without one. The sale is strict in both: GET is sent with the acquire and DECR
+ * with the release. Both are sent for every sale, and each reply is checked.
  */
 #include "dlock.h"
 #include "lock_waiters.h"
@@ -24,7 +24,7 @@ struct buyer {
     dlock_batch *write; /* DECR */
     struct dlock_want want;
     int64_t asked_ns;
-    struct party *party; /* asynchronous ones only */
+    struct party *party; /* only for the asynchronous bench */
 };
 
 static void must(struct part *part, dlock_status status)
@@ -33,7 +33,7 @@ static void must(struct part *part, dlock_status status)
         part_give_up(part, "dlock: %s: %s", dlock_status_name(status), dlock_error());
 }
 
-/* The scripts are known to the server and a connection stands, as with the peers. */
+/* Loads the scripts and opens a connection, as the peers do. */
 static void warm_up(struct library *library)
 {
     struct dlock_want want = {.size = sizeof want, .wait_ms = library->part->plan->wait_ms};
@@ -116,7 +116,7 @@ static bool release(struct buyer *buyer, dlock_hold *hold, dlock_batch *last)
     return status == DLOCK_OK || complain(buyer, "release", status);
 }
 
-/* The critical section, from a granted hold to its release. */
+/* The critical section: from the acquired hold to its release. */
 static void sell(struct buyer *buyer, dlock_hold *hold, struct sale *sale)
 {
     struct dlock_reply left = {.size = sizeof left};
@@ -197,7 +197,7 @@ struct party {
 
 static void had(void *arg, dlock_status status, dlock_hold *hold);
 
-/* The buyer's next turn, or its end. */
+/* Starts the buyer's next turn, or ends the buyer. */
 static void ask(struct buyer *buyer)
 {
     struct part *part = buyer->library->part;
@@ -213,7 +213,7 @@ static void ask(struct buyer *buyer)
         sem_post(&buyer->party->over);
 }
 
-/* On one of the client's own threads. */
+/* The completion, on one of the client's own threads. */
 static void had(void *arg, dlock_status status, dlock_hold *hold)
 {
     struct buyer *buyer = arg;

@@ -14,7 +14,7 @@
 bool wire_open(struct wire *wire, const struct plan *plan, char *text, size_t size)
 {
     struct timeval connect = {.tv_sec = CONNECT_S};
-    /* A blocking command may take as long as a waiter waits. */
+    /* A blocking command may last as long as a waiter waits. */
     struct timeval patience = {.tv_sec = plan->wait_ms / 1000 + CONNECT_S};
     wire->owed = 0;
     wire->redis = redisConnectWithTimeout(plan->host, plan->port, connect);
@@ -139,7 +139,7 @@ bool pool_open(struct pool *pool, const struct plan *plan, char *text, size_t si
     return true;
 }
 
-/* Not for ever: every connection comes back within its reply's time limit. */
+/* This wait ends: each connection returns to the pool within the time limit of its reply. */
 struct wire *pool_take(struct pool *pool)
 {
     pthread_mutex_lock(&pool->mutex);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The connections that the replayed libraries and the bench itself speak over: blocking, as lean as
+ * Blocking connections for the replayed libraries and the bench itself, with as little overhead as
  * hiredis allows.
  */
 #ifndef BENCH_LOCK_REDIS_H
@@ -13,43 +13,44 @@
 
 struct wire {
     redisContext *redis;
-    size_t owed; /* replies that nobody waits for; the next to ask reads past them */
+    size_t owed; /* unread replies; the next command reads them first */
 };
 
-/* What was said: a text that is a number has it in `number`. */
+/* A reply. If its text is a number, `number` holds it. */
 struct said {
     enum said_kind { SAID_ERROR, SAID_NIL, SAID_NUMBER, SAID_TEXT, SAID_LIST } kind;
     long long number;
     char text[128]; /* cut to fit */
 };
 
-/* False: the sentence is in `text`. */
+/* On failure: false, and `text` holds a sentence. */
 bool wire_open(struct wire *wire, const struct plan *plan, char *text, size_t size);
 void wire_close(struct wire *wire);
-/* One command, argv ending in NULL, and its reply. */
+/* Sends one command, argv ending in NULL, and reads its reply. */
 struct said wire_ask(struct wire *wire, const char *const *argv);
-/* One command whose reply nobody waits for. */
+/* Sends one command and does not wait for its reply. */
 void wire_tell(struct wire *wire, const char *const *argv);
-/* Reads what is owed. */
+/* Reads the unread replies. */
 void wire_settle(struct wire *wire);
 
 #define ASK(wire, ...) wire_ask(wire, (const char *const[]){__VA_ARGS__, NULL})
 #define TELL(wire, ...) wire_tell(wire, (const char *const[]){__VA_ARGS__, NULL})
 
-/* The GET, the look and the DECR of a sale, each its own round trip. False: no answer. */
+/* The section of a sale: GET, check, DECR, one round trip for each command. False: no reply. */
 bool wire_section(struct wire *wire, struct sale *sale);
 
-/* A fixed number of connections, one thread each at a time; who finds none waits. */
+/* A fixed number of connections. One thread at a time uses a connection; the others wait for one.
+ */
 #define POOL_SIZE 64
 struct pool {
-    pthread_mutex_t mutex; /* protects what follows */
+    pthread_mutex_t mutex; /* protects the fields below */
     pthread_cond_t freed;
-    struct wire *idle[POOL_SIZE]; /* the one used last is on top */
+    struct wire *idle[POOL_SIZE]; /* the last used one is on top */
     int idle_count;
     struct wire wires[POOL_SIZE];
 };
 
-/* All are connected at once, so that no waiter pays for it. False: as wire_open. */
+/* Opens all connections at once, so that no waiter pays for it. On failure as wire_open. */
 bool pool_open(struct pool *pool, const struct plan *plan, char *text, size_t size);
 struct wire *pool_take(struct pool *pool);
 void pool_give(struct pool *pool, struct wire *wire);

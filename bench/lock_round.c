@@ -21,7 +21,7 @@ int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* A futex and not a condition: 1500 woken threads need not queue for a mutex. */
+/* A futex instead of a condition variable: 1500 woken threads need not queue for a mutex. */
 void gate_open(struct gate *gate)
 {
     gate->opened_ns = now_ns();
@@ -29,7 +29,7 @@ void gate_open(struct gate *gate)
     syscall(SYS_futex, &gate->open, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Not for ever: whoever waits here dies with the process that opens it. */
+/* This wait ends: the process that waits here dies with the one that opens the gate. */
 void gate_wait(struct gate *gate)
 {
     while (atomic_load(&gate->open) == 0)

@@ -33,7 +33,7 @@ bool server_open(struct server *server, const struct plan *plan, char *text, siz
     return false;
 }
 
-/* The value of "name:" at the start of a line, 0 when there is none. */
+/* The value after "name:" at the start of a line; 0 if there is none. */
 static double field(const char *info, const char *name)
 {
     size_t length = strlen(name);

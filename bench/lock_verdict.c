@@ -15,10 +15,10 @@ struct totals {
     uint64_t sold_out;
     uint64_t failed;
     uint64_t overlapped;
-    uint64_t unanswered; /* waiters whose turn was never over */
-    uint64_t starved;    /* waiters that had nothing at all */
+    uint64_t unanswered; /* waiters with a turn that did not end */
+    uint64_t starved;    /* waiters that bought nothing */
     int64_t client_cpu_us;
-    double seconds; /* from the start to the latest end of a turn; of a loop its time */
+    double seconds; /* from the start to the latest end of a turn; in a loop, its time */
     double jain_processes;
     double jain_waiters;
 };
@@ -28,7 +28,7 @@ struct waits {
     uint32_t *us; /* ascending */
 };
 
-/* Jain's index: 1 when all have the same, 1/n when one has everything. */
+/* Jain's index: 1 if all have the same, 1/n if one has everything. */
 struct jain {
     double sum;
     double squares;
@@ -120,7 +120,7 @@ static double wait_ms(const struct waits *waits, double quantile)
     return waits->us[at] / 1e3;
 }
 
-/* Why the round may not be believed, one at a time; NULL: no more. */
+/* The reason number `which` why the round is invalid; NULL if there is none. */
 static const char *doubt(const struct round *round, const struct totals *totals, int which)
 {
     const struct plan *plan = round->plan;
@@ -138,11 +138,12 @@ static const char *doubt(const struct round *round, const struct totals *totals,
         {totals->unanswered > 0, "waiters were never answered"},
         {totals->overlapped > 0, "critical sections overlapped"},
         {burst && totals->starved > 0, "waiters starved"},
-        {burst && totals->sold != to_sell, "what was sold is not min(waiters, stock)"},
-        {burst && totals->sold_out != waiters - to_sell, "refused while stock was left"},
+        {burst && totals->sold != to_sell, "the units sold are not min(waiters, stock)"},
+        {burst && totals->sold_out != waiters - to_sell,
+         "waiters were refused while stock was left"},
         {plan->shape == SHAPE_LOOP && totals->sold_out > 0, "the stock ran out within the loop"},
         {sells && round->remains.stock != plan->stock - (int64_t)totals->sold,
-         "the stock that is left is not what was not sold"},
+         "the stock left is not the initial stock minus the units sold"},
         {round->remains.locked, "the lock's key was left behind"},
     };
     for (size_t i = 0; i < sizeof doubts / sizeof doubts[0]; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What came of a round: its figures, whether they may be believed, and the line that says so.
+ * The result of a round: its figures, whether it is valid, and the line that says so.
  */
 #ifndef BENCH_LOCK_VERDICT_H
 #define BENCH_LOCK_VERDICT_H
@@ -16,10 +16,10 @@ struct round {
     struct counters after;
     struct remains remains;
     int connections_peak;
-    int threads_peak; /* of one process */
+    int threads_peak; /* the most of any process */
 };
 
-/* Prints one line of JSON. True: the verdict is "ok". */
+/* Prints one line of JSON. Returns true if the verdict is "ok". */
 bool round_print(const struct round *round);
 
 #endif

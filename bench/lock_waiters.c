@@ -15,8 +15,8 @@ struct crowd {
     struct part *part;
     const struct blocking *blocking;
     void *client;
-    sem_t arrived; /* a post for each waiter at the gate */
-    sem_t done;    /* and for each that has had its last turn */
+    sem_t arrived; /* one post for each waiter at the gate */
+    sem_t done;    /* one post for each waiter after its last turn */
 };
 
 struct waiter {
@@ -53,12 +53,12 @@ static void *wait_and_buy(void *arg)
     gate_wait(crowd->part->start);
     take_turns(crowd, waiter->number, mine);
     sem_post(&crowd->done);
-    gate_wait(crowd->part->end); /* its connection is part of what the round used */
+    gate_wait(crowd->part->end); /* the round counts its connection until then */
     crowd->blocking->waiter_close(mine);
     return NULL;
 }
 
-/* Not for ever: a waiter that cannot come ends the process, and the parent limits the round. */
+/* This wait ends: a waiter that cannot arrive ends the process, and the parent limits the round. */
 static void await_all(sem_t *sem, int count)
 {
     for (int i = 0; i < count; i++)

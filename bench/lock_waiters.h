@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A thread per waiter, for libraries whose acquire blocks.
+ * Runs one thread for each waiter, for libraries whose acquire blocks.
  */
 #ifndef BENCH_LOCK_WAITERS_H
 #define BENCH_LOCK_WAITERS_H
@@ -8,16 +8,17 @@
 #include "lock_round.h"
 
 struct blocking {
-    /* The process' share of the library: connections, scripts. Ends the process when it cannot. */
+    /* Opens what the process's waiters share: connections, scripts. Ends the process if it cannot.
+     */
     void *(*open)(struct part *part);
-    /* One waiter's, made on its own thread. NULL: it cannot. */
+    /* Opens one waiter, on its own thread. NULL if it cannot. */
     void *(*waiter_open)(void *client, int waiter);
-    /* Acquire, read the stock, look, write it, release. NULL: it has no section. */
+    /* Acquires, reads the stock, checks it, writes it, and releases. NULL if it has no section. */
     void (*buy)(void *waiter, struct sale *sale);
-    /* Acquire and release. */
+    /* Acquires and releases. */
     bool (*pair)(void *waiter);
     void (*waiter_close)(void *waiter);
-    /* Nothing of this process is under way on the server any more. NULL: so it is. */
+    /* Waits until none of the process's commands is under way. NULL if none can be. */
     void (*settle)(void *client);
     void (*close)(void *client);
 };

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench locks: libdlock's rungs against the replayed peers, in rounds that take turns. What is
-measured is a round of bench-lock; here are the loads, the turns, the ratios and the bars."""
+"""bench locks: compares libdlock's rungs with the replayed peers, in alternating rounds. bench-lock measures
+one round; this module has the loads, the order of the rounds, the ratios and the bars."""
 import json
 import math
 import os
@@ -13,14 +13,14 @@ from world import BUILD, ROOT, RedisWorld, machine
 
 RUNGS = [rung["name"] for rung in json.loads((ROOT / "docs" / "reference" / "rungs.json").read_text())["rungs"]]
 PEERS = ("redisson", "python_redis_lock")
-ROUND_LIMIT_S = 300  # beyond what bench-lock allows itself
+ROUND_LIMIT_S = 300  # longer than bench-lock's own limits
 CLIENTS = (2, 4, 8, 16, 32, 64)
-AGAIN = " again"  # the same contestant once more: how far apart equals are
+AGAIN = " again"  # the same contestant a second time: its difference is the noise
 
 
 def command_of(contestant):
-    """redisson, python_redis_lock; RUNG: a thread a waiter; RUNG-async; with :N its handoff_max;
-    floor:RUNG: empty scripts with that rung's arguments."""
+    """The command line of a contestant: redisson, python_redis_lock; RUNG: a thread for each waiter; RUNG-async;
+    :N sets its handoff_max; floor:RUNG: empty scripts with that rung's arguments."""
     name, _, number = contestant.removesuffix(AGAIN).partition(":")
     if name in PEERS:
         return [name]
@@ -37,14 +37,14 @@ def rung_of(contestant):
 
 
 class Load:
-    """A shape and its size: who takes part unless told otherwise, and what is asked of them."""
+    """A shape and its sizes, its default contestants, and the bars that they must reach."""
 
     def __init__(self, shape, contestants, bars, sizes=((2, 50),), once=False):
         self.shape = shape
         self.contestants = contestants
         self.bars = bars
         self.sizes = sizes  # (processes, waiters)
-        self.once = once  # the stock is one for each waiter
+        self.once = once  # the stock is one unit for each waiter
 
 
 LOADS = {
@@ -74,7 +74,7 @@ LOADS = {
 
 
 def play(port, load, contestant, size, arguments):
-    """One round of bench-lock; its line."""
+    """Runs one round of bench-lock. Returns its line."""
     processes, waiters = size
     command = [str(BUILD / "bench" / "bench-lock"), *command_of(contestant),
                "--redis", f"redis://127.0.0.1:{port}", "--shape", load.shape,
@@ -86,7 +86,7 @@ def play(port, load, contestant, size, arguments):
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ROUND_LIMIT_S)
     except FileNotFoundError:
-        raise SystemExit(f"bench: {command[0]} is not there: build with -D LADDER_BUILD_BENCH=ON")
+        raise SystemExit(f"bench: {command[0]} is missing: build with -D LADDER_BUILD_BENCH=ON")
     if done.returncode not in (0, 1) or not done.stdout:
         raise SystemExit(f"bench: {' '.join(command)}: exit code {done.returncode}\n{done.stderr}")
     row = json.loads(done.stdout)
@@ -98,7 +98,7 @@ def play(port, load, contestant, size, arguments):
 
 
 def run_rounds(world, name, load, contestants, arguments):
-    """Everybody's turn, again and again; the first round of turns warms up."""
+    """Runs one round of each contestant, again and again; the first pass is the warm-up."""
     rows = []
     sizes = load.sizes
     if name != "pairs" and (arguments.processes or arguments.waiters):
@@ -133,7 +133,7 @@ def print_row(rounds, who, processes):
 
 
 def tell(name, load, rows, contestants, seed):
-    """The table, the ratios and the bars. True: all is well."""
+    """Prints the table, the ratios and the bars. True if every round was valid and no bar was missed."""
     rounds = Rounds([row for row in rows if row["round"] != "warm-up"], seed)
     print(f"\n{name}: medians of the rounds; per sale: commands that Redis ran, its CPU, the "
           f"clients' CPU; Jain's index over clients and waiters\n{HEAD}")
@@ -153,7 +153,7 @@ def tell(name, load, rows, contestants, seed):
 
 
 def refuse(parser, arguments):
-    """What cannot be measured is refused before anything is."""
+    """Rejects what cannot be measured, before the first round."""
     kinds = (f"one of {', '.join(PEERS)}, RUNG, RUNG-async, RUNG-async:HANDOFF_MAX or floor:RUNG, "
              f"with RUNG one of {', '.join(RUNGS)}")
     for contestant in arguments.contestant or []:
@@ -162,16 +162,16 @@ def refuse(parser, arguments):
     for name in arguments.shape or LOADS:
         missing = {rung_of(c) for c in LOADS[name].contestants} - {None, *RUNGS}
         if missing and not arguments.contestant:
-            parser.error(f"--shape {name} wants the rungs {', '.join(sorted(missing))}, which the "
-                         f"ladder does not have: say --contestant, {kinds}")
+            parser.error(f"--shape {name} needs the rungs {', '.join(sorted(missing))}, which the "
+                         f"ladder does not have: name others with --contestant, {kinds}")
     load = os.getloadavg()[0]
     if load > arguments.load_max and not arguments.anyway:
-        parser.error(f"the load average is {load:.2f}, above {arguments.load_max:g}: what else runs "
-                     "here would be measured too; wait, or say --anyway")
+        parser.error(f"the load average is {load:.2f}, above {arguments.load_max:g}: other programs "
+                     "on this machine would disturb the figures; wait, or pass --anyway")
 
 
 def locks(parser, arguments, keep):
-    """libdlock's rungs against Redisson's and python-redis-lock's wire sequences."""
+    """Compares libdlock's rungs with the command sequences of Redisson and python-redis-lock."""
     refuse(parser, arguments)
     well = True
     with RedisWorld() as world:

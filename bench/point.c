@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a named point costs where it is disarmed: the library's with no hook at all, the library's
- * with the service's engine behind it and nothing armed, and the service's own. The loop around it
- * is measured too; what is printed is with the loop, the median of rounds in turn.
+ * Measures a named point that is not armed, in three forms. The library's without a hook; the
+ * library's with the service's engine and nothing armed; the service's own. The printed time
+ * includes the loop, which is measured too. It is the median of alternating rounds.
  *
  *     bench-point
  */
@@ -16,7 +16,7 @@
 #define ROUNDS 7
 #define PASSES 100000000
 
-/* The compiler may not know what is behind it, nor take it out of the loop. */
+/* Hides the value from the compiler, so that it cannot remove the loop. */
 #define HIDE(value) __asm__ volatile("" : "+r"(value) : : "memory")
 
 static double now_ns_of_cpu(void)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What many rounds say together: medians, ratios with an interval, and whether a bar was reached."""
+"""The statistics of many rounds: medians, ratios with an interval, and whether a bar was reached."""
 import random
 import statistics
 
@@ -22,8 +22,8 @@ class Rounds:
         return statistics.median(values) if values else None
 
     def ratio(self, one, other, figure):
-        """The ratio of the medians, and the ends of its 95 % interval: rounds are drawn again with
-        what stood beside them, so that what befell both counts for neither."""
+        """The ratio of the medians, and the ends of its 95 % interval. The bootstrap draws pairs of neighbouring
+        rounds, so a disturbance of both does not favour one."""
         pairs = list(zip(self.of(one, figure), self.of(other, figure)))
         if not pairs or not all(b > 0 for _, b in pairs):
             return None
@@ -35,7 +35,7 @@ class Rounds:
         return once(pairs), drawn[int(0.025 * RESAMPLES)], drawn[int(0.975 * RESAMPLES) - 1]
 
 
-# A bar: its words, what was seen (None: it was not measured), what it must reach, and which way.
+# A bar: its text, a function that measures it (None: not measured), its limit, and its direction.
 
 def ratio_bar(one, other, least):
     def seen(rounds):
@@ -87,7 +87,7 @@ WAYS = {"least": ("at least", lambda seen, limit: seen >= limit),
 
 
 def judge(bars, rounds):
-    """(words, verdict) of each bar."""
+    """Yields (text, verdict) of each bar."""
     for words, look, limit, way in bars:
         seen = look(rounds)
         name, holds = WAYS[way]

@@ -1,3 +1,3 @@
 -- SPDX-License-Identifier: Apache-2.0
--- For wrk: every request sells one.
+-- For wrk: every request buys one unit.
 wrk.method = "POST"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A shop to measure: a private Redis, inventoryd twice, nginx; free ports, a folder of its own,
-ended by pid. Histories are off: recording is for proofs."""
+"""A shop to measure: a private Redis, two inventoryd and nginx, on free ports, in a temporary folder. It ends
+its processes by pid. It records no histories, because only the judge needs them."""
 import contextlib
 import http.client
 import json
@@ -81,7 +81,7 @@ class RedisWorld:
             raise SystemExit(f"bench: {why}\n{logs}") from why
 
     def redis_commands(self):
-        """Commands that Redis ran, those inside scripts included; bookkeeping left out."""
+        """Commands that Redis ran, also inside scripts, without those that only ask for its state."""
         calls = 0
         for name, count in re.findall(r"cmdstat_(\S+?):calls=(\d+)", self.redis("INFO", "commandstats")):
             if name.split("|")[0] not in ("info", "ping", "config", "client", "hello"):
@@ -90,11 +90,11 @@ class RedisWorld:
 
 
 class World(RedisWorld):
-    """The shop on top of it."""
+    """A Redis and the shop."""
 
     def __init__(self, options):
         super().__init__()
-        self.instances = []  # their ports: the shop's, the admin's
+        self.instances = []  # (port, admin port) of each
         self.options = options
 
     def start_all(self):
@@ -114,7 +114,7 @@ class World(RedisWorld):
         return request(self.operators_port, "PUT", "/inventory/phone", json.dumps({"stock": stock}))[0] == 200
 
     def start_nginx(self):
-        """The very file that the shop runs behind."""
+        """Starts nginx with the configuration that the shop uses."""
         self.port, self.operators_port = free_port(), free_port()
         conf = self.folder / "nginx.conf"
         upstreams = " ".join(f"--upstream {n}=127.0.0.1:{p} --admin {n}=127.0.0.1:{a}"
@@ -134,7 +134,7 @@ class World(RedisWorld):
 
 
 def wrk(port, path, connections, seconds, sale=False, threads=1):
-    """What wrk saw: rate counts good answers (2xx) only."""
+    """What wrk measured; rate leaves out the answers that wrk calls bad."""
     command = ["wrk", f"-t{threads}", f"-c{connections}", f"-d{seconds}s", "--latency",
                "--timeout", "30s"]
     if sale:
@@ -156,7 +156,7 @@ def latency_ms(out, quantile):
 
 
 def machine(with_nginx=True):
-    """What it ran on, for the head of every table."""
+    """The machine and the versions, for the end of every table."""
     cpu = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
     version = subprocess.run(["redis-server", "--version"], capture_output=True, text=True).stdout
     told = (f"{os.cpu_count()} cores of {cpu[1] if cpu else 'an unknown processor'}, Linux "

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Waits for a lock in a loop of its own, which hears something else meanwhile: a line on the
- * standard input, or its end, gives the wait up. No thread of this program blocks in the library.
+ * Waits for a lock in an event loop of its own. Meanwhile the loop also watches the standard input:
+ * a line, or its end, cancels the wait. No thread of this program blocks in the library.
  *
  *     cc own_loop.c -o own_loop $(pkg-config --cflags --libs dlock) && ./own_loop
  */
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* Called by dlock_process, once. */
+/* dlock_process calls it, once. */
 static void answered(void *arg, dlock_status status, dlock_hold *hold)
 {
     bool *over = arg;
@@ -22,7 +22,7 @@ static void answered(void *arg, dlock_status status, dlock_hold *hold)
         return;
     }
     printf("held by %s\n", dlock_owner(hold));
-    if (dlock_release(hold, NULL) != DLOCK_OK) /* one request long */
+    if (dlock_release(hold, NULL) != DLOCK_OK) /* blocks for one request */
         warnx("%s", dlock_error());
 }
 
@@ -53,7 +53,7 @@ int main(int argc, char **argv)
         if (ready[0].revents != 0)
             dlock_process(client);
         if (ready[1].revents != 0) {
-            dlock_cancel_now(cancel); /* it is answered soon: CANCELLED, or OK if it was had */
+            dlock_cancel_now(cancel); /* answered soon: CANCELLED, or OK if it was acquired */
             ready[1].fd = -1;
         }
     }

@@ -1,38 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The book's blocks that nobody writes by hand. A marker, an HTML comment on a line of its own, says what
-stands in the block right behind it: code as its file has it, what changes from a rung to the next, what a
-demonstration printed, or its picture. What a demonstration shows is written anew only when its
-interleaving is another: times and counts differ from run to run and are no news."""
+"""The book's blocks that nobody writes by hand. A marker is an HTML comment on a line of its own. It says
+what the block after it holds: code of a file, the change from one rung to the next, what a demonstration printed, or
+its picture. A demonstration's block is rewritten only if its interleaving has changed. Times and counts differ from run
+to run, and are ignored."""
 import collections
-import concurrent.futures
 import difflib
 import os
 import pathlib
 import re
 import subprocess
 import tempfile
+import textwrap
 
 import ladder
 import matrix
 import named
 import transcript
 from scenarios import ALL
+from waiting import dying_with, end_in_order, run_unless_stopped
 
 ROOT = ladder.ROOT
 PICTURES = ROOT / "docs" / "pictures"
 MARKER = re.compile(r"<!-- (\w+)(?: (.*?))? -->")
-ELSEWHERE = ("demo", "answer", "Made")  # comments that mean something to others
+ELSEWHERE = ("demo", "answer", "Made")  # markers that other scripts read
 LANGUAGES = {".c": "c", ".h": "c", ".def": "c", ".lua": "lua", ".py": "python"}
-STALL = "stood still for"  # what a picture says of a process that did
+WORDS_A_MINUTE = 200  # of a text that has to be understood
+STALL = "stood still for"  # in the label of a stalled process
 DEMONSTRATION = r"((break|cure) \w+|run \w+ \w+)( --check-hold)?"
 
 Demonstration = collections.namedtuple("Demonstration", "flaw rung options")  # names, words of the command line
 Shown = collections.namedtuple("Shown", "printed picture complaint")
-Job = collections.namedtuple("Job", "page shown check")  # shown: by demonstration; check: write nothing
+Job = collections.namedtuple("Job", "page shown check")  # shown: the output by demonstration; check: nothing is written
 
 
 class Mistake(Exception):
-    """Of a marker or of its block: what is wrong, and what would be right."""
+    """A marker or its block is wrong. The message says what would be right."""
 
 
 def pages():
@@ -50,7 +52,7 @@ def end_of_fence(lines, at):
 
 
 def end_of_block(lines, at):
-    """Behind the block or the picture that begins there, if one does."""
+    """The line after the block or picture that begins at `at`; or `at`, if none begins there."""
     if at < len(lines) and lines[at].startswith("```"):
         return end_of_fence(lines, at)
     return at + 1 if at < len(lines) and lines[at].startswith("![") else at
@@ -88,16 +90,33 @@ def definition(text, name):
     return found and found[0]
 
 
-def code(words, _old, _job):
-    path, name = (words.split() + [None])[:2]
+def file_of(path):
     file = ROOT / path
     if not file.is_file():
         raise Mistake(f'there is no file "{path}"; it is named from the top of the clone')
+    return file
+
+
+def code(words, _old, _job):
+    path, name = (words.split() + [None])[:2]
+    file = file_of(path)
     text = file.read_text(encoding="utf-8").rstrip("\n")
     found = definition(text, name) if name else text
     if found is None:
         raise Mistake(f'"{name}" is no function, struct, variable or macro of {path}')
     return fenced(LANGUAGES.get(file.suffix, ""), found.split("\n"))
+
+
+def some_lines(words, _old, _job):
+    """COUNT lines, from the only line that contains WORD."""
+    path, word, count = words.split()
+    file = file_of(path)
+    lines = file.read_text(encoding="utf-8").split("\n")
+    found = [number for number, line in enumerate(lines) if word in line]
+    if len(found) != 1:
+        raise Mistake(f'"{word}" is in {len(found)} lines of {path}; it must be in one')
+    shown = lines[found[0]:found[0] + int(count)]
+    return fenced(LANGUAGES.get(file.suffix, ""), textwrap.dedent("\n".join(shown)).split("\n"))
 
 
 def diff(words, _old, _job):
@@ -134,7 +153,7 @@ def run(words, old, job):
 
 
 def picture(words, old, job):
-    """The words in brackets are the writer's; the file is the run's."""
+    """The writer chooses the words in brackets. The run draws the file."""
     what, found = demonstration(words), looked_at(words, job)
     file = PICTURES / f"{what.flaw}-{what.rung}{'-checked' if what.options else ''}.svg"
     before = file.read_text(encoding="utf-8") if file.exists() else ""
@@ -153,9 +172,10 @@ def picture(words, old, job):
     return [f"![{words}]({os.path.relpath(file, job.page.parent)})"]
 
 
-# What is behind the word; what it takes, as a pattern and in words.
+# Of each marker: its function, the pattern of its arguments, and their description.
 MARKERS = {
     "code": (code, r"\S+( \w+)?", "FILE [NAME]"),
+    "lines": (some_lines, r"\S+ \S+ [1-9]\d?", "FILE WORD COUNT"),
     "diff": (diff, r"\w+ \w+", "RUNG RUNG"),
     "run": (run, DEMONSTRATION, "break NAME, cure NAME or run NAME RUNG, and --check-hold or nothing"),
     "picture": (picture, DEMONSTRATION, "break NAME, cure NAME or run NAME RUNG, and --check-hold or nothing"),
@@ -168,12 +188,23 @@ def interleaving_of(text):
 
 
 def story_of(svg):
-    """What a picture tells: its result and its steps. Where two act at once their order is luck; that the machine
-    stalled is no part of it, nor how soon a holder hears that its lock is lost."""
+    """What a picture tells: its result and its steps, without their order, which may be luck. Stalls, and the moment at
+    which a holder learns that its lock is lost, are ignored."""
     labels = re.findall(r">([^<>]*)</text>", svg)
-    steps = "\n".join(labels).partition("Step by step")[2].partition("What the colours mean")[0].split("\n")
+    steps = "\n".join(labels).partition("Step by step")[2].split("\n")
     told = {re.sub(r"-?[\d.]+ ms\b", "", label) for label in (*labels[:1], *steps)}
     return sorted(step for step in told if step and STALL not in step and "its lock is lost" not in step)
+
+
+def time_of(page):
+    """(minutes, words, commands, their seconds): how long a chapter takes, its words read and its commands run."""
+    words, runs = 0, []
+    for _, marker, lines in parts(page.read_text(encoding="utf-8")):
+        if marker and marker[1] == "run":
+            runs.append(max([int(ms) for line in lines if (ms := line[:6].strip()).isdigit()] + [0]) / 1000)
+        elif not marker and not lines[0].startswith(("```", "<!--")):
+            words += len(lines[0].split())
+    return words / WORDS_A_MINUTE + sum(runs) / 60, words, len(runs), sum(runs)
 
 
 # ---- Demonstrations --------------------------------------------------------------------------------
@@ -195,8 +226,8 @@ def wanted(some_pages):
 def perform(what, folder, environment):
     """scripts/rung, with what it printed and drew."""
     words = ["run", what.flaw, what.rung, *what.options]
-    done = subprocess.run([str(ROOT / "scripts" / "rung"), *words, "--runs", f"{folder}/runs"], cwd=folder, env=environment,
-                          capture_output=True, text=True, check=False)
+    command = dying_with([str(ROOT / "scripts" / "rung"), *words, "--runs", f"{folder}/runs"], "TERM")
+    done = run_unless_stopped(command, end_in_order, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     if done.returncode != 0:
         said = (done.stdout + done.stderr).strip().splitlines()[-1:] or ["nothing"]
         return Shown([], "", f"scripts/rung {' '.join(words)} ended with {done.returncode}: {said[0]}")
@@ -212,9 +243,9 @@ def perform_all(demonstrations, build):
     first, *rest = demonstrations
     with tempfile.TemporaryDirectory(prefix="book-") as folder:
         shown = {first: perform(first, folder, os.environ)}
-        with concurrent.futures.ThreadPoolExecutor(matrix.default_jobs()) as pool:
-            built = {**os.environ, "LADDER_BUILD": str(build)}
-            shown.update(zip(rest, pool.map(lambda what: perform(what, folder, built), rest)))
+        built = {**os.environ, "LADDER_BUILD": str(build)}
+        with matrix.side_by_side(lambda what: perform(what, folder, built), rest, matrix.default_jobs()) as all_shown:
+            shown.update(zip(rest, all_shown))
     return shown
 
 
@@ -243,8 +274,8 @@ def made(marker, old, job):
 
 
 def go_through(job):
-    """Writes the page's blocks anew where they are out of step; with check, says so instead. Whether it wrote,
-    and the complaints."""
+    """Writes the page's blocks anew where they are out of step; with check, says so instead. Returns
+    whether it wrote, and the complaints."""
     before, out, complaints = job.page.read_text(encoding="utf-8"), [], []
     for number, marker, (line, *old) in parts(before):
         try:

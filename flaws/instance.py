@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """An instance of inventoryd as a stage has it, and the requests that it is sent."""
+import contextlib
 import http.client
 import json
 import re
@@ -88,13 +89,24 @@ class Instance:
             data = answer.read()
             return answer.status, json.loads(data) if data[:1] == b"{" else data.decode()
         except OSError as error:
-            if port == self.admin_port and not self.dead_ns and self.process.poll() is not None:
-                raise Inconclusive(f"process {self.name} ended by itself, with {self.ending()}: see {self.log}") from error
-            raise
+            if port == self.admin_port:
+                self.must_live()
+            raise error
         except http.client.HTTPException as error:
             raise ConnectionError(str(error)) from error
         finally:
             connection.close()
+
+    def must_not_complain(self):
+        """A sanitizer's report is the program's mistake, and says nothing of the rung."""
+        if complaint := self.complaint():
+            raise RuntimeError(f"instance {self.name}: {complaint}")
+
+    def must_live(self):
+        """Unless the test driver has killed it, or has ended it in order."""
+        if not self.dead_ns and self.process.poll() not in (None, 0):
+            self.must_not_complain()
+            raise Inconclusive(f"process {self.name} ended by itself, with {self.ending()}: see {self.log}")
 
     # ---- what the test driver does with it ----
 
@@ -112,7 +124,7 @@ class Instance:
             raise Inconclusive(f"instance {self.name} refused {point}={action}: {answer}")
 
     def arm(self, point, action="pause"):
-        """Whoever comes there is paused. To set it anew would let go of those who are."""
+        """A request that reaches the point is paused. To set it anew would release those that are paused already."""
         if point not in self.armed:
             self.set_point(point, action)
         self.armed.add(point)
@@ -121,12 +133,12 @@ class Instance:
         _, answer = self.ask("GET", "/failpoints", self.admin_port)
         return next((one["paused"] for one in answer["failpoints"] if one["point"] == point), 0)
 
-    def let_go(self, point):
-        """Whoever is paused there goes on. By a file, so that it works for a frozen process too."""
+    def resume(self, point):
+        """A request that is paused there continues. By a file, so that it works for a frozen process too."""
         (self.files / point).touch()
 
-    def let_one_go(self, point):
-        """Whoever is paused there goes on; the next one is paused."""
+    def resume_one(self, point):
+        """A request that is paused there continues; the next one is paused."""
         self.set_point(point, "pause")
 
     def metric(self, name):
@@ -160,7 +172,13 @@ class Instance:
 
     def wait_dead(self, how):
         wait_until(lambda: self.process.poll() is not None, f"instance {self.name} dies")
-        self.dead_ns = self.stage.note(how)
+        self.dead_ns = self.stage.note(how, how, killed=self.name)
+
+    def crash_at(self, point, how):
+        """The next request that reaches the point ends the process: perhaps before the process has answered this."""
+        with contextlib.suppress(Inconclusive, OSError):
+            self.set_point(point, "1*crash")
+        self.wait_dead(how)
 
     def end(self):
         """In order where it can: then its history has an end."""

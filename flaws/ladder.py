@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ladder as its files tell it: the rungs in learning order, the card on top of each, the code, the
-points where it can be stopped, and what a learner must change to get from one rung to the next. On top of them
+"""The ladder, read from its files: the rungs in order, the card on top of each, the code, and the points where it can be
+stopped. And the change from one rung to the next. On top of them
 stand the names that mean a rung and a way to write together."""
 import difflib
 import json
@@ -58,7 +58,7 @@ class Rung:
     def waits(self):
         """How one that finds it busy learns that it is free."""
         for kind, how in (("WAIT_LOCAL", "woken in its process"), ("WAIT_CHANNEL", "woken by a message"),
-                          ("WAIT_LIST", "woken by a list")):
+                          ("WAIT_LIST", "woken by a list"), ("WAIT_SIGNALS", "woken by a list")):
             if kind in self.lock.text:
                 return how
         return "polls" if self.distributed else "never waits"
@@ -66,12 +66,12 @@ class Rung:
     @property
     def listens(self):
         """Whether who finds it busy sleeps until the server says something."""
-        return "WAIT_CHANNEL" in self.lock.text or "WAIT_LIST" in self.lock.text
+        return any(kind in self.lock.text for kind in ("WAIT_CHANNEL", "WAIT_LIST", "WAIT_SIGNALS"))
 
     @property
-    def asks_in_vain(self):
-        """How often a sale has asked that certainly waits. One that polls and has asked so often might yet get
-        in; one that listens asks before it does and behind that."""
+    def attempts_before_waiting(self):
+        """After how many attempts a sale certainly waits. One that listens tries once before it subscribes and once
+        after. One that polls has been refused that often, and might still get in later."""
         return 1 if not self.distributed else 2 if self.listens else 3
 
     @property

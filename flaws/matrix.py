@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every rung under every scenario, each cell run for real on a Redis of its own, several at a time; what the
-judge found is the cell's colour. Leaves matrix.json, one HTML page that needs no other file, and the runs."""
+judge found is the cell's colour. `write` leaves matrix.json and one HTML page beside
+the runs."""
 import concurrent.futures
 import contextlib
 import html
@@ -49,7 +50,7 @@ class Cell:
 
 @contextlib.contextmanager
 def side_by_side(function, items, jobs):
-    """function of each item, so many at once; the results in the items' order. What ends the caller ends all."""
+    """function of each item, so many at once; the results in the items' order. An exception in the caller stops all."""
     pool = concurrent.futures.ThreadPoolExecutor(jobs)
     try:
         yield pool.map(function, items)

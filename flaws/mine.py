@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rung of the learner's own: begun as a copy of another, entered into the ladder, and tried."""
+import itertools
 import re
 
 import ladder
+from scenarios import ALL
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,29}")
 CARD = """/* SPDX-License-Identifier: Apache-2.0
@@ -23,7 +25,9 @@ OWN = "a rung of your own, begun as "
 def problem_with(name):
     """Why a new rung cannot be called so, or ""."""
     if not NAME.fullmatch(name):
-        return f'"{name}" cannot be a rung\'s name: a letter first, then a-z, 0-9 and _, at most 30 in all'
+        return f'"{name}" cannot be a rung\'s name: a lower-case letter first, then a-z, 0-9 and _, at most 30 in all'
+    if name == "oracle" or name in ALL:
+        return f'"{name}" is a scenario\'s name: take another'
     if ladder.find(name):
         return f'there is a rung "{name}" already: take another name' + (
             f", or take it away first: scripts/rung drop {name}" if is_own(name) else "")
@@ -59,7 +63,9 @@ def drop(name):
     said = ladder.said()
     said["rungs"] = [one for one in said["rungs"] if one["name"] != name]
     ladder.LADDER.write_text(ladder.as_lines(said), encoding="utf-8")
-    rung, kept = ladder.ROOT / "lock" / "rungs" / f"{name}.c", ladder.ROOT / "runs" / f"{name}.c"
-    kept.parent.mkdir(exist_ok=True)
+    rung, runs = ladder.ROOT / "lock" / "rungs" / f"{name}.c", ladder.ROOT / "runs"
+    runs.mkdir(exist_ok=True)
+    copies = (runs / f"{name}{f'-{number}' if number > 1 else ''}.c" for number in itertools.count(1))
+    kept = next(copy for copy in copies if not copy.exists())
     rung.replace(kept)
     return rung, kept

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked for by name, on the command line and in the book: a rung, a scenario, a demonstration."""
+"""What is asked for by name, on the command line and in the book: a rung, a scenario."""
+import difflib
+
 import ladder
 from scenarios import ALL, shown
 
@@ -8,10 +10,16 @@ class Unknown(Exception):
     """Nothing is called so. Says what there is."""
 
 
+def meant(name, known):
+    """The question whether the likeliest of the known names was meant, or ""."""
+    return "".join(f" Did you mean {close}?" for close in difflib.get_close_matches(name, known, 1))
+
+
 def rung(name):
     found = ladder.find(name)
     if found is None:
-        raise Unknown(f'"{name}" is no rung; the rungs are {", ".join(rung.name for rung in ladder.rungs())}')
+        known = [rung.name for rung in ladder.rungs()]
+        raise Unknown(f'"{name}" is no rung.{meant(name, known)} The rungs are {", ".join(known)}')
     return found
 
 
@@ -41,14 +49,14 @@ def write_of(rung, asked):
 
 
 def flaw(name):
-    """The demonstration of that name, or the first that shows what breaks the rung of that name."""
+    """The scenario of that name, or the first that shows what breaks the rung of that name."""
     if name in ALL:
         return ALL[name]
     flaws = [flaw for flaw in ALL.values() if name in flaw.cures]
     if not flaws:
         known = sorted({name for _, name, _ in shown()}, key=[r.name for r in ladder.rungs()].index)
-        raise Unknown(f'"{name}" is nothing to break; there are the rungs {", ".join(known)} '
-                      f'and the demonstrations {", ".join(ALL)}')
+        raise Unknown(f'"{name}" is no scenario, and no rung that a scenario breaks.{meant(name, [*ALL, *known])} '
+                      f'The scenarios are {", ".join(ALL)}; the rungs are {", ".join(known)}')
     return flaws[0]
 
 

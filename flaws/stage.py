@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stage of one demonstration: a redis-server, the instances of inventoryd that it needs, one item on
 sale, and a test driver that lets them act one after the other. Everything is real, private to the stage, and
-ended by its process id. Nothing is waited for by time: every wait is for a cause, with a limit behind
-which the demonstration is broken off."""
+ended by its process id. No wait is a fixed sleep: each is for a condition, with a time-out after which the
+demonstration is broken off as inconclusive."""
 import csv
 import json
 import os
@@ -12,22 +12,25 @@ import subprocess
 import tempfile
 import time
 
+import lock_watch
+import transcript
 from proxy import Proxy
 from instance import ITEM, Instance
 from redis_server import spawn
-from waiting import PATIENCE_S, Inconclusive, wait_until
+from waiting import PATIENCE_S, STOP, Inconclusive, dying_with, wait_until
 from witness import WitnessedRedis
 
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")  # what it has answered survives its death
 LOCK_KEY, STOCK_KEY = "lock:{phone}", "inventory:{phone}"
-COUNT_KEY = f"{LOCK_KEY}:read_count"  # of who reads, where a rung counts them
+COUNT_KEY = f"{LOCK_KEY}:read_count"  # how many readers are inside, where a rung counts them
 SHORT_TTL_MS, LONG_TTL_MS = 500, 30000
-RENEWED_TTL_MS = 2000  # of a lock that must live by its renewals: a machine that stalls for 600 ms is let pass
-WAIT_MS = 3000  # how long a sale waits for a lock that never comes: far longer than a short one lives
+RENEWED_TTL_MS = 2000  # of a lock that only its renewals keep: a machine may stall for 600 ms without losing it
+CHANGES_MAX = 64  # of the lock's key: the judge reads no more
+WAIT_MS = 3000  # how long a sale waits at most for a lock: far longer than SHORT_TTL_MS
 
 
 def clients_clock():
-    """The clock of the samples, for the judge."""
+    """Which clock the clients' times are of, for the judge."""
     try:
         namespace = os.readlink("/proc/self/ns/time")
     except OSError:
@@ -46,7 +49,8 @@ def new_folder(runs, name):
 
 
 class Stage:
-    """One run of one scenario on one rung. Used by `with`: at its end nothing is left but the run's folder."""
+    """One run of one scenario on one rung. Used by `with`: at its end only the run's folder is left. The folder goes, too,
+    if the user stopped the run before its verdict."""
 
     def __init__(self, rung, fault, inventoryd, auditor, runs, write="set", check_hold=False, stock=1, expect=None):
         self.rung, self.inventoryd, self.auditor = rung, inventoryd, auditor
@@ -55,7 +59,7 @@ class Stage:
         self.runs = pathlib.Path(runs)
         self.instances, self.sales, self.proxies, self.names, self.processes = {}, [], [], {}, []
         self.notes, self.seen = [], []
-        self.crowd = set()  # the names of those whose sales are told together
+        self.crowd = set()  # names of sales that the transcript shows as one
         self.redis = self.lock_redis = None
         self.restocked = False  # whether the stock is changed while it is sold
 
@@ -74,10 +78,12 @@ class Stage:
                 process.wait()
         for name in ("redis", "lock-redis", *(f"files-{name}" for name in self.instances)):
             shutil.rmtree(self.folder / name, ignore_errors=True)
+        if STOP.is_set() and not (self.folder / "verdict.json").exists():
+            shutil.rmtree(self.folder, ignore_errors=True)
 
-    def spawn(self, *what):
-        """A process of this stage, which ends it."""
-        self.processes.append(spawn(*what))
+    def spawn(self, command, *out):
+        """A process of this stage, which ends it. It does not outlive this thread."""
+        self.processes.append(spawn(dying_with(command), *out))
         return self.processes[-1]
 
     # ---- setting up ----
@@ -85,16 +91,16 @@ class Stage:
     def open(self, lock_apart=False, durable=False):
         """Redis and the stock. lock_apart: the lock has a server of its own."""
         options = DURABLE if durable else ()
-        self.redis = WitnessedRedis(self.folder / "redis", *options, spawn=self.spawn)
+        self.redis = WitnessedRedis(self.folder / "redis", *options, key=LOCK_KEY, spawn=self.spawn)
         self.lock_redis = self.redis
         if lock_apart:
-            self.lock_redis = WitnessedRedis(self.folder / "lock-redis", *options, spawn=self.spawn)
+            self.lock_redis = WitnessedRedis(self.folder / "lock-redis", *options, key=LOCK_KEY, spawn=self.spawn)
         self.redis("SET", STOCK_KEY, self.stock)
         self.before = self.redis_side()
 
     def instance(self, name, ttl_ms, *flags, proxy=None):
         url = proxy.url if proxy else self.lock_redis.url
-        self.ttl_ms = ttl_ms if not self.instances else self.ttl_ms  # the first one's is what may run out
+        self.ttl_ms = ttl_ms if not self.instances else self.ttl_ms  # the first instance's hold is the one that expires
         self.instances[name] = Instance(self, name, ttl_ms, flags, url)
         return self.instances[name]
 
@@ -112,26 +118,27 @@ class Stage:
 
     # ---- directing ----
 
-    def note(self, text, seen=None):
-        """What the test driver does or sees, for the transcript. Its time. seen: the same for the picture, in short."""
+    def note(self, text, seen=None, **more):
+        """Adds a line of the test driver to the transcript. Returns its time. seen: the same in short, for the picture;
+        more: fields of that annotation."""
         self.notes.append((time.monotonic_ns(), text))
         if seen:
-            self.seen.append({"t_ns": self.notes[-1][0], "text": seen})
+            self.seen.append({"t_ns": self.notes[-1][0], "text": seen, **more})
         return self.notes[-1][0]
 
     def enter(self, instance, point, query="", or_else=lambda: False):
-        """A sale of that instance (with None for its query: who only reads), up to the point, where it is paused; or
-        the lock keeps it out, or_else something does. The sale, and whether it is at the point."""
+        """Starts a sale of that instance (a read if query is None), and waits until it is paused at the point, or waits
+        for the lock, or or_else() is true. Returns the sale, and whether it is at the point."""
         waited, asked, paused = instance.count("contended"), instance.count("attempts"), instance.paused(point)
-        enough = asked + self.rung.asks_in_vain
-        # Its client has the lock: it does not ask, it stands in the client's own line.
-        in_line = self.rung.handoff and any(sale.instance is instance and not sale.answered for sale in self.sales)
+        enough = asked + self.rung.attempts_before_waiting
+        # Its client has the lock: the sale sends no request, it waits in the client's wait queue.
+        in_client_queue = self.rung.handoff and any(sale.instance is instance and not sale.answered for sale in self.sales)
         waiting = instance.waiting()
         instance.arm(point)
         sale = instance.sell(query) if query is not None else instance.read()
 
         def is_kept_out():
-            if in_line:
+            if in_client_queue:
                 return instance.waiting() > waiting
             return instance.count("contended") > waited and instance.count("attempts") >= enough
         wait_until(lambda: instance.paused(point) > paused or is_kept_out() or sale.answered or or_else(),
@@ -141,56 +148,57 @@ class Stage:
         return sale, instance.paused(point) > paused
 
     def park(self, instance, point, query=""):
-        """The same where nothing keeps it out."""
+        """As enter(), where the lock must be free. Returns the sale."""
         sale, inside = self.enter(instance, point, query)
         if not inside:
             raise Inconclusive(f"{sale.name} waits for a lock that should be free")
         return sale
 
     def wait_inside(self, sale, point):
-        """A sale that waited for the lock has it, and is paused."""
+        """Waits until a sale that waited for the lock has it and is paused, after it has read the stock."""
         wait_until(lambda: sale.instance.paused(point) == 1, f"{sale.name} comes to {point}")
         self.note(f"{sale.name} has read the stock and pauses")
         return True
 
-    def let_go(self, sale, point):
-        """The sale that is paused there goes on. Said before it does."""
+    def resume(self, sale, point):
+        """The paused sale continues. Noted before, so that the transcript is in order."""
         self.note(f"{sale.name} goes on")
-        sale.instance.let_go(point)
+        sale.instance.resume(point)
 
     def wait_answered(self, *sales):
         for sale in sales:
             wait_until(lambda: sale.answered, f"{sale.name} is answered", 2 * PATIENCE_S)
 
     def listeners(self):
-        """The connections on which somebody waits for what the lock's Redis will say, each as CLIENT LIST has it."""
+        """The connections that wait for a message or a list element of the lock's Redis (subscribed or blocked), each as
+        CLIENT LIST has it."""
         lines = self.lock_redis("CLIENT", "LIST").splitlines()
         clients = [dict(word.split("=", 1) for word in line.split()) for line in lines]
-        return [client for client in clients if {"P", "b"} & set(client["flags"])]
+        return [client for client in clients if {"P", "b"} & set(client["flags"]) and client["addr"] not in self.lock_redis.own]
 
     def cut_listeners(self):
-        """How many of them were cut."""
+        """Closes these connections. Returns how many."""
         return sum(self.lock_redis("CLIENT", "KILL", "ID", client["id"]) for client in self.listeners())
 
     def wait_second(self):
-        """A second by Redis' own clock."""
+        """Waits for a second by Redis' own clock."""
         self.redis("SET", "a second", 1, "PX", 1000)
         wait_until(lambda: self.redis("EXISTS", "a second") == 0, "a second goes by")
 
     def wait_expired(self):
-        """The lock's key goes by itself."""
+        """Waits until the lock's key expires."""
         wait_until(lambda: self.lock_redis("EXISTS", LOCK_KEY) == 0, "the lock expires")
         self.note("the lock expires", "the lock expires")
 
     def handed_over(self):
-        """Whether the lock was given to somebody who has not answered yet."""
+        """Whether the server granted the lock to a client that has not taken it yet."""
         return self.rung.handoff and self.lock_redis("HGET", LOCK_KEY, "state") == "granted"
 
     def has_ttl(self):
         return self.lock_redis("PTTL", LOCK_KEY) >= 0
 
     def redis_side(self):
-        """A lock is there, too, while readers are counted."""
+        """What Redis holds: stock and lock. While readers are counted, their count is the lock."""
         counted = self.lock_redis("GET", COUNT_KEY) not in (None, "0")
         key = COUNT_KEY if counted and self.lock_redis("EXISTS", LOCK_KEY) == 0 else LOCK_KEY
         kind, pttl = self.lock_redis("TYPE", key), self.lock_redis("PTTL", key)
@@ -198,24 +206,35 @@ class Stage:
         return {"stock": {ITEM: None if stock is None else int(stock)},
                 "locks": {ITEM: {"type": kind, "pttl_ms": pttl}}}
 
+    def lock_changes(self):
+        """How the lock's key changed, for the picture. Empty if the lock is no key in Redis, or if the key is only
+        half of it: rw_counter counts its readers in another one."""
+        if self.rung.shared and not self.rung.expires:
+            return []
+        changes = [change for watch in self.lock_redis.watches for change in watch.changes if change.t_ns <= self.ended_ns]
+        told = list(lock_watch.told(changes, transcript.Names(self), transcript.sent_about(self, LOCK_KEY)))
+        return lock_watch.thinned(told, CHANGES_MAX)
+
     # ---- judging ----
 
     def judge(self):
-        """Ends the instances in order and asks the judge. verdict.json, as it stands in the folder."""
+        """Ends the instances in order and runs the judge. Returns its verdict.json."""
         self.wait_answered(*self.sales)
+        for instance in self.instances.values():
+            instance.must_live()
         after = self.redis_side()
         self.ended_ns = time.monotonic_ns()
         for instance in self.instances.values():
             instance.end()
-            if instance.complaint():
-                raise RuntimeError(f"instance {instance.name}: {instance.complaint()}")
+            instance.must_not_complain()
         write = lambda name, value: (self.folder / name).write_text(json.dumps(value) + "\n", encoding="utf-8")
         write("redis.json", {"before": self.before, "after": after})
         write("run.json", {
             "run": self.folder.name, "rung": self.rung.lock.name, "write": self.write, "fault": self.fault,
             "instances": list(self.instances), "workers": 4, "ttl_ms": self.ttl_ms, "work_ms": 0, "wait_ms": WAIT_MS,
             "keys": "item", "guard": "lock", "items": {ITEM: self.stock}, "requests": sum(sale.buys for sale in self.sales), "quantity": 1,
-            "clients": clients_clock(), "scenario": self.fault, "min_share": 0, "expect": self.expect, "restocked": self.restocked, "direct": True, "annotations": self.seen})
+            "clients": clients_clock(), "scenario": self.fault, "min_share": 0, "expect": self.expect, "restocked": self.restocked, "direct": True, "annotations": self.seen,
+            "lock_changes": self.lock_changes()})
         self.write_jtl()
         done = subprocess.run([str(self.auditor), str(self.folder)], capture_output=True, text=True, timeout=60)
         if done.returncode not in (0, 1, 2) or not (self.folder / "verdict.json").exists():

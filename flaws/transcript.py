@@ -12,6 +12,7 @@ import ladder
 # A client; behind it the number of an acquisition or of an owner, and of a hold. See lock/owner.h.
 ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?::([xt]?)(\d+)(\.\d+)?(#\d+)?)?")
 OBJECTS = 1000000  # an instance's numbers above it are of --owner object: a new one for every acquire
+COLUMNS_MAX = 100
 ARGUMENT_MAX = 80  # the library cuts longer arguments in its records
 STEPS_MAX = 4  # commands of one try
 # What a new connection asks of itself, and ends the one before it by. The library records no login.
@@ -23,8 +24,12 @@ CHANNEL = re.compile(r"redisson_lock__channel:lock:\{\w+\}")
 TOKEN = re.compile(r"\b\d{16}\b")  # microseconds since 1970
 # Of buyers, tokens and units.
 ANY_NUMBER = re.compile(r"(?<=<[a-z])\d+|(?<=\bT)\d+(?:\+\d+)?|(?<=inventory:\{phone\} )\d+|(?<=unit )\d+|\d+(?= left)|(?<=^\")\d+(?=\"$)")
+NUMBER = re.compile(r"(\d+|\bN\b)")
+GROWING = re.compile(r"(?<=\bT)\d+(?:\+\d+)?|(?<=\")\d+(?=\")|(?<=\")N(?=\")|(?<=T)N")
 GRANT_TOKENS = 1000  # a client that passes the lock on counts up to so many tokens by itself
-# What fair.lua is sent: the keys beside the lock, and what a step does not look at, are left out.
+# What the larger scripts are sent: the keys beside the lock, and what a step does not look at, are left out.
+NOTIFY = re.compile(r"^(notify_acquire\.lua) 2 (\S+) dlock:token:\2 (\S+) (\d+) (\d) \d+$")
+FENCED = re.compile(r"^(fenced\w*\.lua) \d (\S+)((?: (?!T)\S+)*) ")
 FAIR = re.compile(r"(fair\.lua) 4 (\S+) dlock:queue:\2 dlock:token:\2 dlock:grant:\2 (\w+) (\S+) (\d+) \d+ (\S+) (\d) \d+(?: \S+)?$")
 # The same for read_write.lua.
 READ_WRITE = re.compile(r"(read_write\.lua) 7 (\S+) " + " ".join(rf"dlock:{kind}:\2" for kind in (
@@ -38,6 +43,11 @@ class Line:
     what: str
     answer: str = ""
     count: int = 1
+
+    @property
+    def told(self):
+        """The answer, and how often it came."""
+        return self.answer + (f"   ({self.count} times)" if self.count > 1 else "")
 
 
 def scripts():
@@ -73,6 +83,11 @@ class Names:
         other = "'s other" if found[2] and int(found[3]) > OBJECTS else ""
         return f"<{self.clients.get(found[1], '?')}{other}>"
 
+    def found_in(self, value):
+        """The sale, or else the instance, whose name is in that value of a key; None: it names nobody."""
+        found = ID.search(value)
+        return (self.holds.get(found[0]) or self.clients.get(found[1])) if found else None
+
     def token(self, found):
         """T1, T2 in the order of growing; T1+1 is what its client made of T1."""
         number = sum(first <= int(found[0]) for first in self.tokens)
@@ -89,14 +104,14 @@ class Names:
         return CHANNEL.sub("<channel>", text)
 
 
-def is_heard(event):
+def is_listening(event):
     """Whether the process sent it for all who wait in it."""
     return event.get("sent", "").startswith(LISTENING)
 
 
 def sender(instance, event, sent):
     """For whom a command was sent."""
-    part = "ear" if is_heard(event) else "library" if LETTING_GO.search(sent) else "timer"
+    part = "subscriber" if is_listening(event) else "library" if LETTING_GO.search(sent) else "timer"
     return event.get("request") or f"{instance.name}'s {part}"
 
 
@@ -113,6 +128,12 @@ def of_read_write(found):
     return " ".join([script, what, lock, me, hold] + ([ttl_ms] if what in ("acquire", "renew") else []))
 
 
+def of_fenced(found):
+    script, stock, keys = found.groups()
+    named = {f"{stock}:fence": "<fence>"}
+    return " ".join([script, stock] + [named.get(key, "<token>") for key in keys.split()]) + " "
+
+
 def in_short(sent, reply):
     """Without what differs from run to run, and without what fair and read_write send only for their scripts'
     bookkeeping. The reply of a try that found the lock busy says what is left of the holder's time."""
@@ -122,16 +143,18 @@ def in_short(sent, reply):
     if sent.startswith("read_write.lua"):
         sent = READ_WRITE.sub(of_read_write, sent)
         return sent, re.sub(r"^-\d+$", "-ms left", reply.replace("(integer) ", ""))
+    if reply.startswith("["):
+        reply = reply.replace("(integer) ", "")
     if sent.startswith(("reentrant_acquire.lua", "inspect.lua")):
-        reply = re.sub(r"(?<![-\d])\d+(?=\]?$)", "ms left", reply)
+        reply = re.sub(r"(?:\(integer\) )?(?<![-\d])\d+(?=\]?$)", "ms left", reply)
     if sent.startswith("notify_acquire.lua"):
-        reply = re.sub(r"^(\[\(integer\) 0, \(integer\)) \d+", r"\1 ms left", reply)
-    return sent, reply
+        sent, reply = NOTIFY.sub(r"\1 \2 \3 \4 \5", sent), re.sub(r"^(\[0), \d+", r"\1, ms left", reply)
+    return FENCED.sub(of_fenced, sent), reply
 
 
 def commands(stage, names):
-    """A command has its place when it was answered, a release when it was sent: so a release comes ahead of
-    the grant that it makes possible, even where the releaser hears of it last."""
+    """A command has its place when it was answered, a release when it was sent: so a release comes before
+    the grant that it makes possible, even if its own answer comes last."""
     for instance in stage.instances.values():
         left = set()  # requests that have left their section: what they send now is their release
         waiting = set()
@@ -145,12 +168,20 @@ def commands(stage, names):
                 waiting.discard(who)
             if event["event"] != "command" or event["reply"].startswith("(error) NOSCRIPT"):
                 continue  # a script that is not known is sent again in full, which is the next line
-            if is_heard(event) and not waiting:
+            if is_listening(event) and not waiting:
                 continue  # it was for nobody
             if event["t_ns"] > stage.ended_ns:
                 continue  # what the end of the stage brought about
             t_ns = event["sent_ns"] if who in left else event["t_ns"]
             yield Line(t_ns, who, *in_short(names.plain(event["sent"]), names.plain(event["reply"])))
+
+
+def sent_about(stage, key):
+    """(sent_ns, answered_ns, sale) of each command of a sale that names the key, and may have set it."""
+    return [(event["sent_ns"], event["t_ns"], event["request"]) for instance in stage.instances.values()
+            for event in instance.events()
+            if event["event"] == "command" and event.get("request") and key in event["sent"].split()
+            and event["reply"] not in ("(integer) 0", "(nil)")]
 
 
 def answers(stage, lines):
@@ -166,7 +197,15 @@ def answers(stage, lines):
 
 
 def alike(some, others):
-    return [(line.who, line.what, line.answer) for line in some] == [(line.who, line.what, line.answer) for line in others]
+    """Whether the lines differ in nothing, or in a number that is no result: `(integer) 0` and `1` are two answers."""
+    def kinds(lines):
+        return [(line.who, NUMBER.sub("N", line.what), GROWING.sub("N", line.answer)) for line in lines]
+    return kinds(some) == kinds(others)
+
+
+def common(text, other):
+    """What both say; N stands for a number in which they differ."""
+    return "".join(one if one == two else "N" for one, two in zip(NUMBER.split(text), NUMBER.split(other)))
 
 
 def merged(lines):
@@ -180,17 +219,18 @@ def merged(lines):
         for steps in range(1, STEPS_MAX + 1 if line.who else 1):
             if len(mine) < 2 * steps or not alike(mine[-steps:], mine[-2 * steps:-steps]):
                 continue
-            for repeat in mine[-steps:]:
-                result.remove(repeat)
+            repeats = mine[-steps:]
             del mine[-steps:]
-            for first in mine[-steps:]:
+            for first, repeat in zip(mine[-steps:], repeats):
+                result.remove(repeat)
+                first.what, first.answer = common(first.what, repeat.what), common(first.answer, repeat.answer)
                 first.count += 1
             break
     return result
 
 
 def gathered(lines, crowd):
-    """What the crowd does is told once, whoever of it did it, and with how many units."""
+    """What the crowd does is told once, whichever of it did it, and with how many units."""
     told = {}
     for line in sorted(lines, key=lambda line: line.t_ns):
         if line.who not in crowd:
@@ -208,10 +248,11 @@ def message_first(lines):
     """Who stood still finds its message there and its time to look over, at once, and takes them in either order: the
     message is told first."""
     lines = sorted(lines, key=lambda line: line.t_ns)
-    for look, heard in zip(lines, lines[1:]):
-        ear = f"{look.who.rstrip('0123456789')}'s ear"
-        if heard.who == ear and heard.what.startswith("BLPOP") and look.what.startswith("fair.lua acquire"):
-            heard.t_ns = look.t_ns - 1
+    for look, message in zip(lines, lines[1:]):
+        subscriber = f"{look.who.rstrip('0123456789')}'s subscriber"
+        if (message.who == subscriber and message.what.startswith("BLPOP")
+                and look.what.startswith("fair.lua acquire")):
+            message.t_ns = look.t_ns - 1
     return lines
 
 
@@ -227,15 +268,21 @@ def text_of(stage):
     """The transcript, ready to print."""
     lines = lines_of(stage)
     begin = lines[0].t_ns if lines else 0
-    wide = max([len(line.what) for line in lines if line.answer] + [20])
-    rows = [f"{'ms':>6}  {'who':<16}  {'to Redis':<{wide}}  its answer"]
+    first = 8 + max([len(line.who) for line in lines] + [3]) + 2  # the column of what is sent
+    fits = [line for line in lines if line.answer and first + len(line.what) + 2 + len(line.told) <= COLUMNS_MAX]
+    second = first + max([len(line.what) for line in fits] + [20]) + 2  # and of what is answered
+    rows = [(f"{'ms':>6}  who".ljust(first) + "to Redis").ljust(second) + "its answer"]
     for line in lines:
-        ms = (line.t_ns - begin) // 1000000
-        times = f"   ({line.count} times)" if line.count > 1 else ""
+        ms = f"{(line.t_ns - begin) // 1000000:>6}  "
         if line.who == "":
-            rows.append(f"{ms:>6}  -- {line.what}")
-        else:
-            rows.append(f"{ms:>6}  {line.who:<16}  {line.what:<{wide}}  {line.answer}{times}".rstrip())
+            rows.append(f"{ms}-- {line.what}")
+            continue
+        row = (ms + line.who).ljust(first) + line.what
+        if line.answer and line not in fits:  # too long for one row: the answer has the next one
+            rows.append(row)
+            row = " " * first
+        column = min(second, COLUMNS_MAX - len(line.told))  # a long answer begins further left
+        rows.append(f"{row:<{max(column, 2) - 2}}  {line.told}".rstrip())
     return "\n".join(rows)
 
 

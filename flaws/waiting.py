@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waiting for a cause, never for a time, up to a limit."""
+import concurrent.futures
+import contextlib
+import os
+import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -40,3 +46,69 @@ def freeze(process):
             return stat.read().rsplit(")", 1)[1].split()[0] == "T"
     process.send_signal(signal.SIGSTOP)
     wait_until(is_stopped, f"process {process.pid} stands still")
+
+
+def end_group(process):
+    """Ends the process and its group, which it leads. SIGTERM first: then make deletes what is half built."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=10)  # to the end of its output: then its children have ended, too
+            return
+    process.wait()
+
+
+def end_in_order(process):
+    """Tells the process to end, and waits while it ends what it started."""
+    process.terminate()
+    process.communicate()  # nobody else reads its output now
+
+
+def run_unless_stopped(words, end=end_group, patience_s=None, **options):
+    """As subprocess.run(), in text, and STOP ends it. It has a group of its own, unless end is end_in_order."""
+    process = subprocess.Popen(words, text=True, start_new_session=end is end_group, **options)
+    deadline = time.monotonic() + patience_s if patience_s else float("inf")
+    while True:
+        try:
+            out, err = process.communicate(timeout=0.05)
+            return subprocess.CompletedProcess(words, process.returncode, out, err)
+        except subprocess.TimeoutExpired:
+            if STOP.is_set() or time.monotonic() > deadline:
+                end(process)
+                if STOP.is_set():
+                    raise Stopped from None
+                raise
+
+
+def dying_with(words, number="KILL"):
+    """The command, made to get that signal when the thread that starts it ends, even by SIGKILL. Without util-linux it
+    is the command alone. The shell looks whether its parent has ended before the signal was asked for."""
+    setpriv = shutil.which("setpriv")
+    only_if = ["sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid())]
+    return [setpriv, "--pdeathsig", number, *only_if, *words] if setpriv else words
+
+
+def tell(text):
+    with contextlib.suppress(OSError):  # the terminal may be closed
+        print(text, file=sys.stderr, flush=True)
+
+
+def run_stoppable(main, name):
+    """The exit code of main(), which runs on a thread of its own. So a signal interrupts no step in the middle: it sets
+    STOP, and each wait looks at that."""
+    told = []
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
+            signal.signal(number, lambda *_: told.append(True))
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        result = pool.submit(main)
+        while not concurrent.futures.wait([result], 0.05).done:
+            if told and not STOP.is_set():
+                STOP.set()
+                tell("\nstopping what was started")
+    try:
+        return result.result()
+    except Stopped:
+        tell(f"{name}: stopped; all that was started is ended")
+        return 130

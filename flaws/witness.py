@@ -2,6 +2,7 @@
 """The second witness: what a redis-server says that it was sent."""
 import threading
 
+from lock_watch import LockWatch
 from redis_server import Connection, Redis
 
 
@@ -25,17 +26,18 @@ class Monitor(threading.Thread):
 
 
 class WitnessedRedis(Redis):
-    """A redis-server, and all that it was sent since it began."""
+    """A redis-server, all that it was sent since it began, and what became of one key."""
 
-    def __init__(self, *where, **how):
-        self.monitors, self.own = [], set()
-        super().__init__(*where, **how)
+    def __init__(self, folder, *options, key, **how):
+        self.monitors, self.watches, self.own, self.key = [], [], set(), key
+        super().__init__(folder, *options, **how)
 
     def start(self, *more, ready=True):
         super().start(*more, ready=ready)
         self.connection = Connection(self.port)
         self.monitors.append(Monitor(self.port))
-        self.own |= {self.connection.address, self.monitors[-1].connection.address}
+        self.watches.append(LockWatch(self.port, self.key))
+        self.own |= {self.connection.address, self.monitors[-1].connection.address, *self.watches[-1].addresses}
 
     def __call__(self, *words):
         """One command, on a connection that is known to be the test driver's."""

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The acquire: steps over a struct, driven by the caller's thread, or by the client's loop and its
- * workers where the caller does not wait. No Redis command in here: those are the rungs'.
+ * The acquire: steps that work on a struct. The caller's thread runs them; or, if the caller does
+ * not wait, the client's loop and its workers. This file has no Redis commands: the rungs have
+ * them.
  */
 #include "acquire.h"
 
@@ -17,8 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REFUSED_PAUSE_MS 300 /* between the tries of one waiter, in the end */
-#define SILENCE_MS 100       /* a server that does not answer for less may just be far away */
+#define REFUSED_PAUSE_MS 300 /* the longest pause between a waiter's attempts */
+/* A slow server answers within this time. A longer silence counts as an outage. */
+#define SILENCE_MS 100
 
 static bool acquire_has(const struct dlock *lock, unsigned trait)
 {
@@ -62,9 +64,9 @@ bool acquire_keep(struct acquiring *a, int64_t begin_ns, int64_t sent_ns, int64_
     pthread_mutex_lock(&a->lock->mutex);
     bool lost_while_nesting = a->hold->lost_while_nesting;
     if (!lost_while_nesting)
-        LIST_INSERT_HEAD(&a->lock->holds, a->hold, of_lock);
+        LIST_INSERT_HEAD(holds_of(&a->lock->holds, a->hold), a->hold, of_lock);
     a->lock->trouble[0] = '\0';
-    a->lock->last_seen.holder.held = false; /* who was seen has let go since */
+    a->lock->last_seen.holder.held = false; /* the holder that was seen then has ended */
     a->lock->answered_ns = mono_ns();
     pthread_mutex_unlock(&a->lock->mutex);
     if (!lost_while_nesting)
@@ -84,15 +86,15 @@ static bool is_able(const struct dlock *lock, unsigned ability)
     return (lock->abilities & ability) != 0;
 }
 
-/* A nested acquire begins nothing anew: that its owner is not let in means that it has not the lock
- * any more. */
+/* For a nested acquire that is rejected: its owner no longer has the lock. A nested acquire does
+ * not start a new acquisition. */
 static dlock_status lost_meanwhile(const struct acquiring *a)
 {
-    return fail(DLOCK_LOST, "'%s' was lost before it was acquired once more by its owner",
-                a->lock->name);
+    return fail(DLOCK_LOST, "'%s' was lost before its owner acquired it again", a->lock->name);
 }
 
-/* What begins now is over then. A cancelled call is over within the bound after the cancel. */
+/* When an exchange that begins now must have ended. A cancelled call ends within the bound after
+ * the cancel. */
 static int64_t bounded_ns(const struct acquiring *a)
 {
     int64_t cancelled_ns = max_ns(cancel_requested_ns(a->want.cancel), a->began_ns);
@@ -100,7 +102,7 @@ static int64_t bounded_ns(const struct acquiring *a)
     return min_ns(a->ends_ns, from_ns + bound_ms(a->lock->client) * NS_PER_MS);
 }
 
-/* A flawed rung uses the name again: it is released before the next try. */
+/* For a flawed rung, which uses its name again: releases before the next attempt. */
 static void release_here(struct acquiring *a)
 {
     int64_t ends_ns = bounded_ns(a);
@@ -109,8 +111,8 @@ static void release_here(struct acquiring *a)
     exchange_one(a->lock->client, &release);
 }
 
-/* It came so late that nothing of its validity was left: it is let go of. No request for that is
- * awaited here, since others may wait for their answers behind this one. */
+/* The lock was granted so late that its validity has ended: releases it. Except on flawed rungs,
+ * the release is not awaited here: other waiters may need this thread for their answers. */
 static dlock_status give_back(struct acquiring *a)
 {
     a->late = true;
@@ -119,10 +121,10 @@ static dlock_status give_back(struct acquiring *a)
     else
         a->lock->holding->too_late(a);
     owner_begin_anew(a->hold);
-    return fail(DLOCK_BUSY, "the answer took longer than the time to live");
+    return fail(DLOCK_BUSY, "the reply took longer than the time to live");
 }
 
-/* What begins with a hold. Not OK: it could not, and the lock is released. */
+/* Calls ops->acquired. If it fails, the lock is released. */
 static dlock_status begin_hold(struct acquiring *a)
 {
     const struct rung_ops *ops = a->lock->ops;
@@ -134,7 +136,7 @@ static dlock_status begin_hold(struct acquiring *a)
     return exchange_says(&a->exchange);
 }
 
-/* The rung gave the lock. BUSY when that came too late. */
+/* The rung granted the lock. BUSY if it came too late. */
 static dlock_status acquire_granted(struct acquiring *a)
 {
     struct dlock_hold *hold = a->hold;
@@ -155,8 +157,8 @@ static dlock_status acquire_granted(struct acquiring *a)
     return DLOCK_OK;
 }
 
-/* How long to leave a server alone that is not well: while nobody connects; and where it refuses,
- * longer each time. */
+/* How long to pause before the next attempt. While no connection is made, as long as the engine
+ * says. While the server refuses requests, longer each time. */
 static int64_t acquire_pause_ms(struct acquiring *a, dlock_status status)
 {
     int64_t pause_ms = a->lock->client->engine->pause_ms(a->lock->client);
@@ -171,8 +173,8 @@ static int64_t acquire_pause_ms(struct acquiring *a, dlock_status status)
     return own_ms > pause_ms ? own_ms : pause_ms;
 }
 
-/* Fills in the exchange of a try. False: it was cancelled, or another request of its owner is under
- * way. An acquire that has a thread has waited for that one's answer to its limit. */
+/* Prepares the exchange of an attempt. False: the call was cancelled, or another request of its
+ * owner is under way. A call with a thread has waited for that request until its limit. */
 static bool begin_try(struct acquiring *a)
 {
     int64_t until_ns = a->wait.deadline_ns == 0 ? a->ends_ns : a->limit_ns;
@@ -185,7 +187,7 @@ static bool begin_try(struct acquiring *a)
     return true;
 }
 
-/* What the try's exchange says. */
+/* Ends an attempt: takes the result of its exchange. */
 static dlock_status end_try(struct acquiring *a)
 {
     struct dlock_hold *hold = a->hold;
@@ -236,12 +238,13 @@ static bool worth_another_try(const struct acquiring *a, dlock_status status)
 void acquire_read_alone(struct acquiring *a)
 {
     if (!loop_listens())
-        send_alone(a->hold, NULL, a->want.reads, bounded_ns(a), &(bool){false});
+        send_alone(a->hold, NULL, a->want.reads, bounded_ns(a));
 }
 
 /* ---- Going on -------------------------------------------------------------------------------- */
 
-/* The try failed: for its own sentence, and for those who stand in line and will not try. */
+/* The attempt failed. Keeps the reason for this call's sentence, and for those of waiters that time
+ * out without an attempt. */
 static void note_failure(struct acquiring *a)
 {
     bool answered = a->status == DLOCK_BUSY;
@@ -257,17 +260,18 @@ static void note_failure(struct acquiring *a)
     pthread_mutex_unlock(&a->lock->mutex);
 }
 
-/* A lost reply's request may have locked, and nobody takes that back. */
+/* Whether a request without a reply may have locked, and no cleanup will release it. */
 static bool is_in_doubt(const struct acquiring *a)
 {
     return a->exchange.unresolved && (a->lock->rung.flawed || !a->lock->rung.expires);
 }
 
-/* For a sentence. */
+/* The end of a sentence. */
 static const char *what_is_left(const struct acquiring *a)
 {
     return a->exchange.unresolved && !is_in_doubt(a)
-               ? "; what its request may lock is released in the background, or expires"
+               ? "; a lock that an unanswered request took is released in the background, or "
+                 "expires"
                : "";
 }
 
@@ -278,7 +282,8 @@ static long long waited_ms(const struct dlock_want *want)
     return capped ? want->call_max_ms : want->wait_ms;
 }
 
-/* It, or who stood before it, asked for so long that a server that answers would have answered. */
+/* Whether this waiter, or the contenders before it, asked for so long that a reachable server would
+ * have answered. */
 static bool asked_in_vain(const struct acquiring *a)
 {
     struct dlock_client *client = a->lock->client;
@@ -290,26 +295,28 @@ static bool asked_in_vain(const struct acquiring *a)
     return !was_answered(client, a->began_ns) && mono_ns() - since_ns >= SILENCE_MS * NS_PER_MS;
 }
 
-/* It was over before a try of its own. trouble: that of those who were first, or "". */
+/* The status of a call that timed out before its first attempt. trouble: why the attempts of
+ * earlier waiters failed, or "". */
 static dlock_status time_out_queued(const struct acquiring *a, dlock_status status,
                                     const char *trouble)
 {
     const struct dlock *lock = a->lock;
     long long ms = waited_ms(&a->want);
     if (status == DLOCK_TIMED_OUT && asked_in_vain(a))
-        return fail(DLOCK_UNREACHABLE,
-                    "'%s' was not asked for in %lld ms: no server answered those of this client "
-                    "that asked first",
-                    lock->name, ms);
+        return fail(
+            DLOCK_UNREACHABLE,
+            "'%s' was not asked for in %lld ms: no server answered this client's earlier calls",
+            lock->name, ms);
     const char *kept = a->lock->holding->kept_here(a->lock);
     if (kept != NULL)
-        return fail(status, "'%s' was not had in %lld ms: %s", lock->name, ms, kept);
-    return fail(status, "'%s' was not had in time: others of this client were first%s%s",
-                lock->name, trouble[0] != '\0' ? ", in vain: " : "", trouble);
+        return fail(status, "'%s' was not acquired within %lld ms: %s", lock->name, ms, kept);
+    return fail(status, "'%s' was not acquired in time: other calls of this client were first%s%s",
+                lock->name, trouble[0] != '\0' ? ", and failed: " : "", trouble);
 }
 
-/* The limit has passed. Where no try of this client got an answer meanwhile, that is no contention:
- * why says the status. `cause` and `why` are of the latest try, its own or of those before it. */
+/* The status of a call that timed out. If no attempt of this client got an answer in the meantime,
+ * the lock was not busy. Then the status is that of the latest attempt, the call's own or an
+ * earlier waiter's. */
 static dlock_status time_out(const struct acquiring *a)
 {
     struct dlock *lock = a->lock;
@@ -330,11 +337,12 @@ static dlock_status time_out(const struct acquiring *a)
                                                              : DLOCK_TIMED_OUT;
     if (!tried)
         return time_out_queued(a, status, trouble);
-    return fail(status, "'%s' was not had in %lld ms: %s%s", lock->name, waited_ms(&a->want),
-                a->why, what_is_left(a));
+    return fail(status, "'%s' was not acquired within %lld ms: %s%s", lock->name,
+                waited_ms(&a->want), a->why, what_is_left(a));
 }
 
-/* The first answer that is no wait. `cause` and `why` are of the latest try, if there was one. */
+/* The status of a call that ended without another attempt. `cause` and `why` are of its latest
+ * attempt, if it made one. */
 static dlock_status acquire_conclude(const struct acquiring *a, enum wait_next next)
 {
     const char *name = a->lock->name;
@@ -344,7 +352,7 @@ static dlock_status acquire_conclude(const struct acquiring *a, enum wait_next n
         if (a->why[0] != '\0')
             return fail(a->cause, "'%s': %s", name, a->why);
         return fail(DLOCK_BUSY, "'%s': %s", name,
-                    kept != NULL ? kept : "others of this client wait for it already");
+                    kept != NULL ? kept : "other waiters of this client are first");
     case NEXT_TIMED_OUT:
         return time_out(a);
     case NEXT_NO_TIME:
@@ -356,7 +364,7 @@ static dlock_status acquire_conclude(const struct acquiring *a, enum wait_next n
     }
 }
 
-/* A try is over. True: so is all; else *next is what it goes on with. */
+/* An attempt has ended. True: the call has ended as well. False: *next says how to go on. */
 static bool acquire_tried(struct acquiring *a, enum wait_next *next)
 {
     if (a->status == DLOCK_OK || !worth_another_try(a, a->status))
@@ -369,7 +377,7 @@ static bool acquire_tried(struct acquiring *a, enum wait_next *next)
     return false;
 }
 
-/* Who has a thread waits for the answer here. */
+/* A call that has a thread waits for the answer here. */
 static bool try_here(struct acquiring *a, enum wait_next *next)
 {
     struct busy busy = {0};
@@ -389,8 +397,8 @@ static bool try_here(struct acquiring *a, enum wait_next *next)
     return acquire_tried(a, next);
 }
 
-/* Goes on until it is over, and true, or must sleep, or be answered: then it may be gone by the
- * return. */
+/* Runs the steps until the call ends (true), or has to sleep or to wait for an answer (false).
+ * After false, a call without a thread may have been freed. */
 static bool acquire_advance(struct acquiring *a, enum wait_next next)
 {
     for (bool over = false; !over;) {
@@ -416,7 +424,7 @@ static bool acquire_advance(struct acquiring *a, enum wait_next next)
     return true;
 }
 
-/* False: no server has said that it did so. */
+/* False: no server confirmed it. */
 static bool acquire_give_up(struct acquiring *a)
 {
     struct exchange exchange = {
@@ -425,9 +433,8 @@ static bool acquire_give_up(struct acquiring *a)
     return exchange.status == DLOCK_OK;
 }
 
-/* Whether the server may be asked why it was not had: who stood in line to the end is answered by a
- * thread that must not block, and a server that was not reached by the last try is not asked
- * again. */
+/* Whether to ask the server why the lock was not acquired. Not for a waiter that timed out in the
+ * queue: its thread must not block. Not after an attempt that reached no server. */
 static bool acquire_may_ask(const struct acquiring *a)
 {
     struct loop *loop = &a->lock->client->loop;
@@ -439,13 +446,15 @@ static bool acquire_may_ask(const struct acquiring *a)
     return may && (a->status == DLOCK_WRONG_TYPE || (found_busy && !a->late));
 }
 
-/* It was not had: a->status with its sentence. What is left behind is taken back here, or, where it
- * has no thread or no server answers, in the background. */
+/* The lock was not acquired; a->status and dlock_error() say why. Takes back what the attempts left
+ * on the server. If the call has no thread, or no server answers, that is done in the background.
+ */
 static void fail_to_acquire(struct acquiring *a)
 {
     char why[SENTENCE_MAX];
     snprintf(why, sizeof why, "%s", dlock_error());
     owner_gives_up_turn(a->hold);
+    a->hold->started = NULL; /* out of `turns`, no other thread finds it */
     if (a->status == DLOCK_CANCELLED)
         a->ends_ns = bounded_ns(a);
     bool left = is_able(a->lock, ABLE_TO_GIVE_UP) && a->lock->holding->left_something(a);
@@ -464,18 +473,19 @@ static void fail_to_acquire(struct acquiring *a)
     a->hold = NULL;
 }
 
-/* It is over. */
 static void acquire_finish(struct acquiring *a)
 {
-    if (a->status == DLOCK_OK)
-        wait_end(&a->wait, true);
-    else
+    if (a->status != DLOCK_OK) {
         fail_to_acquire(a);
+        return;
+    }
+    a->hold->started = NULL; /* the hold may be released by a thread; it is out of `turns` */
+    wait_end(&a->wait, true);
 }
 
 /* ---- Beginning ------------------------------------------------------------------------------- */
 
-/* deadline_ns 0: it is to try once, now. */
+/* deadline_ns 0: there is one attempt, now. */
 static int64_t acquire_end_ns(const struct dlock_client *client, int64_t deadline_ns)
 {
     if (deadline_ns == 0)
@@ -485,7 +495,7 @@ static int64_t acquire_end_ns(const struct dlock_client *client, int64_t deadlin
     return deadline_ns + bound_ms(client) * NS_PER_MS;
 }
 
-/* Of one of want's times. */
+/* Checks one of the times in want. */
 static dlock_status check_time(const struct dlock *lock, const char *name, int64_t ms,
                                int64_t most_ms)
 {
@@ -559,10 +569,11 @@ static dlock_status acquire_prepare(struct acquiring *a, dlock *lock, const stru
     if (a->hold->hold_max_ms != 0)
         a->wait.holds_ms = min_ns(a->wait.holds_ms, a->hold->hold_max_ms);
     if (!started && !lock->rung.flawed && owner_waits_for_itself(a->hold))
-        return fail(DLOCK_UPGRADE,
-                    "'%s': this thread reads and asks to write, so it would wait for "
-                    "itself; it can release first, or begin with the write lock",
-                    lock->name);
+        return fail(
+            DLOCK_UPGRADE,
+            "'%s': this thread holds the read lock and asks for the write lock, so it would wait "
+            "for itself; release first, or begin with the write lock",
+            lock->name);
     return DLOCK_OK;
 }
 
@@ -594,7 +605,7 @@ dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want, dlock_hol
 static void acquire_go_on(struct acquiring *a, enum wait_next next)
 {
     if (next == NEXT_SLEEP)
-        return; /* it may be gone by now */
+        return; /* it may have been freed by now */
     trace_for(a->want.user);
     bool over = acquire_advance(a, next);
     if (over)
@@ -607,7 +618,7 @@ static void acquire_go_on(struct acquiring *a, enum wait_next next)
     loop_deliver(&a->lock->client->loop, &a->completion);
 }
 
-/* wait.run: goes on, and says so if it is over. */
+/* wait.run: goes on, and delivers the completion if the call has ended. */
 static void acquire_run(struct wait *wait)
 {
     struct acquiring *a = (struct acquiring *)wait;
@@ -628,7 +639,8 @@ static bool acquire_ask(struct wait *wait)
     if (begin_try(a))
         return true;
     pthread_mutex_lock(&loop->mutex);
-    loop_put_off(loop, wait, PUT_OFF_MS);
+    int64_t ends_ns = wait->deadline_ns != 0 ? wait->deadline_ns : wait->ends_ns;
+    loop_put_off(loop, wait, owner_put_off_ms(a->hold, ends_ns));
     pthread_mutex_unlock(&loop->mutex);
     return false;
 }
@@ -654,18 +666,20 @@ dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlo
         return fail(DLOCK_NO_MEMORY, "out of memory");
     dlock_status status = acquire_prepare(a, lock, want, true);
     if (status == DLOCK_OK && acquire_has(lock, TRAIT_THREAD))
-        status = fail(DLOCK_UNSUPPORTED,
-                      "'%s' counts in the memory of the thread that acquires: it must wait itself",
-                      lock->ops->name);
+        status =
+            fail(DLOCK_UNSUPPORTED,
+                 "'%s' counts in the memory of the thread that acquires: that thread must wait",
+                 lock->ops->name);
     if (status == DLOCK_OK) {
         a->wait.run = acquire_run;
         a->wait.exchange = &a->exchange;
         a->wait.ask = acquire_ask;
         a->wait.answered = acquire_answered;
-        a->wait.running = true; /* until it sleeps: it is begun here */
+        a->wait.running = true; /* until it sleeps: the calling thread runs it */
         a->completion = (struct completion){.done = done, .arg = arg, .call = a};
+        a->hold->started = &a->wait;
         pthread_mutex_lock(&loop->mutex);
-        /* who waits for this owner's release must not keep its owner from going on */
+        /* waiters for this owner's release must not keep the owner from acquiring again */
         a->wait.counted = wait_nests(&a->wait) ? &loop->nested_count : &loop->wait_count;
         status = loop_join(loop, &a->wait);
         pthread_mutex_unlock(&loop->mutex);
@@ -678,7 +692,7 @@ dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlo
     a->begun = NEXT_SLEEP;
     enum wait_next next = lock->holding->begin(a);
     if (next == NEXT_SLEEP)
-        return DLOCK_OK; /* it may be over by now */
+        return DLOCK_OK; /* it may have ended, and been freed, by now */
     pthread_mutex_lock(&loop->mutex);
     if (next == NEXT_TRY) {
         owner_takes_turn(a->hold);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What ends waits before their time: thrown once, seen by all that were given it.
+ * A cancel ends waits before their time. It is set once, and every call that was given it sees it.
  */
 #include "client.h"
 
@@ -28,7 +28,7 @@ dlock_cancel *dlock_cancel_new(void)
     return NULL;
 }
 
-/* Not by fork_generation(): in a child a signal may come before that counts the fork. */
+/* fork_generation() cannot tell: in a child, a signal may come before the fork is counted. */
 bool cancel_is_inherited(const dlock_cancel *cancel)
 {
     return cancel->process != getpid();

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See cleanup.h. A cleanup asks as a waiter does, and keeps its lock open. With TRAIT_HANDOFF it
- * speaks for its client: a waiter that comes after it asks and leaves itself, and then the cleanup
- * only ends its doubt.
+ * See cleanup.h. A cleanup sends requests as a waiter does, and keeps its lock open. With
+ * TRAIT_HANDOFF it acts for the whole client. If a waiter joins after it, that waiter uses the
+ * client's place in the server's queue, and gives it up by cleanup_leave. Then the first cleanup
+ * only settles its own request.
  */
 #include "cleanup.h"
 
@@ -13,15 +14,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define AGAIN_MS 100       /* between its first tries; each time twice as long, */
-#define AGAIN_MOST_MS 3200 /* up to this */
-#define QUEUE_GRANTS 10    /* `fair`: the server keeps a queue for as many times grant_ms */
+/* The first pause between attempts. Each pause is twice as long as the one before, up to
+ * AGAIN_MOST_MS. */
+#define AGAIN_MS 100
+#define AGAIN_MOST_MS 3200
+#define QUEUE_GRANTS 10 /* `fair`: the server keeps a queue for this many times grant_ms */
 
 struct cleanup {
-    struct wait wait; /* the first member: whoever has the wait has this */
+    struct wait wait; /* must be first: a pointer to it is cast to this struct */
     struct exchange exchange;
     struct dlock_hold *hold; /* NULL: it only keeps its lock open */
-    int64_t ends_ns;         /* CLOCK_MONOTONIC: what was locked before this began has expired */
+    /* CLOCK_MONOTONIC: by then, what was locked before the cleanup began has expired. */
+    int64_t ends_ns;
     int64_t pause_ms;
     bool tried;
     LIST_ENTRY(cleanup) of_client;
@@ -57,7 +61,8 @@ static int64_t expired_ns(const struct cleanup *cleanup)
     return mono_deadline_ns(hold_longest_ms(cleanup->hold) + bound_ms(cleanup->wait.lock->client));
 }
 
-/* The loop's mutex is held. When the client is closed, each that is for a server is tried once. */
+/* The loop's mutex is held. When the client is closed, each cleanup that has a request is attempted
+ * once. */
 static bool cleanup_is_over(struct cleanup *cleanup)
 {
     int64_t closes_ns = cleanup->wait.lock->client->closes_ns;
@@ -66,37 +71,40 @@ static bool cleanup_is_over(struct cleanup *cleanup)
     if (closes_ns != INT64_MAX)
         return tried || now_ns >= min_ns(cleanup->ends_ns, closes_ns);
     if (now_ns >= cleanup->ends_ns && cleanup->hold != NULL && owner_holds(cleanup->hold))
-        cleanup->ends_ns = expired_ns(cleanup); /* its owner's other hold is renewed */
+        cleanup->ends_ns = expired_ns(cleanup); /* another hold of its owner renews the key */
     return now_ns >= cleanup->ends_ns;
 }
 
-/* The loop's mutex is held. No waiter of this client is left to ask or to leave, nor a holder. */
+/* The loop's mutex is held. Whether the client has neither a contender nor a holder: then no other
+ * call will leave the server's queue for it. */
 static bool is_deserted(const struct dlock *lock)
 {
     return lock->handoff != NULL && lock->queue.contenders == 0;
 }
 
-/* For its client. */
-static bool cleanup_leaves(const struct cleanup *cleanup)
+/* Whether it takes the whole client out of the server's queue. */
+static bool is_for_whole_client(const struct cleanup *cleanup)
 {
     return cleanup->hold != NULL && cleanup->wait.lock->handoff != NULL;
 }
 
-/* The loop's mutex is held. */
+/* The loop's mutex is held. Whether a contender or the holder of the client does that instead. */
 static bool is_taken_over(const struct cleanup *cleanup)
 {
-    return cleanup_leaves(cleanup) && !is_deserted(cleanup->wait.lock);
+    return is_for_whole_client(cleanup) && !is_deserted(cleanup->wait.lock);
 }
 
-/* The loop's mutex is held. It is over: the next that leaves lets go of its try, too. */
-static void sees_to_no_try(const struct cleanup *cleanup)
+/* The loop's mutex is held. The cleanup ends, and no longer releases its attempt. If the attempt
+ * was not released, the next cleanup_leave starts another cleanup for it. */
+static void clear_leaving_try(const struct cleanup *cleanup)
 {
     struct dlock *lock = cleanup->wait.lock;
-    if (cleanup_leaves(cleanup) && lock->handoff->leaving_try == cleanup->hold->handoff->try)
+    if (is_for_whole_client(cleanup) && lock->handoff->leaving_try == cleanup->hold->handoff->try)
         lock->handoff->leaving_try = 0;
 }
 
-static void has_left(struct dlock *lock, const struct dlock_hold *hold)
+/* The server has confirmed the cleanup's request: nothing of the hold's attempt is left there. */
+static void note_left(struct dlock *lock, const struct dlock_hold *hold)
 {
     pthread_mutex_lock(&lock->client->loop.mutex);
     if (is_deserted(lock))
@@ -115,33 +123,35 @@ static void cleanup_run(struct wait *wait)
     pthread_mutex_lock(&loop->mutex);
     struct exchange *exchange = &cleanup->exchange;
     bool taken_over = is_taken_over(cleanup);
-    bool over =
-        cleanup_is_over(cleanup) || (taken_over && !(exchange->open && cleanup_leaves(cleanup)));
+    bool over = cleanup_is_over(cleanup) ||
+                (taken_over && !(exchange->open && is_for_whole_client(cleanup)));
     if (!over) {
-        if (cleanup_leaves(cleanup)) /* its hold is of no grant: a release lets go of nothing */
+        if (is_for_whole_client(cleanup)) /* its hold has no grant, so a release frees no lock */
             exchange->step = taken_over ? STEP_RELEASE : STEP_GIVE_UP;
         exchange->ends_ns = min_ns(mono_deadline_ns(bound_ms(client)), client->closes_ns);
         exchange->limit_ns = wait->ends_ns = exchange->ends_ns;
         loop_ask(loop, wait);
     } else {
-        sees_to_no_try(cleanup);
+        clear_leaving_try(cleanup);
     }
     pthread_mutex_unlock(&loop->mutex);
     if (over)
         cleanup_end(cleanup);
 }
 
-/* Nothing of it is locked any more. Who was refused asks again: passwords and rights may change. */
+/* Whether nothing is left on the server. REFUSED is tried again, because passwords and permissions
+ * may change. */
 static bool is_done(const struct exchange *exchange)
 {
     return exchange->status == DLOCK_OK || exchange->status == DLOCK_LOST ||
            exchange->status == DLOCK_WRONG_TYPE;
 }
 
-/* The loop's mutex is held. It has only ended its doubt, and now nobody else is left to leave. */
-static bool still_leaves(const struct cleanup *cleanup)
+/* The loop's mutex is held. The cleanup has only settled its own request, and now neither a waiter
+ * nor a holder of the client is left that could leave the server's queue. */
+static bool must_still_leave(const struct cleanup *cleanup)
 {
-    return cleanup_leaves(cleanup) && cleanup->exchange.step == STEP_RELEASE &&
+    return is_for_whole_client(cleanup) && cleanup->exchange.step == STEP_RELEASE &&
            !is_taken_over(cleanup);
 }
 
@@ -150,28 +160,28 @@ static void cleanup_answered(struct wait *wait)
 {
     struct cleanup *cleanup = (struct cleanup *)wait;
     struct dlock_client *client = wait->lock->client;
-    if (cleanup->exchange.status == DLOCK_OK && cleanup_leaves(cleanup))
-        has_left(wait->lock, cleanup->hold);
+    if (cleanup->exchange.status == DLOCK_OK && is_for_whole_client(cleanup))
+        note_left(wait->lock, cleanup->hold);
     cleanup->pause_ms =
         cleanup->pause_ms == 0 ? AGAIN_MS : min_ns(2 * cleanup->pause_ms, AGAIN_MOST_MS);
-    int64_t pause_ms = client->engine->pause_ms(client); /* while nobody connects */
+    int64_t pause_ms = client->engine->pause_ms(client); /* while no connection is made */
     if (pause_ms < cleanup->pause_ms)
         pause_ms = cleanup->pause_ms;
     pthread_mutex_lock(&client->loop.mutex);
     cleanup->tried = true;
-    bool done = is_done(&cleanup->exchange) && !still_leaves(cleanup);
+    bool done = is_done(&cleanup->exchange) && !must_still_leave(cleanup);
     bool over = done || cleanup_is_over(cleanup);
     if (!over)
         loop_put_off(&client->loop, wait, pause_ms);
     else
-        sees_to_no_try(cleanup);
+        clear_leaving_try(cleanup);
     pthread_mutex_unlock(&client->loop.mutex);
     if (over)
         cleanup_end(cleanup);
 }
 
-/* Puts it among the client's, and runs it at until_ns; 0: now. False: there is no room. The call
- * that left it has its sentence already. */
+/* Adds it to the client's cleanups, and runs it at until_ns; 0: now. False: there is no room.
+ * dlock_error() stays: it is the sentence of the call that ended. */
 static bool cleanup_add(struct cleanup *cleanup, int64_t until_ns)
 {
     struct dlock_client *client = cleanup->wait.lock->client;
@@ -191,8 +201,9 @@ static bool cleanup_add(struct cleanup *cleanup, int64_t until_ns)
     return kept;
 }
 
-/* One that could not linger stays open: who opens it before it has expired shall know. */
-static void cleanup_wait_on(struct dlock *lock, int64_t until_ns)
+/* Keeps a lock open until its last hold has expired, so that a later dlock_open finds its state.
+ * Without memory or room for that, it stays open until the client is closed. */
+static void keep_lock_open_until(struct dlock *lock, int64_t until_ns)
 {
     struct cleanup *cleanup = calloc(1, sizeof *cleanup);
     if (cleanup == NULL)
@@ -207,7 +218,7 @@ static void cleanup_close_lock(struct dlock *lock)
 {
     int64_t until_ns = lock_close(lock);
     if (until_ns != 0)
-        cleanup_wait_on(lock, until_ns);
+        keep_lock_open_until(lock, until_ns);
 }
 
 void dlock_close(dlock *lock)
@@ -216,8 +227,8 @@ void dlock_close(dlock *lock)
         cleanup_close_lock(lock);
 }
 
-/* By a give-up, where the rung has one, or by a release. True: the hold is the cleanup's from here
- * on. doubted: an exchange whose request may still be carried out, or NULL. */
+/* Starts a cleanup: a give-up, if the rung has one, or a release. True: the cleanup has taken the
+ * hold. unresolved: an exchange whose request may still be carried out, or NULL. */
 static bool take_back(struct dlock_hold *hold, bool gives_up, const struct exchange *unresolved)
 {
     struct dlock *lock = hold->lock;
@@ -234,7 +245,7 @@ static bool take_back(struct dlock_hold *hold, bool gives_up, const struct excha
     gives_up = gives_up && (lock->abilities & ABLE_TO_GIVE_UP) != 0;
     cleanup->exchange.step = gives_up ? STEP_GIVE_UP : STEP_RELEASE;
     cleanup->exchange.hold = hold;
-    hold->user = NULL; /* its caller has been answered */
+    hold->user = NULL; /* the call that it belongs to has ended */
     cleanup->exchange.unseen = true;
     if (unresolved != NULL && unresolved->open) {
         cleanup->exchange.open = true;
@@ -249,8 +260,9 @@ static bool take_back(struct dlock_hold *hold, bool gives_up, const struct excha
     return false;
 }
 
-/* The release of its owner's last hold takes along what is left of a nested acquire. On a rung with
- * TRAIT_SHARED that may be a write, which keeps readers out while its owner only reads. */
+/* Whether the acquire's request may have locked, and no later release includes it. The release of
+ * its owner's last hold includes what a nested acquire locked. With TRAIT_SHARED that may be a
+ * write lock, which would keep readers out while the owner only reads. */
 static bool may_have_locked(const struct acquiring *a)
 {
     const struct dlock *lock = a->lock;
@@ -269,7 +281,9 @@ bool cleanup_release(struct dlock_hold *hold, const struct exchange *unresolved)
     return take_back(hold, false, unresolved);
 }
 
-void cleanup_release_name(const struct dlock_hold *hold, uint64_t depth)
+/* As take_back, for a copy of the hold with the same owner and id. The hold stays its caller's. */
+static void take_back_copy(const struct dlock_hold *hold, uint64_t depth, bool gives_up,
+                           const struct exchange *unresolved)
 {
     struct dlock_hold *other = hold_new(hold->lock);
     if (other == NULL)
@@ -282,8 +296,18 @@ void cleanup_release_name(const struct dlock_hold *hold, uint64_t depth)
     strcpy(other->id, hold->id);
     strcpy(other->ttl, hold->ttl);
     owner_set_depth(other, depth);
-    if (!take_back(other, false, NULL))
+    if (!take_back(other, gives_up, unresolved))
         free(other);
+}
+
+void cleanup_release_name(const struct dlock_hold *hold, uint64_t depth)
+{
+    take_back_copy(hold, depth, false, NULL);
+}
+
+void cleanup_take_back_name(const struct exchange *unresolved)
+{
+    take_back_copy(unresolved->hold, 1, true, unresolved);
 }
 
 void cleanup_note(struct dlock *lock)

@@ -1,38 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an acquire left behind that nobody waits for any more: a request whose reply was lost may
- * lock, or have locked, for nobody; or the server lists it among those that wait. In the background
- * that is taken back, until what it may have locked has expired.
+ * A cleanup takes back what an acquire or a release left on the server after its call ended. After
+ * a lost reply, the server may have locked for a call that has ended, or may still do so. Or the
+ * server still lists the call as a waiter. A cleanup runs in the background until whatever was
+ * locked has expired.
  */
 #ifndef DLOCK_CLEANUP_H
 #define DLOCK_CLEANUP_H
 
 #include "acquire.h"
 
-/* Not with TRAIT_HANDOFF. The acquire is over, and out of the line. waits: the server may list it
- * as a waiter. True: its hold is taken over. False: there is nothing to be done for it, or no room.
- */
+/* Not with TRAIT_HANDOFF. The acquire has ended, and left the wait queue. waits: the server may
+ * list it as a waiter. True: the cleanup has taken its hold. False: nothing is left to do, or there
+ * is no room. */
 bool cleanup_keep(struct acquiring *a, bool waits);
 
-/* Not with TRAIT_HANDOFF. The hold is over for its caller, but no server has said that it is let go
- * of. True: the hold is taken over. False: there is no room. */
+/* Not with TRAIT_HANDOFF. The call that releases the hold has ended, but no server confirmed the
+ * release. True: the cleanup has taken the hold. False: there is no room. */
 bool cleanup_release(struct dlock_hold *hold, const struct exchange *unresolved);
 
-/* Not with TRAIT_HANDOFF. Lets go in the background of what the hold's name has. depth: how many
- * holds have the name. The hold stays the caller's. */
+/* Not with TRAIT_HANDOFF. Releases in the background what the server holds under the hold's name.
+ * depth: how many holds have the name. The hold stays the caller's. */
 void cleanup_release_name(const struct dlock_hold *hold, uint64_t depth);
 
-/* TRAIT_HANDOFF; the loop's mutex is held. The client's grant is nobody's, and may still be there:
- * who leaves now lets go of it. */
+/* For an engine, not with TRAIT_HANDOFF. The acquire's hold gets a new name, and stays the
+ * acquire's. What the acquire locked under the old name, or may still lock, is released in the
+ * background. */
+void cleanup_take_back_name(const struct exchange *unresolved);
+
+/* TRAIT_HANDOFF; the loop's mutex is held. No hold uses the client's grant, but the server may
+ * still have it. The next cleanup_leave releases it. */
 void cleanup_note(struct dlock *lock);
 
-/* TRAIT_HANDOFF: has the client leave the server's queue, and let go of what that try got or an
- * earlier one (0: none), unless one of its waiters is left to do so. doubted: its request may still
- * be carried out, and that doubt is ended in any case; or NULL. */
+/* TRAIT_HANDOFF: takes the client out of the server's queue, unless one of its waiters is left to
+ * do so. It also releases what attempt `try` or an earlier one acquired (0: none). `unresolved` is
+ * an exchange whose request may still be carried out, or NULL. That uncertainty is ended in any
+ * case. */
 void cleanup_leave(struct dlock *lock, const struct exchange *unresolved, uint64_t try);
 
-/* The client is closed: each is tried once, within the bound; what is left then is left to
- * expire. */
+/* For the closing of the client. Each cleanup is attempted once, within the bound; what remains is
+ * left to expire. */
 void cleanups_end(struct dlock_client *client);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Clients: their options and their parts.
+ * Clients: their options and members.
  */
 #include "client.h"
 #include "cleanup.h"
@@ -15,7 +15,7 @@ const char *dlock_version(void)
     return DLOCK_VERSION;
 }
 
-/* Takes the default for 0 and checks the range. */
+/* Replaces 0 by the default, then checks the range. */
 static dlock_status set_number(int64_t *value, const char *name, int64_t fallback, int64_t most,
                                int64_t least)
 {
@@ -44,7 +44,7 @@ static dlock_status check_options(struct dlock_options *options)
             DLOCK_OK ||
         (status = set_number(&options->command_timeout_ms, "command_timeout_ms", 1000, 60000, 1)) !=
             DLOCK_OK ||
-        (options->ttl_ms != 0 && /* the default is the rung's */
+        (options->ttl_ms != 0 && /* 0 stays 0: the rung has a default */
          (status = set_number(&options->ttl_ms, "ttl_ms", TTL_MS_DEFAULT, TTL_MS_MOST,
                               TTL_MS_LEAST)) != DLOCK_OK) ||
         (status = set_number(&options->retry_ms, "retry_ms", 20, 60000, 1)) != DLOCK_OK ||
@@ -181,7 +181,7 @@ void dlock_client_close(dlock_client *client)
     locks_end(client);
     if (client->engine->stop != NULL)
         client->engine->stop(client);
-    loop_stop(&client->loop); /* first: what it notices the timekeeper tells */
+    loop_stop(&client->loop); /* before the timekeeper, to which the loop reports outages */
     timekeeper_stop(&client->timekeeper);
     client_free(client);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The two clocks: a lock's validity counts while the machine sleeps, waiting does not.
+ * The two clocks. Validity is also counted while the machine sleeps; waiting is not.
  */
 #ifndef DLOCK_CLOCK_H
 #define DLOCK_CLOCK_H
@@ -41,7 +41,7 @@ static inline int64_t max_ns(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* A deadline `ms` from now; INT64_MAX where ms < 0 or too far away to matter. */
+/* A deadline `ms` from now; INT64_MAX if ms < 0 or too large to matter. */
 static inline int64_t mono_deadline_ns(int64_t ms)
 {
     if (ms < 0 || ms > INT64_MAX / 4 / NS_PER_MS)
@@ -54,7 +54,7 @@ static inline struct timespec timespec_of(int64_t ns)
     return (struct timespec){.tv_sec = ns / NS_PER_S, .tv_nsec = ns % NS_PER_S};
 }
 
-/* A condition whose timed waits end by mono_ns(). */
+/* A condition whose timed waits use the clock of mono_ns(). */
 static inline void cond_init(pthread_cond_t *cond)
 {
     pthread_condattr_t monotonic;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls without a thread that are over and wait to be told of: by a thread of the client's, or with
- * own_loop by dlock_process.
+ * Completions: calls without a thread that have ended. A thread of the client calls their `done`;
+ * with own_loop, dlock_process does.
  */
 #ifndef DLOCK_COMPLETION_H
 #define DLOCK_COMPLETION_H
@@ -11,11 +11,11 @@
 #include <pthread.h>
 #include <sys/queue.h>
 
-/* A part of the call's struct. */
+/* A member of the call's struct. */
 struct completion {
     dlock_done *done;
     void *arg;
-    void *call; /* what is freed before `done` is called */
+    void *call; /* the call's memory, freed before `done` is called */
     dlock_status status;
     dlock_hold *hold;
     char why[SENTENCE_MAX]; /* unless OK */
@@ -23,19 +23,19 @@ struct completion {
 };
 
 struct completions {
-    int fd;                /* with own_loop an eventfd: there are some; else -1 */
+    int fd; /* with own_loop, an eventfd: readable if there are completions; else -1 */
     pthread_mutex_t mutex; /* protects what is below */
     STAILQ_HEAD(, completion) queue;
 };
-/* False: no descriptor is left. completions_free in each case. */
+/* False: no descriptor is left. Call completions_free in both cases. */
 bool completions_init(struct completions *completions, bool own_loop);
 void completions_free(struct completions *completions);
 
-/* Its status and hold are set; takes dlock_error() for its sentence. */
+/* Queues a completion whose status and hold are set. Copies the sentence of dlock_error(). */
 void completion_put(struct completions *completions, struct completion *completion);
-/* Tells of the first; false: there is none. */
+/* Calls `done` of the first; false: there is none. */
 bool completion_deliver(struct completions *completions);
-/* Tells of those that are there by now, on the calling thread; how many. */
+/* Calls `done` of all that are queued now, on the calling thread. Returns how many. */
 size_t completion_deliver_all(struct completions *completions);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Counted holds: each has the lock from the server, which counts those of an owner. See
- * docs/design/holds.md, and holding.h.
+ * Counted holds: the server grants each hold, and counts the holds of an owner. See
+ * docs/design/holds.md and holding.h.
  */
 #include "acquire.h"
 #include "explain.h"
@@ -37,7 +37,7 @@ static void counted_started(struct acquiring *a)
     (void)a;
 }
 
-/* The rung's own script sees to that. */
+/* The rung's own script keeps the list of waiters. */
 static void counted_listed(struct acquiring *a, bool listed)
 {
     (void)a;
@@ -54,7 +54,7 @@ static void counted_granted(struct acquiring *a)
     (void)a;
 }
 
-/* Others may wait for their answers behind this one: in the background. */
+/* Releases in the background, because other waiters may need this thread for their answers. */
 static void counted_too_late(struct acquiring *a)
 {
     if (a->hold->depth > 1 && (a->lock->ops->traits & TRAIT_SHARED) == 0)
@@ -63,7 +63,7 @@ static void counted_too_late(struct acquiring *a)
         cleanup_release_name(a->hold, a->hold->depth);
 }
 
-/* Nobody is given a lock here: all ask the server. */
+/* No waiter is handed a lock: each one asks the server. */
 static bool counted_acquired(struct acquiring *a, enum wait_next *next)
 {
     *next = wait_look(&a->wait);
@@ -99,12 +99,12 @@ static void counted_release_answered(struct releasing *r)
         owner_must_expire(r->hold);
 }
 
-/* A flawed rung sends what it sends: that is its lesson. */
+/* A flawed rung always sends its release: its flaw depends on it. */
 static void release_counted(struct releasing *r)
 {
     struct dlock_hold *hold = r->hold;
     bool flawed = hold->lock->rung.flawed;
-    r->exchange.step = STEP_RELEASE; /* sent or not */
+    r->exchange.step = STEP_RELEASE; /* the step of the release, whether or not it is sent */
     if (!flawed && !dlock_valid(hold))
         release_late(r, true);
     else if (!flawed && hold->must_expire && hold->depth == 1)
@@ -113,8 +113,8 @@ static void release_counted(struct releasing *r)
         release_ask(r, STEP_RELEASE, r->last, counted_release_answered);
 }
 
-/* Others of its owner asked first, until no time was left. */
-static void release_in_vain(struct releasing *r)
+/* Other requests of the owner left no time. */
+static void release_without_turn(struct releasing *r)
 {
     struct dlock *lock = r->hold->lock;
     r->exchange.step = STEP_RELEASE; /* in the background */
@@ -127,15 +127,15 @@ static void release_in_vain(struct releasing *r)
 static bool counted_begin_release(struct releasing *r, bool waits)
 {
     struct dlock_hold *hold = r->hold;
-    /* Who nests at this moment still lives by the name of a hold that is over. */
+    /* A nested acquire that is under way uses the name of this hold. */
     bool alone = owner_begin_release(hold, waits ? r->ends_ns : 0);
     if (!alone && !waits && mono_ns() < r->ends_ns)
         return false;
     if (alone) {
         release_counted(r);
-    } else { /* it has waited in vain, and says how many holds shall be left */
+    } else { /* its turn did not come in time; it sets how many holds are left */
         owner_begin_anyway(hold);
-        release_in_vain(r);
+        release_without_turn(r);
     }
     return true;
 }
@@ -154,7 +154,7 @@ static bool counted_abandon(struct dlock_hold *hold, bool *goes_on)
 {
     bool valid = owner_abandon(hold);
     owner_begin_anyway(hold);
-    *goes_on = owner_end_release(hold, false); /* as the heir of one that it nested with */
+    *goes_on = owner_end_release(hold, false); /* it may have inherited a release of its name */
     return valid;
 }
 

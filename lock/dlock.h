@@ -2,9 +2,11 @@
  *
  * dlock -- distributed locks over Redis, one rung of a ladder at a time.
  *
- * A CLIENT is one process' membership: one UUID, its connections, its timekeeper thread.
- * A LOCK is a name under a rung (the strategy that guards it); any number of threads share one.
- * A HOLD is ONE acquisition. Whoever has the pointer may ask it and release it, from any thread.
+ * A CLIENT is one process's membership: one UUID, its connections, and a thread that renews its
+ * holds and reports lost ones, the timekeeper.
+ * A LOCK is a name and a rung. The rung is the kind of lock. Any number of threads share a lock.
+ * A HOLD is one acquisition. Any thread that has its pointer may ask it and release it.
+ * An OWNER is the party that a hold belongs to: one acquisition, a thread, or a number of yours.
  *
  *     struct dlock_options options = { .size = sizeof options };
  *     dlock_client *client = NULL;
@@ -21,10 +23,10 @@
  *     dlock_close(lock);
  *     dlock_client_close(client);
  *
- * Where no thread shall wait, the answer comes to a function: on a thread of the client's, or with
- * options.own_loop in the caller's own loop, as here:
+ * To wait without blocking a thread, pass a callback. The client calls it on a thread of its own.
+ * With options.own_loop your own event loop calls it, as here:
  *
- *     void had(void *arg, dlock_status status, dlock_hold *hold)
+ *     void acquired(void *arg, dlock_status status, dlock_hold *hold)
  *     {
  *         if (status == DLOCK_OK) {
  *             ... the critical section; or begin it, and release the hold later ...
@@ -34,59 +36,66 @@
  *     }
  *
  *     bool over = false;
- *     if (dlock_acquire_start(lock, &want, had, &over) != DLOCK_OK)
+ *     if (dlock_acquire_start(lock, &want, acquired, &over) != DLOCK_OK)
  *         errx(1, "%s", dlock_error());
  *     struct pollfd ready = { .fd = dlock_fd(client), .events = POLLIN };
  *     while (!over && poll(&ready, 1, -1) > 0)
  *         dlock_process(client);
  *
- * WHAT A LOCK CAN PROMISE.  At most one holder that is right to believe it holds, as long as clocks
- * run at nearly the same speed and Redis keeps what it acknowledged. A process that is frozen
- * between dlock_valid() and its write can still write late: only a resource that checks a token
- * refuses that. What this library does promise is notice: a hold is called lost before its time to
- * live is over on the server, also when the server does not answer.
+ * WHAT A LOCK CAN PROMISE.  At most one hold is valid at a time (exclusive holds; see
+ * DLOCK_SHARED). This is so while all clocks run at nearly the same speed and Redis keeps what it
+ * acknowledged. A process that is frozen between dlock_valid() and its write can still write late.
+ * Only the resource itself can refuse that write, by comparing tokens (see dlock_token). The
+ * library promises notice: a process that runs hears of a lost hold before the hold's time to live
+ * ends on the server, even if the server does not answer. Of a break it hears at the hold's next
+ * renewal or release.
  *
- * TIME.  All durations are milliseconds. A hold's validity is counted on CLOCK_BOOTTIME (it also
- * counts while the machine sleeps) from before its request was sent, less 1 % + 2 ms for clocks
- * that drift. Waiting is counted on CLOCK_MONOTONIC. The wall clock is never read.
+ * TIME.  All durations are milliseconds. A hold's validity is counted on CLOCK_BOOTTIME, which also
+ * runs while the machine sleeps. The validity begins just before the request is sent. It is the
+ * time to live, minus 1 % of it and 2 ms for clock drift. Waiting is counted on CLOCK_MONOTONIC.
+ * The wall clock is never read.
  *
- * BOUNDS.  On rungs that are not flawed no call lasts longer than its wait_ms and the bound:
- * connect_timeout_ms + 2 * command_timeout_ms, 3 s by default. That covers looking the host's name
- * up, connecting, the request, and finding out what became of it. After a cancel a call ends within
- * the bound. (What a hook takes is not counted.)
+ * BOUNDS.  On rungs that are not flawed, no call lasts longer than its wait_ms plus the bound. The
+ * bound is connect_timeout_ms + 2 * command_timeout_ms, by default 3 s. It covers the lookup of the
+ * host name, the connection, the request, and finding out what became of the request. After a
+ * cancel, a call ends within the bound. Time spent in your hooks is not counted. (A hook is
+ * a function of yours that the library calls: on_event, on_trace.) Time spent in `done` is not
+ * counted either: a completion may wait for the `done` of others.
  *
- * THREADS.  Every function may be called from any thread unless it says otherwise. Objects must
- * outlive the calls that use them: end all holds, then close the locks, then the client. An
- * acquire or a release that was started is such a call until its `done` has returned.
- * A client has threads of its own: its timekeeper, and up to four more once a call was started
- * or a rung waits to be woken; and one for each server whose host name is being looked up, which
- * may outlive the client. They block all signals but those of a fault (SIGSEGV, SIGBUS, SIGFPE,
- * SIGILL, SIGTRAP, SIGSYS): no other handler of the application's runs on them, not during
- * a hook or `done` either. A handler that runs on a thread inside a call does not end the call. Do
- * not end such a thread (pthread_cancel), or leave the call (longjmp). Its stack is as large as the
- * process gives its threads (RLIMIT_STACK), but at least 256 KiB. A thread that calls the library
+ * THREADS.  Every function may be called from any thread unless it says otherwise. An object must
+ * outlive the calls that use it: end all holds, then close the locks, then the client. A started
+ * acquire or release uses its objects until its callback, `done`, has returned.
+ * A client has threads of its own: its timekeeper; up to four more, once a call was started or a
+ * waiter needs wake-ups; and one for each host name that is being looked up. A lookup's thread may
+ * outlive the client. These threads block all signals except those of a fault (SIGSEGV, SIGBUS,
+ * SIGFPE, SIGILL, SIGTRAP, SIGSYS). So no other signal handler of the application runs on them, not
+ * even during a hook or `done`. A signal handler that interrupts a call does not end the call. Do
+ * not end a thread of the library (pthread_cancel), and do not leave a call by longjmp. The
+ * library's threads have stacks of RLIMIT_STACK, at least 256 KiB. A thread that calls the library
  * needs 64 KiB of stack.
  *
- * DESCRIPTORS.  The library's may have any free number. Keep 0, 1 and 2 open: else one of them may
- * become a connection, and what the program prints goes to Redis.
+ * DESCRIPTORS.  The library uses any descriptor that is free. Keep 0, 1 and 2 open: otherwise one
+ * of them may become a connection, and Redis receives what the program prints.
  *
  * FORK.  A client belongs to the process that opened it. In a forked child every call answers
- * DLOCK_FORKED and dlock_valid() is false; open a client there. Closing or releasing an inherited
- * object in the child frees nothing and sends nothing. A cancel belongs to the process that made
- * it, too. The child inherits the library's descriptors until it calls execve: those of dlock_fd
- * and dlock_lost_fd still tell of the parent's client and hold. A child of _Fork(), or of the
- * system call alone, is not recognized: it may call execve or _exit, and nothing of this library.
+ * DLOCK_FORKED, and dlock_valid() is false; open a new client there. Closing or releasing an
+ * inherited object in the child frees nothing and sends nothing. A cancel also belongs to the
+ * process that made it. The child inherits the library's descriptors until it calls execve; those
+ * of dlock_fd and dlock_lost_fd still report on the parent's client and hold. The library does not
+ * recognize a child of _Fork(), or of the plain system call. Such a child may call execve or _exit,
+ * and nothing of this library.
  *
  * STRUCTS.  Every struct that crosses this interface begins with its size, which the caller sets to
- * sizeof; 0 is INVALID. (The library sets it in dlock_event and dlock_trace.) A field that is zero
- * means its documented default, so `= { .size = sizeof x }` is valid. A program may use a library
- * that is newer or older than the header it was compiled with. Fields that the program does not
- * know have their defaults. Fields that the library does not know must be zero in dlock_options and
- * dlock_want, else the call is INVALID. In a struct that the library fills in it leaves them as
- * they are. dlock_rung alone has no size: it is the library's, and grows with a new soname only.
+ * sizeof; 0 is INVALID. (In dlock_event and dlock_trace the library sets it.) A field that is zero
+ * means its documented default, so `= { .size = sizeof x }` is valid. A program may run with a
+ * newer or an older library than the header it was compiled with. Fields that the program does not
+ * know have their defaults. Fields of dlock_options and dlock_want that the library does not know
+ * must be zero, otherwise the call is INVALID. In a struct that the library fills in, it leaves
+ * unknown fields unchanged. Only dlock_rung has no size: it belongs to the library, and grows only
+ * with a new soname.
  *
- * NULL.  A call that is given NULL where it needs an object does nothing. It answers INVALID, or
- * false, 0, -1, "" or NULL where it answers no status. Where NULL means something else, the
+ * NULL.  A call that is given NULL where it needs an object does nothing. It answers INVALID; a
+ * function without a status returns false, 0, -1, "" or NULL. Where NULL means something else, the
  * function says so.
  */
 #ifndef DLOCK_H
@@ -107,47 +116,56 @@ extern "C" {
 #endif
 
 /* ---- Keys in Redis -------------------------------------------------------------------------- *
- * A lock's own key is its name, verbatim. Rungs that need more keep it beside the lock, in keys of
- * these forms. Applications must not use them: all keys that begin with `dlock:` are the library's.
+ * A lock's own key is its name, verbatim. Some rungs need more keys. They keep these beside the
+ * lock, under names of the forms below. All keys that begin with `dlock:` belong to the library;
+ * applications must not use them.
  *
  *     dlock:<kind>:<name>       the lock's name has a hash tag: lock:{phone}
  *     dlock:<kind>={<name>}     the lock's name has no brace: jobs
  *
- * So the keys of a lock share one slot of a cluster, and two locks never share a key. For that two
- * kinds of name are INVALID: on every rung one that begins with `dlock:`; on those named below one
- * that has a brace but no hash tag, as `a{b` or `{}a`. (A hash tag is what stands between the first
- * `{` and the next `}`, if that is not empty.)
+ * So all keys of a lock share one slot of a cluster, and locks of different names never share a
+ * key. To keep this true, two kinds of name are INVALID. On every rung: a name that begins with
+ * `dlock:`. On the rungs below: a name with a brace and without a hash tag, such as `a{b` or `{}a`.
+ * (The hash tag is the text between the first `{` and the next `}`, if it is not empty.)
  *
  *     notify       token (string)
  *     fair         queue (list), token (string), grant (string); and dlock:wake:<client id> (list),
- *                  one for each client, which has a slot of its own
- *     read_write   holds (hash), readers, writers, invited (zsets), token (string);
+ *                  one for each client, in a slot of its own
+ *     read_write   holds (hash), readers, writers, invited (sorted sets), token (string);
  *                  messages on the channel of kind `free`
  *
- * `notify` also sends Redisson's messages: redisson_lock__channel:{<name>}, without the braces if
- * the name has one. The flawed rungs blpop_wake and rw_counter keep `blpop_wake:signals` and
- * `<name>:read_count`. Every key has a time to live, of a day at most where the lock's own is
- * shorter; those of the flawed rungs may have none. A key that holds a value of another type is
- * never changed: the call answers WRONG_TYPE, and dlock_error() names the key. A key of the lock's
- * type that is not the library's is somebody else's lock: it answers BUSY or TIMED_OUT, and nothing
- * but dlock_break changes it.
+ * `notify` also sends Redisson's messages, on the channel redisson_lock__channel:{<name>}; the
+ * braces are left out if the name has a hash tag. The flawed rungs blpop_wake and rw_counter use
+ * the keys `<name>:signals` and `<name>:read_count`. Every key has a time to live of
+ * at most a day. Keys of the flawed rungs may have none. The library
+ * never changes a key that holds a value of another type: the call answers WRONG_TYPE, and
+ * dlock_error() names the key. A key of the right type that the library did not write counts as
+ * another holder's lock: the call answers BUSY or TIMED_OUT, and only dlock_break changes it.
+ *
+ * Some flawed rungs make exceptions, which are their flaws. A rejected acquire of `setnx_multi`
+ * sets a time to live on the key, even if it is of another type. One of `reentrant_getset`
+ * overwrites any string. A release of `setnx`, `setnx_expire`, `setnx_multi`, `set_nx_ex`,
+ * `owner_check` or `rw_counter` deletes the key, whatever it holds by then. If the key is of
+ * another type, these six and `reentrant_tls` answer BUSY or TIMED_OUT; `rw_counter` does so only
+ * to an exclusive acquire.
  */
 
 /* ---- What this library does not do ----------------------------------------------------------- *
  * - TLS. `rediss://` is refused. Run a local TLS proxy such as stunnel, and give its address.
- * - Sentinel. It does not ask a Sentinel for the master. Give an address that follows the master.
- * - Cluster. It follows no redirect: MOVED and ASK are REFUSED. Give the node that serves the
- *   lock's slot.
- *   Wake-ups are sent by PUBLISH, never by SPUBLISH: a peer that listens on a shard hears none.
- *   Waiters of `fair` poll if their wake list belongs to another node.
+ * - Sentinel. The library does not ask a Sentinel for the master. Give an address that follows the
+ *   master.
+ * - Cluster. The library follows no redirect: MOVED and ASK are REFUSED. Give the node that serves
+ *   the lock's slot. Wake-ups are sent by PUBLISH, never by SPUBLISH, so a client that listens on a
+ *   shard channel receives none. Waiters of `fair` wait for a message on a list,
+ *   dlock:wake:<client id>. They poll if another node owns that list.
  * - Several servers. Every rung of this release keeps its lock on one server. There is no quorum.
  * - Failover. Redis acknowledges before it replicates, and the library does not wait for replicas.
- *   A promoted replica may not know the lock, nor a server that restarts without its last writes.
- *   Another client then acquires it while the first holder is still valid. And a token of `fair`
- *   may come twice, where a server restarts within grant_ms with a grant that was taken since.
+ *   A promoted replica may not know the lock, nor may a server that restarts without its last
+ *   writes. Then another client acquires it while the first hold is still valid. And `fair`
+ *   gives one token twice if the server restarts within grant_ms and loses a grant that was used.
  * - The server's clock. Redis ends a time to live by its own wall clock. If that clock jumps
- *   forward, the server frees the lock while its holder is still valid.
- * - The server's memory. Under a maxmemory-policy other than `noeviction` Redis may evict a lock.
+ *   forward, the server frees the lock while its hold is still valid.
+ * - The server's memory. Under a maxmemory-policy other than `noeviction`, Redis may evict a lock.
  * - Other systems than Linux.
  */
 
@@ -155,20 +173,20 @@ extern "C" {
 
 #define DLOCK_VERSION "0.2.0" /* of the header that a program is compiled with */
 
-/* The version of the library that it runs with. Never NULL; static storage. */
+/* The version of the library that the program runs with. Never NULL; static storage. */
 DLOCK_API const char *dlock_version(void);
 
 /* ---- Statuses ------------------------------------------------------------------------------- *
- * X(name, definite, text). Definite: what the status says is known to be so. UNKNOWN is the one
- * that is not: the request may have been carried out, because its reply was lost. It is never the
- * same as "failed".
+ * X(name, definite, text). Definite: what the status says is certainly true. Only UNKNOWN
+ * is not definite: the reply was lost, so the request may have been carried out. Never
+ * treat it as "failed".
  */
 #define DLOCK_STATUS_MAP(X)                                                                        \
     X(OK, true, "done")                                                                            \
     X(BUSY, true, "another holder has the lock")                                                   \
-    X(TIMED_OUT, true, "the lock was not had within the limit")                                    \
+    X(TIMED_OUT, true, "the lock was not acquired within wait_ms")                                 \
     X(CANCELLED, true, "the wait was cancelled")                                                   \
-    X(LOST, true, "the hold was lost before it was released: it expired or another took it")       \
+    X(LOST, true, "the hold was lost before its release: it expired, or the lock was taken away")  \
     X(UNKNOWN, false, "the reply was lost: the request may have been carried out")                 \
     X(UNREACHABLE, true, "no server could be reached: nothing was sent")                           \
     X(REFUSED, true, "the server refused the request")                                             \
@@ -193,10 +211,10 @@ DLOCK_API const char *dlock_status_name(dlock_status status);
 DLOCK_API const char *dlock_status_text(dlock_status status);
 DLOCK_API bool dlock_status_definite(dlock_status status);
 
-/* A sentence about this thread's latest call that failed: it answered another status than DLOCK_OK,
- * or NULL or -1 where it says so. The sentence names the server, the key or the argument. It has
- * 511 bytes at most; "..." stands for a middle that is left out. Valid until this thread's next
- * dlock call. Never NULL; "" before the first such call. */
+/* A sentence about this thread's latest call that failed. A call failed if its status is not
+ * DLOCK_OK; functions without a status fail with NULL or -1. The sentence names the server, the key
+ * or the argument. It has at most 511 bytes; in a longer one, "..." replaces the middle. Valid
+ * until this thread's next dlock call. Never NULL; "" before the first failure. */
 DLOCK_API const char *dlock_error(void);
 
 /* ---- The ladder ----------------------------------------------------------------------------- */
@@ -204,18 +222,18 @@ DLOCK_API const char *dlock_error(void);
 struct dlock_rung {
     const char *name; /* "owner_lua" */
     bool flawed;      /* kept for teaching; refused unless dlock_options.allow_flawed */
-    bool distributed; /* it asks a server: it excludes other processes, too */
+    bool distributed; /* it asks a server, so it also excludes other processes */
     bool expires;     /* its holds have a time to live */
     bool renewed;     /* the timekeeper renews its holds */
-    bool reentrant;   /* the same owner may acquire again */
-    bool handoff;     /* a release passes it to the next of the client's waiters, in their order */
-    bool tokens;      /* its holds have one, see dlock_token */
+    bool reentrant;   /* an owner that holds the lock may acquire it again */
+    bool handoff;     /* a release hands the lock to the client's longest waiter */
+    bool tokens;      /* its holds have fencing tokens, see dlock_token */
     bool shared;      /* it has holds of mode DLOCK_SHARED, see dlock_want */
     const char *adds; /* what it adds to the rung before it */
     const char *flaw; /* what still breaks it */
 };
 
-/* All rungs in learning order; *count is set to their number, unless count is NULL. Static
+/* All rungs, in the ladder's order. *count is set to their number, unless count is NULL. Static
  * storage. */
 DLOCK_API const struct dlock_rung *dlock_rungs(size_t *count);
 
@@ -231,19 +249,19 @@ typedef struct dlock_cancel dlock_cancel;
 typedef struct dlock_batch dlock_batch;
 
 enum dlock_event_kind {
-    DLOCK_EVENT_RENEWED,        /* a renewal was confirmed; said of one of those that share a key */
-    DLOCK_EVENT_RENEWAL_FAILED, /* a renewal was not confirmed; it is tried again while valid */
-    DLOCK_EVENT_LOST,           /* the hold is not valid any more; said once per hold */
-    /* Of a server, not of a hold; said once until the next of the three. */
-    DLOCK_EVENT_CONNECTION_LOST,    /* a connection broke in use, or none could be made */
-    DLOCK_EVENT_CONNECTION_REFUSED, /* it refuses the login, or is read-only, or refuses to say when
-                                       locks are released: then waiters poll */
-    DLOCK_EVENT_CONNECTION_RESTORED, /* it answered a command, and nothing of this is left */
+    DLOCK_EVENT_RENEWED,        /* a renewal was confirmed; one event per key, not per hold */
+    DLOCK_EVENT_RENEWAL_FAILED, /* a renewal was not confirmed; retried while the hold is valid */
+    DLOCK_EVENT_LOST,           /* the hold is no longer valid; sent once per hold */
+    /* About a server, not a hold. No event of these three is sent twice in a row. */
+    DLOCK_EVENT_CONNECTION_LOST,     /* a connection broke in use, or none could be made */
+    DLOCK_EVENT_CONNECTION_REFUSED,  /* the server refuses the login or subscriptions, or is
+                                       read-only; without subscriptions waiters poll */
+    DLOCK_EVENT_CONNECTION_RESTORED, /* the server answers commands again, and refuses nothing */
 };
 
-/* Told by the client's timekeeper, about a hold, or about a server: then `name`, `rung`, `owner`
- * and `user` are NULL, and `reason` begins with the server's URL. The pointers live as long as the
- * call. */
+/* An event about a hold or about a server, from the client's timekeeper. In an event about a server
+ * `name`, `rung`, `owner` and `user` are NULL, and `reason` begins with the server's URL. The
+ * pointers live as long as the call. */
 struct dlock_event {
     size_t size;
     enum dlock_event_kind kind;
@@ -263,52 +281,52 @@ struct dlock_trace {
     const char *sent;   /* as redis-cli would take it; arguments over 80 bytes are cut */
     const char *reply;  /* as redis-cli would print it; "(lost)" when none came */
     int64_t took_us;    /* from before the send to after the reply */
-    void *user;         /* dlock_want.user of the acquisition that it was sent for; NULL: of none, a
-                           renewal or a wake-up */
+    void *user;         /* dlock_want.user of the acquisition that it was sent for; NULL: a
+                           renewal's or a wake-up's command */
 };
 
 struct dlock_options {
     size_t size;
 
     /* Redis servers: redis://[[user]:password@]host[:port][/db] or
-     * unix:[[user]:password@]path[?db=N] or unix:///path. User, password and path may be
-     * %-encoded. These must be: a '%' anywhere, a ':' in a user, a '/' in a login of redis://, a
-     * '?' or '@' in one of unix, a '?' in a path, and a ':' or '@' in a path that does not begin
-     * with '/'. An IPv6 host stands in brackets. A port is 1 to 65535, a database 0 to 99999; a
-     * path has 107 bytes at most.
-     * One for every rung of this release; several, 16 at most, are for rungs that need several.
-     * Beside the rungs' own commands the user may be allowed CLIENT ID, CLIENT KILL and INFO: after
-     * a lost reply a new connection has the server end the broken one, so that what was sent on it
-     * cannot be carried out later. Where they are refused, it may be.
-     * `notify` and `read_write` tell waiters by PUBLISH, and hear by SUBSCRIBE. A new user of Redis
-     * 7 has no channels: where either is refused to a waiter's user, the waiter polls. Before Redis
-     * 7, and where only another user releases who may not PUBLISH, waiters look every 5 s.
-     * Default: one, redis://127.0.0.1:6379/0, if servers is NULL and server_count is 0. Either
-     * without the other is INVALID. */
+     * unix:[[user]:password@]path[?db=N] or unix:///path. User, password and path may be %-encoded.
+     * These must be encoded: a '%' anywhere; a ':' in a user; a '/' in a login of redis://; a '?'
+     * or '@' in a login of unix; a '?' in a path; a ':' or '@' in a path that does not begin with
+     * '/'. An IPv6 host stands in brackets. A port is 1 to 65535, a database 0 to 99999; a path has
+     * at most 107 bytes. Up to 16 servers may be given; no rung of this release uses more
+     * than one. Allow the Redis user CLIENT ID, CLIENT KILL and INFO beside the rung's
+     * commands. After a lost reply the library uses them: a new connection makes the server end the
+     * broken one, so that nothing sent on it can be carried out later. If they are refused, the
+     * server may still carry out the old request. (`blpop_wake` also sends CLIENT UNBLOCK.)
+     * `notify` and `read_write` wake waiters by PUBLISH; waiters receive it by SUBSCRIBE. A new
+     * user of Redis 7 may use no channel. If either command is refused to a waiter's user, the
+     * waiter polls. They poll only every 5 s in two cases: the server is older than Redis 7, or
+     * only the releasing user may not PUBLISH. Default: one, redis://127.0.0.1:6379/0, if servers
+     * is NULL and server_count is 0. One of the two without the other is INVALID. */
     const char *const *servers;
     size_t server_count;
 
     int64_t connect_timeout_ms; /* to connect and log in. Default 1000, 1 to 60000 */
     int64_t command_timeout_ms; /* from send to reply. Default 1000, 1 to 60000 */
-    int64_t ttl_ms;             /* a hold's time to live, where dlock_want.ttl_ms is 0. Default the
+    int64_t ttl_ms;             /* a hold's time to live, if dlock_want.ttl_ms is 0. Default the
                                    rung's: 30000, of `fair` 3000; 100 to 86400000 */
-    int64_t retry_ms;           /* pause of the rungs that poll, half as long more or less by
-                                   chance; a release by this client ends it for one waiter.
-                                   Default 20, 1 to 60000 */
-    size_t connections_max;     /* per server, the timekeeper's and those that hear wake-ups not
-                                   counted. Default 64, 1 to 10000; a call that finds none free
-                                   waits for one */
+    int64_t retry_ms;           /* pause between the attempts of rungs that poll, plus or minus a
+                                   random half. A release by this client ends the pause of one
+                                   waiter. Default 20, 1 to 60000 */
+    size_t connections_max;     /* per server, without those of the timekeeper and of subscribers.
+                                   Default 64, 1 to 10000; a call that finds none free waits for
+                                   one */
     bool allow_flawed;          /* accept rungs that are known to break. Default false */
 
-    /* Called on the timekeeper's thread, one call at a time: must not block and must not call
-     * dlock_acquire, dlock_extend, dlock_release, dlock_abandon or dlock_client_close; may look at
-     * holds, and start acquires and releases. Default NULL: nobody is told. */
+    /* Called on the timekeeper's thread, one call at a time. It must not block, and must not call
+     * dlock_acquire, dlock_extend, dlock_release, dlock_abandon or dlock_client_close. It may ask
+     * holds, and start acquires and releases. Default NULL: no events. */
     void (*on_event)(void *arg, const struct dlock_event *event);
     void *on_event_arg;
 
-    /* Called at named points of the code (of rung "owner_check": "between_get_and_del"), on the
-     * thread that passes them; may block or end the process. Default NULL. For demonstrations and
-     * tests. */
+    /* Called at named points of a rung's code (of "owner_check": "between_get_and_del"), on the
+     * thread that passes the point. It may block or end the process. Default NULL. For
+     * demonstrations and tests. */
     void (*on_point)(void *arg, const char *rung, const char *point);
     void *on_point_arg;
 
@@ -317,41 +335,40 @@ struct dlock_options {
     void (*on_trace)(void *arg, const struct dlock_trace *trace);
     void *on_trace_arg;
 
-    size_t contenders;  /* of the rungs that poll: how many waiters of this client try for a lock,
-                           the others stand in line behind them. Default 16, 1 to 10000 */
-    size_t waiters_max; /* acquires that were started and are not over. Default 100000,
-                           1 to 1000000. Two more kinds have this limit, each for itself: acquires
-                           that nest, and requests of acquires that are over, which the client
-                           takes back in the background; beyond it locks and places expire */
-    bool own_loop;      /* answers of started acquires wait for dlock_process(), and a lock that was
-                           had is held meanwhile. Default false: they are given on a thread of the
-                           client's */
+    size_t contenders;  /* how many of this client's waiters ask for a lock; the others wait in its
+                           queue. One on `notify` and `fair`. Default 16, 1 to 10000 */
+    size_t waiters_max; /* acquires that were started and have not ended. Default 100000,
+                           1 to 1000000. Acquires that nest have a limit of the same size. So
+                           have requests that the client cancels in the background after their
+                           acquire ended; beyond it, what they left on the server expires */
+    bool own_loop;      /* completions are delivered by dlock_process(); an acquired lock stays held
+                           until then. Default false: a thread of the client delivers them */
 
-    /* Rungs that hand the lock on in order (`fair`). A client that has the lock gives it to its own
-     * waiters, in order, so many times and so long at most (and never longer than a 20th of the
-     * time to live) before the next client's turn; 1 alternates strictly. */
+    /* For rungs with hand-off (`fair`). A client that holds the lock hands it to its own waiters,
+     * in their order, before the next client has its turn. These limit how often and for how long.
+     * The client never hands off for longer than a 20th of the time to live. handoff_max 1
+     * alternates strictly. */
     size_t handoff_max; /* Default 64, 1 to 1000 */
     int64_t handoff_ms; /* Default 10, 1 to 60000 */
-    int64_t grant_ms;   /* how long this client may take to answer when its turn has come: longer
-                           than its round trip and its pauses. `fair`: to claim a lock
-                           that it was granted, before the next client has its turn. `read_write`:
-                           its waiting readers, to come in before the next writer; and each of its
-                           waiters, to ask once more before it counts as gone. Default 200, 10 to
-                           60000 */
+    int64_t grant_ms;   /* how long this client may take to answer when its turn comes. It must be
+                           longer than the client's round trip and its pauses. `fair`: the time to
+                           claim a granted lock before the next client's turn. `read_write`:
+                           waiting readers have this long to enter before the next writer, and a
+                           waiter that does not ask again for this long counts as gone.
+                           Default 200, 10 to 60000 */
 };
 
-/* Opens a client: makes its UUID and starts its timekeeper. No server is contacted yet: whether
- * one is there shows at the first acquire.
- * options: NULL means all defaults; copied, nothing in it is used after the call (but the hooks).
- * OK; INVALID (a URL or a number; dlock_error() says which and what would be right); NO_MEMORY.
- * Unless OK, *client is NULL. */
+/* Opens a client: makes its UUID and starts its timekeeper. It contacts no server: the first
+ * acquire shows whether one is there. options: NULL means all defaults. They are copied; after the
+ * call only the hooks are used. OK; INVALID (a URL or a number; dlock_error() says which, and what
+ * would be right); NO_MEMORY. Unless OK, *client is NULL. */
 DLOCK_API dlock_status dlock_client_open(const struct dlock_options *options,
                                          dlock_client **client);
 
-/* Stops the timekeeper and closes the connections; waits for a hook that runs. All holds must be
- * ended and all locks closed before. What goes on in the background has been tried once by the
- * return, within the bound; if in vain, its lock is left to expire. NULL is allowed. Not from a
- * hook or from `done`. */
+/* Stops the timekeeper and closes the connections; waits for a hook that is running. End all holds
+ * and close all locks before. A release that goes on in the background and was not attempted there
+ * yet is attempted once, within the bound. A lock that is not released then is left to expire. NULL
+ * is allowed. Not from a hook or from `done`. */
 DLOCK_API void dlock_client_close(dlock_client *client);
 
 /* The client's UUID, 36 characters; lives as long as the client. */
@@ -360,83 +377,81 @@ DLOCK_API const char *dlock_client_id(const dlock_client *client);
 /* Counts since the client was opened. */
 struct dlock_stats {
     size_t size;
-    uint64_t acquired;         /* holds given out */
-    uint64_t attempts;         /* tries of a rung, the successful ones included */
+    uint64_t acquired;         /* holds acquired */
+    uint64_t attempts;         /* attempts to acquire, the successful ones included */
     uint64_t released;         /* releases that answered OK */
     uint64_t renewals;         /* renewals that were confirmed */
     uint64_t renewals_failed;  /* renewals that were not */
-    uint64_t lost;             /* holds called lost */
+    uint64_t lost;             /* holds reported lost */
     uint64_t unknown;          /* calls that answered UNKNOWN */
     uint64_t commands;         /* commands sent */
     uint64_t connects;         /* connections made, reconnects included */
-    uint64_t scripts_loaded;   /* sent in full: the server did not know them, or might not */
-    uint64_t contended;        /* acquires that found the lock busy and had to wait, or gave up */
-    uint64_t handoffs;         /* holds that came from another of this client, without the
-                                   server */
-    uint64_t missed_wakeups;   /* holds had by looking after a while, not by being woken: who had
-                                   the lock died, or the message was lost */
-    uint64_t grants_expired;   /* clients found that were given the lock and did not answer in
+    uint64_t scripts_loaded;   /* scripts sent in full, as the server might not know them */
+    uint64_t contended;        /* acquires that found the lock busy, and waited or gave up */
+    uint64_t handoffs;         /* holds handed over by another of this client, without the server */
+    uint64_t missed_wakeups;   /* acquisitions that the fallback poll found, not a wake-up: the
+                                   holder died, or the message was lost */
+    uint64_t grants_expired;   /* clients found that were granted the lock and did not answer in
                                    time */
     uint64_t connects_failed;  /* attempts to connect that failed */
-    uint64_t connections_lost; /* DLOCK_EVENT_CONNECTION_LOST, told or not */
+    uint64_t connections_lost; /* DLOCK_EVENT_CONNECTION_LOST, with or without on_event */
     uint64_t connections_refused;  /* DLOCK_EVENT_CONNECTION_REFUSED */
     uint64_t connections_restored; /* DLOCK_EVENT_CONNECTION_RESTORED */
     uint64_t abandoned;            /* holds that dlock_abandon ended */
 };
-/* Fills in *stats. Each count is exact, together they are not one instant's. */
+/* Fills in *stats. Each count is exact, but they are not all of the same instant. */
 DLOCK_API void dlock_client_stats(const dlock_client *client, struct dlock_stats *stats);
 
 /* ---- Lock ----------------------------------------------------------------------------------- */
 
 #define DLOCK_NAME_MAX 512 /* bytes of a lock's name */
 
-/* Opens a lock: no server is contacted.
- * rung: a name of the ladder, NULL for the default. name: the key in Redis, verbatim (no prefix is
- * added), 1 to DLOCK_NAME_MAX bytes; copied.
- * Every dlock of one client with one rung and one name is the same lock, `local` included.
- * OK; INVALID (no such rung: dlock_error() lists them; name empty, too long, or one that "Keys in
- * Redis" rules out; several servers, and the rung works with one); FLAWED; NO_MEMORY; FORKED.
+/* Opens a lock. It contacts no server.
+ * rung: a name of the ladder, or NULL for the default. name: the key in Redis, verbatim, without a
+ * prefix; 1 to DLOCK_NAME_MAX bytes; copied.
+ * Opening the same rung and name again in one client gives the same lock, also on `local`.
+ * OK; INVALID (there is no such rung: dlock_error() lists them; the name is empty, too long, or
+ * excluded by "Keys in Redis"; several servers, and the rung takes one); FLAWED; NO_MEMORY; FORKED.
  * Unless OK, *lock is NULL. */
 DLOCK_API dlock_status dlock_open(dlock_client *client, const char *rung, const char *name,
                                   dlock **lock);
 
-/* Closes it; its holds must be ended and its acquires over before. NULL is allowed. Of
- * `watchdog_timer` the last close ends the timers that are left, and waits for a request under
- * way. */
+/* Closes the lock. Its holds and acquires must have ended. NULL is allowed. On `watchdog_timer` the
+ * last close ends the remaining timers, and waits for a request that is under way. */
 DLOCK_API void dlock_close(dlock *lock);
 
-/* Its name, and what is known of its rung; both live as long as the lock. */
+/* The lock's name, and its rung. Both pointers live as long as the lock. */
 DLOCK_API const char *dlock_name(const dlock *lock);
 DLOCK_API const struct dlock_rung *dlock_rung_of(const dlock *lock);
 
-/* Who holds a lock at this moment, as the server says. */
+/* The lock's current holder, according to the server. */
 struct dlock_holder {
     size_t size;
     bool held;
-    char owner[128]; /* as the holder wrote it, cut to fit; "" when nobody holds it, or when the
-                         holder wrote nothing; see dlock_owner */
-    int64_t ttl_ms;  /* what is left on the server; -1: the key never expires */
+    char owner[128]; /* as the holder wrote it, cut to fit; "" if nobody holds the lock, or if the
+                         holder wrote no name; see dlock_owner */
+    int64_t ttl_ms;  /* the time left on the server; -1: the key never expires */
 };
 /* Asks the server. OK; UNSUPPORTED (`none`, `local`: no server knows them); WRONG_TYPE (the key
- * holds something that the lock's rung does not keep: dlock_error() says what); UNREACHABLE;
- * UNKNOWN (no answer); REFUSED; LIMIT; INVALID; FORKED.
- * Several servers are asked at once. Held: a majority of all of them names the same owner; ttl_ms:
- * for how long a majority does. Not held: nobody can have a majority, whatever those say that did
- * not answer; else UNREACHABLE, or UNKNOWN where one was asked. */
+ * holds a value that this rung does not write: dlock_error() says what); UNREACHABLE; UNKNOWN (no
+ * answer); REFUSED; LIMIT; INVALID; FORKED. Several servers are asked at once. `held` is true if a
+ * majority of all servers names the same owner; ttl_ms is how long a majority will still name it.
+ * `held` is false if the answers rule out a majority for any owner. Otherwise the answer is
+ * UNREACHABLE, or UNKNOWN if a silent server was sent the request. */
 DLOCK_API dlock_status dlock_inspect(dlock *lock, struct dlock_holder *holder);
 
-/* Frees the lock, whoever holds it, and wakes those who wait for it: for operators, when a holder
- * is known to be gone, or must be overruled. A holder that lives is not asked: the next one enters
- * while it is still in its section. Its hold is called lost at its next renewal, or found lost at
- * its release. On `fair` its client asks nobody when its owner acquires once more or its next
- * waiter takes over (handoff_ms): until a renewal or a release shows the loss, it goes on so.
- * broken: who held it, as dlock_inspect would have said just before; `held` false: nobody
- * did, or, with several servers, no majority of them named one. (Of
- * `read_write` what expired holds have left is removed then: the members of the key whose score,
- * the end of a time to live, is past.) NULL: not asked for.
- * As dlock_inspect, but UNKNOWN: it may have been freed. Then inspect it before breaking it again:
- * the next holder may have it. WRONG_TYPE: the key is left as it is. With several servers OK says
- * that no majority is left, and UNKNOWN that one was not freed, or did not answer. */
+/* Frees the lock for any holder, and wakes its waiters. For operators: when a holder is known to be
+ * gone, or must be overruled. A live holder is not notified: the next client enters while the first
+ * is still inside. The first hold is reported lost at its next renewal, or at its release. On
+ * `fair` nesting and hand-off (handoff_ms) send nothing to the server. So the client of a broken
+ * hold continues until a renewal or a release shows the loss. broken: the holder just before, as
+ * from dlock_inspect. `held` is false if there was none, or if no majority of several servers named
+ * one. (On `read_write` the break then removes what expired holds left behind: the members of the
+ * key whose score, the end of a time to live, has passed.) NULL: not wanted. The answers are those
+ * of dlock_inspect, except UNKNOWN: the lock may have been freed. Then inspect it before you break
+ * it again, because the next holder may have it. WRONG_TYPE: the key is unchanged. With several
+ * servers, OK means that no majority is left; UNKNOWN means that a server was not freed or did not
+ * answer. The call waits for each of them as long as for a single one. */
 DLOCK_API dlock_status dlock_break(dlock *lock, struct dlock_holder *broken);
 
 /* ---- Acquire and release --------------------------------------------------------------------- */
@@ -445,118 +460,123 @@ DLOCK_API dlock_status dlock_break(dlock *lock, struct dlock_holder *broken);
 #define DLOCK_THIS_THREAD UINT64_MAX /* an owner_id: the thread that makes the call */
 
 enum dlock_mode {
-    DLOCK_EXCLUSIVE, /* nobody else holds it: every rung; the write lock of one that has two */
-    DLOCK_SHARED,    /* others may hold it so, too: the read lock of `read_write` and
+    DLOCK_EXCLUSIVE, /* no other owner holds the lock; on rungs with two modes, the write lock */
+    DLOCK_SHARED,    /* other owners may hold it shared, too: the read lock of `read_write` and
                         `rw_counter` */
 };
 
 struct dlock_want {
     size_t size;
 
-    /* 0 (default): one try. > 0: no try begins later than so many ms from the call; a request that
-     * is under way then is not cut off, since it may have worked: it ends within
-     * command_timeout_ms. DLOCK_WAIT_FOREVER (any number below 0): until had or cancelled. */
+    /* 0 (default): one attempt. > 0: no attempt starts later than wait_ms after the call. An
+     * attempt already sent is awaited, because it may have succeeded; see BOUNDS.
+     * DLOCK_WAIT_FOREVER (any number below 0): until the lock is acquired or the call cancelled. */
     int64_t wait_ms;
 
-    /* On whose behalf. 0 (default): of this acquisition alone; nothing nests in it. A number of the
-     * caller's, or DLOCK_THIS_THREAD: on rungs that are re-entrant, an owner that holds the lock
-     * acquires it again at once, and the last of its releases frees it. Its calls may come from any
-     * threads: each waits for the answers to those that came before it. Only where a started call
-     * found no thread for 250 ms, others that have one go first, in any order.
-     * The name (see dlock_owner) is "<client id>:<n>", "<client id>:x<owner id>.<n>" or
-     * "<client id>:t<thread>.<n>", n being the number of the outermost acquisition: a name is used
-     * once, so no command that arrives late can meet a later acquisition. (Flawed rungs leave out
-     * ".<n>".) */
+    /* The owner. 0 (default): this acquisition alone; nothing nests in it. A number of the
+     * caller's, or DLOCK_THIS_THREAD: on re-entrant rungs an owner that holds the lock acquires it
+     * again at once. This is called nesting; the owner's last release frees the lock. An owner may
+     * call from any threads. Calls of one owner run one after the other, in their order. But if no
+     * thread runs its started calls for 250 ms, blocking calls pass them. The owner's name (see
+     * dlock_owner) is "<client id>:<n>", "<client id>:x<owner id>.<n>" or "<client
+     * id>:t<thread>.<n>", where n is the number of the outermost acquisition. Each name is used
+     * once, so no command that arrives late can act on a later acquisition. (Flawed rungs leave out
+     * ".<n>". On `reentrant_tls` the owner is the calling thread, whatever owner_id is.) */
     uint64_t owner_id;
 
-    dlock_cancel *cancel; /* another thread can end the wait with it. Default NULL */
+    dlock_cancel *cancel; /* lets another thread end the wait. Default NULL */
     dlock_batch *reads;   /* sent with the acquire, see dlock_batch. Default NULL */
-    void *user;           /* handed to on_event and on_trace. Default NULL */
+    void *user;           /* passed to on_event and on_trace. Default NULL */
     enum dlock_mode mode; /* Default DLOCK_EXCLUSIVE */
 
-    /* This hold's time to live: each renewal, and dlock_extend, gives it so much again. On a rung
-     * that does not renew, the hold ends after it. Holds of one owner share one key in Redis. The
-     * key lives as long as the longest of them needs; each hold is believed for its own time to
-     * live. What one of them has asked for stays until the last one is released. On `fair` a hold
-     * that nests, or that was passed on inside the client, sends nothing: until its first renewal
-     * it is believed for what is left of the client's time. Default 0: dlock_options.ttl_ms, or the
-     * rung's; 100 to 86400000. UNSUPPORTED on rungs that do not expire. */
+    /* This hold's time to live. Each renewal, and dlock_extend, gives it that time again. On a rung
+     * that does not renew, the hold ends after it. The holds of one owner share one key in Redis.
+     * The key keeps the longest of their times to live until the owner's last release; each hold is
+     * valid for its own. On `fair` a hold that nests, or that another hold of this client handed
+     * over, sends nothing. Until its first renewal it is valid until the client's own time ends.
+     * Default 0: dlock_options.ttl_ms, or the rung's; 100 to 86400000. UNSUPPORTED on rungs that do
+     * not expire. */
     int64_t ttl_ms;
 
-    /* The hold ends so long after it was acquired, less the drift allowance, whatever renews or
-     * extends it. It is then lost like any other, and its LOST event says why. The last renewal
-     * asks only for the time that is left, so that Redis frees the lock then, too, unless another
-     * hold of its owner has asked for longer. Default 0: no limit; 100 to 31536000000. UNSUPPORTED
-     * on rungs that do not expire. */
+    /* The hold's longest life, counted from the acquire, minus the allowance for drift. No renewal
+     * or extension goes beyond it. Then the hold is lost like any other, and its LOST event says
+     * why. The last renewal asks only for the remaining time, so Redis frees the lock then, too,
+     * unless another hold of its owner asked for longer. Default 0: no limit; 100 to 31536000000.
+     * UNSUPPORTED on rungs that do not expire. */
     int64_t hold_max_ms;
 
-    /* Caps the whole call, what follows wait_ms as well: no answer comes later than so many ms
-     * after it began. A request that is under way then is given up, which costs its connection.
-     * Default 0: wait_ms and the bound; 1 to 31536000000. */
+    /* The longest time for the whole call, from its start to its answer. A request that is under
+     * way then is given up, and its connection is closed. Default 0: wait_ms plus the bound; 1 to
+     * 31536000000. */
     int64_t call_max_ms;
 };
 
-/* Acquires the lock. want: NULL means all defaults, one try.
+/* Acquires the lock. want: NULL means all defaults, one attempt.
  * OK         *hold is set; release it with dlock_release.
- * BUSY       wait_ms is 0 and another holds it, or its answer came when its time to live was over,
- *            or this client's last hold of it is left to expire, or others of this client wait for
- *            it already (both `fair`, see dlock_abandon).
- * TIMED_OUT  not acquired within wait_ms, also where the server received a request and answered
- *            nothing. The caller holds nothing: what a request that was not answered may have
- *            locked is released in the background, or expires.
- * CANCELLED  dlock_cancel_now() was called, be it before this call; a request under way is awaited
- *            first, as above. The caller holds nothing, as with TIMED_OUT.
- * LOST       this owner acquired the lock before and nests, but the server says that it has not the
- *            lock any more: it expired, was broken, or the server lost its data. All holds of this
- *            owner are lost at once, and nothing was acquired. Release them, and acquire anew.
- * UNKNOWN    a reply was lost, and it could not be found out what became of the request: with
- *            wait_ms 0, and on rungs that are flawed or do not expire. The caller holds nothing;
- *            the lock may stay locked until its time to live is over (for ever on rungs that do not
- *            expire). After a lost reply a new connection has the server end the old one, and the
- *            request is sent again: so this is rare while a server answers. Where the server does
- *            not end it (another process answers, or CLIENT KILL is refused) the acquire goes on
+ * BUSY       only with wait_ms 0: another owner holds the lock. Or the reply came after the hold's
+ *            validity had ended. On `fair` also: this client's last hold is left to expire (see
+ *            dlock_abandon), or other waiters of this client are first.
+ * TIMED_OUT  not acquired within wait_ms; also if a server received a request and did not answer.
+ *            The caller holds nothing. If an unanswered request locked something, the client
+ *            releases that in the background, or it expires.
+ * CANCELLED  dlock_cancel_now() was called, perhaps before this call. A request under way is
+ *            awaited first. The caller holds nothing, as with TIMED_OUT.
+ * LOST       this owner held the lock and nested, and the server says that it holds it no longer:
+ *            it expired, it was broken, or the server lost its data. All holds of this owner are
+ *            lost at once, and nothing was acquired. Release them, then acquire again.
+ * UNKNOWN    a reply was lost, and the library could not find out what became of the request. Only
+ *            with wait_ms 0, and on rungs that are flawed or do not expire. The caller holds
+ *            nothing. The lock may stay locked until its time to live ends, or for ever if it has
+ *            none. This is rare while a server answers: after a lost reply the library makes the
+ *            server end the old connection, and sends the request again. If the server does not
+ *            end it (another process answers, or CLIENT KILL is refused), the acquire continues
  *            under another name, and what the old request locks expires.
- * UNREACHABLE no server could be reached; with wait_ms no server answered all that time. Until a
- *            server answers a command, this client connects to it once in a pause, from 10 ms to
- *            0.4 s, longer each time. After a failure a try during the pause gets this answer at
- *            once; before one it waits for the pause, or until the server answers.
- * REFUSED    dlock_error() quotes the server. LOADING, BUSY, CLUSTERDOWN, TRYAGAIN, MASTERDOWN,
- *            READONLY, OOM, NOREPLICAS and MISCONF are tried again while there is time, less and
- *            less often; so is a server that has no room for one more client (UNREACHABLE).
- * WRONG_TYPE the key holds something else; on `owner_lua`, whose SET does not look, it is seen when
- *            the wait is over.
- * UPGRADE    DLOCK_EXCLUSIVE, and this owner holds the lock shared; or, without an owner_id of the
- *            caller's, the calling thread does (dlock_acquire alone looks at that). It would wait
- *            for itself, and two that both did so for each other. Release the shared hold first.
- * LIMIT      no connection was free (connections_max); with wait_ms 0, calls of this client or
- *            owner that came before this one left it no time; on `fair`, the holder has acquired
- *            the lock 1000 times since the server gave it; on `watchdog_timer`, 1000 timers run; on
- *            `reentrant_tls`, the calling thread holds another lock.
- * UNSUPPORTED DLOCK_SHARED on a rung that has no shared holds; ttl_ms or hold_max_ms on a rung that
- *            does not expire.
+ * UNREACHABLE no server could be reached; with wait_ms, no server answered all that time. Then the
+ *            client connects to the server once per pause, until the server answers a command. The
+ *            pauses grow from 10 ms to 0.4 s. After a failed connection attempt, an acquire during
+ *            a pause answers UNREACHABLE at once. Before that it waits until the pause ends, or the
+ *            server answers.
+ * REFUSED    the server refused the request; dlock_error() quotes it. LOADING, BUSY, CLUSTERDOWN,
+ *            TRYAGAIN, MASTERDOWN, READONLY, OOM, NOREPLICAS and MISCONF are retried while there is
+ *            time, with growing pauses. After READONLY and MASTERDOWN the client connects anew,
+ *            with the pauses of UNREACHABLE. An attempt during such a pause is answered REFUSED,
+ *            too. A server that takes no more clients is retried, too (UNREACHABLE).
+ * WRONG_TYPE the key holds a value of another type. On `owner_lua`, whose SET does not look at the
+ *            type, this is found when the wait ends. Some flawed rungs never find it, see "Keys in
+ *            Redis".
+ * UPGRADE    mode is DLOCK_EXCLUSIVE, and this owner holds the lock shared. It would wait for
+ *            itself, and two such owners for each other. Release the shared hold first. If owner_id
+ *            is 0, dlock_acquire also checks the calling thread's shared holds.
+ * LIMIT      no connection was free (connections_max). With wait_ms 0 also: earlier calls of this
+ *            client or owner left no time. On `fair`: this client has acquired the lock 1000 times
+ *            since the server granted it. On `watchdog_timer`: 1000 timers run. On `reentrant_tls`:
+ *            the calling thread holds another lock, or this one by another client.
+ * UNSUPPORTED mode is DLOCK_SHARED, and the rung has no shared holds; or ttl_ms or hold_max_ms is
+ *            set, and the rung does not expire.
  * INVALID    want->mode is neither mode; a time is out of its range; or see STRUCTS and NULL.
- * NO_MEMORY, FORKED. Unless OK, *hold is NULL and nothing is held, UNKNOWN excepted.
+ * NO_MEMORY, FORKED. Unless OK, *hold is NULL and nothing is held, except as UNKNOWN says.
  *
- * On rungs that are not flawed dlock_error() also says of BUSY and TIMED_OUT who holds the lock and
- * for how long still, of WRONG_TYPE what the key holds and what it would have to. For that the
- * server is asked once more, when all else is over: not beyond the moment when a try that began at
- * the limit would be over, and at a lock that is busy once per retry_ms, so that tries in a loop
- * cost what they cost. Who fails in between, or in line behind others of this client, is told what
- * was seen last, and how long ago. Where the server does not say, it is left out. */
+ * On rungs that are not flawed, dlock_error() explains more. After BUSY and TIMED_OUT it names the
+ * holder and its remaining time. After WRONG_TYPE it says what the key holds and what it should
+ * hold. For this the library asks the server once more at the end of the call, within the bound. At
+ * a busy lock it asks at most once per retry_ms, so a loop of attempts sends hardly more commands.
+ * A call that fails between two questions, or while it waits for others of this client, quotes the
+ * latest answer and its age. If the server does not say, this part is left out. */
 DLOCK_API dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want, dlock_hold **hold);
 
-/* How a started acquire ended: the status, with its sentence in dlock_error() for as long as the
- * call lasts, and the hold when it is OK, NULL otherwise. The hold is the callee's: to be released,
- * then or later, on any thread. */
+/* How a started acquire ended: its status, and the hold if that is OK, otherwise NULL. During the
+ * call dlock_error() has the sentence. The callee owns the hold, and releases it then or later, on
+ * any thread. */
 typedef void dlock_done(void *arg, dlock_status status, dlock_hold *hold);
 
-/* Starts to acquire the lock and returns at once. Waiters need no thread: ten thousand of them are
- * as many structs in memory, served by a few threads and connections of the client's.
- * want: as dlock_acquire, and copied; `cancel` and `reads` must live until `done` was called.
- * OK         `done` is called exactly once, with any answer of dlock_acquire: on one of the
- *            client's threads, perhaps before this returns; with dlock_options.own_loop by
- *            dlock_process. It may release holds and start acquires, but must not block otherwise:
- *            others wait behind it.
+/* Starts to acquire the lock, and returns at once. Waiters need no thread each: ten thousand
+ * waiters are ten thousand structs in memory, and a few threads and connections of the client serve
+ * them. want: as dlock_acquire; copied. `cancel` and `reads` must live until `done` was called.
+ * OK         `done` will be called exactly once, with any answer of dlock_acquire: on a thread of
+ *            the client, perhaps before this function returns; with dlock_options.own_loop, by
+ *            dlock_process. It may release holds and start acquires. It must not block otherwise,
+ *            because other completions wait for it. They also wait while it is in dlock_release;
+ *            dlock_release_start keeps nobody waiting.
  * UNSUPPORTED as dlock_acquire; or the rung (`reentrant_tls`) counts in the memory of the thread
  *            that acquires.
  * LIMIT      waiters_max.
@@ -565,131 +585,135 @@ typedef void dlock_done(void *arg, dlock_status status, dlock_hold *hold);
 DLOCK_API dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want,
                                            dlock_done *done, void *arg);
 
-/* With dlock_options.own_loop. A descriptor that is readable when dlock_process has something to
- * do, for poll() and the like: wait for it, but do not read or close it; lives as long as the
- * client; -1 without own_loop and in a forked child. And: calls `done` of the acquires that are
- * over by now, on the calling thread; returns how many. Never waits. */
+/* For dlock_options.own_loop. dlock_fd: a descriptor that is readable while dlock_process has work.
+ * Wait for it with poll() or the like; do not read or close it. It lives as long as the client. -1
+ * without own_loop, and in a forked child. dlock_process: calls `done` of the calls that have
+ * ended, on the calling thread. Returns how many. It never waits. */
 DLOCK_API int dlock_fd(const dlock_client *client);
 DLOCK_API size_t dlock_process(dlock_client *client);
 
-/* Releases the hold and frees it, whatever the answer: the pointer is dead after the call. It is
- * not renewed from here on, and no event is told of it after the call.
- * last: commands sent just before the release in the same write, or NULL.
- * OK         released, or of a nested hold: its owner has one less.
- * LOST       the hold was lost before. Nothing of anybody else's was freed. On rungs that are not
- *            flawed `last` is not sent once the loss is known. The release itself is sent only if
- *            the lock was given another hold's time, too, and may live on for that.
- * UNKNOWN    the reply was lost. Without `last`: the release goes on in the background, until the
- *            lock has expired. With `last`: nobody knows whether its commands were carried out; if
- *            the server confirmed that they cannot come later, the lock was released, else it is
- *            left to expire, so that they meet no other holder; unless the server hangs for longer
- *            than that, has them already, and goes on with another's acquire first.
- *            Or: an earlier command of this owner may still be carried out, so the lock is left to
- *            expire; dlock_batch_reply() has the replies to `last`.
- * UNREACHABLE, LIMIT, REFUSED, NO_MEMORY  nothing was sent, or it was refused: `last` was not
- *            carried out, or dlock_batch_reply() has its replies. The release goes on in the
- *            background likewise; not where the lock is left to expire. LIMIT: no connection was
- *            free, or calls of this client that came first left it no time.
- * WRONG_TYPE left to expire.
+/* Releases the hold and frees it, whatever the answer: do not use the pointer after the call. From
+ * here on the hold is not renewed, and after the call no event mentions it.
+ * last: commands sent just before the release, in the same write; or NULL.
+ * OK         released. Of a nested hold: its owner has one hold less.
+ * LOST       the hold was lost before. Nothing of any other holder was freed. On rungs that are not
+ *            flawed, `last` is not sent once the library knows of the loss. The release is then
+ *            sent only if the owner's other holds may still keep the key.
+ * UNKNOWN    the reply was lost. Without `last`: the release goes on in the background until the
+ *            lock has expired. With `last`: its commands may or may not have been carried out. If
+ *            they cannot arrive later, the lock was released all the same. Otherwise it is left to
+ *            expire, so that they meet no other holder. One case remains: the server
+ *            has the commands, hangs until after the expiry, and carries out another client's
+ *            acquire first.
+ *            UNKNOWN also if an earlier command of this owner may still be carried out. Then the
+ *            lock is left to expire, and dlock_batch_reply() has the replies to `last`.
+ * UNREACHABLE, LIMIT, REFUSED, NO_MEMORY  the release was not carried out. It continues in the
+ *            background, unless the lock is left to expire. `last` was not carried out, or
+ *            dlock_batch_reply() has its replies. LIMIT: no connection was free, or
+ *            earlier calls of this client left no time.
+ * WRONG_TYPE the lock is left to expire.
  * FORKED, INVALID (hold is NULL).
+ * `none` and `local` are released in any case; the answer is then about `last`.
  * After a lost reply the release is sent once more on a new connection, and counts once; not on
- * rungs that are flawed. OK after a second release means: the lock was free, and the hold valid;
- * whoever breaks the lock or empties the server at that very moment is not noticed.
+ * flawed rungs. If the second release answers OK, the lock is free and the hold was valid. Only a
+ * break, or a loss of the server's data, between the two sends stays unnoticed.
  * Ends within the bound. */
 DLOCK_API dlock_status dlock_release(dlock_hold *hold, dlock_batch *last);
 
-/* Starts to release the hold and returns at once; the pointer is dead after the call, if it answers
- * OK. `last` must live until `done` was called.
- * OK         `done` is called exactly once, with any answer of dlock_release and NULL for a hold,
- *            as dlock_acquire_start says. Until then the hold may be renewed, and told of in
- *            events.
+/* Starts to release the hold, and returns at once. If it answers OK, do not use the pointer after
+ * the call. `last` must live until `done` was called.
+ * OK         `done` will be called exactly once, as dlock_acquire_start says: with any answer of
+ *            dlock_release, and NULL for the hold. Until then the hold may be renewed, and events
+ *            may mention it.
  * UNSUPPORTED the rung (`reentrant_tls`) counts in the memory of the thread that acquired.
  * NO_MEMORY, FORKED, INVALID (hold or `done` is NULL). Unless OK, `done` is not called, and the
- * hold stays as it is. */
+ * hold is unchanged. */
 DLOCK_API dlock_status dlock_release_start(dlock_hold *hold, dlock_batch *last, dlock_done *done,
                                            void *arg);
 
-/* Ends the hold and frees it, but does not release the lock: nobody has it before it has expired on
- * the server: at most the longest time to live later that a hold of its owner asked for, and not
- * before the other holds of its owner have ended. For a holder that can't know whether a command of
- * its own may still be carried out: a late one would meet the next holder. Sends nothing, waits for
- * no answer; the hold is not renewed from here on, and no event is told of it after the call.
- * Other holds of the same owner stay valid. The last of them does not release the lock either: its
- * release answers UNKNOWN, and the lock expires. Until then it is kept as it is: an abandoned write
- * keeps readers out while its owner reads on. On `fair` the hold was the client's: waiters of this
- * client do not ask before a time to live and a hundredth of it are over, the longest that its
- * holds asked for since the server gave it the lock. (A renewal that was under way and came late
- * may keep the lock for longer; then one of them, but no other client's, has it before its end.)
- * OK; LOST (the hold was over before; it is freed, too. Holds that its owner nested with it, and
- * that are valid, are left to expire all the same; else the lock may live on for another hold's
- * time, where dlock_release would let it go). UNSUPPORTED (the rung does not expire, or is flawed:
- * release the hold), FORKED, INVALID (hold is NULL): the hold stays as it is. */
+/* Ends the hold and frees it, and leaves the lock to expire on the server. For a holder that cannot
+ * know whether one of its own commands may still be carried out: after a release, a late command
+ * would meet the next holder. Sends nothing and waits for no answer. From here on the hold is not
+ * renewed, and after the call no event mentions it. The lock expires after the owner's other
+ * holds have ended, and at the latest after the longest time to live that one of them asked for.
+ * Other holds of the same owner stay valid. The last of them does not release the lock
+ * either: its release answers UNKNOWN, and the lock expires. Until then the lock stays as it is: an
+ * abandoned write lock keeps readers out while its owner still reads. On `fair` the client's
+ * own waiters pause, too: for the longest time to live since the server granted the lock, plus 1 %.
+ * (A late renewal may keep the lock for longer. Then one of these waiters, but no other client, may
+ * acquire it before it ends.) OK.
+ * LOST: the hold had ended before; it is freed, too. If its owner has other valid holds, the
+ * lock is left to expire all the same. Otherwise the key may remain for another hold's time, where
+ * dlock_release would have freed it. UNSUPPORTED: the rung does not expire, or is flawed;
+ * release the hold. FORKED; INVALID (hold is NULL): the hold is unchanged. */
 DLOCK_API dlock_status dlock_abandon(dlock_hold *hold);
 
-/* Extends the hold: its whole time to live again, counted from just before the request is sent, but
- * not beyond hold_max_ms. Other holds of its owner are extended as well, each for at most its own
- * time to live. Nothing is ever shortened. It blocks; rungs that renew need it only to have a full
- * time to live before a long step. Call it on a hold that no other thread ends meanwhile.
- * OK; LOST (the hold was over, or the server says that its owner does not hold the lock);
+/* Extends the hold: gives it its whole time to live again, counted from just before the request is
+ * sent, and not beyond hold_max_ms. Other holds of its owner are extended as well, each by at most
+ * its own time to live. No time is ever shortened. This call blocks. On rungs that renew, it is
+ * useful only to have a full time to live before a long step. No other thread may end the hold
+ * meanwhile.
+ * OK; LOST (the hold had ended, or the server says that its owner does not hold the lock);
  * UNSUPPORTED (the rung does not expire, or is a flawed one that cannot extend); FORKED; INVALID
- * (hold is NULL). The hold stays as it is after: UNKNOWN (no reply: the key may live longer than
- * the hold); UNREACHABLE, LIMIT, REFUSED, NO_MEMORY, WRONG_TYPE.
- * It first waits for the answer to another request of its owner, if one is under way: LIMIT if
- * others always were first, UNREACHABLE if no answer comes. Ends within the bound. */
+ * (hold is NULL). UNKNOWN (no reply: the key may live longer than the hold), UNREACHABLE,
+ * LIMIT, REFUSED, NO_MEMORY and WRONG_TYPE leave the hold as it was. The call first waits for the
+ * answer to another request of its owner, if one is under way. LIMIT: other requests of the owner
+ * took all the time. UNREACHABLE: the earlier request got no answer. Ends within the bound. */
 DLOCK_API dlock_status dlock_extend(dlock_hold *hold);
 
-/* Whether the hold is still to be believed: a load and a clock read, no network. False from the
- * moment its validity is over, before the server frees it. Always true on rungs that do not
- * expire. */
+/* Whether the hold is still valid: one load and one clock read, no network. False from the end of
+ * its validity on, which is before the server frees the lock. Always true on rungs that do not
+ * expire, while the hold exists. */
 DLOCK_API bool dlock_valid(const dlock_hold *hold);
 
 #define DLOCK_NEVER_EXPIRES INT64_MAX
-/* What is left of the hold's validity, 0 when it is over; DLOCK_NEVER_EXPIRES on rungs without. */
+/* The rest of the hold's validity; 0 when it has ended; DLOCK_NEVER_EXPIRES on rungs that do not
+ * expire. */
 DLOCK_API int64_t dlock_remaining_ms(const dlock_hold *hold);
 
-/* A descriptor for poll() and the like, made when first asked for: readable as soon as
- * dlock_valid() is false, and as long as it is. The kernel keeps that moment, no thread of the
- * library need run for it: it comes while the server hangs, and is there at once where the hold was
- * lost before, the machine slept or the process was stopped and goes on. Never readable on rungs
- * that do not expire.
- * It is the hold's, the same for every call: wait for it, but do not read, set or close it.
- * The end of the hold closes it: take it out of what you wait for before, since its number may be
- * used again then. -1: no descriptor is left, or the client is the parent process'; dlock_error()
- * says which. */
+/* A descriptor for poll() and the like, made at the first call. It is readable while dlock_valid()
+ * is false. The kernel's timer makes it readable; no thread of the library has to run. So it is
+ * also readable in time while the server hangs, after the machine slept, and after the process was
+ * stopped. Never readable on rungs that do not expire. The descriptor belongs to the hold, and is
+ * the same for every call. Wait for it; do not read, set or close it. The end of the hold closes
+ * it. Take it out of your poll set before that, because its number may be used again. -1: no
+ * descriptor is left, or the client belongs to the parent process; dlock_error() says which. */
 DLOCK_API int dlock_lost_fd(dlock_hold *hold);
 
-/* The owner's name: "<client id>:<n>", or as dlock_want.owner_id says; lives as long as the hold.
- * The lock's key, and so dlock_holder.owner, has the same name, except: on `owner_lua` it ends with
- * '#' and dlock_acquisition(); on `fair` it is the client id alone; flawed rungs differ. To ask
- * whether this client holds a lock compare the first 36 bytes with dlock_client_id(). */
+/* The owner's name: "<client id>:<n>", or as dlock_want.owner_id says. Lives as long as the hold.
+ * The lock's key holds this name, and dlock_inspect reports it. There are exceptions. On
+ * `owner_lua` '#' and dlock_acquisition() follow. On `fair` it is the client id alone. Flawed rungs
+ * differ. To find out whether this client holds a lock, compare the first 36 bytes with
+ * dlock_client_id(). */
 DLOCK_API const char *dlock_owner(const dlock_hold *hold);
 
-/* The acquisition's number: unique within the client, grows. */
+/* The acquisition's number: unique within the client, and growing. */
 DLOCK_API uint64_t dlock_acquisition(const dlock_hold *hold);
 
-/* A number that grows with every acquisition of the lock, over all clients; 0: this rung has
+/* The fencing token: a number that grows with every acquisition of the lock, over all clients. Send
+ * it with each write, so that the resource can refuse a write with an older one. 0: this rung has
  * none. */
 DLOCK_API uint64_t dlock_token(const dlock_hold *hold);
 
 /* ---- Cancel ---------------------------------------------------------------------------------- */
 
-/* A switch that ends waits. One may serve many calls, of any clients; once thrown it stays thrown.
- * dlock_cancel_new: NULL when out of memory or descriptors; each takes one. dlock_error() says
- * which.
- * dlock_cancel_now throws it and returns; the waits end soon after. Safe from any thread and from a
- * signal handler. In a forked child it does nothing to a cancel of the parent's, so that a handler
- * which the child inherited ends no wait of the parent. An acquire that is given such a cancel
- * answers FORKED.
- * dlock_cancel_free: when no call uses it any more. NULL is allowed. */
+/* A switch that ends waits. One cancel may serve many calls, of any clients. Once set, it stays
+ * set. dlock_cancel_new: NULL when memory or descriptors are used up; dlock_error() says which.
+ * Each cancel takes one descriptor. dlock_cancel_now: sets it, and returns; the waits end soon
+ * after. Safe from any thread and from a signal handler. In a forked child it ignores a cancel of
+ * the parent, so an inherited signal handler ends no wait of the parent. An acquire with
+ * such a cancel answers FORKED. dlock_cancel_free: call it when no call uses the cancel any more.
+ * NULL is allowed. */
 DLOCK_API dlock_cancel *dlock_cancel_new(void);
 DLOCK_API void dlock_cancel_now(dlock_cancel *cancel);
 DLOCK_API void dlock_cancel_free(dlock_cancel *cancel);
 
 /* ---- Batch ----------------------------------------------------------------------------------- *
- * Commands that ride on the lock's own connection and in its own write: reads behind the acquire's
- * first command, writes ahead of the release's. They cost no round trip of their own. On `none` and
- * `local` they are sent alone. The library does not look into them; with several servers they go
- * to the first. A batch belongs to one call at a time.
+ * Commands that the library sends on the lock's own connection, in the same write: reads after the
+ * acquire's first command, writes before the release's. They cost no round trip of their own. On
+ * `none` and `local`, which send nothing themselves, a batch is a request of its own. The library
+ * does not interpret them; with several servers they go to the first. A batch belongs to one call
+ * at a time.
  */
 #define DLOCK_BATCH_MAX 64 /* commands in one batch */
 
@@ -699,7 +723,7 @@ enum dlock_reply_kind {
     DLOCK_REPLY_INTEGER,
     DLOCK_REPLY_TEXT,
     DLOCK_REPLY_ERROR, /* text holds what Redis said */
-    DLOCK_REPLY_OTHER, /* an array: not taken apart */
+    DLOCK_REPLY_OTHER, /* an array; its elements are not given */
 };
 struct dlock_reply {
     size_t size;
@@ -709,24 +733,26 @@ struct dlock_reply {
     size_t text_size;
 };
 
-/* dlock_batch_new: a batch without commands; NULL with a sentence in dlock_error() when out of
- * memory. dlock_batch_free ends it; NULL is allowed. dlock_batch_clear takes its commands out. */
+/* dlock_batch_new: a batch without commands; NULL when out of memory, with a sentence in
+ * dlock_error(). dlock_batch_free: frees it; NULL is allowed. dlock_batch_clear: removes its
+ * commands. */
 DLOCK_API dlock_batch *dlock_batch_new(void);
 DLOCK_API void dlock_batch_free(dlock_batch *batch);
 DLOCK_API void dlock_batch_clear(dlock_batch *batch);
-/* Adds a command; arguments are copied. sizes NULL: they are NUL-terminated.
- * The connection is shared. A command is INVALID if it changes the connection's state (MULTI,
- * WATCH, SELECT, AUTH, HELLO, RESET, QUIT, CLIENT and the like), if it waits (BLPOP, WAIT, XREAD
- * BLOCK and the like), or if it gets more or fewer replies than one (SUBSCRIBE, UNSUBSCRIBE,
- * MONITOR, REPLCONF, SHUTDOWN, DEBUG and the like). A script does what MULTI does. Commands that
- * the server has renamed are not recognized: none of these may ride under another name.
- * A reply may have up to 1 MiB: of a larger one the connection is given up, and it counts as lost.
- * OK, INVALID (also: argc is not 1 to 1048576; an argument is NULL, or has more than 512 MiB),
- * LIMIT (the batch is full), NO_MEMORY. */
+/* Adds a command; its arguments are copied. sizes NULL: they are NUL-terminated. The connection is
+ * shared. So three kinds of command are INVALID. Some change the connection's state: MULTI, WATCH,
+ * SELECT, AUTH, HELLO, RESET, QUIT, CLIENT and the like. Some wait: BLPOP, WAIT, XREAD BLOCK and
+ * the like. Some get more or fewer than one reply: SUBSCRIBE, UNSUBSCRIBE, MONITOR, REPLCONF,
+ * SHUTDOWN, DEBUG and the like. Use a script in place of MULTI. The library does not recognize
+ * commands that the server has renamed: do not send one of these under another name. A reply may
+ * have up to 1 MiB. A larger one counts as lost, and its connection is closed. OK, INVALID (also:
+ * argc is not 1 to 1048576; an argument is NULL, or has more than 512 MiB), LIMIT (the batch is
+ * full), NO_MEMORY. */
 DLOCK_API dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *argv,
                                        const size_t *sizes);
-/* The reply of the command that was added as number `index`, from 0. After an acquire it counts
- * only when that answered OK. OK, INVALID (no such command; reply->size is 0). */
+/* The reply to the command that was added as number `index`, counted from 0. After an acquire the
+ * reply means something only if that answered OK. OK, INVALID (no such command; reply->size is
+ * 0). */
 DLOCK_API dlock_status dlock_batch_reply(const dlock_batch *batch, size_t index,
                                          struct dlock_reply *reply);
 

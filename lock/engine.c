@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which engine a client's servers need: their URLs' scheme says it.
+ * Chooses a client's engine by the scheme of its servers' URLs.
  */
 #include "engine.h"
 

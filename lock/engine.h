@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What stands behind the locks of a client: servers of one kind, and how they are asked. The core
- * asks through this table alone, and knows no server.
+ * An engine: the client of one kind of server. The core reaches servers only through this table,
+ * and knows no command of any of them.
  */
 #ifndef DLOCK_ENGINE_H
 #define DLOCK_ENGINE_H
@@ -13,79 +13,84 @@
 struct exchange;
 struct renewer;
 
-/* What becomes of a client's connections. */
+/* What happens to a client's connections. */
 enum outage { OUTAGE_LOST, OUTAGE_REFUSED, OUTAGE_RESTORED };
 
-/* What an engine can do with a lock of a rung. */
+/* What an engine can do with the locks of a rung. */
 enum {
-    ABLE_TO_ASK_AGAIN = 1, /* an acquire whose reply was lost may be sent again, or asked about */
-    ABLE_TO_GIVE_UP = 2,   /* a waiter that leaves has something to take back */
+    /* After a lost reply, an acquire may be sent again, or its outcome may be asked for. */
+    ABLE_TO_ASK_AGAIN = 1,
+    /* A waiter that leaves without the lock can take its request back. */
+    ABLE_TO_GIVE_UP = 2,
 };
 
-/* What a look at a lock showed. */
+/* The answer to an inspection of a lock. */
 struct look {
     struct dlock_holder holder;
-    bool refused; /* WRONG_TYPE: by the server, which names neither the key nor what it holds */
+    bool refused; /* WRONG_TYPE came from the server, which names neither the key nor its type */
 };
 
-/* How many holds are renewed on one connection, none waiting for another's answer. Made for a
- * client's timekeeper, and used by its thread alone. "With the mutex": the timekeeper's is held. */
+/* How an engine renews many holds on one connection, without waiting for one answer before it sends
+ * the next request. One renewer is made for each client's timekeeper, and only the timekeeper's
+ * thread uses it. "With the mutex": the timekeeper's mutex is held. */
 struct renewer_ops {
     /* NULL: out of memory. */
     struct renewer *(*make)(struct dlock_client *client);
     void (*free)(struct renewer *renewer);
-    /* Connects, not beyond limit_ns (CLOCK_MONOTONIC), or until wake_fd is readable. */
+    /* Connects, until limit_ns (CLOCK_MONOTONIC) at the latest, or until wake_fd is readable. */
     dlock_status (*ready)(struct renewer *renewer, int64_t limit_ns, int wake_fd);
-    /* With the mutex. The connection is on loan: it takes no more than was sent on it at once. */
+    /* With the mutex. The connection is on loan: send on it once, then return it with `rest`. */
     bool (*is_lent)(const struct renewer *renewer);
-    /* With the mutex. Nothing is under way any more. */
+    /* With the mutex. No request is under way any more: returns a connection that is on loan. */
     void (*rest)(struct renewer *renewer);
-    /* Drops the connection: an answer was none that can come. */
+    /* Drops the connection, because an answer was not one that the request can have. */
     void (*distrust)(struct renewer *renewer);
 
-    /* The hold is renewed by itself: `alone` sends, and waits for the answer. */
+    /* is_alone: the hold is renewed by a call of its own. `alone` is that call: it sends, and waits
+     * for the answer. */
     bool (*is_alone)(const struct dlock_hold *hold);
     dlock_status (*alone)(struct renewer *renewer, struct dlock_hold *hold, int64_t ttl_ms,
                           int64_t deadline_ns, int wake_fd);
 
-    /* With the mutex. Nothing is under way, and the connection is ready. How long it took to make;
-     * 0: not known. */
+    /* With the mutex. No request is under way, and the connection is ready. Returns how long it
+     * took to connect; 0: unknown. */
     int64_t (*begin)(struct renewer *renewer);
-    /* With the mutex. Adds a request; in_full: with all that the server may not know. True: it is
-     * sent in full. */
+    /* With the mutex. Adds a request. True: it was added in full, with everything that the server
+     * may not know yet. */
     bool (*add)(struct renewer *renewer, const struct dlock_hold *hold, int64_t ttl_ms);
-    /* Sends what was added, and waits until there are answers, or until wake_fd is readable.
-     * late: for none that is not here. OK, CANCELLED. */
+    /* Sends what was added, and waits for answers, or until wake_fd is readable. With `late` it
+     * does not wait: it takes only answers that have arrived. OK, CANCELLED. */
     dlock_status (*wait)(struct renewer *renewer, int wake_fd, bool late);
-    /* Whether there is an answer that was not taken. */
+    /* Whether there is an answer that `take` has not taken. */
     bool (*has_answer)(const struct renewer *renewer);
-    /* Those that are missing do not come any more: why, with its sentence. */
+    /* The missing answers will not come. Returns why, with a sentence. */
     dlock_status (*give_up)(struct renewer *renewer);
-    /* With the mutex. Takes the next answer, in the order of the requests. hold NULL: nobody asks
-     * for it. OK, LOST or as it came; *again: nothing was done, and it must be sent again;
-     * *distrusted: it is none that can come. */
+    /* With the mutex. Takes the next answer, in the order of the requests. hold NULL: the answer is
+     * not needed. in_full: what `add` returned. OK, LOST, or the failure. *again: nothing was done,
+     * and the request must be sent again. *distrusted: the answer is not one that the request can
+     * have. */
     dlock_status (*take)(struct renewer *renewer, struct dlock_hold *hold, bool in_full,
                          bool *again, bool *distrusted);
 };
 
 struct engine {
-    const char *name;           /* for sentences */
-    const char *const *schemes; /* what its servers' URLs begin with, ended by NULL */
-    const char *fallback_url;   /* where the client's options name no server */
-    /* It answers exchanges on threads of its own: see `exchange`. */
+    const char *name;           /* as error sentences name it */
+    const char *const *schemes; /* the beginnings of its servers' URLs, ended by NULL */
+    const char *fallback_url;   /* if the client's options name no server */
+    /* It answers exchanges on its own threads: see `exchange`. */
     bool answers_later;
 
-    /* Sets client->engine_state. Not OK: nothing is left of it. */
+    /* Sets client->engine_state. If it fails, nothing of it remains. */
     dlock_status (*open)(struct dlock_client *client, const char *const *urls, size_t count);
-    /* The client is being closed, and no call of it is under way. From the return on the engine
-     * tells the core nothing. NULL: it has no thread of its own that does. */
+    /* The client is being closed, and none of its calls is under way. After the return the engine
+     * calls the core no more. NULL: the engine has no threads that call the core. */
     void (*stop)(struct dlock_client *client);
-    /* No thread of the client runs any more. */
+    /* Frees engine_state. No thread of the client runs any more. */
     void (*close)(struct dlock_client *client);
-    /* Fills in what is counted of connections and commands. */
+    /* Fills in the counts of connections and commands. */
     void (*stats)(const struct dlock_client *client, struct dlock_stats *stats);
 
-    /* Whether a lock of that rung and name can be there: OK, INVALID. */
+    /* Whether a lock of that rung may have that name: OK, INVALID. */
     dlock_status (*check_lock)(const struct dlock_client *client, const struct rung_ops *ops,
                                const char *name);
     /* Sets lock->engine_state and lock->beside. False: out of memory. */
@@ -93,56 +98,64 @@ struct engine {
     void (*close_lock)(struct dlock *lock);
     unsigned (*abilities)(const struct rung_ops *ops);
 
-    /* Forgets the replies of the commands that are to ride. False: there are no commands. */
+    /* Forgets the replies to the batch's commands. False: the batch has no commands. */
     bool (*begin_batch)(struct dlock_batch *batch);
-    /* Whether the two may go in one write: both have the time for a lost reply, or have to end at
-     * about the same moment. */
+    /* Whether the two exchanges may go in one write. They may if both have time to recover from a
+     * lost reply, or if both end at about the same time. */
     bool (*shares)(const struct exchange *exchange, const struct exchange *other);
-    /* Makes them, and fills in what came of each: see exchange.h. At its return all are answered;
-     * or, with answers_later, it calls exchange_answered() once for each, before its return or
-     * later, on any thread, but not beyond ends_ns. */
+    /* Sends the exchanges and fills in their results: see exchange.h. All are answered at the
+     * return. With answers_later it calls exchange_answered() once for each: before its return or
+     * later, on any thread, but not after ends_ns. */
     void (*exchange)(struct dlock_client *client, struct exchange *const *all, size_t count);
-    /* How long a waiter does well to wait before its next attempt: until a pause is over. */
+    /* How long a waiter should pause before its next attempt, because no connection is made for so
+     * long. */
     int64_t (*pause_ms)(struct dlock_client *client);
 
-    /* The loop's mutex is held. Sees to it that the lock hears of its wake-ups, as `busy` says.
-     * True: it does. False: it will, and is woken then; or it can't for now; or perhaps nobody
-     * tells. Connects if need be, without the mutex meanwhile, not beyond limit_ns or cancel_fd. */
+    /* The loop's mutex is held. Subscribes to the lock's wake-ups, as `busy` says. True: the
+     * subscription works. False: it does not work yet, and the lock's waiters are woken once it
+     * does; or it cannot work now; or messages may never be sent. Connects if necessary, and
+     * releases the mutex for that time; it stops at limit_ns, or when cancel_fd is readable. */
     bool (*listen)(struct dlock *lock, const struct busy *busy, int64_t limit_ns, int cancel_fd);
-    /* The loop's mutex is held. The lock goes: nothing is heard for it any more. */
+    /* The loop's mutex is held. The lock is being closed: ends its subscription. */
     void (*forget)(struct dlock *lock);
-    /* The loop's mutex is held, on the thread that listens, before it sleeps: sends what is to be
-     * sent. */
+    /* The loop's mutex is held, on the thread that listens, before it sleeps. Sends what waits to
+     * be sent. */
     void (*tend)(struct dlock_client *client);
 
-    /* Renews the hold, and waits for the answer: what was asked for, and when (CLOCK_BOOTTIME). A
-     * ttl_ms of 0 or less: nothing was sent. */
+    /* Renews the hold and waits for the answer. Sets what was asked for, and when (CLOCK_BOOTTIME).
+     * A ttl_ms of 0 or less: nothing was sent. */
     dlock_status (*extend)(struct dlock_hold *hold, int64_t ends_ns, int64_t *sent_ns,
                            int64_t *ttl_ms);
-    /* Who holds the lock; WRONG_TYPE, with a sentence. Not beyond ends_ns, or cancel_fd. */
+    /* Finds out which owner holds the lock. WRONG_TYPE has a sentence. Stops at ends_ns, or when
+     * cancel_fd is readable. */
     dlock_status (*inspect)(struct dlock *lock, int64_t ends_ns, int cancel_fd, struct look *look);
-    /* The same, and frees it. It can't come later. */
+    /* As inspect, and frees the lock. The command cannot be carried out after the return. */
     dlock_status (*break_lock)(struct dlock *lock, int64_t ends_ns, struct look *look);
-    /* WRONG_TYPE, with a sentence: one of the keys beside the lock's holds something else. */
+    /* WRONG_TYPE, with a sentence, if one of the keys beside the lock's own holds another type. */
     dlock_status (*check_beside)(struct dlock *lock, int64_t ends_ns, int cancel_fd);
 
-    const struct renewer_ops *renewer; /* NULL: holds live as long as the engine says */
+    /* NULL: the core renews no holds; the engine reports how long they live. */
+    const struct renewer_ops *renewer;
 };
 
-/* What an engine tells the core, besides answers, from any of its threads, from the client's first
- * exchange until `stop` returns:
- *     wait_wake() with the loop's mutex: the lock may be free, whom to wake
- *     timekeeper_lose_owner(): the owner's holds are not its own any more
- *     timekeeper_extend_owner(): they were given a time to live
+/* What an engine reports to the core besides answers. It may do so on any of its threads, from the
+ * client's first exchange until `stop` returns.
+ *
+ *     wait_wake() with the loop's mutex: the lock may be free; wake these waiters
+ *     timekeeper_lose_owner(): the owner has lost its holds
+ *     timekeeper_extend_owner(): the owner's holds were given a time to live
  *     timekeeper_notice(): a server was lost, refuses, or is back
- * A lock may be named until its close_lock returns. A hold may not: it ends without the engine
- * where it is abandoned, or released after its time. So the two functions find it by its owner. A
- * forked child calls nothing of it: check_fork() keeps its calls out. */
+ *     cleanup_take_back_name(): an acquire continues under a new name; the old one is uncertain
+ *
+ * A lock may be used until its close_lock returns. A hold may not be used, because it can end
+ * without a call of the engine. It does if it is abandoned, or released after its validity. So the
+ * two timekeeper functions find a hold by its owner. A forked child calls none of these, because
+ * check_fork() rejects its calls. */
 
-/* The engine of these URLs. NULL, with a sentence: they are of several. One that no engine knows is
- * the first engine's to refuse. */
+/* The engine of these URLs. NULL, with a sentence: the URLs belong to several engines. A URL that
+ * no engine knows goes to the first engine, which refuses it. */
 const struct engine *engine_for(const char *const *urls, size_t count);
-/* Adds one, for tests, before any client is opened. False: there is no room. */
+/* Adds an engine, for tests, before any client is opened. False: the table is full. */
 bool engine_add(const struct engine *engine);
 
 extern const struct engine engine_redis;

@@ -40,7 +40,7 @@ void exchange_begin(struct dlock_client *client, struct exchange *const *all, si
 {
     client->engine->exchange(client, all, count);
     if (client->engine->answers_later)
-        return; /* some may be gone by now */
+        return; /* some may have been freed by now */
     int64_t now_ns = mono_ns();
     for (size_t i = 0; i < count; i++)
         exchange_note_answer(client, all[i], now_ns);

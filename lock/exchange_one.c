@@ -6,7 +6,7 @@
 
 #include "client.h"
 
-/* exchange.answered: the thread that asked goes on. */
+/* exchange.answered: wakes the thread that waits. */
 static void wake_thread(struct exchange *exchange)
 {
     struct dlock_client *client = exchange->hold->lock->client;
@@ -36,7 +36,7 @@ dlock_status exchange_one(struct dlock_client *client, struct exchange *exchange
 }
 
 dlock_status send_alone(struct dlock_hold *hold, struct dlock_batch *last,
-                        struct dlock_batch *reads, int64_t ends_ns, bool *open)
+                        struct dlock_batch *reads, int64_t ends_ns)
 {
     struct exchange exchange = {.step = STEP_ALONE,
                                 .hold = hold,
@@ -44,10 +44,6 @@ dlock_status send_alone(struct dlock_hold *hold, struct dlock_batch *last,
                                 .reads = reads,
                                 .limit_ns = ends_ns,
                                 .ends_ns = ends_ns};
-    *open = false;
-    if (last == NULL && reads == NULL)
-        return DLOCK_OK;
-    dlock_status status = exchange_one(hold->lock->client, &exchange);
-    *open = exchange.open;
-    return status;
+    bool empty = last == NULL && reads == NULL;
+    return empty ? DLOCK_OK : exchange_one(hold->lock->client, &exchange);
 }

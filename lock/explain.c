@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a call that failed at a lock says beside its status: who holds it, or what its key holds
- * instead. The server is asked for that alone, when it is over; many that fail at once ask once,
- * and the others say what was seen then, and how long ago.
+ * What a failed call adds to its sentence: which owner holds the lock, or what type its key has.
+ * The server is asked when the call is over. If many calls fail at once, one of them asks. The
+ * others report what it found, and how long ago.
  */
 #include "client.h"
 #include "explain.h"
@@ -11,9 +11,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* WRONG_TYPE: its sentence is kept. */
+/* What an inspection found. */
 struct sight {
-    dlock_status status; /* OK; WRONG_TYPE: this rung does not keep it; or why it showed nothing */
+    /* OK. WRONG_TYPE: the key is of a type that this rung does not keep. Otherwise the failure. */
+    dlock_status status;
     char why[SENTENCE_MAX];
     struct look look;
 };
@@ -26,9 +27,9 @@ static void look_at(struct dlock *lock, int64_t limit_ns, int cancel_fd, struct 
         snprintf(sight->why, sizeof sight->why, "%s", dlock_error());
 }
 
-/* ---- Who holds it ---------------------------------------------------------------------------- */
+/* ---- The holder ------------------------------------------------------------------------------ */
 
-/* Whether to ask, and not to make do with what was seen last. */
+/* Whether to ask the server now; otherwise the latest inspection is recent enough. */
 static bool explain_begin_look(struct dlock *lock, int64_t limit_ns)
 {
     struct last_seen *last_seen = &lock->last_seen;
@@ -57,12 +58,13 @@ static void explain_end_look(struct dlock *lock, const struct sight *sight)
     pthread_mutex_unlock(&lock->mutex);
 }
 
-/* `said`, and who has it: seen just now, or longer ago; then only while it may still have it. */
+/* Adds the holder to `said`. If it was not seen just now, adds it only while it may still hold the
+ * lock. */
 static dlock_status say_holder(const struct dlock_hold *hold, dlock_status status, const char *said,
                                bool just_now)
 {
     struct dlock *lock = hold->lock;
-    char when[48] = "", how_long[48] = ", without an end";
+    char when[48] = "", how_long[48] = "; it never expires";
     pthread_mutex_lock(&lock->mutex);
     struct last_seen seen = lock->last_seen;
     pthread_mutex_unlock(&lock->mutex);
@@ -94,11 +96,11 @@ static dlock_status explain_busy(const struct dlock_hold *hold, dlock_status sta
     if (sight.status == DLOCK_WRONG_TYPE)
         return fail(DLOCK_WRONG_TYPE, "%s", sight.why);
     if (sight.status == DLOCK_OK && !sight.look.holder.held)
-        return fail(status, "%s; it is free by now", said);
+        return fail(status, "%s; it is free now", said);
     return say_holder(hold, status, said, true);
 }
 
-/* It sends what it sends: that is its lesson. */
+/* A flawed rung's own requests are the lesson: no others are added. */
 static bool is_explained(const struct dlock *lock)
 {
     return !lock->rung.flawed && (lock->ops->traits & TRAIT_SERVERLESS) == 0;
@@ -115,7 +117,7 @@ dlock_status explain_type(struct dlock *lock, int64_t limit_ns, int cancel_fd)
     look_at(lock, limit_ns, cancel_fd, &sight);
     if (sight.status == DLOCK_WRONG_TYPE)
         return fail(DLOCK_WRONG_TYPE, "%s", sight.why);
-    /* The lock's own key is as it should be: then it is one beside it. */
+    /* The lock's own key has the right type, so it is a key beside it. */
     if (lock->client->engine->check_beside(lock, limit_ns, cancel_fd) == DLOCK_WRONG_TYPE)
         return DLOCK_WRONG_TYPE;
     return fail(DLOCK_WRONG_TYPE, "%s", said);
@@ -136,8 +138,7 @@ dlock_status explain(const struct dlock_hold *hold, dlock_status status, int64_t
 dlock_status no_turn(const struct dlock *lock, int64_t since_ns)
 {
     if (was_answered(lock->client, since_ns))
-        return fail(DLOCK_LIMIT, "'%s': others of this client asked first, until no time was left",
-                    lock->name);
-    return fail(DLOCK_UNREACHABLE, "'%s': no server answered those of this client that asked first",
+        return fail(DLOCK_LIMIT, "'%s': earlier calls of this client left no time", lock->name);
+    return fail(DLOCK_UNREACHABLE, "'%s': no server answered this client's earlier calls",
                 lock->name);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a hold lives on, and how its end is seen.
+ * How a hold is extended, and how its end can be watched.
  */
 #include "client.h"
 #include "explain.h"
@@ -8,7 +8,7 @@
 #include "owner.h"
 #include "trace.h"
 
-/* An answer that comes after the end of the hold's validity is too late. */
+/* An answer after the end of the hold's validity is too late. */
 static dlock_status renew_now(struct dlock_hold *hold, int64_t ends_ns)
 {
     struct dlock_client *client = hold->lock->client;
@@ -18,7 +18,7 @@ static dlock_status renew_now(struct dlock_hold *hold, int64_t ends_ns)
         timekeeper_lose(&hold->lock->client->timekeeper, hold);
     if (status != DLOCK_OK)
         return status;
-    if (ttl_ms <= 0) /* this hold's own time is over: its owner may have others */
+    if (ttl_ms <= 0) /* hold_max_ms has passed; its owner may have other holds */
         return DLOCK_LOST;
     timekeeper_extend(&client->timekeeper, hold, sent_ns, ttl_ms);
     return dlock_valid(hold) ? DLOCK_OK : DLOCK_LOST;
@@ -36,7 +36,7 @@ dlock_status dlock_extend(dlock_hold *hold)
         return fail(DLOCK_UNSUPPORTED, "holds of '%s' have no time to live to extend",
                     lock->ops->name);
     if (lock->rung.flawed && !lock->rung.renewed)
-        return fail(DLOCK_UNSUPPORTED, "'%s' sends nothing that extends a hold", lock->ops->name);
+        return fail(DLOCK_UNSUPPORTED, "'%s' has no command that extends a hold", lock->ops->name);
     int64_t began_ns = mono_ns(), ends_ns = mono_deadline_ns(bound_ms(lock->client));
     if (!owner_begin_renewal(hold, ends_ns))
         return no_turn(lock, began_ns);
@@ -59,6 +59,6 @@ int dlock_lost_fd(dlock_hold *hold)
         return -1;
     int fd = timekeeper_lost_fd(&client->timekeeper, hold);
     if (fd < 0)
-        fail(DLOCK_NO_MEMORY, "no descriptor is left to tell of the loss of '%s'", hold->key);
+        fail(DLOCK_NO_MEMORY, "no descriptor is left to report the loss of '%s'", hold->key);
     return fd;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The process that a client belongs to: a forked child has its memory, but none of its threads.
+ * The process that a client belongs to. A forked child has a copy of the client's memory, but none
+ * of its threads.
  */
 #include "client.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Handing a lock off, see holding.h: the client has the lock for a grant, from one grant of the
- * server to the next. Its holds come one after another, or nested, with a token each; the server is
- * told of the grant's first and last alone. After: Dice, Marathe, Shavit, "Lock Cohorting", 2012,
- * which hands a lock on among near threads, so often, before others have it.
+ * Hand-off, see holding.h. The client has the lock from one grant of the server to the next. The
+ * grant's holds follow one another, or nest, each with its own token. The server sees only the
+ * grant's first acquire and its last release. After Dice, Marathe and Shavit, "Lock Cohorting",
+ * 2012. There, a lock is handed off between near threads, a limited number of times.
  */
 #include "handoff.h"
 
@@ -21,7 +21,8 @@ static pthread_mutex_t *mutex_of(const struct dlock *lock)
     return &lock->client->loop.mutex;
 }
 
-/* The loop's mutex is held. The hold is one of the grant's, and the grant has holders. */
+/* The loop's mutex is held. Whether the hold belongs to the current grant, and the grant has holds.
+ */
 static bool is_had_by(const struct dlock_hold *hold)
 {
     const struct grant *grant = grant_of(hold->lock);
@@ -44,7 +45,7 @@ static bool handoff_shares_key(const struct dlock_hold *hold, const struct dlock
 
 /* ---- Nesting --------------------------------------------------------------------------------- */
 
-/* The loop's mutex is held. One more hold of the grant, with its token. */
+/* The loop's mutex is held. Makes it one more hold of the grant, with the grant's newest token. */
 static void join_grant(struct acquiring *a)
 {
     struct grant *grant = grant_of(a->lock);
@@ -55,9 +56,9 @@ static void join_grant(struct acquiring *a)
         grant->longest_ms = a->hold->ttl_ms;
 }
 
-/* The loop's mutex is held. Nobody asks the server whether it is let in again: the client has the
- * lock, and this owner in it. It counts from this step. BUSY: not any more. LIMIT: no token is
- * left. */
+/* The loop's mutex is held. A nested acquire needs no request: the client has the lock, and its
+ * owner has it in this client. From here on the grant counts it. BUSY: the owner no longer has the
+ * lock. LIMIT: no token is left. */
 static dlock_status handoff_join(struct acquiring *a)
 {
     struct dlock *lock = a->lock;
@@ -77,13 +78,13 @@ static dlock_status handoff_join(struct acquiring *a)
             min_ns(now_ns, atomic_load(&outer->valid_until_ns) - validity_end_ns(0, hold->ttl_ms));
         hold->valid_until_ns = validity_end_ns(a->exchange.sent_ns, hold->ttl_ms);
         hold_set_end(hold, now_ns);
-        LIST_INSERT_HEAD(&lock->holds, hold, of_lock);
+        LIST_INSERT_HEAD(holds_of(&lock->holds, hold), hold, of_lock);
     }
     pthread_mutex_unlock(&lock->mutex);
     return a->joined ? DLOCK_OK : lasts ? DLOCK_LIMIT : DLOCK_BUSY;
 }
 
-/* Who waits for the same owner needs no turn. */
+/* Waiters of the same owner nest without waiting for their turn. */
 static void handoff_let_in(struct acquiring *a)
 {
     struct dlock *lock = a->lock;
@@ -113,8 +114,8 @@ static enum wait_next handoff_begin(struct acquiring *a)
     return NEXT_ACQUIRED;
 }
 
-/* Who releases from here on leaves it the lock. Where it has nothing to read, it waits for none of
- * those that ask. */
+/* The grant counts the hold from here on, so a release leaves the lock to it. If it has nothing to
+ * read, it needs no thread that asks. */
 static void handoff_started(struct acquiring *a)
 {
     if (a->nested && handoff_join(a) == DLOCK_OK && !a->wait.reads)
@@ -131,7 +132,7 @@ static void handoff_listed(struct acquiring *a, bool listed)
 static bool handoff_lost_if_busy(const struct acquiring *a)
 {
     (void)a;
-    return false; /* the grant is over, and it asks for another */
+    return false; /* the grant has ended, and it asks for another */
 }
 
 static void handoff_granted(struct acquiring *a)
@@ -162,7 +163,7 @@ static dlock_status handoff_nest(struct acquiring *a)
     dlock_status status = a->joined ? DLOCK_OK : handoff_join(a);
     pthread_mutex_unlock(mutex_of(lock));
     if (status == DLOCK_LIMIT)
-        return fail(status, "'%s' was acquired %d times since the server gave it", lock->name,
+        return fail(status, "'%s' was acquired %d times since the server granted it", lock->name,
                     GRANT_TOKENS);
     if (status != DLOCK_OK)
         return status;
@@ -171,8 +172,8 @@ static dlock_status handoff_nest(struct acquiring *a)
     return DLOCK_OK;
 }
 
-/* The lock was passed on to it inside the client. Its time counts from now, within that of the
- * grant. BUSY: nothing of that is left, so it asks the server, in the grant's place. */
+/* The lock was handed to this waiter. Its validity counts from now, and ends with the grant's at
+ * the latest. BUSY: the grant's validity has ended, so the waiter asks the server. */
 static dlock_status handoff_take_over(struct acquiring *a)
 {
     struct dlock *lock = a->lock;
@@ -217,12 +218,12 @@ static const char *handoff_kept_here(struct dlock *lock)
     bool held = grant_of(lock)->holds > 0;
     bool closed = lock->queue.closed_until_ns > mono_ns();
     pthread_mutex_unlock(mutex_of(lock));
-    return held     ? "another hold of this client has it"
-           : closed ? "this client's last hold of it is left to expire"
+    return held     ? "another hold of this client has the lock"
+           : closed ? "this client's last hold is left to expire"
                     : NULL;
 }
 
-/* The client's place in the queue is of use as long as one of its waiters is left. */
+/* Whether to leave the server's queue: no other waiter needs the client's place in it. */
 static bool handoff_left_something(struct acquiring *a)
 {
     struct dlock *lock = a->lock;
@@ -233,7 +234,7 @@ static bool handoff_left_something(struct acquiring *a)
     return left;
 }
 
-/* The client holds, and its next waiter finds what was left. */
+/* The hold is not needed: the cleanup acts for the client. */
 static bool handoff_leave(struct acquiring *a, bool listed)
 {
     (void)listed;
@@ -241,11 +242,11 @@ static bool handoff_leave(struct acquiring *a, bool listed)
     return false;
 }
 
-/* ---- Passing on ------------------------------------------------------------------------------ */
+/* ---- Handing off ----------------------------------------------------------------------------- */
 
-/* The mutex is held. The next of this client, if the turn of another client has not come yet.
- * Whoever is chosen waits until what the holder has to send is answered: not who must be answered
- * sooner. */
+/* The mutex is held. The client's next waiter; NULL if another client must have its turn. The
+ * chosen waiter must wait until the holder's commands are answered. So a waiter that ends before
+ * that is not chosen. */
 static struct wait *choose_next(const struct releasing *r)
 {
     struct dlock *lock = r->hold->lock;
@@ -261,7 +262,7 @@ static struct wait *choose_next(const struct releasing *r)
                                                                            : wait_choose(lock);
 }
 
-/* What the holder had left to send was sent, with what the next wants to read behind it. */
+/* The holder's last commands were sent, and after them the next holder's reads. */
 static void handoff_sent(struct releasing *r)
 {
     struct dlock_hold *hold = r->hold;
@@ -272,7 +273,7 @@ static void handoff_sent(struct releasing *r)
     pthread_mutex_lock(mutex_of(lock));
     bool ours = !open && grant_of(lock)->token == hold->handoff->grant && dlock_valid(hold);
     if (ours && r->last != NULL && r->status == DLOCK_OK)
-        r->next->wait.reads = false; /* they rode with its last commands */
+        r->next->wait.reads = false; /* they were sent with the last commands */
     if (ours) {
         grant_of(lock)->passed++;
         grant_of(lock)->tokens++;
@@ -298,13 +299,14 @@ static void handoff_to_next(struct releasing *r, struct acquiring *next)
 
 static void let_go_of(struct releasing *r);
 
-/* It is kept for the next of this client, or gone. */
+/* The release was answered. The lock is kept for the client's next waiter, or it is free. */
 static void handoff_let_go(struct releasing *r)
 {
     struct dlock_hold *hold = r->hold;
     struct dlock *lock = hold->lock;
     dlock_status before = r->status;
-    bool kept = hold->handoff->kept; /* an earlier request that still comes finds its token old */
+    /* If an earlier request is carried out now, its token is too old. */
+    bool kept = hold->handoff->kept;
     release_take(r);
     dlock_status status = r->status;
     r->status = before == DLOCK_OK ? status : before;
@@ -331,17 +333,18 @@ static void handoff_let_go(struct releasing *r)
         if (r->exchange.open && r->exchange.rode)
             lock->queue.closed_until_ns = forgotten_ns(grant_of(lock));
         *grant_of(lock) = (struct grant){.queued = hold->handoff->more};
-        wait_open(lock, status == DLOCK_OK && hold->handoff->more, r->seen);
+        wait_open(lock, status == DLOCK_OK && hold->handoff->more, r->wakes_seen);
     }
     pthread_mutex_unlock(mutex_of(lock));
     r->last = NULL;
     if (kept && next == NULL)
-        let_go_of(r); /* all have left meanwhile: once more, and now for good */
+        let_go_of(r); /* all waiters have left in the meantime: releases it for good */
     else
         cleanup_leave(lock, &r->exchange, try);
 }
 
-/* To the next client, or to nobody; or kept for those of this client that have come meanwhile. */
+/* Releases the lock to the next client, or frees it; or keeps it for waiters of this client that
+ * came in the meantime. */
 static void let_go_of(struct releasing *r)
 {
     struct dlock_hold *hold = r->hold;
@@ -349,14 +352,15 @@ static void let_go_of(struct releasing *r)
     pthread_mutex_lock(mutex_of(lock));
     hold->handoff->more = wait_first(lock) != NULL;
     hold->handoff->newest = grant_of(lock)->token + grant_of(lock)->tokens;
-    r->seen = lock->queue.wakes;
+    r->wakes_seen = lock->queue.wakes;
     pthread_mutex_unlock(mutex_of(lock));
     hold->handoff->kept = false;
     r->grant = hold->handoff->grant;
     release_ask(r, STEP_RELEASE, r->last, handoff_let_go);
 }
 
-/* The loop's mutex is held. The hold counts in its grant no more. False: it did not before. */
+/* The loop's mutex is held. The grant no longer counts the hold. False: it did not count it before.
+ */
 static bool count_out(struct dlock_hold *hold)
 {
     struct grant *grant = grant_of(hold->lock);
@@ -368,8 +372,8 @@ static bool count_out(struct dlock_hold *hold)
     return true;
 }
 
-/* The loop's mutex is held. Who waits in this client contends anew; not before the server has
- * forgotten the grant, if commands of a holder may still come. */
+/* The loop's mutex is held. The client's waiters contend for the lock again. If commands of a
+ * holder may still be carried out, they wait until the server has forgotten the grant. */
 static void end_grant(struct dlock *lock)
 {
     if (grant_of(lock)->open || grant_of(lock)->sending > 0)
@@ -396,7 +400,8 @@ static void kept_away(struct releasing *r)
     pthread_mutex_unlock(mutex_of(lock));
 }
 
-/* Its owner has the lock still. The grant counts it as one that sends. */
+/* The commands of a nested release were answered; its owner still has the lock. Until now the grant
+ * counted the release in `sending`. */
 static void nested_sent(struct releasing *r)
 {
     struct dlock *lock = r->hold->lock;
@@ -410,8 +415,8 @@ static void nested_sent(struct releasing *r)
     pthread_mutex_unlock(mutex_of(lock));
 }
 
-/* The loop's mutex is held. What a nested release of its owner's sends must not meet the next
- * holder. */
+/* The loop's mutex is held. Whether the last release must wait for the commands of nested releases,
+ * which must not meet the next holder. */
 static bool is_too_early(const struct releasing *r)
 {
     const struct grant *grant = grant_of(r->hold->lock);
@@ -420,7 +425,7 @@ static bool is_too_early(const struct releasing *r)
     return last && grant->sending > 0 && mono_ns() < r->ends_ns;
 }
 
-/* False: not yet. */
+/* False: call it again. */
 static bool handoff_begin_release(struct releasing *r, bool waits)
 {
     (void)waits; /* it never waits: it is called again */
@@ -483,21 +488,22 @@ static bool handoff_end_release(struct releasing *r)
 
 /* ---- Abandoning ------------------------------------------------------------------------------ */
 
-/* The lock's mutex is not held. Another valid hold of the same owner is of the grant. */
+/* The lock's mutex is not held. Whether another valid hold of the same owner belongs to the grant.
+ */
 static bool owner_has_another(const struct dlock_hold *hold)
 {
     const struct dlock_hold *other;
     bool has = false;
     pthread_mutex_lock(&hold->lock->mutex);
-    LIST_FOREACH(other, &hold->lock->holds, of_lock)
+    EACH_NEAR(other, &hold->lock->holds, hold, of_lock)
         has |= !other->handoff->out && dlock_valid(other) && strcmp(other->owner, hold->owner) == 0;
     pthread_mutex_unlock(&hold->lock->mutex);
     return has;
 }
 
-/* As when the last commands of a holder got no answer: nobody in this client has the lock any more,
- * nor asks for it before the server has forgotten it; at once, where it was lost with the grant.
- * True: the hold itself was valid. */
+/* Abandons the hold, as if a holder's last commands got no answer. The client no longer has the
+ * lock, and does not ask until the server has forgotten it. If the grant was lost already, it asks
+ * at once. True: the hold itself was valid. */
 static bool handoff_abandon(struct dlock_hold *hold, bool *goes_on)
 {
     struct dlock *lock = hold->lock;
@@ -505,7 +511,7 @@ static bool handoff_abandon(struct dlock_hold *hold, bool *goes_on)
     bool valid = dlock_valid(hold);
     bool ours = grant_of(lock)->token == hold->handoff->grant;
     bool counted = count_out(hold);
-    /* A waiter of another owner may have it by now, with the same token. */
+    /* otherwise a waiter of another owner may have the lock by now, with the same token */
     grant_of(lock)->open |= ours && (valid || owner_has_another(hold));
     if (counted && grant_of(lock)->holds == 0)
         end_grant(lock);

@@ -1,40 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A client that hands a lock off: what it has from one grant of the server to the next.
+ * Hand-off: what a client keeps about a lock from one grant of the server to the next.
  */
 #ifndef DLOCK_HANDOFF_H
 #define DLOCK_HANDOFF_H
 
 #include "client.h"
 
-#define GRANT_TOKENS 1000 /* so many tokens belong to one grant */
+#define GRANT_TOKENS 1000 /* the number of tokens that belong to one grant */
 
 struct grant {
     int64_t started_ns; /* CLOCK_MONOTONIC */
-    int64_t sent_ns;    /* CLOCK_BOOTTIME: its time to live counts from here */
-    int64_t ttl_ms;     /* that was sent then */
-    int64_t longest_ms; /* that one of its holds has; renewals may have given it */
-    uint64_t token;     /* the first; each acquisition of the grant has the next */
-    uint64_t tokens;    /* how many it has used beyond the first */
-    uint64_t try;       /* that got it */
-    size_t passed;      /* how often it was passed on */
-    size_t holds;       /* of now: more than one when nested; 0: the last is being released */
-    size_t sending;     /* how many nested releases send commands of the caller's */
-    bool open;          /* commands of a holder may still be carried out: it is left to expire */
-    bool queued;        /* this client may stand in the server's queue, or be granted the lock */
+    int64_t sent_ns;    /* CLOCK_BOOTTIME: when its time to live was asked for */
+    int64_t ttl_ms;     /* the time to live that was asked for then */
+    int64_t longest_ms; /* the longest time to live of its holds; a renewal may have asked for it */
+    uint64_t token;     /* its first token; each acquisition of the grant has the next one */
+    uint64_t tokens;    /* how many tokens it has used after the first */
+    uint64_t try;       /* the attempt that acquired it */
+    size_t passed;      /* how often it was handed off */
+    size_t holds;       /* its holds; more than 1: nested; 0: the last one is being released */
+    size_t sending;     /* nested releases that are sending the caller's commands */
+    bool open;          /* a holder's commands may still be carried out, so it is left to expire */
+    bool queued;        /* the server may list this client in its queue, or grant it the lock */
 };
 
-/* Of a lock. Protected by the loop's mutex. */
+/* One for each lock. Protected by the loop's mutex. */
 struct handoff {
     struct grant grant;
-    uint64_t left_try; /* nobody relies on what this try got, or an earlier one, and it may still be
-                          there; 0: not so */
-    int64_t left_until_ns; /* CLOCK_MONOTONIC: that has expired by then */
-    uint64_t leaving_try;  /* the latest that a cleanup sees to; 0: none does */
+    /* This attempt, or an earlier one, may still have the lock on the server, and no hold uses it.
+     * 0: no attempt does. */
+    uint64_t left_try;
+    int64_t left_until_ns; /* CLOCK_MONOTONIC: left_try's lock has expired by then */
+    uint64_t leaving_try;  /* the latest attempt that a cleanup releases; 0: none */
 };
 
-/* CLOCK_MONOTONIC: when the server has forgotten the grant at the latest, whatever its last
- * renewal asked for. */
+/* CLOCK_MONOTONIC: the server has let the grant expire by then, even if its latest renewal asked
+ * for the longest time to live. */
 static inline int64_t forgotten_ns(const struct grant *grant)
 {
     int64_t drift_ms = grant->longest_ms / 100;

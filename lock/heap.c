@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See heap.h. A pairing heap: to put costs one comparison, to take the first a few.
+ * See heap.h. A pairing heap: adding a node costs one comparison, taking the first one costs a few.
  */
 #include "heap.h"
 
-/* Two that are beside nobody: the later one goes under the other. */
+/* Joins two roots: the later one becomes the first child of the other. */
 static struct heap_node *meld(struct heap_node *a, struct heap_node *b)
 {
     if (a == NULL || b == NULL)
@@ -26,7 +26,7 @@ static struct heap_node *cut_off(struct heap_node *node)
     return node;
 }
 
-/* Those beside each other as one: in pairs, then pair by pair. */
+/* Joins a list of siblings: first in pairs, then pair by pair. */
 static struct heap_node *meld_all(struct heap_node *node)
 {
     struct heap_node *pairs = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Things in the order of their moments. The places are inside the things, so that nothing here can
- * fail for want of memory. Not locked: whoever has a heap protects it.
+ * A heap of nodes, ordered by time. Each node is a member of the caller's struct, so no operation
+ * allocates memory. The heap has no lock: the caller must protect it.
  */
 #ifndef DLOCK_HEAP_H
 #define DLOCK_HEAP_H
@@ -12,30 +12,30 @@
 
 /* All zero: it is empty. */
 struct heap {
-    struct heap_node *first; /* the soonest, or NULL */
+    struct heap_node *first; /* the earliest, or NULL */
 };
 
 /* All zero: it is in no heap. */
 struct heap_node {
-    struct heap *in; /* NULL: in none */
+    struct heap *in; /* the heap it is in, or NULL */
     int64_t at_ns;
-    struct heap_node *below;  /* the first of those under it, none of which is sooner */
-    struct heap_node *next;   /* beside it, under the same */
-    struct heap_node *before; /* beside it; of the first the one above */
+    struct heap_node *below;  /* its first child; no child is earlier than its parent */
+    struct heap_node *next;   /* the next child of the same parent */
+    struct heap_node *before; /* the previous one; of a first child, the parent */
 };
 
-/* Puts it there, wherever it was. INT64_MAX: in no heap. */
+/* Moves the node to this heap and this time. INT64_MAX: takes it out of its heap. */
 void heap_put(struct heap *heap, struct heap_node *node, int64_t at_ns);
-/* Takes it out of its heap, if it is in one. */
+/* Takes the node out of its heap, if it is in one. */
 void heap_take(struct heap_node *node);
 
-/* INT64_MAX: it is empty. */
+/* The time of the first node. INT64_MAX: the heap is empty. */
 static inline int64_t heap_soonest_ns(const struct heap *heap)
 {
     return heap->first != NULL ? heap->first->at_ns : INT64_MAX;
 }
 
-/* The thing that the node is a member of; NULL gives NULL. */
+/* The struct of which the node is a member; NULL for NULL. */
 #define HEAP_THING(node, type, member) ((type *)heap_thing(node, offsetof(type, member)))
 static inline void *heap_thing(struct heap_node *node, size_t offset)
 {

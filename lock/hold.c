@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a hold answers by itself.
+ * What a hold answers without a request.
  */
 #include "client.h"
 #include "handoff.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a client holds a lock, of which there are two ways. Counted (counted.c): each hold has it
- * from the server, which counts those of an owner. Handed off (handoff.c, TRAIT_HANDOFF): the
- * client has it, and hands it on among its waiters.
+ * The two ways in which a client holds a lock. Counted (counted.c): the server grants each hold,
+ * and counts the holds of an owner. Hand-off (handoff.c, TRAIT_HANDOFF): the server grants the lock
+ * to the client, which hands it to its waiters.
  */
 #ifndef DLOCK_HOLDING_H
 #define DLOCK_HOLDING_H
@@ -15,48 +15,54 @@ struct releasing;
 
 /* "With the mutex": the loop's is held. */
 struct holding {
-    bool takes_turns; /* the requests of an owner wait for one another: see owner.h */
-    bool keeps_place; /* whoever has the lock keeps its place at the front of the line */
+    bool takes_turns; /* an owner's requests wait for one another: see owner.h */
+    bool keeps_place; /* the holder keeps the first place of the client's wait queue */
 
-    /* With the mutex. Whether the hold's owner, which may nest, has the lock. */
+    /* With the mutex. Whether the owner of the hold, which may nest, has the lock. */
     bool (*nests)(const struct dlock_hold *hold);
-    /* Both live by one key of the server's. */
+    /* Whether both holds depend on the same key of the server. */
     bool (*shares_key)(const struct dlock_hold *hold, const struct dlock_hold *other);
 
-    /* An acquire begins to wait. Asleep, it may be gone by the return. */
+    /* An acquire begins to wait. If it returns NEXT_SLEEP, the acquire may have ended and been
+     * freed. */
     enum wait_next (*begin)(struct acquiring *a);
-    /* With the mutex. It was started, and goes on with NEXT_ACQUIRED on another thread. */
+    /* With the mutex. An acquire without a thread began with NEXT_ACQUIRED, and continues on
+     * another thread. */
     void (*started)(struct acquiring *a);
-    /* The server may list the client among those that wait; or it has taken it off. */
+    /* Notes whether the server may list the client as a waiter. */
     void (*listed)(struct acquiring *a, bool listed);
-    /* A nested acquire was answered BUSY: its owner has lost the lock. */
+    /* Whether BUSY means to a nested acquire that its owner has lost the lock. */
     bool (*lost_if_busy)(const struct acquiring *a);
-    /* The server gave it, in time. */
+    /* The server granted the lock in time. */
     void (*granted)(struct acquiring *a);
-    /* The server gave it, and nothing of its validity was left. It waits for no server. */
+    /* The server granted the lock, but its validity has ended. Must not wait for a server. */
     void (*too_late)(struct acquiring *a);
-    /* NEXT_ACQUIRED: it acquired the lock without asking. False: not any more; *next follows. */
+    /* After NEXT_ACQUIRED. True: the acquire has ended, with a->status. False: the lock has been
+     * lost; *next says how to go on. */
     bool (*acquired)(struct acquiring *a, enum wait_next *next);
-    /* It has the lock: what else waits for its owner nests. */
+    /* The acquire has the lock: other waiters of the same owner may nest. */
     void (*let_in)(struct acquiring *a);
-    /* Why nobody of this client asks for it, for a sentence; or NULL. */
+    /* Why no waiter of this client asks for the lock, as a sentence; or NULL. */
     const char *(*kept_here)(struct dlock *lock);
-    /* It leaves without the lock: whether the server lists somebody who does not wait any more. */
+    /* The acquire ends without the lock. Whether the server lists the client although it no longer
+     * waits. */
     bool (*left_something)(struct acquiring *a);
-    /* And is out of the line. True: its hold is taken over. See cleanup.h. */
+    /* The same acquire has left the wait queue. True: a cleanup has taken its hold, see cleanup.h.
+     */
     bool (*leave)(struct acquiring *a, bool listed);
 
-    /* Begins a release. waits: for another request of its owner. False: it must be called again, a
+    /* Begins a release. waits: it may wait for another request of its owner. False: call it again a
      * little later. */
     bool (*begin_release)(struct releasing *r, bool waits);
-    /* The hold was lost before. */
+    /* The hold was lost before its release. */
     void (*released_late)(struct releasing *r);
-    /* Nothing is to be sent any more. True: its hold goes on, for the library alone. */
+    /* Nothing more is to be sent. True: the library keeps the hold and releases it in the
+     * background. */
     bool (*end_release)(struct releasing *r);
 
-    /* The hold is left to expire. True: it was valid. *goes_on: as of end_release. */
+    /* Leaves the hold to expire. True: it was valid. *goes_on: as end_release. */
     bool (*abandon)(struct dlock_hold *hold, bool *goes_on);
-    /* The timekeeper found it lost. */
+    /* The timekeeper has found the hold lost. */
     void (*lost)(struct dlock_hold *hold);
 };
 

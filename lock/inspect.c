@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Operators' calls: they ask who holds a lock, and free it for any owner.
+ * Operators' calls: they ask which owner holds a lock, and free it for any owner.
  */
 #include "client.h"
 #include "structs.h"

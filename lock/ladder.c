@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ladder as a table, made from ladder.def and the rungs' own ops.
+ * The ladder as a table, from ladder.def and the ops of the rungs.
  */
 #include "ladder.h"
 

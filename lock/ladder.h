@@ -7,10 +7,10 @@
 
 #include "rung.h"
 
-/* A rung's ops by name, NULL for the default; NULL when there is no such rung. */
+/* The ops of the rung with that name; NULL is the default's name. NULL: there is no such rung. */
 const struct rung_ops *ladder_ops(const char *name);
 
-/* What dlock_rungs() says of ops, on the ladder or not. */
+/* The description of ops, as dlock_rungs() gives it. ops need not be on the ladder. */
 struct dlock_rung ladder_describe(const struct rung_ops *ops);
 
 /* "owner_lua, reentrant ... and, flawed, kept for teaching: none, local ..." */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Locks: a name under a rung, of which a client has one, however often it is opened: see open.c.
+ * Locks. A lock is a name and a rung; a client has one of each, even if it is opened several times.
+ * See open.c.
  */
 #include "client.h"
 
@@ -19,7 +20,7 @@ int lock_compare(const void *a, const void *b)
 
 void lock_free(struct dlock *lock)
 {
-    if (lock->engine_state != NULL) /* first: its threads may be at the lock */
+    if (lock->engine_state != NULL) /* first: the engine's threads may still use the lock */
         lock->client->engine->close_lock(lock);
     pthread_mutex_destroy(&lock->mutex);
     pthread_cond_destroy(&lock->answered);
@@ -55,7 +56,8 @@ static int64_t queue_closed_until_ns(struct dlock *lock)
     return until_ns;
 }
 
-/* The client's mutex is held. Whether nobody has it open any more, and nobody finds it. */
+/* The client's mutex is held. Closes one opening. True: it was the last, and the lock is no longer
+ * in the client's tree. */
 static bool lock_close_last(struct dlock *lock)
 {
     if (--lock->opened > 0)
@@ -64,7 +66,7 @@ static bool lock_close_last(struct dlock *lock)
     return true;
 }
 
-/* It is in the client's tree no more. */
+/* The lock is no longer in the client's tree. */
 static void lock_end(struct dlock *lock)
 {
     pthread_mutex_lock(&lock->client->loop.mutex);
@@ -79,8 +81,8 @@ int64_t lock_close(struct dlock *lock)
 {
     pthread_mutex_t *mutex = &lock->client->mutex;
     pthread_mutex_lock(mutex);
-    int64_t closed_until_ns =
-        queue_closed_until_ns(lock); /* in one step: a hold may be abandoned */
+    /* Both under the mutex: a hold may be abandoned at this moment. */
+    int64_t closed_until_ns = queue_closed_until_ns(lock);
     bool lingers = lock->opened == 1 && closed_until_ns > mono_ns();
     bool last = !lingers && lock_close_last(lock);
     pthread_mutex_unlock(mutex);
@@ -92,7 +94,7 @@ int64_t lock_close(struct dlock *lock)
 void locks_end(struct dlock_client *client)
 {
     while (client->locks != NULL) {
-        struct dlock *lock = *(struct dlock **)client->locks; /* of the tree's root */
+        struct dlock *lock = *(struct dlock **)client->locks; /* the tree's root */
         tdelete(lock, &client->locks, lock_compare);
         lock_end(lock);
     }

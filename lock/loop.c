@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See loop.h. Who listens never blocks but in epoll_wait; whatever asks a server is done when
- * another listens. A waiter whose time is over, or that was given the lock, has nothing to ask any
- * more: where all that ask are kept the listener goes on with it, so that servers that hang, and
- * threads with them, delay no answer; and another thread tells of it.
+ * See loop.h. The listening thread blocks only in epoll_wait. A thread asks a server only while
+ * another thread listens. A waiter whose time has passed, or that was handed the lock, needs no
+ * server. If all threads that ask are busy, the listening thread goes on with such a waiter, and
+ * another thread delivers its completion. So servers that hang delay no answer, although threads
+ * hang with them.
  */
 #include "loop.h"
 
@@ -20,17 +21,17 @@
 
 #define EVENTS_MAX 64
 #define SOON_MS 1
-#define NO_THREAD_MS 100   /* after one could not be made, no other is tried for so long */
-#define LONGEST_MS 3600000 /* somebody looks then, whatever is waited for */
+#define NO_THREAD_MS 100   /* after a thread could not be started, none is tried for this long */
+#define LONGEST_MS 3600000 /* the longest time without a look at the waiters */
 
-/* ---- Moments --------------------------------------------------------------------------------- */
+/* ---- Times ----------------------------------------------------------------------------------- */
 
 static void time_at(struct loop *loop, struct wait *wait, int64_t at_ns)
 {
     heap_put(&loop->timed, &wait->timed, at_ns);
     if (at_ns >= loop->sleeps_until_ns)
         return;
-    loop->sleeps_until_ns = at_ns; /* it is woken once */
+    loop->sleeps_until_ns = at_ns; /* one wake-up is enough */
     loop_wake(loop);
 }
 
@@ -41,15 +42,15 @@ void loop_time(struct loop *loop, struct wait *wait)
 
 /* ---- Waiters --------------------------------------------------------------------------------- */
 
-/* Where those with that cancel are, and few others: one that is thrown must not be looked for among
- * all that wait. By Knuth's multiplication. */
-static struct waits *with_cancel(struct loop *loop, const dlock_cancel *cancel)
+/* The hash bucket of the waiters that have that cancel: when it is set, they must be found without
+ * a search through all waiters. The hash is Knuth's multiplicative one. */
+static struct waits *cancel_bucket(struct loop *loop, const dlock_cancel *cancel)
 {
     uint32_t hash = (uint32_t)((uintptr_t)cancel / sizeof(max_align_t)) * 2654435761U;
     return &loop->by_cancel[hash >> (32 - CANCEL_BITS)];
 }
 
-/* Its cancel is seen once; whoever joins later has it seen anew. */
+/* Watches a cancel until it is seen once. Each waiter that joins later watches it anew. */
 static bool watch_cancel(struct loop *loop, const dlock_cancel *cancel)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLONESHOT,
@@ -70,7 +71,7 @@ dlock_status loop_join(struct loop *loop, struct wait *wait)
     if (wait->counted != NULL)
         ++*wait->counted;
     if (wait->cancel != NULL)
-        LIST_INSERT_HEAD(with_cancel(loop, wait->cancel), wait, by_cancel);
+        LIST_INSERT_HEAD(cancel_bucket(loop, wait->cancel), wait, by_cancel);
     return DLOCK_OK;
 }
 
@@ -103,18 +104,19 @@ void loop_leave(struct loop *loop, struct wait *wait)
 
 /* ---- Finding a thread ------------------------------------------------------------------------ */
 
-/* There is something to do that may wait for a server; that may be kept by the application. */
+/* Whether a thread may start work that asks a server. */
 static bool is_to_ask(const struct loop *loop)
 {
     return loop->due_count + loop->asking_count > 0 && loop->asker_count < LOOP_ASKERS_MAX;
 }
 
+/* Whether a thread may deliver a completion. */
 static bool is_to_tell(const struct loop *loop)
 {
     return loop->over_count > 0 && loop->deliverer_count < LOOP_DELIVERERS_MAX;
 }
 
-/* Besides those that may be kept one listens. */
+/* Whether one more thread may block, and another still listens. */
 static bool has_spare(const struct loop *loop)
 {
     return loop->asker_count + loop->deliverer_count + 1 < loop->thread_count;
@@ -125,20 +127,20 @@ static bool loop_has_spare_thread(const struct loop *loop)
     return is_to_ask(loop) && has_spare(loop);
 }
 
-/* Where no more threads can be made, who listens tells. */
+/* If no more threads can be started, the listening thread delivers. */
 static bool may_tell(const struct loop *loop)
 {
     return is_to_tell(loop) && (has_spare(loop) || loop->short_of_threads);
 }
 
-/* As few threads as needed: one that is through takes the next without sleeping, and what a thread
- * brings about itself it does itself. */
+/* The loop that this thread serves. As few threads run as possible: a thread that has finished
+ * takes the next work without sleeping. It also does the work that it has queued itself. */
 static _Thread_local const struct loop *serves;
 
-/* The calling thread listens. */
+/* Whether this thread listens. */
 static _Thread_local bool listens;
 
-/* For the answers that the calling thread has. */
+/* Whether other waiters need this thread for their answers. */
 static _Thread_local bool others_wait;
 
 static void *loop_serve(void *arg);
@@ -165,15 +167,16 @@ static void find_thread(struct loop *loop)
         find_other(loop);
 }
 
-/* ---- Time of those that wait for a thread ---------------------------------------------------- */
+/* ---- Waiters that no thread is free for ------------------------------------------------------ */
 
-/* All that ask are kept: nobody takes what is queued before one of them is through. */
+/* Whether all threads that ask are busy: queued waiters must wait for one of them. */
 static bool all_are_kept(const struct loop *loop)
 {
     return loop->asker_count == LOOP_ASKERS_MAX || (loop->short_of_threads && !has_spare(loop));
 }
 
-/* When it must go on, though all that ask are kept; 0: at once, since it has nothing to ask. */
+/* When the waiter must go on, even if all threads that ask are busy. 0: at once, since it needs no
+ * server. */
 static int64_t loop_end_ns(const struct wait *wait)
 {
     if (wait->state == WAIT_GIVEN)
@@ -183,7 +186,7 @@ static int64_t loop_end_ns(const struct wait *wait)
     return wait->deadline_ns != 0 ? wait->deadline_ns : wait->ends_ns;
 }
 
-/* Not at once: most often one of those that ask is through by then. */
+/* In SOON_MS at the earliest: in most cases a thread is free by then. */
 static void loop_keep_time(struct loop *loop, struct wait *wait)
 {
     int64_t at_ns = loop_end_ns(wait);
@@ -192,7 +195,7 @@ static void loop_keep_time(struct loop *loop, struct wait *wait)
     time_at(loop, wait, at_ns < soon_ns ? soon_ns : min_ns(at_ns, latest_ns));
 }
 
-/* The newest are the last, so that each is looked at once. */
+/* New waiters are at the tail, and are not in `timed` yet. The walk ends at the first that is. */
 static void keep_times_of(struct loop *loop, struct waits_in_order *queue)
 {
     struct wait *wait;
@@ -243,7 +246,7 @@ void loop_ask(struct loop *loop, struct wait *wait)
     keep_times_of(loop, &loop->asking);
 }
 
-/* exchange.answered: what asked goes on with that soon. */
+/* exchange.answered: the waiter soon goes on with the answer. */
 static void go_on_with_answer(struct exchange *exchange)
 {
     struct wait *wait = exchange->wait;
@@ -262,6 +265,18 @@ void loop_put_off(struct loop *loop, struct wait *wait, int64_t ms)
     wait->running = false;
     wait->until_ns = mono_deadline_ns(ms);
     loop_time(loop, wait);
+}
+
+void loop_hasten(struct loop *loop, struct wait *wait)
+{
+    if (wait->running)
+        return; /* it will look itself */
+    heap_take(&wait->timed);
+    wait->until_ns = 0;
+    if (wait->only_looks)
+        loop_time(loop, wait);
+    else
+        loop_run(loop, wait);
 }
 
 void loop_deliver(struct loop *loop, struct completion *completion)
@@ -287,7 +302,7 @@ bool loop_may_ask(const struct loop *loop)
 
 /* ---- Threads --------------------------------------------------------------------------------- */
 
-/* Without the mutex. Goes on with what it is due for: an answer, or another look. */
+/* Without the mutex. Goes on with what is due: an answer, or another look. */
 static void loop_run_wait(struct wait *wait)
 {
     if (!wait->has_answer) {
@@ -296,11 +311,11 @@ static void loop_run_wait(struct wait *wait)
     }
     struct busy *busy = wait->exchange->busy;
     wait->has_answer = false;
-    wait->answered(wait); /* it may be gone by now */
+    wait->answered(wait); /* it may have been freed by now */
     free(busy);
 }
 
-/* The mutex is held at call and return, not in between. */
+/* The mutex is held at call and return, and released between them. */
 static void run_here(struct loop *loop, struct wait *wait)
 {
     if (wait->running)
@@ -311,8 +326,8 @@ static void run_here(struct loop *loop, struct wait *wait)
     pthread_mutex_lock(&loop->mutex);
 }
 
-/* Its moment has come, or its cancel. Who is queued is left there until it must go on; who has
- * something to ask is queued. */
+/* The waiter's time or its cancel has come. If it is queued already, it stays there until
+ * loop_end_ns. Otherwise it is queued, unless it needs no server. */
 static void loop_go_on(struct loop *loop, struct wait *wait)
 {
     bool queued = is_queued(wait);
@@ -325,7 +340,7 @@ static void loop_go_on(struct loop *loop, struct wait *wait)
         take_out(loop, wait);
         wait->running = false;
     }
-    if (queued || wait->state == WAIT_BEHIND || (over && all_are_kept(loop)))
+    if (queued || wait->state == WAIT_BEHIND || wait->only_looks || (over && all_are_kept(loop)))
         run_here(loop, wait);
     else
         loop_run(loop, wait);
@@ -340,12 +355,12 @@ static void run_timed(struct loop *loop)
     }
 }
 
-/* The address alone says whose it is: the cancel may be gone by now, and another be at its place.
- * One whose cancel was seen is not looked for again. */
+/* Finds waiters by the cancel's address. The cancel may have been freed, and another one may have
+ * the same address. A waiter that has seen its cancel is no longer in the list. */
 static struct wait *take_cancelled(struct loop *loop, const dlock_cancel *cancel)
 {
     struct wait *wait;
-    LIST_FOREACH(wait, with_cancel(loop, cancel), by_cancel) {
+    LIST_FOREACH(wait, cancel_bucket(loop, cancel), by_cancel) {
         if (wait->cancel != cancel || !cancel_requested(cancel))
             continue;
         LIST_REMOVE(wait, by_cancel);
@@ -361,14 +376,14 @@ static void run_cancelled(struct loop *loop, const dlock_cancel *cancel)
     while ((wait = take_cancelled(loop, cancel)) != NULL) {
         bool soon = wait->running && !wait->asking && wait->timed.in == NULL;
         if (soon || wait->state == WAIT_CHOSEN || wait->state == WAIT_GIVEN)
-            continue; /* it looks itself */
+            continue; /* it will look itself */
         heap_take(&wait->timed);
         loop_go_on(loop, wait);
     }
 }
 
-/* Closing a descriptor does not end its being watched where a forked child has it open, too: that
- * goes by one that is still there. */
+/* If a forked child has the descriptor open as well, close() does not end the watch. EPOLL_CTL_DEL
+ * does, on a descriptor that is still open. */
 void loop_unwatch(struct loop *loop, struct watched *watched)
 {
     if (watched->fd < 0)
@@ -397,7 +412,8 @@ static struct watched *find_watched(const struct loop *loop, const void *what)
     return watched;
 }
 
-/* Where somebody waits for a thread that could not be made, another try is due, too. */
+/* When the listening thread must wake. If work waits for a thread that could not be started,
+ * another start is due then. */
 static int64_t next_ns(const struct loop *loop)
 {
     int64_t soonest_ns = heap_soonest_ns(&loop->timed);
@@ -417,16 +433,16 @@ static int sleep_ms(int64_t soonest_ns)
                                                       : (int)((left_ns - 1) / NS_PER_MS + 1);
 }
 
-/* Listens once, and sees to what has come; what asks a server is due then. */
+/* Listens once, and handles what has come. What must ask a server becomes due. */
 static void loop_lead(struct loop *loop)
 {
     struct epoll_event events[EVENTS_MAX];
     loop->client->engine->tend(loop->client);
     if (!has_spare(loop) && (is_to_ask(loop) || is_to_tell(loop)))
-        find_other(loop); /* who became one that asks left it to this one */
+        find_other(loop); /* a listening thread that began to ask left this to the next one */
     keep_times(loop);
     bool sleeps =
-        !loop_has_spare_thread(loop) && !may_tell(loop); /* what `tend` begins may wake waiters */
+        !loop_has_spare_thread(loop) && !may_tell(loop); /* `tend` may have woken waiters */
     int64_t soonest_ns = next_ns(loop);
     int timeout_ms = sleeps ? sleep_ms(soonest_ns) : 0;
     loop->sleeps_until_ns = sleeps ? soonest_ns : 0;
@@ -448,9 +464,9 @@ static void loop_lead(struct loop *loop)
     run_timed(loop);
 }
 
-/* ---- Doing ----------------------------------------------------------------------------------- */
+/* ---- Work ------------------------------------------------------------------------------------ */
 
-/* Of all that follows: the mutex is held at call and return, not in between. */
+/* In the following functions, the mutex is held at call and return, and released between them. */
 static void let_others(struct loop *loop)
 {
     if (!loop->led || is_to_ask(loop) || is_to_tell(loop))
@@ -468,7 +484,7 @@ static void run_first(struct loop *loop)
     pthread_mutex_lock(&loop->mutex);
 }
 
-/* The first that asks, and those near it that may share its write. */
+/* Takes the first waiter that asks, and waiters near it that may share its write. */
 static size_t take_asking(struct loop *loop, struct wait *taken[EXCHANGES_MAX])
 {
     struct wait *wait, *next;
@@ -485,7 +501,7 @@ static size_t take_asking(struct loop *loop, struct wait *taken[EXCHANGES_MAX])
     return count;
 }
 
-/* First to those who have what they wanted: their time runs. */
+/* Gives answers first to the waiters that acquired the lock: their validity is running. */
 static void give_answers(struct wait *const *waits, struct exchange *const *exchanges, size_t count)
 {
     bool given[EXCHANGES_MAX];
@@ -503,7 +519,7 @@ static void give_answers(struct wait *const *waits, struct exchange *const *exch
         }
 }
 
-/* They go on when they are answered. */
+/* For an engine that answers later: the waiters go on when they are answered. */
 static void begin_exchanges(struct loop *loop, struct wait *const *waits,
                             struct exchange *const *exchanges, size_t count)
 {
@@ -559,8 +575,9 @@ static void tell_first(struct loop *loop)
     pthread_mutex_lock(&loop->mutex);
 }
 
-/* In rounds: all that is due, then a write of what asks. What was due may ask by then, and so more
- * of it goes together; and neither keeps the other from its turn. */
+/* Work goes in rounds: all waiters that are due, then one write for those that ask. A due waiter
+ * may ask by then, so more requests share the write. Neither kind can keep the other from its turn.
+ */
 static bool is_turn_of_due(struct loop *loop)
 {
     if (loop->asking_count == 0 || loop->due_count == 0)
@@ -587,8 +604,8 @@ static void do_next(struct loop *loop)
     }
 }
 
-/* Leader and followers: one thread listens. What comes it does itself, and another listens
- * meanwhile: so what has come is done without a switch of threads, and somebody listens always. */
+/* Leader and followers: one thread listens. It handles what has come itself, and another thread
+ * then listens. So work needs no switch of threads, and a thread always listens. */
 static void *loop_serve(void *arg)
 {
     struct loop *loop = arg;
@@ -619,7 +636,7 @@ void loop_wake(struct loop *loop)
 
 dlock_status loop_init(struct loop *loop, struct dlock_client *client)
 {
-    *loop = (struct loop){.client = client, .chance = (uint32_t)mono_ns()};
+    *loop = (struct loop){.client = client, .random_state = (uint32_t)mono_ns()};
     pthread_mutex_init(&loop->mutex, NULL);
     pthread_cond_init(&loop->work, NULL);
     TAILQ_INIT(&loop->due);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What drives the calls of a client that have no thread of their own: a few threads, one of which
- * keeps their time, hears what the server says and sees what is cancelled, while others ask servers
- * for them and another tells of those that are over. Started when first needed.
+ * The loop: a few threads that run the calls of a client that have no thread of their own. One
+ * thread listens: it keeps time, receives wake-ups and notices cancels. Others ask servers, and
+ * others deliver completions. They are started when first needed.
  */
 #ifndef DLOCK_LOOP_H
 #define DLOCK_LOOP_H
@@ -14,92 +14,98 @@
 #include <pthread.h>
 
 #define LOOP_THREADS_MAX 4
-#define LOOP_THREADS_LEAST 2  /* one listens, one does */
-#define LOOP_ASKERS_MAX 2     /* that may wait for a server */
-#define LOOP_DELIVERERS_MAX 2 /* that may be kept by the application */
+#define LOOP_THREADS_LEAST 2  /* one to listen, one to work */
+#define LOOP_ASKERS_MAX 2     /* threads that may wait for a server */
+#define LOOP_DELIVERERS_MAX 2 /* threads that the application's `done` may block */
 #define CANCEL_BITS 10
 #define OWNER_BITS 10
 
 struct wait;
 
-/* A descriptor of an engine's, looked at by the thread that listens. Protected by the loop's
- * mutex. */
+/* A descriptor of the engine's that the listening thread watches. Protected by the loop's mutex. */
 struct watched {
-    int fd;                                 /* a duplicate of it; -1: none */
-    void (*ready)(struct watched *watched); /* there is something to read; the mutex is held */
+    int fd;                                 /* a duplicate of the engine's; -1: none */
+    void (*ready)(struct watched *watched); /* called when it is readable; the mutex is held */
     LIST_ENTRY(watched) of_loop;
 };
 
 struct loop {
     struct dlock_client *client;
     int epoll_fd;
-    int wake_fd;           /* eventfd: the listener shall look again */
+    int wake_fd;           /* an eventfd: wakes the listening thread */
     pthread_mutex_t mutex; /* protects what is below, and all waiters of the client */
-    pthread_cond_t work;   /* something is due */
+    pthread_cond_t work;   /* a thread that waits for work should look again */
     bool stop;
-    bool led;                /* one listens */
-    int64_t sleeps_until_ns; /* CLOCK_MONOTONIC: it does, unless it is woken; 0: it is awake */
+    bool led; /* a thread listens */
+    /* CLOCK_MONOTONIC: the listening thread sleeps until then, unless it is woken; 0: it is awake.
+     */
+    int64_t sleeps_until_ns;
     pthread_t threads[LOOP_THREADS_MAX];
     size_t thread_count;
-    bool short_of_threads; /* the latest could not be made, */
-    int64_t thread_ns;     /* CLOCK_MONOTONIC: and no other is tried before */
+    bool short_of_threads; /* the latest attempt to start a thread failed */
+    int64_t thread_ns;     /* CLOCK_MONOTONIC: after a failure, no thread is started before this */
     size_t idle_count;
     size_t asker_count;
     size_t deliverer_count;
     LIST_HEAD(, watched) watched;
     TAILQ_HEAD(waits_in_order, wait) due; /* to be run, in order */
     size_t due_count;
-    struct waits_in_order asking; /* whose exchanges are to be made, in order */
+    struct waits_in_order asking; /* their exchanges wait to be sent, in order */
     size_t asking_count;
-    size_t due_turns;     /* so many of those due come before the next that ask */
-    size_t over_count;    /* completions to be told of */
-    size_t wait_count;    /* acquires that have no thread; */
-    size_t nested_count;  /* those of owners that have the lock already; */
-    size_t cleanup_count; /* what acquires left behind: each is waiters_max at most */
-    LIST_HEAD(waits, wait) by_cancel[1 << CANCEL_BITS]; /* those with a cancel, by its address */
-    struct waits by_owner[1 << OWNER_BITS]; /* those of named owners, also with a thread */
-    struct heap timed;                      /* those that wait for a moment */
-    uint32_t chance;                        /* spreads the pauses of those that poll */
+    size_t due_turns;     /* waiters of `due` that are run before the next exchanges are sent */
+    size_t over_count;    /* completions that have not been delivered */
+    size_t wait_count;    /* acquires without a thread that do not nest */
+    size_t nested_count;  /* acquires without a thread that nest */
+    size_t cleanup_count; /* cleanups; each of the three counts is at most waiters_max */
+    LIST_HEAD(waits, wait) by_cancel[1 << CANCEL_BITS]; /* waiters with a cancel, by its address */
+    struct waits by_owner[1 << OWNER_BITS]; /* waiters of named owners, also those with a thread */
+    struct heap timed;                      /* waiters that are due at a time */
+    uint32_t random_state;                  /* of the jitter in the pauses of waiters that poll */
 };
 
-/* OK, NO_MEMORY; loop_stop in each case. */
+/* OK, NO_MEMORY. Call loop_stop in both cases. */
 dlock_status loop_init(struct loop *loop, struct dlock_client *client);
-/* All waits must be over. */
+/* All waits must have ended. */
 void loop_stop(struct loop *loop);
 
-/* The mutex is held. Makes sure that there are threads. OK, NO_MEMORY. */
+/* The mutex is held. Starts the threads, unless they run already. OK, NO_MEMORY. */
 dlock_status loop_start(struct loop *loop);
-/* The mutex is held. The listener looks again. */
+/* The mutex is held. Wakes the listening thread. */
 void loop_wake(struct loop *loop);
 
-/* The mutex is held. watched->ready is called when there is something to read, until loop_unwatch.
- * False: no descriptor is left; loop_unwatch all the same. */
+/* The mutex is held. Calls watched->ready whenever fd is readable, until loop_unwatch. False: no
+ * descriptor is left; call loop_unwatch all the same. */
 bool loop_watch(struct loop *loop, struct watched *watched, int fd);
 void loop_unwatch(struct loop *loop, struct watched *watched);
 
-/* The mutex is held. Takes on a waiter without a thread, and watches its cancel. OK, NO_MEMORY,
- * LIMIT. loop_leave in the end. */
+/* The mutex is held. Adds a waiter without a thread, and watches its cancel. OK, NO_MEMORY, LIMIT.
+ * After OK, loop_leave must follow. */
 dlock_status loop_join(struct loop *loop, struct wait *wait);
 void loop_leave(struct loop *loop, struct wait *wait);
-/* The mutex is held. Runs it at wait->until_ns, unless it is taken out of the heap before. */
+/* The mutex is held. Runs the waiter at wait->until_ns, unless it is taken out of the heap before.
+ */
 void loop_time(struct loop *loop, struct wait *wait);
-/* The mutex is held. Runs it soon; by the thread that listens when its time is over, or it is
- * cancelled, or has nothing to ask, and all that ask are kept. Not if it is to be run already. */
+/* The mutex is held. Runs the waiter soon, unless it is already due to run. The listening thread
+ * runs it in one case: all threads that ask are busy, and the waiter needs no server. It needs none
+ * if its time has passed, if it is cancelled, or if it was handed the lock. */
 void loop_run(struct loop *loop, struct wait *wait);
-/* The mutex is held, and the waiter runs. Makes its exchange soon, with those of others in one
- * write; when its time is over, or it is cancelled, it is run instead, unless that has begun. */
+/* The mutex is held, and the waiter is being run. Sends its exchange soon, with others in one
+ * write. If its time passes or it is cancelled before the exchange begins, the waiter is run
+ * instead. */
 void loop_ask(struct loop *loop, struct wait *wait);
-/* The mutex is held. It is run again after so long. */
+/* The mutex is held. Runs the waiter again after so long. */
 void loop_put_off(struct loop *loop, struct wait *wait, int64_t ms);
-/* It is over: its `done` is called on one of the threads, or with own_loop by dlock_process. */
+/* The mutex is held. Runs a waiter now that was put off. */
+void loop_hasten(struct loop *loop, struct wait *wait);
+/* The call has ended. One of the threads calls its `done`; with own_loop, dlock_process does. */
 void loop_deliver(struct loop *loop, struct completion *completion);
-/* The calling thread may wait for a server from here on: if it is one of the loop's, another takes
- * what it has brought about. Takes the mutex. */
+/* The calling thread may wait for a server from here on. If it is a thread of the loop, another
+ * takes over the work that it has queued. Takes the mutex. */
 void loop_may_block(struct loop *loop);
-/* Whether this thread listens: it may wait for nothing. */
+/* Whether the calling thread listens: then it must not wait for anything. */
 bool loop_listens(void);
-/* The mutex is held. Whether this thread may ask a server something that only makes an answer
- * better: it does not listen, and nobody waits for it. */
+/* The mutex is held. Whether the calling thread may ask a server only to improve an error sentence.
+ * It may if it does not listen, and no waiter needs it. */
 bool loop_may_ask(const struct loop *loop);
 
 #endif

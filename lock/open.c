@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening a lock: what it may be called, under which rung, and how a client holds it then.
+ * Opens a lock: checks its name and rung, and chooses how the client holds it.
  */
 #include "client.h"
 #include "handoff.h"
@@ -65,7 +65,10 @@ dlock_status dlock_open_ops(dlock_client *client, const struct rung_ops *ops, co
         return fail(DLOCK_NO_MEMORY, "out of memory");
     pthread_mutex_lock(&client->mutex);
     struct dlock **node = tsearch(made, &client->locks, lock_compare);
-    struct dlock *found = node != NULL ? *node : NULL; /* the node itself may go with the mutex */
+    /* The node may change after the mutex is released. */
+    struct dlock *found = node != NULL ? *node : NULL;
+    if (found == made && found != NULL && ops->opened != NULL)
+        ops->opened(found->state);
     if (found != NULL)
         found->opened++;
     pthread_mutex_unlock(&client->mutex);

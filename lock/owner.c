@@ -9,8 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LOOK_MS 50  /* how often who waits looks whether it is cancelled */
+#define LOOK_MS 50  /* how often a waiting thread checks its cancel, and COME_MS */
 #define COME_MS 250 /* a call that does not take its turn for so long is overtaken */
+/* A started request behind another looks this often, in case that no wake-up comes. */
+#define BEHIND_MS 50
 
 uint64_t owner_thread(void)
 {
@@ -39,7 +41,7 @@ static void set_name(struct dlock_hold *hold)
 void owner_set_depth(struct dlock_hold *hold, uint64_t depth)
 {
     hold->depth = depth;
-    if (depth == 1) /* as most are: for each acquire one less to be formatted */
+    if (depth == 1) /* the common case, without formatting */
         strcpy(hold->count, "1");
     else
         snprintf(hold->count, sizeof hold->count, "%llu", (unsigned long long)depth);
@@ -50,7 +52,7 @@ void owner_begin_anew(struct dlock_hold *hold)
     hold->acquisition = atomic_fetch_add(&hold->lock->client->acquisitions, 1) + 1;
     if (hold->depth != 1)
         return;
-    pthread_mutex_lock(&hold->lock->mutex); /* a loss compares the names of those that ask */
+    pthread_mutex_lock(&hold->lock->mutex); /* timekeeper_lose reads the name */
     set_name(hold);
     pthread_mutex_unlock(&hold->lock->mutex);
 }
@@ -89,19 +91,19 @@ struct dlock_hold *owner_outermost(const struct dlock_hold *hold)
     struct dlock_hold *outermost = NULL;
     if (!owner_may_nest(hold))
         return NULL;
-    LIST_FOREACH(other, &hold->lock->holds, of_lock)
+    EACH_NEAR(other, &hold->lock->holds, hold, of_lock)
         if (owner_is_same_hold(hold, other) && dlock_valid(other) && !other->leaving)
-            outermost = other; /* the newest is the first in the list */
+            outermost = other; /* the newest is the first in the list, so the last found is it */
     return outermost;
 }
 
-/* Of the same name, which the server counts by. Holds whose time is over do not count: the key that
- * counted them is gone, or they released. */
+/* Counts the valid holds of the same name, as the server does. A hold whose validity has ended does
+ * not count: its key is gone, or was released. */
 static void owner_count(struct dlock_hold *hold)
 {
     const struct dlock_hold *other;
     uint64_t depth = 1;
-    LIST_FOREACH(other, &hold->lock->holds, of_lock)
+    EACH_NEAR(other, &hold->lock->holds, hold, of_lock)
         depth += other != hold && strcmp(other->owner, hold->owner) == 0 && dlock_valid(other) &&
                  !other->leaving;
     owner_set_depth(hold, depth);
@@ -111,13 +113,13 @@ static void owner_count(struct dlock_hold *hold)
 static bool is_busy(const struct dlock_hold *hold)
 {
     const struct dlock_hold *other;
-    LIST_FOREACH(other, &hold->lock->calls, of_calls)
+    EACH_NEAR(other, &hold->lock->calls, hold, of_calls)
         if (owner_is_same(hold, other))
             return true;
     return false;
 }
 
-/* The lock's mutex is held. Another of its owner waits, and came before it. */
+/* The lock's mutex is held. Whether another request of its owner waits that came before it. */
 static bool is_behind(const struct dlock_hold *hold)
 {
     const struct dlock_hold *other;
@@ -149,8 +151,9 @@ static void leave_turns(struct dlock_hold *hold)
     pthread_cond_broadcast(&hold->lock->answered);
 }
 
-/* The lock's mutex is held. A call that has a thread does not wait for ever behind one that has
- * none: the other may need that thread. *free_ns: since when nobody asks; 0: somebody does. */
+/* The lock's mutex is held. A call with a thread does not wait for ever for one without a thread:
+ * that one may need this thread. *free_ns: since when no request of the owner is under way; 0: one
+ * is. */
 static bool is_its_turn(const struct dlock_hold *hold, bool has_thread, int64_t *free_ns)
 {
     if (is_busy(hold)) {
@@ -164,8 +167,8 @@ static bool is_its_turn(const struct dlock_hold *hold, bool has_thread, int64_t 
     return has_thread && mono_ns() - *free_ns >= COME_MS * NS_PER_MS;
 }
 
-/* The lock's mutex is held. until_ns 0: it does not wait, but keeps its turn. False also for who is
- * cancelled by then: it asks nothing more. */
+/* The lock's mutex is held. until_ns 0: does not wait, but keeps its place. False: it is not
+ * its turn, or the call was cancelled. Then the caller sends nothing. */
 static bool owner_has_turn(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *cancel)
 {
     int64_t free_ns = 0;
@@ -196,7 +199,7 @@ void owner_nest(struct dlock_hold *hold, const struct dlock_hold *outer)
              (unsigned long long)hold->acquisition);
 }
 
-/* It takes the name of the hold that it nests in, or its own. */
+/* Takes the name of the hold that it nests in, or one of its own. */
 static void owner_join(struct dlock_hold *hold)
 {
     const struct dlock_hold *outer = owner_outermost(hold);
@@ -206,11 +209,12 @@ static void owner_join(struct dlock_hold *hold)
         set_name(hold);
     hold->must_expire = outer != NULL && outer->must_expire;
     owner_count(hold);
-    if (outer != NULL && hold->depth == 1) /* its outer hold's time has just ended */
+    if (outer != NULL && hold->depth == 1) /* the outer hold's validity has just ended */
         owner_set_depth(hold, 2);
 }
 
-/* set: what the call needs to know of its owner's holds, under the lock's mutex; or NULL. */
+/* set: NULL, or a function that sets name and depth from the owner's other holds. It runs under the
+ * lock's mutex. */
 static bool owner_begin(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *cancel,
                         void (*set)(struct dlock_hold *))
 {
@@ -219,7 +223,7 @@ static bool owner_begin(struct dlock_hold *hold, int64_t until_ns, const dlock_c
     pthread_mutex_lock(&hold->lock->mutex);
     bool begun = owner_has_turn(hold, until_ns, cancel);
     if (begun) {
-        LIST_INSERT_HEAD(&hold->lock->calls, hold, of_calls);
+        LIST_INSERT_HEAD(holds_of(&hold->lock->calls, hold), hold, of_calls);
         if (set != NULL)
             set(hold);
     }
@@ -248,7 +252,7 @@ void owner_begin_anyway(struct dlock_hold *hold)
         return;
     pthread_mutex_lock(&hold->lock->mutex);
     leave_turns(hold);
-    LIST_INSERT_HEAD(&hold->lock->calls, hold, of_calls);
+    LIST_INSERT_HEAD(holds_of(&hold->lock->calls, hold), hold, of_calls);
     owner_count(hold);
     pthread_mutex_unlock(&hold->lock->mutex);
 }
@@ -262,11 +266,54 @@ void owner_takes_turn(struct dlock_hold *hold)
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 
+int64_t owner_put_off_ms(struct dlock_hold *hold, int64_t ends_ns)
+{
+    pthread_mutex_lock(&hold->lock->mutex);
+    int64_t ms = is_behind(hold) ? BEHIND_MS : PUT_OFF_MS;
+    pthread_mutex_unlock(&hold->lock->mutex);
+    int64_t left_ms = ends_ns == INT64_MAX ? ms : (ends_ns - mono_ns()) / NS_PER_MS + 1;
+    return left_ms < 0 ? 0 : left_ms < ms ? left_ms : ms;
+}
+
+/* The lock's mutex is held. The wait of the owner's next request. NULL: there is none, it has a
+ * thread, or a request of the owner is under way. */
+static struct wait *next_started(const struct dlock_hold *hold)
+{
+    const struct dlock_hold *other;
+    TAILQ_FOREACH(other, &hold->lock->turns, of_turns)
+        if (owner_is_same(hold, other))
+            return is_busy(hold) ? NULL : other->started;
+    return NULL;
+}
+
+/* The request has ended: wakes the owner's next one. A wait ends only under the loop's mutex,
+ * after it has left `turns`. So `next` stays valid while this thread has that mutex. */
+static void wake_next(const struct dlock_hold *hold)
+{
+    struct dlock *lock = hold->lock;
+    struct loop *loop = &lock->client->loop;
+    pthread_mutex_lock(&lock->mutex);
+    bool found = next_started(hold) != NULL;
+    pthread_mutex_unlock(&lock->mutex);
+    if (!found)
+        return;
+    pthread_mutex_lock(&loop->mutex);
+    pthread_mutex_lock(&lock->mutex);
+    struct wait *next = next_started(hold);
+    pthread_mutex_unlock(&lock->mutex);
+    if (next != NULL)
+        loop_hasten(loop, next);
+    pthread_mutex_unlock(&loop->mutex);
+}
+
 void owner_gives_up_turn(struct dlock_hold *hold)
 {
     pthread_mutex_lock(&hold->lock->mutex);
+    bool was_in = hold->in_turns;
     leave_turns(hold);
     pthread_mutex_unlock(&hold->lock->mutex);
+    if (was_in)
+        wake_next(hold);
 }
 
 static bool owner_has_name(const struct dlock_hold *other, const struct dlock_hold *hold)
@@ -274,11 +321,11 @@ static bool owner_has_name(const struct dlock_hold *other, const struct dlock_ho
     return dlock_valid(other) && strcmp(other->owner, hold->owner) == 0;
 }
 
-/* The lock's mutex is held. A valid hold has the name. */
+/* The lock's mutex is held. Whether a valid hold has the name. */
 static bool is_held(const struct dlock_hold *hold)
 {
     const struct dlock_hold *other;
-    LIST_FOREACH(other, &hold->lock->holds, of_lock)
+    EACH_NEAR(other, &hold->lock->holds, hold, of_lock)
         if (owner_has_name(other, hold))
             return true;
     return false;
@@ -286,22 +333,19 @@ static bool is_held(const struct dlock_hold *hold)
 
 bool owner_holds(const struct dlock_hold *hold)
 {
-    const struct dlock_hold *other;
-    bool held = false;
     pthread_mutex_lock(&hold->lock->mutex);
-    LIST_FOREACH(other, &hold->lock->holds, of_lock)
-        held |= owner_has_name(other, hold);
+    bool held = is_held(hold);
     pthread_mutex_unlock(&hold->lock->mutex);
     return held;
 }
 
-/* The lock's mutex is held. Whether no valid hold has the name, and nobody asks by it: none will
- * later. Who asks is the heir of what is to be released. */
+/* The lock's mutex is held. True: no valid hold and no request under way has the name, and none
+ * will later. Requests under way inherit what is to be released. */
 static bool owner_is_over(const struct dlock_hold *hold)
 {
     struct dlock_hold *other;
     bool over = !is_held(hold);
-    LIST_FOREACH(other, &hold->lock->calls, of_calls)
+    EACH_NEAR(other, &hold->lock->calls, hold, of_calls)
         if (strcmp(other->owner, hold->owner) == 0) {
             int64_t longest_ms = hold_longest_ms(hold);
             other->inherits_release = true;
@@ -329,8 +373,9 @@ bool owner_end(struct dlock_hold *hold)
     end_call(hold);
     bool inherits = hold->inherits_release && !hold->must_expire && owner_is_over(hold);
     hold->inherits_release = hold->lost_while_nesting =
-        false; /* the next try may have another name */
+        false; /* the next attempt may have another name */
     pthread_mutex_unlock(&hold->lock->mutex);
+    wake_next(hold);
     return inherits;
 }
 
@@ -343,6 +388,8 @@ bool owner_end_release(struct dlock_hold *hold, bool unsaid)
     bool left = (unsaid || hold->inherits_release) && !hold->must_expire;
     bool over = left && owner_is_over(hold);
     pthread_mutex_unlock(&hold->lock->mutex);
+    if (owner_may_nest(hold))
+        wake_next(hold);
     bool goes_on = over || (left && unsaid && shared);
     if (goes_on)
         owner_set_depth(hold, over ? 1 : 2);
@@ -353,7 +400,7 @@ void owner_note_nested(const struct dlock_hold *hold)
 {
     struct dlock_hold *other;
     pthread_mutex_lock(&hold->lock->mutex);
-    LIST_FOREACH(other, &hold->lock->holds, of_lock)
+    EACH_NEAR(other, &hold->lock->holds, hold, of_lock)
         if (strcmp(other->owner, hold->owner) == 0 && other->shared_ms < hold->ttl_ms)
             other->shared_ms = hold->ttl_ms;
     pthread_mutex_unlock(&hold->lock->mutex);
@@ -364,7 +411,7 @@ bool owner_thread_holds(const struct dlock_hold *hold)
     const struct dlock_hold *other;
     bool holds = false;
     pthread_mutex_lock(&hold->lock->mutex);
-    LIST_FOREACH(other, &hold->lock->holds, of_lock)
+    EACH_HOLD(other, &hold->lock->holds, of_lock)
         holds |= other->thread == hold->thread && dlock_valid(other);
     pthread_mutex_unlock(&hold->lock->mutex);
     return holds;
@@ -380,7 +427,7 @@ bool owner_waits_for_itself(const struct dlock_hold *hold)
         return false;
     pthread_mutex_lock(&lock->mutex);
     if (owner_outermost(hold) == NULL)
-        LIST_FOREACH(other, &lock->holds, of_lock)
+        EACH_HOLD(other, &lock->holds, of_lock)
             reads |= other->thread == hold->thread && other->named_by != 'x' &&
                      other->mode == DLOCK_SHARED && dlock_valid(other);
     pthread_mutex_unlock(&lock->mutex);
@@ -391,9 +438,9 @@ bool owner_waits_for_itself(const struct dlock_hold *hold)
 static void owner_mark_must_expire(const struct dlock_hold *hold)
 {
     struct dlock_hold *other;
-    LIST_FOREACH(other, &hold->lock->holds, of_lock)
+    EACH_NEAR(other, &hold->lock->holds, hold, of_lock)
         other->must_expire |= strcmp(other->owner, hold->owner) == 0;
-    LIST_FOREACH(other, &hold->lock->calls, of_calls)
+    EACH_NEAR(other, &hold->lock->calls, hold, of_calls)
         other->must_expire |= strcmp(other->owner, hold->owner) == 0;
 }
 
@@ -404,16 +451,17 @@ void owner_must_expire(const struct dlock_hold *hold)
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 
-/* In one step: else a release could count this hold as over, and not be must_expire yet. */
+/* In one step: otherwise a release by another hold of the owner could count without this one, and
+ * free the key, before must_expire is set. */
 bool owner_abandon(const struct dlock_hold *hold)
 {
     const struct dlock_hold *other;
     pthread_mutex_lock(&hold->lock->mutex);
     bool valid = dlock_valid(hold);
     bool named = valid || is_held(hold);
-    LIST_FOREACH(other, &hold->lock->calls, of_calls)
+    EACH_NEAR(other, &hold->lock->calls, hold, of_calls)
         named |= strcmp(other->owner, hold->owner) == 0;
-    if (named) /* else it may be the heir of a release that got no answer */
+    if (named) /* otherwise it may have inherited a release that got no answer */
         owner_mark_must_expire(hold);
     pthread_mutex_unlock(&hold->lock->mutex);
     return valid;

@@ -1,89 +1,96 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Under which name an acquisition goes to Redis, and which hold it nests in.
+ * The name under which an acquisition goes to Redis, and the hold in which it nests.
  *
- * A name is used once, on rungs that are not flawed: for one outermost acquisition and the holds
- * that are nested in it. So no command that arrives late can touch a later acquisition.
+ * On rungs that are not flawed, a name is used once: by one outermost acquisition and the holds
+ * that nest in it. So a command that arrives late cannot change a later acquisition.
  *
  *     <client id>:<n>      owner_id 0: n is the acquisition's number
  *     <client id>:x7.<n>   owner_id 7
- *     <client id>:t3.<n>   DLOCK_THIS_THREAD, the client's third thread that asked
+ *     <client id>:t3.<n>   DLOCK_THIS_THREAD, the process's third thread that asked
  *
- * On flawed rungs a named owner keeps its name, "<client id>:x7": what they do with it is their
- * lesson.
+ * On flawed rungs a named owner keeps its name, "<client id>:x7". The flaws of those rungs depend
+ * on it.
  */
 #ifndef DLOCK_OWNER_H
 #define DLOCK_OWNER_H
 
 #include "rung.h"
 
-/* The calling thread's number: counted up, never used again. */
+/* The calling thread's number. The numbers grow, and none is used twice. */
 uint64_t owner_thread(void);
 
-/* Numbers the acquisition, and gives the hold its name, before its first try. */
+/* Numbers the acquisition, and names the hold, before the first attempt. */
 void owner_name(struct dlock_hold *hold, uint64_t owner_id);
 
-/* It is another acquisition from here on: its name follows, unless it nests. */
+/* Makes the hold another acquisition, with a new number. It also gets a new name, unless it nests.
+ */
 void owner_begin_anew(struct dlock_hold *hold);
 
-/* Its owner is named, and its rung lets an owner acquire again. */
+/* Whether its owner is named, and its rung lets an owner acquire again. */
 bool owner_may_nest(const struct dlock_hold *hold);
 
-/* The valid hold of the same owner that was acquired first, or NULL. The lock's mutex is held. */
+/* The valid hold of the same owner that was acquired first; or NULL. The lock's mutex is held. */
 struct dlock_hold *owner_outermost(const struct dlock_hold *hold);
 
-/* The calling thread waits for the write lock while it reads itself, under whatever name but those
- * that the caller gave. */
+/* Whether the calling thread asks for the write lock while it holds the read lock itself. It would
+ * wait for itself. Names that the caller gave do not count. */
 bool owner_waits_for_itself(const struct dlock_hold *hold);
 
-/* The thread that asks holds the lock already. */
+/* Whether the hold's thread holds the lock already. */
 bool owner_thread_holds(const struct dlock_hold *hold);
 
-/* How many holds its owner has, this one included. */
+/* Sets how many holds its owner has, this one included. */
 void owner_set_depth(struct dlock_hold *hold, uint64_t depth);
 
-/* How soon a request that may not wait looks again whether its owner's other one is answered. */
+/* After this time a request without a thread checks again whether its owner's other request was
+ * answered. The next one in turn is also woken by the answer. */
 #define PUT_OFF_MS 2
+/* PUT_OFF_MS, or longer if another request of the owner comes first, but not beyond ends_ns. Hold
+ * the loop's mutex from here until the request is put off: otherwise it misses the wake-up. */
+int64_t owner_put_off_ms(struct dlock_hold *hold, int64_t ends_ns);
 
-/* From here to owner_end no other request of a named owner is under way: the calling thread waits
- * for its turn. Sets hold->depth and hold->count. False: it has waited until until_ns,
- * CLOCK_MONOTONIC, in vain; 0: it does not wait, but keeps its turn, and asks again soon. */
+/* Begins a release. From here to owner_end, no other request of its named owner is under way. Sets
+ * hold->depth and hold->count. Waits for its turn until until_ns (CLOCK_MONOTONIC). 0: does not
+ * wait, but keeps its place; call again soon. False: its turn has not come. */
 bool owner_begin_release(struct dlock_hold *hold, int64_t until_ns);
-/* The same for the end of a hold for which nothing is sent: it does not wait. */
+/* Begins the end of a hold without waiting for its turn: nothing is sent for it. */
 void owner_begin_anyway(struct dlock_hold *hold);
-/* The same for a request that leaves the hold as it is: neither is set. */
+/* Begins a renewal: as owner_begin_release, but sets neither depth nor count. */
 bool owner_begin_renewal(struct dlock_hold *hold, int64_t until_ns);
-/* The same of a hold that is not held yet: it takes the name of the one that it nests in, or its
- * own. False: or it was cancelled meanwhile. */
+/* Begins an attempt to acquire: as owner_begin_release. The hold takes the name of the hold that it
+ * nests in, or one of its own. False also if it is cancelled. */
 bool owner_begin_try(struct dlock_hold *hold, int64_t until_ns, const dlock_cancel *cancel);
-/* Before owner_begin_try, which another thread will call: the turn counts from here on. */
+/* Takes a place before another thread calls owner_begin_try. */
 void owner_takes_turn(struct dlock_hold *hold);
-/* It will not ask again, so it keeps nobody waiting. */
+/* Gives up the place of a request that will not be sent. */
 void owner_gives_up_turn(struct dlock_hold *hold);
-/* True: it was the heir of a release that got no answer, and nobody has the name any more. */
+/* Ends a request. True: the hold inherits a release that got no answer, and no other hold or
+ * request has the name. The caller must release the name. */
 bool owner_end(struct dlock_hold *hold);
-/* The same of a release, with which the hold is over. unsaid: no server has said that it let go of
- * it. True: that goes on in the background. What is sent for it is that of its owner's last hold,
- * where nobody has the name any more: none will later. Else who asks by it is the heir, but each
- * hold of a rung with TRAIT_SHARED is let go of for itself. */
+/* Ends a release, and with it the hold. unsaid: no server confirmed the release. True: the release
+ * goes on in the background. If no hold or request has the name any more, it releases the name, as
+ * that of the owner's last hold. Otherwise a request that is under way, if there is one, inherits
+ * it. With TRAIT_SHARED each hold is released separately. */
 bool owner_end_release(struct dlock_hold *hold, bool unsaid);
 
-/* A valid hold has the name. */
+/* Whether a valid hold has the name. */
 bool owner_holds(const struct dlock_hold *hold);
 
-/* It was to nest, and its answer was lost: the key may have been given its time. */
+/* An acquire that was to nest got no answer: the key may have been given its time to live. */
 void owner_note_nested(const struct dlock_hold *hold);
 
-/* The lock's mutex is held. It nests in `outer`, and takes its name. */
+/* The lock's mutex is held. The hold nests in `outer`, and takes its name. */
 void owner_nest(struct dlock_hold *hold, const struct dlock_hold *outer);
 
-/* Both are of the same owner, or the same. */
+/* Whether both are of the same owner, or the same hold. */
 bool owner_is_same(const struct dlock_hold *hold, const struct dlock_hold *other);
 
-/* Commands may still be carried out that were sent by the name: its last hold is left to expire. */
+/* Commands sent under the name may still be carried out: the last hold of the name is left to
+ * expire. */
 void owner_must_expire(const struct dlock_hold *hold);
-/* The same of a hold that is abandoned, if anybody has the name. True: the hold itself was valid.
- */
+/* Abandons the hold. If the name is in use, its last hold is left to expire. True: the hold itself
+ * was valid. */
 bool owner_abandon(const struct dlock_hold *hold);
 
 #endif

@@ -40,28 +40,29 @@ void release_take(struct releasing *r)
     if (r->status != DLOCK_LOST || r->exchange.sent_ns == 0)
         return;
     timekeeper_lose(&r->hold->lock->client->timekeeper, r->hold);
-    fail(DLOCK_LOST, "'%s' was not this hold's any more at its release", r->hold->key);
+    fail(DLOCK_LOST, "'%s' no longer belonged to this hold at its release", r->hold->key);
 }
 
-static bool is_unsaid(dlock_status status)
+/* Whether the status leaves open whether the lock was released. */
+static bool is_inconclusive(dlock_status status)
 {
     return status == DLOCK_UNREACHABLE || status == DLOCK_LIMIT || status == DLOCK_REFUSED ||
            status == DLOCK_NO_MEMORY || status == DLOCK_UNKNOWN;
 }
 
-/* Its own time is over, but its key lives on. */
-static bool is_outlived(const struct releasing *r)
+/* Whether the hold's validity has ended, but its key may still exist. */
+static bool may_outlive_hold(const struct releasing *r)
 {
     return r->status == DLOCK_LOST && r->hold->shared_ms != 0 &&
-           (r->exchange.sent_ns == 0 || is_unsaid(r->exchange.status));
+           (r->exchange.sent_ns == 0 || is_inconclusive(r->exchange.status));
 }
 
 bool release_is_left(const struct releasing *r)
 {
     const struct dlock_rung *rung = &r->hold->lock->rung;
-    bool may_come = r->exchange.rode && r->exchange.open;
-    return (is_unsaid(r->status) || is_outlived(r)) && r->exchange.step == STEP_RELEASE &&
-           !may_come && rung->expires && !rung->flawed;
+    bool batch_may_run = r->exchange.rode && r->exchange.open;
+    return (is_inconclusive(r->status) || may_outlive_hold(r)) &&
+           r->exchange.step == STEP_RELEASE && !batch_may_run && rung->expires && !rung->flawed;
 }
 
 void release_left_to_expire(struct releasing *r)
@@ -76,7 +77,7 @@ void release_left_to_expire(struct releasing *r)
                      r->hold->key);
 }
 
-static void late_sent(struct releasing *r)
+static void release_late_done(struct releasing *r)
 {
     r->then = NULL;
     r->status = fail(DLOCK_LOST, "'%s' was lost before its release", r->hold->key);
@@ -86,9 +87,9 @@ static void late_sent(struct releasing *r)
 void release_late(struct releasing *r, bool may_send)
 {
     if (may_send && r->hold->shared_ms != 0 && !r->hold->must_expire)
-        release_ask(r, STEP_RELEASE, NULL, late_sent);
+        release_ask(r, STEP_RELEASE, NULL, release_late_done);
     else
-        late_sent(r);
+        release_late_done(r);
 }
 
 /* ---- The call -------------------------------------------------------------------------------- */
@@ -106,7 +107,7 @@ static dlock_status release_prepare(struct releasing *r, struct dlock_hold *hold
     return status;
 }
 
-/* False: it must be called again, a little later. */
+/* False: another request of the owner is under way; call it again a little later. */
 static bool release_begin(struct releasing *r, bool waits)
 {
     struct dlock_hold *hold = r->hold;
@@ -115,7 +116,7 @@ static bool release_begin(struct releasing *r, bool waits)
     return hold->lock->holding->begin_release(r, waits);
 }
 
-/* The hold is over for its caller. goes_on: not yet for the library. */
+/* The hold has ended for its caller. goes_on: the library still releases it. */
 static void release_end(struct dlock_hold *hold, bool goes_on, const struct exchange *unresolved)
 {
     if (hold->lost_fd >= 0)
@@ -124,7 +125,7 @@ static void release_end(struct dlock_hold *hold, bool goes_on, const struct exch
         free(hold);
 }
 
-/* Nothing is to be sent any more: the hold is gone. */
+/* Nothing more is to be sent: ends the release, and frees the hold or gives it to a cleanup. */
 static void release_finish(struct releasing *r)
 {
     struct dlock_hold *hold = r->hold;
@@ -162,10 +163,20 @@ dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
 
 /* ---- Without a thread ------------------------------------------------------------------------ */
 
-/* Sends what is to be sent, or is over. */
+static bool is_serverless(const struct releasing *r)
+{
+    return (r->hold->lock->ops->traits & TRAIT_SERVERLESS) != 0;
+}
+
+/* Sends the next exchange; or, if there is none, ends and delivers the completion. Without a server
+ * only `last` is sent; the rest needs no thread that asks. */
 static void release_go_on(struct releasing *r)
 {
     struct loop *loop = &r->hold->lock->client->loop;
+    while (r->then != NULL && r->exchange.last == NULL && is_serverless(r)) {
+        exchange_one(loop->client, &r->exchange);
+        r->then(r);
+    }
     if (r->then != NULL) {
         pthread_mutex_lock(&loop->mutex);
         r->wait.ends_ns = r->ends_ns;
@@ -178,26 +189,59 @@ static void release_go_on(struct releasing *r)
     loop_deliver(loop, &r->completion);
 }
 
-/* wait.run */
-static void release_run(struct wait *wait)
+/* Begins the release; or, if another request of its owner is under way, has the loop call it again
+ * a little later. */
+static void release_begin_async(struct releasing *r)
 {
-    struct releasing *r = (struct releasing *)wait;
-    struct loop *loop = &wait->lock->client->loop;
-    bool asked = r->then != NULL; /* in vain: others kept all who ask, to the end of its time */
-    if (asked) {
-        r->exchange.open = false;
-        r->exchange.status = no_turn(wait->lock, r->began_ns);
-        snprintf(r->exchange.why, sizeof r->exchange.why, "%s", dlock_error());
-        r->then(r);
-    }
-    if (asked || release_begin(r, false)) {
+    struct loop *loop = &r->hold->lock->client->loop;
+    if (release_begin(r, false)) {
         release_go_on(r);
         return;
     }
     pthread_mutex_lock(&loop->mutex);
-    wait->ends_ns = r->ends_ns; /* no hook is waited for from here on */
-    loop_put_off(loop, wait, PUT_OFF_MS);
+    r->wait.ends_ns = r->ends_ns;
+    r->wait.only_looks = true; /* from here on, release_run never blocks on a hook */
+    loop_put_off(loop, &r->wait, owner_put_off_ms(r->hold, r->ends_ns));
     pthread_mutex_unlock(&loop->mutex);
+}
+
+/* wait.run */
+static void release_run(struct wait *wait)
+{
+    struct releasing *r = (struct releasing *)wait;
+    if (r->then == NULL) {
+        release_begin_async(r);
+        return;
+    }
+    /* The exchange was queued but never sent: other calls kept all sending threads busy until its
+     * time was over. Nothing else could end a hold without a server, so it ends without `last`. */
+    if (is_serverless(r)) {
+        r->exchange.last = NULL;
+        exchange_one(wait->lock->client, &r->exchange);
+    }
+    r->exchange.open = false;
+    r->exchange.status = no_turn(wait->lock, r->began_ns);
+    snprintf(r->exchange.why, sizeof r->exchange.why, "%s", dlock_error());
+    r->then(r);
+    release_go_on(r);
+}
+
+/* Begins on the calling thread. If a hook is running for the hold, it begins on a thread that may
+ * wait for that hook. The call itself has not failed, so dlock_error() stays. */
+static void release_begin_on_caller(struct releasing *r)
+{
+    struct dlock_client *client = r->hold->lock->client;
+    char sentence[SENTENCE_MAX];
+    if (r->hold->lock->rung.expires && !timekeeper_try_to_forget(&client->timekeeper, r->hold)) {
+        pthread_mutex_lock(&client->loop.mutex);
+        r->wait.running = false;
+        loop_run(&client->loop, &r->wait);
+        pthread_mutex_unlock(&client->loop.mutex);
+        return;
+    }
+    snprintf(sentence, sizeof sentence, "%s", dlock_error());
+    release_begin_async(r); /* it may have freed r */
+    fail(DLOCK_OK, "%s", sentence);
 }
 
 /* wait.answered */
@@ -218,26 +262,30 @@ dlock_status dlock_release_start(dlock_hold *hold, dlock_batch *last, dlock_done
         return fail(DLOCK_NO_MEMORY, "out of memory");
     dlock_status status = release_prepare(r, hold, last);
     if (status == DLOCK_OK && (hold->lock->ops->traits & TRAIT_THREAD) != 0)
-        status = fail(DLOCK_UNSUPPORTED,
-                      "'%s' counts in the memory of the thread that acquired: it must release",
-                      hold->lock->ops->name);
+        status =
+            fail(DLOCK_UNSUPPORTED,
+                 "'%s' counts in the memory of the thread that acquired: that thread must release",
+                 hold->lock->ops->name);
     r->wait = (struct wait){.lock = hold->lock,
                             .run = release_run,
                             .wake_fd = -1,
-                            .ends_ns = INT64_MAX, /* to begin may wait for a hook */
+                            .running = true,      /* the calling thread runs it */
+                            .ends_ns = INT64_MAX, /* no limit while it waits for a hook */
                             .exchange = &r->exchange,
                             .answered = release_answered};
     r->completion = (struct completion){.done = done, .arg = arg, .call = r};
-    if (status == DLOCK_OK) { /* not in a forked child: a thread of its parent may have it */
+    if (status == DLOCK_OK) { /* not in a forked child: a thread of the parent may hold the mutex */
         pthread_mutex_lock(&loop->mutex);
         status = loop_start(loop);
         if (status == DLOCK_OK) {
+            hold->started = &r->wait;
             owner_takes_turn(hold);
-            loop_run(loop, &r->wait);
         }
         pthread_mutex_unlock(&loop->mutex);
     }
-    if (status != DLOCK_OK)
+    if (status == DLOCK_OK)
+        release_begin_on_caller(r);
+    else
         free(r);
     return status;
 }

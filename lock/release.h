@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A release under way: steps over a struct, so that a thread may drive it or a loop.
+ * A release under way. Its steps work on a struct, so that either a thread or the client's loop can
+ * run them.
  */
 #ifndef DLOCK_RELEASE_H
 #define DLOCK_RELEASE_H
@@ -10,9 +11,10 @@
 struct acquiring;
 
 struct releasing {
-    struct wait wait; /* the first member: whoever has the wait has this */
+    struct wait wait; /* must be first: a pointer to it is cast to this struct */
     struct exchange exchange;
-    /* What comes of the exchange that is to be made; NULL: it is over, with the status. */
+    /* Called with the answer to the exchange that is to be sent. NULL: the release has ended, with
+     * the status. */
     void (*then)(struct releasing *r);
     struct dlock_hold *hold;
     struct dlock_batch *last;
@@ -21,28 +23,29 @@ struct releasing {
     dlock_status status;
     struct completion completion;
 
-    /* Of handoff.c alone. */
-    struct acquiring *next; /* whom the lock is passed on to */
-    uint64_t grant;         /* that is let go of */
-    uint64_t seen;          /* queue.wakes before that */
+    /* Hand-off only. */
+    struct acquiring *next; /* the waiter that the lock is handed to */
+    uint64_t grant;         /* the grant that is released */
+    uint64_t wakes_seen;    /* queue.wakes before the release was sent */
 };
 
-/* The exchange is to be made, and `then` called with its answer. */
+/* Sets the exchange to be sent, and the function that takes its answer. */
 void release_ask(struct releasing *r, unsigned step, struct dlock_batch *last,
                  void (*then)(struct releasing *r));
-/* What rides, alone, where there is some; else goes on at once. */
+/* Sends only the caller's commands; if there are none, calls `then` at once. */
 void release_ask_alone(struct releasing *r, void (*then)(struct releasing *r));
-/* then: the server's answer to the release is its status. */
+/* then: the server's answer to the release becomes its status. */
 void release_take(struct releasing *r);
-/* then: what an earlier hold of its owner's sent may still be carried out. Were the lock free by
- * then, it would meet the next holder. What rode says itself that it was not carried out. */
+/* then: the lock is left to expire, because an earlier hold's commands may still be carried out. If
+ * the lock were free by then, they would meet the next holder. The caller's own commands have
+ * replies that say whether they were carried out. */
 void release_left_to_expire(struct releasing *r);
-/* The hold's validity is over. Its key lives on where it was given another hold's time: it is
- * released all the same. No later hold has this name or this token, so the request meets nobody
- * else's. */
+/* The hold's validity has ended. Its key may live longer, because another hold extended it. Then
+ * the key is released all the same. No later hold has this name or token, so the request cannot
+ * free another's lock. */
 void release_late(struct releasing *r, bool may_send);
-/* No server has said that it let go of the hold, and nothing of the caller's can come behind that:
- * it is let go of in the background. */
+/* Whether the release goes on in the background. It does if no server confirmed it, and no command
+ * of the caller can be carried out after it. */
 bool release_is_left(const struct releasing *r);
 
 #endif

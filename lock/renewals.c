@@ -8,7 +8,8 @@
 
 #include <stdio.h>
 
-#define TRY_ANSWERS 4 /* another try takes so many answers' time: connect, log in, renew; and one */
+/* Another attempt takes as long as this many answers: to connect, log in, renew, and one more. */
+#define TRY_ANSWERS 4
 
 static struct renewal *renewals_oldest(struct renewals *renewals)
 {
@@ -36,7 +37,7 @@ void renewals_begin(struct renewals *renewals)
 {
     int64_t connect_ns = renewals->ops->begin(renewals->renewer);
     if (renewals->answer_ns == 0)
-        renewals->answer_ns = connect_ns; /* as long, or half */
+        renewals->answer_ns = connect_ns; /* an answer takes as long as that, or half */
 }
 
 void renewals_add(struct renewals *renewals, struct dlock_hold *hold, int64_t ttl_ms,
@@ -60,14 +61,15 @@ void renewals_drop(struct dlock_hold *hold)
 
 /* ---- Waiting --------------------------------------------------------------------------------- */
 
-/* The connection owes an answer, and nothing has come since. */
+/* Since when the connection owes an answer, and nothing has come. */
 static int64_t silent_since_ns(struct renewals *renewals)
 {
     return max_ns(renewals_oldest(renewals)->sent_ns, renewals->heard_ns);
 }
 
-/* Half of what a hold has left is kept for another try, if that is enough for one. A hold for which
- * it is not waits for its answer: on its behalf nothing is given up. */
+/* Keeps half of a hold's remaining validity for another attempt: at half, the connection is given
+ * up. If half is too short for an attempt, the hold waits for its answer. Such a hold does not
+ * count here. */
 int64_t renewals_limit_ns(struct renewals *renewals)
 {
     int64_t since_ns = silent_since_ns(renewals);
@@ -81,8 +83,8 @@ int64_t renewals_limit_ns(struct renewals *renewals)
     return since_ns + silence_ns;
 }
 
-/* What was under way is unknown. An answer takes longer than it was waited for, as far as is known:
- * so a slow server is not given up time and again. */
+/* The renewals that were under way are uncertain. From now on an answer is assumed to take longer
+ * than this one was awaited. So a slow server is not given up again and again. */
 static void renewals_give_up(struct renewals *renewals, int64_t now_ns)
 {
     renewals->status = renewals->ops->give_up(renewals->renewer);
@@ -101,7 +103,7 @@ void renewals_wait(struct renewals *renewals, int wake_fd, bool late)
         renewals_give_up(renewals, now_ns);
         return;
     }
-    /* It rises at once, and falls slowly. */
+    /* The estimate rises at once, and falls slowly. */
     int64_t took_ns = now_ns - renewals_oldest(renewals)->sent_ns;
     renewals->answer_ns = max_ns(took_ns, (took_ns + renewals->answer_ns) / 2);
     renewals->heard_ns = now_ns;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a rung fills in, and what it works through. A rung is ONE attempt: straight-line code over
- * a handful of commands that never sleeps. Waiting belongs to wait.c, renewing in time to
- * timekeeper.c, deadlines and bookkeeping to acquire.c and hold.c.
+ * What a rung fills in, and what it works with. A rung is ONE attempt: straight-line code over a
+ * few commands that never sleeps. Other files do the rest: wait.c waits, and timekeeper.c renews in
+ * time. Deadlines and records belong to acquire.c and hold.c.
  */
 #ifndef DLOCK_RUNG_H
 #define DLOCK_RUNG_H
@@ -20,126 +20,143 @@
 #define HOLD_ID_MAX 112
 #define BUSY_SOURCE_MAX (DLOCK_NAME_MAX + HOLD_ID_MAX + 64) /* a name, a hold and a word */
 
-/* TRAIT_HANDOFF: what a rung that hands off needs to know of the hold besides. */
+/* TRAIT_HANDOFF: what such a rung needs to know of a hold in addition. */
 struct handoff_hold {
-    uint64_t grant; /* the first token of the grant that it is of */
-    uint64_t try; /* the number of this try, higher than those of all earlier ones of the client */
+    uint64_t grant; /* the first token of the hold's grant */
+    /* The number of this attempt, higher than those of all earlier attempts of the client. */
+    uint64_t try;
     uint64_t newest; /* at release: the highest token that its grant has used */
-    bool more;       /* at release: others of this client wait for it */
-    bool kept;       /* release sets it when it kept the lock for them, with a new `token`, a new
-                        grant's first, and a full time to live */
+    bool more;       /* at release: other waiters of this client wait for the lock */
+    /* Set by a release that kept the lock for them. `token` is then new, the first of a new grant,
+     * and the time to live is full. */
+    bool kept;
 
-    /* handoff.c's own. Protected by the loop's mutex. */
-    bool out;        /* its grant counts it no more: */
-    bool was_end;    /* it was the grant's last, and nothing of the grant's may still come */
-    uint64_t got_by; /* the try that got the grant */
+    /* For handoff.c only. Protected by the loop's mutex. */
+    bool out; /* its grant no longer counts it */
+    /* Set with `out`: it was the grant's last hold, and no command of the grant could still be
+     * carried out. */
+    bool was_end;
+    uint64_t got_by; /* the attempt that acquired the grant */
 };
 
-/* One acquisition. A rung reads it and may set `token`; the rest is the core's. */
+/* One acquisition. A rung reads it and may set `token`; the core sets everything else. */
 struct dlock_hold {
-    /* Set before try_acquire; constant after it. */
+    /* Set before try_acquire; constant after that. */
     const char *key;           /* the lock's name */
     const char *const *beside; /* the keys beside it, in the order of rung_ops.beside */
-    char owner[OWNER_MAX];     /* its name in Redis: see owner.h */
-    char id[HOLD_ID_MAX];      /* "<owner>#<acquisition>": this hold and no other */
+    char owner[OWNER_MAX];     /* the owner's name in Redis: see owner.h */
+    char id[HOLD_ID_MAX];      /* "<owner>#<acquisition>": names only this hold */
     char ttl[24];              /* ttl_ms as text, for commands */
-    int64_t ttl_ms;            /* want.ttl_ms or the lock's, and not more than hold_max_ms */
+    int64_t ttl_ms;            /* want.ttl_ms or the lock's, limited to hold_max_ms */
     uint64_t acquisition;
-    enum dlock_mode mode; /* TRAIT_SHARED: how it is wanted; DLOCK_EXCLUSIVE on other rungs */
-    uint64_t depth;       /* how many holds its owner has, this one included: 1, more only on
-                               re-entrant rungs; set before an acquire and before a release */
-    char count[24];       /* the same as text, for commands */
-    void *lock_state;     /* rung_ops.state_size bytes, zero at first, shared by all holds of
-                               the lock in this process */
-    uint64_t token;       /* a rung with TRAIT_TOKEN sets it when it acquires */
+    /* TRAIT_SHARED: the mode that is wanted. DLOCK_EXCLUSIVE on other rungs. */
+    enum dlock_mode mode;
+    /* How many holds its owner has, this one included: more than 1 only on re-entrant rungs. Set
+     * before an acquire and before a release. */
+    uint64_t depth;
+    char count[24]; /* depth as text, for commands */
+    /* rung_ops.state_size bytes, zero at first. All holds of the lock in this process share them.
+     */
+    void *lock_state;
+    uint64_t token; /* set by a rung with TRAIT_TOKEN when it acquires */
 
-    struct handoff_hold *handoff; /* of a rung with TRAIT_HANDOFF; else NULL */
+    struct handoff_hold *handoff; /* with TRAIT_HANDOFF; else NULL */
 
     struct dlock *lock;
-    char named_by;   /* 0: owner_id 0, it is alone under its name; 'x', 't': see owner.h */
-    uint64_t number; /* of its owner, if it is named */
-    uint64_t thread; /* that asked for it */
+    /* 0: owner_id is 0, and no other hold nests in it. 'x' and 't': see owner.h. */
+    char named_by;
+    uint64_t number; /* the named owner's number */
+    uint64_t thread; /* the thread that asked for it */
 
     /* Protected by the lock's mutex. */
     LIST_ENTRY(dlock_hold) of_calls;
     TAILQ_ENTRY(dlock_hold) of_turns;
     bool in_turns;
-    bool leaving;            /* its release is under way, and nothing nests in it any more */
-    bool lost_while_nesting; /* its owner lost the lock while it was being acquired once more */
-    /* A release of its name got no answer while its own request was under way. */
+    struct wait *started;    /* the wait of its call, if that call has no thread; else NULL */
+    bool leaving;            /* its release is under way, so nothing nests in it any more */
+    bool lost_while_nesting; /* its owner lost the lock during this nested acquire */
+    /* A release of its name got no answer while its own request was under way: see owner_end. */
     bool inherits_release;
-    /* Commands of its owner may still be carried out: it is left to expire. */
+    /* Commands of its owner may still be carried out, so it is left to expire. */
     _Atomic bool must_expire;
-    _Atomic int64_t shared_ms; /* the longest time that its key was given for another hold: the key
-                                  may outlive this one; 0: none was */
+    /* The longest time to live that the key was given for another hold, so the key may outlive this
+     * hold. 0: none. */
+    _Atomic int64_t shared_ms;
     void *user;
     int fork_generation;
     int64_t hold_max_ms; /* 0: no limit */
-    int64_t ends_ns;     /* CLOCK_BOOTTIME: no renewal reaches beyond; INT64_MAX: no limit */
-    _Atomic int64_t valid_until_ns; /* CLOCK_BOOTTIME; INT64_MAX: never over */
+    int64_t ends_ns;     /* CLOCK_BOOTTIME: no renewal reaches beyond this; INT64_MAX: no limit */
+    _Atomic int64_t valid_until_ns; /* CLOCK_BOOTTIME; INT64_MAX: it never expires */
     LIST_ENTRY(dlock_hold) of_lock; /* protected by the lock's mutex */
 
     /* Protected by the timekeeper's mutex. */
     bool watched;
-    bool told;                    /* that it is lost */
-    bool ending;                  /* it was given all that hold_max_ms allows */
-    struct heap_node end;         /* in timekeeper.ends */
-    struct heap_node turn;        /* in timekeeper.waiting or .due; in renewals.under_way, or in
-                                     none, while a renewal is under way that is for it, too */
+    bool told;            /* its loss was reported */
+    bool ending;          /* it was given all that hold_max_ms allows */
+    struct heap_node end; /* in timekeeper.ends */
+    /* In timekeeper.waiting or .due. While a renewal for its key is under way: in
+     * renewals.under_way, or in no heap. */
+    struct heap_node turn;
     struct renewal *renewal_sent; /* its own renewal that is under way, or NULL */
-    int lost_fd;                  /* a timer that ends with valid_until_ns; -1: not asked for yet */
+    int lost_fd;                  /* a timer that fires at valid_until_ns; -1: not asked for yet */
 };
 
-/* How long its key may live after it was given time, at most. */
+/* The longest time that its key may live after the key was extended. */
 static inline int64_t hold_longest_ms(const struct dlock_hold *hold)
 {
     int64_t shared_ms = hold->shared_ms;
     return shared_ms > hold->ttl_ms ? shared_ms : hold->ttl_ms;
 }
 
-/* How to wait when the lock is busy. All zero: poll after the client's retry_ms. */
+/* How to wait when the lock is busy. All zero: poll at intervals of the client's retry_ms. */
 struct busy {
     enum wait_kind {
-        WAIT_POLL,    /* sleep, try again */
-        WAIT_LOCAL,   /* until this process releases the lock */
-        WAIT_CHANNEL, /* until a message comes on the channel `source`: "0" wakes one of this
-                         client's waiters that wants the lock alone, "r" all that want it shared,
-                         anything else all */
-        WAIT_LIST,    /* until the lock's name comes on the list `source`, of which a client has one
-                         for all its locks */
+        WAIT_POLL,  /* pause, then try again */
+        WAIT_LOCAL, /* until this process releases the lock */
+        /* Until a message comes on the channel `source`. "0" wakes one of this client's waiters
+         * that wants the lock alone; "r" wakes all that want it shared; any other message wakes
+         * all. */
+        WAIT_CHANNEL,
+        /* Until the lock's name comes on the list `source`. A client has one list for all its
+         * locks. */
+        WAIT_LIST,
+        /* Until the lock's name comes on the list `source`, which belongs to the lock. */
+        WAIT_SIGNALS,
     } kind;
     char source[BUSY_SOURCE_MAX];
-    int64_t again_ms; /* try again after so long in any case; 0: retry_ms */
-    bool no_publish;  /* WAIT_CHANNEL: its user may send no messages, so perhaps nobody does */
+    int64_t again_ms; /* try again after this time in any case; 0: retry_ms */
+    /* WAIT_CHANNEL: the waiter's user may not PUBLISH, so perhaps the holder's may not either. */
+    bool no_publish;
 };
 
 enum contend {
-    CONTEND_EACH,           /* every waiter tries for itself, `contenders` of a client at a time */
-    CONTEND_ONE_PER_CLIENT, /* one tries, the others of this client queue behind it, in order */
+    CONTEND_EACH, /* every waiter tries, up to `contenders` of a client at a time */
+    /* One waiter of the client tries; the others wait in its queue, in order. */
+    CONTEND_ONE_PER_CLIENT,
 };
 
 enum {
     TRAIT_EXPIRES = 1,    /* holds have a time to live */
-    TRAIT_REENTRANT = 2,  /* the same owner may acquire again: `depth` counts */
+    TRAIT_REENTRANT = 2,  /* the same owner may acquire again, and `depth` counts */
     TRAIT_SERVERLESS = 4, /* sends nothing: `env->redis` is NULL */
     TRAIT_TOKEN = 8,      /* sets hold->token */
     TRAIT_QUORUM = 16,    /* works with several servers */
-    TRAIT_THREAD = 128,   /* who acquires and who releases must be the same thread */
-    TRAIT_HANDOFF = 64,   /* the client has the lock, and passes it on among its waiters in order:
-                             with CONTEND_ONE_PER_CLIENT and TRAIT_TOKEN. One slot of a lock at a
-                             time */
-    TRAIT_SHARED = 32,    /* has holds of mode DLOCK_SHARED; may answer UPGRADE */
+    TRAIT_THREAD = 128,   /* the thread that acquires must also release */
+    /* The server grants the lock to the client, which hands it to its waiters in order. Needs
+     * CONTEND_ONE_PER_CLIENT and TRAIT_TOKEN. One slot of a lock runs at a time. */
+    TRAIT_HANDOFF = 64,
+    TRAIT_SHARED = 32, /* has holds of mode DLOCK_SHARED; may answer UPGRADE */
 };
 
 struct rung_env;
 struct answer;
 struct request;
 
-/* A key beside the lock's own, "dlock:<kind>:<name>" or "dlock:<kind>={<name>}": in the same slot
- * of a cluster, and no other lock's. */
+/* A key beside the lock's own: "dlock:<kind>:<name>" or "dlock:<kind>={<name>}". It is in the same
+ * slot of a cluster, and no other lock uses it. */
 struct beside {
     const char *kind;
-    const char *type; /* as Redis calls it; "channel": it is one */
+    const char *type; /* the type in Redis' words; or "channel" */
 };
 #define BESIDE_MAX 6
 
@@ -147,68 +164,74 @@ struct engine;
 
 struct rung_ops {
     const char *name;
-    const struct engine *engine; /* that it works with; NULL: Redis, or none where it asks nobody */
+    /* The engine that it needs. NULL: Redis, or none if it sends nothing. */
+    const struct engine *engine;
     unsigned traits;
     enum contend contend;
     size_t state_size; /* memory per lock and process */
-    int64_t ttl_ms;    /* its holds' time to live where the client's options name none; 0: 30000 */
-    struct beside beside[BESIDE_MAX + 1]; /* ended by a kind that is NULL */
+    int64_t ttl_ms;    /* its holds' time to live if the client's options give none; 0: 30000 */
+    /* The type of the lock's own key, in Redis' words. NULL: "zset" if the rung is re-entrant with
+     * shared holds, "hash" if it is only re-entrant, else "string". */
+    const char *key_type;
+    struct beside beside[BESIDE_MAX + 1]; /* ended by a kind of NULL */
 
-    /* A step is one script: send_<step> says what is sent, take_<step> what its answer means. Both
+    /* A step is one script: send_<step> writes the request, and take_<step> reads the answer. Both
      * are pure: they may be called again for the same hold, on any thread, and must not block. A
-     * script may arrive twice, and late: it names the acquisition, and says what shall be, not what
-     * is to be added. Either these, or the slots below. */
+     * script may arrive twice, and late. So it names the acquisition, and sets a state rather than
+     * adding to one. A rung fills in either these or the slots below. */
     void (*send_acquire)(struct request *request, const struct dlock_hold *hold);
-    /* OK; BUSY: fill in `busy` if polling is not the way. This and the others: UNKNOWN where the
-     * answer is none that the script gives; it is of another request then, perhaps. */
+    /* OK; BUSY: fill in `busy`, unless polling is right. All take_ functions return UNKNOWN for an
+     * answer that the script cannot give: it may belong to another request. */
     dlock_status (*take_acquire)(struct dlock_hold *hold, const struct answer *answer,
                                  struct busy *busy);
     void (*send_release)(struct request *request, const struct dlock_hold *hold);
-    /* OK; LOST: it was not ours any more. */
+    /* OK; LOST: the hold's owner no longer had the lock. */
     dlock_status (*take_release)(struct dlock_hold *hold, const struct answer *answer);
-    /* The time to live `ttl` from now, in ms; no key's life is made shorter. `ttl` lives as long as
-     * the request. NULL, and `renew` as well: the timekeeper does not renew its holds. Unless it is
-     * flawed, dlock_extend gives the time to the key that has hold->owner as a field, or hold->id
-     * as its value. */
+    /* Sets the time to live to `ttl` from now, in ms, but shortens no key's life. `ttl` lives as
+     * long as the request. If this and `renew` are NULL, the timekeeper does not renew the rung's
+     * holds. Then dlock_extend, unless the rung is flawed, extends the key that has hold->owner as
+     * a field or hold->id as its value. */
     void (*send_renew)(struct request *request, const struct dlock_hold *hold, const char *ttl);
     dlock_status (*take_renew)(struct dlock_hold *hold, const struct answer *answer);
-    /* The waiter leaves without the lock after at least one BUSY or UNKNOWN. NULL: it left nothing
-     * behind. */
+    /* The waiter leaves without the lock, after at least one BUSY or UNKNOWN. NULL: it leaves
+     * nothing on the server. */
     void (*send_give_up)(struct request *request, const struct dlock_hold *hold);
 
-    /* A slot runs on the thread that called the library, on a worker where the acquire has none;
-     * `renew` on the timekeeper's. Several may run at once for different holds. None may keep
-     * `env`, sleep, or block other than in CALL, EVAL and redis.h within env->deadline_ns. A NULL
-     * slot means what its comment says. */
+    /* A slot runs on the thread that called the library, or on a worker if the acquire has no
+     * thread. `renew` runs on the timekeeper's thread. Several slots may run at once for different
+     * holds. A slot must not keep `env`, sleep, or block, except in CALL, EVAL and redis.h within
+     * env->deadline_ns. The meaning of a NULL slot is stated at each slot. */
 
-    /* One bounded attempt. OK: had. BUSY: fill in `busy` if polling is not the way. Any other
-     * status as it came from CALL or EVAL: UNREACHABLE and REFUSED only when nothing is held. */
+    /* One bounded attempt. OK: acquired. BUSY: fill in `busy`, unless polling is right. Any other
+     * status as CALL or EVAL returned it: UNREACHABLE and REFUSED only if nothing is held. */
     dlock_status (*try_acquire)(struct rung_env *env, struct dlock_hold *hold, struct busy *busy);
-    /* Lets go. OK; LOST when it was not ours any more; as it came from CALL or EVAL otherwise.
-     * After UNKNOWN it is called once more, unless the rung is flawed or commands rode ahead: a
-     * release that was carried out then counts once. */
+    /* Releases the lock. OK; LOST: the owner no longer had it; otherwise the status of CALL or
+     * EVAL. After UNKNOWN it is called once more, unless the rung is flawed or commands were sent
+     * before it. If the first release was carried out, the second one counts once with it. */
     dlock_status (*release)(struct rung_env *env, struct dlock_hold *hold);
-    /* As send_renew. OK; LOST when it is not ours any more; else the timekeeper tries again while
-     * the hold is valid. NULL: as of send_renew. */
+    /* As send_renew. OK; LOST: the owner no longer had the lock. After any other status the
+     * timekeeper tries again while the hold is valid. NULL: see send_renew. */
     dlock_status (*renew)(struct rung_env *env, struct dlock_hold *hold, const char *ttl);
-    /* After try_acquire answered UNKNOWN, on a new connection: OK it was had, BUSY it was not.
-     * NULL: the caller gets UNKNOWN. */
+    /* Called on a new connection after try_acquire answered UNKNOWN. OK: the attempt acquired the
+     * lock. BUSY: it did not. NULL: the caller gets UNKNOWN. */
     dlock_status (*resolve)(struct rung_env *env, struct dlock_hold *hold);
 
-    /* This hold has acquired the lock. Not OK, with a sentence: the core releases the lock, and the
-     * try ends so. NULL: nothing begins with a hold. */
+    /* This hold has acquired the lock. If this fails, with a sentence, the core releases the lock
+     * and the attempt ends with that status. NULL: nothing to begin. */
     dlock_status (*acquired)(const struct dlock_hold *hold);
 
-    /* Frees the lock whoever holds it, and wakes those who wait; answers what lua/inspect.lua would
-     * have answered just before. NULL: its key is deleted (lua/break.lua), and nobody is woken. */
+    /* Frees the lock of any holder, and wakes the waiters. Answers what lua/inspect.lua would have
+     * answered just before. NULL: lua/break.lua deletes the key, and wakes no waiter. */
     struct answer (*force_release)(struct rung_env *env, const char *key,
                                    const char *const *beside);
-    /* The lock is closed in this process, by its last dlock_close: ends what lock_state still runs.
-     * NULL: nothing does. */
+    /* The lock is opened in this process: sets up lock_state. NULL: zeros are enough. */
+    void (*opened)(void *lock_state);
+    /* The last dlock_close closes the lock in this process: ends what lock_state still runs. NULL:
+     * it runs nothing. */
     void (*closed)(void *lock_state);
 };
 
-/* What a rung may ask of its client, and tell it. */
+/* What a rung may ask of its client, and report to it. */
 const char *rung_client_id(const struct dlock_hold *hold);
 int64_t rung_grant_ms(const struct dlock_hold *hold);
 void rung_count_expired_grant(const struct dlock_hold *hold);

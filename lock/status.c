@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Statuses as words and sentences.
+ * Statuses as words and as sentences.
  */
 #include "status.h"
 
@@ -18,7 +18,7 @@ static const struct {
 #undef X
 };
 
-#define HEAD_SIZE 100 /* of a sentence that is too long */
+#define HEAD_SIZE 100 /* bytes that are kept of the start of a sentence that is too long */
 static _Thread_local char sentence[SENTENCE_MAX];
 
 static bool status_is_known(dlock_status status)
@@ -48,13 +48,13 @@ const char *dlock_error(void)
 
 dlock_status fail(dlock_status status, const char *format, ...)
 {
-    /* Through a copy, since the new sentence may quote the old one. */
+    /* In a copy, because the new sentence may quote the old one. */
     char text[SENTENCE_MAX + DLOCK_NAME_MAX];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    /* A long name comes first, what happened to it last: the middle is left out. */
+    /* A long name comes first, and what happened to it last. So the middle is left out. */
     size_t size = strlen(text);
     size_t end = size < SENTENCE_MAX ? size : SENTENCE_MAX - 1 - HEAD_SIZE - strlen("...");
     if (end == size)

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#define SIZE_MOST 4096 /* no struct grows so far: a larger size was never set */
+#define SIZE_MOST 4096 /* no struct will be larger: a larger size was never set */
 
 static size_t size_of(const void *given)
 {
@@ -49,7 +49,7 @@ dlock_status struct_take(void *known, size_t size, const void *given, const char
 void struct_give(void *given, const void *known, size_t size)
 {
     size_t room = size_of(given) < size ? size_of(given) : size;
-    size_t first = sizeof room; /* the size stays the caller's */
+    size_t first = sizeof room; /* the caller's size stays unchanged */
     if (room > first)
         memcpy((char *)given + first, (const char *)known + first, room - first);
 }

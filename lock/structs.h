@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rule STRUCTS of dlock.h, in one place: how a struct crosses the interface when the caller
- * and the library know different versions of it. A public struct never ends in padding: a newer
- * library would take a caller's padding for fields.
+ * The rule STRUCTS of dlock.h: how a struct crosses the interface if the caller and the library
+ * know different versions of it. A public struct must not end in padding. Otherwise a newer library
+ * would read a caller's padding as fields.
  */
 #ifndef DLOCK_STRUCTS_H
 #define DLOCK_STRUCTS_H
 
 #include "dlock.h"
 
-/* `name` below is the struct's name without "dlock_", `size` is what this library knows of it. */
+/* Below, `name` is the struct's name without "dlock_", and `size` is the size that this library
+ * knows. */
 
-/* Whether given->size was set. INVALID with a sentence if not. */
+/* Whether given->size was set; INVALID with a sentence if not. */
 dlock_status struct_check(const void *given, const char *name);
 
-/* Copies what the caller gives into *known, which is all zero; given may be NULL. INVALID with a
- * sentence when given->size was not set, or a byte beyond `size` is not zero. */
+/* Copies the caller's struct into *known, which must be all zero. given may be NULL. INVALID with a
+ * sentence: given->size was not set, or a byte after `size` is not zero. */
 dlock_status struct_take(void *known, size_t size, const void *given, const char *name);
 
-/* Copies *known to the caller, as far as given->size goes. */
+/* Copies *known to the caller's struct, up to given->size. */
 void struct_give(void *given, const void *known, size_t size);
 
 #endif

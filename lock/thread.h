@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The library's own threads. They are guests of the process: its signals are none of theirs.
+ * The library's own threads. They run in the application's process, and take none of its signals.
  */
 #ifndef DLOCK_THREAD_H
 #define DLOCK_THREAD_H
@@ -8,8 +8,8 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-/* As pthread_create, but the thread takes no signal other than for a fault of its own, and has a
- * stack that is large enough. False: no thread is left. */
+/* As pthread_create. The thread blocks all signals except those of a fault of its own, and has a
+ * large enough stack. False: no thread is left. */
 bool thread_begin(pthread_t *thread, void *(*body)(void *), void *arg);
 
 #endif

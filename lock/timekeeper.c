@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See timekeeper.h. The thread does one thing at a time, the most urgent first: it tells of a loss,
- * takes an answer, sends what is due. While it waits for a server, its timer is set to the next
- * moment: so a server that hangs delays no telling, and no renewal waits for another's answer.
+ * See timekeeper.h. The thread does one thing at a time, the most urgent first. It reports a loss,
+ * takes an answer, or sends what is due. While it waits for a server, its timer is set to its next
+ * task. So a server that hangs delays no report, and no renewal waits for another's answer.
  */
 #include "timekeeper.h"
 
@@ -19,7 +19,7 @@
 
 #define RENEWALS_PER_TTL 3
 #define RETRIES_PER_TTL 30
-#define TOGETHER_NS (10 * NS_PER_MS) /* due so soon is due now, if another is */
+#define TOGETHER_NS (10 * NS_PER_MS) /* sent together with one that is due */
 
 static int64_t valid_until(const struct dlock_hold *hold)
 {
@@ -28,12 +28,12 @@ static int64_t valid_until(const struct dlock_hold *hold)
 
 /* ---- The timer ------------------------------------------------------------------------------- */
 
-/* Absolute, CLOCK_BOOTTIME; INT64_MAX: it never ends. */
+/* until_ns: absolute, CLOCK_BOOTTIME; INT64_MAX: the timer is stopped. */
 static void set_timer(int fd, int64_t until_ns)
 {
     struct itimerspec at = {0};
     if (until_ns <= 0)
-        at.it_value.tv_nsec = 1; /* long over; 0 would stop it */
+        at.it_value.tv_nsec = 1; /* in the past; 0 would stop the timer */
     else if (until_ns != INT64_MAX)
         at.it_value = timespec_of(until_ns);
     timerfd_settime(fd, TFD_TIMER_ABSTIME, &at, NULL);
@@ -45,7 +45,7 @@ static void set_lost_fd(const struct dlock_hold *hold)
         set_timer(hold->lost_fd, valid_until(hold));
 }
 
-/* When the thread has something to do that it can do. */
+/* When the thread's next task is due. While it is busy, only a loss counts. */
 static int64_t next_moment(const struct timekeeper *timekeeper)
 {
     int64_t end_ns = heap_soonest_ns(&timekeeper->ends);
@@ -60,8 +60,8 @@ static void wake_at(struct timekeeper *timekeeper, int64_t at_ns)
     set_timer(timekeeper->timer_fd, at_ns);
 }
 
-/* From here to stop_waiting the mutex is free, and the timer ends what the thread waits for, at
- * until_ns at the latest. */
+/* From here to stop_waiting the mutex is released. The timer interrupts the wait, at until_ns at
+ * the latest. */
 static void start_waiting(struct timekeeper *timekeeper, int64_t until_ns)
 {
     timekeeper->next_ns = min_ns(next_moment(timekeeper), until_ns);
@@ -83,11 +83,6 @@ static bool timekeeper_shares_key(const struct dlock_hold *hold, const struct dl
     return hold == other || hold->lock->holding->shares_key(hold, other);
 }
 
-static bool is_shared(const struct dlock_hold *hold)
-{
-    return hold->named_by != 0 && (hold->lock->ops->traits & TRAIT_REENTRANT) != 0;
-}
-
 static struct dlock_hold *timekeeper_next_sharing(const struct dlock_hold *hold,
                                                   struct dlock_hold *from)
 {
@@ -96,19 +91,22 @@ static struct dlock_hold *timekeeper_next_sharing(const struct dlock_hold *hold,
     return from;
 }
 
-/* The holds that live by the hold's key, itself included. The lock's mutex is held. */
+/* Iterates over the holds that depend on the hold's key, itself included. The lock's mutex is held.
+ */
 static struct dlock_hold *first_sharing(struct dlock_hold *hold)
 {
-    return is_shared(hold) ? timekeeper_next_sharing(hold, LIST_FIRST(&hold->lock->holds)) : hold;
+    return owner_may_nest(hold)
+               ? timekeeper_next_sharing(hold, LIST_FIRST(holds_of(&hold->lock->holds, hold)))
+               : hold;
 }
 
 static struct dlock_hold *next_sharing(const struct dlock_hold *hold, struct dlock_hold *other)
 {
-    return is_shared(hold) ? timekeeper_next_sharing(hold, LIST_NEXT(other, of_lock)) : NULL;
+    return owner_may_nest(hold) ? timekeeper_next_sharing(hold, LIST_NEXT(other, of_lock)) : NULL;
 }
 
 #define EACH_SHARING(other, hold)                                                                  \
-    ((other) = first_sharing(hold); (other) != NULL; (other) = next_sharing(hold, other))
+    for ((other) = first_sharing(hold); (other) != NULL; (other) = next_sharing(hold, other))
 
 /* ---- What a hold is given -------------------------------------------------------------------- */
 
@@ -126,13 +124,13 @@ static void put_turn(struct heap *heap, struct dlock_hold *hold, int64_t at_ns)
     heap_put(heap, &hold->turn, renewed ? at_ns : INT64_MAX);
 }
 
-/* When the thread renews it next. */
+/* Sets when the thread renews the hold next. */
 static void set_turn(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t at_ns)
 {
     put_turn(&timekeeper->waiting, hold, at_ns);
 }
 
-/* A renewal is under way that is for it, too. */
+/* A renewal under way is for this hold, too. */
 static void set_awaiting(struct timekeeper *timekeeper, struct dlock_hold *hold)
 {
     put_turn(&timekeeper->renewals.under_way, hold, valid_until(hold));
@@ -143,15 +141,14 @@ static bool timekeeper_has_turn(const struct timekeeper *timekeeper, const struc
     return hold->turn.in == &timekeeper->waiting || hold->turn.in == &timekeeper->due;
 }
 
-/* Its turn has come. */
 static void set_due(struct timekeeper *timekeeper, struct dlock_hold *hold)
 {
     heap_put(&timekeeper->due, &hold->turn, valid_until(hold));
 }
 
-/* What is over stays over: another may have held the lock since, though the owner has it again.
- * awaited: a renewal of those that share the key is under way, and its answer sets their turns;
- * were another sent first, nobody would ask for that answer. */
+/* A hold that has expired stays expired: another client may have held the lock since, even if the
+ * owner has it again. `awaited`: a renewal of a hold with the same key is under way, and its answer
+ * sets their turns. If another one were sent first, that answer would be dropped. */
 static void extend_one(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns,
                        int64_t ttl_ms, bool awaited)
 {
@@ -173,7 +170,7 @@ static void extend_one(struct timekeeper *timekeeper, struct dlock_hold *hold, i
         set_turn(timekeeper, hold, sent_ns + given_ms * NS_PER_MS / RENEWALS_PER_TTL);
 }
 
-/* Their key is given the time that the longer of them needs. */
+/* Both use one key, which gets the longer of their times to live. */
 static void timekeeper_extend_shared(struct dlock_hold *hold, struct dlock_hold *other)
 {
     int64_t ms = hold_longest_ms(hold), other_ms = hold_longest_ms(other);
@@ -183,8 +180,8 @@ static void timekeeper_extend_shared(struct dlock_hold *hold, struct dlock_hold 
         other->shared_ms = ms;
 }
 
-/* A time to live was given at sent_ns: to this hold, and to those that share its key. If one of
- * them ends sooner than all for which an answer is awaited, the thread waits less long. */
+/* A request sent at sent_ns gave a time to live to the hold, and to those that share its key. If
+ * one of them now ends before all others that await an answer, the thread must wait less long. */
 static void timekeeper_extend_all(struct timekeeper *timekeeper, struct dlock_hold *hold,
                                   int64_t sent_ns, int64_t ttl_ms)
 {
@@ -192,44 +189,39 @@ static void timekeeper_extend_all(struct timekeeper *timekeeper, struct dlock_ho
     bool awaited = false;
     int64_t soonest_ns = heap_soonest_ns(&timekeeper->renewals.under_way);
     pthread_mutex_lock(&hold->lock->mutex);
-    for
-        EACH_SHARING(other, hold)
-    awaited |= other->renewal_sent != NULL;
-    for
-        EACH_SHARING(other, hold)
-        {
-            if (other != hold)
-                timekeeper_extend_shared(hold, other);
-            extend_one(timekeeper, other, sent_ns, ttl_ms, awaited);
-        }
+    EACH_SHARING(other, hold)
+        awaited |= other->renewal_sent != NULL;
+    EACH_SHARING(other, hold) {
+        if (other != hold)
+            timekeeper_extend_shared(hold, other);
+        extend_one(timekeeper, other, sent_ns, ttl_ms, awaited);
+    }
     pthread_mutex_unlock(&hold->lock->mutex);
     if (heap_soonest_ns(&timekeeper->renewals.under_way) < soonest_ns)
         wake_at(timekeeper, 0);
 }
 
-/* Told of in the thread's next rounds. */
+/* The thread reports them in its next rounds. */
 static void timekeeper_lose_all(struct timekeeper *timekeeper, struct dlock_hold *hold)
 {
     struct dlock_hold *other;
     pthread_mutex_lock(&hold->lock->mutex);
-    for
-        EACH_SHARING(other, hold)
-        {
-            if (other->leaving)
-                continue;
-            atomic_store_explicit(&other->valid_until_ns, 0, memory_order_release);
-            set_lost_fd(other);
-            heap_take(&other->turn);
-            if (other->watched && !other->told)
-                heap_put(&timekeeper->ends, &other->end, 0);
-        }
-    LIST_FOREACH(other, &hold->lock->calls, of_calls)
+    EACH_SHARING(other, hold) {
+        if (other->leaving)
+            continue;
+        atomic_store_explicit(&other->valid_until_ns, 0, memory_order_release);
+        set_lost_fd(other);
+        heap_take(&other->turn);
+        if (other->watched && !other->told)
+            heap_put(&timekeeper->ends, &other->end, 0);
+    }
+    EACH_NEAR(other, &hold->lock->calls, hold, of_calls)
         other->lost_while_nesting |= strcmp(other->owner, hold->owner) == 0;
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 
-/* No renewal of the hold is sent, or its answer looked at. If those that share its key relied on
- * it, they get one of their own. */
+/* No renewal of the hold is sent, and no answer to one is read, after this. If holds that share its
+ * key relied on its renewal, they get one of their own. */
 static void leave_renewals(struct timekeeper *timekeeper, struct dlock_hold *hold)
 {
     struct dlock_hold *other;
@@ -239,21 +231,21 @@ static void leave_renewals(struct timekeeper *timekeeper, struct dlock_hold *hol
     if (!relied_on)
         return;
     pthread_mutex_lock(&hold->lock->mutex);
-    for
-        EACH_SHARING(other, hold)
-    if (other != hold && !timekeeper_has_turn(timekeeper, other))
-        set_turn(timekeeper, other, 0);
+    EACH_SHARING(other, hold)
+        if (other != hold && !timekeeper_has_turn(timekeeper, other))
+            set_turn(timekeeper, other, 0);
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 
-/* ---- Telling --------------------------------------------------------------------------------- */
+/* ---- Reporting ------------------------------------------------------------------------------- */
 
-/* The mutex is held at call and return, not in between; busy_with keeps the hold alive. */
+/* The mutex is held at call and return, and released between them. busy_with keeps the hold alive.
+ */
 static void timekeeper_notify(struct timekeeper *timekeeper, struct dlock_hold *hold,
                               enum dlock_event_kind kind, const char *reason)
 {
     struct dlock_client *client = timekeeper->client;
-    char kept[SENTENCE_MAX]; /* dlock_error() of this thread is the hook's to change */
+    char kept[SENTENCE_MAX]; /* the hook may change dlock_error() of this thread */
     snprintf(kept, sizeof kept, "%s", reason);
     timekeeper->busy_with = hold;
     pthread_mutex_unlock(&timekeeper->mutex);
@@ -284,10 +276,10 @@ static void tell_lost(struct timekeeper *timekeeper, struct dlock_hold *hold)
     leave_renewals(timekeeper, hold);
     add_one(&timekeeper->client->lost);
     timekeeper_notify(timekeeper, hold, DLOCK_EVENT_LOST,
-                      valid_until(hold) == 0     ? "the lock is not this owner's any more"
-                      : hold->ending             ? "its hold_max_ms is over"
+                      valid_until(hold) == 0     ? "the lock no longer belongs to this owner"
+                      : hold->ending             ? "its hold_max_ms has passed"
                       : hold->lock->rung.renewed ? "it could not be renewed in time"
-                                                 : "its time to live is over");
+                                                 : "its time to live has ended");
 }
 
 struct notice {
@@ -314,7 +306,7 @@ void timekeeper_notice(void *arg, enum outage outage, const char *reason)
     memcpy(notice->reason, reason, size);
     pthread_mutex_lock(&timekeeper->mutex);
     STAILQ_INSERT_TAIL(&timekeeper->notices, notice, of_notices);
-    if (timekeeper->busy_with == NULL) /* else it looks when it is through: no renewal is cut off */
+    if (timekeeper->busy_with == NULL) /* else it looks later: no renewal is cut off */
         wake_at(timekeeper, 0);
     pthread_mutex_unlock(&timekeeper->mutex);
 }
@@ -341,33 +333,31 @@ static void tell_notice(struct timekeeper *timekeeper)
 
 /* ---- Renewing -------------------------------------------------------------------------------- */
 
-/* Where a key is shared, the longest that one of its holds wants; they wait together. */
+/* Takes the turns of all holds that share the key; they await one answer. Returns the longest time
+ * to live that one of them wants. */
 static int64_t take_turns(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns)
 {
     struct dlock_hold *other;
     int64_t ttl_ms = renewal_ms(hold, sent_ns);
     set_awaiting(timekeeper, hold);
     pthread_mutex_lock(&hold->lock->mutex);
-    for
-        EACH_SHARING(other, hold)
-        {
-            set_awaiting(timekeeper, other);
-            int64_t other_ms = renewal_ms(other, sent_ns);
-            if (dlock_valid(other) && other_ms > ttl_ms)
-                ttl_ms = other_ms;
-        }
+    EACH_SHARING(other, hold) {
+        set_awaiting(timekeeper, other);
+        int64_t other_ms = renewal_ms(other, sent_ns);
+        if (dlock_valid(other) && other_ms > ttl_ms)
+            ttl_ms = other_ms;
+    }
     pthread_mutex_unlock(&hold->lock->mutex);
     return ttl_ms;
 }
 
-/* Those that share the hold's key wait for their next turn with it. */
+/* Sets the next turn of all holds that share the key. */
 static void retry_at(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t now_ns)
 {
     struct dlock_hold *other;
     pthread_mutex_lock(&hold->lock->mutex);
-    for
-        EACH_SHARING(other, hold)
-    set_turn(timekeeper, other, now_ns + other->ttl_ms * NS_PER_MS / RETRIES_PER_TTL);
+    EACH_SHARING(other, hold)
+        set_turn(timekeeper, other, now_ns + other->ttl_ms * NS_PER_MS / RETRIES_PER_TTL);
     pthread_mutex_unlock(&hold->lock->mutex);
 }
 
@@ -395,7 +385,7 @@ static struct dlock_hold *first_due(const struct timekeeper *timekeeper)
     return HEAP_THING(timekeeper->due.first, struct dlock_hold, turn);
 }
 
-/* Nobody answers: that goes for all that are due. */
+/* No server answers: all renewals that are due have failed. */
 static void fail_due(struct timekeeper *timekeeper, dlock_status status)
 {
     char why[SENTENCE_MAX];
@@ -406,7 +396,7 @@ static void fail_due(struct timekeeper *timekeeper, dlock_status status)
         timekeeper_conclude(timekeeper, &failed);
 }
 
-/* By the rung's own slot, which waits for its answers. */
+/* Renews by the rung's own slot, which waits for its answer. */
 static void renew_alone(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns)
 {
     struct renewed renewed = {
@@ -430,7 +420,7 @@ static bool timekeeper_is_alone(const struct timekeeper *timekeeper, const struc
     return timekeeper->renewals.ops->is_alone(hold);
 }
 
-/* They are sent when answers are waited for, without the mutex. */
+/* Adds what is due. It is sent in renewals_wait, without the mutex. */
 static void send_due(struct timekeeper *timekeeper, int64_t sent_ns)
 {
     struct renewals *renewals = &timekeeper->renewals;
@@ -446,8 +436,8 @@ static bool timekeeper_is_lent(const struct timekeeper *timekeeper)
     return renewals->ops != NULL && renewals->ops->is_lent(renewals->renewer);
 }
 
-/* In half the time that is left. A loss or the next turn interrupts it; then it goes on for
- * whichever hold ends first by then. */
+/* Connects, within half of the time that is left. A loss or the next turn interrupts it. It then
+ * goes on for the hold that ends first. */
 static dlock_status get_connection(struct timekeeper *timekeeper, int64_t left_ns)
 {
     struct renewals *renewals = &timekeeper->renewals;
@@ -461,7 +451,7 @@ static dlock_status get_connection(struct timekeeper *timekeeper, int64_t left_n
     return status;
 }
 
-/* None is under way, and one is due. */
+/* No renewal is under way, and one is due. */
 static void renew_first(struct timekeeper *timekeeper)
 {
     int64_t left_ns = valid_until(first_due(timekeeper)) - timekeeper->client->now_ns();
@@ -469,7 +459,7 @@ static void renew_first(struct timekeeper *timekeeper)
     struct dlock_hold *hold = first_due(timekeeper);
     int64_t now_ns = timekeeper->client->now_ns();
     if (status == DLOCK_CANCELLED || hold == NULL || heap_soonest_ns(&timekeeper->ends) <= now_ns)
-        return; /* that comes first; then once more */
+        return; /* that is more urgent; the thread comes here again */
     if (status != DLOCK_OK) {
         fail_due(timekeeper, status);
     } else if (timekeeper_is_alone(timekeeper, hold)) {
@@ -480,7 +470,8 @@ static void renew_first(struct timekeeper *timekeeper)
     }
 }
 
-/* What is due meanwhile waits for no answer; but a lent connection is soon given back. */
+/* What becomes due in the meantime is sent without waiting for answers. On a lent connection
+ * nothing is added, so that it is returned soon. */
 static void send_and_wait(struct timekeeper *timekeeper, int64_t now_ns)
 {
     if (!timekeeper_is_lent(timekeeper))
@@ -499,7 +490,7 @@ static void timekeeper_take_answer(struct timekeeper *timekeeper, const struct r
         timekeeper_conclude(timekeeper, renewed);
 }
 
-/* Not with the mutex, which whoever hears of the outage takes. */
+/* Without the mutex, which the report of the outage takes. */
 static void drop_connection(struct timekeeper *timekeeper)
 {
     timekeeper->renewals.distrusted = false;
@@ -612,23 +603,24 @@ void timekeeper_extend(struct timekeeper *timekeeper, struct dlock_hold *hold, i
 void timekeeper_lose(struct timekeeper *timekeeper, struct dlock_hold *hold)
 {
     if (!hold->lock->rung.expires)
-        return; /* nobody watches it */
+        return; /* its holds are not watched */
     pthread_mutex_lock(&timekeeper->mutex);
     timekeeper_lose_all(timekeeper, hold);
     wake_at(timekeeper, 0);
     pthread_mutex_unlock(&timekeeper->mutex);
 }
 
-/* A hold that is watched lives as long as the mutex is held. */
+/* The first that is found. A watched hold cannot be freed while the timekeeper's mutex is held. */
 static struct dlock_hold *watched_of(struct dlock *lock, const char *owner)
 {
     struct dlock_hold *hold;
+    struct dlock_hold *found = NULL;
     pthread_mutex_lock(&lock->mutex);
-    LIST_FOREACH(hold, &lock->holds, of_lock)
+    EACH_HOLD(hold, &lock->holds, of_lock)
         if (hold->watched && strcmp(hold->owner, owner) == 0)
-            break;
+            found = hold;
     pthread_mutex_unlock(&lock->mutex);
-    return hold;
+    return found;
 }
 
 bool timekeeper_extend_owner(struct dlock *lock, const char *owner, int64_t sent_ns, int64_t ttl_ms)
@@ -655,16 +647,32 @@ void timekeeper_lose_owner(struct dlock *lock, const char *owner)
     pthread_mutex_unlock(&timekeeper->mutex);
 }
 
+/* The mutex is held. */
+static void stop_watching(struct timekeeper *timekeeper, struct dlock_hold *hold)
+{
+    heap_take(&hold->end);
+    leave_renewals(timekeeper, hold);
+    hold->watched = false;
+    wake_at(timekeeper, next_moment(timekeeper));
+}
+
 void timekeeper_forget(struct timekeeper *timekeeper, struct dlock_hold *hold)
 {
     pthread_mutex_lock(&timekeeper->mutex);
     while (timekeeper->busy_with == hold)
         pthread_cond_wait(&timekeeper->idle, &timekeeper->mutex);
-    heap_take(&hold->end);
-    leave_renewals(timekeeper, hold);
-    hold->watched = false;
-    wake_at(timekeeper, next_moment(timekeeper));
+    stop_watching(timekeeper, hold);
     pthread_mutex_unlock(&timekeeper->mutex);
+}
+
+bool timekeeper_try_to_forget(struct timekeeper *timekeeper, struct dlock_hold *hold)
+{
+    pthread_mutex_lock(&timekeeper->mutex);
+    bool may = timekeeper->busy_with != hold;
+    if (may)
+        stop_watching(timekeeper, hold);
+    pthread_mutex_unlock(&timekeeper->mutex);
+    return may;
 }
 
 int timekeeper_lost_fd(struct timekeeper *timekeeper, struct dlock_hold *hold)

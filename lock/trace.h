@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For whom a thread sends: dlock_trace.user.
+ * For which acquisition a thread sends: dlock_trace.user.
  */
 #ifndef DLOCK_TRACE_H
 #define DLOCK_TRACE_H
 
-/* What the calling thread sends from here on is for that user. NULL: for nobody. */
+/* The calling thread's commands are for that user from here on. NULL: for none. */
 void trace_for(void *user);
 void *trace_user(void);
 

@@ -11,8 +11,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define NO_DESCRIPTOR_MS 10 /* how often to look where no descriptor is left to be woken by */
-#define UNSUBSCRIBED_MS 100 /* how soon to try again while nothing is heard of the lock */
+#define NO_DESCRIPTOR_MS 10 /* polling interval if no descriptor is left for a wake-up */
+#define UNSUBSCRIBED_MS 100 /* how soon to try again while there is no subscription */
 
 static struct loop *loop_of(const struct dlock *lock)
 {
@@ -29,7 +29,7 @@ static int cancel_fd(const struct wait *wait)
     return wait->cancel != NULL ? wait->cancel->fd : -1;
 }
 
-/* ---- Being due ------------------------------------------------------------------------------- */
+/* ---- Waking a waiter ------------------------------------------------------------------------- */
 
 void wait_due(struct wait *wait)
 {
@@ -52,7 +52,7 @@ static void try_now(struct wait *wait)
     wait_due(wait);
 }
 
-/* Until wait->until_ns, unless something comes before. */
+/* Sleeps until until_ns, unless it is woken before. */
 static void sleep_on(struct wait *wait, enum wait_state state, int64_t until_ns)
 {
     wait->state = state;
@@ -63,13 +63,13 @@ static void sleep_on(struct wait *wait, enum wait_state state, int64_t until_ns)
     loop_time(loop_of(wait->lock), wait);
 }
 
-/* Until then, and no longer than it would have slept. */
-static void sleep_less(struct wait *wait, int64_t until_ns)
+/* Sleeps until until_ns, or until wait->until_ns if that is earlier. */
+static void sleep_until_earlier(struct wait *wait, int64_t until_ns)
 {
     heap_take(&wait->timed);
     sleep_on(wait, WAIT_SLEEPING, min_ns(until_ns, wait->until_ns));
     if (wait->run == NULL)
-        wait_due(wait); /* its thread sleeps for too long: it looks, and sleeps on */
+        wait_due(wait); /* its thread sleeps until the old time: woken, it reads the new one */
 }
 
 static bool is_for(const struct wait *wait, enum wake whom)
@@ -77,69 +77,66 @@ static bool is_for(const struct wait *wait, enum wake whom)
     return whom == WAKE_ALL || (whom == WAKE_READERS) == (wait->mode == DLOCK_SHARED);
 }
 
-/* Of a queue: those that contend are first in it, and few. */
+/* The contenders: they are at the front of the queue, and few. */
 #define EACH_CONTENDING(wait, queue)                                                               \
-    ((wait) = TAILQ_FIRST(&(queue)->waits); (wait) != NULL && (wait)->state != WAIT_BEHIND;        \
-     (wait) = TAILQ_NEXT(wait, in_queue))
+    for ((wait) = TAILQ_FIRST(&(queue)->waits); (wait) != NULL && (wait)->state != WAIT_BEHIND;    \
+         (wait) = TAILQ_NEXT(wait, in_queue))
 
 void wait_wake(struct dlock *lock, enum wake whom)
 {
     struct wait *wait;
     lock->queue.wakes++;
-    for
-        EACH_CONTENDING(wait, &lock->queue)
-        {
-            if (wait->state != WAIT_SLEEPING || !is_for(wait, whom))
-                continue;
-            wait->woken = true;
-            try_now(wait);
-            if (whom == WAKE_ONE)
-                return;
-        }
+    EACH_CONTENDING(wait, &lock->queue) {
+        if (wait->state != WAIT_SLEEPING || !is_for(wait, whom))
+            continue;
+        wait->woken = true;
+        try_now(wait);
+        if (whom == WAKE_ONE)
+            return;
+    }
 }
 
 void wait_look_in(struct dlock *lock, int64_t ms)
 {
     struct wait *wait;
-    for
-        EACH_CONTENDING(wait, &lock->queue)
-    if (wait->state == WAIT_SLEEPING && is_for(wait, WAKE_ONE)) {
-        if (!wait->running) /* else it is about to look */
-            sleep_less(wait, mono_deadline_ns(ms));
-        return;
-    }
+    EACH_CONTENDING(wait, &lock->queue)
+        if (wait->state == WAIT_SLEEPING && is_for(wait, WAKE_ONE)) {
+            if (!wait->running) /* otherwise it is about to look */
+                sleep_until_earlier(wait, mono_deadline_ns(ms));
+            return;
+        }
 }
 
 void wait_released(struct dlock *lock)
 {
     pthread_mutex_lock(&loop_of(lock)->mutex);
     if (lock->woken_by == WAIT_POLL || lock->woken_by == WAIT_LOCAL)
-        wait_wake(lock, WAKE_ONE); /* else the server tells */
+        wait_wake(lock, WAKE_ONE); /* otherwise the server wakes them */
     pthread_mutex_unlock(&loop_of(lock)->mutex);
 }
 
 /* ---- The wait queue -------------------------------------------------------------------------- */
 
-/* Where those that wait for that owner are, and few others. As with_cancel in loop.c. */
-static struct waits *with_owner(const struct dlock_hold *hold)
+/* The hash bucket of the waiters of that owner. As cancel_bucket in loop.c. */
+static struct waits *owner_bucket(const struct dlock_hold *hold)
 {
     uint32_t lock = (uint32_t)((uintptr_t)hold->lock / sizeof(max_align_t));
     uint32_t hash = (lock ^ (uint32_t)hold->number) * 2654435761U;
     return &loop_of(hold->lock)->by_owner[hash >> (32 - OWNER_BITS)];
 }
 
-/* Whether it may contend at once. */
+/* True: it is a contender at once; false: it stands behind the contenders. */
 static bool enqueue(struct wait *wait)
 {
     struct wait_queue *queue = &wait->lock->queue;
     if (owner_may_nest(wait->hold) && wait->by_owner.le_prev == NULL)
-        LIST_INSERT_HEAD(with_owner(wait->hold), wait, by_owner);
+        LIST_INSERT_HEAD(owner_bucket(wait->hold), wait, by_owner);
     TAILQ_INSERT_TAIL(&queue->waits, wait, in_queue);
     if (queue->contenders >= contenders_max(wait->lock))
         return false;
     queue->contenders++;
     set_trying(wait);
-    wait->seen = queue->wakes;
+    wait->wakes_seen = queue->wakes;
     return true;
 }
 
@@ -152,30 +149,33 @@ struct wait *wait_first(const struct dlock *lock)
     return NULL;
 }
 
-/* The next contends. It need not try before something comes, or whoever has the lock now has it no
- * more after asleep_ms; 0: at once. trying_ns: since when those before it tried. */
-static void move_up(struct dlock *lock, int64_t asleep_ms, int64_t trying_ns)
+/* Makes the next waiter a contender. held_ms: how long the present holder's hold is valid; the
+ * waiter may sleep so long, unless it is woken. 0: it tries at once. trying_ns: since when the
+ * contenders before it have tried. */
+static void move_up(struct dlock *lock, int64_t held_ms, int64_t trying_ns)
 {
     struct wait_queue *queue = &lock->queue;
     struct wait *next = wait_first(lock);
     if (next == NULL || queue->contenders >= contenders_max(lock))
         return;
     queue->contenders++;
-    if (asleep_ms == 0 || next->running) { /* who runs has come to its end, or its cancel */
+    if (held_ms == 0 || next->running) { /* running: its time or its cancel has come */
         try_now(next);
         next->trying_ns = min_ns(next->trying_ns, trying_ns);
         return;
     }
-    next->seen = queue->wakes;
-    sleep_less(next, mono_deadline_ns(min_ns(queue->again_ms, asleep_ms + 2)));
+    next->wakes_seen = queue->wakes;
+    sleep_until_earlier(next, mono_deadline_ns(min_ns(queue->again_ms, held_ms + 2)));
 }
 
-/* Whoever has the lock now is of this process, and its release will be heard. */
-static bool will_be_heard(const struct wait *winner)
+/* Whether the release of the winner will wake this client's waiters, by a message or in this
+ * process. */
+static bool release_will_wake(const struct wait *winner)
 {
     const struct dlock *lock = winner->lock;
-    return lock->ops->contend == CONTEND_ONE_PER_CLIENT && winner->seen == lock->queue.wakes &&
-           lock->queue.again_ms > 0 && (lock->woken_by == WAIT_LOCAL || lock->subscribed);
+    return lock->ops->contend == CONTEND_ONE_PER_CLIENT &&
+           winner->wakes_seen == lock->queue.wakes && lock->queue.again_ms > 0 &&
+           (lock->woken_by == WAIT_LOCAL || lock->subscribed);
 }
 
 static void dequeue(struct wait *wait, bool acquired)
@@ -190,8 +190,8 @@ static void dequeue(struct wait *wait, bool acquired)
         return;
     lock->queue.contenders--;
     if (wait->woken && !acquired && wait->mode == DLOCK_EXCLUSIVE && contenders_max(lock) > 1)
-        wait_wake(lock, WAKE_ONE); /* it was woken for all of them; readers are never woken alone */
-    move_up(lock, acquired && will_be_heard(wait) ? wait->holds_ms : 0,
+        wait_wake(lock, WAKE_ONE); /* passes its wake-up on; readers are woken all together */
+    move_up(lock, acquired && release_will_wake(wait) ? wait->holds_ms : 0,
             state == WAIT_TRYING && !acquired ? wait->trying_ns : INT64_MAX);
 }
 
@@ -210,13 +210,13 @@ static bool is_for_owner(const struct wait *wait, const struct dlock_hold *hold)
 void wait_nest(const struct dlock_hold *hold)
 {
     struct wait *wait;
-    LIST_FOREACH(wait, with_owner(hold), by_owner) {
+    LIST_FOREACH(wait, owner_bucket(hold), by_owner) {
         if (!is_for_owner(wait, hold))
             continue;
         if (wait->state == WAIT_SLEEPING) {
             try_now(wait);
         } else if (wait->state == WAIT_TRYING) {
-            wait->seen--; /* its answer may be of before */
+            wait->wakes_seen--; /* its answer may be older than the hold */
         } else if (wait->state == WAIT_BEHIND) {
             TAILQ_REMOVE(&wait->lock->queue.waits, wait, in_queue);
             wait->state = WAIT_OUTSIDE;
@@ -226,7 +226,7 @@ void wait_nest(const struct dlock_hold *hold)
     }
 }
 
-/* ---- Passing the lock on --------------------------------------------------------------------- */
+/* ---- Handing the lock off -------------------------------------------------------------------- */
 
 static struct wait *wait_mark_chosen(struct wait *next)
 {
@@ -246,7 +246,7 @@ struct wait *wait_choose(struct dlock *lock)
 struct wait *wait_choose_same(const struct dlock_hold *hold)
 {
     struct wait *wait;
-    LIST_FOREACH(wait, with_owner(hold), by_owner)
+    LIST_FOREACH(wait, owner_bucket(hold), by_owner)
         if (wait->state == WAIT_BEHIND && is_for_owner(wait, hold))
             return wait_mark_chosen(wait);
     return NULL;
@@ -264,11 +264,11 @@ void wait_give(struct wait *chosen, bool has_it)
     try_now(chosen);
 }
 
-void wait_open(struct dlock *lock, bool queued, uint64_t seen)
+void wait_open(struct dlock *lock, bool queued, uint64_t wakes_seen)
 {
     struct wait_queue *queue = &lock->queue;
     queue->contenders--;
-    bool sleeps = queued && seen == queue->wakes && queue->again_ms > 0 && lock->subscribed;
+    bool sleeps = queued && wakes_seen == queue->wakes && queue->again_ms > 0 && lock->subscribed;
     move_up(lock, sleeps ? lock->ttl_ms : 0, INT64_MAX);
 }
 
@@ -278,7 +278,7 @@ static enum wait_next begin_queued(struct wait *wait)
 {
     struct wait_queue *queue = &wait->lock->queue;
     if (wait->deadline_ns == 0 && (queue->contenders > 0 || queue->closed_until_ns > mono_ns()))
-        return NEXT_BUSY; /* whoever hands the lock on in order lets nobody by */
+        return NEXT_BUSY; /* hand-off is in order: no request may overtake the waiters */
     if (!enqueue(wait))
         sleep_on(wait, WAIT_BEHIND, wait->deadline_ns);
     else if (queue->closed_until_ns <= mono_ns())
@@ -296,7 +296,7 @@ enum wait_next wait_begin(struct wait *wait)
     if (wait->deadline_ns == 0 && !wait->lock->holding->keeps_place)
         return NEXT_TRY;
     pthread_mutex_lock(&loop->mutex);
-    wait->state = WAIT_OUTSIDE; /* it was GIVEN a lock that is lost by now, perhaps */
+    wait->state = WAIT_OUTSIDE; /* perhaps WAIT_GIVEN, with a lock lost since */
     enum wait_next next = wait->cancelled    ? NEXT_CANCELLED
                           : wait_nests(wait) ? NEXT_TRY
                                              : begin_queued(wait);
@@ -304,8 +304,8 @@ enum wait_next wait_begin(struct wait *wait)
     return next;
 }
 
-/* In the same step in which it is decided: else it could still be chosen, and nobody would have the
- * lock then. */
+/* Leaves under the mutex under which that was decided. Otherwise a hand-off could still choose this
+ * waiter, and no waiter would have the lock. */
 static enum wait_next wait_leave(struct wait *wait, enum wait_next why)
 {
     const struct wait *first = TAILQ_FIRST(&wait->lock->queue.waits);
@@ -330,7 +330,7 @@ enum wait_next wait_look(struct wait *wait)
     } else if (wait->cancelled) {
         next = wait_leave(wait, NEXT_CANCELLED);
     } else if (wait->deadline_ns != 0 && now_ns >= wait->deadline_ns) {
-        next = wait_leave(wait, NEXT_TIMED_OUT); /* even if due: a hung server holds threads up */
+        next = wait_leave(wait, NEXT_TIMED_OUT); /* even if due: a try may block at a hung server */
     } else if (wait->state == WAIT_BEHIND ||
                (wait->state != WAIT_TRYING && now_ns < wait->until_ns)) {
         sleep_on(wait, wait->state, wait->until_ns);
@@ -340,37 +340,37 @@ enum wait_next wait_look(struct wait *wait)
         wait->missed_wakeup = wait->state == WAIT_SLEEPING && wait->lock->subscribed;
         if (wait->state == WAIT_SLEEPING)
             set_trying(wait);
-        wait->seen = wait->lock->queue.wakes;
+        wait->wakes_seen = wait->lock->queue.wakes;
         next = NEXT_TRY;
     }
     pthread_mutex_unlock(&loop->mutex);
     return next;
 }
 
-/* Half as long more or less, by chance: waiters that poll shall not march in step, each behind the
- * same other for ever. */
+/* Half of the pause, plus a random part of it: 50 % to 150 %. Otherwise waiters that poll could
+ * keep step, with one always just after the other. */
 static int64_t wait_jitter(struct loop *loop, int64_t pause_ns)
 {
-    /* Numerical Recipes' quick one: it only spreads. */
-    loop->chance = loop->chance * 1664525U + 1013904223U;
-    return pause_ns / 2 + pause_ns * (loop->chance >> 16) / 65536;
+    /* A linear congruential generator (Numerical Recipes' ranqd1): good enough for jitter. */
+    loop->random_state = loop->random_state * 1664525U + 1013904223U;
+    return pause_ns / 2 + pause_ns * (loop->random_state >> 16) / 65536;
 }
 
-/* The mutex is held. How long to sleep after that answer; 0: it should try again at once. */
+/* The mutex is held. How long to sleep after a BUSY answer; 0: try again at once. */
 static int64_t sleep_ns(struct wait *wait, const struct busy *busy)
 {
     struct dlock *lock = wait->lock;
     int64_t again_ms = busy->again_ms > 0 ? busy->again_ms : lock->client->options.retry_ms;
     if (busy->kind == WAIT_LOCAL)
         lock->woken_by = WAIT_LOCAL;
-    if ((busy->kind == WAIT_CHANNEL || busy->kind == WAIT_LIST) &&
+    if (busy->kind != WAIT_POLL && busy->kind != WAIT_LOCAL &&
         !lock->client->engine->listen(lock, busy, wait->deadline_ns, cancel_fd(wait)) &&
         again_ms > UNSUBSCRIBED_MS)
         again_ms = UNSUBSCRIBED_MS;
     lock->queue.again_ms = again_ms;
     if (busy->kind == WAIT_POLL)
         return wait_jitter(loop_of(lock), again_ms * NS_PER_MS);
-    return lock->queue.wakes == wait->seen ? again_ms * NS_PER_MS : 0;
+    return lock->queue.wakes == wait->wakes_seen ? again_ms * NS_PER_MS : 0;
 }
 
 enum wait_next wait_again(struct wait *wait, const struct busy *busy, bool nested)
@@ -384,7 +384,7 @@ enum wait_next wait_again(struct wait *wait, const struct busy *busy, bool neste
     pthread_mutex_lock(&loop->mutex);
     int64_t left_ns = sleep_ns(wait, busy);
     int64_t now_ns = mono_ns();
-    wait->woken = false; /* it has tried, or goes on itself */
+    wait->woken = false; /* its attempt has used up the wake-up */
     if (wait->cancelled)
         next = NEXT_CANCELLED;
     else if (now_ns >= wait->deadline_ns)
@@ -393,7 +393,7 @@ enum wait_next wait_again(struct wait *wait, const struct busy *busy, bool neste
         sleep_on(wait, WAIT_BEHIND, wait->deadline_ns);
     else if (left_ns == 0)
         next = NEXT_TRY;
-    else if (wait->state == WAIT_OUTSIDE) /* those queued wait for its owner */
+    else if (wait->state == WAIT_OUTSIDE) /* nested: the queue waits for its owner's hold */
         sleep_on(wait, WAIT_OUTSIDE, min_ns(now_ns + left_ns, wait->deadline_ns));
     else
         sleep_on(wait, WAIT_SLEEPING, min_ns(now_ns + left_ns, wait->deadline_ns));
@@ -401,13 +401,13 @@ enum wait_next wait_again(struct wait *wait, const struct busy *busy, bool neste
     return next;
 }
 
-/* Until when its thread may sleep, which then has something to be woken by; 0: not at all. */
+/* Until when its thread may sleep; 0: not at all. Makes the descriptor that wakes it. */
 static int64_t prepare_sleep(struct wait *wait)
 {
     bool sleeps =
         wait->state == WAIT_BEHIND || wait->state == WAIT_SLEEPING || wait->state == WAIT_OUTSIDE;
     if (!sleeps && wait->state != WAIT_CHOSEN)
-        return 0; /* it was woken before it slept */
+        return 0; /* it was woken before it could sleep */
     if (wait->wake_fd < 0)
         wait->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (wait->wake_fd < 0)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What operators and scripts ask for: how the instance is, and another lock for the next run.
+ * Requests of operators and scripts: the state of the instance, failpoints, and the switch of the
+ * lock.
  */
 #include "handlers.h"
 
@@ -25,7 +26,7 @@ void admin_live(struct service *service, struct request *request)
     answer_json(request, 200, "{\"live\":true,\"instance\":\"%s\"}", service->config.instance);
 }
 
-/* NULL, or why sales cannot write there. */
+/* NULL: the server accepts writes. Otherwise the reason why not. */
 static const char *not_ready(struct service *service, struct stock *stock, enum redis_role role)
 {
     bool ready = stock_check(stock, service_probe_key(service, role)) == STOCK_OK;
@@ -41,7 +42,7 @@ static void answer_ready(struct service *service, struct request *request, const
         answer_json(request, 200, "{\"ready\":true,\"instance\":\"%s\"}", service->config.instance);
 }
 
-/* False: a look is under way, and what it finds will answer the request. */
+/* False: a check is under way, and its result will answer this request, too. */
 static bool admin_begin_look(struct readiness *readiness, struct request *request)
 {
     pthread_mutex_lock(&readiness->mutex);
@@ -55,7 +56,7 @@ static bool admin_begin_look(struct readiness *readiness, struct request *reques
     return begun;
 }
 
-/* Those that came during the look. */
+/* The requests that arrived during the check. */
 static struct request *admin_end_look(struct readiness *readiness)
 {
     pthread_mutex_lock(&readiness->mutex);
@@ -66,13 +67,13 @@ static struct request *admin_end_look(struct readiness *readiness)
     return waiting;
 }
 
-/* One look at a time: many that ask while a server hangs would keep all threads here, one after the
- * other, and PUT /lock behind them. */
+/* One check at a time. While a server hangs, more checks would occupy every thread of this pool,
+ * and PUT /lock would wait for them. */
 bool admin_ready(struct service *service, struct sale_worker *worker, struct request *request)
 {
     const struct setting setting = mode_copy(&service->mode);
     const bool asks_lock_server = setting.rung->distributed;
-    struct stock *other = NULL; /* the lock's server, where that is another one */
+    struct stock *other = NULL; /* the lock's server, if it is not the stock's */
     bool failing;
     if (!admin_begin_look(&service->readiness, request))
         return false;
@@ -89,7 +90,7 @@ bool admin_ready(struct service *service, struct sale_worker *worker, struct req
         why = "out of memory";
     if (why == NULL && asks_lock_server)
         why = not_ready(service, other != NULL ? other : worker->stock, REDIS_LOCK);
-    if (!asks_lock_server) /* its gauge stays true */
+    if (!asks_lock_server) /* its metric stays correct */
         outage_hint(service->env.outage, REDIS_LOCK, OUTAGE_LOOK);
     struct request *next, *waiting = admin_end_look(&service->readiness);
     for (; waiting != NULL; waiting = next) {
@@ -214,19 +215,22 @@ void admin_accept_lock(struct service *service, struct request *request)
     if (!service->config.admin_writes)
         answer_problem(request, PROBLEM_WRITES_OFF,
                        "start the instance with --admin-writes to allow PUT /lock");
+    else if (atomic_load(&service->draining))
+        answer_problem(request, PROBLEM_DRAINING, "the instance takes no more changes");
 }
 
-/* What PUT /lock asks for. What was not named stays as it is when the switch is made, which another
- * PUT /lock may have changed since this one was read. */
+/* What PUT /lock asks for. A setting that the request does not name keeps the value that it has at
+ * the switch. Another PUT /lock may have changed it since this one was read. */
 struct wish {
     struct setting setting;
-    struct write_choice choice; /* its rung NULL: none was named */
+    struct write_choice choice; /* its rung is NULL if none was named */
     bool named_check_hold;
     bool named_guard_reads;
     bool named_run;
 };
 
-/* true or false. False: answered with what is wrong. */
+/* Reads true or false into *value. Returns false if the member is neither: the request is
+ * answered. */
 static bool take_switch(struct request *request, const cJSON *member, bool *value)
 {
     *value = cJSON_IsTrue(member);
@@ -235,7 +239,7 @@ static bool take_switch(struct request *request, const cJSON *member, bool *valu
     return cJSON_IsBool(member);
 }
 
-/* One member of the body into the wish. False: answered with what is wrong. */
+/* Reads one member of the body into the wish. False: it is wrong, and the request is answered. */
 static bool take_member(struct request *request, const cJSON *member, struct wish *wish)
 {
     const char *name = member->string;
@@ -274,7 +278,8 @@ static bool take_member(struct request *request, const cJSON *member, struct wis
     return false;
 }
 
-/* The wish on top of what is. False: the lock and the way to write do not go together. */
+/* Takes settings that were not named from the current ones. False: the lock and the write mode do
+ * not fit, and the request is answered. */
 static bool admin_settle(struct request *request, struct wish *wish, const struct setting *now)
 {
     char error[WRITE_ERROR_MAX];
@@ -294,7 +299,7 @@ static bool admin_settle(struct request *request, struct wish *wish, const struc
     return false;
 }
 
-/* What the body asks for. */
+/* Reads the body. False: it is wrong, and the request is answered. */
 static bool admin_take_wish(struct service *service, struct request *request, struct wish *wish)
 {
     cJSON *json = json_body(request, "{\"rung\":\"watchdog\"}");
@@ -316,7 +321,7 @@ static bool admin_take_wish(struct service *service, struct request *request, st
     return valid;
 }
 
-/* The sales in flight may wait for the lock, and then work. */
+/* A sale in flight may still wait for its lock, and then need time for its section. */
 static int64_t finish_by_ns(const struct config *config)
 {
     return mono_ns() + (config->wait_ms + service_section_ms(config)) * NS_PER_MS;
@@ -330,7 +335,7 @@ static void log_switch(const struct setting *setting)
               "%s with %s, run %s%s%s%s%s", rung->name, way->name,
               setting->run[0] != '\0' ? setting->run : "-",
               rung->flawed ? "; this rung is flawed: " : "", rung->flawed ? rung->flaw : "",
-              way->flawed ? "; this way to write is flawed: " : "", way->flawed ? way->flaw : "");
+              way->flawed ? "; this write mode is flawed: " : "", way->flawed ? way->flaw : "");
 }
 
 static bool is_same_setting(const struct setting *one, const struct setting *two)
@@ -339,8 +344,8 @@ static bool is_same_setting(const struct setting *one, const struct setting *two
            one->check_hold == two->check_hold && one->guard_reads == two->guard_reads;
 }
 
-/* The history tells of the switch: in a file of its own where a run is named, else by another
- * begin. False: error[] says why, and nothing has changed. */
+/* Records the switch: a new run gets a new file; any other change is another `begin` in the same
+ * file. False: error[] says why, and nothing has changed. */
 static bool record_switch(struct service *service, const struct wish *wish,
                           char error[HISTORY_ERROR_MAX])
 {
@@ -354,7 +359,7 @@ static bool record_switch(struct service *service, const struct wish *wish,
     return true;
 }
 
-/* Nobody is in flight. False: nothing is switched, and the answer says why. */
+/* No sale is in flight. False: nothing was switched, and the request is answered. */
 static bool switch_now(struct service *service, struct request *request, struct wish *wish)
 {
     char error[HISTORY_ERROR_MAX];

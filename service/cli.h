@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the command line may ask for beside running: to print something, to check another instance.
+ * What the command line can ask for instead of running: to print something, or to check another
+ * instance.
  */
 #ifndef CLI_H
 #define CLI_H

@@ -27,7 +27,7 @@ enum kind { TEXT, NAME, ADDRESS, ADDRESS_OR_OFF, SERVER, NUMBER, SWITCH, CHOICE,
 struct row {
     const char *flag;
     enum kind kind;
-    const char *values; /* what may be given; of a CHOICE the words, by | */
+    const char *values; /* what may be given; for a CHOICE its words, divided by | */
     const char *unit;   /* or "" */
     const char *fallback;
     int64_t min, max;
@@ -44,7 +44,8 @@ static const struct row rows[] = {
      "where the shop listens; port 0 takes a free one"},
     {"admin-listen", ADDRESS_OR_OFF, "host:port or off", "", "127.0.0.1:8001", 0, 0,
      AT(admin_listen),
-     "where operators ask: /readyz, /metrics, PUT /inventory/{item} and the like"},
+     "where the admin listener listens, for operators: /readyz, /metrics, PUT /inventory/{item} "
+     "and others"},
     {"instance", NAME, "a name of letters, digits, . _ -", "", "a", 0, 32, AT(instance),
      "this instance's name in answers, histories and logs"},
     {"redis", SERVER, SERVER_FORM, "", "redis://127.0.0.1:6379/0", 0, 0, AT(redis),
@@ -55,65 +56,65 @@ static const struct row rows[] = {
      "another server for the stock"},
     {"redis-password-file", TEXT, "a file", "", "", 0, 4000, AT(redis_password_file),
      "its first line is the password for each server whose URL has none, as in redis://user:@host; "
-     "a URL with a password would be seen in ps"},
+     "a password in a URL can be seen in ps"},
     {"lock", LOCK, "a rung", "", DEFAULT_LOCK, 0, 0, AT(named.rung),
-     "the rung that guards a sale, or the name of a rung and a way to write together"},
-    {"write", WRITE, "a way to write", "", "", 0, 0, AT(named.by_write),
-     "how a sale writes the stock: GET then DECR, GET then SET, one script that checks, or a DECR "
-     "that is refused unless its token is the newest"},
+     "the rung that guards a sale, or a name that means a rung and a write mode together"},
+    {"write", WRITE, "a write mode", "", "", 0, 0, AT(named.by_write),
+     "how a sale writes the stock. decr: GET, then DECR; set: GET, then SET; atomic: one script; "
+     "fenced, fenced_textbook: a DECR that is refused if its token is too old"},
     {"check-hold", SWITCH, "off|on", "", "off", 0, 0, AT(check_hold),
-     "ask the hold whether it is still valid before the write"},
+     "check before the write that the hold is still valid"},
     {"guard-reads", SWITCH, "off|on", "", "off", 0, 0, AT(guard_reads),
-     "GET /inventory/{item} reads under the lock: the read lock of a rung that has one, else as a "
-     "sale holds it"},
+     "GET /inventory/{item} reads under the lock: the rung's read lock if it has one, otherwise "
+     "the lock of a sale"},
     {"keys", CHOICE, "item|article", "", "item", 0, 0, AT(keys),
      "inventory:{item} and lock:{item}, or the article's inventory and redisLock (item: phone)"},
     {"owner", CHOICE, "thread|object", "", "thread", 0, 0, AT(owner),
-     "the owner of a lock: the sale, with one number for all that it acquires, or, the mistake, a "
-     "new number for every lock object"},
+     "the owner of a lock. thread: one number for all that a sale acquires; object, a mistake: a "
+     "new number for each lock object"},
     {"work-ms", NUMBER, "", "ms", "0", 0, 600000, AT(work_ms),
      "business between the read and the write of a sale"},
     {"workers", NUMBER, "", "threads", "16", 1, 1024, AT(workers),
-     "sales at once that have their lock, each with a Redis connection of its own"},
+     "threads that run sales, each with a Redis connection of its own"},
     {"queue", NUMBER, "", "requests", "4096", 1, 1000000, AT(queue),
      "requests that may wait for a worker, and sales that may wait for their lock; more are "
      "answered 503"},
     {"wait-ms", NUMBER, "", "ms", "20000", 1, 600000, AT(wait_ms),
-     "how long a sale may take to get the lock, from its arrival"},
+     "how long a sale may take from its arrival to acquire the lock"},
     {"ttl-ms", NUMBER, "", "ms", "30000", 100, 86400000, AT(ttl_ms), "a lock's time to live"},
     {"retry-ms", NUMBER, "", "ms", "20", 1, 60000, AT(retry_ms),
-     "pause between two tries of the rungs that poll"},
+     "pause between two attempts, on rungs that poll"},
     {"contenders", NUMBER, "", "sales", "16", 1, 10000, AT(contenders),
-     "sales of this instance that try for one lock at a time, on rungs that poll; the others stand "
-     "in line"},
+     "sales of this instance that contend for one lock at a time, on rungs that poll; the others "
+     "wait in the client's queue"},
     {"handoff-max", NUMBER, "", "sales", "64", 1, 1000, AT(handoff_max),
      "with --lock fair: sales of this instance in a row before the next instance's turn"},
     {"handoff-ms", NUMBER, "", "ms", "10", 1, 60000, AT(handoff_ms),
-     "with --lock fair: the same as a time, and a 20th of --ttl-ms at most"},
+     "with --lock fair: the same limit as a time; at most a 20th of --ttl-ms"},
     {"grant-ms", NUMBER, "", "ms", "200", 10, 60000, AT(grant_ms),
-     "with --lock fair or read_write: how long an instance may take to answer when its turn has "
-     "come"},
+     "with --lock fair or read_write: how long an instance may take to claim the lock after the "
+     "grant"},
     {"idempotency-ms", NUMBER, "", "ms", "86400000", 100, 2592000000, AT(idempotency_ms),
-     "how long the answer to a sale with an Idempotency-Key is kept beside the stock; longer than "
-     "any buyer repeats, and than --wait-ms"},
+     "how long the answer to a sale with an Idempotency-Key is stored beside the stock; longer "
+     "than --wait-ms, and than any buyer repeats a request"},
     {"redis-timeout-ms", NUMBER, "", "ms", "1000", 1, 60000, AT(redis_timeout_ms),
      "to connect to Redis, and from a command to its reply"},
     {"fail-fast-ms", NUMBER, "", "ms", "500", 1, 600000, AT(fail_fast_ms),
-     "when a Redis has been away for so long, sales that wait are answered 503, and new ones at "
-     "once, until it is back"},
+     "after a Redis has been away for this time, waiting sales are answered 503; until it is back, "
+     "new sales are answered 503 at once"},
     {"connections", NUMBER, "", "connections", "4096", 2, 100000, AT(connections),
-     "HTTP connections at once; more wait to be accepted"},
+     "HTTP connections at once; more wait until one ends, or until an idle one is closed"},
     {"request-ms", NUMBER, "", "ms", "10000", 100, 600000, AT(request_ms),
-     "how long a request may take to arrive, from its first byte; between that and twice as long "
-     "its connection ends. A new connection may take so long to its first byte, and a client to "
-     "take an answer"},
+     "how long a request may take to arrive, from its first byte; its connection is closed after "
+     "one to two times that. The same limit holds for the first byte of a new connection, and for "
+     "a client that takes an answer"},
     {"history", TEXT, "a file", "", "", 0, 4000, AT(history),
      "record what every sale did, a JSON object a line; an existing file is continued, unless "
      "another instance writes it"},
     {"history-commands", SWITCH, "off|on", "", "off", 0, 0, AT(history_commands),
      "record every command to Redis and its reply in the history, too"},
     {"history-required", SWITCH, "off|on", "", "off", 0, 0, AT(history_required),
-     "not ready while the history cannot be written, as on a full disk"},
+     "/readyz answers 503 while the history cannot be written, for instance on a full disk"},
     {"log-file", TEXT, "a file", "", "", 0, 4000, AT(log_file),
      "write the log there, not to standard error; SIGHUP reopens the log and the history if they "
      "were moved"},
@@ -122,8 +123,9 @@ static const struct row rows[] = {
     {"admin-writes", SWITCH, "off|on", "", "off", 0, 0, AT(admin_writes),
      "allow PUT /lock on the admin listener"},
     {"admin-token-file", TEXT, "a file", "", "", 0, 4000, AT(admin_token_file),
-     "its first line, 16 to 128 visible characters, is the token for each PUT and POST on the "
-     "admin listener: Authorization: Bearer TOKEN; an admin listener beyond loopback needs it"},
+     "its first line, 16 to 128 visible characters, is the operators' token; each PUT and POST on "
+     "the admin listener must send it: Authorization: Bearer TOKEN; an admin listener beyond "
+     "loopback needs it"},
     {"enable-failpoints", SWITCH, "off|on", "", "off", 0, 0, AT(enable_failpoints),
      "for demonstrations: named points of the code may pause, delay, break or kill this process; "
      "see GET and PUT /failpoints"},
@@ -132,7 +134,7 @@ static const struct row rows[] = {
     {"failpoint-files", TEXT, "a folder", "", "", 0, 4000, AT(failpoint_files),
      "a file <folder>/<point> ends the pause at that point"},
     {"drain-ms", NUMBER, "", "ms", "30000", 100, 600000, AT(drain_ms),
-     "how long SIGTERM lets the requests in flight take"},
+     "how long the requests in flight may take after SIGTERM"},
     {"log-level", CHOICE, LOG_LEVELS, "", "info", 0, 0, AT(log_level),
      "the least important lines that are logged"},
     {"log-requests", SWITCH, "off|on", "", "off", 0, 0, AT(log_requests),
@@ -189,7 +191,7 @@ static bool word_find(const char *words, const char *word, int *index)
     return false;
 }
 
-/* The index-th of words divided by |, in a buffer of the calling thread. */
+/* Word number `index` of words that are divided by |, in a buffer of the calling thread. */
 static const char *word_at(const char *words, int index)
 {
     static _Thread_local char word[32];
@@ -214,7 +216,8 @@ static bool parse_number(const char *value, int64_t *number)
     return isdigit((unsigned char)value[0]) && *end == '\0' && errno == 0;
 }
 
-/* The library knows what a server's URL is: it is asked, and contacts nobody. */
+/* The library knows which URLs are valid. Opening a client checks them, and connects to no
+ * server. */
 static bool is_server(const char *value, const char **why)
 {
     struct dlock_options options = {.size = sizeof options, .servers = &value, .server_count = 1};
@@ -351,7 +354,8 @@ static bool unknown_flag(const char *argument, char error[CONFIG_ERROR_MAX])
     return false;
 }
 
-/* The flags that ask for something else than to run. False with error[] empty: it is none. */
+/* Reads a flag that asks for another action than running. False with an empty error[]: it is
+ * none. */
 static bool config_read_action(struct config_request *request, const char *name, const char *value,
                                const char *next, bool *took_next, char error[CONFIG_ERROR_MAX])
 {
@@ -386,7 +390,7 @@ static bool config_read_action(struct config_request *request, const char *name,
     return true;
 }
 
-/* One argument and, where it takes the next one as its value, that; *at is moved on. */
+/* Reads one argument, and the next one if that is its value. Moves *at past what it read. */
 static bool read_argument(struct config *config, struct config_request *request, char **argv,
                           int *at, char error[CONFIG_ERROR_MAX])
 {
@@ -409,7 +413,7 @@ static bool read_argument(struct config *config, struct config_request *request,
         return done || (error[0] == '\0' ? unknown_flag(argument, error) : false);
     }
     if (value == NULL && row->kind == SWITCH) {
-        /* "--admin-writes" alone means on; "--check-hold off" has its value behind it. */
+        /* "--admin-writes" alone means on; in "--check-hold off" the next argument is the value. */
         took_next = next != NULL && strncmp(next, "--", 2) != 0;
         value = took_next ? next : "on";
     } else if (value == NULL) {
@@ -423,12 +427,12 @@ static bool read_argument(struct config *config, struct config_request *request,
     return set_value(config, row, name, value, error);
 }
 
-/* The file's first line, cut to fit. */
+/* Reads the file's first line, cut to fit. */
 static bool read_first_line(const char *flag, const char *file, char *line, int size,
                             char error[CONFIG_ERROR_MAX])
 {
     struct stat status;
-    /* Without O_NONBLOCK the open itself waits for a FIFO's writer. */
+    /* Without O_NONBLOCK, open() would wait for the writer of a FIFO. */
     int fd = open(file, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     FILE *in = fd >= 0 ? fdopen(fd, "r") : NULL;
     if (in == NULL)
@@ -465,7 +469,7 @@ static bool read_password(const char *file, char password[PASSWORD_MAX + 2],
 
 static bool read_token(struct config *config, char error[CONFIG_ERROR_MAX])
 {
-    char token[TOKEN_MAX + 2]; /* one more: a longer line shall be seen to be too long */
+    char token[TOKEN_MAX + 2]; /* one byte more, so that a line that is too long is noticed */
     const char *file = config->admin_token_file;
     if (file[0] == '\0')
         return true;
@@ -475,13 +479,14 @@ static bool read_token(struct config *config, char error[CONFIG_ERROR_MAX])
         return config_wrong(
             error,
             "--admin-token-file: the first line of %s must be a token of %d to %d visible ASCII "
-            "characters without spaces, as openssl rand -hex 24 makes one",
+            "characters without spaces; openssl rand -hex 24 prints one",
             file, TOKEN_MIN, TOKEN_MAX);
     memcpy(config->admin_token, token, strlen(token) + 1);
     return true;
 }
 
-/* Where in the URL a password belongs. *login: what must stand around it. False: it has one. */
+/* Finds where in the URL a password belongs. *login: the URL has the : and @ around it already.
+ * False: the URL needs no password. */
 static bool place_of_password(const char *url, size_t *place, bool *login)
 {
     size_t scheme = scheme_size(url);
@@ -542,8 +547,8 @@ bool config_read(struct config *config, struct config_request *request, int argc
     if (config->idempotency_ms <= config->wait_ms)
         return config_wrong(
             error,
-            "--idempotency-ms %lld must be longer than --wait-ms %lld: else the answer to a sale "
-            "is forgotten while a second request with its key still waits, and that one sells "
+            "--idempotency-ms %lld must be longer than --wait-ms %lld; otherwise the answer to a "
+            "sale may expire while a second request with its key still waits, which would sell "
             "again",
             (long long)config->idempotency_ms, (long long)config->wait_ms);
     if (config->history_required && config->history[0] == '\0')
@@ -568,7 +573,7 @@ void config_free(struct config *config)
 
 /* ---- Printing -------------------------------------------------------------------------------- */
 
-/* The URL without what may be a login: everything between the scheme and the last @. */
+/* The URL without what may be a login, which is everything between the scheme and the last @. */
 static void hide_login(const char *url, char *shown, size_t size)
 {
     const char *at = strrchr(url, '@');
@@ -616,7 +621,7 @@ cJSON *config_json(const struct config *config)
     return json;
 }
 
-/* What may be given, for a reader. */
+/* Describes for a reader which values may be given. */
 static void describe_values(const struct row *row, char text[WRITE_NAMES_MAX])
 {
     if (row->kind == NUMBER)
@@ -654,7 +659,7 @@ void config_help(FILE *out)
         fprintf(out, "  --%s\n      %s\n", actions[i].flag, actions[i].help);
 }
 
-/* A cell of a Markdown table: its | would end it. */
+/* Prints a cell of a Markdown table. A | would end the cell, so it is escaped. */
 static void print_cell(FILE *out, const char *text)
 {
     for (; *text != '\0'; text++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What inventoryd can be told: one table (config.c) drives the parsing of flags and environment
- * variables, --help, --print-config, GET /config and the table in the documentation.
+ * The settings of inventoryd. One table in config.c drives the flags, the environment variables,
+ * --help, --print-config and GET /config. The table in the documentation is made from it, too.
  */
 #ifndef CONFIG_H
 #define CONFIG_H
@@ -15,7 +15,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* In the order of the values that the table lists. */
+/* In the order in which the table lists the values. */
 enum key_style { KEYS_ITEM, KEYS_ARTICLE };
 enum owner_style { OWNER_THREAD, OWNER_OBJECT };
 
@@ -24,10 +24,10 @@ struct config {
     char *admin_listen; /* "off": none */
     char *instance;
     char *redis;
-    char *lock_redis;  /* as redis unless given */
-    char *stock_redis; /* as redis unless given */
+    char *lock_redis;  /* if not given: the value of redis */
+    char *stock_redis; /* if not given: the value of redis */
     char *redis_password_file;
-    struct write_choice named; /* as it was given */
+    struct write_choice named; /* as given */
     const struct dlock_rung *lock;
     int write; /* enum write_mode */
     bool check_hold;
@@ -56,7 +56,7 @@ struct config {
     char *run;      /* "": none was named */
     bool admin_writes;
     char *admin_token_file;          /* "": none */
-    char admin_token[TOKEN_MAX + 1]; /* its first line; "": none. Never printed */
+    char admin_token[TOKEN_MAX + 1]; /* that file's first line; "": none. Never printed */
     bool enable_failpoints;
     char *failpoints;      /* "": none */
     char *failpoint_files; /* "": none */
@@ -65,7 +65,7 @@ struct config {
     int log_level; /* enum log_level */
 };
 
-/* What the command line asks for beside running. */
+/* What the command line asks for. */
 enum config_action {
     CONFIG_RUN,
     CONFIG_PRINT,
@@ -90,15 +90,16 @@ bool config_read(struct config *config, struct config_request *request, int argc
                  char error[CONFIG_ERROR_MAX]);
 void config_free(struct config *config);
 
-/* A variable INVENTORYD_... of the environment that is no setting, or NULL: maybe a slip. */
+/* An environment variable INVENTORYD_... that is no setting, perhaps a typo; NULL: there is
+ * none. */
 const char *config_unknown_variable(void);
 
-/* The settings by name, passwords left out. NULL when out of memory. */
+/* The settings by name, without passwords. NULL when out of memory. */
 cJSON *config_json(const struct config *config);
 void config_help(FILE *out);
 void config_help_markdown(FILE *out);
 
-/* "a", "web-1": what may stand in headers, file names and JSON as it is. */
+/* Whether a text, such as "a" or "web-1", may be used as it is in headers, file names and JSON. */
 bool config_is_name(const char *text, size_t size_max);
 
 #endif

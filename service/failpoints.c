@@ -18,14 +18,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LOOK_NS (2 * NS_PER_MS) /* how often those who are paused look for their file */
+#define LOOK_NS (2 * NS_PER_MS) /* how often the file of a paused point is looked for */
 #define FILES_MAX 4000
 #define DELAY_MS_MAX 60000
 #define TIMES_MAX 1000000
 
 enum action { OFF, PAUSE, DELAY, CRASH, FAIL };
 static const char *const action_names[] = {"off", "pause", "delay", "crash", "fail"};
-#define ACTIONS "off, pause, delay(MS), crash, fail, each with N* ahead or not, as in 1*pause"
+#define ACTIONS                                                                                    \
+    "off, pause, delay(MS), crash, fail, each with or without N* before it, as in 1*pause"
 
 struct armed {
     char point[FAILPOINT_NAME_MAX + 1]; /* "": free */
@@ -34,18 +35,18 @@ struct armed {
     long delay_ms;
     long hits;
     long paused;
-    unsigned long set; /* counts how often it was set: who is paused waits for that to change */
+    unsigned long set; /* counts how often the point was set; a change of it ends the stays */
 };
 
 struct failpoints {
-    atomic_int armed; /* how many points are set to something: 0 costs a load */
+    atomic_int armed; /* points with an action; while it is 0, reaching a point costs one load */
     char files[FILES_MAX + 1];
     pthread_mutex_t mutex; /* protects what is below */
     pthread_cond_t changed;
     bool ended;
     bool freed;
-    struct failpoint_stays stays; /* of those who stay without a thread */
-    int64_t look_ns;              /* when the watcher looks at them again, unless it is woken */
+    struct failpoint_stays stays; /* stays that keep no thread */
+    int64_t look_ns;              /* when the watcher checks them again, unless it is woken */
     struct armed points[FAILPOINTS_MAX];
     pthread_t watcher;
 };
@@ -96,7 +97,7 @@ static bool failpoints_wrong(char error[FAILPOINT_ERROR_MAX], const char *format
     return false;
 }
 
-/* The row of SHOP_POINTS, or NULL. */
+/* A row of SHOP_POINTS. find_shop_point returns NULL if the shop has no such point. */
 struct shop_point {
     const char *name, *fails;
 };
@@ -113,7 +114,7 @@ static const struct shop_point *find_shop_point(const char *point)
     return NULL;
 }
 
-/* Which points a rung has is known to its file alone: there a name is taken as it is. */
+/* Only a rung's file knows its points, so any name of a rung's point is accepted. */
 static bool check_point(const char *point, bool fails, char error[FAILPOINT_ERROR_MAX])
 {
     char group[FAILPOINT_NAME_MAX + 1];
@@ -141,7 +142,7 @@ static bool check_point(const char *point, bool fails, char error[FAILPOINT_ERRO
     return true;
 }
 
-/* [N*]ACTION. */
+/* Reads [N*]ACTION. */
 static bool failpoints_read_action(const char *text, struct armed *armed,
                                    char error[FAILPOINT_ERROR_MAX])
 {
@@ -184,7 +185,8 @@ static struct armed *failpoints_find(struct failpoints *failpoints, const char *
     return NULL;
 }
 
-/* A place for one more: a free one, or one that is off and empty. The mutex is held. */
+/* A place for another point: a free one, or that of a point that is off and has no stay. The mutex
+ * is held. */
 static struct armed *take_place(struct failpoints *failpoints)
 {
     struct armed *place = failpoints_find(failpoints, "");
@@ -273,9 +275,9 @@ cJSON *failpoints_json(struct failpoints *failpoints)
     return all;
 }
 
-/* ---- Passing --------------------------------------------------------------------------------- */
+/* ---- Reaching a point ------------------------------------------------------------------------ */
 
-/* Whether the file that lets go is there. */
+/* Whether the file exists that ends the pause. */
 static bool is_let_go(const struct failpoints *failpoints, const char *point)
 {
     char file[FILES_MAX + FAILPOINT_NAME_MAX + 2];
@@ -285,7 +287,7 @@ static bool is_let_go(const struct failpoints *failpoints, const char *point)
     return access(file, F_OK) == 0;
 }
 
-/* Files are looked for again and again. */
+/* When to check a stay again: every LOOK_NS if a file may end it, otherwise at its end. */
 static int64_t next_look_ns(const struct failpoints *failpoints, const struct failpoint_stay *stay,
                             int64_t at_ns)
 {
@@ -293,7 +295,7 @@ static int64_t next_look_ns(const struct failpoints *failpoints, const struct fa
     return by_file && at_ns + LOOK_NS < stay->end_ns ? at_ns + LOOK_NS : stay->end_ns;
 }
 
-/* The mutex is held. let_go: the file of its point is there. */
+/* Whether the stay has ended. let_go: the file of its point exists. The mutex is held. */
 static bool failpoints_is_over(const struct failpoints *failpoints,
                                const struct failpoint_stay *stay, int64_t at_ns, bool let_go)
 {
@@ -302,7 +304,7 @@ static bool failpoints_is_over(const struct failpoints *failpoints,
         return true;
     if (at != NULL && at_ns >= stay->end_ns)
         log_event(LOG_WARNING, "failpoint",
-                  "%s: paused for %" PRId64 " ms, the most there is; it goes on", at->point,
+                  "%s: paused for %" PRId64 " ms, the longest pause; it continues", at->point,
                   FAILPOINT_PAUSE_MS);
     return at_ns >= stay->end_ns;
 }
@@ -314,7 +316,8 @@ static void wait_for_change(struct failpoints *failpoints, int64_t until_ns)
     pthread_cond_timedwait(&failpoints->changed, &failpoints->mutex, &until);
 }
 
-/* The mutex is held. Which points have their file: one look a point, however many stay there. */
+/* Looks which paused points have their file: once a point, however many stays it has. The mutex is
+ * held. */
 static void look_for_files(const struct failpoints *failpoints, bool let_go[FAILPOINTS_MAX])
 {
     for (size_t i = 0; i < FAILPOINTS_MAX; i++)
@@ -322,8 +325,8 @@ static void look_for_files(const struct failpoints *failpoints, bool let_go[FAIL
             failpoints->points[i].paused > 0 && is_let_go(failpoints, failpoints->points[i].point);
 }
 
-/* The mutex is held. Takes the stays that are over off the list, in the order in which they came.
- */
+/* Takes the stays that have ended off the list, in the order in which they began. The mutex is
+ * held. */
 static struct failpoint_stays failpoints_take_over(struct failpoints *failpoints)
 {
     struct failpoint_stays over = STAILQ_HEAD_INITIALIZER(over),
@@ -363,7 +366,7 @@ static void *failpoints_watch(void *arg)
         }
         pthread_mutex_unlock(&failpoints->mutex);
         while ((stay = STAILQ_FIRST(&over)) != NULL) {
-            STAILQ_REMOVE_HEAD(&over, of_stays); /* it may be gone once it is told */
+            STAILQ_REMOVE_HEAD(&over, of_stays); /* over() may free it */
             stay->over(stay);
         }
         pthread_mutex_lock(&failpoints->mutex);
@@ -372,7 +375,8 @@ static void *failpoints_watch(void *arg)
     return NULL;
 }
 
-/* The mutex is held. True: it goes on without this thread. */
+/* True: the stay goes on without this thread. False: this thread stayed, and the stay has ended.
+ * The mutex is held. */
 static bool begin_stay(struct failpoints *failpoints, struct failpoint_stay *stay, struct armed *at,
                        enum action action)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the routes call: shop.c and admin.c.
+ * The handlers that the routes call, in shop.c and admin.c.
  */
 #ifndef HANDLERS_H
 #define HANDLERS_H
 
 #include "service.h"
 
-/* By enum sale_result: the HTTP status of each. */
+/* The HTTP status of each enum sale_result. */
 extern const int shop_codes[];
 
 void shop_health(struct service *service, struct request *request);
@@ -15,11 +15,15 @@ void shop_accept_sale(struct service *service, struct request *request);
 void shop_accept_set(struct service *service, struct request *request);
 void shop_accept_add(struct service *service, struct request *request);
 void shop_accept_read(struct service *service, struct request *request);
-/* Sells, restocks or reads. */
+/* Runs a sale, a restock or a read. False: it is suspended. */
 bool shop_sell(struct service *service, struct sale_worker *worker, struct request *request);
-/* What shop_sell would have done is not done. */
+/* Refuses a sale, a restock or a read that has not begun, and answers the request. */
 void shop_refuse(struct service *service, struct request *request, enum sale_result result,
                  const char *detail);
+
+/* The same if a Redis that it needs is away. Needs no worker: all of them may be waiting for it.
+ * False: none is. */
+bool shop_refuse_by_outage(struct service *service, struct request *request);
 
 void admin_live(struct service *service, struct request *request);
 bool admin_ready(struct service *service, struct sale_worker *worker, struct request *request);

@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #define LINE_MAX_BYTES 2048
-#define PREFIX_MAX 128 /* room for the stamp, the number and the instance */
+#define PREFIX_MAX 128 /* room for the time, the number and the instance */
 #define FILE_MAX_BYTES 4352
 #define NAME_MAX_BYTES 64
 #define CLOCK_READINGS 16
@@ -38,22 +38,22 @@ struct history {
     int fd;
     uint64_t seq;  /* of the newest line */
     uint64_t lost; /* lines that were not written */
-    bool failing;  /* the newest one was not */
-    bool astray;   /* the last reopen failed: this file has another name by now, or none */
-    bool nameless; /* it has none: what is written there, nobody can read */
-    bool torn;     /* a part of it was */
+    bool failing;  /* the newest line was not written */
+    bool astray;   /* the last reopen failed: this file may have been renamed or removed */
+    bool nameless; /* the file was removed: nobody can read what is written to it */
+    bool torn;     /* only a part of the newest line was written */
     char begin[LINE_MAX_BYTES / 2]; /* the members that the caller gave */
-    unsigned part; /* how many files have told of this run since the process, or the switch to it,
-                      began */
+    unsigned part; /* counts the files of this run since the process, or the switch, began */
     pthread_cond_t ended;
     bool ending;
     pthread_t ticker;
-    int64_t seen_ns; /* the ticker's, once it runs */
+    int64_t seen_ns; /* when the ticker last read the clock; the ticker's own once it runs */
 };
 
 /* ---- Lines ----------------------------------------------------------------------------------- */
 
-/* The mutex is held. What was not written is a number that is used up: the judge sees the gap. */
+/* The number of a line that was not written stays used, so that the judge sees the gap. The mutex
+ * is held. */
 static void note_written(struct history *history, ssize_t written, bool whole)
 {
     const char *why = history->nameless ? "the file was removed"
@@ -73,8 +73,8 @@ static void note_written(struct history *history, ssize_t written, bool whole)
                   history->file, history->lost);
 }
 
-/* Numbers and writes. line has PREFIX_MAX free bytes, then the body of that size: the prefix is put
- * right ahead of it, so that one write() takes both. The mutex is held. */
+/* Numbers a line and writes it. `line` has PREFIX_MAX free bytes, then the body of that size. The
+ * prefix is put right before the body, so that one write() takes both. The mutex is held. */
 static void write_line(struct history *history, int64_t t_ns, char *line, size_t body_size)
 {
     char prefix[PREFIX_MAX];
@@ -99,7 +99,7 @@ static void write_text(struct history *history, int64_t t_ns, const char *event,
     write_line(history, t_ns, line, (size_t)size);
 }
 
-/* The machine's name for its latest boot; "none" where it tells no such name. */
+/* The kernel's id of the current boot; "none" if it cannot be read. */
 static void read_boot_id(char id[NAME_MAX_BYTES])
 {
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
@@ -112,7 +112,7 @@ static void read_boot_id(char id[NAME_MAX_BYTES])
         snprintf(id, NAME_MAX_BYTES, "none");
 }
 
-/* The kernel's name for this process' time namespace; "none" where it has none. */
+/* The kernel's name for this process's time namespace; "none" if it has none. */
 static void read_time_namespace(char name[NAME_MAX_BYTES])
 {
     ssize_t size = readlink("/proc/self/ns/time", name, NAME_MAX_BYTES - 1);
@@ -121,7 +121,8 @@ static void read_time_namespace(char name[NAME_MAX_BYTES])
         snprintf(name, NAME_MAX_BYTES, "none");
 }
 
-/* Both clocks at one moment: the pair that was read with the least time between. */
+/* Reads both clocks at nearly the same time: of several pairs, the one with the least time
+ * between. */
 static int64_t read_clocks(int64_t *realtime_ns)
 {
     int64_t t_ns = 0, least_ns = INT64_MAX;
@@ -138,8 +139,8 @@ static int64_t read_clocks(int64_t *realtime_ns)
     return t_ns;
 }
 
-/* Says what the stamps of this file mean: a reader can tell whether those of another file may be
- * compared with them. */
+/* Says from which clock the times of this file are. So a reader can tell whether it may compare
+ * them with another file's. */
 static void write_begin(struct history *history, const char *begin)
 {
     char members[LINE_MAX_BYTES], boot_id[NAME_MAX_BYTES], namespace[NAME_MAX_BYTES];
@@ -183,14 +184,14 @@ void history_event(struct history *history, const struct history_request *reques
     pthread_mutex_unlock(&history->mutex);
 }
 
-/* ---- The witness for stalls of the machine --------------------------------------------------- */
+/* ---- Detecting stalls of the machine --------------------------------------------------------- */
 
 static void *history_tick(void *arg)
 {
     struct history *history = arg;
     pthread_mutex_lock(&history->mutex);
-    /* The clock is read once a turn, and for the first time before this thread was there: no gap in
-     * which a stall goes unseen. */
+    /* The clock is read once a turn, and for the first time before this thread starts. So every
+     * stall falls between two readings. */
     while (!history->ending) {
         int64_t due_ns = history->seen_ns + TICK_NS;
         struct timespec due = timespec_of(due_ns);
@@ -208,8 +209,8 @@ static void *history_tick(void *arg)
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 
-/* The number of the last whole line, so that a restarted instance goes on counting. A line without
- * an end, left by a full disk, is closed: the judge shall find it. */
+/* The number of the last whole line: a restarted instance continues from it. A full disk may have
+ * cut the last line. It is closed with a line break, so that the judge finds it. */
 static uint64_t last_seq(int fd)
 {
     char tail[2 * LINE_MAX_BYTES + 1];
@@ -240,7 +241,8 @@ static bool is_same_file(int a, int b)
            of_a.st_ino == of_b.st_ino;
 }
 
-/* Who else writes it, by whatever name; NULL: nobody. A device may have many writers. */
+/* What else writes to the file, under whatever name; NULL: nothing. A device may have many
+ * writers. */
 static const char *writer_of(int fd)
 {
     struct stat status;
@@ -252,8 +254,8 @@ static const char *writer_of(int fd)
                                                                      : NULL;
 }
 
-/* Opens the file for this history alone, and finds its number. history->fd: it is the one that is
- * written already. -1: error[] says why. */
+/* Opens the file for this history alone, and finds the number of its last line. Returns history->fd
+ * if it is the same file. -1: error[] says why. */
 static int open_file(const struct history *history, const char *file, uint64_t *seq,
                      char error[HISTORY_ERROR_MAX])
 {
@@ -322,7 +324,7 @@ void history_close(struct history *history)
     free(history);
 }
 
-/* DIR/<run>/FILE; makes DIR/<run>. */
+/* Names the file DIR/<run>/FILE and makes the folder DIR/<run>. */
 static bool place_run(const char *first, const char *run, char file[FILE_MAX_BYTES],
                       char error[HISTORY_ERROR_MAX])
 {
@@ -344,8 +346,8 @@ static bool place_run(const char *first, const char *run, char file[FILE_MAX_BYT
     return false;
 }
 
-/* The mutex is held. Ends the file that is written now, and takes the one that was opened.
- * continued: that one is the next part of the same. */
+/* Ends the current file and continues with fd. continued: fd is the next part of the same run. The
+ * mutex is held. */
 static void move_to(struct history *history, int fd, uint64_t seq, bool continued)
 {
     write_text(history, mono_ns(), "end", continued ? ",\"continued\":true" : "");
@@ -364,7 +366,7 @@ bool history_switch(struct history *history, const char *run, const char *begin,
         return false;
     pthread_mutex_lock(&history->mutex);
     int fd = open_file(history, file, &seq, error);
-    bool same = fd == history->fd; /* a run that is asked for again goes on in its file */
+    bool same = fd == history->fd; /* the run is the current one: its file continues */
     if (same)
         write_text(history, mono_ns(), "end", "");
     if (fd >= 0 && !same) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * See http.h. libmicrohttpd answers some bad requests itself, with a bare status and before any
- * callback: what does not fit its memory for a connection, or is no HTTP at all. The limits here
- * are lower, so that our answers come first.
+ * callback. These are requests that exceed its memory for a connection, or that are not HTTP. The
+ * limits here are lower, so that our answers come first.
  */
 #include "http.h"
 
@@ -14,6 +14,7 @@
 #include "origin.h"
 #include "token.h"
 
+#include <ctype.h>
 #include <microhttpd.h>
 #include <poll.h>
 #include <pthread.h>
@@ -27,26 +28,31 @@
 
 #define HEADERS_BYTES_MAX 4096
 #define HEADERS_MAX 48
-#define SWALLOW_MAX 65536 /* of a body that is refused: read, so that the answer gets through */
-#define CONNECTION_BYTES 16384 /* libmicrohttpd's memory for one; cleared after every request */
-#define IDLE_S 120             /* more than nginx's 50: it must be the first to close */
+/* bytes of a refused body that are read, so that the client gets its answer */
+#define SWALLOW_MAX 65536
+/* libmicrohttpd's memory for a connection; cleared after each request */
+#define CONNECTION_BYTES 16384
+#define IDLE_S 120 /* more than nginx's 50 s: nginx closes first, while there is room */
 #define IDLE_POLL_NS (5 * NS_PER_MS)
-#define SEND_GRACE_NS (500 * NS_PER_MS) /* at the end, for answers that are on their way */
+#define SEND_GRACE_NS (500 * NS_PER_MS) /* at shutdown, for answers that are being sent */
 
 struct http {
     struct http_options options;
     atomic_bool quiesced;
     atomic_long active;  /* requests that were read and are not answered yet */
-    atomic_long sending; /* answers that are on their way */
+    atomic_long sending; /* answers that are being sent */
+    atomic_long room;    /* connections that may still be accepted */
     uint64_t id_base;
     atomic_ulong id_next;
-    unsigned started; /* loops */
+    unsigned started; /* loops that run */
     struct http_loop loops[];
 };
 
+static const char key_name[] = "Idempotency-Key";
+
 enum phase { PHASE_HEAD, PHASE_BODY, PHASE_WAITING };
 
-/* A request, and what libmicrohttpd is to know of it. */
+/* A request, and its state in libmicrohttpd. */
 struct exchange {
     struct request request;
     struct http *http;
@@ -57,7 +63,7 @@ struct exchange {
     bool active;
     bool sending;
     size_t body_seen;
-    /* of its headers */
+    /* counted in its headers */
     size_t header_bytes;
     unsigned header_count;
     unsigned hosts;
@@ -66,7 +72,7 @@ struct exchange {
     unsigned authorizations;
     unsigned origins;
     unsigned keys;
-    /* as long as the head is being read */
+    /* valid while the head is being read */
     const char *host;
     const char *authorization;
     const char *origin;
@@ -78,6 +84,7 @@ struct exchange {
     bool bad_type;
     bool expects;
     bool too_long;
+    const char *target_next; /* what follows the target and its NUL in libmicrohttpd's memory */
     char target[];
 };
 
@@ -97,7 +104,8 @@ static bool is_request_id(const char *text)
     return size > 0 && size <= REQUEST_ID_MAX && text[size] == '\0';
 }
 
-/* 16 hex digits that no other request has: a counter, stirred (splitmix64), from a random start. */
+/* Makes 16 hex digits that no other request has: a counter from a random start, mixed by
+ * splitmix64. */
 static void make_request_id(struct http *http, char id[REQUEST_ID_MAX + 1])
 {
     uint64_t number = atomic_fetch_add_explicit(&http->id_next, 1, memory_order_relaxed);
@@ -115,6 +123,17 @@ static bool is_json(const char *type)
            strchr("; \t", type[sizeof json - 1]) != NULL;
 }
 
+/* Whether a header's name is a key's, or begins like one. A proxy may send '_' for '-', and
+ * libmicrohttpd takes a folded line as a part of the name. */
+static bool is_like_key(const char *name)
+{
+    const char *key = key_name;
+    while (*key != '\0' &&
+           (*name == '_' ? '-' : tolower((unsigned char)*name)) == tolower((unsigned char)*key))
+        name++, key++;
+    return *key == '\0';
+}
+
 static void take_length(struct exchange *exchange, const char *value)
 {
     char *end;
@@ -126,8 +145,6 @@ static void take_length(struct exchange *exchange, const char *value)
 static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const char *name,
                                    const char *value)
 {
-    /* libmicrohttpd takes a folded line for the rest of the name. */
-    static const char key_name[] = "Idempotency-Key";
     struct exchange *exchange = cls;
     (void)kind;
     value = value != NULL ? value : "";
@@ -144,9 +161,9 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
     else if (strcasecmp(name, "Authorization") == 0) {
         exchange->authorizations++;
         exchange->authorization = value;
-    } else if (strncasecmp(name, key_name, strlen(key_name)) == 0) {
+    } else if (is_like_key(name)) {
         exchange->keys++;
-        exchange->key = name[strlen(key_name)] == '\0' ? value : "";
+        exchange->key = strcasecmp(name, key_name) == 0 ? value : "";
     } else if (strcasecmp(name, "Content-Type") == 0) {
         exchange->has_type = true;
         exchange->bad_type = exchange->bad_type || !is_json(value);
@@ -160,7 +177,7 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
     return MHD_YES;
 }
 
-/* A browser says in Host and Origin which site's page it asks for. */
+/* A browser says in Host which site it asks, and in Origin which site's page asks. */
 static bool is_local(const struct exchange *exchange)
 {
     const char *address = exchange->http->options.address;
@@ -169,7 +186,7 @@ static bool is_local(const struct exchange *exchange)
             (exchange->origins == 1 && origin_is_local(exchange->origin, address)));
 }
 
-/* Where there is a token, a request that changes something must have it; where there is none, it
+/* If there is a token, a request that changes something must have it. If there is none, the request
  * must not come from another site's page. */
 static void check_operator(struct exchange *exchange)
 {
@@ -177,12 +194,11 @@ static void check_operator(struct exchange *exchange)
     if (!routes_changes(exchange->request.route))
         return;
     if (token[0] == '\0' && !is_local(exchange))
-        answer_problem(
-            &exchange->request, PROBLEM_FOREIGN_ORIGIN,
-            "without a token Host must be localhost, a loopback address or the "
-            "listener's own, %s, and so must Origin if it is sent; for other names start "
-            "the instance with --admin-token-file",
-            exchange->http->options.address);
+        answer_problem(&exchange->request, PROBLEM_FOREIGN_ORIGIN,
+                       "without a token, Host and Origin (if sent) must name localhost, a loopback "
+                       "address or the listener's own, %s; for other names start the instance with "
+                       "--admin-token-file",
+                       exchange->http->options.address);
     else if (token[0] != '\0' &&
              (exchange->authorizations != 1 || !token_is_given(token, exchange->authorization)))
         answer_problem(&exchange->request, PROBLEM_UNAUTHORIZED,
@@ -190,7 +206,8 @@ static void check_operator(struct exchange *exchange)
                        "Bearer TOKEN");
 }
 
-/* Who sends a key relies on it: where something would be changed without it, it is refused. */
+/* A client that sends a key relies on it. So a request that would change something without using
+ * the key is refused. */
 static void http_take_key(struct exchange *exchange)
 {
     struct request *request = &exchange->request;
@@ -208,12 +225,14 @@ static void http_take_key(struct exchange *exchange)
             SALE_KEY_MAX, exchange->keys);
 }
 
-/* What is wrong with the head, if anything, is answered in the request. */
+/* Checks the head. If something is wrong, the answer is put into the request. */
 static void check_head(struct exchange *exchange, const char *version)
 {
     struct request *request = &exchange->request;
     bool needs_host = strcmp(version, "HTTP/1.0") != 0;
-    if (exchange->too_long)
+    if (version != exchange->target_next) /* the version follows a target without NUL */
+        answer_problem(request, PROBLEM_MALFORMED, "there is a NUL in the request's first line");
+    else if (exchange->too_long)
         answer_problem(request, PROBLEM_URL_TOO_LONG, "at most %d bytes", REQUEST_URL_MAX);
     else if (exchange->header_bytes > HEADERS_BYTES_MAX || exchange->header_count > HEADERS_MAX)
         answer_problem(request, PROBLEM_HEADERS_TOO_LARGE,
@@ -237,7 +256,8 @@ static void check_head(struct exchange *exchange, const char *version)
         answer_problem(request, PROBLEM_TOO_LARGE, "at most %d bytes", REQUEST_BODY_MAX);
 }
 
-/* False: more than is read for the sake of an answer. */
+/* False: the connection must be closed, because the body is longer than SWALLOW_MAX or memory has
+ * run out. */
 static bool take_body(struct exchange *exchange, const char *bytes, size_t size)
 {
     struct request *request = &exchange->request;
@@ -261,8 +281,8 @@ static bool take_body(struct exchange *exchange, const char *bytes, size_t size)
 static void check_body(struct exchange *exchange)
 {
     struct request *request = &exchange->request;
-    /* A page in an operator's browser may send a POST without a type anywhere; with this one the
-     * browser asks us. */
+    /* A page of another site can make an operator's browser send us a POST without this type. With
+     * this type the browser asks us first (CORS). */
     bool needs_type = request->method == METHOD_POST;
     if (!request->route->takes_body && request->body_size > 0)
         answer_problem(request, PROBLEM_UNEXPECTED_BODY, "%s %s takes no body",
@@ -307,7 +327,7 @@ static void set_active(struct exchange *exchange)
     atomic_fetch_add_explicit(&exchange->http->active, 1, memory_order_relaxed);
 }
 
-/* It is answered. The instance's end does not depend on how soon the client takes the answer. */
+/* The request is answered. From now on a shutdown waits for the client only SEND_GRACE_NS. */
 static void set_sending(struct exchange *exchange)
 {
     exchange->sending = true;
@@ -317,7 +337,8 @@ static void set_sending(struct exchange *exchange)
     atomic_fetch_sub_explicit(&exchange->http->active, 1, memory_order_release);
 }
 
-/* Hands the answer to libmicrohttpd. The exchange, and with it the text, lives until it is sent. */
+/* Gives the answer to libmicrohttpd. The exchange owns the answer's text, and lives until it is
+ * sent. */
 static enum MHD_Result send_answer(struct exchange *exchange)
 {
     const struct request *request = &exchange->request;
@@ -338,7 +359,7 @@ static enum MHD_Result send_answer(struct exchange *exchange)
     return sent;
 }
 
-/* The exchange may be gone afterwards. */
+/* The exchange may be freed after this. */
 static void http_resume(const struct exchange *exchange)
 {
     struct http_loop *loop = exchange->loop;
@@ -351,7 +372,7 @@ void http_answer(struct request *request)
     http_resume(request->exchange);
 }
 
-/* The whole request is here. */
+/* The request is complete. */
 static enum MHD_Result http_serve(struct exchange *exchange)
 {
     struct request *request = &exchange->request;
@@ -365,7 +386,7 @@ static enum MHD_Result http_serve(struct exchange *exchange)
         options->serve(options->service, request);
         return send_answer(exchange);
     }
-    /* Suspended before anybody else can see it: the answer may come at once. */
+    /* Suspend it before another thread sees the request: the answer may come at once. */
     exchange->phase = PHASE_WAITING;
     MHD_suspend_connection(exchange->connection);
     if (options->serve(options->service, request))
@@ -383,11 +404,12 @@ bool http_is_client_closed(const struct request *request)
 
 /* ---- libmicrohttpd's callbacks --------------------------------------------------------------- */
 
-/* The request line is here. The exchange comes into being. */
+/* The request line has arrived: creates the exchange. */
 static void *on_target(void *cls, const char *target, struct MHD_Connection *connection)
 {
     struct http_loop *loop = cls;
     size_t size = strlen(target);
+    const char *next = target + size + 1;
     bool too_long = size > REQUEST_URL_MAX;
     size = too_long ? REQUEST_URL_MAX : size;
     struct exchange *exchange = malloc(sizeof *exchange + size + 1);
@@ -400,6 +422,7 @@ static void *on_target(void *cls, const char *target, struct MHD_Connection *con
     exchange->timeout =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
     exchange->too_long = too_long;
+    exchange->target_next = next;
     exchange->request.exchange = exchange;
     exchange->request.arrived_ns = mono_ns();
     memcpy(exchange->target, target, size);
@@ -431,8 +454,8 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     if (exchange->request.id[0] == '\0')
         make_request_id(exchange->http, exchange->request.id);
     check_head(exchange, version);
-    /* Refused, and the body is not on its way yet or more than we care to read: answered here,
-     * which ends the connection. */
+    /* The request is refused, and its body was not sent yet, is too long to read, or has no certain
+     * end. So it is answered now, which ends the connection. */
     bool at_once = exchange->expects || exchange->length > SWALLOW_MAX || exchange->bad_encoding ||
                    exchange->bad_length || exchange->lengths + exchange->encodings > 1;
     if (exchange->request.answer.status != 0 && at_once) {
@@ -487,7 +510,7 @@ static void on_log(void *cls, const char *format, va_list args)
 
 /* ---- Start and stop -------------------------------------------------------------------------- */
 
-/* An equal share of the connections, the rest to the first loops. */
+/* An equal share of the connections; the first loops take the remainder. */
 static unsigned share_of(const struct http *http, unsigned i)
 {
     const struct http_options *options = &http->options;
@@ -501,6 +524,7 @@ static bool start_loop(struct http *http, unsigned i)
     loop->http = http;
     loop->listen_fd = http->options.fd;
     loop->connections_max = share_of(http, i);
+    loop->room = &http->room;
     http_timeouts_init(&loop->timeouts, http->options.request_ms);
     loop->daemon = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0,
@@ -540,7 +564,7 @@ void http_quiesce(struct http *http)
         return;
     for (unsigned i = 0; i < http->started; i++)
         http_loop_quiesce(&http->loops[i]);
-    /* From here on the kernel refuses connections, and a balancer takes the next instance. */
+    /* From now on the kernel refuses connections, so a load balancer asks the next instance. */
     shutdown(http->options.fd, SHUT_RDWR);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * HTTP by libmicrohttpd: reads requests, applies the limits, hands them on, writes the answers. A
- * request that others answer waits suspended: it costs no thread.
+ * HTTP with libmicrohttpd: reads requests, applies the limits, calls `serve`, sends the answers. A
+ * request that another thread will answer is suspended and keeps no thread.
  */
 #ifndef HTTP_H
 #define HTTP_H
@@ -13,36 +13,36 @@ struct http;
 
 struct http_options {
     enum listener listener;
-    int fd; /* a listening socket, taken over */
+    int fd; /* a listening socket; http_stop closes it */
     unsigned threads;
     unsigned connections_max;
-    const char *token; /* without it nothing that routes_changes() is served; "": none is needed */
-    const char *address; /* HOST:PORT that Host and Origin may name where there is no token */
+    const char *token;   /* each request that routes_changes() must have it; "": there is none */
+    const char *address; /* HOST:PORT that Host and Origin may name if there is no token */
     const char *instance;
     bool log_requests;
     int64_t request_ms; /* see http_timeout.h */
     struct service *service;
-    /* A whole request, in a thread that must not block. True: it is answered; false: somebody calls
-     * http_answer() later, from any thread. */
+    /* Called with a complete request, on a thread that must not block. True: it is answered. False:
+     * http_answer() will be called later, on any thread. */
     bool (*serve)(struct service *service, struct request *request);
 };
 
 /* NULL: it could not be started. */
 struct http *http_start(const struct http_options *options);
 
-/* request->answer is complete: send it. The request is not touched by the caller after that. */
+/* Sends request->answer, which is complete. After that the caller must not touch the request. */
 void http_answer(struct request *request);
 
-/* Whether the client has closed the connection of a request that is not answered yet. From any
+/* Whether the client has closed the connection of a request that is not answered yet. Any
  * thread. */
 bool http_is_client_closed(const struct request *request);
 
-/* Accepts no more connections; those that are open go on. */
+/* Accepts no more connections; open ones continue. */
 void http_quiesce(struct http *http);
 /* Waits until every request that was read is answered, and then a moment for the clients to take
- * their answers. False: not answered by then. */
+ * the answers. False: the deadline came before all were answered. */
 bool http_wait_idle(struct http *http, int64_t deadline_ns);
-/* Cuts what is left. Nobody may owe an answer. */
+/* Closes all connections. No request may still wait for http_answer(). */
 void http_stop(struct http *http);
 
 const char *http_version(void);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See http_loop.h. MHD_run() looks at what is there and never sleeps; the sleeping is done here, on
- * libmicrohttpd's epoll set, which is a descriptor to poll like any other.
+ * See http_loop.h. MHD_run() handles what is ready and never sleeps. The loop sleeps in its own
+ * poll(), which includes libmicrohttpd's epoll descriptor.
  */
 #include "http_loop.h"
 
@@ -17,21 +17,25 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define ACCEPTS_MAX 8 /* in a turn: the loops shall have about the same number */
-#define PAUSE_MS 10   /* when descriptors or memory have run out */
+#define ACCEPTS_MAX 8 /* a turn, so that all loops get about the same number */
+#define PAUSE_MS 10   /* when nothing can be accepted now */
 
 enum { SET, WAKE, LISTEN };
 
-static unsigned connections_left(const struct http_loop *loop)
+static unsigned connections_left(struct http_loop *loop)
 {
     const union MHD_DaemonInfo *info =
         MHD_get_daemon_info(loop->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
-    return loop->connections_max > info->num_connections
-               ? loop->connections_max - info->num_connections
-               : 0;
+    unsigned left = loop->connections_max > info->num_connections
+                        ? loop->connections_max - info->num_connections
+                        : 0;
+    if (left != loop->counted)
+        atomic_fetch_add(loop->room, left - loop->counted);
+    loop->counted = left;
+    return left;
 }
 
-/* -1: as long as nothing comes. */
+/* For poll(); -1: no limit. */
 static int timeout_ms(struct http_loop *loop)
 {
     MHD_UNSIGNED_LONG_LONG left_ms;
@@ -43,21 +47,31 @@ static int timeout_ms(struct http_loop *loop)
     return sleep_ms < 0 ? 0 : sleep_ms <= INT_MAX ? (int)sleep_ms : -1;
 }
 
-/* False: it cannot now, whatever waits. */
-static bool accept_some(const struct http_loop *loop, unsigned count)
+/* False: accepting fails for now, for instance because no descriptor is left. */
+static bool accept_some(const struct http_loop *loop, unsigned left)
 {
-    for (unsigned i = 0; i < count; i++) {
+    for (unsigned i = 0; i < left && i < ACCEPTS_MAX; i++) {
         struct sockaddr_storage peer;
         socklen_t size = sizeof peer;
         int fd =
             accept4(loop->listen_fd, (struct sockaddr *)&peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd >= 0) /* which closes it if it cannot take it */
+        if (fd >= 0) /* which closes fd if it fails */
             MHD_add_connection(loop->daemon, fd, (struct sockaddr *)&peer, size);
-        else
-            return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED ||
-                   atomic_load(&loop->quiesced);
+        else if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED ||
+                 atomic_load(&loop->quiesced))
+            return true;
+        else {
+            log_event(LOG_DEBUG, "http", "connections have to wait: %s", strerror(errno));
+            return false;
+        }
     }
     return true;
+}
+
+/* False: the connection has to wait, or another loop accepts it. */
+static bool make_room(struct http_loop *loop)
+{
+    return atomic_load(loop->room) == 0 && http_timeouts_make_room(&loop->timeouts);
 }
 
 static void *http_loop_run(void *arg)
@@ -74,8 +88,8 @@ static void *http_loop_run(void *arg)
         int sleep_ms = timeout_ms(loop);
         if (paused && (sleep_ms < 0 || sleep_ms > PAUSE_MS))
             sleep_ms = PAUSE_MS;
-        polls[LISTEN].fd =
-            left == 0 || paused || atomic_load(&loop->quiesced) ? -1 : loop->listen_fd;
+        bool full = left == 0 && loop->timeouts.reading == 0;
+        polls[LISTEN].fd = full || paused || atomic_load(&loop->quiesced) ? -1 : loop->listen_fd;
         paused = false;
         if (poll(polls, sizeof polls / sizeof polls[0], sleep_ms) < 0)
             continue;
@@ -84,9 +98,7 @@ static void *http_loop_run(void *arg)
             atomic_store(&loop->woken, false);
         }
         if (polls[LISTEN].fd >= 0 && polls[LISTEN].revents != 0)
-            paused = !accept_some(loop, left < ACCEPTS_MAX ? left : ACCEPTS_MAX);
-        if (paused)
-            log_event(LOG_DEBUG, "http", "connections have to wait: %s", strerror(errno));
+            paused = left > 0 ? !accept_some(loop, left) : !make_room(loop);
         MHD_run(loop->daemon);
     }
     return NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See http_timeout.h. The kernel counts a connection's bytes: if none has come since the last
- * answer, it is idle, and libmicrohttpd's to end.
+ * See http_timeout.h. The kernel counts a connection's bytes. If none has arrived since the last
+ * answer, the connection is idle, and libmicrohttpd's own time-out ends it.
  */
 #include "http_timeout.h"
 
@@ -15,9 +15,10 @@
 struct http_timeout {
     int fd;
     enum http_phase phase;
-    bool begun;     /* a part of a request was there when it was looked at */
-    uint64_t bytes; /* that had come when the last answer was sent */
-    int64_t at_ns;  /* when it is looked at */
+    bool begun;       /* a part of a request had arrived at the last check */
+    uint64_t bytes;   /* that had arrived when the last answer was sent */
+    int64_t at_ns;    /* when to check it */
+    int64_t since_ns; /* when its last answer was sent */
     TAILQ_ENTRY(http_timeout) of_watched;
 };
 
@@ -60,6 +61,23 @@ int64_t http_timeouts_look(struct http_timeouts *timeouts)
     return timeout != NULL ? timeout->at_ns : INT64_MAX;
 }
 
+bool http_timeouts_make_room(struct http_timeouts *timeouts)
+{
+    struct http_timeout *timeout;
+    if (timeouts->closing != NULL)
+        return true;
+    TAILQ_FOREACH(timeout, &timeouts->watched, of_watched) {
+        const struct http_timeout *longest = timeouts->closing;
+        if (timeout->phase == HTTP_READING &&
+            (longest == NULL || timeout->since_ns < longest->since_ns) &&
+            bytes_of(timeout->fd) == timeout->bytes)
+            timeouts->closing = timeout;
+    }
+    if (timeouts->closing != NULL)
+        shutdown(timeouts->closing->fd, SHUT_RDWR);
+    return timeouts->closing != NULL;
+}
+
 void http_timeout_set(struct http_timeouts *timeouts, struct http_timeout *timeout,
                       enum http_phase phase)
 {
@@ -67,13 +85,19 @@ void http_timeout_set(struct http_timeouts *timeouts, struct http_timeout *timeo
         return;
     if (timeout->phase != HTTP_ANSWERING)
         TAILQ_REMOVE(&timeouts->watched, timeout, of_watched);
+    timeouts->reading += phase == HTTP_READING;
+    timeouts->reading -= timeout->phase == HTTP_READING;
     timeout->phase = phase;
+    if (timeouts->closing == timeout)
+        timeouts->closing = NULL; /* it was not idle: its request came first */
     if (phase == HTTP_ANSWERING)
         return;
     timeout->begun = false;
-    if (phase == HTTP_READING)
-        timeout->bytes = bytes_of(timeout->fd);
     look_later(timeouts, timeout);
+    if (phase == HTTP_READING) {
+        timeout->bytes = bytes_of(timeout->fd);
+        timeout->since_ns = timeout->at_ns - timeouts->after_ns;
+    }
 }
 
 struct http_timeout *http_timeout_new(struct http_timeouts *timeouts, int fd)
@@ -89,6 +113,6 @@ struct http_timeout *http_timeout_new(struct http_timeouts *timeouts, int fd)
 
 void http_timeout_free(struct http_timeouts *timeouts, struct http_timeout *timeout)
 {
-    http_timeout_set(timeouts, timeout, HTTP_ANSWERING); /* is not watched */
+    http_timeout_set(timeouts, timeout, HTTP_ANSWERING); /* in this phase it is not in the list */
     free(timeout);
 }

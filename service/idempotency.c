@@ -32,19 +32,19 @@ bool idempotency_parse(const char *value, char key[SALE_KEY_MAX + 1])
 
 /* ---- In flight ------------------------------------------------------------------------------- */
 
-void idempotency_init(struct idempotency *flight)
+void idempotency_init(struct idempotency *table)
 {
-    *flight = (struct idempotency){0};
-    pthread_mutex_init(&flight->mutex, NULL);
+    *table = (struct idempotency){0};
+    pthread_mutex_init(&table->mutex, NULL);
 }
 
-void idempotency_destroy(struct idempotency *flight)
+void idempotency_destroy(struct idempotency *table)
 {
-    pthread_mutex_destroy(&flight->mutex);
+    pthread_mutex_destroy(&table->mutex);
 }
 
-/* FNV-1a over both, each with its NUL. */
-static struct sale **idempotency_row_of(struct idempotency *flight, const struct sale *sale)
+/* FNV-1a over the item and the key, each with its NUL. */
+static struct sale **idempotency_bucket(struct idempotency *table, const struct sale *sale)
 {
     uint32_t hash = 2166136261u;
     const char *const texts[] = {sale->item, sale->key};
@@ -54,37 +54,37 @@ static struct sale **idempotency_row_of(struct idempotency *flight, const struct
             hash = (hash ^ (unsigned char)*c) * 16777619u;
         while (*c++ != '\0');
     }
-    return &flight->rows[hash % IDEMPOTENCY_ROWS];
+    return &table->buckets[hash % IDEMPOTENCY_BUCKETS];
 }
 
-bool idempotency_claim(struct idempotency *flight, struct sale *sale)
+bool idempotency_claim(struct idempotency *table, struct sale *sale)
 {
     if (sale->key[0] == '\0' || sale->claimed)
         return true;
-    struct sale **row = idempotency_row_of(flight, sale);
-    pthread_mutex_lock(&flight->mutex);
-    const struct sale *other = *row;
+    struct sale **bucket = idempotency_bucket(table, sale);
+    pthread_mutex_lock(&table->mutex);
+    const struct sale *other = *bucket;
     while (other != NULL &&
            (strcmp(other->key, sale->key) != 0 || strcmp(other->item, sale->item) != 0))
         other = other->next_claim;
     if (other == NULL) {
         sale->claimed = true;
-        sale->next_claim = *row;
-        *row = sale;
+        sale->next_claim = *bucket;
+        *bucket = sale;
     }
-    pthread_mutex_unlock(&flight->mutex);
+    pthread_mutex_unlock(&table->mutex);
     return other == NULL;
 }
 
-void idempotency_release(struct idempotency *flight, struct sale *sale)
+void idempotency_release(struct idempotency *table, struct sale *sale)
 {
     if (!sale->claimed)
         return;
-    struct sale **place = idempotency_row_of(flight, sale);
-    pthread_mutex_lock(&flight->mutex);
-    while (*place != sale)
-        place = &(*place)->next_claim;
-    *place = sale->next_claim;
+    struct sale **link = idempotency_bucket(table, sale);
+    pthread_mutex_lock(&table->mutex);
+    while (*link != sale)
+        link = &(*link)->next_claim;
+    *link = sale->next_claim;
     sale->claimed = false;
-    pthread_mutex_unlock(&flight->mutex);
+    pthread_mutex_unlock(&table->mutex);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Idempotency-Key: what such a header may hold, and which keys are in flight in this instance. What
- * is kept of a key's answer lies in Redis, beside the stock: see stock.h.
+ * Idempotency-Key: parses the header, and knows which keys are in flight in this instance. The
+ * stored answers are in Redis, see stock.h.
  */
 #ifndef IDEMPOTENCY_H
 #define IDEMPOTENCY_H
@@ -10,25 +10,25 @@
 
 #include <pthread.h>
 
-/* The key of a header's value: 1 to SALE_KEY_MAX visible ASCII characters as they are, or, where it
- * begins with a quote, a structured field's string of such ("..." with \" and \\). Blanks may
- * follow. False: it is neither. */
+/* Reads the key from a header's value: 1 to SALE_KEY_MAX visible ASCII characters. They are given
+ * as they are, or as the string of a structured field: "..." with \" and \\. Blanks may follow.
+ * False: the value is neither. */
 bool idempotency_parse(const char *value, char key[SALE_KEY_MAX + 1]);
 
-/* The sales with a key that are in flight. Each stands here itself: there are as many places as
- * --connections allows requests, and nothing is allocated. Any thread. */
-#define IDEMPOTENCY_ROWS 1024
+/* The sales in flight that have a key, in a hash table. The sales themselves are its entries, so it
+ * allocates nothing. Any thread. */
+#define IDEMPOTENCY_BUCKETS 1024
 struct idempotency {
     pthread_mutex_t mutex; /* protects what is below, and each sale's next_claim */
-    struct sale *rows[IDEMPOTENCY_ROWS];
+    struct sale *buckets[IDEMPOTENCY_BUCKETS];
 };
-void idempotency_init(struct idempotency *flight);
+void idempotency_init(struct idempotency *table);
 /* No sale may be in flight. */
-void idempotency_destroy(struct idempotency *flight);
-/* False: another sale of that item with that key is in flight. One without a key is always let in.
- */
-bool idempotency_claim(struct idempotency *flight, struct sale *sale);
-/* Of a sale that was let in, or not. */
-void idempotency_release(struct idempotency *flight, struct sale *sale);
+void idempotency_destroy(struct idempotency *table);
+/* False: another sale of that item with that key is in flight. A sale without a key is always
+ * accepted. */
+bool idempotency_claim(struct idempotency *table, struct sale *sale);
+/* Does nothing if the sale made no claim. */
+void idempotency_release(struct idempotency *table, struct sale *sale);
 
 #endif

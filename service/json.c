@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See json.h. cJSON reads it; what cJSON lets through beyond RFC 8259 is looked for here.
+ * See json.h. cJSON parses; this file finds what cJSON accepts beyond RFC 8259.
  */
 #include "json.h"
 
@@ -13,7 +13,7 @@ static const char *skip_digits(const char *at)
     return at + strspn(at, DIGITS);
 }
 
-/* Behind the number at `at` if it is written as RFC 8259 does, else NULL. */
+/* The end of the number at `at`; NULL: it is not written as RFC 8259 demands. */
 static const char *number_end(const char *at)
 {
     at += *at == '-';
@@ -36,8 +36,8 @@ static const char *number_end(const char *at)
     return end;
 }
 
-/* Behind the string that begins at `at`, else NULL: it has a control character, or \u0000, at which
- * cJSON's texts end. It is known to end. */
+/* The end of the string at `at`, which is known to be closed. NULL: it has a control character, or
+ * \u0000, at which cJSON's texts end. */
 static const char *string_end(const char *at)
 {
     static const char nul[] = "\\u0000";
@@ -47,7 +47,7 @@ static const char *string_end(const char *at)
     return at + 1;
 }
 
-/* Of text that cJSON has read. */
+/* Whether a text that cJSON has parsed follows RFC 8259. */
 static bool is_strict(const char *at, const char *end)
 {
     while (at != NULL && at < end) {
@@ -58,7 +58,7 @@ static bool is_strict(const char *at, const char *end)
     return at != NULL;
 }
 
-/* A name that an object in it has twice; NULL: there is none. */
+/* A name that an object has twice; NULL: there is none. */
 static const char *name_twice(const cJSON *json)
 {
     const cJSON *member, *other;
@@ -93,10 +93,10 @@ cJSON *json_body(struct request *request, const char *example)
                        example);
     else if (behind != body + request->body_size)
         answer_problem(request, PROBLEM_INVALID_JSON,
-                       "something stands behind the JSON, which must end there, as in %s", example);
+                       "bytes follow the JSON; it must end there, as in %s", example);
     else if (twice != NULL)
         answer_problem(request, PROBLEM_INVALID_JSON,
-                       "\"%.40s\" stands twice; it must stand once, as in %s", twice, example);
+                       "\"%.40s\" occurs twice; it must occur once, as in %s", twice, example);
     else
         return json;
     cJSON_Delete(json);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The owners for whom sales hold locks. A sale that waits keeps its lock_owner, and no thread.
+ * The owners of the locks that sales hold. A suspended sale keeps its lock_owner, and no thread.
  */
 #ifndef LOCK_OWNER_H
 #define LOCK_OWNER_H
@@ -14,28 +14,28 @@
 
 enum sale_purpose { SALE_SELL, SALE_RESTOCK, SALE_READ };
 
-/* For whom a hold was acquired: what the client's timekeeper is told, who may speak of a hold that
- * its sale forgot. */
+/* On whose behalf a hold was acquired: the `user` of its events. The timekeeper may report a hold
+ * after its sale has left without releasing it. */
 struct holder {
     enum sale_purpose purpose;
     unsigned thread;
     char request[REQUEST_ID_MAX + 1];
     char item[ITEM_MAX + 1];
-    dlock_hold *forgotten; /* or NULL */
-    dlock *lock;           /* of what was forgotten: it may not be closed before */
+    dlock_hold *forgotten; /* a hold that was not released; or NULL */
+    dlock *lock;           /* of that hold, and open as long as it */
     struct holder *next;
 };
 
-/* Where a sale stands from its beginning to its end, whichever threads work on it: one sale at a
- * time. Its number is the owner_id of its locks. It keeps the lock of the item it sold last. */
+/* The lock owner of one sale at a time, from its begin to its end, whichever threads run it. Its
+ * number is the owner_id of the sale's locks. It keeps the lock of its latest item open. */
 struct lock_owner {
     unsigned number; /* from 1 */
     dlock *lock;
-    struct holder *holder;   /* of the sale of now; behind it those of forgotten holds */
-    struct lock_owner *next; /* a free one */
+    struct holder *holder;   /* the current sale's; next in its list are those of forgotten holds */
+    struct lock_owner *next; /* the next free one */
 };
 
-/* All lock_owner_pool: as many as sales were ever in flight at once. */
+/* All lock_owners: as many as there ever were sales in flight at once. */
 struct lock_owner_pool {
     pthread_mutex_t mutex;   /* protects what is below */
     struct lock_owner *free; /* a stack */
@@ -48,8 +48,8 @@ void lock_owner_pool_free(struct lock_owner_pool *lock_owner_pool);
 /* Any thread. NULL when out of memory. */
 struct lock_owner *lock_owner_take(struct lock_owner_pool *lock_owner_pool);
 void lock_owner_give(struct lock_owner_pool *lock_owner_pool, struct lock_owner *lock_owner);
-/* The hold stays until lock_owner_pool_free, renewed where its rung renews, with a holder to speak
- * of it and its lock open. False: out of memory, and the hold is the caller's. */
+/* Keeps the hold until lock_owner_pool_free, with its holder and with its lock open. It is renewed
+ * if its rung renews. False: out of memory; the hold is still the caller's. */
 bool lock_owner_forget(struct lock_owner *lock_owner, dlock_hold *hold);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See log.h. A line is put together first and written with one write(), so that lines of several
+ * See log.h. A line is formatted first and written with one write(), so that lines of several
  * threads do not mix. It is shorter than PIPE_BUF: a pipe takes all of it or nothing.
  */
 #include "log.h"
@@ -19,7 +19,7 @@
 
 #define LINES_PER_S 50
 #define LINES_BURST 200
-#define READER_MS 50 /* how long one line waits for a reader; those behind it do not wait */
+#define READER_MS 50 /* how long a line waits for a reader; the lines after it do not wait */
 
 static enum log_level level_max = LOG_INFO;
 static const char *instance_name = "";
@@ -27,13 +27,13 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* protects the bucket
 static double bucket = LINES_BURST;
 static int64_t bucket_ns;
 static atomic_ulong left_out;
-static pthread_mutex_t writer =
-    PTHREAD_MUTEX_INITIALIZER; /* who looks for room is who fills it; protects what is below */
+/* Held from the look for room to the write. Protects what is below. */
+static pthread_mutex_t writer = PTHREAD_MUTEX_INITIALIZER;
 static bool stuck;
-static bool torn; /* a part of a line was written last: a full disk, or a terminal */
+static bool torn; /* the last write took only a part of a line: a full disk, or a terminal */
 
-/* A terminal may have room for a part of a line, and let the rest wait. It is opened anew, so that
- * nothing changes for others who have it. */
+/* A terminal may have room for only a part of a line, and make the write wait. So it is opened
+ * again without blocking, which changes nothing for others that use it. */
 static void open_terminal_anew(void)
 {
     int fd = isatty(STDERR_FILENO)
@@ -58,14 +58,14 @@ bool log_open(const char *file, char error[OUTPUT_ERROR_MAX])
     if (fd < 0)
         return false;
     pthread_mutex_lock(&writer);
-    torn = torn && lseek(fd, 0, SEEK_END) > 0; /* a new file has no such line */
+    torn = torn && lseek(fd, 0, SEEK_END) > 0; /* a new file has no partial line */
     dup2(fd, STDERR_FILENO);
     pthread_mutex_unlock(&writer);
     close(fd);
     return true;
 }
 
-/* Whether a line may pass; else it counts as left out. */
+/* Whether a line may be written now. If not, it is counted as left out. */
 static bool may_pass(void)
 {
     bool pass = false;
@@ -86,9 +86,9 @@ static bool may_pass(void)
 }
 
 struct line {
-    char text[2048]; /* begins with a line break, for where the line before was torn */
+    char text[2048]; /* begins with a line break, which is used if the line before is partial */
     int length;
-    unsigned long missed; /* left out before it */
+    unsigned long missed; /* lines left out before it */
 };
 
 static void start_line(struct line *line, const char *level, const char *event)
@@ -110,7 +110,7 @@ static void start_line(struct line *line, const char *level, const char *event)
                      ",\"left_out\":%lu", line->missed);
 }
 
-/* Standard error may be a pipe that nobody reads: a write would stop the instance. */
+/* Standard error may be a full pipe that nobody reads: a write would stop the instance. */
 static bool has_room(void)
 {
     struct pollfd end = {.fd = STDERR_FILENO, .events = POLLOUT};
@@ -127,7 +127,7 @@ static void put_line(const struct line *line)
     if (written > 0)
         torn = written < size;
     pthread_mutex_unlock(&writer);
-    if (written != size) /* the next line that is written tells it */
+    if (written != size) /* the next written line counts it */
         atomic_fetch_add(&left_out, line->missed + 1);
 }
 

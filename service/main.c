@@ -6,7 +6,10 @@
 #include "log.h"
 #include "service.h"
 
+#include "../lock/clock.h"
+
 #include <malloc.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,10 +17,38 @@
 
 #define ARENAS 4
 
-/* The second signal: at once, with what a shell says of a process that a signal ended. */
+/* The second signal ends the process at once, with the exit code that a shell gives for a
+ * signal. */
 static void end_now(int number)
 {
     _exit(128 + number);
+}
+
+/* Ends the process when --drain-ms has passed. A server that hangs may keep service_stop for
+ * longer. */
+static void *end_late(void *arg)
+{
+    const struct timespec until = timespec_of(*(const int64_t *)arg);
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0)
+        ;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+    log_event(LOG_ERROR, "stopped",
+              "all requests were answered, but the locks that were left could not be released "
+              "within --drain-ms");
+    _exit(1);
+}
+
+static void stop_service(struct service *service, int64_t ends_ns)
+{
+    pthread_t late;
+    bool watched = pthread_create(&late, NULL, end_late, &ends_ns) == 0;
+    service_stop(service);
+    if (watched) {
+        pthread_cancel(late);
+        pthread_join(late, NULL);
+    }
+    log_event(LOG_INFO, "stopped", "all requests were answered");
+    config_free(&service->config);
 }
 
 static int run_service(struct config *config)
@@ -30,12 +61,13 @@ static int run_service(struct config *config)
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGHUP);
-    pthread_sigmask(SIG_BLOCK, &signals, NULL); /* in all threads: only sigwait below sees them */
+    /* in all threads: only sigwait below receives them */
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN);     /* a file at its limit is as a full disk: write() says so */
-    mallopt(M_ARENA_MAX, ARENAS); /* an arena a thread would cost more memory than it saves time */
+    signal(SIGXFSZ, SIG_IGN);     /* a file at its size limit is like a full disk: write() fails */
+    mallopt(M_ARENA_MAX, ARENAS); /* one arena a thread costs more memory than it saves time */
     log_setup((enum log_level)config->log_level, config->instance);
-    int terminal = dup(STDERR_FILENO); /* for why it did not start */
+    int terminal = dup(STDERR_FILENO); /* for the reason if it does not start */
     if (config->log_file[0] != '\0' && !log_open(config->log_file, problem)) {
         fprintf(stderr, "inventoryd: --log-file: %s\n", problem);
         return 1;
@@ -57,12 +89,12 @@ static int run_service(struct config *config)
     signal(SIGINT, end_now);
     pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
     log_event(LOG_INFO, "draining", "signal %d; a second one ends at once", number);
+    const int64_t ends_ns = mono_deadline_ns(service.config.drain_ms);
     if (!service_drain(&service)) {
         log_event(LOG_ERROR, "stopped", "requests were still in flight after --drain-ms");
         _exit(1);
     }
-    log_event(LOG_INFO, "stopped", "all requests were answered");
-    service_stop(&service);
+    stop_service(&service, ends_ns);
     return 0;
 }
 

@@ -21,7 +21,8 @@ static const double buckets_s[] = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005
 #define BUCKETS (sizeof buckets_s / sizeof buckets_s[0])
 
 struct histogram {
-    atomic_ulong counts[BUCKETS + 1]; /* not cumulated; the last one: above all limits */
+    /* not cumulative; the last one counts what is above all limits */
+    atomic_ulong counts[BUCKETS + 1];
     atomic_ulong sum_ns;
 };
 
@@ -41,7 +42,7 @@ static struct {
     int64_t left;
 } items[ITEMS_MAX];
 static size_t item_count;
-static atomic_ulong other; /* sightings of items for which there is no place left */
+static atomic_ulong other; /* readings of items that have no place in `items` */
 
 static void metrics_add(atomic_ulong *counter, unsigned long by)
 {
@@ -149,7 +150,7 @@ static void print_histogram(FILE *out, const char *name, const char *help,
     fprintf(out, "%s_count %lu\n", name, total);
 }
 
-/* done: what SOLD is called. */
+/* done: the outcome's name for SALE_SOLD. */
 static void metrics_print_results(FILE *out, const char *metric, const char *help, const char *done,
                                   atomic_ulong results[SALE_RESULT_COUNT])
 {
@@ -179,7 +180,7 @@ static void print_stock(FILE *out)
     pthread_mutex_unlock(&items_mutex);
     metrics_print_single(
         out, "inventory_stock_untracked_total", "counter",
-        "Times that the stock was seen of other items: inventory_stock has the first 256.",
+        "Readings of the stock of other items: inventory_stock has only the first 256.",
         metrics_load(&other));
 }
 
@@ -187,7 +188,7 @@ static void print_redis(FILE *out)
 {
     static const char *const roles[REDIS_ROLES] = {"lock", "stock"};
     metrics_print_head(out, "inventoryd_redis_up", "gauge",
-                       "1: the server was there when it was last asked for.");
+                       "1: the server was reachable when it was last checked.");
     for (int role = 0; role < REDIS_ROLES; role++)
         fprintf(out, "inventoryd_redis_up{role=\"%s\"} %d\n", roles[role],
                 !atomic_load(&redis_away[role]));
@@ -212,19 +213,19 @@ static void print_requests(FILE *out)
 
 static void print_locks(FILE *out, const struct dlock_stats *lock)
 {
-    print_histogram(out, "lock_acquire_time_seconds", "From asking for the lock to having it.",
+    print_histogram(out, "lock_acquire_time_seconds", "From asking for the lock to acquiring it.",
                     &acquire_time);
     print_histogram(out, "lock_hold_time_seconds",
-                    "From having the lock to the answer to its release.", &hold_time);
+                    "From acquiring the lock to the answer to its release.", &hold_time);
     metrics_print_single(out, "lock_acquired_total", "counter", "Locks acquired.", lock->acquired);
-    metrics_print_single(out, "lock_released_total", "counter",
-                         "Locks that were released, and said to be.", lock->released);
+    metrics_print_single(out, "lock_released_total", "counter", "Releases that were confirmed.",
+                         lock->released);
     metrics_print_single(out, "lock_attempts_total", "counter",
-                         "Tries to get a lock, the successful included.", lock->attempts);
+                         "Attempts to acquire a lock, successful ones included.", lock->attempts);
     metrics_print_single(out, "lock_contended_total", "counter",
                          "Acquires that found the lock busy.", lock->contended);
     metrics_print_single(out, "lock_handoffs_total", "counter",
-                         "Locks passed on inside this instance, without the server.",
+                         "Locks handed off inside this instance, without the server.",
                          lock->handoffs);
     metrics_print_single(
         out, "lock_missed_wakeups_total", "counter",
@@ -247,7 +248,7 @@ static void print_locks(FILE *out, const struct dlock_stats *lock)
     metrics_print_single(out, "lock_unknown_total", "counter", "Calls whose reply was lost.",
                          lock->unknown);
     metrics_print_single(out, "lock_abandoned_total", "counter",
-                         "Holds left to expire: a write's reply was lost, and it may still come.",
+                         "Holds left to expire: a write's reply was lost, and it may still arrive.",
                          lock->abandoned);
     metrics_print_single(out, "lock_redis_commands_total", "counter",
                          "Commands sent to the lock's server.", lock->commands);
@@ -260,12 +261,12 @@ static void print_locks(FILE *out, const struct dlock_stats *lock)
         out, "lock_redis_lost_total", "counter",
         "Times the lock's server was lost: a connection broke, or none could be made.",
         lock->connections_lost);
-    metrics_print_single(
-        out, "lock_redis_refused_total", "counter",
-        "Times the lock's server refused the login, writes, or to tell of releases.",
-        lock->connections_refused);
+    metrics_print_single(out, "lock_redis_refused_total", "counter",
+                         "Times the lock's server refused the login, a write, or a subscription.",
+                         lock->connections_refused);
     metrics_print_single(out, "lock_redis_restored_total", "counter",
-                         "Times the lock's server was well again.", lock->connections_restored);
+                         "Times the lock's server worked again after it was lost or had refused.",
+                         lock->connections_restored);
 }
 
 char *metrics_print(const struct metrics_now *now)
@@ -275,21 +276,21 @@ char *metrics_print(const struct metrics_now *now)
     FILE *out = open_memstream(&text, &size);
     if (out == NULL)
         return NULL;
-    metrics_print_head(out, "inventoryd_info", "gauge", "What runs here.");
+    metrics_print_head(out, "inventoryd_info", "gauge", "The version and the current settings.");
     fprintf(out, "inventoryd_info{version=\"%s\",instance=\"%s\",rung=\"%s\",write=\"%s\"} 1\n",
             now->version, now->instance, now->rung, now->write);
     metrics_print_results(out, "inventory_sales_total", "Sales by how they ended.", "sold", sales);
     metrics_print_results(out, "inventory_guarded_reads_total",
                           "With --guard-reads: reads by how they ended.", "read", reads);
     metrics_print_single(out, "inventory_sales_replayed_total", "counter",
-                         "Answers given again to sales with an Idempotency-Key: nothing was sold.",
+                         "Stored answers given to sales with an Idempotency-Key: nothing was sold.",
                          metrics_load(&replayed));
     print_stock(out);
     print_locks(out, &now->lock);
     print_redis(out);
     metrics_print_single(out, "inventoryd_queue_depth", "gauge", "Requests that wait for a worker.",
                          now->queue_depth);
-    metrics_print_single(out, "inventoryd_queue_limit", "gauge", "How many may wait.",
+    metrics_print_single(out, "inventoryd_queue_limit", "gauge", "Requests that may wait at most.",
                          now->queue_max);
     metrics_print_single(out, "inventoryd_sales_in_flight", "gauge",
                          "Sales accepted and not answered yet.", (unsigned long)now->in_flight);

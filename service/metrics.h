@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Counts for GET /metrics, in Prometheus' text format. One set a process; any thread may count.
+ * Metrics for GET /metrics, in Prometheus' text format. The process has one set; any thread may
+ * call these.
  */
 #ifndef METRICS_H
 #define METRICS_H
@@ -11,23 +12,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How a sale, or a guarded read, ended; sale->result. */
+/* Counts how a sale or a guarded read ended; result: sale->result. */
 void metrics_sale(int result);
 void metrics_read(int result);
-/* A sale was answered with what was kept under its key. */
+/* Counts a sale that was answered with the answer stored under its key. */
 void metrics_replayed(void);
 void metrics_acquired(int64_t took_ns);
 void metrics_held(int64_t took_ns);
-/* What the stock of an item, which there is, was by the latest sale, PUT, restock or guarded read
- * of this instance. */
+/* Sets the stock of an existing item, as this instance's latest sale, PUT, restock or guarded read
+ * saw it. */
 void metrics_stock(const char *item, int64_t left);
-/* Whether that server was there when it was last asked for. */
+/* Sets whether the server of that role was reachable when it was last checked. */
 void metrics_redis(enum redis_role role, bool up);
-/* route: its number in the table of routes. */
+/* Counts an answer. route: its number in the table of routes. */
 void metrics_http(size_t route, enum method method, unsigned status);
 void metrics_http_aborted(void);
 
-/* What is asked for at the moment of printing. */
+/* Values that the caller reads when it prints. */
 struct metrics_now {
     const char *version;
     const char *instance;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See mode.h. Entering is two atomic steps, count and look; closing is the same two the other way
- * round, so that one of the two always sees the other.
+ * See mode.h. mode_enter counts the sale in, then reads `closed`. mode_close sets `closed`, then
+ * reads the count. So at least one of the two sees the other.
  */
 #include "mode.h"
 

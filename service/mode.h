@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What sales run under -- the rung, the way to write -- and how that is changed while requests come
- * in: the sales in flight finish under the old, those that arrive meanwhile wait for the new.
+ * The settings that sales run under, such as the rung and the write mode. A change waits for the
+ * sales in flight, which finish under the old setting. Sales that arrive meanwhile wait for the new
+ * one.
  */
 #ifndef MODE_H
 #define MODE_H
@@ -23,7 +24,7 @@ struct setting {
 };
 
 struct mode {
-    struct setting now; /* written while nobody is in flight; read by those who are */
+    struct setting now; /* written only while no sale is in flight; sales in flight read it */
     atomic_long in_flight;
     atomic_bool closed; /* a switch is under way */
     pthread_mutex_t mutex;
@@ -38,12 +39,12 @@ bool mode_enter(struct mode *mode);
 void mode_leave(struct mode *mode);
 
 enum mode_close { MODE_CLOSED, MODE_BUSY, MODE_NOT_EMPTY };
-/* Lets nobody in and waits until nobody is in flight. BUSY: somebody else is switching; NOT_EMPTY:
- * the deadline came first, and it is open again. */
+/* Lets no sale in, and waits until none is in flight. MODE_BUSY: another switch is under way.
+ * MODE_NOT_EMPTY: the deadline came first, and sales may enter again. */
 enum mode_close mode_close(struct mode *mode, int64_t deadline_ns);
 /* Ends the switch. setting NULL: nothing changes. */
 void mode_open(struct mode *mode, const struct setting *setting);
-/* A copy, for those who are not in flight. */
+/* A copy of the settings, for callers that are not in flight. */
 struct setting mode_copy(struct mode *mode);
 
 #endif

@@ -25,7 +25,7 @@ struct address {
     char port[8];
 };
 
-/* [text, end) is host:port; an IPv6 host stands in brackets. */
+/* Splits [text, end), which must be host:port. An IPv6 host is in brackets. */
 static bool net_split(const char *text, const char *end, struct address *address)
 {
     const char *colon = memrchr(text, ':', (size_t)(end - text));
@@ -76,7 +76,7 @@ bool net_is_loopback(const char *host)
     return inet_pton(AF_INET6, inside, &in6) == 1 && IN6_IS_ADDR_LOOPBACK(&in6);
 }
 
-/* Where the socket really listens, as text. */
+/* Sets the actual address of the socket, as text. */
 static void name_socket(struct listening *listening)
 {
     struct sockaddr_storage bound;
@@ -115,7 +115,9 @@ bool net_listen(const char *address, struct listening *listening, char error[NET
     freeaddrinfo(found);
     if (!listens) {
         snprintf(error, NET_ERROR_MAX, "cannot listen on %s: %s%s", address, strerror(reason),
-                 reason == EADDRINUSE ? "; end what listens there or choose another port" : "");
+                 reason == EADDRINUSE
+                     ? "; end the process that listens there, or choose another port"
+                     : "");
         if (fd >= 0)
             close(fd);
         return false;
@@ -159,7 +161,7 @@ static int connect_to(const struct address *address, int64_t deadline_ns)
     return fd;
 }
 
-/* The status line's code, once it is here. */
+/* Waits for the status line and returns its code; 0: there is none. */
 static int read_status(int fd, int64_t deadline_ns)
 {
     char answer[16];

@@ -11,22 +11,24 @@
 #define NET_ERROR_MAX 256
 #define NET_ADDRESS_MAX 64
 
-/* "host:port", "[::1]:port". False: it has not that form. */
+/* Whether the address is "host:port" or "[::1]:port". */
 bool net_is_address(const char *address);
 
-/* Whether it is the number of a loopback address, "127.0.0.1" or "[::1]". */
+/* Whether the host is a loopback address as a number, such as "127.0.0.1" or "[::1]". */
 bool net_is_loopback(const char *host);
 
 struct listening {
     int fd;
     bool loopback;
-    char address[NET_ADDRESS_MAX]; /* where it really listens: port 0 asked the kernel for one */
+    /* the actual address; for port 0 the kernel has chosen the port */
+    char address[NET_ADDRESS_MAX];
 };
 
-/* A listening socket. False: error[] says why. */
+/* Opens a listening socket. False: error[] says why. */
 bool net_listen(const char *address, struct listening *listening, char error[NET_ERROR_MAX]);
 
-/* GET url (http://host:port/path) within timeout_ms. The answer's status; 0: error[] says why. */
+/* GET url (http://host:port/path) within timeout_ms. Returns the answer's status; 0: error[] says
+ * why there is none. */
 int net_get(const char *url, int timeout_ms, char error[NET_ERROR_MAX]);
 
 #endif

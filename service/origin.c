@@ -12,7 +12,8 @@
 
 #define HOST_MAX 255
 
-/* How much of HOST or HOST:PORT is HOST; an IPv6 address stands in brackets. 0: it is neither. */
+/* The length of HOST in HOST or HOST:PORT; an IPv6 address is in brackets. 0: the text is
+ * neither. */
 static size_t host_size(const char *text, size_t size)
 {
     size_t host = text[0] == '[' ? strcspn(text, "]") + 1 : strcspn(text, ": \t");

@@ -14,41 +14,42 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* Between two looks at a server. */
-#define LOOK_MS 100       /* before its waits are ended, or while others fail */
-#define LOOK_LATER_MS 250 /* while it is away */
-#define LOOK_SURE_MS 1000 /* while it is there, and the others have not made a connection yet */
+/* Pauses between two checks of a server. */
+#define CHECK_MS 100       /* while it is away and its waits have not ended; and after a hint */
+#define CHECK_LATER_MS 250 /* while it is away and its waits have ended */
+#define CHECK_SUSPECTED_MS 1000 /* while it answers, but a connection to it failed or was refused */
 
 struct server {
     struct outage *outage;
     enum redis_role role;
-    struct stock *stock; /* the thread's */
+    struct stock *stock; /* the thread's connection */
     const char *key;
     pthread_t thread;
     bool started;
     bool suspected; /* OUTAGE_LOST came after OUTAGE_RESTORED */
     bool away;
-    int64_t ends_ns;   /* when its waits end; INT64_MAX: they do not */
-    int64_t look_ns;   /* when to look next */
-    int64_t looked_ns; /* when the last look began */
-    int64_t there_ns;  /* when it last took a write */
-    atomic_bool lasts;
+    int64_t ends_ns;       /* when its waits will end; INT64_MAX: they will not */
+    int64_t next_check_ns; /* when to check it next */
+    int64_t last_check_ns; /* when the last check began */
+    int64_t last_ok_ns;    /* when it last accepted a write, or at first a connection */
+    atomic_bool lasts;     /* its waits have ended: see outage_lasts */
 };
 
 struct outage {
     int64_t fail_fast_ns;
     int64_t redis_timeout_ns;
-    bool apart;            /* the roles have a server each */
-    int end_fd;            /* an eventfd, which ends a look */
+    bool apart;            /* lock and stock are on two servers */
+    int end_fd;            /* an eventfd that ends a check */
     pthread_mutex_t mutex; /* protects what is below */
     pthread_cond_t changed;
     bool ending;
     bool waits_ended;
     struct server servers[REDIS_ROLES];
-    struct patience *patience[REDIS_ROLES]; /* of the waits that begin now, by what they need */
+    /* for waits that begin now, by the servers that they need */
+    struct patience *patience[REDIS_ROLES];
 };
 
-/* One server may be for both: it is the lock's here. */
+/* If one server has both roles, only servers[REDIS_LOCK] is used. */
 static struct server *server_of(struct outage *outage, enum redis_role role)
 {
     return &outage->servers[outage->apart ? role : REDIS_LOCK];
@@ -96,7 +97,8 @@ void outage_end_waits(struct outage *outage)
     pthread_mutex_unlock(&outage->mutex);
 }
 
-/* The mutex is held. Without memory for the next patience, the waits go on. */
+/* Cancels the current waits of the sales with those needs. Without memory for the next patience,
+ * these waits go on. The mutex is held. */
 static void end_waits(struct outage *outage, enum redis_role needs, enum redis_role away)
 {
     struct patience **patience = &outage->patience[needs];
@@ -111,17 +113,12 @@ static void end_waits(struct outage *outage, enum redis_role needs, enum redis_r
 
 /* ---- Servers --------------------------------------------------------------------------------- */
 
-static int64_t outage_earlier(int64_t a_ns, int64_t b_ns)
-{
-    return a_ns < b_ns ? a_ns : b_ns;
-}
-
 bool outage_lasts(struct outage *outage, enum redis_role role)
 {
     return atomic_load(&server_of(outage, role)->lasts);
 }
 
-/* It goes, or is back. */
+/* Logs that the server is away, or is back. */
 static void outage_log(const struct server *server, bool there)
 {
     static const char *const words[REDIS_ROLES][2] = {
@@ -130,41 +127,42 @@ static void outage_log(const struct server *server, bool there)
     static const char *const both[2] = {"redis-server-lost", "redis-server-restored"};
     const bool apart = server->outage->apart;
     log_event(LOG_WARNING, apart ? words[server->role][there] : both[there], "%s",
-              there ? "it takes writes" : stock_error(server->stock));
+              there ? "it accepts writes" : stock_error(server->stock));
     metrics_redis(server->role, there);
     if (!apart)
         metrics_redis(REDIS_STOCK, there);
 }
 
-/* SHUT: it answers, and refuses a new connection. Sales that have one may be served, and none waits
- * for an answer in vain: no wait is ended. */
-enum finding { THERE, SHUT, AWAY };
+/* SHUT: the server answers, but refuses this new connection. Connections that sales already have
+ * may still work, and other sales are refused at once. So no wait is ended. */
+enum check_result { THERE, SHUT, AWAY };
 
-/* The mutex is held. What a look has found, that began then. */
-static void outage_set_found(struct server *server, enum finding finding, int64_t begun_ns)
+/* Takes the result of a check that began at begun_ns. The mutex is held. */
+static void outage_set_result(struct server *server, enum check_result result, int64_t begun_ns)
 {
-    const bool there = finding == THERE;
+    const bool there = result == THERE;
     int64_t next_ns = INT64_MAX;
     if (server->away == there) {
         outage_log(server, there);
         server->away = !there;
     }
-    if (finding != AWAY) {
+    if (result != AWAY) {
         atomic_store(&server->lasts, false);
         server->ends_ns = INT64_MAX;
     } else if (server->ends_ns == INT64_MAX) {
         server->ends_ns = begun_ns + server->outage->fail_fast_ns;
     }
     if (atomic_load(&server->lasts)) {
-        next_ns = mono_ns() + LOOK_LATER_MS * NS_PER_MS;
-    } else if (finding == AWAY) {
-        next_ns = mono_ns() + LOOK_MS * NS_PER_MS;
-        if (next_ns > server->ends_ns - LOOK_MS / 2 * NS_PER_MS) /* no time for another look */
+        next_ns = mono_ns() + CHECK_LATER_MS * NS_PER_MS;
+    } else if (result == AWAY) {
+        next_ns = mono_ns() + CHECK_MS * NS_PER_MS;
+        if (next_ns > server->ends_ns - CHECK_MS / 2 * NS_PER_MS) /* no time for another check */
             next_ns = server->ends_ns;
-    } else if (finding == SHUT || server->suspected) {
-        next_ns = mono_ns() + LOOK_SURE_MS * NS_PER_MS;
+    } else if (result == SHUT || server->suspected) {
+        next_ns = mono_ns() + CHECK_SUSPECTED_MS * NS_PER_MS;
     }
-    server->look_ns = outage_earlier(server->look_ns, next_ns); /* a hint may have come meanwhile */
+    /* a hint may have asked for an earlier check */
+    server->next_check_ns = min_ns(server->next_check_ns, next_ns);
 }
 
 void outage_hint(struct outage *outage, enum redis_role role, enum outage_hint hint)
@@ -174,18 +172,19 @@ void outage_hint(struct outage *outage, enum redis_role role, enum outage_hint h
     if (hint == OUTAGE_LOST || hint == OUTAGE_RESTORED)
         server->suspected = hint == OUTAGE_LOST;
     if (hint == OUTAGE_THERE)
-        server->there_ns = mono_ns();
+        server->last_ok_ns = mono_ns();
     if (hint == OUTAGE_THERE && server->away) {
-        outage_set_found(server, THERE, server->there_ns);
+        outage_set_result(server, THERE, server->last_ok_ns);
     } else if (hint == OUTAGE_LOST || hint == OUTAGE_LOOK || server->away) {
-        server->look_ns = outage_earlier(server->look_ns, server->looked_ns + LOOK_MS * NS_PER_MS);
+        server->next_check_ns =
+            min_ns(server->next_check_ns, server->last_check_ns + CHECK_MS * NS_PER_MS);
         pthread_cond_broadcast(&outage->changed);
     }
     pthread_mutex_unlock(&outage->mutex);
 }
 
-/* first: nothing has failed, a connection will do. */
-static enum finding outage_ask(struct server *server, bool first)
+/* first: the first check; nothing has failed yet, so a connection proves enough. */
+static enum check_result outage_probe(struct server *server, bool first)
 {
     if ((first ? stock_connect(server->stock) : stock_takes_writes(server->stock, server->key)) ==
         STOCK_OK)
@@ -193,8 +192,8 @@ static enum finding outage_ask(struct server *server, bool first)
     return stock_refused(server->stock) ? SHUT : AWAY;
 }
 
-/* The mutex is held, except while the server is asked. */
-static void outage_look(struct server *server)
+/* Checks the server. The mutex is held, but not while the server is probed. */
+static void outage_check(struct server *server)
 {
     struct outage *outage = server->outage;
     const int64_t begun_ns = mono_ns();
@@ -205,28 +204,28 @@ static void outage_look(struct server *server)
         if (server->role == REDIS_STOCK || !outage->apart)
             end_waits(outage, REDIS_STOCK, REDIS_STOCK);
     }
-    if (!atomic_load(&server->lasts)) /* a look ends with the waits */
-        timeout_ns = outage_earlier(
-            timeout_ns, outage_earlier(outage->fail_fast_ns, server->ends_ns - begun_ns));
-    const bool first = server->looked_ns == 0;
-    server->looked_ns = begun_ns;
-    server->look_ns = INT64_MAX;
+    if (!atomic_load(&server->lasts)) /* the check ends at the latest when the waits do */
+        timeout_ns = min_ns(timeout_ns, min_ns(outage->fail_fast_ns, server->ends_ns - begun_ns));
+    const bool first = server->last_check_ns == 0;
+    server->last_check_ns = begun_ns;
+    server->next_check_ns = INT64_MAX;
     pthread_mutex_unlock(&outage->mutex);
     stock_limit(server->stock, timeout_ns / NS_PER_MS + 1);
-    enum finding finding = outage_ask(server, first);
+    enum check_result result = outage_probe(server, first);
     pthread_mutex_lock(&outage->mutex);
     if (outage->ending)
         return;
-    const int64_t pause_ns = (finding == SHUT ? LOOK_SURE_MS : LOOK_MS) * NS_PER_MS;
-    const int64_t since_ns = finding == SHUT ? begun_ns - pause_ns : begun_ns;
-    if (finding == THERE)
-        server->there_ns = mono_ns();
-    else
-        server->look_ns = INT64_MAX; /* a hint that came meanwhile knows no more than this look */
-    if (finding == THERE || server->there_ns <= since_ns)
-        outage_set_found(server, finding, begun_ns);
-    else /* another connection was luckier */
-        server->look_ns = outage_earlier(server->look_ns, mono_ns() + pause_ns);
+    const int64_t pause_ns = (result == SHUT ? CHECK_SUSPECTED_MS : CHECK_MS) * NS_PER_MS;
+    /* A write accepted after this outweighs a failed check. */
+    const int64_t since_ns = result == SHUT ? begun_ns - pause_ns : begun_ns;
+    if (result == THERE)
+        server->last_ok_ns = mono_ns();
+    else /* a hint that came during the check adds nothing to its result */
+        server->next_check_ns = INT64_MAX;
+    if (result == THERE || server->last_ok_ns <= since_ns)
+        outage_set_result(server, result, begun_ns);
+    else /* a write on another connection succeeded during the check */
+        server->next_check_ns = min_ns(server->next_check_ns, mono_ns() + pause_ns);
 }
 
 static void *outage_run(void *arg)
@@ -235,12 +234,12 @@ static void *outage_run(void *arg)
     struct outage *outage = server->outage;
     pthread_mutex_lock(&outage->mutex);
     while (!outage->ending) {
-        if (server->look_ns <= mono_ns()) {
-            outage_look(server);
-        } else if (server->look_ns == INT64_MAX) {
+        if (server->next_check_ns <= mono_ns()) {
+            outage_check(server);
+        } else if (server->next_check_ns == INT64_MAX) {
             pthread_cond_wait(&outage->changed, &outage->mutex);
         } else {
-            struct timespec until = timespec_of(server->look_ns);
+            struct timespec until = timespec_of(server->next_check_ns);
             pthread_cond_timedwait(&outage->changed, &outage->mutex, &until);
         }
     }
@@ -258,8 +257,8 @@ static bool outage_prepare(struct outage *outage, enum redis_role role,
     server->role = role;
     server->key = options->keys[role];
     server->ends_ns = INT64_MAX;
-    server->look_ns =
-        0; /* at once: so that the first hint needs no new connection, and the gauge is true */
+    /* At once: a later check then has a connection, and the metric is correct from the start. */
+    server->next_check_ns = 0;
     server->stock = stock_new(options->servers[role]);
     if (server->stock != NULL)
         stock_end_by(server->stock, outage->end_fd);
@@ -277,12 +276,12 @@ struct outage *outage_new(const struct outage_options *options)
     outage->redis_timeout_ns = options->redis_timeout_ms * NS_PER_MS;
     outage->apart = options->servers[REDIS_LOCK] != options->servers[REDIS_STOCK];
     outage->end_fd = eventfd(0, EFD_CLOEXEC);
-    bool whole = outage->end_fd >= 0;
+    bool complete = outage->end_fd >= 0;
     for (int needs = 0; needs < REDIS_ROLES; needs++)
-        whole = (outage->patience[needs] = patience_new()) != NULL && whole;
+        complete = (outage->patience[needs] = patience_new()) != NULL && complete;
     for (int role = 0; role < REDIS_ROLES; role++)
-        whole = outage_prepare(outage, (enum redis_role)role, options) && whole;
-    if (whole)
+        complete = outage_prepare(outage, (enum redis_role)role, options) && complete;
+    if (complete)
         return outage;
     outage_free(outage);
     return NULL;

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What it is that cannot be written to without waiting; NULL: it can. */
+/* The kind of a file that might block a write; NULL: the kind is accepted. */
 static const char *wrong_kind(mode_t mode)
 {
     return S_ISFIFO(mode)   ? "a FIFO"
@@ -25,7 +25,7 @@ static const char *wrong_kind(mode_t mode)
 int output_open(const char *file, int access, char error[OUTPUT_ERROR_MAX])
 {
     struct stat status;
-    /* Without O_NONBLOCK the open itself waits for a FIFO's reader. */
+    /* Without O_NONBLOCK, open() would wait for the reader of a FIFO. */
     int fd = open(file, access | O_CREAT | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
     int reason = errno;
     bool known = (fd >= 0 ? fstat(fd, &status) : stat(file, &status)) == 0;

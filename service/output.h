@@ -7,10 +7,10 @@
 
 #define OUTPUT_ERROR_MAX 448
 
-/* Opens the file for appending, and makes it if need be. access: O_WRONLY or O_RDWR. Takes regular
- * files and character devices only, and never waits: a write to a device fails with EAGAIN where it
- * would wait. The descriptor is the caller's. -1: error[] says what is wrong and what would be
- * right. From any thread. */
+/* Opens the file for appending, and creates it if there is none. access: O_WRONLY or O_RDWR.
+ * Accepts only regular files and character devices. Never waits: a write to a device that would
+ * wait fails with EAGAIN. The caller closes the descriptor. -1: error[] says what is wrong and what
+ * would be right. Any thread. */
 int output_open(const char *file, int access, char error[OUTPUT_ERROR_MAX]);
 
 #endif

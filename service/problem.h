@@ -24,8 +24,8 @@ enum {
 unsigned problem_status(enum problem problem);
 const char *problem_title(enum problem problem);
 
-/* Writes the problem as JSON; what does not fit the detail is cut. left: how many items there are,
- * or NULL. Returns the length. */
+/* Writes the problem as JSON; a detail that is too long is cut. left: how many items are left, or
+ * NULL. Returns the length. */
 size_t problem_print(char *out, size_t size, enum problem problem, const char *detail,
                      const long long *left);
 

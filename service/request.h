@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A request and its answer, without HTTP's machinery: what http.c fills in, routes and handlers
- * read, and handlers answer. It belongs to one thread at a time.
+ * A request and its answer, independent of libmicrohttpd. http.c fills the request in, routes and
+ * handlers read it, and handlers answer it. It belongs to one thread at a time.
  */
 #ifndef REQUEST_H
 #define REQUEST_H
@@ -27,11 +27,11 @@ enum method {
 struct route;
 
 struct answer {
-    unsigned status; /* 0: none yet */
+    unsigned status; /* 0: not answered yet */
     const char *content_type;
-    const char *body; /* text, or what `long_body` points to */
+    const char *body; /* points to `text` or `long_body` */
     size_t body_size;
-    char *long_body;  /* freed with the request; NULL: text */
+    char *long_body;  /* freed with the request; NULL: the answer is in `text` */
     bool retry_later; /* Retry-After */
     bool replayed;    /* Idempotency-Replayed */
     bool close;       /* end the connection after it */
@@ -44,25 +44,25 @@ struct request {
     char id[REQUEST_ID_MAX + 1];
     int64_t arrived_ns;
     const struct route *route; /* NULL: none was found, and the answer says so */
-    struct sale sale;          /* of the routes of an item: the item at least */
+    struct sale sale;          /* for the routes of an item; at least its item is set */
     char *body;                /* NUL-terminated; NULL when there was none */
     size_t body_size;
-    struct service *service; /* of a sale */
+    struct service *service; /* set for sales, restocks and reads */
     struct answer answer;
 
-    struct request *next;      /* for the queue it is in */
-    int64_t resume_ns;         /* workers.c's own */
-    struct exchange *exchange; /* http.c's own */
+    struct request *next;      /* the next in the same queue */
+    int64_t resume_ns;         /* private to workers.c */
+    struct exchange *exchange; /* private to http.c */
 };
 
-/* Answers. The JSON must fit in answer.text: for small bodies of known size. */
+/* Answers with JSON that must fit in answer.text. */
 void answer_json(struct request *request, unsigned status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* body: allocated, taken over; NULL answers internal-error. */
+/* body: allocated; it is freed with the request. NULL: answers internal-error. */
 void answer_long(struct request *request, unsigned status, const char *content_type, char *body);
 void answer_problem(struct request *request, enum problem problem, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* With how many are left: 409. */
+/* Answers a 409 that says how many are left. */
 void answer_left(struct request *request, enum problem problem, int64_t left, const char *format,
                  ...) __attribute__((format(printf, 4, 5)));
 

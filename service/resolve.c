@@ -13,10 +13,10 @@ struct finding {
     dlock_hold *hold;
     struct stock_broken_connection broken;
     bool ended;    /* the write was carried out, or never will be */
-    int64_t stock; /* what the key holds since */
+    int64_t stock; /* the key's value, read after that */
 };
 
-/* Asked behind the reading. UNAVAILABLE: ask again. */
+/* Asked after the read, so that the lock was held during the read. STOCK_UNAVAILABLE: ask again. */
 static enum stock_status is_still_ours(dlock_hold *hold)
 {
     dlock_status extended = dlock_extend(hold);
@@ -45,30 +45,32 @@ static enum stock_status shut_out(struct stock *stock, void *fence)
     return status == STOCK_LOST ? STOCK_UNAVAILABLE : status;
 }
 
-/* Repeats `attempt` while the hold is valid, for at most 2 * --redis-timeout-ms. `attempt` must be
- * safe to repeat. */
-static enum stock_status resolve_retry(struct sale_worker *worker, const struct sale *sale,
+/* Repeats `attempt` while the hold is valid. All that a sale has to find out, or to shut out, may
+ * take 2 * --redis-timeout-ms together; what is begun then is still awaited. `attempt` must be safe
+ * to repeat. */
+static enum stock_status resolve_retry(struct sale_worker *worker, struct sale *sale,
                                        enum stock_status (*attempt)(struct stock *stock, void *arg),
                                        void *arg)
 {
     const struct timespec pause = {.tv_nsec = 10 * NS_PER_MS};
-    const int64_t ends_ns = mono_ns() + 2 * worker->env->config->redis_timeout_ms * NS_PER_MS;
-    enum stock_status status;
-    while ((status = attempt(worker->stock, arg)) == STOCK_UNAVAILABLE && dlock_valid(sale->hold) &&
-           mono_ns() < ends_ns)
+    enum stock_status status = STOCK_UNAVAILABLE;
+    if (sale->resolve_ends_ns == 0)
+        sale->resolve_ends_ns = mono_ns() + 2 * worker->env->config->redis_timeout_ms * NS_PER_MS;
+    while (mono_ns() < sale->resolve_ends_ns &&
+           (status = attempt(worker->stock, arg)) == STOCK_UNAVAILABLE && dlock_valid(sale->hold))
         nanosleep(&pause, NULL);
     return status;
 }
 
-/* The lost write may still arrive. The client may hand its lock on with a token that the stock
- * cannot tell from this one. So the stock is told first. */
-static bool is_kept_out(struct sale_worker *worker, const struct sale *sale)
+/* True: a lost write that still arrives can do no harm. With `atomic` the script checks the stock
+ * itself. With FENCE_NEWEST every token of one grant is accepted, and the client may hand the lock
+ * off under the same grant. So the stock is told first to refuse this token. */
+static bool is_kept_out(struct sale_worker *worker, struct sale *sale)
 {
     struct section_fence room;
     const struct stock_fence *fence = section_fence(worker->env, sale, &room);
     if (fence == NULL)
-        return sale->purpose == SALE_SELL &&
-               worker->env->mode->now.write == WRITE_ATOMIC; /* it looks for itself */
+        return sale->purpose == SALE_SELL && worker->env->mode->now.write == WRITE_ATOMIC;
     return fence->kind != FENCE_NEWEST ||
            resolve_retry(worker, sale, shut_out, &room.fence) == STOCK_OK;
 }
@@ -78,16 +80,16 @@ void resolve_give_up(struct sale_worker *worker, struct sale *sale)
     sale->abandons = !is_kept_out(worker, sale);
 }
 
-/* What became of a write whose reply was lost. OK: *stock is the key's value, with or without the
- * write. MISSING, INVALID: there is no key, or it holds no number. In all three the lock is still
- * ours, so no other sale wrote; with `atomic` one may have: the late write of a sale that gave its
- * lock back. LOST: it is not known. */
+/* Reads the key after a reply was lost. STOCK_OK: *stock is the key's value, with or without the
+ * write. STOCK_MISSING, STOCK_INVALID: there is no key, or it holds no number. In all three cases
+ * the lock is still held, so no other sale wrote. With `atomic` one may have: a sale that released
+ * its lock, and whose write arrived late. STOCK_LOST: unknown. */
 static enum stock_status find_out(struct sale_worker *worker, struct sale *sale, int64_t *stock)
 {
     struct finding finding = {.key = sale->stock_key,
                               .hold = sale->hold,
                               .broken = stock_broken_connection(worker->stock)};
-    if (worker->env->mode->now.rung->flawed) /* somebody else may have written as well */
+    if (worker->env->mode->now.rung->flawed) /* another sale may have written as well */
         return STOCK_LOST;
     enum stock_status status = resolve_retry(worker, sale, resolve_find, &finding);
     bool known = status == STOCK_OK || status == STOCK_MISSING || status == STOCK_INVALID;
@@ -100,7 +102,7 @@ static enum stock_status find_out(struct sale_worker *worker, struct sale *sale,
 enum stock_status resolve_sale(struct sale_worker *worker, struct sale *sale, int64_t *after)
 {
     int64_t stock;
-    if (worker->env->mode->now.write == WRITE_ATOMIC) /* it read in the step that wrote */
+    if (worker->env->mode->now.write == WRITE_ATOMIC) /* it has no earlier read to compare with */
         return STOCK_LOST;
     if (find_out(worker, sale, &stock) != STOCK_OK)
         return STOCK_LOST;
@@ -115,13 +117,15 @@ struct search {
     struct stock_record record;
 };
 
-/* A record that is there says what became of the write, wherever that is by now. MISSING: it was
- * not carried out, and never will be. */
+/* A record tells the outcome even if the connection could not be ended. STOCK_MISSING: the write
+ * was not carried out, and never will be. */
 static enum stock_status search_record(struct stock *stock, void *arg)
 {
     struct search *search = arg;
     enum stock_status ended = search->ended ? STOCK_OK : stock_kill_broken(stock, &search->broken);
     search->ended = ended == STOCK_OK;
+    if (ended == STOCK_UNAVAILABLE) /* it would not be answered, either */
+        return ended;
     enum stock_status status = stock_recall(stock, search->record_key, &search->record);
     if (status == STOCK_MISSING && !search->ended)
         return ended;
@@ -150,8 +154,7 @@ enum stock_status resolve_restock(struct sale_worker *worker, struct sale *sale,
     *before = sale->adds ? sale->left : STOCK_NONE;
     enum stock_status found = find_out(worker, sale, &stock);
     bool known = found == STOCK_OK && (stock == after || stock == *before);
-    if (worker->env->mode->now.write ==
-        WRITE_ATOMIC) /* a late sale may have written beside the lock: see find_out */
+    if (worker->env->mode->now.write == WRITE_ATOMIC) /* see find_out: a late sale */
         return STOCK_LOST;
     if (found == STOCK_LOST || (sale->adds && !known))
         return STOCK_LOST;

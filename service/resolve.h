@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A write without an answer: its reply was lost, and what became of it is found out, or is not.
- * Call it with the worker that wrote: the doubt is about the connection that brought the write.
+ * Finds out what became of a write whose reply was lost. Call it with the worker that wrote: the
+ * question is about the connection on which the write was sent.
  */
 #ifndef RESOLVE_H
 #define RESOLVE_H
 
 #include "section.h"
 
-/* All three answer OK: it was carried out; UNAVAILABLE: it was not, and never will be; LOST: nobody
- * knows. */
+/* All three return STOCK_OK: the write was carried out. STOCK_UNAVAILABLE: it was not, and never
+ * will be. STOCK_LOST: unknown. */
 
-/* *after: what the stock is then. sale->left: what was read. */
+/* On entry sale->left is the stock that was read. *after: with STOCK_OK, the stock after the
+ * write. */
 enum stock_status resolve_sale(struct sale_worker *worker, struct sale *sale, int64_t *after);
-/* Of a sale with a key: needs neither the stock nor the lock. OK: *record, this sale's or
- * another's. sent_ns: a record that is not there may have been, and have expired since. */
+/* For a sale with a key: its record alone tells the outcome, whatever the stock and the lock are.
+ * STOCK_OK: *record is this sale's or another's. sent_ns: when the write was sent. If that is
+ * longer ago than --idempotency-ms, a missing record may have expired: STOCK_LOST. */
 enum stock_status resolve_sale_once(struct sale_worker *worker, struct sale *sale, int64_t sent_ns,
                                     struct stock_record *record);
-/* sale->left: what was read, where units are added. */
+/* With sale->adds, on entry sale->left is the stock that was read. */
 enum stock_status resolve_restock(struct sale_worker *worker, struct sale *sale, int64_t *before);
 
-/* Nobody asks what became of the write, which may still come: it is kept out of the stock, or the
- * sale abandons its lock. */
+/* Call this if the outcome stays unknown and the write may still arrive. Makes the fence refuse the
+ * write. If that is not possible, the sale will abandon its lock. */
 void resolve_give_up(struct sale_worker *worker, struct sale *sale);
 
 #endif

@@ -9,7 +9,7 @@
 
 #include <inttypes.h>
 
-/* A fence that goes by who read last takes no write from who has not. */
+/* FENCE_LAST_READ accepts a write only from the last reader, so a restock must read first. */
 static bool read_for_write(struct sale_worker *worker, struct sale *sale,
                            const struct stock_fence *fence)
 {
@@ -23,8 +23,7 @@ static bool read_for_write(struct sale_worker *worker, struct sale *sale,
     return false;
 }
 
-/* Units are added to a stock that is there: a slip in the name shall not put another item on sale.
- */
+/* Units are added only to a stock that exists: a typo in the name must not create an item. */
 static bool may_add(struct sale_worker *worker, struct sale *sale, const struct stock_fence *fence)
 {
     int64_t stock;
@@ -41,7 +40,7 @@ static bool may_add(struct sale_worker *worker, struct sale *sale, const struct 
     return false;
 }
 
-/* *before: what was there, or STOCK_NONE. */
+/* *before: the stock before the write, or STOCK_NONE. */
 static enum stock_status write_restock(struct sale_worker *worker, struct sale *sale,
                                        const struct stock_fence *fence, int64_t *before)
 {
@@ -55,8 +54,8 @@ static enum stock_status write_restock(struct sale_worker *worker, struct sale *
     return written;
 }
 
-/* The intent is recorded ahead of the write: the judge sees it even if this process does not live
- * to tell the outcome. */
+/* The intent is recorded before the write. So the judge knows of the write even if this process
+ * dies before it records the outcome. */
 void restock(struct sale_worker *worker, struct sale *sale)
 {
     struct section_fence room;

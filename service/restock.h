@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An operator sets the stock, or adds to it, inside the critical section: all of it, in one step of
- * the sale.
+ * An operator sets the stock or adds to it, under the lock. All of it is one step, STEP_SECTION.
  */
 #ifndef RESTOCK_H
 #define RESTOCK_H

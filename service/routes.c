@@ -55,7 +55,7 @@ bool routes_changes(const struct route *route)
 
 /* ---- Finding --------------------------------------------------------------------------------- */
 
-/* The request line of a proxy names the server too: only the path counts. */
+/* A request line for a proxy also names the server; only the path counts. */
 static const char *skip_origin(const char *target)
 {
     if (strncmp(target, "http://", 7) != 0)
@@ -64,7 +64,7 @@ static const char *skip_origin(const char *target)
     return *path == '/' ? path : "/";
 }
 
-/* %-decodes [from, from + size). False: malformed, or a character that has no place in a path. */
+/* %-decodes [from, from + size). False: malformed, or a character that is not allowed in a path. */
 static bool decode_path(const char *from, size_t size, char *path)
 {
     for (const char *end = from + size; from < end; from++) {
@@ -87,7 +87,7 @@ static bool decode_path(const char *from, size_t size, char *path)
     return true;
 }
 
-/* Whether the path is that of the route; what stands for {item} goes to item, cut to fit. */
+/* Whether the path matches the route; the part for {item} is copied to item, cut to fit. */
 static bool routes_matches(const struct route *route, const char *path, char item[ITEM_MAX + 2])
 {
     const char *pattern = route->path;
@@ -124,15 +124,16 @@ static void not_found(enum listener listener, struct request *request)
     answer_problem(request, PROBLEM_NOT_FOUND, "there are: %s", paths);
 }
 
-/* Buyers who ask for what operators do to the stock are told so. */
+/* Whether an operators' route about the stock was asked for on the shop's listener. The answer then
+ * says so. */
 static bool is_operators_only(enum listener listener, const struct route *route)
 {
     return listener == LISTENER_SHOP && route->listener == LISTENER_ADMIN &&
            route->where == RUN_SALES;
 }
 
-/* Notes the request's route, if there is one, and the methods that the path takes here; *operators:
- * the admin listener has the route. False: the path is not known. */
+/* Sets the request's route, if there is one, and the methods that the path takes on this listener.
+ * *operators: the admin listener has the route. False: the path is not known. */
 static bool look_up(enum listener listener, const char *path, enum method method,
                     struct request *request, char item[ITEM_MAX + 2], bool *operators)
 {
@@ -152,7 +153,8 @@ static bool look_up(enum listener listener, const char *path, enum method method
     return known;
 }
 
-/* The path is there, but does not take the method. operators: it would on the admin listener. */
+/* Answers: the path exists, but does not take the method. operators: on the admin listener it
+ * does. */
 static void wrong_method(struct request *request, bool operators)
 {
     routes_allow(request, METHOD_OPTIONS);
@@ -165,7 +167,7 @@ static void wrong_method(struct request *request, bool operators)
         answer_problem(request, PROBLEM_WRONG_METHOD, "it takes %s", request->answer.allow);
 }
 
-/* What a sale may be asked for. */
+/* The parameters of a sale. */
 struct parameter {
     const char *name;
     int64_t min, max;
@@ -174,7 +176,7 @@ static const struct parameter parameters[] = {
     {"quantity", 1, QUANTITY_MAX}, {"reenter", 0, 1}, {"upgrade", 0, 1}};
 #define PARAMETERS (sizeof parameters / sizeof parameters[0])
 
-/* NAME=N, once. False: it is not. */
+/* Reads NAME=N. False: it is not valid, or was given before. */
 static bool take_parameter(struct sale *sale, const char *text, size_t size, bool taken[PARAMETERS])
 {
     int64_t *const fields[PARAMETERS] = {&sale->quantity, &sale->reenter, &sale->upgrade};
@@ -211,7 +213,7 @@ static void take_query(struct request *request, const char *query)
         end = strchr(at, '&');
         if (!take_parameter(&request->sale, at, strcspn(at, "&"), taken)) {
             answer_problem(request, PROBLEM_INVALID_QUERY,
-                           "\"%.100s\" is not valid: the parameters are quantity, 1 to %d, "
+                           "\"%.100s\" is not valid; the parameters are quantity, 1 to %d, "
                            "reenter, 0 or 1, and upgrade, 0 or 1, each at most once",
                            query, QUANTITY_MAX);
             return;
@@ -264,6 +266,13 @@ static bool routes_is_sale(const struct request *request)
     return request->route->where == RUN_SALES && request->sale.step != STEP_ASIDE;
 }
 
+static struct workers *routes_workers(const struct service *service, const struct request *request)
+{
+    if (routes_is_sale(request))
+        return service->sales;
+    return request->route->where == RUN_SALES ? service->reads : service->aside;
+}
+
 bool routes_serve(struct service *service, struct request *request)
 {
     const struct route *route = request->route;
@@ -271,11 +280,13 @@ bool routes_serve(struct service *service, struct request *request)
         route->accept(service, request);
     if (request->answer.status != 0 || route->where == RUN_HERE)
         return true;
-    if (workers_push(routes_is_sale(request) ? service->sales : service->aside, request))
+    if (routes_is_sale(request) && shop_refuse_by_outage(service, request))
+        return true;
+    if (workers_push(routes_workers(service, request), request))
         return false;
-    /* Workers that end take nothing, either. */
+    /* It is refused also while the workers stop. */
     bool ending = atomic_load(&service->draining);
-    const char *detail = ending ? "the instance was told to end" : "the queue (--queue) is full";
+    const char *detail = ending ? "the instance is shutting down" : "the queue (--queue) is full";
     if (routes_is_sale(request))
         shop_refuse(service, request, ending ? SALE_DRAINING : SALE_QUEUE_FULL, detail);
     else
@@ -286,7 +297,7 @@ bool routes_serve(struct service *service, struct request *request)
 void routes_expire(struct service *service, struct request *request)
 {
     bool ending = atomic_load(&service->draining);
-    const char *detail = ending ? "the instance was told to end while the request waited"
+    const char *detail = ending ? "the instance began to shut down while the request waited"
                                 : "it waited in the queue for longer than --wait-ms";
     if (routes_is_sale(request))
         shop_refuse(service, request, ending ? SALE_DRAINING : SALE_DEADLINE, detail);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See sale.h. A step does its part and answers which one is next; it may say what is to be waited
- * for ahead of that (sale->waits_for). Only sale_suspend begins a wait: from there on the sale may
- * be another thread's.
+ * See sale.h. A step does its part and returns the next step. If the sale must wait before that
+ * one, the step sets sale->waits_for. Only sale_suspend begins the wait; after that another thread
+ * may run the sale.
  */
 #include "sale.h"
 
@@ -24,7 +24,7 @@ bool sale_is_item(const char *item)
 
 /* ---- Entering -------------------------------------------------------------------------------- */
 
-/* False: there is no such item. The record lies in the stock's slot. */
+/* False: there is no such item. The record's key is in the same cluster slot as the stock's. */
 static bool find_keys(const struct sale_env *env, struct sale *sale)
 {
     bool article = env->config->keys == KEYS_ARTICLE;
@@ -38,7 +38,7 @@ static bool find_keys(const struct sale_env *env, struct sale *sale)
     return false;
 }
 
-/* A key that would not be kept is refused: its buyer relies on it. */
+/* Refuses a key if the write mode stores no answers: the buyer relies on it. */
 static void check_key(const struct sale_env *env, struct sale *sale)
 {
     const int write = env->mode->now.write;
@@ -46,16 +46,15 @@ static void check_key(const struct sale_env *env, struct sale *sale)
     if (sale->key[0] == '\0' || write_keeps_keys(write))
         return;
     write_keeper_names(names);
-    snprintf(
-        detail, sizeof detail,
-        "the way to write \"%s\" cannot keep the answer in the step that sells; these ways do: "
-        "%.80s (--write, or PUT /lock)",
-        write_ways[write].name, names);
+    snprintf(detail, sizeof detail,
+             "the write mode \"%s\" cannot keep the answer in the step that sells; these modes do: "
+             "%.80s (--write, or PUT /lock)",
+             write_ways[write].name, names);
     section_end(sale, SALE_KEY_UNSUPPORTED, detail);
 }
 
-/* What comes while a switch is under way goes by the setting of before: a read needs to wait only
- * where that has a lock to wait for. */
+/* During a switch the old setting says whether a read needs the lock. A read that needs none does
+ * not wait for the end of the switch. */
 static enum sale_step sale_enter(const struct sale_env *env, struct sale *sale)
 {
     const bool reads = sale->purpose == SALE_READ;
@@ -79,21 +78,18 @@ static enum sale_step enter_late(struct sale_worker *worker, struct sale *sale)
     return next;
 }
 
-static enum redis_role away_stock(const struct sale_env *env)
-{
-    return outage_lasts(env->outage, REDIS_STOCK) ? REDIS_STOCK : REDIS_ROLES;
-}
-
 static enum sale_step read_aside(struct sale_worker *worker, struct sale *sale)
 {
-    if (find_keys(worker->env, sale) && !section_end_by_outage(sale, away_stock(worker->env)))
+    if (find_keys(worker->env, sale) &&
+        !section_end_by_outage(sale, section_away_stock(worker->env)))
         section_read(worker, sale, NULL, &sale->left);
     return STEP_OVER;
 }
 
-/* ---- To the lock ----------------------------------------------------------------------------- */
+/* ---- Acquiring the lock ---------------------------------------------------------------------- */
 
-/* The lock of the sale's item under the rung of now: mostly the one of the sale before. */
+/* Opens the lock of the sale's item on the current rung. The lock_owner keeps the lock of its
+ * previous sale, because the next sale mostly needs the same one. */
 static bool sale_open_lock(const struct sale_env *env, struct sale *sale)
 {
     const struct dlock_rung *rung = env->mode->now.rung;
@@ -126,7 +122,7 @@ static bool take_lock_owner(const struct sale_env *env, struct sale *sale)
     return true;
 }
 
-/* A reader that finds no read lock waits for other readers, too. */
+/* If the rung has no read lock, guarded reads take the exclusive one, and wait for each other. */
 static enum dlock_mode first_mode(const struct sale_env *env, const struct sale *sale)
 {
     const struct setting *now = &env->mode->now;
@@ -134,11 +130,11 @@ static enum dlock_mode first_mode(const struct sale_env *env, const struct sale 
     return reads && now->rung->shared ? DLOCK_SHARED : DLOCK_EXCLUSIVE;
 }
 
-/* The server that is away, without which nothing can be sold; REDIS_ROLES: none is. */
+/* Which server is away that a sale needs; REDIS_ROLES: none. */
 static enum redis_role sale_server_away(const struct sale_env *env)
 {
     bool lasts = env->mode->now.rung->distributed && outage_lasts(env->outage, REDIS_LOCK);
-    return lasts ? REDIS_LOCK : away_stock(env);
+    return lasts ? REDIS_LOCK : section_away_stock(env);
 }
 
 static enum sale_step sale_begin(struct sale_worker *worker, struct sale *sale)
@@ -151,7 +147,7 @@ static enum sale_step sale_begin(struct sale_worker *worker, struct sale *sale)
     sale->patience = outage_patience(env->outage, needs);
     if (!take_lock_owner(env, sale) || section_end_by_outage(sale, sale_server_away(env)))
         return STEP_END;
-    if (sale->result != SALE_SOLD) /* enter() has found something */
+    if (sale->result != SALE_SOLD) /* sale_enter has refused it */
         return STEP_END;
     if (sale->deadline_ns - begins_ns < NS_PER_MS) {
         section_end(sale, SALE_DEADLINE, "it waited in the queue for longer than --wait-ms");
@@ -170,7 +166,7 @@ static enum sale_step sale_ask(struct sale_worker *worker, struct sale *sale)
 
 static void sale_let_go(struct sale_worker *worker, struct sale *sale, dlock_hold *hold)
 {
-    /* What was written is written, whatever becomes of the lock. */
+    /* A failed release does not undo the write: the result stays. */
     dlock_status released = sale->abandons ? dlock_abandon(hold) : dlock_release(hold, NULL);
     const char *status =
         sale->abandons && released == DLOCK_OK ? "ABANDONED" : dlock_status_name(released);
@@ -181,7 +177,7 @@ static void sale_let_go(struct sale_worker *worker, struct sale *sale, dlock_hol
     if (sale->abandons)
         log_event(LOG_WARNING, "abandoned",
                   "%s is left to expire: the reply to a write under it was lost, and the write may "
-                  "still come: %s",
+                  "still arrive: %s",
                   sale->lock_name, stock_error(worker->stock));
     else if (released != DLOCK_OK)
         log_event(LOG_WARNING, "release", "%s: %s", sale->lock_name, dlock_error());
@@ -192,7 +188,7 @@ static void record_exit(const struct sale_env *env, const struct sale *sale)
     RECORD(env, sale, "exit", ",\"hold\":\"%s\"", sale->hold_id);
 }
 
-/* The write lock's answer is there: the read lock is of no use any more. */
+/* The acquire of the write lock was answered, so the read lock is no longer needed. */
 static void sale_end_look(struct sale_worker *worker, struct sale *sale)
 {
     RECORD(worker->env, sale, "reacquire", ",\"hold\":\"%s\",\"status\":\"%s\"", sale->hold_id,
@@ -208,7 +204,8 @@ static enum sale_step sale_answered(struct sale_worker *worker, struct sale *sal
     const bool looks = sale->purpose == SALE_SELL && sale->mode == DLOCK_SHARED;
     if (sale->read_hold != NULL) {
         sale_end_look(worker, sale);
-        if (sale->answer.status == DLOCK_UPGRADE) /* it reads again, under the write lock */
+        /* the read lock is released by now; under the write lock the sale reads again */
+        if (sale->answer.status == DLOCK_UPGRADE)
             return STEP_ASK;
     }
     sale->hold = sale->answer.hold;
@@ -247,7 +244,7 @@ static void read_alone(struct sale_worker *worker, struct sale *sale)
 
 static enum sale_step sale_in_section(struct sale_worker *worker, struct sale *sale)
 {
-    if (section_end_by_outage(sale, away_stock(worker->env)))
+    if (section_end_by_outage(sale, section_away_stock(worker->env)))
         return STEP_LEAVE;
     if (sale->purpose == SALE_READ)
         read_alone(worker, sale);
@@ -295,11 +292,12 @@ static enum sale_step sale_forget(struct sale_worker *worker, struct sale *sale)
 static enum sale_step sale_finish(struct sale_worker *worker, struct sale *sale)
 {
     const struct sale_env *env = worker->env;
-    if (sale->hold != NULL)
-        sale_let_go(worker, sale, sale->hold);
+    /* before the release: after it, the next sale's stock would be overwritten by this one */
     if (!sale->replayed && (sale->result == SALE_SOLD || sale->result == SALE_SOLD_OUT ||
                             sale->result == SALE_INSUFFICIENT_STOCK))
         metrics_stock(sale->item, sale->left);
+    if (sale->hold != NULL)
+        sale_let_go(worker, sale, sale->hold);
     sale_record_end(env, sale);
     outage_give_back(sale->patience);
     if (sale->lock_owner != NULL)
@@ -308,11 +306,20 @@ static enum sale_step sale_finish(struct sale_worker *worker, struct sale *sale)
     return STEP_OVER;
 }
 
-/* ---- All of it ------------------------------------------------------------------------------- */
+/* ---- Running the steps ----------------------------------------------------------------------- */
 
 void sale_arrive(const struct sale_env *env, struct sale *sale)
 {
     sale->step = sale_enter(env, sale);
+}
+
+/* The sale has its result. */
+static void sale_end_early(const struct sale_env *env, struct sale *sale)
+{
+    sale_record_end(env, sale);
+    if (sale->step > STEP_ASIDE)
+        mode_leave(env->mode);
+    sale->step = STEP_OVER;
 }
 
 void sale_refuse(const struct sale_env *env, struct sale *sale, enum sale_result result,
@@ -321,10 +328,15 @@ void sale_refuse(const struct sale_env *env, struct sale *sale, enum sale_result
     if (sale->step == STEP_ENTER)
         sale->step = sale_enter(env, sale);
     section_end(sale, result, detail);
-    sale_record_end(env, sale);
-    if (sale->step > STEP_ASIDE)
-        mode_leave(env->mode);
-    sale->step = STEP_OVER;
+    sale_end_early(env, sale);
+}
+
+bool sale_refuse_by_outage(const struct sale_env *env, struct sale *sale)
+{
+    if (sale->step != STEP_BEGIN || !section_end_by_outage(sale, sale_server_away(env)))
+        return false;
+    sale_end_early(env, sale);
+    return true;
 }
 
 static enum sale_step (*const steps[])(struct sale_worker *worker, struct sale *sale) = {

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The use case: sell under a lock. A sale is one list of steps (enum sale_step) with one state;
- * sale_go_on drives it, whoever calls that: a worker, an event loop, a test. Where it must wait it
- * is suspended, and keeps no thread. Setting the stock anew takes the same way, and with
- * --guard-reads so does reading it.
+ * The use case: sell under a lock. A sale is one list of steps (enum sale_step) over one struct.
+ * sale_go_on runs the steps; a worker, an event loop or a test calls it. A sale that must wait is
+ * suspended and keeps no thread (one exception: keeps_thread). A restock takes the same steps, and
+ * so does a read with --guard-reads.
  *
- * A suspended sale costs its own struct, a lock_owner and perhaps a hold. There are as many as
- * requests that are not answered: --connections at most on the shop's listener, and CHANGES_MAX
- * (shop.c) on the admin's. Of those, at most
- * --queue wait for locks.
+ * A suspended sale costs its struct, a lock_owner and perhaps a hold. Each open request has at most
+ * one sale. So there are at most --connections on the shop's listener, and CHANGES_MAX (shop.c) on
+ * the admin's. At most --queue of them wait for locks.
  */
 #ifndef SALE_H
 #define SALE_H
@@ -24,7 +23,7 @@
 #include <stdatomic.h>
 
 #define KEY_MAX (ITEM_MAX + 32)
-#define SALE_KEY_MAX 64 /* of an Idempotency-Key */
+#define SALE_KEY_MAX 64 /* the longest Idempotency-Key */
 #define RECORD_KEY_MAX (KEY_MAX + SALE_KEY_MAX + 8)
 #define QUANTITY_MAX 1000000
 #define STOCK_MAX 1000000000000
@@ -61,42 +60,40 @@ enum sale_result {
         SALE_RESULT_COUNT
 };
 
-/* In the order in which a sale takes them. */
+/* In the order in which a sale takes them. A sale is counted in from STEP_BEGIN on. */
 enum sale_step {
-    STEP_ENTER,    /* it is counted in; waits for the end of a switch of the lock */
-    STEP_ASIDE,    /* a read that needs no lock: no sale, and not counted in; the steps below are of
-                      one that is */
-    STEP_BEGIN,    /* takes a lock_owner, and opens the lock */
-    STEP_ASK,      /* waits for the lock */
-    STEP_ANSWERED, /* the lock's answer is there. upgrade=1: reads, keeps the read lock, and asks
-                      for the other */
+    STEP_ENTER,    /* counts the sale in; waits while a switch of the lock is under way */
+    STEP_ASIDE,    /* a read without a lock: all of it is this step, and it is not counted in */
+    STEP_BEGIN,    /* takes a lock_owner and opens the lock */
+    STEP_ASK,      /* acquires the lock and waits for the answer */
+    STEP_ANSWERED, /* the acquire was answered. With upgrade=1: reads under the read lock */
     STEP_UPGRADE,
-    STEP_SECTION, /* the critical section; a sale reads, a restock and a read do all of theirs */
-    STEP_REENTER, /* reenter=1: asks for the same lock again, and waits for it */
+    STEP_SECTION, /* the critical section: a sale reads; a restock and a read do all their work */
+    STEP_REENTER, /* reenter=1: acquires the same lock again and waits for the answer */
     STEP_REENTERED,
-    STEP_WORK,   /* --work-ms: waits for that moment */
-    STEP_DECIDE, /* the last look at the hold and the clock */
+    STEP_WORK,   /* waits for --work-ms: the business of a sale */
+    STEP_DECIDE, /* checks the server, the hold and the deadline for the last time */
     STEP_WRITE,
-    STEP_FORGET, /* in place of LEAVE: it keeps its lock */
+    STEP_FORGET, /* failpoint sale.after_write: leaves without releasing the lock */
     STEP_LEAVE,
-    STEP_END, /* releases, records how it ended, gives back what it had */
+    STEP_END, /* releases the lock, records the result, frees what the sale took */
     STEP_OVER,
 };
 
-/* What it waits for before it takes its next step. */
+/* What the sale waits for before its next step. */
 enum sale_wait { WAIT_NOTHING, WAIT_SWITCH, WAIT_LOCK, WAIT_TIME, WAIT_POINT };
 
 struct sale;
 
-/* What whoever drives sales does for them. */
+/* The callbacks of the caller that drives sales. */
 struct sale_driver {
-    /* The sale can go on: call sale_go_on. On any thread, which must not be kept; perhaps before
-     * the sale_go_on that suspended it has returned. */
+    /* The sale can continue: call sale_go_on. Called on any thread, which must not be blocked, and
+     * perhaps before the sale_go_on that suspended the sale has returned. */
     void (*resume)(struct sale *sale);
-    /* To be resumed at that moment, or once the switch that is under way has ended. */
+    /* Resume the sale at that time, or when the current switch has ended. */
     void (*resume_at)(struct sale *sale, int64_t at_ns);
     void (*resume_after_switch)(struct sale *sale);
-    bool (*is_client_closed)(const struct sale *sale); /* nobody waits for its answer any more */
+    bool (*is_client_closed)(const struct sale *sale); /* nobody reads the answer any more */
 };
 
 /* What all sales share. */
@@ -107,14 +104,14 @@ struct sale_env {
     struct stock_server *stock_server;
     bool apart;              /* lock and stock are on different servers */
     struct history *history; /* or NULL */
-    const int *codes;        /* by enum sale_result: what the history says of each */
+    const int *codes;        /* by enum sale_result: the code that the history records */
     struct outage *outage;
     struct failpoints *failpoints; /* or NULL */
     struct lock_owner_pool *lock_owner_pool;
-    atomic_long *waiting; /* acquires that are not answered yet */
+    atomic_long *waiting; /* acquires not answered yet */
 };
 
-/* A thread that works on sales, and its connection to the stock. */
+/* What a thread needs to run sales: its connection to the stock. */
 struct sale_worker {
     const struct sale_env *env;
     struct stock *stock;
@@ -125,80 +122,83 @@ struct sale_worker *sale_worker_new(const struct sale_env *env);
 void sale_worker_free(struct sale_worker *worker);
 
 struct sale {
-    /* what is asked for */
+    /* the request */
     enum sale_purpose purpose;
-    const char *request;     /* its id */
-    char item[ITEM_MAX + 1]; /* valid: see sale_is_item */
-    int64_t quantity;        /* of a restock: what the stock shall be, or how many are added */
-    bool adds;               /* of a restock: to the stock that is there */
-    int64_t reenter;         /* 1: inside its section it asks for the same lock again */
-    int64_t upgrade; /* 1: it looks first, under the read lock if reads are guarded by one */
-    char key[SALE_KEY_MAX + 1]; /* its Idempotency-Key; "": none. See idempotency.h */
+    const char *request;     /* the request's id */
+    char item[ITEM_MAX + 1]; /* sale_is_item accepts it */
+    int64_t quantity;        /* restock: the new stock, or the units to add */
+    bool adds;               /* restock: `quantity` is added, not set */
+    int64_t reenter;         /* 1: acquires the same lock again inside the section */
+    int64_t upgrade;         /* 1: reads first under the read lock, if reads are guarded by one */
+    char key[SALE_KEY_MAX + 1]; /* its Idempotency-Key; "": none */
     int64_t arrived_ns;
     const struct sale_driver *driver;
 
-    /* what came of it */
+    /* the result */
     enum sale_result result;
-    int64_t
-        left; /* what is left; with SOLD_OUT and INSUFFICIENT_STOCK, and of a read, what was read */
-    int64_t unit;  /* the lowest unit that was sold */
-    bool kept;     /* the answer, sold out, is kept under its key */
-    bool replayed; /* the answer is the one that was kept under its key: nothing was sold now */
-    char answered_by[STOCK_ANSWERED_BY_MAX + 1]; /* the instance that sold */
+    /* the stock after the sale; with SOLD_OUT and INSUFFICIENT_STOCK, and for a read, the stock
+     * read */
+    int64_t left;
+    int64_t unit;  /* the lowest unit sold */
+    bool kept;     /* the answer SOLD_OUT was stored under its key */
+    bool replayed; /* the answer had been stored under its key: nothing was sold now */
+    char answered_by[STOCK_ANSWERED_BY_MAX + 1]; /* replayed: the instance that gave that answer */
     char detail[256];
 
-    /* on the way */
-    enum sale_step step; /* the next one */
+    /* state between steps */
+    enum sale_step step; /* the next step */
     enum sale_wait waits_for;
-    int64_t until_ns;  /* WAIT_TIME */
-    const char *point; /* WAIT_POINT: its name, in the group of the sale's purpose */
+    int64_t until_ns;  /* WAIT_TIME: the end */
+    const char *point; /* WAIT_POINT: the point's name, without its group */
     struct failpoint_stay stay;
-    bool keeps_thread; /* its rung counts in the thread's memory: what it waits for, it waits for on
-                          this thread */
-    bool abandons;     /* its write may still come, and nothing keeps it from the stock: its lock is
-                          left to expire */
+    /* its rung counts in the thread's memory, so each wait of this sale blocks this thread */
+    bool keeps_thread;
+    int64_t resolve_ends_ns; /* how long resolve.c goes on to ask; 0: it has not asked yet */
+    /* a lost write may still arrive, and nothing excludes it: the lock is left to expire */
+    bool abandons;
     struct lock_owner *lock_owner;
     char stock_key[KEY_MAX];
     char lock_name[KEY_MAX];
-    char record_key[RECORD_KEY_MAX]; /* of what is kept under its key */
-    bool claimed;                    /* idempotency.c's own, with the next line */
+    char record_key[RECORD_KEY_MAX]; /* of the answer stored under its key */
+    bool claimed;                    /* private to idempotency.c, as is next_claim */
     struct sale *next_claim;
     int64_t deadline_ns;
-    int64_t acquire_ns; /* when the lock was asked for */
+    int64_t acquire_ns; /* when it asked for the lock */
     int64_t granted_ns;
-    enum dlock_mode mode; /* in which it asks for the lock now */
+    enum dlock_mode mode; /* of its latest acquire */
     dlock_hold *hold;
-    dlock_hold *read_hold; /* the read lock that it keeps while it asks for the other */
-    uint64_t
-        token; /* of its hold, or of the newest that it asked for inside its section; 0: none */
-    uint64_t newest;   /* with STALE_TOKEN: the one that stood against it; 0: not known */
-    char hold_id[192]; /* for the history */
+    dlock_hold *read_hold; /* the read lock, kept while it asks for the write lock */
+    uint64_t token;        /* of its hold, or of its re-entrant acquire; 0: none */
+    uint64_t newest;       /* STALE_TOKEN: the token that the fence knows; 0: not known */
+    char hold_id[192];     /* for the history */
     struct patience *patience;
-    struct lock_answer { /* how the wait for the lock ended */
+    struct lock_answer { /* the answer to its latest acquire */
         dlock_status status;
         dlock_hold *hold;
-        char error[256]; /* the sentence */
+        char error[256]; /* why there is no hold */
     } answer;
-    atomic_long *waiting; /* the env's */
+    atomic_long *waiting; /* env->waiting */
 };
 
 bool sale_is_item(const char *item);
 
-/* The sale has come in: it is counted in and its invoke is recorded, if no switch is under way;
- * those that come during one enter later. Blocks nowhere. */
+/* Counts the sale in and records its invoke. If a switch is under way, that happens later, in
+ * STEP_ENTER. Does not block. */
 void sale_arrive(const struct sale_env *env, struct sale *sale);
-/* It ends before it began. */
+/* Ends a sale before STEP_BEGIN has run. */
 void sale_refuse(const struct sale_env *env, struct sale *sale, enum sale_result result,
                  const char *detail);
-/* Takes its steps, until it is over or waits. Each call may come from another thread, with another
- * worker. WAITING: the sale may be another thread's by now. */
+/* The same, if a server that the sale needs is away. Does not block. True: the sale has ended. */
+bool sale_refuse_by_outage(const struct sale_env *env, struct sale *sale);
+/* Runs the steps until the sale is over or suspended. Each call may come from another thread, with
+ * another worker. After SALE_WAITING do not touch the sale: another thread may run it already. */
 enum sale_progress { SALE_OVER, SALE_WAITING };
 enum sale_progress sale_go_on(struct sale_worker *worker, struct sale *sale);
 
-/* For the client's on_event: what happened to a hold of a sale, or to the lock's server. arg: the
- * env. */
+/* For dlock_options.on_event: an event of a sale's hold, or of the lock's server. arg: the struct
+ * sale_env. */
 void sale_on_event(void *arg, const struct dlock_event *event);
-/* For the client's on_trace, and the stock's. arg: the history. */
+/* For dlock_options.on_trace, and the stock's on_trace. arg: the history. */
 void sale_on_trace(void *arg, const struct dlock_trace *trace);
 
 #endif

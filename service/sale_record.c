@@ -31,7 +31,7 @@ void sale_record_end(const struct sale_env *env, const struct sale *sale)
         SALE_RESULTS(X)
 #undef X
     };
-    const bool is_recorded = sale->step > STEP_ASIDE; /* its invoke is */
+    const bool is_recorded = sale->step > STEP_ASIDE; /* its invoke was recorded */
     if (sale->purpose == SALE_RESTOCK)
         return;
     if (sale->purpose == SALE_READ)
@@ -40,7 +40,7 @@ void sale_record_end(const struct sale_env *env, const struct sale *sale)
         metrics_replayed();
     else
         metrics_sale((int)sale->result);
-    if (sale->replayed) /* replay() has recorded it */
+    if (sale->replayed) /* selling_replay has recorded it */
         return;
     if (is_recorded && sale->result == SALE_STALE_TOKEN)
         RECORD(env, sale, "refused",
@@ -84,9 +84,9 @@ void sale_record_read(const struct sale_env *env, const struct sale *sale, int64
     RECORD(env, sale, "read", ",\"hold\":\"%s\",\"stock_before\":%" PRId64, sale->hold_id, stock);
 }
 
-/* ---- What the lock library tells ------------------------------------------------------------- */
+/* ---- Events and commands of the lock library ------------------------------------------------- */
 
-/* Whom the calling thread serves; NULL: nobody. */
+/* The holder that the calling thread works for; NULL: none. */
 static _Thread_local const struct holder *served;
 
 void sale_record_serve(const struct holder *holder)

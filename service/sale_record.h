@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the history is told of a sale: by the sale itself, and by the lock library of its holds and
- * commands.
+ * Writes a sale's lines of the history: its own events, and the lock library's events and commands.
  */
 #ifndef SALE_RECORD_H
 #define SALE_RECORD_H
@@ -10,7 +9,7 @@
 
 struct history_request sale_record_of(const struct sale_env *env, const struct sale *sale);
 
-/* A line of the sale's; nothing without a history. */
+/* Records an event of the sale. Without a history it does nothing. */
 #define RECORD(env, sale, event, ...)                                                              \
     do {                                                                                           \
         if ((env)->history != NULL) {                                                              \
@@ -20,15 +19,16 @@ struct history_request sale_record_of(const struct sale_env *env, const struct s
     } while (0)
 
 void sale_record_invoke(const struct sale_env *env, const struct sale *sale);
-/* With its hold: it is granted, and the section begins. */
+/* Records `granted` and `enter`: the sale has its hold, and the section begins. */
 void sale_record_enter(const struct sale_env *env, struct sale *sale);
-/* What was read. */
+/* Records the stock that the sale read. */
 void sale_record_read(const struct sale_env *env, const struct sale *sale, int64_t stock);
-/* How it ended, unless a `read`, `write` or `unknown` in the section said so already; and counts
- * it. A restock records its own end. */
+/* Counts how the sale ended, and records it unless a `read`, `write` or `unknown` already says it.
+ * Does nothing for a restock, which records its own end. */
 void sale_record_end(const struct sale_env *env, const struct sale *sale);
 
-/* Whom the calling thread serves from here on; NULL: nobody. */
+/* From now on the calling thread works for this holder; NULL: for none. The thread's commands are
+ * recorded as the holder's. */
 void sale_record_serve(const struct holder *holder);
 
 #endif

@@ -33,14 +33,19 @@ void section_end(struct sale *sale, enum sale_result result, const char *detail)
     snprintf(sale->detail, sizeof sale->detail, "%s", detail);
 }
 
+enum redis_role section_away_stock(const struct sale_env *env)
+{
+    return outage_lasts(env->outage, REDIS_STOCK) ? REDIS_STOCK : REDIS_ROLES;
+}
+
 bool section_end_by_outage(struct sale *sale, enum redis_role role)
 {
     if (role == REDIS_LOCK)
         section_end(sale, SALE_LOCK_UNAVAILABLE,
-                    "the lock's server is away; the instance goes on looking for it");
+                    "the lock's server is away; the instance keeps trying to reach it");
     else if (role == REDIS_STOCK)
         section_end(sale, SALE_STOCK_UNAVAILABLE,
-                    "the stock's server is away; the instance goes on looking for it");
+                    "the stock's server is away; the instance keeps trying to reach it");
     return role != REDIS_ROLES;
 }
 
@@ -55,7 +60,7 @@ void section_end_by_lock(const struct sale_env *env, struct sale *sale, dlock_st
     case DLOCK_CANCELLED:
         if (!section_end_by_outage(sale, (enum redis_role)atomic_load(&sale->patience->role)))
             section_end(sale, SALE_DRAINING,
-                        "the instance was told to end while the sale waited for the lock");
+                        "the instance began to shut down while the sale waited for the lock");
         break;
     case DLOCK_UNKNOWN:
     case DLOCK_UNREACHABLE:
@@ -122,11 +127,11 @@ bool section_may_go_on(const struct sale_env *env, struct sale *sale)
     const bool reads = sale->purpose == SALE_READ;
     if (env->mode->now.check_hold && !dlock_valid(sale->hold))
         section_end(sale, SALE_LOCK_LOST,
-                    reads ? "the hold was not valid any more; nothing was read"
-                          : "the hold was not valid any more; nothing was written");
+                    reads ? "the hold was no longer valid; nothing was read"
+                          : "the hold was no longer valid; nothing was written");
     else if (mono_ns() >= sale->deadline_ns)
         section_end(sale, SALE_DEADLINE,
-                    reads ? "its time (--wait-ms) was over before it read"
+                    reads ? "its time (--wait-ms) was over before the read"
                           : "its time (--wait-ms) was over before the write");
     else
         return true;

@@ -1,39 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What all that is done in the critical section has in common, and who does it.
+ * What sales, restocks and guarded reads share inside the critical section; and the worker that
+ * runs them.
  */
 #ifndef SECTION_H
 #define SECTION_H
 
 #include "sale.h"
 
-/* What the sale has come to. */
+/* Sets the result of the sale. */
 void section_end(struct sale *sale, enum sale_result result, const char *detail);
-/* The same, from what an answer of the stock means before (or without) a write. */
+/* The same, from the status of a stock command that wrote nothing. */
 void section_end_by_stock(struct sale_worker *worker, struct sale *sale, enum stock_status status);
+/* The same, from the status of an acquire. */
 void section_end_by_lock(const struct sale_env *env, struct sale *sale, dlock_status status,
                          const char *error);
-/* The same, if that server is away (REDIS_ROLES: none is). False: the sale goes on. */
+/* The same, because the server of that role is away. REDIS_ROLES: none is; returns false, and the
+ * sale continues. */
 bool section_end_by_outage(struct sale *sale, enum redis_role role);
+/* REDIS_STOCK if the stock's server is away, otherwise REDIS_ROLES: none. */
+enum redis_role section_away_stock(const struct sale_env *env);
 
-/* What the way to write of now makes of the hold's token. NULL: nothing. */
+/* The fence of the current write mode, with the sale's token; NULL: the mode has none. It is kept
+ * in *room. */
 struct section_fence {
     char lock_key[KEY_MAX + 16];
-    char mark[KEY_MAX + 8]; /* the stock's own */
+    char mark[KEY_MAX + 8]; /* FENCE_LAST_READ's or FENCE_LAST_WRITE's key */
     struct stock_fence fence;
 };
 const struct stock_fence *section_fence(const struct sale_env *env, const struct sale *sale,
                                         struct section_fence *room);
 
-/* fence: NULL where nothing is written on what is read. Readers that share a lock would shut each
- * other out. False: it has ended the sale. */
+/* fence: NULL if nothing is written on what is read. A fenced read would exclude other readers that
+ * share the lock. False: the sale has ended. */
 bool section_read(struct sale_worker *worker, struct sale *sale, const struct stock_fence *fence,
                   int64_t *stock);
-/* The last look before the write, or of who only reads before that. False: it has ended the sale.
- */
+/* The last check before the write; for a read, before the read. False: the sale has ended. */
 bool section_may_go_on(const struct sale_env *env, struct sale *sale);
 
-/* A failpoint lies ahead of that step: the sale waits there, if it is told to. */
+/* Sets a failpoint before that step: the sale waits there if the point is armed. */
 enum sale_step section_point(struct sale *sale, const char *point, enum sale_step next);
 
 #endif

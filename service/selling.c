@@ -12,9 +12,9 @@
 #include <inttypes.h>
 #include <sys/random.h>
 
-/* ---- How it ends ----------------------------------------------------------------------------- */
+/* ---- Results --------------------------------------------------------------------------------- */
 
-/* Whether what was read is enough. */
+/* Records the stock that was read. False: it is too small, and the sale has ended. */
 static bool is_enough(const struct sale_env *env, struct sale *sale, int64_t stock)
 {
     sale_record_read(env, sale, stock);
@@ -25,22 +25,23 @@ static bool is_enough(const struct sale_env *env, struct sale *sale, int64_t sto
     return false;
 }
 
-/* Under a lock that is flawed, or lost, a DECR that goes below zero is the lesson. Under a hold
- * that lasts, somebody has changed the stock without the lock. */
+/* Whether a DECR below zero must be undone. If the rung or the write mode is flawed, or the lock
+ * was lost, it stays: it shows the flaw. If the hold is still valid, the stock was changed without
+ * the lock. */
 static bool is_not_there(const struct sale *sale, const struct setting *now, int64_t after)
 {
     return after < 0 && !now->rung->flawed && !write_ways[now->write].flawed &&
            dlock_valid(sale->hold);
 }
 
-/* The DECR went below zero: refuse the sale and add the units again. */
+/* The DECR went below zero: ends the sale, and adds its units to the stock again. */
 static void put_back(struct sale_worker *worker, struct sale *sale, int64_t after)
 {
     struct section_fence room;
     const struct stock_fence *fence = section_fence(worker->env, sale, &room);
     char detail[sizeof sale->detail];
     snprintf(detail, sizeof detail,
-             "somebody changed the stock without the lock: %" PRId64 " when it was read, %" PRId64
+             "the stock was changed without the lock: %" PRId64 " when it was read, %" PRId64
              " after the write",
              sale->left, after);
     section_end(sale, SALE_STOCK_INVALID, detail);
@@ -50,11 +51,12 @@ static void put_back(struct sale_worker *worker, struct sale *sale, int64_t afte
         resolve_give_up(worker, sale);
     if (added != STOCK_OK)
         log_event(LOG_WARNING, "stock",
-                  "%s may be %" PRId64 " too low: what was taken and not sold was not put back: %s",
+                  "%s may be %" PRId64
+                  " too low: the units of a refused sale were not put back: %s",
                   sale->stock_key, sale->quantity, stock_error(worker->stock));
 }
 
-/* sale->left: what was read. */
+/* On entry sale->left is the stock that was read. */
 static void end_sold(const struct sale_env *env, struct sale *sale, int64_t after)
 {
     const int64_t before = sale->left;
@@ -74,12 +76,12 @@ static void end_unknown(struct sale_worker *worker, struct sale *sale)
     section_end(sale, SALE_OUTCOME_UNKNOWN, stock_error(worker->stock));
 }
 
-/* The step that sells has found less than the one that read. */
+/* The write found fewer units than the read. */
 static void end_insufficient_stock(struct sale *sale, int64_t stock)
 {
     char detail[sizeof sale->detail];
     snprintf(detail, sizeof detail,
-             "somebody changed the stock without the lock: %" PRId64 " when it was read, %" PRId64
+             "the stock was changed without the lock: %" PRId64 " when it was read, %" PRId64
              " before the write",
              sale->left, stock);
     section_end(sale, SALE_STOCK_INVALID, detail);
@@ -87,7 +89,7 @@ static void end_insufficient_stock(struct sale *sale, int64_t stock)
 
 /* ---- Selling once, under a key --------------------------------------------------------------- */
 
-/* The answer that was kept is given again. */
+/* Gives the answer that was stored under the key. */
 static void selling_replay(const struct sale_env *env, struct sale *sale,
                            const struct stock_record *kept)
 {
@@ -114,8 +116,8 @@ static void selling_replay(const struct sale_env *env, struct sale *sale,
            sale->hold_id, kept->code, kept->answered_by, kept->left, unit, sale->quantity);
 }
 
-/* Looks for what is kept under the sale's key, ahead of the stock. False: nothing is, or it has no
- * key. */
+/* Ends the sale if an answer is stored under its key, or if that cannot be found out. False: the
+ * sale continues; it has no key, or nothing is stored. */
 static bool ends_by_record(struct sale_worker *worker, struct sale *sale)
 {
     struct stock_record record;
@@ -131,7 +133,7 @@ static bool ends_by_record(struct sale_worker *worker, struct sale *sale)
     return status != STOCK_MISSING;
 }
 
-/* Not 0, and of no other sale of any process. */
+/* Random and not 0: no other sale of any process has it. */
 static uint64_t new_mark(void)
 {
     uint64_t mark = 0;
@@ -141,8 +143,8 @@ static uint64_t new_mark(void)
     return mark;
 }
 
-/* Writes, and keeps the answer, in one step. Nothing is taken that is not there, so nothing is ever
- * put back. *kept: OK, and it is the answer that another request has got. */
+/* Writes the stock and stores the answer, in one script. It never takes more than there is, so
+ * nothing is ever put back. *kept: with STOCK_OK, the stored answer is another request's. */
 static enum stock_status write_once(struct sale_worker *worker, struct sale *sale, int64_t *after,
                                     struct stock_record *record, bool *kept)
 {
@@ -159,7 +161,8 @@ static enum stock_status write_once(struct sale_worker *worker, struct sale *sal
     enum stock_status written = stock_sell_once(worker->stock, &once, record, kept);
     if (written == STOCK_LOST) {
         written = resolve_sale_once(worker, sale, sent_ns, record);
-        *kept = written == STOCK_OK && record->mark != once.mark; /* it has sold meanwhile */
+        /* another request sold meanwhile */
+        *kept = written == STOCK_OK && record->mark != once.mark;
         if (written == STOCK_OK && !*kept && record->code == worker->env->codes[SALE_SOLD_OUT])
             written = STOCK_INSUFFICIENT;
     }
@@ -169,8 +172,8 @@ static enum stock_status write_once(struct sale_worker *worker, struct sale *sal
 
 /* ---- Read, decide, write --------------------------------------------------------------------- */
 
-/* Writes the stock in the way of now. *after: what it is said to be; with INSUFFICIENT_STOCK, what
- * it would have been. */
+/* Writes the stock in the current write mode. *after: the stock after that; with
+ * STOCK_INSUFFICIENT, what it would have been. */
 static enum stock_status write_stock(struct sale_worker *worker, struct sale *sale, int64_t *after)
 {
     struct section_fence room;
@@ -189,7 +192,7 @@ static enum stock_status write_stock(struct sale_worker *worker, struct sale *sa
     }
 }
 
-/* As write_stock. LOST: it was not found out, either. */
+/* As write_stock. STOCK_LOST: the outcome could not be found out, either. */
 static enum stock_status write_sale(struct sale_worker *worker, struct sale *sale, int64_t *after,
                                     struct stock_record *record, bool *kept)
 {
@@ -220,7 +223,8 @@ enum sale_step selling_read(struct sale_worker *worker, struct sale *sale)
 
 enum sale_step selling_decide(struct sale_worker *worker, struct sale *sale)
 {
-    if (!section_may_go_on(worker->env, sale))
+    if (section_end_by_outage(sale, section_away_stock(worker->env)) ||
+        !section_may_go_on(worker->env, sale))
         return STEP_LEAVE;
     return section_point(sale, "before_write", STEP_WRITE);
 }
@@ -252,7 +256,7 @@ enum sale_step selling_write(struct sale_worker *worker, struct sale *sale)
     return STEP_LEAVE;
 }
 
-/* ---- The teaching flags ---------------------------------------------------------------------- */
+/* ---- upgrade=1 and reenter=1 ----------------------------------------------------------------- */
 
 bool selling_read_shared(struct sale_worker *worker, struct sale *sale)
 {
@@ -261,8 +265,8 @@ bool selling_read_shared(struct sale_worker *worker, struct sale *sale)
            is_enough(worker->env, sale, stock);
 }
 
-/* With tokens: the section has a newer one now, under which it has read nothing yet. It is the
- * section's as long as the hold is that it began with. */
+/* With tokens: the second acquire drew a newer token, and the sale has read nothing under it. So it
+ * reads again. The stock must be unchanged, and the sale's first hold must still be valid. */
 static bool is_unchanged(struct sale_worker *worker, struct sale *sale)
 {
     int64_t stock;

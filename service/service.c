@@ -18,9 +18,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define READ_THREADS 2
 #define ASIDE_THREADS 2
-#define ASIDE_QUEUE 1024
-#define LOCK_THREADS 2 /* of the lock library, that try for sales that wait */
+#define SIDE_QUEUE 1024 /* the queue of each of these two pools */
+#define LOCK_THREADS 2  /* the lock library's threads that make attempts for waiting sales */
 #define SHOP_THREADS 2
 #define OTHER_DESCRIPTORS 64
 
@@ -30,7 +31,7 @@ static bool service_wrong(char error[SERVICE_ERROR_MAX], const char *text)
     return false;
 }
 
-/* ---- What a worker thread has ---------------------------------------------------------------- */
+/* ---- The state of a worker thread ------------------------------------------------------------ */
 
 struct worker_state {
     struct service *service;
@@ -140,7 +141,7 @@ static bool start_failpoints(struct service *service, char error[SERVICE_ERROR_M
     return false;
 }
 
-/* To the stock's server. arg: the outage. */
+/* Reports a connection to the stock's server. arg: points to env.outage. */
 static void service_on_connection(void *arg, bool works)
 {
     outage_hint(*(struct outage **)arg, REDIS_STOCK, works ? OUTAGE_RESTORED : OUTAGE_LOST);
@@ -154,7 +155,7 @@ const char *service_probe_key(const struct service *service, enum redis_role rol
     return article ? "inventory" : "inventory:{readyz}";
 }
 
-/* The stock's, the lock's where that is another one, and who looks for them when they are away. */
+/* Starts the stock's server, the lock's if it is another one, and the threads that check them. */
 static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX])
 {
     const struct config *config = &service->config;
@@ -183,7 +184,7 @@ static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX]
     return started || service_wrong(error, "out of memory, descriptors or threads");
 }
 
-/* What sales need: the mode, the history, the lock's client, the stock's server. */
+/* Starts what sales need: the mode, the history, the lock's client, the stock's server. */
 static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
 {
     const struct config *config = &service->config;
@@ -227,7 +228,7 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
         .handoff_max = (size_t)config->handoff_max,
         .handoff_ms = config->handoff_ms,
         .grant_ms = config->grant_ms,
-        .allow_flawed = true, /* the flaws are what is to be seen here */
+        .allow_flawed = true, /* this service demonstrates the flaws */
         .on_event = sale_on_event,
         .on_event_arg = &service->env,
         .on_point = config->enable_failpoints ? failpoints_on_point : NULL,
@@ -238,18 +239,19 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
     if (dlock_client_open(&options, &service->env.client) != DLOCK_OK)
         return service_wrong(error, dlock_error());
     service->sales = start_workers(service, (size_t)config->workers, (size_t)config->queue);
-    service->aside = start_workers(service, ASIDE_THREADS, ASIDE_QUEUE);
-    return (service->sales != NULL && service->aside != NULL) ||
+    service->reads = start_workers(service, READ_THREADS, SIDE_QUEUE);
+    service->aside = start_workers(service, ASIDE_THREADS, SIDE_QUEUE);
+    return (service->sales != NULL && service->reads != NULL && service->aside != NULL) ||
            service_wrong(error, "not enough memory or threads for --workers");
 }
 
-/* Both sockets first: a busy port shall be known before anything is written. */
+/* Both sockets are opened first, so that a busy port is noticed before anything is written. */
 struct sockets {
     struct listening shop;
     struct listening admin;
 };
 
-/* Beyond loopback others than this machine's users may reach it. */
+/* Beyond loopback, users of other machines may reach the admin listener. */
 static bool may_listen(const struct config *config, const struct listening *admin,
                        char error[SERVICE_ERROR_MAX])
 {
@@ -322,9 +324,8 @@ bool service_start(struct service *service, struct config *config, char error[SE
     atomic_init(&service->draining, false);
     if (config->enable_failpoints)
         log_event(LOG_WARNING, "failpoints",
-                  "this process may be paused, broken and killed at its "
-                  "points, by every client that may write on the admin "
-                  "listener");
+                  "every client that may write on the admin listener can pause, break and kill "
+                  "this process at its points");
     if (config->lock->flawed)
         log_event(LOG_WARNING, "flawed-rung", "--lock %s is flawed: %s", config->lock->name,
                   config->lock->flaw);
@@ -344,9 +345,9 @@ void service_reopen(struct service *service)
     bool failed_log = has_log && !log_open(log_file, problem);
     bool failed_history = has_history && !history_reopen(history, error);
     if (failed_log)
-        log_event(LOG_ERROR, "reopen", "%s; the old file goes on", problem);
+        log_event(LOG_ERROR, "reopen", "%s; the old file continues", problem);
     if (failed_history)
-        log_event(LOG_ERROR, "reopen", "%s; the old file goes on; send SIGHUP when this is mended",
+        log_event(LOG_ERROR, "reopen", "%s; the old file continues; repair this, then send SIGHUP",
                   error);
     if (!has_log && !has_history)
         log_event(LOG_INFO, "reopen",
@@ -362,14 +363,15 @@ int64_t service_section_ms(const struct config *config)
     return config->work_ms + 8 * config->redis_timeout_ms;
 }
 
-/* Waits for locks end early enough for the critical sections after them. */
+/* Waits for locks are cancelled so early that there is time for the critical sections after
+ * them. */
 static int64_t cancel_after_ms(const struct config *config)
 {
     int64_t after_ms = config->drain_ms - service_section_ms(config);
     return after_ms > config->drain_ms / 2 ? after_ms : config->drain_ms / 2;
 }
 
-/* Operators' requests are awaited too: what they write must be answered. */
+/* Waits for operators' requests, too: they may have written, and must be answered. */
 static bool wait_idle(const struct service *service, int64_t deadline_ns)
 {
     return http_wait_idle(service->shop, deadline_ns) &&
@@ -391,7 +393,8 @@ bool service_drain(struct service *service)
     return wait_idle(service, start_ns + config->drain_ms * NS_PER_MS);
 }
 
-/* A cancelled wait ends with the request that is under way. */
+/* Waits until every acquire is answered. A cancelled one ends when its request to Redis has
+ * ended. */
 static void wait_resumed(struct service *service)
 {
     const struct timespec pause = {.tv_nsec = NS_PER_MS};
@@ -402,14 +405,16 @@ static void wait_resumed(struct service *service)
 
 void service_stop(struct service *service)
 {
-    /* Nobody may answer what is gone: first those who wait for locks, whose waits were cancelled,
-     * then the workers, then what they answer to. */
+    /* Nothing may be answered after the part that sends the answers is gone. So the waits for
+     * locks, which were cancelled, end first; then the workers; then HTTP. */
     wait_resumed(service);
     workers_stop(service->sales);
+    workers_stop(service->reads);
     workers_stop(service->aside);
     http_stop(service->shop);
     http_stop(service->admin);
     workers_free(service->sales);
+    workers_free(service->reads);
     workers_free(service->aside);
     lock_owner_pool_free(&service->lock_owner_pool);
     idempotency_destroy(&service->keys);
@@ -421,5 +426,4 @@ void service_stop(struct service *service)
     history_close(service->env.history);
     failpoints_free(service->env.failpoints);
     mode_destroy(&service->mode);
-    config_free(&service->config);
 }

@@ -1,19 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of a running instance, and how they are started and stopped.
+ * The parts of a running instance, their start and their stop.
  *
- * Threads: two for the shop and one for the admin listener read and write HTTP and never block;
- * --workers sell, and two more stand aside for what waits for Redis but not for locks; one for
- * each of these pools keeps time: it resumes sales whose business is done, and sorts out requests
- * that waited too long; one watches over sales that stay at failpoints, where there are any; one of
- * the lock library's renews, and up to three wait for locks, for all sales; one looks a Redis' host
- * name up, when a connection is to be made; one of the history's ticks, when there is a history;
- * main waits for signals.
+ * The threads:
  *
- * A request belongs to one of them at a time: handed on by workers_push(), handed back by
- * http_answer(). One whose sale is suspended belongs to no thread, see sale.h. No mutex of ours is
- * held while another one is taken or while a call blocks, the history's excepted, which is held for
- * the write() of a line, and a host's, under which its look-up's is taken.
+ *   HTTP        two threads for the shop, one for the admin listener; they never block
+ *   sales       --workers threads run sales
+ *   reads       two threads read the stock without a lock, for buyers
+ *   aside       two threads run operators' requests that wait for Redis, so that neither a
+ *               slow Redis nor many buyers delay operators
+ *   timekeepers one for each of these three pools: it resumes sales after --work-ms, and
+ *               expires requests that waited too long
+ *   failpoints  one, if there are failpoints: it ends stays
+ *   outages     one for each Redis server: it checks whether the server is away
+ *   history     one, if there is a history: it detects stalls of the machine
+ *   library     those of one lock client, see docs/design/threads.md
+ *   main        waits for signals
+ *
+ * A request belongs to one of them at a time. workers_push() gives it to a worker, http_answer()
+ * gives it back. If its sale is suspended, it belongs to no thread, see sale.h.
+ *
+ * A mutex of the service is held neither while another one is taken nor while a call blocks. There
+ * are three exceptions. The history's mutex is held for the write() of a line. The mutexes of the
+ * history, the failpoints and the outages may be held for a line of the log. A host's mutex is held
+ * while its lookup's is taken.
  */
 #ifndef SERVICE_H
 #define SERVICE_H
@@ -30,17 +40,19 @@ struct service {
     struct mode mode;
     struct sale_env env;
     struct lock_owner_pool lock_owner_pool;
-    struct idempotency keys; /* of sales in flight */
-    atomic_long waiting;     /* for locks: the env's */
-    atomic_long changes;     /* of the stock, that are not answered yet */
+    struct idempotency keys; /* keys of sales in flight */
+    atomic_long waiting;     /* acquires not answered yet; see env.waiting */
+    atomic_long changes;     /* changes of the stock that are not answered yet */
     struct stock_server *stock_server;
-    struct stock_server *lock_server; /* only to see whether it is there; NULL: as stock_server */
+    /* only to check whether it is away; NULL: it is stock_server */
+    struct stock_server *lock_server;
     struct workers *sales;
+    struct workers *reads;
     struct workers *aside;
     struct readiness {
         pthread_mutex_t mutex; /* protects what is below */
         bool looking;
-        struct request *waiting; /* for what the look under way finds */
+        struct request *waiting; /* for the result of the current check */
     } readiness;
     struct http *shop;
     struct http *admin; /* NULL: off */
@@ -49,22 +61,24 @@ struct service {
 
 #define SERVICE_ERROR_MAX 512
 
-/* The config is taken over, success or not. False: error[] says why. */
+/* Takes over the config, also on failure. False: error[] says why. */
 bool service_start(struct service *service, struct config *config, char error[SERVICE_ERROR_MAX]);
-/* The log and the history go on in new files where somebody has moved theirs away. */
+/* Continues the log and the history in new files, if the old ones were moved or removed. */
 void service_reopen(struct service *service);
-/* How long a sale's critical section may take: its work, and its commands to slow servers. */
+/* How long a sale's critical section may take: its business time, and its commands to slow
+ * servers. */
 int64_t service_section_ms(const struct config *config);
-/* Turns readiness off, takes no more sales, and waits until those in flight are answered; waits for
- * locks are cancelled in time. False: --drain-ms was not enough. */
+/* Turns readiness off, accepts no more sales, and waits until those in flight are answered. It
+ * cancels waits for locks early enough. False: --drain-ms was not enough. */
 bool service_drain(struct service *service);
+/* Releases what is held, and frees all but the config. May block as long as servers hang. */
 void service_stop(struct service *service);
 
-/* A key for a write that writes nothing, to see whether that server takes writes. No item has it,
- * except with --keys article, where there is one key. */
+/* The key for the write that changes nothing, which checks whether that server accepts writes. It
+ * is the key of an item named readyz; with --keys article, of the only item. */
 const char *service_probe_key(const struct service *service, enum redis_role role);
 
-/* The further members of a history's first line, for that setting. */
+/* Prints the further members of a history's `begin` line, for that setting. */
 void service_begin_members(const struct service *service, const struct setting *setting, char *text,
                            size_t size);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is asked of the stock: buyers buy and look, operators set it and add to it.
+ * Requests about the stock: buyers buy and read, operators set it and add to it.
  */
 #include "handlers.h"
 
@@ -19,8 +19,8 @@ void shop_health(struct service *service, struct request *request)
 
 /* ---- Selling --------------------------------------------------------------------------------- */
 
-/* The problem that each result of a sale is; who asks need not know by whom the loss of a lock was
- * seen. */
+/* The problem that answers each result of a sale. A stale token is answered as lock-lost: the
+ * client need not know whether the instance or the stock noticed the loss. */
 #define PROBLEM_SOLD PROBLEM_COUNT
 #define PROBLEM_STALE_TOKEN PROBLEM_LOCK_LOST
 static const enum problem problems[] = {
@@ -77,13 +77,14 @@ static void resume_at(struct sale *sale, int64_t at_ns)
     workers_resume_at(request->service->sales, request, at_ns);
 }
 
-/* No thread is kept: those in flight need them for the switch to end. */
+/* Keeps no thread: the switch ends only when the sales in flight have ended, and they need the
+ * threads. */
 static void resume_after_switch(struct sale *sale)
 {
     struct request *request = request_of(sale);
     struct service *service = request->service;
     workers_put_off(service->sales, request);
-    if (!atomic_load(&service->mode.closed)) /* it ended just now */
+    if (!atomic_load(&service->mode.closed)) /* the switch has just ended */
         workers_go_on(service->sales);
 }
 
@@ -97,7 +98,7 @@ static const struct sale_driver driver = {.resume = shop_resume,
                                           .resume_after_switch = resume_after_switch,
                                           .is_client_closed = is_client_closed};
 
-/* The one way in. */
+/* Each request about the stock begins here. */
 static void shop_arrive(struct service *service, struct request *request)
 {
     request->service = service;
@@ -107,7 +108,7 @@ static void shop_arrive(struct service *service, struct request *request)
     sale_arrive(&service->env, &request->sale);
 }
 
-/* The one way out: it is over. */
+/* Each request about the stock ends here. */
 static void shop_answer(struct service *service, struct request *request)
 {
     answer_sale(service, request);
@@ -123,6 +124,14 @@ void shop_refuse(struct service *service, struct request *request, enum sale_res
     shop_answer(service, request);
 }
 
+bool shop_refuse_by_outage(struct service *service, struct request *request)
+{
+    if (!sale_refuse_by_outage(&service->env, &request->sale))
+        return false;
+    shop_answer(service, request);
+    return true;
+}
+
 void shop_accept_sale(struct service *service, struct request *request)
 {
     request->sale.purpose = SALE_SELL;
@@ -133,8 +142,8 @@ void shop_accept_sale(struct service *service, struct request *request)
         shop_refuse(service, request, SALE_DRAINING, "the instance takes no more sales");
     else if (!first)
         shop_refuse(service, request, SALE_REQUEST_IN_FLIGHT,
-                    "this instance has not answered it yet; send the same again later, and get its "
-                    "answer");
+                    "this instance has not answered it yet; send the same request again later to "
+                    "get its answer");
 }
 
 void shop_accept_read(struct service *service, struct request *request)
@@ -155,7 +164,7 @@ bool shop_sell(struct service *service, struct sale_worker *worker, struct reque
 
 /* ---- The stock ------------------------------------------------------------------------------- */
 
-/* {"NAME":N}, N from min to STOCK_MAX, and nothing else. */
+/* Reads {"NAME":N} and nothing else, N from min to STOCK_MAX. */
 static bool take_units(struct request *request, const char *name, int min, int64_t *units)
 {
     char example[32];
@@ -178,8 +187,8 @@ static bool take_units(struct request *request, const char *name, int min, int64
     return valid;
 }
 
-/* Changes may wait for their locks. Half of the admin listener's connections stay for those who
- * look. */
+/* Changes of the stock may wait for their locks. Half of the admin listener's connections are left
+ * for other requests. */
 #define CHANGES_MAX (ADMIN_CONNECTIONS / 2)
 
 static void accept_restock(struct service *service, struct request *request)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See stock.h: what the shop asks of the stock, and what the answers say.
+ * See stock.h: the commands about the stock, and how their replies are read.
  */
 #include "stock_redis.h"
 #include "stock_scripts.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the scripts of the fence begin with: the number of their keys, they, and the token. */
+/* The first arguments of a fence's script: the number of its keys, the keys, and the token. */
 static int fence_words(const char *key, const struct stock_fence *fence, char token[24],
                        const char **words)
 {
@@ -24,8 +24,8 @@ static int fence_words(const char *key, const struct stock_fence *fence, char to
     return count;
 }
 
-/* A command about one key, argv[1]. With a fence it is carried out in the step in which that lets
- * it in. */
+/* Sends a command about the key argv[1]. With a fence, one script compares the token and runs the
+ * command. */
 static enum stock_status stock_guarded(struct stock *stock, int argc, const char *const *argv,
                                        const struct stock_fence *fence, const redisReply **reply)
 {
@@ -42,7 +42,7 @@ static enum stock_status stock_guarded(struct stock *stock, int argc, const char
     return stock_run(stock, scripts[fence->kind], words, reply);
 }
 
-/* What the stock is after a write, if that was carried out. */
+/* Reads *after from the reply to a write that was carried out. */
 static enum stock_status take_after(struct stock *stock, enum stock_status status,
                                     const redisReply *reply, int64_t *after)
 {
@@ -82,7 +82,7 @@ enum stock_status stock_decrement(struct stock *stock, const char *key, int64_t 
     return take_after(stock, status, reply, after);
 }
 
-/* SET takes over whatever the key holds. */
+/* SET replaces a value of any type. */
 static enum stock_status stock_set(struct stock *stock, const char *key, int64_t value,
                                    const struct stock_fence *fence)
 {
@@ -116,7 +116,7 @@ enum stock_status stock_replace(struct stock *stock, const char *key, int64_t va
         status != STOCK_OK || reply->type == REDIS_REPLY_STRING || reply->type == REDIS_REPLY_NIL;
     if (!readable)
         return stock_unreadable(stock);
-    /* SET with GET refuses a key of another type; a plain SET takes it over. */
+    /* SET with GET refuses a key of another type; a plain SET replaces it. */
     return status == STOCK_INVALID ? stock_set(stock, key, value, fence) : status;
 }
 
@@ -144,7 +144,8 @@ enum stock_status stock_shut_out(struct stock *stock, const struct stock_fence *
     return stock_failed(stock, status, "%s", why);
 }
 
-/* What is left, {what was too few}, or nil. LOST: anything else. */
+/* Reads the reply of sell.lua: the stock left, {a stock that is too small}, or nil. STOCK_LOST:
+ * anything else. */
 static enum stock_status to_taken(struct stock *stock, const char *key, int64_t quantity,
                                   const redisReply *reply, int64_t *before)
 {

@@ -2,6 +2,7 @@
  *
  * See stock.h, "Sales with a key".
  */
+#include "config.h"
 #include "stock_redis.h"
 #include "stock_scripts.h"
 
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The number at the beginning of *text, which goes behind the space that ends it. */
+/* Reads a number and the space after it, and moves *text past both. */
 static bool take_word(const char **text, int64_t *number)
 {
     char *end;
@@ -22,28 +23,27 @@ static bool take_word(const char **text, int64_t *number)
     return taken;
 }
 
-/* Whether sell_once.lua keeps such an answer: nobody is told that it is sold out while there is
- * something. */
+/* Whether sell_once.lua stores such an answer: 409 only if nothing is left. */
 static bool is_answer(int64_t code, int64_t left)
 {
     return stock_is_counted(left) && ((code == 200 && left >= 0) || (code == 409 && left <= 0));
 }
 
-/* "SELLER MARK" or "SELLER", to the end. */
+/* "INSTANCE MARK" or "INSTANCE", up to the end of the text. */
 static bool take_answered_by(const char *text, struct stock_record *record)
 {
     size_t size = strcspn(text, " ");
     const char *mark = text + size + (text[size] == ' ');
-    if (size == 0 || size > STOCK_ANSWERED_BY_MAX || (text[size] == ' ') != (mark[0] != '\0') ||
+    if (size > STOCK_ANSWERED_BY_MAX || (text[size] == ' ') != (mark[0] != '\0') ||
         strspn(mark, "0123456789abcdef") != strlen(mark) || strlen(mark) > 16)
         return false;
     snprintf(record->answered_by, sizeof record->answered_by, "%.*s", (int)size, text);
     record->mark = strtoull(mark, NULL, 16);
-    return true;
+    return config_is_name(record->answered_by, STOCK_ANSWERED_BY_MAX);
 }
 
-/* "200 QUANTITY LEFT SELLER MARK" or "409 QUANTITY LEFT SELLER MARK", as sell_once.lua writes it.
- */
+/* Reads "200 QUANTITY LEFT INSTANCE MARK" or "409 QUANTITY LEFT INSTANCE MARK", as sell_once.lua
+ * writes it. */
 static enum stock_status to_record(struct stock *stock, const char *record_key,
                                    const redisReply *reply, struct stock_record *record)
 {
@@ -51,10 +51,10 @@ static enum stock_status to_record(struct stock *stock, const char *record_key,
     int64_t code = 0;
     bool whole = take_word(&text, &code) && take_word(&text, &record->quantity) &&
                  take_word(&text, &record->left) && is_answer(code, record->left) &&
-                 take_answered_by(text, record) && strlen(reply->str) == reply->len;
+                 record->quantity >= 1 && take_answered_by(text, record) &&
+                 strlen(reply->str) == reply->len;
     if (!whole)
-        return stock_failed(stock, STOCK_INVALID, "%s holds something that no sale has left there",
-                            record_key);
+        return stock_failed(stock, STOCK_INVALID, "%s holds no record of a sale", record_key);
     record->code = (int)code;
     return STOCK_OK;
 }
@@ -67,9 +67,9 @@ enum stock_status stock_recall(struct stock *stock, const char *record_key,
         stock_command(stock, 2, (const char *const[]){"GET", record_key}, &reply);
     if (status != STOCK_OK)
         return status;
+    /* sell_once.lua leaves an empty record if its DECRBY was refused. */
     bool none =
-        reply->type == REDIS_REPLY_NIL ||
-        (reply->type == REDIS_REPLY_STRING && reply->len == 0); /* as lua/sell_once.lua leaves it */
+        reply->type == REDIS_REPLY_NIL || (reply->type == REDIS_REPLY_STRING && reply->len == 0);
     status = none ? STOCK_MISSING : to_record(stock, record_key, reply, record);
     return status;
 }
@@ -81,7 +81,7 @@ static bool stock_record_is_pair(const redisReply *reply)
            reply->element[1]->type == REDIS_REPLY_STRING;
 }
 
-/* {what, text}, or nil. LOST: anything else. */
+/* Reads the reply of sell_once.lua: {what, text} or nil. STOCK_LOST: anything else. */
 static enum stock_status to_once(struct stock *stock, const struct stock_once *once,
                                  const redisReply *reply, struct stock_record *record, bool *kept)
 {

@@ -7,7 +7,6 @@
 #include "../lock/redis/redis.h"
 #include "../lock/clock.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,7 +15,7 @@
 
 struct stock_server {
     struct redis_config config;
-    struct server server; /* the one that the config has */
+    struct server server; /* config's only server */
     void (*on_connection)(void *arg, bool works);
     void *on_connection_arg;
 };
@@ -26,7 +25,7 @@ struct stock {
     int64_t timeout_ms;
     int end_fd;                          /* see stock_end_by; -1: none */
     bool refused;                        /* see stock_refused */
-    struct stock_broken_connection lost; /* the connection whose reply was lost last */
+    struct stock_broken_connection lost; /* the latest connection on which a reply was lost */
     char code[16];                       /* see stock_code */
     uint64_t newest;                     /* see stock_newest */
     char error[STOCK_ERROR_MAX];
@@ -149,21 +148,23 @@ static int64_t deadline_ns(const struct stock *stock)
     return mono_ns() + stock->timeout_ms * NS_PER_MS;
 }
 
-/* It answered, and refuses this connection; not because somebody's script keeps it busy. */
+/* Whether the server answered, and refused this connection. BUSY does not count: a long script is
+ * running. */
 static bool is_refusal(dlock_status status, const char *reason)
 {
     return (status == DLOCK_REFUSED && strstr(reason, ": BUSY ") == NULL) ||
            (status == DLOCK_UNREACHABLE && strstr(reason, ": ERR max number of clients") != NULL);
 }
 
-/* A connection that was not made in the time of an earlier call is begun anew: what this call
- * answers is of now. */
+/* Starts a new attempt instead of continuing one that an earlier call left unfinished. So the
+ * result tells the current state. */
 enum stock_status stock_connect(struct stock *stock)
 {
     if (!redis_up(stock->redis))
         redis_disconnect(stock->redis);
     dlock_status status = redis_ready(stock->redis, deadline_ns(stock), stock->end_fd);
-    stock->refused = status != DLOCK_OK && is_refusal(status, dlock_error());
+    stock->refused = is_refusal(status, dlock_error()) &&
+                     !redis_refused_for_now(stock->redis); /* no master now: it is away */
     if (status == DLOCK_OK)
         return STOCK_OK;
     stock_failed(stock, STOCK_UNAVAILABLE, "%s", dlock_error());
@@ -175,10 +176,11 @@ static void stock_redis_note_broken(struct stock *stock)
     struct connection_id broken = {.id = 0};
     redis_broken_connection(stock->redis, 0, &broken);
     stock->lost.id = broken.id;
-    memcpy(stock->lost.run_id, broken.run_id, sizeof broken.run_id);
+    stock->lost.process = broken.process;
 }
 
-/* Sends one command and waits for its reply. UNAVAILABLE: nothing was sent; LOST: it was. */
+/* Sends one command and waits for its reply. STOCK_UNAVAILABLE: the command was not sent.
+ * STOCK_LOST: it was. */
 static enum stock_status stock_redis_exchange(struct stock *stock, int argc,
                                               const char *const *argv, const redisReply **reply)
 {
@@ -195,7 +197,7 @@ static enum stock_status stock_redis_exchange(struct stock *stock, int argc,
     return sent ? STOCK_LOST : STOCK_UNAVAILABLE;
 }
 
-/* An error that says that the key is to blame. */
+/* Whether the error is about the value of the key. */
 static bool blames_key(const char *error)
 {
     return strncmp(error, "WRONGTYPE", 9) == 0 || strstr(error, "not an integer") != NULL ||
@@ -209,8 +211,8 @@ static enum stock_status status_of(const char *error)
     return blames_key(error) ? STOCK_INVALID : STOCK_UNAVAILABLE;
 }
 
-/* What of an error reply is asked for later. The message in stock->error may be cut off, and begins
- * with a host's name, which may be any word. */
+/* Keeps the parts of an error reply that are asked for later. They cannot be taken from
+ * stock->error. That text may be cut off, and begins with a host's name, which may be any word. */
 static enum stock_status take_refusal(struct stock *stock, const char *error)
 {
     const enum stock_status status = status_of(error);
@@ -249,7 +251,7 @@ enum stock_status stock_run(struct stock *stock, const struct script *script,
     return stock_command(stock, argc, command, reply);
 }
 
-/* ---- Doubts ---------------------------------------------------------------------------------- */
+/* ---- Uncertain outcomes ---------------------------------------------------------------------- */
 
 enum stock_status stock_unreadable(struct stock *stock)
 {
@@ -266,21 +268,20 @@ struct stock_broken_connection stock_broken_connection(const struct stock *stock
 
 enum stock_status stock_kill_broken(struct stock *stock, const struct stock_broken_connection *of)
 {
-    struct connection_id broken = {.id = of->id};
-    memcpy(broken.run_id, of->run_id, sizeof broken.run_id);
+    struct connection_id broken = {.id = of->id, .process = of->process};
     if (stock_connect(stock) != STOCK_OK)
         return STOCK_UNAVAILABLE;
     switch (redis_kill_broken(stock->redis, &broken, deadline_ns(stock), stock->end_fd)) {
     case KILL_DONE:
         return STOCK_OK;
     case KILL_UNANSWERED:
-        return stock_failed(stock, STOCK_UNAVAILABLE,
-                            "%s did not end the connection that brought it", stock_shown(stock));
+        return stock_failed(stock, STOCK_UNAVAILABLE, "%s did not end the connection of the write",
+                            stock_shown(stock));
     case KILL_IMPOSSIBLE:
         break;
     }
     return stock_failed(stock, STOCK_LOST,
-                        "%s can't end the connection that brought it: another process answers by "
+                        "%s cannot end the connection of the write: another process answers there "
                         "now, or it refuses CLIENT ID, INFO or CLIENT KILL",
                         stock_shown(stock));
 }
@@ -295,19 +296,20 @@ bool stock_is_counted(int64_t value)
 enum stock_status stock_to_number(struct stock *stock, const char *key, const redisReply *reply,
                                   int64_t *value)
 {
-    char *end = NULL;
+    int64_t number = 0;
+    char text[24] = ""; /* the number as Redis writes it: "05", "-0" and " 5" are none to it */
     if (reply->type == REDIS_REPLY_NIL)
         return stock_failed(stock, STOCK_MISSING, "there is no key %s", key);
-    errno = 0;
-    if (reply->type == REDIS_REPLY_STRING)
-        *value = strtoll(reply->str, &end, 10);
-    if (end == NULL || end == reply->str || end != reply->str + reply->len || errno != 0 ||
-        strchr(" \t\n\v\f\r+", reply->str[0]) != NULL)
-        return stock_failed(stock, STOCK_INVALID, "%s holds something that is no whole number",
-                            key);
-    if (!stock_is_counted(*value))
+    if (reply->type == REDIS_REPLY_STRING) {
+        number = strtoll(reply->str, NULL, 10);
+        snprintf(text, sizeof text, "%" PRId64, number);
+    }
+    if (text[0] == '\0' || reply->len != strlen(text) || memcmp(reply->str, text, reply->len) != 0)
+        return stock_failed(stock, STOCK_INVALID, "%s does not hold a whole number", key);
+    if (!stock_is_counted(number))
         return stock_failed(stock, STOCK_INVALID, "%s holds a number beyond %" PRId64, key,
                             (int64_t)STOCK_MOST);
+    *value = number;
     return STOCK_OK;
 }
 
@@ -319,10 +321,7 @@ enum stock_status stock_to_few(struct stock *stock, const char *key, int64_t qua
     return status != STOCK_OK ? status : *found < quantity ? STOCK_INSUFFICIENT : STOCK_LOST;
 }
 
-/* ---- Whether it is there, and takes writes ----------------------------------------------------
- */
-
-/* Whether INFO says so: a server that does not tell is believed. */
+/* Whether INFO says that the server may evict keys. A server that does not say it is trusted. */
 static bool may_evict(const redisReply *info)
 {
     const char *text = info->type == REDIS_REPLY_STRING ? info->str : "";
@@ -331,7 +330,8 @@ static bool may_evict(const redisReply *info)
            strstr(text, "maxmemory:0\r") == NULL;
 }
 
-/* A write that writes nothing; once more on a new connection, if this one breaks. */
+/* Sends a write that changes nothing. If an idle connection breaks, sends it once more on a new
+ * one. */
 static enum stock_status stock_redis_touch(struct stock *stock, const char *key)
 {
     const char *words[] = {"SETRANGE", key, "0", ""};

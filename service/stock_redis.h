@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A connection to the stock's Redis, for stock.c and stock_record.c: one command there and back.
- * The library's client (lock/redis/redis.h) does the talking, so that what it knows of outages,
- * restarts and late commands serves the stock, too.
+ * A connection to the stock's Redis, for stock.c and stock_record.c: one command and its reply at a
+ * time. It uses the lock library's Redis client (lock/redis/redis.h). So outages, restarts and late
+ * commands are handled as they are for locks.
  */
 #ifndef STOCK_REDIS_H
 #define STOCK_REDIS_H
@@ -14,39 +14,40 @@
 
 #define STOCK_ERROR_MAX 256
 #define STOCK_MOST                                                                                 \
-    9007199254740991 /* 2^53 - 1: a double, which Lua counts in, is exact up to here */
+    9007199254740991 /* 2^53 - 1: Lua counts in doubles, which are exact up to here */
 
 /* Sets stock_error(), and returns the status. */
 enum stock_status stock_failed(struct stock *stock, enum stock_status status, const char *format,
                                ...) __attribute__((format(printf, 3, 4)));
 
-/* One command, on a connection that is made if there is none. OK: the reply is no error, and lives
- * until the next command. Else there is no reply; UNAVAILABLE: the command was not sent, or was
- * refused; LOST: it was sent. */
+/* Sends one command; connects first if necessary. STOCK_OK: *reply is not an error, and is valid
+ * until the next command. Otherwise *reply is NULL. STOCK_LOST: the command was sent, and its reply
+ * was lost. Any other status: it was not sent, or the server refused it. */
 enum stock_status stock_command(struct stock *stock, int argc, const char *const *argv,
                                 const redisReply **reply);
-/* A script by its SHA1, and in full when the server does not know it. argv: the number of its keys,
- * they, its arguments, and NULL. */
+/* Runs a script by its SHA1; sends it in full if the server does not know it. argv: the number of
+ * keys, the keys, the arguments, and NULL. */
 enum stock_status stock_run(struct stock *stock, const struct script *script,
                             const char *const *argv, const redisReply **reply);
-/* The reply to a write cannot be read. What the write did is not known, as if no reply had come:
- * LOST. The reply is gone. */
+/* Call this if the reply to a write cannot be read. What the write did is unknown, as if no reply
+ * had come: STOCK_LOST. The reply must not be used after this. */
 enum stock_status stock_unreadable(struct stock *stock);
 
-/* There is a connection, as far as is known. */
+/* True: connected, as far as is known. */
 bool stock_is_connected(const struct stock *stock);
 /* The first word of the error that answered the latest command; "": none. */
 const char *stock_code(const struct stock *stock);
-/* For messages. */
+/* The server's address, for messages. */
 const char *stock_shown(const struct stock *stock);
 
-/* What a key holds, from the reply to a read: OK, MISSING, INVALID. */
+/* Reads a key's number from the reply to a read: STOCK_OK, STOCK_MISSING or STOCK_INVALID. */
 enum stock_status stock_to_number(struct stock *stock, const char *key, const redisReply *reply,
                                   int64_t *value);
-/* The step that sells says that it found too little. LOST: unless that is so, nothing that it says
- * is believed. */
+/* Reads the stock that a selling script reports as too small: STOCK_INSUFFICIENT. STOCK_LOST: it is
+ * not too small, so no part of the reply can be trusted. */
 enum stock_status stock_to_few(struct stock *stock, const char *key, int64_t quantity,
                                const redisReply *reply, int64_t *found);
+/* Whether a Lua script counts that number exactly. */
 bool stock_is_counted(int64_t value);
 
 #endif

@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-/* With --owner object no owner ever acquires twice. */
+/* With --owner object each acquire has a new owner, so none is ever re-entrant. */
 static uint64_t owner_of(const struct config *config, const struct lock_owner *lock_owner)
 {
     static _Atomic uint64_t objects = 1000000;
@@ -29,7 +29,7 @@ static void suspend_note_answer(struct sale *sale, dlock_status status, dlock_ho
         snprintf(sale->answer.error, sizeof sale->answer.error, "%s", dlock_error());
 }
 
-/* dlock_done. */
+/* A dlock_done: the acquire was answered. */
 static void on_answer(void *arg, dlock_status status, dlock_hold *hold)
 {
     struct sale *sale = arg;
@@ -38,7 +38,7 @@ static void on_answer(void *arg, dlock_status status, dlock_hold *hold)
     sale->driver->resume(sale);
 }
 
-/* True: it is answered. */
+/* True: the answer is in sale->answer. False: on_answer will be called. */
 static bool ask_lock(const struct sale_env *env, struct sale *sale)
 {
     struct dlock_want want = {.size = sizeof(struct dlock_want),
@@ -54,8 +54,7 @@ static bool ask_lock(const struct sale_env *env, struct sale *sale)
         return false;
     atomic_fetch_sub(env->waiting, 1);
     suspend_note_answer(sale, status, NULL);
-    if (status ==
-        DLOCK_UNSUPPORTED) { /* this rung's count is in its thread's memory: it waits here */
+    if (status == DLOCK_UNSUPPORTED) { /* this rung counts in the thread's memory: it must block */
         dlock_hold *hold = NULL;
         status = dlock_acquire(sale->lock_owner->lock, &want, &hold);
         suspend_note_answer(sale, status, hold);
@@ -70,7 +69,8 @@ static void on_stay_over(struct failpoint_stay *stay)
     sale->driver->resume(sale);
 }
 
-/* True: it is past. Only after_write can fail: the lock is forgotten there. */
+/* True: the sale has passed the point. Only sale.after_write can fail: the sale then leaves without
+ * releasing its lock. */
 static bool pass_point(struct failpoints *failpoints, struct sale *sale)
 {
     const char *group = sale->purpose == SALE_READ ? "read" : "sale";
@@ -109,7 +109,8 @@ bool sale_suspend(const struct sale_env *env, struct sale *sale)
             sleep_until(sale->until_ns);
             return false;
         }
-        sale->driver->resume_at(sale, sale->until_ns); /* it may be over by now */
+        /* another thread may have ended the sale by now */
+        sale->driver->resume_at(sale, sale->until_ns);
         return true;
     }
     return false;

@@ -25,7 +25,7 @@ size_t text_trimmed_size(const char *text)
     return size;
 }
 
-/* Where the address ends: a socket's path may hold anything, but ends with its database. */
+/* The length of the address. A socket's path may hold any character, and ends with its database. */
 static size_t address_size(const char *at)
 {
     static const char db[] = "?db=";
@@ -44,7 +44,7 @@ void text_hide_servers(char *text)
     for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++)
         for (char *at = text; (at = strstr(at, schemes[i])) != NULL; at += length) {
             size_t size = address_size(at);
-            if (size < length) /* a word of somebody's */
+            if (size < length) /* not an address */
                 size = length;
             memcpy(at, name, length);
             memmove(at + length, at + size, strlen(at + size) + 1);

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Texts of others inside our JSON.
+ * Makes texts from outside fit for our JSON and our answers.
  */
 #ifndef TEXT_H
 #define TEXT_H
 
 #include <stddef.h>
 
-/* A copy that may stand between quotes, cut to fit: what is not printable ASCII becomes '?', so
- * that the result is valid JSON and valid UTF-8 whatever a client or a server sent. */
+/* Copies a text so that it may stand between quotes, cut to fit. A character that is not printable
+ * ASCII becomes '?'. So the result is valid JSON and valid UTF-8, whatever a client or a server
+ * sent. */
 void text_quote(char *out, size_t size, const char *text);
 
-/* The length without the blanks and tabs at the end, which are no part of a header's value
- * (RFC 9110). */
+/* The length without blanks and tabs at the end, which do not belong to a header's value (RFC
+ * 9110). */
 size_t text_trimmed_size(const char *text);
 
-/* Takes the addresses of Redis servers, as the lock library shows them, out of a sentence: buyers
+/* Replaces the addresses of Redis servers in a sentence, as the lock library shows them. Buyers
  * need not know where our servers are. */
 void text_hide_servers(char *text);
 

@@ -19,7 +19,7 @@ bool token_is_valid(const char *token)
     return size >= TOKEN_MIN && size <= TOKEN_MAX;
 }
 
-/* Looks at each character of the token, whatever those before it were. */
+/* Compares every character, also after a difference. */
 static bool token_is_same(const char *token, const char *given, size_t given_size)
 {
     size_t size = strlen(token);

@@ -13,8 +13,8 @@
 /* TOKEN_MIN to TOKEN_MAX visible ASCII characters. */
 bool token_is_valid(const char *token);
 
-/* Whether the value of an Authorization header is "Bearer" and this token. The time it takes does
- * not tell how many characters were right. */
+/* Whether the value of an Authorization header is "Bearer" and this token. The time that it takes
+ * does not reveal how many characters were right. */
 bool token_is_given(const char *token, const char *authorization);
 
 #endif

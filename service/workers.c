@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See workers.h. Waking a thread costs more than a sale without a lock, so as few as needed are
- * woken: at most one is on its way at any moment, the one that slept last (its caches are warm),
- * and it wakes the next when it finds more to do. A thread that is through takes the next request
- * without sleeping.
+ * See workers.h. Waking a thread costs more than a sale without a lock, so as few threads as
+ * possible are woken. At most one woken thread has not taken work yet. It is the one that slept
+ * last, whose caches are warm. It wakes the next one if it finds more to do. A thread that has
+ * finished a request takes the next one without sleeping.
  */
 #include "workers.h"
 
@@ -30,11 +30,11 @@ struct workers {
         struct request *first;
         struct request *last;
     } fresh, resumed, put_off, resting; /* resting: until their resume_ns, the earliest first */
-    size_t depth;                       /* of those that were not run yet */
-    struct worker *idle;                /* a stack: the one on top slept last */
-    bool waking;                        /* a woken thread has not come for work yet */
+    size_t depth;                       /* requests that were not run yet */
+    struct worker *idle;                /* a stack: the top one fell asleep last */
+    bool waking;                        /* a woken thread has not taken work yet */
     bool stopping;
-    pthread_cond_t clock; /* for the timekeeper: an earlier moment, or the end */
+    pthread_cond_t clock; /* wakes the timekeeper: a request rests, or the end */
     pthread_t timekeeper;
     bool timekeeper_runs;
     size_t started;
@@ -68,7 +68,7 @@ static void wake_one(struct workers *workers)
     pthread_cond_signal(&worker->wake);
 }
 
-/* The mutex is held, and there is one. */
+/* Takes the first request of the line, which is not empty. The mutex is held. */
 static struct request *take_first(struct workers *workers, struct line *line)
 {
     struct request *request = line->first;
@@ -78,7 +78,7 @@ static struct request *take_first(struct workers *workers, struct line *line)
     return request;
 }
 
-/* The next request; NULL: it is over. */
+/* Waits for the next request; NULL: the workers are stopping. */
 static struct request *workers_take(struct worker *worker)
 {
     struct workers *workers = worker->workers;
@@ -107,8 +107,8 @@ static void *workers_work(void *arg)
     const struct workers_options *options = &worker->workers->options;
     void *state = options->open(options->arg);
     struct request *request;
-    /* A reply that arrives shall not push another thread off its core: on a busy machine the
-     * switches cost more than the sale. Best effort: a sandbox may forbid it. */
+    /* A reply that arrives must not preempt another thread: on a busy machine the switches cost
+     * more than the sale. A failure is ignored, because a sandbox may forbid it. */
     sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0});
     while (state != NULL && (request = workers_take(worker)) != NULL)
         options->run(state, request);
@@ -161,7 +161,7 @@ void workers_go_on(struct workers *workers)
     pthread_mutex_unlock(&workers->mutex);
 }
 
-/* Takes off the line what arrived before that moment. */
+/* Expires the requests of the line that arrived before that time. */
 static void expire_before(struct workers *workers, struct line *line, int64_t arrived_ns)
 {
     for (;;) {
@@ -213,7 +213,8 @@ void workers_resume_at(struct workers *workers, struct request *request, int64_t
     pthread_mutex_unlock(&workers->mutex);
 }
 
-/* Who rests is resumed. And threads may all be busy for longer than a request may wait. */
+/* Resumes requests that rest. Expires requests as well, because all threads may be busy for longer
+ * than a request may wait. */
 static void *workers_keep_time(void *arg)
 {
     struct workers *workers = arg;

@@ -57,7 +57,8 @@ void write_lock_names(char text[WRITE_NAMES_MAX])
     for (int i = 0; i < WRITE_COUNT; i++) {
         if (!write_is_fenced(i))
             continue;
-        snprintf(both, sizeof both, "%s (%s, written so)", write_ways[i].name, write_ways[i].lock);
+        snprintf(both, sizeof both, "%s (%s with --write %s)", write_ways[i].name,
+                 write_ways[i].lock, write_ways[i].name);
         write_add(text, WRITE_NAMES_MAX, ", ", both);
     }
 }
@@ -83,7 +84,7 @@ bool write_find_lock(const char *name, struct write_choice *choice)
     return choice->rung != NULL;
 }
 
-/* The locks that give tokens. */
+/* The names of the locks that give tokens. */
 static void names_with_tokens(char *text, size_t size)
 {
     size_t count;
@@ -104,8 +105,8 @@ bool write_settle(const struct write_choice *choice, int fallback, int *write,
     const struct write_way *way = &write_ways[*write];
     if (choice->by_lock >= 0 && choice->by_write >= 0 && choice->by_lock != choice->by_write) {
         snprintf(error, WRITE_ERROR_MAX,
-                 "the lock \"%s\" is %s written with \"%s\", not with \"%s\": leave the way to "
-                 "write out, or take the lock \"%s\"",
+                 "the lock \"%s\" means %s with the write mode \"%s\", not with \"%s\"; leave the "
+                 "write mode out, or take the lock \"%s\"",
                  way->name, choice->rung->name, way->name, write_ways[choice->by_write].name,
                  choice->rung->name);
         return false;
@@ -113,8 +114,8 @@ bool write_settle(const struct write_choice *choice, int fallback, int *write,
     if (write_is_fenced(*write) && !choice->rung->tokens) {
         names_with_tokens(names, sizeof names);
         snprintf(error, WRITE_ERROR_MAX,
-                 "the way to write \"%s\" needs a lock that gives tokens; %s gives none, these do: "
-                 "%s (the lock \"%s\" is %s, written so)",
+                 "the write mode \"%s\" needs a lock that gives tokens; %s gives none, these do: "
+                 "%s (the lock \"%s\" means %s with this mode)",
                  way->name, choice->rung->name, names, way->name, way->lock);
         return false;
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an acquire and a release cannot be cheaper than: as many round trips as the rung makes, each
- * an EVALSHA of a script that does nothing, with the very arguments that the rung sends (they are
- * taken from its trace), over one blocking hiredis connection.
+ * The least that an acquire and a release can cost: as many round trips as the rung makes. Each is
+ * an EVALSHA of an empty script, with the arguments that the rung sends, over one blocking hiredis
+ * connection. The arguments are taken from the rung's trace.
  */
 #include "../lock_redis.h"
 #include "../lock_waiters.h"
@@ -24,12 +24,12 @@ struct floor {
     struct part *part;
     struct wire wire;
     char sha[41];
-    pthread_mutex_t mutex; /* protects what follows while it is traced */
+    pthread_mutex_t mutex; /* protects the fields below during the trace */
     int count;
     struct command commands[COMMANDS_MAX];
 };
 
-/* On whichever thread sent it. */
+/* Called on the thread that sent the command. */
 static void on_trace(void *arg, const struct dlock_trace *trace)
 {
     struct floor *floor = arg;
@@ -41,8 +41,9 @@ static void on_trace(void *arg, const struct dlock_trace *trace)
     pthread_mutex_unlock(&floor->mutex);
 }
 
-/* EVALSHA keeps its keys and arguments; of any other command all but its name become arguments.
- * No name or number that the bench uses needs quotes. */
+/* Turns a command into an EVALSHA of the empty script. An EVALSHA keeps its keys and arguments. Of
+ * another command, every word except its name becomes an argument. The bench uses no name or number
+ * that needs quotes. */
 static void make_trivial(struct command *command, const char *sha)
 {
     char *save = NULL;
@@ -60,8 +61,8 @@ static void make_trivial(struct command *command, const char *sha)
     command->words[count] = NULL;
 }
 
-/* One acquire and release of the rung, its commands written down; one before, so that the server
- * knows the scripts. */
+/* Acquires and releases twice, and keeps the commands of the second time: the first one loads the
+ * scripts into the server. */
 static void trace_rung(struct floor *floor)
 {
     const struct plan *plan = floor->part->plan;

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * python-redis-lock 4.0's Lock, as it speaks to Redis, replayed from its source
+ * The Redis commands of python-redis-lock 4.0's Lock, replayed from its source
  * (github.com/ionelmc/python-redis-lock, src/redis_lock/__init__.py: Lock.acquire, Lock.release).
  *
- * Replayed, one lock object and one connection a waiter:
- *   acquire(timeout=T)  GET lock:<n> (is it mine already?), then until had: SET lock:<n> id EX NX,
- *                       and if that failed BLPOP lock-signal:<n> for T seconds, at most the expiry
- *   release()           EVALSHA: GET and compare, DEL signal, LPUSH signal, PEXPIRE signal 1000,
- *                       DEL lock:<n>. The waiter that BLPOP wakes tries SET again and may be beaten
+ * Replayed, with one lock object and one connection for each waiter:
  *
- * Left out, each of which would slow it down: Python itself (its interpreter lock, logging and
- * redis-py's poll of a connection before each use), connecting (all connections stand before the
- * start), the renewal thread (a sale takes far less than the expiry).
+ *   acquire(timeout=T)  GET lock:<n> (does it hold it already?), then until it is acquired:
+ *                       SET lock:<n> id EX NX. If that failed, BLPOP lock-signal:<n> for T seconds,
+ *                       at most the expiry
+ *   release()           EVALSHA: GET and compare, DEL signal, LPUSH signal, PEXPIRE signal 1000,
+ *                       DEL lock:<n>. The waiter that BLPOP wakes sends SET again, and another one
+ *                       may be faster
+ *
+ * Left out, although each of these would slow it down: Python (its interpreter lock, logging and
+ * redis-py's poll of a connection before each use); connecting (all connections are open before
+ * the start); the renewal thread (a sale takes far less time than the expiry).
  */
 #include "../lock_redis.h"
 #include "../lock_waiters.h"
@@ -90,7 +93,7 @@ static bool acquire(struct lock *lock)
         if (said.kind == SAID_TEXT)
             return true;
         if (said.kind == SAID_NIL && now_ns() >= give_up_ns) {
-            part_complain(library->part, "python_redis_lock: not had within %lld ms",
+            part_complain(library->part, "python_redis_lock: not acquired within %lld ms",
                           (long long)library->part->plan->wait_ms);
             return false;
         }

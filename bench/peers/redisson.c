@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Redisson 4's RLock, as it speaks to Redis, replayed from its source
- * (github.com/redisson/redisson: RedissonLock.lock and unlockInnerAsync,
- * RedissonBaseLock.unlockInnerAsync, RedissonLockEntry, pubsub/LockPubSub and PublishSubscribe,
- * command/RedisExecutor, config/SingleServerConfig). The scripts run the same commands in the same
- * order; their text is our own.
+ * The Redis commands of Redisson 4's RLock, replayed from its source (github.com/redisson/redisson:
+ * RedissonLock.lock and unlockInnerAsync, RedissonBaseLock.unlockInnerAsync, RedissonLockEntry,
+ * pubsub/LockPubSub and PublishSubscribe, command/RedisExecutor, config/SingleServerConfig). The
+ * scripts run the same commands in the same order; their text was written for this bench.
  *
- * Replayed, a thread a waiter:
- *   lock()    EVALSHA acquire. If another holds it: subscribe (SUBSCRIBE is sent by the first
- *             waiter of the process alone, all wait for it to be confirmed), then until had:
- *             EVALSHA acquire, and wait on the process' semaphore for as long as the reply said the
- *             holder's lease still runs. Then unsubscribe (UNSUBSCRIBE is sent by the last waiter
- *             alone).
- *   message   each "0" on the one subscriber connection gives the semaphore one permit: one waiter
- *             of each subscribed process tries, however many wait.
- *   unlock()  EVALSHA: GET latch, HEXISTS, HINCRBY -1, DEL, PUBLISH, SET latch PX. Its reply read,
- *             DEL latch is sent; nobody waits for that.
- *   64 connections a process (connectionPoolSize's default), a command has one to itself.
+ * Replayed, with a thread for each waiter:
  *
- * Left out, each of which would slow it down: Java and Netty (a command there goes through an event
- * loop's thread and back), connecting (all 64 stand before the start; the default is 24 to begin
- * with), the pool's queue inside a hold (the section, unlock and DEL latch go over one connection
- * taken once), waiting for UNSUBSCRIBE to be confirmed before the next SUBSCRIBE, a random number
- * for every latch's name, the watchdog's timer (a sale takes far less than a third of a lease),
- * and the limit of 7.5 s within which a subscription must come about.
+ *   lock()    EVALSHA acquire. If another client holds the lock, the waiter subscribes. Only the
+ *             first waiter of the process sends SUBSCRIBE; all wait until it is confirmed. Then
+ *             until the lock is acquired: EVALSHA acquire, and a wait on the process's semaphore.
+ *             That wait lasts at most as long as the holder's lease, which the reply states. Then
+ *             the waiter unsubscribes; only the last one sends UNSUBSCRIBE.
+ *   message   each "0" on the one subscriber connection gives the semaphore one permit. So one
+ *             waiter of each subscribed process tries, however many wait.
+ *   unlock()  EVALSHA: GET latch, HEXISTS, HINCRBY -1, DEL, PUBLISH, SET latch PX. After its reply,
+ *             DEL latch is sent, and its reply is not awaited.
+ *   64 connections for each process (connectionPoolSize's default); each serves one command at a
+ *   time.
+ *
+ * Left out, although each of these would slow it down: Java and Netty (a command there passes
+ * through an event loop's thread); connecting (all 64 connections are open before the start; the
+ * default is 24 at first). Also left out are the pool's queue inside a hold (the section, unlock
+ * and DEL latch share one connection); the wait for the confirmed UNSUBSCRIBE before the next
+ * SUBSCRIBE; a random name for every latch; the watchdog's timer (a sale takes far less than a
+ * third of a lease); and the limit of 7.5 s for a subscription.
  */
 #include "../lock_redis.h"
 #include "../lock_waiters.h"
@@ -61,20 +62,20 @@ static const char unlock_text[] =
     "redis.call('set', KEYS[3], 1, 'px', ARGV[5]) "
     "return 1";
 
-/* The process' RedissonClient, and its RedissonLockEntry for this lock. */
+/* The process's RedissonClient, and its RedissonLockEntry for this lock. */
 struct library {
     struct part *part;
     char acquire_sha[41];
     char unlock_sha[41];
     char lease_ms[24];
     struct pool pool;
-    struct wire ear; /* read by the listener alone, written under mutex */
+    struct wire ear; /* subscriber connection: read by the listener alone, written under mutex */
     pthread_t listener;
-    sem_t permits; /* a message, a permit */
+    sem_t permits; /* one permit for each message */
 
-    pthread_mutex_t mutex; /* protects what follows */
+    pthread_mutex_t mutex; /* protects the fields below */
     pthread_cond_t confirmed;
-    int users; /* who wait, the one that just had it included */
+    int users; /* waiters, including one that has just acquired the lock */
     uint64_t subscribes_sent;
     uint64_t subscribes_confirmed;
     bool deaf; /* the subscriber connection is gone */
@@ -119,8 +120,8 @@ static void *listen_to_redis(void *arg)
     return NULL;
 }
 
-/* Under the mutex, so that what is sent stands in the order in which waiters came and went. Not
- * through the context: that is the listener's. */
+/* Sends under the mutex, so that the commands keep the order in which waiters came and went. It
+ * does not use the context, because the listener does. */
 static void say_to_ear(struct library *library, const char *command)
 {
     char text[256];
@@ -139,7 +140,7 @@ static bool subscribe(struct library *library)
     pthread_mutex_lock(&library->mutex);
     if (library->users++ == 0) {
         while (sem_trywait(&library->permits) == 0)
-            ; /* a new entry begins without permits */
+            ; /* a new entry starts without permits */
         library->subscribes_sent++;
         say_to_ear(library, "SUBSCRIBE");
     }
@@ -235,7 +236,7 @@ static void *waiter_open(void *client, int number)
 
 enum { TRY_HAD = -1, TRY_FAILED = -2 };
 
-/* What is left of the holder's lease in ms, or one of the above. */
+/* The rest of the holder's lease in ms, or one of the above. */
 static int64_t try_acquire(struct waiter *waiter)
 {
     struct library *library = waiter->library;
@@ -278,7 +279,7 @@ static bool acquire(struct waiter *waiter)
         if (going)
             await_permit(library, ttl_ms < left_ms ? ttl_ms : left_ms);
         else
-            part_complain(library->part, "redisson: not had within %lld ms",
+            part_complain(library->part, "redisson: not acquired within %lld ms",
                           (long long)library->part->plan->wait_ms);
     }
     unsubscribe(library);

@@ -3,8 +3,8 @@
 rung; `shows` names the rungs whose flaw it is, each with the one that survives it; `limits` those that do no harm
 under it and yet do worse than another. A scenario waits for causes alone, so its interleaving is the same every time.
 
-Who acts: a and b, instances of inventoryd with a buyer or two each, and the test driver, which pauses them at
-named points of the code, kills or freezes them, and lets them go on. a's lock lives for a short time, so
+a and b are instances of inventoryd with a buyer or two each. The test driver pauses them at named points of the code,
+kills or freezes them, and lets them continue. a's lock lives for a short time, so
 that it can expire on purpose; b's lives long, so that nothing else expires by chance."""
 from scenarios import crashes, expiry, fairness, mutual_exclusion, readers, redis_faults, reentrancy, wake_ups
 from scenarios.scenario import Scenario

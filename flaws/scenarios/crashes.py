@@ -26,13 +26,13 @@ def killed_holding(stage):
     dies_at(stage, READ)
 
 
-@scenario("the holder is killed right behind its first command", {"setnx_expire": "set_nx_ex"},
+@scenario("the holder is killed right after its first command", {"setnx_expire": "set_nx_ex"},
           "the lock frees itself", stock=2)
 def killed_acquiring(stage):
     dies_at(stage, point_of(stage, "between_setnx_and_expire", "acquired"))
 
 
-@scenario("the holder is killed before it gives the lock back", {"setnx": "setnx_expire"},
+@scenario("the holder is killed before it releases the lock", {"setnx": "setnx_expire"},
           "the lock frees itself", stock=2)
 def killed_releasing(stage):
     dies_at(stage, point_of(stage, "between_get_and_del", "before_release"))
@@ -49,7 +49,7 @@ def forgotten(stage):
     stage.wait_answered(b.sell())
 
 
-@scenario("Redis dies right behind the holder's first command, and comes back with all it was told",
+@scenario("Redis dies right after the holder's first command, and comes back with everything it was told",
           {"setnx_expire": "set_nx_ex"}, "the lock frees itself", stock=2)
 def redis_dies(stage):
     stage.open(durable=True)
@@ -66,7 +66,7 @@ def redis_dies(stage):
     stage.wait_answered(b.sell())
 
 
-@scenario("the network is gone when the lock is given back, and comes back", {"watchdog_timer": "watchdog"},
+@scenario("the network fails when the lock is released, and comes back", {"watchdog_timer": "watchdog"},
           "the lock frees itself", stock=4)
 def release_lost(stage):
     stage.open(lock_apart=True)

@@ -6,7 +6,7 @@ from stage import RENEWED_TTL_MS, SHORT_TTL_MS
 
 
 def releases_late(stage, point):
-    """a is slow to give back, its lock expires, b gets it; what does a's release do to b's lock?"""
+    """a is slow to release, its lock expires, b acquires it; what does a's release do to b's lock?"""
     stage.open()
     a, b = stage.instance("a", RENEWED_TTL_MS if stage.rung.renewed else SHORT_TTL_MS), long(stage)
     first = stage.park(a, point)
@@ -21,13 +21,13 @@ def releases_late(stage, point):
     finish(stage, third, too)
 
 
-@scenario("a slow holder gives back a lock that is another's by then", {"set_nx_ex": "owner_check"},
+@scenario("a slow holder releases a lock that belongs to another by then", {"set_nx_ex": "owner_check"},
           "the other's lock is left alone", stock=3)
 def late_release(stage):
     releases_late(stage, point_of(stage, "before_release"))
 
 
-@scenario("the lock expires between the look and the delete", {"owner_check": "owner_lua"},
+@scenario("the lock expires between the comparison and the delete", {"owner_check": "owner_lua"},
           "the other's lock is left alone", stock=3)
 def release_gap(stage):
     releases_late(stage, point_of(stage, "between_get_and_del", "before_release"))
@@ -40,19 +40,19 @@ def long_section(stage):
     beside(stage, a, b, lambda: outlive(stage, a))
 
 
-@scenario("the holder is frozen for longer than its lock lives, wakes, and writes ahead of the next one",
+@scenario("the holder is frozen for longer than its lock lives, wakes, and writes before the next holder does",
           {"watchdog": "fenced", "fair": "fenced", "read_write": "fenced", "fenced_textbook": "fenced"}, "a write without the newest token is refused")
 def frozen(stage):
     freezes_at(stage, READ)
 
 
-@scenario("the holder is frozen for longer than its lock lives, wakes, and writes behind the next one",
+@scenario("the holder is frozen for longer than its lock lives, wakes, and writes after the next holder did",
           {"watchdog": "fenced_textbook"}, "a write with an older token than the last one is refused")
 def frozen_late(stage):
     freezes_at(stage, READ, late=True)
 
 
-@scenario("the holder is frozen between its last look at its hold and its write", {"watchdog": "fenced"},
+@scenario("the holder is frozen between its last check of its hold and its write", {"watchdog": "fenced"},
           "a write without the newest token is refused")
 def frozen_writing(stage):
     freezes_at(stage, WRITE)
@@ -71,7 +71,7 @@ def freezes_at(stage, point, late=False):
     if late and inside:
         finish(stage, second, inside)
     stage.note("a wakes (SIGCONT), and knows nothing")
-    a.let_go(point)
+    a.resume(point)
     a.thaw()
     stage.wait_answered(first)
     if not second.answered:

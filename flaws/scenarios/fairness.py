@@ -36,8 +36,8 @@ def overtakes(stage, a, lets_go):
     finish(stage, third, too)
 
 
-@scenario("the first in line stands still for a moment when the lock is given back, and somebody came later",
-          {"watchdog": "fair", "notify": "fair"}, "who came first is served first", stock=4)
+@scenario("the head of the queue stands still for a moment when the lock is released, and another came later",
+          {"watchdog": "fair", "notify": "fair"}, "the first waiter is served first", stock=4)
 def stalled_first(stage):
     def goes_on(first, _, b):
         stands_still(stage, b)
@@ -46,8 +46,8 @@ def stalled_first(stage):
     overtakes(stage, long(stage, "a"), goes_on)
 
 
-@scenario("the holder is dead, the first in line stands still for a moment when its lock expires, and somebody came later",
-          {"watchdog": "fair", "notify": "fair"}, "who came first is served first", stock=4)
+@scenario("the holder is dead; the head of the queue stands still for a moment when the lock expires, and another came later",
+          {"watchdog": "fair", "notify": "fair"}, "the first waiter is served first", stock=4)
 def stalled_at_expiry(stage):
     def dies(first, third, b):
         a.process.kill()
@@ -62,7 +62,7 @@ def stalled_at_expiry(stage):
     overtakes(stage, a, dies)
 
 
-@scenario("the next in line is killed while it waits", {}, "the one behind it waits for a grant to run out, once", stock=3)
+@scenario("the head of the queue is killed while it waits", {}, "the next waiter waits once until a grant expires", stock=3)
 def dead_next(stage):
     stage.open()
     a, b, c = long(stage, "a"), long(stage, "b"), impatient(stage, "c")

@@ -13,7 +13,7 @@ def one_process(stage):
     first = park(stage, a, READ)
     second, inside = enter(stage, a, WRITE)
     if not inside:
-        a.let_go(WRITE)
+        a.resume(WRITE)
     finish(stage, first, True)
     finish(stage, second, inside, WRITE)
 

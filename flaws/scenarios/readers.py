@@ -23,8 +23,8 @@ def dead_reader(stage):
     stage.wait_answered(b.sell())
 
 
-@scenario("readers keep coming, each before the one ahead of it leaves, and a writer waits", {"rw_counter": "read_write"},
-          "the next reader waits behind the writer", stock=2)
+@scenario("readers keep coming, each before the last one leaves, and a writer waits", {"rw_counter": "read_write"},
+          "the next reader waits until the writer is done", stock=2)
 def writer_starvation(stage):
     stage.open()
     a, b = long(stage, "a", *GUARDED), long(stage, "b", *GUARDED)
@@ -41,7 +41,7 @@ def writer_starvation(stage):
         if sale.answered:
             raise Inconclusive(f"{sale.name} gave up before the last reader came")
         if not inside:
-            instance.let_go(LOOK)  # when its turn comes
+            instance.resume(LOOK)  # when its turn comes
             break
         leaves(stage, reader)
         reader = following
@@ -57,7 +57,7 @@ def writer_starvation(stage):
 
 def leaves(stage, reader):
     stage.note(f"{reader.name} goes on")
-    reader.instance.let_one_go(LOOK)
+    reader.instance.resume_one(LOOK)
     stage.wait_answered(reader)
 
 
@@ -93,7 +93,7 @@ def check_none_met(*instances):
         raise Inconclusive(f"{writer.name} asked while one reader had come and the other not yet left")
 
 
-@scenario("a sale reads under the read lock, and asks for the write lock while it has that", {"rw_counter": "read_write"},
+@scenario("a sale reads under the read lock, and asks for the write lock while it holds that", {"rw_counter": "read_write"},
           "the upgrade is refused, and the sale begins anew, with the write lock", stock=2)
 def upgrade(stage):
     stage.open()

@@ -24,7 +24,7 @@ def script_flush(stage):
 
 
 @scenario("the reply to the holder's first command is lost", {"set_nx_ex": "owner_check"},
-          "it asks whose the lock is, and finds that it is its own", stock=2)
+          "it asks who holds the lock, and finds its own name", stock=2)
 def cut_acquiring(stage):
     stage.open(lock_apart=True)
     proxy = stage.proxy()
@@ -36,7 +36,7 @@ def cut_acquiring(stage):
 
 
 @scenario("the connection is cut while the lock is held, and healed before its release", {},
-          "the release finds its way", stock=2)
+          "the release arrives", stock=2)
 def cut_holding(stage):
     def cut():
         proxy.cut()

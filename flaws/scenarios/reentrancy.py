@@ -44,7 +44,7 @@ def inner_release(stage):
     finish(stage, second, too)
 
 
-@scenario("the holder asks again when its lock has expired and is another's", {"reentrant_tls": "reentrant"},
+@scenario("the holder asks again when its lock has expired and belongs to another", {"reentrant_tls": "reentrant"},
           "nothing is sold on the strength of a lock that is gone")
 def expired_reentry(stage):
     stage.open()

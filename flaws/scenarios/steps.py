@@ -49,9 +49,9 @@ def park(stage, instance, point, query=""):
 def finish(stage, sale, inside, point=READ):
     """A sale that is paused, or waits for the lock, to its end."""
     if inside:
-        stage.let_go(sale, point)
+        stage.resume(sale, point)
     else:
-        sale.instance.let_go(point)
+        sale.instance.resume(point)
     stage.wait_answered(sale)
 
 
@@ -71,6 +71,6 @@ def outlive(stage, holder):
     is_there = lambda: stage.lock_redis("EXISTS", LOCK_KEY) == 1
     wait_until(lambda: not is_there() or holder.count("renewals") > 4, "the lock expires, or is renewed")
     if is_there():
-        stage.note("its time to live is over, and the lock is still there")
+        stage.note("its time to live has ended, and the lock is still there")
     else:
         stage.note("the lock expires", "the lock expires")

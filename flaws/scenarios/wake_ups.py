@@ -7,7 +7,7 @@ from waiting import wait_until
 CROWD = 8
 
 
-@scenario("two wait, and the one who is woken dies before it acts", {"blpop_wake": "notify"}, "all who wait are told", stock=3)
+@scenario("two clients wait, and the woken one dies before it acts", {"blpop_wake": "notify"}, "all waiters are woken", stock=3)
 def lost_wakeup(stage):
     stage.open()
     a, b, c = long(stage, "a"), long(stage), impatient(stage, "c")
@@ -26,8 +26,8 @@ def lost_wakeup(stage):
     finish(stage, third, too)
 
 
-@scenario("the lock is freed before the one who was refused can listen", {},
-          "it asks again once it listens", on="notify", stock=2)
+@scenario("the lock is released before the refused client has subscribed", {},
+          "it asks again once it is subscribed", on="notify", stock=2)
 def freed_meanwhile(stage):
     stage.open()
     proxy = stage.proxy()
@@ -46,8 +46,8 @@ def freed_meanwhile(stage):
     finish(stage, second, inside)
 
 
-@scenario("the connection of who listens is cut, and once more in the moment in which the lock is freed", {},
-          "it listens anew, and asks", on="notify", stock=2)
+@scenario("the subscriber connection is cut, and again at the moment of the release", {},
+          "it subscribes again, and asks", on="notify", stock=2)
 def cut_listening(stage):
     stage.open()
     a, b = long(stage, "a"), impatient(stage)
@@ -67,7 +67,7 @@ def cut_listening(stage):
     finish(stage, second, inside)
 
 
-@scenario("a crowd of one process waits", {}, "one of each process asks, and only when there is something to be had",
+@scenario("a crowd of one process waits", {}, "one waiter of each process asks, and only after a release",
           limits={"watchdog": "notify"}, stock=CROWD + 1)
 def thundering_herd(stage, crowd=CROWD):
     stage.open()
@@ -76,11 +76,11 @@ def thundering_herd(stage, crowd=CROWD):
     stage.note(f"{crowd} buyers come to b")
     sales = [b.sell() for _ in range(crowd)]
     stage.crowd = {sale.name for sale in sales}
-    all_wait = lambda: b.in_flight() == crowd and b.count("attempts") >= stage.rung.asks_in_vain
+    all_wait = lambda: b.in_flight() == crowd and b.count("attempts") >= stage.rung.attempts_before_waiting
     wait_until(lambda: all_wait() or all(sale.answered for sale in sales), "the crowd waits")
     asked = b.count("redis_commands")
     stage.wait_second()
     stage.note(f"a second goes by, in which b asks the lock's Redis   ({b.count('redis_commands') - asked} times)")
-    stage.let_go(first, READ)
+    stage.resume(first, READ)
     stage.wait_answered(first, *sales)
     stage.note(f"for all of its sales b has asked it   ({b.count('redis_commands')} times)")

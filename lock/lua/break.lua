@@ -1,4 +1,6 @@
--- KEYS[1] lock, KEYS[2] the channel that its waiters listen to, if they do; ARGV[1] type of the lock's key, or '' for any that a lock may have. Deletes the lock, whoever holds it, but no key of another type. Returns what inspect.lua would have returned before.
+-- KEYS[1] lock, KEYS[2] (optional) the channel of its waiters; ARGV[1] type of a lock's key.
+-- Deletes the lock for any holder, unless the key has another type.
+-- Returns {type, owner, remaining time in ms}, as read just before.
 local type = redis.call('TYPE', KEYS[1]).ok
 local owner = ''
 if type == 'string' then
@@ -7,10 +9,10 @@ elseif type == 'hash' then
     owner = redis.call('HKEYS', KEYS[1])[1]
 end
 local left = redis.call('PTTL', KEYS[1])
-if (ARGV[1] == '' and owner ~= '') or type == ARGV[1] then
+if type == ARGV[1] then
     redis.call('DEL', KEYS[1])
     if KEYS[2] then
-        redis.pcall('PUBLISH', KEYS[2], '0') -- where it is refused, they poll
+        redis.pcall('PUBLISH', KEYS[2], '0') -- if it is refused, waiters poll
     end
 end
 return {type, owner, left}

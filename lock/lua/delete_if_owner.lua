@@ -1,4 +1,4 @@
--- KEYS[1] lock; ARGV[1] hold. Returns 1: it was that hold's and is deleted, 0: it was not.
+-- KEYS[1] lock; ARGV[1] hold. Returns 1: this hold had the lock, and the key is deleted; 0: it did not.
 if redis.call('GET', KEYS[1]) == ARGV[1] then
     return redis.call('DEL', KEYS[1])
 end

@@ -1,4 +1,6 @@
--- KEYS[1] lock. Returns {type, who holds it, what is left in ms}: a string's value, what a hash' field `owner` says or its first field, a zset's last member unless its time, its score, is over ('', 0); -1: the key never expires.
+-- KEYS[1] lock. Returns {type, owner, remaining time in ms; -1: the key never expires}.
+-- The owner is a string's value; a hash's field `owner`, or else its first field;
+-- a zset's last member. A member's score is when it expires; after that: '' and 0.
 local type = redis.call('TYPE', KEYS[1]).ok
 local owner, left = '', redis.call('PTTL', KEYS[1])
 if type == 'string' then

@@ -1,52 +1,70 @@
 #!lua flags=allow-oom
 -- SPDX-License-Identifier: Apache-2.0
--- KEYS[1] lock, KEYS[2] holds, KEYS[3] waiting readers, KEYS[4] waiting writers, KEYS[5] invited
--- readers, KEYS[6] newest token, KEYS[7] the channel that its waiters listen to; ARGV[1] what to do,
--- ARGV[2] owner, ARGV[3] hold, as "r7" or "w7", ARGV[4] its ttl in ms, ARGV[5] "nested" if its owner
--- has another, else "alone" (acquire, release), ARGV[6] its client's grant_ms.
--- Returns acquire: its token; or below 0: kept out, ask again after so many ms, or {so many}: and its
--- user may not tell others, so perhaps nobody tells it; or 0: nested, and the owner has no other any
--- more; or nil: the owner reads and asks to write; renew, release, give_up: 1, or 0: it was not held;
--- break, whoever has it: {type of the key, owner, what was left of it in ms}.
--- Which step is for what: docs/design/read_write.md. The first line: what is held is renewed and
--- released by writes of a few bytes, also on a server that is out of memory.
+-- KEYS[1] lock, KEYS[2] holds, KEYS[3] waiting readers, KEYS[4] waiting writers,
+-- KEYS[5] invited readers, KEYS[6] newest token, KEYS[7] the channel of its waiters.
+-- ARGV[1] operation: acquire, renew, release, give_up or break. ARGV[2] owner.
+-- ARGV[3] hold, as "r7" or "w7". ARGV[4] its ttl in ms.
+-- ARGV[5] "nested" if the owner has another hold, else "alone" (acquire, release).
+-- ARGV[6] the client's grant_ms.
+-- Returns
+--   acquire: above 0, a token: acquired
+--            below 0, -ms: busy, ask again after that time
+--            {ms}: the same, and this user may not PUBLISH, so poll: perhaps no message comes
+--            0: it was to nest, and its owner no longer holds the lock
+--            nil: the owner reads and asks to write (an upgrade)
+--   renew, release, give_up: 1, or 0: it was not held
+--   break:   {type of the key, owner, remaining time in ms}; the lock is released for any holder
+-- The steps: docs/design/read_write.md.
+-- allow-oom: renewals and releases write a few bytes, and must work when the server is out of memory.
 local lock, holds, readers, writers, invited, newest, free = unpack(KEYS)
 local what, owner, hold, ttl, nested, grant = unpack(ARGV)
 ttl, grant = tonumber(ttl), tonumber(grant)
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
--- As a waiter. It may come to nest, under another name of its owner's: the hold's number stays.
+-- This waiter's mark: its client, its hold and its client's grant_ms. It has no owner's name:
+-- a waiter that nests takes the name of the hold it nests in, and keeps its hold's number.
 local me = owner:match('[^:]*') .. ' ' .. hold .. ' ' .. grant
 local writing = hold:sub(1, 1) == 'w'
-local ASK_AGAIN_MS = 5000           -- at the latest
+local ASK_AGAIN_MS = 5000           -- no waiter asks later than that
 local DAY_MS = 86400000
 
--- Whose time is over holds nothing. What is left in the zset is the truth, the hash says how. Whom
--- the hash does not know may be an application's: it stays.
+-- An owner that is only in the hash holds nothing. So it may stay there if HDEL is refused.
+local function remove(who)
+    call('ZREM', lock, who)
+    redis.pcall('HDEL', holds, who)
+end
+
+-- Removes expired owners. The zset says which owners hold the lock, and the hash says how.
+-- A member that is not in the hash may be an application's: it stays.
 for _, gone in ipairs(call('ZRANGEBYSCORE', lock, '-inf', now)) do
-    if call('HDEL', holds, gone) == 1 then
-        call('ZREM', lock, gone)
+    if call('HEXISTS', holds, gone) == 1 then
+        remove(gone)
     end
 end
 local mine = call('ZSCORE', lock, owner) and call('HGET', holds, owner) -- " w7 r8 "
 local at = mine and mine:find(' ' .. hold .. ' ', 1, true)
 
--- A key without an end is taken back where none may be set.
+-- No key is made without a ttl. If PEXPIRE were refused after the write, DEL might be refused as well.
+-- So the script checks before it writes.
+local function must_expire(key)
+    if not redis.acl_check_cmd('PTTL', key) then
+        call('PTTL', key) -- raises the server's error
+    end
+    if not redis.acl_check_cmd('PEXPIRE', key, '1') then
+        call('PEXPIRE', key, '') -- raises the server's error
+    end
+end
+
 local function keep(key, ms)
-    local given = call('PTTL', key) >= ms or redis.pcall('PEXPIRE', key, ms)
-    if type(given) == 'table' then
-        if call('PTTL', key) == -1 then
-            call('DEL', key)
-        end
-        error(given)
+    if call('PTTL', key) < ms then
+        call('PEXPIRE', key, ms)
     end
 end
 
 local function set_holds(list)
     if list == ' ' then
-        call('ZREM', lock, owner)
-        call('HDEL', holds, owner)
+        remove(owner)
     else
         call('HSET', holds, owner, list)
     end
@@ -64,8 +82,8 @@ local function draw_token()
     return token
 end
 
--- The first to be over of those who hold, with its time left: whom the hash does not know is there as
--- long as the key is, and below 0 is without an end.
+-- The holder that expires first, and its remaining time in ms.
+-- A member that is not in the hash counts for as long as the key exists; below 0: no ttl.
 local function holder()
     local one, over = unpack(call('ZRANGE', lock, 0, 0, 'WITHSCORES'))
     local left = one and over - now
@@ -78,7 +96,7 @@ local function somebody_writes()
     return list and list:find('w', 1, true) and left
 end
 
--- For how long somebody waits whose mark counts.
+-- The remaining time of the last mark that has not expired, or false: there is none.
 local function waits(marks)
     local last = call('ZRANGE', marks, -1, -1, 'WITHSCORES')[2]
     return last and last - now > 0 and last - now
@@ -102,12 +120,13 @@ end
 
 local function wait(left)
     local marks = writing and writers or readers
+    must_expire(marks)
     local again = left < 0 and ASK_AGAIN_MS or math.min(left + 2, ASK_AGAIN_MS)
     call('ZREMRANGEBYSCORE', marks, '-inf', now)
     call('ZADD', marks, now + again + grant, me)
     keep(marks, again + grant)
-    local known, may_tell = pcall(redis.acl_check_cmd, 'PUBLISH', free, '0')
-    return known and not may_tell and {again} or -again
+    local known, may_publish = pcall(redis.acl_check_cmd, 'PUBLISH', free, '0')
+    return known and not may_publish and {again} or -again
 end
 
 local function acquire()
@@ -121,25 +140,27 @@ local function acquire()
     if left then
         return wait(left)
     end
+    must_expire(lock)
+    must_expire(holds)
     call('ZREM', writing and writers or readers, me)
     if mine and not writing then
-        call('ZREM', invited, me) -- it has waited, and nests
+        call('ZREM', invited, me) -- it waited, was invited, and nests now
     end
     local token = draw_token()
     if not at then
         set_holds((mine or ' ') .. hold .. ' ')
     end
-    full_time() -- last: an error before it, as of a key of another type, leaves nothing held
+    full_time() -- last: if a command before it fails (a key of another type), nothing is held
     return token
 end
 
--- "r" wakes the readers that wait; with "r302" one of each client's writers looks in 302 ms, too;
--- "0" wakes one of each client's writers.
+-- "r" wakes all waiting readers. "r302" does too, and makes one writer of each client ask again in
+-- 302 ms. "0" wakes one writer of each client.
 local function tell(whom)
     call('PUBLISH', free, whom)
 end
 
--- For as long as one of the invited may take to come.
+-- The longest grant_ms of the invited readers: that long, no writer enters.
 local function longest_grant()
     local longest = 0
     for _, reader in ipairs(call('ZRANGE', invited, 0, -1)) do
@@ -148,9 +169,10 @@ local function longest_grant()
     return longest
 end
 
--- Tells those who may come in now: after a write the readers that wait, ahead of any writer. A
--- writer is told when nobody holds, also while readers are awaited: it asks until when. It is called
--- by pcall: the hold has been let go by then, whatever is refused here; who is not told asks again.
+-- Wakes the waiters that may enter now. After a write these are the waiting readers, before any writer.
+-- A writer is woken when nobody holds the lock, even while invited readers are awaited:
+-- it asks, and learns for how long. Callers use pcall: the hold is released by then, so an error here
+-- must not fail the release. A waiter that is not woken asks again by itself.
 local function wake(wrote)
     if somebody_writes() then
         return
@@ -158,7 +180,7 @@ local function wake(wrote)
     if wrote and waits(readers) then
         call('ZREMRANGEBYSCORE', readers, '-inf', now)
         if call('RENAMENX', readers, invited) == 0 then
-            call('ZCARD', invited) -- an error, where it is of another type
+            call('ZCARD', invited) -- fails if the key is of another type
             call('RENAME', readers, invited)
         end
         local turn = longest_grant()
@@ -176,7 +198,7 @@ end
 local function leave()
     local rest = mine
     if mine and nested == 'alone' then
-        rest = ' ' -- what is left of one that is alone came late: nobody will release it
+        rest = ' ' -- other numbers are from late acquires: nobody will release them
     elseif at then
         rest = mine:sub(1, at) .. mine:sub(at + #hold + 2)
     end
@@ -187,18 +209,18 @@ local function leave()
     if wrote or rest == ' ' or what == 'give_up' then
         pcall(wake, wrote)
     end
-    -- A nested one that is gone while its owner is there was let go before, and its reply was lost.
+    -- A nested hold that is gone although its owner is there was released before; that reply was lost.
     return (at or mine and nested == 'nested') and 1 or 0
 end
 
--- Whoever holds it is out. What inspect.lua would have said is returned.
+-- Removes all holders. Returns what inspect.lua would have returned just before.
 local function break_open()
     local last, over = unpack(call('ZRANGE', lock, -1, -1, 'WITHSCORES'))
     local left = last and call('PTTL', lock) or 0
     if left > 0 then
         left = math.max(over - now, 0)
     end
-    call('HLEN', holds) -- an error, where it is of another type
+    call('HLEN', holds) -- fails if the key is of another type
     if left ~= 0 then
         call('DEL', lock, holds)
         pcall(wake, true)

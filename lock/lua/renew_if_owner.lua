@@ -1,4 +1,4 @@
--- KEYS[1] lock; ARGV[1] hold, ARGV[2] ttl in ms. Returns 1: it is that hold's and lives as long, 0: it is not.
+-- KEYS[1] lock; ARGV[1] hold, ARGV[2] ttl in ms. Returns 1: this hold has the lock, which lives at least that long; 0: it has not.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
     return 0
 end

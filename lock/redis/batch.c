@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Redis' own limits: it ends a connection that goes beyond. */
+/* Redis's own limits. It closes a connection that exceeds them. */
 #define ARGUMENTS_MAX (1 << 20)
 #define ARGUMENT_SIZE_MAX ((size_t)512 << 20)
 
@@ -47,11 +47,12 @@ void dlock_batch_free(dlock_batch *batch)
     free(batch);
 }
 
-/* What is not answered by exactly one reply, so that the replies of the connection shift; changes
- * the connection, which others use next; or keeps it waiting. As of Redis 8. */
+/* The commands that must not ride, as of Redis 8. Some do not have exactly one reply, so that later
+ * replies would be taken for the wrong command's. Some change the connection, which other calls use
+ * next. Others block it. */
 static const struct {
     const char *name;
-    const char *word; /* only with it among the arguments; NULL: always */
+    const char *word; /* unfit only with this argument; NULL: always */
 } unfit[] = {
     {"ASKING", NULL},      {"AUTH", NULL},       {"BLMOVE", NULL},        {"BLMPOP", NULL},
     {"BLPOP", NULL},       {"BRPOP", NULL},      {"BRPOPLPUSH", NULL},    {"BZMPOP", NULL},
@@ -65,7 +66,7 @@ static const struct {
     {"WATCH", NULL},       {"XREAD", "BLOCK"},   {"XREADGROUP", "BLOCK"},
 };
 
-/* Redis knows no locales, and strcasecmp does. `word` has no small letters. */
+/* As Redis compares: without a locale, which strcasecmp has. `word` is in capitals. */
 static bool is_word(const struct batch_command *command, int index, const char *word)
 {
     size_t size = command->sizes[index];
@@ -104,8 +105,8 @@ dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *ar
         if (argv[i] == NULL)
             return fail(DLOCK_INVALID, "argv[%d] is NULL, and argc is %d", i, argc);
         if (sizes != NULL && sizes[i] > ARGUMENT_SIZE_MAX)
-            return fail(DLOCK_INVALID, "argv[%d] has %zu bytes; at most %zu are right", i, sizes[i],
-                        ARGUMENT_SIZE_MAX);
+            return fail(DLOCK_INVALID, "argv[%d] has %zu bytes; at most %zu are allowed", i,
+                        sizes[i], ARGUMENT_SIZE_MAX);
     }
     if (batch->count == DLOCK_BATCH_MAX)
         return fail(DLOCK_LIMIT, "a batch holds at most %d commands", DLOCK_BATCH_MAX);
@@ -128,8 +129,8 @@ dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *ar
     }
     if (is_unfit(&command)) {
         fail(DLOCK_INVALID,
-             "%s cannot ride with a lock: it changes the connection, waits, or gets "
-             "more or fewer replies than one; a script does what MULTI does",
+             "%s cannot be sent in a batch: it changes the connection, waits, or gets more or "
+             "fewer than one reply; use a script in place of MULTI",
              argv[0]);
         command_free(&command);
         return DLOCK_INVALID;
@@ -143,7 +144,8 @@ dlock_status dlock_batch_reply(const dlock_batch *batch, size_t index, struct dl
     if (!GIVEN(batch) || !GIVEN(reply))
         return DLOCK_INVALID;
     if (index >= batch->count)
-        return fail(DLOCK_INVALID, "the batch holds %zu commands, numbered from 0; %zu is none",
+        return fail(DLOCK_INVALID,
+                    "the batch holds %zu commands, numbered from 0; there is no number %zu",
                     batch->count, index);
     dlock_status status = struct_check(reply, "reply");
     if (status != DLOCK_OK)

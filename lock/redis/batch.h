@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Commands that ride with a lock's own, and their replies.
+ * Commands that are sent together with a lock's own (riding commands), and their replies.
  */
 #ifndef DLOCK_BATCH_H
 #define DLOCK_BATCH_H
@@ -11,7 +11,7 @@
 
 struct batch_command {
     int argc;
-    char **argv; /* NUL-terminated, beyond their sizes */
+    char **argv; /* each has a NUL after its `sizes` bytes */
     size_t *sizes;
     enum dlock_reply_kind kind;
     int64_t integer;
@@ -24,9 +24,9 @@ struct dlock_batch {
     struct batch_command commands[DLOCK_BATCH_MAX];
 };
 
-/* Forgets the replies, keeps the commands. */
+/* Removes the replies, and keeps the commands. */
 void batch_forget(struct dlock_batch *batch);
-/* Keeps a copy of the reply; NULL: none came. */
+/* Stores a copy of the reply; NULL: none came. */
 void batch_keep(struct batch_command *command, const redisReply *reply);
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a rung's command gets to the first server: with the commands that ride along, in one write,
- * and a script by its SHA1 first.
+ * Sends a rung's command to the first server, in one write with the riding commands. A script is
+ * sent by its SHA1 first.
  */
 #include "batch.h"
 #include "redis_rung.h"
 
 #include <string.h>
 
-/* Errors that go away by themselves: nothing was done, and a later try may work. */
+/* Errors that end by themselves: nothing was carried out, and a later attempt may succeed. */
 static bool is_transient(const char *error)
 {
     static const char *const prefixes[] = {"LOADING",    "BUSY ",    "CLUSTERDOWN", "TRYAGAIN",
@@ -84,7 +84,7 @@ void env_ride_take(struct redis *redis, struct dlock_batch *batch, size_t first)
         batch_keep(&batch->commands[i], redis_reply(redis, 0, first + i));
 }
 
-/* One write: `last`, the command, `reads`; and the command's answer. */
+/* Sends `last`, the command and `reads` in one write. Returns the command's answer. */
 static struct answer call_once(struct rung_env *env, int argc, const char *const *argv)
 {
     struct redis *redis = env->redis;
@@ -122,8 +122,9 @@ static bool call_has_word(const char *const *argv, const char *word)
     return false;
 }
 
-/* A client that took another command's reply for SET's would believe that it has the lock. (SET ...
- * GET answers what was there.) */
+/* Whether a SET can have this answer. If another command's reply were taken for it, the client
+ * would believe that it holds the lock. (SET ... GET returns the old value, so any text is
+ * possible.) */
 static bool may_answer(const char *const *argv, const struct answer *answer)
 {
     return answer->status != DLOCK_OK || strcmp(argv[0], "SET") != 0 ||
@@ -159,7 +160,7 @@ dlock_status something_was_sent(const char *why)
 {
     char sentence[SENTENCE_MAX];
     snprintf(sentence, sizeof sentence, "%s", why);
-    return fail(DLOCK_UNKNOWN, "what rode ahead of the release was carried out; then: %s",
+    return fail(DLOCK_UNKNOWN, "the commands before the release were carried out; then: %s",
                 sentence);
 }
 
@@ -172,7 +173,7 @@ struct answer rung_eval(struct rung_env *env, const struct script *script, const
     bool rode = env->last != NULL;
     struct answer answer = call_once(env, script_command(command, script, argv, false), command);
     if (script_is_missing(&answer)) {
-        /* The riding reads were answered before the lock was asked for: they ride again. */
+        /* The riding reads were answered before the lock was acquired, so they are sent again. */
         answer = call_once(env, script_command(command, script, argv, true), command);
         if (rode && answer.status == DLOCK_UNREACHABLE)
             answer.status = something_was_sent(dlock_error());

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a rung works through, and the connection that it is lent.
+ * Sets up a rung_env, and lends it a connection.
  */
 #include "redis_engine.h"
 
 const char *key_type(const struct dlock *lock)
 {
-    if (lock->rung.flawed)
-        return "";
+    if (lock->ops->key_type != NULL)
+        return lock->ops->key_type;
     if ((lock->ops->traits & TRAIT_REENTRANT) == 0)
         return "string";
     return (lock->ops->traits & TRAIT_SHARED) != 0 ? "zset" : "hash";
@@ -18,7 +18,7 @@ void env_init(struct dlock *lock, int64_t ends_ns, struct rung_env *env)
     struct dlock_client *client = lock->client;
     *env = (struct rung_env){
         .deadline_ns = ends_ns,
-        .wake_fd = -1, /* a request that was sent is not cut off: it may have worked */
+        .wake_fd = -1, /* a request that was sent is not aborted: it may have succeeded */
         .now_ns = client->now_ns,
         .rung = lock->ops->name,
         .key_type = key_type(lock),
@@ -36,7 +36,11 @@ dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int64_t ends_ns, in
     env_init(lock, ends_ns, env);
     loop_may_block(&client->loop);
     dlock_status status = pool_take(&redis_of(client)->pool, latest_ns, &env->redis);
-    return status == DLOCK_OK ? redis_ready(env->redis, latest_ns, cancel_fd) : status;
+    if (status != DLOCK_OK)
+        return status;
+    status = redis_ready(env->redis, latest_ns, cancel_fd);
+    env->transient = status == DLOCK_REFUSED && redis_refused_for_now(env->redis);
+    return status;
 }
 
 void env_end(struct dlock *lock, struct rung_env *env)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Looking a host name up without waiting for it: the resolver may take as long as it likes, on a
- * thread that nobody joins. Who waits polls a descriptor, and leaves when its time is over.
+ * Looks a host name up without blocking the caller. The resolver runs on a detached thread, and may
+ * take any time. A caller polls a descriptor, and leaves when its own time is over.
  */
 #ifndef DLOCK_LOOKUP_H
 #define DLOCK_LOOKUP_H
@@ -22,21 +22,22 @@ struct addresses {
     size_t count;
 };
 
-/* What a host is called, where it is no name: 0; else getaddrinfo's error. Does not block. */
+/* Reads a host that is a numeric address. 0; else getaddrinfo's error. Does not block. */
 int lookup_numeric(const char *host, const char *port, struct addresses *addresses);
 
-/* One look-up, shared by those who wait for it and by its thread; the last to leave frees it. */
+/* One look-up, shared by its callers and its thread. The last one to leave frees it. */
 struct lookup;
 
-/* NULL: no thread, descriptor or memory is left. The caller has joined it. */
+/* Starts a look-up, and joins the caller to it. NULL: no thread, descriptor or memory is left. */
 struct lookup *lookup_begin(const char *host, const char *port);
 void lookup_join(struct lookup *lookup);
 void lookup_leave(struct lookup *lookup); /* NULL is allowed */
 
-/* Readable once it is over; not to be read. */
+/* A descriptor to poll: readable once the look-up is over. Do not read from it. */
 int lookup_fd(const struct lookup *lookup);
 bool lookup_over(struct lookup *lookup);
-/* Of one that is over: 0, or getaddrinfo's error; what was found is added to an empty list. */
+/* The result of a look-up that is over: 0, and the addresses replace those in the list; or
+ * getaddrinfo's error, and the list stays. */
 int lookup_found(struct lookup *lookup, struct addresses *addresses);
 
 #endif

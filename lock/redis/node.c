@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LOOKUP_PART 4 /* of the time to connect, before it is tried where it was found last */
+#define LOOKUP_PART 4 /* after 1/4 of connect_timeout_ms, try the addresses known so far */
 
 static void node_clear(struct node *node)
 {
@@ -51,7 +51,7 @@ bool node_stale(const struct node *node)
     return size >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
 }
 
-/* What belongs to this connection alone. */
+/* Frees what belongs to this connection only. */
 static void node_drop(struct node *node)
 {
     lookup_leave(node->lookup);
@@ -74,7 +74,7 @@ void node_close(struct node *node, dlock_status status, const char *reason)
         node->lost_may_arrive = true;
         node->lost = node->identity;
     }
-    /* What was under way is decided now: sent and unanswered is unknown, unsent is unreachable. */
+    /* The requests' status is final now. Sent and not answered: UNKNOWN. Not sent: `status`. */
     if (missing && node->status == DLOCK_OK)
         node->status = sent ? DLOCK_UNKNOWN : status;
     node_drop(node);
@@ -99,7 +99,7 @@ void node_distrust(struct node *node, const char *reason)
     node_break(node, reason);
 }
 
-/* What is under way while it connects is the login's. */
+/* While the node connects, its commands and replies are the login's, and stay. */
 void node_forget(struct node *node)
 {
     node->status = DLOCK_OK;
@@ -133,7 +133,7 @@ void node_shift(struct node *node)
 
 static void try_next(struct node *node, const char *reason);
 
-/* The connection broke: another address may do, as long as nothing but the login was sent. */
+/* The connection broke. As long as only the login was sent, another address may be tried. */
 static void node_broke(struct node *node, const char *reason)
 {
     const redisReply *said = node->reply_count > 0 ? node->replies[node->reply_count - 1] : NULL;
@@ -142,16 +142,16 @@ static void node_broke(struct node *node, const char *reason)
         node_break(node, reason);
         return;
     }
-    /* such as that there are too many clients */
+    /* such as: too many clients */
     bool says = said != NULL && said->type == REDIS_REPLY_ERROR;
     snprintf(text, sizeof text, "%s%s%s", reason, says ? ": " : "", says ? said->str : "");
     try_next(node, text);
 }
 
-/* More replies than commands. */
+/* There were more replies than commands. */
 static void node_protocol_error(struct node *node)
 {
-    static const char reason[] = "it answered more than it was asked";
+    static const char reason[] = "it sent more replies than it got requests";
     if (node->state == NODE_UP)
         node_distrust(node, reason);
     else
@@ -236,7 +236,7 @@ void node_trace(struct node *node, size_t index, const redisReply *reply)
     free(text);
 }
 
-/* The replies of a connection that is listened on come one by one, and messages in between. */
+/* On a subscriber connection replies come one by one, with messages between them. */
 static void trace_heard(struct node *node, const redisReply *reply)
 {
     if (node->sent_text_count == 0 ||
@@ -251,7 +251,7 @@ static void trace_heard(struct node *node, const redisReply *reply)
 
 void node_read(struct node *node)
 {
-    char bytes[8192]; /* on the stack of a caller of the library */
+    char bytes[8192]; /* not larger: it is on the stack of the library's caller */
     ssize_t size = recv(node->fd, bytes, sizeof bytes, MSG_DONTWAIT);
     if (size < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK))
         return;
@@ -263,7 +263,7 @@ void node_read(struct node *node)
     for (;;) {
         void *reply = NULL;
         if (redisReaderGetReply(node->reader, &reply) != REDIS_OK) {
-            node_broke(node, "the answer is not Redis' protocol");
+            node_broke(node, "the reply is not Redis's protocol");
             return;
         }
         if (reply == NULL)
@@ -298,8 +298,8 @@ const struct address *node_address(const struct node *node)
     return &node->addresses.list[node->address_next - 1];
 }
 
-/* Each address has its part of the time that is left, so that one that swallows all does not take
- * it all. */
+/* Opens a connection to the next address. Each address gets an equal part of the remaining time, so
+ * one that never answers does not use up all of it. */
 static bool open_next(struct node *node)
 {
     size_t left = node->addresses.count - node->address_next++;
@@ -335,7 +335,7 @@ static void try_next(struct node *node, const char *reason)
     fail_to_connect(node, DLOCK_UNREACHABLE, last);
 }
 
-/* The look-up is over, or was waited for long enough where the server was found before. */
+/* The look-up is over, or has taken so long that the addresses known before are tried. */
 static void node_resolved(struct node *node)
 {
     char reason[REASON_MAX];
@@ -366,7 +366,7 @@ static void node_begin(struct node *node)
         node_resolved(node);
 }
 
-/* Another may have proven the server meanwhile, or it is this one's turn. */
+/* Asks whether to connect now: another connection may have proven the server meanwhile. */
 static void look_again(struct node *node)
 {
     char reason[REASON_MAX];
@@ -392,7 +392,8 @@ void node_connect(struct node *node)
     look_again(node);
 }
 
-/* A connection that is only listened on would never notice that the other machine is gone. */
+/* Keep-alive: a subscriber connection rarely sends, so it would not notice a server that is
+ * gone. */
 static void set_tcp_options(int fd)
 {
     static const int on = 1, idle_s = 15, between_s = 5, probes = 3;
@@ -420,7 +421,8 @@ static void node_login(struct node *node)
     node->identity = (struct connection_id){0};
     node->made_ns = node->sent_ns = mono_ns();
     if (!reach_may_ask(node->server, &node->server->identity_refused_ns)) {
-        node_append(node, 1, (const char *const[]){"PING"}, NULL); /* it may have no room */
+        node_append(node, 1, (const char *const[]){"PING"},
+                    NULL); /* shows whether the server has room */
         return;
     }
     node_append(node, 2, (const char *const[]){"CLIENT", "ID"}, NULL);
@@ -439,37 +441,40 @@ static void node_connected(struct node *node)
         node_login(node);
 }
 
-/* "run_id:" and 40 hex digits, in a line of its own. */
-static bool read_run_id(const redisReply *info, char run_id[41])
+/* Reads the line "run_id:" with 40 hex digits. */
+static bool read_process(const redisReply *info, uint64_t *process)
 {
     static const char key[] = "\nrun_id:";
     const char *at = info->type == REDIS_REPLY_STRING ? strstr(info->str, key) : NULL;
+    char first[17] = "";
     if (at == NULL || strspn(at + strlen(key), "0123456789abcdef") != 40)
         return false;
-    memcpy(run_id, at + strlen(key), 40);
-    run_id[40] = '\0';
+    memcpy(first, at + strlen(key), sizeof first - 1);
+    *process = strtoull(first, NULL, 16);
     return true;
 }
 
-/* What the login's last two replies say. Without it, a doubt of this connection can't be ended. */
+/* Reads the replies to CLIENT ID and INFO. Without them this connection can't be killed later, so
+ * its lost requests stay uncertain. */
 static void node_identify(struct node *node)
 {
     const redisReply *const *replies = (const redisReply *const *)node->replies + node->login_size;
     if (node->reply_count != node->login_size + 2)
         return;
-    if (replies[0]->type == REDIS_REPLY_INTEGER && read_run_id(replies[1], node->identity.run_id))
+    if (replies[0]->type == REDIS_REPLY_INTEGER &&
+        read_process(replies[1], &node->identity.process))
         node->identity.id = replies[0]->integer;
     else if (strncmp(replies[0]->str != NULL ? replies[0]->str : "", "BUSY ", 5) != 0)
         reach_note_refusal(node->server, &node->server->identity_refused_ns);
 }
 
-/* Instead of the first reply, whatever was asked; then it closes the connection. */
+/* A full server sends this error instead of the first reply, and closes the connection. */
 static bool has_no_room(const redisReply *reply)
 {
     return reply->type == REDIS_REPLY_ERROR && redis_is_full(reply->str);
 }
 
-/* Instead of the first reply, too, where the URL has no password. */
+/* The server needs a password, and the URL has none. This error is the first reply, too. */
 static bool has_no_login(const redisReply *reply)
 {
     return reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOAUTH ", 7) == 0;
@@ -499,7 +504,7 @@ static void logged_in(struct node *node)
     reach_tried(node->server, node_address(node), false);
 }
 
-/* ---- Going on -------------------------------------------------------------------------------- */
+/* ---- Steps ----------------------------------------------------------------------------------- */
 
 struct pollfd node_poll(const struct node *node)
 {
@@ -522,7 +527,7 @@ void node_resume(struct node *node)
         node->next_ns = node->until_ns = mono_deadline_ns(node->config->connect_timeout_ms);
 }
 
-/* It took too long: what it waits for now, or all. */
+/* A time limit has passed: next_ns, of the present state, or until_ns, of connecting as a whole. */
 static void node_overdue(struct node *node)
 {
     static const char reason[] = "connecting took too long";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Asks who holds a lock, and frees a lock for any owner: one server, or all of a majority's. If the
- * lock is only a key, one script each serves every rung.
+ * Inspects a lock, and breaks a lock for any owner: on one server, or on all servers of a majority
+ * lock. If the lock is only a key, lua/inspect.lua and lua/break.lua serve every rung.
  */
 #include "redis_engine.h"
 
@@ -27,15 +27,13 @@ static dlock_status read_holder(const struct answer *answer, struct dlock_holder
 static dlock_status check_type(const struct dlock *lock, const char *type)
 {
     const char *right = key_type(lock);
-    bool any = right[0] == '\0';
-    if (strcmp(type, "none") == 0 || strcmp(type, right) == 0 ||
-        (any && (strcmp(type, "string") == 0 || strcmp(type, "hash") == 0)))
+    if (strcmp(type, "none") == 0 || strcmp(type, right) == 0)
         return DLOCK_OK;
     return fail(DLOCK_WRONG_TYPE, "'%s' holds a %s; a lock of rung '%s' is a %s", lock->name, type,
-                lock->ops->name, any ? "string or a hash" : right);
+                lock->ops->name, right);
 }
 
-/* The server's answer. */
+/* Reads one server's answer. */
 static dlock_status operator_take(const struct dlock *lock, const struct answer *answer,
                                   struct dlock_holder *holder)
 {
@@ -45,7 +43,7 @@ static dlock_status operator_take(const struct dlock *lock, const struct answer 
     return status == DLOCK_OK ? check_type(lock, answer->reply->element[0]->str) : status;
 }
 
-/* By a script that answers as lua/inspect.lua does. */
+/* Runs a script that returns what lua/inspect.lua returns. */
 static dlock_status operator_ask(struct rung_env *env, struct dlock *lock,
                                  struct answer (*send)(struct rung_env *env, const char *key,
                                                        const char *const *beside),
@@ -58,12 +56,12 @@ static dlock_status operator_ask(struct rung_env *env, struct dlock *lock,
 
 /* ---- Several servers ------------------------------------------------------------------------- */
 
-/* What each of them says. */
+/* What each server says. */
 struct sightings {
     const struct dlock *lock;
     struct dlock_holder holders[SERVERS_MAX];
     size_t count;
-    dlock_status wrong; /* of one whose answer is of no use; OK: there is none */
+    dlock_status wrong; /* of the last server without a usable answer; OK: there is none */
     char why[SENTENCE_MAX];
 };
 
@@ -93,13 +91,13 @@ static size_t count_of(const struct sightings *seen, const char *owner)
     return count;
 }
 
-/* A key that never expires, -1, is left the longest. */
+/* As unsigned, -1 (the key never expires) is the longest. */
 static uint64_t operator_is_longer(const struct dlock_holder *holder)
 {
     return (uint64_t)holder->ttl_ms;
 }
 
-/* Of those that the owner holds, so many live at least as long as what is returned. */
+/* The longest time for which `needed` of the owner's keys still live, in ms. */
 static int64_t operator_left_ms(const struct sightings *seen, const char *owner, size_t needed)
 {
     int64_t most_ms = 0;
@@ -116,8 +114,8 @@ static int64_t operator_left_ms(const struct sightings *seen, const char *owner,
     return most_ms;
 }
 
-/* Who holds it is whom a majority of all servers names. Nobody, if nobody can have a majority
- * whatever the others would say. */
+/* The holder is the owner that a majority of all servers names. There is none if no owner can have
+ * a majority, whatever the silent servers would say. */
 static dlock_status operator_agree(const struct sightings *seen, const struct votes *votes,
                                    struct dlock_holder *holder)
 {
@@ -136,8 +134,8 @@ static dlock_status operator_agree(const struct sightings *seen, const struct vo
     } else if (most + silent >= votes->needed) {
         dlock_status none = votes->unknown > 0 ? DLOCK_UNKNOWN : DLOCK_UNREACHABLE;
         return fail(seen->wrong != DLOCK_OK ? seen->wrong : none,
-                    "who holds '%s' is not known: %zu of %zu servers said it%s", seen->lock->name,
-                    seen->count, votes->servers, seen->why);
+                    "the holder of '%s' is not known: %zu of %zu servers answered%s",
+                    seen->lock->name, seen->count, votes->servers, seen->why);
     }
     return DLOCK_OK;
 }
@@ -150,20 +148,24 @@ static dlock_status inspect_all(struct rung_env *env, struct dlock *lock, struct
     return operator_agree(&seen, &votes, &look->holder);
 }
 
-/* Nobody can have a majority any more once the key is gone from so many that less than one is left.
- * A request that is not answered may still be carried out, on the next holder's key. */
-static dlock_status break_all(struct rung_env *env, struct dlock *lock, struct look *look)
+/* The lock is broken once the remaining servers are fewer than a majority. An unanswered request
+ * may still be carried out later, on the next holder's key. So a late server is awaited: until
+ * connect_ns to connect, and then until it answers or the time ends. */
+static dlock_status break_all(struct rung_env *env, struct dlock *lock, int64_t connect_ns,
+                              struct look *look)
 {
     struct sightings seen = {.lock = lock};
     const char *const argv[] = {"1", lock->name, env->key_type, NULL};
+    redis_ready_each(env->redis, min_ns(connect_ns, env->deadline_ns), -1);
+    env->awaits_each = true;
     struct votes votes = rung_poll(env, &lua_break, argv, operator_note, &seen);
     dlock_status told = operator_agree(&seen, &votes, &look->holder);
     if (votes.unknown > 0)
-        return fail(DLOCK_UNKNOWN, "'%s': %zu of %zu servers did not answer, and may free it yet",
+        return fail(DLOCK_UNKNOWN, "'%s': %zu of %zu servers did not answer, and may still free it",
                     lock->name, votes.unknown, votes.servers);
     if (votes.servers - seen.count >= votes.needed && seen.count > 0)
         return fail(DLOCK_UNKNOWN,
-                    "'%s' is freed on %zu of %zu servers; a majority may hold it yet", lock->name,
+                    "'%s' is freed on %zu of %zu servers; a majority may still hold it", lock->name,
                     seen.count, votes.servers);
     return votes.servers - seen.count >= votes.needed ? told : DLOCK_OK;
 }
@@ -185,7 +187,7 @@ dlock_status redis_inspect(struct dlock *lock, int64_t ends_ns, int cancel_fd, s
 {
     struct rung_env env;
     dlock_status status = env_begin(lock, ends_ns, ends_ns, cancel_fd, &env);
-    env.wake_fd = cancel_fd; /* it changes nothing: it may be cut off */
+    env.wake_fd = cancel_fd; /* it changes nothing, so it may be aborted */
     if (status == DLOCK_OK)
         status = has_several(lock) ? inspect_all(&env, lock, look)
                                    : operator_ask(&env, lock, send_inspect, look);
@@ -199,8 +201,8 @@ static struct answer delete_key(struct rung_env *env, const char *key, const cha
     return EVAL(env, &lua_break, "1", key, env->key_type);
 }
 
-/* Replies were lost: connects anew, and sees to it, where it can, that what was sent is not carried
- * out any more. */
+/* After lost replies: connects again, and makes each server end the broken connection. So what was
+ * sent cannot be carried out later. Where that fails, the outcome stays uncertain. */
 static void kill_broken_of_all(struct redis *redis, int64_t ends_ns)
 {
     struct connection_id broken;
@@ -209,18 +211,19 @@ static void kill_broken_of_all(struct redis *redis, int64_t ends_ns)
     for (size_t node = 0; redis_broken_connection(redis, node, &broken); node = broken.node + 1)
         if (redis_ready(redis, ends_ns, -1) == DLOCK_OK)
             redis_kill_broken(redis, &broken, ends_ns, -1);
-    fail(DLOCK_OK, "%s", sentence); /* what went wrong is the break */
+    fail(DLOCK_OK, "%s", sentence); /* dlock_error() still describes the break */
 }
 
 dlock_status redis_break(struct dlock *lock, int64_t ends_ns, struct look *look)
 {
     struct rung_env env;
     const struct rung_ops *ops = lock->ops;
+    int64_t connect_ns = mono_deadline_ns(lock->client->options.connect_timeout_ms);
     dlock_status status = env_begin(lock, ends_ns, ends_ns, -1, &env);
     if (status == DLOCK_OK)
         status =
             has_several(lock)
-                ? break_all(&env, lock, look)
+                ? break_all(&env, lock, connect_ns, look)
                 : operator_ask(&env, lock,
                                ops->force_release != NULL ? ops->force_release : delete_key, look);
     if (status == DLOCK_UNKNOWN)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See pool.h. Last in, first out: few connections stay in use when few are needed.
+ * See pool.h. Last in, first out: when few connections are needed, the same few are used.
  */
 #include "pool.h"
 
@@ -36,23 +36,24 @@ dlock_status pool_take(struct pool *pool, int64_t deadline_ns, struct redis **re
     pthread_mutex_lock(&pool->mutex);
     while (pool->idle_count == 0 && pool->made == pool->max && waited == 0)
         waited = pthread_cond_timedwait(&pool->returned, &pool->mutex, &deadline);
-    bool make = false;
+    bool may_create = false;
     if (pool->idle_count > 0)
         *redis = pool->idle[--pool->idle_count];
     else if (pool->made < pool->max) {
         pool->made++;
-        make = true;
+        may_create = true;
     }
     pthread_mutex_unlock(&pool->mutex);
     if (*redis != NULL)
         return DLOCK_OK;
-    if (!make)
+    if (!may_create)
         return fail(DLOCK_LIMIT, "all %zu connections (connections_max) are in use", pool->max);
     *redis = redis_new(pool->config);
     if (*redis != NULL)
         return DLOCK_OK;
     pthread_mutex_lock(&pool->mutex);
     pool->made--;
+    pthread_cond_signal(&pool->returned); /* a waiter may make one */
     pthread_mutex_unlock(&pool->mutex);
     return fail(DLOCK_NO_MEMORY, "out of memory");
 }
@@ -70,12 +71,12 @@ struct redis *pool_take_up(struct pool *pool)
 void pool_give(struct pool *pool, struct redis *redis)
 {
     pthread_mutex_lock(&pool->mutex);
-    size_t place = pool->idle_count++;
-    if (!redis_up(redis)) { /* lent last: it may still connect, and others are ready */
-        memmove(pool->idle + 1, pool->idle, place * sizeof *pool->idle);
-        place = 0;
+    size_t slot = pool->idle_count++;
+    if (!redis_up(redis)) { /* at the bottom, so that connected ones are taken first */
+        memmove(pool->idle + 1, pool->idle, slot * sizeof *pool->idle);
+        slot = 0;
     }
-    pool->idle[place] = redis;
+    pool->idle[slot] = redis;
     pthread_cond_signal(&pool->returned);
     pthread_mutex_unlock(&pool->mutex);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The client's connections: lent for one request, bounded in number.
+ * The client's connections: a bounded number, each lent for one request.
  */
 #ifndef DLOCK_POOL_H
 #define DLOCK_POOL_H
@@ -20,10 +20,10 @@ struct pool {
 bool pool_init(struct pool *pool, struct redis_config *config, size_t max);
 void pool_destroy(struct pool *pool);
 
-/* Lends connections, made new while fewer than `max` are. OK; LIMIT when none came back by the
- * deadline; NO_MEMORY. */
+/* Lends a connection, and makes one if all are lent and fewer than `max` exist. OK; LIMIT: all were
+ * still lent at the deadline; NO_MEMORY. */
 dlock_status pool_take(struct pool *pool, int64_t deadline_ns, struct redis **redis);
-/* One that is idle and up; NULL: none is. */
+/* Lends one that is idle and connected; NULL: there is none. */
 struct redis *pool_take_up(struct pool *pool);
 void pool_give(struct pool *pool, struct redis *redis);
 

@@ -13,8 +13,8 @@
 
 #define PAUSE_MS_LEAST 10
 #define PAUSE_MS_MOST 300
-#define BREAKS_FEW 3     /* in a row: they may have had causes of their own */
-#define FAILURES_MOST 10 /* beyond it the pause grows no more */
+#define BREAKS_FEW 3     /* in a row: so many may be coincidence */
+#define FAILURES_MOST 10 /* the counter stops here; the pause is at its maximum */
 #define REFUSED_MS INT64_C(60000)
 
 void reach_init(struct server *server, struct outages *outages)
@@ -40,7 +40,7 @@ void reach_free(struct server *server)
     pthread_mutex_destroy(&server->mutex);
 }
 
-/* ---- What is told ---------------------------------------------------------------------------- */
+/* ---- Reports --------------------------------------------------------------------------------- */
 
 static void reach_notify(struct server *server, enum outage outage, const char *reason)
 {
@@ -56,8 +56,8 @@ static void reach_notify(struct server *server, enum outage outage, const char *
     outages->tell(outages->arg, outage, text);
 }
 
-/* The mutex is held, so that changes are told in order, and each once. A server whose connections
- * are well is not, as long as it refuses to tell of wake-ups. */
+/* The mutex is held, so that each change is reported once, and in order. A server with sound
+ * connections still counts as refusing while it refuses wake-ups. */
 static void reach_show(struct server *server, enum health health, const char *reason)
 {
     static const enum outage outages[] = {
@@ -89,13 +89,13 @@ void reach_wakeups_accepted(struct server *server, unsigned kind)
 {
     pthread_mutex_lock(&server->mutex);
     server->wakeups_refused &= ~kind;
-    reach_show(server, server->health, "wake-ups are heard again");
+    reach_show(server, server->health, "wake-ups arrive again");
     pthread_mutex_unlock(&server->mutex);
 }
 
 /* ---- When ------------------------------------------------------------------------------------ */
 
-/* Twice as long each time, a quarter more or less by chance. */
+/* Twice as long each time, at random up to a quarter more or less. */
 static void begin_pause(struct server *server)
 {
     if (server->failures < FAILURES_MOST)
@@ -103,7 +103,7 @@ static void begin_pause(struct server *server)
     int64_t pause_ms = (int64_t)PAUSE_MS_LEAST << (server->failures - 1);
     if (pause_ms > PAUSE_MS_MOST)
         pause_ms = PAUSE_MS_MOST;
-    server->chance = server->chance * 1664525U + 1013904223U; /* Numerical Recipes' quick one */
+    server->chance = server->chance * 1664525U + 1013904223U; /* Numerical Recipes' ranqd1 */
     int64_t pause_ns = pause_ms * NS_PER_MS;
     pause_ns = pause_ns * 3 / 4 + pause_ns / 2 * (server->chance >> 16) / 65536;
     server->pause_until_ns = mono_ns() + pause_ns;
@@ -132,8 +132,7 @@ int64_t reach_pause_ms(struct server *server)
     return left_ns > 0 ? left_ns / NS_PER_MS + 1 : 0;
 }
 
-/* The mutex is held. Whether it is proven: all that is known of failures begins anew with that, and
- * ends with it. */
+/* The mutex is held. Sets whether the server is proven. Either way, failures count from 0 again. */
 static void reach_prove(struct server *server, bool proven)
 {
     atomic_store(&server->proven, proven);
@@ -142,7 +141,7 @@ static void reach_prove(struct server *server, bool proven)
     server->down_reason[0] = '\0';
 }
 
-/* The mutex is held. A pause that has begun with the attempt goes on. */
+/* The mutex is held. If this attempt has started a pause, that pause goes on. */
 static void reach_note_failure(struct server *server, dlock_status status, const char *reason)
 {
     if (atomic_load(&server->proven))
@@ -181,7 +180,7 @@ void reach_demoted(struct server *server, const char *reason)
 {
     pthread_mutex_lock(&server->mutex);
     server->demoted = true;
-    reach_note_failure(server, DLOCK_UNREACHABLE, reason);
+    reach_note_failure(server, DLOCK_REFUSED, reason);
     reach_show(server, SERVER_REFUSES, reason);
     pthread_mutex_unlock(&server->mutex);
 }
@@ -201,7 +200,8 @@ void reach_answered(struct server *server, bool took)
 
 /* ---- Where ----------------------------------------------------------------------------------- */
 
-/* The mutex is held. What it found, if it is over: then there is nothing more to wait for. */
+/* The mutex is held. If the look-up is over, stores its result; no later caller needs to wait for
+ * it. */
 static int reach_take(struct server *server, struct lookup *lookup)
 {
     if (lookup == NULL || !lookup_over(lookup))
@@ -219,7 +219,7 @@ struct lookup *reach_look(struct server *server)
     if (server->fixed)
         return NULL;
     pthread_mutex_lock(&server->mutex);
-    reach_take(server, server->lookup); /* nobody waited for it: what it found is of then */
+    reach_take(server, server->lookup); /* if it is over, its result is old: look up again */
     if (server->lookup == NULL)
         server->lookup = lookup_begin(server->url.host, server->url.port);
     struct lookup *lookup = server->lookup;

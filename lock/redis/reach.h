@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a server is reached, by all connections of a client together: where it was found, whether it
- * may be tried again already, and what is told of its outages.
+ * What all connections of a client share about a server: its addresses, whether it may be tried
+ * now, and which outages were reported.
  */
 #ifndef DLOCK_REACH_H
 #define DLOCK_REACH_H
@@ -15,10 +15,10 @@
 
 #define REASON_MAX 160
 
-/* Of all servers of a client. */
+/* The outages of all servers of a client. */
 struct outages {
-    /* Called once for each change, in order, on the thread that met it; must not block. NULL:
-     * nobody. */
+    /* Called once for each change, in order, on the thread that found it. It must not block. NULL:
+     * no call. */
     void (*tell)(void *arg, enum outage outage, const char *reason);
     void *arg;
     _Atomic uint64_t lost;
@@ -30,67 +30,68 @@ struct outages {
 struct server {
     struct url url; /* set before reach_init */
     struct outages *outages;
-    bool fixed;          /* no name: `known` is what it is */
-    _Atomic bool proven; /* it answered a command since its latest trouble; written under mutex */
+    bool fixed;          /* a numeric address or a socket: `known` never changes */
+    _Atomic bool proven; /* it has answered since its last failure; written under mutex */
 
     pthread_mutex_t mutex;  /* protects what is below */
-    struct addresses known; /* where it was found last */
-    struct lookup *lookup;  /* the latest, as long as it may be waited for; or NULL */
-    struct address last;    /* the latest that was tried */
+    struct addresses known; /* the latest result of a look-up */
+    struct lookup *lookup;  /* the latest, until its result is taken; or NULL */
+    struct address last;    /* the address that was tried last */
     bool last_failed;
-    bool demoted;             /* it took the latest command for none of its own (READONLY ...) */
-    int64_t trouble_ns;       /* CLOCK_MONOTONIC: the latest break in use */
-    unsigned failures;        /* attempts since it was proven, and not proven by one */
-    int64_t pause_until_ns;   /* CLOCK_MONOTONIC: unless it is proven, nobody connects before */
-    uint32_t chance;          /* spreads the pauses of the clients of one server */
-    dlock_status down_status; /* the latest failure since it was proven */
-    char down_reason[REASON_MAX];                                    /* "": none yet */
+    bool demoted;                 /* it said that it is not a master (READONLY ...) */
+    int64_t trouble_ns;           /* CLOCK_MONOTONIC: when a connection in use broke last */
+    unsigned failures;            /* attempts to connect since it was proven */
+    int64_t pause_until_ns;       /* CLOCK_MONOTONIC: no attempt before, unless it is proven */
+    uint32_t chance;              /* a random state: clients of one server pause differently */
+    dlock_status down_status;     /* the latest failure since it was proven */
+    char down_reason[REASON_MAX]; /* "": none yet */
     enum health { SERVER_FINE, SERVER_LOST, SERVER_REFUSES } health; /* of its connections */
-    enum health told;                                                /* with what is below */
-    unsigned wakeups_refused; /* a bit for each kind of wake-ups that it refuses to tell */
-    char wakeups_refused_reason[REASON_MAX]; /* the latest of them */
-    int64_t identity_refused_ns; /* CLOCK_MONOTONIC: when CLIENT ID or INFO was; 0: never */
-    int64_t kill_refused_ns;     /* and CLIENT KILL */
+    enum health told;                        /* as reported, the refusals below included */
+    unsigned wakeups_refused;                /* the kinds of wake-ups that it refuses, a bit each */
+    char wakeups_refused_reason[REASON_MAX]; /* of the latest refusal */
+    int64_t identity_refused_ns; /* CLOCK_MONOTONIC: when CLIENT ID or INFO was refused; 0: never */
+    int64_t kill_refused_ns;     /* the same for CLIENT KILL */
 };
 
 void reach_init(struct server *server, struct outages *outages);
 void reach_free(struct server *server); /* not its URL */
 
-/* Whether to connect now. To a server that is proven, always. To another one attempt at a time:
- * after each there is a pause, longer and longer, and the first caller after it makes the next. In
- * the pause: FAIL if an attempt failed since the server was proven, as it did; else WAIT, until the
- * pause is over or the server proven. */
+/* Whether to connect now. To a proven server: always CONNECT. To another: one attempt a pause.
+ * Each attempt starts a pause, longer each time, and the first caller after the pause makes the
+ * next attempt, even while the earlier one is still under way. During the pause: FAIL, with the
+ * last error, if an attempt has failed since the server was proven. Otherwise WAIT, until the pause
+ * is over or the server is proven. */
 enum reach_turn { REACH_CONNECT, REACH_WAIT, REACH_FAIL };
 enum reach_turn reach_turn(struct server *server, dlock_status *status, char reason[REASON_MAX]);
-/* How long a pause lasts still; 0: there is none. */
+/* The remaining time of the pause; 0: there is none. */
 int64_t reach_pause_ms(struct server *server);
 
-/* It was tried in vain. That connecting and the login worked is no sign that it is well. */
+/* An attempt to connect or to log in failed. (A login that works does not prove the server.) */
 void reach_failed(struct server *server, dlock_status status, const char *reason);
-/* A connection broke on which a reply was due, or that was listened on. made_ns, sent_ns: when it
- * was made, and when what is lost was sent (CLOCK_MONOTONIC). The first break costs no pause. If
- * connections made after it break as well, the fourth of them and the later ones count as failures.
- * A request that was sent before a break is lost by that same break. */
+/* A subscriber connection broke, or one on which a reply was due. made_ns: when it logged in.
+ * sent_ns: when the lost request was sent (both CLOCK_MONOTONIC). The first break causes no pause.
+ * If connections made after it break as well, they count as failures from the fourth on. Breaks of
+ * requests sent before the last break count as that same break. */
 void reach_lost(struct server *server, int64_t made_ns, int64_t sent_ns, const char *reason);
-/* It answers that it is no master now: another may be found under its name. */
+/* It answered that it is not a master. Another server may be found under its name. */
 void reach_demoted(struct server *server, const char *reason);
-/* It answered a command, or even took it: said after every exchange, and costs nothing then. */
+/* It answered. took: without an error. Called after every exchange; cheap for a proven server. */
 void reach_answered(struct server *server, bool took);
-/* It refuses to tell this kind of wake-ups (a bit), or does not any more. */
+/* It refuses this kind of wake-ups (a bit), or no longer refuses it. */
 void reach_wakeups_refused(struct server *server, unsigned kind, const char *reason);
 void reach_wakeups_accepted(struct server *server, unsigned kind);
 
-/* A look-up of its name to wait for, which the caller has joined; there is one at a time. NULL: it
- * has no name, or nothing is left to look it up with. */
+/* The running look-up of its name, or a new one; the caller has joined it. NULL: its address is
+ * fixed, or resources are short. */
 struct lookup *reach_look(struct server *server);
-/* Where it is, the address to try first in front: by the look-up, if that is over, or as it was
- * found last. 0; else getaddrinfo's error and no address. */
+/* Its addresses, in the order to try them: from the look-up, if that is over, else the last known
+ * ones. 0; else getaddrinfo's error, and no address. */
 int reach_addresses(struct server *server, struct lookup *lookup, struct addresses *addresses);
-/* The next attempt begins with it, or if it failed behind it. */
+/* The next attempt begins with this address, or, if it failed, with the one after it. */
 void reach_tried(struct server *server, const struct address *address, bool failed);
 
-/* A right that was refused is not asked for again for a while: each time is a line in the server's
- * ACL LOG. */
+/* A command that the server's ACL refused is not sent again for a minute: each refusal adds a line
+ * to the server's ACL LOG. */
 bool reach_may_ask(struct server *server, const int64_t *refused_ns);
 void reach_note_refusal(struct server *server, int64_t *refused_ns);
 

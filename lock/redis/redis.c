@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LATE_MS 50 /* how long a server that is late is waited for when enough are connected */
+#define LATE_MS 50 /* how long late servers are awaited once enough are connected */
 
 struct redis {
     struct redis_config *config;
@@ -19,7 +19,7 @@ struct redis {
     struct node nodes[];
 };
 
-/* ---- What is waited for ---------------------------------------------------------------------- */
+/* ---- Waiting --------------------------------------------------------------------------------- */
 
 static bool all_connected(const struct redis *redis)
 {
@@ -66,8 +66,8 @@ static bool some_answered(const struct redis *redis)
     return all_answered(redis);
 }
 
-/* Lets all nodes go on until it is done. OK, TIMED_OUT or CANCELLED. What is there already when the
- * deadline has passed still counts. */
+/* Drives all nodes until done() is true. OK, TIMED_OUT or CANCELLED. Data that has arrived by the
+ * deadline still counts. */
 static dlock_status redis_pump(struct redis *redis, bool (*done)(const struct redis *redis),
                                int64_t deadline_ns, int wake_fd)
 {
@@ -138,7 +138,7 @@ void redis_disconnect(struct redis *redis)
         node_close(&redis->nodes[i], DLOCK_UNREACHABLE, "closed");
 }
 
-/* None is up. */
+/* No server is connected: the status, with a sentence that says why. */
 static dlock_status say_why(const struct redis *redis, dlock_status pumped)
 {
     const struct node *node = &redis->nodes[0];
@@ -154,7 +154,7 @@ static dlock_status say_why(const struct redis *redis, dlock_status pumped)
     return fail(node->down_status, "%s: %s", url, node->down_reason);
 }
 
-/* begun: at least one begins only now; those that began earlier have been waited for. */
+/* begun: at least one node starts to connect now. Nodes that started earlier were awaited then. */
 static dlock_status connect_enough(struct redis *redis, int64_t deadline_ns, int wake_fd,
                                    bool begun)
 {
@@ -188,6 +188,11 @@ dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd)
         return DLOCK_OK;
     dlock_status pumped = connect_enough(redis, deadline_ns, wake_fd, begun);
     return count_up(redis) > 0 ? DLOCK_OK : say_why(redis, pumped);
+}
+
+void redis_ready_each(struct redis *redis, int64_t deadline_ns, int wake_fd)
+{
+    redis_pump(redis, all_connected, deadline_ns, wake_fd);
 }
 
 bool redis_up(const struct redis *redis)
@@ -226,7 +231,7 @@ void redis_append(struct redis *redis, size_t index, int argc, const char *const
     struct node *node = &redis->nodes[index];
     if (node->state != NODE_UP) {
         node->status = node->state == NODE_DOWN ? node->down_status : DLOCK_UNREACHABLE;
-        return; /* it will not be sent */
+        return; /* it is not sent */
     }
     node_append(node, argc, argv, sizes);
     atomic_fetch_add_explicit(&redis->config->commands, 1, memory_order_relaxed);
@@ -243,6 +248,16 @@ bool redis_is_demotion(const char *error)
 {
     return strncmp(error, "READONLY", 8) == 0 || strncmp(error, "MASTERDOWN", 10) == 0 ||
            strncmp(error, "UNBLOCKED", 9) == 0;
+}
+
+bool redis_refused_for_now(const struct redis *redis)
+{
+    for (size_t i = 0; i < redis->node_count; i++) {
+        const struct node *node = &redis->nodes[i];
+        if (node->state == NODE_DOWN && redis_is_demotion(node->down_reason))
+            return true;
+    }
+    return false;
 }
 
 static void redis_drop_demoted(struct node *node, const char *error)
@@ -274,12 +289,12 @@ void redis_wakeups_accepted(struct redis *redis, size_t index, unsigned kind)
     reach_wakeups_accepted(redis->nodes[index].server, kind);
 }
 
-/* What the exchange says about the server. */
+/* Reports to reach.h what this exchange says about the server. */
 static void redis_judge(struct node *node)
 {
     if (node->state != NODE_UP || node->reply_count == 0)
         return;
-    bool took = true; /* NOSCRIPT a replica says too */
+    bool took = true; /* any error clears it: a replica answers NOSCRIPT, too */
     for (size_t i = 0; i < node->reply_count; i++) {
         const redisReply *reply = node->replies[i];
         took &= reply->type != REDIS_REPLY_ERROR;
@@ -363,7 +378,7 @@ dlock_status redis_gather_most(struct redis *redis, int64_t deadline_ns, int wak
     return redis_settle(redis, pumped);
 }
 
-/* ---- Doubts ---------------------------------------------------------------------------------- */
+/* ---- Uncertain requests ---------------------------------------------------------------------- */
 
 bool redis_broken_connection(const struct redis *redis, size_t node, struct connection_id *broken)
 {
@@ -377,23 +392,27 @@ bool redis_broken_connection(const struct redis *redis, size_t node, struct conn
     return false;
 }
 
-/* Its server was busy when it was asked for the connection's number. */
+/* The connection's id is not known, and CLIENT ID may be tried again: the server was busy. */
 static bool is_nameless(const struct node *node)
 {
     return node->state == NODE_UP && node->identity.id == 0 &&
            reach_may_ask(node->server, &node->server->identity_refused_ns);
 }
 
-/* Whether the node is connected to the very process that the lost connection was to, and that may
- * be asked to end it. Of another process the number may be an innocent's. */
+/* Whether the node is connected to the same server process as the other connection. In another
+ * process that id may belong to an unrelated connection. */
+static bool is_of_same_process(const struct node *node, const struct connection_id *other)
+{
+    return other->id != 0 && node->identity.id != 0 && other->process == node->identity.process;
+}
+
 static bool may_kill(const struct node *node, const struct connection_id *broken)
 {
-    return broken->id != 0 && node->identity.id != 0 &&
-           strcmp(broken->run_id, node->identity.run_id) == 0 &&
+    return is_of_same_process(node, broken) &&
            reach_may_ask(node->server, &node->server->kill_refused_ns);
 }
 
-/* 1: it was ended now; 0: it had ended before. What it brought is carried out, or gone. */
+/* 1: it has been ended; 0: it had ended before. Its commands were carried out, or never will be. */
 static enum kill_result redis_killed(const struct node *node)
 {
     if (node->state != NODE_UP || node->reply_count != 1)
@@ -407,20 +426,28 @@ static enum kill_result redis_killed(const struct node *node)
     return KILL_IMPOSSIBLE;
 }
 
+/* Sends one command about another connection. The caller forgets the reply. */
+static void redis_ask_beside(struct redis *redis, struct node *node, int argc,
+                             const char *const *argv, int64_t deadline_ns, int wake_fd)
+{
+    int64_t limit_ns = mono_deadline_ns(redis->config->command_timeout_ms);
+    node_forget(node);
+    node_append(node, argc, argv, NULL);
+    node->sent_ns = mono_ns();
+    node_write(node);
+    redis_pump(redis, all_answered, min_ns(limit_ns, deadline_ns), wake_fd);
+    if (node->state == NODE_UP && !node_answered(node))
+        node_break(node, "no answer in time");
+}
+
 static enum kill_result kill_connection(struct redis *redis, struct node *node, long long id,
                                         int64_t deadline_ns, int wake_fd)
 {
     char text[24];
-    int64_t limit_ns = mono_deadline_ns(redis->config->command_timeout_ms);
     snprintf(text, sizeof text, "%lld", id);
-    node_forget(node);
-    node_append(node, 4, (const char *const[]){"CLIENT", "KILL", "ID", text}, NULL);
-    node->sent_ns = mono_ns();
-    node_write(node);
-    redis_pump(redis, all_answered, min_ns(limit_ns, deadline_ns), wake_fd);
+    redis_ask_beside(redis, node, 4, (const char *const[]){"CLIENT", "KILL", "ID", text},
+                     deadline_ns, wake_fd);
     enum kill_result end = redis_killed(node);
-    if (node->state == NODE_UP && !node_answered(node))
-        node_break(node, "no answer in time");
     node_forget(node);
     return end;
 }
@@ -432,14 +459,36 @@ enum kill_result redis_kill_broken(struct redis *redis, const struct connection_
     char sentence[SENTENCE_MAX];
     enum kill_result end = KILL_UNANSWERED;
     snprintf(sentence, sizeof sentence, "%s", dlock_error());
-    if (broken->id != 0 && is_nameless(node)) /* the next connection has one, perhaps */
+    if (broken->id != 0 && is_nameless(node)) /* a new connection may get its id */
         node_close(node, DLOCK_UNREACHABLE, "the server was busy when it connected");
     else if (node->state == NODE_UP)
         end = may_kill(node, broken)
                   ? kill_connection(redis, node, broken->id, deadline_ns, wake_fd)
                   : KILL_IMPOSSIBLE;
-    fail(DLOCK_OK, "%s", sentence); /* what went wrong is the exchange */
+    fail(DLOCK_OK, "%s", sentence); /* dlock_error() still describes the exchange */
     return end;
+}
+
+struct connection_id redis_connection(const struct redis *redis, size_t node)
+{
+    struct connection_id connection = redis->nodes[node].identity;
+    connection.node = node;
+    return connection;
+}
+
+void redis_unblock(struct redis *redis, const struct connection_id *blocked, int64_t deadline_ns,
+                   int wake_fd)
+{
+    struct node *node = &redis->nodes[blocked->node];
+    char sentence[SENTENCE_MAX], text[24];
+    if (!is_of_same_process(node, blocked))
+        return;
+    snprintf(sentence, sizeof sentence, "%s", dlock_error());
+    snprintf(text, sizeof text, "%lld", blocked->id);
+    redis_ask_beside(redis, node, 3, (const char *const[]){"CLIENT", "UNBLOCK", text}, deadline_ns,
+                     wake_fd);
+    node_forget(node);
+    fail(DLOCK_OK, "%s", sentence);
 }
 
 /* ---- Listening ------------------------------------------------------------------------------- */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Connections to one or several Redis servers, driven by poll() against an absolute deadline:
- * append commands, gather the replies, of all servers side by side. hiredis writes and reads the
- * protocol; the sockets are ours, because its own are blocking, raise SIGPIPE and hide what was
- * sent, and whether a command was sent decides between "failed" and "unknown".
+ * Connections to one or several Redis servers, driven by poll() with an absolute deadline. A caller
+ * appends commands and gathers the replies of all servers in parallel. hiredis formats and parses
+ * the protocol, but the sockets are ours. Those of hiredis block, raise SIGPIPE, and hide what was
+ * sent. Whether a command was sent decides between "failed" and "unknown".
  */
 #ifndef DLOCK_REDIS_H
 #define DLOCK_REDIS_H
@@ -15,7 +15,7 @@
 
 #define REPLY_BYTES_MAX (1 << 20)
 
-/* What all connections of a client share. */
+/* All connections of a client share this. */
 struct redis_config {
     struct server *servers;
     size_t server_count;
@@ -28,116 +28,132 @@ struct redis_config {
     struct outages outages;
 };
 
-/* A connection to each server. Belongs to one thread at a time. */
+/* One connection to each server. It belongs to one thread at a time. */
 struct redis;
 
-/* NULL when out of memory. The config must outlive it. Connects nothing yet. */
+/* Does not connect yet. NULL: out of memory. The config must outlive it. */
 struct redis *redis_new(struct redis_config *config);
 void redis_free(struct redis *redis);
 size_t redis_nodes(const struct redis *redis);
 
-/* Makes sure that enough servers are connected and logged in, most of several, within the deadline
- * and connect_timeout_ms, or until wake_fd is readable (-1: none). One that is late goes on
- * connecting in the calls to come; a connection that the server closed meanwhile is replaced. Host
- * names are looked up at every connect. Until the server answers a command, one connection at a
- * time tries it, and the others wait; after a failure they fail at once, as the latest attempt did.
- * OK when at least one is up; UNREACHABLE, REFUSED (the login), CANCELLED. */
+/* Connects and logs in, and waits until most servers are connected. It stops at the deadline, or
+ * after connect_timeout_ms, or when wake_fd is readable (-1: none). A late server goes on
+ * connecting in later calls. A connection that the server has closed is replaced. Host names are
+ * looked up at every connect.
+ * Until the server answers a command, one connection at a time tries it, and the others wait. After
+ * a failure the others fail at once, with the same error.
+ * OK: at least one server is connected. UNREACHABLE. REFUSED: the login failed, or the server is
+ * not a master. CANCELLED. */
 dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd);
+/* After REFUSED: whether a server is not a master, so that a later attempt may succeed. */
+bool redis_refused_for_now(const struct redis *redis);
 
-/* Whether at least one is, as far as is known. */
+/* After redis_ready: waits until no server is connecting any more, late ones included. */
+void redis_ready_each(struct redis *redis, int64_t deadline_ns, int wake_fd);
+
+/* Whether at least one server is connected, as far as is known. */
 bool redis_up(const struct redis *redis);
 
-/* How long a waiter does well to wait before its next attempt: until a pause is over. */
+/* How long the servers' longest pause still lasts: a waiter need not try before. */
 int64_t redis_pause_ms(struct redis_config *config);
 
-/* Forgets the replies of the exchange before, and its doubts. */
+/* Begins an exchange: forgets the replies of the earlier one, and its uncertain requests. */
 void redis_begin(struct redis *redis);
-/* The replies alone: what follows is of the same exchange. */
+/* Forgets the replies only: what follows is part of the same exchange. */
 void redis_go_on(struct redis *redis);
 
 /* Adds a command for one server. sizes NULL: the arguments are NUL-terminated. */
 void redis_append(struct redis *redis, size_t node, int argc, const char *const *argv,
                   const size_t *sizes);
 
-/* Sends what was appended, one write a server, and collects one reply for each command within
- * command_timeout_ms and the deadline, or until wake_fd is readable. A server that owes a reply
- * then is disconnected, so that the next reply cannot be taken for it; and one that says that it is
- * no master, so that the next call looks for another. The worst status of all. */
+/* Sends what was appended, in one write per server, and collects one reply per command. It stops
+ * at the deadline, after command_timeout_ms, or when wake_fd is readable. A server that still owes
+ * a reply is disconnected, so that its late reply cannot be taken for another command's. A server
+ * that says it is not a master is disconnected, so that the next call looks for another. Returns
+ * the worst status of all servers. */
 dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
-/* The same of several servers, of which most are enough: once those have answered, the others get
- * as long again, or 50 ms. */
+/* As redis_gather, where most servers are enough. Once most have answered, the others get as long
+ * again, at least 50 ms. */
 dlock_status redis_gather_most(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
-/* The same in steps, for a thread that has other things to do meanwhile: redis_wait disconnects
- * nothing, and may be called again. OK: all that can come has come; TIMED_OUT, CANCELLED.
- * redis_finish disconnects a server that owes a reply, and answers as redis_gather. */
+/* redis_gather in steps, for a thread with other work. redis_wait disconnects no server, and may
+ * be called again. OK: no further reply can come; TIMED_OUT; CANCELLED. redis_finish disconnects a
+ * server that still owes a reply, and returns what redis_gather would. */
 void redis_send(struct redis *redis);
 dlock_status redis_wait(struct redis *redis, int64_t deadline_ns, int wake_fd);
 dlock_status redis_finish(struct redis *redis);
-/* For requests that do not wait for each other: redis_append and redis_send may follow while
- * replies are missing. redis_next forgets the replies of the call before, and waits for others.
- * OK: some are there, the next from index 0 on, or none will come; TIMED_OUT, CANCELLED. */
+/* For requests that do not wait for each other: more may be appended and sent while replies are
+ * missing. A call forgets the replies of the previous call, and waits for others.
+ * OK: some replies are here, from index 0 on, or none will come; TIMED_OUT; CANCELLED. */
 dlock_status redis_next(struct redis *redis, int64_t deadline_ns, int wake_fd);
-/* How long it took to connect and to log in, the look-up of the host's name not counted. */
+/* How long the login took: one round trip of a new connection. */
 int64_t redis_connect_ns(const struct redis *redis, size_t node);
 
-/* Names a connection as its server does: what was sent on one that broke with a reply missing may
- * still be carried out. Numbers begin again with each server process, so that one says nothing
- * without the process. */
+/* A connection's identity at its server. It is needed when the connection broke with a reply
+ * missing: what was sent on it may still be carried out. Each server process counts its connections
+ * from 1, so the number means nothing without the process. */
 struct connection_id {
     size_t node;
-    long long id;    /* CLIENT ID; 0: not known */
-    char run_id[41]; /* of the process */
+    long long id;     /* CLIENT ID; 0: not known */
+    uint64_t process; /* the first 16 hex digits of the process's run_id, which is random */
 };
 enum kill_result {
-    KILL_DONE,       /* the server has ended it: its commands were carried out, or never will be */
-    KILL_UNANSWERED, /* nobody answered: it may be tried again */
+    KILL_DONE,       /* it has ended: its commands were carried out, or never will be */
+    KILL_UNANSWERED, /* not known: it may be tried again */
     KILL_IMPOSSIBLE, /* another server process answers, or refuses CLIENT ID, CLIENT KILL or INFO */
 };
 
-/* After an exchange that left a server UNKNOWN: which connection broke, the first from that server
- * on. False: none. */
+/* After an exchange that left a server UNKNOWN: the first broken connection from that node on.
+ * False: there is none. */
 bool redis_broken_connection(const struct redis *redis, size_t node, struct connection_id *broken);
-/* Has the server end that connection, from one that redis_ready has connected. The sentence of the
- * exchange is kept. */
+/* Makes the server end that connection, by a command on one that redis_ready has connected. The
+ * thread's sentence is kept. */
 enum kill_result redis_kill_broken(struct redis *redis, const struct connection_id *broken,
                                    int64_t deadline_ns, int wake_fd);
 
-/* For a connection that is listened on, in a loop of the caller's: neither waits.
- * redis_flush sends what was appended; redis_pull reads what is there, whose replies take the place
- * of those before. OK, perhaps without a reply; UNREACHABLE: the connection broke.
- * redis_fd: readable when redis_pull has something to read; -1 while it is not connected. */
+/* The current connection. */
+struct connection_id redis_connection(const struct redis *redis, size_t node);
+/* Makes the server end the command that blocks that connection, as if it had timed out. Nothing is
+ * sent to another server process, and the outcome is not reported. The thread's sentence is
+ * kept. */
+void redis_unblock(struct redis *redis, const struct connection_id *blocked, int64_t deadline_ns,
+                   int wake_fd);
+
+/* For a subscriber connection, in the caller's event loop. None of these waits.
+ * redis_flush sends what was appended. redis_pull reads what has arrived; its replies replace the
+ * earlier ones. OK, perhaps without a reply; UNREACHABLE: the connection broke.
+ * redis_fd is readable when redis_pull has something to read; -1: not connected. */
 int redis_fd(const struct redis *redis, size_t node);
 dlock_status redis_flush(struct redis *redis, size_t node);
 dlock_status redis_pull(struct redis *redis, size_t node);
 
-/* The server said this in place of carrying a command out: it is no master, another may be. For
- * redis_gather, and for a connection that is listened on. */
+/* redis_is_demotion: whether this error says that the server is not a master. redis_demoted: drops
+ * such a server's connection, so that the next call looks for another. */
 bool redis_is_demotion(const char *error);
 void redis_demoted(struct redis *redis, size_t node, const char *error);
 
-/* It has no room for one more client (maxclients): said in place of the first reply. */
+/* The server has no room for another client (maxclients). It says so instead of the first reply. */
 static inline bool redis_is_full(const char *error)
 {
     return strncmp(error, "ERR max number of clients", 25) == 0;
 }
 
-/* What came on the connection does not answer what was sent: nothing that was sent in this exchange
- * counts as answered, and the connection is dropped with a doubt. */
+/* For a reply that does not fit its command: drops the connection, and counts nothing of this
+ * exchange as answered. The outcome of what was sent is uncertain. */
 void redis_distrust(struct redis *redis, size_t node);
 
-/* The server refuses to tell this kind of wake-ups (a bit), or does not any more. */
+/* The server refuses this kind of wake-ups (a bit), or no longer refuses it. */
 void redis_wakeups_refused(struct redis *redis, size_t node, unsigned kind, const char *reason);
 void redis_wakeups_accepted(struct redis *redis, size_t node, unsigned kind);
 
-/* Cuts the connections. */
+/* Closes the connections. */
 void redis_disconnect(struct redis *redis);
 
-/* Of the latest exchange. OK: all replies came (what they say is not looked at); UNREACHABLE:
- * nothing was sent; UNKNOWN: something was sent and a reply is missing. */
+/* The latest exchange with that server. OK: all replies came, also if they are errors; UNREACHABLE:
+ * nothing was sent; UNKNOWN: something was sent, and a reply is missing. */
 dlock_status redis_status(const struct redis *redis, size_t node);
-/* The index-th reply of the exchange, from 0; NULL when it did not come. */
+/* The exchange's reply number `index`, from 0; NULL: it did not come. */
 const redisReply *redis_reply(const struct redis *redis, size_t node, size_t index);
 const char *redis_server(const struct redis *redis, size_t node);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The engine for Redis, as a table: what it keeps for a client and for each of its locks.
+ * The engine for Redis: its state for a client and for each lock, and its table of functions.
  */
 #include "redis_engine.h"
 
@@ -14,6 +14,7 @@ static void engine_free(struct redis_engine *engine)
 {
     subscriber_free(&engine->channels);
     subscriber_free(&engine->lists);
+    subscriber_free(&engine->signals);
     pool_destroy(&engine->pool);
     for (size_t i = 0; i < engine->config.server_count; i++) {
         url_free(&engine->config.servers[i].url);
@@ -54,6 +55,7 @@ static dlock_status redis_engine_open(struct dlock_client *client, const char *c
     engine->config.outages.arg = &client->timekeeper;
     subscriber_init(&engine->channels, WAIT_CHANNEL);
     subscriber_init(&engine->lists, WAIT_LIST);
+    subscriber_init(&engine->signals, WAIT_SIGNALS);
     dlock_status status = DLOCK_OK;
     if (!pool_init(&engine->pool, &engine->config, options->connections_max))
         status = fail(DLOCK_NO_MEMORY, "out of memory");
@@ -96,7 +98,7 @@ static bool begin_batch(struct dlock_batch *batch)
 
 /* ---- Locks ----------------------------------------------------------------------------------- */
 
-/* Redis' rule: the first '{', the next '}', and something between them. */
+/* Redis's rule for a hash tag: the first '{' and the next '}', with text between them. */
 static bool has_tag(const char *name)
 {
     const char *open = strchr(name, '{');
@@ -109,16 +111,17 @@ static dlock_status check_lock(const struct dlock_client *client, const struct r
 {
     size_t servers = redis_of(client)->config.server_count;
     if (strncmp(name, "dlock:", 6) == 0)
-        return fail(DLOCK_INVALID,
-                    "'%s' begins with 'dlock:', as the keys that the library keeps "
-                    "beside a lock; any other beginning is right",
-                    name);
+        return fail(
+            DLOCK_INVALID,
+            "'%s' begins with 'dlock:', which is reserved for the library's own keys; choose "
+            "another beginning",
+            name);
     if (ops->beside[0].kind != NULL && strpbrk(name, "{}") != NULL && !has_tag(name))
-        return fail(DLOCK_INVALID,
-                    "'%s' has a brace but no hash tag, so the keys that rung '%s' "
-                    "keeps beside it would not lie in its slot; a tag as in "
-                    "lock:{phone}, or no brace, is right",
-                    name, ops->name);
+        return fail(
+            DLOCK_INVALID,
+            "'%s' has a brace but no hash tag, so the other keys of rung '%s' would not be in "
+            "its slot; use a tag, as in lock:{phone}, or no brace",
+            name, ops->name);
     if (ops->engine != NULL && ops->engine != &engine_redis)
         return fail(DLOCK_INVALID, "rung '%s' works with %s, and the client's servers are Redis",
                     ops->name, ops->engine->name);
@@ -128,7 +131,7 @@ static dlock_status check_lock(const struct dlock_client *client, const struct r
     return DLOCK_OK;
 }
 
-/* The keys beside it: in its slot, and no other lock's. False: out of memory. */
+/* Names the keys beside the lock's own: in its slot, and no other lock's. False: out of memory. */
 static bool name_beside(const struct dlock *lock, struct redis_lock *kept)
 {
     const struct beside *beside = lock->ops->beside;

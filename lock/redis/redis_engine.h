@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the engine for Redis keeps for a client and for a lock, and the connection that a rung's
- * slot is lent.
+ * The Redis engine's state for a client and for a lock, and its entry points.
  */
 #ifndef DLOCK_REDIS_ENGINE_H
 #define DLOCK_REDIS_ENGINE_H
@@ -17,6 +16,7 @@ struct redis_engine {
     /* Protected by the loop's mutex. */
     struct subscriber channels;
     struct subscriber lists;
+    struct subscriber signals;
 };
 
 static inline struct redis_engine *redis_of(const struct dlock_client *client)
@@ -27,7 +27,7 @@ static inline struct redis_engine *redis_of(const struct dlock_client *client)
 /* lock->engine_state */
 struct redis_lock {
     char *beside_text;
-    const char *beside[BESIDE_MAX + 1]; /* the keys beside it, by name */
+    const char *beside[BESIDE_MAX + 1]; /* the names of the keys beside the lock's own */
     struct source source;               /* protected by the loop's mutex */
 };
 
@@ -36,11 +36,11 @@ static inline struct redis_lock *redis_lock_of(const struct dlock *lock)
     return lock->engine_state;
 }
 
-/* The type of the lock's key: a rung that counts its owners' holds keeps a hash, one that counts
- * readers' too a zset of owners. "" of flawed rungs: they differ. */
+/* The type of the lock's key, as Redis names it. If the rung does not say: a zset with shared
+ * holds, a hash on other re-entrant rungs, else a string. */
 const char *key_type(const struct dlock *lock);
 
-/* The engine's parts: see engine.h. */
+/* The engine's functions: see engine.h. */
 bool redis_shares(const struct exchange *exchange, const struct exchange *other);
 void redis_exchange(struct dlock_client *client, struct exchange *const *all, size_t count);
 dlock_status redis_extend(struct dlock_hold *hold, int64_t ends_ns, int64_t *sent_ns,

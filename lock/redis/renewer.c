@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How renewals go to the server: many scripts in one write, on a connection of the timekeeper's
- * own, or on one that the pool lends; and how one hold is renewed for a call.
+ * Sends renewals: many scripts in one write, on the timekeeper's own connection or on one that the
+ * pool lends. Also renews one hold, for dlock_extend.
  */
 #include "redis_engine.h"
 
@@ -13,9 +13,9 @@
 struct renewer {
     struct dlock_client *client;
     struct redis *own;
-    struct redis *redis;                     /* its own, or one on loan */
-    size_t taken;                            /* of the replies that are here */
-    const struct script *known[SCRIPTS_MAX]; /* by the server, since they were sent */
+    struct redis *redis;                     /* `own`, or one that the pool has lent */
+    size_t taken;                            /* how many of the replies were taken */
+    const struct script *known[SCRIPTS_MAX]; /* they were sent, so the server knows them */
     size_t known_count;
 };
 
@@ -47,8 +47,8 @@ static void free_all(struct renewer *renewer)
 
 /* ---- The connection -------------------------------------------------------------------------- */
 
-/* If its own can't be made, one that the pool lends: a server that has no room for another answers
- * those that it has. */
+/* Uses its own connection, or else one that the pool lends. A server without room for another
+ * connection still answers on those that it has. */
 static dlock_status renewer_ready(struct renewer *renewer, int64_t limit_ns, int wake_fd)
 {
     dlock_status status = redis_ready(renewer->own, limit_ns, wake_fd);
@@ -61,7 +61,7 @@ static dlock_status renewer_ready(struct renewer *renewer, int64_t limit_ns, int
     return redis_ready(lent, limit_ns, wake_fd);
 }
 
-/* All answers on it were taken. */
+/* Returns a lent connection to the pool. All its answers were taken. */
 static void renewer_rest(struct renewer *renewer)
 {
     redis_begin(renewer->redis);
@@ -74,9 +74,9 @@ static void renewer_protocol_error(struct renewer *renewer)
     redis_distrust(renewer->redis, 0);
 }
 
-/* ---- One alone ------------------------------------------------------------------------------- */
+/* ---- One renewal ----------------------------------------------------------------------------- */
 
-/* By the rung's own slot. */
+/* Whether the rung has no send_renew: then each hold is renewed by a call of its own. */
 static bool renewer_is_alone(const struct dlock_hold *hold)
 {
     return hold->lock->ops->send_renew == NULL;
@@ -105,7 +105,7 @@ dlock_status redis_extend(struct dlock_hold *hold, int64_t ends_ns, int64_t *sen
     return status;
 }
 
-/* ---- Many ------------------------------------------------------------------------------------ */
+/* ---- Many renewals in one write -------------------------------------------------------------- */
 
 static int64_t renewer_begin(struct renewer *renewer)
 {
@@ -114,7 +114,7 @@ static int64_t renewer_begin(struct renewer *renewer)
     return redis_connect_ns(renewer->redis, 0);
 }
 
-/* The first that needs a script carries it for those after it. */
+/* The first request that needs a script carries it in full, also for the later ones. */
 static bool must_carry(struct renewer *renewer, const struct script *script)
 {
     for (size_t i = 0; i < renewer->known_count; i++)

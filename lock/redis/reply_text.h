@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Commands and replies as a person reads them: the way redis-cli takes and prints them.
+ * Commands and replies as text for people: in the form that redis-cli takes and prints.
  */
 #ifndef DLOCK_REPLY_TEXT_H
 #define DLOCK_REPLY_TEXT_H
 
 #include <hiredis/hiredis.h>
 
-/* For the caller to free; NULL when out of memory. sizes NULL: NUL-terminated arguments.
- * An argument of over 80 bytes is cut. */
+/* The caller frees the text; NULL: out of memory. sizes NULL: the arguments are NUL-terminated.
+ * An argument of more than 80 bytes is cut. */
 char *command_text(int argc, const char *const *argv, const size_t *sizes);
 
-/* For the caller to free; NULL when out of memory. No reply gives "(lost)". */
+/* The caller frees the text; NULL: out of memory. reply NULL gives "(lost)". */
 char *reply_text(const redisReply *reply);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Exchanges with a server, see ../exchange.h: a trip is a write and its answers. Rungs whose steps
- * are pairs are sent together, many in a write; those that send by themselves go alone.
+ * Exchanges with a server, see ../exchange.h. A trip is a write and its answers. A rung whose steps
+ * are pairs (send_x, take_x) shares a write with others. A rung with slots of its own goes alone.
  */
+#include "cleanup.h"
 #include "exchange_one.h"
 #include "owner.h"
 #include "redis_engine.h"
@@ -10,22 +11,24 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SCRIPTS_MAX 16 /* that one write carries in full */
+#define SCRIPTS_MAX 16 /* scripts that one write remembers to have sent in full */
 
-/* The connection, and what is known of it. */
+/* A connection, and its state during this trip. */
 struct trip {
     struct dlock_client *client;
     struct rung_env env;
-    dlock_status ready; /* whether it is connected, and if not why */
+    dlock_status ready; /* OK: connected; else the reason why not */
     char why[SENTENCE_MAX];
-    bool shared;      /* by more than one exchange */
-    int64_t began_ns; /* CLOCK_MONOTONIC: when that was to be seen to, */
-    int64_t ready_ns; /* and when it was */
-    struct connection_id
-        asked; /* the latest doubt that was to be ended, many exchanges having the same */
-    enum kill_result end;                      /* and how that ended */
-    dlock_status gathered;                     /* of the replies that are missing */
-    const struct script *carried[SCRIPTS_MAX]; /* by the present write, in full */
+    bool shared;      /* more than one exchange uses this trip */
+    int64_t began_ns; /* CLOCK_MONOTONIC: when connecting started, */
+    int64_t ready_ns; /* and when it ended */
+    struct ending {
+        struct connection_id asked; /* the last connection that the server was asked to end, which
+                                       many exchanges may share; id -1: none */
+        enum kill_result end;       /* the result */
+    } endings[SERVERS_MAX];         /* by server */
+    dlock_status gathered;          /* the status of missing replies */
+    const struct script *carried[SCRIPTS_MAX]; /* sent in full by the current write */
     size_t carried_count;
 };
 
@@ -39,7 +42,7 @@ static bool is_flawed(const struct exchange *exchange)
     return exchange->hold->lock->rung.flawed;
 }
 
-/* Its step is a pair of what is sent and what the answer means. */
+/* Whether its step is a pair of a send and a take function. */
 static bool round_trip_is_pair(const struct exchange *exchange)
 {
     const struct rung_ops *ops = ops_of(exchange);
@@ -53,7 +56,7 @@ bool redis_shares(const struct exchange *exchange, const struct exchange *other)
     const struct dlock_client *client = exchange->hold->lock->client;
     int64_t least_ms = bound_ms(client) - client->options.command_timeout_ms;
     int64_t apart_ns = exchange->ends_ns - other->ends_ns;
-    int64_t ends_ns = min_ns(exchange->ends_ns, other->ends_ns); /* of both, if they share */
+    int64_t ends_ns = min_ns(exchange->ends_ns, other->ends_ns); /* the end of a shared trip */
     if (client->options.on_point != NULL || client->options.on_trace != NULL)
         return false;
     return round_trip_is_pair(exchange) && round_trip_is_pair(other) &&
@@ -61,12 +64,14 @@ bool redis_shares(const struct exchange *exchange, const struct exchange *other)
             (apart_ns > 0 ? apart_ns : -apart_ns) < (ends_ns - mono_ns()) / 8);
 }
 
-/* exchange->engine_state, which the core copies as bytes. */
+/* The content of exchange->engine_state, which the core copies as bytes. */
 struct __attribute__((may_alias)) kept {
-    struct connection_id broken; /* exchange->open: which connection broke */
-    enum kill_result end;        /* of the doubt that it began with, or met */
-    bool unknown_script;         /* to the server: it must be sent once more */
-    size_t first;                /* the index of its first reply */
+    struct connection_id broken[SERVERS_MAX]; /* if exchange->open: the connections that broke, */
+    size_t broken_count;                      /* at most one per server */
+    enum kill_result end;                     /* whether `broken` could be ended */
+    bool unknown_script;                      /* to the server: the request is sent again */
+    bool began_open;                          /* it was sent while `open` */
+    size_t first;                             /* the index of its first reply */
 };
 _Static_assert(sizeof(struct kept) <= EXCHANGE_STATE_MAX, "an exchange has room for it");
 
@@ -75,23 +80,46 @@ static struct kept *kept_of(struct exchange *exchange)
     return (struct kept *)&exchange->engine_state;
 }
 
-/* ---- Doubts ---------------------------------------------------------------------------------- */
+/* ---- Uncertain requests: which they are ------------------------------------------------------ */
+
+static bool is_kept(const struct kept *kept, size_t node)
+{
+    for (size_t i = 0; i < kept->broken_count; i++)
+        if (kept->broken[i].node == node)
+            return true;
+    return false;
+}
+
+/* Stores which connections broke. An earlier broken connection at the same server is not replaced:
+ * the later request has the same name, and states the same result. */
+static void round_trip_keep_broken(struct trip *trip, struct exchange *exchange)
+{
+    struct kept *kept = kept_of(exchange);
+    struct connection_id broken;
+    if (!exchange->open || kept->end != KILL_UNANSWERED)
+        kept->broken_count = 0;
+    for (size_t node = 0;
+         trip->env.redis != NULL && redis_broken_connection(trip->env.redis, node, &broken);
+         node = broken.node + 1)
+        if (!is_kept(kept, broken.node))
+            kept->broken[kept->broken_count++] = broken;
+    exchange->open = kept->broken_count > 0;
+}
 
 static void round_trip_note_broken(struct trip *trip, struct exchange *exchange)
 {
     const struct rung_ops *ops = ops_of(exchange);
     if (exchange->status == DLOCK_UNKNOWN) {
         exchange->unresolved = ops->send_acquire != NULL || ops->resolve != NULL;
-        exchange->open = trip->env.redis != NULL &&
-                         redis_broken_connection(trip->env.redis, 0, &kept_of(exchange)->broken);
+        round_trip_keep_broken(trip, exchange);
     } else if (exchange_settles(exchange->status)) {
         exchange->unresolved = false;
     }
 }
 
-/* ---- Pairs, there and back ------------------------------------------------------------------- */
+/* ---- Pairs: many exchanges in a write -------------------------------------------------------- */
 
-/* Whether it is the first in this write that needs the script. */
+/* Whether this request must carry the script: no earlier one in this write did. */
 static bool round_trip_carries(struct trip *trip, const struct script *script)
 {
     for (size_t i = 0; i < trip->carried_count; i++)
@@ -118,20 +146,24 @@ static void append_request(struct trip *trip, struct exchange *exchange)
                    kept_of(exchange)->unknown_script && round_trip_carries(trip, request.script));
 }
 
-/* What an acquire reads does not ride with what ends its earlier name. */
-static struct dlock_batch *reads_of(const struct exchange *exchange)
+static bool takes_back(const struct exchange *exchange)
 {
-    bool ends = exchange->step == STEP_RELEASE || exchange->step == STEP_GIVE_UP;
-    return ends ? NULL : exchange->reads;
+    return exchange->step == STEP_RELEASE || exchange->step == STEP_GIVE_UP;
 }
 
-/* `at`: the index of its first reply. That of the next one's. */
+/* An acquire's reads are not sent with the release or give-up of its earlier name. */
+static struct dlock_batch *reads_of(const struct exchange *exchange)
+{
+    return takes_back(exchange) ? NULL : exchange->reads;
+}
+
+/* Appends the exchange's commands. `at`: the index of its first reply. Returns the next one's. */
 static size_t round_trip_append(struct trip *trip, struct exchange *exchange, size_t at)
 {
     kept_of(exchange)->first = at;
     if (exchange->step == STEP_RELEASE && !kept_of(exchange)->unknown_script)
         point(&trip->env, "before_release");
-    /* What a release is kept for counts from the first that was sent. */
+    /* A release that keeps the lock counts its new time from the first request that was sent. */
     if (exchange->step != STEP_RELEASE || exchange->sent_ns == 0)
         exchange->sent_ns = trip->client->now_ns();
     at += env_ride_append(trip->env.redis, exchange->last);
@@ -142,7 +174,6 @@ static size_t round_trip_append(struct trip *trip, struct exchange *exchange, si
     return at + env_ride_append(trip->env.redis, reads_of(exchange));
 }
 
-/* What the answer means. */
 static dlock_status round_trip_take(const struct exchange *exchange, const struct answer *answer)
 {
     const struct rung_ops *ops = ops_of(exchange);
@@ -161,7 +192,7 @@ static void round_trip_take_answer(struct trip *trip, struct exchange *exchange,
     kept_of(exchange)->unknown_script = script_is_missing(&answer);
     exchange->transient = trip->env.transient;
     dlock_status status = round_trip_take(exchange, &answer);
-    if (status == DLOCK_UNKNOWN) { /* the replies behind it are not to be believed either */
+    if (status == DLOCK_UNKNOWN) { /* later replies are not trusted either */
         status = not_understood(&trip->env, exchange->hold);
         trip->gathered = DLOCK_UNKNOWN;
         snprintf(trip->why, sizeof trip->why, "%s", dlock_error());
@@ -171,7 +202,7 @@ static void round_trip_take_answer(struct trip *trip, struct exchange *exchange,
         point(&trip->env, "acquired");
 }
 
-/* `last` is sent once, the reads once more with what is sent again. */
+/* `last` is sent only once. The reads are sent again with a request that is sent again. */
 static void take_replies(struct trip *trip, struct exchange *exchange)
 {
     struct redis *redis = trip->env.redis;
@@ -209,12 +240,13 @@ static void send_pairs(struct trip *trip, struct exchange *const *all, size_t co
         snprintf(trip->why, sizeof trip->why, "%s", dlock_error());
     for (size_t i = 0; i < count; i++) {
         take_replies(trip, all[i]);
-        round_trip_note_broken(trip, all[i]); /* before anything else is sent */
+        round_trip_note_broken(trip, all[i]); /* before the next write, which forgets it */
     }
 }
 
-/* By their SHA1, and those that the server does not know in full. What rode in the first write is
- * answered by then; what rode earlier, and was not, stays as it is. */
+/* Sends scripts by their SHA1, and then in full those that the server does not know. By then the
+ * riding commands of the first write are answered, so they no longer count as `rode`. If an earlier
+ * exchange's riding commands were not answered, `rode` stays set. */
 static void run_pairs(struct trip *trip, struct exchange *const *all, size_t count)
 {
     struct exchange *again[EXCHANGES_MAX];
@@ -238,7 +270,7 @@ static void run_pairs(struct trip *trip, struct exchange *const *all, size_t cou
             exchange_set(again[i], something_was_sent(again[i]->why));
 }
 
-/* ---- Alone ----------------------------------------------------------------------------------- */
+/* ---- Slots: one exchange alone --------------------------------------------------------------- */
 
 static dlock_status acquire_alone(struct trip *trip, struct exchange *exchange)
 {
@@ -271,7 +303,7 @@ static void run_alone(struct trip *trip, struct exchange *exchange)
     round_trip_note_broken(trip, exchange);
 }
 
-/* ---- Doubts ---------------------------------------------------------------------------------- */
+/* ---- Uncertain requests: ending them --------------------------------------------------------- */
 
 static void number_try(struct dlock_client *client, struct dlock_hold *hold)
 {
@@ -291,20 +323,41 @@ static void round_trip_run(struct trip *trip, struct exchange *const *all, size_
             run_alone(trip, all[i]);
 }
 
-static enum kill_result kill_broken_of(struct trip *trip, struct exchange *exchange)
+static enum kill_result kill_broken(struct trip *trip, const struct connection_id *broken)
 {
-    const struct connection_id *broken = &kept_of(exchange)->broken;
-    bool same = trip->asked.node == broken->node && trip->asked.id == broken->id &&
-                strcmp(trip->asked.run_id, broken->run_id) == 0;
-    if (!same || trip->end == KILL_UNANSWERED) {
-        trip->asked = *broken;
-        trip->end = redis_kill_broken(trip->env.redis, broken, trip->env.deadline_ns, -1);
+    struct ending *ending = &trip->endings[broken->node];
+    bool same = ending->asked.id == broken->id && ending->asked.process == broken->process;
+    if (!same || ending->end == KILL_UNANSWERED) {
+        ending->asked = *broken;
+        ending->end = redis_kill_broken(trip->env.redis, broken, trip->env.deadline_ns, -1);
     }
-    return trip->end;
+    return ending->end;
 }
 
-/* From here on it is another acquisition, with another name. What the old one has by now is taken
- * back: its hold, or its place as a waiter. What is on its way under it is left to expire. */
+/* Makes each server whose reply was lost end the broken connection. Those that were not ended are
+ * kept. UNANSWERED: at least one may be tried again. */
+static enum kill_result kill_broken_of(struct trip *trip, struct exchange *exchange)
+{
+    struct kept *kept = kept_of(exchange);
+    enum kill_result all = KILL_DONE;
+    size_t left = 0;
+    for (size_t i = 0; i < kept->broken_count; i++) {
+        struct connection_id broken = kept->broken[i];
+        enum kill_result end = kill_broken(trip, &broken);
+        if (end == KILL_DONE)
+            continue;
+        kept->broken[left++] = broken;
+        if (all != KILL_UNANSWERED)
+            all = end;
+    }
+    kept->broken_count = left;
+    return all;
+}
+
+/* Gives each acquire a new name: from here on it is another acquisition. What the old name has by
+ * now is removed: its hold, or its mark as a waiter. What a request that is still on its way
+ * acquires is left to expire. If its connection may still be ended, that goes on in the
+ * background. */
 static void begin_anew(struct trip *trip, struct exchange *const *all, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -312,13 +365,23 @@ static void begin_anew(struct trip *trip, struct exchange *const *all, size_t co
     round_trip_run(trip, all, count);
     for (size_t i = 0; i < count; i++) {
         all[i]->step = STEP_ACQUIRE;
+        if (kept_of(all[i])->end == KILL_UNANSWERED)
+            cleanup_take_back_name(all[i]);
         all[i]->open = all[i]->unresolved = false;
         owner_begin_anew(all[i]->hold);
-        exchange_set(all[i], fail(DLOCK_UNKNOWN,
-                                  "'%s': a request was not answered, and may come "
-                                  "for ever; the next has another name",
-                                  all[i]->hold->key));
+        exchange_set(
+            all[i],
+            fail(DLOCK_UNKNOWN,
+                 "'%s': a request was not answered, and may still arrive at any time; the next "
+                 "one has another name",
+                 all[i]->hold->key));
     }
+}
+
+/* With several servers most are enough, so one that does not answer delays no request. */
+static bool has_spare_servers(const struct exchange *exchange)
+{
+    return redis_of(exchange->hold->lock->client)->config.server_count > 1;
 }
 
 static bool begins_anew(const struct exchange *exchange)
@@ -335,7 +398,7 @@ static bool is_any_open(struct exchange *const *all, size_t count)
     return false;
 }
 
-/* Has the server end the connections of the requests that may still come. */
+/* Makes the servers end the connections on which uncertain requests were sent. */
 static void kill_broken_of_all(struct trip *trip, struct exchange *const *all, size_t count)
 {
     struct exchange *anew[EXCHANGES_MAX];
@@ -347,11 +410,13 @@ static void kill_broken_of_all(struct trip *trip, struct exchange *const *all, s
         struct exchange *exchange = all[i];
         if (!exchange->open)
             continue;
-        kept_of(exchange)->end = kill_broken_of(trip, exchange);
-        bool for_ever = kept_of(exchange)->end == KILL_IMPOSSIBLE;
-        exchange->open =
-            !(kept_of(exchange)->end == KILL_DONE || (for_ever && exchange->step == STEP_ACQUIRE));
-        if (for_ever && begins_anew(exchange))
+        enum kill_result end = kill_broken_of(trip, exchange);
+        kept_of(exchange)->end = end;
+        bool acquires = exchange->step == STEP_ACQUIRE;
+        bool begins = end != KILL_DONE && begins_anew(exchange) &&
+                      (end == KILL_IMPOSSIBLE || has_spare_servers(exchange));
+        exchange->open = begins || !(end == KILL_DONE || (end == KILL_IMPOSSIBLE && acquires));
+        if (begins)
             anew[anew_count++] = exchange;
     }
     begin_anew(trip, anew, anew_count);
@@ -359,9 +424,9 @@ static void kill_broken_of_all(struct trip *trip, struct exchange *const *all, s
 
 /* ---- Lost replies ---------------------------------------------------------------------------- */
 
-/* Asking once more tells what became of the request: by its own script, which says what shall be,
- * or by the rung's resolve. Not of a release while commands that rode ahead of it may still come:
- * the next holder must not overtake them. */
+/* Whether to ask again, which shows what the request did: by its script, which states a result and
+ * may be carried out twice, or by the rung's resolve. A release is not sent again while its riding
+ * commands may still be carried out: they could then meet the next holder. */
 static bool may_be_repeated(const struct exchange *exchange)
 {
     if (exchange->step == STEP_ACQUIRE)
@@ -369,14 +434,14 @@ static bool may_be_repeated(const struct exchange *exchange)
     return exchange->step == STEP_RELEASE && !(exchange->open && exchange->rode);
 }
 
-/* Its reply was lost, and somebody asks what became of it. */
+/* Whether its reply was lost, and the trip finds out what the request did. */
 static bool is_followed_up(const struct exchange *exchange)
 {
     return exchange->status == DLOCK_UNKNOWN && exchange->step != STEP_GIVE_UP &&
            !(exchange->step == STEP_RELEASE && is_flawed(exchange));
 }
 
-/* What a release says whose first reply was lost. */
+/* Sets the final status of a release whose first reply was lost. */
 static void judge_release(struct exchange *exchange)
 {
     const struct dlock_hold *hold = exchange->hold;
@@ -393,7 +458,7 @@ static void judge_release(struct exchange *exchange)
                       hold->key);
     else if (status == DLOCK_LOST && last_one)
         status = dlock_valid(hold)
-                     ? DLOCK_OK /* nobody else can have freed it */
+                     ? DLOCK_OK /* the first request freed it, or an operator did */
                      : fail(DLOCK_UNKNOWN, "'%s' was released, or it expired before", hold->key);
     else if (status != DLOCK_OK && status != DLOCK_LOST)
         status = fail(DLOCK_UNKNOWN, "'%s': the release was not answered", hold->key);
@@ -402,7 +467,8 @@ static void judge_release(struct exchange *exchange)
     exchange_set(exchange, status);
 }
 
-/* Replies were lost just now: connects anew, and sends once more what may be. */
+/* After lost replies: connects again, ends the uncertainty, and repeats the requests that may be
+ * repeated. */
 static void round_trip_repeat(struct trip *trip, struct exchange *const *all, size_t count)
 {
     struct exchange *lost[EXCHANGES_MAX];
@@ -432,22 +498,26 @@ static bool is_serverless(const struct exchange *exchange)
     return exchange->step != STEP_ALONE && (ops_of(exchange)->traits & TRAIT_SERVERLESS) != 0;
 }
 
-/* What rides is sent by itself. */
+/* The riding commands are sent in a write of their own. If the last ones were not answered, the
+ * release says so, though it is carried out: nothing else could end the hold. */
 static void run_serverless(struct trip *trip, struct exchange *exchange)
 {
     struct dlock_batch *reads = exchange->reads;
-    bool open;
+    char why[sizeof exchange->why];
     env_init(exchange->hold->lock, exchange->ends_ns, &trip->env);
-    send_alone(exchange->hold, exchange->last, NULL, exchange->ends_ns, &open);
+    dlock_status rode = send_alone(exchange->hold, exchange->last, NULL, exchange->ends_ns);
+    snprintf(why, sizeof why, "%s", dlock_error());
     exchange->last = exchange->reads = NULL;
     round_trip_run(trip, &exchange, 1);
-    if (exchange->status == DLOCK_OK)
-        send_alone(exchange->hold, NULL, reads, exchange->ends_ns, &open);
+    if (exchange->status == DLOCK_OK && rode != DLOCK_OK)
+        exchange_set(exchange, fail(rode, "%s", why));
+    else if (exchange->status == DLOCK_OK)
+        send_alone(exchange->hold, NULL, reads, exchange->ends_ns);
 }
 
-/* ---- All of it ------------------------------------------------------------------------------- */
+/* ---- A trip ---------------------------------------------------------------------------------- */
 
-/* All that share end together, before the first of them must. */
+/* A shared trip ends when the first of its exchanges must end. */
 static void round_trip_begin(struct trip *trip, struct exchange *const *all, size_t count)
 {
     struct dlock *lock = all[0]->hold->lock;
@@ -458,6 +528,7 @@ static void round_trip_begin(struct trip *trip, struct exchange *const *all, siz
         ends_ns = all[i]->ends_ns < ends_ns ? all[i]->ends_ns : ends_ns;
         all[i]->rode = all[i]->transient = false;
         kept_of(all[i])->end = KILL_UNANSWERED;
+        kept_of(all[i])->began_open = false;
         if (all[i]->busy != NULL)
             *all[i]->busy = (struct busy){0};
     }
@@ -471,34 +542,53 @@ static void round_trip_begin(struct trip *trip, struct exchange *const *all, siz
         snprintf(trip->why, sizeof trip->why, "%s", dlock_error());
 }
 
-/* Rungs that send by themselves release also where no server is there, for what they keep in the
- * process: their calls answer UNREACHABLE then. */
+/* A rung with a slot `release` is called even without a connection, because it may keep state in
+ * the process. Its commands return UNREACHABLE then. */
 static bool may_run(const struct trip *trip, const struct exchange *exchange)
 {
     bool keeps = !round_trip_is_pair(exchange) && exchange->step == STEP_RELEASE;
     return trip->ready == DLOCK_OK || (keeps && trip->env.redis != NULL);
 }
 
-/* What was to be sent inside the hold would meet the next holder. */
+/* The hold has expired: its riding commands could meet the next holder. */
 static bool comes_too_late(const struct exchange *exchange)
 {
     return exchange->last != NULL && !is_flawed(exchange) && !dlock_valid(exchange->hold);
 }
 
-/* Alone it would have ended the connecting; those that share do not. */
+/* An exchange alone stops connecting at its own limit. A shared trip does not: it is checked
+ * here. */
 static bool connected_too_late(const struct trip *trip, const struct exchange *exchange)
 {
     return trip->shared && exchange->step == STEP_ACQUIRE && exchange->limit_ns > trip->began_ns &&
            exchange->limit_ns <= trip->ready_ns;
 }
 
-/* Those that can be sent; how many. */
+static void round_trip_stays_open(struct exchange *exchange)
+{
+    exchange_set(exchange, fail(DLOCK_UNKNOWN,
+                                "'%s': an earlier request was not answered, "
+                                "and may still be carried out",
+                                exchange->hold->key));
+}
+
+/* Whether a release or give-up on several servers is sent although it is `open`. The servers that
+ * answer release now. All are asked again when the uncertainty is over. */
+static bool takes_back_early(struct exchange *exchange)
+{
+    bool early = takes_back(exchange) && exchange->last == NULL && has_spare_servers(exchange);
+    kept_of(exchange)->began_open = early;
+    return early;
+}
+
+/* Chooses the exchanges that can be sent, and answers the others. Returns how many. */
 static size_t round_trip_choose(struct trip *trip, struct exchange *const *all, size_t count,
                                 struct exchange *chosen[EXCHANGES_MAX])
 {
     size_t chosen_count = 0;
     for (size_t i = 0; i < count; i++) {
         struct exchange *exchange = all[i];
+        exchange->transient = trip->ready != DLOCK_OK && trip->env.transient;
         if (!may_run(trip, exchange))
             exchange_set(exchange, fail(trip->ready, "%s", trip->why));
         else if (comes_too_late(exchange))
@@ -510,11 +600,9 @@ static size_t round_trip_choose(struct trip *trip, struct exchange *const *all, 
         else if (connected_too_late(trip, exchange))
             exchange_set(exchange, fail(DLOCK_UNREACHABLE, "no time was left to ask %s",
                                         redis_server(trip->env.redis, 0)));
-        else if (exchange->open && kept_of(exchange)->end == KILL_UNANSWERED)
-            exchange_set(exchange, fail(DLOCK_UNKNOWN,
-                                        "'%s': an earlier request was not answered, "
-                                        "and may still be carried out",
-                                        exchange->hold->key));
+        else if (exchange->open && kept_of(exchange)->end == KILL_UNANSWERED &&
+                 !takes_back_early(exchange))
+            round_trip_stays_open(exchange);
         else
             chosen[chosen_count++] = exchange;
     }
@@ -531,6 +619,9 @@ static void run_with_server(struct trip *trip, struct exchange *const *all, size
     size_t chosen_count = round_trip_choose(trip, all, count, chosen);
     round_trip_run(trip, chosen, chosen_count);
     round_trip_repeat(trip, chosen, chosen_count);
+    for (size_t i = 0; i < chosen_count; i++)
+        if (kept_of(chosen[i])->began_open && chosen[i]->open)
+            round_trip_stays_open(chosen[i]);
     env_end(all[0]->hold->lock, &trip->env);
 }
 
@@ -538,7 +629,8 @@ void redis_exchange(struct dlock_client *client, struct exchange *const *all, si
 {
     struct trip trip;
     trip.client = client;
-    trip.asked.node = SIZE_MAX; /* none */
+    for (size_t i = 0; i < SERVERS_MAX; i++)
+        trip.endings[i].asked.id = -1;
     if (is_serverless(all[0]))
         run_serverless(&trip, all[0]);
     else

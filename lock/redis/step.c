@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A rung's steps, whichever way it says them: as a pair of what is sent and what the answer means,
- * or as a slot that sends by itself.
+ * Helpers for rungs whose steps are pairs of a send and a take function; and how a hold is renewed,
+ * whether the rung has such a pair, a slot `renew`, or neither.
  */
 #include "redis_engine.h"
 
@@ -47,14 +47,14 @@ dlock_status take_ours(struct dlock_hold *hold, const struct answer *answer)
                                                  : DLOCK_UNKNOWN;
 }
 
-/* Of a take function, which knows no connection. */
+/* The status of a take function. UNKNOWN drops the connection, which a take function cannot do. */
 static dlock_status step_taken(struct rung_env *env, const struct dlock_hold *hold,
                                dlock_status status)
 {
     return status == DLOCK_UNKNOWN ? not_understood(env, hold) : status;
 }
 
-/* Of a rung that is not renewed. */
+/* For a rung that has neither send_renew nor renew: only dlock_extend renews its holds. */
 static dlock_status renew_by_type(struct rung_env *env, struct dlock_hold *hold, const char *ttl)
 {
     struct answer renewed = strcmp(env->key_type, "hash") == 0

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See subscriber.h. The first waiter that needs the connection makes it, since connecting may
- * block. After that it belongs to the loop, until it breaks. Then all its waiters try at once, and
- * the first that must wait connects it anew. If the server refuses to listen, waiters poll, and the
- * client asks again seldom.
+ * See subscriber.h. The first waiter that needs the connection makes it, because connecting may
+ * block. Then the connection belongs to the loop until it breaks. After a break all its waiters try
+ * to acquire at once, and the first that must wait connects it again. If the server refuses to
+ * subscribe, waiters poll, and the client asks again after growing pauses.
  */
 #include "redis_engine.h"
 
@@ -12,11 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LIVED_MS 1000 /* what breaks sooner is connected again after a pause */
+#define LIVED_MS 1000 /* a connection that breaks sooner is made again after a pause */
 #define BROKE_MS 50
 #define REFUSED_MS 1000
 #define DOUBLINGS 6
-#define UNTOLD (1U << WAIT_POLL) /* beside the subscribers' own: a bit of what the server refuses */
+#define UNTOLD (1U << WAIT_POLL) /* the bit for PUBLISH in a server's wakeups_refused */
 
 static int64_t doubled_ns(int64_t ms, unsigned times)
 {
@@ -40,12 +40,14 @@ void subscriber_free(struct subscriber *subscriber)
 static struct subscriber *subscriber_for(const struct dlock *lock, enum wait_kind kind)
 {
     struct redis_engine *engine = redis_of(lock->client);
-    return kind == WAIT_LIST ? &engine->lists : &engine->channels;
+    return kind == WAIT_LIST      ? &engine->lists
+           : kind == WAIT_SIGNALS ? &engine->signals
+                                  : &engine->channels;
 }
 
 /* ---- Its locks ------------------------------------------------------------------------------- */
 
-/* Where the locks with that name are, and few others. By FNV-1a. */
+/* The hash bucket of that name, by FNV-1a. */
 static struct namesakes *with_name(struct subscriber *subscriber, const char *name)
 {
     uint32_t hash = 2166136261U;
@@ -54,11 +56,11 @@ static struct namesakes *with_name(struct subscriber *subscriber, const char *na
     return &subscriber->by_name[hash >> (32 - SUBSCRIBER_NAME_BITS)];
 }
 
-/* What a reply names it by. */
+/* The name in a reply: the channel's, or of a list element the lock's. */
 static const char *subscriber_name_of(const struct subscriber *subscriber,
                                       const struct source *source)
 {
-    return subscriber->kind == WAIT_LIST ? source->lock->name : source->name;
+    return subscriber->kind == WAIT_CHANNEL ? source->name : source->lock->name;
 }
 
 static bool listens_to(struct subscriber *subscriber, const char *channel)
@@ -90,8 +92,8 @@ static void no_longer_refused(struct subscriber *subscriber, struct source *sour
     source->refusals = 0;
 }
 
-/* It broke soon after it was up, or did not come up: it is connected after a pause, longer each
- * time. */
+/* The connection broke soon after it was made, or was not made. The next attempt waits for a pause,
+ * longer each time. */
 static void connect_later(struct subscriber *subscriber)
 {
     subscriber->again_ns = mono_ns() + doubled_ns(BROKE_MS, ++subscriber->breaks);
@@ -118,8 +120,32 @@ static void connect_now(struct loop *loop, struct subscriber *subscriber, int64_
         connect_later(subscriber);
 }
 
-/* The server may refuse PUBLISH to this client's user. The holder is the same user, most likely, so
- * no message will come. */
+/* Whether the running BLPOP lacks this source. A list cannot be added to a running BLPOP. */
+static bool takes_others(const struct subscriber *subscriber, const struct source *source)
+{
+    return subscriber->kind == WAIT_SIGNALS && subscriber->state == SUBSCRIBER_WATCHED &&
+           subscriber->taking && source->state == SOURCE_WANTED;
+}
+
+/* Makes the server end the BLPOP, by a command on an idle connection of the pool. The next BLPOP
+ * includes all lists. If that fails, the waiter polls, and tries this again. */
+static void end_taking(struct loop *loop, struct subscriber *subscriber, int64_t limit_ns,
+                       int cancel_fd)
+{
+    struct pool *pool = &redis_of(loop->client)->pool;
+    struct connection_id blocked = redis_connection(subscriber->redis, 0);
+    pthread_mutex_unlock(&loop->mutex);
+    loop_may_block(loop);
+    struct redis *redis = pool_take_up(pool);
+    if (redis != NULL) {
+        redis_unblock(redis, &blocked, limit_ns, cancel_fd);
+        pool_give(pool, redis);
+    }
+    pthread_mutex_lock(&loop->mutex);
+}
+
+/* Notes whether the server refuses PUBLISH to this client's user. Most likely the holder has the
+ * same user. Then no message will come, and the waiters poll. */
 static void note_no_publish(struct source *source, bool no_publish)
 {
     struct redis_engine *engine = redis_of(source->lock->client);
@@ -136,7 +162,7 @@ static void note_no_publish(struct source *source, bool no_publish)
         reach_wakeups_accepted(&engine->config.servers[0], UNTOLD);
 }
 
-/* What the lock listens to is known from its first waiter on. */
+/* The first BUSY answer names the lock's channel or list. */
 static void set_source(struct subscriber *subscriber, struct source *source,
                        const struct busy *busy)
 {
@@ -165,6 +191,8 @@ bool subscriber_listen(struct dlock *lock, const struct busy *busy, int64_t limi
         set_state(subscriber, source, SOURCE_WANTED);
     if (subscriber->state == SUBSCRIBER_DOWN && mono_ns() >= subscriber->again_ns)
         connect_now(loop, subscriber, limit_ns, cancel_fd);
+    if (takes_others(subscriber, source))
+        end_taking(loop, subscriber, limit_ns, cancel_fd);
     if (subscriber->state == SUBSCRIBER_UP || subscriber->state == SUBSCRIBER_WATCHED)
         loop_wake(loop);
     return false;
@@ -189,8 +217,8 @@ void subscriber_forget(struct dlock *lock)
 
 /* ---- The loop's thread ----------------------------------------------------------------------- */
 
-/* It is heard from here on. What was tried before must be tried again: a release in between was
- * not heard. */
+/* The subscription is active from here on. The waiters must try again: the message of a release
+ * before it may have been missed. */
 static void is_heard(struct subscriber *subscriber, struct source *source)
 {
     set_state(subscriber, source, SOURCE_SUBSCRIBED);
@@ -235,19 +263,19 @@ static void subscriber_refuse(struct subscriber *subscriber, struct source *sour
     if (source->refusals == 0)
         subscriber->refused++;
     source->again_ns = mono_ns() + doubled_ns(REFUSED_MS, source->refusals++);
-    wait_wake(source->lock, WAKE_ALL); /* they believed that they would be woken */
+    wait_wake(source->lock, WAKE_ALL); /* its waiters must poll from here on */
     snprintf(reason, sizeof reason, "%s is refused, so that waiters poll: %s",
-             subscriber->kind == WAIT_LIST ? "BLPOP" : "SUBSCRIBE", error);
+             subscriber->kind == WAIT_CHANNEL ? "SUBSCRIBE" : "BLPOP", error);
     redis_wakeups_refused(subscriber->redis, 0, 1U << subscriber->kind, reason);
 }
 
-/* Whom an error is for: all of a wake list; of channels the one that was asked for first, since
- * replies come in order. */
+/* Finds the locks that an error is for. Lists: all of them, as one BLPOP serves them. Channels: the
+ * first that was asked for, as replies come in order. */
 static void subscriber_refused(struct subscriber *subscriber, const char *error)
 {
     struct source *source;
     subscriber->taking = false;
-    if (subscriber->kind == WAIT_LIST)
+    if (subscriber->kind != WAIT_CHANNEL)
         while ((source = first_in(subscriber, SOURCE_SUBSCRIBED)) != NULL)
             subscriber_refuse(subscriber, source, error);
     else if ((source = first_in(subscriber, SOURCE_SUBSCRIBING)) != NULL)
@@ -257,16 +285,42 @@ static void subscriber_refused(struct subscriber *subscriber, const char *error)
 static void subscriber_granted(struct subscriber *subscriber, struct source *source)
 {
     no_longer_refused(subscriber, source);
-    if (subscriber->refused == 0) /* else one is asked for again, perhaps, and not answered yet */
+    if (subscriber->refused == 0) /* else other locks' requests are still refused */
         redis_wakeups_accepted(subscriber->redis, 0, 1U << subscriber->kind);
 }
 
-/* ---- Sending and hearing --------------------------------------------------------------------- */
+/* ---- Sending and receiving ------------------------------------------------------------------- */
 
-/* From the one list of the client, as long as a lock listens. */
+/* Sends a BLPOP for the lists of all locks that listen, and of those that want to. */
+static void take_signals(struct subscriber *subscriber)
+{
+    struct source *source;
+    size_t count = 0;
+    int argc = 0;
+    while ((source = first_in(subscriber, SOURCE_WANTED)) != NULL)
+        is_heard(subscriber, source);
+    TAILQ_FOREACH(source, &subscriber->sources[SOURCE_SUBSCRIBED], in_state)
+        count++;
+    const char **argv = calloc(count + 2, sizeof *argv);
+    subscriber->taking = count > 0 && argv != NULL;
+    if (subscriber->taking) {
+        argv[argc++] = "BLPOP";
+        TAILQ_FOREACH(source, &subscriber->sources[SOURCE_SUBSCRIBED], in_state)
+            argv[argc++] = source->name;
+        argv[argc++] = "0";
+        redis_append(subscriber->redis, 0, argc, argv, NULL);
+    }
+    free(argv);
+}
+
+/* Sends the next BLPOP, as long as a lock listens. */
 static void take_next(struct subscriber *subscriber)
 {
     const struct source *source = first_in(subscriber, SOURCE_SUBSCRIBED);
+    if (subscriber->kind == WAIT_SIGNALS) {
+        take_signals(subscriber);
+        return;
+    }
     subscriber->taking = source != NULL;
     if (source != NULL)
         redis_append(subscriber->redis, 0, 3, (const char *const[]){"BLPOP", source->name, "0"},
@@ -275,8 +329,8 @@ static void take_next(struct subscriber *subscriber)
 
 static void subscriber_ask(struct subscriber *subscriber, struct source *source)
 {
-    if (subscriber->kind == WAIT_LIST) {
-        is_heard(subscriber, source); /* what is on the list stays there until it is taken */
+    if (subscriber->kind != WAIT_CHANNEL) {
+        is_heard(subscriber, source); /* a list keeps its elements: no wake-up is missed */
         if (!subscriber->taking)
             take_next(subscriber);
         return;
@@ -289,7 +343,8 @@ static void send_all(struct subscriber *subscriber)
 {
     struct source *source;
     subscriber->state = SUBSCRIBER_WATCHED;
-    while ((source = first_in(subscriber, SOURCE_WANTED)) != NULL)
+    while ((source = first_in(subscriber, SOURCE_WANTED)) != NULL &&
+           !takes_others(subscriber, source))
         subscriber_ask(subscriber, source);
     if (redis_flush(subscriber->redis, 0) != DLOCK_OK)
         subscriber_broke(subscriber);
@@ -303,8 +358,8 @@ static const char *text_of(const redisReply *reply, size_t index)
     return reply->element[index]->str;
 }
 
-/* "0": one that wants it alone. "r": all that want it shared; "r300": besides, one that wants it
- * alone looks in 300 ms. */
+/* "0" wakes one waiter that wants the lock exclusively. "r" wakes all that want it shared. "r300"
+ * does too, and makes one exclusive waiter ask again in 300 ms. Other messages wake all. */
 static void subscriber_grant_another(struct dlock *lock, const char *payload)
 {
     bool readers = payload[0] == 'r' && payload[1 + strspn(payload + 1, "0123456789")] == '\0';
@@ -313,11 +368,11 @@ static void subscriber_grant_another(struct dlock *lock, const char *payload)
         wait_look_in(lock, strtoll(payload + 1, NULL, 10));
 }
 
-/* ["subscribe", channel, count], ["message", channel, payload]; of a list [list, element], or nil
- * where an operator ended the wait (CLIENT UNBLOCK). */
+/* Replies: ["subscribe", channel, count], ["message", channel, payload]. To a BLPOP: [list,
+ * element], or nil after a CLIENT UNBLOCK by an operator or by this client. */
 static void subscriber_receive(struct subscriber *subscriber, const redisReply *reply)
 {
-    bool list = subscriber->kind == WAIT_LIST;
+    bool list = subscriber->kind != WAIT_CHANNEL;
     const char *what = text_of(reply, 1);
     bool confirms = strcmp(text_of(reply, 0), "subscribe") == 0;
     bool says = strcmp(text_of(reply, 0), "message") == 0;
@@ -327,9 +382,11 @@ static void subscriber_receive(struct subscriber *subscriber, const redisReply *
             continue;
         if (list || confirms)
             subscriber_granted(subscriber, source);
-        if (list)
+        if (list) {
+            set_state(subscriber, source,
+                      source->state); /* to the tail: no list starves the others */
             wait_wake(source->lock, WAKE_ONE);
-        else if (confirms && source->state == SOURCE_SUBSCRIBING)
+        } else if (confirms && source->state == SOURCE_SUBSCRIBING)
             is_heard(subscriber, source);
         else if (says)
             subscriber_grant_another(source->lock, text_of(reply, 2));
@@ -338,7 +395,7 @@ static void subscriber_receive(struct subscriber *subscriber, const redisReply *
         take_next(subscriber);
 }
 
-/* watched.ready */
+/* watched.ready: reads and handles what has arrived. */
 static void hear_all(struct watched *watched)
 {
     struct subscriber *subscriber =
@@ -367,7 +424,7 @@ static void hear_all(struct watched *watched)
 
 /* ---- The loop's thread, before it sleeps ----------------------------------------------------- */
 
-/* Sends what it has to send, and has it watched when it is new. */
+/* Sends what is due, and has the loop watch a new connection. */
 static void subscriber_tend_one(struct loop *loop, struct subscriber *subscriber)
 {
     if (subscriber->state != SUBSCRIBER_WATCHED)
@@ -384,4 +441,5 @@ void subscriber_tend(struct dlock_client *client)
     struct redis_engine *engine = redis_of(client);
     subscriber_tend_one(&client->loop, &engine->channels);
     subscriber_tend_one(&client->loop, &engine->lists);
+    subscriber_tend_one(&client->loop, &engine->signals);
 }

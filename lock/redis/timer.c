@@ -10,25 +10,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Protects the lists, their counts, and timer.ended. */
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+void timers_begin(void *lock_state)
+{
+    struct timers *timers = lock_state;
+    LIST_INIT(&timers->running);
+    pthread_mutex_init(&timers->mutex, NULL);
+    pthread_cond_init(&timers->changed, NULL);
+}
 
-/* Until its next call is due. False: it was ended. */
+/* Waits until the next call is due. False: the timer was ended. */
 static bool timer_wait_turn(struct timer *timer)
 {
+    struct timers *timers = timer->timers;
     int64_t until_ns = mono_deadline_ns(timer->every_ms);
     struct timespec until = timespec_of(until_ns);
-    pthread_mutex_lock(&mutex);
-    while (!timer->ended &&
-           pthread_cond_clockwait(&changed, &mutex, CLOCK_MONOTONIC, &until) != ETIMEDOUT)
+    pthread_mutex_lock(&timers->mutex);
+    while (!timer->ended && pthread_cond_clockwait(&timers->changed, &timers->mutex,
+                                                   CLOCK_MONOTONIC, &until) != ETIMEDOUT)
         ;
     bool ended = timer->ended;
-    pthread_mutex_unlock(&mutex);
+    pthread_mutex_unlock(&timers->mutex);
     return !ended;
 }
 
-/* Its call, unless there is no connection for it. */
+/* Makes the call, or skips it if no connection is available. */
 static bool timer_take_turn(struct timer *timer)
 {
     struct rung_env env;
@@ -44,30 +49,31 @@ static bool timer_take_turn(struct timer *timer)
 static void *timer_run(void *arg)
 {
     struct timer *timer = arg;
+    struct timers *timers = timer->timers;
     while (timer_wait_turn(timer) && timer_take_turn(timer))
         ;
-    pthread_mutex_lock(&mutex);
+    pthread_mutex_lock(&timers->mutex);
     LIST_REMOVE(timer, of_lock);
-    timer->timers->count--;
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&mutex);
+    timers->count--;
+    pthread_cond_broadcast(&timers->changed);
+    pthread_mutex_unlock(&timers->mutex); /* after this, timers_end may have freed them */
     free(timer);
     return NULL;
 }
 
-/* False: too many run, or there is no thread left. */
+/* False: too many timers run, or no thread is left. */
 static bool timer_begin(struct timer *timer)
 {
     struct timers *timers = timer->timers;
     pthread_t thread;
-    pthread_mutex_lock(&mutex);
+    pthread_mutex_lock(&timers->mutex);
     bool begun = timers->count < TIMERS_MAX && thread_begin(&thread, timer_run, timer);
     if (begun) {
         pthread_detach(thread);
         LIST_INSERT_HEAD(&timers->running, timer, of_lock);
         timers->count++;
     }
-    pthread_mutex_unlock(&mutex);
+    pthread_mutex_unlock(&timers->mutex);
     return begun;
 }
 
@@ -89,34 +95,38 @@ dlock_status timer_start(const struct dlock_hold *hold, int64_t every_ms,
             return DLOCK_OK;
     }
     free(timer);
-    return fail(DLOCK_LIMIT,
-                "no timer can be started: at most %d run, as far as threads and memory allow, and "
-                "none ends before its turn",
-                TIMERS_MAX);
+    return fail(
+        DLOCK_LIMIT,
+        "no timer can be started: at most %d run, fewer if threads or memory are short, and none "
+        "ends before its turn",
+        TIMERS_MAX);
 }
 
-/* The mutex is held. acquisition 0: those of all. */
+/* The mutex is held. acquisition 0: all timers. */
 static void timers_mark_ended(struct timers *timers, uint64_t acquisition)
 {
     struct timer *timer;
     LIST_FOREACH(timer, &timers->running, of_lock)
         timer->ended |= acquisition == 0 || timer->acquisition == acquisition;
-    pthread_cond_broadcast(&changed);
+    pthread_cond_broadcast(&timers->changed);
 }
 
 void timer_end(const struct dlock_hold *hold)
 {
-    pthread_mutex_lock(&mutex);
-    timers_mark_ended(hold->lock_state, hold->acquisition);
-    pthread_mutex_unlock(&mutex);
+    struct timers *timers = hold->lock_state;
+    pthread_mutex_lock(&timers->mutex);
+    timers_mark_ended(timers, hold->acquisition);
+    pthread_mutex_unlock(&timers->mutex);
 }
 
 void timers_end(void *lock_state)
 {
     struct timers *timers = lock_state;
-    pthread_mutex_lock(&mutex);
+    pthread_mutex_lock(&timers->mutex);
     timers_mark_ended(timers, 0);
     while (timers->count > 0)
-        pthread_cond_wait(&changed, &mutex);
-    pthread_mutex_unlock(&mutex);
+        pthread_cond_wait(&timers->changed, &timers->mutex);
+    pthread_mutex_unlock(&timers->mutex);
+    pthread_cond_destroy(&timers->changed);
+    pthread_mutex_destroy(&timers->mutex);
 }

@@ -24,7 +24,7 @@ static int url_hex_digit(char c)
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* What is wrong with a URL, said of it. */
+/* What is wrong with a URL: the end of a sentence that begins with the URL. */
 #define WRONG_ESCAPE "has a '%' that is not followed by two hex digits other than 00"
 #define WRONG_LOGIN "has an '@', but no ':' before the password: user:password@, or :password@"
 #define WRONG_HOST "has no host"
@@ -64,7 +64,7 @@ static char *url_decode(const char *from, const char *to)
     return copy;
 }
 
-/* Digits only, and at most `max`: what a port and a database number are. */
+/* Whether it is a port or a database number: 1 to 5 digits, at most `max`. */
 static bool url_is_number(const char *from, const char *to, long max)
 {
     if (from == to || to - from > 5 || (size_t)(to - from) != strspn(from, "0123456789"))
@@ -72,7 +72,7 @@ static bool url_is_number(const char *from, const char *to, long max)
     return strtol(from, NULL, 10) <= max;
 }
 
-/* Redis takes no zeros before a number. */
+/* Removes leading zeros, which Redis refuses. */
 static char *copy_db(const char *db)
 {
     while (db[0] == '0' && db[1] != '\0')
@@ -92,7 +92,7 @@ static const char *parse_login(const char *from, const char *at, struct url *url
     return NULL;
 }
 
-/* NULL: it is right. */
+/* NULL: it is correct; else what is wrong. */
 static const char *parse_redis(const char *rest, struct url *url)
 {
     const char *end = rest + strcspn(rest, "/");
@@ -136,8 +136,8 @@ static const char *parse_unix(const char *rest, struct url *url)
     if (strncmp(rest, "//", 2) == 0)
         rest += 2;
     const char *end = rest + strcspn(rest, "?");
-    /* What begins with '/' is a path, whatever follows. Anything else with a ':' must be a login:
-     * a path by mistake would be shown with the password in it. */
+    /* Text that begins with '/' is a path, whatever follows. Other text with a ':' must be a login.
+     * If it were taken for a path, messages would show the password. */
     const char *at = *rest != '/' ? memchr(rest, '@', (size_t)(end - rest)) : NULL;
     const char *wrong = at != NULL ? parse_login(rest, at, url) : NULL;
     if (wrong != NULL)
@@ -154,7 +154,7 @@ static const char *parse_unix(const char *rest, struct url *url)
     return size >= 1 && size <= PATH_SIZE_MAX ? NULL : WRONG_PATH;
 }
 
-/* What messages show: everything but the login. */
+/* The URL as messages show it: everything except the login. */
 static char *url_shown(const struct url *url)
 {
     char *shown = NULL;
@@ -169,7 +169,7 @@ static char *url_shown(const struct url *url)
     return length < 0 ? NULL : shown;
 }
 
-/* What is wrong with it; NULL: nothing. */
+/* NULL: it is correct; else what is wrong. */
 static const char *url_find_error(const char *text, struct url *url)
 {
     bool is_redis = strncmp(text, "redis://", 8) == 0;
@@ -182,8 +182,8 @@ static const char *url_find_error(const char *text, struct url *url)
     return is_redis ? parse_redis(text + 8, url) : parse_unix(text + 5, url);
 }
 
-/* What may be a password is never shown: all before the last '@', and where there is none, all
- * behind the second ':', the first being the scheme's. */
+/* Never shows what may be a password: all text before the last '@'. Without an '@', all text after
+ * the second ':' (the first is the scheme's). */
 static dlock_status url_refuse(const char *text, const char *wrong)
 {
     const char *at = strrchr(text, '@');

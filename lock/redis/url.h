@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A server's URL, taken apart.
+ * A server's URL, split into its parts.
  */
 #ifndef DLOCK_URL_H
 #define DLOCK_URL_H
@@ -15,11 +15,11 @@ struct url {
     char *password; /* or NULL */
     char *db;       /* as text, or NULL for 0 */
     char *shown;    /* the URL without its password, for messages */
-    bool whole;     /* memory was there for each */
+    bool whole;     /* no part is missing for want of memory */
 };
 
 /* OK, INVALID (dlock_error() says what is wrong and what would be right), NO_MEMORY.
- * Unless OK there is nothing to free. */
+ * If it is not OK, there is nothing to free. */
 dlock_status url_parse(const char *text, struct url *url);
 void url_free(struct url *url);
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What several servers say to the same request: asked all at once, and counted.
+ * Sends one request to several servers at once, and counts their answers.
  */
 #include "redis_rung.h"
 
-/* What one server is sent, and what it answered. */
+/* One server's request and answer. */
 struct ballot {
-    size_t first; /* the index of its reply */
-    bool in_full; /* it does not know the script */
+    size_t first;           /* the index of its reply */
+    bool needs_full_script; /* the server does not know the script by its SHA1 */
     struct answer answer;
 };
 
@@ -21,37 +21,38 @@ static void votes_append(struct redis *redis, size_t node, const struct script *
         redis_append(redis, node, script_command(command, script, argv, in_full), command, NULL);
 }
 
-/* One write to each server that is to be asked; what rides goes with the first server's. */
+/* Sends one write to each server; with resend, only to those that need the full script. The
+ * caller's own commands (env->last, env->reads) go to the first server. */
 static void votes_ask(struct rung_env *env, const struct script *script, const char *const *argv,
-                      struct ballot *ballots, bool again)
+                      struct ballot *ballots, bool resend)
 {
     struct redis *redis = env->redis;
-    if (again)
+    if (resend)
         redis_go_on(redis);
     else
         redis_begin(redis);
     for (size_t i = 0; i < redis_nodes(redis); i++) {
-        if (again && !ballots[i].in_full)
+        if (resend && !ballots[i].needs_full_script)
             continue;
         ballots[i].first = i == 0 ? env_ride_append(redis, env->last) : 0;
-        votes_append(redis, i, script, argv, again);
+        votes_append(redis, i, script, argv, resend);
         if (i == 0)
-            env_ride_append(redis, env->reads);
+            env_ride_append(redis, env->reads); /* on resend, too: they follow the script */
     }
-    if (again) /* those have answered just now */
+    if (resend || env->awaits_each) /* resend: these servers have just answered */
         redis_gather(redis, env->deadline_ns, env->wake_fd);
     else
         redis_gather_most(redis, env->deadline_ns, env->wake_fd);
 }
 
 static void votes_take(struct rung_env *env, struct ballot *ballots, struct votes *votes,
-                       bool again, bool (*is_yes)(void *arg, const struct answer *answer),
+                       bool resend, bool (*is_yes)(void *arg, const struct answer *answer),
                        void *arg)
 {
     struct redis *redis = env->redis;
     for (size_t i = 0; i < redis_nodes(redis); i++) {
         struct ballot *ballot = &ballots[i];
-        if (again && !ballot->in_full)
+        if (resend && !ballot->needs_full_script)
             continue;
         const redisReply *reply = redis_reply(redis, i, ballot->first);
         if (i == 0) {
@@ -61,12 +62,12 @@ static void votes_take(struct rung_env *env, struct ballot *ballots, struct vote
         }
         if (reply == NULL) {
             votes->unknown += redis_status(redis, i) == DLOCK_UNKNOWN;
-            ballot->in_full = false;
+            ballot->needs_full_script = false;
             continue;
         }
         ballot->answer = answer_of(env, reply, redis_server(redis, i));
-        ballot->in_full = !again && script_is_missing(&ballot->answer);
-        if (ballot->in_full)
+        ballot->needs_full_script = !resend && script_is_missing(&ballot->answer);
+        if (ballot->needs_full_script)
             continue;
         if (ballot->answer.status == DLOCK_OK && is_yes(arg, &ballot->answer))
             votes->yes++;
@@ -75,10 +76,10 @@ static void votes_take(struct rung_env *env, struct ballot *ballots, struct vote
     }
 }
 
-static bool is_any_in_full(const struct ballot *ballots, size_t count)
+static bool any_needs_full_script(const struct ballot *ballots, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (ballots[i].in_full)
+        if (ballots[i].needs_full_script)
             return true;
     return false;
 }
@@ -93,7 +94,7 @@ struct votes rung_poll(struct rung_env *env, const struct script *script, const 
         return votes;
     votes_ask(env, script, argv, ballots, false);
     votes_take(env, ballots, &votes, false, is_yes, arg);
-    if (is_any_in_full(ballots, servers)) {
+    if (any_needs_full_script(ballots, servers)) {
         votes_ask(env, script, argv, ballots, true);
         votes_take(env, ballots, &votes, true, is_yes, arg);
         atomic_fetch_add_explicit(env->scripts_loaded, 1, memory_order_relaxed);

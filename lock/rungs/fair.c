@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fair -- first come, first served: whoever releases hands the lock to the next, and wakes only it.
+ * fair -- first come, first served: a release grants the lock to the next client, and wakes it.
  * ADDS   order: clients queue in Redis, the waiters of a client in its memory
- * FLAW   a frozen process still writes late: the order is right, its write is not
+ * FLAW   while a process is frozen, it cannot notice that it lost the lock; it writes late
  * SHOW   scripts/rung break fair
  * CURE   fenced
  * NEXT   read_write
- * COST   2 round trips; passed on inside the client 0; one every TTL/3
+ * COST   2 round trips; handed off inside the client 0; one every TTL/3
  */
 #include "redis_rung.h"
 
 #include <stdio.h>
 
-#define OPERATORS_GRANT_MS "1000" /* to the next, when a lock is broken */
+#define OPERATORS_GRANT_MS "1000" /* a tenth of the grant note's ttl, if no client waits */
 
 static const char *number(struct request *request, uint64_t value)
 {
@@ -30,7 +30,7 @@ static void say(struct request *request, const struct dlock_hold *hold, const ch
          hold->handoff->newest != 0 ? number(request, hold->handoff->newest) : NULL);
 }
 
-/* The script's answer: a list of numbers. OK; UNKNOWN: it is none. */
+/* Reads the script's answer, a list of integers. UNKNOWN: it is something else. */
 static dlock_status take(const struct dlock_hold *hold, const struct answer *answer,
                          long long numbers[3])
 {
@@ -102,7 +102,7 @@ static void send_give_up(struct request *request, const struct dlock_hold *hold)
     say(request, hold, "leave", hold->ttl);
 }
 
-/* By an operator, who is in no client's queue. */
+/* The operator is not a client: its id is empty, and it has no token and no waiters. */
 static struct answer force_release(struct rung_env *env, const char *key, const char *const *beside)
 {
     return EVAL(env, &lua_fair, "4", key, beside[0], beside[1], beside[2], "break", "", "0",

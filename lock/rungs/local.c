@@ -10,7 +10,7 @@
  */
 #include "redis_rung.h"
 
-/* Not a pthread mutex: any thread may release a hold. */
+/* Any thread may release a hold. Only the thread that locked a pthread mutex may unlock it. */
 struct mutex {
     atomic_flag locked;
 };

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * notify -- the hash, and a message to those who wait: Redisson's RLock, key for key.
- * ADDS   waiters sleep until the release's message; a token, which C clients alone draw
- * FLAW   no order: one waiter of each client wakes, the fastest has the lock
+ * notify -- the hash, and a message to the waiters: the keys of Redisson's RLock.
+ * ADDS   waiters sleep until the release's message; a token, which clients of Redisson do not draw
+ * FLAW   no order: one waiter of each client wakes, and the fastest acquires the lock
  * SHOW   scripts/rung break notify
  * CURE   fair
  * NEXT   fair
- * COST   2 round trips, and one every TTL/3; to wait, a SUBSCRIBE, then a try a message
+ * COST   2 round trips, and one every TTL/3; to wait, a SUBSCRIBE, then one attempt per message
  */
 #include "redis_rung.h"
 
 #include <string.h>
 
-#define FALLBACK_MS 5000    /* a message can be lost: no waiter sleeps longer */
-#define TOKEN_MS "86400000" /* without it every name would leave a key for ever */
+#define FALLBACK_MS 5000    /* a message can be lost, so no waiter sleeps longer */
+#define TOKEN_MS "86400000" /* ttl of the token key: otherwise each name would leave one for ever */
 
-/* Redisson's, which looks for a brace, not for a tag. */
+/* Redisson's channel name. Redisson looks for a brace, not for a complete hash tag. */
 static const char *channel_of(struct request *request, const char *name)
 {
     return request_text(request,
@@ -43,7 +43,7 @@ static dlock_status take_acquire(struct dlock_hold *hold, const struct answer *a
         return DLOCK_OK;
     }
     busy->kind = WAIT_CHANNEL;
-    busy->no_publish = reply->elements > 2; /* perhaps no message comes: it polls */
+    busy->no_publish = reply->elements > 2; /* perhaps no message comes, so poll */
     busy->again_ms = number >= 0 && number + 2 < FALLBACK_MS ? number + 2 : FALLBACK_MS;
     strcpy(busy->source, channel_of(&request, hold->key));
     return DLOCK_BUSY;

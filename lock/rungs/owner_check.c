@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * owner_check -- the holder's name is the value; compared before the DEL.
+ * owner_check -- the value is the holder's name, which is compared before the DEL.
  * ADDS   a slow holder leaves the next holder's lock alone
  * FLAW   compare and delete are two steps: the lock may expire between them
  * SHOW   scripts/rung break owner_check

@@ -2,7 +2,7 @@
  *
  * owner_lua -- compare and delete in one script.
  * ADDS   nothing can happen between compare and delete
- * FLAW   the same owner asks twice and waits for itself
+ * FLAW   an owner that acquires again waits for itself
  * SHOW   scripts/rung break owner_lua
  * CURE   reentrant
  * NEXT   reentrant

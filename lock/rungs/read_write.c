@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * read_write -- readers together, writers alone, in turns.
- * ADDS   a time for each reader; readers give way to a waiting writer, writers to waiting readers
- * FLAW   no order among writers; a frozen process loses its lock unaware
+ * ADDS   a time to live for each reader; readers and writers take turns
+ * FLAW   no order among writers; while a process is frozen, it cannot notice that it lost the lock
  * SHOW   scripts/rung break read_write
  * CURE   fenced
  * NEXT   fenced
@@ -12,9 +12,9 @@
 
 #include <string.h>
 
-#define AGAIN_MS_MAX 5000 /* as in the script */
+#define AGAIN_MS_MAX 5000 /* ASK_AGAIN_MS in the script */
 
-enum { HOLDS, READERS, WRITERS, INVITED, TOKEN, FREE }; /* rung_ops.beside */
+enum { HOLDS, READERS, WRITERS, INVITED, TOKEN, FREE }; /* indices in rung_ops.beside */
 
 static void say(struct request *request, const struct dlock_hold *hold, const char *what,
                 const char *ttl)
@@ -38,8 +38,8 @@ static dlock_status take_acquire(struct dlock_hold *hold, const struct answer *a
 {
     if (answer->kind == DLOCK_REPLY_NIL)
         return fail(DLOCK_UPGRADE,
-                    "'%.64s': %s reads and asks to write, so it would wait for "
-                    "itself; it can release first, or begin with the write lock",
+                    "'%.64s': %s holds the read lock and asks for the write lock, so it would "
+                    "wait for itself; release first, or begin with the write lock",
                     hold->key, hold->owner);
     busy->no_publish = are_integers(answer, 1);
     if (answer->kind != DLOCK_REPLY_INTEGER && !busy->no_publish)
@@ -86,7 +86,7 @@ static void send_give_up(struct request *request, const struct dlock_hold *hold)
     say(request, hold, "give_up", hold->ttl);
 }
 
-/* By an operator, who is no owner. */
+/* The operator is not an owner: its name is empty. */
 static struct answer force_release(struct rung_env *env, const char *key, const char *const *beside)
 {
     return EVAL(env, &lua_read_write, "7", key, beside[HOLDS], beside[READERS], beside[WRITERS],

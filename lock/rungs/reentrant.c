@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * reentrant -- a hash {owner -> count}, kept by scripts.
- * ADDS   the same owner may acquire again; the last release frees it
+ * ADDS   the same owner may acquire again; the last release frees the lock
  * FLAW   work that outlives the TTL loses the lock
  * SHOW   scripts/rung break reentrant
  * CURE   watchdog

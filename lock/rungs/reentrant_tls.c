@@ -2,7 +2,7 @@
  *
  * reentrant_tls -- a count of holds in the thread's memory.
  * ADDS   the same thread may acquire again, without asking Redis
- * FLAW   the count outlives the key: after an expiry it believes that it still holds
+ * FLAW   the count outlives the key: the owner still enters after its key has expired
  * SHOW   scripts/rung break reentrant_tls
  * CURE   reentrant
  * NEXT   reentrant
@@ -12,41 +12,43 @@
 
 #include <string.h>
 
-/* What this thread believes to hold. */
+/* What this thread believes that it holds. */
 static _Thread_local struct {
-    char key[DLOCK_NAME_MAX + 1];
+    const struct dlock *lock;
     char id[HOLD_ID_MAX];
     unsigned count;
+    int process; /* a forked child inherits this memory, but not the lock */
 } mine;
 
 static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy)
 {
     (void)busy;
-    if (strcmp(mine.key, hold->key) == 0) {
+    if (mine.lock == hold->lock) {
         mine.count++;
         return DLOCK_OK;
     }
-    if (mine.count > 0)
-        return fail(DLOCK_LIMIT, "a thread holds one lock of this rung: '%s' here", mine.key);
+    if (mine.lock != NULL && mine.process == hold->fork_generation)
+        return fail(DLOCK_LIMIT, "a thread holds one lock of this rung at a time");
     struct answer set = CALL(env, "SET", hold->key, hold->id, "NX", "PX", hold->ttl);
     if (set.status != DLOCK_OK)
         return set.status;
     if (set.kind == DLOCK_REPLY_NIL)
         return DLOCK_BUSY;
-    strcpy(mine.key, hold->key);
+    mine.lock = hold->lock;
     strcpy(mine.id, hold->id);
     mine.count = 1;
+    mine.process = hold->fork_generation;
     point(env, "acquired");
     return DLOCK_OK;
 }
 
 static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
 {
-    if (strcmp(mine.key, hold->key) != 0)
+    if (mine.lock != hold->lock)
         return fail(DLOCK_LOST, "this thread does not hold '%s'; another does", hold->key);
     if (--mine.count > 0)
         return DLOCK_OK;
-    mine.key[0] = '\0';
+    mine.lock = NULL;
     point(env, "before_release");
     struct answer del = EVAL(env, &lua_delete_if_owner, "1", hold->key, mine.id);
     if (del.status != DLOCK_OK)
@@ -57,6 +59,7 @@ static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
 const struct rung_ops rung_reentrant_tls = {
     .name = "reentrant_tls",
     .traits = TRAIT_EXPIRES | TRAIT_REENTRANT | TRAIT_THREAD,
+    .key_type = "string",
     .try_acquire = try_acquire,
     .release = release,
 };

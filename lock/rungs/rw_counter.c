@@ -24,15 +24,15 @@ static struct keys keys_of(const char *name)
     return keys;
 }
 
-/* Whoever comes says so first and looks second: of a reader and a writer that come at once, one
- * sees the other at least. */
+/* A client first announces itself, then looks for others. So if a reader and a writer come at once,
+ * at least one of them sees the other. */
 static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy)
 {
     (void)busy;
     struct keys keys = keys_of(hold->key);
     bool writes = hold->mode == DLOCK_EXCLUSIVE;
     struct dlock_batch *reads = env->reads;
-    env->reads = NULL; /* what rides is to be read behind the look */
+    env->reads = NULL; /* the riding commands must be sent after the look */
     struct answer said =
         writes ? CALL(env, "SET", hold->key, "WRITE", "NX") : CALL(env, "INCR", keys.count);
     if (said.status != DLOCK_OK)
@@ -50,7 +50,7 @@ static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, s
     }
     struct answer unsaid = writes ? CALL(env, "DEL", hold->key) : CALL(env, "DECR", keys.count);
     if (unsaid.status != DLOCK_OK)
-        return DLOCK_UNKNOWN; /* what was said stays said */
+        return DLOCK_UNKNOWN; /* the announcement may remain */
     return seen.status == DLOCK_OK ? DLOCK_BUSY : seen.status;
 }
 
@@ -65,12 +65,12 @@ static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
     return left.integer >= (writes ? 1 : 0) ? DLOCK_OK : DLOCK_LOST;
 }
 
-/* The readers go first: whoever comes in between meets the writer's key. */
+/* The count goes first: a client that comes in between still finds the writer's key. */
 static struct answer force_release(struct rung_env *env, const char *key, const char *const *beside)
 {
     (void)beside;
     struct keys keys = keys_of(key);
-    struct answer uncounted = CALL(env, "DEL", keys.count);
+    struct answer uncounted = EVAL(env, &lua_break, "1", keys.count, "string");
     return uncounted.status == DLOCK_OK ? EVAL(env, &lua_break, "1", key, env->key_type)
                                         : uncounted;
 }

@@ -2,7 +2,7 @@
  *
  * set_nx_ex -- key and time to live in one command.
  * ADDS   no gap between the key and its expiry
- * FLAW   a holder that is slower than the TTL deletes the next holder's lock
+ * FLAW   a holder slower than the TTL deletes the next holder's lock
  * SHOW   scripts/rung break set_nx_ex
  * CURE   owner_check
  * NEXT   owner_check

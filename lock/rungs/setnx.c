@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * setnx -- a key in Redis that only one can set.
- * ADDS   one holder over all processes
- * FLAW   the holder dies, or forgets the DEL: locked for ever
+ * setnx -- a key in Redis that only one client can set.
+ * ADDS   one holder across all processes
+ * FLAW   if the holder dies or forgets the DEL, the lock stays for ever
  * SHOW   scripts/rung break setnx
  * CURE   setnx_expire
  * NEXT   setnx_expire

@@ -2,7 +2,7 @@
  *
  * setnx_expire -- SETNX, then EXPIRE.
  * ADDS   a lock that frees itself when its holder dies
- * FLAW   two commands: die between them and it stays for ever
+ * FLAW   two commands: if the holder dies between them, the lock stays for ever
  * SHOW   scripts/rung break setnx_expire
  * CURE   set_nx_ex
  * NEXT   set_nx_ex
@@ -20,7 +20,7 @@ static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, s
         return DLOCK_BUSY;
     point(env, "between_setnx_and_expire");
     if (CALL(env, "PEXPIRE", hold->key, hold->ttl).status != DLOCK_OK)
-        return DLOCK_UNKNOWN; /* the key is set; whether it will ever expire nobody knows */
+        return DLOCK_UNKNOWN; /* the key is set, perhaps without an expiry */
     point(env, "acquired");
     return DLOCK_OK;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * setnx_multi -- SETNX and PEXPIRE in one transaction.
- * ADDS   nobody can die between the two
- * FLAW   MULTI has no if: whoever asks in vain renews the lock, a dead holder's too
+ * ADDS   no holder can die between the two commands
+ * FLAW   MULTI has no if: each refused attempt renews the lock, a dead holder's too
  * SHOW   scripts/rung break setnx_multi
  * CURE   set_nx_ex
  * NEXT   set_nx_ex
@@ -10,7 +10,7 @@
  */
 #include "redis_rung.h"
 
-/* In one write. The answer is EXEC's, or the first error. */
+/* Sends the four commands in one write. Returns EXEC's answer, or the first error. */
 static struct answer set_and_expire(struct rung_env *env, const char *key, const char *ttl)
 {
     const char *const commands[][3] = {
@@ -19,7 +19,7 @@ static struct answer set_and_expire(struct rung_env *env, const char *key, const
     redis_begin(env->redis);
     for (size_t i = 0; i < 4; i++)
         redis_append(env->redis, 0, words[i], commands[i], NULL);
-    env_ride_append(env->redis, env->reads); /* behind EXEC: not queued */
+    env_ride_append(env->redis, env->reads); /* after EXEC, so they are not queued */
     struct answer answer = {.text = ""};
     answer.status = redis_gather(env->redis, env->deadline_ns, env->wake_fd);
     env_ride_take(env->redis, env->reads, 4);

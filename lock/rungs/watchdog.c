@@ -2,7 +2,7 @@
  *
  * watchdog -- the hash, renewed every third of its time to live.
  * ADDS   work may take longer than the TTL
- * FLAW   a frozen process loses the lock unaware; every waiter polls
+ * FLAW   while a process is frozen, it cannot notice that it lost the lock; every waiter polls
  * SHOW   scripts/rung break watchdog
  * CURE   fenced
  * NEXT   notify

@@ -2,7 +2,7 @@
  *
  * watchdog_timer -- the hash, and for each acquisition a timer that renews it.
  * ADDS   work may take longer than the TTL
- * FLAW   no release ends a timer: they pile up, and renew what nobody holds any more
+ * FLAW   no release ends a timer: timers pile up, and renew a lock that nobody holds
  * SHOW   scripts/rung break watchdog_timer
  * CURE   watchdog
  * NEXT   watchdog
@@ -21,7 +21,7 @@ static void send_release(struct request *request, const struct dlock_hold *hold)
     SEND(request, &lua_reentrant_release, "1", hold->key, hold->owner, hold->count);
 }
 
-/* False: the owner holds the lock no more, by this acquisition or a later one. */
+/* False: the owner no longer holds the lock, by this acquisition or a later one. */
 static bool renew(struct rung_env *env, const struct timer *timer)
 {
     struct answer renewed =
@@ -31,7 +31,6 @@ static bool renew(struct rung_env *env, const struct timer *timer)
     return renewed.kind != DLOCK_REPLY_NIL;
 }
 
-/* Each acquisition starts a timer. No release ends one. */
 static dlock_status acquired(const struct dlock_hold *hold)
 {
     return timer_start(hold, hold->ttl_ms / 3, renew);
@@ -46,5 +45,6 @@ const struct rung_ops rung_watchdog_timer = {
     .send_release = send_release,
     .take_release = take_ours,
     .acquired = acquired,
+    .opened = timers_begin,
     .closed = timers_end,
 };

@@ -63,11 +63,12 @@ nginx_render() {
     mv "$out.new" "$out"
 }
 
-# nginx_words CONF: the command that nginx is asked with, in NGINX_WORDS.
+# nginx_words CONF: the command that nginx is asked with, in NGINX_WORDS. A variable NGINX would be the sockets
+# that it inherits: it would stay in the foreground, for ever.
 nginx_words() {
     local conf
     conf=$(realpath "$1")
-    NGINX_WORDS=(nginx -e "$(dirname "$conf")/error.log" -p "$(dirname "$conf")/" -c "$conf")
+    NGINX_WORDS=(env --unset NGINX nginx -e "$(dirname "$conf")/error.log" -p "$(dirname "$conf")/" -c "$conf")
 }
 
 # nginx_test CONF: fails with nginx's own words.

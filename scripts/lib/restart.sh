@@ -354,7 +354,7 @@ shop_restart() {
     [[ -s $folder/parts ]] || fail "no shop is up on port $SHOP_PORT: scripts/shop up starts one"
     exec 9>"$folder/guard"
     flock --nonblock 9 || fail "another command is starting or ending the shop on port $SHOP_PORT"
-    at_exit shop_each tell_way_out # of what a restart that was cut short leaves to the next one
+    at_exit shop_each say_remedy # of what a restart that was cut short leaves to the next one
     shop_read_settings
     ASK_TOKEN_FILE=$SHOP_TOKEN_FILE
     ASK_MAX_S=15

@@ -129,9 +129,9 @@ write_redis_json() {
 # ---- One row -------------------------------------------------------------------------------------
 
 # new_folder RUNG WRITE: makes runs/<time>-<rung>-<write>; two in one second wait for the next. If the
-# script fails before something is in it, it does not stay.
+# script fails before something is in it, it does not stay; if it is told to stop, it says what stays.
 new_folder() {
-    [[ -n $RUN_FOLDER ]] || at_exit drop_empty_folder
+    [[ -n $RUN_FOLDER ]] || at_exit look_at_last_folder
     make_folder "$RUN_ROOT"
     wait_until 10 try_new_folder "$@" || fail "no new folder can be made in $RUN_ROOT"
 }
@@ -141,8 +141,12 @@ try_new_folder() {
     mkdir "$RUN_FOLDER" 2>/dev/null
 }
 
-drop_empty_folder() {
-    rmdir "$RUN_FOLDER" 2>/dev/null
+# `code` is that of leave().
+look_at_last_folder() {
+    rmdir "$RUN_FOLDER" 2>/dev/null && return
+    if ((code > 128)) && [[ -d $RUN_FOLDER && ! -e $RUN_FOLDER/verdict.json ]]; then
+        say "the run was broken off and has no verdict: $RUN_FOLDER"
+    fi
 }
 
 # switch_instance NAME=HOST:PORT RUNG WRITE RUN: sales in flight finish first.
@@ -208,7 +212,7 @@ write_run_json() {
               keys: .keys, guard: "lock", items: $items, requests: $requests,
               quantity: $quantity, scenario: $scenario, min_share: 0.5,
               expect: (if $expect == "" then null else $expect | split(",") end),
-              restocked: $restocked, clients: $clients}' <<<"$RUN_CONFIG" >"$RUN_FOLDER/run.json"
+              restocked: $restocked, fresh_keys: true, clients: $clients}' <<<"$RUN_CONFIG" >"$RUN_FOLDER/run.json"
 }
 
 # nginx writes a line after its answer: the last ones may come a moment after JMeter's end.

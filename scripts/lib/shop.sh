@@ -3,10 +3,10 @@
 #
 # A shop on this machine: a private redis-server, N inventoryd, an nginx in front, all on loopback.
 # nginx listens on two ports: one for buyers, one for operators, who set the stock.
-# Needs common.sh and nginx.sh. A shop is known by nginx's port; what is up is written down in
+# Needs common.sh and nginx.sh. nginx's port identifies a shop. What was started is recorded in
 # LADDER_STATE/<port>/, so that `down` ends exactly what `up` started:
-#   parts       one line a process: name, pid, the process' start in ticks, port
-#   settings    one line each: what `up` was told, and an `instance` for each instance
+#   parts       one line a process: name, pid, its start time in clock ticks, port
+#   settings    one line each: the options of `up`, and an `instance` for each instance
 #   load        locked while a load runs
 #   left-out/   a file an instance that nginx may leave out, with its lock, and one if it is behind (restart.sh)
 #   history/    what the instances record; a run's part is moved to its folder
@@ -26,7 +26,7 @@ SHOP_OPTIONS=()    # inventoryd's
 SHOP_ANOTHER='Another shop beside it needs ports of its own: '
 SHOP_ANOTHER+='scripts/shop up --port 8890 --base-port 8100 --redis-port 7001'
 SHOP_NAMES=abcdefghijklmnop
-# What the shop itself says to inventoryd; the user cannot, and why.
+# Options of inventoryd that the shop sets itself, and the reason that a user who gives one reads.
 declare -A SHOP_OWN_OPTIONS=(
     [--listen]='--base-port and --port-step choose the instances'\'' ports'
     [--admin-listen]='an admin listener is on the port behind its instance'\''s: --base-port, --port-step choose both'
@@ -50,11 +50,11 @@ shop_instance_port() {
     printf '%s' $((SHOP_BASE + $1 * SHOP_STEP))
 }
 
-# ---- What is written down ------------------------------------------------------------------------
+# ---- Records -------------------------------------------------------------------------------------
 
-# shop_note NAME PID PORT: at once after the start, so that nothing started is ever forgotten. The
-# line of a part that was started before is replaced: the order stays. A Ctrl-C reaches all that runs
-# here, so all of it ignores that.
+# shop_note NAME PID PORT: records a process right after its start, so that `down` finds it. If the part
+# has a line already, the line is replaced in its place. A Ctrl-C is sent to every process of this
+# subshell, so all of them ignore it.
 shop_note() (
     trap '' HUP INT PIPE TERM
     parts=$(shop_folder)/parts
@@ -85,8 +85,8 @@ shop_alive() {
     shop_each print_if_alive
 }
 
-# tell_way_out NAME PID START PORT: what puts it right that the part has ended, or is left out.
-tell_way_out() {
+# say_remedy NAME PID START PORT: if the part has ended or is left out, says which command mends that.
+say_remedy() {
     if is_left_out "$1"; then
         say "instance $1 is left out: scripts/shop restart --port $SHOP_PORT goes on"
     elif process_lives "$2" "$3"; then
@@ -113,7 +113,7 @@ shop_write_settings() {
     env | sed -n 's/^INVENTORYD_/environment=&/p'
 }
 
-# shop_read_settings: the shop that is up, as `up` was told.
+# shop_read_settings: sets SHOP_* from the settings of the shop that is up.
 shop_read_settings() {
     SHOP_OPERATORS_PORT=$(shop_setting operators)
     SHOP_REDIS_PORT=$(shop_setting redis)
@@ -124,7 +124,7 @@ shop_read_settings() {
     mapfile -t SHOP_OPTIONS < <(shop_setting option)
 }
 
-# shop_enter: the folder and the environment of `up`, for what is started in its name.
+# shop_enter: restores the working directory and the environment of `up`, for a part that is started later.
 shop_enter() {
     local line
     cd "$(shop_setting folder)" || fail "the folder that the shop was started in has gone"
@@ -138,7 +138,7 @@ shop_enter() {
 
 # ---- Up ------------------------------------------------------------------------------------------
 
-# Before anything is built.
+# Called before anything is built.
 shop_check_options() {
     local option
     for option in "${SHOP_OPTIONS[@]}"; do
@@ -175,7 +175,7 @@ shop_check() {
         fail "this session may open $(ulimit -n) files at once; 1500 buyers need 8192 (ulimit -Hn)"
 }
 
-# No two of them are the same.
+# Fails if two ports of the shop are the same.
 shop_check_ports() {
     local i port
     local -A taken=([$SHOP_PORT]='--port (nginx)')
@@ -195,20 +195,21 @@ claim_port() {
     taken[$1]=$2
 }
 
-# start_part NAME PORT LOG COMMAND...: in a session of its own, so that a Ctrl-C meant for a script
-# does not reach it; without the descriptor that guards the folder. It is written down, or never runs.
+# start_part NAME PORT LOG COMMAND...: starts it in a session of its own, so that a Ctrl-C for a script does
+# not reach it, and without the folder's lock (descriptor 9). It runs only once it is recorded.
 start_part() {
-    uninterrupted start_and_note "$@"
+    uninterrupted start_and_record "$@"
 }
 
-start_and_note() {
+start_and_record() {
     local name=$1 port=$2 log=$3 go
     shift 3
-    # It waits for the word that it was written down; the pipe breaks when this script ends before that.
+    # The new process reads a line from this pipe before its exec: it is written once the process is recorded. If
+    # this script ends before that, the read fails, and the process ends.
     exec {go}> >(read -r && exec setsid "$@" </dev/null >>"$log" 2>&1 9>&-)
     shop_note "$name" "$!" "$port" 2>/dev/null ||
         fail "$(shop_folder)/parts cannot be written; $name was not started"
-    trap '' PIPE # a Ctrl-C may have ended it; uninterrupted tells of that
+    trap '' PIPE # a Ctrl-C may have ended it; uninterrupted reports that
     { echo >&"$go"; } 2>/dev/null || true
     exec {go}>&-
 }
@@ -222,7 +223,7 @@ instance_ready() {
     curl --silent --fail --max-time 2 --output /dev/null "http://127.0.0.1:$(($1 + 1))/readyz"
 }
 
-# To buyers and to operators.
+# On both of its ports.
 nginx_answers() {
     curl --silent --fail --max-time 2 --output /dev/null "http://127.0.0.1:$SHOP_PORT/healthz" &&
         curl --silent --max-time 2 --output /dev/null "http://127.0.0.1:$SHOP_OPERATORS_PORT/"
@@ -237,7 +238,7 @@ part_is_up() {
     esac
 }
 
-# await_part NAME PID START PORT: ready, or a sentence why not.
+# await_part NAME PID START PORT: waits until it is ready; fails if it ends or does not become ready.
 await_part() {
     local folder
     folder=$(shop_folder)
@@ -255,8 +256,8 @@ start_redis() {
     local folder conf=()
     folder=$(shop_folder)
     mkdir -p "$folder/redis"
-    # Without a file of the user's: nothing is kept on disk. noeviction: an evicted lock key would
-    # be a lost lock.
+    # Without the user's configuration file, nothing is kept on disk. noeviction: an evicted lock key
+    # would be a lost lock.
     if [[ -n $SHOP_REDIS_CONF ]]; then
         conf=("$SHOP_REDIS_CONF")
     else
@@ -266,8 +267,8 @@ start_redis() {
         --bind 127.0.0.1 --port "$SHOP_REDIS_PORT" --dir "$folder/redis" --daemonize no
 }
 
-# instance_command I [OPTION...]: what starts it, in COMMAND; with these on top of what `up` was told. The
-# user's options are the last ones: one that lacks its value takes none of the shop's.
+# instance_command I [OPTION...]: sets COMMAND, which starts the instance with the options of `up` and then
+# OPTION. The user's options stand last, so that one without its value does not take an option of the shop's.
 instance_command() {
     local port redis=redis://127.0.0.1:$SHOP_REDIS_PORT/0
     port=$(shop_instance_port "$1")
@@ -312,9 +313,9 @@ is_left_out() {
     [[ -e $(shop_folder)/left-out/$1 ]]
 }
 
-PUT_BACK=() # instances that are left out so far, and are taken in with nginx's next configuration
+PUT_BACK=() # instances that are left out now, and get requests again with nginx's next configuration
 
-# configure_nginx: the instances that are not left out get requests, and PUT_BACK.
+# configure_nginx: instances that are not left out get requests, and those in PUT_BACK.
 configure_nginx() {
     local i name port folder servers=()
     folder=$(shop_folder)/nginx
@@ -343,7 +344,7 @@ need_no_shop() {
     local alive
     alive=$(shop_alive)
     [[ -n $alive ]] || return 0
-    shop_each tell_way_out
+    shop_each say_remedy
     fail "a shop is up on port $SHOP_PORT already (${alive% }): scripts/shop status shows it," \
         "scripts/shop down ends it. $SHOP_ANOTHER"
 }
@@ -388,7 +389,7 @@ shop_down() {
     exec 9>&-
 }
 
-# The front first, so that what is under way can finish behind it.
+# nginx first: it stops accepting, and requests under way can finish behind it.
 shop_end_parts() {
     local folder name pid start port
     folder=$(shop_folder)
@@ -426,13 +427,17 @@ shop_status() {
     shop_read_settings
     printf '%-8s %8s %6s  %s\n' part pid port ready
     shop_each print_part
-    shop_each tell_way_out
+    shop_each say_remedy
+    if ! grep -q '^nginx ' "$(shop_folder)/parts"; then # it is the last one that `up` starts
+        SHOP_UNREADY=yes
+        say "nginx was not started yet. If scripts/shop up was broken off: scripts/shop down --port $SHOP_PORT, then up"
+    fi
     [[ -z $SHOP_UNREADY ]]
 }
 
-# shop_is_meant: the runs that follow (run.sh) go to this shop, and no other load does until this script and
-# its JMeter end, or shop_is_free.
-shop_is_meant() {
+# shop_claim_load: directs the runs that follow (run.sh) to this shop, and locks it against other loads until
+# this script and its JMeter end, or until shop_release_load.
+shop_claim_load() {
     local folder
     folder=$(shop_folder)
     [[ -s $folder/parts ]] ||
@@ -450,6 +455,6 @@ shop_is_meant() {
     mapfile -t RUN_INSTANCES < <(shop_setting instance)
 }
 
-shop_is_free() {
+shop_release_load() {
     exec 7>&-
 }

@@ -16,8 +16,9 @@ watch_part() {
     printf '%s,%s,%s,%s\n' "$SECONDS" "$1" "$rss" "$descriptors"
 }
 
+# Until the script, or a part, ends.
 watch_until_ended() {
-    while shop_each watch_part; do
+    while process_start "$$" >/dev/null && shop_each watch_part; do
         sleep 1
     done
 }

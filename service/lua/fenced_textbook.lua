@@ -1,12 +1,14 @@
--- KEYS[1] stock, KEYS[2] last token that wrote; ARGV[1] the writer's token, ARGV[2] command, ARGV[3] and on: what stands behind its key. Returns its reply; STALE: nothing was written.
+-- KEYS[1] stock, KEYS[2] last token that wrote.
+-- ARGV[1] the writer's token, ARGV[2] command, ARGV[3] and on: its arguments after the key.
+-- Returns the command's reply, or the error STALE: nothing was written.
 --
 -- fenced_textbook -- fair, and the stock refuses tokens older than the last one that wrote.
--- ADDS   a token that the stock looks at, in the step that writes
--- FLAW   the old holder writes ahead of the new one: both have read the same, and both are let in
+-- ADDS   a token that the stock compares, in the step that writes
+-- FLAW   the old holder writes before the new one: both have read the same, and both are accepted
 -- SHOW   scripts/rung break fenced_textbook
 -- CURE   fenced
 -- NEXT   fenced
--- COST   nothing more: GET, and a script in place of DECR
+-- COST   no further request: GET, and a script in place of DECR
 local newest = redis.call('GET', KEYS[2])
 if newest and tonumber(ARGV[1]) < tonumber(newest) then
     return redis.error_reply('STALE ' .. ARGV[1] .. ': the last that wrote is ' .. newest)

@@ -1,4 +1,7 @@
--- KEYS[1] stock; ARGV[1] quantity. Returns the stock after the sale; {the stock} when it is too few, or more than a double counts exactly; nil: there is none.
+-- KEYS[1] stock; ARGV[1] quantity. Returns
+--   the stock after the sale;
+--   {the stock}: nothing was sold: it is too small, or too large for a double to be exact;
+--   nil: there is no such stock.
 local stock = redis.call('GET', KEYS[1])
 if not stock then
     return nil

@@ -1,4 +1,12 @@
--- KEYS[1] stock, KEYS[2] record of the sale's key, and where there is a fence its keys: fenced.lua's KEYS[2], or fenced_apart.lua's KEYS[2] and KEYS[3]; ARGV[1] quantity, ARGV[2] instance and the sale's mark, ARGV[3] ms that a record lives, ARGV[4] the writer's token. Returns {'kept', the record that was there}; {'made', the new one}; {'few', the stock} when it is too few, or more than a double counts exactly; nil: there is none; STALE: nothing was written.
+-- KEYS[1] stock, KEYS[2] record of the sale, by its idempotency key.
+-- With a fence its keys follow: KEYS[2] of fenced.lua, or KEYS[2] and KEYS[3] of fenced_apart.lua.
+-- ARGV[1] quantity, ARGV[2] instance and the sale's mark, ARGV[3] ttl of a record in ms, ARGV[4] the writer's token.
+-- Returns
+--   {'kept', record}: this sale was decided before;
+--   {'made', record}: it is decided now;
+--   {'few', the stock}: nothing was sold: it is too small, or too large for a double to be exact;
+--   nil: there is no such stock;
+--   the error STALE: nothing was written.
 local kept = redis.call('GET', KEYS[2])
 if kept and kept ~= '' then
     return {'kept', kept}
@@ -25,13 +33,13 @@ if not stock then
 end
 local number = tonumber(stock) or 0
 if number < tonumber(ARGV[1]) or number > 9007199254740991 then
-    if #KEYS == 2 and number <= 0 and number >= -9007199254740991 and stock:match('^%-?%d+$') then
+    if #KEYS == 2 and number >= -9007199254740991 and (stock == '0' or stock:match('^%-[1-9]%d*$')) then
         return keep('409', stock)
     end
     return {'few', stock}
 end
--- The record first: no sale stands without one. A DECRBY that is refused takes it back, by the command
--- that wrote it and so is allowed: an empty record is none.
+-- The record is written first, so no sale lacks one. If DECRBY is refused, an empty record replaces it
+-- and counts as none. It is not deleted: this user may SET, as was just seen, and perhaps may not DEL.
 local made = keep('200', string.format('%.0f', number - ARGV[1]))
 local after = redis.pcall('DECRBY', KEYS[1], ARGV[1])
 if type(after) == 'table' then

@@ -73,8 +73,8 @@ class World:
                       key=lambda s: s["enter"]["t_ns"])
 
     # ---- a request and what became of it ----
-    def request(self, item, instance, t_ns, quantity=1):
-        request = {"id": "%08x%08x" % (self.random.getrandbits(32), len(self.requests) + len(self.readers)),
+    def request(self, item, instance, t_ns, quantity=1, name=None):
+        request = {"id": name or "%08x%08x" % (self.random.getrandbits(32), len(self.requests) + len(self.readers)),
                    "item": item, "instance": instance, "quantity": quantity, "t_ns": t_ns}
         request["invoke"] = self.about(request, t_ns, "invoke", quantity=quantity)
         self.requests.append(request)

@@ -72,8 +72,11 @@ def killed_asking():
     return stay(world)
 
 
-def killed_and_expired():
+def killed_and_expired(seen_after_ms=None):
+    """seen_after_ms: when an observer saw the death, if one did."""
     world, now = begin("setnx_expire", "killed_holding")
+    if seen_after_ms is not None:
+        world.run["annotations"] = [{"t_ns": now + seen_after_ms * MS, "text": "a is killed", "killed": "a"}]
     inside(world, "a", now)
     sell(world, inside(world, "b", now + 500 * MS, now + 5 * MS), now + 501 * MS)
     die(world, "a")
@@ -116,6 +119,11 @@ def frozen():
     world.add("a", woke + 1, "lost", hold=first["hold"], reason="it could not be renewed in time")
     sell(world, first, woke + 2)
     sell(world, second, woke + 4 * MS)
+    world.run["lock_changes"] = [
+        {"t_ns": now, "holder": "a1", "expires_ns": now + 1000 * MS},
+        {"t_ns": now + 600 * MS, "holder": "a1", "expires_ns": now + 1600 * MS},
+        {"t_ns": now + 1601 * MS, "holder": None},
+        {"t_ns": woke - 4 * MS, "holder": "b1"}]
     return shop.finish(world)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""timeline.svg in a real browser at 1280 pixels: no text runs out of the picture or into another
+"""timeline.svg in a real browser at 960 pixels: no text runs out of the picture or into another
 one."""
 import json
 import os
@@ -34,7 +34,7 @@ def boxes_of(folder, tmp_path):
     done = subprocess.run(
         [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage",
          "--disable-background-networking", "--disable-component-update", "--disable-sync",
-         "--user-data-dir=" + str(tmp_path / "profile"), "--window-size=1280,2000", "--dump-dom",
+         "--user-data-dir=" + str(tmp_path / "profile"), "--window-size=960,2000", "--dump-dom",
          page.as_uri()], capture_output=True, timeout=120, check=True, encoding="utf-8")
     text = re.search(r'<pre id="boxes">(.*?)</pre>', done.stdout, re.S).group(1)
     for code, character in (("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")):
@@ -70,7 +70,7 @@ def test_texts_keep_their_place(tmp_path, name):
     boxes, height = boxes_of(folder, tmp_path)
     assert len(boxes) > 20
     for x, y, width, tall, text in boxes:
-        assert x >= 0 and x + width <= 1280 and y >= 0 and y + tall <= height, text
+        assert x >= 0 and x + width <= 960 and y >= 0 and y + tall <= height, text
     for i, one in enumerate(boxes):
         for two in boxes[:i]:
             apart = (one[0] + one[2] <= two[0] + 1 or two[0] + two[2] <= one[0] + 1

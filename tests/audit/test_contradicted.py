@@ -238,13 +238,13 @@ def refused_though_enough_was_left(**asked):
 
 def test_an_item_that_run_json_forgets():
     world = refused_though_enough_was_left()
-    check(world, "undersold", "sent away while enough was left: 2")
+    check(world, "undersold", "rejected while enough was left: 2")
     del world.run["items"]["lamp"]
     check(world, "inconclusive", "run.json does not name the item that it asked for")
 
 
 def test_restocked_excuses_nothing_where_nobody_restocked():
-    check(refused_though_enough_was_left(restocked=True), "undersold", "sent away while enough was left: 2")
+    check(refused_though_enough_was_left(restocked=True), "undersold", "rejected while enough was left: 2")
 
 
 def test_the_sentences_name_both():
@@ -273,7 +273,7 @@ def test_a_history_that_is_there_twice(tmp_path):
     audit(folder)
     verdict = verdict_of(folder)
     assert verdict["result"] == "inconclusive", verdict["reasons"]
-    assert f"history-{name}-copy.jsonl and history-{name}.jsonl tell of the same time" in "".join(verdict["reasons"])
+    assert f"history-{name}-copy.jsonl and history-{name}.jsonl cover the same time" in "".join(verdict["reasons"])
 
 
 def test_a_restock_of_an_item_that_run_json_does_not_name():

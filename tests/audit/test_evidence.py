@@ -37,7 +37,7 @@ def clean(seed=1, **asked):
 def test_redis_must_tell_the_stock_and_the_locks(moment, cut, missing):
     world = clean()
     cut(world.redis[moment])
-    check(world, "inconclusive", f'redis.json: "{moment}" does not tell {missing}; it must')
+    check(world, "inconclusive", f'redis.json: "{moment}" does not state {missing}; it must')
 
 
 # ---- What is proven stays proven -----------------------------------------------------------------
@@ -348,7 +348,7 @@ def test_the_sale_that_only_its_client_tells_of_is_counted():
 def test_a_sale_more_than_there_were():
     world = cut_before_its_write(1, unit=None)
     world.redis["after"]["stock"]["phone"] = 2  # its write was lost: a client holds a unit that is there, too
-    check(world, "oversold", "8 sold and 2 left, but only 9 were there: 1 came from nowhere")
+    check(world, "oversold", "8 sold and 2 left of a stock of 9: 1 came from nowhere")
 
 
 def test_records_that_contradict_each_other_prove_nothing():
@@ -403,7 +403,7 @@ def turned_away(code, count=54, sold=4, stock=8, upstream="", item="phone"):
 
 @pytest.mark.parametrize("code", [401, 403, 404, 409, 413, 429, 500, 503])
 def test_whom_somebody_else_refused_was_sent_away(code):
-    check(turned_away(code), "undersold", "sent away while enough was left: 54; first: request .* got %d before any "
+    check(turned_away(code), "undersold", "rejected while enough was left: 54; first: request .* got %d before any "
           "instance accepted it, when at least 4 of phone were left" % code)
     check(turned_away(code, sold=8), "ok", "62 requests, 8 of 8 sold")
 
@@ -417,11 +417,11 @@ def test_direct_clients_that_were_refused(label):
         if sample["label"].startswith("POST"):
             sample["label"] = label
             sample["URL"] = "" if "phone" in label else sample["URL"]
-    check(world, "undersold", "sent away while enough was left: 54")
+    check(world, "undersold", "rejected while enough was left: 54")
 
 
 def test_an_item_whose_name_begins_as_the_path_goes_on():
-    check(turned_away(503, item="sale-phone"), "undersold", "sent away while enough was left: 54")
+    check(turned_away(503, item="sale-phone"), "undersold", "rejected while enough was left: 54")
 
 
 def test_a_client_that_asked_for_too_many_was_not_sent_away():
@@ -435,7 +435,7 @@ def test_a_client_that_asked_for_too_many_was_not_sent_away():
 
 @pytest.mark.parametrize("code, result, reason", [
     ("Non HTTP response code: java.net.SocketTimeoutException", "inconclusive", r"\(transport errors\): 1, first"),
-    (504, "inconclusive", r"\(transport errors\): 1, first"), (503, "undersold", "sent away while enough was left: 1")])
+    (504, "inconclusive", r"\(transport errors\): 1, first"), (503, "undersold", "rejected while enough was left: 1")])
 def test_a_buyer_who_hung_up_was_not_sent_away(code, result, reason):
     """He waited no longer, and got no answer. Who got one did not hang up."""
     world = turned_away(503, count=1)
@@ -487,7 +487,7 @@ def misread(write, unknown=0, at=1):
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_who_read_less_than_was_there_was_sent_away(write, at):
     """Others read more behind him: the stock only falls."""
-    check(misread(write, at=at), "undersold", f"sent away while enough was left: 1; .* when at least {3 - at} of phone were left")
+    check(misread(write, at=at), "undersold", f"rejected while enough was left: 1; .* when at least {3 - at} of phone were left")
 
 
 @pytest.mark.parametrize("write, unknown, at", [("decr", 0, 3), ("set", 0, 1), ("decr", 1, 1)])

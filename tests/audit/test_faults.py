@@ -126,7 +126,7 @@ def test_again_of_a_hold_that_it_was_not_granted(whose):
                                 if s["request"]["id"] != line["request"]
                                 and s["request"]["instance"] == line["instance"])
         return world
-    check(make, "inconclusive", r"again of hold .*, which was not granted to that request")
+    check(make, "inconclusive", r"reacquire of hold .*, which was not granted to that request")
 
 
 # ---- A lock that nobody gives back ---------------------------------------------------------------

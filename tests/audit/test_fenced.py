@@ -72,15 +72,15 @@ def overtaken(write, stock, order, lets_in):
 CASES = [  # write, stock, order, lets_in; the result, and what a reason says
     ("fenced", 1, "ahead", False, "ok", ""),
     ("fenced", 1, "behind", False, "ok", ""),
-    ("fenced", 9, "ahead", False, "undersold", r"sent away while enough was left: 1; first: request \w+ got 503"),
-    ("fenced", 9, "behind", False, "undersold", r"sent away while enough was left: 1; first: request \w+ got 503"),
-    ("fenced", 1, "ahead", True, "oversold", r"2 sold, but only 1 were there"),
-    ("fenced", 1, "behind", True, "oversold", r"2 sold, but only 1 were there"),
-    ("fenced", 9, "ahead", True, "overlap", r"another one came behind their reading: 1; .* read 9, took 1 .* left 7"),
-    ("fenced", 9, "behind", True, "overlap", r"another one came behind their reading: 1; .* read 9, took 1 .* left 7"),
+    ("fenced", 9, "ahead", False, "undersold", r"rejected while enough was left: 1; first: request \w+ got 503"),
+    ("fenced", 9, "behind", False, "undersold", r"rejected while enough was left: 1; first: request \w+ got 503"),
+    ("fenced", 1, "ahead", True, "oversold", r"2 sold of a stock of 1"),
+    ("fenced", 1, "behind", True, "oversold", r"2 sold of a stock of 1"),
+    ("fenced", 9, "ahead", True, "overlap", r"another one came after their read: 1; .* read 9, took 1 .* left 7"),
+    ("fenced", 9, "behind", True, "overlap", r"another one came after their read: 1; .* read 9, took 1 .* left 7"),
     ("fenced_textbook", 1, "behind", False, "ok", ""),
-    ("fenced_textbook", 1, "ahead", True, "oversold", r"2 sold, but only 1 were there"),
-    ("fenced_textbook", 9, "ahead", True, "overlap", r"another one came behind their reading: 1"),
+    ("fenced_textbook", 1, "ahead", True, "oversold", r"2 sold of a stock of 1"),
+    ("fenced_textbook", 9, "ahead", True, "overlap", r"another one came after their read: 1"),
     ("decr", 9, "ahead", False, "overlap", r"sections that began while another"),  # no fence, no pardon
     ("decr", 9, "ahead", True, "overlap", r"sections that began while another"),
 ]
@@ -206,7 +206,7 @@ def test_every_write_that_met_another_stock_is_found():
     with judge(worlds) as verdicts:
         for seed, (verdict, _) in verdicts.items():
             assert verdict["result"] == "overlap", (seed, verdict["reasons"])
-            reason = next(text for text in verdict["reasons"] if "behind their reading: 1" in text)
+            reason = next(text for text in verdict["reasons"] if "came after their read: 1" in text)
             assert f"request {changed[seed]['request']['id']} " in reason
 
 
@@ -214,5 +214,5 @@ def test_the_picture_tells_why(tmp_path):
     with judge({1: overtaken("fenced", 1, "ahead", False)}) as verdicts:
         with open(f"{verdicts[1][1]}/timeline.svg", encoding="utf-8") as file:
             told = " ".join(re.findall(r">([^<>]+)</t", file.read()))
-    assert "The stock refused what request 1 wanted to write: its token was not the newest." in told
-    assert "a answers 503: its token was refused" in told and "nothing kept" not in told
+    assert re.search(r"The stock refused what \w+…? wanted to write: its token was not the newest\.", told)
+    assert re.search(r"\w+… answers 503: its token was refused", told) and "nothing kept" not in told

@@ -146,6 +146,12 @@ RUN_FIELDS = [
     ("annotations", "Redis dies", '"annotations" must be a list of at most 16, as'),
     ("annotations", [{"t_ns": 1, "text": "again"}] * 17, '"annotations" must be a list of at most 16, as'),
     ("annotations", [{"t_ns": 1}], '"text"'), ("annotations", [{"text": "when"}], '"t_ns"'), ("annotations", [5], '"t_ns"'),
+    ("lock_changes", "set", '"lock_changes" must be a list of at most 64, as'),
+    ("lock_changes", [{"t_ns": 1, "holder": None}] * 65, '"lock_changes" must be a list of at most 64, as'),
+    ("lock_changes", [{"holder": "a1"}], '"t_ns"'), ("lock_changes", [{"t_ns": 1, "holder": 7}], '"holder"'),
+    ("lock_changes", [{"t_ns": 1, "holder": "a1", "expires_ns": "soon"}], '"expires_ns"'),
+    ("annotations", [{"t_ns": 1, "text": "c dies", "killed": "c"}], '"killed" is c; it must be one of "instances"'),
+    ("fresh_keys", 1, '"fresh_keys" is neither true nor false'),
     ("restocked", "yes", '"restocked" is neither true nor false'),
 ]
 
@@ -179,9 +185,9 @@ LINES = [
     ("sale.jtl", b"timeStamp,elapsed\n", 'sale.jtl line 1: no column "label"'),
     ("sale.jtl", b'"never closed', "sale.jtl line 1: a quote that never closes"),
     ("sale.jtl", b"timeStamp,elapsed,label,responseCode,success,request,item,instance,unit,left\n"
-     b"1,2\n", "sale.jtl line 2: not as many fields as the head line has; it must"),
+     b"1,2\n", "sale.jtl line 2: it must have as many fields as the head line"),
     ("nginx.log", b"127.0.0.1 - - GET /\n", "nginx.log line 1: not JSON from byte"),
-    ("redis.json", b"{}", 'redis.json: "before" does not tell the stock of'),
+    ("redis.json", b"{}", 'redis.json: "before" does not state the stock of'),
 ]
 
 

@@ -11,7 +11,7 @@ def test_an_answer_of_before_the_run_is_not_that_of_another_key(unit, result):
     world = keyed(1, instances=["a"], items={"phone": 9}, quantities=False)
     verdict = judged(sold_before_the_run(world, unit=unit))
     assert verdict["result"] == result, verdict["reasons"]
-    assert (result == "ok") != ("with key of yesterday was told again unit 9 of phone, which another key sold" in
+    assert (result == "ok") != ("with key of yesterday got a stored answer with unit 9 of phone, which another key sold" in
                                 verdict["reasons"][0])
 
 
@@ -26,7 +26,7 @@ def test_a_refusal_from_before_the_run_sent_nobody_away():
     with judge(worlds) as verdicts:
         for seed, (verdict, folder) in verdicts.items():
             assert verdict["result"] == "ok", (seed, folder, verdict["reasons"])
-            assert "answers that were given before the run, and told again in it: 1" in verdict["reasons"]
+            assert "stored answers from before the run that were sent again in it: 1" in verdict["reasons"]
 
 
 @pytest.mark.parametrize("answered_by", ["a", "of yesterday"])
@@ -37,6 +37,15 @@ def test_a_sale_from_before_the_run_is_none_of_it(answered_by):
             assert verdict["result"] == "ok", (seed, folder, verdict["reasons"])
             assert verdict["sold"] == sum(s["write"]["quantity"] for s in worlds[seed].sales())
             assert verdict["replayed"] == 1
+
+
+def test_there_is_no_answer_from_before_the_run_where_all_keys_are_new():
+    """A shop that tells a buyer what another key's sale got."""
+    world = sold_before_the_run(keyed(1))
+    world.run["fresh_keys"] = True
+    verdict = judged(world)
+    assert verdict["result"] == "inconclusive", verdict["reasons"]
+    assert "stored answers that no request of the run can have left, though all keys are new: 1" in verdict["reasons"]
 
 
 def test_a_sale_from_before_the_run_is_not_that_of_an_instance_that_was_killed():

@@ -138,13 +138,13 @@ def client_was_told_of_another(column):
 
 
 @pytest.mark.parametrize("change,reason", [
-    (client_was_told_of_another("item"), "a sale of another item was told again"),
+    (client_was_told_of_another("item"), "the stored answer is a sale of another item"),
     (client_was_told_of_another("instance"), "an instance that neither sold nor answered"),
     (without_a_key, "was not granted to that request, or without a key"),
     (of_another_hold, "was not granted to that request, or without a key"),
-    (client_was_not_told_so, "differ on whether the answer is one that was given before"),
-    (client_was_told_so_of_a_sale, "differ on whether the answer is one that was given before"),
-    (client_was_told_other_numbers, "other numbers were told again"),
+    (client_was_not_told_so, "differ on whether the answer is a stored one"),
+    (client_was_told_so_of_a_sale, "differ on whether the answer is a stored one"),
+    (client_was_told_other_numbers, "the stored answer has other numbers"),
     (client_has_another_key, "has another idempotency key than in sale.jtl")],
     ids=lambda value: getattr(value, "__name__", None))
 def test_records_that_contradict_each_other(change, reason):

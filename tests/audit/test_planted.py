@@ -99,7 +99,7 @@ def negative_stock(world, rand):
     return True
 
 
-@plant("oversold", r"\d+ sold, but only \d+ were there: \d+ too many")
+@plant("oversold", r"\d+ sold of a stock of \d+: \d+ too many")
 def unit_zero_sold(world, rand):
     """DECR past the end: the buyer got unit 0, the stock is -1."""
     refused = [s for s in world.sections if "write" not in s
@@ -121,7 +121,7 @@ def unit_zero_sold(world, rand):
     return True
 
 
-@plant("undersold", r"vanished, nobody was told")
+@plant("undersold", r"vanished without a recorded sale")
 def vanished_units(world, rand):
     items = [i for i, left in world.redis["after"]["stock"].items() if left > 0]
     if not items:
@@ -130,7 +130,7 @@ def vanished_units(world, rand):
     return True
 
 
-@plant("undersold", r"vanished, nobody was told", unknowns=0.3)
+@plant("undersold", r"vanished without a recorded sale", unknowns=0.3)
 def more_gone_than_unknown_sales_can_explain(world, rand):
     item = rand.choice(list(world.run["items"]))
     sold = sum(s["request"]["quantity"] for s in world.sales(item))
@@ -142,7 +142,7 @@ def more_gone_than_unknown_sales_can_explain(world, rand):
 
 
 # ---- liveness ----------------------------------------------------------------------------------
-@plant("undersold", r"sent away while enough was left: 1; first: request \w+ got 503")
+@plant("undersold", r"rejected while enough was left: 1; first: request \w+ got 503")
 def timed_out_with_stock_left(world, rand):
     sections = [s for s in world.sections if "write" in s]
     section = pick(world, sections)
@@ -154,7 +154,7 @@ def timed_out_with_stock_left(world, rand):
     return True
 
 
-@plant("undersold", r"sent away while enough was left: 1; first: request \w+ got 409")
+@plant("undersold", r"rejected while enough was left: 1; first: request \w+ got 409")
 def sold_out_said_too_early(world, rand):
     """The last sale becomes a refusal, though its own read found enough."""
     item = rand.choice(list(world.run["items"]))

@@ -56,7 +56,7 @@ def exit_twice(world, _):
     return True
 
 
-@plant("inconclusive", r"history-\w.jsonl line \d+: behind the end; only a begin")
+@plant("inconclusive", r"history-\w.jsonl line \d+: after the end; only a begin")
 def line_behind_the_end(world, rand):
     def swap(lines):
         lines[-1]["event"], lines[-2] = "stall", {**lines[-1], "seq": lines[-1]["seq"] - 1,
@@ -179,7 +179,7 @@ def stock_set_during_the_run(world, rand):
     return True
 
 
-@plant("inconclusive", r'redis.json: "after" does not tell the stock of')
+@plant("inconclusive", r'redis.json: "after" does not state the stock of')
 def stock_not_read(world, rand):
     world.redis["after"]["stock"][rand.choice(list(world.run["items"]))] = None
     return True

@@ -147,7 +147,7 @@ def test_a_reader_that_is_refused_was_not_sent_away():
 def killed_reader(seed):
     """It is inside for as long as its process is known to have lived, and its end is nobody's loss."""
     world, now, rest = begin(seed)
-    now += 10 * MS  # b's sale has given its lock back
+    now += 10 * MS  # b's sale has released its lock
     request = world.request("phone", "b", now, 0)
     world.requests.remove(request)
     section = world.section(request, (now, now + 1), 5, mode="shared")
@@ -190,8 +190,8 @@ def test_a_dead_reader_that_nobody_counts_off(again):
     check(lambda seed: dead_reader(seed, again), "deadlock", "is held for ever: nobody acquired it after request .*0000003,")
     with judge({0: dead_reader(0, again)}) as verdicts:
         said = " ".join(texts(picture(verdicts[0][1])))
-        assert "killed; nobody gives the lock back" in said and "the release frees nothing" not in said
-        assert "never gave its lock back" in said
+        assert "killed; nobody releases the lock" in said and "the release frees nothing" not in said
+        assert "never released its lock" in said
 
 
 def upgrade(seed, status, answered, beside=False):
@@ -221,13 +221,13 @@ def test_an_upgrade_that_waits_for_itself(beside):
           "asked for the write lock while it kept")
     with judge({0: upgrade(0, "TIMED_OUT", 500 * MS, beside)}) as verdicts:
         said = " ".join(texts(picture(verdicts[0][1])))
-        assert "asked for the lock again, inside, and did not get it" in said and "reads and asks to write" in said
+        assert "asked for the lock again, inside, and was refused" in said and "reads, asks to write" in said
 
 
 @pytest.mark.parametrize("change,reason", [
     (lambda s: s["granted"].update(mode="both"), '"mode" is "both"; it must be exclusive or shared'),
     (lambda s: s["granted"].update(mode="shared"), "a sale under a read lock"),
-    (lambda s: s["request"]["invoke"].update(quantity=0), "by who only reads"),
+    (lambda s: s["request"]["invoke"].update(quantity=0), "by a request that only reads"),
     (lambda s: s["request"]["invoke"].update(quantity=-1), "quantity")])
 def test_what_a_sale_cannot_be(change, reason):
     def make(seed):

@@ -73,7 +73,7 @@ def test_an_item_has_one_lock():
         section["granted"]["lock"] = "lock:{phone}"
     check(world, "ok", "sold")
     section["granted"]["lock"] = "redisLock"
-    check(world, "inconclusive", 'phone is sold under lock ".*", too, not ".*"; it must have one')
+    check(world, "inconclusive", 'phone is sold under lock ".*" and under ".*"; it must have one')
 
 
 def test_no_lock_stays_for_ever():
@@ -151,7 +151,7 @@ def test_a_killed_client_was_not_sent_away():
 # ---- Space ---------------------------------------------------------------------------------------
 def test_the_heaviest_reasons_are_told():
     world = simulate(1, 60, rung="local", write="set", instances=["a", "b"], items={"phone": 40})
-    check(world, "oversold", "units sold more often than they were there")
+    check(world, "oversold", "units sold more often than they were in stock")
     for i in range(70):
         world.events[f"odd-{i}"] = []
-    check(world, "oversold", "units sold more often than they were there")
+    check(world, "oversold", "units sold more often than they were in stock")

@@ -85,7 +85,7 @@ def test_carried_out_though_its_reply_was_lost():
 
 
 def test_a_unit_that_is_sold_again_after_a_restock_is_not_called_sold_once():
-    check(Story().buyers(4).restock("restock_unknown", add=3).buyers(6).end(), "ok", "no unit more often than it was there",
+    check(Story().buyers(4).restock("restock_unknown", add=3).buyers(6).end(), "ok", "no unit more often than it was in stock",
           sold=8, distinct=5)
     check(Story().buyers(4).end(), "ok", "no unit twice", sold=4)
 
@@ -135,7 +135,7 @@ def test_run_json_knows_of_no_restock():
 def test_more_came_from_nowhere_than_it_adds():
     story = Story().buyers(4).restock("restock_unknown", add=3)
     story.world.stock["phone"] += 2
-    check(story.buyers(12).end(), "oversold", "phone: 10 sold, but only 8 were there: 2 too many", oversold=2, duplicate_units=2)
+    check(story.buyers(12).end(), "oversold", "phone: 10 sold of a stock of 8: 2 too many", oversold=2, duplicate_units=2)
 
 
 def test_a_unit_sold_twice_before_it_began():
@@ -183,7 +183,7 @@ def test_a_unit_sold_three_times():
     for _ in range(2):
         story.world.stock["phone"] = 1
         story.buyers(1)
-    check(story.end(), "oversold", "units sold more often than they were there: 1", duplicate_units=1)
+    check(story.end(), "oversold", "units sold more often than they were in stock: 1", duplicate_units=1)
 
 
 def test_a_unit_that_never_was():

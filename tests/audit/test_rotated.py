@@ -90,7 +90,7 @@ def test_names_that_are_not(name):
 
 @pytest.mark.parametrize("missing, sentence", [
     (0, "part 2 of a history, and no file ends with its part 1"), (1, "part 3 of a history, and no file ends with its part 2"),
-    (2, "its part 2 goes on in another file, which is not there")])
+    (2, "its part 2 continues in a file that is missing")])
 def test_a_part_that_is_missing(missing, sentence):
     """Were it not told, the sales in it would be missing, too."""
     worlds = {}

@@ -9,7 +9,7 @@ def two_inside(stock, units, writes):
     """a enters before b; they sell these units at these times."""
     world = shop.World(1)
     shop.start(world, rung="local", instances=["a", "b"], items={"phone": stock}, expect=["oversold"])
-    requests = [world.request("phone", name, world.t0) for name in "ab"]
+    requests = [world.request("phone", name, world.t0, name=f"{name}1") for name in "ab"]
     sections = [world.section(request, (world.t0 + 10 * i + 10, world.t0 + 10 * i + 15)) for i, request in enumerate(requests)]
     for section, unit, write in zip(sections, units, writes):
         world.sell(section, world.t0 + 30, world.t0 + write, stock, unit - 1)
@@ -34,7 +34,8 @@ def test_two_sales_of_a_unit_stand_in_the_order_of_their_times():
 
 
 def test_who_took_the_last_unit():
+    """By name, as in a transcript, since the run is small."""
     world, _ = two_inside(1, (0, 1), (60, 50))
-    assert "Request 1 read: 1 left. Before it wrote, request 2 took that unit. So it sold unit 0, which does not exist." in told(world)[1]
+    assert "a1 read: 1 left. Before it wrote, b1 took that unit. So it sold unit 0, which does not exist." in told(world)[1]
     world, _ = two_inside(1, (1, 0), (50, 60))
-    assert "Request 2 read: 1 left. Before it wrote, request 1 took that unit." in told(world)[1]
+    assert "b1 read: 1 left. Before it wrote, a1 took that unit." in told(world)[1]

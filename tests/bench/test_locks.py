@@ -105,7 +105,7 @@ def test_a_unit_that_went_elsewhere_is_found(redis, ask):
     ask("DECR", "stock:{phone}")
     line = json.loads(process.communicate(timeout=PATIENCE_S)[0])
     assert process.returncode == 1
-    assert "the stock that is left is not what was not sold" in line["reasons"]
+    assert "the stock left is not the initial stock minus the units sold" in line["reasons"]
 
 
 def test_a_server_that_holds_keys_is_refused(redis, ask):

@@ -120,8 +120,7 @@ def test_nothing_happens(burst):
 def test_the_holder_dies(burst):
     burst.begin()
     burst.note("missed_wakeups")
-    burst.a.set_point("sale.before_write", "1*crash")
-    burst.a.wait_dead("a dies inside its section")
+    burst.a.crash_at("sale.before_write", "a dies inside its section")
     wait_until(lambda: burst.grew(burst.b, "missed_wakeups"), "b finds the lock free without having been woken")
     assert burst.judge() == []
 

@@ -23,7 +23,7 @@ from world import Inventoryd, Redis, wait_until  # noqa: E402
 BUYERS = 1500
 PATIENCE_S = 60
 RSS_MAX_KIB = 64 * 1024
-WORKERS, ASIDE = 16, 2
+WORKERS, ASIDE = 16, 4  # two of these only read
 CLONE_NEWNET, CLONE_NEWUSER = 0x40000000, 0x10000000
 
 

@@ -33,12 +33,12 @@ def test_it_tells_the_story_and_ends_what_it_started(place):
     demo = place.demo(*SMALL)
     assert demo.code == 0, demo
     table = rows(demo.out)
-    assert [row[:3] for row in table] == [["local", "decr", "60"], ["local", "set", "60"],
-                                          ["watchdog", "decr", "60"], ["watchdog", "set", "60"]]
+    assert [row[:3] for row in table] == [["local", "set", "60"], ["local", "decr", "60"],
+                                          ["watchdog", "set", "60"], ["watchdog", "decr", "60"]]
     assert [row[3:6] for row in table[2:]] == [["40", "0", "0"], ["40", "0", "0"]]
-    assert int(table[1][5]) > 0, "a local lock and SET oversell"
+    assert int(table[0][5]) > 0, "a local lock and SET oversell"
     assert "\n4 of 4 rows did what the ladder says.\n" in demo.out
-    assert "row 3 of 4: watchdog, decr" in demo.err
+    assert "row 3 of 4: watchdog, set" in demo.err
     kept = folders(place)
     assert len(kept) == 4
     assert (place.runs / "latest").resolve() == kept[-1]
@@ -78,7 +78,7 @@ def test_its_records_say_what_was_asked_for_and_what_was_there(place):
 def test_a_name_that_means_a_rung_and_a_way_to_write(place):
     demo = place.demo("--lock", "local,fenced", *SMALL)
     assert demo.code == 0, demo
-    assert [row[:2] for row in rows(demo.out)] == [["local", "decr"], ["local", "set"], ["fair", "fenced"]]
+    assert [row[:2] for row in rows(demo.out)] == [["local", "set"], ["local", "decr"], ["fair", "fenced"]]
     run = json.loads((folders(place)[-1] / "run.json").read_text())
     assert (run["rung"], run["write"]) == ("fair", "fenced")
     verdict = json.loads((folders(place)[-1] / "verdict.json").read_text())
@@ -144,6 +144,8 @@ def test_in_the_middle_of_the_load_it_ends_everything(place, end, code):
     end(demo)
     assert demo.finish().code == code, demo
     assert "demo: told to stop; ending what was started" in demo.err
+    (run,) = folders(place)
+    assert f"the run was broken off and has no verdict: {run}" in demo.err, demo
     place.check_nothing_is_left()
 
 

@@ -271,6 +271,28 @@ def test_an_up_that_is_interrupted_leaves_nothing(place, number, code):
     place.check_nothing_is_left()
 
 
+def test_an_up_that_died_is_told_by_status_and_ended_by_down(place):
+    # An nginx that never says anything keeps `up` waiting.
+    path = path_without(place.folder, "nginx")
+    (place.folder / "bin" / "nginx").write_text("#!/bin/sh\nexec sleep 600\n")
+    (place.folder / "bin" / "nginx").chmod(0o755)
+    up = place.start(SCRIPTS / "shop", "up", *place.ports.options, PATH=path)
+
+    def silent():
+        return [pid for pid, words in place.processes().items() if words == "sleep 600 "]
+    wait_until(lambda: "b" in place.parts() and silent(), "nginx is asked")
+    os.kill(up.process.pid, signal.SIGKILL)
+    up.finish()
+    for pid in silent():
+        os.kill(pid, signal.SIGKILL)
+    status = place.shop("status")
+    assert status.code == 1 and "nginx was not started yet" in status.err, status
+    again = place.shop("up")
+    assert again.code == 2 and "scripts/shop down ends it" in again.err, again
+    assert place.shop("down").code == 0
+    place.check_nothing_is_left()
+
+
 def test_no_redis_but_its_own_is_written_to(place):
     other = Redis(place.folder / "other")
     try:

@@ -17,12 +17,13 @@ def rung(*words, **environment):
 
 
 def left_behind(folder):
-    """The processes that have something to do with the folder."""
+    """The processes that have something to do with the folder. A redis-server's words no longer say so: where it is does."""
     found = []
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         try:
-            if str(folder).encode() in (process / "cmdline").read_bytes() and process.name != str(os.getpid()):
-                found.append((process / "cmdline").read_bytes().replace(b"\0", b" "))
+            words = (process / "cmdline").read_bytes()
+            if str(folder) in f"{words.decode()} {os.readlink(process / 'cwd')}" and process.name != str(os.getpid()):
+                found.append(words.replace(b"\0", b" "))
         except OSError:
             pass
     return found

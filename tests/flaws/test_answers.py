@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The answers to the book's exercises, as a learner would give them: each is applied to the rung that
 `scripts/rung new` begins, all of them as rungs of one clone with one build, and `scripts/rung check` must say
-what the answer says, and say something else of the rung that it began from."""
-import collections
+what the exercise expects. Of a wrong answer it must say something else."""
 import concurrent.futures
 import os
 import re
@@ -12,35 +11,28 @@ import pytest
 
 from rung import LIMIT_S, ROOT
 
+import exercises
 import ladder
+import wrong_answers
 from clone import copy_of_clone
 
-PAGE = ROOT / "docs" / "answers.md"
-EXERCISES = [f"{chapter}.{number}" for chapter, _ in enumerate(ladder.chapters(), 1) for number in (1, 2)]
-MARK = re.compile(r"^<!-- answer (\S+) from (\w+) judge ([\w,]+)(?: write (\w+))? expect ((?:oracle (?=\w))?)([\w ]+) -->$", re.MULTILINE)
+CHAPTERS = [f"{number:02}-{name}.md" for number, name in enumerate(ladder.chapters(), 1)]
+EXERCISES = list(exercises.ALL)
 TRIES = 5
-Answer = collections.namedtuple("Answer", "name source judges write words diff told alone")
 
 
-def answer_of(number, section):
-    marks, diffs = MARK.findall(section), re.findall(r"^```diff\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
-    assert len(marks) == len(diffs) == 1, f"answer {number} needs one ```diff block and one line such as\n" \
-        f"<!-- answer {number} from setnx judge killed_holding,forgotten expect OK OK -->"
-    named, source, judges, write, oracle, words = marks[0]
-    assert named == number
-    return Answer(f"answer_{number.replace('.', '_')}", source, f"oracle,{judges}" if oracle else judges, write, words.split(),
-                  diffs[0], section, " --jobs 1\n" in section)
+def page(number):
+    return (ROOT / exercises.ALL[number].answer).read_text(encoding="utf-8")
 
 
-def answers():
-    _, *parts = re.split(r"^## (\d+\.\d+)$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return {number: answer_of(number, section) for number, section in zip(parts[::2], parts[1::2])}
+def diff_of(number):
+    diffs = re.findall(r"^```diff\n(.*?)^```$", page(number), re.MULTILINE | re.DOTALL)
+    assert len(diffs) == 1, f"{exercises.ALL[number].answer} needs one ```diff block"
+    return diffs[0]
 
 
-def answer_to(number):
-    if number not in answers():
-        pytest.fail(f"docs/answers.md has no section ## {number}", pytrace=False)
-    return answers()[number]
+def name_of(number, what="answer"):
+    return f"{what}_{number.replace('.', '_')}"
 
 
 def applied(code, diff, name):
@@ -61,79 +53,89 @@ def sh(clone, *words, **environment):
                           env={**given, **environment}, check=False)
 
 
-def begin(clone, answer):
-    """What a learner does, and then a name of its own for it: all answers stand side by side."""
-    done = sh(clone, "scripts/rung", "new", "mine", "--from", answer.source)
+def begin(clone, number):
+    """What a learner does, and then a name of its own for each: all answers stand side by side, right and wrong ones."""
+    done = sh(clone, "scripts/rung", "new", "mine", "--from", exercises.ALL[number].source)
     assert done.returncode == 0, done.stderr
     rung = clone / "lock" / "rungs" / "mine.c"
-    code = applied(rung.read_text(encoding="utf-8"), answer.diff, answer.name)
-    code = code.replace("rung_mine", f"rung_{answer.name}").replace('"mine"', f'"{answer.name}"')
-    rung.with_stem(answer.name).write_text(code, encoding="utf-8")
-    rung.unlink()
-    for file, opening in ((clone / "lock" / "ladder.def", "("), (clone / "docs" / "reference" / "rungs.json", '"')):
-        text = file.read_text(encoding="utf-8")
-        file.write_text(text.replace(f"{opening}mine", opening + answer.name), encoding="utf-8")
+    right = applied(rung.read_text(encoding="utf-8"), diff_of(number), name_of(number))
+    wrong = right
+    for old, new in wrong_answers.ALL[number].changes:
+        assert wrong.count(old) == 1, f"the wrong answer {number} does not fit the right one: {wrong.count(old)} times {old}"
+        wrong = wrong.replace(old, new)
+    assert sh(clone, "scripts/rung", "drop", "mine").returncode == 0
+    for code, name in ((right, name_of(number)), (wrong, name_of(number, "wrong"))):
+        assert sh(clone, "scripts/rung", "new", name, "--from", exercises.ALL[number].source).returncode == 0
+        code = code.replace("rung_mine", f"rung_{name}").replace('"mine"', f'"{name}"')
+        rung.with_stem(name).write_text(code, encoding="utf-8")
 
 
-def judged(clone, rung, judges, write, alone):
-    """The words that scripts/rung check says of that rung, in the order of what was asked for."""
-    done = sh(clone, "scripts/rung", "check", rung, "--flaws", judges, "--runs", clone / "runs", "--jobs", 1 if alone else 2,
-              *(["--write", write] if write else []), LADDER_BUILD=str(clone / "build" / "dev"))
+def judged(clone, number, what, jobs=2):
+    """The words that scripts/rung check says of an answer, in the order of what was asked for."""
+    exercise = exercises.ALL[number]
+    done = sh(clone, "scripts/rung", "check", name_of(number, what), "--scenarios", ",".join(exercise.expected),
+              "--runs", clone / "runs", "--jobs", 1 if exercise.alone else jobs,
+              *(["--write", exercise.write] if exercise.write else []), LADDER_BUILD=str(clone / "build" / "dev"))
     said = {judge: word for word, judge in re.findall(r"^(\S+) +(\w+)(?: \(.*\))?$", done.stdout, re.MULTILINE)}
-    return [said.get(judge) for judge in judges.split(",")], done.stdout + done.stderr
-
-
-def question(rung, answer):
-    """What judged() is asked of that rung."""
-    return rung, answer.judges, answer.write, answer.alone
+    return {judge: said.get(judge) for judge in exercise.expected}, done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
 def verdicts(tmp_path_factory):
-    """Of every answer, and of the rung that it began from: by question()."""
-    given = answers()
+    """Of every answer, right and wrong: by number and what."""
     clone = copy_of_clone(tmp_path_factory.mktemp("answers") / "clone")
-    for source in {answer.source for answer in given.values()}:
-        done = sh(clone, "scripts/rung", "new", f"from_{source}", "--from", source)
-        assert done.returncode == 0, done.stderr
-    for answer in given.values():
-        begin(clone, answer)
+    for number in EXERCISES:
+        begin(clone, number)
     for step in (["cmake", "--preset", "dev"],
                  ["cmake", "--build", "--preset", "dev", "--parallel", "--target", "inventoryd", "ladder-audit", "oracle"]):
         done = sh(clone, *step)
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    asked = {question(rung, answer) for answer in given.values() for rung in (answer.name, f"from_{answer.source}")}
-    alone, together = [one for one in asked if one[3]], [one for one in asked if not one[3]]
+    asked = [(number, what) for number in EXERCISES for what in ("answer", "wrong")]
+    alone, together = ([one for one in asked if exercises.ALL[one[0]].alone == alone] for alone in (True, False))
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         found = dict(zip(together, pool.map(lambda one: judged(clone, *one), together)))
     found |= {one: judged(clone, *one) for one in alone}
     # The oracle stops nobody, so two of a race may miss each other, the more so on a busy machine. And on one that
     # is too busy a demonstration may run into its limits: alone it has another try.
-    for answer in given.values():
-        one = question(answer.name, answer)
+    for number, what in asked:
         for _ in range(TRIES - 1):
-            if found[one][0] != answer.words:
-                found[one] = judged(clone, *one[:3], True)
+            if (found[number, what][0] == exercises.ALL[number].expected) == (what == "wrong"):
+                found[number, what] = judged(clone, number, what, 1)
     return found
 
 
-def test_every_exercise_has_its_answer():
-    assert list(answers()) == EXERCISES
+def test_every_chapter_has_two_exercises():
+    assert EXERCISES == [f"{chapter}.{number}" for chapter, _ in enumerate(CHAPTERS, 1) for number in (1, 2)]
+    assert list(wrong_answers.ALL) == EXERCISES
+
+
+@pytest.mark.parametrize("number", EXERCISES)
+def test_a_chapter_states_time_and_points_and_what_to_type(number):
+    exercise, chapter = exercises.ALL[number], CHAPTERS[int(number.partition(".")[0]) - 1]
+    text = (ROOT / "docs" / chapter).read_text(encoding="utf-8").partition("\n## Exercises\n")[2]
+    points = f"{exercise.points} point{'s' if exercise.points > 1 else ''}"
+    assert f"**{number}** ({exercise.minutes} minutes, {points}). " in text
+    assert f"--from {exercise.source}`" in " ".join(text.split()) or f"--from {exercise.source}\n" in text
+    assert ",".join(exercise.expected) in text, f"{chapter}, {number}"
 
 
 @pytest.mark.parametrize("number", EXERCISES)
 def test_an_answer_says_what_to_type(number):
-    answer = answer_to(number)
-    assert f"scripts/rung new mine --from {answer.source}\n" in answer.told
-    options = (f" --write {answer.write}" if answer.write else "") + (" --jobs 1" if answer.alone else "")
-    assert f"scripts/rung check mine --flaws {answer.judges}{options}\n" in answer.told
-    assert len(answer.words) == len(answer.judges.split(","))
+    exercise = exercises.ALL[number]
+    prediction = f" --predict {','.join(exercise.expected.values())}" if exercise.predict else ""
+    assert f"```\nscripts/rung new mine --from {exercise.source}\n```" in page(number)
+    assert f"```\nscripts/rung grade {number}{prediction}\n```" in page(number)
 
 
 @pytest.mark.parametrize("number", EXERCISES)
-def test_check_says_of_an_answer_what_the_book_says(verdicts, number):
-    answer = answer_to(number)
-    words, said = verdicts[question(answer.name, answer)]
-    assert words == answer.words, said
-    unchanged, said = verdicts[question(f"from_{answer.source}", answer)]
-    assert "needs a rung that gives tokens" in said or None not in unchanged and unchanged != answer.words, said
+def test_the_judge_says_of_an_answer_what_the_exercise_expects(verdicts, number):
+    words, said = verdicts[number, "answer"]
+    assert words == exercises.ALL[number].expected, said
+
+
+@pytest.mark.parametrize("number", EXERCISES)
+def test_the_judge_finds_a_wrong_answer(verdicts, number):
+    words, said = verdicts[number, "wrong"]
+    assert None not in words.values(), said
+    assert words != exercises.ALL[number].expected, f"{wrong_answers.ALL[number].what}: {said}"
+    print(f"{number}: {wrong_answers.ALL[number].what}: {', '.join(map(str, words.values()))}")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The book: what it shows is what the commands print today, every rung has its chapter, and a chapter is no
-longer than a person reads in ten minutes."""
+"""The book: what it shows is what the commands print today, every rung has its chapter, and no chapter
+is too long."""
 import re
 import subprocess
 
@@ -43,7 +43,8 @@ def split(text):
 def anchors(text):
     """What a link may point to: the headings, as GitHub names them."""
     titles = re.findall(r"^#+ (.*)$", split(text)[0], re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    named = re.findall(r'<a id="([^"]+)"></a>', text)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles} | set(named)
 
 
 def test_what_it_shows_is_what_the_commands_print():
@@ -61,12 +62,47 @@ def test_what_it_shows_is_what_the_commands_print():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def told_by_transcript(lines):
+    """What a picture could tell as well, in the transcript's order: who read, who sold, who was killed, what expired."""
+    for line in lines:
+        who, what = re.findall(r"^ *\d+  (--|\S+) +(.*)$|$", line)[0]
+        if who == "--":
+            yield from re.findall(r"^the lock expires|^\w+ is killed", what)
+        elif re.match(r"GET inventory:\{phone\}", what):
+            yield f"{who} reads"
+        elif re.match(r"(SET|DECR\w*|fenced\w*\.lua) .*inventory:\{phone\}|(SET|DECR\w*) inventory", what):
+            yield f"{who} sells"
+
+
+def told_by_picture(svg):
+    for step in re.findall(r">([^<>]*)</text>", svg.partition("Step by step")[2]):
+        yield from re.findall(r"^the lock expires$|^\w+ is killed$|^\w+ (?:reads(?=:)|sells(?= unit))", step)
+
+
+def test_a_picture_tells_what_its_transcript_tells():
+    """In the same order, by the same names."""
+    compared = 0
+    for page in book.pages():
+        shown = {"run": {}, "picture": {}}
+        for _, marker, (_, *lines) in book.parts(page.read_text(encoding="utf-8")):
+            if marker and marker[1] in shown:
+                shown[marker[1]][book.demonstration(marker[2])] = lines
+        for what in shown["picture"].keys() & shown["run"].keys():
+            file = re.search(r"\]\((.*)\)", shown["picture"][what][0])[1]
+            told = list(told_by_picture((page.parent / file).read_text(encoding="utf-8")))
+            transcript = list(told_by_transcript(shown["run"][what]))
+            rest = iter(transcript)
+            assert told and all(step in rest for step in told), f"{page.name}, {file}: {told}; {transcript}"
+            compared += 1
+    assert compared >= len(NAMES) - 1
+
+
 def test_every_rung_has_its_chapter_and_no_other():
     assert [file.name for file in sorted(DOCS.glob("[0-9]*.md"))] == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_chapter_is_ten_minutes(name):
+def test_a_chapter_stays_short(name):
     prose, blocks = split(text_of(name))
     assert len(prose.split()) <= WORDS_MAX
     assert len(blocks) <= BLOCK_LINES_MAX
@@ -77,7 +113,8 @@ def test_every_chapter_is_built_alike(number, name):
     prose = split(text_of(name))[0]
     rung = ladder.chapters()[number - 1]
     assert re.match(rf"# {number}\. `?{rung}`?: \S", prose)
-    assert re.findall(r"^## (.*)$", prose, re.MULTILINE) == HEADINGS
+    headings = re.findall(r"^## (.*)$", prose, re.MULTILINE)
+    assert headings[headings.index(HEADINGS[0]):] == HEADINGS  # what the rung adds may come first
     exercises = prose.partition("\n## Exercises\n")[2]
     assert sorted(set(re.findall(rf"\b{number}\.\d\b", exercises))) == [f"{number}.1", f"{number}.2"]
     assert "scripts/rung check" in text_of(name).partition("\n## Exercises\n")[2]
@@ -108,6 +145,19 @@ def test_every_link_leads_somewhere(page):
         if not target.exists() or anchor and anchor not in anchors(target.read_text(encoding="utf-8")):
             wrong.append(link)
     assert wrong == []
+
+
+def test_a_term_is_linked_where_it_is_first_used():
+    """Of the glossary's terms those that the chapters link: no use stands before the link."""
+    rows = re.findall(r'^\| <a id="([^"]+)"></a>([^|]+?) \|', text_of("glossary.md"), re.MULTILINE)
+    prose = "\n".join(re.sub(r"^(?:#|!\[|\|).*$|`[^`]*`", "", split(text_of(name))[0], flags=re.MULTILINE) for name in NAMES)
+    linked = [(anchor, names) for anchor, names in rows if f"(glossary.md#{anchor})" in prose]
+    for anchor, names in linked:
+        begun = prose.partition(f"](glossary.md#{anchor})")[0]
+        before = begun[:begun.rindex("[")]
+        for name in names.split(", "):
+            assert not re.search(rf"(?<![\w-]){re.escape(name)}s?(?![\w-])", before, re.IGNORECASE), name
+    assert len(linked) >= 20
 
 
 # ---- The machinery ----
@@ -145,6 +195,23 @@ def go_through(page, text, shown=None, check=False):
     return book.go_through(book.Job(page, shown or {}, check))[1]
 
 
+def test_some_lines_of_a_file(page):
+    """Those that matter, without the indentation of where they stand."""
+    assert go_through(page, "<!-- lines lock/rungs/local.c WAIT_LOCAL 2 -->\n") == []
+    assert page.read_text() == "<!-- lines lock/rungs/local.c WAIT_LOCAL 2 -->\n```c\nbusy->kind = WAIT_LOCAL;\nreturn DLOCK_BUSY;\n```\n"
+    for words, wrong in (("lock/none.c x 2", "there is no file"), ("lock/rungs/local.c return 2", "it must be in one"),
+                         ("lock/rungs/local.c x", "lines takes FILE WORD COUNT")):
+        assert wrong in go_through(page, f"<!-- lines {words} -->\n")[0]
+
+
+def test_how_long_a_chapter_takes(page):
+    """Its words are read, its commands are run; code and transcripts are not counted as words."""
+    page.write_text("one two\n<!-- run break local -->\n```\n$ scripts/rung break local\n    ms  who\n  1500  a1  GET x\n```\n"
+                    "```\nno words here\n```\n" + 198 * "word " + "\n", encoding="utf-8")
+    minutes, words, commands, seconds = book.time_of(page)
+    assert (words, commands, seconds) == (200, 1, 1.5) and minutes == pytest.approx(1 + 1.5 / 60)
+
+
 def shown(took_ms, unit=1, more=""):
     """What a run may have printed and drawn."""
     printed = [f"{took_ms:>6}  a1  SET x", f"The judge: at {took_ms}.5 ms", f"sold unit {unit}"]
@@ -155,7 +222,7 @@ def shown(took_ms, unit=1, more=""):
 def test_blocks_are_filled_and_prose_is_left_alone(page):
     assert go_through(page, MARKED, shown(1)) == []
     text = page.read_text(encoding="utf-8")
-    assert ("-->\n```c\n/* Not a pthread mutex: any thread may release a hold. */\n"
+    assert ("-->\n```c\n/* Any thread may release a hold. Only the thread that locked a pthread mutex may unlock it. */\n"
             "struct mutex {\n    atomic_flag locked;\n};\n```\n") in text
     assert "```diff\n--- none\n+++ local\n" in text and "an old one" not in text
     assert "![What one sees.](pictures/two_instances-local.svg)\n" in text
@@ -196,13 +263,13 @@ def test_a_block_of_another_command_is_not_taken_for_this_one(page):
 
 
 @pytest.mark.parametrize("marker, says", [
-    ("cod x", '"cod" is no marker; there are code, diff, run, picture'),
+    ("cod x", '"cod" is no marker; there are code, lines, diff, run, picture'),
     ("code lock/local.c", 'there is no file "lock/local.c"'),
     ("code lock/rungs/local.c try", '"try" is no function, struct, variable or macro of lock/rungs/local.c'),
     ("diff none", 'diff takes RUNG RUNG, not "none"'),
-    ("diff none loca", '"loca" is no rung; the rungs are none'),
+    ("diff none loca", '"loca" is no rung. Did you mean local? The rungs are none'),
     ("run break", "run takes break NAME, cure NAME or run NAME RUNG"),
-    ("run break nothing", '"nothing" is nothing to break'),
+    ("run break nothing", '"nothing" is no scenario'),
     ("run run two_instances wachdog", '"wachdog" is no rung'),
     ("picture cure two_identities", "no pair of rungs shows two_identities"),
 ])

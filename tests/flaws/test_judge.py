@@ -114,9 +114,9 @@ def test_a_history_that_was_moved_away_while_it_sold(tmp_path, name):
         inside = stage.park(a, "sale.after_read")
         waits, _ = stage.enter(stage.instances["b"], "sale.after_read")
         move_away(name)
-        a.let_go("sale.after_read")
+        a.resume("sale.after_read")
         stage.wait_inside(waits, "sale.after_read")
-        waits.instance.let_go("sale.after_read")
+        waits.instance.resume("sale.after_read")
         stage.wait_answered(inside, waits)
         restart(stage, "a", signal.SIGTERM)
         a = stage.instances["a"]

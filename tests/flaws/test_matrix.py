@@ -28,7 +28,7 @@ document.body.innerHTML = '<pre id=found>' + JSON.stringify({
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("matrix")
-    done = rung("matrix", "--runs", folder)
+    done = rung("matrix", "--runs", folder, "--jobs", 6)  # a cell waits most of its time
     done.folder = next(folder.iterdir())
     assert not left_behind(folder)
     return done
@@ -42,7 +42,7 @@ def test_every_cell_is_as_it_was_written_down(done):
 
 def test_the_cells_that_a_look_at_the_hold_may_change(tmp_path):
     flaws = "long_section,frozen,frozen_writing,expired_reentry"
-    looked = rung("matrix", "--check-hold", "--flaws", flaws, "--runs", tmp_path)
+    looked = rung("matrix", "--check-hold", "--scenarios", flaws, "--runs", tmp_path)
     assert looked.returncode == 0, looked.stdout + looked.stderr
 
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A client whose timekeeper can be stopped: it stays in the hook that is told of a loss.
+ * A client whose timekeeper can be stopped: it stays in the hook that reports a loss.
  */
 #ifndef TESTS_RENEWALS_STAGE_H
 #define TESTS_RENEWALS_STAGE_H

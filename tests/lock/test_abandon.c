@@ -337,9 +337,9 @@ static void what_its_client_is_told(void **state)
     stage_set(&stage, dlock_rung_find("fair"), LONG_MS);
     assert_status(dlock_abandon(acquired(stage.lock)), OK);
     assert_status(tried(stage.lock, &none), BUSY);
-    assert_says(dlock_error(), "': this client's last hold of it is left to expire; held by '");
+    assert_says(dlock_error(), "': this client's last hold is left to expire; held by '");
     assert_status(dlock_acquire(stage.lock, &want, &none), TIMED_OUT);
-    assert_says(dlock_error(), " ms: this client's last hold of it is left to expire; ");
+    assert_says(dlock_error(), " ms: this client's last hold is left to expire; ");
     assert_says(dlock_error(), "held by '");
     stage_clear(&stage);
 }

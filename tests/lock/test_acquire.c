@@ -35,7 +35,7 @@ static void one_try_and_a_limit(void **state)
     dlock_client *two = new_client();
     for (size_t i = 0; i < KEYED; i++) {
         if (strcmp(keyed[i], "reentrant_tls") == 0)
-            continue; /* its count is the thread's, whatever the client: see below */
+            continue; /* a thread holds one lock of it, and answers LIMIT of another client's */
         dlock *mine = lock_of(one, keyed[i], LOCK);
         dlock *theirs = lock_of(two, keyed[i], LOCK);
         dlock_hold *hold;

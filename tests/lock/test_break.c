@@ -61,9 +61,14 @@ static void every_rung(void **state)
         assert_string_equal(broken.owner, before.owner);
         assert_true(broken.ttl_ms <= before.ttl_ms && (broken.ttl_ms > 0) == rungs[i].expires);
         assert_int_equal(server_integer(server, "EXISTS " LOCK), 0);
+        /* Of that one a thread holds one lock at a time: it lets go of the broken one first. */
+        bool first = strcmp(rungs[i].name, "reentrant_tls") == 0;
+        if (first)
+            assert_status(dlock_release(hold, NULL), LOST);
         dlock_hold *next = acquired(stage.lock);
         assert_status(dlock_release(next, NULL), OK);
-        assert_status(dlock_release(hold, NULL), LOST);
+        if (!first)
+            assert_status(dlock_release(hold, NULL), LOST);
         stage_clear(&stage);
     }
 }
@@ -81,7 +86,7 @@ static void nobody_held_it(void **state)
     stage_clear(&stage);
 }
 
-/* The holder is told at its next renewal, long before its time to live is over. */
+/* The holder is told at its next renewal, long before its time to live has ended. */
 static void the_holder_is_told(void **state)
 {
     (void)state;
@@ -93,7 +98,7 @@ static void the_holder_is_told(void **state)
     dlock_hold *hold = acquired(stage.held);
     assert_status(dlock_break(stage.lock, NULL), OK);
     eventually(record_count(events, "LOST") == 1);
-    assert_int_equal(record_count(events, "not this owner's any more"), 1);
+    assert_int_equal(record_count(events, "no longer belongs to this owner"), 1);
     assert_false(dlock_valid(hold));
     assert_status(dlock_release(hold, NULL), LOST);
     stage_clear(&stage);

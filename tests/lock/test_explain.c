@@ -174,9 +174,9 @@ static void whose_it_is_to_who_asks(void **state)
     assert_null(strstr(dlock_error(), "("));
     server_text(server, "SET " LOCK " me");
     assert_status(limited(stage.held, 20), TIMED_OUT);
-    assert_says(dlock_error(), "; held by 'me', without an end");
+    assert_says(dlock_error(), "; held by 'me'; it never expires");
     assert_status(dlock_release(hold, NULL), LOST);
-    assert_says(dlock_error(), "'" LOCK "' was not this hold's any more at its release");
+    assert_says(dlock_error(), "'" LOCK "' no longer belonged to this hold at its release");
     stage_clear(&stage);
 }
 
@@ -195,8 +195,7 @@ static void freed_meanwhile(void **state)
     stage_set(&stage, "owner_lua", (struct dlock_options){.on_trace = free_it});
     dlock_hold *hold = acquired(stage.held);
     assert_status(limited(stage.lock, 0), BUSY);
-    assert_string_equal(dlock_error(),
-                        "'" LOCK "': another holder has the lock; it is free by now");
+    assert_string_equal(dlock_error(), "'" LOCK "': another holder has the lock; it is free now");
     dlock_release(hold, NULL);
     stage_clear(&stage);
 }
@@ -299,7 +298,7 @@ static void a_nested_acquire_asks_nobody(void **state)
     assert_status(dlock_acquire_start(stage.lock, &mine, done, &inner), OK);
     eventually(atomic_load(&inner.over));
     assert_int_equal(inner.status, DLOCK_LOST);
-    assert_says(inner.error, "'" LOCK "' was lost before it was acquired once more by its owner");
+    assert_says(inner.error, "'" LOCK "' was lost before its owner acquired it again");
     assert_int_equal(monitor_count(monitor, ASKED), 0);
     monitor_free(monitor);
     assert_status(dlock_release(outer, NULL), LOST);

@@ -180,6 +180,75 @@ static void what_the_client_has_waits_for_no_server(void **state)
     }
 }
 
+/* Nor does a started release: the lock is passed on, or the hold was lost before. */
+static void a_started_release_waits_for_no_server(void **state)
+{
+    enum { PASSED_ON, LOST, CASES };
+    (void)state;
+    for (int i = 0; i < CASES; i++) {
+        struct stage stage;
+        struct started plugs[ASKERS], next = {0}, released = {0};
+        struct dlock_options options = patient;
+        struct dlock_want want = {.hold_max_ms = i == LOST ? 100 : 0};
+        options.ttl_ms = 3600000;
+        options.handoff_ms = 60000;
+        stage_set(&stage, i == LOST ? "watchdog" : "fair", options);
+        dlock_hold *hold = wanted(stage.locks[ASKERS], want);
+        keep_all_who_ask(&stage, plugs);
+        if (i == PASSED_ON)
+            start(stage.locks[ASKERS], waiting(DLOCK_WAIT_FOREVER), &next);
+        else
+            eventually(!dlock_valid(hold));
+        start_release(hold, NULL, &released);
+        started_answered(&released);
+        assert_int_equal(released.status, i == LOST ? DLOCK_LOST : DLOCK_OK);
+        if (i == PASSED_ON)
+            started_answered(&next);
+        let_them_go(plugs);
+        if (i == PASSED_ON)
+            assert_status(dlock_release(next.hold, NULL), OK);
+        stage_clear(&stage);
+    }
+}
+
+/* Nor does one of `local`, whose lock is in this process. */
+static void a_started_release_needs_no_server(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct started plugs[ASKERS], released = {0};
+    stage_set(&stage, "watchdog", patient);
+    dlock *here = lock_of(stage.client, "local", "here");
+    dlock_hold *hold = acquired(here);
+    keep_all_who_ask(&stage, plugs);
+    start_release(hold, NULL, &released);
+    started_answered(&released);
+    assert_int_equal(released.status, DLOCK_OK);
+    let_them_go(plugs);
+    assert_status(dlock_release(acquired(here), NULL), OK);
+    dlock_close(here);
+    stage_clear(&stage);
+}
+
+/* The sentence of a call that failed is not changed by a started release that goes on here. */
+static void a_started_release_says_nothing_here(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct started released = {0};
+    stage_set(&stage, "watchdog", patient);
+    dlock_hold *hold = wanted(stage.locks[0], (struct dlock_want){.hold_max_ms = 100});
+    eventually(!dlock_valid(hold));
+    assert_status(dlock_release(NULL, NULL), INVALID);
+    char said[512];
+    snprintf(said, sizeof said, "%s", dlock_error());
+    start_release(hold, NULL, &released);
+    assert_string_equal(dlock_error(), said);
+    started_answered(&released);
+    assert_int_equal(released.status, DLOCK_LOST);
+    stage_clear(&stage);
+}
+
 /* The lock's first waiter was not answered, and those behind it never asked: that is no
  * contention. */
 static void behind_one_that_is_not_answered(void **state)
@@ -202,7 +271,7 @@ static void behind_one_that_is_not_answered(void **state)
         start(stage.locks[0], want, &behind);
         started_answered(&behind);
         assert_int_equal(behind.status, DLOCK_UNREACHABLE);
-        assert_says(behind.error, "others of this client were first");
+        assert_says(behind.error, "other calls of this client were first");
         server_resume(server);
         started_answered(&first);
         stage_clear(&stage);
@@ -411,6 +480,9 @@ int main(void)
         SCENARIO(no_cancel_waits_for_a_server, EACH_SOUND),
         SCENARIO(what_is_due_ends_in_time, ONCE),
         SCENARIO(what_the_client_has_waits_for_no_server, ONCE),
+        SCENARIO(a_started_release_waits_for_no_server, ONCE),
+        SCENARIO(a_started_release_needs_no_server, ONCE),
+        SCENARIO(a_started_release_says_nothing_here, ONCE),
         SCENARIO(behind_one_that_is_not_answered, ONCE),
         SCENARIO(one_after_the_other_behind_a_silent_server, ONCE),
         SCENARIO(behind_another_after_an_outage, ONCE),

@@ -159,7 +159,7 @@ static void nothing_reaches_beyond_the_end(void **state)
         short_pause();
     }
     record_line(stage.events, "LOST", 0, line, sizeof line);
-    assert_says(line, "its hold_max_ms is over");
+    assert_says(line, "its hold_max_ms has passed");
     assert_status(dlock_extend(hold), LOST);
     eventually(server_integer(server, "EXISTS " LOCK) == 0);
     assert_status(dlock_release(hold, NULL), LOST);
@@ -183,7 +183,7 @@ static void an_end_before_the_time_to_live(void **state)
     assert_up_to(left_on_server(), 900);
     eventually(record_told(stage.events, "LOST", hold) == 1);
     record_line(stage.events, "LOST", 0, line, sizeof line);
-    assert_says(line, "its hold_max_ms is over");
+    assert_says(line, "its hold_max_ms has passed");
     assert_int_equal(stats_of(stage.client).renewals, 0);
     eventually(server_integer(server, "EXISTS " LOCK) == 0);
     assert_status(dlock_release(hold, NULL), LOST);

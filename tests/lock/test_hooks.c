@@ -100,7 +100,7 @@ static const struct {
      {"watchdog.acquired", "watchdog.before_release"}},
     {"blpop_wake",
      {"EVALSHA $A 1 " LOCK " $O 30000 1 -> (nil)",
-      "EVALSHA $B 2 " LOCK " blpop_wake:signals $O -> (integer) 0"},
+      "EVALSHA $B 2 " LOCK " " LOCK ":signals $O -> (integer) 0"},
      {"blpop_wake.acquired", "blpop_wake.before_release"}},
     {"notify",
      {"EVALSHA $N 2 " LOCK " dlock:token:" LOCK

@@ -287,6 +287,120 @@ static void a_value_of_another_type(void **state)
     }
 }
 
+/* ---- Flawed rungs ---------------------------------------------------------------------------- */
+
+#define FOREIGN "jobs"
+
+static const char *const fills[][2] = {{"string", "SET %s one"},
+                                       {"hash", "HSET %s one 1"},
+                                       {"list", "RPUSH %s one"},
+                                       {"zset", "ZADD %s 1 one"}};
+#define FILLS (sizeof fills / sizeof fills[0])
+
+/* What a flawed rung's key is while it is held. */
+static void learn_type(struct side *side, char type[16])
+{
+    dlock_hold *hold = acquired(side->lock);
+    snprintf(type, 16, "%s", server_text(server, "TYPE " FOREIGN));
+    assert_status(dlock_release(hold, NULL), OK);
+}
+
+/* Its flaw, faithfully: a rejected attempt gives any key a time to live. */
+static void setnx_multi_lets_it_expire(const struct dlock_rung *rung)
+{
+    if (strcmp(rung->name, "setnx_multi") != 0)
+        return;
+    assert_true(server_integer(server, "PTTL " FOREIGN) > 0);
+    server_integer(server, "PERSIST " FOREIGN);
+}
+
+static void meets_another_type(const struct dlock_rung *rung, struct side *side, const char *fill)
+{
+    char before[41], after[41];
+    struct dlock_holder holder = {.size = sizeof holder};
+    dlock_hold *none;
+    server_ask(server, fill, FOREIGN);
+    digest(before, FOREIGN);
+    dlock_status status = tried(side->lock, &none);
+    if (status != DLOCK_BUSY && status != DLOCK_WRONG_TYPE)
+        failed("'%s' answers %s after '%s'", rung->name, dlock_status_name(status), fill);
+    setnx_multi_lets_it_expire(rung);
+    assert_status(dlock_inspect(side->lock, &holder), WRONG_TYPE);
+    assert_status(dlock_break(side->lock, &holder), WRONG_TYPE);
+    assert_says(dlock_error(), rung->name);
+    digest(after, FOREIGN);
+    if (strcmp(after, before) != 0)
+        failed("'%s' changed what '%s' had filled", rung->name, fill);
+    server_integer(server, "DEL " FOREIGN);
+}
+
+/* Apart from their flaws they change no key of another type, and a break names it. */
+static void a_flawed_rung_meets_another_type(void **state)
+{
+    (void)state;
+    size_t count;
+    const struct dlock_rung *rungs = dlock_rungs(&count);
+    for (size_t i = 0; i < count; i++) {
+        char type[16];
+        if (!rungs[i].flawed || !rungs[i].distributed)
+            continue;
+        server_text(server, "FLUSHALL");
+        struct side side = side_of(&rungs[i], FOREIGN);
+        learn_type(&side, type);
+        for (size_t j = 0; j < FILLS; j++)
+            if (strcmp(fills[j][0], type) != 0)
+                meets_another_type(&rungs[i], &side, fills[j][1]);
+        side_close(&side);
+    }
+}
+
+/* Their flaws, faithfully: the release deletes what it does not know. */
+static void a_flawed_release_deletes_anything(void **state)
+{
+    static const char *const rungs[] = {"setnx", "setnx_expire", "setnx_multi", "set_nx_ex",
+                                        "rw_counter"};
+    (void)state;
+    server_text(server, "FLUSHALL");
+    for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++) {
+        struct side side = side_of(dlock_rung_find(rungs[i]), FOREIGN);
+        dlock_hold *hold = acquired(side.lock);
+        server_integer(server, "DEL " FOREIGN);
+        server_integer(server, "RPUSH " FOREIGN " one");
+        assert_status(dlock_release(hold, NULL), OK);
+        assert_int_equal(server_integer(server, "EXISTS " FOREIGN), 0);
+        side_close(&side);
+    }
+}
+
+/* And the attempt writes over what it does not know. */
+static void a_flawed_attempt_overwrites_a_string(void **state)
+{
+    (void)state;
+    dlock_hold *none;
+    server_text(server, "SET " FOREIGN " theirs");
+    struct side side = side_of(dlock_rung_find("reentrant_getset"), FOREIGN);
+    assert_status(tried(side.lock, &none), BUSY);
+    assert_string_equal(server_text(server, "TYPE " FOREIGN), "string");
+    assert_says(server_text(server, "GET " FOREIGN), dlock_client_id(side.client));
+    server_integer(server, "DEL " FOREIGN);
+    side_close(&side);
+}
+
+/* The readers' count of rw_counter is a number. */
+static void a_break_leaves_what_is_no_count(void **state)
+{
+    (void)state;
+    server_text(server, "FLUSHALL");
+    struct side side = side_of(dlock_rung_find("rw_counter"), FOREIGN);
+    dlock_hold *hold = acquired(side.lock);
+    server_integer(server, "RPUSH " FOREIGN ":read_count one");
+    assert_status(dlock_break(side.lock, NULL), OK);
+    assert_int_equal(server_integer(server, "EXISTS " FOREIGN), 0);
+    assert_int_equal(server_integer(server, "LLEN " FOREIGN ":read_count"), 1);
+    assert_status(dlock_release(hold, NULL), LOST);
+    side_close(&side);
+}
+
 /* ---- Later steps, and rights that are missing ------------------------------------------------ */
 
 enum step { EXTEND, RELEASE, BREAK, STEPS };
@@ -377,28 +491,37 @@ static struct side limited_side(const struct dlock_rung *rung, const char *name,
     return side;
 }
 
-static void each_key_has_an_end(const char *rules, const char *step)
+/* Up to two rules, each of which takes a command from the user. */
+struct rules {
+    const char *one;
+    const char *other; /* or NULL */
+};
+
+static void each_key_has_an_end(const struct rules *rules, const char *step)
 {
     const char *endless = server_text(server, "EVAL %s 0",
                                       "for _, key in ipairs(redis.call('KEYS', '*')) do "
                                       "if redis.call('PTTL', key) < 0 then return key end end "
                                       "return ''");
     if (endless[0] != '\0')
-        failed("with %s a %s leaves '%s' without an end", rules, step, endless);
+        failed("with %s %s a %s leaves '%s' without an end", rules->one,
+               rules->other != NULL ? rules->other : "", step, endless);
 }
 
 /* From its first acquire on, from the nested one on, or later. */
 enum refused_from { FIRST, NESTED, LATER, FROM_EACH };
 
-static void refuse(const char *rules, enum refused_from from, enum refused_from now)
+static void refuse(const struct rules *rules, enum refused_from from, enum refused_from now)
 {
     if (from == now)
-        server_text(server, "ACL SETUSER limited %s", rules);
+        server_text(server, "ACL SETUSER limited %s %s", rules->one,
+                    rules->other != NULL ? rules->other : rules->one);
 }
 
 /* The limited side holds the lock and lets it go while the other waits. */
 static void hold_and_release(const struct dlock_rung *rung, struct side *side, struct side *other,
-                             enum dlock_mode mode, const char *rules, enum refused_from from)
+                             enum dlock_mode mode, const struct rules *rules,
+                             enum refused_from from)
 {
     dlock_hold *outer = NULL, *inner = NULL;
     struct dlock_want want = {.size = sizeof want, .owner_id = 7, .ttl_ms = 10000};
@@ -433,7 +556,7 @@ static void hold_and_release(const struct dlock_rung *rung, struct side *side, s
 }
 
 /* It waits in vain, and breaks the lock. */
-static void wait_and_break(struct side *side, struct side *other, const char *rules)
+static void wait_and_break(struct side *side, struct side *other, const struct rules *rules)
 {
     dlock_hold *theirs = acquired(other->lock), *hold;
     struct dlock_want want = {.size = sizeof want, .wait_ms = 10};
@@ -445,8 +568,8 @@ static void wait_and_break(struct side *side, struct side *other, const char *ru
     dlock_release(hold, NULL);
 }
 
-/* All steps that a lock has, by a user that is refused one of their commands. */
-static void take_steps(const struct dlock_rung *rung, const char *rules)
+/* All steps that a lock has, by a user that is refused some of their commands. */
+static void take_steps(const struct dlock_rung *rung, const struct rules *rules)
 {
     for (int i = 0; i < FROM_EACH * (rung->shared ? 2 : 1); i++) {
         server_text(server, "FLUSHALL");
@@ -472,18 +595,66 @@ static size_t commands_used(char found[][32], size_t most)
     return count;
 }
 
-/* Whichever command is refused, in the middle of a script, too: no key is left without an end. */
+/* Whichever command is refused, in the middle of a script, too, and PEXPIRE with it: no key is left
+ * without an end. What could take the key back may be refused as well. */
 static void each_command_is_refused_once(void **state)
 {
-    char commands[96][32], rules[34];
+    char commands[96][32], rule[34];
     server_text(server, "CONFIG RESETSTAT");
-    take_steps(*state, "+@all");
+    take_steps(*state, &(struct rules){"+@all", NULL});
+    take_steps(*state, &(struct rules){"-pexpire", NULL}); /* what would take a key back is used */
     size_t count = commands_used(commands, 96);
     assert_in_range(count, 5, 95);
     for (size_t i = 0; i < count; i++) {
-        snprintf(rules, sizeof rules, "-%.32s", commands[i]);
-        take_steps(*state, rules);
+        snprintf(rule, sizeof rule, "-%.32s", commands[i]);
+        take_steps(*state, &(struct rules){rule, NULL});
+        take_steps(*state, &(struct rules){rule, "-pexpire"});
     }
+}
+
+/* A command is refused after the acquire. The release has freed the lock, or it answers REFUSED and
+ * the lock is held. */
+static void a_release_that_is_refused(void **state)
+{
+    char commands[96][32], rule[34];
+    const struct dlock_rung *rung = *state;
+    server_text(server, "CONFIG RESETSTAT");
+    take_steps(rung, &(struct rules){"+@all", NULL});
+    size_t count = commands_used(commands, 96);
+    for (size_t i = 0; i < count * (rung->shared ? 2 : 1); i++) {
+        struct dlock_holder holder = {.size = sizeof holder};
+        server_text(server, "FLUSHALL");
+        struct side side = limited_side(rung, "jobs", ""), other = side_of(rung, "jobs");
+        dlock_hold *hold = acquired_as(side.lock, i < count ? DLOCK_EXCLUSIVE : DLOCK_SHARED);
+        snprintf(rule, sizeof rule, "-%.32s", commands[i % count]);
+        server_text(server, "ACL SETUSER limited %s", rule);
+        dlock_status status = dlock_release(hold, NULL);
+        assert_status(dlock_inspect(other.lock, &holder), OK);
+        if (holder.held != (status != DLOCK_OK))
+            failed("with %s a release answers %s, and the lock is %s", rule,
+                   dlock_status_name(status), holder.held ? "held" : "free");
+        assert_true(status == DLOCK_OK || status == DLOCK_REFUSED);
+        side_close(&other);
+        side_close(&side);
+    }
+}
+
+/* A user that may not PEXPIRE any more hands its lock over all the same. */
+static void a_hand_over_without_an_end(void **state)
+{
+    server_text(server, "FLUSHALL");
+    struct side side = limited_side(*state, "jobs", ""), other = side_of(*state, "jobs");
+    struct waiter waiter = {.lock = other.lock, .want = {.wait_ms = PATIENCE_MS}};
+    dlock_hold *hold = acquired(side.lock);
+    waiter_start(&waiter);
+    eventually(stats_of(other.client).contended == 1);
+    server_text(server, "ACL SETUSER limited -pexpire");
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_int_equal(waiter_end(&waiter), DLOCK_OK);
+    each_key_has_an_end(&(struct rules){"-pexpire", NULL}, "hand-over");
+    assert_status(dlock_release(waiter.hold, NULL), OK);
+    side_close(&other);
+    side_close(&side);
 }
 
 /* A new user of Redis has no channels. Its releases and breaks are what they are all the same, and
@@ -515,8 +686,14 @@ int main(void)
         SCENARIO(names_that_are_alike, EACH_SOUND),
         SCENARIO(names_that_are_refused, EACH_SOUND),
         SCENARIO(a_value_of_another_type, ONCE),
+        SCENARIO(a_flawed_rung_meets_another_type, ONCE),
+        SCENARIO(a_flawed_release_deletes_anything, ONCE),
+        SCENARIO(a_flawed_attempt_overwrites_a_string, ONCE),
+        SCENARIO(a_break_leaves_what_is_no_count, ONCE),
         SCENARIO(a_value_of_another_type_at_a_later_step, EACH_SOUND),
         SCENARIO(each_command_is_refused_once, EACH_SOUND),
+        SCENARIO(a_release_that_is_refused, EACH_SOUND),
+        SCENARIO(a_hand_over_without_an_end, EACH_SOUND),
         SCENARIO(a_user_without_channels, EACH_SOUND),
         SCENARIO(all_keys_in_one_slot, ONCE),
     };

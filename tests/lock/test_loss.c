@@ -274,7 +274,7 @@ static int hold_and_be_stopped(void *arg)
     return 23;
 }
 
-/* Stopped until its time to live is over on the server. */
+/* Stopped until its time to live has ended on the server. */
 static int stop_and_go_on(struct stopped *stopped)
 {
     char byte;

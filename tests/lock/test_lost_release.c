@@ -203,6 +203,20 @@ static void what_may_come_late_keeps_what_is_over(void **state)
     }
 }
 
+/* Releases a hold with a command before the release, and cuts that request off, or its reply. The
+ * command is sent once. */
+static void release_cut_off(struct stage *stage, enum proxy_act act)
+{
+    dlock_batch *last = dlock_batch_new();
+    assert_status(dlock_batch_add(last, 2, (const char *const[]){"INCR", "ridden"}, NULL), OK);
+    dlock_hold *hold = acquired(stage->lock);
+    proxy_plan(stage->proxy, act, "INCR", NULL, 0);
+    assert_status(dlock_release(hold, last), UNKNOWN);
+    assert_true(proxy_done(stage->proxy));
+    assert_int_equal(proxy_requests(stage->proxy, "INCR"), 1);
+    dlock_batch_free(last);
+}
+
 /* Commands rode ahead of the release. They are never sent twice. The release is sent once more
  * where the server has ended the broken connection, so that they can't come behind it; else the
  * lock is kept for its time to live. */
@@ -215,17 +229,26 @@ static void a_release_with_riders(void **state)
         bool may_kill = i / 2 == 0, carried_out = acts[i % 2] == PROXY_CUT_REPLY;
         stage_set_warm(&stage, "watchdog", (struct dlock_options){0});
         server_text(server, "ACL SETUSER default %sclient|kill", may_kill ? "+" : "-");
-        dlock_batch *last = dlock_batch_new();
-        assert_status(dlock_batch_add(last, 2, (const char *const[]){"INCR", "ridden"}, NULL), OK);
-        dlock_hold *hold = acquired(stage.lock);
-        proxy_plan(stage.proxy, acts[i % 2], "INCR", NULL, 0);
-        assert_status(dlock_release(hold, last), UNKNOWN);
-        assert_true(proxy_done(stage.proxy));
+        release_cut_off(&stage, acts[i % 2]);
         assert_int_equal(exists(), may_kill || carried_out ? 0 : 1);
         assert_string_equal(server_text(server, "GET ridden"), carried_out ? "1" : "");
         assert_int_equal(proxy_requests(stage.proxy, "INCR"), 1);
         server_text(server, "ACL SETUSER default +client|kill");
-        dlock_batch_free(last);
+        stage_clear(&stage);
+    }
+}
+
+/* No server has the lock. It is released, and the answer is about the last commands. */
+static void a_release_without_a_server(void **state)
+{
+    static const char *const rungs[] = {"none", "local"};
+    static const enum proxy_act acts[] = {PROXY_CUT_REPLY, PROXY_CUT_REQUEST};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct stage stage;
+        stage_set_warm(&stage, rungs[i / 2], (struct dlock_options){0});
+        release_cut_off(&stage, acts[i % 2]);
+        assert_status(dlock_release(acquired(stage.lock), NULL), OK);
         stage_clear(&stage);
     }
 }
@@ -261,6 +284,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_may_come_late_keeps_the_lock),
         cmocka_unit_test(what_may_come_late_keeps_what_is_over),
         cmocka_unit_test(a_release_with_riders),
+        cmocka_unit_test(a_release_without_a_server),
         cmocka_unit_test(what_was_not_released_frees_itself),
     };
     if (argc > 1)

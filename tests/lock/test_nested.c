@@ -16,6 +16,7 @@
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #define LIMIT_MS 300 /* long enough for a busy server to answer */
 
@@ -314,6 +315,53 @@ static void a_release_in_vain_is_inherited(void **state)
     stage_clear(&stage);
 }
 
+/* ---- In turns -------------------------------------------------------------------------------- */
+
+#define NESTED 200
+
+/* Acquires NESTED times for one owner, and releases them all, by calls that have no thread. How
+ * long that took. */
+static int64_t nest_all(dlock *lock)
+{
+    _Atomic int over = 0;
+    struct dlock_want want = {.owner_id = OWNER, .wait_ms = PATIENCE_MS};
+    struct started *crowd = crowd_new(NESTED, false, &over);
+    int64_t begun_ms = clock_ms();
+    for (int i = 0; i < NESTED; i++)
+        start(lock, want, &crowd[i]);
+    eventually(atomic_load(&over) == NESTED);
+    for (int i = 0; i < NESTED; i++) {
+        struct started *one = &crowd[i];
+        dlock_hold *hold = one->hold;
+        assert_int_equal(one->status, DLOCK_OK);
+        *one = (struct started){.over = &over};
+        start_release(hold, NULL, one);
+    }
+    eventually(atomic_load(&over) == 2 * NESTED);
+    int64_t took_ms = clock_ms() - begun_ms;
+    for (int i = 0; i < NESTED; i++)
+        assert_int_equal(crowd[i].status, DLOCK_OK);
+    free(crowd);
+    return took_ms;
+}
+
+/* Each is woken by the end of the one before it: none waits until it looks by itself. */
+static void each_wakes_the_next(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    dlock_client *client = new_client();
+    dlock *lock = lock_of(client, rung->name, LOCK);
+    int64_t least_ms = PATIENCE_MS;
+    for (int i = 0; i < 20 && least_ms >= 2 * NESTED * PUT_OFF_MS; i++) { /* a busy machine */
+        int64_t took_ms = nest_all(lock);
+        least_ms = took_ms < least_ms ? took_ms : least_ms;
+    }
+    assert_true(least_ms < 2 * NESTED * PUT_OFF_MS);
+    assert_int_equal(server_integer(server, "EXISTS " LOCK), 0);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
 int main(void)
 {
     static const struct scenario scenarios[] = {
@@ -323,6 +371,7 @@ int main(void)
         SCENARIO(a_loss_dooms_one_name_alone, EACH_REENTRANT),
         SCENARIO(no_turn_among_its_owners, EACH_NESTED_ASKS),
         SCENARIO(a_release_in_vain_is_inherited, EACH_NESTED_ASKS),
+        SCENARIO(each_wakes_the_next, EACH_NESTED_ASKS),
     };
     return run_scenarios("nested", scenarios, sizeof scenarios / sizeof scenarios[0], start_server,
                          stop_server);

@@ -372,8 +372,10 @@ static int in_turns(dlock *lock)
 static uint64_t under_way(dlock *lock)
 {
     pthread_mutex_lock(&lock->mutex);
-    const struct dlock_hold *hold = LIST_FIRST(&lock->calls);
-    uint64_t acquisition = hold != NULL ? hold->acquisition : 0;
+    const struct dlock_hold *hold;
+    uint64_t acquisition = 0;
+    EACH_HOLD(hold, &lock->calls, of_calls)
+        acquisition = hold->acquisition;
     pthread_mutex_unlock(&lock->mutex);
     return acquisition;
 }

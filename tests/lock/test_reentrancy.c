@@ -127,6 +127,70 @@ static void reentrant_tls_believes_after_the_expiry(void **state)
     dlock_client_close(other);
 }
 
+/* The memory is of one lock of one client. */
+static void reentrant_tls_counts_for_no_other_client(void **state)
+{
+    (void)state;
+    dlock_client *client = new_client();
+    dlock_client *other = new_client();
+    dlock *lock = lock_of(client, "reentrant_tls", LOCK);
+    dlock *theirs = lock_of(other, "reentrant_tls", LOCK);
+    dlock_hold *hold, *none;
+    assert_status(tried(lock, &hold), OK);
+    assert_status(tried(theirs, &none), LIMIT);
+    assert_says(dlock_error(), LOCK);
+    assert_status(tried_by(lock, 7, &none), OK); /* the thread's, whatever its owner is called */
+    assert_status(dlock_release(none, NULL), OK);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_int_equal(server_integer(server, "EXISTS " LOCK), 0);
+    assert_status(tried(theirs, &hold), OK);
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_close(lock);
+    dlock_close(theirs);
+    dlock_client_close(client);
+    dlock_client_close(other);
+}
+
+/* Not with ThreadSanitizer, which cannot follow the threads that a forked child starts. */
+#ifndef __SANITIZE_THREAD__
+#define FORKS 1
+#else
+#define FORKS 0
+#endif
+
+#if FORKS
+static int ask_for_the_parents(void *arg)
+{
+    dlock_client *client;
+    dlock *lock;
+    dlock_hold *hold;
+    must(client_open(arg, (struct dlock_options){.ttl_ms = 0}, &client) == DLOCK_OK);
+    must(dlock_open(client, "reentrant_tls", LOCK, &lock) == DLOCK_OK);
+    must(tried(lock, &hold) == DLOCK_BUSY);
+    dlock_close(lock);
+    must(dlock_open(client, "reentrant_tls", LOCK "2", &lock) == DLOCK_OK);
+    must(tried(lock, &hold) == DLOCK_OK); /* it holds none yet */
+    must(dlock_release(hold, NULL) == DLOCK_OK);
+    dlock_close(lock);
+    dlock_client_close(client);
+    return 23;
+}
+
+/* A forked child has a copy of the memory, and not the lock. */
+static void reentrant_tls_counts_for_no_child(void **state)
+{
+    (void)state;
+    dlock_client *client = new_client();
+    dlock *lock = lock_of(client, "reentrant_tls", LOCK);
+    dlock_hold *hold = acquired(lock);
+    void *url = (void *)(uintptr_t)server_url(server);
+    assert_int_equal(child_wait(child_start(ask_for_the_parents, url)), 23);
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -134,6 +198,10 @@ int main(void)
         cmocka_unit_test(another_owner_is_kept_out),
         cmocka_unit_test(not_before_the_rung_that_can),
         cmocka_unit_test(reentrant_tls_believes_after_the_expiry),
+        cmocka_unit_test(reentrant_tls_counts_for_no_other_client),
+#if FORKS
+        cmocka_unit_test(reentrant_tls_counts_for_no_child),
+#endif
     };
     return cmocka_run_group_tests_name("reentrancy", tests, start_server, stop_server);
 }

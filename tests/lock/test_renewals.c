@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A third of its time to live is over. */
+/* A third of its time to live has ended. */
 static void until_due(const dlock_hold *hold)
 {
     eventually(dlock_remaining_ms(hold) < TTL_MS * 6 / 10);

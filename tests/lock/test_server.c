@@ -280,6 +280,31 @@ static void read_only(void **state)
     is_well(&a);
 }
 
+/* Another call of the client was told first: in the pause after it the others say the same. */
+static void read_only_in_the_pause(void **state)
+{
+    enum { TRIES = 20 };
+    (void)state;
+    struct dlock_want want = {.size = sizeof want, .wait_ms = 200};
+    dlock_client *client = new_client();
+    dlock *held = lock_of(client, NULL, LOCK), *lock = lock_of(client, NULL, LOCK "2");
+    dlock_hold *hold = acquired(held), *none;
+    server_text(server, "REPLICAOF 127.0.0.1 %d", NOBODYS_PORT);
+    for (int i = 0; i < TRIES; i++) {
+        assert_status(tried(lock, &none), REFUSED);
+        assert_says(dlock_error(), "READONLY");
+    }
+    assert_status(dlock_acquire(lock, &want, &none), REFUSED);
+    assert_says(dlock_error(), "READONLY");
+    assert_status(dlock_extend(hold), REFUSED);
+    assert_status(dlock_release(hold, NULL), REFUSED);
+    server_text(server, "REPLICAOF NO ONE");
+    eventually(server_integer(server, "EXISTS " LOCK) == 0); /* in the background */
+    dlock_close(held);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
 static void master_down(void **state)
 {
     (void)state;
@@ -541,6 +566,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_key_is_something_else),
         cmocka_unit_test(refused_at_once),
         cmocka_unit_test(read_only),
+        cmocka_unit_test(read_only_in_the_pause),
         cmocka_unit_test(master_down),
         cmocka_unit_test(memory_is_short),
         cmocka_unit_test(replicas_are_missing),

@@ -486,7 +486,7 @@ static void in_line_at_no_server(void **state)
         start(lock, waiting(5), &behind);
         started_answered(&behind);
         assert_int_equal(behind.status, DLOCK_UNREACHABLE);
-        assert_says(behind.error, "others of this client were first");
+        assert_says(behind.error, "other calls of this client were first");
         assert_says(behind.error, "Connection refused");
         dlock_cancel_now(want.cancel);
         started_answered(&first);

@@ -253,7 +253,7 @@ static void lost_when_the_time_is_over(void **state)
         dlock_hold *hold = acquired(stage.lock);
         eventually(record_told(stage.events, "LOST", hold) == 1);
         assert_false(dlock_valid(hold));
-        snprintf(begins, sizeof begins, "LOST #%llu %s %s %s 0 ms: its time to live is over",
+        snprintf(begins, sizeof begins, "LOST #%llu %s %s %s 0 ms: its time to live has ended",
                  (unsigned long long)dlock_acquisition(hold), LOCK, expiring[i].rung,
                  dlock_owner(hold));
         record_line(stage.events, "LOST", 0, line, sizeof line);
@@ -305,7 +305,7 @@ static void lost_to_another(void **state)
     assert_int_equal(dlock_remaining_ms(hold), 0);
     char line[256];
     record_line(stage.events, "LOST", 0, line, sizeof line);
-    assert_says(line, "the lock is not this owner's any more");
+    assert_says(line, "the lock no longer belongs to this owner");
     record_clear(stage.trace);
     assert_status(dlock_release(hold, NULL), LOST);
     assert_int_equal(record_count(stage.trace, ""), 0);

@@ -3,6 +3,7 @@
  * Timers that no release ends: how many there are, what they keep alive, and what ends them.
  */
 #include "calls.h"
+#include "child.h"
 #include "must.h"
 #include "own_server.h"
 #include "proxy.h"
@@ -10,6 +11,7 @@
 
 #include <dirent.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define RUNG "watchdog_timer"
 #define LOCK "lock:{timed}"
@@ -124,6 +126,50 @@ static void there_is_a_limit(void **state)
     dlock_client_close(client);
 }
 
+/* ThreadSanitizer cannot follow the threads that a forked child starts. And a thread of the parent
+ * may hold a lock of AddressSanitizer's allocator at the fork: the child waits for it for ever. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define FORKS 1
+#else
+#define FORKS 0
+#endif
+
+#if FORKS
+/* It ends its own timers. The alarm ends a child that would wait for ever. */
+static int acquire_and_close(void *arg)
+{
+    dlock_client *client;
+    dlock *lock;
+    dlock_hold *hold;
+    alarm(PATIENCE_MS / 1000);
+    must(client_open(arg, (struct dlock_options){.ttl_ms = 0}, &client) == DLOCK_OK);
+    must(dlock_open(client, RUNG, LOCK "2", &lock) == DLOCK_OK);
+    must(tried_by(lock, OWNER, &hold) == DLOCK_OK);
+    must(dlock_release(hold, NULL) == DLOCK_OK);
+    dlock_close(lock);
+    dlock_client_close(client);
+    return 23;
+}
+
+/* The parent's timers wait, or are about to, when it forks. */
+static void a_child_waits_for_none_of_its_parents(void **state)
+{
+    enum { TIMERS = 20, CHILDREN = 5 };
+    (void)state;
+    dlock_client *client = client_of(server_url(server), (struct dlock_options){.ttl_ms = TTL_MS});
+    dlock *lock = lock_of(client, RUNG, LOCK);
+    dlock_hold *hold = acquired_by(lock, OWNER);
+    for (int i = 1; i < TIMERS; i++)
+        assert_status(dlock_release(acquired_by(lock, OWNER), NULL), OK);
+    for (int i = 0; i < CHILDREN; i++)
+        assert_int_equal(
+            child_wait(child_start(acquire_and_close, (void *)(uintptr_t)server_url(server))), 23);
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -131,6 +177,9 @@ int main(void)
         cmocka_unit_test(what_was_not_released_lives_on),
         cmocka_unit_test(a_timer_that_ends_with_its_hold),
         cmocka_unit_test(there_is_a_limit),
+#if FORKS
+        cmocka_unit_test(a_child_waits_for_none_of_its_parents),
+#endif
     };
     return cmocka_run_group_tests(tests, start_server, stop_server);
 }

@@ -56,10 +56,10 @@ MUTANTS = [
     ("writes that ride with a release are sent once more with its script in full", [
         ("lock/redis/call.c", "    env->last = NULL;\n", "")], "owner_lua"),
     ("a nested acquire with a shorter time to live shortens the key's", [
-        ("lock/lua/reentrant_acquire.lua", "local short = free or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2])",
-         "local short = true")], "reentrant"),
+        ("lock/lua/reentrant_acquire.lua", "if free or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then",
+         "if true then")], "reentrant"),
     ("the descriptor that tells of a loss is not closed when the hold was lost", [
-        ("lock/release.c", "    if (hold->lost_fd >= 0)\n", "    if (hold->lost_fd >= 0 && r->status != DLOCK_LOST)\n")],
+        ("lock/release.c", "    if (hold->lost_fd >= 0)\n", "    if (hold->lost_fd >= 0 && dlock_valid(hold))\n")],
      "reentrant"),
     ("a release that is sent again counts twice", [
         ("lock/lua/reentrant_release.lua", "local left = ARGV[2] - 1",
@@ -68,8 +68,8 @@ MUTANTS = [
         ("lock/timekeeper.c", "    else\n        retry_at(timekeeper, hold, client->now_ns());\n",
          "    else if (!dlock_valid(hold))\n        retry_at(timekeeper, hold, client->now_ns());\n")], "watchdog"),
     ("a waiter that leaves without the lock lets nobody move up", [
-        ("lock/wait.c", "    move_up(lock, acquired && will_be_heard(wait) ? wait->holds_ms : 0,\n",
-         "    if (acquired)\n    move_up(lock, acquired && will_be_heard(wait) ? wait->holds_ms : 0,\n")],
+        ("lock/wait.c", "    move_up(lock, acquired && release_will_wake(wait) ? wait->holds_ms : 0,\n",
+         "    if (acquired)\n    move_up(lock, acquired && release_will_wake(wait) ? wait->holds_ms : 0,\n")],
      "notify"),
     ("a cancel ends one of the acquires that share it", [
         ("lock/loop.c", "    while ((wait = take_cancelled(loop, cancel)) != NULL) {", "    for (int i = 0; i < 1 && (wait = take_cancelled(loop, cancel)) != NULL; i++) {")], "notify"),

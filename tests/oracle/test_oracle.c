@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every rung of the ladder under the one oracle.
+ * Runs every rung of the ladder under the same oracle.
  */
 #include "must.h"
 #include "own_server.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-static bool must_hold; /* asked of any rung: does it hold? */
+static bool must_hold; /* expects of every rung that it holds */
 
 static void run(const char *rung, int processes, enum expectation expected)
 {
@@ -25,13 +25,13 @@ static void run(const char *rung, int processes, enum expectation expected)
         .expected = expected,
         .processes = processes,
         .threads = 4,
-        .rounds = expected == HOLDS ? 15 : 3, /* where names are overwritten, a crowd is slow */
+        .rounds = expected == HOLDS ? 15 : 3, /* with reentrant_getset a crowd is slow */
         .riding = expected == HOLDS,
     }));
     assert_int_equal(server_integer(server, "EXISTS %s", ORACLE_LOCK), 0);
 }
 
-/* Every rung keeps all but one out in two processes, but for these. */
+/* Every rung provides mutual exclusion in two processes, except these. */
 static const struct {
     const char *rung;
     int processes;
@@ -43,7 +43,7 @@ static const struct {
     {"local", 2, BREAKS},
     {"reentrant_getset", 1, BREAKS},
     {"reentrant_getset", 2, BREAKS},
-    {"blpop_wake", 1, HOLDS}, /* of two, the last would wait for lost signals */
+    {"blpop_wake", 1, HOLDS}, /* with two, the last waiter would miss its wake-up */
 };
 
 static void test_rung(void **state)
@@ -60,11 +60,11 @@ static void test_rung(void **state)
         run(rung, 2, HOLDS);
 }
 
-/* One argument: only that rung. And "holds": whatever is expected of it, it must keep all but one
- * out. */
+/* Arguments: a rung, to run only that one. Then "holds", to require mutual exclusion whatever the
+ * table expects. */
 int main(int argc, char **argv)
 {
-    static struct CMUnitTest tests[256]; /* cmocka passes over those without a name */
+    static struct CMUnitTest tests[256]; /* cmocka skips entries without a name */
     size_t count;
     const struct dlock_rung *rungs = dlock_rungs(&count);
     must(count <= sizeof tests / sizeof tests[0]);

@@ -17,18 +17,19 @@
 #define THREADS_MAX 64
 #define WAIT_MS PATIENCE_MS
 
-/* The first section stays inside until a second one has read the counter. Where none may come it
- * stays a while, for one to come by mistake; the others stay just long enough to be met. */
+/* The first section stays inside until a second one has read the counter. If the rung must hold,
+ * the first section stays for a while, to give a second one time to enter by mistake. The others
+ * stay just long enough to be met. */
 #define FIRST_STAY_MS_BREAKS PATIENCE_MS
 #define FIRST_STAY_MS_HOLDS 300
 #define STAY_US 200
 
-/* Shared by the processes. Relaxed atomics throughout: what orders them must be the lock. */
+/* Shared by the processes. All atomics are relaxed, because only the lock may order them. */
 struct witness {
     _Atomic int ready; /* threads that have opened their client */
     _Atomic int inside;
-    _Atomic int between; /* sections that have read the counter and not yet written it */
-    _Atomic bool met;    /* two were at once */
+    _Atomic int between; /* sections between their read and their write */
+    _Atomic bool met;    /* two sections were in `between` at once */
     _Atomic uint64_t counter;
     _Atomic uint64_t newest_token;
     _Atomic uint64_t sections;
@@ -56,7 +57,7 @@ static void complain(struct witness *witness, const char *call, dlock_status sta
     fprintf(stderr, "%s: %s: %s\n", call, dlock_status_name(status), dlock_error());
 }
 
-/* Until two have met between read and write, or until the stay is over. */
+/* Stays until two sections have met between read and write, or until the time is over. */
 static void stay(const struct oracle *oracle, struct witness *witness, bool first)
 {
     int64_t first_ms = oracle->expected == BREAKS ? FIRST_STAY_MS_BREAKS : FIRST_STAY_MS_HOLDS;
@@ -81,7 +82,7 @@ static void section(const struct oracle *oracle, struct witness *witness, uint64
     atomic_fetch_sub_explicit(&witness->inside, 1, memory_order_relaxed);
 }
 
-/* What the release's riding command is made of: what the acquire's brought. */
+/* Builds the command that rides with the release from the reply that came with the acquire. */
 static void ride(dlock_batch *reads, dlock_batch *last)
 {
     struct dlock_reply reply = {.size = sizeof reply};
@@ -162,7 +163,7 @@ static int process_body(void *arg)
     return 0;
 }
 
-/* What became of the counter in Redis, asked by a client of its own over a rung without a lock. */
+/* Reads the counter in Redis, with a separate client and the rung `none`. */
 static uint64_t counted_in_redis(const struct oracle *oracle)
 {
     struct dlock_options options = {.size = sizeof options,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rung `notify`, but whose waiters look only after ten minutes where the rung looks now and
- * then: whoever is woken was woken by a message, by what befell its connection, or at the end of
- * the holder's time to live. And what its slots answered.
+ * The rung `notify`, whose fallback poll comes only after ten minutes. So a waiter that wakes was
+ * woken by a message, by a broken connection, or at the end of the holder's time to live. And what
+ * its slots answered.
  */
 #ifndef TESTS_PATIENT_H
 #define TESTS_PATIENT_H

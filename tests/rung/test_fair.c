@@ -205,11 +205,12 @@ static void kept_out_by_its_own_client(void **state)
     join(&member);
     dlock_hold *hold = acquired(member.lock);
     assert_status(tried(member.lock, &none), BUSY);
-    assert_says(dlock_error(), "': another hold of this client has it; held by '");
+    assert_says(dlock_error(), "': another hold of this client has the lock; held by '");
     assert_says(dlock_error(), "' (of this thread) for ");
     struct dlock_want want = {.size = sizeof want, .wait_ms = 20};
     assert_status(dlock_acquire(member.lock, &want, &none), TIMED_OUT);
-    assert_says(dlock_error(), "' was not had in 20 ms: another hold of this client has it");
+    assert_says(dlock_error(),
+                "' was not acquired within 20 ms: another hold of this client has the lock");
     assert_status(dlock_release(hold, NULL), OK);
     part(&member);
 }

@@ -131,6 +131,31 @@ static void a_wake_list_of_another_type(void **state)
     had("b");
 }
 
+/* A client that may not BLPOP polls. Its hints end, however often the lock is granted to it. */
+static void hints_that_nobody_takes(void **state)
+{
+    (void)state;
+    long long token = had("a");
+    busy("b");
+    assert_result(release("a", token), 1, 0, 0);
+    assert_fresh("dlock:wake:b", GRANT_MS);
+    age("dlock:wake:b");
+    token = had("b");
+    busy("a");
+    assert_result(release_more("b", token), 1, 0, 0);
+    token = had("a");
+    assert_result(release("a", token), 1, 0, 0);
+    assert_list("dlock:wake:b", LOCK " " LOCK);
+    assert_between(pttl("dlock:wake:b"), 1, 60000);
+    run_out("dlock:wake:b");
+    token = had("b");
+    busy("a");
+    assert_result(release_more("b", token), 1, 0, 0);
+    token = had("a");
+    assert_result(release("a", token), 1, 0, 0);
+    assert_granted("b");
+}
+
 /* The grant can't be claimed, since its note can't be taken. */
 static void a_note_of_another_type(void **state)
 {
@@ -194,6 +219,7 @@ int main(void)
         test(a_token_is_written_out),
         test(keys_of_another_type),
         test(a_wake_list_of_another_type),
+        test(hints_that_nobody_takes),
         test(a_note_of_another_type),
         test(a_lock_of_another_rung),
         test(ids_with_odd_bytes),

@@ -265,7 +265,7 @@ static void an_applications_zset_is_left_as_it_is(void **state)
         for (enum dlock_mode mode = DLOCK_EXCLUSIVE; mode <= DLOCK_SHARED; mode++)
             assert_kept_out(&party, mode, 1);
         if (sets[i].ttl_ms == 0)
-            assert_says(dlock_error(), "held by 'bob', without an end");
+            assert_says(dlock_error(), "held by 'bob'; it never expires");
         assert_status(dlock_inspect(party.lock, &holder), OK);
         assert_int_equal(holder.held, sets[i].held);
         assert_int_equal(count_of(LOCK), 2);

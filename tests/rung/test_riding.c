@@ -305,7 +305,7 @@ static void what_cannot_ride(void **state)
             argc++;
         assert_status(dlock_batch_add(batch, argc, refused[i], NULL), INVALID);
         assert_says(dlock_error(), refused[i][0]);
-        assert_says(dlock_error(), "cannot ride");
+        assert_says(dlock_error(), "cannot be sent in a batch");
     }
     assert_status(dlock_batch_add(batch, 2, (const char *const[]){"SCRIPT", "EXISTS"}, NULL), OK);
     assert_status(dlock_batch_add(batch, 2, (const char *const[]){"GET", "WAIT"}, NULL), OK);

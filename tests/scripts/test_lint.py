@@ -17,6 +17,8 @@ def run(place, *command):
 @pytest.fixture(name="copy", scope="module")
 def copy_fixture(tmp_path_factory):
     """All files are there, and few are the project's: those that are looked at."""
+    if not shutil.which("git"):
+        pytest.skip("needs git, to know which files are the project's")
     copy = tmp_path_factory.mktemp("lint") / "copy"
     subprocess.run(["git", "clone", "-q", ROOT, copy], check=True)
     for name in run(ROOT, "git", "ls-files", "--modified", "--others", "--exclude-standard").stdout.splitlines():
@@ -40,11 +42,17 @@ def lint(copy, check):
     ("python", "flaws/named.py", "import zlib\n", "'zlib' imported but unused"),
     ("shell", "scripts/lib/ask.sh", "echo $1\n", "SC2086"),
     ("links", "README.md", "\n[nowhere](docs/nowhere.md)\n", "there is no docs/nowhere.md"),
+    ("words", "README.md", "\n" + 15 * "two words " + "and a sentence that is too long.\n", "37 words; 30 are the most"),
+    ("words", "audit/text.h", "/* " + 31 * "x " + "*/\n", "31 words; 30 are the most"),
+    ("words", "audit/text.h", "/* OK  it is\n *     " + 29 * "x " + "*/\n", "31 words; 30 are the most"),
     ("links", "README.md", "\n[no heading](#of-no-such-name)\n", "has no heading #of-no-such-name"),
 ])
 def test_finds(copy, check, name, mistake, says):
     before = (copy / name).read_text()
-    assert lint(copy, check).returncode == 0
+    clean = lint(copy, check)
+    assert clean.returncode == 0
+    if clean.stdout.endswith("1 skipped\n"):
+        pytest.skip(clean.stderr.strip())
     (copy / name).write_text(before + mistake)
     found = lint(copy, check)
     (copy / name).write_text(before)
@@ -54,10 +62,12 @@ def test_finds(copy, check, name, mistake, says):
 
 def test_a_check_that_it_does_not_know(copy):
     wrong = lint(copy, "taste")
-    assert wrong.returncode == 2 and "format columns tidy python shell links" in wrong.stderr
+    assert wrong.returncode == 2 and "format columns tidy python shell links words" in wrong.stderr
 
 
 def test_format_writes_what_lint_asks_for(copy):
+    if lint(copy, "format").stdout.endswith("1 skipped\n"):
+        pytest.skip("needs clang-format 14")
     before = (copy / "audit/text.c").read_text()
     (copy / "audit/text.c").write_text(before + "static  int spaces;\n")
     assert run(copy, "scripts/format", "audit/text.c").returncode == 0

@@ -208,6 +208,8 @@ OWN = [
     (b"GET /" + b"u" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414, "url-too-long", "GET", ""),
     (b"POST /x HTTP/1.1\r\nHost: x\r\nX-Long: " + b"h" * 9000 + b"\r\n\r\n", 431,
      "headers-too-large", "POST", "/x"),
+    (b"POST /x HTTP/1.1\r\nHost: x\r\n" + 3 * (b"X-Long: " + b"h" * 3900 + b"\r\n") + b"\r\n", 431,
+     "headers-too-large", "POST", "/x"),
     (b"GET /x HTTP/9.9\r\nHost: x\r\n\r\n", 505, "gateway-error", "GET", ""),
 ]
 
@@ -410,6 +412,11 @@ def test_a_busy_port_is_told(start, behind, ports, tmp_path):
     assert done.returncode == 2
     assert "nginx does not start" in done.stderr
     assert f"127.0.0.1:{ports[0]} failed (98: Address already in use)" in done.stderr
+
+
+def test_a_variable_of_that_name_does_not_keep_it_in_the_foreground(start, monkeypatch):
+    monkeypatch.setenv("NGINX", "/usr/sbin/nginx")  # nginx would take it for sockets that it inherits
+    start()
 
 
 def test_nginxs_own_words_about_its_configuration(tmp_path):

@@ -7,14 +7,15 @@ import threading
 
 import pytest
 
-from world import Background, check_history, hold_lock, read_answers, read_history, release_lock, running, wait_until
+from world import Background, check_history, hold_lock, read_answers, read_history, release_lock, running, server_sockets, wait_until
 
 JSON = {"Content-Type": "application/json"}
 
 
 def test_pages(shop):
     assert shop.admin("GET", "/livez").json == {"live": True, "instance": "a"}
-    assert shop.admin("GET", "/readyz").json == {"ready": True, "instance": "a"}
+    ready = {"ready": True, "instance": "a"}
+    wait_until(lambda: shop.admin("GET", "/readyz").json == ready, "it is ready")  # a busy machine's Redis may be late
     version = shop.admin("GET", "/version").json
     assert version["name"] == "inventoryd" and version["libmicrohttpd"] and version["hiredis"]
     config = shop.admin("GET", "/config").json
@@ -79,6 +80,18 @@ def test_items_beyond_the_metrics_places_are_counted_together(redis, start):
     assert shop.metric("inventory_stock_untracked_total") == 2
     lint = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, timeout=60)
     assert lint.returncode == 0 and not lint.stdout + lint.stderr, lint
+
+
+def test_the_gauge_of_the_stock_is_set_under_the_lock(redis, start):
+    """After the release it could overwrite the next sale's."""
+    point = "owner_check.between_get_and_del"
+    shop = start(redis, "--lock", "owner_check", "--enable-failpoints", "--failpoints", f"{point}=1*pause")
+    redis("SET", "inventory:{phone}", 5)
+    sale = Background(shop.sell)
+    wait_until(lambda: shop.admin("GET", "/failpoints").json["failpoints"][0]["paused"] == 1, "the lock is still held")
+    assert shop.metric('inventory_stock{item="phone"}') == 4
+    assert shop.admin("PUT", "/failpoints", json.dumps({"point": point, "action": "off"})).status == 200
+    assert sale.result().status == 200
 
 
 def test_writes_are_forbidden_unless_allowed(shop):
@@ -270,6 +283,24 @@ def test_readyz_looks_once_for_all_who_ask(redis, start):
             sock.close()
     looks = int(re.search(r"cmdstat_setrange:calls=(\d+)", redis("INFO", "commandstats")).group(1))
     assert looks == 2  # at the stock's key, and at the lock's
+
+
+def test_buyers_who_look_keep_no_operator_waiting(redis, start):
+    """Reads of a Redis that hangs keep as many threads as read, and no other."""
+    shop = start(redis, "--admin-writes", "--redis-timeout-ms", 60000)
+    redis.freeze()
+    looking = [shop.connection() for _ in range(8)]
+    try:
+        for sock in looking:
+            sock.sendall(b"GET /inventory/phone HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        wait_until(lambda: sum(unread > 0 for _, unread in server_sockets(redis.port)) >= 2, "two of them are sent")
+        assert shop.switch(check_hold=True).status == 200
+        redis.thaw()
+        assert [read_answers(sock)[0][0] for sock in looking] == [404] * len(looking)
+    finally:
+        redis.thaw()
+        for sock in looking:
+            sock.close()
 
 
 def test_a_switch_that_comes_at_the_very_end(redis, start):

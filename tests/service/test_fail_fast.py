@@ -288,3 +288,51 @@ def test_the_gauge_is_true_from_the_start(redis, start):
     redis.start()
     wait_until(lambda: inventoryd_redis_up(shop) == [1, 1], "it is found")
     assert shop.stock(value=5).status == 200 and shop.sell().status == 200
+
+
+def paused(shop):
+    return shop.admin("GET", "/failpoints").json["failpoints"][0]["paused"]
+
+
+def resume(shop, point):
+    assert shop.admin("PUT", "/failpoints", '{"point": "%s", "action": "off"}' % point).status == 200
+
+
+def test_who_comes_during_an_outage_needs_no_worker(redis, start):
+    """The only one is kept: at a point of a rung a sale keeps its thread."""
+    point = "owner_check.between_get_and_del"
+    shop = start(redis, "--lock", "owner_check", "--guard-reads", "--workers", 1, *PATIENT, "--enable-failpoints",
+                 "--failpoints", f"{point}=1*pause")
+    redis("SET", "inventory:{phone}", 500)
+    first = Background(shop.sell)
+    wait_until(lambda: paused(shop) == 1, "the worker is kept")
+    redis.kill()
+    assert shop.admin("GET", "/readyz").status == 503
+    early = []
+
+    def is_one_refused():
+        early.append(Background(shop.sell))
+        return not all(sale.is_alive() for sale in early)
+
+    wait_until(is_one_refused, "the outage is long enough")
+    asked = [Background(ask) for ask in (shop.sell, shop.stock, lambda: shop.stock(value=5))]
+    assert [reply.result().problem for reply in asked] == ["lock-unavailable"] * 3
+    assert paused(shop) == 1
+    resume(shop, point)
+    assert first.result().status == 200
+    assert {sale.result().problem for sale in early} == {"lock-unavailable"}
+
+
+def test_a_sale_in_its_section_writes_nothing_to_a_server_that_is_away(redis, start):
+    """A write without a reply would leave its outcome unknown."""
+    shop = start(redis, *PATIENT, "--enable-failpoints", "--failpoints", "sale.after_read=1*pause")
+    shop.stock(value=5)
+    sale = Background(shop.sell)
+    wait_until(lambda: paused(shop) == 1, "it has read")
+    redis.freeze()
+    wait_until(lambda: "keeps trying" in shop.stock().json["detail"], "the outage is long enough")
+    resume(shop, "sale.after_read")
+    assert sale.result().problem == "stock-unavailable"
+    redis.thaw()
+    wait_until(lambda: shop.stock().status == 200, "the server is back")
+    assert shop.stock().json["stock"] == 5

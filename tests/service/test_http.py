@@ -273,6 +273,8 @@ def test_malformed_requests_are_told_so(shop, head):
 
 @pytest.mark.parametrize("head", [
     request(b"GET /healthz HTTP/1.1"),  # no Host
+    request(b"GET /healthz\0 HTTP/1.1", b"Host: x"), request(b"GET /healthz\0?x HTTP/1.1", b"Host: x"),
+    request(b"GET /healthz?\0x HTTP/1.1", b"Host: x"), request(b"GET /healthz\0HTTP/1.1 HTTP/1.1", b"Host: x"),
     request(b"PUT /inventory/a HTTP/1.1", b"Host: x", b"Transfer-Encoding: gzip", body=b"x"),
 ])
 def test_malformed_requests_are_refused(shop, head):

@@ -48,7 +48,8 @@ def test_keys_that_are_taken_as_they_are(lab, sent, key):
     [b'Idempotency-Key: "a";x=1'], [b'Idempotency-Key: "a", "b"'], [b'Idempotency-Key: "a\\b"'], [b'Idempotency-Key: "a\\'],
     [b'Idempotency-Key: "a b"'], [b'Idempotency-Key: "' + b"x" * 65 + b'"'], [b"Idempotency-Key: a, b"],
     [b"Idempotency-Key: a", b"Idempotency-Key: a"], [b"Idempotency-Key: a", b"idempotency-key: b"],
-    [b"Idempotency-Key:", b"Idempotency-Key: b"], [b"Idempotency-Key: a", b" b"]])
+    [b"Idempotency-Key:", b"Idempotency-Key: b"], [b"Idempotency-Key: a", b" b"],
+    [b"Idempotency_Key: a"], [b"idempotency_key: a", b"Idempotency-Key: a"], [b"Idempotency-Key_: a"]])
 def test_keys_that_are_refused(lab, lines):
     lab.stock(value=5)
     status, headers, body = post_key(lab, *lines)

@@ -384,6 +384,32 @@ def test_a_drain_that_takes_too_long_ends_with_1(redis, start):
     assert shop.wait() == 1 and "--drain-ms" in shop.logged("stopped")[0]["detail"]
 
 
+def test_an_instance_that_drains_switches_no_lock(redis, start):
+    shop = start(redis, "--admin-writes")
+    shop.stock(value=5)
+    hold_lock(redis)
+    sale = Background(shop.sell)
+    wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 1, "a sale waits")
+    shop.signal()
+    wait_until(lambda: shop.admin("GET", "/readyz").status == 503, "it drains")
+    assert shop.switch(rung="none").problem == "draining"
+    assert shop.admin("GET", "/lock").json["rung"] == "watchdog"
+    release_lock(redis)
+    assert sale.result().status == 200 and shop.wait() == 0
+
+
+def test_a_lock_that_cannot_be_released_keeps_no_instance(redis, start):
+    """The server hangs. All requests were answered."""
+    shop = start(redis, "--drain-ms", 1000, "--redis-timeout-ms", 60000, "--enable-failpoints", "--failpoints",
+                 "sale.after_write=1*fail")
+    shop.stock(value=5)
+    assert shop.sell().status == 200
+    redis.freeze()
+    shop.signal()
+    assert shop.wait() == 1 and [end["level"] for end in shop.logged("stopped")] == ["error"]
+    assert not shop.logged("drain") and "--drain-ms" in shop.logged("stopped")[0]["detail"]
+
+
 def test_a_second_signal_ends_at_once(redis, start):
     shop = start(redis, "--work-ms", 60000)
     shop.stock(value=5)

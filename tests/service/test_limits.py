@@ -268,6 +268,67 @@ def test_connections_that_send_nothing_keep_nobody_out(redis, start):
         sock.close()
 
 
+LIVE = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def test_idle_connections_keep_no_operator_out(redis, start):
+    """The one that has been idle for longest makes room, and no other."""
+    shop = start(redis)
+    idle = [shop.connection(shop.admin_port) for _ in range(64)]
+    for sock in idle:
+        sock.sendall(LIVE)
+        assert read_answers(sock)[0][0] == 200
+    idle[0].sendall(LIVE)
+    assert read_answers(idle[0])[0][0] == 200
+    assert shop.admin("GET", "/readyz").status == 200
+    assert is_closed(idle[1])
+    for sock in idle[:1] + idle[2:]:
+        sock.sendall(LIVE)
+        assert read_answers(sock)[0][0] == 200
+    for sock in idle:
+        sock.close()
+
+
+def test_idle_connections_keep_no_buyer_out(redis, start):
+    """None makes room before it has to: the four are shared by two loops."""
+    shop = start(redis, "--connections", 4)
+    shop.stock(value=24)
+    clients = []
+
+    def buy(client):
+        client.sendall(SALE % b"x")
+        assert read_answers(client)[0][0] == 200
+
+    for _ in range(4):
+        clients.append(shop.connection())
+        buy(clients[-1])
+    for client in clients[:4]:
+        buy(client)
+    for _ in range(16):  # each stays
+        clients.append(shop.connection())
+        buy(clients[-1])
+    assert shop.clients() <= 4
+    for client in clients:
+        client.close()
+
+
+def test_a_connection_that_waits_for_its_answer_makes_no_room(redis, start):
+    shop = start(redis, "--connections", 2)
+    shop.stock(value=10)
+    hold_lock(redis)
+    waiting = [shop.connection() for _ in range(2)]
+    for client in waiting:
+        client.sendall(SALE % b"x")
+    wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 2, "both wait")
+    late = Background(shop.sell)
+    wait_until(lambda: shop.clients() == 3, "another is to be accepted")
+    release_lock(redis)
+    assert [read_answers(client)[0][0] for client in waiting] == [200] * 2
+    assert late.result().status == 200  # one of the two was idle then
+    for client in waiting:
+        client.close()
+
+
 def test_a_first_byte_begins_the_time_of_its_request(redis, start):
     """A connection that begins just before its time is over has the whole time of a request."""
     shop = start(redis, "--request-ms", 1500, "--lock", "none")

@@ -68,9 +68,9 @@ def test_redis_hangs(redis, start):
 
 
 def test_redis_hangs_in_the_section(redis, start):
-    """Read, then no answer: what was sent may have been carried out."""
-    shop = start(redis, "--lock", "none", "--write", "decr", "--redis-timeout-ms", 200, "--enable-failpoints",
-                 "--failpoints", "sale.after_read=pause")
+    """Read, then no answer: what was sent may have been carried out. The only worker is connected when it writes."""
+    shop = start(redis, "--lock", "none", "--write", "decr", "--redis-timeout-ms", 200, "--workers", 1,
+                 "--enable-failpoints", "--failpoints", "sale.after_read=pause")
     shop.stock(value=5)
     sale = Background(shop.sell)
     wait_until(lambda: shop.admin("GET", "/failpoints").json["failpoints"][0]["paused"] == 1, "the sale has read")

@@ -8,8 +8,8 @@ from test_redis import QUICK
 from world import Inventoryd, Redis, wait_until
 
 
-@pytest.mark.parametrize("value", ["many", "", "1.5", " 5", "5 ", "0x10", "99999999999999999999", "1e3",
-                                   "9007199254740992", "9223372036854775807", "-9007199254740992"])
+@pytest.mark.parametrize("value", ["many", "", "1.5", "05", "00", "-0", "-05", " 5", "5 ", "0x10", "99999999999999999999", "1e3",
+                                   "9007199254740992", "9223372036854775807", "-9007199254740992", "-9223372036854775808"])
 @pytest.mark.parametrize("write", ["decr", "set", "atomic"])
 def test_stock_that_is_no_number(redis, start_once, write, value):
     shop = start_once("--write", write)
@@ -17,6 +17,8 @@ def test_stock_that_is_no_number(redis, start_once, write, value):
     reply = shop.sell()
     assert reply.status == 500 and reply.problem == "stock-invalid"
     assert shop.stock().problem == "stock-invalid"
+    if write == "atomic":
+        assert shop.sell(key="k").problem == "stock-invalid"
     assert shop.redis("GET", "inventory:{phone}") == value
 
 

@@ -492,6 +492,6 @@ def test_a_reply_too_many_while_a_connection_is_set_up(redis, start, proxy):
     shop = start(redis, "--stock-redis", proxy.url, "--lock", "none")
     redis("SET", STOCK, 5)
     reply = shop.sell()
-    assert reply.problem == "stock-unavailable" and "more than it was asked" in reply.json["detail"] and redis("GET", STOCK) == "5"
+    assert reply.problem == "stock-unavailable" and "more replies than it got requests" in reply.json["detail"] and redis("GET", STOCK) == "5"
     proxy._carry = carry
     assert sold_soon(shop).json["unit"] == 5

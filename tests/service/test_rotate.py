@@ -75,7 +75,7 @@ def test_a_new_file_that_cannot_be_opened(redis, start, tmp_path):
     folder.rename(tmp_path / "away")
     shop.signal(signal.SIGHUP)
     wait_until(lambda: shop.logged("reopen"), "it says that it could not")
-    assert "the old file goes on" in shop.logged("reopen")[0]["detail"]
+    assert "the old file continues" in shop.logged("reopen")[0]["detail"]
     assert shop.sell().status == 200 and not shop.logged("reopened")
     assert shop.metric("inventoryd_history_lost_total") == 0
     shop.end()

@@ -152,7 +152,7 @@ static struct config configure(const char *rung, const char *write)
                     (char *)(uintptr_t)server_url(server),
                     NULL};
     if (!config_read(&config, &request, 11, argv, error))
-        fail_msg("%s", error);
+        failed("%s", error);
     return config;
 }
 

@@ -68,6 +68,14 @@ class Reply:
         return f"{self.status} {self.headers} {self.body!r}"
 
 
+def server_sockets(port):
+    """The open sockets of a server's clients, on its side: (state, bytes not read yet)."""
+    with open("/proc/net/tcp", encoding="ascii") as table:
+        rows = [line.split() for line in table.readlines()[1:]]
+    return [(row[3], int(row[4].split(":")[1], 16)) for row in rows
+            if int(row[1].split(":")[1], 16) == port and row[3] in (ESTABLISHED, CLOSE_WAIT)]
+
+
 class Inventoryd:
     """An instance that runs. Its log is in a file; at its end the log must be free of complaints."""
 
@@ -163,18 +171,11 @@ class Inventoryd:
             sock.sendall(data)
             return read_answers(sock, count)
 
-    def _sockets(self):
-        """The open sockets of the shop's clients, on the server's side: (state, bytes not read yet)."""
-        with open("/proc/net/tcp", encoding="ascii") as table:
-            rows = [line.split() for line in table.readlines()[1:]]
-        return [(row[3], int(row[4].split(":")[1], 16)) for row in rows
-                if int(row[1].split(":")[1], 16) == self.port and row[3] in (ESTABLISHED, CLOSE_WAIT)]
-
     def unread(self):
-        return sum(size for _, size in self._sockets())
+        return sum(size for _, size in server_sockets(self.port))
 
     def clients(self):
-        return len(self._sockets())
+        return len(server_sockets(self.port))
 
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))

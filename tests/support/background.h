@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What goes on in a client's background.
+ * Looks into a client's background work.
  */
 #ifndef TESTS_BACKGROUND_H
 #define TESTS_BACKGROUND_H
 
 #include "client.h"
 
-/* How many requests take back there what calls left behind. */
+/* How many background cleanups are under way: requests that undo what calls left behind. */
 static inline uint64_t kept_in_the_background(dlock_client *client)
 {
     pthread_mutex_lock(&client->loop.mutex);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The library's calls as a test writes them: what must work is one line, what must fail is one
- * line that shows the library's own sentence when it does not.
+ * Wrappers around the library's calls, one line each in a test. If a call has another status than
+ * expected, the test fails, and prints the library's error.
  */
 #ifndef TESTS_CALLS_H
 #define TESTS_CALLS_H
@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The library has a function of that name; cmocka's macros that use theirs are not used here. */
+/* The library has a function fail(), so cmocka's macro of that name is not used. */
 #undef fail
 #define failed(...)                                                                                \
     do {                                                                                           \
@@ -31,7 +31,7 @@
                    dlock_error());                                                                 \
     } while (0)
 
-/* This machine does not give what the test needs: scripts/test says so at its end. */
+/* Skips the test, because the machine lacks what it needs. scripts/test lists the skipped tests. */
 #define skip_because(...)                                                                          \
     do {                                                                                           \
         printf("SKIPPED: %s: ", __func__);                                                         \
@@ -41,18 +41,18 @@
         skip();                                                                                    \
     } while (0)
 
-/* The text holds the part. */
+/* Asserts that the text contains the part. */
 #define assert_says(text, part)                                                                    \
     do {                                                                                           \
         if (strstr((text), (part)) == NULL)                                                        \
             failed("'%s' does not say '%s'", (text), (part));                                      \
     } while (0)
 
-/* A client of the one server, with these options beside; flawed rungs are allowed, and time-outs
- * are far from what a busy machine needs. */
-static inline dlock_client *client_of(const char *url, struct dlock_options options)
+/* Opens a client of one server with these options. Flawed rungs are allowed, and the default
+ * time-outs are long enough for a busy machine. */
+static inline dlock_status client_open(const char *url, struct dlock_options options,
+                                       dlock_client **client)
 {
-    dlock_client *client;
     options.size = sizeof options;
     options.servers = &url;
     options.server_count = 1;
@@ -61,7 +61,13 @@ static inline dlock_client *client_of(const char *url, struct dlock_options opti
         options.connect_timeout_ms = 10000;
     if (options.command_timeout_ms == 0)
         options.command_timeout_ms = 10000;
-    assert_status(dlock_client_open(&options, &client), OK);
+    return dlock_client_open(&options, client);
+}
+
+static inline dlock_client *client_of(const char *url, struct dlock_options options)
+{
+    dlock_client *client;
+    assert_status(client_open(url, options, &client), OK);
     return client;
 }
 
@@ -72,7 +78,7 @@ static inline dlock *lock_of(dlock_client *client, const char *rung, const char 
     return lock;
 }
 
-/* Acquires what is wanted, within the tests' patience. */
+/* Acquires, with a wait that is long enough for a busy machine. */
 static inline dlock_hold *wanted(dlock *lock, struct dlock_want want)
 {
     dlock_hold *hold;
@@ -88,7 +94,7 @@ static inline dlock_hold *acquired(dlock *lock)
     return wanted(lock, (struct dlock_want){0});
 }
 
-/* The same in that mode; NULL where the rung has no such mode. */
+/* Acquires in that mode. NULL if the rung does not have it. */
 static inline dlock_hold *acquired_as(dlock *lock, enum dlock_mode mode)
 {
     dlock_hold *hold;
@@ -99,13 +105,13 @@ static inline dlock_hold *acquired_as(dlock *lock, enum dlock_mode mode)
     return hold;
 }
 
-/* The same on behalf of that owner. */
+/* Acquires on behalf of that owner. */
 static inline dlock_hold *acquired_by(dlock *lock, uint64_t owner_id)
 {
     return wanted(lock, (struct dlock_want){.owner_id = owner_id});
 }
 
-/* One try. */
+/* Makes one attempt. */
 static inline dlock_status tried(dlock *lock, dlock_hold **hold)
 {
     return dlock_acquire(lock, NULL, hold);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Processes and threads of a test.
+ * Starts processes and threads of a test, and waits for them.
  */
 #ifndef TESTS_CHILD_H
 #define TESTS_CHILD_H
@@ -8,9 +8,11 @@
 #include <pthread.h>
 #include <sys/types.h>
 
-/* A process that runs `body` and exits with what it returns; it dies with this one. */
+/* Forks. The child is killed when the thread that called this ends, even if it ended already. */
+pid_t child_fork(void);
+/* Starts a process that runs `body` and exits with its result. It dies with this process. */
 pid_t child_start(int (*body)(void *arg), void *arg);
-/* Its exit status, 128 + n when signal n ended it. */
+/* Waits for the process. Returns its exit status, or 128 + n if signal n ended it. */
 int child_wait(pid_t pid);
 
 pthread_t thread_start(void *(*body)(void *arg), void *arg);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sources without what was built from them: to change them, and build again."""
+"""Copies the sources without build results, so that a test can change and build them."""
 import pathlib
 import shutil
 

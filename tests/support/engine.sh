@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 #
-# A container engine of the test's own, on a machine that has neither an engine nor a registry. It lives
-# in a machine of tests/support/machine.sh: its bridges and firewall rules never meet the host's, and it
-# ends with all its containers. Needs common.sh, setup.sh and machine.sh; WORK is a folder.
+# A container engine for a test, on a machine that has neither an engine nor a registry. It runs in a machine
+# of tests/support/machine.sh, so its bridges and firewall rules are separate from the host's. It ends with all
+# its containers. Source common.sh, setup.sh and machine.sh first; WORK is a folder.
 
 ENGINE_SOCKET=$WORK/engine.sock
-ENGINE_FILES=20000 # what it may open: some machines give an engine no more
+ENGINE_FILES=20000 # descriptors that it may open; some machines allow no more
 export DOCKER_HOST=unix://$ENGINE_SOCKET DOCKER_CONFIG=$WORK/docker-config
 
 engine_install() {
@@ -17,11 +17,11 @@ engine_install() {
     ((${#missing[@]} == 0)) || install_packages "${missing[@]}"
 }
 
-# engine_start OWNER: who may use it beside root
+# engine_start OWNER: OWNER may use it, besides root
 engine_start() {
-    # All options stand here: no file of the machine's own has a say.
+    # All options are given here, so that no configuration of the machine changes them.
     printf '{}\n' >"$WORK/daemon.json"
-    # Without that capability its runtime cannot give a container more files than it has itself.
+    # Without that capability its runtime cannot raise a container's descriptor limit above its own.
     machine_start "$WORK/engine.log" docker-init -- prlimit --nofile="$ENGINE_FILES:$ENGINE_FILES" \
         setpriv --bounding-set=-sys_resource -- dockerd --config-file "$WORK/daemon.json" \
         --data-root "$WORK/engine" --exec-root "$WORK/exec" --pidfile "$WORK/engine.pid" \
@@ -31,8 +31,8 @@ engine_start() {
     chown "$1" "$ENGINE_SOCKET"
 }
 
-# engine_import_debian SUITE NUMBER: debian:NUMBER-slim, made as the image in the registry is: without
-# manuals, and packages bring none.
+# engine_import_debian SUITE NUMBER: makes debian:NUMBER-slim as the registry's image is made: without manuals,
+# and its packages install none.
 engine_import_debian() {
     local root=$WORK/$1
     machine_debian "$1" "$root"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See far.h. One thread pumps all connections.
+ * See far.h. One thread serves all connections.
  */
 #include "far.h"
 
@@ -121,7 +121,7 @@ static void take_in(const struct far *far, struct way *way)
         way->from = -1;
 }
 
-/* What is due. False: the wire is over. */
+/* Sends what is due. False if the wire has ended. */
 static bool let_out(struct way *way)
 {
     struct piece *piece;
@@ -131,7 +131,7 @@ static bool let_out(struct way *way)
         ssize_t sent = send(way->to, piece->bytes + piece->sent, piece->size - piece->sent,
                             MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent < 0 && errno == EAGAIN)
-            return true; /* looked at again soon */
+            return true; /* the next round tries again */
         if (sent < 0)
             return false;
         piece->sent += (size_t)sent;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A wire between the library and a real Redis that is as slow as a far one: every byte arrives half
- * a round trip after it was sent, in order, and as many may be under way as there are.
+ * A proxy between the library and a real Redis that makes it look far away. Every byte arrives half
+ * a round trip after it was sent, in order. Any number may be under way.
  */
 #ifndef TESTS_FAR_H
 #define TESTS_FAR_H

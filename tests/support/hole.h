@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An address that takes no more connections: the first packet of each is dropped.
+ * An address that accepts no more connections: the first packet of each is dropped.
  */
 #ifndef TESTS_HOLE_H
 #define TESTS_HOLE_H

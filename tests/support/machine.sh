@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 #
-# Machines of the tests' own, on this one: a bare Debian in a folder, and a place for processes with
-# a network, mounts and process ids of their own. When its first process ends the kernel ends and
-# unmounts all the rest, so a test that fails half-way leaves nothing behind; its ports, bridges and
-# firewall rules never meet the host's. The way out is slirp4netns: no rule on the host is needed.
+# Machines for the tests, on this one: a bare Debian in a folder, or namespaces for network, mounts and
+# process ids. When the first process of a machine ends, the kernel ends and unmounts everything
+# else in it. So a test that fails half-way leaves nothing behind. Its ports, bridges and firewall rules are
+# separate from the host's. It reaches the outside through slirp4netns, without a rule on the host.
 # Source scripts/lib/common.sh and scripts/lib/setup.sh first.
 
-# slirp4netns answers there, by the host's own resolver.
+# slirp4netns answers DNS queries there, with the host's resolver.
 export MACHINE_DNS=10.0.2.3
 
-# machine_debian SUITE DIR: the least Debian there is, with the site's CA certificates, if any: where
-# TLS goes through a proxy of the site, Maven needs them.
+# machine_debian SUITE DIR: makes a minimal Debian, with the site's CA certificates, if there are any. Maven
+# needs them if TLS goes through a proxy of the site.
 machine_debian() {
     local ca=/usr/local/share/ca-certificates
     debootstrap --variant=minbase "$1" "$2" >"$2.log" 2>&1 ||
@@ -23,8 +23,8 @@ machine_debian() {
     fi
 }
 
-# machine_start LOG COMMAND...: runs COMMAND in namespaces of its own, once their network is up.
-# MACHINE_PID is its first process, as the host sees it.
+# machine_start LOG COMMAND...: runs COMMAND in new namespaces, as soon as their network is up. MACHINE_PID is
+# its first process, with the host's process id.
 machine_start() {
     local log=$1 outer
     shift
@@ -42,28 +42,28 @@ machine_start() {
     wait_until 10 machine_is_online || fail "the machine has no network: see $log.net"
 }
 
-# The child of unshare, once it is there: until then unshare has none.
+# Finds the child of unshare; until it is forked, unshare has none.
 machine_find() {
     MACHINE_PID=$(tr -d ' ' <"/proc/$1/task/$1/children" 2>/dev/null) && [[ -n $MACHINE_PID ]]
 }
 
 machine_is_online() {
-    grep -q '^tap0.00000000' "/proc/$MACHINE_PID/net/route" # the way out
+    grep -q '^tap0.00000000' "/proc/$MACHINE_PID/net/route" # the default route
 }
 
-# machine_end PID START OUTER START: all in it, and waits for the last of them.
+# machine_end PID START OUTER START: ends all processes in it, and waits for the last one.
 machine_end() {
     end_process "$1" "$2" KILL
     wait_until 30 process_is_gone "$3" "$4"
 }
 
-# machine_do COMMAND...: in the machine's network, with the host's files.
+# machine_do COMMAND...: runs COMMAND in the machine's network, with the host's files.
 machine_do() {
     nsenter --net="/proc/$MACHINE_PID/ns/net" "$@"
 }
 
-# machine_boot DIR LOG: a machine with the Debian in DIR, with nothing running but a first process
-# that waits for others' children.
+# machine_boot DIR LOG: starts a machine with the Debian in DIR. Only a first process runs in it, which reaps
+# orphaned processes.
 machine_boot() {
     local root=$1
     printf 'nameserver %s\n' "$MACHINE_DNS" >"$root/etc/resolv.conf"
@@ -76,7 +76,7 @@ machine_boot() {
     wait_until 10 machine_is_booted "$root" || fail "the machine did not come up: see $2"
 }
 
-# Its / is a mount point, as it is everywhere: ip netns exec, for one, makes it private.
+# Its / must be a mount point, as on any machine: ip netns exec, for example, makes it private.
 machine_mount() {
     local node
     mount --bind "$1" "$1"
@@ -101,7 +101,7 @@ machine_is_booted() {
     [[ $(readlink "/proc/$MACHINE_PID/root") == "$1" ]]
 }
 
-# machine_run DIR COMMAND...: in the booted machine, as root after a login, in its folder DIR.
+# machine_run DIR COMMAND...: runs COMMAND in the booted machine, as root after a login, in its folder DIR.
 machine_run() {
     local dir=$1
     shift

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks and bounded waits for fixtures, threads and children, where cmocka's assertions cannot be
- * used, since they jump back into the test's own thread.
+ * Checks and bounded waits for fixtures, threads and children. They cannot use cmocka's assertions,
+ * because those jump back into the test's own thread.
  */
 #ifndef TESTS_MUST_H
 #define TESTS_MUST_H
@@ -9,10 +9,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* How long anything is waited for before the test is called broken. Never a measure of speed. */
+/* The longest wait before a test fails. It is no measure of speed. */
 #define PATIENCE_MS 60000
 
-/* Says what was expected and ends the process. */
+/* Prints what was expected, and aborts. */
 _Noreturn void broken(const char *file, int line, const char *what);
 
 #define must(condition)                                                                            \
@@ -21,7 +21,7 @@ _Noreturn void broken(const char *file, int line, const char *what);
             broken(__FILE__, __LINE__, #condition);                                                \
     } while (0)
 
-/* Looks again and again until the condition holds. */
+/* Polls until the condition holds; aborts after PATIENCE_MS. */
 #define eventually(condition)                                                                      \
     do {                                                                                           \
         int64_t patience_ends_ms = clock_ms() + PATIENCE_MS;                                       \
@@ -34,7 +34,7 @@ _Noreturn void broken(const char *file, int line, const char *what);
 
 int64_t clock_ms(void);
 void short_pause(void);
-/* So long at least: for a time to be over that nothing tells of. */
+/* Sleeps for at least that time, if no event says that it is over. */
 void long_pause(int64_t ms);
 
 #endif

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a test needs of the machine, asked for before it is used: where it is not given, the test is skipped
-and says why."""
+"""Checks what a test needs from the machine before the test uses it. If it is missing, the test is skipped, with
+a reason."""
 import os
 import resource
 import shutil
@@ -13,34 +13,34 @@ NAMES = {"net": "a network", "mount": "mounts"}
 
 
 def own(*kinds):
-    """The words before a command that is to have these of its own: net, mount."""
+    """Returns the words that run a command in its own namespaces of these kinds: net, mount."""
     words = ["unshare", *(f"--{kind}" for kind in kinds), *(["--map-root-user"] if os.geteuid() != 0 else [])]
     done = subprocess.run([*words, "true"], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         wanted = " and ".join(NAMES[kind] for kind in kinds)
-        pytest.skip(f"needs {wanted} of its own, and this machine gives none: {done.stderr.strip()}")
+        pytest.skip(f"needs {wanted} of its own, which this machine does not allow: {done.stderr.strip()}")
     return words
 
 
 def descriptors(count):
-    """This process, and what it starts, may open so many."""
+    """Lets this process and its children open that many descriptors."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and hard < count:
-        pytest.skip(f"needs {count} descriptors, and this machine gives {hard}")
+        pytest.skip(f"needs {count} descriptors, and this machine allows {hard}")
     resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
 
 
 def ipv6():
-    """The loopback has an address of version 6."""
+    """Requires an IPv6 address on the loopback interface."""
     try:
         with socket.socket(socket.AF_INET6) as probe:
             probe.bind(("::1", 0))
     except OSError as error:
-        pytest.skip(f"needs the address ::1, and this machine has none: {error.strerror}")
+        pytest.skip(f"needs the address ::1, which this machine lacks: {error.strerror}")
 
 
 def memory_folder(size):
-    """A folder in memory with room for `size` bytes; None, which is the usual one on disk, where there is none."""
+    """A folder in memory with room for `size` bytes; None (the default folder, on disk) if there is none."""
     folder = "/dev/shm"
     if os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= size:
         return folder

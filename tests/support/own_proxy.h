@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A redis-server, and a wire to it that can be cut, that all tests of one program share: fixtures
- * for cmocka's groups.
+ * A redis-server, and a proxy between it and the library, shared by all tests of one program:
+ * fixtures for cmocka's groups.
  */
 #ifndef TESTS_OWN_PROXY_H
 #define TESTS_OWN_PROXY_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The redis-server that all tests of one program share: fixtures for cmocka's groups.
+ * A redis-server that all tests of one program share: fixtures for cmocka's groups.
  */
 #ifndef TESTS_OWN_SERVER_H
 #define TESTS_OWN_SERVER_H
@@ -29,7 +29,7 @@ static inline dlock_client *new_client(void)
     return client_of(server_url(server), (struct dlock_options){0});
 }
 
-/* For a test. */
+/* A fixture for a single test. */
 static inline int empty_server(void **state)
 {
     (void)state;

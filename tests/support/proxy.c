@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See proxy.h. One thread pumps all connections. What one recv brings is taken for one request or
- * one reply: most requests are sent in one write, and their reply is waited for.
+ * See proxy.h. One thread serves all connections. The bytes of one recv() are treated as one
+ * request or one reply. Most requests are sent in one write, and the client waits for the reply.
  */
 #include "proxy.h"
 
@@ -23,14 +23,14 @@
 #define WIRES_MAX 64
 #define PIECE_MAX 65536
 
-/* Bytes that wait to be let go. */
+/* Bytes that are kept until proxy_let_go(). */
 struct kept {
     char *bytes; /* NULL: none */
     size_t size;
 };
 
 struct wire {
-    int client;   /* -1: it has closed, and a request of its own is kept */
+    int client;   /* -1: it has closed, and its request is kept */
     int redis;    /* -1: this place is free */
     bool planned; /* the plan waits for this wire's reply */
     bool muted;
@@ -45,7 +45,7 @@ struct proxy {
     char url[64];
     pthread_t thread;
 
-    pthread_mutex_t mutex; /* protects what is below */
+    pthread_mutex_t mutex; /* protects the fields below */
     struct wire wires[WIRES_MAX];
     char **requests;
     size_t request_count;
@@ -90,7 +90,7 @@ static void wire_cut(struct wire *wire)
     wire->redis = -1;
 }
 
-/* What is kept outlives the client's side. */
+/* A kept request stays after the client has closed its side. */
 static void client_gone(struct wire *wire)
 {
     client_cut(wire);
@@ -134,7 +134,7 @@ static void forward(int to, const char *bytes, size_t size)
     while (size > 0) {
         ssize_t sent = send(to, bytes, size, MSG_NOSIGNAL);
         if (sent <= 0)
-            return; /* the other end is gone; its hang-up is seen by the next poll */
+            return; /* the other end has closed; the next poll shows it */
         bytes += sent;
         size -= (size_t)sent;
     }
@@ -154,7 +154,7 @@ static void keep_request(struct proxy *proxy, const char *bytes, size_t size)
     proxy->requests[proxy->request_count++] = copy;
 }
 
-/* The plan for this request; false: it is to be forwarded. */
+/* Carries out the plan if it is for this request. False: the request must be forwarded. */
 static bool stopped(struct proxy *proxy, struct wire *wire, const char *bytes, size_t size)
 {
     if (!proxy->pending || memmem(bytes, size, proxy->text, strlen(proxy->text)) == NULL)
@@ -233,7 +233,7 @@ static bool has_closed(int fd)
     return poll(&end, 1, 0) > 0;
 }
 
-/* The client's end comes behind its bytes; the server closes once it has carried them out. */
+/* Passes the end of the client's bytes on; the server closes once it has carried them out. */
 static void drain(int redis)
 {
     char bytes[PIECE_MAX];

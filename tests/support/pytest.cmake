@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # pytest_files(PREFIX [KEEP] [TIMEOUT S] [PROCESSORS N] [LABELS LABEL...] [ENVIRONMENT NAME=VALUE...] [EXCEPT FILE...])
-# Each test_*.py of this folder is one CTest test, called by its file with PREFIX in place of test_.
-# KEEP: what it wrote stays in the build folder until it runs again; without it, that is below /tmp,
-# where paths are short enough for sockets.
+# Each test_*.py of this folder becomes one CTest test. Its name is that of the file, with PREFIX instead of
+# test_. KEEP: its files stay in the build folder until it runs again. Without KEEP they are below /tmp, where
+# paths are short enough for sockets.
 function(pytest_files prefix)
   cmake_parse_arguments(PARSE_ARGV 1 its KEEP "TIMEOUT;PROCESSORS" "LABELS;ENVIRONMENT;EXCEPT")
   if(NOT its_PROCESSORS)

@@ -12,7 +12,7 @@
 #include <string.h>
 
 struct record {
-    pthread_mutex_t mutex; /* protects what is below */
+    pthread_mutex_t mutex; /* protects the fields below */
     char **lines;
     size_t count;
 };
@@ -84,7 +84,7 @@ void record_point(void *arg, const char *rung, const char *point)
     record_add(arg, "%s.%s", rung, point);
 }
 
-/* The index-th match; the mutex is held. */
+/* The index of the index-th match. Call it with the mutex locked. */
 static size_t find(const struct record *record, const char *text, size_t index)
 {
     for (size_t i = 0; i < record->count; i++)
@@ -130,7 +130,7 @@ size_t record_position(struct record *record, const char *text)
 
 struct gate {
     char point[96];
-    pthread_mutex_t mutex; /* protects what is below */
+    pthread_mutex_t mutex; /* protects the fields below */
     pthread_cond_t opened;
     size_t arrived;
     bool open;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each write to a socket of the process is counted: the library's connections are all there is
- * that use send() while it is counted. The program is linked with --wrap=send.
+ * Counts each write to a socket of the process. Only the library's connections use send() during
+ * the count. The program is linked with --wrap=send.
  */
 #ifndef TESTS_SENDS_H
 #define TESTS_SENDS_H

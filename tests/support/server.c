@@ -4,6 +4,7 @@
  */
 #include "server.h"
 
+#include "child.h"
 #include "must.h"
 
 #include <arpa/inet.h>
@@ -15,21 +16,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define ARGS_MAX 48
+#define FOLDER_MAX 96 /* a socket's path has 108 bytes at most */
+#define FOLDER "/dlock-test-XXXXXX"
 #define MARK "the-monitor's-mark"
 
 struct server {
-    pid_t pid; /* 0: none runs */
+    pid_t pid; /* 0 if it does not run */
     int port;
-    char folder[64];
-    char socket[96];
+    char folder[FOLDER_MAX];
+    char socket[FOLDER_MAX + sizeof "/redis.sock"];
     char url[64];
-    redisContext *own; /* the test's connection; NULL: to be made */
+    redisContext *own; /* the test's connection; NULL if it must be opened */
     redisReply *reply;
 };
 
@@ -54,7 +56,7 @@ int free_port(void)
     }
 }
 
-/* What to start: another make of Redis can be named. */
+/* The program to start: REDIS_SERVER can name another one. */
 static const char *program(void)
 {
     const char *named = getenv("REDIS_SERVER");
@@ -74,7 +76,6 @@ static void become_redis(const struct server *server, const char *const *args)
         must(count < ARGS_MAX - 1);
         argv[count++] = *args;
     }
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     execvp(argv[0], (char *const *)(uintptr_t)argv);
     fprintf(stderr, "cannot start %s: %s; install its package, or name another in REDIS_SERVER\n",
             argv[0], strerror(errno));
@@ -109,7 +110,7 @@ static bool connected(struct server *server)
     return server->own->err == 0;
 }
 
-/* Whatever it says: it may be loading, or want a password. */
+/* Whether it answers at all: it may be loading, or require a password. */
 static bool answers(struct server *server)
 {
     if (!connected(server))
@@ -121,11 +122,10 @@ static bool answers(struct server *server)
 static void launch(struct server *server, const char *const *args)
 {
     fflush(NULL);
-    server->pid = fork();
-    must(server->pid >= 0);
+    server->pid = child_fork();
     if (server->pid == 0)
         become_redis(server, args);
-    /* Whoever took the port in between makes redis-server end: then it is not `running`. */
+    /* If another process took the port meanwhile, redis-server ends, and is not `running`. */
     eventually(!running(server) || answers(server));
 }
 
@@ -133,7 +133,9 @@ struct server *server_start(const char *const *args)
 {
     struct server *server = calloc(1, sizeof *server);
     must(server != NULL);
-    strcpy(server->folder, "/tmp/dlock-test-XXXXXX");
+    const char *where = getenv("TMPDIR");
+    bool fits = where != NULL && strlen(where) <= FOLDER_MAX - sizeof FOLDER;
+    snprintf(server->folder, sizeof server->folder, "%s" FOLDER, fits ? where : "/tmp");
     must(mkdtemp(server->folder) != NULL);
     snprintf(server->socket, sizeof server->socket, "%s/redis.sock", server->folder);
     for (int tries = 0; server->pid == 0; tries++) {
@@ -301,7 +303,7 @@ struct monitor *monitor_start(struct server *server)
     return monitor;
 }
 
-/* Reads up to a mark that is set now: all that was carried out before is then known. */
+/* Reads up to a mark that is sent now: it then has all commands that were carried out before. */
 static void catch_up(struct monitor *monitor)
 {
     server_text(monitor->server, "ECHO %s", MARK);

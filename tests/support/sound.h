@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scenarios that every rung that is not flawed must pass: one test a rung, so that a failure
- * names its rung.
+ * Scenarios that every sound rung must pass: one test for each rung, so that a failure names its
+ * rung.
  */
 #ifndef TESTS_SOUND_H
 #define TESTS_SOUND_H
@@ -12,13 +12,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* EACH_NESTED_ASKS: each whose nested acquires and releases ask the server; those of `fair` do not.
- */
+/* EACH_NESTED_ASKS: rungs whose nested acquires and releases ask the server; those of `fair` do
+ * not. */
 enum scope { ONCE, EACH_SOUND, EACH_REENTRANT, EACH_NESTED_ASKS };
 
 struct scenario {
     const char *name;
-    CMUnitTestFunction body; /* *state is the rung, NULL with ONCE */
+    CMUnitTestFunction body; /* *state is the rung; NULL for ONCE */
     enum scope scope;
 };
 #define SCENARIO(body, scope)                                                                      \
@@ -28,13 +28,13 @@ struct scenario {
 
 #define SCENARIO_TESTS_MAX 256
 
-/* It locks inside the process, and asks no server. */
+/* Whether it locks inside the process, without a server. */
 static inline bool is_local(const struct dlock_rung *rung)
 {
     return strcmp(rung->name, "local") == 0;
 }
 
-/* Its clients stand in a queue at the server. */
+/* Whether the server has a wait queue of its clients. */
 static inline bool queues(const struct dlock_rung *rung)
 {
     return strcmp(rung->name, "fair") == 0;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# sources_of(VARIABLE TARGET NAME...): the target's sources, without these.
+# sources_of(VARIABLE TARGET NAME...): sets VARIABLE to the target's sources without NAMEs.
 function(sources_of variable target)
   get_target_property(sources ${target} SOURCES)
   get_target_property(folder ${target} SOURCE_DIR)

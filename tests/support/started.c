@@ -24,7 +24,7 @@ void started_done(void *arg, dlock_status status, dlock_hold *hold)
     if (hold != NULL && started->release)
         must(dlock_release(hold, NULL) == DLOCK_OK);
     _Atomic int *over = started->over;
-    atomic_fetch_add(&started->answers, 1); /* from here on it may be gone */
+    atomic_fetch_add(&started->answers, 1); /* `started` may be freed from here on */
     if (over != NULL)
         atomic_fetch_add(over, 1);
 }

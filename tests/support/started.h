@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Acquires and releases that were started: each writes down what it was answered.
+ * Started (asynchronous) acquires and releases: each records its completion.
  */
 #ifndef TESTS_STARTED_H
 #define TESTS_STARTED_H
@@ -13,10 +13,10 @@ struct gate;
 
 struct started {
     /* Set by the test. */
-    bool release;      /* what it acquires is released in its answer */
-    struct gate *gate; /* its answer comes to it first; or NULL */
-    _Atomic int *over; /* counts the answers of all; or NULL */
-    /* What came of it. */
+    bool release;      /* its completion releases the hold */
+    struct gate *gate; /* its completion waits at this gate; or NULL */
+    _Atomic int *over; /* counts the completions of all; or NULL */
+    /* Set by the completion. */
     _Atomic int answers;
     dlock_status status;
     dlock_hold *hold;
@@ -24,13 +24,13 @@ struct started {
     pthread_t thread;
 };
 
-/* The function that is told; arg: the struct. */
+/* The completion function; arg: the struct. */
 void started_done(void *arg, dlock_status status, dlock_hold *hold);
-/* Waits for its answer. */
+/* Waits for its completion. */
 void started_answered(struct started *started);
 
 struct started *crowd_new(size_t count, bool release, _Atomic int *over);
-/* Each was answered once, with that. */
+/* Asserts that each completed once, with that status. */
 void crowd_answered(struct started *crowd, size_t count, dlock_status status);
 
 static inline void start(dlock *lock, struct dlock_want want, struct started *started)

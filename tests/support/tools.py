@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of the machine's tools a test lets a command find."""
+"""Controls which tools of the machine a command finds."""
 import pathlib
 
 
 def path_without(folder, *tools):
-    """A PATH on which those tools are not to be found: a folder of links to all others."""
+    """Returns a PATH without those tools: a folder of links to all others."""
     farm = folder / "bin"
     farm.mkdir(exist_ok=True)
     farm.chmod(0o755)

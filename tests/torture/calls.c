@@ -99,7 +99,7 @@ void member_close(struct self *self, struct member *member)
 
 /* ---- Cancels --------------------------------------------------------------------------------- */
 
-/* Three calls of four share the cancel of another, if it was not thrown. */
+/* Three of four calls share the cancel of another call, unless it was used already. */
 static dlock_cancel *cancel_offer(struct self *self, struct call *call)
 {
     static const struct cancelling nobody;
@@ -242,7 +242,7 @@ static dlock_batch *last_new(struct world *world, bool rides)
     return last;
 }
 
-/* The call is over: whether what rode was answered. */
+/* After the call's end: counts the command that rode, if it was answered. */
 static void last_free(struct world *world, dlock_batch *last)
 {
     struct dlock_reply reply = {.size = sizeof reply};
@@ -271,7 +271,7 @@ void hold_release(struct thread *thread, dlock_hold *hold, struct call *call, bo
     last_free(world, last);
 }
 
-/* A release that was started. */
+/* A release that was started and has not completed. */
 struct releasing {
     struct self *self;
     struct call *call;
@@ -319,7 +319,7 @@ void judge_lost_fd(struct self *self, struct call *call, dlock_hold *hold)
                   (int)(call - self->world->calls), readable ? "" : "not ");
 }
 
-/* An acquire that was started. */
+/* An acquire that was started and has not completed. */
 struct started {
     struct self *self;
     struct call *call;
@@ -441,5 +441,5 @@ void judge_inherited(struct self *self, dlock_hold *hold)
     struct dlock_want want = {.size = sizeof want};
     if (dlock_acquire(self->main.locks[0], &want, &none) != DLOCK_FORKED ||
         (hold != NULL && (dlock_valid(hold) || dlock_release(hold, NULL) != DLOCK_FORKED)))
-        violation(self->world, VIOLATION_ANSWER, "a forked child got something of its parent's");
+        violation(self->world, VIOLATION_ANSWER, "a forked child could use its parent's objects");
 }

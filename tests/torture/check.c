@@ -50,7 +50,7 @@ bool check_data_lost(const struct world *world)
     return lost;
 }
 
-/* How the transcript names it. */
+/* Its number in the transcript. */
 static int number(const struct world *world, const struct call *call)
 {
     return (int)(call - world->calls);
@@ -61,16 +61,16 @@ static bool same_owner(const struct plan *plan, const struct call *a, const stru
     if (!plan->rung->reentrant || a->client != b->client || a->owner_id != b->owner_id)
         return false;
     bool by_thread = a->owner_id == DLOCK_THIS_THREAD ||
-                     (a->owner_id == 0 && plan->rung->flawed); /* they count by thread still */
+                     (a->owner_id == 0 && plan->rung->flawed); /* flawed rungs count by thread */
     return by_thread ? a->thread == b->thread : a->owner_id != 0;
 }
 
 /* ---- Excuses --------------------------------------------------------------------------------- *
- * After a break, and when the server has lost its data, an older hold may stay valid until it is
- * next answered, or its time is over.
+ * After a break, or after the server lost its data, an older hold may stay valid for a while. It
+ * ends with its next answer from the server, or with its time.
  */
 
-/* Whether the acquire asked the server about the hold. */
+/* Whether the acquire's request told the client about the hold. */
 static bool asked_about(const struct plan *plan, const struct call *acquire,
                         const struct call *hold)
 {
@@ -79,9 +79,9 @@ static bool asked_about(const struct plan *plan, const struct call *acquire,
            same_owner(plan, acquire, hold);
 }
 
-/* When the library has surely heard, after `since_ns`, what became of the hold: at the end of its
- * time; at the second renewal that was confirmed, for the first may have been sent before; or when
- * another acquire of its owner was answered. */
+/* When the library surely knows what happened to the hold after `since_ns`. That is at the end of
+ * the hold's time. Or at its second confirmed renewal, because the first one may have been sent
+ * before. Or when another acquire of its owner was answered. */
 static int64_t heard_ns(const struct world *world, const struct plan *plan, const struct call *hold,
                         int64_t since_ns)
 {
@@ -104,7 +104,7 @@ static int64_t heard_ns(const struct world *world, const struct plan *plan, cons
     return end_ns;
 }
 
-/* What CLOCK_REALTIME is ahead of CLOCK_BOOTTIME. */
+/* CLOCK_REALTIME minus CLOCK_BOOTTIME. */
 static int64_t since_boot_ns(void)
 {
     struct timespec now;
@@ -112,15 +112,15 @@ static int64_t since_boot_ns(void)
     return now.tv_sec * 1000000000LL + now.tv_nsec - boot_ns();
 }
 
-/* When the server gave that token, by the clock of the calls. */
+/* When the server gave the token, by the clock of the calls. */
 static int64_t given_ns(uint64_t token)
 {
     return (int64_t)token * 1000 - since_boot_ns();
 }
 
-#define GRANT_NUMBERS 1000 /* tokens that one grant of a server may hand out */
+#define GRANT_NUMBERS 1000 /* the most tokens of one grant by the server */
 
-/* The first that is known of those that had the lock by one grant of the server to their client. */
+/* The first known hold that came from the same grant of the server to the client. */
 static const struct call *first_of_grant(const struct world *world, const struct call *hold)
 {
     const struct call *first = hold;
@@ -133,9 +133,9 @@ static const struct call *first_of_grant(const struct world *world, const struct
     return first;
 }
 
-/* The earliest moment of what the hold comes from: its call, or the grant that it was handed on
- * from. The token of that is the server's time in microseconds, or ahead of it: a break, for one,
- * leaves a thousand tokens out. */
+/* The earliest start of the hold's grant: its own call, or the grant from which it was handed off.
+ * The token of that grant is the server's time in microseconds or more: a break, for example, skips
+ * a thousand tokens. */
 static int64_t origin_ns(const struct world *world, const struct plan *plan,
                          const struct call *hold)
 {
@@ -146,10 +146,10 @@ static int64_t origin_ns(const struct world *world, const struct plan *plan,
 }
 
 struct loss {
-    int64_t from_ns, to_ns; /* INT64_MAX: it may still come */
+    int64_t from_ns, to_ns; /* INT64_MAX: it may still happen */
 };
 
-/* The older hold began before the loss, the newer was acquired after. */
+/* The older hold began before the loss, and the newer one was acquired after it. */
 static bool excused_by(const struct world *world, const struct plan *plan, const struct call *older,
                        const struct call *newer, struct loss loss, int64_t until_ns)
 {
@@ -157,8 +157,8 @@ static bool excused_by(const struct world *world, const struct plan *plan, const
            (loss.to_ns == INT64_MAX || until_ns <= heard_ns(world, plan, older, loss.to_ns));
 }
 
-/* until_ns: how long the older hold has to be excused: where another was acquired after the loss,
- * it has to learn that it is lost. */
+/* Whether a break or lost data explains that the older hold was valid until `until_ns`. After the
+ * loss another client could acquire the lock, and the older holder learns of it only later. */
 static bool is_excused(const struct world *world, const struct plan *plan, const struct call *older,
                        const struct call *newer, int64_t until_ns)
 {
@@ -191,7 +191,7 @@ static bool was_broken(const struct world *world, const struct call *hold)
     return check_data_lost(world);
 }
 
-/* An answer, or a sample, that says that the hold is over. */
+/* Checks an answer, or a sample, that says that the hold has ended. */
 static void check_cut(struct world *world, const struct plan *plan, const struct call *call)
 {
     const struct call *hold = call->what == WHAT_RELEASE ? call->of : call;
@@ -201,8 +201,8 @@ static void check_cut(struct world *world, const struct plan *plan, const struct
                   number(world, hold), hold->process, (double)(hold->until_ns - over_ns) / 1e6);
 }
 
-/* What was told of the hold last, before it was lost, or of another of its owner, since only one of
- * those that share a key is told of; NULL: nothing. */
+/* The last event of the hold before its loss, or of another hold of its owner. Of the holds that
+ * share a key, only one gets events. NULL if there is none. */
 static const struct note *told_before(const struct world *world, const struct plan *plan,
                                       const struct note *lost)
 {
@@ -217,8 +217,8 @@ static const struct note *told_before(const struct world *world, const struct pl
     return last;
 }
 
-/* After a silence an answer is believed to take as long, and a short hold has no time for another
- * try: it waits for its answer. */
+/* How much later a renewal may be after a failed one. After a silence the library expects answers
+ * to take as long. A short hold then has no time for another attempt, and waits for its answer. */
 static int64_t patience_ms(const struct world *world, const struct plan *plan,
                            const struct note *lost)
 {
@@ -235,7 +235,7 @@ static void check_renewals(struct world *world, const struct plan *plan)
         const struct note *lost = &world->notes[i];
         const struct call *hold = lost->call;
         if (!lost->written || lost->kind != NOTE_LOST || lost->ns < hold->until_ns)
-            continue; /* before its time the server's answer tells of it */
+            continue; /* before its time, an answer of the server reports the loss */
         const struct note *told = told_before(world, plan, lost);
         bool failed = told != NULL && told->kind == NOTE_RENEWAL_FAILED;
         int64_t from_ns = told != NULL ? told->ns : hold->end_ns;
@@ -264,16 +264,17 @@ static void check_overlap(struct world *world, const struct plan *plan, const st
     if (a->first_true_ns == 0 || b->first_true_ns == 0 || from_ns >= until_ns ||
         !exclude(plan, a, b))
         return;
-    if (!is_excused(world, plan, a, b, a->last_true_ns) &&
-        !is_excused(world, plan, b, a, b->last_true_ns))
+    /* The older one may be valid again later: a backup may hold what was broken since. */
+    if (!is_excused(world, plan, a, b, until_ns) && !is_excused(world, plan, b, a, until_ns))
         violation(world, VIOLATION_OVERLAP,
                   "%s: #%d of process %d and #%d of process %d were both valid for %.1f ms",
                   plan->names[a->lock], number(world, a), a->process, number(world, b), b->process,
                   (double)(until_ns - from_ns) / 1e6);
 }
 
-/* Two holds that exclude each other were granted in the order in which they were valid; others, if
- * the one was answered before the other was asked for. Not when b had come before a loss. */
+/* Whether a's grant came before b's. Holds that exclude each other were granted in the order in
+ * which they were valid. Otherwise a's call must have ended before b's began. Not if a loss came
+ * between. */
 static bool came_before(const struct world *world, const struct plan *plan, const struct call *a,
                         const struct call *b)
 {
@@ -282,8 +283,8 @@ static bool came_before(const struct world *world, const struct plan *plan, cons
     return before && !is_excused(world, plan, b, a, 0);
 }
 
-/* A server that comes back with a backup may have a grant in it that was not claimed yet: it gives
- * that, and its token, once more. */
+/* A server that restarts with a backup may have an unclaimed grant in it. It then gives that grant,
+ * and its token, again. */
 static bool is_of_backup(const struct world *world, const struct plan *plan,
                          const struct call *hold)
 {
@@ -358,8 +359,8 @@ static bool may_answer(const struct plan *plan, const struct call *call)
     }
 }
 
-/* How long others had the lock and released it, from then on to the call's end: who waits without a
- * limit waits for all of them. */
+/* How long other holds lasted, from from_ns to the call's end. A waiter without a limit waits for
+ * all of them. */
 static int64_t in_use_ns(const struct world *world, const struct call *call, int64_t from_ns)
 {
     int64_t sum_ns = 0;
@@ -374,7 +375,7 @@ static int64_t in_use_ns(const struct world *world, const struct call *call, int
     return sum_ns;
 }
 
-/* When it has to be over, stalls apart. */
+/* When the call must end, apart from stalls. */
 static int64_t latest_ns(const struct world *world, const struct plan *plan,
                          const struct call *call)
 {
@@ -431,8 +432,9 @@ static void check_answer(struct world *world, const struct plan *plan, const str
                   (long long)(over_ns / NS_A_MS));
 }
 
-/* What a lost request may have locked is released in the background. A forked child ends without
- * that. A client that is closed tries that once more: in vain, perhaps, where faults go on. */
+/* Whether the call may have left the lock held. A cleanup in the background releases what a lost
+ * request may have locked. A forked child ends without it. A client that closes tries it once more,
+ * which may fail while faults go on. */
 static bool may_be_left(const struct world *world, const struct call *call)
 {
     if (!acquires(call) || strstr(call->error, "released in the background") == NULL)
@@ -465,7 +467,7 @@ bool check_all_definite(const struct world *world, int lock)
 void check_history(struct world *world, const struct plan *plan)
 {
     for (size_t i = 0; i < check_call_count(world); i++)
-        if (world->calls[i].begin_ns != 0) /* else its process died just then */
+        if (world->calls[i].begin_ns != 0) /* 0 if its process died just then */
             check_answer(world, plan, &world->calls[i]);
     for (size_t i = 0; i < check_call_count(world); i++)
         check_cut(world, plan, &world->calls[i]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The judge: what must hold of a history that is over. It adds what it finds to the world.
+ * The judge: checks what must hold of a finished history. It adds the violations to the world.
  */
 #ifndef TORTURE_CHECK_H
 #define TORTURE_CHECK_H
@@ -8,10 +8,10 @@
 #include "history.h"
 
 void check_history(struct world *world, const struct plan *plan);
-/* Whether every call on the lock gave a definite answer, and every hold was released with OK: then
+/* Whether every call on the lock had a definite answer, and every hold was released with OK. Then
  * nothing of it may be left on the server. */
 bool check_all_definite(const struct world *world, int lock);
-/* Whether the server came back without what it had acknowledged. */
+/* Whether the server restarted without data that it had acknowledged. */
 bool check_data_lost(const struct world *world);
 size_t check_call_count(const struct world *world);
 

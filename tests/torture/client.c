@@ -16,13 +16,12 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define CAN_FORK false /* their runtimes do not survive a fork among threads */
+#define CAN_FORK false /* their runtimes cannot fork with several threads */
 #else
 #define CAN_FORK true
 #endif
@@ -102,7 +101,7 @@ static void stay(const struct thread *thread, dlock_hold *hold, struct call *cal
     }
 }
 
-/* The critical section: at times longer than the time to live, at times with another in it. */
+/* The critical section: sometimes longer than the TTL, sometimes with a nested one. */
 static void inside(struct thread *thread, dlock_hold *hold, struct call *call)
 {
     const struct plan *plan = thread->self->plan;
@@ -136,13 +135,13 @@ static void use_another_client(struct thread *thread)
         how.wait_ms = 20;
     if (!member_open(thread->self, &member, false))
         return;
-    thread->depth = 3; /* nesting is for the process' own client */
+    thread->depth = 3; /* only the process's main client nests */
     hold_once(thread, &member, &how);
     thread->depth = 0;
     member_close(thread->self, &member);
 }
 
-/* The child's threads are gone but for this one; self->mutex may be held by one of them. */
+/* The child has only this thread. Another thread of the parent may have locked self->mutex. */
 static void be_a_child(struct thread *thread, dlock_hold *inherited)
 {
     struct self *self = thread->self;
@@ -151,7 +150,6 @@ static void be_a_child(struct thread *thread, dlock_hold *inherited)
     struct how how = draw_how(thread);
     how.cancels = false;
     how.wait_ms = how.wait_ms < 0 ? 20 : how.wait_ms;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     thread->number = CHILDS_THREAD;
     judge_inherited(self, inherited);
     if (!member_open(self, &member, false))
@@ -172,8 +170,7 @@ static void fork_once(struct thread *thread)
     how.cancels = false;
     dlock_hold *hold =
         hold_acquire(thread, &thread->self->main, thread->self->main.locks[how.lock], &how, &call);
-    pid_t child = fork();
-    must(child >= 0);
+    pid_t child = child_fork();
     if (child == 0)
         be_a_child(thread, hold);
     if (hold != NULL)
@@ -252,7 +249,7 @@ static void *run_thread(void *arg)
 
 /* ---- Threads that look on -------------------------------------------------------------------- */
 
-/* The witness of stalls, who also looks at the holds that no thread stands by. */
+/* The witness of stalls. It also samples the holds that no thread is using. */
 static void *run_keeper(void *arg)
 {
     struct self *self = arg;
@@ -307,7 +304,7 @@ static bool as_before(const struct resources *before, const struct resources *no
            now->memory <= before->memory + 65536;
 }
 
-/* The kernel forgets a thread that was joined a little later. */
+/* The kernel removes a thread shortly after it was joined. */
 static void judge_resources(struct self *self, const struct resources *before)
 {
     struct resources now = measure();
@@ -324,7 +321,7 @@ static void judge_resources(struct self *self, const struct resources *before)
 
 /* ---- Its life -------------------------------------------------------------------------------- */
 
-/* Everything is answered and released. */
+/* Waits until all calls are answered, and releases all holds. */
 static void let_go(struct self *self, struct thread *threads, size_t count)
 {
     struct thread here = {.self = self, .number = THREADS_MAX + 1};
@@ -373,7 +370,7 @@ static bool all_have_asked(const struct self *self)
     return true;
 }
 
-/* Takes what is free as long as others ask, under the names that it has used before. */
+/* Acquires free locks as long as others acquire, with owner names that it has used before. */
 static void *come_and_go(void *arg)
 {
     struct thread *thread = arg;
@@ -390,7 +387,7 @@ static void *come_and_go(void *arg)
     return NULL;
 }
 
-/* Each lock is free now, and has to be acquired soon, also while others ask and come and go. */
+/* Each lock is free now. It must be acquired soon, even while others acquire and release it. */
 static void rest(struct self *self)
 {
     struct thread asks = {.self = self, .number = 0}, comes = {.self = self, .number = 1};
@@ -440,7 +437,7 @@ int client_main(void *arg)
     pthread_mutex_init(&self->mutex, NULL);
     pthread_t keeper = thread_start(run_keeper, self);
     struct member warm;
-    if (member_open(self, &warm, false)) /* what the library and libc keep for good */
+    if (member_open(self, &warm, false)) /* memory that the library and libc keep for ever */
         member_close(self, &warm);
     struct resources before = measure();
     noise_set(self->plan->noise, self->plan->noise_us);

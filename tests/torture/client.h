@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One process of a history: a client with several threads that draw what they do from the seed. It
- * writes down what it calls and sees, and judges nothing but what it kept for itself at the end.
+ * One process of a history: a client with several threads, whose actions are drawn from the seed.
+ * It records its calls and what it observes. It judges only what only it can see: its resources,
+ * its loss descriptors, and inherited holds.
  */
 #ifndef TORTURE_CLIENT_H
 #define TORTURE_CLIENT_H
@@ -12,8 +13,8 @@ struct client_start {
     struct world *world;
     const struct plan *plan;
     int process;
-    const char *url; /* of its server */
-    bool fresh;      /* started when the others rest: it makes no calls of its own */
+    const char *url; /* URL of its server */
+    bool fresh;      /* started in PHASE_REST: it draws no actions */
 };
 
 /* The body of the process; arg: a struct client_start. Returns its exit status. */

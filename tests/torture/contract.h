@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What dlock.h promises, as far as the judge holds the library to it: bounds of time, and names of
- * keys. To be changed with the header, and nowhere else.
+ * What dlock.h promises and the judge checks: time limits and names of keys. Change it only
+ * together with dlock.h.
  */
 #ifndef TORTURE_CONTRACT_H
 #define TORTURE_CONTRACT_H
@@ -12,43 +12,43 @@
 
 #define TTL_MS_LEAST 100
 
-/* Beyond what is bounded below: threads that wait for a processor although the witness runs. */
+/* Tolerance above the limits below: threads may wait for a processor although the witness runs. */
 #define SLACK_MS 400
 
-/* A hold that comes to its end was told of a renewal at most so long before, or was acquired: what
- * the next one waits for, and the time to connect. Its answer is waited for only until half of what
- * is left is over. */
+/* The longest time from a hold's acquire or last renewal to the next renewal's attempt: its
+ * interval plus the time to connect. If `again`, the last renewal failed. The answer is awaited
+ * only until half of the remaining time is over. */
 static inline int64_t renewal_ms(const struct plan *plan, int64_t ttl_ms, bool again)
 {
     return ttl_ms / (again ? 15 : 3) + plan->connect_ms;
 }
 
-/* How long a call may take beyond its wait_ms, or after a cancel. */
+/* The limit of a call after its wait_ms, or after a cancel. */
 static inline int64_t bound_ms(const struct plan *plan)
 {
     return plan->connect_ms + 2 * plan->command_ms;
 }
 
-/* A lock whose holders are gone is acquired within this: the time to live, a poll, and of `fair`
+/* A lock without a holder is acquired within this time. It covers the TTL, polls, and with `fair`
  * the grants of clients that are gone. */
 static inline int64_t rest_bound_ms(const struct plan *plan)
 {
     return plan_ttl_ms_max(plan) + 3 * plan->retry_ms + PROCESSES_MAX * 2 * plan->grant_ms;
 }
 
-/* `fair` has the lock for its client, and hands it on and nests in it without the server: all that
- * came from one grant is one hold to the server. */
+/* Whether the client hands the lock off, and nests, without the server, as `fair` does. To the
+ * server, everything from one grant is one hold. */
 static inline bool is_handed_on(const struct plan *plan)
 {
     return strcmp(plan->rung->name, "fair") == 0;
 }
 
-/* The keys that a client uses beside a lock's own: of the batches that ride, and the library's. */
-/* A channel is a key to the script that it is handed to. */
+/* The keys that a client uses besides those of a lock: those of its batches, and the library's. A
+ * script treats a channel that it gets as a key. */
 #define CONTRACT_KEYS "app:*", "dlock:*", "redisson_unlock_latch:*", "redisson_lock__channel:*"
 #define DAY_MS 86400000LL
 
-/* Names beside a lock's that an application might use. %s is the lock's. */
+/* Names similar to a lock's that an application might use. %s is the lock's name. */
 #define CONFUSABLE_NAMES                                                                           \
     "%s:queue", "%s:token", "%s:holds", "%s:grant", "%s:readers", "%s:writers", "%s:invited",      \
         "%s:signal", "{%s}:token", "%s:lock", "wake:%s", "token:%s"

@@ -16,12 +16,12 @@
 
 #define LASTING_MAX 128
 
-/* A fault that was carried out and has not ended. */
+/* A fault that has begun and not ended. */
 struct lasting {
     const struct fault *fault; /* NULL: this place is free */
-    uint64_t wire;             /* 0: it is no wire's */
+    uint64_t wire;             /* 0 if it affects no wire */
     int process;
-    int left; /* of the requests that it lasts */
+    int left; /* events until it ends */
     int64_t began_ns;
 };
 
@@ -32,7 +32,7 @@ struct faults {
     struct proxy *proxy;
     bool calm;
     pid_t server_pid;
-    int seen[FAULTS_MAX]; /* requests that each fault waits for */
+    int seen[FAULTS_MAX]; /* matching requests so far, for each fault */
     int done_times[FAULTS_MAX];
     int done[FAULT_COUNT];
     struct lasting lasting[LASTING_MAX];
@@ -68,7 +68,7 @@ static bool is_the_servers(enum fault_kind kind)
 
 static void end_fault(struct faults *faults, struct lasting *lasting);
 
-/* A server that ends takes its other troubles with it. */
+/* A server that restarts ends its other faults. */
 static void end_servers_faults(struct faults *faults)
 {
     for (size_t i = 0; i < LASTING_MAX; i++) {
@@ -83,7 +83,7 @@ static void restart(struct faults *faults, enum fault_kind kind)
     static const char *const args[] = {"--shutdown-on-sigterm", "save", NULL};
     char file[128];
     snprintf(file, sizeof file, "%s/dump.rdb", server_folder(faults->server));
-    if (kind == FAULT_RESTART) { /* saves and ends in one step: nothing comes in between */
+    if (kind == FAULT_RESTART) { /* saves and ends in one step: no command comes between */
         kill(faults->server_pid, SIGTERM);
         waitid(P_PID, (id_t)faults->server_pid, &(siginfo_t){0}, WEXITED | WNOWAIT);
     }
@@ -269,7 +269,7 @@ static enum onward begin_fault(struct faults *faults, const struct fault *fault,
         return ONWARD_SEND;
     }
     uint64_t number = wire_number(wire);
-    end_servers_faults(faults); /* one at a time: a server that is stopped can't be told */
+    end_servers_faults(faults); /* one at a time: a stopped server accepts no commands */
     server_do(faults, fault);
     lasts(faults, fault, 0, seen->process);
     return wire_number(wire) == number ? ONWARD_SEND : ONWARD_DROP;
@@ -325,7 +325,7 @@ enum onward faults_on_request(void *arg, struct wire *wire, const struct request
     return first != NULL ? begin_fault(faults, first, wire, seen) : ONWARD_SEND;
 }
 
-/* The process does it to itself, and counts the points that it passes. */
+/* The process stops or kills itself at the point. This records that it happened. */
 static void look_at_points(struct faults *faults)
 {
     for (size_t i = 0; i < faults->plan->fault_count; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See history.h. A history draws from some kinds of faults and calls only, so that some histories
- * do one thing often instead of all doing everything once.
+ * See history.h. A history uses only some kinds of faults and calls. So some histories do one thing
+ * often, instead of all histories doing everything once.
  */
 #include "history.h"
 
@@ -118,7 +118,7 @@ static void draw_calls(struct plan *plan, uint64_t *random)
         plan->wait_ms[i] = ONE_OF(random, 0, 2, 5, 20, 120, 500);
 }
 
-/* What a hold that lives beyond the history must not meet. */
+/* Whether a fault may leave a hold that outlives the history. */
 static bool leaves_a_hold(enum fault_kind kind)
 {
     return kind >= FAULT_STOP_CLIENT && kind != FAULT_SCRIPT_FLUSH && kind != FAULT_CLIENT_KILL;
@@ -130,7 +130,7 @@ static struct event draw_event(const struct plan *plan, uint64_t *random, int mo
     event.count = 1 + (int)random_below(random, 1 + random_below(random, (uint64_t)most));
     if (chance(random, 50))
         event.process = between(random, 0, plan->processes - 1);
-    if (chance(random, 70)) { /* most requests are acquires: the others are meant more often */
+    if (chance(random, 70)) { /* most requests are acquires, so the others are drawn more often */
         event.request = (int)ONE_OF(random, REQUEST_ACQUIRE, REQUEST_RELEASE, REQUEST_RELEASE,
                                     REQUEST_RENEW, REQUEST_RENEW, REQUEST_LISTEN, REQUEST_OTHER);
         event.count = 1 + event.count / 3;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The plan of one history, drawn from its seed: the clients, what they do, and the faults. Each
- * fault is bound to an event, never to a time, so that the seed repeats it.
+ * The plan of one history, drawn from its seed: the clients, their actions, and the faults. Each
+ * fault is bound to an event, not to a time, so that the seed repeats it.
  */
 #ifndef TORTURE_HISTORY_H
 #define TORTURE_HISTORY_H
@@ -11,17 +11,17 @@
 #define FAULTS_MAX 8
 #define ANY (-1)
 
-/* What a process can do next: X(name, how often, of all that this history does). */
+/* What a thread can do next: X(name, weight among the actions of this history). */
 #define OP_MAP(X)                                                                                  \
     X(HOLD, 12)  /* acquire, stay inside, perhaps nest, release or keep */                         \
     X(START, 6)  /* the same with dlock_acquire_start */                                           \
     X(PASS, 6)   /* release what another thread kept */                                            \
-    X(CANCEL, 3) /* throw the cancel of another thread's call */                                   \
+    X(CANCEL, 3) /* cancel another thread's call */                                                \
     X(BREAK, 1)                                                                                    \
     X(INSPECT, 1)                                                                                  \
-    X(REOPEN, 1) /* open the lock once more, use it, close it */                                   \
-    X(CLIENT, 1) /* a client of its own for one acquisition */                                     \
-    X(FORK, 1)   /* the child must get nothing of the parent's, and may open a client */           \
+    X(REOPEN, 1) /* open the lock again, use it, close it */                                       \
+    X(CLIENT, 1) /* a separate client for one acquisition */                                       \
+    X(FORK, 1)   /* the child may use nothing of the parent's, and may open a client */            \
     X(IDLE, 2)
 enum op {
 #define X(name, weight) OP_##name,
@@ -30,7 +30,7 @@ enum op {
         OP_COUNT
 };
 
-/* X(name, what it does). Those before STOP_CLIENT happen to the connection of the request. */
+/* X(name, what it does). Those before STOP_CLIENT affect the connection of the request. */
 #define FAULT_MAP(X)                                                                               \
     X(DELAY, "request kept")                                                                       \
     X(LATE_RESET, "client's connection reset, request kept")                                       \
@@ -65,55 +65,55 @@ enum fault_kind {
 const char *fault_name(enum fault_kind kind);
 const char *fault_text(enum fault_kind kind);
 
-/* Kinds of requests, as the proxy tells them apart. */
+/* Kinds of requests that the proxy distinguishes. */
 enum request { REQUEST_ACQUIRE, REQUEST_RELEASE, REQUEST_RENEW, REQUEST_LISTEN, REQUEST_OTHER };
 
-/* A number of requests or replies, of one kind and process or of any. */
+/* The count-th request or reply of a kind and a process, or of any. */
 struct event {
-    int process;   /* ANY; SAME: of the process that the fault befell */
+    int process;   /* ANY; SAME: the process that the fault affected */
     int request;   /* ANY */
-    bool answered; /* counted when the server has answered */
+    bool answered; /* counts replies instead of requests */
     int count;
 };
 #define SAME (-2)
 
 struct fault {
     enum fault_kind kind;
-    struct event at;    /* this request, or the at.count-th named point that the process passes */
-    int every;          /* and each so manyth after it */
-    int times;          /* in all */
-    struct event until; /* counted from the fault on; of LATE_CLOSED from the close on */
-    int idle_ms;        /* it also ends when there was no request for so long */
-    int ms;             /* SLOW */
+    struct event at;    /* this request, or the at.count-th named point of the process */
+    int every;          /* and every every-th one after it */
+    int times;          /* how many times in all */
+    struct event until; /* counted from the fault; for LATE_CLOSED from the close */
+    int idle_ms;        /* it also ends if there was no request for this time */
+    int ms;             /* for SLOW: the round trip */
 };
 
 struct plan {
     uint64_t seed;
     const struct dlock_rung *rung;
-    /* How a lock is opened where the rung is not of the ladder; else NULL. */
+    /* Opens a lock whose rung is not part of the ladder; otherwise NULL. */
     dlock_status (*open)(dlock_client *client, const char *name, dlock **lock);
-    bool calm;     /* no faults: a control */
-    bool long_ttl; /* nothing expires; no fault leaves a hold to its time to live */
-    int processes, threads, locks, calls; /* calls: of each thread */
+    bool calm;                            /* no faults, as a control */
+    bool long_ttl;                        /* nothing expires: no fault lets a hold expire */
+    int processes, threads, locks, calls; /* calls: per thread */
     char names[LOCKS_MAX][40];
-    int64_t ttl_ms[PROCESSES_MAX]; /* of each process */
+    int64_t ttl_ms[PROCESSES_MAX]; /* per process */
     bool own_loop[PROCESSES_MAX];
     int64_t command_ms, connect_ms, retry_ms, grant_ms;
     size_t contenders, handoff_max, connections_max;
     int weights[OP_COUNT];
-    uint64_t owners; /* names of owners that a process uses */
-    int named, shared, kept, riding, nesting, patient, brief; /* per cent of the acquisitions */
-    int releases_started;                                     /* per cent of the releases */
-    int limited;                                              /* per cent: with a call_max_ms */
+    uint64_t owners; /* number of owner names per process */
+    int named, shared, kept, riding, nesting, patient, brief; /* per cent of acquisitions */
+    int releases_started;                                     /* per cent of releases */
+    int limited;                                              /* per cent with a call_max_ms */
     int noise, noise_us;                                      /* see noise.h */
-    int section_ms;                                           /* at most */
-    int overdue;        /* per cent of the sections that last longer than the time to live */
-    int64_t wait_ms[3]; /* a wait is drawn up to one of these */
+    int section_ms;                                           /* the most */
+    int overdue;        /* per cent of sections that outlast the TTL */
+    int64_t wait_ms[3]; /* a wait is at most one of these */
     struct fault faults[FAULTS_MAX];
     size_t fault_count;
 };
 
-/* The rung, if it is not drawn from the seed. */
+/* Draws the plan. rung: the rung's name, or NULL to draw it, too. */
 void plan_draw(struct plan *plan, uint64_t seed, const char *rung);
 int64_t plan_ttl_ms_max(const struct plan *plan);
 

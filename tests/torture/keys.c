@@ -26,7 +26,7 @@ pid_t server_process(struct server *server)
     return (pid_t)strtol(strstr(info, "process_id:") + 11, NULL, 10);
 }
 
-/* A list, a string, a hash, a sorted set or a set. */
+/* Creates a list, a string, a hash, a sorted set or a set. */
 static void plant(struct server *server, const char *name, size_t kind)
 {
     static const char *const commands[] = {"RPUSH %s a b c", "SET %s 7", "HSET %s field value",
@@ -35,8 +35,8 @@ static void plant(struct server *server, const char *name, size_t kind)
     server_ask(server, commands[kind % 5], name);
 }
 
-/* Flawed rungs keep what they keep where they like. So did all once: TORTURE_KEYS=any lets them, to
- * look for other faults in an older library. */
+/* Whether all keys are allowed. Flawed rungs may use any key. TORTURE_KEYS=any allows it for all
+ * rungs, to look for other faults in an older library, in which every rung did so. */
 static bool any_keys(const struct plan *plan)
 {
     const char *keys = getenv("TORTURE_KEYS");
@@ -76,7 +76,7 @@ static bool planted(const struct plan *plan, const char *key)
     return false;
 }
 
-/* The dump of what was planted: as that of a copy that nobody knows. */
+/* Compares the dump of each planted key with that of a fresh copy. */
 static void judge_planted(const struct plan *plan, struct server *server, struct world *world)
 {
     char name[80];
@@ -120,7 +120,7 @@ static void judge_refused(struct server *server, struct world *world)
 static void judge_lives(const struct plan *plan, struct server *server, struct world *world)
 {
     char key[256];
-    for (size_t i = 0;; i++) { /* few keys: KEYS may be asked each time */
+    for (size_t i = 0;; i++) { /* there are few keys, so KEYS may be sent each time */
         const redisReply *keys = server_ask(server, "KEYS *");
         if (i >= keys->elements)
             return;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * torture: many short histories of the library under faults, each judged.
+ * torture: plays many short histories of the library under faults, and judges each.
  */
+#include "child.h"
 #include "must.h"
 #include "run.h"
 
@@ -13,47 +14,46 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define JOBS_MAX 32
-#define LIMIT_MS 90000 /* of one history: it gives up by itself long before */
+#define LIMIT_MS 90000 /* limit of one history, which ends itself long before */
 #define PROGRESS_MS 10000
 
 static const char usage[] =
     "usage: torture [options]\n"
     "\n"
-    "Plays histories of several processes that share locks on a Redis of their own, under faults,\n"
-    "and judges each. One seed makes one history.\n"
+    "Plays histories in which several processes share locks on a private Redis, under faults, and\n"
+    "judges each. One seed makes one history.\n"
     "\n"
     "  --seed S         the first seed (default 1)\n"
-    "  --histories N    so many (default 100)\n"
-    "  --minutes N      instead: as many as fit\n"
+    "  --histories N    how many (default 100)\n"
+    "  --minutes N      instead: as many as N minutes allow\n"
     "  --rung R         only this rung (default: all that are not flawed)\n"
-    "  --flawed         instead: each flawed rung until it is caught, N histories at most\n"
-    "  --repeat SEED    this history, until it fails, 100 times at most\n"
+    "  --flawed         instead: each flawed rung until its flaw is seen, at most N histories\n"
+    "  --repeat SEED    this history until it fails, at most 100 times\n"
     "  --until-failure  end at the first history that fails\n"
-    "  --jobs N         so many at once (default 4)\n"
+    "  --jobs N         how many at once (default 4)\n"
     "  --folder DIR     where transcripts are kept (default runs/torture)\n"
     "  --help\n"
     "\n"
-    "Exit code 0: nothing was violated (--flawed: each rung was caught); 1: not so; 2: it could\n"
-    "not be tried.\n";
+    "Exit code 0: no violation (--flawed: each flaw was seen); 1: a violation (--flawed: a flaw\n"
+    "was not seen); 2: a history could not be played.\n";
 
 struct settings {
     uint64_t seed;
     long histories, minutes;
     const char *rung;
     bool flawed, repeat, until_failure;
-    enum violation_kind until; /* VIOLATION_COUNT: any is the failure to end at */
+    enum violation_kind until; /* the kind at which to end; VIOLATION_COUNT: any */
     int jobs;
     const char *folder;
 };
 
 struct job {
-    pid_t pid; /* 0: this place is free */
+    pid_t pid; /* 0 if this place is free */
     int64_t began_ns;
     struct plan plan;
     char transcript[256];
@@ -81,11 +81,9 @@ static void job_start(struct job *job, const struct settings *settings, uint64_t
     snprintf(job->transcript, sizeof job->transcript, "%s/%s-%llu.txt", settings->folder,
              job->plan.rung->name, (unsigned long long)seed);
     fflush(NULL);
-    job->pid = fork();
-    must(job->pid >= 0);
+    job->pid = child_fork();
     if (job->pid > 0)
         return;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     run_history(&job->plan, job->transcript, job->result);
     _exit(0);
 }
@@ -120,7 +118,7 @@ static void job_end(struct job *job, bool quiet)
     job->pid = 0;
 }
 
-/* A job that is over by now, or NULL. */
+/* A job that has ended, or NULL. */
 static struct job *job_over(void)
 {
     for (struct job *job = jobs; job < jobs + JOBS_MAX; job++) {
@@ -208,7 +206,8 @@ static void play(const struct settings *settings)
     }
 }
 
-/* What the rung's flaw leads to, so that it is known when it was seen: of most, two holders. */
+/* The violation that the rung's flaw causes, so that the torture knows when it has shown. For most
+ * rungs that is two holders at once. */
 static enum violation_kind flaw_of(const char *rung)
 {
     static const char *const stuck[] = {"setnx",          "setnx_expire", "setnx_multi",
@@ -219,7 +218,7 @@ static enum violation_kind flaw_of(const char *rung)
     return VIOLATION_OVERLAP;
 }
 
-/* Each flawed rung, until its flaw shows. */
+/* Plays each flawed rung until its flaw shows. */
 static bool catch_flawed(const struct settings *settings)
 {
     size_t count;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See noise.h. The linker puts this function in the place of the one that the library calls.
+ * See noise.h. The linker replaces the library's pthread_mutex_unlock() by this function.
  */
 #include "noise.h"
 
@@ -17,8 +17,8 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex);
 static _Atomic int often, pause_us;
 static _Atomic uint64_t threads;
 static _Thread_local uint64_t random_state;
-static _Thread_local int64_t span_begin_ns; /* of the span of SPAN_MS that it is in, */
-static _Thread_local int span_left_us;      /* and what of that it may still pause */
+static _Thread_local int64_t span_begin_ns; /* begin of the thread's current span of SPAN_MS */
+static _Thread_local int span_left_us;      /* how long it may still pause in that span */
 
 void noise_set(int of_10000, int pause_us_max)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pauses where a thread may be preempted: between a mutex that it has left and its next step, where
- * what it has just seen may become untrue.
+ * Pauses a thread where it may be preempted: after it unlocks a mutex, when what it has just read
+ * may become outdated.
  */
 #ifndef TORTURE_NOISE_H
 #define TORTURE_NOISE_H
 
-/* After so many of 10,000 unlocks the thread pauses; not for more than half of the time, so that
- * the pauses of many small steps in a row do not add up to a bound. */
+/* Pauses a thread after of_10000 of 10,000 unlocks, for at most half of its time. Otherwise the
+ * pauses of many small steps in a row could exceed a limit. */
 void noise_set(int of_10000, int pause_us_max);
 
 #endif

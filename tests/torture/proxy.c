@@ -23,7 +23,7 @@
 #define PIECE_MAX 16384
 #define SOON_MS 30
 
-/* Bytes on their way. */
+/* Bytes that are under way. */
 struct packet {
     STAILQ_ENTRY(packet) next;
     int64_t due_ns;
@@ -33,17 +33,17 @@ struct packet {
 STAILQ_HEAD(packets, packet);
 
 struct wire {
-    uint64_t number; /* 0: this place is free */
+    uint64_t number; /* 0 if this place is free */
     struct proxy *proxy;
     int process;
-    int client, redis; /* client -1: it has closed its end */
+    int client, redis; /* client is -1 after it has closed its end */
     struct packets up, down;
     bool keep_up, keep_down, reset_at_reply, dropping;
     int round_trip_ms;
-    bool half_closed; /* nothing more goes up */
+    bool half_closed; /* no more bytes go up */
     size_t unread_size;
-    char unread[PIECE_MAX * 2]; /* of a request that has not come in full */
-    char script[32];            /* the label of the last script, for an EVAL of it */
+    char unread[PIECE_MAX * 2]; /* of an incomplete request */
+    char script[32];            /* label of the latest script, for an EVAL */
     struct request_seen last;
 };
 
@@ -80,7 +80,7 @@ static void clear(struct packets *packets)
     }
 }
 
-/* What is due goes out; true: all of it did. */
+/* Sends what is due. True if nothing is left. */
 static bool flush(struct packets *packets, int to)
 {
     struct packet *packet;
@@ -90,7 +90,7 @@ static bool flush(struct packets *packets, int to)
         for (size_t sent = 0; sent < packet->size && to >= 0;) {
             ssize_t some = send(to, packet->bytes + sent, packet->size - sent, MSG_NOSIGNAL);
             if (some <= 0)
-                break; /* the other end is gone: the next poll tells */
+                break; /* the other end has closed; the next poll shows it */
             sent += (size_t)some;
         }
         STAILQ_REMOVE_HEAD(packets, next);
@@ -119,7 +119,8 @@ static void wire_end(struct wire *wire)
     wire->number = 0;
 }
 
-/* What may go on does; the server learns of the client's end when all has gone on. */
+/* Forwards what is due and not kept. When everything went up, the server learns of the client's
+ * end. */
 static void move(struct wire *wire)
 {
     bool all_up = !wire->keep_up && flush(&wire->up, wire->redis);
@@ -195,7 +196,7 @@ void proxy_cut_all(struct proxy *proxy)
 
 /* ---- Requests and replies -------------------------------------------------------------------- */
 
-/* Hands on the requests that have come in full. */
+/* Handles the complete requests. */
 static void take_requests(struct wire *wire)
 {
     struct proxy *proxy = wire->proxy;
@@ -239,7 +240,7 @@ static void from_client(struct wire *wire)
         close_client(wire, true);
 }
 
-/* An array on one line. */
+/* Notes a reply on one line. */
 static void note_reply(const struct wire *wire, const char *bytes, size_t size)
 {
     char line[80];
@@ -251,7 +252,7 @@ static void note_reply(const struct wire *wire, const char *bytes, size_t size)
     line[used] = '\0';
     note(wire->proxy->world, NOTE_TEXT, wire->process, NULL, "wire %llu < %s%s",
          (unsigned long long)wire->number, line,
-         to_nobody         ? "(to nobody)"
+         to_nobody         ? "(to no client)"
          : wire->keep_down ? "(kept)"
                            : "");
 }
@@ -303,7 +304,7 @@ static void accept_one(struct proxy *proxy, int process)
         return;
     while (wire < proxy->wires + WIRES_MAX && wire->number != 0)
         wire++;
-    if (wire == proxy->wires + WIRES_MAX) { /* a client that connects anew all the time */
+    if (wire == proxy->wires + WIRES_MAX) { /* a client that reconnects all the time */
         close(client);
         return;
     }
@@ -325,7 +326,7 @@ static void accept_one(struct proxy *proxy, int process)
     STAILQ_INIT(&wire->down);
 }
 
-/* When the next slow packet is due. */
+/* The time to wait until the next delayed packet is due, at most wait_ms. */
 static int wait_for(const struct proxy *proxy, int wait_ms)
 {
     int64_t now_ns = boot_ns();

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The wires between the clients and the server: one for each connection, each with its own
- * connection to the server. Bytes can be kept on a wire and go on later, also when the client has
- * closed its end: they then reach the server on the connection that they were sent on, as TCP may
- * do. No thread: proxy_round does what there is to do. Which request meets which fault is decided
- * in faults.c.
+ * connection to the server. A wire can keep bytes and send them later, even after the client has
+ * closed its end. They then reach the server on the connection on which they were sent, as with
+ * TCP. The proxy has no thread: proxy_round() does all work. faults.c decides which request meets
+ * which fault.
  */
 #ifndef TORTURE_PROXY_H
 #define TORTURE_PROXY_H
@@ -19,42 +19,42 @@ struct wire;
 struct request_seen {
     int process;
     enum request kind;
-    bool answered;  /* the server's reply to it has come */
+    bool answered;  /* this is the server's reply to it */
     char label[32]; /* "SET", "fair acquire" */
-    char text[96];  /* with its arguments, cut */
+    char text[96];  /* with its arguments, cut to fit */
 };
 
-/* Asked for each request, before it goes on; and told of each reply, likewise. */
+/* Called for each request before it is forwarded, and for each reply. */
 enum onward {
     ONWARD_SEND,
-    ONWARD_DROP, /* it, and what was sent behind it, never goes on */
+    ONWARD_DROP, /* it and all later bytes of the connection are not forwarded */
 };
 typedef enum onward on_request(void *arg, struct wire *wire, const struct request_seen *seen);
 
 struct proxy *proxy_new(struct world *world, const struct server *server, on_request *asked,
                         void *arg);
 void proxy_free(struct proxy *proxy);
-/* A port for each process, so that its requests are known. */
+/* The port of a process. Each process has one, so that its requests are known. */
 int proxy_port(const struct proxy *proxy, int process);
-/* Waits for so long at most, and does what there is to do. */
+/* Waits for at most that time, and handles what is due. */
 void proxy_round(struct proxy *proxy, int wait_ms);
-/* When the last request came. */
+/* Time of the latest request. */
 int64_t proxy_last_request_ns(const struct proxy *proxy);
 void proxy_refuse(struct proxy *proxy, bool refuse);
-/* Cuts all wires, as a server that ends does. */
+/* Cuts all wires, as happens when a server ends. */
 void proxy_cut_all(struct proxy *proxy);
 
-/* A wire is known by its number: it may be gone. */
+/* Identifies a wire, which may have ended meanwhile. */
 uint64_t wire_number(const struct wire *wire);
 struct wire *wire_find(struct proxy *proxy, uint64_t number);
 bool wire_has_client(const struct wire *wire);
-/* Keeps what goes up to the server, what comes down, or both. */
+/* Keeps the bytes to the server (up), to the client (down), or both. */
 void wire_keep(struct wire *wire, bool up, bool down);
-/* What is kept goes on; returns when the server has answered it, if it answers soon. */
+/* Sends what was kept. Returns when the server has answered, or after a short wait. */
 void wire_let_go(struct wire *wire);
 void wire_slow(struct wire *wire, int round_trip_ms);
-/* The client's end is reset, now or instead of the next reply; the server's end lives on as long
- * as there is something for it. */
+/* Resets the client's end, now or instead of the next reply. The server's end stays open as long as
+ * there are bytes for it. */
 void wire_reset(struct wire *wire);
 void wire_reset_at_reply(struct wire *wire);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See request.h. Requests are RESP arrays of strings: hiredis sends nothing else.
+ * See request.h. Requests are RESP arrays of strings; hiredis sends no other form.
  */
 #include "request.h"
 
@@ -11,7 +11,7 @@
 
 #define WORDS_MAX 12
 
-/* The library's scripts by their SHA1, made by CMake from lock/lua. */
+/* The library's scripts by their SHA1; CMake generates the list from lock/lua. */
 static const char *script_name(const char *sha1)
 {
     static const struct {
@@ -93,7 +93,7 @@ void request_read(const char *bytes, char script[32], struct request_seen *seen)
 {
     struct word words[WORDS_MAX] = {{"", 0}};
     int count = read_words(bytes, words);
-    int first = 1; /* of the words that the text shows */
+    int first = 1; /* first word that the text shows */
     if (strncmp(words[0].bytes, "EVAL", 4) == 0 && count > 3) {
         const char *name = words[0].size == 7 ? script_name(words[1].bytes) : NULL;
         int what = 3 + (int)strtol(words[2].bytes, NULL, 10);

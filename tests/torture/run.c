@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LEFT_MS 1000 /* what is released in the background is released by then */
+#define LEFT_MS 1000 /* limit of a cleanup in the background */
 #define LOOK_MS 5
 
 struct run {
@@ -54,7 +54,7 @@ static void calm(void *arg)
     faults_calm(run->faults, run->proxy);
 }
 
-/* Nothing died and nothing expired: what is left on the server was forgotten there. */
+/* No process died and no hold expired, so a lock that is left on the server was forgotten. */
 static void judge_left(void *arg)
 {
     struct run *run = arg;
@@ -72,7 +72,7 @@ static void judge_left(void *arg)
     }
 }
 
-/* Each was sent once, so it was carried out once at most. */
+/* Each INCR was sent once, so it was carried out at most once. */
 static void judge_rides(struct run *run)
 {
     const struct world *world = run->world;
@@ -124,7 +124,7 @@ static void sum_up(const struct run *run, struct result *result)
     result->calls = check_call_count(world);
 }
 
-/* What the processes said of themselves: a sanitizer's report, an assertion. */
+/* Appends what the processes wrote to stderr: a sanitizer's report, an assertion. */
 static void add_errors(FILE *to, FILE *errors)
 {
     char line[512];

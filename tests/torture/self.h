@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the threads of one process share, and its calls of the library: all that follows its
- * interface is in calls.c.
+ * The state that the threads of one process share, and the process's calls of the library. All code
+ * that depends on the library's interface is in calls.c.
  */
 #ifndef TORTURE_SELF_H
 #define TORTURE_SELF_H
@@ -13,14 +13,14 @@
 #define KEPT_MAX 8
 #define CANCELS_MAX 24
 
-/* A hold that no thread stands by: it is released later, by any. */
+/* A hold that no thread is using. Any thread may release it later. */
 struct kept {
-    dlock_hold *hold; /* NULL: this place is free */
+    dlock_hold *hold; /* NULL if this place is free */
     struct call *call;
 };
 
 struct cancelling {
-    dlock_cancel *cancel; /* NULL: this place is free */
+    dlock_cancel *cancel; /* NULL if this place is free */
     struct call *call;
 };
 
@@ -39,10 +39,10 @@ struct self {
     const char *url;
     struct member main;
     _Atomic int running; /* threads that make calls */
-    _Atomic int started; /* calls that were started and not answered */
+    _Atomic int started; /* calls started and not completed */
     _Atomic bool stop_loop, stop_keeper;
 
-    pthread_mutex_t mutex; /* protects what is below */
+    pthread_mutex_t mutex; /* protects the fields below */
     struct kept kept[KEPT_MAX];
     struct cancelling cancels[CANCELS_MAX];
 };
@@ -55,13 +55,13 @@ struct thread {
     int depth;
 };
 
-/* How to acquire. */
+/* How to acquire; see struct dlock_want. */
 struct how {
     int lock;
-    uint64_t owner_id; /* 0: alone */
+    uint64_t owner_id; /* 0: this acquisition alone */
     enum dlock_mode mode;
     int64_t wait_ms, call_max_ms;
-    int64_t ttl_ms; /* 0: the client's */
+    int64_t ttl_ms; /* 0: the client's default */
     bool rides, cancels, rest;
 };
 
@@ -72,23 +72,23 @@ dlock_hold *hold_acquire(struct thread *thread, const struct member *member, dlo
                          const struct how *how, struct call **call);
 void hold_start(struct thread *thread, const struct how *how, bool keep);
 void hold_release(struct thread *thread, dlock_hold *hold, struct call *call, bool rides);
-/* The same with dlock_release_start. */
+/* Releases with dlock_release_start(). */
 void hold_release_start(struct thread *thread, dlock_hold *hold, struct call *call, bool rides);
 
-/* Whether its descriptor of loss says the same as dlock_valid(). */
+/* Checks that the hold's loss descriptor agrees with dlock_valid(). */
 void judge_lost_fd(struct self *self, struct call *call, dlock_hold *hold);
 
-/* False: there is no place. */
+/* Keeps the hold for a later release. False if there is no place. */
 bool hold_keep(struct self *self, dlock_hold *hold, struct call *call);
 struct kept hold_take(struct self *self);
 void look_at_kept(struct self *self);
-/* Throws the cancel of some call that waits. */
+/* Cancels some call that waits. */
 void cancel_one(struct self *self, uint64_t *random);
 
 void lock_break(struct thread *thread, int lock);
 void lock_inspect(struct thread *thread, int lock);
 void lock_reopen(struct thread *thread, const struct how *how);
-/* In a forked child: nothing of the parent's is to be had. */
+/* In a forked child: checks that it can use nothing of the parent's. */
 void judge_inherited(struct self *self, dlock_hold *hold);
 
 #endif

@@ -9,8 +9,8 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#define RUN_MS 1200      /* the calls end then, if not before */
-#define GIVE_UP_MS 10000 /* a process that has not let go by then never will */
+#define RUN_MS 1200      /* limit of PHASE_RUN */
+#define GIVE_UP_MS 10000 /* limit for a process to release its holds */
 #define ROUND_MS 5
 
 static void start_process(struct stage *stage, int process, bool fresh)
@@ -68,7 +68,7 @@ static bool all_over(const struct stage *stage)
     return true;
 }
 
-/* Rounds until the condition holds; false: it does not within the limit. */
+/* Runs rounds until the condition holds. False if it does not hold within the limit. */
 static bool rounds(struct stage *stage, bool (*condition)(const struct stage *),
                    int64_t call_max_ms)
 {
@@ -78,7 +78,7 @@ static bool rounds(struct stage *stage, bool (*condition)(const struct stage *),
         stage->round(stage->arg, ROUND_MS);
         reap(stage);
         for (int i = 0; i < stage->plan->processes && stage->world->phase == PHASE_CALM; i++)
-            if (!stage->world->processes[i].over) /* it may have stopped itself just now */
+            if (!stage->world->processes[i].over) /* it may have just stopped itself */
                 kill(stage->world->processes[i].pid, SIGCONT);
     }
     return condition(stage);
@@ -96,7 +96,7 @@ static void end_all(struct stage *stage, const char *when)
         struct process *process = &stage->world->processes[i];
         if (process->pid == 0 || process->over)
             continue;
-        violation(stage->world, VIOLATION_ANSWER, "process %d did not come to its end %s", i, when);
+        violation(stage->world, VIOLATION_ANSWER, "process %d did not end %s", i, when);
         kill(process->pid, SIGKILL);
         waitpid(process->pid, NULL, 0);
         process->over = true;
@@ -111,7 +111,7 @@ void stage_wait(struct stage *stage, int64_t ms)
 void stage_start(struct stage *stage)
 {
     for (int i = 0; i < stage->plan->processes; i++) {
-        atomic_store(&stage->world->processes[i].busy, 1); /* until it has started */
+        atomic_store(&stage->world->processes[i].busy, 1); /* until the process has started */
         start_process(stage, i, false);
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The phases of a history, whatever server its clients have: starts their processes, and ends them.
+ * Runs the phases of a history with any kind of server: starts the processes, and ends them.
  */
 #ifndef TORTURE_STAGE_H
 #define TORTURE_STAGE_H
@@ -11,21 +11,21 @@ struct stage {
     /* Set by the caller. */
     const struct plan *plan;
     struct world *world;
-    void *arg;                                  /* of these: */
-    const char *(*url)(void *arg, int process); /* where the process finds its server */
-    void (*round)(void *arg, int ms); /* again and again: what the server and the faults need */
+    void *arg;                                  /* argument of the functions below */
+    const char *(*url)(void *arg, int process); /* URL of the server for the process */
+    void (*round)(void *arg, int ms); /* called repeatedly: serves the server and the faults */
     void (*calm)(void *arg);          /* ends all faults */
-    void (*at_rest)(void *arg);       /* nobody holds; or NULL */
+    void (*at_rest)(void *arg);       /* called when no process holds a lock; or NULL */
 
     struct client_start starts[PROCESSES_MAX];
 };
 
-/* The processes; one thread does it all, so that it can fork. */
+/* Starts the processes. One thread does everything, so that it can fork. */
 void stage_start(struct stage *stage);
-/* From the first call to the end of the last process. False: some did not let go of what they had,
- * and all were ended. */
+/* Runs from the first call to the end of the last process. False if a process did not release its
+ * holds; then all processes were killed. */
 bool stage_play(struct stage *stage);
-/* Goes on with rounds for so long. */
+/* Continues with rounds for that time. */
 void stage_wait(struct stage *stage, int64_t ms);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A history told in order of time: calls and their answers, requests, replies, events and faults.
+ * Writes a history in the order of time: calls, answers, requests, replies, events and faults.
  */
 #ifndef TORTURE_TRANSCRIPT_H
 #define TORTURE_TRANSCRIPT_H

@@ -80,12 +80,13 @@ void call_end(struct world *world, struct call *call, dlock_status status)
     if (status != DLOCK_OK)
         snprintf(call->error, sizeof call->error, "%s", dlock_error());
     int64_t stalled = stalled_ns(world) - call->stalled_begin_ns;
-    atomic_store(&call->stalled_ns, stalled > 0 ? stalled : 0); /* less: one was killed */
+    /* Negative if a stalled process was killed. */
+    atomic_store(&call->stalled_ns, stalled > 0 ? stalled : 0);
     atomic_store(&call->end_ns, now_ns);
     atomic_fetch_add(&call->answers, 1);
 }
 
-#define BEAT_NS (8 * NS_A_MS) /* what a beat may take without being late */
+#define BEAT_NS (8 * NS_A_MS) /* a beat is late after this time */
 
 static int64_t late_ns(const struct witness *witness)
 {
@@ -145,7 +146,8 @@ void note(struct world *world, enum note_kind kind, int process, struct call *ca
         return;
     struct note *written = &world->notes[index];
     va_list arguments;
-    written->stalled_ns = stalled_ns(world); /* first: a stop in between counts from this note on */
+    /* Before the time, so that a stop between the two counts from this note on. */
+    written->stalled_ns = stalled_ns(world);
     written->ns = boot_ns();
     written->kind = kind;
     written->process = process;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What all processes of one history share: memory in which each writes down what it calls, what it
- * is answered and what it sees. Nobody judges here; check.c does, when the history is over.
- * Times are nanoseconds of CLOCK_BOOTTIME, the clock of a hold's validity.
+ * Shared by all processes of one history: memory in which each records its calls, their answers,
+ * and what it observes. Nothing is judged here; check.c does that after the history. Times are
+ * nanoseconds of CLOCK_BOOTTIME, the clock of a hold's validity.
  */
 #ifndef TORTURE_WORLD_H
 #define TORTURE_WORLD_H
@@ -15,17 +15,17 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define PROCESSES_MAX 6 /* the clients, and one that is started afresh when the others rest */
+#define PROCESSES_MAX 6 /* the clients, and one that starts in PHASE_REST */
 #define THREADS_MAX 8
-#define CHILDS_THREAD (THREADS_MAX + 2) /* of a forked child: it ends without closing */
+#define CHILDS_THREAD (THREADS_MAX + 2) /* of a forked child, which ends without closing */
 #define LOCKS_MAX 3
 #define CALLS_MAX 32768
-#define CALLS_ENOUGH (CALLS_MAX / 4 * 3) /* then the threads make no more */
+#define CALLS_ENOUGH (CALLS_MAX / 4 * 3) /* from then on the threads make no more calls */
 #define NOTES_MAX 32768
 #define VIOLATIONS_MAX 32
 #define NS_A_MS 1000000LL
 
-/* X(name, how the transcript says it) */
+/* X(name, text in the transcript) */
 #define WHAT_MAP(X)                                                                                \
     X(ACQUIRE, "acquire")                                                                          \
     X(START, "start")                                                                              \
@@ -40,51 +40,51 @@ enum what {
 #undef X
 };
 
-/* A call. One that acquires is also the hold: its later samples are written here. */
+/* A call. For a call that acquires, it also has the samples of its hold. */
 struct call {
     enum what what;
     int process, thread, lock;
-    uint64_t client;   /* the dlock_client, unique in the history */
+    uint64_t client;   /* number of the dlock_client, unique in the history */
     uint64_t owner_id; /* 0: this acquisition alone */
     enum dlock_mode mode;
-    bool rest; /* made when all faults were over and nobody held */
+    bool rest; /* an acquire of PHASE_REST that must succeed */
     int64_t wait_ms;
     int64_t call_max_ms; /* 0: none */
     int64_t ttl_ms;
-    bool own_ttl;    /* it asked for that; else it is its client's */
-    struct call *of; /* of a release: the acquisition */
+    bool own_ttl;    /* the call set ttl_ms; otherwise it is the client's */
+    struct call *of; /* for a release: the acquisition */
 
     int64_t begin_ns, stalled_begin_ns;
-    _Atomic int64_t end_ns; /* 0: not answered */
+    _Atomic int64_t end_ns; /* 0 if not answered */
     _Atomic int64_t stalled_ns;
-    _Atomic int64_t cancelled_ns; /* when its cancel was thrown; 0: it was not */
+    _Atomic int64_t cancelled_ns; /* when it was cancelled; 0 if it was not */
     _Atomic int answers;
     dlock_status status;
     uint64_t token;
-    int64_t origin_ns; /* of what was held: check.c works it out */
+    int64_t origin_ns; /* the earliest start of its grant, set by check.c */
     char owner[96], error[240];
 
-    /* Samples of dlock_valid(), each between two looks at the clock. */
-    _Atomic int64_t first_true_ns; /* behind the first that said true */
-    _Atomic int64_t last_true_ns;  /* before the last that said true */
-    _Atomic int64_t false_ns;      /* behind the first that said false */
-    _Atomic bool revived;          /* true came after false */
-    _Atomic int64_t until_ns;      /* it said that it would be valid at least until then */
+    /* Samples of dlock_valid(), each between two readings of the clock. */
+    _Atomic int64_t first_true_ns; /* after the first true */
+    _Atomic int64_t last_true_ns;  /* before the last true */
+    _Atomic int64_t false_ns;      /* after the first false */
+    _Atomic bool revived;          /* true after false */
+    _Atomic int64_t until_ns;      /* it promised to be valid until then */
 };
 
 enum note_kind {
-    NOTE_TEXT,    /* for the transcript alone */
+    NOTE_TEXT,    /* only for the transcript */
     NOTE_FAULT,   /* a fault was carried out, or ended */
-    NOTE_RENEWED, /* the library's event */
+    NOTE_RENEWED, /* an event of the library */
     NOTE_RENEWAL_FAILED,
     NOTE_LOST,
-    NOTE_DATA_LOST, /* the server is back without what it had acknowledged */
+    NOTE_DATA_LOST, /* the server restarted without acknowledged data */
 };
 struct note {
     int64_t ns, stalled_ns;
     enum note_kind kind;
-    int process;       /* -1: the proxy */
-    struct call *call; /* of an event: the hold */
+    int process;       /* -1 for the proxy */
+    struct call *call; /* for an event: the hold */
     char text[120];
     _Atomic bool written;
 };
@@ -92,16 +92,16 @@ struct note {
 #define VIOLATION_MAP(X)                                                                           \
     X(OVERLAP, "two holds were valid at once")                                                     \
     X(REVIVED, "a hold was valid again after it was not")                                          \
-    X(CUT, "a hold was lost before its time: nobody broke the lock, no data was lost")             \
+    X(CUT, "a hold was lost before its time, without a break or lost data")                        \
     X(TOKEN, "tokens out of order")                                                                \
-    X(RENEWAL, "a hold was lost, and no renewal had been tried in time")                           \
-    X(ANSWER, "a call was answered never, twice or wrongly")                                       \
+    X(RENEWAL, "a hold was lost without a renewal attempt in time")                                \
+    X(ANSWER, "a call had no answer, two answers or a wrong one")                                  \
     X(BOUND, "a call took longer than it may")                                                     \
     X(STUCK, "a lock without holder was not acquired")                                             \
-    X(LEFT, "a lock was left behind, though every call said it was released")                      \
-    X(KEY, "a key that is not the library's was used, or one of its own left for ever")            \
-    X(RIDE, "what rode with a release was carried out twice, or not at all")                       \
-    X(RESOURCE, "descriptors, threads or memory were kept")                                        \
+    X(LEFT, "a lock was left behind, though every release returned OK")                            \
+    X(KEY, "a foreign key was used, or a key of the library never expires")                        \
+    X(RIDE, "a command that rode with a release was carried out twice, or not at all")             \
+    X(RESOURCE, "descriptors, threads or memory were leaked")                                      \
     X(DIED, "a process ended by itself")
 enum violation_kind {
 #define X(name, text) VIOLATION_##name,
@@ -116,31 +116,31 @@ struct violation {
 
 enum phase {
     PHASE_RUN,  /* faults and calls */
-    PHASE_CALM, /* faults are over; every process lets go of what it has */
-    PHASE_REST, /* nobody holds: each process acquires each lock once more, then ends */
+    PHASE_CALM, /* faults are over; every process releases its holds */
+    PHASE_REST, /* no process holds: each one acquires each lock again, then ends */
 };
 
 struct witness {
-    _Atomic int64_t beat_ns;    /* when it last ran; 0: it does not yet, or no more */
-    _Atomic int64_t stalled_ns; /* how long it was kept from running, in all */
+    _Atomic int64_t beat_ns;    /* when it last ran; 0 before its start and after its end */
+    _Atomic int64_t stalled_ns; /* total time in which it could not run */
 };
 
 struct process {
-    _Atomic int pid;     /* 0: not started */
+    _Atomic int pid;     /* 0 if not started */
     _Atomic bool killed; /* by a fault */
-    _Atomic bool let_go; /* it holds nothing any more (PHASE_CALM) */
-    _Atomic bool asked;  /* it has acquired each lock at rest, or not */
-    _Atomic bool over;   /* waited for */
+    _Atomic bool let_go; /* it has released all holds (PHASE_CALM) */
+    _Atomic bool asked;  /* it has tried to acquire each lock (PHASE_REST) */
+    _Atomic bool over;   /* it ended and was waited for */
     struct witness witness;
     _Atomic int points; /* named points passed */
-    _Atomic int busy;   /* threads that go on, but for those that wait without limit */
+    _Atomic int busy;   /* running threads, except those that wait without limit */
 };
 
 struct world {
     _Atomic int phase;
     _Atomic int64_t calm_ns; /* when PHASE_CALM began */
     _Atomic uint64_t clients;
-    _Atomic int rides_sent, rides_answered; /* INCRs that rode with a release */
+    _Atomic int rides_sent, rides_answered; /* INCRs sent with a release */
     struct witness proxy;
     struct process processes[PROCESSES_MAX];
     _Atomic size_t call_count, note_count, violation_count;
@@ -155,7 +155,7 @@ const char *what_text(enum what what);
 const char *violation_name(enum violation_kind kind);
 const char *violation_text(enum violation_kind kind);
 
-/* The next free call, begun now; its describing fields are the caller's. */
+/* Begins a call now. The caller fills in the fields that describe it. */
 struct call *call_begin(struct world *world, enum what what, int process, int thread, int lock);
 void call_end(struct world *world, struct call *call, dlock_status status);
 
@@ -164,13 +164,13 @@ void note(struct world *world, enum note_kind kind, int process, struct call *ca
 void violation(struct world *world, enum violation_kind kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* A witness of stalls, who should run each millisecond, has run now. */
+/* A witness of stalls should run each millisecond; this records that it has run. */
 void witness_beat(struct witness *witness);
-/* How long witnesses were kept from running so far, the stalls that last included: each delays the
- * others, by what it holds or should pass on. */
+/* The total time in which witnesses could not run, including stalls that still last. A stalled
+ * process delays the others, because it holds or should hand off what they need. */
 int64_t stalled_ns(const struct world *world);
 
-/* Looks at a hold, and writes down what it saw. */
+/* Samples a hold, and records the result. Returns whether it was valid. */
 bool sample(struct call *call, const dlock_hold *hold);
 
 /* Numbers from a seed (splitmix64). */

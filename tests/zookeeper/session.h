@@ -90,7 +90,7 @@ struct session {
 bool session_start(struct session *session);
 /* Ends the threads and the session; from its return on no function is called back. */
 void session_stop(struct session *session);
-/* Lets go of the mutex, and answers what is to be answered. */
+/* Unlocks the mutex, and answers what is to be answered. */
 void session_unlock(struct session *session);
 
 /* When a thread that waits for session.changed looks anyway. */

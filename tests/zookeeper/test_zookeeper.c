@@ -343,7 +343,7 @@ static void its_server_hangs(void **state)
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     zookeeper_pause(zookeeper);
-    eventually(record_count(record, "its time to live is over") == 1);
+    eventually(record_count(record, "its time to live has ended") == 1);
     assert_false(dlock_valid(hold));
     zookeeper_resume(zookeeper);
     assert_status(dlock_release(hold, NULL), LOST);
@@ -406,7 +406,7 @@ static void it_is_broken(void **state)
     dlock_hold *hold = acquired(lock);
     assert_status(dlock_break(others, &holder), OK);
     assert_string_equal(holder.owner, dlock_owner(hold));
-    eventually(record_count(record, "the lock is not this owner's any more") == 1);
+    eventually(record_count(record, "the lock no longer belongs to this owner") == 1);
     assert_status(dlock_release(hold, NULL), LOST);
     assert_true(is_free(others));
     leave(client, lock);

@@ -4,6 +4,7 @@
  */
 #include "zookeeper_server.h"
 
+#include "child.h"
 #include "must.h"
 #include "server.h"
 
@@ -15,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -51,7 +51,6 @@ static _Noreturn void become_zookeeper(const struct zookeeper *zookeeper)
     snprintf(log, sizeof log, "%s/log", zookeeper->folder);
     int fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
     must(fd >= 0 && dup2(fd, STDOUT_FILENO) >= 0 && dup2(fd, STDERR_FILENO) >= 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     execlp("java", "java", "-Xms16m", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
            "-XX:-UsePerfData", "-cp", JARS, "org.apache.zookeeper.server.quorum.QuorumPeerMain",
            config, (char *)NULL);
@@ -90,8 +89,7 @@ static void launch(struct zookeeper *zookeeper)
 {
     configure(zookeeper);
     fflush(NULL);
-    zookeeper->pid = fork();
-    must(zookeeper->pid >= 0);
+    zookeeper->pid = child_fork();
     if (zookeeper->pid == 0)
         become_zookeeper(zookeeper);
     eventually(!runs(zookeeper) || serves(zookeeper));

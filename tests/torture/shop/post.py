@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands between the shop and a Redis. The n-th request that comes by can be lost, come late, or meet a
-connection that is cut, mute or slow."""
+"""A proxy between the shop and a Redis. It can lose or delay the n-th request, or make its connection cut, mute or
+slow."""
 import socket
 import threading
 import time
 
-# What may happen to the n-th request, and to its connection.
+# The faults of the n-th request, or of its connection.
 FAULTS = {
     "reply-lost": "Redis carries it out; the connection is cut instead of a reply",
     "late": "the shop's end is cut; Redis gets the request some requests later",
-    "never": "the connection is cut, and the request never comes",
-    "mute": "Redis carries it out; no reply comes, on this connection, from here on",
-    "black-hole": "nothing comes through any more, in either direction",
-    "slow": "it takes its time",
+    "never": "the connection is cut, and Redis never gets the request",
+    "mute": "Redis carries it out; this connection brings no more replies",
+    "black-hole": "the connection passes no more bytes, in either direction",
+    "slow": "the request is delayed",
 }
 LATE_BY = 12  # requests
-SLOW_S = 0.4  # longer than --redis-timeout-ms in some of the histories
+SLOW_S = 0.4  # longer than --redis-timeout-ms in some bursts
 CONNECT_S = 5
 
 
@@ -67,7 +67,7 @@ class Post:
                 cut(server)
 
     def carry(self, request, client, server, state):
-        """False: the shop's end of the connection is over."""
+        """Handles one request. False: the shop's end of the connection must be closed."""
         with self.mutex:
             self.requests += 1
             fault = self.plan.pop(self.requests, None)
@@ -108,7 +108,7 @@ class Post:
             cut(client)
 
     def deliver(self, due):
-        """What is late comes, up to that number."""
+        """Sends the late requests that are due at that number."""
         with self.mutex:
             now = [entry for entry in self.late if entry[0] <= due]
             self.late = [entry for entry in self.late if entry[0] > due]
@@ -116,7 +116,7 @@ class Post:
             try:
                 server.sendall(request)
             except OSError:
-                pass  # Redis has ended it
+                pass  # Redis has closed it
 
     def cut_all(self):
         with self.mutex:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole shop of a history's own: nginx, two instances, one Redis for locks and stocks or two, a Post
-before each, and what can befall them."""
+"""A whole shop for one burst: nginx, two instances, and one or two Redis for locks and stocks. Each Redis has a Post
+in front of it. Also the faults of the parts."""
 import contextlib
 import pathlib
 import shutil
@@ -18,12 +18,12 @@ from world import Inventoryd, Redis, wait_until  # noqa: E402
 
 ITEM = "phone"
 STOCK_KEY = "inventory:{phone}"
-KEEP = ("--appendonly", "yes", "--appendfsync", "always")  # no answer is ever forgotten
+KEEP = ("--appendonly", "yes", "--appendfsync", "always")  # Redis loses no acknowledged write
 NAMES = "ab"
 
 
 def shell(*words):
-    """A function of scripts/lib."""
+    """Calls a function of scripts/lib."""
     source = "; ".join(f"source '{ROOT}/scripts/lib/{name}.sh'" for name in ("common", "nginx"))
     done = subprocess.run(["bash", "-c", f'{source}; "$@"', "torture", *map(str, words)], capture_output=True,
                           text=True, stdin=subprocess.DEVNULL, check=False)
@@ -82,7 +82,7 @@ class Shop:
     def redis(self, role):
         return self.lock_redis if role == "lock" else self.stock_redis
 
-    # ---- what can befall it; undo() ends it ----
+    # ---- faults; the returned function ends the fault ----
 
     def kill_instance(self, name):
         self.instances[name].kill()
@@ -94,7 +94,7 @@ class Shop:
         return lambda: process.send_signal(18)
 
     def roll_over(self, name):
-        """As scripts/shop restart does it."""
+        """Restarts the instance, as scripts/shop restart does."""
         self.configure(down=name)
         shell("nginx_reload", self.conf)
         instance = self.instances[name]
@@ -142,7 +142,7 @@ class Shop:
         self.redis(role)("SCRIPT", "FLUSH")
 
     def forbid_writes(self, role):
-        """It becomes a replica of nobody."""
+        """Makes it a replica of a master that does not exist."""
         self.redis(role)("REPLICAOF", "127.0.0.1", "1")
         return lambda: self.redis(role)("REPLICAOF", "NO", "ONE")
 
@@ -153,7 +153,7 @@ class Shop:
     # ---- the end ----
 
     def heal(self):
-        """Nothing befalls it any more; both instances say that they could sell."""
+        """Ends all faults, and waits until both instances are ready."""
         for post in (self.stock_post, self.lock_post):
             post.plan.clear()
             post.deliver(float("inf"))

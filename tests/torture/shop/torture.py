@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Plays short bursts on a whole shop under faults, one seed a burst, and counts: not a unit is lost, none
-is sold twice, and every buyer is answered, and rightly.
+"""Plays short bursts on a whole shop under faults, one seed for each burst, and judges them. No unit may be lost or
+sold twice, and every buyer must get a correct answer.
 
-Buyers ask again with their Idempotency-Key until the answer is definite (200, or sold out). With a way to
-write that keeps no keys (decr) they do not: there what is not known must explain what is missing.
+Buyers ask again with their Idempotency-Key until the answer is definite (200, or sold out). With a write mode
+that stores no keys (decr) they do not. There the sales of unknown outcome must explain the missing units.
 """
 import argparse
 import collections
 import concurrent.futures
+import contextlib
 import ctypes
 import http.client
 import json
@@ -28,8 +29,8 @@ import traceback
 from post import FAULTS
 from shop import ITEM, ROOT, STOCK_KEY, Shop
 
-PR_SET_PDEATHSIG = 1
-PATIENCE_S = 240  # how long a buyer asks at most
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PATIENCE_S = 240  # the longest time that a buyer asks
 HTTP_S = 60
 WAYS = [("fair", "fenced"), ("watchdog", "atomic"), ("fair", "decr"), ("watchdog", "decr")]
 KEEPS_KEYS = {"fenced", "atomic"}
@@ -39,12 +40,13 @@ BEFALL = {  # name -> its argument's choices
     "cut_connections": ("lock", "stock"), "flush_scripts": ("lock", "stock"),
     "forbid_writes": ("lock", "stock"), "fill_memory": ("lock", "stock"),
 }
-UNDO_S = 1.2  # how long what can be undone lasts, at most
-CALM = 10  # one seed of so many plays without faults
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+UNDO_S = 1.2  # the longest time that a fault lasts
+CALM = 10  # one of so many seeds plays without faults
 
 
 class Plan:
-    """What a seed says."""
+    """The plan of a burst, drawn from its seed."""
 
     def __init__(self, seed):
         self.seed = seed
@@ -59,10 +61,10 @@ class Plan:
         self.buyers = r.randrange(6, 20)
         self.each = r.randrange(2, 6)
         self.stock = int(self.buyers * self.each * r.choice([0.5, 0.9, 1.5]))
-        self.hang_up = r.choice([0, 0, 0.1])  # how often a buyer hangs up, and asks again
-        self.twice = r.choice([0, 0.2]) if self.keeps else 0  # how often a key is asked for twice at once
+        self.hang_up = r.choice([0, 0, 0.1])  # how often a buyer closes the connection, and asks again
+        self.twice = r.choice([0, 0.2]) if self.keeps else 0  # how often two requests with one key are sent at once
         self.posts = {"lock": {}, "stock": {}}
-        self.befall = []  # (after so many answers, name, argument, undone after so many more)
+        self.befall = []  # (answers before it, name, argument, answers until its end)
         self.calm = seed % CALM == 0
         if self.calm:
             return
@@ -71,9 +73,9 @@ class Plan:
         for _ in range(r.randrange(0, 3) + (not any(self.posts.values()))):
             name = r.choice(list(BEFALL))
             if name == "forget_locks" and not (self.apart and self.keeps):
-                name = "reload_nginx"  # one Redis would forget the stock; and no lock is no lock
+                name = "reload_nginx"  # one Redis would lose the stock, and decr depends on the lock
             if name == "stop_instance" and not self.keeps:
-                name = "kill_instance"  # it would outlive its lock: the fence is for that
+                name = "kill_instance"  # it would outlive its lock, and decr has no fence
             self.befall.append((r.randrange(1, self.buyers * self.each), name, r.choice(BEFALL[name]),
                                 r.randrange(1, 20)))
         self.befall.sort()
@@ -113,7 +115,7 @@ class Burst:
     # ---- buyers ----
 
     def ask(self, key, hangs_up=False):
-        """(status, problem or unit, sold at all?); status 0: no answer."""
+        """Returns (status, unit or problem); status 0: no answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.shop.port, timeout=HTTP_S)
         try:
             headers = {"Idempotency-Key": key} if self.plan.keeps else {}
@@ -131,7 +133,7 @@ class Burst:
         return answer.status, body["type"].rsplit(":", 1)[1]
 
     def buy(self, key, draw):
-        """Until the answer is definite."""
+        """Asks until the answer is definite."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             hangs_up = draw.random() < self.plan.hang_up
@@ -167,7 +169,7 @@ class Burst:
             for thread in both:
                 thread.join()
 
-    # ---- what befalls the shop ----
+    # ---- faults ----
 
     def befall(self):
         undo = []
@@ -179,7 +181,7 @@ class Burst:
             undone = getattr(self.shop, name)(argument)
             if undone:
                 undo.append((after + lasts, time.monotonic() + UNDO_S, name, undone))
-                # Two things at once are enough, and one must not undo what the other needs.
+                # One at a time besides those of the Posts: the end of one must not disturb another.
                 self.finish(undo, None)
         self.finish(undo, None)
 
@@ -225,7 +227,7 @@ class Burst:
             try:
                 self.shop.end()
             except AssertionError as error:
-                self.wrong.append(f"an instance ended badly: {error}")
+                self.wrong.append(f"an instance failed at its end: {error}")
 
     def guard(self, function, *args):
         try:
@@ -250,12 +252,12 @@ class Burst:
         if left < 0:
             self.wrong.append(f"the stock is {left}")
         if left > 0 and any(status == 409 for told in self.told.values() for status, _ in told):
-            self.wrong.append(f"a buyer was told that all is sold, and {left} are left")
+            self.wrong.append(f"a buyer was told that everything is sold, but {left} are left")
         if plan.keeps:
             self.ask_again()
 
     def ask_again(self):
-        """Every key, now that all is well: the same answer."""
+        """Asks again with every key, after all faults: the answer must be the same."""
         for key, told in list(self.told.items()):
             for _ in range(20):
                 again = self.ask(key)
@@ -266,10 +268,9 @@ class Burst:
                 self.wrong.append(f"{key} was told {told}, and later {again}")
 
 
-def play(seed, keep):
-    """(seed, calm, what was wrong, faults, answers)"""
+def play(seed, keep, folder):
+    """Returns (seed, calm, what was wrong, faults, answers)."""
     plan = Plan(seed)
-    folder = tempfile.mkdtemp(prefix=f"shop-{seed}-")
     burst = Burst(plan, folder)
     try:
         burst.play()
@@ -280,48 +281,109 @@ def play(seed, keep):
         shutil.rmtree(kept, ignore_errors=True)
         shutil.copytree(folder, kept, symlinks=True, ignore=shutil.ignore_patterns("appendonlydir", "*.sock"))
         (kept / "burst.txt").write_text("\n".join([str(plan), *burst.wrong, "", *burst.log]) + "\n")
-    shutil.rmtree(folder, ignore_errors=True)
     return seed, plan.calm, burst.wrong, burst.faults, burst.seen
 
 
-def end_with_parent():
-    """Told to end, or left alone, it ends what it started first."""
+# ---- The end -----------------------------------------------------------------------------------------
+
+
+def alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def end_descendants():
+    """Kills all that this process started. It is a subreaper: what a killed child leaves becomes its own."""
+    while True:
+        lists = [path.read_text(encoding="ascii").split() for path in pathlib.Path("/proc/self/task").glob("*/children")]
+        children = [int(pid) for pid in sum(lists, []) if alive(pid)]
+        if not children:
+            return
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def heed_signals(end):
+    """The first signal calls end(); those that follow change nothing. The process becomes a subreaper, which
+    end_descendants needs."""
     def stop(*_):
-        raise KeyboardInterrupt
-    signal.signal(signal.SIGTERM, stop)
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        for number in ENDS:
+            signal.signal(number, lambda *_: None)
+        end()
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    for number in ENDS:
+        signal.signal(number, stop)
+
+
+def play_alone(seed, keep, starter):
+    """Told to end, or left alone by its starter, it ends what it started first."""
+    with tempfile.TemporaryDirectory(prefix=f"shop-{seed}-") as folder:
+        def end():
+            end_descendants()
+            shutil.rmtree(folder, ignore_errors=True)
+            os._exit(1)
+        heed_signals(end)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != starter:  # it ended before the signal was asked for
+            end()
+        return play(seed, keep, folder)
 
 
 def play_apart(seed, keep):
-    """In a process of its own: nothing of a burst is left in the next."""
-    done = subprocess.run([sys.executable, "-B", __file__, "--play", "--seed", str(seed), "--folder", keep],
-                          capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    """Plays the burst in a separate process, so that nothing of it is left in the next one."""
+    words = [sys.executable, "-B", __file__, "--play", str(os.getpid()), "--seed", str(seed), "--folder", keep]
+    done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     if done.returncode != 0:
         return seed, False, [f"the burst ended with {done.returncode}: {done.stderr}"], {}, {}
     return json.loads(done.stdout.splitlines()[-1])
+
+
+@contextlib.contextmanager
+def side_by_side(jobs):
+    """A pool. A signal to end breaks off what it plays."""
+    def end():
+        raise KeyboardInterrupt
+    heed_signals(end)
+    pool = concurrent.futures.ThreadPoolExecutor(jobs)
+    with tempfile.TemporaryDirectory(prefix="shops-") as folder:
+        os.environ["TMPDIR"] = folder  # of those who play
+        try:
+            yield pool
+            pool.shutdown()
+        except KeyboardInterrupt:
+            ending = threading.Thread(target=pool.shutdown, kwargs={"cancel_futures": True})
+            ending.start()
+            while ending.is_alive():
+                end_descendants()
+                ending.join(0.05)
+            sys.exit("torture: stopped; all that was started is ended")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--seed", type=int, default=1, help="the first one (default 1)")
     parser.add_argument("--bursts", type=int, default=20, help="how many (default 20)")
-    parser.add_argument("--minutes", type=float, help="begin none after so long")
-    parser.add_argument("--jobs", type=int, default=2, help="so many at once (default 2)")
-    parser.add_argument("--play", action="store_true", help=argparse.SUPPRESS)  # this one burst, told as JSON
+    parser.add_argument("--minutes", type=float, help="start no burst after this time")
+    parser.add_argument("--jobs", type=int, default=2, help="how many at once (default 2)")
+    # Plays one burst for the process of that pid, and prints JSON.
+    parser.add_argument("--play", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", default=str(ROOT / "runs" / "torture-shop"), help="where failures are kept")
     options = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(16384, hard), hard))
     os.makedirs(options.folder, exist_ok=True)
     if options.play:
-        end_with_parent()
-        print(json.dumps(play(options.seed, options.folder)))
+        print(json.dumps(play_alone(options.seed, options.folder, options.play)))
         return 0
     begun, told = time.monotonic(), time.monotonic()
     seeds = iter(range(options.seed, options.seed + options.bursts))
     played = calm = failed = 0
     faults, seen = collections.Counter(), collections.Counter()
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+    with side_by_side(options.jobs) as pool:
         running = set()
         while True:
             over = options.minutes and time.monotonic() > begun + 60 * options.minutes

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What became of the lock's key, for the picture: when it was set, until when it lives, when it was gone. Redis itself
+tells of each change (keyspace notifications), whatever rung caused it; the watch asks then what the key is like now."""
+import dataclasses
+import threading
+import time
+
+from redis_server import Connection
+
+GONE_MS, NEVER_MS = -2, -1  # answers of PTTL
+SAME_NS = 20_000_000  # ends that are so close are one: the watch asks a moment after the change
+LATE_NS = 300_000_000  # by so much a notification may come later than the answer to its command
+
+
+@dataclasses.dataclass
+class Change:
+    t_ns: int
+    there: bool
+    value: str = ""  # as it stands in Redis; the fields of a hash one after the other
+    expires_ns: int = None  # None: never
+
+
+class LockWatch(threading.Thread):
+    """One redis-server's notifications about one key, from now until the server or the watch ends."""
+
+    def __init__(self, port, key):
+        super().__init__(daemon=True)
+        self.key, self.changes = key, []
+        self.asks, self.hears = Connection(port), Connection(port)
+        self.addresses = {self.asks.address, self.hears.address}
+        self.asks("CONFIG", "SET", "notify-keyspace-events", "KA")
+        self.hears("SUBSCRIBE", f"__keyspace@0__:{key}")
+        self.hears.socket.settimeout(None)  # it may have nothing to tell for long
+        self.look(time.monotonic_ns())  # what a restarted server has loaded
+        self.start()
+
+    def run(self):
+        try:
+            while self.hears.reply():
+                self.look(time.monotonic_ns())
+        except (OSError, ValueError):
+            self.changes.append(Change(time.monotonic_ns(), False))  # the server is gone
+
+    def look(self, t_ns):
+        asked_ns, ttl_ms = time.monotonic_ns(), self.asks("PTTL", self.key)
+        if ttl_ms == GONE_MS:
+            change = Change(t_ns, False)
+        else:
+            value = self.asks("HGETALL" if self.asks("TYPE", self.key) == "hash" else "GET", self.key)
+            change = Change(t_ns, True, " ".join(value) if isinstance(value, list) else str(value),
+                            None if ttl_ms == NEVER_MS else asked_ns + ttl_ms * 1_000_000)
+        last = self.changes[-1] if self.changes else Change(0, False)
+        if not self.is_same(last, change):
+            self.changes.append(change)
+
+    @staticmethod
+    def is_same(last, change):
+        if (last.there, last.value, last.expires_ns is None) != (change.there, change.value, change.expires_ns is None):
+            return False
+        return change.expires_ns is None or abs(change.expires_ns - last.expires_ns) < SAME_NS
+
+
+def told(changes, names, commands):
+    """The changes as run.json has them. The holder is the sale that the key's value names; else the one whose command
+    was under way. A key that keeps its value keeps its holder. names: transcript.Names; commands: (sent_ns, answered_ns, sale) of those that name the key."""
+    holder, value = None, None
+    for change in sorted(changes, key=lambda change: change.t_ns):
+        if not change.there:
+            if holder is not None:
+                yield {"t_ns": change.t_ns, "holder": None}
+            holder, value = None, None
+            continue
+        named = names.found_in(change.value)
+        under_way = [(change.t_ns - sent_ns, sale) for sent_ns, answered_ns, sale in commands
+                     if sent_ns <= change.t_ns and change.t_ns <= answered_ns + LATE_NS]
+        sender = min(under_way)[1] if under_way else None
+        if holder is None or change.value != value:
+            holder = named if named and not (sender or "").startswith(named) else sender or holder or "?"
+        value = change.value
+        yield {"t_ns": change.t_ns, "holder": holder, "expires_ns": change.expires_ns}
+
+
+def thinned(changes, most):
+    """At most so many: renewals of a hold are left out, every other one, until they fit."""
+    while len(changes) > most:
+        kept = [change for number, change in enumerate(changes)
+                if number % 2 == 0 or change["holder"] is None or change["holder"] != changes[number - 1]["holder"]]
+        if len(kept) == len(changes):
+            return changes[:most]
+        changes = kept
+    return changes
