@@ -526,6 +526,7 @@ static void begin_exchanges(struct loop *loop, struct wait *const *waits,
     struct exchange *begun[EXCHANGES_MAX];
     size_t begun_count = 0;
     for (size_t i = 0; i < count; i++) {
+        struct busy none = {0};
         exchanges[i]->wait = waits[i];
         exchanges[i]->answered = go_on_with_answer;
         exchanges[i]->busy = calloc(1, sizeof *exchanges[i]->busy);
@@ -533,8 +534,9 @@ static void begin_exchanges(struct loop *loop, struct wait *const *waits,
             begun[begun_count++] = exchanges[i];
             continue;
         }
+        exchanges[i]->busy = &none;
         exchange_set(exchanges[i], fail(DLOCK_NO_MEMORY, "out of memory"));
-        exchange_answered(exchanges[i]);
+        waits[i]->answered(waits[i]);
     }
     if (begun_count > 0)
         exchange_begin(loop->client, begun, begun_count);

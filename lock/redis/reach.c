@@ -89,7 +89,7 @@ void reach_wakeups_accepted(struct server *server, unsigned kind)
 {
     pthread_mutex_lock(&server->mutex);
     server->wakeups_refused &= ~kind;
-    reach_show(server, server->health, "wake-ups arrive again");
+    reach_show(server, server->health, "no lock is refused wake-ups any more");
     pthread_mutex_unlock(&server->mutex);
 }
 

@@ -77,7 +77,8 @@ void reach_lost(struct server *server, int64_t made_ns, int64_t sent_ns, const c
 void reach_demoted(struct server *server, const char *reason);
 /* It answered. took: without an error. Called after every exchange; cheap for a proven server. */
 void reach_answered(struct server *server, bool took);
-/* It refuses this kind of wake-ups (a bit), or no longer refuses it. */
+/* It refuses this kind of wake-ups (a bit) to a lock; or no lock is refused them any more, perhaps
+ * because those locks were closed. */
 void reach_wakeups_refused(struct server *server, unsigned kind, const char *reason);
 void reach_wakeups_accepted(struct server *server, unsigned kind);
 

@@ -284,11 +284,6 @@ void redis_wakeups_refused(struct redis *redis, size_t index, unsigned kind, con
     reach_wakeups_refused(redis->nodes[index].server, kind, reason);
 }
 
-void redis_wakeups_accepted(struct redis *redis, size_t index, unsigned kind)
-{
-    reach_wakeups_accepted(redis->nodes[index].server, kind);
-}
-
 /* Reports to reach.h what this exchange says about the server. */
 static void redis_judge(struct node *node)
 {

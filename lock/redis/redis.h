@@ -143,9 +143,8 @@ static inline bool redis_is_full(const char *error)
  * exchange as answered. The outcome of what was sent is uncertain. */
 void redis_distrust(struct redis *redis, size_t node);
 
-/* The server refuses this kind of wake-ups (a bit), or no longer refuses it. */
+/* The server refuses this kind of wake-ups (a bit). */
 void redis_wakeups_refused(struct redis *redis, size_t node, unsigned kind, const char *reason);
-void redis_wakeups_accepted(struct redis *redis, size_t node, unsigned kind);
 
 /* Closes the connections. */
 void redis_disconnect(struct redis *redis);

@@ -87,9 +87,20 @@ static void set_state(struct subscriber *subscriber, struct source *source, enum
 
 static void no_longer_refused(struct subscriber *subscriber, struct source *source)
 {
+    struct server *server = &redis_of(source->lock->client)->config.servers[0];
     if (source->refusals > 0)
         subscriber->refused--;
     source->refusals = 0;
+    if (subscriber->refused == 0) /* else other locks' requests are still refused */
+        reach_wakeups_accepted(server, 1U << subscriber->kind);
+}
+
+/* Returns the command's number on this connection. */
+static uint64_t subscriber_send(struct subscriber *subscriber, const char *command,
+                                const struct source *source)
+{
+    redis_append(subscriber->redis, 0, 2, (const char *const[]){command, source->name}, NULL);
+    return subscriber->commands++;
 }
 
 /* The connection broke soon after it was made, or was not made. The next attempt waits for a pause,
@@ -115,6 +126,7 @@ static void connect_now(struct loop *loop, struct subscriber *subscriber, int64_
     bool up = status == DLOCK_OK && redis_fd(subscriber->redis, 0) >= 0;
     pthread_mutex_lock(&loop->mutex);
     subscriber->state = up ? SUBSCRIBER_UP : SUBSCRIBER_DOWN;
+    subscriber->commands = subscriber->replies = 0;
     subscriber->up_ns = mono_ns();
     if (!up && status != DLOCK_CANCELLED && subscriber->up_ns < limit_ns)
         connect_later(subscriber);
@@ -211,7 +223,7 @@ void subscriber_forget(struct dlock *lock)
     bool told = source->state == SOURCE_SUBSCRIBING || source->state == SOURCE_SUBSCRIBED;
     if (source->kind != WAIT_CHANNEL || !told || listens_to(subscriber, source->name))
         return;
-    redis_append(subscriber->redis, 0, 2, (const char *const[]){"UNSUBSCRIBE", source->name}, NULL);
+    subscriber_send(subscriber, "UNSUBSCRIBE", source);
     loop_wake(&lock->client->loop);
 }
 
@@ -270,23 +282,18 @@ static void subscriber_refuse(struct subscriber *subscriber, struct source *sour
 }
 
 /* Finds the locks that an error is for. Lists: all of them, as one BLPOP serves them. Channels: the
- * first that was asked for, as replies come in order. */
+ * one whose SUBSCRIBE it answers; that lock may have been closed since. */
 static void subscriber_refused(struct subscriber *subscriber, const char *error)
 {
     struct source *source;
+    uint64_t answered = subscriber->replies++;
     subscriber->taking = false;
     if (subscriber->kind != WAIT_CHANNEL)
         while ((source = first_in(subscriber, SOURCE_SUBSCRIBED)) != NULL)
             subscriber_refuse(subscriber, source, error);
-    else if ((source = first_in(subscriber, SOURCE_SUBSCRIBING)) != NULL)
+    else if ((source = first_in(subscriber, SOURCE_SUBSCRIBING)) != NULL &&
+             source->asked == answered)
         subscriber_refuse(subscriber, source, error);
-}
-
-static void subscriber_granted(struct subscriber *subscriber, struct source *source)
-{
-    no_longer_refused(subscriber, source);
-    if (subscriber->refused == 0) /* else other locks' requests are still refused */
-        redis_wakeups_accepted(subscriber->redis, 0, 1U << subscriber->kind);
 }
 
 /* ---- Sending and receiving ------------------------------------------------------------------- */
@@ -311,6 +318,8 @@ static void take_signals(struct subscriber *subscriber)
         redis_append(subscriber->redis, 0, argc, argv, NULL);
     }
     free(argv);
+    if (argv == NULL)
+        subscriber_refused(subscriber, "out of memory");
 }
 
 /* Sends the next BLPOP, as long as a lock listens. */
@@ -336,7 +345,7 @@ static void subscriber_ask(struct subscriber *subscriber, struct source *source)
         return;
     }
     set_state(subscriber, source, SOURCE_SUBSCRIBING);
-    redis_append(subscriber->redis, 0, 2, (const char *const[]){"SUBSCRIBE", source->name}, NULL);
+    source->asked = subscriber_send(subscriber, "SUBSCRIBE", source);
 }
 
 static void send_all(struct subscriber *subscriber)
@@ -377,11 +386,12 @@ static void subscriber_receive(struct subscriber *subscriber, const redisReply *
     bool confirms = strcmp(text_of(reply, 0), "subscribe") == 0;
     bool says = strcmp(text_of(reply, 0), "message") == 0;
     struct source *source;
+    subscriber->replies += !says;
     LIST_FOREACH(source, with_name(subscriber, what), by_name) {
         if (strcmp(subscriber_name_of(subscriber, source), what) != 0)
             continue;
         if (list || confirms)
-            subscriber_granted(subscriber, source);
+            no_longer_refused(subscriber, source);
         if (list) {
             set_state(subscriber, source,
                       source->state); /* to the tail: no list starves the others */

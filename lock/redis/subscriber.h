@@ -29,6 +29,7 @@ struct source {
     unsigned refusals;            /* in a row */
     int64_t again_ns;             /* SOURCE_REFUSED, CLOCK_MONOTONIC: when to ask again */
     bool no_publish;              /* PUBLISH is refused, says the last BUSY; waiters poll */
+    uint64_t asked;               /* SOURCE_SUBSCRIBING: its SUBSCRIBE is that command */
     TAILQ_ENTRY(source) in_state; /* in subscriber.sources */
     LIST_ENTRY(source) by_name;
 };
@@ -44,8 +45,10 @@ struct subscriber {
     int64_t up_ns;           /* CLOCK_MONOTONIC: when it was connected */
     int64_t again_ns;        /* CLOCK_MONOTONIC: it is not connected again before */
     size_t refused;          /* locks whose latest request was refused */
-    TAILQ_HEAD(, source)
-    sources[SOURCE_STATES]; /* SOURCE_SUBSCRIBING: in the order of the replies */
+    /* Channels: how many commands were sent on this connection, and how many replies have come. */
+    uint64_t commands;
+    uint64_t replies;
+    TAILQ_HEAD(, source) sources[SOURCE_STATES];
     LIST_HEAD(namesakes, source) by_name[1 << SUBSCRIBER_NAME_BITS]; /* a hash table, by name */
 };
 

@@ -317,6 +317,35 @@ static void some_channels_are_refused(void **state)
     assert_int_equal(record_count(stage.events, "SERVER_BACK"), 0);
     for (size_t i = 0; i < 6; i++)
         dlock_close(locks[i]);
+    assert_int_equal(record_count(stage.events, "SERVER_BACK"), 1); /* none lacks them any more */
+    stage_clear(&stage);
+    server_integer(server, "ACL DELUSER app");
+    server_text(server, "ACL LOG RESET");
+}
+
+/* The refusal of a lock that was closed meanwhile is not another lock's. */
+static void a_lock_is_closed_before_its_refusal(void **state)
+{
+    static const char *const channels[] = {"yes0", "no1", "yes2"};
+    (void)state;
+    struct stage stage;
+    dlock *locks[3];
+    char url[80];
+    server_text(server, "ACL SETUSER app on >pass ~* +@all resetchannels &yes*");
+    snprintf(url, sizeof url, "redis://app:pass@%s", strstr(server_url(server), "127"));
+    stage_at(&stage, "notify", url, (struct dlock_options){0});
+    listen_to(stage.client, 1, channels, locks);
+    eventually(source_state(locks[0]) == SOURCE_SUBSCRIBED);
+    server_pause(server);
+    listen_to(stage.client, 3, channels, locks);
+    eventually(source_state(locks[2]) == SOURCE_SUBSCRIBING);
+    dlock_close(locks[1]);
+    server_resume(server);
+    eventually(source_state(locks[2]) == SOURCE_SUBSCRIBED);
+    assert_int_equal(record_count(stage.events, "SERVER_REFUSES"), 0);
+    dlock_close(locks[0]);
+    dlock_close(locks[0]);
+    dlock_close(locks[2]);
     stage_clear(&stage);
     server_integer(server, "ACL DELUSER app");
     server_text(server, "ACL LOG RESET");
@@ -357,9 +386,13 @@ static void locks_that_share_a_channel(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(listening_is_refused),         cmocka_unit_test(listening_lacks),
-        cmocka_unit_test(listening_stays_refused),      cmocka_unit_test(listening_is_unblocked),
-        cmocka_unit_test(the_first_to_listen_has_gone), cmocka_unit_test(some_channels_are_refused),
+        cmocka_unit_test(listening_is_refused),
+        cmocka_unit_test(listening_lacks),
+        cmocka_unit_test(listening_stays_refused),
+        cmocka_unit_test(listening_is_unblocked),
+        cmocka_unit_test(the_first_to_listen_has_gone),
+        cmocka_unit_test(some_channels_are_refused),
+        cmocka_unit_test(a_lock_is_closed_before_its_refusal),
         cmocka_unit_test(locks_that_share_a_channel),
     };
     if (argc > 1)
