@@ -117,7 +117,7 @@ static void not_found(enum listener listener, struct request *request)
     char paths[400] = "";
     size_t used = 0;
     for (size_t i = 0; i < ROUTES; i++)
-        if (routes[i].listener == listener)
+        if (routes[i].listener == listener && used < sizeof paths)
             used +=
                 (size_t)snprintf(paths + used, sizeof paths - used, "%s%s %s", used > 0 ? ", " : "",
                                  method_name(routes[i].method), routes[i].path);
