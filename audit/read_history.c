@@ -237,7 +237,9 @@ static enum reason reason_of(const char *text)
         return REASON_IN_FLIGHT;
     if (strcmp(text, "key-reused") == 0)
         return REASON_KEY_REUSED;
-    return strcmp(text, "stale-token") == 0 ? REASON_STALE_TOKEN : REASON_OTHER;
+    if (strcmp(text, "stale-token") == 0 || strcmp(text, "stale-epoch") == 0)
+        return REASON_STALE_TOKEN;
+    return REASON_OTHER;
 }
 
 void set_outcome(struct reader *reader, struct record *record, enum outcome outcome)

@@ -38,6 +38,7 @@ static struct dlock_hold *hold_wanted(struct dlock *lock, const struct dlock_wan
     hold->lock_state = lock->state;
     hold->user = want->user;
     hold->mode = want->mode;
+    hold->wants_identity = want->identity && (lock->ops->traits & TRAIT_TOKEN) != 0;
     hold->fork_generation = client->fork_generation;
     hold->ttl_ms = want->ttl_ms != 0 ? want->ttl_ms : lock->ttl_ms;
     hold->hold_max_ms = want->hold_max_ms;

@@ -92,6 +92,7 @@ struct dlock_client {
 
     _Atomic int64_t answered_ns; /* CLOCK_MONOTONIC: when an exchange was last answered */
     _Atomic uint64_t acquisitions;
+    _Atomic uint64_t identities; /* values proposed, see redis/identity.h */
     _Atomic uint64_t tries;
     _Atomic uint64_t acquired;
     _Atomic uint64_t attempts;

@@ -136,8 +136,9 @@ extern "C" {
  *
  * `notify` also sends Redisson's messages, on the channel redisson_lock__channel:{<name>}; the
  * braces are left out if the name has a hash tag. The flawed rungs blpop_wake and rw_counter use
- * the keys `<name>:signals` and `<name>:read_count`. Every key has a time to live of
- * at most a day. Keys of the flawed rungs may have none. The library
+ * the keys `<name>:signals` and `<name>:read_count`. With want.identity the server also has the key
+ * `dlock:identity` (string), in a slot of its own and without a time to live. Every other key has a
+ * time to live of at most a day. Keys of the flawed rungs may have none. The library
  * never changes a key that holds a value of another type: the call answers WRONG_TYPE, and
  * dlock_error() names the key. A key of the right type that the library did not write counts as
  * another holder's lock: the call answers BUSY or TIMED_OUT, and only dlock_break changes it.
@@ -510,6 +511,10 @@ struct dlock_want {
      * way then is given up, and its connection is closed. Default 0: wait_ms plus the bound; 1 to
      * 31536000000. */
     int64_t call_max_ms;
+
+    /* Also read the identity of the lock's server, see dlock_identity. On rungs without tokens it
+     * has no effect. Default false. */
+    bool identity;
 };
 
 /* Acquires the lock. want: NULL means all defaults, one attempt.
@@ -695,6 +700,16 @@ DLOCK_API uint64_t dlock_acquisition(const dlock_hold *hold);
  * it with each write, so that the resource can refuse a write with an older one. 0: this rung has
  * none. */
 DLOCK_API uint64_t dlock_token(const dlock_hold *hold);
+
+/* The identity of the server that gave the token, for a hold that was acquired with want.identity.
+ * Tokens can be compared only if their identities are the same text. It is a value that the library
+ * keeps in the server's memory, under the key `dlock:identity`. If the server lost its memory, or
+ * another one answers, it differs. It was read just before the lock was granted, in the same write.
+ * So it may be older than the grant, never newer. A copy of the memory that has the key has the
+ * value, too: before you use a copy, delete the key. "": not wanted, or the server did not tell it
+ * (Redis before version 7, or it refuses SET on that key); or, on rungs with hand-off, the acquire
+ * that got the grant did not want it. At most 95 bytes; lives as long as the hold. */
+DLOCK_API const char *dlock_identity(const dlock_hold *hold);
 
 /* ---- Cancel ---------------------------------------------------------------------------------- */
 

@@ -51,6 +51,7 @@ static void join_grant(struct acquiring *a)
     struct grant *grant = grant_of(a->lock);
     a->hold->handoff->grant = grant->token;
     a->hold->token = grant->token + grant->tokens;
+    a->hold->identity = grant->identity;
     a->hold->shared_ms = grant->longest_ms;
     if (grant->longest_ms < a->hold->ttl_ms)
         grant->longest_ms = a->hold->ttl_ms;
@@ -145,6 +146,7 @@ static void handoff_granted(struct acquiring *a)
                                      .ttl_ms = hold->ttl_ms,
                                      .longest_ms = hold->ttl_ms,
                                      .token = hold->token,
+                                     .identity = hold->identity,
                                      .try = hold->handoff->try,
                                      .holds = 1};
     hold->handoff->grant = hold->token;
@@ -321,6 +323,7 @@ static void handoff_let_go(struct releasing *r)
                                          .ttl_ms = hold->ttl_ms,
                                          .longest_ms = hold->ttl_ms,
                                          .token = hold->token,
+                                         .identity = grant_of(lock)->identity,
                                          .try = grant_of(lock)->try,
                                          .holds = next != NULL};
         pthread_mutex_lock(&lock->mutex);

@@ -17,11 +17,12 @@ struct grant {
     uint64_t token;     /* its first token; each acquisition of the grant has the next one */
     uint64_t tokens;    /* how many tokens it has used after the first */
     uint64_t try;       /* the attempt that acquired it */
-    size_t passed;      /* how often it was handed off */
-    size_t holds;       /* its holds; more than 1: nested; 0: the last one is being released */
-    size_t sending;     /* nested releases that are sending the caller's commands */
-    bool open;          /* a holder's commands may still be carried out, so it is left to expire */
-    bool queued;        /* the server may list this client in its queue, or grant it the lock */
+    struct identity identity; /* as the attempt that acquired it read it */
+    size_t passed;            /* how often it was handed off */
+    size_t holds;   /* its holds; more than 1: nested; 0: the last one is being released */
+    size_t sending; /* nested releases that are sending the caller's commands */
+    bool open;      /* a holder's commands may still be carried out, so it is left to expire */
+    bool queued;    /* the server may list this client in its queue, or grant it the lock */
 };
 
 /* One for each lock. Protected by the loop's mutex. */

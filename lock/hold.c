@@ -61,3 +61,8 @@ uint64_t dlock_token(const dlock_hold *hold)
 {
     return hold != NULL ? hold->token : 0;
 }
+
+const char *dlock_identity(const dlock_hold *hold)
+{
+    return hold != NULL ? hold->identity.text : "";
+}

@@ -20,6 +20,11 @@
 #define HOLD_ID_MAX 112
 #define BUSY_SOURCE_MAX (DLOCK_NAME_MAX + HOLD_ID_MAX + 64) /* a name, a hold and a word */
 
+/* See dlock_identity(). */
+struct identity {
+    char text[96]; /* "": not known */
+};
+
 /* TRAIT_HANDOFF: what such a rung needs to know of a hold in addition. */
 struct handoff_hold {
     uint64_t grant; /* the first token of the hold's grant */
@@ -58,7 +63,9 @@ struct dlock_hold {
     /* rung_ops.state_size bytes, zero at first. All holds of the lock in this process share them.
      */
     void *lock_state;
-    uint64_t token; /* set by a rung with TRAIT_TOKEN when it acquires */
+    uint64_t token;           /* set by a rung with TRAIT_TOKEN when it acquires */
+    bool wants_identity;      /* want.identity, on rungs with TRAIT_TOKEN */
+    struct identity identity; /* the engine's answer to the latest attempt */
 
     struct handoff_hold *handoff; /* with TRAIT_HANDOFF; else NULL */
 

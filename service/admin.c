@@ -9,6 +9,7 @@
 #include "json.h"
 #include "log.h"
 #include "metrics.h"
+#include "text.h"
 
 #include <hiredis/hiredis.h>
 #include <stdlib.h>
@@ -131,6 +132,10 @@ void admin_metrics(struct service *service, struct request *request)
         .waiting = atomic_load(&service->waiting),
         .lock = {.size = sizeof now.lock},
     };
+    const struct epochs_seen seen = epochs_seen(&service->epochs);
+    now.epoch = seen.latest.number;
+    now.epoch_refused = seen.refused;
+    now.epochs_raised = seen.raised;
     now.history_lost = history_lost(service->env.history, &(bool){false});
     dlock_client_stats(service->env.client, &now.lock);
     answer_long(request, 200, "text/plain; version=0.0.4", metrics_print(&now));
@@ -180,6 +185,25 @@ void admin_put_failpoint(struct service *service, struct request *request)
 
 /* ---- The lock -------------------------------------------------------------------------------- */
 
+/* The stock's epoch as this instance saw it last; null if it has not. `ours`: it stands for this
+ * instance's lock, so this instance sells. */
+static void add_epoch(cJSON *json, struct epochs *epochs)
+{
+    const struct epochs_seen seen = epochs_seen(epochs);
+    const struct stock_epoch *latest = &seen.latest;
+    if (latest->number == 0) {
+        cJSON_AddNullToObject(json, "epoch");
+        return;
+    }
+    cJSON *epoch = cJSON_AddObjectToObject(json, "epoch");
+    cJSON_AddNumberToObject(epoch, "number", (double)latest->number);
+    cJSON_AddStringToObject(epoch, "rung", latest->rung);
+    cJSON_AddStringToObject(epoch, "engine", latest->engine);
+    cJSON_AddStringToObject(epoch, "servers", latest->servers);
+    cJSON_AddStringToObject(epoch, "identity", latest->identity);
+    cJSON_AddBoolToObject(epoch, "ours", !seen.refused);
+}
+
 static void answer_setting(struct service *service, struct request *request,
                            const struct setting *setting)
 {
@@ -199,6 +223,7 @@ static void answer_setting(struct service *service, struct request *request,
     } else {
         cJSON_AddNullToObject(json, "history");
     }
+    add_epoch(json, &service->epochs);
     cJSON_AddBoolToObject(json, "switching", atomic_load(&service->mode.closed));
     cJSON_AddStringToObject(json, "instance", service->config.instance);
     answer_object(request, json);
@@ -359,11 +384,29 @@ static bool record_switch(struct service *service, const struct wish *wish,
     return true;
 }
 
-/* No sale is in flight. False: nothing was switched, and the request is answered. */
-static bool switch_now(struct service *service, struct request *request, struct wish *wish)
+/* Raises the stock's epoch for the wish. False: the request is answered. */
+static bool switch_epoch(struct service *service, struct sale_worker *worker,
+                         struct request *request, const struct wish *wish)
+{
+    char error[EPOCH_ERROR_MAX];
+    enum epoch_switch switched =
+        epoch_switch(&service->epochs, worker->stock, &service->mode.now, &wish->setting, error);
+    text_hide_servers(error);
+    if (switched == EPOCH_OVERTAKEN)
+        answer_problem(request, PROBLEM_SWITCHING, "%s", error);
+    else if (switched == EPOCH_UNKNOWN)
+        answer_problem(request, PROBLEM_STOCK_UNAVAILABLE, "%s", error);
+    return switched == EPOCH_SWITCHED;
+}
+
+/* No sale is in flight. False: this instance was not switched, and the request is answered. The
+ * epoch comes first: if the rest fails, this instance sells nothing until it is switched. */
+static bool switch_now(struct service *service, struct sale_worker *worker, struct request *request,
+                       struct wish *wish)
 {
     char error[HISTORY_ERROR_MAX];
-    if (!admin_settle(request, wish, &service->mode.now))
+    if (!admin_settle(request, wish, &service->mode.now) ||
+        !switch_epoch(service, worker, request, wish))
         return false;
     if (record_switch(service, wish, error))
         return true;
@@ -373,7 +416,6 @@ static bool switch_now(struct service *service, struct request *request, struct 
 
 bool admin_put_lock(struct service *service, struct sale_worker *worker, struct request *request)
 {
-    (void)worker;
     struct wish wish;
     if (!admin_take_wish(service, request, &wish))
         return true;
@@ -388,7 +430,7 @@ bool admin_put_lock(struct service *service, struct sale_worker *worker, struct 
                        atomic_load(&service->mode.in_flight));
         return true;
     }
-    bool switched = switch_now(service, request, &wish);
+    bool switched = switch_now(service, worker, request, &wish);
     mode_open(&service->mode, switched ? &wish.setting : NULL);
     workers_go_on(service->sales);
     if (switched) {

@@ -24,8 +24,9 @@ struct config {
     char *admin_listen; /* "off": none */
     char *instance;
     char *redis;
-    char *lock_redis;  /* if not given: the value of redis */
-    char *stock_redis; /* if not given: the value of redis */
+    char *lock_redis;   /* if not given: the value of redis */
+    char *stock_redis;  /* if not given: the value of redis */
+    char *lock_service; /* if not given: the address of lock_redis */
     char *redis_password_file;
     struct write_choice named; /* as given */
     const struct dlock_rung *lock;

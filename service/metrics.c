@@ -296,6 +296,16 @@ char *metrics_print(const struct metrics_now *now)
                          "Sales accepted and not answered yet.", (unsigned long)now->in_flight);
     metrics_print_single(out, "inventoryd_sales_waiting", "gauge",
                          "Sales that wait for their lock.", (unsigned long)now->waiting);
+    metrics_print_single(out, "inventoryd_epoch", "gauge",
+                         "The stock's epoch as this instance saw it last; 0: not seen.",
+                         (unsigned long)now->epoch);
+    metrics_print_single(
+        out, "inventoryd_epoch_refused", "gauge",
+        "1: the epoch stands for another lock, and this instance sells nothing until it is "
+        "switched.",
+        now->epoch_refused);
+    metrics_print_single(out, "inventoryd_epoch_raised_total", "counter",
+                         "Times this instance raised the stock's epoch.", now->epochs_raised);
     metrics_print_single(out, "inventoryd_history_lost_total", "counter",
                          "Lines that the history lacks: they could not be written.",
                          now->history_lost);

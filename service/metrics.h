@@ -38,6 +38,9 @@ struct metrics_now {
     size_t queue_max;
     long in_flight;
     long waiting;
+    uint64_t epoch; /* the stock's; 0: not seen */
+    bool epoch_refused;
+    unsigned long epochs_raised;
     uint64_t history_lost; /* lines */
     struct dlock_stats lock;
 };

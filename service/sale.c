@@ -153,7 +153,7 @@ static enum sale_step sale_begin(struct sale_worker *worker, struct sale *sale)
         section_end(sale, SALE_DEADLINE, "it waited in the queue for longer than --wait-ms");
         return STEP_END;
     }
-    return sale_open_lock(env, sale) ? STEP_ASK : STEP_END;
+    return sale_open_lock(env, sale) && epoch_begin(worker, sale) ? STEP_ASK : STEP_END;
 }
 
 static enum sale_step sale_ask(struct sale_worker *worker, struct sale *sale)
@@ -250,6 +250,8 @@ static enum sale_step sale_in_section(struct sale_worker *worker, struct sale *s
         read_alone(worker, sale);
     else if (sale->driver->is_client_closed(sale))
         section_end(sale, SALE_CLIENT_CLOSED, "the client has closed the connection");
+    else if (!epoch_granted(worker, sale))
+        return STEP_LEAVE;
     else if (sale->purpose == SALE_RESTOCK)
         restock(worker, sale);
     else

@@ -13,6 +13,7 @@
 #define SALE_H
 
 #include "config.h"
+#include "epoch.h"
 #include "failpoints.h"
 #include "history.h"
 #include "mode.h"
@@ -46,6 +47,8 @@
     X(LOCK_TIMEOUT, "refused", "lock-timeout")                                                     \
     X(LOCK_LOST, "refused", "lock-lost")                                                           \
     X(STALE_TOKEN, "refused", "stale-token")                                                       \
+    X(STALE_EPOCH, "refused", "stale-epoch")                                                       \
+    X(NOT_SWITCHED, "refused", "not-switched")                                                     \
     X(LOCK_UNAVAILABLE, "refused", "lock-error")                                                   \
     X(LOCK_INVALID, "fail", "lock-error")                                                          \
     X(STOCK_UNAVAILABLE, "refused", "stock-error")                                                 \
@@ -108,6 +111,7 @@ struct sale_env {
     struct outage *outage;
     struct failpoints *failpoints; /* or NULL */
     struct lock_owner_pool *lock_owner_pool;
+    struct epochs *epochs;
     atomic_long *waiting; /* acquires not answered yet */
 };
 
@@ -169,6 +173,8 @@ struct sale {
     dlock_hold *hold;
     dlock_hold *read_hold; /* the read lock, kept while it asks for the write lock */
     uint64_t token;        /* of its hold, or of its re-entrant acquire; 0: none */
+    uint64_t epoch;        /* of the stock, as known before it asked for the lock; 0: none */
+    char identity[96];     /* the lock's server that this epoch stands for; "": not known yet */
     uint64_t newest;       /* STALE_TOKEN: the token that the fence knows; 0: not known */
     char hold_id[192];     /* for the history */
     struct patience *patience;

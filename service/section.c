@@ -89,8 +89,11 @@ void section_end_by_stock(struct sale_worker *worker, struct sale *sale, enum st
                 status == STOCK_MISSING   ? SALE_UNKNOWN_ITEM
                 : status == STOCK_INVALID ? SALE_STOCK_INVALID
                 : status == STOCK_STALE   ? SALE_STALE_TOKEN
+                : status == STOCK_EPOCH   ? SALE_STALE_EPOCH
                                           : SALE_STOCK_UNAVAILABLE,
                 stock_error(worker->stock));
+    if (status == STOCK_EPOCH)
+        epoch_refused(worker);
 }
 
 const struct stock_fence *section_fence(const struct sale_env *env, const struct sale *sale,
@@ -109,7 +112,8 @@ const struct stock_fence *section_fence(const struct sale_env *env, const struct
     room->fence = (struct stock_fence){.kind = kind,
                                        .key = kind == FENCE_NEWEST ? room->lock_key : room->mark,
                                        .lock_key = room->lock_key,
-                                       .token = sale->token};
+                                       .token = sale->token,
+                                       .epoch = sale->epoch};
     return &room->fence;
 }
 

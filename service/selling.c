@@ -291,9 +291,12 @@ enum sale_step selling_reentered(struct sale_worker *worker, struct sale *sale)
     RECORD(env, sale, "reacquire", ",\"hold\":\"%s\",\"status\":\"%s\"", sale->hold_id,
            dlock_status_name(status));
     if (status == DLOCK_OK) {
+        bool same = epoch_is_same(sale, sale->answer.hold);
         sale->token = dlock_token(sale->answer.hold);
         status = dlock_release(sale->answer.hold, NULL);
         error = dlock_error();
+        if (!same) /* another server has the lock by now */
+            status = DLOCK_LOST;
     }
     if (status == DLOCK_OK)
         return is_unchanged(worker, sale) ? STEP_WORK : STEP_LEAVE;

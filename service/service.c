@@ -200,7 +200,11 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
     pthread_mutex_init(&service->readiness.mutex, NULL);
     atomic_init(&service->waiting, 0);
     atomic_init(&service->changes, 0);
+    stock_server_name(config->lock_redis, service->lock_servers);
+    epochs_init(&service->epochs,
+                config->lock_service[0] != '\0' ? config->lock_service : service->lock_servers);
     service->env = (struct sale_env){.config = config,
+                                     .epochs = &service->epochs,
                                      .mode = &service->mode,
                                      .lock_owner_pool = &service->lock_owner_pool,
                                      .codes = shop_codes,
@@ -425,5 +429,6 @@ void service_stop(struct service *service)
     stock_server_free(service->lock_server);
     history_close(service->env.history);
     failpoints_free(service->env.failpoints);
+    epochs_destroy(&service->epochs);
     mode_destroy(&service->mode);
 }

@@ -40,9 +40,11 @@ struct service {
     struct mode mode;
     struct sale_env env;
     struct lock_owner_pool lock_owner_pool;
-    struct idempotency keys; /* keys of sales in flight */
-    atomic_long waiting;     /* acquires not answered yet; see env.waiting */
-    atomic_long changes;     /* changes of the stock that are not answered yet */
+    struct epochs epochs;
+    char lock_servers[STOCK_SERVERS_MAX + 1]; /* see epochs.servers */
+    struct idempotency keys;                  /* keys of sales in flight */
+    atomic_long waiting;                      /* acquires not answered yet; see env.waiting */
+    atomic_long changes;                      /* changes of the stock that are not answered yet */
     struct stock_server *stock_server;
     /* only to check whether it is away; NULL: it is stock_server */
     struct stock_server *lock_server;

@@ -19,10 +19,11 @@ void shop_health(struct service *service, struct request *request)
 
 /* ---- Selling --------------------------------------------------------------------------------- */
 
-/* The problem that answers each result of a sale. A stale token is answered as lock-lost: the
- * client need not know whether the instance or the stock noticed the loss. */
+/* The problem that answers each result of a sale. A stale token or epoch is answered as lock-lost:
+ * the client need not know whether the instance or the stock noticed the loss. */
 #define PROBLEM_SOLD PROBLEM_COUNT
 #define PROBLEM_STALE_TOKEN PROBLEM_LOCK_LOST
+#define PROBLEM_STALE_EPOCH PROBLEM_LOCK_LOST
 static const enum problem problems[] = {
 #define X(name, event, reason) PROBLEM_##name,
     SALE_RESULTS(X)
@@ -31,6 +32,7 @@ static const enum problem problems[] = {
 
 #define PROBLEM_CODE_SOLD 200
 #define PROBLEM_CODE_STALE_TOKEN PROBLEM_CODE_LOCK_LOST
+#define PROBLEM_CODE_STALE_EPOCH PROBLEM_CODE_LOCK_LOST
 const int shop_codes[] = {
 #define X(name, event, reason) PROBLEM_CODE_##name,
     SALE_RESULTS(X)

@@ -9,18 +9,30 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The first arguments of a fence's script: the number of its keys, the keys, and the token. */
-static int fence_words(const char *key, const struct stock_fence *fence, char token[24],
+/* The first arguments of a fence's script: the number of its keys, the keys, the token and the
+ * epoch. The textbook's fence has no epoch. */
+struct fence_words {
+    char token[24];
+    char epoch[24];
+};
+static int fence_words(const char *key, const struct stock_fence *fence, struct fence_words *room,
                        const char **words)
 {
-    int count = 0;
-    words[count++] = fence->kind == FENCE_LAST_READ ? "3" : "2";
+    int count = 1;
     words[count++] = key;
     words[count++] = fence->key;
     if (fence->kind == FENCE_LAST_READ)
         words[count++] = fence->lock_key;
-    snprintf(token, 24, "%" PRIu64, fence->token);
-    words[count++] = token;
+    if (fence->kind != FENCE_LAST_WRITE)
+        words[count++] = STOCK_EPOCH_KEY;
+    if (fence->kind == FENCE_LAST_READ)
+        words[count++] = STOCK_IDENTITY_KEY;
+    words[0] = count == 6 ? "5" : count == 4 ? "3" : "2";
+    snprintf(room->token, sizeof room->token, "%" PRIu64, fence->token);
+    snprintf(room->epoch, sizeof room->epoch, "%" PRIu64, fence->epoch);
+    words[count++] = room->token;
+    if (fence->kind != FENCE_LAST_WRITE)
+        words[count++] = room->epoch;
     return count;
 }
 
@@ -33,10 +45,10 @@ static enum stock_status stock_guarded(struct stock *stock, int argc, const char
                                                    [FENCE_LAST_READ] = &lua_fenced_apart,
                                                    [FENCE_LAST_WRITE] = &lua_fenced_textbook};
     const char *words[COMMAND_WORDS_MAX - 2] = {NULL};
-    char token[24];
+    struct fence_words room;
     if (fence == NULL)
         return stock_command(stock, argc, argv, reply);
-    int count = fence_words(argv[1], fence, token, words);
+    int count = fence_words(argv[1], fence, &room, words);
     words[count++] = argv[0];
     memcpy(words + count, argv + 2, (size_t)(argc - 2) * sizeof *argv);
     return stock_run(stock, scripts[fence->kind], words, reply);
@@ -58,11 +70,11 @@ enum stock_status stock_read(struct stock *stock, const char *key, const struct 
                              int64_t *value)
 {
     const char *words[COMMAND_WORDS_MAX - 2] = {NULL};
-    char token[24];
+    struct fence_words room;
     const redisReply *reply;
     enum stock_status status;
     if (fence != NULL && fence->kind == FENCE_LAST_READ) {
-        fence_words(key, fence, token, words);
+        fence_words(key, fence, &room, words);
         status = stock_run(stock, &lua_fenced_read, words, &reply);
     } else
         status = stock_command(stock, 2, (const char *const[]){"GET", key}, &reply);
@@ -133,12 +145,14 @@ enum stock_status stock_add(struct stock *stock, const char *key, int64_t quanti
 
 enum stock_status stock_shut_out(struct stock *stock, const struct stock_fence *fence)
 {
-    char token[24], why[STOCK_ERROR_MAX];
+    char token[24], epoch[24], why[STOCK_ERROR_MAX];
     const redisReply *reply;
     snprintf(why, sizeof why, "%s", stock_error(stock));
     snprintf(token, sizeof token, "%" PRIu64, fence->token);
+    snprintf(epoch, sizeof epoch, "%" PRIu64, fence->epoch);
     enum stock_status status = stock_run(
-        stock, &lua_fenced_off, (const char *const[]){"1", fence->key, token, NULL}, &reply);
+        stock, &lua_fenced_off,
+        (const char *const[]){"2", fence->key, STOCK_EPOCH_KEY, token, epoch, NULL}, &reply);
     if (status == STOCK_OK && reply->type != REDIS_REPLY_NIL)
         status = stock_unreadable(stock);
     return stock_failed(stock, status, "%s", why);
@@ -172,4 +186,70 @@ enum stock_status stock_take(struct stock *stock, const char *key, int64_t quant
         return status;
     status = to_taken(stock, key, quantity, reply, before);
     return status == STOCK_LOST ? stock_unreadable(stock) : status;
+}
+
+/* ---- The epoch ------------------------------------------------------------------------------- */
+
+/* Copies a member of the epoch. False: it is no text, or too long. */
+static bool take_member(const redisReply *reply, char *text, size_t size)
+{
+    bool fits =
+        reply->type == REDIS_REPLY_STRING && reply->len == strlen(reply->str) && reply->len < size;
+    snprintf(text, size, "%s", fits ? reply->str : "");
+    return fits;
+}
+
+/* Reads {epoch, rung, engine, servers, identity}; a nil in place of the epoch: there is none. */
+static enum stock_status to_epoch(struct stock *stock, const redisReply *reply,
+                                  struct stock_epoch *epoch)
+{
+    int64_t number = 0;
+    *epoch = (struct stock_epoch){0};
+    bool whole = reply->type == REDIS_REPLY_ARRAY && reply->elements >= 5;
+    if (whole && reply->element[0]->type == REDIS_REPLY_NIL)
+        return STOCK_OK;
+    whole = whole &&
+            stock_to_number(stock, STOCK_EPOCH_KEY, reply->element[0], &number) == STOCK_OK &&
+            number > 0 && take_member(reply->element[1], epoch->rung, sizeof epoch->rung) &&
+            take_member(reply->element[2], epoch->engine, sizeof epoch->engine) &&
+            take_member(reply->element[3], epoch->servers, sizeof epoch->servers) &&
+            take_member(reply->element[4], epoch->identity, sizeof epoch->identity);
+    if (!whole)
+        return stock_failed(stock, STOCK_INVALID, "%s: %s holds no epoch; see docs/design/fence.md",
+                            stock_shown(stock), STOCK_EPOCH_KEY);
+    epoch->number = (uint64_t)number;
+    return STOCK_OK;
+}
+
+enum stock_status stock_read_epoch(struct stock *stock, struct stock_epoch *epoch)
+{
+    const redisReply *reply;
+    const char *argv[] = {"HMGET",  STOCK_EPOCH_KEY, "epoch",   "rung",
+                          "engine", "servers",       "identity"};
+    *epoch = (struct stock_epoch){0};
+    enum stock_status status = stock_command(stock, 7, argv, &reply);
+    return status == STOCK_OK ? to_epoch(stock, reply, epoch) : status;
+}
+
+enum stock_status stock_raise_epoch(struct stock *stock, uint64_t from, uint64_t above,
+                                    const struct stock_epoch *to, struct stock_epoch *now,
+                                    bool *raised)
+{
+    char number[24] = "", more[24];
+    const redisReply *reply;
+    if (from != 0)
+        snprintf(number, sizeof number, "%" PRIu64, from);
+    snprintf(more, sizeof more, "%" PRIu64, above);
+    *now = (struct stock_epoch){0};
+    *raised = false;
+    enum stock_status status =
+        stock_run(stock, &lua_epoch,
+                  (const char *const[]){"1", STOCK_EPOCH_KEY, number, more, to->rung, to->engine,
+                                        to->servers, to->identity, NULL},
+                  &reply);
+    if (status != STOCK_OK)
+        return status;
+    *raised =
+        reply->type == REDIS_REPLY_ARRAY && reply->elements == 6 && reply->element[5]->integer == 1;
+    return to_epoch(stock, reply, now);
 }

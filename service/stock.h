@@ -19,6 +19,7 @@ enum stock_status {
     STOCK_INSUFFICIENT, /* fewer than asked for; nothing was written */
     STOCK_INVALID,      /* the key holds no whole number; nothing was written */
     STOCK_STALE,        /* the fence refused the token; nothing was written */
+    STOCK_EPOCH,        /* the fence refused the epoch; nothing was written */
     STOCK_UNAVAILABLE,  /* the server was not reached, or refused; nothing was written */
     /* the reply was lost or cannot be read: the command was carried out, or not, or still may be */
     STOCK_LOST,
@@ -40,6 +41,10 @@ struct stock_options {
  * memory, or the URL is not valid. */
 struct stock_server *stock_server_new(const struct stock_options *options);
 void stock_server_free(struct stock_server *server);
+/* The server's address without its login, the same for all spellings of the URL. "": the URL is not
+ * valid. */
+#define STOCK_SERVERS_MAX 512
+void stock_server_name(const char *url, char name[STOCK_SERVERS_MAX + 1]);
 
 /* A connection, used by one thread. It connects when it is used, and again after a failure. */
 struct stock;
@@ -50,14 +55,16 @@ void stock_limit(struct stock *stock, int64_t timeout_ms);
 void stock_end_by(struct stock *stock, int fd);
 void stock_free(struct stock *stock);
 
-/* A fence. The script that writes first compares the writer's token with a token in Redis. It
- * refuses a write that breaks the rule below. See docs/design/fence.md. */
+/* A fence. The script that writes first compares the writer's epoch with the stock's, and then its
+ * token with a token in Redis. It refuses a write of another epoch, and one that breaks the rule
+ * below. FENCE_LAST_WRITE compares no epoch. See docs/design/fence.md. */
 enum fence_kind {
     /* key: the newest token given out, which the lock keeps on this server. An older one may not
      * write. */
     FENCE_NEWEST,
-    /* key: the token that read last. An older one may not read, and no other one may write. If the
-     * lock_key, which is FENCE_NEWEST's key, is on this server, it is compared too. */
+    /* key: the epoch and the token that read last. An older token may not read, and no other one
+     * may write. If the lock is on this server, FENCE_NEWEST's key is lock_key, and is compared
+     * too. */
     FENCE_LAST_READ,
     /* key: the token that wrote last. An older one may not write. Flawed. */
     FENCE_LAST_WRITE,
@@ -67,6 +74,19 @@ struct stock_fence {
     const char *key;
     const char *lock_key;
     uint64_t token; /* of the reader or writer */
+    uint64_t epoch; /* of the reader or writer */
+};
+
+/* ---- The epoch ----
+ * What the tokens of the stock's writers belong to. It is kept beside the stock, and only grows. */
+#define STOCK_EPOCH_KEY "inventory:epoch"
+#define STOCK_IDENTITY_KEY "dlock:identity" /* see dlock_identity */
+struct stock_epoch {
+    uint64_t number; /* 0: there is none */
+    char rung[32];
+    char engine[32];
+    char servers[STOCK_SERVERS_MAX + 1];
+    char identity[96]; /* of the server that gives the tokens; "": not known yet */
 };
 
 /* STOCK_OK: connected and logged in. */
@@ -95,6 +115,15 @@ enum stock_status stock_replace(struct stock *stock, const char *key, int64_t va
 /* Adds to the key's number in one step; a missing key counts as 0. *after: the new number. */
 enum stock_status stock_add(struct stock *stock, const char *key, int64_t quantity,
                             const struct stock_fence *fence, int64_t *after);
+/* STOCK_OK: *epoch is the stock's; its number is 0 if there is none. STOCK_INVALID: the key holds
+ * something else. */
+enum stock_status stock_read_epoch(struct stock *stock, struct stock_epoch *epoch);
+/* Raises the epoch if its number is still `from` (0: if there is none), to what `to` says. The new
+ * number exceeds `above` and all earlier ones; to->number is not used. *now: the epoch after that.
+ * *raised: this call raised it. */
+enum stock_status stock_raise_epoch(struct stock *stock, uint64_t from, uint64_t above,
+                                    const struct stock_epoch *to, struct stock_epoch *now,
+                                    bool *raised);
 /* After a write with STOCK_LOST: the connection on which it was sent. */
 struct stock_broken_connection {
     long long id;     /* CLIENT ID at its server; 0: not known */

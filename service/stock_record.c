@@ -106,24 +106,30 @@ enum stock_status stock_sell_once(struct stock *stock, const struct stock_once *
     const struct stock_fence *fence = once->fence;
     bool apart = fence != NULL && fence->kind == FENCE_LAST_READ;
     const char *words[COMMAND_WORDS_MAX - 2] = {NULL};
-    char quantity[24], worker[STOCK_ANSWERED_BY_MAX + 24], keep_ms[24], token[24];
+    char quantity[24], worker[STOCK_ANSWERED_BY_MAX + 24], keep_ms[24], token[24], epoch[24];
     int count = 0;
     const redisReply *reply;
     snprintf(worker, sizeof worker, "%s %016" PRIx64, once->answered_by, once->mark);
     snprintf(quantity, sizeof quantity, "%" PRId64, once->quantity);
     snprintf(keep_ms, sizeof keep_ms, "%" PRId64, once->keep_ms);
     snprintf(token, sizeof token, "%" PRIu64, fence != NULL ? fence->token : 0);
-    words[count++] = fence == NULL ? "2" : apart ? "4" : "3";
+    snprintf(epoch, sizeof epoch, "%" PRIu64, fence != NULL ? fence->epoch : 0);
+    words[count++] = fence == NULL ? "2" : apart ? "6" : "4";
     words[count++] = once->key;
     words[count++] = once->record_key;
     if (fence != NULL)
         words[count++] = fence->key;
     if (apart)
         words[count++] = fence->lock_key;
+    if (fence != NULL)
+        words[count++] = STOCK_EPOCH_KEY;
+    if (apart)
+        words[count++] = STOCK_IDENTITY_KEY;
     words[count++] = quantity;
     words[count++] = worker;
     words[count++] = keep_ms;
     words[count++] = token;
+    words[count++] = epoch;
     enum stock_status status = stock_run(stock, &lua_sell_once, words, &reply);
     if (status != STOCK_OK)
         return status;

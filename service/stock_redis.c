@@ -71,6 +71,20 @@ void stock_server_free(struct stock_server *server)
     free(server);
 }
 
+void stock_server_name(const char *url, char name[STOCK_SERVERS_MAX + 1])
+{
+    struct url parts;
+    name[0] = '\0';
+    if (url_parse(url, &parts) != DLOCK_OK)
+        return;
+    const char *db = parts.db != NULL ? parts.db : "0";
+    if (parts.host != NULL)
+        snprintf(name, STOCK_SERVERS_MAX + 1, "%s:%s/%s", parts.host, parts.port, db);
+    else
+        snprintf(name, STOCK_SERVERS_MAX + 1, "unix:%s?db=%s", parts.path, db);
+    url_free(&parts);
+}
+
 struct stock *stock_new(struct stock_server *server)
 {
     struct stock *stock = calloc(1, sizeof *stock);
@@ -206,8 +220,10 @@ static bool blames_key(const char *error)
 
 static enum stock_status status_of(const char *error)
 {
-    if (strncmp(error, "STALE", 5) == 0)
+    if (strncmp(error, "STALE ", 6) == 0)
         return STOCK_STALE;
+    if (strncmp(error, "EPOCH ", 6) == 0)
+        return STOCK_EPOCH;
     return blames_key(error) ? STOCK_INVALID : STOCK_UNAVAILABLE;
 }
 

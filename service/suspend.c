@@ -46,7 +46,8 @@ static bool ask_lock(const struct sale_env *env, struct sale *sale)
                               .owner_id = owner_of(env->config, sale->lock_owner),
                               .cancel = sale->patience->cancel,
                               .user = sale->lock_owner->holder,
-                              .mode = sale->mode};
+                              .mode = sale->mode,
+                              .identity = env->mode->now.write == WRITE_FENCED};
     sale->waiting = env->waiting;
     atomic_fetch_add(env->waiting, 1);
     dlock_status status = dlock_acquire_start(sale->lock_owner->lock, &want, on_answer, sale);

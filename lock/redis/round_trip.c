@@ -5,6 +5,7 @@
  */
 #include "cleanup.h"
 #include "exchange_one.h"
+#include "identity.h"
 #include "owner.h"
 #include "redis_engine.h"
 
@@ -167,6 +168,8 @@ static size_t round_trip_append(struct trip *trip, struct exchange *exchange, si
     if (exchange->step != STEP_RELEASE || exchange->sent_ns == 0)
         exchange->sent_ns = trip->client->now_ns();
     at += env_ride_append(trip->env.redis, exchange->last);
+    if (exchange->step == STEP_ACQUIRE)
+        at += identity_append(trip->env.redis, exchange->hold);
     if (exchange->step != STEP_ALONE) {
         append_request(trip, exchange);
         at++;
@@ -213,6 +216,8 @@ static void take_replies(struct trip *trip, struct exchange *exchange)
         exchange->rode = true;
         exchange->last = NULL;
     }
+    if (exchange->step == STEP_ACQUIRE && exchange->hold->wants_identity)
+        identity_take(exchange->hold, redis_reply(redis, 0, at++));
     const redisReply *reply = exchange->step != STEP_ALONE ? redis_reply(redis, 0, at++) : NULL;
     env_ride_take(redis, reads_of(exchange), at);
     if (reply != NULL)
@@ -282,6 +287,9 @@ static dlock_status acquire_alone(struct trip *trip, struct exchange *exchange)
             return status;
     }
     env->reads = exchange->reads;
+    dlock_status asked = identity_ask(env, exchange->hold);
+    if (asked != DLOCK_OK)
+        return asked;
     exchange->sent_ns = env->now_ns();
     return ops->try_acquire(env, exchange->hold, exchange->busy);
 }

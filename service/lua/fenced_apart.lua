@@ -1,9 +1,15 @@
--- KEYS[1] stock to write, KEYS[2] last token that read it,
--- KEYS[3] newest token issued, if the lock is on this server.
--- ARGV[1] the writer's token, ARGV[2] command, ARGV[3] and on: its arguments after the key.
--- Returns the command's reply, or the error STALE: nothing was written.
-local last, newest = unpack(redis.call('MGET', KEYS[2], KEYS[3]))
-if last ~= ARGV[1] or newest and tonumber(ARGV[1]) < tonumber(newest) then
-    return redis.error_reply('STALE ' .. ARGV[1] .. ': the last that read is ' .. (newest or last or 'unknown'))
+-- KEYS[1] stock to write, KEYS[2] epoch and token that read it last, KEYS[3] newest token issued,
+-- if the lock is on this server; KEYS[4] the stock's epoch, KEYS[5] this server's identity as a lock's.
+-- ARGV[1] the writer's token, ARGV[2] its epoch, ARGV[3] command, ARGV[4] and on: its arguments after the key.
+-- Returns the command's reply, or the error EPOCH or STALE: nothing was written.
+local epoch, identity = unpack(redis.call('HMGET', KEYS[4], 'epoch', 'identity'))
+if epoch ~= ARGV[2] then
+    return redis.error_reply('EPOCH ' .. ARGV[2] .. ': the stock is in ' .. (epoch or 'none'))
 end
-return redis.call(ARGV[2], KEYS[1], unpack(ARGV, 3))
+local last, newest, here = unpack(redis.call('MGET', KEYS[2], KEYS[3], KEYS[5]))
+newest = here == identity and newest -- otherwise it is another lock's
+if last ~= ARGV[2] .. ' ' .. ARGV[1] or newest and tonumber(ARGV[1]) < tonumber(newest) then
+    last = newest or last and last:match('%d+$') or 'unknown'
+    return redis.error_reply('STALE ' .. ARGV[1] .. ': the last that read is ' .. last)
+end
+return redis.call(ARGV[3], KEYS[1], unpack(ARGV, 4))

@@ -10,7 +10,7 @@
 -- NEXT   fenced
 -- COST   no further request: GET, and a script in place of DECR
 local newest = redis.call('GET', KEYS[2])
-if newest and tonumber(ARGV[1]) < tonumber(newest) then
+if newest and tonumber(ARGV[1]) < (tonumber(newest) or 0) then
     return redis.error_reply('STALE ' .. ARGV[1] .. ': the last that wrote is ' .. newest)
 end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', 86400000)

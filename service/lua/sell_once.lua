@@ -1,25 +1,35 @@
 -- KEYS[1] stock, KEYS[2] record of the sale, by its idempotency key.
--- With a fence its keys follow: KEYS[2] of fenced.lua, or KEYS[2] and KEYS[3] of fenced_apart.lua.
--- ARGV[1] quantity, ARGV[2] instance and the sale's mark, ARGV[3] ttl of a record in ms, ARGV[4] the writer's token.
+-- With a fence its keys follow: KEYS[2] and on of fenced.lua, or of fenced_apart.lua.
+-- ARGV[1] quantity, ARGV[2] instance and the sale's mark, ARGV[3] ttl of a record in ms.
+-- ARGV[4] the writer's token, ARGV[5] its epoch.
 -- Returns
 --   {'kept', record}: this sale was decided before;
 --   {'made', record}: it is decided now;
 --   {'few', the stock}: nothing was sold: it is too small, or too large for a double to be exact;
 --   nil: there is no such stock;
---   the error STALE: nothing was written.
+--   the error EPOCH or STALE: nothing was written.
 local kept = redis.call('GET', KEYS[2])
 if kept and kept ~= '' then
     return {'kept', kept}
 end
-if #KEYS == 3 then
+local epoch, identity
+if #KEYS > 2 then
+    epoch, identity = unpack(redis.call('HMGET', KEYS[#KEYS == 4 and 4 or 5], 'epoch', 'identity'))
+    if epoch ~= ARGV[5] then
+        return redis.error_reply('EPOCH ' .. ARGV[5] .. ': the stock is in ' .. (epoch or 'none'))
+    end
+end
+if #KEYS == 4 then
     local newest = redis.call('GET', KEYS[3])
     if not newest or tonumber(ARGV[4]) < tonumber(newest) then
         return redis.error_reply('STALE ' .. ARGV[4] .. ': the newest is ' .. (newest or 'unknown'))
     end
-elseif #KEYS == 4 then
-    local last, newest = unpack(redis.call('MGET', KEYS[3], KEYS[4]))
-    if last ~= ARGV[4] or newest and tonumber(ARGV[4]) < tonumber(newest) then
-        return redis.error_reply('STALE ' .. ARGV[4] .. ': the last that read is ' .. (newest or last or 'unknown'))
+elseif #KEYS == 6 then
+    local last, newest, here = unpack(redis.call('MGET', KEYS[3], KEYS[4], KEYS[6]))
+    newest = here == identity and newest
+    if last ~= ARGV[5] .. ' ' .. ARGV[4] or newest and tonumber(ARGV[4]) < tonumber(newest) then
+        last = newest or last and last:match('%d+$') or 'unknown'
+        return redis.error_reply('STALE ' .. ARGV[4] .. ': the last that read is ' .. last)
     end
 end
 local function keep(code, left)

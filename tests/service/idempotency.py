@@ -9,6 +9,7 @@ from world import read_history
 
 LUA = pathlib.Path(__file__).resolve().parents[2] / "service" / "lua" / "sell_once.lua"
 STOCK, LOCK, TOKEN, MARK = "inventory:{phone}", "lock:{phone}", "dlock:token:lock:{phone}", "inventory:{phone}:fence"
+EPOCH_KEY, IDENTITY_KEY = "inventory:epoch", "dlock:identity"
 RECORD = STOCK + ":key:k"
 KEEPERS = [("watchdog", "atomic"), ("fair", "fenced")]
 ON = ("--enable-failpoints", "--workers", 2)

@@ -2,22 +2,26 @@
 """The script that sells and keeps the Idempotency-Key's record in one step."""
 import pytest
 
-from idempotency import LUA, MARK, OUT, RECORD, SOLD, STOCK, TOKEN
+from idempotency import EPOCH_KEY, IDENTITY_KEY, LUA, MARK, OUT, RECORD, SOLD, STOCK, TOKEN
 from world import wait_until
 
 OLD, NEW = 1763690000123455, 1763690000123456
+EPOCH = 1763680000000000
 
 
 @pytest.fixture
 def run(server):
     """The script over those keys; its answer, an error in its own words."""
     server("FLUSHALL")
+    server("HSET", EPOCH_KEY, "epoch", EPOCH, "identity", "x:1")
+    server("SET", IDENTITY_KEY, "x:1")
 
-    def call(*fence, quantity=1, mine=NEW, **before):
+    def call(*fence, quantity=1, mine=NEW, epoch=EPOCH, **before):
         names = {"stock": STOCK, "record": RECORD, "token": TOKEN, "mark": MARK}
         for name, value in before.items():
-            server("SET", names[name], value)
-        answer = server("EVAL", LUA.read_text(), 2 + len(fence), STOCK, RECORD, *fence, quantity, "a", 60000, mine)
+            server("SET", names[name], f"{EPOCH} {value}" if name == "mark" else value)
+        fence = (*fence, *((), (EPOCH_KEY,), (EPOCH_KEY, IDENTITY_KEY))[len(fence)])
+        answer = server("EVAL", LUA.read_text(), 2 + len(fence), STOCK, RECORD, *fence, quantity, "a", 60000, mine, epoch)
         return str(answer) if isinstance(answer, Exception) else answer
     return call
 
@@ -34,6 +38,17 @@ def test_it_sells_and_keeps_in_one_step(server, run, fence):
 def test_a_fence_that_is_lost_lets_nothing_in(server, run, fence, why):
     assert run(*fence, stock=5) == f"STALE {NEW}: {why}"
     assert server("GET", STOCK) == "5" and server("EXISTS", RECORD) == 0
+
+
+@pytest.mark.parametrize("fence", [(TOKEN,), (MARK, TOKEN)])
+@pytest.mark.parametrize("there", [EPOCH + 1, EPOCH - 1, None])
+def test_another_epoch_neither_sells_nor_keeps(server, run, fence, there):
+    server("DEL", EPOCH_KEY)
+    if there:
+        server("HSET", EPOCH_KEY, "epoch", there, "identity", "x:1")
+    assert run(*fence, stock=5, token=NEW, mark=NEW) == f"EPOCH {EPOCH}: the stock is in {there or 'none'}"
+    assert server("GET", STOCK) == "5" and server("EXISTS", RECORD) == 0
+    assert run(*fence, record=SOLD) == ["kept", SOLD]  # the record is given all the same
 
 
 @pytest.mark.parametrize("fence,marks", [((TOKEN,), {"token": NEW}), ((MARK, TOKEN), {"mark": NEW}),

@@ -180,14 +180,17 @@ static void one_thread_drives_a_crowd(const char *rung, const char *write)
     struct setting setting = {.rung = config.lock, .write = config.write};
     struct mode mode;
     struct lock_owner_pool owners;
+    struct epochs epochs;
     atomic_long waiting = 0;
     struct sale_env env = {.config = &config,
                            .mode = &mode,
                            .codes = codes,
                            .lock_owner_pool = &owners,
+                           .epochs = &epochs,
                            .waiting = &waiting};
     mode_init(&mode, &setting);
     lock_owner_pool_init(&owners);
+    epochs_init(&epochs, "here");
     env.stock_server = stock_server_new(
         &(struct stock_options){.url = config.stock_redis, .timeout_ms = PATIENCE_MS});
     env.outage = outage_new(&(struct outage_options){
@@ -231,6 +234,7 @@ static void one_thread_drives_a_crowd(const char *rung, const char *write)
     dlock_client_close(env.client);
     outage_free(env.outage);
     stock_server_free(env.stock_server);
+    epochs_destroy(&epochs);
     mode_destroy(&mode);
     config_free(&config);
 }

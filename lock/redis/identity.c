@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See identity.h. One command both makes the value and reads it: SET with NX and GET (Redis 7).
+ */
+#include "identity.h"
+
+#include "client.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define IDENTITY_KEY "dlock:identity"
+
+/* A value that was never proposed before. So a server that has lost its memory gets another one. */
+static void propose(struct dlock_hold *hold)
+{
+    struct dlock_client *client = hold->lock->client;
+    snprintf(hold->identity.text, sizeof hold->identity.text, "%s:%llu", dlock_client_id(client),
+             (unsigned long long)atomic_fetch_add(&client->identities, 1) + 1);
+}
+
+size_t identity_append(struct redis *redis, struct dlock_hold *hold)
+{
+    if (!hold->wants_identity)
+        return 0;
+    propose(hold);
+    redis_append(redis, 0, 5,
+                 (const char *const[]){"SET", IDENTITY_KEY, hold->identity.text, "NX", "GET"},
+                 NULL);
+    return 1;
+}
+
+/* nil: the proposed value was stored. An error, or a value that is too long: it is unknown. */
+static void identity_keep(struct dlock_hold *hold, enum dlock_reply_kind kind, const char *text)
+{
+    if (kind == DLOCK_REPLY_NIL)
+        return;
+    const bool fits = kind == DLOCK_REPLY_TEXT && strlen(text) < sizeof hold->identity.text;
+    snprintf(hold->identity.text, sizeof hold->identity.text, "%s", fits ? text : "");
+}
+
+void identity_take(struct dlock_hold *hold, const redisReply *reply)
+{
+    enum dlock_reply_kind kind = reply == NULL                       ? DLOCK_REPLY_NONE
+                                 : reply->type == REDIS_REPLY_NIL    ? DLOCK_REPLY_NIL
+                                 : reply->type == REDIS_REPLY_STRING ? DLOCK_REPLY_TEXT
+                                                                     : DLOCK_REPLY_OTHER;
+    identity_keep(hold, kind, kind == DLOCK_REPLY_TEXT ? reply->str : "");
+}
+
+dlock_status identity_ask(struct rung_env *env, struct dlock_hold *hold)
+{
+    struct dlock_batch *reads = env->reads;
+    if (!hold->wants_identity)
+        return DLOCK_OK;
+    propose(hold);
+    env->reads = NULL; /* they ride with the acquire */
+    struct answer answer = CALL(env, "SET", IDENTITY_KEY, hold->identity.text, "NX", "GET");
+    env->reads = reads;
+    identity_keep(hold, answer.status == DLOCK_UNKNOWN ? DLOCK_REPLY_NONE : answer.kind,
+                  answer.text);
+    bool asked = answer.status == DLOCK_OK || answer.kind == DLOCK_REPLY_ERROR;
+    return asked ? DLOCK_OK : answer.status == DLOCK_UNKNOWN ? DLOCK_UNREACHABLE : answer.status;
+}
