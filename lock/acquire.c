@@ -112,17 +112,30 @@ static void release_here(struct acquiring *a)
     exchange_one(a->lock->client, &release);
 }
 
-/* The lock was granted so late that its validity has ended: releases it. Except on flawed rungs,
- * the release is not awaited here: other waiters may need this thread for their answers. */
-static dlock_status give_back(struct acquiring *a)
+/* The lock was granted, and cannot be used: releases it. Except on flawed rungs, the release is not
+ * awaited here: other waiters may need this thread for their answers. */
+static void give_back(struct acquiring *a)
 {
-    a->late = true;
     if (a->lock->rung.flawed)
         release_here(a);
     else
-        a->lock->holding->too_late(a);
+        a->lock->holding->unusable(a);
     owner_begin_anew(a->hold);
+}
+
+/* The lock was granted so late that its validity has ended. */
+static dlock_status give_back_late(struct acquiring *a)
+{
+    a->late = true;
+    give_back(a);
     return fail(DLOCK_BUSY, "the reply took longer than the time to live");
+}
+
+/* Too few replicas confirmed that the lock was granted. */
+static dlock_status give_back_unconfirmed(struct acquiring *a)
+{
+    give_back(a);
+    return fail(a->exchange.status, "%s; the lock is released", a->exchange.why);
 }
 
 /* Calls ops->acquired. If it fails, the lock is released. */
@@ -148,7 +161,7 @@ static dlock_status acquire_granted(struct acquiring *a)
     if (a->lock->rung.expires) {
         hold->valid_until_ns = validity_end_ns(sent_ns, hold->ttl_ms);
         if (!dlock_valid(hold))
-            return give_back(a);
+            return give_back_late(a);
     }
     a->lock->holding->granted(a);
     if (!acquire_keep(a, sent_ns, sent_ns, hold->ttl_ms))
@@ -201,6 +214,8 @@ static dlock_status end_try(struct acquiring *a)
         timekeeper_lose(&hold->lock->client->timekeeper, hold);
         status = lost_meanwhile(a);
     }
+    if (a->exchange.unconfirmed)
+        status = give_back_unconfirmed(a);
     if (status == DLOCK_OK)
         status = acquire_granted(a);
     else if (status != DLOCK_BUSY)

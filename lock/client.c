@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
+#define REPLICAS_MOST 1000
+
 const char *dlock_version(void)
 {
     return DLOCK_VERSION;
@@ -37,6 +39,30 @@ static dlock_status set_count(size_t *value, const char *name, size_t fallback, 
                 fallback);
 }
 
+/* How many replicas a server has is not known from its URL. */
+static dlock_status check_replicas(const struct dlock_options *options)
+{
+    if (options->replicas_ack < DLOCK_REPLICAS_NONE || options->replicas_ack > DLOCK_REPLICAS_ALL)
+        return fail(DLOCK_INVALID, "replicas_ack is %d; it must be DLOCK_REPLICAS_NONE (%d) to "
+                                   "DLOCK_REPLICAS_ALL (%d)",
+                    (int)options->replicas_ack, DLOCK_REPLICAS_NONE, DLOCK_REPLICAS_ALL);
+    if (options->replicas > REPLICAS_MOST)
+        return fail(DLOCK_INVALID, "replicas is %zu; it must be 1 to %d, or 0 with "
+                                   "DLOCK_REPLICAS_NONE",
+                    options->replicas, REPLICAS_MOST);
+    if (options->replicas_ack == DLOCK_REPLICAS_NONE)
+        return DLOCK_OK;
+    if (options->replicas == 0)
+        return fail(DLOCK_INVALID, "replicas_ack needs replicas, which is 0; set replicas to how "
+                                   "many the server has, those included that are down");
+    if (options->server_count > 1)
+        return fail(DLOCK_INVALID,
+                    "replicas_ack works with one server, and there are %zu; use "
+                    "DLOCK_REPLICAS_NONE with several independent servers",
+                    options->server_count);
+    return DLOCK_OK;
+}
+
 static dlock_status check_options(struct dlock_options *options)
 {
     dlock_status status;
@@ -54,6 +80,8 @@ static dlock_status check_options(struct dlock_options *options)
         (status = set_count(&options->handoff_max, "handoff_max", 64, 1000)) != DLOCK_OK ||
         (status = set_number(&options->handoff_ms, "handoff_ms", 10, 60000, 1)) != DLOCK_OK ||
         (status = set_number(&options->grant_ms, "grant_ms", 200, 60000, 10)) != DLOCK_OK)
+        return status;
+    if ((status = check_replicas(options)) != DLOCK_OK)
         return status;
     if (options->server_count > SERVERS_MAX)
         return fail(DLOCK_INVALID, "%zu servers; at most %d", options->server_count, SERVERS_MAX);

@@ -55,7 +55,7 @@ static void counted_granted(struct acquiring *a)
 }
 
 /* Releases in the background, because other waiters may need this thread for their answers. */
-static void counted_too_late(struct acquiring *a)
+static void counted_unusable(struct acquiring *a)
 {
     if (a->hold->depth > 1 && (a->lock->ops->traits & TRAIT_SHARED) == 0)
         owner_note_nested(a->hold);
@@ -172,7 +172,7 @@ const struct holding holding_counted = {
     .listed = counted_listed,
     .lost_if_busy = counted_lost_if_busy,
     .granted = counted_granted,
-    .too_late = counted_too_late,
+    .unusable = counted_unusable,
     .acquired = counted_acquired,
     .let_in = counted_let_in,
     .kept_here = counted_kept_here,

@@ -160,10 +160,9 @@ extern "C" {
  *   shard channel receives none. Waiters of `fair` wait for a message on a list,
  *   dlock:wake:<client id>. They poll if another node owns that list.
  * - Several servers. Every rung of this release keeps its lock on one server. There is no quorum.
- * - Failover. Redis acknowledges before it replicates, and the library does not wait for replicas.
- *   A promoted replica may not know the lock, nor may a server that restarts without its last
- *   writes. Then another client acquires it while the first hold is still valid. And `fair`
- *   gives one token twice if the server restarts within grant_ms and loses a grant that was used.
+ * - Failover. Redis acknowledges before it replicates. A promoted replica may not know the lock,
+ *   nor may a server that restarts without its last writes. Then another client acquires it while
+ *   the first hold is still valid. dlock_options.replicas_ack makes that rarer. And `fair` gives one token twice if the server restarts within grant_ms and loses a grant that was used.
  * - The server's clock. Redis ends a time to live by its own wall clock. If that clock jumps
  *   forward, the server frees the lock while its hold is still valid.
  * - The server's memory. Under a maxmemory-policy other than `noeviction`, Redis may evict a lock.
@@ -286,6 +285,14 @@ struct dlock_trace {
                            renewal's or a wake-up's command */
 };
 
+/* How many of a server's replicas must confirm a write. */
+enum dlock_replicas_ack {
+    DLOCK_REPLICAS_NONE,     /* none: asynchronous replication */
+    DLOCK_REPLICAS_ONE,      /* at least one */
+    DLOCK_REPLICAS_MAJORITY, /* so many that they and the master are more than half of all */
+    DLOCK_REPLICAS_ALL,      /* all */
+};
+
 struct dlock_options {
     size_t size;
 
@@ -357,6 +364,22 @@ struct dlock_options {
                            waiting readers have this long to enter before the next writer, and a
                            waiter that does not ask again for this long counts as gone.
                            Default 200, 10 to 60000 */
+
+    /* Whether replicas must confirm each acquire and each renewal (WAIT), and how many of the
+     * server's `replicas`, those included that are down. The library sends WAIT in the same write,
+     * so it costs no round trip of its own. It blocks that connection until enough have confirmed,
+     * at most for half of command_timeout_ms.
+     * Too few: an acquire is released, and the attempt counts as REFUSED. A renewal does not extend
+     * its hold; it is tried again while the hold is valid. The sentence says how many of how many
+     * confirmed. A hold that nests in `fair`, or is handed over inside the client, sends nothing:
+     * it is valid for a time that was confirmed before. Releases are not confirmed.
+     * This narrows the loss of a lock in a failover, and does not exclude it: a replica that has
+     * not confirmed may be promoted. A replica that keeps nothing confirms, too.
+     * Allow the Redis user WAIT. With several servers: INVALID. Default DLOCK_REPLICAS_NONE: WAIT
+     * is not sent. */
+    enum dlock_replicas_ack replicas_ack;
+    size_t replicas; /* how many replicas the server has. Default 0, which only
+                        DLOCK_REPLICAS_NONE accepts; at most 1000 */
 };
 
 /* Opens a client: makes its UUID and starts its timekeeper. It contacts no server: the first
@@ -542,7 +565,8 @@ struct dlock_want {
  *            pauses grow from 10 ms to 0.4 s. After a failed connection attempt, an acquire during
  *            a pause answers UNREACHABLE at once. Before that it waits until the pause ends, or the
  *            server answers.
- * REFUSED    the server refused the request; dlock_error() quotes it. LOADING, BUSY, CLUSTERDOWN,
+ * REFUSED    the server refused the request; dlock_error() quotes it. Or too few replicas confirmed
+ *            it (replicas_ack); it is released, and tried again while there is time. LOADING, BUSY, CLUSTERDOWN,
  *            TRYAGAIN, MASTERDOWN, READONLY, OOM, NOREPLICAS and MISCONF are retried while there is
  *            time, with growing pauses. After READONLY and MASTERDOWN the client connects anew,
  *            with the pauses of UNREACHABLE. An attempt during such a pause is answered REFUSED,
@@ -662,7 +686,8 @@ DLOCK_API dlock_status dlock_abandon(dlock_hold *hold);
  * OK; LOST (the hold had ended, or the server says that its owner does not hold the lock);
  * UNSUPPORTED (the rung does not expire, or is a flawed one that cannot extend); FORKED; INVALID
  * (hold is NULL). UNKNOWN (no reply: the key may live longer than the hold), UNREACHABLE,
- * LIMIT, REFUSED, NO_MEMORY and WRONG_TYPE leave the hold as it was. The call first waits for the
+ * LIMIT, REFUSED (also: too few replicas confirmed it, and the key may live longer than the hold),
+ * NO_MEMORY and WRONG_TYPE leave the hold as it was. The call first waits for the
  * answer to another request of its owner, if one is under way. LIMIT: other requests of the owner
  * took all the time. UNREACHABLE: the earlier request got no answer. Ends within the bound. */
 DLOCK_API dlock_status dlock_extend(dlock_hold *hold);

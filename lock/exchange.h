@@ -45,6 +45,10 @@ struct exchange {
     int64_t sent_ns;        /* CLOCK_BOOTTIME, before it was sent */
     bool transient;         /* refused, but only for a time */
     bool rode;              /* `last` was sent */
+    /* The server granted the lock, and too few replicas confirmed that; or it is not known how
+     * many. ACQUIRE: with REFUSED; the caller releases the lock. RELEASE: with OK; it kept the lock
+     * for waiters of this client, which must not use it. */
+    bool unconfirmed;
 
     /* If the engine answers later. */
     void (*answered)(struct exchange *exchange); /* called when the result is there */

@@ -153,7 +153,7 @@ static void handoff_granted(struct acquiring *a)
     pthread_mutex_unlock(mutex_of(lock));
 }
 
-static void handoff_too_late(struct acquiring *a)
+static void handoff_unusable(struct acquiring *a)
 {
     cleanup_leave(a->lock, &a->exchange, a->hold->handoff->try);
 }
@@ -299,7 +299,7 @@ static void handoff_to_next(struct releasing *r, struct acquiring *next)
         handoff_sent(r);
 }
 
-static void let_go_of(struct releasing *r);
+static void let_go_of(struct releasing *r, bool may_keep);
 
 /* The release was answered. The lock is kept for the client's next waiter, or it is free. */
 static void handoff_let_go(struct releasing *r)
@@ -309,6 +309,7 @@ static void handoff_let_go(struct releasing *r)
     dlock_status before = r->status;
     /* If an earlier request is carried out now, its token is too old. */
     bool kept = hold->handoff->kept;
+    bool usable = kept && !r->exchange.unconfirmed;
     release_take(r);
     dlock_status status = r->status;
     r->status = before == DLOCK_OK ? status : before;
@@ -316,7 +317,7 @@ static void handoff_let_go(struct releasing *r)
     uint64_t try = release_is_left(r) ? grant_of(lock)->
     try:
         0;
-    struct wait *next = kept ? wait_choose(lock) : NULL;
+    struct wait *next = usable ? wait_choose(lock) : NULL;
     if (kept) {
         *grant_of(lock) = (struct grant){.started_ns = mono_ns(),
                                          .sent_ns = r->exchange.sent_ns,
@@ -340,20 +341,22 @@ static void handoff_let_go(struct releasing *r)
     }
     pthread_mutex_unlock(mutex_of(lock));
     r->last = NULL;
+    /* All waiters have left in the meantime, or may not use what the replicas do not have. Then it
+     * is released for good; the waiters ask again. */
     if (kept && next == NULL)
-        let_go_of(r); /* all waiters have left in the meantime: releases it for good */
+        let_go_of(r, usable);
     else
         cleanup_leave(lock, &r->exchange, try);
 }
 
 /* Releases the lock to the next client, or frees it; or keeps it for waiters of this client that
  * came in the meantime. */
-static void let_go_of(struct releasing *r)
+static void let_go_of(struct releasing *r, bool may_keep)
 {
     struct dlock_hold *hold = r->hold;
     struct dlock *lock = hold->lock;
     pthread_mutex_lock(mutex_of(lock));
-    hold->handoff->more = wait_first(lock) != NULL;
+    hold->handoff->more = may_keep && wait_first(lock) != NULL;
     hold->handoff->newest = grant_of(lock)->token + grant_of(lock)->tokens;
     r->wakes_seen = lock->queue.wakes;
     pthread_mutex_unlock(mutex_of(lock));
@@ -463,7 +466,7 @@ static bool handoff_begin_release(struct releasing *r, bool waits)
     } else if (open) {
         release_ask_alone(r, kept_away);
     } else if (next == NULL) {
-        let_go_of(r);
+        let_go_of(r, true);
     } else {
         handoff_to_next(r, (struct acquiring *)next);
     }
@@ -533,7 +536,7 @@ const struct holding holding_handoff = {
     .listed = handoff_listed,
     .lost_if_busy = handoff_lost_if_busy,
     .granted = handoff_granted,
-    .too_late = handoff_too_late,
+    .unusable = handoff_unusable,
     .acquired = handoff_acquired,
     .let_in = handoff_let_in,
     .kept_here = handoff_kept_here,

@@ -35,8 +35,9 @@ struct holding {
     bool (*lost_if_busy)(const struct acquiring *a);
     /* The server granted the lock in time. */
     void (*granted)(struct acquiring *a);
-    /* The server granted the lock, but its validity has ended. Must not wait for a server. */
-    void (*too_late)(struct acquiring *a);
+    /* The server granted the lock, but its validity has ended, or too few replicas confirmed it.
+     * Must not wait for a server. */
+    void (*unusable)(struct acquiring *a);
     /* After NEXT_ACQUIRED. True: the acquire has ended, with a->status. False: the lock has been
      * lost; *next says how to go on. */
     bool (*acquired)(struct acquiring *a, enum wait_next *next);

@@ -128,6 +128,7 @@ if what == 'acquire' then
     return {0, redis.call('PTTL', lock), expired}
 elseif what == 'release' then
     if owner == me and mine == before and mine ~= '0' then -- this release kept the lock already, and arrives again
+        redis.call('HSET', lock, 'before', mine) -- a write: WAIT asks the replicas about that only
         return {2, tonumber(token), 0}
     end
     if owner ~= me or token ~= mine then

@@ -84,6 +84,18 @@ void env_ride_take(struct redis *redis, struct dlock_batch *batch, size_t first)
         batch_keep(&batch->commands[i], redis_reply(redis, 0, first + i));
 }
 
+void env_acks_append(struct rung_env *env, size_t index)
+{
+    env->acks = (struct acks){0};
+    if (env->asks_replicas)
+        acks_append(&env->acks, env->redis, index, env->deadline_ns);
+}
+
+void env_acks_take(struct rung_env *env)
+{
+    acks_take(&env->acks, env->redis);
+}
+
 /* Sends `last`, the command and `reads` in one write. Returns the command's answer. */
 static struct answer call_once(struct rung_env *env, int argc, const char *const *argv)
 {
@@ -95,10 +107,11 @@ static struct answer call_once(struct rung_env *env, int argc, const char *const
     redis_begin(redis);
     size_t mine = env_ride_append(redis, env->last);
     redis_append(redis, 0, argc, argv, NULL);
-    env_ride_append(redis, env->reads);
+    env_acks_append(env, mine + 1 + env_ride_append(redis, env->reads));
     dlock_status status = redis_gather(redis, env->deadline_ns, env->wake_fd);
     env_ride_take(redis, env->last, 0);
     env_ride_take(redis, env->reads, mine + 1);
+    env_acks_take(env);
     env->last = NULL;
     const redisReply *reply = redis_reply(redis, 0, mine);
     if (reply == NULL)

@@ -107,22 +107,24 @@ void node_forget(struct node *node)
         node_clear(node);
 }
 
-void node_shift(struct node *node)
+void node_shift(struct node *node, size_t taken)
 {
-    size_t came = node->reply_count;
-    size_t texts = came < node->sent_text_count ? came : node->sent_text_count;
+    size_t gone = taken < node->reply_count ? taken : node->reply_count;
+    size_t texts = gone < node->sent_text_count ? gone : node->sent_text_count;
     if (node_connecting(node))
         return;
-    for (size_t i = 0; i < came; i++)
+    for (size_t i = 0; i < gone; i++)
         freeReplyObject(node->replies[i]);
+    node->reply_count -= gone;
+    if (gone > 0)
+        memmove(node->replies, node->replies + gone, node->reply_count * sizeof *node->replies);
     for (size_t i = 0; i < texts; i++)
         free(node->sent_texts[i]);
     node->sent_text_count -= texts;
     if (texts > 0)
         memmove(node->sent_texts, node->sent_texts + texts,
                 node->sent_text_count * sizeof *node->sent_texts);
-    node->reply_wanted -= came < node->reply_wanted ? came : node->reply_wanted;
-    node->reply_count = 0;
+    node->reply_wanted -= gone < node->reply_wanted ? gone : node->reply_wanted;
     node->out_size -= node->out_sent;
     if (node->out_sent > 0)
         memmove(node->out, node->out + node->out_sent, node->out_size);

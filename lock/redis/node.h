@@ -85,8 +85,9 @@ void node_distrust(struct node *node, const char *reason);
 
 /* Forgets the last exchange. */
 void node_forget(struct node *node);
-/* Forgets the replies that came, and the bytes that were sent. The other replies stay due. */
-void node_shift(struct node *node);
+/* Forgets the first `taken` replies that came, and the bytes that were sent. The replies that did
+ * not come stay due. */
+void node_shift(struct node *node, size_t taken);
 /* Adds a command; node_write sends it. */
 void node_append(struct node *node, int argc, const char *const *argv, const size_t *sizes);
 void node_write(struct node *node);

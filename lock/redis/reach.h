@@ -30,6 +30,7 @@ struct outages {
 struct server {
     struct url url; /* set before reach_init */
     struct outages *outages;
+    _Atomic size_t replicas; /* see server_replicas */
     bool fixed;          /* a numeric address or a socket: `known` never changes */
     _Atomic bool proven; /* it has answered since its last failure; written under mutex */
 
@@ -52,6 +53,12 @@ struct server {
     int64_t identity_refused_ns; /* CLOCK_MONOTONIC: when CLIENT ID or INFO was refused; 0: never */
     int64_t kill_refused_ns;     /* the same for CLIENT KILL */
 };
+
+/* How many replicas the server should have, those included that are down. */
+static inline size_t server_replicas(const struct server *server)
+{
+    return atomic_load_explicit(&server->replicas, memory_order_relaxed);
+}
 
 void reach_init(struct server *server, struct outages *outages);
 void reach_free(struct server *server); /* not its URL */

@@ -16,6 +16,7 @@
 struct redis {
     struct redis_config *config;
     size_t node_count;
+    size_t replies_least; /* for redis_next */
     struct node nodes[];
 };
 
@@ -58,12 +59,11 @@ static bool most_answered(const struct redis *redis)
     return answered >= redis->node_count / 2 + 1 || all_answered(redis);
 }
 
-static bool some_answered(const struct redis *redis)
+static bool least_answered(const struct redis *redis)
 {
-    for (size_t i = 0; i < redis->node_count; i++)
-        if (!node_connecting(&redis->nodes[i]) && redis->nodes[i].reply_count > 0)
-            return true;
-    return all_answered(redis);
+    const struct node *node = &redis->nodes[0];
+    return (!node_connecting(node) && node->reply_count >= redis->replies_least) ||
+           all_answered(redis);
 }
 
 /* Drives all nodes until done() is true. OK, TIMED_OUT or CANCELLED. Data that has arrived by the
@@ -130,6 +130,11 @@ void redis_free(struct redis *redis)
 size_t redis_nodes(const struct redis *redis)
 {
     return redis->node_count;
+}
+
+const struct redis_config *redis_config_of(const struct redis *redis)
+{
+    return redis->config;
 }
 
 void redis_disconnect(struct redis *redis)
@@ -316,14 +321,14 @@ dlock_status redis_wait(struct redis *redis, int64_t deadline_ns, int wake_fd)
     return redis_pump(redis, all_answered, deadline_ns, wake_fd);
 }
 
-dlock_status redis_next(struct redis *redis, int64_t deadline_ns, int wake_fd)
+dlock_status redis_next(struct redis *redis, size_t taken, size_t least, int64_t deadline_ns,
+                        int wake_fd)
 {
-    for (size_t i = 0; i < redis->node_count; i++)
-        node_shift(&redis->nodes[i]);
-    dlock_status pumped = redis_pump(redis, some_answered, deadline_ns, wake_fd);
-    for (size_t i = 0; i < redis->node_count; i++)
-        redis_judge(&redis->nodes[i]);
-    return some_answered(redis) ? DLOCK_OK : pumped;
+    node_shift(&redis->nodes[0], taken);
+    redis->replies_least = least;
+    dlock_status pumped = redis_pump(redis, least_answered, deadline_ns, wake_fd);
+    redis_judge(&redis->nodes[0]);
+    return least_answered(redis) ? DLOCK_OK : pumped;
 }
 
 static dlock_status redis_settle(struct redis *redis, dlock_status pumped)

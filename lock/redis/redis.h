@@ -21,6 +21,7 @@ struct redis_config {
     size_t server_count;
     int64_t connect_timeout_ms;
     int64_t command_timeout_ms;
+    enum dlock_replicas_ack replicas_ack; /* see acks.h */
     void (*on_trace)(void *arg, const struct dlock_trace *trace);
     void *on_trace_arg;
     _Atomic uint64_t commands; /* sent */
@@ -35,6 +36,7 @@ struct redis;
 struct redis *redis_new(struct redis_config *config);
 void redis_free(struct redis *redis);
 size_t redis_nodes(const struct redis *redis);
+const struct redis_config *redis_config_of(const struct redis *redis);
 
 /* Connects and logs in, and waits until most servers are connected. It stops at the deadline, or
  * after connect_timeout_ms, or when wake_fd is readable (-1: none). A late server goes on
@@ -83,10 +85,12 @@ dlock_status redis_gather_most(struct redis *redis, int64_t deadline_ns, int wak
 void redis_send(struct redis *redis);
 dlock_status redis_wait(struct redis *redis, int64_t deadline_ns, int wake_fd);
 dlock_status redis_finish(struct redis *redis);
-/* For requests that do not wait for each other: more may be appended and sent while replies are
- * missing. A call forgets the replies of the previous call, and waits for others.
- * OK: some replies are here, from index 0 on, or none will come; TIMED_OUT; CANCELLED. */
-dlock_status redis_next(struct redis *redis, int64_t deadline_ns, int wake_fd);
+/* For requests that do not wait for each other, on the first server: more may be appended and sent
+ * while replies are missing. A call forgets the first `taken` replies of the previous call, and
+ * waits until at least `least` are here. OK: they are, from index 0 on, or no more will come;
+ * TIMED_OUT; CANCELLED. */
+dlock_status redis_next(struct redis *redis, size_t taken, size_t least, int64_t deadline_ns,
+                        int wake_fd);
 /* How long the login took: one round trip of a new connection. */
 int64_t redis_connect_ns(const struct redis *redis, size_t node);
 

@@ -24,7 +24,8 @@ static void engine_free(struct redis_engine *engine)
     free(engine);
 }
 
-static dlock_status read_servers(struct redis_config *config, const char *const *urls, size_t count)
+static dlock_status read_servers(struct redis_config *config, const char *const *urls, size_t count,
+                                 size_t replicas)
 {
     config->servers = calloc(count, sizeof *config->servers);
     if (config->servers == NULL)
@@ -35,6 +36,7 @@ static dlock_status read_servers(struct redis_config *config, const char *const 
         if (status != DLOCK_OK)
             return status;
         reach_init(server, &config->outages);
+        atomic_init(&server->replicas, replicas);
         config->server_count++;
     }
     return DLOCK_OK;
@@ -49,6 +51,7 @@ static dlock_status redis_engine_open(struct dlock_client *client, const char *c
         return fail(DLOCK_NO_MEMORY, "out of memory");
     engine->config.connect_timeout_ms = options->connect_timeout_ms;
     engine->config.command_timeout_ms = options->command_timeout_ms;
+    engine->config.replicas_ack = options->replicas_ack;
     engine->config.on_trace = options->on_trace;
     engine->config.on_trace_arg = options->on_trace_arg;
     engine->config.outages.tell = timekeeper_notice;
@@ -60,7 +63,7 @@ static dlock_status redis_engine_open(struct dlock_client *client, const char *c
     if (!pool_init(&engine->pool, &engine->config, options->connections_max))
         status = fail(DLOCK_NO_MEMORY, "out of memory");
     if (status == DLOCK_OK)
-        status = read_servers(&engine->config, urls, count);
+        status = read_servers(&engine->config, urls, count, options->replicas);
     if (status == DLOCK_OK)
         client->engine_state = engine;
     else

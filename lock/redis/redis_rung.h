@@ -5,6 +5,7 @@
 #ifndef DLOCK_REDIS_RUNG_H
 #define DLOCK_REDIS_RUNG_H
 
+#include "acks.h"
 #include "batch.h"
 #include "redis.h"
 #include "rung.h"
@@ -29,6 +30,12 @@ struct rung_env {
     struct dlock_batch *last;  /* sent right before it */
     bool transient;            /* the server's refusal is temporary (LOADING, BUSY ...) */
     bool awaits_each;          /* rung_poll waits for each server up to command_timeout_ms */
+
+    /* The slot acquires or renews. Then each of its CALLs and EVALs asks the replicas, if the
+     * client's options say so, and `acks` has the latest answer. A rung that uses redis.h itself
+     * asks by env_acks_*(). */
+    bool asks_replicas;
+    struct acks acks;
 };
 
 /* The answer to one command. The text is valid until the slot's next CALL or EVAL. */
@@ -126,6 +133,9 @@ dlock_status not_understood(struct rung_env *env, const struct dlock_hold *hold)
  * replies. */
 size_t env_ride_append(struct redis *redis, const struct dlock_batch *batch);
 void env_ride_take(struct redis *redis, struct dlock_batch *batch, size_t first);
+/* The same for WAIT, which is the last command of the write. `index`: of its reply. */
+void env_acks_append(struct rung_env *env, size_t index);
+void env_acks_take(struct rung_env *env);
 
 /* A named point of the code, where a test can stop a process. The same point has the same name in
  * each rung. */

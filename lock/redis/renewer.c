@@ -3,7 +3,9 @@
  * Sends renewals: many scripts in one write, on the timekeeper's own connection or on one that the
  * pool lends. Also renews one hold, for dlock_extend.
  */
+#include "acks.h"
 #include "redis_engine.h"
+#include "renewals.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +17,13 @@ struct renewer {
     struct redis *own;
     struct redis *redis;                     /* `own`, or one that the pool has lent */
     size_t taken;                            /* how many of the replies were taken */
+    size_t added;                            /* requests that were not sent yet */
+    int64_t soonest_ns;                      /* CLOCK_BOOTTIME: when the first of them ends */
+    /* If replicas must confirm: how many requests each write has before its WAIT. A ring; the
+     * oldest write counts only the requests whose answers were not taken. */
+    size_t writes[RENEWALS_UNDER_WAY_MAX];
+    size_t first;
+    size_t count;
     const struct script *known[SCRIPTS_MAX]; /* they were sent, so the server knows them */
     size_t known_count;
 };
@@ -89,7 +98,8 @@ static dlock_status renewer_alone(struct renewer *renewer, struct dlock_hold *ho
     env_init(hold->lock, deadline_ns, &env);
     env.redis = renewer->redis;
     env.wake_fd = wake_fd;
-    return rung_renew(&env, hold, ttl_ms);
+    env.asks_replicas = true;
+    return acks_judge(&env.acks, rung_renew(&env, hold, ttl_ms));
 }
 
 dlock_status redis_extend(struct dlock_hold *hold, int64_t ends_ns, int64_t *sent_ns,
@@ -99,8 +109,9 @@ dlock_status redis_extend(struct dlock_hold *hold, int64_t ends_ns, int64_t *sen
     dlock_status status = env_begin(hold->lock, ends_ns, ends_ns, -1, &env);
     *sent_ns = env.now_ns();
     *ttl_ms = renewal_ms(hold, *sent_ns);
+    env.asks_replicas = true;
     if (status == DLOCK_OK && *ttl_ms > 0)
-        status = rung_renew(&env, hold, *ttl_ms);
+        status = acks_judge(&env.acks, rung_renew(&env, hold, *ttl_ms));
     env_end(hold->lock, &env);
     return status;
 }
@@ -110,7 +121,7 @@ dlock_status redis_extend(struct dlock_hold *hold, int64_t ends_ns, int64_t *sen
 static int64_t renewer_begin(struct renewer *renewer)
 {
     redis_begin(renewer->redis);
-    renewer->taken = 0;
+    renewer->taken = renewer->added = renewer->count = 0;
     return redis_connect_ns(renewer->redis, 0);
 }
 
@@ -136,13 +147,38 @@ static bool renewer_add(struct renewer *renewer, const struct dlock_hold *hold, 
     if (in_full)
         add_one(&renewer->client->scripts_loaded);
     request_append(renewer->redis, &request, in_full);
+    int64_t until_ns = atomic_load(&hold->valid_until_ns);
+    renewer->soonest_ns = renewer->added++ == 0 ? until_ns : min_ns(renewer->soonest_ns, until_ns);
     return in_full;
+}
+
+/* Has replicas confirm the requests that were added. The connection is given up after half of the
+ * validity that is left: see renewals_limit_ns. WAIT must end before that. */
+static void renewer_confirm(struct renewer *renewer)
+{
+    struct acks acks;
+    int64_t left_ns = (renewer->soonest_ns - renewer->client->now_ns()) / 2;
+    if (renewer->added == 0 || acks_needed(renewer->redis) == 0)
+        return;
+    acks_append(&acks, renewer->redis, 0, mono_ns() + left_ns);
+    size_t last = (renewer->first + renewer->count++) % RENEWALS_UNDER_WAY_MAX;
+    renewer->writes[last] = renewer->added;
+}
+
+/* The requests of the oldest write whose answers were not taken. */
+static size_t *renewer_oldest(struct renewer *renewer)
+{
+    return &renewer->writes[renewer->first];
 }
 
 static dlock_status renewer_wait(struct renewer *renewer, int wake_fd, bool late)
 {
+    renewer_confirm(renewer);
+    renewer->added = 0;
     redis_send(renewer->redis);
-    dlock_status status = redis_next(renewer->redis, late ? 0 : INT64_MAX, late ? -1 : wake_fd);
+    size_t least = renewer->count > 0 ? *renewer_oldest(renewer) + 1 : 1;
+    dlock_status status = redis_next(renewer->redis, renewer->taken, least, late ? 0 : INT64_MAX,
+                                     late ? -1 : wake_fd);
     renewer->taken = 0;
     return status;
 }
@@ -152,9 +188,27 @@ static const redisReply *next_reply(const struct renewer *renewer)
     return redis_reply(renewer->redis, 0, renewer->taken);
 }
 
+/* An answer counts when the replicas have been asked about its write. */
 static bool has_answer(const struct renewer *renewer)
 {
-    return next_reply(renewer) != NULL;
+    size_t last = renewer->count > 0 ? renewer->writes[renewer->first] : 0;
+    return redis_reply(renewer->redis, 0, renewer->taken + last) != NULL;
+}
+
+/* The next reply is about to be taken: what the replicas say about its write. */
+static void renewer_take_acks(struct renewer *renewer, struct acks *acks)
+{
+    *acks = (struct acks){.asked = renewer->count > 0};
+    if (!acks->asked)
+        return;
+    size_t *left = renewer_oldest(renewer);
+    acks->index = renewer->taken + *left;
+    acks_take(acks, renewer->redis);
+    if (--*left > 0)
+        return;
+    renewer->taken++; /* WAIT's own reply */
+    renewer->first = (renewer->first + 1) % RENEWALS_UNDER_WAY_MAX;
+    renewer->count--;
 }
 
 static dlock_status renewer_give_up(struct renewer *renewer)
@@ -168,6 +222,8 @@ static dlock_status renewer_take(struct renewer *renewer, struct dlock_hold *hol
 {
     const redisReply *reply = next_reply(renewer);
     struct rung_env env = {.redis = renewer->redis};
+    struct acks acks;
+    renewer_take_acks(renewer, &acks);
     renewer->taken++;
     if (hold == NULL)
         return DLOCK_OK;
@@ -179,7 +235,7 @@ static dlock_status renewer_take(struct renewer *renewer, struct dlock_hold *hol
         return answer.status;
     dlock_status status = hold->lock->ops->take_renew(hold, &answer);
     if (status != DLOCK_UNKNOWN)
-        return status;
+        return acks_judge(&acks, status);
     *distrusted = true;
     return fail(DLOCK_UNKNOWN, NOT_UNDERSTOOD, hold->key);
 }

@@ -29,6 +29,7 @@ struct trip {
         enum kill_result end;       /* the result */
     } endings[SERVERS_MAX];         /* by server */
     dlock_status gathered;          /* the status of missing replies */
+    struct acks acks;               /* of the current write */
     const struct script *carried[SCRIPTS_MAX]; /* sent in full by the current write */
     size_t carried_count;
 };
@@ -187,6 +188,40 @@ static dlock_status round_trip_take(const struct exchange *exchange, const struc
                : ops->take_release(exchange->hold, answer);
 }
 
+/* Whether replicas must confirm what the exchange does. A release may keep the lock for waiters of
+ * the client, with a new time to live: it acquires. */
+static bool must_be_confirmed(const struct exchange *exchange)
+{
+    const struct handoff_hold *handoff = exchange->hold->handoff;
+    return exchange->step == STEP_ACQUIRE ||
+           (exchange->step == STEP_RELEASE && handoff != NULL && handoff->more);
+}
+
+static bool is_any_to_confirm(struct exchange *const *all, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (must_be_confirmed(all[i]))
+            return true;
+    return false;
+}
+
+/* The server has answered OK, and `acks` says whether the replicas have that. An acquire that they
+ * do not have is no uncertain one: it was carried out. */
+static void round_trip_confirm(struct exchange *exchange, const struct acks *acks)
+{
+    const struct handoff_hold *handoff = exchange->hold->handoff;
+    if (exchange->status != DLOCK_OK || acks_judge(acks, DLOCK_OK) == DLOCK_OK)
+        return;
+    if (exchange->step == STEP_RELEASE) {
+        exchange->unconfirmed = handoff->kept;
+        return;
+    }
+    exchange->unconfirmed = true;
+    exchange->unresolved = false;
+    exchange->transient = acks->transient;
+    exchange_set(exchange, DLOCK_REFUSED);
+}
+
 static void round_trip_take_answer(struct trip *trip, struct exchange *exchange,
                                    const redisReply *reply)
 {
@@ -201,6 +236,8 @@ static void round_trip_take_answer(struct trip *trip, struct exchange *exchange,
         snprintf(trip->why, sizeof trip->why, "%s", dlock_error());
     }
     exchange_set(exchange, status);
+    if (must_be_confirmed(exchange))
+        round_trip_confirm(exchange, &trip->acks);
     if (exchange->step == STEP_ACQUIRE && exchange->status == DLOCK_OK)
         point(&trip->env, "acquired");
 }
@@ -240,9 +277,13 @@ static void send_pairs(struct trip *trip, struct exchange *const *all, size_t co
     redis_begin(trip->env.redis);
     for (size_t i = 0; i < count; i++)
         at = round_trip_append(trip, all[i], at);
+    trip->acks = (struct acks){0};
+    if (is_any_to_confirm(all, count))
+        acks_append(&trip->acks, trip->env.redis, at, trip->env.deadline_ns);
     trip->gathered = redis_gather(trip->env.redis, trip->env.deadline_ns, -1);
     if (trip->gathered != DLOCK_OK)
         snprintf(trip->why, sizeof trip->why, "%s", dlock_error());
+    acks_take(&trip->acks, trip->env.redis);
     for (size_t i = 0; i < count; i++) {
         take_replies(trip, all[i]);
         round_trip_note_broken(trip, all[i]); /* before the next write, which forgets it */
@@ -277,12 +318,23 @@ static void run_pairs(struct trip *trip, struct exchange *const *all, size_t cou
 
 /* ---- Slots: one exchange alone --------------------------------------------------------------- */
 
+/* An earlier attempt has acquired the lock. WAIT is about the writes of its own connection, and so
+ * far this connection has only read. BUSY: the lock has expired since. */
+static dlock_status write_again(struct rung_env *env, struct dlock_hold *hold)
+{
+    env->asks_replicas = true;
+    dlock_status status = rung_renew(env, hold, hold->ttl_ms);
+    return status == DLOCK_LOST ? DLOCK_BUSY : status;
+}
+
 static dlock_status acquire_alone(struct trip *trip, struct exchange *exchange)
 {
     const struct rung_ops *ops = ops_of(exchange);
     struct rung_env *env = &trip->env;
     if (exchange->unresolved && ops->resolve != NULL) {
         dlock_status status = ops->resolve(env, exchange->hold);
+        if (status == DLOCK_OK && acks_needed(env->redis) > 0)
+            status = write_again(env, exchange->hold);
         if (status != DLOCK_BUSY)
             return status;
     }
@@ -290,6 +342,7 @@ static dlock_status acquire_alone(struct trip *trip, struct exchange *exchange)
     dlock_status asked = identity_ask(env, exchange->hold);
     if (asked != DLOCK_OK)
         return asked;
+    env->asks_replicas = env->redis != NULL;
     exchange->sent_ns = env->now_ns();
     return ops->try_acquire(env, exchange->hold, exchange->busy);
 }
@@ -297,7 +350,8 @@ static dlock_status acquire_alone(struct trip *trip, struct exchange *exchange)
 static void run_alone(struct trip *trip, struct exchange *exchange)
 {
     struct rung_env *env = &trip->env;
-    env->transient = false;
+    env->transient = env->asks_replicas = false;
+    env->acks = (struct acks){0};
     env->last = exchange->last;
     env->reads = reads_of(exchange);
     exchange->rode |= exchange->last != NULL;
@@ -308,6 +362,8 @@ static void run_alone(struct trip *trip, struct exchange *exchange)
                                ? ops_of(exchange)->release(env, exchange->hold)
                                : acquire_alone(trip, exchange));
     exchange->transient = env->transient;
+    if (must_be_confirmed(exchange))
+        round_trip_confirm(exchange, &env->acks);
     round_trip_note_broken(trip, exchange);
 }
 
@@ -534,7 +590,7 @@ static void round_trip_begin(struct trip *trip, struct exchange *const *all, siz
     int64_t ends_ns = all[0]->ends_ns;
     for (size_t i = 0; i < count; i++) {
         ends_ns = all[i]->ends_ns < ends_ns ? all[i]->ends_ns : ends_ns;
-        all[i]->rode = all[i]->transient = false;
+        all[i]->rode = all[i]->transient = all[i]->unconfirmed = false;
         kept_of(all[i])->end = KILL_UNANSWERED;
         kept_of(all[i])->began_open = false;
         if (all[i]->busy != NULL)

@@ -19,10 +19,12 @@ static struct answer set_and_expire(struct rung_env *env, const char *key, const
     redis_begin(env->redis);
     for (size_t i = 0; i < 4; i++)
         redis_append(env->redis, 0, words[i], commands[i], NULL);
-    env_ride_append(env->redis, env->reads); /* after EXEC, so they are not queued */
+    /* after EXEC, so they are not queued */
+    env_acks_append(env, 4 + env_ride_append(env->redis, env->reads));
     struct answer answer = {.text = ""};
     answer.status = redis_gather(env->redis, env->deadline_ns, env->wake_fd);
     env_ride_take(env->redis, env->reads, 4);
+    env_acks_take(env);
     env->reads = NULL;
     for (size_t i = 0; i < 4 && answer.status == DLOCK_OK; i++)
         answer = answer_of(env, redis_reply(env->redis, 0, i), redis_server(env->redis, 0));
