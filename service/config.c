@@ -60,6 +60,13 @@ static const struct row rows[] = {
     {"redis-password-file", TEXT, "a file", "", "", 0, 4000, AT(redis_password_file),
      "its first line is the password for each server whose URL has none, as in redis://user:@host; "
      "a password in a URL can be seen in ps"},
+    {"replicas-ack", CHOICE, "none|one|majority|all", "", "none", 0, 0, AT(replicas_ack),
+     "how many replicas must confirm each acquire, each renewal and a sale's write (WAIT); if too "
+     "few do, the lock is not acquired or not renewed, and the sale's outcome is unknown. none: "
+     "asynchronous replication. majority: more than half of all servers, the master included"},
+    {"replicas", NUMBER, "", "replicas", "0", 0, 1000, AT(replicas),
+     "how many replicas each Redis server has, those included that are down; --replicas-ack needs "
+     "it"},
     {"lock", LOCK, "a rung", "", DEFAULT_LOCK, 0, 0, AT(named.rung),
      "the rung that guards a sale, or a name that means a rung and a write mode together"},
     {"write", WRITE, "a write mode", "", "", 0, 0, AT(named.by_write),
@@ -547,6 +554,10 @@ bool config_read(struct config *config, struct config_request *request, int argc
         return config_wrong(error, "out of memory");
     if (!add_passwords(config, error) || !read_token(config, error))
         return false;
+    if (config->replicas_ack != DLOCK_REPLICAS_NONE && config->replicas == 0)
+        return config_wrong(error,
+                            "--replicas-ack needs --replicas: give how many replicas the Redis "
+                            "server has, those included that are down");
     if (config->idempotency_ms <= config->wait_ms)
         return config_wrong(
             error,

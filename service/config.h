@@ -31,6 +31,8 @@ struct config {
     struct write_choice named; /* as given */
     const struct dlock_rung *lock;
     int write; /* enum write_mode */
+    int replicas_ack; /* enum dlock_replicas_ack */
+    int64_t replicas;
     bool check_hold;
     bool guard_reads;
     int keys; /* enum key_style */

@@ -89,10 +89,25 @@ static void end_insufficient_stock(struct sale *sale, int64_t stock)
 
 /* ---- Selling once, under a key --------------------------------------------------------------- */
 
+static bool asks_replicas(const struct sale_worker *worker)
+{
+    return worker->env->config->replicas_ack != DLOCK_REPLICAS_NONE;
+}
+
+/* Whether the replicas have the sale that this record tells of. */
+static bool is_record_confirmed(struct sale_worker *worker, const struct sale *sale)
+{
+    const int64_t keep_ms = worker->env->config->idempotency_ms;
+    return !asks_replicas(worker) ||
+           (stock_confirm_record(worker->stock, sale->record_key, keep_ms) == STOCK_OK &&
+            stock_is_confirmed(worker->stock));
+}
+
 /* Gives the answer that was stored under the key. */
-static void selling_replay(const struct sale_env *env, struct sale *sale,
+static void selling_replay(struct sale_worker *worker, struct sale *sale,
                            const struct stock_record *kept)
 {
+    const struct sale_env *env = worker->env;
     char detail[sizeof sale->detail], unit[48] = "";
     const bool sold = kept->code == env->codes[SALE_SOLD];
     if (kept->quantity != sale->quantity) {
@@ -101,6 +116,10 @@ static void selling_replay(const struct sale_env *env, struct sale *sale,
                  ", this one has quantity=%" PRId64,
                  kept->quantity, sale->quantity);
         section_end(sale, SALE_KEY_REUSED, detail);
+        return;
+    }
+    if (sold && !is_record_confirmed(worker, sale)) {
+        end_unknown(worker, sale);
         return;
     }
     section_end(sale, sold ? SALE_SOLD : SALE_SOLD_OUT, "");
@@ -125,7 +144,7 @@ static bool ends_by_record(struct sale_worker *worker, struct sale *sale)
         return false;
     enum stock_status status = stock_recall(worker->stock, sale->record_key, &record);
     if (status == STOCK_OK)
-        selling_replay(worker->env, sale, &record);
+        selling_replay(worker, sale, &record);
     else if (status == STOCK_INVALID)
         section_end(sale, SALE_RECORD_INVALID, stock_error(worker->stock));
     else if (status != STOCK_MISSING)
@@ -143,10 +162,19 @@ static uint64_t new_mark(void)
     return mark;
 }
 
+/* What a sale's write did. */
+struct outcome {
+    /* The stock after it; with STOCK_INSUFFICIENT, what it would have been. */
+    int64_t after;
+    struct stock_record record; /* of a sale with a key */
+    bool kept;     /* with STOCK_OK: the stored answer is another request's; nothing was sold now */
+    bool resolved; /* its reply was lost, and resolve.h has found this out */
+};
+
 /* Writes the stock and stores the answer, in one script. It never takes more than there is, so
- * nothing is ever put back. *kept: with STOCK_OK, the stored answer is another request's. */
-static enum stock_status write_once(struct sale_worker *worker, struct sale *sale, int64_t *after,
-                                    struct stock_record *record, bool *kept)
+ * nothing is ever put back. */
+static enum stock_status write_once(struct sale_worker *worker, struct sale *sale,
+                                    struct outcome *outcome)
 {
     const struct config *config = worker->env->config;
     const int64_t sent_ns = mono_ns();
@@ -158,22 +186,26 @@ static enum stock_status write_once(struct sale_worker *worker, struct sale *sal
                                     .mark = new_mark(),
                                     .keep_ms = config->idempotency_ms,
                                     .fence = section_fence(worker->env, sale, &room)};
-    enum stock_status written = stock_sell_once(worker->stock, &once, record, kept);
+    struct stock_record *record = &outcome->record;
+    stock_ask_replicas(worker->stock, true);
+    enum stock_status written = stock_sell_once(worker->stock, &once, record, &outcome->kept);
+    stock_ask_replicas(worker->stock, false);
     if (written == STOCK_LOST) {
+        outcome->resolved = true;
         written = resolve_sale_once(worker, sale, sent_ns, record);
         /* another request sold meanwhile */
-        *kept = written == STOCK_OK && record->mark != once.mark;
-        if (written == STOCK_OK && !*kept && record->code == worker->env->codes[SALE_SOLD_OUT])
+        outcome->kept = written == STOCK_OK && record->mark != once.mark;
+        if (written == STOCK_OK && !outcome->kept &&
+            record->code == worker->env->codes[SALE_SOLD_OUT])
             written = STOCK_INSUFFICIENT;
     }
-    *after = record->left - (written == STOCK_INSUFFICIENT ? sale->quantity : 0);
+    outcome->after = record->left - (written == STOCK_INSUFFICIENT ? sale->quantity : 0);
     return written;
 }
 
 /* ---- Read, decide, write --------------------------------------------------------------------- */
 
-/* Writes the stock in the current write mode. *after: the stock after that; with
- * STOCK_INSUFFICIENT, what it would have been. */
+/* Writes the stock in the current write mode. *after: see outcome.after. */
 static enum stock_status write_stock(struct sale_worker *worker, struct sale *sale, int64_t *after)
 {
     struct section_fence room;
@@ -193,14 +225,31 @@ static enum stock_status write_stock(struct sale_worker *worker, struct sale *sa
 }
 
 /* As write_stock. STOCK_LOST: the outcome could not be found out, either. */
-static enum stock_status write_sale(struct sale_worker *worker, struct sale *sale, int64_t *after,
-                                    struct stock_record *record, bool *kept)
+static enum stock_status write_sale(struct sale_worker *worker, struct sale *sale,
+                                    struct outcome *outcome)
 {
-    *kept = false;
+    *outcome = (struct outcome){0};
     if (sale->key[0] != '\0')
-        return write_once(worker, sale, after, record, kept);
-    enum stock_status written = write_stock(worker, sale, after);
-    return written == STOCK_LOST ? resolve_sale(worker, sale, after) : written;
+        return write_once(worker, sale, outcome);
+    stock_ask_replicas(worker->stock, true);
+    enum stock_status written = write_stock(worker, sale, &outcome->after);
+    stock_ask_replicas(worker->stock, false);
+    outcome->resolved = written == STOCK_LOST;
+    return outcome->resolved ? resolve_sale(worker, sale, &outcome->after) : written;
+}
+
+/* Whether the replicas have the sale's write. If its reply was lost, no connection is left that
+ * could ask them about it: another write must be confirmed, which comes after it. */
+static bool is_confirmed(struct sale_worker *worker, const struct sale *sale,
+                         const struct outcome *outcome)
+{
+    if (!asks_replicas(worker))
+        return true;
+    if (outcome->resolved && sale->key[0] != '\0')
+        return is_record_confirmed(worker, sale);
+    if (outcome->resolved && stock_confirm(worker->stock, sale->stock_key) != STOCK_OK)
+        return false;
+    return stock_is_confirmed(worker->stock);
 }
 
 static bool reads_as_it_writes(const struct sale_env *env)
@@ -232,15 +281,14 @@ enum sale_step selling_decide(struct sale_worker *worker, struct sale *sale)
 enum sale_step selling_write(struct sale_worker *worker, struct sale *sale)
 {
     const struct sale_env *env = worker->env;
-    struct stock_record record = {0};
-    int64_t after = 0;
-    bool kept;
-    const enum stock_status written = write_sale(worker, sale, &after, &record, &kept);
+    struct outcome outcome;
+    const enum stock_status written = write_sale(worker, sale, &outcome);
+    const int64_t after = outcome.after;
     const bool answered = written == STOCK_OK || written == STOCK_INSUFFICIENT;
     if (written == STOCK_LOST) {
         end_unknown(worker, sale);
-    } else if (written == STOCK_OK && kept) {
-        selling_replay(env, sale, &record);
+    } else if (written == STOCK_OK && outcome.kept) {
+        selling_replay(worker, sale, &outcome.record);
     } else if (!answered) {
         section_end_by_stock(worker, sale, written);
     } else if (reads_as_it_writes(env) && !is_enough(env, sale, after + sale->quantity)) {
@@ -249,6 +297,8 @@ enum sale_step selling_write(struct sale_worker *worker, struct sale *sale)
         end_insufficient_stock(sale, after + sale->quantity);
     } else if (is_not_there(sale, &env->mode->now, after)) {
         put_back(worker, sale, after);
+    } else if (!is_confirmed(worker, sale, &outcome)) {
+        end_unknown(worker, sale);
     } else {
         end_sold(env, sale, after);
         return section_point(sale, "after_write", STEP_LEAVE);

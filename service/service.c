@@ -161,6 +161,8 @@ static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX]
     const struct config *config = &service->config;
     struct stock_options options = {.url = config->stock_redis,
                                     .timeout_ms = config->redis_timeout_ms,
+                                    .replicas_ack = (enum dlock_replicas_ack)config->replicas_ack,
+                                    .replicas = (size_t)config->replicas,
                                     .on_trace = config->history_commands ? sale_on_trace : NULL,
                                     .on_trace_arg = service->env.history,
                                     .on_connection = service_on_connection,
@@ -232,6 +234,8 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
         .handoff_max = (size_t)config->handoff_max,
         .handoff_ms = config->handoff_ms,
         .grant_ms = config->grant_ms,
+        .replicas_ack = (enum dlock_replicas_ack)config->replicas_ack,
+        .replicas = (size_t)config->replicas,
         .allow_flawed = true, /* this service demonstrates the flaws */
         .on_event = sale_on_event,
         .on_event_arg = &service->env,

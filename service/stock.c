@@ -143,6 +143,37 @@ enum stock_status stock_add(struct stock *stock, const char *key, int64_t quanti
     return take_after(stock, status, reply, after);
 }
 
+/* Sends a write that changes nothing, with WAIT. */
+static enum stock_status stock_confirm_by(struct stock *stock, const char *const argv[3],
+                                          const redisReply **reply)
+{
+    stock_ask_replicas(stock, true);
+    enum stock_status status = stock_command(stock, 3, argv, reply);
+    stock_ask_replicas(stock, false);
+    return status;
+}
+
+enum stock_status stock_confirm(struct stock *stock, const char *key)
+{
+    const redisReply *reply;
+    return stock_confirm_by(stock, (const char *const[]){"INCRBY", key, "0"}, &reply);
+}
+
+enum stock_status stock_confirm_record(struct stock *stock, const char *record_key,
+                                       int64_t keep_ms)
+{
+    char ms[24];
+    const redisReply *reply;
+    snprintf(ms, sizeof ms, "%" PRId64, keep_ms);
+    enum stock_status status =
+        stock_confirm_by(stock, (const char *const[]){"PEXPIRE", record_key, ms}, &reply);
+    if (status != STOCK_OK)
+        return status;
+    bool is_there = reply->type == REDIS_REPLY_INTEGER && reply->integer == 1;
+    return is_there ? STOCK_OK
+                    : stock_failed(stock, STOCK_MISSING, "%s has expired", record_key);
+}
+
 enum stock_status stock_shut_out(struct stock *stock, const struct stock_fence *fence)
 {
     char token[24], epoch[24], why[STOCK_ERROR_MAX];

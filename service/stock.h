@@ -30,6 +30,9 @@ struct stock_server;
 struct stock_options {
     const char *url; /* as in dlock_options.servers */
     int64_t timeout_ms;
+    /* As dlock_options: how many of the server's replicas must confirm a sale's write. */
+    enum dlock_replicas_ack replicas_ack;
+    size_t replicas;
     /* Called after every command, as dlock_options.on_trace is. NULL: none. */
     void (*on_trace)(void *arg, const struct dlock_trace *trace);
     void *on_trace_arg;
@@ -100,6 +103,11 @@ enum stock_status stock_takes_writes(struct stock *stock, const char *key);
 /* The same, but this key must be writable, and each attempt has the whole time-out.
  * STOCK_UNAVAILABLE also if the server may evict keys, and with them a lock or a stock. */
 enum stock_status stock_check(struct stock *stock, const char *key);
+/* From here on each command asks the replicas (WAIT, in the same write), if replicas_ack says so;
+ * or no longer does. stock_is_confirmed: after a command with STOCK_OK, whether enough confirmed
+ * it. If not, stock_error() says how many did. True if none was asked. */
+void stock_ask_replicas(struct stock *stock, bool ask);
+bool stock_is_confirmed(struct stock *stock);
 /* fence, here and below: NULL for none. */
 enum stock_status stock_read(struct stock *stock, const char *key, const struct stock_fence *fence,
                              int64_t *value);
@@ -137,6 +145,10 @@ enum stock_status stock_kill_broken(struct stock *stock,
 /* For a lost write that may still arrive: from now on FENCE_NEWEST refuses its token. The text of
  * stock_error() is kept; it says why the outcome is unknown. */
 enum stock_status stock_shut_out(struct stock *stock, const struct stock_fence *fence);
+/* For a sale that was found to be carried out, but whose write was another connection's or an
+ * earlier request's: WAIT asks only about its own connection's writes. So this one writes, what
+ * changes nothing: it adds 0 to the key's number. STOCK_OK: see stock_is_confirmed. */
+enum stock_status stock_confirm(struct stock *stock, const char *key);
 /* Reads, checks and decrements in one script. *before: the stock that the script read, with
  * STOCK_OK and STOCK_INSUFFICIENT. */
 enum stock_status stock_take(struct stock *stock, const char *key, int64_t quantity,
@@ -155,6 +167,10 @@ struct stock_record {
 /* STOCK_MISSING: nothing is stored. STOCK_INVALID: the key holds something else. */
 enum stock_status stock_recall(struct stock *stock, const char *record_key,
                                struct stock_record *record);
+/* As stock_confirm, for the sale of a stored answer. It writes the record's time to live anew.
+ * STOCK_MISSING: the record has expired. */
+enum stock_status stock_confirm_record(struct stock *stock, const char *record_key,
+                                       int64_t keep_ms);
 struct stock_once {
     const char *key;
     const char *record_key; /* in the stock's slot */

@@ -4,6 +4,7 @@
  */
 #include "stock_redis.h"
 
+#include "../lock/redis/acks.h"
 #include "../lock/redis/redis.h"
 #include "../lock/clock.h"
 
@@ -25,6 +26,8 @@ struct stock {
     int64_t timeout_ms;
     int end_fd;                          /* see stock_end_by; -1: none */
     bool refused;                        /* see stock_refused */
+    bool asks_replicas;                  /* see stock_ask_replicas */
+    struct acks acks;                    /* of the latest command */
     struct stock_broken_connection lost; /* the latest connection on which a reply was lost */
     char code[16];                       /* see stock_code */
     uint64_t newest;                     /* see stock_newest */
@@ -52,6 +55,8 @@ struct stock_server *stock_server_new(const struct stock_options *options)
     server->config.server_count = 1;
     server->config.connect_timeout_ms = options->timeout_ms;
     server->config.command_timeout_ms = options->timeout_ms;
+    server->config.replicas_ack = options->replicas_ack;
+    atomic_init(&server->server.replicas, options->replicas);
     server->config.on_trace = options->on_trace;
     server->config.on_trace_arg = options->on_trace_arg;
     server->config.outages.tell = stock_notify;
@@ -200,8 +205,14 @@ static enum stock_status stock_redis_exchange(struct stock *stock, int argc,
 {
     redis_begin(stock->redis);
     redis_append(stock->redis, 0, argc, argv, NULL);
-    dlock_status status = redis_gather(stock->redis, deadline_ns(stock), stock->end_fd);
-    *reply = status == DLOCK_OK ? redis_reply(stock->redis, 0, 0) : NULL;
+    const int64_t ends_ns = deadline_ns(stock);
+    stock->acks = (struct acks){0};
+    if (stock->asks_replicas)
+        acks_append(&stock->acks, stock->redis, 1, ends_ns);
+    dlock_status status = redis_gather(stock->redis, ends_ns, stock->end_fd);
+    acks_take(&stock->acks, stock->redis);
+    /* the command's own reply counts even if WAIT was not answered */
+    *reply = status == DLOCK_OK || stock->acks.asked ? redis_reply(stock->redis, 0, 0) : NULL;
     if (*reply != NULL)
         return STOCK_OK;
     const bool sent = status == DLOCK_UNKNOWN;
@@ -253,6 +264,18 @@ enum stock_status stock_command(struct stock *stock, int argc, const char *const
     status = take_refusal(stock, (*reply)->str);
     *reply = NULL;
     return status;
+}
+
+void stock_ask_replicas(struct stock *stock, bool ask)
+{
+    stock->asks_replicas = ask;
+}
+
+bool stock_is_confirmed(struct stock *stock)
+{
+    if (stock->acks.status != DLOCK_OK)
+        stock_failed(stock, STOCK_OK, "%s", stock->acks.why);
+    return stock->acks.status == DLOCK_OK;
 }
 
 enum stock_status stock_run(struct stock *stock, const struct script *script,
