@@ -219,7 +219,7 @@ static dlock_status end_try(struct acquiring *a)
     if (status == DLOCK_OK)
         status = acquire_granted(a);
     else if (status != DLOCK_BUSY)
-        busy->again_ms = acquire_pause_ms(a, status);
+        busy->again_ms = max_ns(busy->again_ms, acquire_pause_ms(a, status));
     if (a->exchange.unresolved && hold->depth > 1)
         owner_note_nested(hold);
     if (owner_end(hold))
@@ -266,7 +266,8 @@ static void note_failure(struct acquiring *a)
     bool answered = a->status == DLOCK_BUSY;
     a->cause = a->status;
     snprintf(a->why, sizeof a->why, "%s",
-             answered && !a->late ? dlock_status_text(a->status) : dlock_error());
+             answered && !a->late && !a->exchange.busy->says ? dlock_status_text(a->status)
+                                                             : dlock_error());
     pthread_mutex_lock(&a->lock->mutex);
     snprintf(a->lock->trouble, sizeof a->lock->trouble, "%s", answered ? "" : a->why);
     a->lock->trouble_status = a->status;

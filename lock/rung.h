@@ -134,6 +134,7 @@ struct busy {
     int64_t again_ms; /* try again after this time in any case; 0: retry_ms */
     /* WAIT_CHANNEL: the waiter's user may not PUBLISH, so perhaps the holder's may not either. */
     bool no_publish;
+    bool says; /* dlock_error() has a sentence about the answer */
 };
 
 enum contend {
@@ -147,7 +148,7 @@ enum {
     TRAIT_REENTRANT = 2,  /* the same owner may acquire again, and `depth` counts */
     TRAIT_SERVERLESS = 4, /* sends nothing: `env->redis` is NULL */
     TRAIT_TOKEN = 8,      /* sets hold->token */
-    TRAIT_QUORUM = 16,    /* works with several servers */
+    TRAIT_QUORUM = 16,    /* needs several servers: an odd number, 3 or more */
     TRAIT_THREAD = 128,   /* the thread that acquires must also release */
     /* The server grants the lock to the client, which hands it to its waiters in order. Needs
      * CONTEND_ONE_PER_CLIENT and TRAIT_TOKEN. One slot of a lock runs at a time. */

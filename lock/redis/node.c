@@ -19,15 +19,40 @@
 
 #define LOOKUP_PART 4 /* after 1/4 of connect_timeout_ms, try the addresses known so far */
 
-static void node_clear(struct node *node)
+static void free_replies(struct node *node)
 {
     for (size_t i = 0; i < node->reply_count; i++)
         freeReplyObject(node->replies[i]);
-    for (size_t i = 0; i < node->sent_text_count; i++)
-        free(node->sent_texts[i]);
-    node->sent_text_count = 0;
-    node->reply_count = node->reply_wanted = 0;
-    node->out_size = node->out_sent = 0;
+    node->reply_count = 0;
+}
+
+/* Forgets the first commands that were noted for the trace. */
+static void drop_sent(struct node *node, size_t count)
+{
+    count = count < node->sent_count ? count : node->sent_count;
+    for (size_t i = 0; i < count; i++)
+        free(node->sent[i].text);
+    node->sent_count -= count;
+    if (count > 0)
+        memmove(node->sent, node->sent + count, node->sent_count * sizeof *node->sent);
+}
+
+/* Forgets the bytes that were sent. */
+static void drop_out(struct node *node)
+{
+    node->out_size -= node->out_sent;
+    if (node->out_sent > 0 && node->out_size > 0)
+        memmove(node->out, node->out + node->out_sent, node->out_size);
+    node->out_behind -= node->out_sent < node->out_behind ? node->out_sent : node->out_behind;
+    node->out_sent = 0;
+}
+
+static void node_clear(struct node *node)
+{
+    free_replies(node);
+    drop_sent(node, node->sent_count);
+    node->reply_wanted = 0;
+    node->out_size = node->out_sent = node->out_behind = 0;
 }
 
 void node_init(struct node *node, struct redis_config *config, struct server *server)
@@ -39,7 +64,7 @@ void node_free(struct node *node)
 {
     node_forget(node);
     node_close(node, DLOCK_UNREACHABLE, "closed");
-    free(node->sent_texts);
+    free(node->sent);
     free(node->replies);
     free(node->out);
 }
@@ -48,7 +73,9 @@ bool node_stale(const struct node *node)
 {
     char byte;
     ssize_t size = recv(node->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return size >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+    if (size > 0)
+        return node->behind == 0;
+    return size == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
 }
 
 /* Frees what belongs to this connection only. */
@@ -63,17 +90,35 @@ static void node_drop(struct node *node)
     node->fd = -1;
     node->reader = NULL;
     node->listens = false;
-    node->out_size = node->out_sent = 0;
+    node->out_size = node->out_sent = node->out_behind = 0;
+}
+
+/* The replies that it owed to earlier exchanges are lost. */
+static void lose_behind(struct node *node)
+{
+    for (size_t i = 0; i < node->behind; i++)
+        node_trace(node, i, NULL);
+    drop_sent(node, node->behind);
+    node->behind = 0;
+}
+
+static bool is_one_of_several(const struct node *node)
+{
+    return node->config->server_count > 1;
 }
 
 void node_close(struct node *node, dlock_status status, const char *reason)
 {
     bool missing = node->state == NODE_UP && node->reply_count < node->reply_wanted;
-    bool sent = node->out_sent > 0;
-    if (missing && sent && !node->listens && !node->lost_may_arrive) {
+    bool sent = node->out_sent > node->out_behind;
+    bool may_arrive = ((missing && sent) || node->behind > 0) && !node->listens;
+    if (may_arrive && !node->lost_may_arrive) {
         node->lost_may_arrive = true;
         node->lost = node->identity;
     }
+    if (may_arrive && is_one_of_several(node))
+        node->orphan = node->identity;
+    lose_behind(node);
     /* The requests' status is final now. Sent and not answered: UNKNOWN. Not sent: `status`. */
     if (missing && node->status == DLOCK_OK)
         node->status = sent ? DLOCK_UNKNOWN : status;
@@ -87,48 +132,58 @@ void node_close(struct node *node, dlock_status status, const char *reason)
 
 void node_break(struct node *node, const char *reason)
 {
+    int64_t sent_ns = node->listens ? mono_ns() : node->behind > 0 ? node->owes_ns : node->sent_ns;
     if (node->state == NODE_UP)
-        reach_lost(node->server, node->made_ns, node->listens ? mono_ns() : node->sent_ns, reason);
+        reach_lost(node->server, node->made_ns, sent_ns, reason);
     node_close(node, DLOCK_UNREACHABLE, reason);
 }
 
 void node_distrust(struct node *node, const char *reason)
 {
-    while (node->reply_count > 0)
-        freeReplyObject(node->replies[--node->reply_count]);
+    free_replies(node);
     node_break(node, reason);
+}
+
+void node_leave_behind(struct node *node)
+{
+    if (node->state != NODE_UP || node->listens || node_answered(node))
+        return;
+    if (node->behind == 0)
+        node->owes_ns = node->sent_ns;
+    drop_sent(node, node->reply_count); /* the replies that came were traced */
+    node->behind += node->reply_wanted - node->reply_count;
+    node->reply_wanted = node->reply_count;
+    node->out_behind = node->out_size;
+    node->status = DLOCK_UNKNOWN;
 }
 
 /* While the node connects, its commands and replies are the login's, and stay. */
 void node_forget(struct node *node)
 {
+    if (!node_connecting(node)) {
+        node_leave_behind(node);
+        if (node->behind == 0)
+            node_clear(node);
+        free_replies(node);
+        node->reply_wanted = 0;
+        drop_out(node);
+    }
     node->status = DLOCK_OK;
-    if (!node_connecting(node))
-        node_clear(node);
 }
 
 void node_shift(struct node *node, size_t taken)
 {
     size_t gone = taken < node->reply_count ? taken : node->reply_count;
-    size_t texts = gone < node->sent_text_count ? gone : node->sent_text_count;
     if (node_connecting(node))
         return;
+    drop_sent(node, gone);
     for (size_t i = 0; i < gone; i++)
         freeReplyObject(node->replies[i]);
     node->reply_count -= gone;
     if (gone > 0)
         memmove(node->replies, node->replies + gone, node->reply_count * sizeof *node->replies);
-    for (size_t i = 0; i < texts; i++)
-        free(node->sent_texts[i]);
-    node->sent_text_count -= texts;
-    if (texts > 0)
-        memmove(node->sent_texts, node->sent_texts + texts,
-                node->sent_text_count * sizeof *node->sent_texts);
     node->reply_wanted -= gone < node->reply_wanted ? gone : node->reply_wanted;
-    node->out_size -= node->out_sent;
-    if (node->out_sent > 0)
-        memmove(node->out, node->out + node->out_sent, node->out_size);
-    node->out_sent = 0;
+    drop_out(node);
 }
 
 /* ---- Writing and reading --------------------------------------------------------------------- */
@@ -221,18 +276,31 @@ void node_write(struct node *node)
     }
 }
 
+void node_note_sent(struct node *node, int argc, const char *const *argv, const size_t *sizes)
+{
+    if (node->config->on_trace == NULL)
+        return;
+    struct sent_command *more = realloc(node->sent, (node->sent_count + 1) * sizeof *more);
+    if (more == NULL)
+        return;
+    node->sent = more;
+    more[node->sent_count++] = (struct sent_command){
+        .text = command_text(argc, argv, sizes), .sent_ns = mono_ns(), .user = trace_user()};
+}
+
 void node_trace(struct node *node, size_t index, const redisReply *reply)
 {
-    if (index >= node->sent_text_count)
+    if (index >= node->sent_count)
         return;
+    const struct sent_command *sent = &node->sent[index];
     char *text = reply_text(reply);
     struct dlock_trace event = {
         .size = sizeof event,
         .server = node->server->url.shown,
-        .sent = node->sent_texts[index] != NULL ? node->sent_texts[index] : "?",
+        .sent = sent->text != NULL ? sent->text : "?",
         .reply = text != NULL ? text : "?",
-        .took_us = (mono_ns() - node->sent_ns) / 1000,
-        .user = trace_user(),
+        .took_us = (mono_ns() - sent->sent_ns) / 1000,
+        .user = sent->user,
     };
     node->config->on_trace(node->config->on_trace_arg, &event);
     free(text);
@@ -241,14 +309,24 @@ void node_trace(struct node *node, size_t index, const redisReply *reply)
 /* On a subscriber connection replies come one by one, with messages between them. */
 static void trace_heard(struct node *node, const redisReply *reply)
 {
-    if (node->sent_text_count == 0 ||
+    if (node->sent_count == 0 ||
         (reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 &&
          reply->element[0]->str != NULL && strcmp(reply->element[0]->str, "message") == 0))
         return;
     node_trace(node, 0, reply);
-    free(node->sent_texts[0]);
-    memmove(node->sent_texts, node->sent_texts + 1,
-            --node->sent_text_count * sizeof *node->sent_texts);
+    drop_sent(node, 1);
+}
+
+/* A reply to an earlier exchange. */
+static void take_late(struct node *node, redisReply *reply)
+{
+    node_trace(node, 0, reply);
+    drop_sent(node, 1);
+    node->behind--;
+    node->owes_ns = mono_ns();
+    if (reply->type != REDIS_REPLY_ERROR)
+        reach_answered(node->server, true);
+    freeReplyObject(reply);
 }
 
 void node_read(struct node *node)
@@ -270,6 +348,10 @@ void node_read(struct node *node)
         }
         if (reply == NULL)
             break;
+        if (node->behind > 0) {
+            take_late(node, reply);
+            continue;
+        }
         if (!keep_reply(node, reply)) {
             node_close(node, DLOCK_NO_MEMORY, "out of memory");
             return;
@@ -287,12 +369,39 @@ void node_read(struct node *node)
         node_broke(node, "a reply is larger than 1 MiB");
 }
 
+static bool is_overdue(const struct node *node)
+{
+    int64_t silent_ns = mono_ns() - node->owes_ns;
+    return node->state == NODE_UP && node->behind > 0 &&
+           silent_ns >= node->config->command_timeout_ms * NS_PER_MS;
+}
+
+void node_catch_up(struct node *node)
+{
+    if (node->state == NODE_UP)
+        node_write(node);
+    for (size_t owed = 0; node->state == NODE_UP && node->behind > 0 && node->behind != owed;) {
+        owed = node->behind;
+        node_read(node);
+    }
+    if (is_overdue(node))
+        node_break(node, "no answer in time");
+}
+
 /* ---- Connecting ------------------------------------------------------------------------------ */
 
 static void fail_to_connect(struct node *node, dlock_status status, const char *reason)
 {
+    atomic_store(&node->server->misfit, false);
     reach_failed(node->server, status, reason);
     node_close(node, status, reason);
+}
+
+/* The server can never be one of several, whatever else it answers. */
+static void refuse_misfit(struct node *node, const char *reason)
+{
+    fail_to_connect(node, DLOCK_REFUSED, reason);
+    atomic_store(&node->server->misfit, true);
 }
 
 const struct address *node_address(const struct node *node)
@@ -422,13 +531,18 @@ static void node_login(struct node *node)
     node->login_size = node->reply_wanted;
     node->identity = (struct connection_id){0};
     node->made_ns = node->sent_ns = mono_ns();
-    if (!reach_may_ask(node->server, &node->server->identity_refused_ns)) {
+    if (!is_one_of_several(node) &&
+        !reach_may_ask(node->server, &node->server->identity_refused_ns)) {
         node_append(node, 1, (const char *const[]){"PING"},
                     NULL); /* shows whether the server has room */
         return;
     }
     node_append(node, 2, (const char *const[]){"CLIENT", "ID"}, NULL);
     node_append(node, 2, (const char *const[]){"INFO", "server"}, NULL);
+    if (!is_one_of_several(node))
+        return;
+    node_append(node, 2, (const char *const[]){"INFO", "replication"}, NULL);
+    node_append(node, 2, (const char *const[]){"INFO", "cluster"}, NULL);
 }
 
 static void node_connected(struct node *node)
@@ -461,13 +575,61 @@ static bool read_process(const redisReply *info, uint64_t *process)
 static void node_identify(struct node *node)
 {
     const redisReply *const *replies = (const redisReply *const *)node->replies + node->login_size;
-    if (node->reply_count != node->login_size + 2)
+    if (node->reply_count < node->login_size + 2)
         return;
     if (replies[0]->type == REDIS_REPLY_INTEGER &&
         read_process(replies[1], &node->identity.process))
         node->identity.id = replies[0]->integer;
     else if (strncmp(replies[0]->str != NULL ? replies[0]->str : "", "BUSY ", 5) != 0)
         reach_note_refusal(node->server, &node->server->identity_refused_ns);
+}
+
+static bool info_says(const redisReply *info, const char *line)
+{
+    return info->type == REDIS_REPLY_STRING && strstr(info->str, line) != NULL;
+}
+
+/* Whether the server may be one of several: a master that does not depend on the others. False: it
+ * is refused. */
+static bool node_may_vote(struct node *node)
+{
+    const redisReply *const *info = (const redisReply *const *)node->replies + node->login_size + 1;
+    char reason[REASON_MAX];
+    uint64_t process;
+    if (!is_one_of_several(node))
+        return true;
+    if (!read_process(info[0], &process)) {
+        snprintf(reason, sizeof reason, "INFO does not say which server it is: %s",
+                 info[0]->type == REDIS_REPLY_ERROR ? info[0]->str : "it has no run_id");
+        fail_to_connect(node, DLOCK_REFUSED, reason);
+    } else if (info_says(info[2], "cluster_enabled:1")) {
+        refuse_misfit(node, "it is a node of a cluster; each of several servers must be a master "
+                            "of its own");
+    } else if (!info_says(info[1], "role:master")) {
+        refuse_misfit(node, "it is a replica; each of several servers must be a master of its own");
+    }
+    return node->state == NODE_LOGIN;
+}
+
+/* Requests on a connection that broke may still be carried out. Before this connection's first
+ * command, the server ends that one. */
+static void end_orphan(struct node *node)
+{
+    const struct connection_id *orphan = &node->orphan;
+    char id[24];
+    if (orphan->id != 0 && node->identity.id != 0 && orphan->process == node->identity.process &&
+        reach_may_ask(node->server, &node->server->kill_refused_ns)) {
+        const char *const kill[] = {"CLIENT", "KILL", "ID", id};
+        snprintf(id, sizeof id, "%lld", orphan->id);
+        node->sent_ns = mono_ns();
+        node_append(node, 4, kill, NULL);
+        node_note_sent(node, 4, kill, NULL);
+        atomic_fetch_add_explicit(&node->config->commands, 1, memory_order_relaxed);
+        node_leave_behind(node);
+        node->status = DLOCK_OK; /* of the exchange, which has not asked this server anything */
+        node_write(node);
+    }
+    node->orphan = (struct connection_id){0};
 }
 
 /* A full server sends this error instead of the first reply, and closes the connection. */
@@ -499,11 +661,15 @@ static void logged_in(struct node *node)
         fail_to_connect(node, DLOCK_REFUSED, reason);
         return;
     }
+    if (!node_may_vote(node))
+        return;
     node_identify(node);
     node->state = NODE_UP;
     node->connect_ns = mono_ns() - node->sent_ns;
     node_clear(node);
+    atomic_store(&node->server->misfit, false);
     reach_tried(node->server, node_address(node), false);
+    end_orphan(node);
 }
 
 /* ---- Steps ----------------------------------------------------------------------------------- */

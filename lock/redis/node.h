@@ -10,6 +10,13 @@
 
 #include <poll.h>
 
+/* A command whose reply is due, for the trace. */
+struct sent_command {
+    char *text;
+    int64_t sent_ns; /* CLOCK_MONOTONIC, before it was sent */
+    void *user;      /* dlock_trace.user */
+};
+
 struct node {
     struct redis_config *config;
     struct server *server;
@@ -33,14 +40,20 @@ struct node {
     char *out; /* not sent yet: [out_sent, out_size) */
     size_t out_size;
     size_t out_sent;
+    size_t out_behind; /* so many bytes belong to earlier exchanges */
     size_t out_capacity;
+
+    /* How many replies the server still owes to earlier exchanges. They come before those of this
+     * one, and are not needed. */
+    size_t behind;
+    int64_t owes_ns; /* CLOCK_MONOTONIC: since when it owes one, and has sent nothing */
 
     redisReply **replies; /* of this exchange; in LOGIN: of the login */
     size_t reply_count;
     size_t reply_capacity;
     size_t reply_wanted;
-    char **sent_texts; /* of this exchange, for the trace only */
-    size_t sent_text_count;
+    struct sent_command *sent; /* those that it owes a reply, then this exchange's; trace only */
+    size_t sent_count;
     int64_t made_ns;    /* CLOCK_MONOTONIC: when the login was sent */
     int64_t sent_ns;    /* and when this exchange was sent */
     int64_t connect_ns; /* how long the login took */
@@ -50,6 +63,9 @@ struct node {
     struct connection_id identity; /* of this connection */
     struct connection_id lost;     /* of the connection that broke with a reply missing */
     bool lost_may_arrive;          /* `lost` is set: what was sent on it may be carried out */
+    /* With several servers: the latest connection that broke so, in any exchange. The next one has
+     * the server end it, before any other command. */
+    struct connection_id orphan;
 
     dlock_status status; /* of this exchange */
     dlock_status down_status;
@@ -70,6 +86,11 @@ static inline bool node_answered(const struct node *node)
 }
 /* The server has closed the connection, or has sent data that was not asked for. */
 bool node_stale(const struct node *node);
+/* Goes on with earlier exchanges: sends what is left of them, and takes the replies that have come.
+ * If nothing comes for command_timeout_ms, the connection is given up. */
+void node_catch_up(struct node *node);
+/* The exchange ends without the replies that are missing: they stay due, and are not needed. */
+void node_leave_behind(struct node *node);
 
 /* Starts to connect. If the server may not be tried now, the node is DOWN or WAITING instead. */
 void node_connect(struct node *node);
@@ -83,7 +104,7 @@ void node_break(struct node *node, const char *reason);
 /* As node_break, if replies do not fit their commands: no reply of this exchange counts. */
 void node_distrust(struct node *node, const char *reason);
 
-/* Forgets the last exchange. */
+/* Forgets the last exchange. Replies that are missing stay due. */
 void node_forget(struct node *node);
 /* Forgets the first `taken` replies that came, and the bytes that were sent. The replies that did
  * not come stay due. */
@@ -92,6 +113,8 @@ void node_shift(struct node *node, size_t taken);
 void node_append(struct node *node, int argc, const char *const *argv, const size_t *sizes);
 void node_write(struct node *node);
 void node_read(struct node *node);
+/* Notes a command for the trace, after node_append. */
+void node_note_sent(struct node *node, int argc, const char *const *argv, const size_t *sizes);
 /* index: the command that it answers. reply NULL: it was lost. */
 void node_trace(struct node *node, size_t index, const redisReply *reply);
 

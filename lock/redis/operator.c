@@ -59,15 +59,18 @@ static dlock_status operator_ask(struct rung_env *env, struct dlock *lock,
 /* What each server says. */
 struct sightings {
     const struct dlock *lock;
+    size_t servers;
+    size_t needed; /* a majority of `servers` */
     struct dlock_holder holders[SERVERS_MAX];
     size_t count;
     dlock_status wrong; /* of the last server without a usable answer; OK: there is none */
     char why[SENTENCE_MAX];
 };
 
-static bool operator_note(void *arg, const struct answer *answer)
+static bool operator_note(void *arg, size_t server, const struct answer *answer)
 {
     struct sightings *seen = arg;
+    (void)server;
     dlock_status status = operator_take(seen->lock, answer, &seen->holders[seen->count]);
     if (status == DLOCK_OK)
         seen->count++;
@@ -114,25 +117,42 @@ static int64_t operator_left_ms(const struct sightings *seen, const char *owner,
     return most_ms;
 }
 
+/* How many servers name the owner that most of them name. */
+static size_t operator_most(const struct sightings *seen, const char **owner)
+{
+    size_t most = 0;
+    *owner = "";
+    for (size_t i = 0; i < seen->count; i++) {
+        const char *one = seen->holders[i].owner;
+        size_t count = seen->holders[i].held ? count_of(seen, one) : 0;
+        *owner = count > most ? one : *owner;
+        most = count > most ? count : most;
+    }
+    return most;
+}
+
+/* Whether the silent servers can change nothing. */
+static bool operator_is_decided(void *arg)
+{
+    const struct sightings *seen = arg;
+    const char *owner;
+    size_t most = operator_most(seen, &owner);
+    return most >= seen->needed || most + seen->servers - seen->count < seen->needed;
+}
+
 /* The holder is the owner that a majority of all servers names. There is none if no owner can have
  * a majority, whatever the silent servers would say. */
 static dlock_status operator_agree(const struct sightings *seen, const struct votes *votes,
                                    struct dlock_holder *holder)
 {
-    size_t most = 0, silent = votes->servers - seen->count;
-    const char *owner = "";
-    for (size_t i = 0; i < seen->count; i++) {
-        const char *one = seen->holders[i].owner;
-        size_t count = seen->holders[i].held ? count_of(seen, one) : 0;
-        owner = count > most ? one : owner;
-        most = count > most ? count : most;
-    }
+    const char *owner;
+    size_t most = operator_most(seen, &owner), silent = votes->servers - seen->count;
     *holder = (struct dlock_holder){.size = holder->size, .held = most >= votes->needed};
     if (holder->held) {
         snprintf(holder->owner, sizeof holder->owner, "%s", owner);
         holder->ttl_ms = operator_left_ms(seen, owner, votes->needed);
     } else if (most + silent >= votes->needed) {
-        dlock_status none = votes->unknown > 0 ? DLOCK_UNKNOWN : DLOCK_UNREACHABLE;
+        dlock_status none = votes->late + votes->lost > 0 ? DLOCK_UNKNOWN : DLOCK_UNREACHABLE;
         return fail(seen->wrong != DLOCK_OK ? seen->wrong : none,
                     "the holder of '%s' is not known: %zu of %zu servers answered%s",
                     seen->lock->name, seen->count, votes->servers, seen->why);
@@ -140,11 +160,22 @@ static dlock_status operator_agree(const struct sightings *seen, const struct vo
     return DLOCK_OK;
 }
 
+static struct sightings no_sightings(const struct rung_env *env, const struct dlock *lock)
+{
+    size_t servers = redis_nodes(env->redis);
+    return (struct sightings){.lock = lock, .servers = servers, .needed = servers / 2 + 1};
+}
+
 static dlock_status inspect_all(struct rung_env *env, struct dlock *lock, struct look *look)
 {
-    struct sightings seen = {.lock = lock};
+    static const struct question question = {.is_yes = operator_note,
+                                             .is_decided = operator_is_decided};
+    struct sightings seen = no_sightings(env, lock);
     const char *const argv[] = {"1", lock->name, NULL};
-    struct votes votes = rung_poll(env, &lua_inspect, argv, operator_note, &seen);
+    dlock_status status = redis_check_independent(env->redis);
+    if (status != DLOCK_OK)
+        return status;
+    struct votes votes = rung_poll(env, &lua_inspect, argv, &question, &seen);
     return operator_agree(&seen, &votes, &look->holder);
 }
 
@@ -154,15 +185,19 @@ static dlock_status inspect_all(struct rung_env *env, struct dlock *lock, struct
 static dlock_status break_all(struct rung_env *env, struct dlock *lock, int64_t connect_ns,
                               struct look *look)
 {
-    struct sightings seen = {.lock = lock};
+    static const struct question question = {.is_yes = operator_note};
+    struct sightings seen = no_sightings(env, lock);
     const char *const argv[] = {"1", lock->name, env->key_type, NULL};
     redis_ready_each(env->redis, min_ns(connect_ns, env->deadline_ns), -1);
-    env->awaits_each = true;
-    struct votes votes = rung_poll(env, &lua_break, argv, operator_note, &seen);
+    dlock_status status = redis_check_independent(env->redis);
+    if (status != DLOCK_OK)
+        return status;
+    env->awaits = AWAIT_EACH;
+    struct votes votes = rung_poll(env, &lua_break, argv, &question, &seen);
     dlock_status told = operator_agree(&seen, &votes, &look->holder);
-    if (votes.unknown > 0)
+    if (votes.lost > 0)
         return fail(DLOCK_UNKNOWN, "'%s': %zu of %zu servers did not answer, and may still free it",
-                    lock->name, votes.unknown, votes.servers);
+                    lock->name, votes.lost, votes.servers);
     if (votes.servers - seen.count >= votes.needed && seen.count > 0)
         return fail(DLOCK_UNKNOWN,
                     "'%s' is freed on %zu of %zu servers; a majority may still hold it", lock->name,

@@ -11,26 +11,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LATE_MS 50 /* how long late servers are awaited once enough are connected */
+#define LATE_MS 50      /* how long late servers are awaited once enough are connected */
+#define BEHIND_MAX 4096 /* a server that owes more replies is given up */
 
 struct redis {
     struct redis_config *config;
     size_t node_count;
-    size_t replies_least; /* for redis_next */
     struct node nodes[];
 };
 
 /* ---- Waiting --------------------------------------------------------------------------------- */
 
-static bool all_connected(const struct redis *redis)
+static bool all_connected(const struct redis *redis, void *arg)
 {
+    (void)arg;
     for (size_t i = 0; i < redis->node_count; i++)
         if (node_connecting(&redis->nodes[i]))
             return false;
     return true;
 }
 
-static size_t count_up(const struct redis *redis)
+size_t redis_count_up(const struct redis *redis)
 {
     size_t up = 0;
     for (size_t i = 0; i < redis->node_count; i++)
@@ -38,37 +39,37 @@ static size_t count_up(const struct redis *redis)
     return up;
 }
 
-static bool enough_connected(const struct redis *redis)
+static bool are_most_up(const struct redis *redis)
 {
-    return count_up(redis) >= redis->node_count / 2 + 1 || all_connected(redis);
+    return redis_count_up(redis) >= redis->node_count / 2 + 1;
 }
 
-static bool all_answered(const struct redis *redis)
+static bool enough_connected(const struct redis *redis, void *arg)
 {
+    return are_most_up(redis) || all_connected(redis, arg);
+}
+
+static bool all_answered(const struct redis *redis, void *arg)
+{
+    (void)arg;
     for (size_t i = 0; i < redis->node_count; i++)
         if (redis->nodes[i].state == NODE_UP && !node_answered(&redis->nodes[i]))
             return false;
     return true;
 }
 
-static bool most_answered(const struct redis *redis)
+/* *arg: how many replies are needed. */
+static bool least_answered(const struct redis *redis, void *arg)
 {
-    size_t answered = 0;
-    for (size_t i = 0; i < redis->node_count; i++)
-        answered += node_answered(&redis->nodes[i]);
-    return answered >= redis->node_count / 2 + 1 || all_answered(redis);
-}
-
-static bool least_answered(const struct redis *redis)
-{
+    const size_t *least = arg;
     const struct node *node = &redis->nodes[0];
-    return (!node_connecting(node) && node->reply_count >= redis->replies_least) ||
-           all_answered(redis);
+    return (!node_connecting(node) && node->reply_count >= *least) || all_answered(redis, NULL);
 }
 
 /* Drives all nodes until done() is true. OK, TIMED_OUT or CANCELLED. Data that has arrived by the
  * deadline still counts. */
-static dlock_status redis_pump(struct redis *redis, bool (*done)(const struct redis *redis),
+static dlock_status redis_pump(struct redis *redis,
+                               bool (*done)(const struct redis *redis, void *arg), void *arg,
                                int64_t deadline_ns, int wake_fd)
 {
     for (bool over = false;;) {
@@ -76,13 +77,13 @@ static dlock_status redis_pump(struct redis *redis, bool (*done)(const struct re
         struct node *polled[SERVERS_MAX + 1];
         int64_t until_ns = deadline_ns;
         nfds_t count = 0;
-        if (done(redis))
+        if (done(redis, arg))
             return DLOCK_OK;
         if (over)
             return DLOCK_TIMED_OUT;
         for (size_t i = 0; i < redis->node_count; i++) {
             struct node *node = &redis->nodes[i];
-            if (node->state == NODE_DOWN || node_answered(node))
+            if (node->state == NODE_DOWN || (node_answered(node) && node->behind == 0))
                 continue;
             polled[count] = node;
             polls[count++] = node_poll(node);
@@ -163,10 +164,12 @@ static dlock_status say_why(const struct redis *redis, dlock_status pumped)
 static dlock_status connect_enough(struct redis *redis, int64_t deadline_ns, int wake_fd,
                                    bool begun)
 {
-    dlock_status pumped = redis_pump(redis, enough_connected, deadline_ns, wake_fd);
+    if (are_most_up(redis)) /* the others go on connecting, and are not awaited */
+        return redis_pump(redis, all_connected, NULL, 0, wake_fd);
+    dlock_status pumped = redis_pump(redis, enough_connected, NULL, deadline_ns, wake_fd);
     if (pumped == DLOCK_OK)
-        redis_pump(redis, all_connected, begun ? min_ns(deadline_ns, mono_deadline_ns(LATE_MS)) : 0,
-                   wake_fd);
+        redis_pump(redis, all_connected, NULL,
+                   begun ? min_ns(deadline_ns, mono_deadline_ns(LATE_MS)) : 0, wake_fd);
     return pumped;
 }
 
@@ -177,6 +180,7 @@ dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd)
     for (size_t i = 0; i < redis->node_count; i++) {
         struct node *node = &redis->nodes[i];
         node_forget(node);
+        node_catch_up(node);
         if (node->state == NODE_UP && node_stale(node))
             node_close(node, DLOCK_UNREACHABLE, "the server closed the connection");
         if (node->state == NODE_UP)
@@ -192,17 +196,34 @@ dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd)
     if (all_up)
         return DLOCK_OK;
     dlock_status pumped = connect_enough(redis, deadline_ns, wake_fd, begun);
-    return count_up(redis) > 0 ? DLOCK_OK : say_why(redis, pumped);
+    return redis_count_up(redis) > 0 ? DLOCK_OK : say_why(redis, pumped);
 }
 
 void redis_ready_each(struct redis *redis, int64_t deadline_ns, int wake_fd)
 {
-    redis_pump(redis, all_connected, deadline_ns, wake_fd);
+    redis_pump(redis, all_connected, NULL, deadline_ns, wake_fd);
+}
+
+dlock_status redis_check_independent(const struct redis *redis)
+{
+    for (size_t i = 0; i < redis->node_count; i++) {
+        const struct node *node = &redis->nodes[i];
+        const char *url = node->server->url.shown;
+        if (atomic_load_explicit(&node->server->misfit, memory_order_relaxed))
+            return fail(DLOCK_REFUSED, "%s: %s", url, node->down_reason);
+        for (size_t j = 0; node->state == NODE_UP && j < i; j++)
+            if (redis->nodes[j].state == NODE_UP &&
+                redis->nodes[j].identity.process == node->identity.process)
+                return fail(DLOCK_REFUSED,
+                            "%s and %s are the same server; each server may be named only once",
+                            redis->nodes[j].server->url.shown, url);
+    }
+    return DLOCK_OK;
 }
 
 bool redis_up(const struct redis *redis)
 {
-    return count_up(redis) > 0;
+    return redis_count_up(redis) > 0;
 }
 
 int64_t redis_pause_ms(struct redis_config *config)
@@ -234,19 +255,15 @@ void redis_append(struct redis *redis, size_t index, int argc, const char *const
                   const size_t *sizes)
 {
     struct node *node = &redis->nodes[index];
+    if (node->state == NODE_UP && node->behind > BEHIND_MAX)
+        node_break(node, "it owes too many replies");
     if (node->state != NODE_UP) {
         node->status = node->state == NODE_DOWN ? node->down_status : DLOCK_UNREACHABLE;
         return; /* it is not sent */
     }
     node_append(node, argc, argv, sizes);
     atomic_fetch_add_explicit(&redis->config->commands, 1, memory_order_relaxed);
-    if (redis->config->on_trace == NULL)
-        return;
-    char **texts = realloc(node->sent_texts, (node->sent_text_count + 1) * sizeof *texts);
-    if (texts == NULL)
-        return;
-    node->sent_texts = texts;
-    texts[node->sent_text_count++] = command_text(argc, argv, sizes);
+    node_note_sent(node, argc, argv, sizes);
 }
 
 bool redis_is_demotion(const char *error)
@@ -318,17 +335,16 @@ void redis_send(struct redis *redis)
 
 dlock_status redis_wait(struct redis *redis, int64_t deadline_ns, int wake_fd)
 {
-    return redis_pump(redis, all_answered, deadline_ns, wake_fd);
+    return redis_pump(redis, all_answered, NULL, deadline_ns, wake_fd);
 }
 
 dlock_status redis_next(struct redis *redis, size_t taken, size_t least, int64_t deadline_ns,
                         int wake_fd)
 {
     node_shift(&redis->nodes[0], taken);
-    redis->replies_least = least;
-    dlock_status pumped = redis_pump(redis, least_answered, deadline_ns, wake_fd);
+    dlock_status pumped = redis_pump(redis, least_answered, &least, deadline_ns, wake_fd);
     redis_judge(&redis->nodes[0]);
-    return least_answered(redis) ? DLOCK_OK : pumped;
+    return least_answered(redis, &least) ? DLOCK_OK : pumped;
 }
 
 static dlock_status redis_settle(struct redis *redis, dlock_status pumped)
@@ -365,17 +381,53 @@ dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd)
     return redis_settle(redis, redis_wait(redis, min_ns(limit_ns, deadline_ns), wake_fd));
 }
 
-dlock_status redis_gather_most(struct redis *redis, int64_t deadline_ns, int wake_fd)
+struct decision {
+    bool (*is_made)(void *arg);
+    void *arg;
+};
+
+static bool is_over(const struct redis *redis, void *arg)
 {
-    int64_t began_ns = mono_ns();
+    const struct decision *decision = arg;
+    return decision->is_made(decision->arg) || all_answered(redis, NULL);
+}
+
+void redis_gather_until(struct redis *redis, bool (*decided)(void *arg), void *arg,
+                        int64_t deadline_ns, int wake_fd)
+{
+    struct decision decision = {decided, arg};
     int64_t limit_ns = min_ns(mono_deadline_ns(redis->config->command_timeout_ms), deadline_ns);
     redis_send(redis);
-    dlock_status pumped = redis_pump(redis, most_answered, limit_ns, wake_fd);
-    int64_t now_ns = mono_ns();
-    int64_t late_ns = now_ns + max_ns(now_ns - began_ns, LATE_MS * NS_PER_MS);
-    if (pumped == DLOCK_OK)
-        pumped = redis_pump(redis, all_answered, min_ns(late_ns, limit_ns), wake_fd);
-    return redis_settle(redis, pumped);
+    for (size_t i = 0; i < redis->node_count; i++)
+        node_catch_up(&redis->nodes[i]);
+    redis_pump(redis, is_over, &decision, limit_ns, wake_fd);
+    for (size_t i = 0; i < redis->node_count; i++) {
+        struct node *node = &redis->nodes[i];
+        for (size_t lost = node->reply_count; node->state == NODE_DOWN && lost < node->reply_wanted;
+             lost++)
+            node_trace(node, lost, NULL);
+        redis_judge(node);
+        node_leave_behind(node);
+    }
+}
+
+bool redis_awaits(const struct redis *redis, size_t index)
+{
+    const struct node *node = &redis->nodes[index];
+    return node->state == NODE_UP && !node_answered(node);
+}
+
+bool redis_owes(const struct redis *redis, size_t index)
+{
+    return redis->nodes[index].behind > 0;
+}
+
+const char *redis_silence(const struct redis *redis, size_t index)
+{
+    const struct node *node = &redis->nodes[index];
+    return node->state == NODE_DOWN ? node->down_reason
+           : node->state == NODE_UP ? "no answer in time"
+                                    : "not connected yet";
 }
 
 /* ---- Uncertain requests ---------------------------------------------------------------------- */
@@ -435,7 +487,7 @@ static void redis_ask_beside(struct redis *redis, struct node *node, int argc,
     node_append(node, argc, argv, NULL);
     node->sent_ns = mono_ns();
     node_write(node);
-    redis_pump(redis, all_answered, min_ns(limit_ns, deadline_ns), wake_fd);
+    redis_pump(redis, all_answered, NULL, min_ns(limit_ns, deadline_ns), wake_fd);
     if (node->state == NODE_UP && !node_answered(node))
         node_break(node, "no answer in time");
 }

@@ -39,8 +39,11 @@ size_t redis_nodes(const struct redis *redis);
 const struct redis_config *redis_config_of(const struct redis *redis);
 
 /* Connects and logs in, and waits until most servers are connected. It stops at the deadline, or
- * after connect_timeout_ms, or when wake_fd is readable (-1: none). A late server goes on
- * connecting in later calls. A connection that the server has closed is replaced. Host names are
+ * after connect_timeout_ms, or when wake_fd is readable (-1: none). If most are connected already,
+ * it does not wait. A late server goes on connecting in later calls. Replies that servers still owe
+ * to earlier exchanges are taken if they have come. A server that owes one, and has sent nothing for
+ * command_timeout_ms, is disconnected. With several servers, each must be a master of its own, and
+ * say so (INFO); otherwise its login is refused. A connection that the server has closed is replaced. Host names are
  * looked up at every connect.
  * Until the server answers a command, one connection at a time tries it, and the others wait. After
  * a failure the others fail at once, with the same error.
@@ -53,8 +56,13 @@ bool redis_refused_for_now(const struct redis *redis);
 /* After redis_ready: waits until no server is connecting any more, late ones included. */
 void redis_ready_each(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
-/* Whether at least one server is connected, as far as is known. */
+/* Whether at least one server is connected, as far as is known. How many are. */
 bool redis_up(const struct redis *redis);
+size_t redis_count_up(const struct redis *redis);
+
+/* Whether all servers that are connected are different ones, and none is a replica or a node of a
+ * cluster. OK; REFUSED, with a sentence. */
+dlock_status redis_check_independent(const struct redis *redis);
 
 /* How long the servers' longest pause still lasts: a waiter need not try before. */
 int64_t redis_pause_ms(struct redis_config *config);
@@ -75,9 +83,19 @@ void redis_append(struct redis *redis, size_t node, int argc, const char *const 
  * the worst status of all servers. */
 dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
-/* As redis_gather, where most servers are enough. Once most have answered, the others get as long
- * again, at least 50 ms. */
-dlock_status redis_gather_most(struct redis *redis, int64_t deadline_ns, int wake_fd);
+/* As redis_gather, but ends as soon as decided() is true. It is asked after each answer. No server
+ * is disconnected because it is late: its replies stay due on the same connection, before those of
+ * later exchanges, and are dropped when they come. So what is sent later is carried out later. The
+ * server's status is then UNKNOWN. A server is disconnected, after the write, if it owes a reply to
+ * an earlier exchange and has sent nothing for command_timeout_ms; or if it owes too many. */
+void redis_gather_until(struct redis *redis, bool (*decided)(void *arg), void *arg,
+                        int64_t deadline_ns, int wake_fd);
+/* Whether a reply to this exchange may still come. */
+bool redis_awaits(const struct redis *redis, size_t node);
+/* Whether the server owes a reply to an earlier exchange. */
+bool redis_owes(const struct redis *redis, size_t node);
+/* Why there is no reply, in words. */
+const char *redis_silence(const struct redis *redis, size_t node);
 
 /* redis_gather in steps, for a thread with other work. redis_wait disconnects no server, and may
  * be called again. OK: no further reply can come; TIMED_OUT; CANCELLED. redis_finish disconnects a

@@ -131,6 +131,10 @@ static dlock_status check_lock(const struct dlock_client *client, const struct r
     if (servers > 1 && (ops->traits & (TRAIT_QUORUM | TRAIT_SERVERLESS)) == 0)
         return fail(DLOCK_INVALID, "'%s' works with one server; the client has %zu", ops->name,
                     servers);
+    if ((servers < 3 || servers % 2 == 0) && (ops->traits & TRAIT_QUORUM) != 0)
+        return fail(DLOCK_INVALID,
+                    "'%s' needs an odd number of servers, 3 to %d; the client has %zu", ops->name,
+                    SERVERS_MAX - 1, servers);
     return DLOCK_OK;
 }
 

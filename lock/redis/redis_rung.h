@@ -29,7 +29,14 @@ struct rung_env {
     struct dlock_batch *reads; /* sent right after that command */
     struct dlock_batch *last;  /* sent right before it */
     bool transient;            /* the server's refusal is temporary (LOADING, BUSY ...) */
-    bool awaits_each;          /* rung_poll waits for each server up to command_timeout_ms */
+    /* For which servers rung_poll waits, up to command_timeout_ms. */
+    enum {
+        AWAIT_DECISION, /* until it is decided */
+        /* For those that owe nothing to an earlier request. It is a part of the same exchange, and
+         * is sent even if no time is left to wait. */
+        AWAIT_PROMPT,
+        AWAIT_EACH, /* for each; one that does not answer is disconnected */
+    } awaits;
 
     /* The slot acquires or renews. Then each of its CALLs and EVALs asks the replicas, if the
      * client's options say so, and `acks` has the latest answer. A rung that uses redis.h itself
@@ -56,29 +63,37 @@ struct answer {
  * EVAL(env, &lua_x, "1", hold->key, hold->owner). The "1" is the number of keys. */
 #define EVAL(env, script, ...) rung_eval(env, script, (const char *const[]){__VA_ARGS__, NULL})
 
-/* The answers of several servers to one request. A server that is not connected is not counted in
- * yes, no or unknown. */
+/* The answers of several servers to one request. */
 struct votes {
     size_t yes;
-    size_t no;      /* other answers, and errors */
-    size_t unknown; /* sent and not answered: the request may be carried out */
+    size_t no;
+    size_t failed;  /* errors: nothing was carried out */
+    size_t late;    /* sent and not answered yet; the reply stays due */
+    size_t lost;    /* sent and not answered, and the connection broke: it may be carried out */
     size_t servers; /* all of the client's */
     size_t needed;  /* a majority of `servers` */
+    bool decided;   /* no other answer was needed; else the missing ones took too long */
+    char answers[SENTENCE_MAX]; /* what each one said, for a sentence; unless `yes` is a majority */
 };
 
-/* Sends a command or a script to all servers at once. A server that does not know the script by
- * its SHA1 gets it in full. Riding commands go to the first server, in the same write. Once most
- * servers have answered, the others get as long again, at least 50 ms. */
-struct votes rung_vote(struct rung_env *env, const struct script *script, const char *const *argv,
-                       bool (*is_yes)(const struct answer *answer));
-/* VOTE(env, &lua_x, is_one, "1", hold->key, hold->id). A NULL script: the words are a command. */
-#define VOTE(env, script, is_yes, ...)                                                             \
-    rung_vote(env, script, (const char *const[]){__VA_ARGS__, NULL}, is_yes)
+struct question {
+    bool (*is_yes)(void *arg, size_t server, const struct answer *answer);
+    /* Whether no other answer is needed; asked after each one. NULL: a majority said yes, or no
+     * majority can any more. */
+    bool (*is_decided)(void *arg);
+    bool needs_most; /* nothing is sent unless a majority is connected */
+};
 
-/* As rung_vote, and is_yes may store each server's answer. With env->awaits_each, a late server is
- * awaited until command_timeout_ms. */
+/* Sends a command, or a script in full, to all servers at once; script NULL: argv is a command.
+ * Returns when it is decided (see env->awaits). A server that is late carries out what it was sent
+ * before what it is sent next: see redis_gather_until. env->reads go to the first server, in the
+ * same write, and are awaited. */
 struct votes rung_poll(struct rung_env *env, const struct script *script, const char *const *argv,
-                       bool (*is_yes)(void *arg, const struct answer *answer), void *arg);
+                       const struct question *question, void *arg);
+
+/* Sends env->last to the first server, and waits for the replies. OK; UNREACHABLE: nothing was sent;
+ * UNKNOWN. */
+dlock_status rung_send_last(struct rung_env *env);
 
 /* A script and its arguments, which a rung's send function fills in. */
 struct request {

@@ -531,6 +531,16 @@ static void judge_release(struct exchange *exchange)
     exchange_set(exchange, status);
 }
 
+/* Whether one of them is a release whose commands may still be carried out: nothing is released
+ * before that is known. */
+static bool keeps_any_lock(struct exchange *const *all, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (all[i]->step == STEP_RELEASE && all[i]->open && all[i]->rode)
+            return true;
+    return false;
+}
+
 /* After lost replies: connects again, ends the uncertainty, and repeats the requests that may be
  * repeated. */
 static void round_trip_repeat(struct trip *trip, struct exchange *const *all, size_t count)
@@ -544,6 +554,8 @@ static void round_trip_repeat(struct trip *trip, struct exchange *const *all, si
     if (lost_count == 0 || trip->env.redis == NULL)
         return;
     if (redis_ready(trip->env.redis, trip->env.deadline_ns, -1) == DLOCK_OK) {
+        if (keeps_any_lock(lost, lost_count))
+            redis_ready_each(trip->env.redis, trip->env.deadline_ns, -1);
         kill_broken_of_all(trip, lost, lost_count);
         for (size_t i = 0; i < lost_count; i++)
             if (may_be_repeated(lost[i]))

@@ -4,117 +4,180 @@
  */
 #include "redis_rung.h"
 
-/* One server's request and answer. */
-struct ballot {
-    size_t first;           /* the index of its reply */
-    bool needs_full_script; /* the server does not know the script by its SHA1 */
-    struct answer answer;
+#include <stdio.h>
+#include <string.h>
+
+struct poll {
+    struct rung_env *env;
+    const struct question *question;
+    void *arg;
+    struct votes votes;
+    enum { VOTE_NONE, VOTE_YES, VOTE_NO, VOTE_FAILED } each[SERVERS_MAX];
+    bool asked_most;    /* most servers were sent the request */
+    size_t first_count; /* how many replies of the first server are needed */
 };
 
-static void votes_append(struct redis *redis, size_t node, const struct script *script,
-                         const char *const *argv, bool in_full)
-{
-    const char *command[COMMAND_WORDS_MAX];
-    if (script == NULL)
-        redis_append(redis, node, rung_count(argv), argv, NULL);
-    else
-        redis_append(redis, node, script_command(command, script, argv, in_full), command, NULL);
-}
+/* ---- Asking ---------------------------------------------------------------------------------- */
 
-/* Sends one write to each server; with resend, only to those that need the full script. The
- * caller's own commands (env->last, env->reads) go to the first server. */
-static void votes_ask(struct rung_env *env, const struct script *script, const char *const *argv,
-                      struct ballot *ballots, bool resend)
+/* A script is sent in full: a server that answers late must not ask for it then. */
+static void poll_send(struct poll *poll, const struct script *script, const char *const *argv)
 {
+    struct rung_env *env = poll->env;
     struct redis *redis = env->redis;
-    if (resend)
+    const char *command[COMMAND_WORDS_MAX];
+    if (env->awaits == AWAIT_PROMPT)
         redis_go_on(redis);
     else
         redis_begin(redis);
-    for (size_t i = 0; i < redis_nodes(redis); i++) {
-        if (resend && !ballots[i].needs_full_script)
-            continue;
-        ballots[i].first = i == 0 ? env_ride_append(redis, env->last) : 0;
-        votes_append(redis, i, script, argv, resend);
-        if (i == 0)
-            env_ride_append(redis, env->reads); /* on resend, too: they follow the script */
-    }
-    if (resend || env->awaits_each) /* resend: these servers have just answered */
-        redis_gather(redis, env->deadline_ns, env->wake_fd);
-    else
-        redis_gather_most(redis, env->deadline_ns, env->wake_fd);
-}
-
-static void votes_take(struct rung_env *env, struct ballot *ballots, struct votes *votes,
-                       bool resend, bool (*is_yes)(void *arg, const struct answer *answer),
-                       void *arg)
-{
-    struct redis *redis = env->redis;
-    for (size_t i = 0; i < redis_nodes(redis); i++) {
-        struct ballot *ballot = &ballots[i];
-        if (resend && !ballot->needs_full_script)
-            continue;
-        const redisReply *reply = redis_reply(redis, i, ballot->first);
-        if (i == 0) {
-            env_ride_take(redis, env->reads, ballot->first + 1);
-            env_ride_take(redis, env->last, 0);
-            env->last = NULL;
-        }
-        if (reply == NULL) {
-            votes->unknown += redis_status(redis, i) == DLOCK_UNKNOWN;
-            ballot->needs_full_script = false;
-            continue;
-        }
-        ballot->answer = answer_of(env, reply, redis_server(redis, i));
-        ballot->needs_full_script = !resend && script_is_missing(&ballot->answer);
-        if (ballot->needs_full_script)
-            continue;
-        if (ballot->answer.status == DLOCK_OK && is_yes(arg, &ballot->answer))
-            votes->yes++;
+    poll->asked_most = redis_count_up(redis) >= poll->votes.needed;
+    for (size_t i = 0; i < poll->votes.servers; i++) {
+        if (poll->question->needs_most && !poll->asked_most)
+            break;
+        if (script == NULL)
+            redis_append(redis, i, rung_count(argv), argv, NULL);
         else
-            votes->no++;
+            redis_append(redis, i, script_command(command, script, argv, true), command, NULL);
+    }
+    poll->first_count = 1;
+    if (poll->asked_most || !poll->question->needs_most)
+        poll->first_count += env_ride_append(redis, env->reads);
+}
+
+/* ---- Counting -------------------------------------------------------------------------------- */
+
+/* Counts the answers that have come since the last call. */
+static void poll_count(struct poll *poll)
+{
+    struct votes *votes = &poll->votes;
+    struct redis *redis = poll->env->redis;
+    for (size_t i = 0; i < votes->servers; i++) {
+        const redisReply *reply = redis_reply(redis, i, 0);
+        if (poll->each[i] != VOTE_NONE || reply == NULL)
+            continue;
+        struct answer answer = answer_of(poll->env, reply, redis_server(redis, i));
+        bool failed = answer.status != DLOCK_OK;
+        bool yes = !failed && poll->question->is_yes(poll->arg, i, &answer);
+        poll->each[i] = failed ? VOTE_FAILED : yes ? VOTE_YES : VOTE_NO;
+        votes->failed += failed;
+        votes->yes += yes;
+        votes->no += !failed && !yes;
     }
 }
 
-static bool any_needs_full_script(const struct ballot *ballots, size_t count)
+static bool is_majority_decided(const struct poll *poll)
 {
-    for (size_t i = 0; i < count; i++)
-        if (ballots[i].needs_full_script)
-            return true;
-    return false;
+    const struct votes *votes = &poll->votes;
+    size_t awaited = 0;
+    for (size_t i = 0; i < votes->servers; i++)
+        awaited += redis_awaits(poll->env->redis, i);
+    return votes->yes >= votes->needed ||
+           (poll->asked_most && votes->yes + awaited < votes->needed);
+}
+
+/* The servers that owe nothing to an earlier request have answered. */
+static bool have_prompt_answered(const struct poll *poll)
+{
+    const struct redis *redis = poll->env->redis;
+    for (size_t i = 0; i < poll->votes.servers; i++)
+        if (redis_awaits(redis, i) && !redis_owes(redis, i))
+            return false;
+    return true;
+}
+
+/* Riding commands are awaited, too: they may ask for what only the first server knows. */
+static bool poll_decided(void *arg)
+{
+    struct poll *poll = arg;
+    const struct redis *redis = poll->env->redis;
+    poll_count(poll);
+    if (poll->first_count > 1 && redis_awaits(redis, 0))
+        return false;
+    if (poll->env->awaits == AWAIT_PROMPT)
+        return have_prompt_answered(poll);
+    poll->votes.decided = poll->question->is_decided != NULL ? poll->question->is_decided(poll->arg)
+                                                             : is_majority_decided(poll);
+    return poll->votes.decided;
+}
+
+/* ---- What each one answered ------------------------------------------------------------------ */
+
+static const char *poll_word(const struct poll *poll, size_t server)
+{
+    const struct redis *redis = poll->env->redis;
+    switch (poll->each[server]) {
+    case VOTE_YES:
+        return "yes";
+    case VOTE_NO:
+        return "no";
+    case VOTE_FAILED:
+        return redis_reply(redis, server, 0)->str;
+    default:
+        return redis_silence(redis, server);
+    }
+}
+
+static void poll_say(struct poll *poll)
+{
+    char *text = poll->votes.answers;
+    size_t size = sizeof poll->votes.answers;
+    for (size_t i = 0, at = 0; i < poll->votes.servers && at < size; i++)
+        at += (size_t)snprintf(text + at, size - at, "%s%s: %.60s", i > 0 ? ", " : "",
+                               redis_server(poll->env->redis, i), poll_word(poll, i));
+}
+
+static void poll_end(struct poll *poll)
+{
+    struct rung_env *env = poll->env;
+    struct votes *votes = &poll->votes;
+    poll_count(poll);
+    env_ride_take(env->redis, env->reads, 1);
+    env->reads = NULL;
+    for (size_t i = 0; i < votes->servers; i++) {
+        bool silent = poll->each[i] == VOTE_NONE && redis_status(env->redis, i) == DLOCK_UNKNOWN;
+        votes->late += silent && redis_owes(env->redis, i);
+        votes->lost += silent && !redis_owes(env->redis, i);
+    }
+    if (votes->yes < votes->needed)
+        poll_say(poll);
 }
 
 struct votes rung_poll(struct rung_env *env, const struct script *script, const char *const *argv,
-                       bool (*is_yes)(void *arg, const struct answer *answer), void *arg)
+                       const struct question *question, void *arg)
 {
-    struct ballot ballots[SERVERS_MAX] = {0};
     size_t servers = redis_nodes(env->redis);
-    struct votes votes = {.servers = servers, .needed = servers / 2 + 1};
-    if (rung_count(argv) > COMMAND_WORDS_MAX - 2 || env->deadline_ns <= mono_ns())
-        return votes;
-    votes_ask(env, script, argv, ballots, false);
-    votes_take(env, ballots, &votes, false, is_yes, arg);
-    if (any_needs_full_script(ballots, servers)) {
-        votes_ask(env, script, argv, ballots, true);
-        votes_take(env, ballots, &votes, true, is_yes, arg);
-        atomic_fetch_add_explicit(env->scripts_loaded, 1, memory_order_relaxed);
+    struct poll poll = {
+        .env = env,
+        .question = question,
+        .arg = arg,
+        .votes = {.servers = servers, .needed = servers / 2 + 1},
+    };
+    bool late = env->deadline_ns <= mono_ns() && env->awaits != AWAIT_PROMPT;
+    if (rung_count(argv) > COMMAND_WORDS_MAX - 2 || late) {
+        snprintf(poll.votes.answers, sizeof poll.votes.answers, "no time was left to ask them");
+        return poll.votes;
     }
-    env->reads = NULL;
-    return votes;
+    poll_send(&poll, script, argv);
+    if (script != NULL)
+        atomic_fetch_add_explicit(env->scripts_loaded, 1, memory_order_relaxed);
+    if (env->awaits == AWAIT_EACH)
+        redis_gather(env->redis, env->deadline_ns, env->wake_fd);
+    else
+        redis_gather_until(env->redis, poll_decided, &poll, env->deadline_ns, env->wake_fd);
+    poll_end(&poll);
+    return poll.votes;
 }
 
-struct question {
-    bool (*is_yes)(const struct answer *answer);
-};
+/* ---- Riding commands before the vote --------------------------------------------------------- */
 
-static bool says_yes(void *arg, const struct answer *answer)
+dlock_status rung_send_last(struct rung_env *env)
 {
-    return ((const struct question *)arg)->is_yes(answer);
-}
-
-struct votes rung_vote(struct rung_env *env, const struct script *script, const char *const *argv,
-                       bool (*is_yes)(const struct answer *answer))
-{
-    struct question question = {is_yes};
-    return rung_poll(env, script, argv, says_yes, &question);
+    redis_begin(env->redis);
+    env_ride_append(env->redis, env->last);
+    redis_gather(env->redis, env->deadline_ns, env->wake_fd);
+    env_ride_take(env->redis, env->last, 0);
+    env->last = NULL;
+    dlock_status status = redis_status(env->redis, 0);
+    return status == DLOCK_OK
+               ? DLOCK_OK
+               : fail(status, "%s: %s", redis_server(env->redis, 0), redis_silence(env->redis, 0));
 }

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Five servers for the tests of `redlock`, a proxy before each one if a test asks for it, and a
+ * client of all or of the first three.
+ */
+#ifndef TESTS_REDLOCK_STAGE_H
+#define TESTS_REDLOCK_STAGE_H
+
+#include "background.h"
+#include "calls.h"
+#include "child.h"
+#include "must.h"
+#include "proxy.h"
+#include "record.h"
+#include "server.h"
+
+#include <string.h>
+
+#define LOCK "lock:{redlock}"
+#define SERVERS 5
+
+extern const struct rung_ops rung_redlock;
+
+static struct server *servers[SERVERS];
+static struct proxy *proxies[SERVERS];
+
+static inline dlock_client *client_of_urls(const char *const *urls, size_t count,
+                                           struct dlock_options options)
+{
+    dlock_client *client;
+    options.size = sizeof options;
+    options.servers = urls;
+    options.server_count = count;
+    if (options.connect_timeout_ms == 0)
+        options.connect_timeout_ms = PATIENCE_MS;
+    if (options.command_timeout_ms == 0)
+        options.command_timeout_ms = PATIENCE_MS;
+    assert_status(dlock_client_open(&options, &client), OK);
+    return client;
+}
+
+static inline dlock_client *client_of_first(size_t count, struct dlock_options options)
+{
+    const char *urls[SERVERS];
+    for (size_t i = 0; i < count; i++)
+        urls[i] = server_url(servers[i]);
+    return client_of_urls(urls, count, options);
+}
+
+static inline dlock *redlock_of(dlock_client *client)
+{
+    dlock *lock;
+    assert_status(dlock_open_ops(client, &rung_redlock, LOCK, &lock), OK);
+    return lock;
+}
+
+/* A round that connects to each server: so the next request goes to all of them at once. */
+static inline dlock *connected(dlock_client *client)
+{
+    dlock *lock = redlock_of(client);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    return lock;
+}
+
+static inline void end(dlock_client *client, dlock *lock)
+{
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
+static inline bool exists_on(size_t server)
+{
+    return server_integer(servers[server], "EXISTS " LOCK) == 1;
+}
+
+/* On how many of the servers the key is. */
+static inline size_t exist(void)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < SERVERS; i++)
+        count += exists_on(i);
+    return count;
+}
+
+static inline void flush_all(void)
+{
+    for (size_t i = 0; i < SERVERS; i++)
+        server_text(servers[i], "FLUSHALL");
+}
+
+static inline dlock_client *client_behind_proxies(struct dlock_options options)
+{
+    const char *urls[SERVERS];
+    for (int i = 0; i < SERVERS; i++) {
+        proxies[i] = proxy_start(servers[i]);
+        urls[i] = proxy_url(proxies[i]);
+    }
+    return client_of_urls(urls, SERVERS, options);
+}
+
+static inline void end_behind_proxies(dlock_client *client, dlock *lock)
+{
+    end(client, lock);
+    for (int i = 0; i < SERVERS; i++)
+        proxy_free(proxies[i]);
+}
+
+static inline int servers_start(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SERVERS; i++)
+        servers[i] = server_start(NULL);
+    return 0;
+}
+
+static inline int servers_stop(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SERVERS; i++)
+        server_free(servers[i]);
+    return 0;
+}
+
+#endif

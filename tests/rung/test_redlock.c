@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `redlock`: who grants the lock, what a refused acquire leaves, and which servers are accepted.
+ */
+#include "redlock_stage.h"
+#include "validate.h"
+#include "waiter.h"
+
+/* ---- The oracle ------------------------------------------------------------------------------ */
+
+static void oracle_over(size_t count)
+{
+    const char *urls[SERVERS + 1] = {NULL};
+    for (size_t i = 0; i < count; i++)
+        urls[i] = server_url(servers[i]);
+    assert_true(oracle_agrees(&(struct oracle){
+        .ops = &rung_redlock,
+        .servers = urls,
+        .expected = HOLDS,
+        .processes = 2,
+        .threads = 3,
+        .rounds = 8,
+    }));
+}
+
+static void oracle_of_three(void **state)
+{
+    (void)state;
+    oracle_over(3);
+}
+
+static void oracle_of_five(void **state)
+{
+    (void)state;
+    oracle_over(5);
+}
+
+static void oracle_with_two_dead(void **state)
+{
+    (void)state;
+    server_kill(servers[0]);
+    server_kill(servers[3]);
+    oracle_over(5);
+    server_restart(servers[0], NULL);
+    server_restart(servers[3], NULL);
+}
+
+static void oracle_with_one_that_hangs(void **state)
+{
+    (void)state;
+    server_pause(servers[1]);
+    oracle_over(3);
+    server_resume(servers[1]);
+    flush_all();
+}
+
+/* ---- A majority of all ----------------------------------------------------------------------- */
+
+static void all_are_asked(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of_first(5, (struct dlock_options){.ttl_ms = 10000});
+    dlock *lock = connected(client);
+    dlock_hold *hold = acquired(lock);
+    eventually(exist() == 5);
+    assert_true(dlock_remaining_ms(hold) <= 10000 - 100 - 2);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(exist() == 0);
+    end(client, lock);
+}
+
+static void two_of_five_are_dead(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of_first(5, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    server_kill(servers[0]);
+    server_kill(servers[4]);
+    dlock_hold *hold = acquired(lock);
+    for (int i = 1; i < 4; i++)
+        assert_true(exists_on((size_t)i));
+    assert_status(dlock_extend(hold), OK);
+    assert_status(dlock_release(hold, NULL), OK); /* all three had to answer */
+    for (int i = 1; i < 4; i++)
+        assert_false(exists_on((size_t)i));
+    server_restart(servers[0], NULL);
+    server_restart(servers[4], NULL);
+    end(client, lock);
+}
+
+/* Three of five: a majority of those that can be reached is none of all. */
+static void three_of_five_are_dead(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of_first(5, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    dlock_hold *hold;
+    for (int i = 2; i < 5; i++)
+        server_kill(servers[i]);
+    assert_status(tried(lock, &hold), UNREACHABLE);
+    assert_says(dlock_error(), "3 are needed");
+    for (int i = 0; i < 5; i++)
+        assert_says(dlock_error(), server_url(servers[i]));
+    assert_false(exists_on(0) || exists_on(1));
+    server_restart(servers[3], NULL);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    server_restart(servers[2], NULL);
+    server_restart(servers[4], NULL);
+    end(client, lock);
+}
+
+static void another_has_the_majority(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of_first(5, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    dlock_hold *hold;
+    for (int i = 0; i < 3; i++)
+        server_text(servers[i], "SET " LOCK " another PX 600000");
+    assert_status(tried(lock, &hold), BUSY);
+    assert_says(dlock_error(), "of 5 servers granted it, and 3 are needed");
+    assert_says(dlock_error(), "held by 'another'");
+    eventually(exist() == 3);
+    for (int i = 0; i < 3; i++)
+        assert_string_equal(server_text(servers[i], "GET " LOCK), "another");
+    server_integer(servers[0], "DEL " LOCK);
+    assert_status(tried(lock, &hold), OK);
+    eventually(exist() == 5);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(exist() == 2);
+    flush_all();
+    end(client, lock);
+}
+
+/* Two are dead, and one of the other three says no: two of three is not enough. */
+static void a_split_vote_leaves_nothing(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of_first(5, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    dlock_hold *hold;
+    server_kill(servers[3]);
+    server_kill(servers[4]);
+    server_text(servers[0], "SET " LOCK " another PX 600000");
+    assert_status(tried(lock, &hold), BUSY);
+    eventually(!exists_on(1) && !exists_on(2));
+    server_restart(servers[3], NULL);
+    server_restart(servers[4], NULL);
+    flush_all();
+    end(client, lock);
+}
+
+static int64_t pause_of(dlock *lock)
+{
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    int64_t pause_ms = lock->queue.again_ms;
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+    return pause_ms;
+}
+
+static void a_waiter_pauses_at_random(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of_first(3, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    for (int i = 0; i < 3; i++)
+        server_text(servers[i], "SET " LOCK " another PX 600000");
+    struct waiter waiter = {.lock = lock, .want = {.wait_ms = PATIENCE_MS}};
+    waiter_start(&waiter);
+    eventually(pause_of(lock) != 0);
+    int64_t first_ms = pause_of(lock);
+    assert_in_range(first_ms, 50, 200);
+    eventually(pause_of(lock) != first_ms);
+    assert_in_range(pause_of(lock), 50, 200);
+    flush_all();
+    assert_status(waiter_end(&waiter), OK);
+    assert_status(dlock_release(waiter.hold, NULL), OK);
+    end(client, lock);
+}
+
+static void errors_are_no_votes(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of_first(3, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    dlock_hold *hold;
+    server_refuse_writes(servers[0], true);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    server_refuse_writes(servers[1], true);
+    assert_status(tried(lock, &hold), REFUSED);
+    eventually(!exists_on(2));
+    server_refuse_writes(servers[0], false);
+    server_refuse_writes(servers[1], false);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    end(client, lock);
+}
+
+/* ---- Renewal --------------------------------------------------------------------------------- */
+
+static void renewed_by_a_majority(void **state)
+{
+    (void)state;
+    struct record *events = record_new();
+    dlock_client *client = client_of_first(
+        5, (struct dlock_options){.ttl_ms = 3000, .on_event = record_event, .on_event_arg = events});
+    dlock *lock = connected(client);
+    server_kill(servers[3]);
+    server_kill(servers[4]);
+    dlock_hold *hold = acquired(lock);
+    eventually(record_count(events, "RENEWED") >= 2);
+    assert_true(dlock_valid(hold));
+    for (int i = 0; i < 3; i++)
+        server_integer(servers[i], "DEL " LOCK);
+    eventually(record_count(events, "LOST #") == 1);
+    assert_int_equal(record_count(events, "no longer belongs to this owner"), 1);
+    assert_false(dlock_valid(hold));
+    for (int i = 0; i < 3; i++)
+        assert_false(exists_on((size_t)i)); /* it was not acquired again */
+    assert_status(dlock_release(hold, NULL), LOST);
+    server_restart(servers[3], NULL);
+    server_restart(servers[4], NULL);
+    end(client, lock);
+    record_free(events);
+}
+
+/* One server comes back empty: while a majority confirms the hold, its key is set there again. */
+static void an_empty_server_gets_the_key_again(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of_first(3, (struct dlock_options){.ttl_ms = 600000});
+    dlock *lock = connected(client);
+    dlock_hold *hold = acquired(lock);
+    server_kill(servers[1]);
+    server_restart(servers[1], NULL);
+    eventually((dlock_extend(hold) == DLOCK_OK) && exists_on(1));
+    assert_true(server_integer(servers[1], "PTTL " LOCK) > 500000);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(exist() == 0);
+    end(client, lock);
+}
+
+/* No majority has it any more: nothing is set again, and another's key stays. */
+static void nothing_is_acquired_again(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of_first(3, (struct dlock_options){.ttl_ms = 600000});
+    dlock *lock = connected(client);
+    dlock_hold *hold = acquired(lock);
+    server_text(servers[0], "SET " LOCK " another PX 600000");
+    assert_status(dlock_extend(hold), OK);
+    assert_string_equal(server_text(servers[0], "GET " LOCK), "another");
+    server_integer(servers[1], "DEL " LOCK);
+    assert_status(dlock_extend(hold), LOST);
+    assert_false(exists_on(1));
+    assert_status(dlock_release(hold, NULL), LOST);
+    flush_all();
+    end(client, lock);
+}
+
+/* ---- Which servers --------------------------------------------------------------------------- */
+
+static void number_of_servers(void **state)
+{
+    (void)state;
+    static const size_t wrong[] = {1, 2, 4};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        dlock_client *client = client_of_first(wrong[i], (struct dlock_options){0});
+        dlock *lock;
+        assert_status(dlock_open_ops(client, &rung_redlock, LOCK, &lock), INVALID);
+        assert_says(dlock_error(), "odd number of servers, 3 to 15");
+        dlock_client_close(client);
+    }
+}
+
+static void refuses(const char *third, const char *part, const char *other)
+{
+    const char *urls[] = {server_url(servers[0]), server_url(servers[1]), third};
+    dlock_client *client = client_of_urls(urls, 3, (struct dlock_options){0});
+    dlock *lock = redlock_of(client);
+    struct dlock_holder holder = {.size = sizeof holder};
+    struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS};
+    dlock_hold *hold;
+    assert_status(dlock_acquire(lock, &want, &hold), REFUSED);
+    assert_says(dlock_error(), part);
+    assert_says(dlock_error(), third);
+    assert_says(dlock_error(), other);
+    assert_false(exists_on(0) || exists_on(1));
+    assert_status(dlock_inspect(lock, &holder), REFUSED);
+    end(client, lock);
+}
+
+static void the_same_server_twice(void **state)
+{
+    (void)state;
+    char url[64];
+    snprintf(url, sizeof url, "redis://localhost:%d", server_port(servers[0]));
+    refuses(url, "are the same server", server_url(servers[0]));
+    snprintf(url, sizeof url, "unix:%s", server_socket(servers[1]));
+    refuses(url, "are the same server", server_url(servers[1]));
+}
+
+static void a_replica(void **state)
+{
+    (void)state;
+    char port[16];
+    snprintf(port, sizeof port, "%d", server_port(servers[0]));
+    const char *const args[] = {"--replicaof", "127.0.0.1", port, NULL};
+    struct server *replica = server_start(args);
+    refuses(server_url(replica), "it is a replica", "");
+    server_free(replica);
+}
+
+static void a_node_of_a_cluster(void **state)
+{
+    (void)state;
+    const char *const args[] = {"--cluster-enabled", "yes", NULL};
+    struct server *node = server_start(args);
+    refuses(server_url(node), "it is a node of a cluster", "");
+    server_free(node);
+}
+
+/* A holder keeps its lock while one of the servers has become a replica. */
+static void one_becomes_a_replica(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of_first(3, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    dlock_hold *hold = acquired(lock);
+    server_text(servers[2], "REPLICAOF 127.0.0.1 %d", NOBODYS_PORT);
+    assert_status(dlock_extend(hold), OK);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(tried(lock, &hold) == DLOCK_REFUSED ||
+               (hold != NULL && dlock_release(hold, NULL) != DLOCK_OK));
+    assert_says(dlock_error(), "it is a replica");
+    server_text(servers[2], "REPLICAOF NO ONE");
+    eventually(tried(lock, &hold) == DLOCK_OK);
+    assert_status(dlock_release(hold, NULL), OK);
+    end(client, lock);
+    flush_all();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(oracle_of_three), /* these fork: before any client */
+        cmocka_unit_test(oracle_of_five),
+        cmocka_unit_test(oracle_with_two_dead),
+        cmocka_unit_test(oracle_with_one_that_hangs),
+        cmocka_unit_test(all_are_asked),
+        cmocka_unit_test(two_of_five_are_dead),
+        cmocka_unit_test(three_of_five_are_dead),
+        cmocka_unit_test(another_has_the_majority),
+        cmocka_unit_test(a_split_vote_leaves_nothing),
+        cmocka_unit_test(a_waiter_pauses_at_random),
+        cmocka_unit_test(errors_are_no_votes),
+        cmocka_unit_test(renewed_by_a_majority),
+        cmocka_unit_test(an_empty_server_gets_the_key_again),
+        cmocka_unit_test(nothing_is_acquired_again),
+        cmocka_unit_test(number_of_servers),
+        cmocka_unit_test(the_same_server_twice),
+        cmocka_unit_test(a_replica),
+        cmocka_unit_test(a_node_of_a_cluster),
+        cmocka_unit_test(one_becomes_a_replica),
+    };
+    return cmocka_run_group_tests_name("redlock", tests, servers_start, servers_stop);
+}
