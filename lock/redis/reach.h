@@ -57,9 +57,9 @@ struct server {
 };
 
 /* How many replicas the server should have, those included that are down. */
-static inline size_t server_replicas(const struct server *server)
+static inline size_t server_replicas(const struct server *master)
 {
-    return atomic_load_explicit(&server->replicas, memory_order_relaxed);
+    return atomic_load_explicit(&master->replicas, memory_order_relaxed);
 }
 
 void reach_init(struct server *server, struct outages *outages);
