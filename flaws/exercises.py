@@ -62,7 +62,7 @@ ALL = {exercise.number: exercise for exercise in (
              {"writer_starvation": "OK", "dead_reader": "DEADLOCK", "upgrade": "DEADLOCK"}, predict=True),
     Exercise("18.1", 40, "read_write", {"dead_reader": "OK", "writer_starvation": "UNDERSOLD"}, predict=True),
     Exercise("18.2", 10, "read_write", {"dead_reader": "OK", "upgrade": "DEADLOCK"}, predict=True),
-    Exercise("19.1", 30, "watchdog", {"frozen": "OK", "frozen_late": "OK", "redis_empty": "OVERSOLD"}, predict=True,
+    Exercise("19.1", 30, "watchdog", {"frozen": "OK", "frozen_late": "OK", "redis_empty": "OK"}, predict=True,
              write="fenced"),
     Exercise("19.2", 30, "fair", {"frozen": "OK", "redis_empty": "OVERSOLD"}, predict=True, write="fenced_textbook"),
 )}

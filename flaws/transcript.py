@@ -29,6 +29,11 @@ GROWING = re.compile(r"(?<=\bT)\d+(?:\+\d+)?|(?<=\")\d+(?=\")|(?<=\")N(?=\")|(?<
 GRANT_TOKENS = 1000  # a client that passes the lock on counts up to so many tokens by itself
 # What the larger scripts are sent: the keys beside the lock, and what a step does not look at, are left out.
 NOTIFY = re.compile(r"^(notify_acquire\.lua) 2 (\S+) dlock:token:\2 (\S+) (\d+) (\d) \d+$")
+# What a fenced sale sends in addition, and what is the same in every run: it reads the identity of the lock's server and
+# the stock's epoch, and makes the first epoch. When an epoch is raised, that is told.
+EPOCH_KEY = "inventory:epoch"
+UNTOLD = re.compile(rf'^(?:SET dlock:identity |HMGET {EPOCH_KEY} |epoch\.lua 1 {EPOCH_KEY} "" )')
+RAISED = re.compile(rf"^epoch\.lua 1 {EPOCH_KEY} (E\d+) .*$")
 FENCED = re.compile(r"^(fenced\w*\.lua) \d (\S+)((?: (?!T)\S+)*) ")
 FAIR = re.compile(r"(fair\.lua) 4 (\S+) dlock:queue:\2 dlock:token:\2 dlock:grant:\2 (\w+) (\S+) (\d+) \d+ (\S+) (\d) \d+(?: \S+)?$")
 # The same for read_write.lua.
@@ -57,23 +62,34 @@ def scripts():
     return {hashlib.sha1(file.read_bytes()).hexdigest(): file for file in files}
 
 
+def epochs_in(event, names):
+    """The epochs that the stock answered to this command."""
+    words = event.get("sent", "").split()
+    asks = words[:2] == ["HMGET", EPOCH_KEY]
+    raises = words[:1] == ["EVAL"] and EPOCH_KEY in words and "KEYS[1] the stock's epoch: a hash" in event["sent"] or \
+        words[:1] == ["EVALSHA"] and words[1] in names and names[words[1]].name == "epoch.lua"
+    return [int(found[0]) for found in TOKEN.finditer(event.get("reply", ""))] if asks or raises else []
+
+
 class Names:
     """Who is who: acquisitions by their sale, clients by their instance."""
 
     def __init__(self, stage):
-        self.clients, self.holds, self.scripts, owners, tokens = {}, {}, scripts(), {}, set()
+        self.clients, self.holds, self.scripts, owners, tokens, epochs = {}, {}, scripts(), {}, set(), set()
         for instance in stage.instances.values():
             for event in instance.events():
                 for text in (event.get("hold", ""), event.get("sent", "")):
-                    found = ID.search(text)
+                    found = ID.search(text) if EPOCH_KEY not in text else None  # it may name any client
                     if found and event.get("request"):
                         self.clients.setdefault(found[1], instance.name)
                         if found[4] or found[5]:  # a name that is used once
                             is_first = owners.setdefault(event["request"], found[3]) == found[3]
                             self.holds.setdefault(found[0], event["request"] + ("" if is_first else "'s other"))
+                epochs.update(epochs_in(event, self.scripts))
                 tokens.update(int(found[0]) for found in TOKEN.finditer(f"{event.get('sent', '')} {event.get('reply', '')}"))
+        self.epochs = sorted(epochs)
         self.tokens = []  # the first one of each tenure
-        for token in sorted(tokens):
+        for token in sorted(tokens - epochs):
             if not self.tokens or token - self.tokens[-1] >= (GRANT_TOKENS if stage.rung.handoff else 1):
                 self.tokens.append(token)
 
@@ -89,7 +105,9 @@ class Names:
         return (self.holds.get(found[0]) or self.clients.get(found[1])) if found else None
 
     def token(self, found):
-        """T1, T2 in the order of growing; T1+1 is what its client made of T1."""
+        """T1, T2 in the order of growing; T1+1 is what its client made of T1. E1, E2 are epochs."""
+        if int(found[0]) in self.epochs:
+            return f"E{self.epochs.index(int(found[0])) + 1}"
         number = sum(first <= int(found[0]) for first in self.tokens)
         more = int(found[0]) - self.tokens[number - 1]
         return f"T{number}" + (f"+{more}" if more else "")
@@ -131,7 +149,8 @@ def of_read_write(found):
 def of_fenced(found):
     script, stock, keys = found.groups()
     named = {f"{stock}:fence": "<fence>"}
-    return " ".join([script, stock] + [named.get(key, "<token>") for key in keys.split()]) + " "
+    told = [key for key in keys.split() if key not in (EPOCH_KEY, "dlock:identity")]
+    return " ".join([script, stock] + [named.get(key, "<token>") for key in told]) + " "
 
 
 def in_short(sent, reply):
@@ -149,6 +168,8 @@ def in_short(sent, reply):
         reply = re.sub(r"(?:\(integer\) )?(?<![-\d])\d+(?=\]?$)", "ms left", reply)
     if sent.startswith("notify_acquire.lua"):
         sent, reply = NOTIFY.sub(r"\1 \2 \3 \4 \5", sent), re.sub(r"^(\[0), \d+", r"\1, ms left", reply)
+    if RAISED.match(sent):
+        sent, reply = RAISED.sub(r"epoch.lua \1 <lock>", sent), re.sub(r'^\["?(E\d+).*', r"\1", reply)
     return FENCED.sub(of_fenced, sent), reply
 
 
@@ -173,7 +194,9 @@ def commands(stage, names):
             if event["t_ns"] > stage.ended_ns:
                 continue  # what the end of the stage brought about
             t_ns = event["sent_ns"] if who in left else event["t_ns"]
-            yield Line(t_ns, who, *in_short(names.plain(event["sent"]), names.plain(event["reply"])))
+            sent = names.plain(event["sent"])
+            if not UNTOLD.match(sent):
+                yield Line(t_ns, who, *in_short(sent, names.plain(event["reply"])))
 
 
 def sent_about(stage, key):

@@ -204,7 +204,7 @@ def test_a_lock_on_one_redis_is_lost_with_it_and_the_write_refused(tmp_path):
     done = rung("cure", "redis_empty", "--runs", tmp_path)
     assert done.returncode == 0 and done.stdout.endswith("\nexpected OK, got OK\n"), done.stdout + done.stderr
     told = " ".join(done.stdout.split())
-    assert "fenced_read.lua" in told and "STALE T1: the last that read is T2" in told
+    assert "fenced_read.lua" in told and "epoch.lua E1 <lock> E2" in told and "EPOCH E1: the stock is in E2" in told
 
 
 # ---- The second witness ----
