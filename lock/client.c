@@ -43,12 +43,14 @@ static dlock_status set_count(size_t *value, const char *name, size_t fallback, 
 static dlock_status check_replicas(const struct dlock_options *options)
 {
     if (options->replicas_ack < DLOCK_REPLICAS_NONE || options->replicas_ack > DLOCK_REPLICAS_ALL)
-        return fail(DLOCK_INVALID, "replicas_ack is %d; it must be DLOCK_REPLICAS_NONE (%d) to "
-                                   "DLOCK_REPLICAS_ALL (%d)",
+        return fail(DLOCK_INVALID,
+                    "replicas_ack is %d; it must be DLOCK_REPLICAS_NONE (%d) to "
+                    "DLOCK_REPLICAS_ALL (%d)",
                     (int)options->replicas_ack, DLOCK_REPLICAS_NONE, DLOCK_REPLICAS_ALL);
     if (options->replicas > REPLICAS_MOST)
-        return fail(DLOCK_INVALID, "replicas is %zu; it must be 1 to %d, or 0 with "
-                                   "DLOCK_REPLICAS_NONE",
+        return fail(DLOCK_INVALID,
+                    "replicas is %zu; it must be 1 to %d, or 0 with "
+                    "DLOCK_REPLICAS_NONE",
                     options->replicas, REPLICAS_MOST);
     if (options->replicas_ack == DLOCK_REPLICAS_NONE)
         return DLOCK_OK;

@@ -30,7 +30,7 @@ struct config {
     char *redis_password_file;
     struct write_choice named; /* as given */
     const struct dlock_rung *lock;
-    int write; /* enum write_mode */
+    int write;        /* enum write_mode */
     int replicas_ack; /* enum dlock_replicas_ack */
     int64_t replicas;
     bool check_hold;

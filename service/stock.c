@@ -159,8 +159,7 @@ enum stock_status stock_confirm(struct stock *stock, const char *key)
     return stock_confirm_by(stock, (const char *const[]){"INCRBY", key, "0"}, &reply);
 }
 
-enum stock_status stock_confirm_record(struct stock *stock, const char *record_key,
-                                       int64_t keep_ms)
+enum stock_status stock_confirm_record(struct stock *stock, const char *record_key, int64_t keep_ms)
 {
     char ms[24];
     const redisReply *reply;
@@ -170,8 +169,7 @@ enum stock_status stock_confirm_record(struct stock *stock, const char *record_k
     if (status != STOCK_OK)
         return status;
     bool is_there = reply->type == REDIS_REPLY_INTEGER && reply->integer == 1;
-    return is_there ? STOCK_OK
-                    : stock_failed(stock, STOCK_MISSING, "%s has expired", record_key);
+    return is_there ? STOCK_OK : stock_failed(stock, STOCK_MISSING, "%s has expired", record_key);
 }
 
 enum stock_status stock_shut_out(struct stock *stock, const struct stock_fence *fence)

@@ -17,6 +17,11 @@
 #define FAILURES_MOST 10 /* the counter stops here; the pause is at its maximum */
 #define REFUSED_MS INT64_C(60000)
 
+size_t server_replicas(const struct server *server)
+{
+    return atomic_load_explicit(&server->replicas, memory_order_relaxed);
+}
+
 void reach_init(struct server *server, struct outages *outages)
 {
     server->outages = outages;

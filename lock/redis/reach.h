@@ -57,10 +57,7 @@ struct server {
 };
 
 /* How many replicas the server should have, those included that are down. */
-static inline size_t server_replicas(const struct server *master)
-{
-    return atomic_load_explicit(&master->replicas, memory_order_relaxed);
-}
+size_t server_replicas(const struct server *server);
 
 void reach_init(struct server *server, struct outages *outages);
 void reach_free(struct server *server); /* not its URL */

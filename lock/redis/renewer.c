@@ -15,10 +15,10 @@
 struct renewer {
     struct dlock_client *client;
     struct redis *own;
-    struct redis *redis;                     /* `own`, or one that the pool has lent */
-    size_t taken;                            /* how many of the replies were taken */
-    size_t added;                            /* requests that were not sent yet */
-    int64_t soonest_ns;                      /* CLOCK_BOOTTIME: when the first of them ends */
+    struct redis *redis; /* `own`, or one that the pool has lent */
+    size_t taken;        /* how many of the replies were taken */
+    size_t added;        /* requests that were not sent yet */
+    int64_t soonest_ns;  /* CLOCK_BOOTTIME: when the first of them ends */
     /* If replicas must confirm: how many requests each write has before its WAIT. A ring; the
      * oldest write counts only the requests whose answers were not taken. */
     size_t writes[RENEWALS_UNDER_WAY_MAX];

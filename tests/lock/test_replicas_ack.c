@@ -106,10 +106,9 @@ static void what_is_asked(void **state)
 /* The flawed rungs that send several commands ask after each. */
 static void flawed_rungs_ask_too(void **state)
 {
-    static const char *const rungs[] = {"setnx",         "setnx_expire",     "setnx_multi",
-                                        "set_nx_ex",     "owner_check",      "reentrant_tls",
-                                        "blpop_wake",    "reentrant_getset", "watchdog_timer",
-                                        "rw_counter"};
+    static const char *const rungs[] = {
+        "setnx",         "setnx_expire", "setnx_multi",      "set_nx_ex",      "owner_check",
+        "reentrant_tls", "blpop_wake",   "reentrant_getset", "watchdog_timer", "rw_counter"};
     (void)state;
     for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++) {
         struct stage stage;
@@ -125,6 +124,50 @@ static void flawed_rungs_ask_too(void **state)
         works(&stage);
         stage_clear(&stage);
     }
+}
+
+/* Requests that share a write share its WAIT, a release among them. What one of them answers is its
+ * own. */
+static void one_wait_for_a_shared_write(void **state)
+{
+    enum { LOCKS = 100, BUSY = 7 };
+    struct dlock_options options = needing(DLOCK_REPLICAS_ALL);
+    dlock *locks[LOCKS];
+    struct started started[LOCKS];
+    (void)state;
+    server_text(server, "FLUSHALL");
+    dlock_client *client = client_of(server_url(server), options);
+    for (size_t i = 0; i < LOCKS; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "lock:{%zu}", i);
+        locks[i] = lock_of(client, "watchdog", name);
+    }
+    assert_int_equal(server_integer(server, "HSET lock:{7} another 1"), 1);
+    for (int frozen = 0; frozen < 2; frozen++) {
+        long long before = waits();
+        for (size_t i = 0; i < LOCKS; i++) {
+            started[i] = (struct started){0};
+            start(locks[i], waiting(0), &started[i]);
+        }
+        for (size_t i = 0; i < LOCKS; i++) {
+            started_answered(&started[i]);
+            dlock_status status = i == BUSY ? DLOCK_BUSY : frozen > 0 ? DLOCK_REFUSED : DLOCK_OK;
+            assert_int_equal(started[i].status, status);
+            if (status == DLOCK_REFUSED)
+                assert_says(started[i].error, TOO_FEW);
+        }
+        assert_true(waits() - before < LOCKS / 2);
+        for (size_t i = 0; i < LOCKS; i++)
+            if (started[i].hold != NULL)
+                assert_status(dlock_release(started[i].hold, NULL), OK);
+        eventually(server_integer(server, "DBSIZE") == 1);
+        if (frozen == 0)
+            freeze(2);
+    }
+    thaw(2);
+    for (size_t i = 0; i < LOCKS; i++)
+        dlock_close(locks[i]);
+    dlock_client_close(client);
 }
 
 /* ---- Acquire --------------------------------------------------------------------------------- */
@@ -545,8 +588,8 @@ static void an_extension_that_too_few_confirm(void **state)
  * the writes of its own connection. */
 static void a_renewal_always_writes(void **state)
 {
-    static const char *const rungs[] = {"watchdog", "owner_lua", "reentrant", "notify", "fair",
-                                        "read_write"};
+    static const char *const rungs[] = {"watchdog", "owner_lua", "reentrant",
+                                        "notify",   "fair",      "read_write"};
     (void)state;
     for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++) {
         struct stage stage;
@@ -571,6 +614,7 @@ int main(void)
         SCENARIO(nothing_is_asked_without_the_option, EACH_SOUND),
         SCENARIO(what_is_asked, EACH_SOUND),
         SCENARIO(flawed_rungs_ask_too, ONCE),
+        SCENARIO(one_wait_for_a_shared_write, ONCE),
         SCENARIO(an_acquire_that_too_few_confirm, EACH_SOUND),
         SCENARIO(one_replica_confirms, EACH_SOUND),
         SCENARIO(a_waiter_acquires_when_they_are_back, EACH_SOUND),
