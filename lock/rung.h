@@ -90,6 +90,9 @@ struct dlock_hold {
      * hold. 0: none. */
     _Atomic int64_t shared_ms;
     void *user;
+    /* The engine's. Several servers: the connection of its acquire, which a release should use,
+     * too, so that it follows the acquire on a server that is late. */
+    const void *acquired_on;
     int fork_generation;
     int64_t hold_max_ms; /* 0: no limit */
     int64_t ends_ns;     /* CLOCK_BOOTTIME: no renewal reaches beyond this; INT64_MAX: no limit */

@@ -64,6 +64,11 @@ void node_free(struct node *node)
 {
     node_forget(node);
     node_close(node, DLOCK_UNREACHABLE, "closed");
+    for (size_t i = 0; i < node->later_count; i++) {
+        redisFreeCommand(node->later[i].bytes);
+        free(node->later[i].sent.text);
+    }
+    free(node->later);
     free(node->sent);
     free(node->replies);
     free(node->out);
@@ -259,6 +264,24 @@ void node_append(struct node *node, int argc, const char *const *argv, const siz
         node_close(node, DLOCK_NO_MEMORY, "out of memory");
 }
 
+void node_append_later(struct node *node, int argc, const char *const *argv)
+{
+    struct later later = {0};
+    if (node->state == NODE_UP || node->later_count == LATER_MAX)
+        return;
+    if (node->later == NULL)
+        node->later = calloc(LATER_MAX, sizeof *node->later);
+    long long size =
+        redisFormatCommandArgv(&later.bytes, argc, (const char **)(uintptr_t)argv, NULL);
+    if (node->later == NULL || size <= 0)
+        return;
+    later.size = (size_t)size;
+    if (node->config->on_trace != NULL)
+        later.sent =
+            (struct sent_command){.text = command_text(argc, argv, NULL), .user = trace_user()};
+    node->later[node->later_count++] = later;
+}
+
 void node_write(struct node *node)
 {
     while (node->out_sent < node->out_size) {
@@ -276,16 +299,23 @@ void node_write(struct node *node)
     }
 }
 
+/* Takes the text. */
+static void note_sent(struct node *node, char *text, void *user)
+{
+    struct sent_command *more = realloc(node->sent, (node->sent_count + 1) * sizeof *more);
+    if (more == NULL) {
+        free(text);
+        return;
+    }
+    node->sent = more;
+    more[node->sent_count++] =
+        (struct sent_command){.text = text, .sent_ns = mono_ns(), .user = user};
+}
+
 void node_note_sent(struct node *node, int argc, const char *const *argv, const size_t *sizes)
 {
-    if (node->config->on_trace == NULL)
-        return;
-    struct sent_command *more = realloc(node->sent, (node->sent_count + 1) * sizeof *more);
-    if (more == NULL)
-        return;
-    node->sent = more;
-    more[node->sent_count++] = (struct sent_command){
-        .text = command_text(argc, argv, sizes), .sent_ns = mono_ns(), .user = trace_user()};
+    if (node->config->on_trace != NULL)
+        note_sent(node, command_text(argc, argv, sizes), trace_user());
 }
 
 void node_trace(struct node *node, size_t index, const redisReply *reply)
@@ -613,7 +643,7 @@ static bool node_may_vote(struct node *node)
 
 /* Requests on a connection that broke may still be carried out. Before this connection's first
  * command, the server ends that one. */
-static void end_orphan(struct node *node)
+static void append_kill(struct node *node)
 {
     const struct connection_id *orphan = &node->orphan;
     char id[24];
@@ -621,15 +651,39 @@ static void end_orphan(struct node *node)
         reach_may_ask(node->server, &node->server->kill_refused_ns)) {
         const char *const kill[] = {"CLIENT", "KILL", "ID", id};
         snprintf(id, sizeof id, "%lld", orphan->id);
-        node->sent_ns = mono_ns();
         node_append(node, 4, kill, NULL);
         node_note_sent(node, 4, kill, NULL);
         atomic_fetch_add_explicit(&node->config->commands, 1, memory_order_relaxed);
-        node_leave_behind(node);
-        node->status = DLOCK_OK; /* of the exchange, which has not asked this server anything */
-        node_write(node);
     }
     node->orphan = (struct connection_id){0};
+}
+
+static void append_later(struct node *node)
+{
+    for (size_t i = 0; i < node->later_count; i++) {
+        const struct later *later = &node->later[i];
+        if (node_put(node, later->bytes, later->size)) {
+            node->reply_wanted++;
+            atomic_fetch_add_explicit(&node->config->commands, 1, memory_order_relaxed);
+            if (node->config->on_trace != NULL)
+                note_sent(node, later->sent.text, later->sent.user);
+        } else {
+            free(later->sent.text);
+        }
+        redisFreeCommand(later->bytes);
+    }
+    node->later_count = 0;
+}
+
+/* What an earlier exchange left to do. No reply is awaited. */
+static void send_left(struct node *node)
+{
+    node->sent_ns = mono_ns();
+    append_kill(node);
+    append_later(node);
+    node_leave_behind(node);
+    node->status = DLOCK_OK; /* of the exchange, which has not asked this server anything */
+    node_write(node);
 }
 
 /* A full server sends this error instead of the first reply, and closes the connection. */
@@ -669,7 +723,7 @@ static void logged_in(struct node *node)
     node_clear(node);
     atomic_store(&node->server->misfit, false);
     reach_tried(node->server, node_address(node), false);
-    end_orphan(node);
+    send_left(node);
 }
 
 /* ---- Steps ----------------------------------------------------------------------------------- */

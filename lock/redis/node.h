@@ -17,6 +17,14 @@ struct sent_command {
     void *user;      /* dlock_trace.user */
 };
 
+/* A command that waits until the server is connected. */
+struct later {
+    char *bytes;
+    size_t size;
+    struct sent_command sent;
+};
+#define LATER_MAX 256
+
 struct node {
     struct redis_config *config;
     struct server *server;
@@ -52,6 +60,9 @@ struct node {
     size_t reply_count;
     size_t reply_capacity;
     size_t reply_wanted;
+    struct later *later; /* LATER_MAX, or NULL */
+    size_t later_count;
+
     struct sent_command *sent; /* those that it owes a reply, then this exchange's; trace only */
     size_t sent_count;
     int64_t made_ns;    /* CLOCK_MONOTONIC: when the login was sent */
@@ -113,6 +124,9 @@ void node_shift(struct node *node, size_t taken);
 void node_append(struct node *node, int argc, const char *const *argv, const size_t *sizes);
 void node_write(struct node *node);
 void node_read(struct node *node);
+/* If the node is not connected: keeps a command until it is. Its reply is not needed. Beyond
+ * LATER_MAX, and without memory, it is dropped. */
+void node_append_later(struct node *node, int argc, const char *const *argv);
 /* Notes a command for the trace, after node_append. */
 void node_note_sent(struct node *node, int argc, const char *const *argv, const size_t *sizes);
 /* index: the command that it answers. reply NULL: it was lost. */

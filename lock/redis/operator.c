@@ -221,7 +221,7 @@ static bool has_several(const struct dlock *lock)
 dlock_status redis_inspect(struct dlock *lock, int64_t ends_ns, int cancel_fd, struct look *look)
 {
     struct rung_env env;
-    dlock_status status = env_begin(lock, ends_ns, ends_ns, cancel_fd, &env);
+    dlock_status status = env_begin(lock, ends_ns, ends_ns, cancel_fd, NULL, &env);
     env.wake_fd = cancel_fd; /* it changes nothing, so it may be aborted */
     if (status == DLOCK_OK)
         status = has_several(lock) ? inspect_all(&env, lock, look)
@@ -254,7 +254,7 @@ dlock_status redis_break(struct dlock *lock, int64_t ends_ns, struct look *look)
     struct rung_env env;
     const struct rung_ops *ops = lock->ops;
     int64_t connect_ns = mono_deadline_ns(lock->client->options.connect_timeout_ms);
-    dlock_status status = env_begin(lock, ends_ns, ends_ns, -1, &env);
+    dlock_status status = env_begin(lock, ends_ns, ends_ns, -1, NULL, &env);
     if (status == DLOCK_OK)
         status =
             has_several(lock)
@@ -270,7 +270,7 @@ dlock_status redis_break(struct dlock *lock, int64_t ends_ns, struct look *look)
 dlock_status redis_check_beside(struct dlock *lock, int64_t ends_ns, int cancel_fd)
 {
     struct rung_env env;
-    dlock_status status = env_begin(lock, ends_ns, ends_ns, cancel_fd, &env);
+    dlock_status status = env_begin(lock, ends_ns, ends_ns, cancel_fd, NULL, &env);
     bool found = false;
     env.wake_fd = cancel_fd;
     for (size_t i = 0; status == DLOCK_OK && !found && lock->ops->beside[i].kind != NULL; i++) {

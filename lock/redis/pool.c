@@ -28,7 +28,22 @@ void pool_destroy(struct pool *pool)
     pthread_cond_destroy(&pool->returned);
 }
 
-dlock_status pool_take(struct pool *pool, int64_t deadline_ns, struct redis **redis)
+/* Takes one of the idle connections. */
+static struct redis *pool_pick(struct pool *pool, const struct redis *wanted)
+{
+    size_t place = pool->idle_count - 1;
+    for (size_t i = 0; wanted != NULL && i < pool->idle_count; i++)
+        if (pool->idle[i] == wanted)
+            place = i;
+    struct redis *redis = pool->idle[place];
+    pool->idle_count--;
+    memmove(pool->idle + place, pool->idle + place + 1,
+            (pool->idle_count - place) * sizeof *pool->idle);
+    return redis;
+}
+
+dlock_status pool_take(struct pool *pool, const struct redis *wanted, int64_t deadline_ns,
+                       struct redis **redis)
 {
     struct timespec deadline = timespec_of(deadline_ns);
     int waited = 0;
@@ -38,7 +53,7 @@ dlock_status pool_take(struct pool *pool, int64_t deadline_ns, struct redis **re
         waited = pthread_cond_timedwait(&pool->returned, &pool->mutex, &deadline);
     bool may_create = false;
     if (pool->idle_count > 0)
-        *redis = pool->idle[--pool->idle_count];
+        *redis = pool_pick(pool, wanted);
     else if (pool->made < pool->max) {
         pool->made++;
         may_create = true;

@@ -20,9 +20,10 @@ struct pool {
 bool pool_init(struct pool *pool, struct redis_config *config, size_t max);
 void pool_destroy(struct pool *pool);
 
-/* Lends a connection, and makes one if all are lent and fewer than `max` exist. OK; LIMIT: all were
- * still lent at the deadline; NO_MEMORY. */
-dlock_status pool_take(struct pool *pool, int64_t deadline_ns, struct redis **redis);
+/* Lends a connection: `wanted`, if it is idle. Makes one if all are lent and fewer than `max`
+ * exist. OK; LIMIT: all were still lent at the deadline; NO_MEMORY. */
+dlock_status pool_take(struct pool *pool, const struct redis *wanted, int64_t deadline_ns,
+                       struct redis **redis);
 /* Lends one that is idle and connected; NULL: there is none. */
 struct redis *pool_take_up(struct pool *pool);
 void pool_give(struct pool *pool, struct redis *redis);

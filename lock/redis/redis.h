@@ -76,6 +76,9 @@ void redis_go_on(struct redis *redis);
 void redis_append(struct redis *redis, size_t node, int argc, const char *const *argv,
                   const size_t *sizes);
 
+/* The same for a server that is not connected: it is sent once it is, before any other command. */
+void redis_append_later(struct redis *redis, size_t node, int argc, const char *const *argv);
+
 /* Sends what was appended, in one write per server, and collects one reply per command. It stops
  * at the deadline, after command_timeout_ms, or when wake_fd is readable. A server that still owes
  * a reply is disconnected, so that its late reply cannot be taken for another command's. A server

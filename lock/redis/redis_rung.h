@@ -82,6 +82,7 @@ struct question {
      * majority can any more. */
     bool (*is_decided)(void *arg);
     bool needs_most; /* nothing is sent unless a majority is connected */
+    bool for_all;    /* a server that is not connected gets it once it is */
 };
 
 /* Sends a command, or a script in full, to all servers at once; script NULL: argv is a command.
@@ -167,9 +168,10 @@ static inline void point(struct rung_env *env, const char *name)
 /* Sets up an env for one slot of a rung, without a connection. */
 void env_init(struct dlock *lock, int64_t ends_ns, struct rung_env *env);
 /* Sets up an env and connects it. The slot starts no later than limit_ns, and ends by ends_ns, both
- * on CLOCK_MONOTONIC. If it is not OK, nothing was sent. Call env_end in each case. */
+ * on CLOCK_MONOTONIC. wanted: the connection to use if it is idle, or NULL. If it is not OK, nothing
+ * was sent. Call env_end in each case. */
 dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int64_t ends_ns, int cancel_fd,
-                       struct rung_env *env);
+                       const struct redis *wanted, struct rung_env *env);
 void env_end(struct dlock *lock, struct rung_env *env);
 
 #endif

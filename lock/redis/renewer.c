@@ -106,7 +106,7 @@ dlock_status redis_extend(struct dlock_hold *hold, int64_t ends_ns, int64_t *sen
                           int64_t *ttl_ms)
 {
     struct rung_env env;
-    dlock_status status = env_begin(hold->lock, ends_ns, ends_ns, -1, &env);
+    dlock_status status = env_begin(hold->lock, ends_ns, ends_ns, -1, NULL, &env);
     *sent_ns = env.now_ns();
     *ttl_ms = renewal_ms(hold, *sent_ns);
     env.asks_replicas = true;

@@ -364,6 +364,8 @@ static void run_alone(struct trip *trip, struct exchange *exchange)
     exchange->transient = env->transient;
     if (must_be_confirmed(exchange))
         round_trip_confirm(exchange, &env->acks);
+    if (exchange->step == STEP_ACQUIRE)
+        exchange->hold->acquired_on = env->redis;
     round_trip_note_broken(trip, exchange);
 }
 
@@ -610,7 +612,9 @@ static void round_trip_begin(struct trip *trip, struct exchange *const *all, siz
     }
     trip->shared = count > 1;
     trip->began_ns = mono_ns();
-    trip->ready = env_begin(lock, limit_ns, ends_ns, cancel != NULL ? cancel->fd : -1, &trip->env);
+    const struct redis *wanted = count == 1 ? all[0]->hold->acquired_on : NULL;
+    trip->ready =
+        env_begin(lock, limit_ns, ends_ns, cancel != NULL ? cancel->fd : -1, wanted, &trip->env);
     trip->ready_ns = mono_ns();
     if (all[0]->unseen)
         trip->env.on_point = NULL;

@@ -38,7 +38,8 @@ static bool timer_take_turn(struct timer *timer)
 {
     struct rung_env env;
     bool goes_on = true;
-    if (env_begin(timer->lock, mono_deadline_ns(timer->ttl_ms), INT64_MAX, -1, &env) == DLOCK_OK) {
+    if (env_begin(timer->lock, mono_deadline_ns(timer->ttl_ms), INT64_MAX, -1, NULL, &env) ==
+        DLOCK_OK) {
         goes_on = timer->call(&env, timer);
         timer->calls++;
     }

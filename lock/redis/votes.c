@@ -30,13 +30,14 @@ static void poll_send(struct poll *poll, const struct script *script, const char
     else
         redis_begin(redis);
     poll->asked_most = redis_count_up(redis) >= poll->votes.needed;
+    int argc = script == NULL ? rung_count(argv) : script_command(command, script, argv, true);
+    const char *const *words = script == NULL ? argv : command;
     for (size_t i = 0; i < poll->votes.servers; i++) {
         if (poll->question->needs_most && !poll->asked_most)
             break;
-        if (script == NULL)
-            redis_append(redis, i, rung_count(argv), argv, NULL);
-        else
-            redis_append(redis, i, script_command(command, script, argv, true), command, NULL);
+        redis_append(redis, i, argc, words, NULL);
+        if (poll->question->for_all)
+            redis_append_later(redis, i, argc, words);
     }
     poll->first_count = 1;
     if (poll->asked_most || !poll->question->needs_most)

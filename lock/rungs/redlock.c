@@ -33,7 +33,7 @@ static bool is_one(void *arg, size_t server, const struct answer *answer)
 
 static struct votes delete_on_all(struct rung_env *env, const struct dlock_hold *hold)
 {
-    static const struct question question = {.is_yes = is_one};
+    static const struct question question = {.is_yes = is_one, .for_all = true};
     const char *const argv[] = {"1", hold->key, hold->id, NULL};
     return rung_poll(env, &lua_delete_if_owner, argv, &question, NULL);
 }
@@ -59,7 +59,7 @@ static int64_t again_ms(void)
 static dlock_status refused(const struct votes *votes, struct busy *busy)
 {
     size_t reached = votes->yes + votes->no + (votes->decided ? votes->late : 0);
-    dlock_status status = votes->no > 0 && reached >= votes->needed    ? DLOCK_BUSY
+    dlock_status status = votes->no > 0 && reached >= votes->needed  ? DLOCK_BUSY
                           : reached + votes->failed >= votes->needed ? DLOCK_REFUSED
                                                                      : DLOCK_UNREACHABLE;
     busy->kind = WAIT_LOCAL;

@@ -88,21 +88,24 @@ static inline void flush_all(void)
         server_text(servers[i], "FLUSHALL");
 }
 
-static inline dlock_client *client_behind_proxies(struct dlock_options options)
+static inline dlock_client *client_behind_proxies(size_t count, struct dlock_options options)
 {
     const char *urls[SERVERS];
-    for (int i = 0; i < SERVERS; i++) {
+    for (size_t i = 0; i < count; i++) {
         proxies[i] = proxy_start(servers[i]);
         urls[i] = proxy_url(proxies[i]);
     }
-    return client_of_urls(urls, SERVERS, options);
+    return client_of_urls(urls, count, options);
 }
 
 static inline void end_behind_proxies(dlock_client *client, dlock *lock)
 {
     end(client, lock);
-    for (int i = 0; i < SERVERS; i++)
-        proxy_free(proxies[i]);
+    for (int i = 0; i < SERVERS; i++) {
+        if (proxies[i] != NULL)
+            proxy_free(proxies[i]);
+        proxies[i] = NULL;
+    }
 }
 
 static inline int servers_start(void **state)

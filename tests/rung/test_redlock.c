@@ -202,7 +202,8 @@ static void renewed_by_a_majority(void **state)
     (void)state;
     struct record *events = record_new();
     dlock_client *client = client_of_first(
-        5, (struct dlock_options){.ttl_ms = 3000, .on_event = record_event, .on_event_arg = events});
+        5,
+        (struct dlock_options){.ttl_ms = 3000, .on_event = record_event, .on_event_arg = events});
     dlock *lock = connected(client);
     server_kill(servers[3]);
     server_kill(servers[4]);

@@ -4,8 +4,16 @@
  * for them, and nothing of it stays on them.
  */
 #include "redlock_stage.h"
+#include "waiter.h"
 
 #define LATE 4 /* the server that the tests delay */
+
+static dlock_batch *batch_of(const char *command, const char *key)
+{
+    dlock_batch *batch = dlock_batch_new();
+    assert_status(dlock_batch_add(batch, 2, (const char *const[]){command, key}, NULL), OK);
+    return batch;
+}
 
 /* ---- Late answers ---------------------------------------------------------------------------- */
 
@@ -13,7 +21,7 @@
 static void a_late_grant_is_released(void **state)
 {
     (void)state;
-    dlock_client *client = client_behind_proxies((struct dlock_options){0});
+    dlock_client *client = client_behind_proxies(SERVERS, (struct dlock_options){0});
     dlock *lock = connected(client);
     uint64_t connects = stats_of(client).connects;
     proxy_plan(proxies[LATE], PROXY_HOLD_REQUEST, "NX", NULL, 0);
@@ -34,7 +42,7 @@ static void a_late_grant_is_released(void **state)
 static void a_late_refused_acquire_is_released(void **state)
 {
     (void)state;
-    dlock_client *client = client_behind_proxies((struct dlock_options){0});
+    dlock_client *client = client_behind_proxies(SERVERS, (struct dlock_options){0});
     dlock *lock = connected(client);
     dlock_hold *hold;
     for (int i = 0; i < 3; i++)
@@ -53,7 +61,7 @@ static void a_late_refused_acquire_is_released(void **state)
 static void a_late_server_has_lost_its_scripts(void **state)
 {
     (void)state;
-    dlock_client *client = client_behind_proxies((struct dlock_options){0});
+    dlock_client *client = client_behind_proxies(SERVERS, (struct dlock_options){0});
     dlock *lock = connected(client);
     proxy_plan(proxies[LATE], PROXY_HOLD_REQUEST, "NX", NULL, 0);
     dlock_hold *hold = acquired(lock);
@@ -74,7 +82,7 @@ static void a_late_answer_is_traced(void **state)
     (void)state;
     struct record *trace = record_new();
     dlock_client *client = client_behind_proxies(
-        (struct dlock_options){.on_trace = record_trace, .on_trace_arg = trace});
+        SERVERS, (struct dlock_options){.on_trace = record_trace, .on_trace_arg = trace});
     dlock *lock = connected(client);
     dlock_hold *hold = acquired(lock);
     eventually(exist() == SERVERS);
@@ -102,9 +110,9 @@ static void one_is_marked_down_and_comes_back(void **state)
 {
     (void)state;
     struct record *events = record_new();
-    dlock_client *client = client_of_first(
-        5, (struct dlock_options){
-               .command_timeout_ms = 300, .on_event = record_event, .on_event_arg = events});
+    dlock_client *client = client_of_first(5, (struct dlock_options){.command_timeout_ms = 300,
+                                                                     .on_event = record_event,
+                                                                     .on_event_arg = events});
     dlock *lock = connected(client);
     server_pause(servers[LATE]);
     eventually(dlock_release(acquired(lock), NULL) == DLOCK_OK &&
@@ -144,7 +152,7 @@ static void three_hang(void **state)
 static void three_lose_their_answers(void **state)
 {
     (void)state;
-    dlock_client *client = client_behind_proxies((struct dlock_options){0});
+    dlock_client *client = client_behind_proxies(SERVERS, (struct dlock_options){0});
     dlock *lock = connected(client);
     for (int i = 2; i < 5; i++)
         proxy_plan(proxies[i], PROXY_CUT_REPLY, "NX", NULL, 0);
@@ -158,12 +166,63 @@ static void three_lose_their_answers(void **state)
     end_behind_proxies(client, lock);
 }
 
+/* One connection breaks, and the server has granted the lock. The release reaches that server on its
+ * next connection. */
+static void one_that_lost_its_answer_is_released(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(SERVERS, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    proxy_plan(proxies[LATE], PROXY_CUT_REPLY, "NX", NULL, 0);
+    dlock_hold *hold = acquired(lock);
+    eventually(proxy_done(proxies[LATE]) && exist() == SERVERS);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(!holder_of(lock).held && exist() == 0);
+    end_behind_proxies(client, lock);
+}
+
+/* The late acquire was sent on another connection than the one that the next call would use. The
+ * release follows it all the same. */
+static void a_release_uses_the_connection_of_its_acquire(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(SERVERS, (struct dlock_options){0});
+    dlock *lock = redlock_of(client), *other;
+    dlock_batch *reads = batch_of("GET", "stock"); /* which the first server must answer */
+    dlock_hold *hold = acquired(lock);
+    eventually(exist() == SERVERS);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(exist() == 0);
+    struct monitor *monitor = monitor_start(servers[LATE]);
+    assert_status(dlock_open_ops(client, &rung_redlock, "lock:{other}", &other), OK);
+    struct waiter first = {.lock = other, .want = {.wait_ms = PATIENCE_MS, .reads = reads}};
+    proxy_plan(proxies[0], PROXY_HOLD_REQUEST, "other", NULL, 0);
+    waiter_start(&first);
+    eventually(proxy_done(proxies[0]));
+    assert_status(dlock_release(acquired(lock), NULL), OK); /* a second connection to each */
+    eventually(monitor_count(monitor, "SET\" \"" LOCK) == 1 && !exists_on(LATE));
+    proxy_plan(proxies[LATE], PROXY_HOLD_REQUEST, "NX", NULL, 0);
+    hold = acquired(lock);
+    eventually(proxy_done(proxies[LATE]));
+    proxy_let_go(proxies[0]);
+    assert_status(waiter_end(&first), OK); /* its connection is now the next to be used */
+    assert_status(dlock_release(hold, NULL), OK);
+    proxy_let_go(proxies[LATE]);
+    eventually(monitor_count(monitor, "SET\" \"" LOCK) == 2 && !exists_on(LATE));
+    assert_status(dlock_release(first.hold, NULL), OK);
+    monitor_free(monitor);
+    dlock_batch_free(reads);
+    dlock_close(other);
+    end_behind_proxies(client, lock);
+    flush_all();
+}
+
 /* The connection broke, and the acquire that was sent on it has not arrived. The next connection
  * makes the server end that one, so it never will. */
 static void a_lost_acquire_does_not_come_late(void **state)
 {
     (void)state;
-    dlock_client *client = client_behind_proxies((struct dlock_options){0});
+    dlock_client *client = client_behind_proxies(SERVERS, (struct dlock_options){0});
     dlock *lock = connected(client);
     proxy_plan(proxies[LATE], PROXY_DELAY_REQUEST, "NX", NULL, 0);
     assert_status(dlock_release(acquired(lock), NULL), OK);
@@ -194,7 +253,7 @@ static void *let_go_late(void *arg)
 static void a_majority_grants_it_too_late(void **state)
 {
     (void)state;
-    dlock_client *client = client_behind_proxies((struct dlock_options){0});
+    dlock_client *client = client_behind_proxies(SERVERS, (struct dlock_options){0});
     dlock *lock = connected(client);
     struct dlock_want want = {.size = sizeof want, .ttl_ms = 100};
     dlock_hold *hold;
@@ -210,13 +269,6 @@ static void a_majority_grants_it_too_late(void **state)
 }
 
 /* ---- Riding commands ------------------------------------------------------------------------- */
-
-static dlock_batch *batch_of(const char *command, const char *key)
-{
-    dlock_batch *batch = dlock_batch_new();
-    assert_status(dlock_batch_add(batch, 2, (const char *const[]){command, key}, NULL), OK);
-    return batch;
-}
 
 static void riding_goes_to_the_first(void **state)
 {
@@ -248,7 +300,7 @@ static void *let_the_first_go(void *arg)
 static void riding_reads_are_awaited(void **state)
 {
     (void)state;
-    dlock_client *client = client_behind_proxies((struct dlock_options){0});
+    dlock_client *client = client_behind_proxies(SERVERS, (struct dlock_options){0});
     dlock *lock = connected(client);
     dlock_batch *reads = batch_of("GET", "stock");
     server_text(servers[0], "SET stock 7");
@@ -267,7 +319,7 @@ static void riding_reads_are_awaited(void **state)
 static void the_lock_is_kept_until_the_last_commands(void **state)
 {
     (void)state;
-    dlock_client *client = client_behind_proxies((struct dlock_options){0});
+    dlock_client *client = client_behind_proxies(SERVERS, (struct dlock_options){0});
     dlock *lock = connected(client);
     dlock_batch *last = batch_of("DECR", "stock");
     dlock_hold *hold = acquired(lock);
@@ -286,7 +338,7 @@ static void the_lock_is_kept_until_the_last_commands(void **state)
 static void last_commands_that_may_arrive_keep_the_lock(void **state)
 {
     (void)state;
-    dlock_client *client = client_behind_proxies((struct dlock_options){.ttl_ms = 600000});
+    dlock_client *client = client_behind_proxies(SERVERS, (struct dlock_options){.ttl_ms = 600000});
     dlock *lock = connected(client);
     dlock_batch *last = batch_of("DECR", "stock");
     server_text(servers[0], "ACL SETUSER default -client|kill");
@@ -332,6 +384,8 @@ int main(void)
         cmocka_unit_test(one_is_marked_down_and_comes_back),
         cmocka_unit_test(three_hang),
         cmocka_unit_test(three_lose_their_answers),
+        cmocka_unit_test(one_that_lost_its_answer_is_released),
+        cmocka_unit_test(a_release_uses_the_connection_of_its_acquire),
         cmocka_unit_test(a_lost_acquire_does_not_come_late),
         cmocka_unit_test(a_majority_grants_it_too_late),
         cmocka_unit_test(riding_goes_to_the_first),
