@@ -159,10 +159,12 @@ extern "C" {
  *   the lock's slot. Wake-ups are sent by PUBLISH, never by SPUBLISH, so a client that listens on a
  *   shard channel receives none. Waiters of `fair` wait for a message on a list,
  *   dlock:wake:<client id>. They poll if another node owns that list.
- * - Several servers. Every rung of this release keeps its lock on one server. There is no quorum.
+ * - Several servers. Only `redlock` keeps its lock on several: on a majority of them. Every other
+ *   rung keeps it on one.
  * - Failover. Redis acknowledges before it replicates. A promoted replica may not know the lock,
  *   nor may a server that restarts without its last writes. Then another client acquires it while
- *   the first hold is still valid. dlock_options.replicas_ack makes that rarer. And `fair` gives one token twice if the server restarts within grant_ms and loses a grant that was used.
+ *   the first hold is still valid. dlock_options.replicas_ack makes that rarer. And `fair` gives
+ *   one token twice if the server restarts within grant_ms and loses a grant that was used.
  * - The server's clock. Redis ends a time to live by its own wall clock. If that clock jumps
  *   forward, the server frees the lock while its hold is still valid.
  * - The server's memory. Under a maxmemory-policy other than `noeviction`, Redis may evict a lock.
@@ -301,8 +303,10 @@ struct dlock_options {
      * These must be encoded: a '%' anywhere; a ':' in a user; a '/' in a login of redis://; a '?'
      * or '@' in a login of unix; a '?' in a path; a ':' or '@' in a path that does not begin with
      * '/'. An IPv6 host stands in brackets. A port is 1 to 65535, a database 0 to 99999; a path has
-     * at most 107 bytes. Up to 16 servers may be given; no rung of this release uses more
-     * than one. Allow the Redis user CLIENT ID, CLIENT KILL and INFO beside the rung's
+     * at most 107 bytes. Up to 16 servers may be given. `redlock` needs an odd number, 3 to 15;
+     * every other rung needs one. Several servers must be independent masters, and must allow INFO.
+     * An acquire or an inspection answers REFUSED if one is a replica or a node of a cluster, or if
+     * two are the same process; dlock_error() names them. Allow the Redis user CLIENT ID, CLIENT KILL and INFO beside the rung's
      * commands. After a lost reply the library uses them: a new connection makes the server end the
      * broken one, so that nothing sent on it can be carried out later. If they are refused, the
      * server may still carry out the old request. (`blpop_wake` also sends CLIENT UNBLOCK.)
@@ -314,13 +318,15 @@ struct dlock_options {
     const char *const *servers;
     size_t server_count;
 
+    /* For each server. One of several that sends nothing for command_timeout_ms while it owes a
+     * reply is disconnected, and tried again after a pause. */
     int64_t connect_timeout_ms; /* to connect and log in. Default 1000, 1 to 60000 */
     int64_t command_timeout_ms; /* from send to reply. Default 1000, 1 to 60000 */
     int64_t ttl_ms;             /* a hold's time to live, if dlock_want.ttl_ms is 0. Default the
                                    rung's: 30000, of `fair` 3000; 100 to 86400000 */
     int64_t retry_ms;           /* pause between the attempts of rungs that poll, plus or minus a
                                    random half. A release by this client ends the pause of one
-                                   waiter. Default 20, 1 to 60000 */
+                                   waiter. `redlock` pauses 50 to 200 ms. Default 20, 1 to 60000 */
     size_t connections_max;     /* per server, without those of the timekeeper and of subscribers.
                                    Default 64, 1 to 10000; a call that finds none free waits for
                                    one */
@@ -344,7 +350,7 @@ struct dlock_options {
     void *on_trace_arg;
 
     size_t contenders;  /* how many of this client's waiters ask for a lock; the others wait in its
-                           queue. One on `notify` and `fair`. Default 16, 1 to 10000 */
+                           queue. One on `notify`, `fair` and `redlock`. Default 16, 1 to 10000 */
     size_t waiters_max; /* acquires that were started and have not ended. Default 100000,
                            1 to 1000000. Acquires that nest have a limit of the same size. So
                            have requests that the client cancels in the background after their
@@ -436,7 +442,8 @@ DLOCK_API void dlock_client_stats(const dlock_client *client, struct dlock_stats
  * prefix; 1 to DLOCK_NAME_MAX bytes; copied.
  * Opening the same rung and name again in one client gives the same lock, also on `local`.
  * OK; INVALID (there is no such rung: dlock_error() lists them; the name is empty, too long, or
- * excluded by "Keys in Redis"; several servers, and the rung takes one); FLAWED; NO_MEMORY; FORKED.
+ * excluded by "Keys in Redis"; the number of servers is not one that the rung takes); FLAWED;
+ * NO_MEMORY; FORKED.
  * Unless OK, *lock is NULL. */
 DLOCK_API dlock_status dlock_open(dlock_client *client, const char *rung, const char *name,
                                   dlock **lock);
@@ -564,11 +571,13 @@ struct dlock_want {
  *            client connects to the server once per pause, until the server answers a command. The
  *            pauses grow from 10 ms to 0.4 s. After a failed connection attempt, an acquire during
  *            a pause answers UNREACHABLE at once. Before that it waits until the pause ends, or the
- *            server answers.
- * REFUSED    the server refused the request; dlock_error() quotes it. Or too few replicas confirmed
- *            it (replicas_ack); it is released, and tried again while there is time. LOADING, BUSY, CLUSTERDOWN,
- *            TRYAGAIN, MASTERDOWN, READONLY, OOM, NOREPLICAS and MISCONF are retried while there is
- *            time, with growing pauses. After READONLY and MASTERDOWN the client connects anew,
+ *            server answers. On `redlock`: a majority of all its servers is not connected, or fewer
+ *            than a majority answered in time. Then nothing is held on those that answered. The
+ *            others are sent the release after the acquire; what they grant without it expires.
+ * REFUSED    the server refused the request; dlock_error() quotes it. Or too few replicas
+ *            confirmed it (replicas_ack): it is released, and tried again while there is time.
+ *            LOADING, BUSY, CLUSTERDOWN, TRYAGAIN, MASTERDOWN, READONLY, OOM, NOREPLICAS and
+ *            MISCONF are retried while there is time, with growing pauses. After READONLY and MASTERDOWN the client connects anew,
  *            with the pauses of UNREACHABLE. An attempt during such a pause is answered REFUSED,
  *            too. A server that takes no more clients is retried, too (UNREACHABLE).
  * WRONG_TYPE the key holds a value of another type. On `owner_lua`, whose SET does not look at the
@@ -644,6 +653,9 @@ DLOCK_API size_t dlock_process(dlock_client *client);
  * WRONG_TYPE the lock is left to expire.
  * FORKED, INVALID (hold is NULL).
  * `none` and `local` are released in any case; the answer is then about `last`.
+ * On `redlock` the release goes to all servers, and OK means that no majority has the lock any more.
+ * `last` is sent to the first server, and answered, before any server frees the lock. UNREACHABLE
+ * with the sentence "is released" means that only `last` was not sent.
  * After a lost reply the release is sent once more on a new connection, and counts once; not on
  * flawed rungs. If the second release answers OK, the lock is free and the hold was valid. Only a
  * break, or a loss of the server's data, between the two sends stays unnoticed.
@@ -713,7 +725,7 @@ DLOCK_API int dlock_lost_fd(dlock_hold *hold);
 
 /* The owner's name: "<client id>:<n>", or as dlock_want.owner_id says. Lives as long as the hold.
  * The lock's key holds this name, and dlock_inspect reports it. There are exceptions. On
- * `owner_lua` '#' and dlock_acquisition() follow. On `fair` it is the client id alone. Flawed rungs
+ * `owner_lua` and `redlock` '#' and dlock_acquisition() follow. On `fair` it is the client id alone. Flawed rungs
  * differ. To find out whether this client holds a lock, compare the first 36 bytes with
  * dlock_client_id(). */
 DLOCK_API const char *dlock_owner(const dlock_hold *hold);
@@ -753,8 +765,8 @@ DLOCK_API void dlock_cancel_free(dlock_cancel *cancel);
  * Commands that the library sends on the lock's own connection, in the same write: reads after the
  * acquire's first command, writes before the release's. They cost no round trip of their own. On
  * `none` and `local`, which send nothing themselves, a batch is a request of its own. The library
- * does not interpret them; with several servers they go to the first. A batch belongs to one call
- * at a time.
+ * does not interpret them. With several servers they go to the first, which is awaited; the writes
+ * go before the release, and not in the same write. A batch belongs to one call at a time.
  */
 #define DLOCK_BATCH_MAX 64 /* commands in one batch */
 

@@ -330,7 +330,7 @@ void node_trace(struct node *node, size_t index, const redisReply *reply)
         .sent = sent->text != NULL ? sent->text : "?",
         .reply = text != NULL ? text : "?",
         .took_us = (mono_ns() - sent->sent_ns) / 1000,
-        .user = sent->user,
+        .user = node->listens ? NULL : sent->user,
     };
     node->config->on_trace(node->config->on_trace_arg, &event);
     free(text);
@@ -422,16 +422,16 @@ void node_catch_up(struct node *node)
 
 static void fail_to_connect(struct node *node, dlock_status status, const char *reason)
 {
-    atomic_store(&node->server->misfit, false);
+    atomic_store(&node->server->misfit, NULL);
     reach_failed(node->server, status, reason);
     node_close(node, status, reason);
 }
 
-/* The server can never be one of several, whatever else it answers. */
+/* The server can never be one of several, whatever else it answers. reason: static storage. */
 static void refuse_misfit(struct node *node, const char *reason)
 {
     fail_to_connect(node, DLOCK_REFUSED, reason);
-    atomic_store(&node->server->misfit, true);
+    atomic_store(&node->server->misfit, reason);
 }
 
 const struct address *node_address(const struct node *node)
@@ -625,10 +625,9 @@ static bool node_may_vote(struct node *node)
 {
     const redisReply *const *info = (const redisReply *const *)node->replies + node->login_size + 1;
     char reason[REASON_MAX];
-    uint64_t process;
     if (!is_one_of_several(node))
         return true;
-    if (!read_process(info[0], &process)) {
+    if (!read_process(info[0], &node->identity.process)) {
         snprintf(reason, sizeof reason, "INFO does not say which server it is: %s",
                  info[0]->type == REDIS_REPLY_ERROR ? info[0]->str : "it has no run_id");
         fail_to_connect(node, DLOCK_REFUSED, reason);
@@ -683,7 +682,8 @@ static void send_left(struct node *node)
     append_later(node);
     node_leave_behind(node);
     node->status = DLOCK_OK; /* of the exchange, which has not asked this server anything */
-    node_write(node);
+    if (node->state == NODE_UP)
+        node_write(node);
 }
 
 /* A full server sends this error instead of the first reply, and closes the connection. */
@@ -721,7 +721,7 @@ static void logged_in(struct node *node)
     node->state = NODE_UP;
     node->connect_ns = mono_ns() - node->sent_ns;
     node_clear(node);
-    atomic_store(&node->server->misfit, false);
+    atomic_store(&node->server->misfit, NULL);
     reach_tried(node->server, node_address(node), false);
     send_left(node);
 }

@@ -33,8 +33,8 @@ struct server {
     _Atomic size_t replicas; /* see server_replicas */
     bool fixed;          /* a numeric address or a socket: `known` never changes */
     _Atomic bool proven; /* it has answered since its last failure; written under mutex */
-    /* Its latest login was refused because it can't be one of several servers. */
-    _Atomic bool misfit;
+    /* Why its latest login was refused, if it can't be one of several servers; else NULL. */
+    const char *_Atomic misfit;
 
     pthread_mutex_t mutex;  /* protects what is below */
     struct addresses known; /* the latest result of a look-up */

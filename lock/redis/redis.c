@@ -209,8 +209,9 @@ dlock_status redis_check_independent(const struct redis *redis)
     for (size_t i = 0; i < redis->node_count; i++) {
         const struct node *node = &redis->nodes[i];
         const char *url = node->server->url.shown;
-        if (atomic_load_explicit(&node->server->misfit, memory_order_relaxed))
-            return fail(DLOCK_REFUSED, "%s: %s", url, node->down_reason);
+        const char *misfit = atomic_load(&node->server->misfit);
+        if (misfit != NULL)
+            return fail(DLOCK_REFUSED, "%s: %s", url, misfit);
         for (size_t j = 0; node->state == NODE_UP && j < i; j++)
             if (redis->nodes[j].state == NODE_UP &&
                 redis->nodes[j].identity.process == node->identity.process)

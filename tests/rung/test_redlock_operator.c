@@ -108,13 +108,13 @@ static void a_break_meets_one_that_hangs(void **state)
     dlock_client_close(client);
 }
 
-
 /* Two of the servers do not answer, and one frees it: what the two were sent
  * must not free the next holder's keys. */
 static void a_break_does_not_come_late(void **state)
 {
     (void)state;
-    dlock_client *client = client_behind_proxies(3, (struct dlock_options){.command_timeout_ms = 300});
+    dlock_client *client =
+        client_behind_proxies(3, (struct dlock_options){.command_timeout_ms = 300});
     dlock *lock = redlock_of(client);
     assert_status(dlock_break(lock, NULL), OK); /* connected */
     for (int i = 1; i < COUNT; i++)
@@ -141,7 +141,6 @@ static void *let_go_late(void *arg)
     proxy_let_go(proxy);
     return NULL;
 }
-
 
 /* One that answers late is waited for as one alone would be, and so is one that connects late. */
 static void a_break_waits_for_each(void **state)
