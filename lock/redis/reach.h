@@ -31,8 +31,8 @@ struct server {
     struct url url; /* set before reach_init */
     struct outages *outages;
     _Atomic size_t replicas; /* see server_replicas */
-    bool fixed;          /* a numeric address or a socket: `known` never changes */
-    _Atomic bool proven; /* it has answered since its last failure; written under mutex */
+    bool fixed;              /* a numeric address or a socket: `known` never changes */
+    _Atomic bool proven;     /* it has answered since its last failure; written under mutex */
     /* Why its latest login was refused, if it can't be one of several servers; else NULL. */
     const char *_Atomic misfit;
 
