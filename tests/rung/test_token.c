@@ -113,6 +113,31 @@ static void known_again_after_a_lost_reply(void **state)
     proxy_free(proxy);
 }
 
+/* A rung that sends its acquire itself: the identity is asked for before it, on its own. */
+static void knows_its_server(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of(server_url(server), (struct dlock_options){0});
+    dlock_batch *reads = dlock_batch_new();
+    struct dlock_reply reply = {.size = sizeof reply};
+    dlock *lock;
+    assert_status(dlock_open_ops(client, &token_rung, LOCK, &lock), OK);
+    assert_status(dlock_batch_add(reads, 2, (const char *const[]){"ECHO", "mine"}, NULL), OK);
+    dlock_hold *hold = wanted(lock, (struct dlock_want){.identity = true, .reads = reads});
+    assert_string_equal(dlock_identity(hold), server_text(server, "GET dlock:identity"));
+    assert_status(dlock_batch_reply(reads, 0, &reply), OK);
+    assert_string_equal(reply.text, "mine");
+    assert_status(dlock_release(hold, NULL), OK);
+    server_integer(server, "DEL dlock:identity");
+    server_integer(server, "LPUSH dlock:identity x");
+    hold = wanted(lock, (struct dlock_want){.identity = true}); /* it is acquired all the same */
+    assert_string_equal(dlock_identity(hold), "");
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_batch_free(reads);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
 static void the_ladder_has_none(void **state)
 {
     (void)state;
@@ -130,6 +155,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(oracle),
         cmocka_unit_test(known_again_after_a_lost_reply),
+        cmocka_unit_test(knows_its_server),
         cmocka_unit_test(the_ladder_has_none),
     };
     return cmocka_run_group_tests_name("token", tests, start_server, stop_server);
