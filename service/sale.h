@@ -105,7 +105,7 @@ struct sale_env {
     struct mode *mode;
     dlock_client *client;
     struct stock_server *stock_server;
-    bool apart;              /* lock and stock are on different servers */
+    bool apart; /* lock and stock are on different servers; a lock on several servers always is */
     struct history *history; /* or NULL */
     const int *codes;        /* by enum sale_result: the code that the history records */
     struct outage *outage;
