@@ -15,7 +15,7 @@
 static void propose(struct dlock_hold *hold)
 {
     struct dlock_client *client = hold->lock->client;
-    snprintf(hold->identity.text, sizeof hold->identity.text, "%s:%llu", dlock_client_id(client),
+    snprintf(hold->identity.text, sizeof hold->identity.text, "%s:%llu", client->id,
              (unsigned long long)atomic_fetch_add(&client->identities, 1) + 1);
 }
 
