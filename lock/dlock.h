@@ -574,12 +574,13 @@ struct dlock_want {
  *            server answers. On `redlock`: a majority of all its servers is not connected, or fewer
  *            than a majority answered in time. Then nothing is held on those that answered. The
  *            others are sent the release after the acquire; what they grant without it expires.
- * REFUSED    the server refused the request; dlock_error() quotes it. Or too few replicas
- *            confirmed it (replicas_ack): it is released, and tried again while there is time.
- *            LOADING, BUSY, CLUSTERDOWN, TRYAGAIN, MASTERDOWN, READONLY, OOM, NOREPLICAS and
- *            MISCONF are retried while there is time, with growing pauses. After READONLY and MASTERDOWN the client connects anew,
- *            with the pauses of UNREACHABLE. An attempt during such a pause is answered REFUSED,
- *            too. A server that takes no more clients is retried, too (UNREACHABLE).
+ * REFUSED    the server refused the request; dlock_error() quotes it. Or too few replicas confirmed
+ *            it (replicas_ack); it is released, and tried again while there is time. LOADING,
+ *            BUSY, CLUSTERDOWN, TRYAGAIN, MASTERDOWN, READONLY, OOM, NOREPLICAS and MISCONF are
+ *            retried while there is time, with growing pauses. After READONLY and MASTERDOWN the
+ *            client connects anew, with the pauses of UNREACHABLE. An attempt during such a pause
+ *            is answered REFUSED, too. A server that takes no more clients is retried, too
+ *            (UNREACHABLE).
  * WRONG_TYPE the key holds a value of another type. On `owner_lua`, whose SET does not look at the
  *            type, this is found when the wait ends. Some flawed rungs never find it, see "Keys in
  *            Redis".
@@ -698,10 +699,11 @@ DLOCK_API dlock_status dlock_abandon(dlock_hold *hold);
  * OK; LOST (the hold had ended, or the server says that its owner does not hold the lock);
  * UNSUPPORTED (the rung does not expire, or is a flawed one that cannot extend); FORKED; INVALID
  * (hold is NULL). UNKNOWN (no reply: the key may live longer than the hold), UNREACHABLE,
- * LIMIT, REFUSED (also: too few replicas confirmed it, and the key may live longer than the hold),
- * NO_MEMORY and WRONG_TYPE leave the hold as it was. The call first waits for the
- * answer to another request of its owner, if one is under way. LIMIT: other requests of the owner
- * took all the time. UNREACHABLE: the earlier request got no answer. Ends within the bound. */
+ * LIMIT, REFUSED, NO_MEMORY and WRONG_TYPE leave the hold as it was. REFUSED also means that too
+ * few replicas confirmed it (replicas_ack); then, too, the key may live longer than the hold. The
+ * call first waits for the answer to another request of its owner, if one is under way. LIMIT:
+ * other requests of the owner took all the time. UNREACHABLE: the earlier request got no answer.
+ * Ends within the bound. */
 DLOCK_API dlock_status dlock_extend(dlock_hold *hold);
 
 /* Whether the hold is still valid: one load and one clock read, no network. False from the end of

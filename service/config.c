@@ -61,9 +61,8 @@ static const struct row rows[] = {
      "its first line is the password for each server whose URL has none, as in redis://user:@host; "
      "a password in a URL can be seen in ps"},
     {"replicas-ack", CHOICE, "none|one|majority|all", "", "none", 0, 0, AT(replicas_ack),
-     "how many replicas must confirm each acquire, each renewal and a sale's write (WAIT); if too "
-     "few do, the lock is not acquired or not renewed, and the sale's outcome is unknown. none: "
-     "asynchronous replication. majority: more than half of all servers, the master included"},
+     "how many replicas must confirm each acquire, each renewal and a sale's write; none: they are "
+     "not asked; majority: more than half of all servers, the master included"},
     {"replicas", NUMBER, "", "replicas", "0", 0, 1000, AT(replicas),
      "how many replicas each Redis server has, those included that are down; --replicas-ack needs "
      "it"},

@@ -362,6 +362,48 @@ static void an_acquire_whose_reply_is_lost(void **state)
     stage_clear(&stage);
 }
 
+/* ---- What it excludes, and what it does not -------------------------------------------------- */
+
+/* A replica that has not confirmed may be promoted, although the other one has. Then two clients
+ * hold the lock. With `all` the first one has no hold. */
+static void a_stale_replica_is_promoted(void **state)
+{
+    static const struct {
+        enum dlock_replicas_ack ack;
+        dlock_status status;
+    } all[] = {{DLOCK_REPLICAS_ONE, DLOCK_OK},
+               {DLOCK_REPLICAS_MAJORITY, DLOCK_OK},
+               {DLOCK_REPLICAS_ALL, DLOCK_REFUSED}};
+    (void)state;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        struct stage stage;
+        dlock_hold *hold;
+        stage_needs(&stage, "watchdog", all[i].ack);
+        freeze(1);
+        server_integer(server, "CLIENT KILL TYPE replica"); /* nothing more is on its way to it */
+        eventually(replicas_online() == 1);
+        server_text(server, "ACL SETUSER default -psync -sync");
+        assert_int_equal(tried(stage.lock, &hold), all[i].status);
+
+        server_resume(replicas[0]);
+        server_text(replicas[0], "REPLICAOF NO ONE"); /* as a failover would */
+        dlock_client *next = client_of(server_url(replicas[0]), (struct dlock_options){0});
+        dlock *lock = lock_of(next, "watchdog", LOCK);
+        dlock_hold *other = acquired(lock);
+        bool both = dlock_valid(hold) && dlock_valid(other);
+        assert_int_equal(both, all[i].status == DLOCK_OK);
+
+        assert_status(dlock_release(other, NULL), OK);
+        dlock_close(lock);
+        dlock_client_close(next);
+        if (hold != NULL)
+            assert_status(dlock_release(hold, NULL), OK);
+        server_text(replicas[0], "REPLICAOF 127.0.0.1 %s", master_port);
+        join_again();
+        stage_clear(&stage);
+    }
+}
+
 /* ---- Holds of one owner, and shared holds ---------------------------------------------------- */
 
 /* The outer hold was confirmed. It stays valid for the time that was confirmed, and its release
@@ -624,6 +666,7 @@ int main(void)
         SCENARIO(a_user_that_may_not_wait, EACH_SOUND),
         SCENARIO(wait_is_not_answered, EACH_SOUND),
         SCENARIO(an_acquire_whose_reply_is_lost, EACH_SOUND),
+        SCENARIO(a_stale_replica_is_promoted, ONCE),
         SCENARIO(a_nested_acquire_that_too_few_confirm, EACH_NESTED_ASKS),
         SCENARIO(a_second_reader, ONCE),
         SCENARIO(a_hand_off_relies_on_what_was_confirmed, ONCE),
