@@ -164,8 +164,7 @@ static uint64_t new_mark(void)
 
 /* What a sale's write did. */
 struct outcome {
-    /* The stock after it; with STOCK_INSUFFICIENT, what it would have been. */
-    int64_t after;
+    int64_t after; /* the stock after it; with STOCK_INSUFFICIENT, what it would have been */
     struct stock_record record; /* of a sale with a key */
     bool kept;     /* with STOCK_OK: the stored answer is another request's; nothing was sold now */
     bool resolved; /* its reply was lost, and resolve.h has found this out */
@@ -205,7 +204,8 @@ static enum stock_status write_once(struct sale_worker *worker, struct sale *sal
 
 /* ---- Read, decide, write --------------------------------------------------------------------- */
 
-/* Writes the stock in the current write mode. *after: see outcome.after. */
+/* Writes the stock in the current write mode. *after: the stock after that; with
+ * STOCK_INSUFFICIENT, what it would have been. */
 static enum stock_status write_stock(struct sale_worker *worker, struct sale *sale, int64_t *after)
 {
     struct section_fence room;
