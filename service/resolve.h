@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Finds out what became of a write whose reply was lost. Call it with the worker that wrote: the
- * question is about the connection on which the write was sent.
+ * question is about the connection on which the write was sent. That it was carried out does not
+ * mean that replicas have it: for --replicas-ack the caller has another write confirmed.
  */
 #ifndef RESOLVE_H
 #define RESOLVE_H
