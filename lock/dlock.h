@@ -306,15 +306,16 @@ struct dlock_options {
      * at most 107 bytes. Up to 16 servers may be given. `redlock` needs an odd number, 3 to 15;
      * every other rung needs one. Several servers must be independent masters, and must allow INFO.
      * An acquire or an inspection answers REFUSED if one is a replica or a node of a cluster, or if
-     * two are the same process; dlock_error() names them. Allow the Redis user CLIENT ID, CLIENT KILL and INFO beside the rung's
-     * commands. After a lost reply the library uses them: a new connection makes the server end the
-     * broken one, so that nothing sent on it can be carried out later. If they are refused, the
-     * server may still carry out the old request. (`blpop_wake` also sends CLIENT UNBLOCK.)
-     * `notify` and `read_write` wake waiters by PUBLISH; waiters receive it by SUBSCRIBE. A new
-     * user of Redis 7 may use no channel. If either command is refused to a waiter's user, the
-     * waiter polls. They poll only every 5 s in two cases: the server is older than Redis 7, or
-     * only the releasing user may not PUBLISH. Default: one, redis://127.0.0.1:6379/0, if servers
-     * is NULL and server_count is 0. One of the two without the other is INVALID. */
+     * two are the same process; dlock_error() names them. Allow the Redis user CLIENT ID, CLIENT
+     * KILL and INFO beside the rung's commands. After a lost reply the library uses them: a new
+     * connection makes the server end the broken one, so that nothing sent on it can be carried out
+     * later. If they are refused, the server may still carry out the old request. (`blpop_wake`
+     * also sends CLIENT UNBLOCK.) `notify` and `read_write` wake waiters by PUBLISH; waiters
+     * receive it by SUBSCRIBE. A new user of Redis 7 may use no channel. If either command is
+     * refused to a waiter's user, the waiter polls. They poll only every 5 s in two cases: the
+     * server is older than Redis 7, or only the releasing user may not PUBLISH. Default: one,
+     * redis://127.0.0.1:6379/0, if servers is NULL and server_count is 0. One of the two without
+     * the other is INVALID. */
     const char *const *servers;
     size_t server_count;
 
@@ -654,9 +655,9 @@ DLOCK_API size_t dlock_process(dlock_client *client);
  * WRONG_TYPE the lock is left to expire.
  * FORKED, INVALID (hold is NULL).
  * `none` and `local` are released in any case; the answer is then about `last`.
- * On `redlock` the release goes to all servers, and OK means that no majority has the lock any more.
- * `last` is sent to the first server, and answered, before any server frees the lock. UNREACHABLE
- * with the sentence "is released" means that only `last` was not sent.
+ * On `redlock` the release goes to all servers, and OK means that no majority has the lock any
+ * more. `last` is sent to the first server, and answered, before any server frees the lock.
+ * UNREACHABLE with the sentence "is released" means that only `last` was not sent.
  * After a lost reply the release is sent once more on a new connection, and counts once; not on
  * flawed rungs. If the second release answers OK, the lock is free and the hold was valid. Only a
  * break, or a loss of the server's data, between the two sends stays unnoticed.
@@ -727,9 +728,9 @@ DLOCK_API int dlock_lost_fd(dlock_hold *hold);
 
 /* The owner's name: "<client id>:<n>", or as dlock_want.owner_id says. Lives as long as the hold.
  * The lock's key holds this name, and dlock_inspect reports it. There are exceptions. On
- * `owner_lua` and `redlock` '#' and dlock_acquisition() follow. On `fair` it is the client id alone. Flawed rungs
- * differ. To find out whether this client holds a lock, compare the first 36 bytes with
- * dlock_client_id(). */
+ * `owner_lua` and `redlock` '#' and dlock_acquisition() follow. On `fair` it is the client id
+ * alone. Flawed rungs differ. To find out whether this client holds a lock, compare the first 36
+ * bytes with dlock_client_id(). */
 DLOCK_API const char *dlock_owner(const dlock_hold *hold);
 
 /* The acquisition's number: unique within the client, and growing. */

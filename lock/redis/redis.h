@@ -41,10 +41,10 @@ const struct redis_config *redis_config_of(const struct redis *redis);
 /* Connects and logs in, and waits until most servers are connected. It stops at the deadline, or
  * after connect_timeout_ms, or when wake_fd is readable (-1: none). If most are connected already,
  * it does not wait. A late server goes on connecting in later calls. Replies that servers still owe
- * to earlier exchanges are taken if they have come. A server that owes one, and has sent nothing for
- * command_timeout_ms, is disconnected. With several servers, each must be a master of its own, and
- * say so (INFO); otherwise its login is refused. A connection that the server has closed is replaced. Host names are
- * looked up at every connect.
+ * to earlier exchanges are taken if they have come. A server that owes one, and has sent nothing
+ * for command_timeout_ms, is disconnected. With several servers, each must be a master of its own,
+ * and say so (INFO); otherwise its login is refused. A connection that the server has closed is
+ * replaced. Host names are looked up at every connect.
  * Until the server answers a command, one connection at a time tries it, and the others wait. After
  * a failure the others fail at once, with the same error.
  * OK: at least one server is connected. UNREACHABLE. REFUSED: the login failed, or the server is

@@ -86,14 +86,14 @@ struct question {
 };
 
 /* Sends a command, or a script in full, to all servers at once; script NULL: argv is a command.
- * Returns when it is decided (see env->awaits). A server that is late carries out what it was sent
- * before what it is sent next: see redis_gather_until. env->reads go to the first server, in the
- * same write, and are awaited. */
+ * Returns when it is decided (see env->awaits). A server that is late carries out its requests in
+ * order (see redis_gather_until). env->reads go to the first server, in the same write, and are
+ * awaited. */
 struct votes rung_poll(struct rung_env *env, const struct script *script, const char *const *argv,
                        const struct question *question, void *arg);
 
-/* Sends env->last to the first server, and waits for the replies. OK; UNREACHABLE: nothing was sent;
- * UNKNOWN. */
+/* Sends env->last to the first server, and waits for the replies. OK; UNREACHABLE: nothing was
+ * sent; UNKNOWN. */
 dlock_status rung_send_last(struct rung_env *env);
 
 /* A script and its arguments, which a rung's send function fills in. */
@@ -168,8 +168,8 @@ static inline void point(struct rung_env *env, const char *name)
 /* Sets up an env for one slot of a rung, without a connection. */
 void env_init(struct dlock *lock, int64_t ends_ns, struct rung_env *env);
 /* Sets up an env and connects it. The slot starts no later than limit_ns, and ends by ends_ns, both
- * on CLOCK_MONOTONIC. wanted: the connection to use if it is idle, or NULL. If it is not OK, nothing
- * was sent. Call env_end in each case. */
+ * on CLOCK_MONOTONIC. wanted: the connection to use if it is idle, or NULL. If it is not OK,
+ * nothing was sent. Call env_end in each case. */
 dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int64_t ends_ns, int cancel_fd,
                        const struct redis *wanted, struct rung_env *env);
 void env_end(struct dlock *lock, struct rung_env *env);

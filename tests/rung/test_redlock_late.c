@@ -166,8 +166,8 @@ static void three_lose_their_answers(void **state)
     end_behind_proxies(client, lock);
 }
 
-/* One connection breaks, and the server has granted the lock. The release reaches that server on its
- * next connection. */
+/* One connection breaks, and the server has granted the lock. The release reaches that server on
+ * its next connection. */
 static void one_that_lost_its_answer_is_released(void **state)
 {
     (void)state;
