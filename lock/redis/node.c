@@ -55,20 +55,28 @@ static void node_clear(struct node *node)
     node->out_size = node->out_sent = node->out_behind = 0;
 }
 
+/* Forgets the first of the commands that are kept. */
+static void drop_kept(struct node *node)
+{
+    struct later *later = STAILQ_FIRST(&node->later);
+    STAILQ_REMOVE_HEAD(&node->later, of_node);
+    node->later_count--;
+    free(later->text);
+    free(later);
+}
+
 void node_init(struct node *node, struct redis_config *config, struct server *server)
 {
     *node = (struct node){.config = config, .server = server, .fd = -1};
+    STAILQ_INIT(&node->later);
 }
 
 void node_free(struct node *node)
 {
     node_forget(node);
     node_close(node, DLOCK_UNREACHABLE, "closed");
-    for (size_t i = 0; i < node->later_count; i++) {
-        redisFreeCommand(node->later[i].bytes);
-        free(node->later[i].sent.text);
-    }
-    free(node->later);
+    while (!STAILQ_EMPTY(&node->later))
+        drop_kept(node);
     free(node->sent);
     free(node->replies);
     free(node->out);
@@ -105,6 +113,9 @@ static void lose_behind(struct node *node)
         node_trace(node, i, NULL);
     drop_sent(node, node->behind);
     node->behind = 0;
+    struct later *later;
+    STAILQ_FOREACH(later, &node->later, of_node)
+        later->at = UINT64_MAX;
 }
 
 static bool is_one_of_several(const struct node *node)
@@ -157,6 +168,7 @@ void node_leave_behind(struct node *node)
         node->owes_ns = node->sent_ns;
     drop_sent(node, node->reply_count); /* the replies that came were traced */
     node->behind += node->reply_wanted - node->reply_count;
+    node->owed += node->reply_wanted - node->reply_count;
     node->reply_wanted = node->reply_count;
     node->out_behind = node->out_size;
     node->status = DLOCK_UNKNOWN;
@@ -264,22 +276,25 @@ void node_append(struct node *node, int argc, const char *const *argv, const siz
         node_close(node, DLOCK_NO_MEMORY, "out of memory");
 }
 
-void node_append_later(struct node *node, int argc, const char *const *argv)
+void node_keep(struct node *node, int argc, const char *const *argv)
 {
-    struct later later = {0};
-    if (node->state == NODE_UP || node->later_count == LATER_MAX)
+    char *command = NULL;
+    if (node->later_count == LATER_MAX)
         return;
-    if (node->later == NULL)
-        node->later = calloc(LATER_MAX, sizeof *node->later);
-    long long size =
-        redisFormatCommandArgv(&later.bytes, argc, (const char **)(uintptr_t)argv, NULL);
-    if (node->later == NULL || size <= 0)
-        return;
-    later.size = (size_t)size;
-    if (node->config->on_trace != NULL)
-        later.sent =
-            (struct sent_command){.text = command_text(argc, argv, NULL), .user = trace_user()};
-    node->later[node->later_count++] = later;
+    long long size = redisFormatCommandArgv(&command, argc, (const char **)(uintptr_t)argv, NULL);
+    struct later *later = size > 0 ? malloc(sizeof *later + (size_t)size) : NULL;
+    if (later != NULL) {
+        *later = (struct later){.at = node->state == NODE_UP ? node->owed : UINT64_MAX,
+                                .user = trace_user(),
+                                .size = (size_t)size};
+        memcpy(later->bytes, command, (size_t)size);
+        if (node->config->on_trace != NULL)
+            later->text = command_text(argc, argv, NULL);
+        STAILQ_INSERT_TAIL(&node->later, later, of_node);
+        node->later_count++;
+    }
+    if (size > 0)
+        redisFreeCommand(command);
 }
 
 void node_write(struct node *node)
@@ -354,6 +369,9 @@ static void take_late(struct node *node, redisReply *reply)
     drop_sent(node, 1);
     node->behind--;
     node->owes_ns = mono_ns();
+    while (!STAILQ_EMPTY(&node->later) &&
+           STAILQ_FIRST(&node->later)->at <= node->owed - node->behind)
+        drop_kept(node);
     if (reply->type != REDIS_REPLY_ERROR)
         reach_answered(node->server, true);
     freeReplyObject(reply);
@@ -657,21 +675,18 @@ static void append_kill(struct node *node)
     node->orphan = (struct connection_id){0};
 }
 
-static void append_later(struct node *node)
+/* They stay kept until they are answered. */
+static void append_kept(struct node *node)
 {
-    for (size_t i = 0; i < node->later_count; i++) {
-        const struct later *later = &node->later[i];
-        if (node_put(node, later->bytes, later->size)) {
-            node->reply_wanted++;
-            atomic_fetch_add_explicit(&node->config->commands, 1, memory_order_relaxed);
-            if (node->config->on_trace != NULL)
-                note_sent(node, later->sent.text, later->sent.user);
-        } else {
-            free(later->sent.text);
-        }
-        redisFreeCommand(later->bytes);
+    struct later *later;
+    STAILQ_FOREACH(later, &node->later, of_node) {
+        if (!node_put(node, later->bytes, later->size))
+            return;
+        later->at = node->owed + ++node->reply_wanted;
+        atomic_fetch_add_explicit(&node->config->commands, 1, memory_order_relaxed);
+        if (node->config->on_trace != NULL)
+            note_sent(node, later->text != NULL ? strdup(later->text) : NULL, later->user);
     }
-    node->later_count = 0;
 }
 
 /* What an earlier exchange left to do. No reply is awaited. */
@@ -679,7 +694,7 @@ static void send_left(struct node *node)
 {
     node->sent_ns = mono_ns();
     append_kill(node);
-    append_later(node);
+    append_kept(node);
     node_leave_behind(node);
     node->status = DLOCK_OK; /* of the exchange, which has not asked this server anything */
     if (node->state == NODE_UP)

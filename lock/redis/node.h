@@ -17,13 +17,16 @@ struct sent_command {
     void *user;      /* dlock_trace.user */
 };
 
-/* A command that waits until the server is connected. */
+/* A command that the server must carry out, on this connection or on a later one. */
 struct later {
-    char *bytes;
+    STAILQ_ENTRY(later) of_node;
+    uint64_t at; /* the number of its reply, as node.owed counts; UINT64_MAX: it is not sent */
+    char *text;  /* for the trace */
+    void *user;
     size_t size;
-    struct sent_command sent;
+    char bytes[];
 };
-#define LATER_MAX 256
+#define LATER_MAX 4096
 
 struct node {
     struct redis_config *config;
@@ -60,8 +63,9 @@ struct node {
     size_t reply_count;
     size_t reply_capacity;
     size_t reply_wanted;
-    struct later *later; /* LATER_MAX, or NULL */
+    STAILQ_HEAD(, later) later;
     size_t later_count;
+    uint64_t owed; /* how many replies it has owed so far, of which `behind` are due */
 
     struct sent_command *sent; /* those that it owes a reply, then this exchange's; trace only */
     size_t sent_count;
@@ -124,9 +128,10 @@ void node_shift(struct node *node, size_t taken);
 void node_append(struct node *node, int argc, const char *const *argv, const size_t *sizes);
 void node_write(struct node *node);
 void node_read(struct node *node);
-/* If the node is not connected: keeps a command until it is. Its reply is not needed. Beyond
- * LATER_MAX, and without memory, it is dropped. */
-void node_append_later(struct node *node, int argc, const char *const *argv);
+/* Keeps a command until its reply comes: the last one of the exchange that was left behind; or, if
+ * the node is not connected, one that was not sent. After the connection breaks it is sent on the
+ * next one. Beyond LATER_MAX, and without memory, it is dropped. */
+void node_keep(struct node *node, int argc, const char *const *argv);
 /* Notes a command for the trace, after node_append. */
 void node_note_sent(struct node *node, int argc, const char *const *argv, const size_t *sizes);
 /* index: the command that it answers. reply NULL: it was lost. */

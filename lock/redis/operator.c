@@ -132,9 +132,10 @@ static size_t operator_most(const struct sightings *seen, const char **owner)
 }
 
 /* Whether the silent servers can change nothing. */
-static bool operator_is_decided(void *arg)
+static bool operator_is_decided(void *arg, const struct votes *votes)
 {
     const struct sightings *seen = arg;
+    (void)votes;
     const char *owner;
     size_t most = operator_most(seen, &owner);
     return most >= seen->needed || most + seen->servers - seen->count < seen->needed;

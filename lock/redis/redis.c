@@ -267,9 +267,9 @@ void redis_append(struct redis *redis, size_t index, int argc, const char *const
     node_note_sent(node, argc, argv, sizes);
 }
 
-void redis_append_later(struct redis *redis, size_t index, int argc, const char *const *argv)
+void redis_keep(struct redis *redis, size_t index, int argc, const char *const *argv)
 {
-    node_append_later(&redis->nodes[index], argc, argv);
+    node_keep(&redis->nodes[index], argc, argv);
 }
 
 bool redis_is_demotion(const char *error)

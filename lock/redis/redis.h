@@ -76,8 +76,10 @@ void redis_go_on(struct redis *redis);
 void redis_append(struct redis *redis, size_t node, int argc, const char *const *argv,
                   const size_t *sizes);
 
-/* The same for a server that is not connected: it is sent once it is, before any other command. */
-void redis_append_later(struct redis *redis, size_t node, int argc, const char *const *argv);
+/* For a command that was appended, and was left behind or not sent: it is kept until the server has
+ * answered it, and sent again on each new connection, before any other command. So the server
+ * carries it out although the connection breaks, perhaps more than once. */
+void redis_keep(struct redis *redis, size_t node, int argc, const char *const *argv);
 
 /* Sends what was appended, in one write per server, and collects one reply per command. It stops
  * at the deadline, after command_timeout_ms, or when wake_fd is readable. A server that still owes

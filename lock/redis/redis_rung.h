@@ -80,9 +80,9 @@ struct question {
     bool (*is_yes)(void *arg, size_t server, const struct answer *answer);
     /* Whether no other answer is needed; asked after each one. NULL: a majority said yes, or no
      * majority can any more. */
-    bool (*is_decided)(void *arg);
+    bool (*is_decided)(void *arg, const struct votes *votes);
     bool needs_most; /* nothing is sent unless a majority is connected */
-    bool for_all;    /* a server that is not connected gets it once it is */
+    bool for_all;    /* each server gets it, on its next connection if need be: see redis_keep */
 };
 
 /* Sends a command, or a script in full, to all servers at once; script NULL: argv is a command.

@@ -13,6 +13,7 @@ struct poll {
     void *arg;
     struct votes votes;
     enum { VOTE_NONE, VOTE_YES, VOTE_NO, VOTE_FAILED } each[SERVERS_MAX];
+    bool sent[SERVERS_MAX];
     bool asked_most;    /* most servers were sent the request */
     size_t first_count; /* how many replies of the first server are needed */
 };
@@ -20,24 +21,22 @@ struct poll {
 /* ---- Asking ---------------------------------------------------------------------------------- */
 
 /* A script is sent in full: a server that answers late must not ask for it then. */
-static void poll_send(struct poll *poll, const struct script *script, const char *const *argv)
+static void poll_send(struct poll *poll, const char *const *words)
 {
     struct rung_env *env = poll->env;
     struct redis *redis = env->redis;
-    const char *command[COMMAND_WORDS_MAX];
     if (env->awaits == AWAIT_PROMPT)
         redis_go_on(redis);
     else
         redis_begin(redis);
     poll->asked_most = redis_count_up(redis) >= poll->votes.needed;
-    int argc = script == NULL ? rung_count(argv) : script_command(command, script, argv, true);
-    const char *const *words = script == NULL ? argv : command;
     for (size_t i = 0; i < poll->votes.servers; i++) {
         if (poll->question->needs_most && !poll->asked_most)
             break;
-        redis_append(redis, i, argc, words, NULL);
-        if (poll->question->for_all)
-            redis_append_later(redis, i, argc, words);
+        redis_append(redis, i, rung_count(words), words, NULL);
+        poll->sent[i] = redis_awaits(redis, i);
+        if (poll->question->for_all && !poll->sent[i])
+            redis_keep(redis, i, rung_count(words), words);
     }
     poll->first_count = 1;
     if (poll->asked_most || !poll->question->needs_most)
@@ -95,8 +94,9 @@ static bool poll_decided(void *arg)
         return false;
     if (poll->env->awaits == AWAIT_PROMPT)
         return have_prompt_answered(poll);
-    poll->votes.decided = poll->question->is_decided != NULL ? poll->question->is_decided(poll->arg)
-                                                             : is_majority_decided(poll);
+    poll->votes.decided = poll->question->is_decided != NULL
+                              ? poll->question->is_decided(poll->arg, &poll->votes)
+                              : is_majority_decided(poll);
     return poll->votes.decided;
 }
 
@@ -126,7 +126,7 @@ static void poll_say(struct poll *poll)
                                redis_server(poll->env->redis, i), poll_word(poll, i));
 }
 
-static void poll_end(struct poll *poll)
+static void poll_end(struct poll *poll, const char *const *words)
 {
     struct rung_env *env = poll->env;
     struct votes *votes = &poll->votes;
@@ -137,6 +137,8 @@ static void poll_end(struct poll *poll)
         bool silent = poll->each[i] == VOTE_NONE && redis_status(env->redis, i) == DLOCK_UNKNOWN;
         votes->late += silent && redis_owes(env->redis, i);
         votes->lost += silent && !redis_owes(env->redis, i);
+        if (poll->question->for_all && poll->sent[i] && poll->each[i] == VOTE_NONE)
+            redis_keep(env->redis, i, rung_count(words), words);
     }
     if (votes->yes < votes->needed)
         poll_say(poll);
@@ -145,6 +147,7 @@ static void poll_end(struct poll *poll)
 struct votes rung_poll(struct rung_env *env, const struct script *script, const char *const *argv,
                        const struct question *question, void *arg)
 {
+    const char *command[COMMAND_WORDS_MAX + 1];
     size_t servers = redis_nodes(env->redis);
     struct poll poll = {
         .env = env,
@@ -157,14 +160,18 @@ struct votes rung_poll(struct rung_env *env, const struct script *script, const 
         snprintf(poll.votes.answers, sizeof poll.votes.answers, "no time was left to ask them");
         return poll.votes;
     }
-    poll_send(&poll, script, argv);
+    if (script != NULL) {
+        command[script_command(command, script, argv, true)] = NULL;
+        argv = command;
+    }
+    poll_send(&poll, argv);
     if (script != NULL)
         atomic_fetch_add_explicit(env->scripts_loaded, 1, memory_order_relaxed);
     if (env->awaits == AWAIT_EACH)
         redis_gather(env->redis, env->deadline_ns, env->wake_fd);
     else
         redis_gather_until(env->redis, poll_decided, &poll, env->deadline_ns, env->wake_fd);
-    poll_end(&poll);
+    poll_end(&poll, argv);
     return poll.votes;
 }
 

@@ -31,9 +31,17 @@ static bool is_one(void *arg, size_t server, const struct answer *answer)
     return answer->kind == DLOCK_REPLY_INTEGER && answer->integer == 1;
 }
 
+/* A majority had it, or none can have had it. Servers that are not connected may have it. */
+static bool is_certain(void *arg, const struct votes *votes)
+{
+    (void)arg;
+    return votes->yes >= votes->needed || votes->no > votes->servers - votes->needed;
+}
+
 static struct votes delete_on_all(struct rung_env *env, const struct dlock_hold *hold)
 {
-    static const struct question question = {.is_yes = is_one, .for_all = true};
+    static const struct question question = {
+        .is_yes = is_one, .is_decided = is_certain, .for_all = true};
     const char *const argv[] = {"1", hold->key, hold->id, NULL};
     return rung_poll(env, &lua_delete_if_owner, argv, &question, NULL);
 }
@@ -168,7 +176,7 @@ static void set_again(struct rung_env *env, const struct dlock_hold *hold, const
 
 static dlock_status renew(struct rung_env *env, struct dlock_hold *hold, const char *ttl)
 {
-    static const struct question question = {.is_yes = note_missing};
+    static const struct question question = {.is_yes = note_missing, .is_decided = is_certain};
     const char *const argv[] = {"1", hold->key, hold->id, ttl, NULL};
     bool missing[SERVERS_MAX] = {false};
     int64_t began_ns = env->now_ns();

@@ -31,6 +31,8 @@ static inline dlock_client *client_of_urls(const char *const *urls, size_t count
     options.size = sizeof options;
     options.servers = urls;
     options.server_count = count;
+    if (options.ttl_ms == 0)
+        options.ttl_ms = 10 * PATIENCE_MS; /* no key disappears because it expires */
     if (options.connect_timeout_ms == 0)
         options.connect_timeout_ms = PATIENCE_MS;
     if (options.command_timeout_ms == 0)

@@ -96,9 +96,9 @@ static void a_late_answer_is_traced(void **state)
     eventually(proxy_done(proxies[LATE]));
     record_clear(trace);
     proxy_let_go(proxies[LATE]);
-    eventually(dlock_extend(hold) == DLOCK_OK && record_count(trace, "NX PX 30000 -> OK") > 0);
-    assert_int_equal(record_count(trace, "-> OK"), record_count(trace, "NX PX 30000 -> OK"));
-    assert_int_equal(record_count(trace, "NX"), record_count(trace, "NX PX 30000 -> OK"));
+    eventually(dlock_extend(hold) == DLOCK_OK && record_count(trace, "NX PX 600000 -> OK") > 0);
+    assert_int_equal(record_count(trace, "-> OK"), record_count(trace, "NX PX 600000 -> OK"));
+    assert_int_equal(record_count(trace, "NX"), record_count(trace, "NX PX 600000 -> OK"));
     assert_status(dlock_release(hold, NULL), OK);
     end_behind_proxies(client, lock);
     record_free(trace);
