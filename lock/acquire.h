@@ -21,11 +21,11 @@ struct acquiring {
     unsigned refusals; /* attempts that the server refused for a time: they lengthen the pause */
     bool late;         /* the latest attempt was granted too late: its validity was over */
     bool tried; /* an attempt ended BUSY or UNKNOWN, so it may have left something on the server */
-    bool contended;     /* an attempt found the lock busy: counted once */
-    bool nested;        /* hand-off only: its owner has the lock already */
-    bool joined;        /* hand-off only: it has been counted in the owner's grant */
-    dlock_status cause; /* of the latest attempt */
-    char why[256];      /* its sentence; "" before the first attempt */
+    bool contended;         /* an attempt found the lock busy: counted once */
+    bool nested;            /* hand-off only: its owner has the lock already */
+    bool joined;            /* hand-off only: it has been counted in the owner's grant */
+    dlock_status cause;     /* of the latest attempt */
+    char why[SENTENCE_MAX]; /* its sentence; "" before the first attempt */
 
     /* Of an acquire without a thread. */
     enum wait_next begun; /* how to go on; NEXT_SLEEP: ask wait_look */

@@ -93,6 +93,9 @@ static dlock_status check_options(struct dlock_options *options)
     if (options->server_count == 0 && options->servers != NULL)
         return fail(DLOCK_INVALID, "server_count is 0, but servers is given; set server_count to "
                                    "the number of URLs in it, or servers to NULL for the default");
+    if (options->sentinel_user != NULL && options->sentinel_password == NULL)
+        return fail(DLOCK_INVALID, "sentinel_user is given without sentinel_password; give both, "
+                                   "or only the password of the user 'default'");
     return DLOCK_OK;
 }
 
@@ -132,7 +135,10 @@ static dlock_status open_engine(struct dlock_client *client)
     }
     options->servers = NULL;
     client->engine = engine_for(urls, count);
-    return client->engine != NULL ? client->engine->open(client, urls, count) : DLOCK_INVALID;
+    dlock_status status =
+        client->engine != NULL ? client->engine->open(client, urls, count) : DLOCK_INVALID;
+    options->sentinel_user = options->sentinel_password = NULL; /* they are the caller's */
+    return status;
 }
 
 dlock_status dlock_client_open(const struct dlock_options *options, dlock_client **client)

@@ -50,7 +50,7 @@ struct dlock {
     pthread_cond_t answered;        /* a hold has left `calls` or `turns` */
     struct last_seen last_seen;
     /* Why the latest attempt of this client failed; "": it acquired the lock, or found it busy. */
-    char trouble[256];
+    char trouble[SENTENCE_MAX];
     dlock_status trouble_status;
     int64_t trouble_ns; /* CLOCK_MONOTONIC: when the latest attempt failed */
     /* CLOCK_MONOTONIC: when an attempt last acquired the lock, or found it busy. */
@@ -66,7 +66,7 @@ struct dlock {
 };
 
 struct dlock_client {
-    struct dlock_options options; /* with the defaults filled in; `servers` is not kept */
+    struct dlock_options options; /* with the defaults filled in; no server, no login is kept */
     const struct engine *engine;
     void *engine_state; /* the engine's data for this client */
     struct timekeeper timekeeper;

@@ -387,6 +387,12 @@ struct dlock_options {
     enum dlock_replicas_ack replicas_ack;
     size_t replicas; /* how many replicas the server has. Default 0, which only
                         DLOCK_REPLICAS_NONE accepts; at most 1000 */
+
+    /* For sentinel://: the login of the sentinels themselves, the same for each. The login in the
+     * URL is for Redis. They are copied. A user without a password is INVALID. Default NULL: no
+     * login; a password alone is that of the user `default`. */
+    const char *sentinel_user;
+    const char *sentinel_password;
 };
 
 /* Opens a client: makes its UUID and starts its timekeeper. It contacts no server: the first

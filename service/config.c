@@ -37,7 +37,9 @@ struct row {
 
 #define AT(field) offsetof(struct config, field)
 #define PASSWORD_MAX 512
-#define SERVER_FORM "redis://[[user]:password@]host[:port][/db] or unix:path"
+#define SERVER_FORM                                                                                \
+    "redis://[[user]:password@]host[:port][/db], unix:path or "                                    \
+    "sentinel://[[user]:password@]host[:port],.../master[/db]"
 
 static const struct row rows[] = {
     {"listen", ADDRESS, "host:port", "", "127.0.0.1:8000", 0, 0, AT(listen),
@@ -66,6 +68,11 @@ static const struct row rows[] = {
     {"replicas", NUMBER, "", "replicas", "0", 0, 1000, AT(replicas),
      "how many replicas each Redis server has, those included that are down; --replicas-ack needs "
      "it"},
+    {"sentinel-user", TEXT, "a user", "", "", 0, PASSWORD_MAX, AT(sentinel_user),
+     "the user of the sentinels themselves, with sentinel:// and --sentinel-password-file; the "
+     "login in a URL is for Redis"},
+    {"sentinel-password-file", TEXT, "a file", "", "", 0, 4000, AT(sentinel_password_file),
+     "its first line is the password of the sentinels themselves"},
     {"lock", LOCK, "a rung", "", DEFAULT_LOCK, 0, 0, AT(named.rung),
      "the rung that guards a sale, or a name that means a rung and a write mode together"},
     {"write", WRITE, "a write mode", "", "", 0, 0, AT(named.by_write),
@@ -239,7 +246,10 @@ static bool is_server(const char *value, const char **why)
 
 static size_t scheme_size(const char *url)
 {
-    return strncmp(url, "redis://", 8) == 0 ? 8 : strncmp(url, "unix://", 7) == 0 ? 7 : 5;
+    return strncmp(url, "redis://", 8) == 0       ? 8
+           : strncmp(url, "sentinel://", 11) == 0 ? 11
+           : strncmp(url, "unix://", 7) == 0      ? 7
+                                                  : 5;
 }
 
 /* from: "--lock" or "INVENTORYD_LOCK", for messages. */
@@ -464,16 +474,14 @@ static bool read_first_line(const char *flag, const char *file, char *line, int 
                         flag, file);
 }
 
-static bool read_password(const char *file, char password[PASSWORD_MAX + 2],
+static bool read_password(const char *flag, const char *file, char password[PASSWORD_MAX + 2],
                           char error[CONFIG_ERROR_MAX])
 {
-    if (!read_first_line("--redis-password-file", file, password, PASSWORD_MAX + 2, error))
+    if (!read_first_line(flag, file, password, PASSWORD_MAX + 2, error))
         return false;
     return (password[0] != '\0' && strlen(password) <= PASSWORD_MAX) ||
-           config_wrong(
-               error,
-               "--redis-password-file: the first line of %s must be a password of 1 to %d bytes",
-               file, PASSWORD_MAX);
+           config_wrong(error, "%s: the first line of %s must be a password of 1 to %d bytes", flag,
+                        file, PASSWORD_MAX);
 }
 
 static bool read_token(struct config *config, char error[CONFIG_ERROR_MAX])
@@ -527,10 +535,21 @@ static bool add_passwords(struct config *config, char error[CONFIG_ERROR_MAX])
 {
     char password[PASSWORD_MAX + 2] = "";
     return config->redis_password_file[0] == '\0' ||
-           (read_password(config->redis_password_file, password, error) &&
+           (read_password("--redis-password-file", config->redis_password_file, password, error) &&
             add_password(&config->redis, password, error) &&
             add_password(&config->lock_redis, password, error) &&
             add_password(&config->stock_redis, password, error));
+}
+
+static bool read_sentinel_login(struct config *config, char error[CONFIG_ERROR_MAX])
+{
+    char password[PASSWORD_MAX + 2] = "";
+    const char *file = config->sentinel_password_file;
+    if (file[0] != '\0' && !read_password("--sentinel-password-file", file, password, error))
+        return false;
+    if (file[0] == '\0' && config->sentinel_user[0] != '\0')
+        return config_wrong(error, "--sentinel-user needs --sentinel-password-file, too");
+    return set_text(&config->sentinel_password, password) || config_wrong(error, "out of memory");
 }
 
 bool config_read(struct config *config, struct config_request *request, int argc, char **argv,
@@ -551,7 +570,8 @@ bool config_read(struct config *config, struct config_request *request, int argc
     if ((config->lock_redis[0] == '\0' && !set_text(&config->lock_redis, config->redis)) ||
         (config->stock_redis[0] == '\0' && !set_text(&config->stock_redis, config->redis)))
         return config_wrong(error, "out of memory");
-    if (!add_passwords(config, error) || !read_token(config, error))
+    if (!add_passwords(config, error) || !read_sentinel_login(config, error) ||
+        !read_token(config, error))
         return false;
     if (config->replicas_ack != DLOCK_REPLICAS_NONE && config->replicas == 0)
         return config_wrong(error,
@@ -581,6 +601,7 @@ void config_free(struct config *config)
     for (size_t i = 0; i < ROWS; i++)
         if (rows[i].kind <= SERVER)
             free(*(char **)((char *)config + rows[i].offset));
+    free(config->sentinel_password);
     *config = (struct config){0};
 }
 

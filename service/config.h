@@ -28,6 +28,9 @@ struct config {
     char *stock_redis;  /* if not given: the value of redis */
     char *lock_service; /* if not given: the address of lock_redis */
     char *redis_password_file;
+    char *sentinel_user; /* "": none */
+    char *sentinel_password_file;
+    char *sentinel_password;   /* that file's first line; "": none. Never printed */
     struct write_choice named; /* as given */
     const struct dlock_rung *lock;
     int write;        /* enum write_mode */

@@ -8,8 +8,10 @@
 #include "log.h"
 #include "metrics.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -31,6 +33,9 @@ struct server {
     int64_t ends_ns;       /* when its waits will end; INT64_MAX: they will not */
     int64_t next_check_ns; /* when to check it next */
     int64_t last_check_ns; /* when the last check began */
+    int64_t away_ns;       /* when it was found to be away */
+    int64_t lasts_ns;      /* `lasts`: since when, */
+    int64_t refused_ns;    /* and for how long before, since it is away */
     int64_t last_ok_ns;    /* when it last accepted a write, or at first a connection */
     atomic_bool lasts;     /* its waits have ended: see outage_lasts */
 };
@@ -118,16 +123,26 @@ bool outage_lasts(struct outage *outage, enum redis_role role)
     return atomic_load(&server_of(outage, role)->lasts);
 }
 
+static int64_t ms_since(int64_t ns)
+{
+    return (mono_ns() - ns) / NS_PER_MS;
+}
+
 /* Logs that the server is away, or is back. */
 static void outage_log(const struct server *server, bool there)
 {
+    char back[160];
+    snprintf(back, sizeof back,
+             "it accepts writes; it was away for %" PRId64
+             " ms, and sales were refused for %" PRId64 " ms of them",
+             ms_since(server->away_ns), server->refused_ns / NS_PER_MS);
     static const char *const words[REDIS_ROLES][2] = {
         [REDIS_LOCK] = {"lock-server-lost", "lock-server-restored"},
         [REDIS_STOCK] = {"stock-server-lost", "stock-server-restored"}};
     static const char *const both[2] = {"redis-server-lost", "redis-server-restored"};
     const bool apart = server->outage->apart;
     log_event(LOG_WARNING, apart ? words[server->role][there] : both[there], "%s",
-              there ? "it accepts writes" : stock_error(server->stock));
+              there ? back : stock_error(server->stock));
     metrics_redis(server->role, there);
     if (!apart)
         metrics_redis(REDIS_STOCK, there);
@@ -142,12 +157,15 @@ static void outage_set_result(struct server *server, enum check_result result, i
 {
     const bool there = result == THERE;
     int64_t next_ns = INT64_MAX;
+    if (result != AWAY && atomic_exchange(&server->lasts, false))
+        server->refused_ns += mono_ns() - server->lasts_ns;
     if (server->away == there) {
         outage_log(server, there);
         server->away = !there;
+        server->away_ns = begun_ns;
+        server->refused_ns = 0;
     }
     if (result != AWAY) {
-        atomic_store(&server->lasts, false);
         server->ends_ns = INT64_MAX;
     } else if (server->ends_ns == INT64_MAX) {
         server->ends_ns = begun_ns + server->outage->fail_fast_ns;
@@ -200,6 +218,7 @@ static void outage_check(struct server *server)
     int64_t timeout_ns = outage->redis_timeout_ns;
     if (!atomic_load(&server->lasts) && begun_ns >= server->ends_ns) {
         atomic_store(&server->lasts, true);
+        server->lasts_ns = begun_ns;
         end_waits(outage, REDIS_LOCK, server->role);
         if (server->role == REDIS_STOCK || !outage->apart)
             end_waits(outage, REDIS_STOCK, REDIS_STOCK);

@@ -147,7 +147,7 @@ struct sale {
     bool kept;     /* the answer SOLD_OUT was stored under its key */
     bool replayed; /* the answer had been stored under its key: nothing was sold now */
     char answered_by[STOCK_ANSWERED_BY_MAX + 1]; /* replayed: the instance that gave that answer */
-    char detail[256];
+    char detail[STOCK_ERROR_MAX];
 
     /* state between steps */
     enum sale_step step; /* the next step */
@@ -181,7 +181,7 @@ struct sale {
     struct lock_answer { /* the answer to its latest acquire */
         dlock_status status;
         dlock_hold *hold;
-        char error[256]; /* why there is no hold */
+        char error[STOCK_ERROR_MAX]; /* why there is no hold */
     } answer;
     atomic_long *waiting; /* env->waiting */
 };

@@ -155,6 +155,11 @@ const char *service_probe_key(const struct service *service, enum redis_role rol
     return article ? "inventory" : "inventory:{readyz}";
 }
 
+static const char *or_null(const char *text)
+{
+    return text[0] != '\0' ? text : NULL;
+}
+
 /* Starts the stock's server, the lock's if it is another one, and the threads that check them. */
 static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX])
 {
@@ -163,6 +168,8 @@ static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX]
                                     .timeout_ms = config->redis_timeout_ms,
                                     .replicas_ack = (enum dlock_replicas_ack)config->replicas_ack,
                                     .replicas = (size_t)config->replicas,
+                                    .sentinel_user = or_null(config->sentinel_user),
+                                    .sentinel_password = or_null(config->sentinel_password),
                                     .on_trace = config->history_commands ? sale_on_trace : NULL,
                                     .on_trace_arg = service->env.history,
                                     .on_connection = service_on_connection,
@@ -170,8 +177,11 @@ static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX]
     service->stock_server = service->env.stock_server = stock_server_new(&options);
     service->env.apart = strcmp(config->lock_redis, config->stock_redis) != 0;
     if (service->env.apart)
-        service->lock_server = stock_server_new(&(struct stock_options){
-            .url = config->lock_redis, .timeout_ms = config->redis_timeout_ms});
+        service->lock_server = stock_server_new(
+            &(struct stock_options){.url = config->lock_redis,
+                                    .timeout_ms = config->redis_timeout_ms,
+                                    .sentinel_user = options.sentinel_user,
+                                    .sentinel_password = options.sentinel_password});
     if (service->stock_server == NULL || (service->env.apart && service->lock_server == NULL))
         return service_wrong(error, "out of memory");
     struct stock_server *lock_server =
@@ -236,6 +246,8 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
         .grant_ms = config->grant_ms,
         .replicas_ack = (enum dlock_replicas_ack)config->replicas_ack,
         .replicas = (size_t)config->replicas,
+        .sentinel_user = or_null(config->sentinel_user),
+        .sentinel_password = or_null(config->sentinel_password),
         .allow_flawed = true, /* this service demonstrates the flaws */
         .on_event = sale_on_event,
         .on_event_arg = &service->env,

@@ -33,6 +33,8 @@ struct stock_options {
     /* As dlock_options: how many of the server's replicas must confirm a sale's write. */
     enum dlock_replicas_ack replicas_ack;
     size_t replicas;
+    const char *sentinel_user; /* as in dlock_options; NULL: none */
+    const char *sentinel_password;
     /* Called after every command, as dlock_options.on_trace is. NULL: none. */
     void (*on_trace)(void *arg, const struct dlock_trace *trace);
     void *on_trace_arg;
@@ -48,6 +50,8 @@ void stock_server_free(struct stock_server *server);
  * valid. */
 #define STOCK_SERVERS_MAX 512
 void stock_server_name(const char *url, char name[STOCK_SERVERS_MAX + 1]);
+
+#define STOCK_ERROR_MAX 512 /* of a sentence; as long as dlock_error() */
 
 /* A connection, used by one thread. It connects when it is used, and again after a failure. */
 struct stock;

@@ -47,12 +47,9 @@ static void stock_notify(void *arg, enum outage outage, const char *reason)
 struct stock_server *stock_server_new(const struct stock_options *options)
 {
     struct stock_server *server = calloc(1, sizeof *server);
-    if (server == NULL || url_parse(options->url, &server->server.url) != DLOCK_OK) {
-        free(server);
+    if (server == NULL)
         return NULL;
-    }
     server->config.servers = &server->server;
-    server->config.server_count = 1;
     server->config.connect_timeout_ms = options->timeout_ms;
     server->config.command_timeout_ms = options->timeout_ms;
     server->config.replicas_ack = options->replicas_ack;
@@ -63,16 +60,18 @@ struct stock_server *stock_server_new(const struct stock_options *options)
     server->config.outages.arg = server;
     server->on_connection = options->on_connection;
     server->on_connection_arg = options->on_connection_arg;
-    reach_init(&server->server, &server->config.outages);
-    return server;
+    if (redis_add_server(&server->config, options->url, options->sentinel_user,
+                         options->sentinel_password) == DLOCK_OK)
+        return server;
+    stock_server_free(server);
+    return NULL;
 }
 
 void stock_server_free(struct stock_server *server)
 {
     if (server == NULL)
         return;
-    url_free(&server->server.url);
-    reach_free(&server->server);
+    redis_free_servers(&server->config);
     free(server);
 }
 
@@ -83,7 +82,9 @@ void stock_server_name(const char *url, char name[STOCK_SERVERS_MAX + 1])
     if (url_parse(url, &parts) != DLOCK_OK)
         return;
     const char *db = parts.db != NULL ? parts.db : "0";
-    if (parts.host != NULL)
+    if (parts.master != NULL)
+        snprintf(name, STOCK_SERVERS_MAX + 1, "%s", parts.shown);
+    else if (parts.host != NULL)
         snprintf(name, STOCK_SERVERS_MAX + 1, "%s:%s/%s", parts.host, parts.port, db);
     else
         snprintf(name, STOCK_SERVERS_MAX + 1, "unix:%s?db=%s", parts.path, db);

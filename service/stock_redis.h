@@ -12,7 +12,6 @@
 
 #include <hiredis/hiredis.h>
 
-#define STOCK_ERROR_MAX 256
 #define STOCK_MOST                                                                                 \
     9007199254740991 /* 2^53 - 1: Lua counts in doubles, which are exact up to here */
 

@@ -4,6 +4,7 @@
  */
 #include "text.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 void text_quote(char *out, size_t size, const char *text)
@@ -32,13 +33,14 @@ static size_t address_size(const char *at)
     const char *path_end = at[0] == 'u' ? strstr(at, db) : NULL;
     if (path_end != NULL)
         return (size_t)(path_end - at) + strlen(db) + strspn(path_end + strlen(db), "0123456789");
-    size_t size = strcspn(at, " ,;'");
+    bool is_list = at[0] == 's'; /* of sentinels */
+    size_t size = strcspn(at, is_list ? " ;'" : " ,;'");
     return size > 0 && at[size - 1] == ':' ? size - 1 : size;
 }
 
 void text_hide_servers(char *text)
 {
-    static const char *const schemes[] = {"redis://", "unix:"};
+    static const char *const schemes[] = {"redis://", "unix:", "sentinel://"};
     static const char name[] = "Redis";
     const size_t length = strlen(name);
     for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++)

@@ -47,18 +47,37 @@ int lookup_numeric(const char *host, const char *port, struct addresses *address
     return lookup_look(host, port, AI_NUMERICHOST, addresses);
 }
 
-static void *lookup_run(void *arg)
+void lookup_answer(struct lookup *lookup, int error, const struct addresses *found)
 {
-    struct lookup *lookup = arg;
-    struct addresses found = {.count = 0};
     uint64_t one = 1;
-    int error = lookup_look(lookup->host, lookup->port, 0, &found);
     pthread_mutex_lock(&lookup->mutex);
-    lookup->found = found;
+    lookup->found = *found;
     lookup->error = error;
     lookup->over = true;
     pthread_mutex_unlock(&lookup->mutex);
     (void)!write(lookup->fd, &one, sizeof one);
+}
+
+static void *lookup_run(void *arg)
+{
+    struct lookup *lookup = arg;
+    struct addresses found = {.count = 0};
+    int error = lookup_look(lookup->host, lookup->port, 0, &found);
+    lookup_answer(lookup, error, &found);
+    lookup_leave(lookup);
+    return NULL;
+}
+
+struct lookup *lookup_promise(void)
+{
+    struct lookup *lookup = calloc(1, sizeof *lookup);
+    if (lookup == NULL)
+        return NULL;
+    lookup->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    lookup->users = 1;
+    pthread_mutex_init(&lookup->mutex, NULL);
+    if (lookup->fd >= 0)
+        return lookup;
     lookup_leave(lookup);
     return NULL;
 }
@@ -66,16 +85,13 @@ static void *lookup_run(void *arg)
 struct lookup *lookup_begin(const char *host, const char *port)
 {
     pthread_t thread;
-    struct lookup *lookup = calloc(1, sizeof *lookup);
+    struct lookup *lookup = lookup_promise();
     if (lookup == NULL)
         return NULL;
     lookup->host = strdup(host);
     lookup->port = strdup(port);
-    lookup->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     lookup->users = 2; /* the caller and the thread */
-    pthread_mutex_init(&lookup->mutex, NULL);
-    if (lookup->host != NULL && lookup->port != NULL && lookup->fd >= 0 &&
-        thread_begin(&thread, lookup_run, lookup)) {
+    if (lookup->host != NULL && lookup->port != NULL && thread_begin(&thread, lookup_run, lookup)) {
         pthread_detach(thread);
         return lookup;
     }

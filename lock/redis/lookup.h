@@ -30,6 +30,10 @@ struct lookup;
 
 /* Starts a look-up, and joins the caller to it. NULL: no thread, descriptor or memory is left. */
 struct lookup *lookup_begin(const char *host, const char *port);
+/* A look-up without a thread: somebody else finds the addresses, and calls lookup_answer once. */
+struct lookup *lookup_promise(void);
+/* error 0: these are the addresses; else getaddrinfo's error. */
+void lookup_answer(struct lookup *lookup, int error, const struct addresses *found);
 void lookup_join(struct lookup *lookup);
 void lookup_leave(struct lookup *lookup); /* NULL is allowed */
 

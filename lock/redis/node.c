@@ -17,6 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#define FORMER "its sentinels have named another master"
 #define LOOKUP_PART 4 /* after 1/4 of connect_timeout_ms, try the addresses known so far */
 
 static void free_replies(struct node *node)
@@ -82,9 +83,17 @@ void node_free(struct node *node)
     free(node->out);
 }
 
+/* Its answers do not count, as the master may know nothing of what this server did. */
+static bool node_is_former(const struct node *node)
+{
+    return node->fd >= 0 && reach_is_former(node->server, &node->socket);
+}
+
 bool node_stale(const struct node *node)
 {
     char byte;
+    if (node_is_former(node))
+        return true;
     ssize_t size = recv(node->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     if (size > 0)
         return node->behind == 0;
@@ -95,8 +104,10 @@ bool node_stale(const struct node *node)
 static void node_drop(struct node *node)
 {
     lookup_leave(node->lookup);
-    if (node->fd >= 0)
+    if (node->fd >= 0) {
+        reach_close(node->server, &node->socket);
         close(node->fd);
+    }
     if (node->reader != NULL)
         redisReaderFree(node->reader);
     node->lookup = NULL;
@@ -120,7 +131,7 @@ static void lose_behind(struct node *node)
 
 static bool is_one_of_several(const struct node *node)
 {
-    return node->config->server_count > 1;
+    return node->config->server_count > 1 && node->server->kind != SERVER_SENTINEL;
 }
 
 void node_close(struct node *node, dlock_status status, const char *reason)
@@ -149,7 +160,9 @@ void node_close(struct node *node, dlock_status status, const char *reason)
 void node_break(struct node *node, const char *reason)
 {
     int64_t sent_ns = node->listens ? mono_ns() : node->behind > 0 ? node->owes_ns : node->sent_ns;
-    if (node->state == NODE_UP)
+    if (node_is_former(node))
+        reason = FORMER;
+    else if (node->state == NODE_UP)
         reach_lost(node->server, node->made_ns, sent_ns, reason);
     node_close(node, DLOCK_UNREACHABLE, reason);
 }
@@ -206,6 +219,7 @@ void node_shift(struct node *node, size_t taken)
 /* ---- Writing and reading --------------------------------------------------------------------- */
 
 static void try_next(struct node *node, const char *reason);
+static void leave_former(struct node *node);
 
 /* The connection broke. As long as only the login was sent, another address may be tried. */
 static void node_broke(struct node *node, const char *reason)
@@ -387,6 +401,10 @@ void node_read(struct node *node)
         node_broke(node, size == 0 ? "the server closed the connection" : strerror(errno));
         return;
     }
+    if (node_is_former(node)) {
+        leave_former(node);
+        return;
+    }
     redisReaderFeed(node->reader, bytes, (size_t)size);
     for (;;) {
         void *reply = NULL;
@@ -470,6 +488,9 @@ static bool open_next(struct node *node)
     node->next_ns = now_ns + (node->until_ns - now_ns) / (int64_t)left;
     node->reader = redisReaderCreate();
     node->fd = socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    node->socket.fd = node->fd;
+    if (node->fd >= 0)
+        reach_open(node->server, &node->socket);
     if (node->reader == NULL || node->fd < 0 ||
         (connect(node->fd, to, address->size) != 0 && errno != EINPROGRESS))
         return false;
@@ -499,7 +520,8 @@ static void node_resolved(struct node *node)
 {
     char reason[REASON_MAX];
     bool over = node->lookup == NULL || lookup_over(node->lookup);
-    int error = reach_addresses(node->server, node->lookup, &node->addresses);
+    int error =
+        reach_addresses(node->server, node->lookup, &node->addresses, &node->socket.generation);
     if (error != 0 && !over) {
         node->next_ns = node->until_ns;
         return;
@@ -507,7 +529,7 @@ static void node_resolved(struct node *node)
     lookup_leave(node->lookup);
     node->lookup = NULL;
     node->address_next = 0;
-    snprintf(reason, sizeof reason, "its host name was not found: %s", gai_strerror(error));
+    reach_explain(node->server, error, reason);
     if (error != 0)
         fail_to_connect(node, DLOCK_UNREACHABLE, reason);
     else
@@ -523,6 +545,18 @@ static void node_begin(struct node *node)
     node->next_ns = mono_ns() + timeout_ms * NS_PER_MS / LOOKUP_PART;
     if (node->lookup == NULL)
         node_resolved(node);
+}
+
+/* The master has changed: ends the connection, or begins anew to make one. */
+static void leave_former(struct node *node)
+{
+    if (node->state == NODE_UP) {
+        node_close(node, DLOCK_UNREACHABLE, FORMER);
+        return;
+    }
+    node_drop(node);
+    node_clear(node);
+    node_begin(node);
 }
 
 /* Asks whether to connect now: another connection may have proven the server meanwhile. */
@@ -576,11 +610,13 @@ static void node_login(struct node *node)
         node_append(node, 2, (const char *const[]){"AUTH", url->password}, NULL);
     if (url->db != NULL)
         node_append(node, 2, (const char *const[]){"SELECT", url->db}, NULL);
+    if (node->server->kind == SERVER_OF_SENTINEL)
+        node_append(node, 1, (const char *const[]){"ROLE"}, NULL);
     node->login_size = node->reply_wanted;
     node->identity = (struct connection_id){0};
     node->made_ns = node->sent_ns = mono_ns();
-    if (!is_one_of_several(node) &&
-        !reach_may_ask(node->server, &node->server->identity_refused_ns)) {
+    bool may_ask = reach_may_ask(node->server, &node->server->identity_refused_ns);
+    if (node->server->kind == SERVER_SENTINEL || (!is_one_of_several(node) && !may_ask)) {
         node_append(node, 1, (const char *const[]){"PING"},
                     NULL); /* shows whether the server has room */
         return;
@@ -713,6 +749,33 @@ static bool has_no_login(const redisReply *reply)
     return reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOAUTH ", 7) == 0;
 }
 
+/* Whether this reply is an error that ends the login. A server whose script runs too long does not
+ * say its role, and answers no other command either. */
+static bool ends_login(const struct node *node, size_t index)
+{
+    const redisReply *reply = node->replies[index];
+    bool is_role = node->server->kind == SERVER_OF_SENTINEL && index + 1 == node->login_size;
+    if (index >= node->login_size)
+        return has_no_login(reply);
+    return reply->type == REDIS_REPLY_ERROR && !(is_role && strncmp(reply->str, "BUSY ", 5) == 0);
+}
+
+/* What it says that it is, if that is not a master; NULL: it is one. The sentinels name a new master
+ * a little before it is one, and an old one as long as they do not know better. */
+static const char *other_role(const struct node *node)
+{
+    if (node->server->kind != SERVER_OF_SENTINEL)
+        return NULL;
+    const redisReply *role = node->replies[node->login_size - 1];
+    if (role->type == REDIS_REPLY_ERROR)
+        return NULL;
+    const char *says = role->type == REDIS_REPLY_ARRAY && role->elements > 0 &&
+                               role->element[0]->type == REDIS_REPLY_STRING
+                           ? role->element[0]->str
+                           : "?";
+    return strcmp(says, "master") != 0 ? says : NULL;
+}
+
 static void logged_in(struct node *node)
 {
     char reason[REASON_MAX];
@@ -722,11 +785,17 @@ static void logged_in(struct node *node)
         return;
     }
     for (size_t i = 0; i <= node->login_size; i++) {
-        bool refused = i < node->login_size ? node->replies[i]->type == REDIS_REPLY_ERROR
-                                            : has_no_login(node->replies[i]);
-        if (!refused)
+        if (!ends_login(node, i))
             continue;
         snprintf(reason, sizeof reason, "the login was refused: %s", node->replies[i]->str);
+        fail_to_connect(node, DLOCK_REFUSED, reason);
+        return;
+    }
+    if (other_role(node) != NULL) {
+        snprintf(reason, sizeof reason,
+                 NOT_MASTER " '%.20s': the sentinels name it as the master, and it is none",
+                 other_role(node));
+        reach_demoted(node->server, reason);
         fail_to_connect(node, DLOCK_REFUSED, reason);
         return;
     }
@@ -776,7 +845,9 @@ static void node_overdue(struct node *node)
     } else if (node->state == NODE_RESOLVING && !over) {
         node_resolved(node);
     } else if (node->state == NODE_RESOLVING) {
-        fail_to_connect(node, DLOCK_UNREACHABLE, "looking its host name up took too long");
+        char why[REASON_MAX];
+        reach_explain(node->server, 0, why);
+        fail_to_connect(node, DLOCK_UNREACHABLE, why);
     } else if (!over) {
         try_next(node, reason);
     } else {
@@ -792,6 +863,10 @@ static bool node_is_open(const struct node *node)
 
 void node_step(struct node *node, short events)
 {
+    if (node_is_former(node)) {
+        leave_former(node);
+        return;
+    }
     if (node->state == NODE_RESOLVING && events != 0)
         node_resolved(node);
     else if (node->state == NODE_CONNECTING && events != 0)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One connection to one server, private to redis.c. Its states: DOWN -> WAITING -> RESOLVING ->
- * CONNECTING -> LOGIN -> UP. Any failure makes it DOWN. No function here waits: redis.c polls.
+ * One connection to one server, private to redis.c and sentinel.c. Its states: DOWN -> WAITING ->
+ * RESOLVING -> CONNECTING -> LOGIN -> UP. Any failure makes it DOWN. No function here waits: those
+ * two poll. A connection to a former master is closed at its next step.
  */
 #ifndef DLOCK_NODE_H
 #define DLOCK_NODE_H
@@ -40,6 +41,7 @@ struct node {
         NODE_UP
     } state;
     int fd;
+    struct reach_socket socket; /* known to the server while fd is open */
     redisReader *reader;
 
     struct lookup *lookup;      /* RESOLVING */
@@ -99,7 +101,8 @@ static inline bool node_answered(const struct node *node)
 {
     return node->state == NODE_UP && node->reply_count >= node->reply_wanted;
 }
-/* The server has closed the connection, or has sent data that was not asked for. */
+/* The server has closed the connection, or has sent data that was not asked for, or is no longer
+ * the master. */
 bool node_stale(const struct node *node);
 /* Goes on with earlier exchanges: sends what is left of them, and takes the replies that have come.
  * If nothing comes for command_timeout_ms, the connection is given up. */

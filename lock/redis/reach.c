@@ -9,7 +9,10 @@
 #include <netdb.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #define PAUSE_MS_LEAST 10
 #define PAUSE_MS_MOST 300
@@ -22,14 +25,21 @@ size_t server_replicas(const struct server *server)
     return atomic_load_explicit(&server->replicas, memory_order_relaxed);
 }
 
-void reach_init(struct server *server, struct outages *outages)
+bool reach_init(struct server *server, enum server_kind kind, struct outages *outages)
 {
+    server->kind = kind;
     server->outages = outages;
     server->chance = (uint32_t)mono_ns() ^ (uint32_t)(uintptr_t)server;
+    server->ask_fd = kind == SERVER_OF_SENTINEL ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
+    if (kind == SERVER_OF_SENTINEL && server->ask_fd < 0)
+        return false;
+    LIST_INIT(&server->sockets);
     pthread_mutex_init(&server->mutex, NULL);
+    if (kind == SERVER_OF_SENTINEL)
+        return true;
     if (server->url.path == NULL) {
         server->fixed = lookup_numeric(server->url.host, server->url.port, &server->known) == 0;
-        return;
+        return true;
     }
     struct sockaddr_un *address = (struct sockaddr_un *)&server->known.list[0].at;
     address->sun_family = AF_UNIX;
@@ -37,11 +47,14 @@ void reach_init(struct server *server, struct outages *outages)
     server->known.list[0].size = sizeof *address;
     server->known.count = 1;
     server->fixed = true;
+    return true;
 }
 
 void reach_free(struct server *server)
 {
     lookup_leave(server->lookup);
+    if (server->ask_fd >= 0)
+        close(server->ask_fd);
     pthread_mutex_destroy(&server->mutex);
 }
 
@@ -179,6 +192,7 @@ void reach_lost(struct server *server, int64_t made_ns, int64_t sent_ns, const c
         reach_show(server, SERVER_LOST, reason);
     }
     pthread_mutex_unlock(&server->mutex);
+    reach_ask(server);
 }
 
 void reach_demoted(struct server *server, const char *reason)
@@ -188,6 +202,7 @@ void reach_demoted(struct server *server, const char *reason)
     reach_note_failure(server, DLOCK_REFUSED, reason);
     reach_show(server, SERVER_REFUSES, reason);
     pthread_mutex_unlock(&server->mutex);
+    reach_ask(server);
 }
 
 void reach_answered(struct server *server, bool took)
@@ -209,9 +224,11 @@ void reach_answered(struct server *server, bool took)
  * it. */
 static int reach_take(struct server *server, struct lookup *lookup)
 {
+    struct addresses named; /* by the sentinels; `known` may be newer by now */
     if (lookup == NULL || !lookup_over(lookup))
         return 0;
-    int error = lookup_found(lookup, &server->known);
+    bool of_sentinel = server->kind == SERVER_OF_SENTINEL;
+    int error = lookup_found(lookup, of_sentinel ? &named : &server->known);
     if (server->lookup == lookup) {
         lookup_leave(lookup);
         server->lookup = NULL;
@@ -226,11 +243,16 @@ struct lookup *reach_look(struct server *server)
     pthread_mutex_lock(&server->mutex);
     reach_take(server, server->lookup); /* if it is over, its result is old: look up again */
     if (server->lookup == NULL)
-        server->lookup = lookup_begin(server->url.host, server->url.port);
+        server->in_round = false;
+    if (server->lookup == NULL && !server->unwatched)
+        server->lookup = server->kind == SERVER_OF_SENTINEL
+                             ? lookup_promise()
+                             : lookup_begin(server->url.host, server->url.port);
     struct lookup *lookup = server->lookup;
     if (lookup != NULL)
         lookup_join(lookup);
     pthread_mutex_unlock(&server->mutex);
+    reach_ask(server);
     return lookup;
 }
 
@@ -239,10 +261,19 @@ static bool reach_same(const struct address *a, const struct address *b)
     return a->size == b->size && memcmp(&a->at, &b->at, a->size) == 0;
 }
 
-int reach_addresses(struct server *server, struct lookup *lookup, struct addresses *addresses)
+int reach_addresses(struct server *server, struct lookup *lookup, struct addresses *addresses,
+                    uint64_t *generation)
 {
+    bool of_sentinel = server->kind == SERVER_OF_SENTINEL;
+    bool over = lookup != NULL && lookup_over(lookup);
+    addresses->count = 0;
     pthread_mutex_lock(&server->mutex);
     int error = reach_take(server, lookup);
+    *generation = server->generation;
+    if (of_sentinel && (!over || error != 0)) {
+        pthread_mutex_unlock(&server->mutex);
+        return error != 0 ? error : EAI_AGAIN;
+    }
     const struct addresses *known = &server->known;
     size_t first = 0;
     for (size_t i = 0; i < known->count; i++)
@@ -262,6 +293,115 @@ void reach_tried(struct server *server, const struct address *address, bool has_
     pthread_mutex_lock(&server->mutex);
     server->last = *address;
     server->last_failed = has_failed;
+    pthread_mutex_unlock(&server->mutex);
+}
+
+void reach_explain(struct server *server, int error, char reason[REASON_MAX])
+{
+    if (server->kind != SERVER_OF_SENTINEL) {
+        if (error == 0)
+            snprintf(reason, REASON_MAX, "looking its host name up took too long");
+        else
+            snprintf(reason, REASON_MAX, "its host name was not found: %s", gai_strerror(error));
+        return;
+    }
+    pthread_mutex_lock(&server->mutex);
+    bool said = server->sentinels[0] != '\0';
+    snprintf(reason, REASON_MAX, "%s", said ? server->sentinels : "its sentinels were not asked");
+    pthread_mutex_unlock(&server->mutex);
+}
+
+void reach_open(struct server *server, struct reach_socket *socket)
+{
+    pthread_mutex_lock(&server->mutex);
+    LIST_INSERT_HEAD(&server->sockets, socket, of_server);
+    pthread_mutex_unlock(&server->mutex);
+}
+
+void reach_close(struct server *server, struct reach_socket *socket)
+{
+    pthread_mutex_lock(&server->mutex);
+    LIST_REMOVE(socket, of_server);
+    pthread_mutex_unlock(&server->mutex);
+}
+
+/* ---- What the sentinels say ------------------------------------------------------------------ */
+
+void reach_ask(struct server *server)
+{
+    uint64_t one = 1;
+    if (server->ask_fd >= 0)
+        (void)!write(server->ask_fd, &one, sizeof one);
+}
+
+void reach_begin_round(struct server *server)
+{
+    pthread_mutex_lock(&server->mutex);
+    server->in_round = true;
+    pthread_mutex_unlock(&server->mutex);
+}
+
+/* The mutex is held. */
+static bool awaits_round(const struct server *server)
+{
+    return server->lookup != NULL && server->in_round && !lookup_over(server->lookup);
+}
+
+bool reach_is_awaited(struct server *server)
+{
+    pthread_mutex_lock(&server->mutex);
+    bool awaited = awaits_round(server);
+    pthread_mutex_unlock(&server->mutex);
+    return awaited;
+}
+
+/* The mutex is held. */
+static void reach_answer(struct server *server, int error)
+{
+    if (awaits_round(server))
+        lookup_answer(server->lookup, error, &server->known);
+}
+
+/* The mutex is held. What is known of the former master says nothing about this one. */
+static void reach_begin_reign(struct server *server, const char *reason)
+{
+    struct reach_socket *socket;
+    bool first = atomic_fetch_add(&server->generation, 1) == 0;
+    LIST_FOREACH(socket, &server->sockets, of_server)
+        shutdown(socket->fd, SHUT_RDWR); /* wakes who waits for an answer on it */
+    server->last.size = 0;
+    server->demoted = false;
+    reach_prove(server, false);
+    if (!first)
+        reach_show(server, SERVER_LOST, reason);
+}
+
+void reach_named(struct server *server, const struct addresses *addresses, bool anew,
+                 const char *reason)
+{
+    pthread_mutex_lock(&server->mutex);
+    server->known = *addresses;
+    server->sentinels[0] = '\0';
+    if (anew)
+        reach_begin_reign(server, reason);
+    reach_answer(server, 0);
+    pthread_mutex_unlock(&server->mutex);
+}
+
+void reach_unnamed(struct server *server, const char *said, bool over)
+{
+    pthread_mutex_lock(&server->mutex);
+    snprintf(server->sentinels, sizeof server->sentinels, "%s", said);
+    if (over)
+        reach_answer(server, EAI_FAIL);
+    pthread_mutex_unlock(&server->mutex);
+}
+
+void reach_unwatch(struct server *server)
+{
+    pthread_mutex_lock(&server->mutex);
+    server->unwatched = server->in_round = true;
+    reach_answer(server, EAI_FAIL);
     pthread_mutex_unlock(&server->mutex);
 }
 

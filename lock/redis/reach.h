@@ -12,8 +12,9 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/queue.h>
 
-#define REASON_MAX 160
+#define REASON_MAX 400 /* room for what each sentinel said */
 
 /* The outages of all servers of a client. */
 struct outages {
@@ -27,19 +28,44 @@ struct outages {
     _Atomic uint64_t connects_failed;
 };
 
+/* How a server is found, and what its login asks. */
+enum server_kind {
+    SERVER_AT_URL,      /* a Redis, at the URL's address */
+    SERVER_OF_SENTINEL, /* the Redis that a majority of the URL's sentinels names as the master */
+    SERVER_SENTINEL,    /* a sentinel itself, at the URL's address */
+};
+
+/* An open socket. So the connections to a former master can be ended at once. */
+struct reach_socket {
+    int fd;
+    uint64_t generation; /* the server's, when this connection was begun */
+    LIST_ENTRY(reach_socket) of_server;
+};
+
+struct watch; /* see sentinel.h */
+
 struct server {
-    struct url url; /* set before reach_init */
+    struct url url;      /* set before reach_init */
+    struct watch *watch; /* OF_SENTINEL: of redis.c; else NULL */
+    enum server_kind kind;
     struct outages *outages;
     _Atomic size_t replicas; /* see server_replicas */
     bool fixed;              /* a numeric address or a socket: `known` never changes */
     _Atomic bool proven;     /* it has answered since its last failure; written under mutex */
     /* Why its latest login was refused, if it can't be one of several servers; else NULL. */
     const char *_Atomic misfit;
+    /* It rises when the sentinels name another master; written under mutex. */
+    _Atomic uint64_t generation;
+    int ask_fd; /* OF_SENTINEL: an eventfd, see reach_ask; else -1 */
 
     pthread_mutex_t mutex;  /* protects what is below */
     struct addresses known; /* the latest result of a look-up */
     struct lookup *lookup;  /* the latest, until its result is taken; or NULL */
-    struct address last;    /* the address that was tried last */
+    LIST_HEAD(, reach_socket) sockets;
+    bool in_round;              /* OF_SENTINEL: the round began after `lookup` */
+    bool unwatched;             /* OF_SENTINEL: nobody asks the sentinels any more */
+    char sentinels[REASON_MAX]; /* OF_SENTINEL: what they said while they named no master */
+    struct address last;        /* the address that was tried last */
     bool last_failed;
     bool demoted;                 /* it said that it is not a master (READONLY ...) */
     int64_t trouble_ns;           /* CLOCK_MONOTONIC: when a connection in use broke last */
@@ -59,7 +85,8 @@ struct server {
 /* How many replicas the server should have, those included that are down. */
 size_t server_replicas(const struct server *server);
 
-void reach_init(struct server *server, struct outages *outages);
+/* False: no descriptor is left. */
+bool reach_init(struct server *server, enum server_kind kind, struct outages *outages);
 void reach_free(struct server *server); /* not its URL */
 
 /* Whether to connect now. To a proven server: always CONNECT. To another: one attempt a pause.
@@ -88,14 +115,44 @@ void reach_answered(struct server *server, bool took);
 void reach_wakeups_refused(struct server *server, unsigned kind, const char *reason);
 void reach_wakeups_accepted(struct server *server, unsigned kind);
 
-/* The running look-up of its name, or a new one; the caller has joined it. NULL: its address is
- * fixed, or resources are short. */
+/* The running look-up of its name, or a new one; the caller has joined it. OF_SENTINEL: a question
+ * to the sentinels. NULL: its address is fixed, or resources are short. */
 struct lookup *reach_look(struct server *server);
 /* Its addresses, in the order to try them: from the look-up, if that is over, else the last known
- * ones. 0; else getaddrinfo's error, and no address. */
-int reach_addresses(struct server *server, struct lookup *lookup, struct addresses *addresses);
+ * ones. OF_SENTINEL: none before the look-up is over. Sets the generation that they belong to. 0;
+ * else getaddrinfo's error, and no address. */
+int reach_addresses(struct server *server, struct lookup *lookup, struct addresses *addresses,
+                    uint64_t *generation);
+/* A sentence about a look-up that failed with that error; 0: it took too long. */
+void reach_explain(struct server *server, int error, char reason[REASON_MAX]);
 /* The next attempt begins with this address, or, if it failed, with the one after it. */
 void reach_tried(struct server *server, const struct address *address, bool failed);
+
+/* A connection's socket was opened for an address of `socket->generation`, or is about to be
+ * closed. */
+void reach_open(struct server *server, struct reach_socket *socket);
+void reach_close(struct server *server, struct reach_socket *socket);
+/* Whether the connection leads to a former master. Cheap. */
+static inline bool reach_is_former(const struct server *from, const struct reach_socket *socket)
+{
+    return socket->generation != atomic_load(&from->generation);
+}
+
+/* OF_SENTINEL. Makes the thread that watches the sentinels ask them soon: ask_fd becomes readable.
+ * The others are for that thread. */
+void reach_ask(struct server *server);
+/* The sentinels are asked from now on. What they answer is for the connections that wait by now. */
+void reach_begin_round(struct server *server);
+/* Whether a connection waits for the answer. */
+bool reach_is_awaited(struct server *server);
+/* A majority names this master. anew: it is another one than before. Then all connections to the
+ * former master are shut down, and answers that still arrive on them do not count. */
+void reach_named(struct server *server, const struct addresses *addresses, bool anew,
+                 const char *reason);
+/* No majority names a master. over: what they say will not change before they are asked again. */
+void reach_unnamed(struct server *server, const char *said, bool over);
+/* The thread ends: nobody is to wait for an answer. */
+void reach_unwatch(struct server *server);
 
 /* A command that the server's ACL refused is not sent again for a minute: each refusal adds a line
  * to the server's ACL LOG. */

@@ -5,6 +5,7 @@
 #include "clock.h"
 #include "node.h"
 #include "reply_text.h"
+#include "sentinel.h"
 #include "status.h"
 
 #include <stdio.h>
@@ -19,6 +20,45 @@ struct redis {
     size_t node_count;
     struct node nodes[];
 };
+
+/* ---- Servers --------------------------------------------------------------------------------- */
+
+dlock_status redis_add_server(struct redis_config *config, const char *url, const char *user,
+                              const char *password)
+{
+    struct server *server = &config->servers[config->server_count];
+    dlock_status status = url_parse(url, &server->url);
+    if (status != DLOCK_OK)
+        return status;
+    bool of_sentinel = server->url.master != NULL;
+    if (!reach_init(server, of_sentinel ? SERVER_OF_SENTINEL : SERVER_AT_URL, &config->outages)) {
+        url_free(&server->url);
+        return fail(DLOCK_NO_MEMORY, "no descriptor is left");
+    }
+    config->server_count++;
+    if (!of_sentinel)
+        return DLOCK_OK;
+    server->watch = watch_start(server, config, user, password);
+    return server->watch != NULL ? DLOCK_OK : fail(DLOCK_NO_MEMORY, "no memory or thread is left");
+}
+
+void redis_stop_servers(struct redis_config *config)
+{
+    for (size_t i = 0; i < config->server_count; i++)
+        if (config->servers[i].watch != NULL)
+            watch_stop(config->servers[i].watch);
+}
+
+void redis_free_servers(struct redis_config *config)
+{
+    redis_stop_servers(config);
+    for (size_t i = 0; i < config->server_count; i++) {
+        watch_free(config->servers[i].watch);
+        url_free(&config->servers[i].url);
+        reach_free(&config->servers[i]);
+    }
+    config->server_count = 0;
+}
 
 /* ---- Waiting --------------------------------------------------------------------------------- */
 
@@ -154,9 +194,13 @@ static dlock_status say_why(const struct redis *redis, dlock_status pumped)
     const char *url = node->server->url.shown;
     if (pumped == DLOCK_CANCELLED)
         return fail(DLOCK_CANCELLED, "cancelled while connecting to %s", url);
+    if (node->state == NODE_RESOLVING) {
+        char reason[REASON_MAX];
+        reach_explain(node->server, 0, reason);
+        return fail(DLOCK_UNREACHABLE, "%s: %s", url, reason);
+    }
     if (node->state != NODE_DOWN)
-        return fail(DLOCK_UNREACHABLE, "%s: %s took too long", url,
-                    node->state == NODE_RESOLVING ? "looking its host name up" : "connecting");
+        return fail(DLOCK_UNREACHABLE, "%s: connecting took too long", url);
     return fail(node->down_status, "%s: %s", url, node->down_reason);
 }
 
@@ -275,7 +319,8 @@ void redis_keep(struct redis *redis, size_t index, int argc, const char *const *
 bool redis_is_demotion(const char *error)
 {
     return strncmp(error, "READONLY", 8) == 0 || strncmp(error, "MASTERDOWN", 10) == 0 ||
-           strncmp(error, "UNBLOCKED", 9) == 0;
+           strncmp(error, "UNBLOCKED", 9) == 0 ||
+           strncmp(error, NOT_MASTER, strlen(NOT_MASTER)) == 0;
 }
 
 bool redis_refused_for_now(const struct redis *redis)

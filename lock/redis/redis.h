@@ -29,6 +29,16 @@ struct redis_config {
     struct outages outages;
 };
 
+/* Adds a server to config->servers, which has room for it: reads its URL, and prepares to reach it.
+ * Nothing is sent. A sentinel:// URL starts a thread; user and password are the sentinels' login,
+ * or NULL. The time limits are set before. OK, INVALID, NO_MEMORY. */
+dlock_status redis_add_server(struct redis_config *config, const char *url, const char *user,
+                              const char *password);
+/* Ends the threads. No outage is reported after that, and no sentinel is asked. */
+void redis_stop_servers(struct redis_config *config);
+/* Frees what redis_add_server made. There is no connection any more. */
+void redis_free_servers(struct redis_config *config);
+
 /* One connection to each server. It belongs to one thread at a time. */
 struct redis;
 
@@ -155,6 +165,7 @@ int redis_fd(const struct redis *redis, size_t node);
 dlock_status redis_flush(struct redis *redis, size_t node);
 dlock_status redis_pull(struct redis *redis, size_t node);
 
+#define NOT_MASTER "ROLE says" /* how the reason begins when the login finds that out */
 /* redis_is_demotion: whether this error says that the server is not a master. redis_demoted: drops
  * such a server's connection, so that the next call looks for another. */
 bool redis_is_demotion(const char *error);

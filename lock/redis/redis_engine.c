@@ -16,30 +16,24 @@ static void engine_free(struct redis_engine *engine)
     subscriber_free(&engine->lists);
     subscriber_free(&engine->signals);
     pool_destroy(&engine->pool);
-    for (size_t i = 0; i < engine->config.server_count; i++) {
-        url_free(&engine->config.servers[i].url);
-        reach_free(&engine->config.servers[i]);
-    }
+    redis_free_servers(&engine->config);
     free(engine->config.servers);
     free(engine);
 }
 
 static dlock_status read_servers(struct redis_config *config, const char *const *urls, size_t count,
-                                 size_t replicas)
+                                 const struct dlock_options *options)
 {
+    dlock_status status = DLOCK_OK;
     config->servers = calloc(count, sizeof *config->servers);
     if (config->servers == NULL)
         return fail(DLOCK_NO_MEMORY, "out of memory");
-    for (size_t i = 0; i < count; i++) {
-        struct server *server = &config->servers[i];
-        dlock_status status = url_parse(urls[i], &server->url);
-        if (status != DLOCK_OK)
-            return status;
-        reach_init(server, &config->outages);
-        atomic_init(&server->replicas, replicas);
-        config->server_count++;
+    for (size_t i = 0; i < count && status == DLOCK_OK; i++) {
+        atomic_init(&config->servers[i].replicas, options->replicas);
+        status =
+            redis_add_server(config, urls[i], options->sentinel_user, options->sentinel_password);
     }
-    return DLOCK_OK;
+    return status;
 }
 
 static dlock_status redis_engine_open(struct dlock_client *client, const char *const *urls,
@@ -63,12 +57,17 @@ static dlock_status redis_engine_open(struct dlock_client *client, const char *c
     if (!pool_init(&engine->pool, &engine->config, options->connections_max))
         status = fail(DLOCK_NO_MEMORY, "out of memory");
     if (status == DLOCK_OK)
-        status = read_servers(&engine->config, urls, count, options->replicas);
+        status = read_servers(&engine->config, urls, count, options);
     if (status == DLOCK_OK)
         client->engine_state = engine;
     else
         engine_free(engine);
     return status;
+}
+
+static void redis_engine_stop(struct dlock_client *client)
+{
+    redis_stop_servers(&redis_of(client)->config);
 }
 
 static void redis_engine_close(struct dlock_client *client)
@@ -187,13 +186,14 @@ static unsigned redis_engine_abilities(const struct rung_ops *ops)
 
 /* ---- The table ------------------------------------------------------------------------------- */
 
-static const char *const schemes[] = {"redis:", "unix:", NULL};
+static const char *const schemes[] = {"redis:", "unix:", "sentinel:", NULL};
 
 const struct engine engine_redis = {
     .name = "Redis",
     .schemes = schemes,
     .fallback_url = "redis://127.0.0.1:6379/0",
     .open = redis_engine_open,
+    .stop = redis_engine_stop,
     .close = redis_engine_close,
     .stats = redis_engine_stats,
     .check_lock = check_lock,

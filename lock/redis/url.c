@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * redis://[[user]:password@]host[:port][/db] and unix:[[user]:password@]path[?db=N], after
- * https://www.iana.org/assignments/uri-schemes/prov/redis and RFC 3986.
+ * https://www.iana.org/assignments/uri-schemes/prov/redis and RFC 3986; and a list of sentinels,
+ * sentinel://[[user]:password@]host[:port],.../master[/db].
  */
 #include "url.h"
 
@@ -13,7 +14,10 @@
 #include <sys/un.h>
 
 #define PATH_SIZE_MAX (sizeof((struct sockaddr_un *)NULL)->sun_path - 1)
-#define FORM "redis://[[user]:password@]host[:port][/db] or unix:[[user]:password@]path[?db=N]"
+#define NAME_MAX_SIZE 100 /* of a master; Redis itself has no limit */
+#define FORM                                                                                       \
+    "redis://[[user]:password@]host[:port][/db] or unix:[[user]:password@]path[?db=N] or "         \
+    "sentinel://[[user]:password@]host[:port],.../master[/db]"
 
 static int url_hex_digit(char c)
 {
@@ -32,6 +36,13 @@ static int url_hex_digit(char c)
 #define WRONG_DB "has a database that is not a number from 0 to 99999"
 #define WRONG_SLASH "has a '/' in its login; write it as %2F"
 #define WRONG_QUERY "has a '?': the database follows a '/', as in redis://host:6379/2"
+#define WRONG_BRACKET "has a '[' without a ']' after its host"
+#define WRONG_AFTER_BRACKET "has something else than a ':' or a '/' after its ']'"
+#define WRONG_SENTINEL_COUNT "has more than 16 sentinels"
+#define WRONG_SENTINEL_TWICE "has the same sentinel twice, which would count as two"
+#define WRONG_MASTER                                                                               \
+    "has no master's name after its '/', of 1 to 100 letters, digits, '.', '-' and '_'"
+#define WRONG_SENTINEL_QUERY "has a '?': the database follows the master's name, as in /shop/2"
 #define WRONG_PATH "has a path that is not of 1 to 107 bytes"
 #define WRONG_UNIX_QUERY                                                                           \
     "has a '?' that is not the one of '?db=N', with N from 0 to 99999; write another as %3F"
@@ -92,43 +103,127 @@ static const char *parse_login(const char *from, const char *at, struct url *url
     return NULL;
 }
 
-/* NULL: it is correct; else what is wrong. */
-static const char *parse_redis(const char *rest, struct url *url)
+/* [from, to) is host or host:port or [host]:port. NULL: it is correct; else what is wrong. */
+static const char *parse_endpoint(const char *from, const char *to, const char *default_port,
+                                  struct endpoint *endpoint)
 {
-    const char *end = rest + strcspn(rest, "/");
+    const char *host = from;
+    const char *host_end = from + strcspn(from, ":");
+    const char *after;
+    if (host_end > to)
+        host_end = to;
+    after = host_end;
+    if (from < to && *from == '[') {
+        host++;
+        host_end = memchr(host, ']', (size_t)(to - host));
+        if (host_end == NULL)
+            return WRONG_BRACKET;
+        after = host_end + 1;
+    }
+    if (host == host_end)
+        return WRONG_HOST;
+    if (after < to && *after != ':')
+        return WRONG_AFTER_BRACKET;
+    const char *port = after < to ? after + 1 : NULL;
+    if (port != NULL && (!url_is_number(port, to, 65535) || strtol(port, NULL, 10) == 0))
+        return WRONG_PORT;
+    endpoint->host = url_decode(host, host_end);
+    endpoint->port = port != NULL ? strndup(port, (size_t)(to - port)) : strdup(default_port);
+    return NULL;
+}
+
+/* slash: where the database begins, if it is not the end. */
+static const char *parse_db(const char *slash, struct url *url)
+{
+    const char *db = *slash == '/' && slash[1] != '\0' ? slash + 1 : NULL;
+    if (db != NULL && !url_is_number(db, db + strlen(db), 99999))
+        return WRONG_DB;
+    url->db = db != NULL ? copy_db(db) : NULL;
+    url->whole &= db == NULL || url->db != NULL;
+    return NULL;
+}
+
+/* The login of redis:// and sentinel://; the hosts begin at *hosts. */
+static const char *parse_authority(const char *rest, const char *end, const char *wrong_query,
+                                   const char **hosts, struct url *url)
+{
     const char *at = memrchr(rest, '@', (size_t)(end - rest));
     const char *wrong = at != NULL ? parse_login(rest, at, url) : NULL;
+    *hosts = at != NULL ? at + 1 : rest;
     if (wrong != NULL)
         return wrong;
     if (strchr(end, '@') != NULL)
         return WRONG_SLASH;
-    const char *host = at != NULL ? at + 1 : rest;
-    if (strchr(host, '?') != NULL)
-        return WRONG_QUERY;
-    const char *host_end = host + strcspn(host, ":/");
-    const char *after = host_end;
-    if (*host == '[') {
-        const char *bracket = strchr(++host, ']');
-        if (bracket == NULL || bracket > end)
-            return "has a '[' without a ']' after its host";
-        host_end = bracket;
-        after = bracket + 1;
+    return strchr(*hosts, '?') != NULL ? wrong_query : NULL;
+}
+
+/* NULL: it is correct; else what is wrong. */
+static const char *parse_redis(const char *rest, struct url *url)
+{
+    const char *end = rest + strcspn(rest, "/");
+    struct endpoint endpoint = {0};
+    const char *host;
+    const char *wrong = parse_authority(rest, end, WRONG_QUERY, &host, url);
+    if (wrong == NULL)
+        wrong = parse_endpoint(host, end, "6379", &endpoint);
+    if (wrong != NULL)
+        return wrong;
+    url->host = endpoint.host;
+    url->port = endpoint.port;
+    url->whole &= url->host != NULL && url->port != NULL;
+    return parse_db(end, url);
+}
+
+static bool has_sentinel(const struct url *url, const struct endpoint *sentinel)
+{
+    for (size_t i = 0; i + 1 < url->sentinel_count; i++)
+        if (strcasecmp(url->sentinels[i].host, sentinel->host) == 0 &&
+            strcmp(url->sentinels[i].port, sentinel->port) == 0)
+            return true;
+    return false;
+}
+
+static const char *parse_sentinels(const char *from, const char *end, struct url *url)
+{
+    for (const char *to; from <= end; from = to + 1) {
+        to = from + strcspn(from, ",/");
+        if (url->sentinel_count == SENTINELS_MAX)
+            return WRONG_SENTINEL_COUNT;
+        struct endpoint *sentinel = &url->sentinels[url->sentinel_count++];
+        const char *wrong = parse_endpoint(from, to, "26379", sentinel);
+        if (wrong != NULL)
+            return wrong;
+        url->whole &= sentinel->host != NULL && sentinel->port != NULL;
+        if (url->whole && has_sentinel(url, sentinel))
+            return WRONG_SENTINEL_TWICE;
     }
-    if (host == host_end)
-        return WRONG_HOST;
-    if (*after != '\0' && *after != ':' && *after != '/')
-        return "has something else than a ':' or a '/' after its ']'";
-    const char *port = *after == ':' ? after + 1 : NULL;
-    if (port != NULL && (!url_is_number(port, end, 65535) || strtol(port, NULL, 10) == 0))
-        return WRONG_PORT;
-    const char *db = *end == '/' && end[1] != '\0' ? end + 1 : NULL;
-    if (db != NULL && !url_is_number(db, db + strlen(db), 99999))
-        return WRONG_DB;
-    url->host = url_decode(host, host_end);
-    url->port = port != NULL ? strndup(port, (size_t)(end - port)) : strdup("6379");
-    url->db = db != NULL ? copy_db(db) : NULL;
-    url->whole &= url->host != NULL && url->port != NULL && (db == NULL || url->db != NULL);
     return NULL;
+}
+
+/* The names that Redis's own sentinel.conf allows. */
+static bool is_master_name(const char *name, size_t size)
+{
+    return size >= 1 && size <= NAME_MAX_SIZE &&
+           strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_") >=
+               size;
+}
+
+static const char *parse_sentinel(const char *rest, struct url *url)
+{
+    const char *end = rest + strcspn(rest, "/");
+    const char *name = *end == '/' ? end + 1 : end;
+    size_t size = strcspn(name, "/");
+    const char *hosts;
+    const char *wrong = parse_authority(rest, end, WRONG_SENTINEL_QUERY, &hosts, url);
+    if (wrong == NULL)
+        wrong = parse_sentinels(hosts, end, url);
+    if (wrong == NULL && !is_master_name(name, size))
+        wrong = WRONG_MASTER;
+    if (wrong != NULL)
+        return wrong;
+    url->master = strndup(name, size);
+    url->whole &= url->master != NULL;
+    return parse_db(name + size, url);
 }
 
 static const char *parse_unix(const char *rest, struct url *url)
@@ -154,12 +249,35 @@ static const char *parse_unix(const char *rest, struct url *url)
     return size >= 1 && size <= PATH_SIZE_MAX ? NULL : WRONG_PATH;
 }
 
+/* "sentinel://h1:26379,h2:26379/shop", and "/2" if a database is given. */
+static char *sentinel_shown(const struct url *url)
+{
+    char *shown = NULL;
+    size_t size;
+    FILE *out = open_memstream(&shown, &size);
+    if (out == NULL)
+        return NULL;
+    for (size_t i = 0; i < url->sentinel_count; i++) {
+        const char *host = url->sentinels[i].host;
+        fputs(i == 0 ? "sentinel://" : ",", out);
+        fprintf(out, strchr(host, ':') != NULL ? "[%s]:%s" : "%s:%s", host, url->sentinels[i].port);
+    }
+    fprintf(out, "/%s%s%s", url->master, url->db != NULL ? "/" : "",
+            url->db != NULL ? url->db : "");
+    if (fclose(out) == 0)
+        return shown;
+    free(shown);
+    return NULL;
+}
+
 /* The URL as messages show it: everything except the login. */
 static char *url_shown(const struct url *url)
 {
     char *shown = NULL;
     int length;
     const char *db = url->db != NULL ? url->db : "0";
+    if (url->master != NULL)
+        return sentinel_shown(url);
     if (url->path != NULL)
         length = asprintf(&shown, "unix:%s?db=%s", url->path, db);
     else
@@ -173,13 +291,16 @@ static char *url_shown(const struct url *url)
 static const char *url_find_error(const char *text, struct url *url)
 {
     bool is_redis = strncmp(text, "redis://", 8) == 0;
+    bool is_sentinel = strncmp(text, "sentinel://", 11) == 0;
     if (strncmp(text, "rediss://", 9) == 0)
         return "needs TLS, which libdlock does not support: run a local TLS proxy such as stunnel";
-    if (!is_redis && strncmp(text, "unix:", 5) != 0)
-        return "begins neither with redis:// nor with unix:";
+    if (!is_redis && !is_sentinel && strncmp(text, "unix:", 5) != 0)
+        return "begins with none of redis://, unix: and sentinel://";
     if (has_wrong_escape(text))
         return WRONG_ESCAPE;
-    return is_redis ? parse_redis(text + 8, url) : parse_unix(text + 5, url);
+    return is_redis      ? parse_redis(text + 8, url)
+           : is_sentinel ? parse_sentinel(text + 11, url)
+                         : parse_unix(text + 5, url);
 }
 
 /* Never shows what may be a password: all text before the last '@'. Without an '@', all text after
@@ -217,6 +338,11 @@ void url_free(struct url *url)
     free(url->user);
     free(url->password);
     free(url->db);
+    free(url->master);
+    for (size_t i = 0; i < url->sentinel_count; i++) {
+        free(url->sentinels[i].host);
+        free(url->sentinels[i].port);
+    }
     free(url->shown);
     *url = (struct url){0};
 }

@@ -7,15 +7,25 @@
 
 #include "dlock.h"
 
+#define SENTINELS_MAX 16
+
+struct endpoint {
+    char *host;
+    char *port; /* as text, for getaddrinfo */
+};
+
 struct url {
-    char *host;     /* NULL: a unix socket */
+    char *host;     /* NULL: a unix socket, or the master that sentinels name */
     char *port;     /* as text, for getaddrinfo */
     char *path;     /* of the unix socket, or NULL */
     char *user;     /* or NULL */
     char *password; /* or NULL */
     char *db;       /* as text, or NULL for 0 */
-    char *shown;    /* the URL without its password, for messages */
-    bool whole;     /* no part is missing for want of memory */
+    char *master;   /* the name that the sentinels know it by; NULL: its address is in the URL */
+    struct endpoint sentinels[SENTINELS_MAX]; /* with master */
+    size_t sentinel_count;
+    char *shown; /* the URL without its login, for messages */
+    bool whole;  /* no part is missing for want of memory */
 };
 
 /* OK, INVALID (dlock_error() says what is wrong and what would be right), NO_MEMORY.

@@ -35,7 +35,7 @@ static void stage_set(struct stage *stage, const char *login, int64_t command_ti
                                           .command_timeout_ms = command_timeout_ms};
     snprintf(url, sizeof url, "redis://%s%s", login, strstr(proxy_url(stage->proxy), "127"));
     assert_status(url_parse(url, &stage->where.url), OK);
-    reach_init(&stage->where, &stage->config.outages);
+    reach_init(&stage->where, SERVER_AT_URL, &stage->config.outages);
     stage->redis = redis_new(&stage->config);
     assert_non_null(stage->redis);
 }

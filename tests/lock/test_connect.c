@@ -318,7 +318,7 @@ static void one_of_three_is_late(void **state)
                                   .command_timeout_ms = PATIENCE_MS};
     for (int i = 0; i < 3; i++) {
         assert_status(url_parse(server_url(i == 1 ? late : server), &three[i].url), OK);
-        reach_init(&three[i], &config.outages);
+        reach_init(&three[i], SERVER_AT_URL, &config.outages);
     }
     struct redis *redis = redis_new(&config);
     server_pause(late);

@@ -66,6 +66,61 @@ static void good_urls(void **state)
     }
 }
 
+/* hosts: all of them, as "host|port host|port". */
+static void sentinels(void **state)
+{
+    static const struct {
+        const char *text, *hosts, *master, *user, *password, *db, *shown;
+    } good[] = {
+        {"sentinel://h/shop", "h|26379", "shop", 0, 0, 0, "sentinel://h:26379/shop"},
+        {"sentinel://h/shop/", "h|26379", "shop", 0, 0, 0, "sentinel://h:26379/shop"},
+        {"sentinel://a,b:1,c/my-master_1.x", "a|26379 b|1 c|26379", "my-master_1.x", 0, 0, 0,
+         "sentinel://a:26379,b:1,c:26379/my-master_1.x"},
+        {"sentinel://h:1,h:2/m", "h|1 h|2", "m", 0, 0, 0, "sentinel://h:1,h:2/m"},
+        {"sentinel://[::1],[fe80::1]:7/m/12", "::1|26379 fe80::1|7", "m", 0, 0, "12",
+         "sentinel://[::1]:26379,[fe80::1]:7/m/12"},
+        {"sentinel://u:p%40,%2Fq@a,b/m", "a|26379 b|26379", "m", "u", "p@,/q", 0,
+         "sentinel://a:26379,b:26379/m"},
+        {"sentinel://:p@a/m", "a|26379", "m", 0, "p", 0, "sentinel://a:26379/m"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        struct url url;
+        char hosts[128] = "";
+        int used = 0;
+        assert_status(url_parse(good[i].text, &url), OK);
+        for (size_t j = 0; j < url.sentinel_count; j++)
+            used += snprintf(hosts + used, sizeof hosts - (size_t)used, "%s%s|%s", j > 0 ? " " : "",
+                             url.sentinels[j].host, url.sentinels[j].port);
+        same(hosts, good[i].hosts);
+        same(url.host, NULL);
+        same(url.path, NULL);
+        same(url.master, good[i].master);
+        same(url.user, good[i].user);
+        same(url.password, good[i].password);
+        same(url.db, good[i].db);
+        same(url.shown, good[i].shown);
+        url_free(&url);
+    }
+}
+
+static void too_many_sentinels(void **state)
+{
+    (void)state;
+    for (int count = 16; count <= 17; count++) {
+        char text[256] = "sentinel://h1";
+        struct url url;
+        for (int i = 2; i <= count; i++)
+            snprintf(text + strlen(text), sizeof text - strlen(text), ",h%d", i);
+        strcat(text, "/shop");
+        dlock_status status = url_parse(text, &url);
+        assert_int_equal(status, count == 16 ? DLOCK_OK : DLOCK_INVALID);
+        if (count == 17)
+            assert_says(dlock_error(), "has more than 16 sentinels");
+        url_free(&url);
+    }
+}
+
 #define SECRET "s3cr3t"
 
 static const char *const bad_ones[] = {
@@ -110,6 +165,26 @@ static const char *const bad_ones[] = {
     "unix:/r%zz",
     "unix:user@/r",
     "unix:" PATH_107 "7",
+    "sentinel:",
+    "sentinel://",
+    "sentinel:///shop",
+    "sentinel://h",
+    "sentinel://h/",
+    "sentinel://h,/shop",
+    "sentinel://,h/shop",
+    "sentinel://h,,i/shop",
+    "sentinel://h:0/shop",
+    "sentinel://h:x,i/shop",
+    "sentinel://h,h/shop",
+    "sentinel://h,i:1,H:26379/shop",
+    "sentinel://[::1/shop",
+    "sentinel://[::1]x,h/shop",
+    "sentinel://h/shop/x",
+    "sentinel://h/shop/1/2",
+    "sentinel://h/sh%20op",
+    "sentinel://h/sh op",
+    "sentinel://h/shop?db=1",
+    "sentinel://u@h/shop",
     /* What was meant for a password is never told. */
     "redis://:" SECRET,
     "redis://user:" SECRET,
@@ -124,6 +199,11 @@ static const char *const bad_ones[] = {
     "rediss://u:" SECRET "@h",
     "rediss://u:" SECRET,
     "u:" SECRET "@h",
+    "sentinel://u:" SECRET "@h",
+    "sentinel://u:" SECRET "@h,h/shop",
+    "sentinel://u:" SECRET "/@h/shop",
+    "sentinel://:" SECRET "@/shop",
+    "sentinel://u:" SECRET,
     "unix:u:" SECRET,
     "unix:u:" SECRET "@",
     "unix:u:" SECRET "?db=1",
@@ -140,6 +220,7 @@ static void bad_urls(void **state)
         assert_says(dlock_error(), "give redis://[[user]:password@]host[:port][/db] or unix:");
         if (strstr(dlock_error(), SECRET) != NULL)
             failed("'%s' tells the password: %s", bad_ones[i], dlock_error());
+        assert_says(dlock_error(), "sentinel://[[user]:password@]host[:port],.../master[/db]");
         url_free(&url);
     }
     struct url url;
@@ -179,7 +260,15 @@ static void urls_that_say_what_would_be_right(void **state)
         {"unix:/a?db=x", "with N from 0 to 99999; write another as %3F"},
         {"unix:u:" SECRET "?@/r", "'...@/r' has a '?' that is not the one of '?db=N'"},
         {"unix:u:" SECRET, "'unix:u:...' has a ':' without an '@'"},
-        {"http://h", "'http://h' begins neither with redis:// nor with unix:"},
+        {"sentinel://h", "has no master's name after its '/'"},
+        {"sentinel://h/a b", "of 1 to 100 letters, digits, '.', '-' and '_'"},
+        {"sentinel://h,h:26379/m", "has the same sentinel twice, which would count as two"},
+        {"sentinel://h,/m", "has no host"},
+        {"sentinel://h,i:70000/m", "has a port that is not a number from 1 to 65535"},
+        {"sentinel://h/m/x", "has a database that is not a number from 0 to 99999"},
+        {"sentinel://h/m?db=1", "the database follows the master's name, as in /shop/2"},
+        {"sentinel://u:" SECRET "/@h/m", "'...@h/m' has a '/' in its login; write it as %2F"},
+        {"http://h", "'http://h' begins with none of redis://, unix: and sentinel://"},
         {"rediss://h:6379", "'rediss://h:...' needs TLS, which libdlock does not support: run a "
                             "local TLS proxy such as stunnel; give redis://"},
         {"rediss://:" SECRET "@h?", "needs TLS"},
@@ -201,10 +290,11 @@ static void urls_that_say_what_would_be_right(void **state)
  * where a password stands. */
 static void garbage_urls(void **state)
 {
-    static const char *const pieces[] = {"redis://", "unix:", "//", "/",    ":",   "@",    "%",
-                                         "%41",      "%00",   "[",  "]",    "::1", "h",    "127.1",
-                                         "6379",     "65536", "?",  "?db=", "7",   "\xff", " "};
-    static const char *const starts[] = {"redis://", "unix:", "unix://"};
+    static const char *const pieces[] = {
+        "redis://", "unix:", "sentinel://", "//",  "/",    ":", "@",    "%",
+        ",",        "/shop", "%41",         "%00", "[",    "]", "::1",  "h",
+        "127.1",    "6379",  "65536",       "?",   "?db=", "7", "\xff", " "};
+    static const char *const starts[] = {"redis://", "unix:", "unix://", "sentinel://"};
     (void)state;
     unsigned seed = 20240501;
     for (int i = 0; i < 60000; i++) {
@@ -233,6 +323,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_urls),
+        cmocka_unit_test(sentinels),
+        cmocka_unit_test(too_many_sentinels),
         cmocka_unit_test(bad_urls),
         cmocka_unit_test(urls_that_say_what_would_be_right),
         cmocka_unit_test(garbage_urls),

@@ -28,6 +28,7 @@
 struct server {
     pid_t pid; /* 0 if it does not run */
     int port;
+    bool sentinel;
     char folder[FOLDER_MAX];
     char socket[FOLDER_MAX + sizeof "/redis.sock"];
     char url[64];
@@ -63,9 +64,26 @@ static const char *program(void)
     return named != NULL && *named != '\0' ? named : "redis-server";
 }
 
+static void become(const char *const *argv)
+{
+    execvp(argv[0], (char *const *)(uintptr_t)argv);
+    fprintf(stderr, "cannot start %s: %s; install its package, or name another in REDIS_SERVER\n",
+            argv[0], strerror(errno));
+    _exit(127);
+}
+
+static void become_sentinel(const struct server *server)
+{
+    char file[FOLDER_MAX + sizeof "/sentinel.conf"];
+    snprintf(file, sizeof file, "%s/sentinel.conf", server->folder);
+    become((const char *const[]){program(), file, "--sentinel", NULL});
+}
+
 static void become_redis(const struct server *server, const char *const *args)
 {
     char port[16];
+    if (server->sentinel)
+        become_sentinel(server);
     snprintf(port, sizeof port, "%d", server->port);
     const char *argv[ARGS_MAX] = {
         program(),      "--port",    port,           "--bind", "127.0.0.1", "--unixsocket",
@@ -76,10 +94,7 @@ static void become_redis(const struct server *server, const char *const *args)
         must(count < ARGS_MAX - 1);
         argv[count++] = *args;
     }
-    execvp(argv[0], (char *const *)(uintptr_t)argv);
-    fprintf(stderr, "cannot start %s: %s; install its package, or name another in REDIS_SERVER\n",
-            argv[0], strerror(errno));
-    _exit(127);
+    become(argv);
 }
 
 static bool running(struct server *server)
@@ -99,9 +114,16 @@ static void forget_connection(struct server *server)
     server->own = NULL;
 }
 
+/* Whether the server has closed the test's connection: Sentinel's commands do, at a fail-over. */
+static bool is_closed(const struct server *server)
+{
+    char byte;
+    return recv(server->own->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN;
+}
+
 static bool connected(struct server *server)
 {
-    if (server->own != NULL && server->own->err == 0)
+    if (server->own != NULL && server->own->err == 0 && !is_closed(server))
         return true;
     forget_connection(server);
     server->own = redisConnectUnix(server->socket);
@@ -129,7 +151,7 @@ static void launch(struct server *server, const char *const *args)
     eventually(!running(server) || answers(server));
 }
 
-struct server *server_start(const char *const *args)
+static struct server *server_prepare(void)
 {
     struct server *server = calloc(1, sizeof *server);
     must(server != NULL);
@@ -138,6 +160,41 @@ struct server *server_start(const char *const *args)
     snprintf(server->folder, sizeof server->folder, "%s" FOLDER, fits ? where : "/tmp");
     must(mkdtemp(server->folder) != NULL);
     snprintf(server->socket, sizeof server->socket, "%s/redis.sock", server->folder);
+    return server;
+}
+
+static void write_sentinel_file(const struct server *server, int master_port)
+{
+    char path[FOLDER_MAX + sizeof "/sentinel.conf"];
+    snprintf(path, sizeof path, "%s/sentinel.conf", server->folder);
+    FILE *file = fopen(path, "w");
+    must(file != NULL);
+    fprintf(file,
+            "port %d\nbind 127.0.0.1\nunixsocket %s\ndir %s\nlogfile log\n"
+            "sentinel monitor shop 127.0.0.1 %d 2\n"
+            "sentinel down-after-milliseconds shop 20000\n"
+            "sentinel failover-timeout shop 10000\n",
+            server->port, server->socket, server->folder, master_port);
+    must(fclose(file) == 0);
+}
+
+struct server *server_start_sentinel(int master_port)
+{
+    struct server *server = server_prepare();
+    server->sentinel = true;
+    for (int tries = 0; server->pid == 0; tries++) {
+        must(tries < 10);
+        server->port = free_port();
+        write_sentinel_file(server, master_port);
+        launch(server, NULL);
+    }
+    snprintf(server->url, sizeof server->url, "sentinel://127.0.0.1:%d/shop", server->port);
+    return server;
+}
+
+struct server *server_start(const char *const *args)
+{
+    struct server *server = server_prepare();
     for (int tries = 0; server->pid == 0; tries++) {
         must(tries < 10);
         server->port = free_port();

@@ -1,0 +1,536 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See sentinel.h. The thread works in rounds. In a round each sentinel gets a question, and the
+ * round is over once a majority has named the same master, or no longer can. While a sentinel is
+ * silent, others may change their minds, so a round that stays undecided gives way to the next. Answers to questions
+ * of earlier rounds do not count: this process may have been frozen, too.
+ */
+#include "sentinel.h"
+
+#include "clock.h"
+#include "node.h"
+#include "thread.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define EVERY_MS 1000
+#define ANEW_MS 100 /* an undecided round may give way to another one after that */
+#define LATE_MS 50 /* without a majority: how long the others are awaited, to be quoted */
+#define HOST_MAX 256
+#define PORT_MAX 6
+#define SAID_MAX 200
+
+/* A master, as a sentinel names it. */
+struct named {
+    uint64_t epoch;
+    char host[HOST_MAX];
+    char port[PORT_MAX];
+};
+
+struct sentinel {
+    struct server server;
+    struct node asks;     /* the connection for questions */
+    struct node hears;    /* and the one for messages */
+    bool subscribed;      /* `hears` has sent SUBSCRIBE */
+    int64_t asked_ns;     /* when the question under way was sent; 0: none is */
+    bool settled;     /* what is below is of this round */
+    bool names;       /* it has named a master */
+    struct named named;
+    char said[SAID_MAX]; /* without a master: why; "" before the first answer */
+};
+
+struct watch {
+    struct server *server; /* the master's */
+    struct redis_config config;
+    char *master; /* its name */
+    pthread_t thread;
+    bool started;
+    _Atomic bool ending;
+    bool wanted;       /* another round is to begin */
+    bool over;         /* the round is */
+    int64_t late_ns;   /* CLOCK_MONOTONIC: no majority is possible, and the round is over then */
+    int64_t round_ns;  /* CLOCK_MONOTONIC: when it began */
+    bool found;        /* a majority has named a master */
+    struct named last; /* the latest such */
+    struct lookup *lookup;
+    struct named looked_up; /* whose host name `lookup` looks up */
+    size_t count;
+    struct sentinel sentinels[];
+};
+
+static bool is_same(const struct named *one, const struct named *other)
+{
+    return one->epoch == other->epoch && strcmp(one->host, other->host) == 0 &&
+           strcmp(one->port, other->port) == 0;
+}
+
+static size_t majority(const struct watch *watch)
+{
+    return watch->count / 2 + 1;
+}
+
+/* ---- One sentinel ---------------------------------------------------------------------------- */
+
+/* It has named no master, for this reason. */
+static void settle(struct sentinel *sentinel, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void settle(struct sentinel *sentinel, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(sentinel->said, sizeof sentinel->said, format, arguments);
+    va_end(arguments);
+    sentinel->names = false;
+    sentinel->settled = true;
+}
+
+static bool read_number(const char *text, uint64_t *number)
+{
+    size_t digits = strspn(text, "0123456789");
+    *number = strtoull(text, NULL, 10);
+    return digits > 0 && digits < 20 && text[digits] == '\0';
+}
+
+/* SENTINEL MASTER answers a list of names and values. */
+static bool read_epoch(const redisReply *reply, uint64_t *epoch)
+{
+    for (size_t i = 0; reply->type == REDIS_REPLY_ARRAY && i + 1 < reply->elements; i += 2) {
+        const char *name = reply->element[i]->str;
+        const char *value = reply->element[i + 1]->str;
+        if (name != NULL && value != NULL && strcmp(name, "config-epoch") == 0)
+            return read_number(value, epoch);
+    }
+    return false;
+}
+
+static bool read_text(const redisReply *reply, char *text, size_t room)
+{
+    if (reply->type != REDIS_REPLY_STRING || reply->len == 0 || reply->len >= room ||
+        strlen(reply->str) != reply->len)
+        return false;
+    strcpy(text, reply->str);
+    return true;
+}
+
+static bool read_address(const redisReply *reply, struct named *named)
+{
+    uint64_t port;
+    return reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+           read_text(reply->element[0], named->host, sizeof named->host) &&
+           read_text(reply->element[1], named->port, sizeof named->port) &&
+           read_number(named->port, &port) && port >= 1 && port <= 65535;
+}
+
+static void take_error(const struct watch *watch, struct sentinel *sentinel, const char *error)
+{
+    if (strncmp(error, "ERR No such master", 18) == 0)
+        settle(sentinel, "it knows no master '%s'", watch->master);
+    else if (strncmp(error, "ERR unknown command", 19) == 0)
+        settle(sentinel, "it is no sentinel");
+    else
+        settle(sentinel, "%s", error);
+}
+
+/* Both answers are there. */
+static void take_answers(const struct watch *watch, struct sentinel *sentinel)
+{
+    const redisReply *master = sentinel->asks.replies[0];
+    const redisReply *address = sentinel->asks.replies[1];
+    struct named named;
+    const char *error = master->type == REDIS_REPLY_ERROR    ? master->str
+                        : address->type == REDIS_REPLY_ERROR ? address->str
+                                                             : NULL;
+    if (error != NULL) {
+        take_error(watch, sentinel, error);
+    } else if (address->type == REDIS_REPLY_NIL) {
+        settle(sentinel, "it knows no master '%s'", watch->master);
+    } else if (!read_epoch(master, &named.epoch) || !read_address(address, &named)) {
+        settle(sentinel, "its answer was not understood");
+    } else {
+        settle(sentinel, "%s", "");
+        sentinel->named = named;
+        sentinel->names = true;
+    }
+}
+
+static void ask(const struct watch *watch, struct sentinel *sentinel)
+{
+    struct node *node = &sentinel->asks;
+    const char *name = watch->master;
+    node_forget(node);
+    sentinel->asked_ns = node->sent_ns = mono_ns();
+    node_append(node, 3, (const char *const[]){"SENTINEL", "MASTER", name}, NULL);
+    if (node->state == NODE_UP)
+        node_append(node, 3, (const char *const[]){"SENTINEL", "GET-MASTER-ADDR-BY-NAME", name},
+                    NULL);
+    if (node->state == NODE_UP)
+        node_write(node);
+}
+
+/* Takes the answer, or asks, as far as that is possible now. */
+static void ask_on(const struct watch *watch, struct sentinel *sentinel)
+{
+    struct node *node = &sentinel->asks;
+    if (node->state == NODE_UP && sentinel->asked_ns != 0 && node_answered(node)) {
+        reach_answered(node->server, true);
+        if (sentinel->asked_ns >= watch->round_ns)
+            take_answers(watch, sentinel);
+        sentinel->asked_ns = 0;
+        node_forget(node);
+    }
+    if (node->state == NODE_UP && sentinel->asked_ns != 0 &&
+        mono_ns() >= sentinel->asked_ns + node->config->command_timeout_ms * NS_PER_MS)
+        node_break(node, "no answer in time");
+    if (node->state == NODE_UP && sentinel->asked_ns == 0 && !sentinel->settled)
+        ask(watch, sentinel);
+    if (node->state == NODE_DOWN) {
+        sentinel->asked_ns = 0;
+        if (!sentinel->settled)
+            settle(sentinel, "%s", node->down_reason);
+    }
+}
+
+/* ---- Its messages ---------------------------------------------------------------------------- */
+
+/* A message, whatever its master; or the answer to SUBSCRIBE, before which one was missed. */
+static bool is_news(const redisReply *reply)
+{
+    const char *kind = reply->type == REDIS_REPLY_ARRAY && reply->elements == 3
+                           ? reply->element[0]->str
+                           : NULL;
+    return kind != NULL && (strcmp(kind, "message") == 0 || strcmp(kind, "subscribe") == 0);
+}
+
+/* If a sentinel refuses SUBSCRIBE, it is only asked every second. */
+static void hear(struct watch *watch, struct sentinel *sentinel)
+{
+    struct node *node = &sentinel->hears;
+    if (node->state != NODE_UP) {
+        sentinel->subscribed = false;
+        return;
+    }
+    if (!sentinel->subscribed) {
+        sentinel->subscribed = node->listens = true;
+        /* The sentinel that promotes a replica sends +switch-master up to 2 s after the promotion,
+         * when the others have theirs. */
+        node_append(node, 3,
+                    (const char *const[]){"SUBSCRIBE", "+switch-master", "+promoted-slave"}, NULL);
+        if (node->state == NODE_UP)
+            node_write(node);
+    }
+    for (size_t i = 0; node->state == NODE_UP && i < node->reply_count; i++)
+        watch->wanted |= is_news(node->replies[i]);
+    if (node->state == NODE_UP && node->reply_count > 0)
+        node_forget(node);
+}
+
+/* ---- What they say together ------------------------------------------------------------------ */
+
+/* "; " and what each has said, each as long as the room allows. */
+static void say_each(const struct watch *watch, char *text, size_t room)
+{
+    size_t share = room / watch->count;
+    for (size_t i = 0; i < watch->count; i++, text += strlen(text)) {
+        const struct sentinel *sentinel = &watch->sentinels[i];
+        const struct named *named = &sentinel->named;
+        const char *shown = sentinel->server.url.shown;
+        bool ipv6 = strchr(named->host, ':') != NULL;
+        int length;
+        if (sentinel->names) /* perhaps in the round before */
+            length = snprintf(text, share, "; %s names redis://%s%s%s:%s (epoch %llu)", shown,
+                              ipv6 ? "[" : "", named->host, ipv6 ? "]" : "", named->port,
+                              (unsigned long long)named->epoch);
+        else if (sentinel->said[0] != '\0')
+            length = snprintf(text, share, "; %s: %s", shown, sentinel->said);
+        else
+            length = snprintf(text, share, "; %s has not answered yet", shown);
+        if ((size_t)length >= share && share > 4)
+            strcpy(text + share - 4, "...");
+    }
+}
+
+static void say_none(struct watch *watch, const char *why, bool over)
+{
+    char said[REASON_MAX];
+    int used = snprintf(said, sizeof said, "no master: %s", why);
+    say_each(watch, said + used, sizeof said - (size_t)used);
+    reach_unnamed(watch->server, said, over);
+}
+
+static void publish(struct watch *watch, const struct named *named,
+                    const struct addresses *addresses)
+{
+    char reason[REASON_MAX];
+    bool ipv6 = strchr(named->host, ':') != NULL;
+    bool anew = !watch->found || !is_same(named, &watch->last);
+    snprintf(reason, sizeof reason, "its sentinels name redis://%s%s%s:%s as the master (epoch %llu)",
+             ipv6 ? "[" : "", named->host, ipv6 ? "]" : "", named->port,
+             (unsigned long long)named->epoch);
+    watch->found = true;
+    watch->last = *named;
+    reach_named(watch->server, addresses, anew, reason);
+}
+
+/* A majority names this master. Its host name is looked up when it is another one than before, and
+ * for each connection, as an address in a URL. */
+static void agree(struct watch *watch, const struct named *named)
+{
+    struct addresses addresses;
+    if (watch->found && named->epoch < watch->last.epoch) {
+        char why[96];
+        snprintf(why, sizeof why, "a majority names one of an older epoch than %llu, the latest",
+                 (unsigned long long)watch->last.epoch);
+        say_none(watch, why, true);
+        return;
+    }
+    if (lookup_numeric(named->host, named->port, &addresses) == 0) {
+        publish(watch, named, &addresses);
+        return;
+    }
+    bool anew = !watch->found || !is_same(named, &watch->last);
+    bool runs = watch->lookup != NULL && is_same(named, &watch->looked_up);
+    if (runs || !(anew || reach_is_awaited(watch->server)))
+        return;
+    lookup_leave(watch->lookup);
+    watch->looked_up = *named;
+    watch->lookup = lookup_begin(named->host, named->port);
+    if (watch->lookup == NULL)
+        say_none(watch, "its host name could not be looked up", true);
+}
+
+static void take_lookup(struct watch *watch)
+{
+    struct addresses addresses;
+    if (watch->lookup == NULL || !lookup_over(watch->lookup))
+        return;
+    int error = lookup_found(watch->lookup, &addresses);
+    lookup_leave(watch->lookup);
+    watch->lookup = NULL;
+    if (error == 0 && !(watch->found && watch->looked_up.epoch < watch->last.epoch))
+        publish(watch, &watch->looked_up, &addresses);
+    else
+        say_none(watch, "its host name was not found", true);
+}
+
+/* How many name the same master as this one in this round. */
+static size_t count_of(const struct watch *watch, const struct sentinel *one)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < watch->count; i++) {
+        const struct sentinel *other = &watch->sentinels[i];
+        count += other->settled && other->names && is_same(&one->named, &other->named);
+    }
+    return count;
+}
+
+static void decide(struct watch *watch)
+{
+    char why[64];
+    size_t most = 0, open = 0;
+    for (size_t i = 0; i < watch->count; i++) {
+        const struct sentinel *one = &watch->sentinels[i];
+        size_t count = one->settled && one->names ? count_of(watch, one) : 0;
+        open += !one->settled;
+        most = count > most ? count : most;
+        if (count >= majority(watch)) {
+            watch->over = true;
+            agree(watch, &one->named);
+            return;
+        }
+    }
+    if (most + open < majority(watch))
+        watch->late_ns = min_ns(watch->late_ns, mono_deadline_ns(LATE_MS));
+    watch->over = open == 0 || mono_ns() >= watch->late_ns;
+    snprintf(why, sizeof why, "%zu of %zu sentinels must name the same one", majority(watch),
+             watch->count);
+    say_none(watch, why, watch->over);
+}
+
+/* ---- The thread ------------------------------------------------------------------------------ */
+
+static void begin_round(struct watch *watch)
+{
+    watch->wanted = watch->over = false;
+    watch->round_ns = mono_ns();
+    watch->late_ns = INT64_MAX;
+    reach_begin_round(watch->server);
+    for (size_t i = 0; i < watch->count; i++) {
+        struct sentinel *sentinel = &watch->sentinels[i];
+        struct node *asks = &sentinel->asks;
+        sentinel->settled = false;
+        if (asks->state == NODE_UP && sentinel->asked_ns == 0 && node_stale(asks))
+            node_close(asks, DLOCK_UNREACHABLE, "it closed the connection");
+        if (asks->state == NODE_DOWN)
+            node_connect(asks);
+        if (sentinel->hears.state == NODE_DOWN)
+            node_connect(&sentinel->hears);
+    }
+}
+
+static int64_t next_round_ns(const struct watch *watch)
+{
+    int64_t pause_ms = !watch->wanted ? EVERY_MS : watch->over ? 0 : ANEW_MS;
+    return watch->round_ns + pause_ms * NS_PER_MS;
+}
+
+static int64_t min_step_ns(const struct sentinel *sentinel, const struct node *node)
+{
+    if (node_connecting(node))
+        return node->next_ns;
+    if (node == &sentinel->asks && sentinel->asked_ns != 0)
+        return sentinel->asked_ns + node->config->command_timeout_ms * NS_PER_MS;
+    return INT64_MAX;
+}
+
+#define POLLS_MAX (2 * SENTINELS_MAX + 2)
+
+/* Waits for something to happen, and steps the connections. */
+static void watch_poll(struct watch *watch)
+{
+    struct pollfd polls[POLLS_MAX];
+    struct node *nodes[POLLS_MAX];
+    nfds_t count = 0;
+    int64_t until_ns = next_round_ns(watch);
+    if (!watch->over)
+        until_ns = min_ns(until_ns, watch->late_ns);
+    for (size_t i = 0; i < watch->count; i++) {
+        struct sentinel *sentinel = &watch->sentinels[i];
+        struct node *both[] = {&sentinel->asks, &sentinel->hears};
+        for (size_t j = 0; j < 2; j++) {
+            if (both[j]->state == NODE_DOWN)
+                continue;
+            nodes[count] = both[j];
+            polls[count++] = node_poll(both[j]);
+            until_ns = min_ns(until_ns, min_step_ns(sentinel, both[j]));
+        }
+    }
+    nfds_t node_count = count;
+    polls[count++] = (struct pollfd){.fd = watch->server->ask_fd, .events = POLLIN};
+    if (watch->lookup != NULL)
+        polls[count++] = (struct pollfd){.fd = lookup_fd(watch->lookup), .events = POLLIN};
+    struct timespec left = timespec_of(max_ns(until_ns - mono_ns(), 0));
+    if (ppoll(polls, count, &left, NULL) < 0)
+        return;
+    for (nfds_t i = 0; i < node_count; i++)
+        if (polls[i].revents != 0 || node_connecting(nodes[i]))
+            node_step(nodes[i], polls[i].revents);
+    if (polls[node_count].revents != 0) {
+        uint64_t asked;
+        watch->wanted = read(watch->server->ask_fd, &asked, sizeof asked) > 0 || watch->wanted;
+    }
+}
+
+/* Nobody has asked yet, so no sentinel is asked either. */
+static void await_first(struct watch *watch)
+{
+    struct pollfd asked = {.fd = watch->server->ask_fd, .events = POLLIN};
+    while (poll(&asked, 1, -1) < 0)
+        ;
+}
+
+static void *watch_run(void *arg)
+{
+    struct watch *watch = arg;
+    await_first(watch);
+    watch->over = watch->wanted = true;
+    while (!atomic_load(&watch->ending)) {
+        if (mono_ns() >= next_round_ns(watch))
+            begin_round(watch);
+        for (size_t i = 0; i < watch->count; i++) {
+            ask_on(watch, &watch->sentinels[i]);
+            hear(watch, &watch->sentinels[i]);
+        }
+        if (!watch->over)
+            decide(watch);
+        take_lookup(watch);
+        watch_poll(watch);
+    }
+    return NULL;
+}
+
+/* ---- All of it ------------------------------------------------------------------------------- */
+
+static char *copy_of(const char *text, bool *whole)
+{
+    char *copy = text != NULL ? strdup(text) : NULL;
+    *whole &= text == NULL || copy != NULL;
+    return copy;
+}
+
+static bool sentinel_prepare(struct watch *watch, const struct endpoint *at, const char *user,
+                             const char *password)
+{
+    struct sentinel *sentinel = &watch->sentinels[watch->count];
+    struct url *url = &sentinel->server.url;
+    bool ipv6 = strchr(at->host, ':') != NULL;
+    url->whole = true;
+    url->host = copy_of(at->host, &url->whole);
+    url->port = copy_of(at->port, &url->whole);
+    url->user = copy_of(user, &url->whole);
+    url->password = copy_of(password, &url->whole);
+    if (asprintf(&url->shown, ipv6 ? "sentinel://[%s]:%s" : "sentinel://%s:%s", at->host,
+                 at->port) < 0)
+        url->shown = NULL;
+    if (!url->whole || url->shown == NULL) {
+        url_free(url);
+        return false;
+    }
+    reach_init(&sentinel->server, SERVER_SENTINEL, &watch->config.outages);
+    node_init(&sentinel->asks, &watch->config, &sentinel->server);
+    node_init(&sentinel->hears, &watch->config, &sentinel->server);
+    watch->count++;
+    return true;
+}
+
+struct watch *watch_start(struct server *server, const struct redis_config *config,
+                          const char *user, const char *password)
+{
+    const struct url *url = &server->url;
+    struct watch *watch =
+        calloc(1, sizeof *watch + url->sentinel_count * sizeof watch->sentinels[0]);
+    if (watch == NULL)
+        return NULL;
+    watch->server = server;
+    watch->config.connect_timeout_ms = config->connect_timeout_ms;
+    watch->config.command_timeout_ms = config->command_timeout_ms;
+    watch->master = strdup(url->master);
+    bool whole = watch->master != NULL;
+    for (size_t i = 0; i < url->sentinel_count; i++)
+        whole = whole && sentinel_prepare(watch, &url->sentinels[i], user, password);
+    watch->started = whole && thread_begin(&watch->thread, watch_run, watch);
+    if (watch->started)
+        return watch;
+    watch_free(watch);
+    return NULL;
+}
+
+void watch_stop(struct watch *watch)
+{
+    if (!watch->started)
+        return;
+    atomic_store(&watch->ending, true);
+    reach_ask(watch->server);
+    pthread_join(watch->thread, NULL);
+    watch->started = false;
+    reach_unwatch(watch->server);
+}
+
+void watch_free(struct watch *watch)
+{
+    if (watch == NULL)
+        return;
+    for (size_t i = 0; i < watch->count; i++) {
+        struct sentinel *sentinel = &watch->sentinels[i];
+        node_free(&sentinel->asks);
+        node_free(&sentinel->hears);
+        url_free(&sentinel->server.url);
+        reach_free(&sentinel->server);
+    }
+    lookup_leave(watch->lookup);
+    free(watch->master);
+    free(watch);
+}

@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The master is the one that a majority of the sentinels names: which answers decide, what a
+ * fail-over does to connections and requests, and what is said when there is no master.
+ */
+#include "calls.h"
+#include "child.h"
+#include "must.h"
+#include "record.h"
+#include "sentinels.h"
+#include "waiter.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define LOCK "lock:{sentinel}"
+#define BRIEF ((struct dlock_options){.connect_timeout_ms = 500, .command_timeout_ms = 500})
+
+/* All tests share these servers, and leave them ready. */
+static struct sentinels all;
+static int master;
+
+static int start_all(void **state)
+{
+    (void)state;
+    sentinels_start(&all);
+    return 0;
+}
+
+static int stop_all(void **state)
+{
+    (void)state;
+    sentinels_free(&all);
+    return 0;
+}
+
+static struct server *master_node(void)
+{
+    return all.nodes[master];
+}
+
+static void works(dlock_client *client)
+{
+    dlock *lock = lock_of(client, NULL, LOCK);
+    dlock_hold *hold = acquired(lock);
+    assert_int_equal(server_integer(master_node(), "EXISTS " LOCK), 1);
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_close(lock);
+}
+
+/* The former master takes writes until the sentinels make it a replica. */
+static bool has_moved(dlock_client *client)
+{
+    dlock *lock = lock_of(client, NULL, LOCK);
+    dlock_hold *hold = acquired(lock);
+    bool moved = server_integer(master_node(), "EXISTS " LOCK) == 1;
+    dlock_release(hold, NULL);
+    dlock_close(lock);
+    return moved;
+}
+
+/* One attempt of a new client; what it says is kept in `said`. */
+static char said[512];
+static dlock_status tried_at(const char *url, struct dlock_options options)
+{
+    dlock_client *client = client_of(url, options);
+    dlock *lock = lock_of(client, NULL, LOCK);
+    dlock_hold *hold;
+    dlock_status status = tried(lock, &hold);
+    snprintf(said, sizeof said, "%s", status == DLOCK_OK ? "" : dlock_error());
+    if (status == DLOCK_OK)
+        assert_status(dlock_release(hold, NULL), OK);
+    dlock_close(lock);
+    dlock_client_close(client);
+    return status;
+}
+
+static void is_said_of(int watcher, const char *what)
+{
+    char part[128];
+    snprintf(part, sizeof part, "sentinel://127.0.0.1:%d%s", server_port(all.watchers[watcher]),
+             what);
+    assert_says(said, part);
+}
+
+/* ---- Which server ---------------------------------------------------------------------------- */
+
+static void the_master_is_found(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of(all.url, (struct dlock_options){0});
+    works(client);
+    dlock_client_close(client);
+    assert_status(tried_at(server_url(all.watchers[0]), (struct dlock_options){0}), OK);
+}
+
+static void nothing_is_asked_before_it_is_needed(void **state)
+{
+    (void)state;
+    struct monitor *monitor = monitor_start(master_node());
+    dlock_client *client = client_of(all.url, (struct dlock_options){0});
+    dlock *lock = lock_of(client, NULL, LOCK);
+    assert_int_equal(stats_of(client).connects, 0);
+    dlock_close(lock);
+    dlock_client_close(client);
+    monitor_free(monitor);
+}
+
+static void a_database(void **state)
+{
+    (void)state;
+    char url[160];
+    sentinels_url(&all, 0, SENTINELS, "", "/shop/3", url, sizeof url);
+    dlock_client *client = client_of(url, (struct dlock_options){0});
+    dlock *lock = lock_of(client, NULL, LOCK);
+    dlock_hold *hold = acquired(lock);
+    assert_int_equal(server_integer(master_node(), "EXISTS " LOCK), 0);
+    server_text(master_node(), "SELECT 3");
+    assert_int_equal(server_integer(master_node(), "EXISTS " LOCK), 1);
+    server_text(master_node(), "SELECT 0");
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
+static void the_login_in_the_url_is_redis(void **state)
+{
+    (void)state;
+    char url[160];
+    server_text(master_node(), "ACL SETUSER alice on >geheim ~* &* +@all");
+    sentinels_url(&all, 0, SENTINELS, "alice:geheim@", "/shop", url, sizeof url);
+    assert_status(tried_at(url, (struct dlock_options){0}), OK);
+    sentinels_url(&all, 0, SENTINELS, "alice:geheim1@", "/shop", url, sizeof url);
+    assert_status(tried_at(url, (struct dlock_options){0}), REFUSED);
+    assert_says(said, "the login was refused: WRONGPASS");
+    assert_null(strstr(said, "geheim"));
+    server_text(master_node(), "ACL SETUSER alice -role");
+    sentinels_url(&all, 0, SENTINELS, "alice:geheim@", "/shop", url, sizeof url);
+    assert_status(tried_at(url, (struct dlock_options){0}), REFUSED);
+    assert_says(said, "the login was refused: NOPERM");
+    server_integer(master_node(), "ACL DELUSER alice");
+}
+
+/* Connections that a sentinel has already are not affected. */
+static void the_sentinels_have_a_login_of_their_own(void **state)
+{
+    (void)state;
+    struct dlock_options right = {.sentinel_user = "default", .sentinel_password = "geheim"};
+    for (int i = 0; i < SENTINELS; i++)
+        server_text(all.watchers[i], "ACL SETUSER default >geheim");
+    assert_status(tried_at(all.url, (struct dlock_options){0}), UNREACHABLE);
+    is_said_of(1, ": the login was refused: NOAUTH");
+    assert_status(tried_at(all.url, (struct dlock_options){.sentinel_password = "geheim1"}),
+                  UNREACHABLE);
+    is_said_of(2, ": the login was refused: WRONGPASS");
+    assert_null(strstr(said, "geheim"));
+    assert_status(tried_at(all.url, right), OK);
+    right.sentinel_user = NULL;
+    assert_status(tried_at(all.url, right), OK);
+    for (int i = 0; i < SENTINELS; i++)
+        server_text(all.watchers[i], "ACL SETUSER default nopass");
+    dlock_client *client;
+    right = (struct dlock_options){.sentinel_user = "default"};
+    assert_status(client_open(all.url, right, &client), INVALID);
+    assert_says(dlock_error(), "sentinel_user is given without sentinel_password");
+}
+
+static void nobody_knows_the_name(void **state)
+{
+    (void)state;
+    char url[160];
+    sentinels_url(&all, 0, SENTINELS, "", "/bank", url, sizeof url);
+    assert_status(tried_at(url, (struct dlock_options){0}), UNREACHABLE);
+    assert_says(said, "/bank: no master: 2 of 3 sentinels must name the same one; ");
+    for (int i = 0; i < SENTINELS; i++)
+        is_said_of(i, ": it knows no master 'bank'");
+}
+
+/* A Redis, a port without a process, and one that accepts and never answers. */
+static void what_is_no_sentinel_names_none(void **state)
+{
+    (void)state;
+    char url[160];
+    int mute = server_port(all.watchers[2]);
+    snprintf(url, sizeof url, "sentinel://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d/shop",
+             server_port(master_node()), NOBODYS_PORT, mute);
+    server_pause(all.watchers[2]);
+    assert_status(tried_at(url, BRIEF), UNREACHABLE);
+    server_resume(all.watchers[2]);
+    assert_says(said, ": it is no sentinel; ");
+    assert_says(said, ":1: Connection refused; ");
+    assert_status(tried_at(url, (struct dlock_options){0}), UNREACHABLE);
+    assert_says(said, "no master: 2 of 3 sentinels must name the same one; ");
+}
+
+static void a_minority_may_fail(void **state)
+{
+    (void)state;
+    char url[160];
+    server_pause(all.watchers[1]);
+    assert_status(tried_at(all.url, BRIEF), OK);
+    snprintf(url, sizeof url, "sentinel://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d/shop",
+             server_port(all.watchers[0]), NOBODYS_PORT, server_port(all.watchers[2]));
+    assert_status(tried_at(url, (struct dlock_options){0}), OK);
+    server_resume(all.watchers[1]);
+}
+
+/* Connections that exist go on: the sentinels are not needed for a master that stays. */
+static void a_majority_is_needed_to_connect(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of(all.url, BRIEF);
+    works(client);
+    server_pause(all.watchers[0]);
+    server_pause(all.watchers[1]);
+    assert_status(tried_at(all.url, BRIEF), UNREACHABLE);
+    assert_says(said, "no master: 2 of 3 sentinels must name the same one; ");
+    is_said_of(2, " names redis://127.0.0.1:");
+    works(client);
+    assert_int_equal(stats_of(client).connects, 1);
+    server_resume(all.watchers[0]);
+    server_resume(all.watchers[1]);
+    dlock_client_close(client);
+    assert_status(tried_at(all.url, (struct dlock_options){0}), OK);
+}
+
+/* The sentinels go on naming it for 20 s. */
+static void what_is_no_master_is_not_used(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of(all.url, (struct dlock_options){0});
+    struct waiter waiter = {.lock = lock_of(client, NULL, LOCK), .want = {.wait_ms = 60000}};
+    server_text(master_node(), "REPLICAOF 127.0.0.1 %d", server_port(all.nodes[(master + 1) % 3]));
+    assert_status(tried_at(all.url, (struct dlock_options){0}), REFUSED);
+    assert_says(said, "ROLE says 'slave': the sentinels name it as the master, and it is none");
+    waiter_start(&waiter);
+    eventually(stats_of(client).connects_failed >= 2);
+    server_text(master_node(), "REPLICAOF NO ONE");
+    assert_status(waiter_end(&waiter), OK);
+    assert_status(dlock_release(waiter.hold, NULL), OK);
+    dlock_close(waiter.lock);
+    dlock_client_close(client);
+    sentinels_rejoin(&all, (master + 1) % 3, master);
+}
+
+/* ---- Fail-overs ------------------------------------------------------------------------------ */
+
+static void after_the_masters_death(void **state)
+{
+    (void)state;
+    struct record *record = record_new();
+    dlock_client *client = client_of(
+        all.url, (struct dlock_options){.on_event = record_event, .on_event_arg = record});
+    int former = master;
+    works(client);
+    server_kill(master_node());
+    struct waiter waiter = {.lock = lock_of(client, NULL, LOCK), .want = {.wait_ms = 60000}};
+    waiter_start(&waiter);
+    master = sentinels_fail_over(&all, former, 7);
+    assert_status(waiter_end(&waiter), OK);
+    assert_int_equal(server_integer(master_node(), "EXISTS " LOCK), 1);
+    assert_status(dlock_release(waiter.hold, NULL), OK);
+    eventually(record_count(record, "SERVER_BACK") == 1);
+    dlock_close(waiter.lock);
+    dlock_client_close(client);
+    record_free(record);
+    sentinels_rejoin(&all, former, master);
+}
+
+struct extending {
+    dlock_hold *hold;
+    _Atomic bool over;
+    dlock_status status;
+};
+
+static void *extend(void *arg)
+{
+    struct extending *extending = arg;
+    extending->status = dlock_extend(extending->hold);
+    extending->over = true;
+    return NULL;
+}
+
+/* The former master is frozen through the fail-over, and so is one sentinel. When both wake, the
+ * former master takes writes, and the sentinel still names it. */
+static void a_former_master_that_wakes(void **state)
+{
+    (void)state;
+    dlock_client *client =
+        client_of(all.url, (struct dlock_options){.command_timeout_ms = 60000, .ttl_ms = 60000});
+    dlock *lock = lock_of(client, "owner_lua", LOCK);
+    dlock_hold *hold = acquired(lock);
+    struct extending extending = {.hold = hold};
+    int former = master;
+    int64_t left_ms = dlock_remaining_ms(hold);
+    server_pause(master_node());
+    pthread_t thread = thread_start(extend, &extending);
+    server_pause(all.watchers[2]);
+    master = sentinels_fail_over(&all, former, 3);
+    thread_wait(thread); /* it does not wait for the frozen one */
+    assert_int_equal(extending.status, DLOCK_UNKNOWN);
+    assert_true(dlock_remaining_ms(hold) < left_ms);
+    server_resume(all.nodes[former]);
+    server_resume(all.watchers[2]);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_string_equal(server_text(all.nodes[former], "SET probe 1"), "OK");
+    for (int i = 0; i < 20; i++) {
+        hold = acquired(lock);
+        assert_int_equal(server_integer(master_node(), "EXISTS " LOCK), 1);
+        assert_status(dlock_release(hold, NULL), OK);
+        assert_status(tried_at(all.url, (struct dlock_options){0}), OK);
+    }
+    assert_string_equal(server_text(all.nodes[former], "GET probe"), "1");
+    dlock_close(lock);
+    dlock_client_close(client);
+    eventually(sentinels_named(&all, 2) == master);
+    sentinels_rejoin(&all, former, master);
+}
+
+/* Both masters live: it is the message of the sentinels that ends the connections. */
+static void waiters_are_woken_at_the_new_master(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of(all.url, (struct dlock_options){0});
+    dlock_client *other = client_of(all.url, (struct dlock_options){0});
+    dlock *lock = lock_of(client, "notify", LOCK);
+    dlock_hold *hold = acquired(lock);
+    struct waiter waiter = {.lock = lock_of(other, "notify", LOCK), .want = {.wait_ms = 60000}};
+    int former = master;
+    waiter_start(&waiter);
+    eventually(server_integer(master_node(), "PUBSUB NUMPAT") == 0 &&
+               server_ask(master_node(), "PUBSUB CHANNELS redisson*")->elements == 1);
+    master = sentinels_fail_over(&all, former, 7);
+    eventually(server_ask(master_node(), "PUBSUB CHANNELS redisson*")->elements == 1);
+    assert_int_equal(server_ask(all.nodes[former], "PUBSUB CHANNELS redisson*")->elements, 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_status(waiter_end(&waiter), OK);
+    assert_int_equal(stats_of(other).missed_wakeups, 0);
+    assert_status(dlock_release(waiter.hold, NULL), OK);
+    dlock_close(waiter.lock);
+    dlock_close(lock);
+    dlock_client_close(other);
+    dlock_client_close(client);
+    eventually(server_integer(master_node(), "EXISTS probe") == 0);
+}
+
+/* ---- Older epochs ---------------------------------------------------------------------------- */
+
+#define FILE_MAX 16384
+static char files[2][FILE_MAX];
+
+static void file_of(int watcher, char path[160])
+{
+    snprintf(path, 160, "%s/sentinel.conf", server_folder(all.watchers[watcher]));
+}
+
+static void keep_file(int watcher)
+{
+    char path[160];
+    file_of(watcher, path);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    size_t size = fread(files[watcher], 1, FILE_MAX - 1, file);
+    files[watcher][size] = '\0';
+    fclose(file);
+}
+
+static void put_back(int watcher)
+{
+    char path[160];
+    file_of(watcher, path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(files[watcher], file);
+    fclose(file);
+    server_restart(all.watchers[watcher], NULL);
+}
+
+/* Two of three sentinels are put back to before the fail-over, and the third is gone. The former
+ * master is one again, so they stay content. */
+static void an_older_epoch_does_not_win(void **state)
+{
+    (void)state;
+    int former = master;
+    keep_file(0);
+    keep_file(1);
+    dlock_client *client = client_of(all.url, (struct dlock_options){0});
+    works(client);
+    master = sentinels_fail_over(&all, former, 7);
+    eventually(has_moved(client));
+    for (int i = 0; i < SENTINELS; i++)
+        server_kill(all.watchers[i]);
+    server_restart(all.nodes[former], NULL);
+    put_back(0);
+    put_back(1);
+    works(client); /* on the connection that it has */
+    server_ask(master_node(), "CLIENT KILL TYPE normal SKIPME yes");
+    dlock *lock = lock_of(client, NULL, LOCK);
+    dlock_hold *hold;
+    dlock_status status;
+    eventually((status = tried(lock, &hold)) == DLOCK_UNREACHABLE &&
+               strstr(dlock_error(), "names one of an older epoch than") != NULL);
+    dlock_close(lock);
+    dlock_client_close(client);
+    assert_status(tried_at(all.url, (struct dlock_options){0}), OK); /* it never knew better */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_master_is_found),
+        cmocka_unit_test(nothing_is_asked_before_it_is_needed),
+        cmocka_unit_test(a_database),
+        cmocka_unit_test(the_login_in_the_url_is_redis),
+        cmocka_unit_test(the_sentinels_have_a_login_of_their_own),
+        cmocka_unit_test(nobody_knows_the_name),
+        cmocka_unit_test(what_is_no_sentinel_names_none),
+        cmocka_unit_test(a_minority_may_fail),
+        cmocka_unit_test(a_majority_is_needed_to_connect),
+        cmocka_unit_test(what_is_no_master_is_not_used),
+        cmocka_unit_test(after_the_masters_death),
+        cmocka_unit_test(a_former_master_that_wakes),
+        cmocka_unit_test(waiters_are_woken_at_the_new_master),
+        cmocka_unit_test(an_older_epoch_does_not_win),
+    };
+    return cmocka_run_group_tests_name("sentinel", tests, start_all, stop_all);
+}
