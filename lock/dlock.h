@@ -55,24 +55,25 @@
  * time to live, minus 1 % of it and 2 ms for clock drift. Waiting is counted on CLOCK_MONOTONIC.
  * The wall clock is never read.
  *
- * BOUNDS.  On rungs that are not flawed, no call lasts longer than its wait_ms plus the bound. The
- * bound is connect_timeout_ms + 2 * command_timeout_ms, by default 3 s. It covers the lookup of the
- * host name, the connection, the request, and finding out what became of the request. After a
- * cancel, a call ends within the bound. Time spent in your hooks is not counted. (A hook is
- * a function of yours that the library calls: on_event, on_trace.) Time spent in `done` is not
- * counted either: a completion may wait for the `done` of others.
+ * BOUNDS.  On rungs that are not flawed, no call lasts longer than its wait_ms plus the bound.
+ * The bound is connect_timeout_ms + 2 * command_timeout_ms, by default 3 s. It covers the lookup
+ * of the host name, or the question to the sentinels, the connection, the request, and finding
+ * out what became of the request. After a cancel, a call ends within the bound. Time spent in
+ * your hooks is not counted. (A hook is a function of yours that the library calls: on_event,
+ * on_trace.) Time spent in `done` is not counted either: a completion may wait for the `done` of
+ * others.
  *
- * THREADS.  Every function may be called from any thread unless it says otherwise. An object must
- * outlive the calls that use it: end all holds, then close the locks, then the client. A started
- * acquire or release uses its objects until its callback, `done`, has returned.
- * A client has threads of its own: its timekeeper; up to four more, once a call was started or a
- * waiter needs wake-ups; and one for each host name that is being looked up. A lookup's thread may
- * outlive the client. These threads block all signals except those of a fault (SIGSEGV, SIGBUS,
- * SIGFPE, SIGILL, SIGTRAP, SIGSYS). So no other signal handler of the application runs on them, not
- * even during a hook or `done`. A signal handler that interrupts a call does not end the call. Do
- * not end a thread of the library (pthread_cancel), and do not leave a call by longjmp. The
- * library's threads have stacks of RLIMIT_STACK, at least 256 KiB. A thread that calls the library
- * needs 64 KiB of stack.
+ * THREADS.  Every function may be called from any thread unless it says otherwise. An object
+ * must outlive the calls that use it: end all holds, then close the locks, then the client. A
+ * started acquire or release uses its objects until its callback, `done`, has returned. A client
+ * has threads of its own: its timekeeper; up to four more, once a call was started or a waiter
+ * needs wake-ups; one for each sentinel:// server; and one for each host name that is being
+ * looked up. A lookup's thread may outlive the client. These threads block all signals except
+ * those of a fault (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS). So no other signal
+ * handler of the application runs on them, not even during a hook or `done`. A signal handler
+ * that interrupts a call does not end the call. Do not end a thread of the library
+ * (pthread_cancel), and do not leave a call by longjmp. The library's threads have stacks of
+ * RLIMIT_STACK, at least 256 KiB. A thread that calls the library needs 64 KiB of stack.
  *
  * DESCRIPTORS.  The library uses any descriptor that is free. Keep 0, 1 and 2 open: otherwise one
  * of them may become a connection, and Redis receives what the program prints.
@@ -153,8 +154,8 @@ extern "C" {
 
 /* ---- What this library does not do ----------------------------------------------------------- *
  * - TLS. `rediss://` is refused. Run a local TLS proxy such as stunnel, and give its address.
- * - Sentinel. The library does not ask a Sentinel for the master. Give an address that follows the
- *   master.
+ * - A new master without Sentinel. `redis://` and `unix:` name one server; its host name is looked
+ *   up at each connect. Only `sentinel://` follows the master; see "Sentinel".
  * - Cluster. The library follows no redirect: MOVED and ASK are REFUSED. Give the node that serves
  *   the lock's slot. Wake-ups are sent by PUBLISH, never by SPUBLISH, so a client that listens on a
  *   shard channel receives none. Waiters of `fair` wait for a message on a list,
@@ -169,6 +170,30 @@ extern "C" {
  *   forward, the server frees the lock while its hold is still valid.
  * - The server's memory. Under a maxmemory-policy other than `noeviction`, Redis may evict a lock.
  * - Other systems than Linux.
+ */
+
+/* ---- Sentinel ------------------------------------------------------------------------------- *
+ * For sentinel://h1,h2,h3/shop the client asks the sentinels which server is the master `shop`.
+ *
+ * Who decides: a majority of the sentinels in the URL. Each is asked for its configuration epoch
+ * and for the master's address. A pair that a majority names is the master, unless its epoch is
+ * older than that of a master before. No other word counts. A former master that was frozen
+ * takes writes for seconds after it wakes. So ROLE only confirms: a server that is named and
+ * says that it is no master is not used; the call answers REFUSED, and is tried again like
+ * READONLY.
+ *
+ * When: at each connect, when a sentinel reports a switch, and every second. When another pair is
+ * named, all connections to the former master are closed at once. Waiters go on at the new one. A
+ * request that the former master has not answered by then is UNKNOWN, and an answer that still
+ * arrives does not count. So no such renewal extends a hold. Until a majority knows of the
+ * switch, the client uses the former master.
+ *
+ * Without a majority no new connection is made: UNREACHABLE, and dlock_error() says what each
+ * sentinel said. Existing connections stay in use, so sentinels may restart while the master lives.
+ * If all sentinels were set up anew, their epochs begin at 0: then open a new client.
+ *
+ * What Sentinel cannot promise: see "Failover" above. `min-replicas-to-write` shortens the time in
+ * which a former master takes writes; deploy/sentinel has such a configuration.
  */
 
 /* ---- Version -------------------------------------------------------------------------------- */
@@ -299,21 +324,26 @@ struct dlock_options {
     size_t size;
 
     /* Redis servers: redis://[[user]:password@]host[:port][/db] or
-     * unix:[[user]:password@]path[?db=N] or unix:///path. User, password and path may be %-encoded.
-     * These must be encoded: a '%' anywhere; a ':' in a user; a '/' in a login of redis://; a '?'
-     * or '@' in a login of unix; a '?' in a path; a ':' or '@' in a path that does not begin with
-     * '/'. An IPv6 host stands in brackets. A port is 1 to 65535, a database 0 to 99999; a path has
-     * at most 107 bytes. Up to 16 servers may be given. `redlock` needs an odd number, 3 to 15;
-     * every other rung needs one. Several servers must be independent masters, and must allow INFO.
-     * An acquire or an inspection answers REFUSED if one is a replica or a node of a cluster, or if
-     * two are the same process; dlock_error() names them. Allow the Redis user CLIENT ID, CLIENT
-     * KILL and INFO beside the rung's commands. After a lost reply the library uses them: a new
-     * connection makes the server end the broken one, so that nothing sent on it can be carried out
-     * later. If they are refused, the server may still carry out the old request. (`blpop_wake`
-     * also sends CLIENT UNBLOCK.) `notify` and `read_write` wake waiters by PUBLISH; waiters
-     * receive it by SUBSCRIBE. A new user of Redis 7 may use no channel. If either command is
-     * refused to a waiter's user, the waiter polls. They poll only every 5 s in two cases: the
-     * server is older than Redis 7, or only the releasing user may not PUBLISH. Default: one,
+     * unix:[[user]:password@]path[?db=N] or unix:///path or
+     * sentinel://[[user]:password@]host[:port],.../master[/db]. The last lists 1 to 16
+     * sentinels, which name the server; their port is 26379 by default; the login is Redis's. A
+     * master's name has 1 to 100 letters, digits, '.', '-' and '_'. User, password and path may
+     * be %-encoded. These must be encoded: a '%' anywhere; a ':' in a user; a '/' in a login of
+     * redis:// or sentinel://; a '?' or '@' in a login of unix; a '?' in a path; a ':' or '@' in
+     * a path that does not begin with '/'. An IPv6 host stands in brackets. A port is 1 to
+     * 65535, a database 0 to 99999; a path has at most 107 bytes. Up to 16 servers may be given.
+     * `redlock`, which is not on the ladder yet, needs an odd number, 3 to 15; every other rung
+     * needs one. Several servers must be independent masters, and must allow INFO. An acquire or an
+     * inspection answers REFUSED if one is a replica or a node of a cluster, or if two are the same
+     * process; dlock_error() names them. Allow the Redis user CLIENT ID, CLIENT KILL
+     * and INFO beside the rung's commands, and with sentinel:// ROLE, without which no
+     * connection is made. After a lost reply the library uses them: a new connection makes the
+     * server end the broken one, so that nothing sent on it can be carried out later. If they
+     * are refused, the server may still carry out the old request. (`blpop_wake` also sends
+     * CLIENT UNBLOCK.) `notify` and `read_write` wake waiters by PUBLISH; waiters receive it by
+     * SUBSCRIBE. A new user of Redis 7 may use no channel. If either command is refused to a
+     * waiter's user, the waiter polls. They poll only every 5 s in two cases: the server is
+     * older than Redis 7, or only the releasing user may not PUBLISH. Default: one,
      * redis://127.0.0.1:6379/0, if servers is NULL and server_count is 0. One of the two without
      * the other is INVALID. */
     const char *const *servers;
@@ -388,9 +418,12 @@ struct dlock_options {
     size_t replicas; /* how many replicas the server has. Default 0, which only
                         DLOCK_REPLICAS_NONE accepts; at most 1000 */
 
-    /* For sentinel://: the login of the sentinels themselves, the same for each. The login in the
-     * URL is for Redis. They are copied. A user without a password is INVALID. Default NULL: no
-     * login; a password alone is that of the user `default`. */
+    /* For sentinel://, and otherwise unused: the login of the sentinels themselves, the same for
+     * each. The login in the URL is for Redis. They are copied. A user without a password is
+     * INVALID. Allow the user PING, SENTINEL MASTER, SENTINEL GET-MASTER-ADDR-BY-NAME, and
+     * SUBSCRIBE to `+switch-master` and `+promoted-slave`. If only SUBSCRIBE is refused, a
+     * switch is noticed up to a second later. Default NULL: no login; a password alone is that
+     * of the user `default`. */
     const char *sentinel_user;
     const char *sentinel_password;
 };

@@ -760,8 +760,8 @@ static bool ends_login(const struct node *node, size_t index)
     return reply->type == REDIS_REPLY_ERROR && !(is_role && strncmp(reply->str, "BUSY ", 5) == 0);
 }
 
-/* What it says that it is, if that is not a master; NULL: it is one. The sentinels name a new master
- * a little before it is one, and an old one as long as they do not know better. */
+/* What it says that it is, if that is not a master; NULL: it is one. The sentinels name a former
+ * master as long as they do not know better. */
 static const char *other_role(const struct node *node)
 {
     if (node->server->kind != SERVER_OF_SENTINEL)

@@ -2,8 +2,8 @@
  *
  * See sentinel.h. The thread works in rounds. In a round each sentinel gets a question, and the
  * round is over once a majority has named the same master, or no longer can. While a sentinel is
- * silent, others may change their minds, so a round that stays undecided gives way to the next. Answers to questions
- * of earlier rounds do not count: this process may have been frozen, too.
+ * silent, others may change their minds, so a round that stays undecided gives way to the next.
+ * Answers to questions of earlier rounds do not count: this process may have been frozen, too.
  */
 #include "sentinel.h"
 
@@ -19,7 +19,7 @@
 
 #define EVERY_MS 1000
 #define ANEW_MS 100 /* an undecided round may give way to another one after that */
-#define LATE_MS 50 /* without a majority: how long the others are awaited, to be quoted */
+#define LATE_MS 50  /* without a majority: how long the others are awaited, to be quoted */
 #define HOST_MAX 256
 #define PORT_MAX 6
 #define SAID_MAX 200
@@ -33,12 +33,12 @@ struct named {
 
 struct sentinel {
     struct server server;
-    struct node asks;     /* the connection for questions */
-    struct node hears;    /* and the one for messages */
-    bool subscribed;      /* `hears` has sent SUBSCRIBE */
-    int64_t asked_ns;     /* when the question under way was sent; 0: none is */
-    bool settled;     /* what is below is of this round */
-    bool names;       /* it has named a master */
+    struct node asks;  /* the connection for questions */
+    struct node hears; /* and the one for messages */
+    bool subscribed;   /* `hears` has sent SUBSCRIBE */
+    int64_t asked_ns;  /* when the question under way was sent; 0: none is */
+    bool settled;      /* what is below is of this round */
+    bool names;        /* it has named a master */
     struct named named;
     char said[SAID_MAX]; /* without a master: why; "" before the first answer */
 };
@@ -199,9 +199,8 @@ static void ask_on(const struct watch *watch, struct sentinel *sentinel)
 /* A message, whatever its master; or the answer to SUBSCRIBE, before which one was missed. */
 static bool is_news(const redisReply *reply)
 {
-    const char *kind = reply->type == REDIS_REPLY_ARRAY && reply->elements == 3
-                           ? reply->element[0]->str
-                           : NULL;
+    const char *kind =
+        reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 ? reply->element[0]->str : NULL;
     return kind != NULL && (strcmp(kind, "message") == 0 || strcmp(kind, "subscribe") == 0);
 }
 
@@ -267,9 +266,9 @@ static void publish(struct watch *watch, const struct named *named,
     char reason[REASON_MAX];
     bool ipv6 = strchr(named->host, ':') != NULL;
     bool anew = !watch->found || !is_same(named, &watch->last);
-    snprintf(reason, sizeof reason, "its sentinels name redis://%s%s%s:%s as the master (epoch %llu)",
-             ipv6 ? "[" : "", named->host, ipv6 ? "]" : "", named->port,
-             (unsigned long long)named->epoch);
+    snprintf(reason, sizeof reason,
+             "its sentinels name redis://%s%s%s:%s as the master (epoch %llu)", ipv6 ? "[" : "",
+             named->host, ipv6 ? "]" : "", named->port, (unsigned long long)named->epoch);
     watch->found = true;
     watch->last = *named;
     reach_named(watch->server, addresses, anew, reason);

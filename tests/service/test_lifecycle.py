@@ -41,7 +41,8 @@ def test_defaults():
     assert settings == {
         "listen": "127.0.0.1:8000", "admin_listen": "127.0.0.1:8001", "instance": "a",
         "redis": "redis://127.0.0.1:6379/0", "lock_redis": "redis://127.0.0.1:6379/0",
-        "stock_redis": "redis://127.0.0.1:6379/0", "lock_service": "", "redis_password_file": "", "replicas_ack": "none", "replicas": 0, "lock": settings["lock"], "write": "decr",
+        "stock_redis": "redis://127.0.0.1:6379/0", "lock_service": "", "redis_password_file": "", "replicas_ack": "none", "replicas": 0,
+        "sentinel_user": "", "sentinel_password_file": "", "lock": settings["lock"], "write": "decr",
         "check_hold": False, "guard_reads": False,
         "keys": "item", "work_ms": 0, "workers": 16, "queue": 4096, "wait_ms": 20000, "ttl_ms": 30000, "retry_ms": 20, "contenders": 16, "handoff_max": 64, "handoff_ms": 10, "grant_ms": 200,
         "idempotency_ms": 86400000, "redis_timeout_ms": 1000, "connections": 4096, "request_ms": 10000, "fail_fast_ms": 500, "owner": "thread", "history": "", "history_commands": False, "history_required": False, "log_file": "",
@@ -111,7 +112,8 @@ def test_a_bad_variable_is_named():
 
 
 @pytest.mark.parametrize("url", ["redis://user:s3cret@h:1/2", "redis://:s3cret@h", "unix:user:s3cret@/run/r.sock",
-                                 "unix://:s3cret@/run/r.sock?db=1", "redis://:s3%40cret@h"])
+                                 "unix://:s3cret@/run/r.sock?db=1", "redis://:s3%40cret@h",
+                                 "sentinel://user:s3cret@h1,h2:1/shop"])
 def test_passwords_are_not_printed(url):
     settings = config("--redis", url)
     assert "cret" not in json.dumps(settings) and "***@" in settings["redis"] and "***@" in settings["stock_redis"]
@@ -123,10 +125,16 @@ def test_a_password_file_that_is_none(tmp_path, line, words):
     file = tmp_path / "password"
     if line is not None:
         file.write_text(line)
-    done = run("--print-config", "--redis-password-file", file)
-    assert done.returncode == 2 and done.stderr.startswith("inventoryd: --redis-password-file: ")
-    for word in [str(file), *words]:
-        assert word in done.stderr
+    for flag in ("--redis-password-file", "--sentinel-password-file"):
+        done = run("--print-config", flag, file)
+        assert done.returncode == 2 and done.stderr.startswith(f"inventoryd: {flag}: ")
+        for word in [str(file), *words]:
+            assert word in done.stderr
+
+
+def test_a_user_of_the_sentinels_needs_a_password():
+    done = run("--print-config", "--sentinel-user", "u")
+    assert done.returncode == 2 and done.stderr == "inventoryd: --sentinel-user needs --sentinel-password-file, too\n"
 
 
 def test_version_and_help():

@@ -17,8 +17,8 @@ struct server;
 /* Starts it and waits until it answers. args: more arguments of redis-server, ended by NULL. Call
  * it from the main thread only: the server dies with the thread that started it. */
 struct server *server_start(const char *const *args);
-/* The same as a sentinel, which watches `shop` at that port; two sentinels decide. Redis rewrites its
- * file, sentinel.conf in the server's folder, and reads it again at a restart. */
+/* The same as a sentinel of `shop`, whose master has that port; two sentinels decide. Its file is
+ * sentinel.conf in the folder; it is read again at a restart. */
 struct server *server_start_sentinel(int master_port);
 /* Restarts it on the same port and folder, with other arguments. The data are lost unless it saved
  * them. */

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lock and stock at the master that sentinels name. The servers run with the files of deploy/sentinel."""
+import contextlib
+import pathlib
+import re
+import shlex
+
+import pytest
+
+from ports import free_port
+from redis_server import Connection, spawn
+from test_fail_fast import PATIENT
+from test_redis import QUICK
+from world import Redis, inventoryd_redis_up, wait_until
+
+SHIPPED = pathlib.Path(__file__).parents[2] / "deploy" / "sentinel"
+
+
+def shipped(name):
+    """The settings of a shipped file, as lists of words."""
+    lines = (SHIPPED / name).read_text(encoding="utf-8").splitlines()
+    return [shlex.split(line) for line in lines if line.strip() and not line.startswith("#")]
+
+
+def as_options(settings):
+    return [word for name, *values in settings if name not in ("bind", "port") for word in (f"--{name}", *values)]
+
+
+class Watcher:
+    """A sentinel. Only an order makes it promote a replica: a busy machine makes servers look dead."""
+
+    def __init__(self, folder, master_port):
+        folder.mkdir()
+        self.port = free_port()
+        own = {"port": [str(self.port)], "sentinel monitor": ["shop", "127.0.0.1", str(master_port), "2"],
+               "sentinel down-after-milliseconds": ["shop", "20000"]}
+        lines = [f"dir {folder}"]
+        for words in shipped("sentinel.conf"):
+            name = " ".join(words[:2]) if words[0] == "sentinel" else words[0]
+            lines.append(" ".join([name, *own.pop(name, words[len(name.split()):])]))
+        assert not own
+        (folder / "sentinel.conf").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        self.process = spawn(["redis-server", str(folder / "sentinel.conf"), "--sentinel"])
+        wait_until(self.is_there, "the sentinel answers")
+
+    def is_there(self):
+        with contextlib.suppress(OSError):
+            return self("PING") == "PONG"
+        return False
+
+    def __call__(self, *words):
+        with contextlib.closing(Connection(self.port)) as connection:
+            return connection(*words)
+
+    def fields(self):
+        words = self("SENTINEL", "MASTER", "shop")
+        return dict(zip(words[::2], words[1::2]))
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Group:
+    def __init__(self, folder):
+        options = as_options(shipped("redis.conf"))
+        self.nodes = [Redis(folder / "0", *options)]
+        self.watchers = []
+        for number in (1, 2):
+            self.nodes.append(Redis(folder / str(number), *options, "--replicaof", "127.0.0.1", str(self.nodes[0].port)))
+        for number in range(3):
+            self.watchers.append(Watcher(folder / f"sentinel-{number}", self.nodes[0].port))
+        self.await_ready()
+
+    @property
+    def hosts(self):
+        return ",".join(f"127.0.0.1:{watcher.port}" for watcher in self.watchers)
+
+    @property
+    def url(self):
+        return f"sentinel://{self.hosts}/shop"
+
+    def named(self):
+        """The node that all sentinels name; None: they differ."""
+        ports = {watcher("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "shop")[1] for watcher in self.watchers}
+        return next((node for node in self.nodes if {str(node.port)} == ports), None)
+
+    def await_ready(self):
+        def is_ready():
+            states = [watcher.fields() for watcher in self.watchers]
+            return all((state["flags"], state["num-other-sentinels"], state["num-slaves"]) == ("master", "2", "2")
+                       for state in states) and self.named()("INFO", "replication").count("state=online") == 2
+        wait_until(is_ready, "the sentinels and the replicas know each other")
+
+    def fail_over(self):
+        former = self.named()
+        wait_until(lambda: self.watchers[0]("SENTINEL", "FAILOVER", "shop") == "OK", "the order is taken")
+        wait_until(lambda: self.named() not in (None, former), "there is another master")
+        return self.named()
+
+    def rejoin(self, node):
+        """After the node was killed or frozen."""
+        node.restart("--replicaof", "127.0.0.1", str(self.named().port))
+        self.await_ready()
+
+    def end(self):
+        for one in self.watchers + self.nodes:
+            one.kill()
+
+
+@pytest.fixture(scope="module")
+def group(tmp_path_factory):
+    group = Group(tmp_path_factory.mktemp("group"))
+    yield group
+    group.end()
+
+
+def restored(shop):
+    """How long the server was away, and how long sales were refused, as the log says."""
+    lines = shop.logged("redis-server-restored")
+    found = re.fullmatch(r"it accepts writes; it was away for (\d+) ms, and sales were refused for (\d+) ms of them",
+                         lines[-1]["detail"])
+    return len(lines), int(found[1]), int(found[2])
+
+
+def test_sales_go_on_at_the_new_master(group, start):
+    shop = start(group.url, *PATIENT)
+    assert shop.stock(value=5).status == 200 and shop.sell().json["unit"] == 5
+    former = group.named()
+    former.kill()
+    wait_until(lambda: "keeps trying" in shop.sell().json["detail"], "sales are refused at once")
+    assert "127.0.0.1" not in shop.sell().json["detail"]
+    group.fail_over()
+    wait_until(lambda: inventoryd_redis_up(shop) == [1, 1], "it is found")
+    assert shop.sell().json["unit"] == 4
+    times, away_ms, refused_ms = restored(shop)
+    assert times == 1 and away_ms >= refused_ms > 0
+    group.rejoin(former)
+
+
+def test_a_former_master_that_wakes_sells_nothing(group, start):
+    """It takes writes for seconds. Without the shipped min-replicas-to-write, which is off here, it always would."""
+    shop = start(group.url, *PATIENT)
+    shop.stock(value=50)
+    former = group.named()
+    former("CONFIG", "SET", "min-replicas-to-write", 0)
+    former.freeze()
+    group.fail_over()
+    wait_until(lambda: shop.sell().status == 200, "it sells at the new master")
+    before = int(group.named()("GET", "inventory:{phone}"))
+    former.thaw()
+    assert former("SET", "probe", 1) == "OK"
+    assert [shop.sell().status for _ in range(10)] == [200] * 10
+    assert former("GET", "inventory:{phone}") == "50" and former("GET", "probe") == "1"
+    assert group.named()("GET", "inventory:{phone}") == str(before - 10)
+    group.rejoin(former)
+
+
+def test_a_master_without_replicas_refuses(group, start):
+    """By the shipped settings. The sentinels name it still."""
+    shop = start(group.url, *QUICK)
+    shop.stock(value=5)
+    master = group.named()
+    replicas = [node for node in group.nodes if node is not master]
+    for node in replicas:
+        node.kill()
+    wait_until(lambda: shop.sell().status == 503, "it refuses")
+    assert "NOREPLICAS" in shop.admin("GET", "/readyz").json["detail"]
+    for node in replicas:
+        node.start("--replicaof", "127.0.0.1", str(master.port))
+    group.await_ready()
+    wait_until(lambda: shop.sell().status == 200, "it sells again")
+
+
+def test_each_sentinels_answer_is_told_to_operators(group, start):
+    shop = start(f"sentinel://{group.hosts}/bank", *QUICK)
+    detail = shop.admin("GET", "/readyz").json["detail"]
+    assert "no master: 2 of 3 sentinels must name the same one" in detail
+    for watcher in group.watchers:
+        assert f"sentinel://127.0.0.1:{watcher.port}: it knows no master 'bank'" in detail
+    reply = shop.sell()
+    assert reply.status == 503 and "127.0.0.1" not in reply.json["detail"]
+
+
+def test_the_sentinels_login(group, start, tmp_path):
+    (tmp_path / "password").write_text("s3cret")
+    for watcher in group.watchers:
+        assert watcher("ACL", "SETUSER", "watcher", "on", ">s3cret", "&*", "+@all") == "OK"
+    flags = (*QUICK, "--sentinel-user", "watcher", "--sentinel-password-file", tmp_path / "password")
+    shop = start(group.url, *flags)
+    assert shop.stock(value=5).status == 200 and shop.sell().status == 200
+    assert b"s3cret" not in shop.log and b"s3cret" not in shop.admin("GET", "/config").body
+    for watcher in group.watchers:
+        assert watcher("ACL", "SETUSER", "watcher", "resetpass", ">other") == "OK"
+    assert "WRONGPASS" in start(group.url, *flags, name="b").admin("GET", "/readyz").json["detail"]
+
+
+def test_only_the_lock(group, start, redis):
+    shop = start(None, "--lock-redis", group.url, "--stock-redis", redis.url, *QUICK)
+    assert shop.stock(value=5).status == 200 and shop.sell().status == 200
+    assert redis("GET", "inventory:{phone}") == "4"
+
+
+def test_only_the_stock(group, start, redis):
+    shop = start(None, "--lock-redis", redis.url, "--stock-redis", group.url, *QUICK)
+    assert shop.stock(value=5).status == 200 and shop.sell().status == 200
+    assert group.named()("GET", "inventory:{phone}") == "4"
