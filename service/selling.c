@@ -287,7 +287,9 @@ enum sale_step selling_write(struct sale_worker *worker, struct sale *sale)
     const bool answered = written == STOCK_OK || written == STOCK_INSUFFICIENT;
     if (written == STOCK_LOST) {
         end_unknown(worker, sale);
-    } else if (written == STOCK_OK && outcome.kept) {
+        return STEP_LEAVE;
+    }
+    if (written == STOCK_OK && outcome.kept) {
         selling_replay(worker, sale, &outcome.record);
     } else if (!answered) {
         section_end_by_stock(worker, sale, written);

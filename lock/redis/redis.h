@@ -86,9 +86,9 @@ void redis_go_on(struct redis *redis);
 void redis_append(struct redis *redis, size_t node, int argc, const char *const *argv,
                   const size_t *sizes);
 
-/* For a command that was appended, and was left behind or not sent: it is kept until the server has
- * answered it, and sent again on each new connection, before any other command. So the server
- * carries it out although the connection breaks, perhaps more than once. */
+/* For a command that was appended, and was left behind or not sent. It is kept until the server has
+ * answered it. Each new connection sends it again before any other command. So the server carries
+ * it out although the connection breaks, perhaps more than once. */
 void redis_keep(struct redis *redis, size_t node, int argc, const char *const *argv);
 
 /* Sends what was appended, in one write per server, and collects one reply per command. It stops
