@@ -232,7 +232,7 @@ static void hear(struct watch *watch, struct sentinel *sentinel)
 /* "; " and what each has said, each as long as the room allows. */
 static void say_each(const struct watch *watch, char *text, size_t room)
 {
-    size_t share = room / watch->count;
+    size_t share = room / (watch->count > 0 ? watch->count : 1);
     for (size_t i = 0; i < watch->count; i++, text += strlen(text)) {
         const struct sentinel *sentinel = &watch->sentinels[i];
         const struct named *named = &sentinel->named;
