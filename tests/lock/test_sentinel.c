@@ -7,9 +7,11 @@
 #include "child.h"
 #include "must.h"
 #include "record.h"
+#include "redis.h"
 #include "sentinels.h"
 #include "waiter.h"
 
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -318,6 +320,44 @@ static void a_former_master_that_wakes(void **state)
     sentinels_rejoin(&all, former, master);
 }
 
+/* The answer lies in the socket when the sentinels name another master. The test is the thread that
+ * asks them. */
+static void an_answer_that_comes_after_the_switch(void **state)
+{
+    (void)state;
+    struct server watched = {0};
+    struct redis_config config = {.servers = &watched,
+                                  .server_count = 1,
+                                  .connect_timeout_ms = PATIENCE_MS,
+                                  .command_timeout_ms = PATIENCE_MS};
+    struct addresses at;
+    char port[16];
+    snprintf(port, sizeof port, "%d", server_port(master_node()));
+    assert_int_equal(lookup_numeric("127.0.0.1", port, &at), 0);
+    assert_status(url_parse(all.url, &watched.url), OK);
+    assert_true(reach_init(&watched, SERVER_OF_SENTINEL, &config.outages));
+    struct redis *redis = redis_new(&config);
+    assert_status(redis_ready(redis, 0, -1), UNREACHABLE);
+    assert_says(dlock_error(), "its sentinels were not asked");
+    reach_begin_round(&watched);
+    reach_named(&watched, &at, true, "");
+    assert_status(redis_ready(redis, INT64_MAX, -1), OK);
+    redis_begin(redis);
+    redis_append(redis, 0, 1, (const char *const[]){"PING"}, NULL);
+    redis_send(redis);
+    struct pollfd answered = {.fd = redis_fd(redis, 0), .events = POLLIN};
+    assert_int_equal(poll(&answered, 1, PATIENCE_MS), 1);
+    reach_named(&watched, &at, true, "");
+    assert_status(redis_wait(redis, INT64_MAX, -1), OK);
+    assert_null(redis_reply(redis, 0, 0));
+    assert_int_equal(redis_status(redis, 0), DLOCK_UNKNOWN);
+    assert_status(redis_finish(redis), UNKNOWN);
+    assert_says(dlock_error(), "its sentinels have named another master");
+    redis_free(redis);
+    url_free(&watched.url);
+    reach_free(&watched);
+}
+
 /* Both masters live: it is the message of the sentinels that ends the connections. */
 static void waiters_are_woken_at_the_new_master(void **state)
 {
@@ -421,6 +461,7 @@ int main(void)
         cmocka_unit_test(what_is_no_master_is_not_used),
         cmocka_unit_test(after_the_masters_death),
         cmocka_unit_test(a_former_master_that_wakes),
+        cmocka_unit_test(an_answer_that_comes_after_the_switch),
         cmocka_unit_test(waiters_are_woken_at_the_new_master),
         cmocka_unit_test(an_older_epoch_does_not_win),
     };
