@@ -454,6 +454,12 @@ void node_catch_up(struct node *node)
         node_break(node, "no answer in time");
 }
 
+void node_catch_up_overdue(struct node *node)
+{
+    if (is_overdue(node))
+        node_catch_up(node);
+}
+
 /* ---- Connecting ------------------------------------------------------------------------------ */
 
 static void fail_to_connect(struct node *node, dlock_status status, const char *reason)

@@ -107,6 +107,8 @@ bool node_stale(const struct node *node);
 /* Goes on with earlier exchanges: sends what is left of them, and takes the replies that have come.
  * If nothing comes for command_timeout_ms, the connection is given up. */
 void node_catch_up(struct node *node);
+/* The same, but only for a connection that would be given up. */
+void node_catch_up_overdue(struct node *node);
 /* The exchange ends without the replies that are missing: they stay due, and are not needed. */
 void node_leave_behind(struct node *node);
 

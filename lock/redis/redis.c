@@ -450,7 +450,7 @@ void redis_gather_until(struct redis *redis, bool (*decided)(void *arg), void *a
     int64_t limit_ns = min_ns(mono_deadline_ns(redis->config->command_timeout_ms), deadline_ns);
     redis_send(redis);
     for (size_t i = 0; i < redis->node_count; i++)
-        node_catch_up(&redis->nodes[i]);
+        node_catch_up_overdue(&redis->nodes[i]);
     redis_pump(redis, is_over, &decision, limit_ns, wake_fd);
     for (size_t i = 0; i < redis->node_count; i++) {
         struct node *node = &redis->nodes[i];
