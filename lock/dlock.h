@@ -507,8 +507,8 @@ struct dlock_holder {
 /* Asks the server. OK; UNSUPPORTED (`none`, `local`: no server knows them); WRONG_TYPE (the key
  * holds a value that this rung does not write: dlock_error() says what); UNREACHABLE; UNKNOWN (no
  * answer); REFUSED; LIMIT; INVALID; FORKED. Several servers are asked at once. `held` is true if a
- * majority of all servers names the same owner. ttl_ms is the least time for which a majority will
- * still name it, from the answers that came first.
+ * majority of all servers names the same owner.
+ * A majority will still name it for at least ttl_ms, by the answers that came first.
  * `held` is false if the answers rule out a majority for any owner. Otherwise the answer is
  * UNREACHABLE, or UNKNOWN if a silent server was sent the request. */
 DLOCK_API dlock_status dlock_inspect(dlock *lock, struct dlock_holder *holder);
