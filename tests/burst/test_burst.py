@@ -70,7 +70,8 @@ class Burst:
         return instance.metric('inventory_sales_total{outcome="sold"}')
 
     def refused_by_the_stock(self):
-        return sum(instance.metric('inventory_sales_total{outcome="stale_token"}') for instance in (self.a, self.b))
+        return sum(instance.metric(f'inventory_sales_total{{outcome="stale_{mark}"}}') for instance in (self.a, self.b)
+                   for mark in ("token", "epoch"))
 
     def kill(self, instance, how):
         instance.process.kill()
