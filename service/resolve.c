@@ -12,9 +12,23 @@ struct finding {
     const char *key;
     dlock_hold *hold;
     struct stock_broken_connection broken;
-    bool ended;    /* the write was carried out, or never will be */
-    int64_t stock; /* the key's value, read after that */
+    uint64_t epoch; /* of the write; 0: it has none */
+    bool ended;     /* the write was carried out, or never will be */
+    int64_t stock;  /* the key's value, read after that */
 };
+
+/* Asked after the read. An instance that was not switched still holds its own lock, but others may
+ * have written under another one since the epoch was raised. */
+static enum stock_status is_same_epoch(struct stock *stock, uint64_t epoch)
+{
+    struct stock_epoch now;
+    if (epoch == 0)
+        return STOCK_OK;
+    enum stock_status status = stock_read_epoch(stock, &now);
+    if (status == STOCK_OK)
+        return now.number == epoch ? STOCK_OK : STOCK_LOST;
+    return status == STOCK_INVALID ? STOCK_LOST : STOCK_UNAVAILABLE;
+}
 
 /* Asked after the read, so that the lock was held during the read. STOCK_UNAVAILABLE: ask again. */
 static enum stock_status is_still_ours(dlock_hold *hold)
@@ -35,8 +49,10 @@ static enum stock_status resolve_find(struct stock *stock, void *arg)
     status = stock_read(stock, finding->key, NULL, &finding->stock);
     if (status != STOCK_OK && status != STOCK_MISSING && status != STOCK_INVALID)
         return status == STOCK_LOST ? STOCK_UNAVAILABLE : status;
-    enum stock_status ours = is_still_ours(finding->hold);
-    return ours == STOCK_OK ? status : ours;
+    enum stock_status alone = is_still_ours(finding->hold);
+    if (alone == STOCK_OK)
+        alone = is_same_epoch(stock, finding->epoch);
+    return alone == STOCK_OK ? status : alone;
 }
 
 static enum stock_status shut_out(struct stock *stock, void *fence)
@@ -88,6 +104,7 @@ static enum stock_status find_out(struct sale_worker *worker, struct sale *sale,
 {
     struct finding finding = {.key = sale->stock_key,
                               .hold = sale->hold,
+                              .epoch = sale->epoch,
                               .broken = stock_broken_connection(worker->stock)};
     if (worker->env->mode->now.rung->flawed) /* another sale may have written as well */
         return STOCK_LOST;

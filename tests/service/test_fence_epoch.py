@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from world import Background, Redis, read_history, wait_until
+from world import Background, LossyProxy, Redis, read_history, wait_until
 
 LUA = pathlib.Path(__file__).resolve().parents[2] / "service" / "lua"
 STOCK, TOKEN, MARK, LOCK = "inventory:{phone}", "dlock:token:lock:{phone}", "inventory:{phone}:fence", "lock:{phone}"
@@ -297,6 +297,28 @@ def test_the_locks_server_is_switched(redis, start, other, tmp_path):
         set_point(a, "sale.after_read", "off")
         assert is_stale(a, frozen.result()) and is_not_switched(a, stock, a.sell) and stock("GET", STOCK) == "4"
     finally:
+        stock.kill()
+
+
+def test_a_lost_reply_after_a_switch_proves_nothing(redis, start, other, tmp_path):
+    """a still has its own lock, and the stock is what its write would have left: another instance has sold that unit."""
+    stock = Redis(tmp_path / "stock")
+    post = LossyProxy(stock)
+    try:
+        a = start(redis, *FENCED, "--stock-redis", post.url, "--lock-service", "a", "--ttl-ms", 600000)
+        b = start(other, *FENCED, "--stock-redis", stock.url, name="b")
+        a.stock(value=6)
+        assert a.sell().json["unit"] == 6  # so that the stock's server knows the scripts
+        frozen = park(a, "sale.before_write", a.sell)
+        b.switch(rung="fair")
+        assert b.sell().json["unit"] == 5
+        post.lose = b"DECR"
+        set_point(a, "sale.before_write", "off")
+        reply = frozen.result()
+        assert post.lost == 1 and reply.problem == "outcome-unknown", reply
+        assert stock("GET", STOCK) == "4"
+    finally:
+        post.end()
         stock.kill()
 
 
