@@ -181,6 +181,8 @@ void node_leave_behind(struct node *node)
         node->owes_ns = node->sent_ns;
     drop_sent(node, node->reply_count); /* the replies that came were traced */
     node->behind += node->reply_wanted - node->reply_count;
+    for (size_t i = 0; i < node->sent_count; i++)
+        node->sent[i].user = NULL; /* its call may end before the reply comes */
     node->owed += node->reply_wanted - node->reply_count;
     node->reply_wanted = node->reply_count;
     node->out_behind = node->out_size;
@@ -299,7 +301,6 @@ void node_keep(struct node *node, int argc, const char *const *argv)
     struct later *later = size > 0 ? malloc(sizeof *later + (size_t)size) : NULL;
     if (later != NULL) {
         *later = (struct later){.at = node->state == NODE_UP ? node->owed : UINT64_MAX,
-                                .user = trace_user(),
                                 .size = (size_t)size};
         memcpy(later->bytes, command, (size_t)size);
         if (node->config->on_trace != NULL)
@@ -727,7 +728,7 @@ static void append_kept(struct node *node)
         later->at = node->owed + ++node->reply_wanted;
         atomic_fetch_add_explicit(&node->config->commands, 1, memory_order_relaxed);
         if (node->config->on_trace != NULL)
-            note_sent(node, later->text != NULL ? strdup(later->text) : NULL, later->user);
+            note_sent(node, later->text != NULL ? strdup(later->text) : NULL, NULL);
     }
 }
 

@@ -15,7 +15,7 @@
 struct sent_command {
     char *text;
     int64_t sent_ns; /* CLOCK_MONOTONIC, before it was sent */
-    void *user;      /* dlock_trace.user */
+    void *user;      /* dlock_trace.user; NULL once its call may have ended */
 };
 
 /* A command that the server must carry out, on this connection or on a later one. */
@@ -23,7 +23,6 @@ struct later {
     STAILQ_ENTRY(later) of_node;
     uint64_t at; /* the number of its reply, as node.owed counts; UINT64_MAX: it is not sent */
     char *text;  /* for the trace */
-    void *user;
     size_t size;
     char bytes[];
 };

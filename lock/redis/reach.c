@@ -35,6 +35,7 @@ bool reach_init(struct server *server, enum server_kind kind, struct outages *ou
         return false;
     LIST_INIT(&server->sockets);
     pthread_mutex_init(&server->mutex, NULL);
+    pthread_mutex_init(&server->sockets_mutex, NULL);
     if (kind == SERVER_OF_SENTINEL)
         return true;
     if (server->url.path == NULL) {
@@ -56,6 +57,7 @@ void reach_free(struct server *server)
     if (server->ask_fd >= 0)
         close(server->ask_fd);
     pthread_mutex_destroy(&server->mutex);
+    pthread_mutex_destroy(&server->sockets_mutex);
 }
 
 /* ---- Reports --------------------------------------------------------------------------------- */
@@ -313,16 +315,16 @@ void reach_explain(struct server *server, int error, char reason[REASON_MAX])
 
 void reach_open(struct server *server, struct reach_socket *socket)
 {
-    pthread_mutex_lock(&server->mutex);
+    pthread_mutex_lock(&server->sockets_mutex);
     LIST_INSERT_HEAD(&server->sockets, socket, of_server);
-    pthread_mutex_unlock(&server->mutex);
+    pthread_mutex_unlock(&server->sockets_mutex);
 }
 
 void reach_close(struct server *server, struct reach_socket *socket)
 {
-    pthread_mutex_lock(&server->mutex);
+    pthread_mutex_lock(&server->sockets_mutex);
     LIST_REMOVE(socket, of_server);
-    pthread_mutex_unlock(&server->mutex);
+    pthread_mutex_unlock(&server->sockets_mutex);
 }
 
 /* ---- What the sentinels say ------------------------------------------------------------------ */
@@ -367,8 +369,10 @@ static void reach_begin_reign(struct server *server, const char *reason)
 {
     struct reach_socket *socket;
     bool first = atomic_fetch_add(&server->generation, 1) == 0;
+    pthread_mutex_lock(&server->sockets_mutex);
     LIST_FOREACH(socket, &server->sockets, of_server)
         shutdown(socket->fd, SHUT_RDWR); /* wakes who waits for an answer on it */
+    pthread_mutex_unlock(&server->sockets_mutex);
     server->last.size = 0;
     server->demoted = false;
     reach_prove(server, false);

@@ -58,10 +58,12 @@ struct server {
     _Atomic uint64_t generation;
     int ask_fd; /* OF_SENTINEL: an eventfd, see reach_ask; else -1 */
 
-    pthread_mutex_t mutex;  /* protects what is below */
-    struct addresses known; /* the latest result of a look-up */
-    struct lookup *lookup;  /* the latest, until its result is taken; or NULL */
+    pthread_mutex_t sockets_mutex; /* of its own: a socket is closed under any other mutex */
     LIST_HEAD(, reach_socket) sockets;
+
+    pthread_mutex_t mutex;      /* protects what is below */
+    struct addresses known;     /* the latest result of a look-up */
+    struct lookup *lookup;      /* the latest, until its result is taken; or NULL */
     bool in_round;              /* OF_SENTINEL: the round began after `lookup` */
     bool unwatched;             /* OF_SENTINEL: nobody asks the sentinels any more */
     char sentinels[REASON_MAX]; /* OF_SENTINEL: what they said while they named no master */

@@ -343,6 +343,10 @@ static dlock_status acquire_alone(struct trip *trip, struct exchange *exchange)
     if (asked != DLOCK_OK)
         return asked;
     env->asks_replicas = env->redis != NULL;
+    /* A take-back of an earlier attempt may still be on its way to one of several servers. It must
+     * not meet what this attempt sets there. */
+    if ((ops->traits & TRAIT_QUORUM) != 0)
+        owner_begin_anew(exchange->hold);
     exchange->sent_ns = env->now_ns();
     return ops->try_acquire(env, exchange->hold, exchange->busy);
 }

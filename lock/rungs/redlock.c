@@ -2,8 +2,8 @@
  *
  * redlock -- SET NX PX on several independent masters; a majority of them grants the lock.
  * ADDS   a server that fails or is replaced does not lose the lock
- * FLAW   a process that is frozen beyond its hold still writes; so does one whose servers' clocks
- *        jump, or come back empty, on a majority
+ * FLAW   a process that is frozen beyond its hold still writes; a server whose clock jumps, or that
+ *        comes back empty, takes its vote back, and a bare majority has none to spare
  * NEXT   fenced
  * COST   2 rounds of one command to each server, side by side
  *
