@@ -371,7 +371,7 @@ static void reach_begin_reign(struct server *server, const char *reason)
     bool first = atomic_fetch_add(&server->generation, 1) == 0;
     pthread_mutex_lock(&server->sockets_mutex);
     LIST_FOREACH(socket, &server->sockets, of_server)
-        shutdown(socket->fd, SHUT_RDWR); /* wakes who waits for an answer on it */
+        shutdown(socket->fd, SHUT_RDWR); /* ends the waits for answers on it */
     pthread_mutex_unlock(&server->sockets_mutex);
     server->last.size = 0;
     server->demoted = false;

@@ -310,7 +310,7 @@ static void a_user_that_may_not_wait(void **state)
     stage_clear(&stage);
 }
 
-/* The connection ends while WAIT blocks it: the lock was granted, and nobody knows who has it. */
+/* The connection ends while WAIT blocks it: the lock was granted, and its holder is not told. */
 static void wait_is_not_answered(void **state)
 {
     const struct dlock_rung *rung = *state;

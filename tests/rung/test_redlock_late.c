@@ -57,6 +57,36 @@ static void a_late_refused_acquire_is_released(void **state)
     end_behind_proxies(client, lock);
 }
 
+/* What takes an attempt back may reach a server after the next attempt's request, on another
+ * connection. It must not find that attempt's name there. */
+static void each_attempt_has_a_name_of_its_own(void **state)
+{
+    (void)state;
+    char first[160], second[160];
+    struct record *trace = record_new();
+    dlock_client *client = client_of_first(
+        SERVERS, (struct dlock_options){.on_trace = record_trace, .on_trace_arg = trace});
+    dlock *lock = connected(client);
+    for (int i = 0; i < 3; i++)
+        server_text(servers[i], "SET " LOCK " another PX 600000");
+    uint64_t attempts = stats_of(client).attempts;
+    record_clear(trace);
+    struct waiter waiter = {.lock = lock, .want = {.wait_ms = DLOCK_WAIT_FOREVER}};
+    waiter_start(&waiter);
+    eventually(stats_of(client).attempts >= attempts + 2);
+    flush_all();
+    assert_status(waiter_end(&waiter), OK);
+    record_line(trace, "NX PX 600000 -> ", 0, first, sizeof first);
+    record_line(trace, "NX PX 600000 -> OK", record_count(trace, "NX PX 600000 -> OK") - 1, second,
+                sizeof second);
+    assert_int_equal(strncmp(first, "SET " LOCK " ", strlen("SET " LOCK " ")), 0);
+    *strstr(first, " NX") = *strstr(second, " NX") = '\0';
+    assert_string_not_equal(first, second);
+    assert_status(dlock_release(waiter.hold, NULL), OK);
+    end(client, lock);
+    record_free(trace);
+}
+
 /* The server loses its scripts after the acquire: the late release is carried out all the same. */
 static void a_late_server_has_lost_its_scripts(void **state)
 {
@@ -379,6 +409,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_late_grant_is_released),
         cmocka_unit_test(a_late_refused_acquire_is_released),
+        cmocka_unit_test(each_attempt_has_a_name_of_its_own),
         cmocka_unit_test(a_late_server_has_lost_its_scripts),
         cmocka_unit_test(a_late_answer_is_traced),
         cmocka_unit_test(one_is_marked_down_and_comes_back),

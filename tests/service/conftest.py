@@ -25,6 +25,25 @@ def redis(tmp_path):
     server.kill()
 
 
+@pytest.fixture
+def other(tmp_path):
+    """A second server."""
+    redis = Redis(tmp_path / "other")
+    yield redis
+    redis.kill()
+
+
+@pytest.fixture(params=["together", "apart"])
+def place(request, redis, tmp_path):
+    """The server of the stock, and the flags that put it there."""
+    if request.param == "together":
+        yield redis, ()
+        return
+    server = Redis(tmp_path / "apart")
+    yield server, ("--stock-redis", server.url)
+    server.kill()
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """One Redis for all the tests of a file that run scripts alone, without an instance."""

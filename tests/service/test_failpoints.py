@@ -10,16 +10,11 @@ import time
 import pytest
 
 from waiting import freeze
+from failpoints import arm, park_a_sale, paused
 from world import PATIENCE_S, Background, check_history, hold_lock, read_history, running, wait_until
 
 ON = "--enable-failpoints"
 ALONE = ("--workers", 1)
-
-
-def arm(shop, point, action):
-    reply = shop.admin("PUT", "/failpoints", json.dumps({"point": point, "action": action}))
-    assert reply.status == 200, reply
-    return reply.json
 
 
 def points(shop):
@@ -27,18 +22,6 @@ def points(shop):
     reply = shop.admin("GET", "/failpoints").json
     assert reply["instance"] == shop.name
     return {one["point"]: (one["action"], one["hits"], one["paused"]) for one in reply["failpoints"]}
-
-
-def paused(shop, point):
-    return points(shop)[point][2]
-
-
-def park_a_sale(shop, point, **named):
-    """A sale that is paused there; the point is armed already."""
-    sale = Background(shop.sell, **named)
-    wait_until(lambda: paused(shop, point) == 1, f"a sale is at {point}")
-    assert sale.is_alive()
-    return sale
 
 
 def of(path, request):

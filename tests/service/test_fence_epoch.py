@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The epoch of the stock, with --write fenced: who raises it, who adopts it, and whom it shuts out. A lock's key is
 deleted where it would expire. The token of a lock's server is set far ahead where its clock would have to be wrong."""
-import json
 import pathlib
 
 import pytest
 
+from failpoints import arm, park, paused
 from world import Background, LossyProxy, Redis, read_history, wait_until
 
 LUA = pathlib.Path(__file__).resolve().parents[2] / "service" / "lua"
@@ -15,25 +15,6 @@ EPOCH, MINE, OTHER = 1763680000000001, 1763690000123456, 1763690000123457
 FAR = 8000000000000000  # a token that no clock of today comes to
 ON = ("--enable-failpoints", "--admin-writes", "--write", "fenced")
 FENCED = ("--lock", "fair", *ON)
-
-
-@pytest.fixture
-def other(tmp_path):
-    """A second server."""
-    redis = Redis(tmp_path / "other")
-    yield redis
-    redis.kill()
-
-
-@pytest.fixture(params=["together", "apart"])
-def place(request, redis, tmp_path):
-    """The server of the stock, and the flags that put it there."""
-    if request.param == "together":
-        yield redis, ()
-        return
-    server = Redis(tmp_path / "apart")
-    yield server, ("--stock-redis", server.url)
-    server.kill()
 
 
 # ---- The scripts --------------------------------------------------------------------------------
@@ -121,22 +102,6 @@ def test_epochs_grow_whatever_the_clock_says(server, epoch, lost):
 
 
 # ---- Stages -------------------------------------------------------------------------------------
-
-
-def paused(shop, point):
-    return next(one["paused"] for one in shop.admin("GET", "/failpoints").json["failpoints"] if one["point"] == point)
-
-
-def set_point(shop, point, action):
-    assert shop.admin("PUT", "/failpoints", json.dumps({"point": point, "action": action})).status == 200
-
-
-def park(shop, point, call, *words, **named):
-    """A request that is paused there."""
-    set_point(shop, point, "pause")
-    sale = Background(call, *words, **named)
-    wait_until(lambda: paused(shop, point) == 1, f"a sale is at {point}")
-    return sale
 
 
 def epoch_of(server):
@@ -227,7 +192,7 @@ def test_what_a_sale_costs(redis, start, place, tmp_path):
     first = park(shop, "sale.before_write", shop.sell, request="holder")
     second = Background(shop.sell, request="next")
     wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 1, "the next sale waits in the client")
-    set_point(shop, "sale.before_write", "off")
+    arm(shop, "sale.before_write", "off")
     assert first.result().status == second.result().status == 200
     assert shop.metric("lock_handoffs_total") == 1
     assert sent_for(tmp_path / "h.jsonl", "next") == [read, "EVALSHA", "EVALSHA"]
@@ -256,7 +221,7 @@ def test_a_frozen_holder_and_an_instance_that_is_not_switched(redis, start, plac
     assert b.switch(rung=rung).status == 200
     switched = epoch_of(server)
     assert switched["epoch"] > before["epoch"] and switched["rung"] == rung
-    set_point(a, "sale.after_read", "off")
+    arm(a, "sale.after_read", "off")
     assert is_stale(a, frozen.result()) and server("GET", STOCK) == "5"
     assert is_not_switched(a, server, lambda: a.sell(request="late"))
     assert b.sell().json["unit"] == 5 and epoch_of(server)["rung"] == rung
@@ -294,7 +259,7 @@ def test_the_locks_server_is_switched(redis, start, other, tmp_path):
         assert is_not_switched(b, stock, b.sell)
         assert b.switch(rung="fair").json["epoch"]["servers"] == f"127.0.0.1:{other.port}/0"
         assert b.sell().json["unit"] == 5
-        set_point(a, "sale.after_read", "off")
+        arm(a, "sale.after_read", "off")
         assert is_stale(a, frozen.result()) and is_not_switched(a, stock, a.sell) and stock("GET", STOCK) == "4"
     finally:
         stock.kill()
@@ -313,7 +278,7 @@ def test_a_lost_reply_after_a_switch_proves_nothing(redis, start, other, tmp_pat
         b.switch(rung="fair")
         assert b.sell().json["unit"] == 5
         post.lose = b"DECR"
-        set_point(a, "sale.before_write", "off")
+        arm(a, "sale.before_write", "off")
         reply = frozen.result()
         assert post.lost == 1 and reply.problem == "outcome-unknown", reply
         assert stock("GET", STOCK) == "4"
@@ -350,7 +315,7 @@ def test_leaving_the_fence_shuts_its_writers_out(redis, start, other):
     assert redis("DEL", LOCK) == 1
     assert b.switch(write="decr").status == 200 and b.sell().json["unit"] == 5
     assert b.switch(write="fenced").status == 200
-    set_point(a, "sale.after_read", "off")
+    arm(a, "sale.after_read", "off")
     assert is_stale(a, frozen.result()) and other("GET", STOCK) == "4"
     assert a.sell().json["unit"] == 4 and b.sell().json["unit"] == 3  # the lock is the same, so a goes on
 
@@ -376,7 +341,7 @@ def test_two_operators(redis, start):
 
 
 def test_the_locks_server_lost_its_memory(redis, start, other):
-    """Its tokens begin far below those of before, which the mark still has."""
+    """Its tokens begin far below the earlier ones, one of which the mark still names."""
     a, b = (start(redis, *FENCED, "--stock-redis", other.url, name=name) for name in "ab")
     redis("SET", TOKEN, FAR)
     a.stock(value=5)
@@ -387,7 +352,7 @@ def test_the_locks_server_lost_its_memory(redis, start, other):
     after = epoch_of(other)
     assert after["epoch"] > before["epoch"] and after["identity"] == redis("GET", IDENTITY_KEY) != before["identity"]
     assert len(b.logged("epoch-raised")) == 1
-    set_point(a, "sale.after_read", "off")
+    arm(a, "sale.after_read", "off")
     assert is_stale(a, frozen.result())
     assert a.sell().json["unit"] == 4 and epoch_of(other) == after and told(a) == told(b)
 
@@ -400,11 +365,11 @@ def test_an_old_holder_does_not_raise_the_epoch_back(redis, start, other):
     old = park(a, "sale.entered", a.sell)
     redis.restart()
     assert b.sell().json["unit"] == 5
-    set_point(a, "sale.after_read", "off")
+    arm(a, "sale.after_read", "off")
     after = epoch_of(other)
     second = Background(a.sell, "pen")
     wait_until(lambda: paused(a, "sale.entered") == 2, "both are there")
-    set_point(a, "sale.entered", "off")
+    arm(a, "sale.entered", "off")
     assert second.result().json["unit"] == 5 and is_stale(a, old.result())
     assert epoch_of(other) == after and other("GET", STOCK) == "4"
 
@@ -419,7 +384,7 @@ def test_a_first_holder_does_not_raise_what_another_one_has_raised(redis, start,
     redis.restart()
     assert b.sell().json["unit"] == 5
     after = epoch_of(other)
-    set_point(a, "sale.entered", "off")
+    arm(a, "sale.entered", "off")
     assert is_stale(a, old.result()) and epoch_of(other) == after
     assert after["identity"] == redis("GET", IDENTITY_KEY) and a.sell().json["unit"] == 4
 
@@ -429,7 +394,7 @@ def test_a_reentrant_acquire_at_another_server(redis, start, other):
     shop.stock(value=5)
     sale = park(shop, "sale.after_read", shop.ask, "POST", "/inventory/phone/sale?reenter=1")
     redis("DEL", IDENTITY_KEY)
-    set_point(shop, "sale.after_read", "off")
+    arm(shop, "sale.after_read", "off")
     assert sale.result().problem == "lock-lost" and other("GET", STOCK) == "5"
     assert shop.sell().json["unit"] == 5
 
@@ -453,7 +418,7 @@ def test_a_lost_epoch_refuses_and_a_new_one_is_higher(redis, start, place):
     before = epoch_of(server)
     sale = park(shop, "sale.after_read", shop.sell)
     server("DEL", EPOCH_KEY)
-    set_point(shop, "sale.after_read", "off")
+    arm(shop, "sale.after_read", "off")
     assert is_stale(shop, sale.result()) and epoch_of(server) is None
     assert shop.sell().json["unit"] == 5 and epoch_of(server)["epoch"] > before["epoch"]
 
@@ -467,7 +432,7 @@ def test_the_stocks_server_lost_its_memory(redis, start, other):
     assert redis("DEL", LOCK) == 1
     other("FLUSHALL")
     assert b.stock(value=9).status == 200 and epoch_of(other)["epoch"] > before["epoch"]
-    set_point(a, "sale.after_read", "off")
+    arm(a, "sale.after_read", "off")
     assert is_stale(a, frozen.result()) and other("GET", STOCK) == "9"
 
 

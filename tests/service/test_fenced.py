@@ -9,7 +9,8 @@ import subprocess
 
 import pytest
 
-from world import PATIENCE_S, Background, LossyProxy, Redis, hold_lock, read_history, release_lock, running, wait_until
+from failpoints import arm, park, paused
+from world import PATIENCE_S, Background, LossyProxy, hold_lock, read_history, release_lock, running, wait_until
 
 import ladder  # from flaws/, of which world knows
 
@@ -130,25 +131,6 @@ def test_a_token_is_shut_out(server, run, newest, then):
 # ---- Selling ------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def other(tmp_path):
-    """A second server, for the stock."""
-    redis = Redis(tmp_path / "other")
-    yield redis
-    redis.kill()
-
-
-@pytest.fixture(params=["together", "apart"])
-def place(request, redis, tmp_path):
-    """The server of the stock, and the flags that put it there."""
-    if request.param == "together":
-        yield redis, ()
-        return
-    server = Redis(tmp_path / "apart")
-    yield server, ("--stock-redis", server.url)
-    server.kill()
-
-
 @pytest.mark.parametrize("write", ["fenced", "fenced_textbook"])
 @pytest.mark.parametrize("lock", TOKENS)
 def test_sells_one_by_one(redis, start, place, lock, write):
@@ -189,22 +171,6 @@ def test_the_lock_is_named_fenced(redis, start):
 # ---- Overtaken ----------------------------------------------------------------------------------
 
 
-def paused(shop, point):
-    return next(one["paused"] for one in shop.admin("GET", "/failpoints").json["failpoints"] if one["point"] == point)
-
-
-def set_point(shop, point, action):
-    assert shop.admin("PUT", "/failpoints", json.dumps({"point": point, "action": action})).status == 200
-
-
-def park(shop, point, call, *words, **named):
-    """A request that has read and is paused there."""
-    set_point(shop, point, "pause")
-    sale = Background(call, *words, **named)
-    wait_until(lambda: paused(shop, point) == 1, f"a sale is at {point}")
-    return sale
-
-
 def overtaken(redis, start, tmp_path, *flags, point="sale.after_read"):
     """a's sale has read, and its lock is gone; b."""
     shops = [start(redis, *ALONE, *flags, "--history", tmp_path / f"{name}.jsonl", name=name) for name in "ab"]
@@ -226,7 +192,7 @@ def test_a_write_behind_the_next_holders_is_refused(redis, start, place, tmp_pat
     server, flags = place
     a, b, sale = overtaken(redis, start, tmp_path, "--lock", lock, "--write", "fenced", *flags, point=point)
     assert b.sell().json["unit"] == 5
-    set_point(a, point, "off")
+    arm(a, point, "off")
     assert is_refused(a, sale.result())
     assert server("GET", STOCK) == "4"
     refused = [event for event in read_history(tmp_path / "a.jsonl") if event.get("request") == "late"][-1]
@@ -241,9 +207,9 @@ def test_a_write_ahead_of_the_next_holders_is_refused(redis, start, place, tmp_p
     server, flags = place
     a, b, sale = overtaken(redis, start, tmp_path, "--lock", lock, "--write", "fenced", *flags)
     second = park(b, "sale.after_read", b.sell)
-    set_point(a, "sale.after_read", "off")
+    arm(a, "sale.after_read", "off")
     assert is_refused(a, sale.result()) and server("GET", STOCK) == "5"
-    set_point(b, "sale.after_read", "off")
+    arm(b, "sale.after_read", "off")
     assert second.result().json["unit"] == 5 and server("GET", STOCK) == "4"
 
 
@@ -252,9 +218,9 @@ def test_the_textbook_lets_the_write_ahead_in(redis, start, place, tmp_path):
     a, b, sale = overtaken(redis, start, tmp_path, "--lock", "fenced_textbook", *flags)
     second = park(b, "sale.after_read", b.sell)
     redis_stock = server("GET", STOCK)
-    set_point(a, "sale.after_read", "off")
+    arm(a, "sale.after_read", "off")
     assert sale.result().status == 200
-    set_point(b, "sale.after_read", "off")
+    arm(b, "sale.after_read", "off")
     assert second.result().status == 200 and redis_stock == "5" and server("GET", STOCK) == "3"
     reads = [event["stock_before"] for name in "ab" for event in read_history(tmp_path / f"{name}.jsonl")
              if event["event"] == "read"]
@@ -265,7 +231,7 @@ def test_the_textbook_refuses_the_write_behind(redis, start, place, tmp_path):
     server, flags = place
     a, b, sale = overtaken(redis, start, tmp_path, "--lock", "fenced_textbook", *flags)
     assert b.sell().status == 200
-    set_point(a, "sale.after_read", "off")
+    arm(a, "sale.after_read", "off")
     assert is_refused(a, sale.result()) and server("GET", STOCK) == "4"
 
 
@@ -273,7 +239,7 @@ def test_a_lock_that_was_lost_but_is_nobody_elses_still_sells(redis, start, plac
     """Nobody has a newer token: nothing can have been written since."""
     server, flags = place
     a, _, sale = overtaken(redis, start, tmp_path, "--lock", "fenced", *flags)
-    set_point(a, "sale.after_read", "off")
+    arm(a, "sale.after_read", "off")
     assert sale.result().json["unit"] == 5 and server("GET", STOCK) == "4"
 
 
@@ -284,7 +250,7 @@ def test_a_restock_that_was_overtaken_writes_nothing(redis, start, place):
     restock = park(a, "fair.acquired", a.stock, value=100)
     assert redis("DEL", LOCK) == 1
     assert b.sell().json["unit"] == 5
-    set_point(a, "fair.acquired", "off")
+    arm(a, "fair.acquired", "off")
     reply = restock.result()
     assert reply.status == 503 and reply.problem == "lock-lost" and server("GET", STOCK) == "4"
 
@@ -298,7 +264,7 @@ def test_a_reentrant_acquire_that_took_too_long(redis, start, place, tmp_path, l
     sale = park(a, "sale.after_read", a.ask, "POST", "/inventory/phone/sale?reenter=1")
     assert redis("DEL", LOCK) == 1
     assert b.sell().json["unit"] == 5
-    set_point(a, "sale.after_read", "off")
+    arm(a, "sale.after_read", "off")
     assert sale.result().problem == "lock-lost" and server("GET", STOCK) == "4"
 
 
@@ -311,7 +277,7 @@ def test_a_reentrant_acquire_under_a_hold_that_is_known_to_be_lost(redis, start,
     sale = park(shop, "sale.after_read", shop.ask, "POST", "/inventory/phone/sale?reenter=1")
     redis("DEL", LOCK)
     wait_until(lambda: shop.metric("lock_lost_total") == 1, "the loss is noticed")
-    set_point(shop, "sale.after_read", "off")
+    arm(shop, "sale.after_read", "off")
     assert sale.result().problem == "lock-lost" and server("GET", STOCK) == "5"
 
 
@@ -329,7 +295,7 @@ def test_a_restock_takes_over_a_key_of_another_type(redis, start, place):
 def test_with_the_newest_token_evicted_nothing_is_written(redis, start, tmp_path):
     a, _, sale = overtaken(redis, start, tmp_path, "--lock", "fenced")
     assert redis("DEL", TOKEN) == 1
-    set_point(a, "sale.after_read", "off")
+    arm(a, "sale.after_read", "off")
     assert is_refused(a, sale.result()) and redis("GET", STOCK) == "5"
     refused = [event for event in read_history(tmp_path / "a.jsonl") if event["event"] == "refused"][-1]
     assert refused["newest"] == 0
@@ -359,7 +325,7 @@ def test_one_server_by_two_names(redis, start, tmp_path, who):
     sale = park(late, "sale.after_read", late.sell)
     redis("DEL", LOCK)
     assert other.sell().json["unit"] == 5
-    set_point(late, "sale.after_read", "off")
+    arm(late, "sale.after_read", "off")
     assert is_refused(late, sale.result()) and redis("GET", STOCK) == "4"
 
 
@@ -374,11 +340,11 @@ def test_the_lock_server_comes_back_empty(redis, start, other, tmp_path, lock, f
     redis.restart()
     second = park(b, "sale.after_read", b.sell)
     if first == "next":
-        set_point(b, "sale.after_read", "off")
+        arm(b, "sale.after_read", "off")
         assert second.result().json["unit"] == 5
-    set_point(a, "sale.after_read", "off")
+    arm(a, "sale.after_read", "off")
     assert is_refused(a, sale.result(), by="epoch")
-    set_point(b, "sale.after_read", "off")
+    arm(b, "sale.after_read", "off")
     assert second.result().json["unit"] == 5 and other("GET", STOCK) == "4"
 
 
@@ -428,9 +394,9 @@ def test_a_late_write_does_not_come_between_two_of_one_client(redis, start, post
     first = park(shop, "sale.before_write", shop.sell)
     waiting = Background(shop.sell)
     wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 1, "the next sale waits")
-    set_point(shop, "sale.after_read", "1*pause")
+    arm(shop, "sale.after_read", "1*pause")
     post.keep, post.shut = b"DECR\r\n", b"EVAL" if told == "late" else None
-    set_point(shop, "sale.before_write", "off")
+    arm(shop, "sale.before_write", "off")
     if told == "late":  # the stock cannot be told
         wait_until(lambda: post.refused > 2, "it was tried again and again")
         assert shop.metric("lock_handoffs_total") == 0 and waiting.is_alive() and first.is_alive()
@@ -439,7 +405,7 @@ def test_a_late_write_does_not_come_between_two_of_one_client(redis, start, post
     wait_until(lambda: paused(shop, "sale.after_read") == 1, "the next sale has read")
     assert shop.metric("lock_handoffs_total") == 1
     assert b"-STALE" in post.deliver()
-    set_point(shop, "sale.after_read", "off")
+    arm(shop, "sale.after_read", "off")
     assert waiting.result().json["unit"] == 4 and redis("GET", STOCK) == "3"
 
 
@@ -448,18 +414,18 @@ def test_a_late_restock_does_not_come_between_either(redis, start, post):
     shop = start(post.url, "--enable-failpoints", "--workers", 2, "--lock", "fenced", "--ttl-ms", 600000,
                  "--handoff-ms", 30000)
     shop.stock(value=5)
-    set_point(shop, "fair.acquired", "1*pause")
+    arm(shop, "fair.acquired", "1*pause")
     first = Background(shop.stock, value=100)
     wait_until(lambda: paused(shop, "fair.acquired") == 1, "the restock has the lock")
     waiting = Background(shop.sell)
     wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 2, "a sale waits")
-    set_point(shop, "sale.after_read", "1*pause")
+    arm(shop, "sale.after_read", "1*pause")
     post.keep = b"SET\r\n"
-    set_point(shop, "fair.acquired", "off")
+    arm(shop, "fair.acquired", "off")
     assert first.result().problem == "outcome-unknown"
     wait_until(lambda: paused(shop, "sale.after_read") == 1, "the next sale has read")
     assert b"-STALE" in post.deliver()
-    set_point(shop, "sale.after_read", "off")
+    arm(shop, "sale.after_read", "off")
     assert waiting.result().json["unit"] == 5 and redis("GET", STOCK) == "4"
 
 
@@ -548,7 +514,7 @@ def test_a_switch_ends_the_sales_in_flight_under_the_old_fence(redis, start):
     sale = park(shop, "sale.before_write", shop.sell)
     switch = Background(shop.switch, rung="watchdog", write="decr")
     wait_until(lambda: shop.admin("GET", "/lock").json["switching"], "the switch is under way")
-    set_point(shop, "sale.before_write", "off")
+    arm(shop, "sale.before_write", "off")
     assert sale.result().json["unit"] == 5 and switch.result().status == 200
     hold_lock(redis)
     waiting = Background(shop.sell)

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from failpoints import arm, park, paused
 from world import (PATIENCE_S, Background, check_history, hold_lock, read_answers, read_history, release_lock,
                    wait_until)
 
@@ -14,26 +15,8 @@ ON = ("--guard-reads", "--enable-failpoints", "--admin-writes")
 READS = 'inventory_guarded_reads_total{outcome="%s"}'
 
 
-def arm(shop, point, action):
-    reply = shop.admin("PUT", "/failpoints", json.dumps({"point": point, "action": action}))
-    assert reply.status == 200, reply
-
-
-def paused(shop, point):
-    return next(one["paused"] for one in shop.admin("GET", "/failpoints").json["failpoints"] if one["point"] == point)
-
-
 def read(shop, request="r", item="phone"):
     return shop.ask("GET", f"/inventory/{item}", headers={"X-Request-Id": request})
-
-
-def park(shop, point, call, *words, count=1, **named):
-    """One that is paused there, with those that are: to arm the point again would let them go."""
-    if count == 1:
-        arm(shop, point, "pause")
-    one = Background(call, *words, **named)
-    wait_until(lambda: paused(shop, point) == count, f"{count} at {point}")
-    return one
 
 
 def waits(shop, count=1):

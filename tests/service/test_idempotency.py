@@ -5,7 +5,7 @@ import json
 import pytest
 
 from idempotency import ON, OUT, RECORD, SALE, SHORT, SOLD, STOCK, events_of, is_record, is_replay, keepers, opened
-from test_failpoints import arm, park_a_sale
+from failpoints import arm, park_a_sale
 from world import Background, hold_lock, read_history, release_lock, wait_until
 
 DAY_MS = 86400000

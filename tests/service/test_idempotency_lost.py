@@ -7,7 +7,7 @@ import pytest
 
 from idempotency import KEEPERS, LOCK, LUA, ON, OUT, RECORD, SHORT, SOLD, STOCK, events_of, is_record, is_replay, keepers, opened
 from test_resolve import NIL, LatePost, refuse_kills, strange
-from test_failpoints import arm, park_a_sale
+from failpoints import arm, park_a_sale
 from world import Redis, wait_until
 
 

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from idempotency import KEEPERS, ON, RECORD, STOCK, events_of, is_replay, keepers
-from test_failpoints import arm, park_a_sale
+from failpoints import arm, park_a_sale
 from test_idempotency_lost import script_words
 from redis_server import Connection
 from world import LossyProxy, Redis, wait_until

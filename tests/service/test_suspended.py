@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sale that waits keeps no thread: at a point, in its business, for a second ask of its lock."""
-import json
 
 import pytest
 
+from failpoints import arm, paused
 from world import Background, check_history, read_history, wait_until
 
 ITEMS = [f"i{i}" for i in range(12)]
@@ -15,14 +15,6 @@ def one_worker(redis, start, *flags):
     for item in [*ITEMS, "other"]:
         redis("SET", f"inventory:{{{item}}}", 1)
     return shop
-
-
-def arm(shop, point, action):
-    assert shop.admin("PUT", "/failpoints", json.dumps({"point": point, "action": action})).status == 200
-
-
-def paused(shop, point):
-    return next(one["paused"] for one in shop.admin("GET", "/failpoints").json["failpoints"] if one["point"] == point)
 
 
 def check_all_sold(redis, sales):
