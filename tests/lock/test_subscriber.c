@@ -299,6 +299,22 @@ static void listen_to(dlock_client *client, size_t count, const char *const *cha
     pthread_mutex_unlock(&loop->mutex);
 }
 
+/* Its client may listen to channels that begin with "yes". */
+static void stage_some_refused(struct stage *stage)
+{
+    char url[80];
+    server_text(server, "ACL SETUSER app on >pass ~* +@all resetchannels &yes*");
+    snprintf(url, sizeof url, "redis://app:pass@%s", strstr(server_url(server), "127"));
+    stage_at(stage, "notify", url, (struct dlock_options){0});
+}
+
+static void stage_some_refused_clear(struct stage *stage)
+{
+    stage_clear(stage);
+    server_integer(server, "ACL DELUSER app");
+    server_text(server, "ACL LOG RESET");
+}
+
 /* An error does not say which request it answers: the order does. */
 static void some_channels_are_refused(void **state)
 {
@@ -306,10 +322,7 @@ static void some_channels_are_refused(void **state)
     (void)state;
     struct stage stage;
     dlock *locks[6];
-    char url[80];
-    server_text(server, "ACL SETUSER app on >pass ~* +@all resetchannels &yes*");
-    snprintf(url, sizeof url, "redis://app:pass@%s", strstr(server_url(server), "127"));
-    stage_at(&stage, "notify", url, (struct dlock_options){0});
+    stage_some_refused(&stage);
     listen_to(stage.client, 6, channels, locks);
     for (size_t i = 0; i < 6; i++)
         eventually(source_state(locks[i]) ==
@@ -318,9 +331,7 @@ static void some_channels_are_refused(void **state)
     for (size_t i = 0; i < 6; i++)
         dlock_close(locks[i]);
     eventually(record_count(stage.events, "SERVER_BACK") == 1); /* none lacks them any more */
-    stage_clear(&stage);
-    server_integer(server, "ACL DELUSER app");
-    server_text(server, "ACL LOG RESET");
+    stage_some_refused_clear(&stage);
 }
 
 /* The refusal of a lock that was closed meanwhile is not another lock's. */
@@ -330,10 +341,7 @@ static void a_lock_is_closed_before_its_refusal(void **state)
     (void)state;
     struct stage stage;
     dlock *locks[3];
-    char url[80];
-    server_text(server, "ACL SETUSER app on >pass ~* +@all resetchannels &yes*");
-    snprintf(url, sizeof url, "redis://app:pass@%s", strstr(server_url(server), "127"));
-    stage_at(&stage, "notify", url, (struct dlock_options){0});
+    stage_some_refused(&stage);
     listen_to(stage.client, 1, channels, locks);
     eventually(source_state(locks[0]) == SOURCE_SUBSCRIBED);
     server_pause(server);
@@ -346,9 +354,7 @@ static void a_lock_is_closed_before_its_refusal(void **state)
     dlock_close(locks[0]);
     dlock_close(locks[0]);
     dlock_close(locks[2]);
-    stage_clear(&stage);
-    server_integer(server, "ACL DELUSER app");
-    server_text(server, "ACL LOG RESET");
+    stage_some_refused_clear(&stage);
 }
 
 static int64_t listeners(const char *channel)
