@@ -143,9 +143,10 @@ struct sale {
     /* the stock after the sale; with SOLD_OUT and INSUFFICIENT_STOCK, and for a read, the stock
      * read */
     int64_t left;
-    int64_t unit;  /* the lowest unit sold */
-    bool kept;     /* the answer SOLD_OUT was stored under its key */
-    bool replayed; /* the answer had been stored under its key: nothing was sold now */
+    uint64_t stock_master; /* which one the stock was read of: see stock_pin */
+    int64_t unit;          /* the lowest unit sold */
+    bool kept;             /* the answer SOLD_OUT was stored under its key */
+    bool replayed;         /* the answer had been stored under its key: nothing was sold now */
     char answered_by[STOCK_ANSWERED_BY_MAX + 1]; /* replayed: the instance that gave that answer */
     char detail[STOCK_ERROR_MAX];
 

@@ -247,7 +247,8 @@ static bool is_confirmed(struct sale_worker *worker, const struct sale *sale,
         return true;
     if (outcome->resolved && sale->key[0] != '\0')
         return is_record_confirmed(worker, sale);
-    if (outcome->resolved && stock_confirm(worker->stock, sale->stock_key) != STOCK_OK)
+    if (outcome->resolved &&
+        stock_confirm(worker->stock, sale->stock_key, outcome->after) != STOCK_OK)
         return false;
     return stock_is_confirmed(worker->stock);
 }
@@ -267,6 +268,7 @@ enum sale_step selling_read(struct sale_worker *worker, struct sale *sale)
         (!section_read(worker, sale, section_fence(worker->env, sale, &room), &stock) ||
          !is_enough(worker->env, sale, stock)))
         return STEP_LEAVE;
+    sale->stock_master = reads_as_it_writes(worker->env) ? 0 : stock_master(worker->stock);
     return section_point(sale, "after_read", sale->reenter ? STEP_REENTER : STEP_WORK);
 }
 
@@ -278,7 +280,7 @@ enum sale_step selling_decide(struct sale_worker *worker, struct sale *sale)
     return section_point(sale, "before_write", STEP_WRITE);
 }
 
-enum sale_step selling_write(struct sale_worker *worker, struct sale *sale)
+static enum sale_step write_at_master(struct sale_worker *worker, struct sale *sale)
 {
     const struct sale_env *env = worker->env;
     struct outcome outcome;
@@ -306,6 +308,15 @@ enum sale_step selling_write(struct sale_worker *worker, struct sale *sale)
         return section_point(sale, "after_write", STEP_LEAVE);
     }
     return STEP_LEAVE;
+}
+
+/* What was read of one master says nothing of another one, which may lack the last sales. */
+enum sale_step selling_write(struct sale_worker *worker, struct sale *sale)
+{
+    stock_pin(worker->stock, sale->stock_master);
+    const enum sale_step next = write_at_master(worker, sale);
+    stock_pin(worker->stock, 0);
+    return next;
 }
 
 /* ---- upgrade=1 and reenter=1 ----------------------------------------------------------------- */

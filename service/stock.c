@@ -153,10 +153,17 @@ static enum stock_status stock_confirm_by(struct stock *stock, const char *const
     return status;
 }
 
-enum stock_status stock_confirm(struct stock *stock, const char *key)
+enum stock_status stock_confirm(struct stock *stock, const char *key, int64_t after)
 {
     const redisReply *reply;
-    return stock_confirm_by(stock, (const char *const[]){"INCRBY", key, "0"}, &reply);
+    enum stock_status status =
+        stock_confirm_by(stock, (const char *const[]){"INCRBY", key, "0"}, &reply);
+    if (status != STOCK_OK)
+        return status;
+    bool is_there = reply->type == REDIS_REPLY_INTEGER && reply->integer == after;
+    return is_there ? STOCK_OK
+                    : stock_failed(stock, STOCK_LOST, "%s does not have the write of %s",
+                                   stock_shown(stock), key);
 }
 
 enum stock_status stock_confirm_record(struct stock *stock, const char *record_key, int64_t keep_ms)

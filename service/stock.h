@@ -112,6 +112,10 @@ enum stock_status stock_check(struct stock *stock, const char *key);
  * it. If not, stock_error() says how many did. True if none was asked. */
 void stock_ask_replicas(struct stock *stock, bool ask);
 bool stock_is_confirmed(struct stock *stock);
+/* Which master the connection is made to, over Sentinel: it differs after a fail-over. 0: the URL
+ * names the server. From stock_pin on no command goes to another one: STOCK_UNAVAILABLE. 0: any. */
+uint64_t stock_master(const struct stock *stock);
+void stock_pin(struct stock *stock, uint64_t master);
 /* fence, here and below: NULL for none. */
 enum stock_status stock_read(struct stock *stock, const char *key, const struct stock_fence *fence,
                              int64_t *value);
@@ -151,8 +155,9 @@ enum stock_status stock_kill_broken(struct stock *stock,
 enum stock_status stock_shut_out(struct stock *stock, const struct stock_fence *fence);
 /* For a sale that was found to be carried out, but whose write was another connection's or an
  * earlier request's: WAIT asks only about its own connection's writes. So this one writes, what
- * changes nothing: it adds 0 to the key's number. STOCK_OK: see stock_is_confirmed. */
-enum stock_status stock_confirm(struct stock *stock, const char *key);
+ * changes nothing: it adds 0 to the key's number. STOCK_OK: see stock_is_confirmed. STOCK_LOST: the
+ * number is not `after`, so another server answers, which does not have the write. */
+enum stock_status stock_confirm(struct stock *stock, const char *key, int64_t after);
 /* Reads, checks and decrements in one script. *before: the stock that the script read, with
  * STOCK_OK and STOCK_INSUFFICIENT. */
 enum stock_status stock_take(struct stock *stock, const char *key, int64_t quantity,

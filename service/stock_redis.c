@@ -28,6 +28,7 @@ struct stock {
     bool refused;                        /* see stock_refused */
     bool asks_replicas;                  /* see stock_ask_replicas */
     struct acks acks;                    /* of the latest command */
+    uint64_t pinned;                     /* see stock_pin; 0: to no master */
     struct stock_broken_connection lost; /* the latest connection on which a reply was lost */
     char code[16];                       /* see stock_code */
     uint64_t newest;                     /* see stock_newest */
@@ -252,12 +253,33 @@ static enum stock_status take_refusal(struct stock *stock, const char *error)
     return status;
 }
 
+uint64_t stock_master(const struct stock *stock)
+{
+    return redis_generation(stock->redis, 0);
+}
+
+void stock_pin(struct stock *stock, uint64_t master)
+{
+    stock->pinned = master;
+}
+
+static enum stock_status check_master(struct stock *stock)
+{
+    if (stock->pinned == 0 || stock->pinned == stock_master(stock))
+        return STOCK_OK;
+    return stock_failed(stock, STOCK_UNAVAILABLE,
+                        "%s: the sentinels have named another master since the stock was read",
+                        stock_shown(stock));
+}
+
 enum stock_status stock_command(struct stock *stock, int argc, const char *const *argv,
                                 const redisReply **reply)
 {
     *reply = NULL;
     stock->code[0] = '\0';
     enum stock_status status = stock_connect(stock);
+    if (status == STOCK_OK)
+        status = check_master(stock);
     if (status == STOCK_OK)
         status = stock_redis_exchange(stock, argc, argv, reply);
     if (status != STOCK_OK || (*reply)->type != REDIS_REPLY_ERROR)

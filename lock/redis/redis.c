@@ -652,3 +652,8 @@ const char *redis_server(const struct redis *redis, size_t node)
 {
     return redis->nodes[node].server->url.shown;
 }
+
+uint64_t redis_generation(const struct redis *redis, size_t node)
+{
+    return redis->nodes[node].socket.generation;
+}

@@ -193,5 +193,8 @@ dlock_status redis_status(const struct redis *redis, size_t node);
 /* The exchange's reply number `index`, from 0; NULL: it did not come. */
 const redisReply *redis_reply(const struct redis *redis, size_t node, size_t index);
 const char *redis_server(const struct redis *redis, size_t node);
+/* Of a connected server that sentinels name: how often they had named another master when this
+ * connection was begun. 0: no sentinel names it. */
+uint64_t redis_generation(const struct redis *redis, size_t node);
 
 #endif

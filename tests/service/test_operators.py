@@ -4,7 +4,8 @@ import socket
 
 import pytest
 
-from test_fenced import ALONE, LOCK, STOCK, park, set_point
+from failpoints import arm, park
+from test_fenced import ALONE, LOCK, STOCK
 from world import Background, Redis, hold_lock, read_answers, read_history, release_lock, wait_until
 
 JSON = {"Content-Type": "application/json"}
@@ -163,7 +164,7 @@ def test_adding_that_was_overtaken_writes_nothing(redis, start, tmp_path, apart)
         restock = park(a, "fair.acquired", a.restock, 100)
         assert redis("DEL", LOCK) == 1
         assert b.sell().json["unit"] == 6
-        set_point(a, "fair.acquired", "off")
+        arm(a, "fair.acquired", "off")
         reply = restock.result()
         assert reply.status == 503 and reply.problem == "lock-lost" and server("GET", STOCK) == "5"
     finally:

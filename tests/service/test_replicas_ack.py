@@ -246,9 +246,14 @@ def whole_replies(data):
 
 
 class Wire(LossyProxy):
-    """A proxy for pipelined commands: WAIT's reply comes later than that of the write before it."""
+    """A proxy for pipelined commands: WAIT's reply comes later than that of the write before it. `before_confirming` is
+    called before the write that is sent only to be confirmed."""
+
+    before_confirming = None
 
     def _carry(self, command, server):
+        if self.before_confirming and b"INCRBY" in command:
+            self.before_confirming()
         lose, self.lose = self.lose, None
         if lose is not None and lose not in command:
             self.lose, lose = lose, None
@@ -285,6 +290,15 @@ def test_a_lost_reply_is_no_confirmation(redis, start, replicas, wire, lock, wri
     wire.lose = word
     reply = parked_write(shop, replicas)
     assert wire.lost == 2 and reply.problem == "outcome-unknown" and redis("GET", STOCK) == "2", reply
+
+
+def test_a_server_without_the_write_confirms_nothing(redis, start, replicas, wire):
+    """As a promoted replica that the write has not reached: the stock there is what it was before."""
+    shop = start(redis, "--stock-redis", wire.url, "--lock", "watchdog", "--write", "decr", *ALL, *ON)
+    assert shop.stock(value=5).status == 200 and shop.sell().json["left"] == 4
+    wire.lose, wire.before_confirming = b"DECR", lambda: redis("SET", STOCK, 4)
+    reply = shop.sell()
+    assert wire.lost == 1 and reply.problem == "outcome-unknown" and "does not have the write" in reply.json["detail"], reply
 
 
 @pytest.mark.parametrize("lock,write", KEEPERS)

@@ -7,6 +7,7 @@ import shlex
 
 import pytest
 
+from failpoints import arm, park
 from ports import free_port
 from redis_server import Connection, spawn
 from test_fail_fast import PATIENT
@@ -154,6 +155,21 @@ def test_a_former_master_that_wakes_sells_nothing(group, start):
     assert former("GET", "inventory:{phone}") == "50" and former("GET", "probe") == "1"
     assert group.named()("GET", "inventory:{phone}") == str(before - 10)
     group.rejoin(former)
+
+
+def test_a_sale_is_not_read_of_one_master_and_written_to_another(group, start, redis):
+    """The other one may lack the last sales, or have later ones."""
+    shop = start(redis, "--stock-redis", group.url, "--write", "set", "--enable-failpoints", *PATIENT)
+    shop.stock(value=5)
+    sale = park(shop, "sale.before_write", shop.sell)
+    group.fail_over()
+    wait_until(lambda: shop.admin("GET", "/readyz").status == 200, "the shop finds the new master")
+    assert group.named()("SET", "inventory:{phone}", 3) == "OK"
+    arm(shop, "sale.before_write", "off")
+    reply = sale.result()
+    assert reply.problem == "stock-unavailable" and "another master" in reply.json["detail"], reply
+    assert group.named()("GET", "inventory:{phone}") == "3" and shop.sell().json["unit"] == 3
+    group.await_ready()
 
 
 def test_a_master_without_replicas_refuses(group, start):
