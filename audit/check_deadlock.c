@@ -234,7 +234,7 @@ static bool is_stuck(const struct run *run, const struct item *item, const struc
 static void tell_stuck(struct run *run, const struct item *item, const struct last *last)
 {
     const struct redis_side *after = &item->redis[AFTER];
-    char who[96] = "no known request holds it";
+    char who[96] = "no history names its holder";
     if (last->grant != NULL)
         snprintf(who, sizeof who, "nobody acquired it after request %.60s",
                  run_request_id(run, last->grant->request));

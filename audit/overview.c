@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { COLUMNS = PICTURE_RIGHT - PLOT_LEFT, LANES_MAX = 16, CHART_HEIGHT = 64 };
+enum { COLUMNS = PICTURE_RIGHT - PLOT_LEFT, LANES_MAX = 16, CHART_HEIGHT = 64, LABEL_HEIGHT = 14 };
 
 enum cell { CELL_FREE, CELL_BUSY, CELL_OVERLAP };
 static const char *const cell_classes[] = {"", "sold", "clash"};
@@ -169,10 +169,9 @@ static void draw_chart(const struct picture *picture, const struct axis *axis, d
     svg_text(&picture->svg, PLOT_LEFT - 10, y + 5, "name", "stock %lld",
              (long long)run->counts.initial);
     double sold_y = bottom - all * scale;
-    if (fabs(sold_y - y) > 14)
-        svg_text(&picture->svg, PLOT_LEFT - 10, fmin(sold_y + 5, bottom), "name", "sold %.0f", all);
-    else if (y < bottom - 20)
-        svg_text(&picture->svg, PLOT_LEFT - 10, bottom - 2, "name", "sold %.0f", all);
+    if (fabs(sold_y - y) < LABEL_HEIGHT)
+        sold_y = all > stock || y + LABEL_HEIGHT > bottom ? y - LABEL_HEIGHT : y + LABEL_HEIGHT;
+    svg_text(&picture->svg, PLOT_LEFT - 10, fmin(sold_y + 5, bottom), "name", "sold %.0f", all);
 }
 
 double draw_overview(const struct picture *picture, double y)

@@ -10,13 +10,14 @@ import os
 import pathlib
 import re
 import sys
+import textwrap
 import threading
 import time
 
 from waiting import STOP
 
 COLORS = {"OK": "32", "OVERSOLD": "31", "OVERLAP": "33", "DEADLOCK": "35", "UNDERSOLD": "36", "INCONCLUSIVE": "7"}
-WIDE = 9  # of a column of the terminal's table
+WIDE = len("INCONCLUSIVE!")  # of a column of the terminal's table
 SHADES = {"OK": "#d9f2df", "OVERSOLD": "#f8c9c4", "OVERLAP": "#fbe3b0", "DEADLOCK": "#e3d0f5", "UNDERSOLD": "#cfe8f5",
           "INCONCLUSIVE": "#dddddd"}
 MEANINGS = {
@@ -25,6 +26,7 @@ MEANINGS = {
     "OVERLAP": "two were inside the lock at once; nothing was oversold this time",
     "DEADLOCK": "the lock is held by nobody who could give it back, or by one who waits for itself",
     "UNDERSOLD": "a buyer was rejected although enough was left; nothing was sold wrongly",
+    "INCONCLUSIVE": "no try could show it; the cell says why",
 }
 
 
@@ -74,23 +76,28 @@ def run(rungs, flaws, perform, jobs, tell):
         return list(cells)
 
 
-def table(cells, color):
-    """For a terminal: a row a scenario, a column a rung, since the scenarios are more and have longer names."""
+def table(cells, color, columns):
+    """For a terminal: a row a scenario, a column a rung, since the scenarios are more and have longer names. What is
+    wider than so many columns stands below."""
     rungs = list(dict.fromkeys(cell.rung for cell in cells))
     flaws = list(dict.fromkeys(cell.flaw for cell in cells))
     by_place = {(cell.rung, cell.flaw): cell for cell in cells}
-    left = max(len(flaw) for flaw in flaws)
-    names = [rung.replace("_", "_ ").split() for rung in rungs]  # one below the other, to be narrow
-    lines = [(" " * left + "".join(f"  {name[line] if line < len(name) else '':<{WIDE}}" for name in names)).rstrip()
-             for line in range(max(map(len, names)))]
-    for flaw in flaws:
-        line = f"{flaw:<{left}}"
-        for rung in rungs:
-            cell = by_place[rung, flaw]
-            word = f"{cell.word + ('' if cell.agrees else '!'):<{WIDE}}"
-            line += "  " + (f"\033[{COLORS[cell.word]}m{word}\033[0m" if color else word)
-        lines.append(line.rstrip() if not color else line)
-    return "\n".join(lines)
+    left = max(map(len, flaws))
+    fit = max(1, (columns - left) // (WIDE + 2))
+
+    def part(shown):
+        names = [textwrap.wrap(rung.replace("_", "-"), WIDE - 1) for rung in shown]  # it breaks lines behind a "-"
+        for at in range(max(map(len, names))):
+            line = " " * left + "".join(f"  {name[at] if at < len(name) else '':<{WIDE}}" for name in names)
+            yield line.rstrip().replace("-", "_")
+        for flaw in flaws:
+            line = f"{flaw:<{left}}"
+            for rung in shown:
+                cell = by_place[rung, flaw]
+                word = f"{cell.word + ('' if cell.agrees else '!'):<{WIDE}}"
+                line += "  " + (f"\033[{COLORS[cell.word]}m{word}\033[0m" if color else word)
+            yield line.rstrip() if not color else line
+    return "\n\n".join("\n".join(part(rungs[at:at + fit])) for at in range(0, len(rungs), fit))
 
 
 # ---- The page --------------------------------------------------------------------------------------
@@ -98,7 +105,7 @@ def table(cells, color):
 STYLE = """body{font:15px/1.45 sans-serif;margin:2em auto;max-width:1400px;padding:0 1em;color:#222}
 table{border-collapse:collapse;font-size:13px}th,td{border:1px solid #bbb;padding:.3em .5em;text-align:left}
 td.cell{cursor:pointer;text-align:center;padding:.3em .1em;font-size:11px}div.wide{overflow-x:auto}td.cell:hover,td.cell:focus{outline:2px solid #222}
-th.fault{writing-mode:vertical-rl;transform:rotate(180deg);font-weight:400;max-height:17em}
+th.fault{writing-mode:vertical-rl;transform:rotate(180deg);font-weight:400;max-height:24em}
 td.wrong{outline:3px solid #c00}pre{background:#f4f4f4;padding:1em;overflow-x:auto;font-size:12.5px}
 section{display:none;border-top:2px solid #222;margin-top:2em}section:target{display:block}
 svg{max-width:100%;height:auto}a{color:inherit;text-decoration:none}.key span{padding:.1em .6em;margin-right:.4em}"""
@@ -125,7 +132,7 @@ def page(cells, flaws, took_s):
            f"{sum(cell.agrees for cell in cells)} are as expected. Click a cell to see what happened in it.</p><p class=key>"]
     out += [f'<span style="background:{SHADES[word]}">{word}</span> {escape(meaning)}<br>' for word, meaning in MEANINGS.items()]
     out.append("</p><div class=wide><table><tr><th></th>" + "".join(
-        f'<th class=fault title="{escape(name)}">{escape(title)}</th>' for name, title in titles.items()) + "</tr>")
+        f'<th class=fault><b>{escape(name)}</b>: {escape(title)}</th>' for name, title in titles.items()) + "</tr>")
     for rung in rungs:
         out.append(f"<tr><th>{escape(rung)}</th>")
         for flaw in titles:

@@ -275,7 +275,7 @@ static bool set_value(struct config *config, const struct row *row, const char *
         return true;
     case CHOICE:
         if (!word_find(row->values, value, &index))
-            return config_wrong(error, "%s: \"%s\" is none of %s", from, value, row->values);
+            return config_wrong(error, "%s: \"%s\" is not one of %s", from, value, row->values);
         *(int *)field = index;
         return true;
     case LOCK:
@@ -286,7 +286,7 @@ static bool set_value(struct config *config, const struct row *row, const char *
         config->named.by_write = -1;
         write_names("|", names);
         return value[0] == '\0' || write_find(value, &config->named.by_write) ||
-               config_wrong(error, "%s: \"%s\" is none of %s", from, value, names);
+               config_wrong(error, "%s: \"%s\" is not one of %s", from, value, names);
     case NAME:
         if ((value[0] != '\0' || row->fallback[0] != '\0') &&
             !config_is_name(value, (size_t)row->max))
@@ -391,7 +391,7 @@ static bool config_read_action(struct config_request *request, const char *name,
         if (strcmp(value, "problems") == 0)
             request->action = CONFIG_HELP_PROBLEMS;
         else if (strcmp(value, "markdown") != 0)
-            return config_wrong(error, "--help: \"%s\" is none of markdown, problems", value);
+            return config_wrong(error, "--help: \"%s\" is not one of markdown, problems", value);
         return true;
     }
     if (value != NULL)

@@ -81,7 +81,7 @@ def test_it_needs_the_number_of_replicas(redis, start):
 
 def test_a_value_that_is_none_of_them(redis, start):
     shop = start(redis, "--replicas-ack", "two", ready=False)
-    assert shop.process.wait(30) == 2 and b'"two" is none of none|one|majority|all' in shop.log
+    assert shop.process.wait(30) == 2 and b'"two" is not one of none|one|majority|all' in shop.log
     shop.end = lambda: None
 
 
