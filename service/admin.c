@@ -12,6 +12,7 @@
 #include "text.h"
 
 #include <hiredis/hiredis.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -196,7 +197,9 @@ static void add_epoch(cJSON *json, struct epochs *epochs)
         return;
     }
     cJSON *epoch = cJSON_AddObjectToObject(json, "epoch");
-    cJSON_AddNumberToObject(epoch, "number", (double)latest->number);
+    char number[24];
+    snprintf(number, sizeof number, "%" PRIu64, latest->number);
+    cJSON_AddRawToObject(epoch, "number", number); /* cJSON would print 1.8e+15 */
     cJSON_AddStringToObject(epoch, "rung", latest->rung);
     cJSON_AddStringToObject(epoch, "engine", latest->engine);
     cJSON_AddStringToObject(epoch, "servers", latest->servers);
@@ -396,6 +399,8 @@ static bool switch_epoch(struct service *service, struct sale_worker *worker,
         answer_problem(request, PROBLEM_SWITCHING, "%s", error);
     else if (switched == EPOCH_UNKNOWN)
         answer_problem(request, PROBLEM_STOCK_UNAVAILABLE, "%s", error);
+    else if (switched == EPOCH_INVALID)
+        answer_problem(request, PROBLEM_STOCK_INVALID, "%s", error);
     return switched == EPOCH_SWITCHED;
 }
 

@@ -256,7 +256,7 @@ enum epoch_switch epoch_switch(struct epochs *epochs, struct stock *stock,
         epochs_forget(epochs);
         snprintf(error, EPOCH_ERROR_MAX, "the stock's epoch could not be raised: %.400s",
                  stock_error(stock));
-        return EPOCH_UNKNOWN;
+        return status == STOCK_INVALID ? EPOCH_INVALID : EPOCH_UNKNOWN;
     }
     if (raised)
         epochs_note_raise(epochs, found.number, now.number, "an operator switched the lock");

@@ -251,10 +251,21 @@ static enum stock_status to_epoch(struct stock *stock, const redisReply *reply,
             take_member(reply->element[3], epoch->servers, sizeof epoch->servers) &&
             take_member(reply->element[4], epoch->identity, sizeof epoch->identity);
     if (!whole)
-        return stock_failed(stock, STOCK_INVALID, "%s: %s holds no epoch; see docs/design/fence.md",
-                            stock_shown(stock), STOCK_EPOCH_KEY);
+        return STOCK_INVALID;
     epoch->number = (uint64_t)number;
     return STOCK_OK;
+}
+
+/* The answer about the epoch's key, with what to do if it holds something else. */
+static enum stock_status epoch_answer(struct stock *stock, enum stock_status status)
+{
+    return status != STOCK_INVALID
+               ? status
+               : stock_failed(
+                     stock, STOCK_INVALID,
+                     "%s: %s holds no epoch; an operator must delete this key (DEL %s): the "
+                     "next sale or PUT /lock makes a new epoch",
+                     stock_shown(stock), STOCK_EPOCH_KEY, STOCK_EPOCH_KEY);
 }
 
 enum stock_status stock_read_epoch(struct stock *stock, struct stock_epoch *epoch)
@@ -264,7 +275,7 @@ enum stock_status stock_read_epoch(struct stock *stock, struct stock_epoch *epoc
                           "engine", "servers",       "identity"};
     *epoch = (struct stock_epoch){0};
     enum stock_status status = stock_command(stock, 7, argv, &reply);
-    return status == STOCK_OK ? to_epoch(stock, reply, epoch) : status;
+    return epoch_answer(stock, status == STOCK_OK ? to_epoch(stock, reply, epoch) : status);
 }
 
 enum stock_status stock_raise_epoch(struct stock *stock, uint64_t from, uint64_t above,
@@ -284,8 +295,8 @@ enum stock_status stock_raise_epoch(struct stock *stock, uint64_t from, uint64_t
                                         to->servers, to->identity, NULL},
                   &reply);
     if (status != STOCK_OK)
-        return status;
+        return epoch_answer(stock, status);
     *raised =
         reply->type == REDIS_REPLY_ARRAY && reply->elements == 6 && reply->element[5]->integer == 1;
-    return to_epoch(stock, reply, now);
+    return epoch_answer(stock, to_epoch(stock, reply, now));
 }

@@ -131,8 +131,8 @@ enum stock_status stock_replace(struct stock *stock, const char *key, int64_t va
 /* Adds to the key's number in one step; a missing key counts as 0. *after: the new number. */
 enum stock_status stock_add(struct stock *stock, const char *key, int64_t quantity,
                             const struct stock_fence *fence, int64_t *after);
-/* STOCK_OK: *epoch is the stock's; its number is 0 if there is none. STOCK_INVALID: the key holds
- * something else. */
+/* STOCK_OK: *epoch is the stock's; its number is 0 if there is none. STOCK_INVALID, here and below:
+ * the key holds something else; stock_error() says what to do. */
 enum stock_status stock_read_epoch(struct stock *stock, struct stock_epoch *epoch);
 /* Raises the epoch if its number is still `from` (0: if there is none), to what `to` says. The new
  * number exceeds `above` and all earlier ones; to->number is not used. *now: the epoch after that.

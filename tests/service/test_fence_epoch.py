@@ -454,3 +454,21 @@ def test_a_key_that_holds_something_else(redis, start):
     redis("DEL", EPOCH_KEY)
     redis("SET", EPOCH_KEY, "x")
     assert shop.sell().problem == "stock-invalid" and redis("GET", STOCK) == "5"
+
+
+@pytest.mark.parametrize("kind", [("SET", EPOCH_KEY, 7), ("HSET", EPOCH_KEY, "epoch", "seven")])
+def test_a_switch_that_meets_something_else_says_what_to_do(redis, start, kind):
+    """To send it again would not help."""
+    shop = start(redis, *FENCED)
+    redis(*kind)
+    reply = shop.switch(rung="notify")
+    assert reply.status == 500 and reply.problem == "stock-invalid" and f"DEL {EPOCH_KEY}" in reply.json["detail"]
+    assert shop.admin("GET", "/lock").json["rung"] == "fair"
+    redis("DEL", EPOCH_KEY)
+    assert shop.switch(rung="notify").status == 200 and told(shop)["ours"]
+
+
+def test_the_epoch_is_told_digit_by_digit(redis, start):
+    shop = start(redis, *FENCED)
+    shop.stock(value=5)
+    assert f'"number":{epoch_of(redis)["epoch"]},'.encode() in shop.admin("GET", "/lock").body
