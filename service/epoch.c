@@ -244,8 +244,9 @@ enum epoch_switch epoch_switch(struct epochs *epochs, struct stock *stock,
     if (!was_fenced && !is_fenced)
         return EPOCH_SWITCHED;
     enum stock_status status = stock_read_epoch(stock, &found);
-    /* Writes that compare nothing follow, so those of the old epoch must end in any case. */
-    const bool must = found.number != 0 && was_fenced && !is_fenced;
+    /* Writes that compare nothing follow, or came before: those of the old epoch must end in any
+     * case, because a frozen sale may be older than them. */
+    const bool must = found.number != 0 && was_fenced != is_fenced;
     const bool stands = found.number != 0 && is_same_lock(&found, &ours) && !must;
     if (status == STOCK_OK && !stands && (is_fenced || must))
         status =

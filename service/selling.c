@@ -27,11 +27,11 @@ static bool is_enough(const struct sale_env *env, struct sale *sale, int64_t sto
 
 /* Whether a DECR below zero must be undone. If the rung or the write mode is flawed, or the lock
  * was lost, it stays: it shows the flaw. If the hold is still valid, the stock was changed without
- * the lock. */
+ * the lock. So it was if the fence accepted the write, whatever became of the hold since. */
 static bool is_not_there(const struct sale *sale, const struct setting *now, int64_t after)
 {
     return after < 0 && !now->rung->flawed && !write_ways[now->write].flawed &&
-           dlock_valid(sale->hold);
+           (now->write == WRITE_FENCED || dlock_valid(sale->hold));
 }
 
 /* The DECR went below zero: ends the sale, and adds its units to the stock again. */

@@ -320,6 +320,23 @@ def test_leaving_the_fence_shuts_its_writers_out(redis, start, other):
     assert a.sell().json["unit"] == 4 and b.sell().json["unit"] == 3  # the lock is the same, so a goes on
 
 
+def test_coming_to_the_fence_shuts_earlier_writers_out(redis, start, other):
+    """b's sales have left no mark, so the mark still names a's frozen one."""
+    a = start(redis, *FENCED, "--stock-redis", other.url)
+    b = start(redis, "--lock", "fair", *ON[:2], "--stock-redis", other.url, name="b")
+    a.stock(value=5)
+    before = epoch_of(other)
+    frozen = park(a, "sale.after_read", a.sell)
+    assert redis("DEL", LOCK) == 1
+    assert b.sell().json["unit"] == 5
+    assert b.switch(write="fenced").status == 200 and epoch_of(other)["epoch"] > before["epoch"]
+    arm(a, "sale.after_read", "off")
+    assert is_stale(a, frozen.result()) and other("GET", STOCK) == "4"
+    assert a.sell().json["unit"] == 4 and b.sell().json["unit"] == 3
+    stands = epoch_of(other)
+    assert b.switch(write="fenced").status == 200 and epoch_of(other) == stands
+
+
 def test_a_switch_without_the_stocks_server_changes_nothing(redis, start, other):
     shop = start(redis, *FENCED, "--stock-redis", other.url, "--redis-timeout-ms", 200)
     shop.stock(value=5)

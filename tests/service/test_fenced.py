@@ -289,6 +289,20 @@ def test_a_restock_takes_over_a_key_of_another_type(redis, start, place):
     assert shop.stock(value=5).status == 200 and shop.sell().json["unit"] == 5
 
 
+def test_what_is_not_there_is_not_sold_after_the_hold_either(redis, start, place):
+    """The stock was lowered without the fence meanwhile, so the fence accepts the write; and the hold has ended."""
+    server, flags = place
+    shop = start(redis, *ALONE, "--lock", "fenced", "--ttl-ms", 600, *flags)
+    shop.stock(value=2)
+    sale = park(shop, "sale.before_write", shop.sell, quantity=2)
+    assert redis("DEL", LOCK) == 1 and server("DECR", STOCK) == 1
+    wait_until(lambda: shop.metric("lock_lost_total") == 1, "the loss is noticed")
+    arm(shop, "sale.before_write", "off")
+    reply = sale.result()
+    assert reply.status == 500 and reply.problem == "stock-invalid", reply
+    assert server("GET", STOCK) == "1" and shop.sell().json["unit"] == 1
+
+
 # ---- What Redis forgets -------------------------------------------------------------------------
 
 
