@@ -791,6 +791,12 @@ DLOCK_API uint64_t dlock_token(const dlock_hold *hold);
  * that got the grant did not want it. At most 95 bytes; lives as long as the hold. */
 DLOCK_API const char *dlock_identity(const dlock_hold *hold);
 
+/* Whether the client had the lock before this hold: another of its holds handed it off, or this one
+ * nests without asking the server. Only on rungs with hand-off (`fair`). Such a hold has the
+ * identity of its grant, so it may have been read before this hold's acquire was called. False:
+ * this acquire asked the server, after it was called. */
+DLOCK_API bool dlock_handed_off(const dlock_hold *hold);
+
 /* ---- Cancel ---------------------------------------------------------------------------------- */
 
 /* A switch that ends waits. One cancel may serve many calls, of any clients. Once set, it stays

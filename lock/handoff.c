@@ -50,6 +50,7 @@ static void join_grant(struct acquiring *a)
 {
     struct grant *grant = grant_of(a->lock);
     a->hold->handoff->grant = grant->token;
+    a->hold->handoff->joined = true;
     a->hold->token = grant->token + grant->tokens;
     a->hold->identity = grant->identity;
     a->hold->shared_ms = grant->longest_ms;
@@ -150,6 +151,7 @@ static void handoff_granted(struct acquiring *a)
                                      .try = hold->handoff->try,
                                      .holds = 1};
     hold->handoff->grant = hold->token;
+    hold->handoff->joined = false;
     pthread_mutex_unlock(mutex_of(lock));
 }
 

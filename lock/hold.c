@@ -66,3 +66,8 @@ const char *dlock_identity(const dlock_hold *hold)
 {
     return hold != NULL ? hold->identity.text : "";
 }
+
+bool dlock_handed_off(const dlock_hold *hold)
+{
+    return hold != NULL && hold->handoff != NULL && hold->handoff->joined;
+}

@@ -2,7 +2,7 @@
  *
  * See epoch.h. Only two things raise the epoch: an operator's switch, and a lock's server that is
  * not the one that the epoch stands for. A sale raises it only from the number that it had before
- * it asked for the lock.
+ * it asked for the lock. If another sale handed it the lock, it raises nothing.
  */
 #include "epoch.h"
 
@@ -191,8 +191,10 @@ bool epoch_granted(struct sale_worker *worker, struct sale *sale)
 {
     struct epochs *epochs = worker->env->epochs;
     const char *identity = dlock_identity(sale->hold);
+    /* Its grant was asked for before the sale took its epoch, and may be of an older memory. */
+    const bool handed_off = dlock_handed_off(sale->hold);
     struct stock_epoch now;
-    bool raised;
+    bool raised = false;
     if (!has_epoch(worker->env, sale))
         return true;
     if (identity[0] == '\0') {
@@ -205,7 +207,9 @@ bool epoch_granted(struct sale_worker *worker, struct sale *sale)
         return true;
     const struct stock_epoch ours = epoch_of(epochs, worker->env->mode->now.rung, identity);
     enum stock_status status =
-        stock_raise_epoch(worker->stock, sale->epoch, epochs_highest(epochs), &ours, &now, &raised);
+        handed_off ? stock_read_epoch(worker->stock, &now)
+                   : stock_raise_epoch(worker->stock, sale->epoch, epochs_highest(epochs), &ours,
+                                       &now, &raised);
     if (status != STOCK_OK) {
         epochs_forget(epochs); /* it may have been raised */
         section_end_by_stock(worker, sale, status);
@@ -225,7 +229,9 @@ bool epoch_granted(struct sale_worker *worker, struct sale *sale)
     else if (strcmp(now.identity, identity) == 0)
         return epoch_take(sale, &now);
     section_end(sale, SALE_STALE_EPOCH,
-                lost ? "the stock lost its epoch while the sale waited for the lock"
+                lost ? handed_off ? "the stock has no epoch, and a sale that was handed the lock "
+                                    "makes none"
+                                  : "the stock lost its epoch while the sale waited for the lock"
                      : "the lock's server lost its memory, or another one answers, since the lock "
                        "was granted");
     return false;

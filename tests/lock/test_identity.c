@@ -112,10 +112,13 @@ static void belongs_to_the_grant(void **state)
     dlock_hold *inner = wanted(lock, mine);
     assert_string_equal(dlock_identity(inner), dlock_identity(outer));
     assert_string_not_equal(dlock_identity(inner), "another");
+    assert_true(dlock_handed_off(inner));
+    assert_false(dlock_handed_off(outer));
     assert_status(dlock_release(inner, NULL), OK);
     assert_status(dlock_release(outer, NULL), OK);
     dlock_hold *next = wanted(lock, mine);
     assert_string_equal(dlock_identity(next), "another");
+    assert_false(dlock_handed_off(next));
     assert_status(dlock_release(next, NULL), OK);
     dlock_close(lock);
     dlock_client_close(client);

@@ -3,7 +3,9 @@
  * A model of the stock's mark, (epoch, token): see docs/design/fence.md. Two instances with three sections; two locks,
  * each with a server of its own, between which an operator switches an instance. Nothing relies on the locks: each grants
  * itself to anybody at any time, so any holder may be an old one. Tokens count from 1 for each lock, and again whenever
- * its server loses its memory. What must hold: no write is accepted if another section's was accepted since its own read.
+ * its server loses its memory. A section may also be handed its instance's latest grant, with the grant's next token. An
+ * operator also switches an instance from the fence and back; without it the instance compares nothing. What must hold,
+ * as long as all instances have the fence: no write is accepted if another section's was accepted since its own read.
  *
  * TROUBLES   how much may go wrong in a run
  * SWITCHES   how often an operator switches an instance
@@ -41,12 +43,16 @@ byte identity[2], newest[2], identities = 2;
 /* The stock's server. An epoch of 0: there is none. An identity of 0: it is not known yet. */
 byte epoch, epoch_lock, epoch_identity, highest, mark_epoch, mark_token;
 
-/* The instances: the lock of each, and the epoch that it saw last. */
+/* The instances: the lock of each, the epoch that it saw last, and its latest grant: the first token, the last one that
+ * was used, and the identity that was read before it. */
 byte lock[2], known[2], known_lock[2], known_identity[2];
-bool old[2], refused[2];
+byte grant_first[2], grant_last[2], grant_identity[2];
+bool old[2], refused[2], bare[2]; /* bare: it writes without the fence */
+#define TOKENS 4 /* of a grant */
 
 /* The sections. */
-byte at[4], rounds[4], mine[4], my_identity[4], token[4], token_identity[4];
+byte at[4], rounds[4], mine[4], my_identity[4], token[4], token_identity[4], first[4];
+bool handed[4]; /* it did not ask the lock's server */
 bool stale[4]; /* another one's write was accepted since its read */
 
 #define can_fail (troubles < TROUBLES)
@@ -77,7 +83,8 @@ inline note(i) {
 
 inline finish(me) {
     at[me] = IDLE; rounds[me]++;
-    mine[me] = 0; my_identity[me] = 0; token[me] = 0; token_identity[me] = 0; stale[me] = false
+    mine[me] = 0; my_identity[me] = 0; token[me] = 0; token_identity[me] = 0; stale[me] = false;
+    first[me] = 0; handed[me] = false
 }
 
 inline refuse(me, i) {
@@ -102,12 +109,35 @@ inline begin(me, i) {
 }
 
 inline grant(me, i) {
-    newest[at_server(lock[i])]++;
+    newest[at_server(lock[i])] = newest[at_server(lock[i])] + TOKENS;
     token[me] = newest[at_server(lock[i])];
     token_identity[me] = identity[at_server(lock[i])];
+    first[me] = token[me];
+    grant_first[i] = token[me]; grant_last[i] = token[me]; grant_identity[i] = token_identity[me];
     at[me] = GRANTED
 }
 
+/* Whether the section has what its instance's latest grant gave. */
+#define is_in_grant(me, i) \
+    (at[me] >= GRANTED && first[me] == grant_first[i] && token_identity[me] == grant_identity[i])
+/* The sections of a grant come one after the other. The third section is alone in its instance. */
+#define may_be_handed(i) (i == 0 && grant_first[0] != 0 && grant_last[0] < grant_first[0] + TOKENS - 1 && \
+                          !is_in_grant(1, 0) && !is_in_grant(2, 0))
+
+inline hand_off(me, i) {
+    grant_last[i]++;
+    token[me] = grant_last[i];
+    token_identity[me] = grant_identity[i];
+    first[me] = grant_first[i];
+    handed[me] = true;
+    at[me] = GRANTED
+}
+
+#ifdef PLANT_HANDED_OFF_RAISES
+#define is_own(me) true
+#else
+#define is_own(me) (!handed[me])
+#endif
 #ifdef PLANT_RAISES_FROM_ANY
 #define may_raise(me) true
 #elif defined(PLANT_RAISES_FROM_KNOWN)
@@ -122,7 +152,7 @@ inline settle(me, i) {
     :: mine[me] != 0 && my_identity[me] == token_identity[me] -> at[me] = SETTLED
     :: else ->
         if
-        :: may_raise(me) ->
+        :: is_own(me) && may_raise(me) ->
             assert(epoch == 0 || epoch_lock == lock[i]); /* a sale never switches the lock, */
             assert(epoch_identity < token_identity[me]); /* and never goes back to an old memory */
             raise(lock[i], token_identity[me])
@@ -140,6 +170,13 @@ inline settle(me, i) {
             fi
         fi
     fi
+}
+
+/* A write without the fence marks nothing. So the property counts it only once all have the fence. */
+inline accept(me) {
+    assert(!stale[me] || bare[0] || bare[1]);
+    for (other : 1 .. 3) { stale[other] = stale[other] || (other != me && at[other] == HAS_READ) }
+    finish(me)
 }
 
 #ifdef PLANT_EPOCH_NOT_COMPARED
@@ -177,10 +214,7 @@ inline read_stock(me, i) {
 
 inline write_stock(me, i) {
     if
-    :: may_write(me) ->
-        assert(!stale[me]);
-        for (other : 1 .. 3) { stale[other] = (at[other] == HAS_READ) }
-        finish(me)
+    :: may_write(me) -> accept(me)
     :: !may_write(me) && !is_epoch(me) -> refuse(me, i)
     :: else -> finish(me)
     fi
@@ -195,7 +229,8 @@ end:
     :: d_step { at[me] == IDLE && rounds[me] < ROUNDS -> grant(me, i); at[me] = BEGUN }
     :: d_step { at[me] == BEGUN -> begin(me, i); if :: at[me] == BEGUN -> at[me] = GRANTED :: else fi }
 #else
-    :: d_step { at[me] == IDLE && rounds[me] < ROUNDS -> begin(me, i) }
+    :: d_step { at[me] == IDLE && rounds[me] < ROUNDS && !bare[i] -> begin(me, i) }
+    :: d_step { at[me] == BEGUN && may_be_handed(i) -> hand_off(me, i) }
 #ifdef PLANT_IDENTITY_AFTER_GRANT
     :: d_step { at[me] == BEGUN && token[me] == 0 -> grant(me, i); at[me] = BEGUN }
     :: d_step { at[me] == BEGUN && token[me] != 0 -> token_identity[me] = identity[at_server(lock[i])]; at[me] = GRANTED }
@@ -205,7 +240,9 @@ end:
 #endif
     :: d_step { at[me] == GRANTED -> settle(me, i) }
     :: d_step { at[me] == SETTLED -> read_stock(me, i) }
-    :: d_step { at[me] == HAS_READ -> write_stock(me, i) }
+    :: d_step { at[me] == HAS_READ && !bare[i] -> write_stock(me, i) }
+    :: d_step { at[me] == IDLE && rounds[me] < ROUNDS && bare[i] -> grant(me, i); at[me] = HAS_READ }
+    :: d_step { at[me] == HAS_READ && bare[i] -> accept(me) }
     od
 }
 
@@ -215,14 +252,35 @@ end:
 inline switch(i) {
     switches++;
     lock[i] = 1 - lock[i];
+    grant_first[i] = 0;
     if
+    :: bare[i]
 #ifndef PLANT_SWITCH_RAISES_NOT
-    :: epoch == 0 || epoch_lock != lock[i] -> raise(lock[i], 0)
+    :: !bare[i] && (epoch == 0 || epoch_lock != lock[i]) -> raise(lock[i], 0)
 #endif
     :: else
     fi;
-    note(i);
-    assert(!refused[i])
+    if
+    :: bare[i]
+    :: else -> note(i); assert(!refused[i])
+    fi
+}
+
+/* To the fence, or from it. An epoch that stands is raised in any case. */
+inline switch_fence(i) {
+    switches++;
+    bare[i] = !bare[i];
+    grant_first[i] = 0;
+    if
+#ifdef PLANT_RAISES_ONLY_LEAVING
+    :: epoch != 0 && (bare[i] || epoch_lock != lock[i]) -> raise(lock[i], 0)
+#else
+    :: epoch != 0 -> raise(lock[i], 0)
+#endif
+    :: epoch == 0 && !bare[i] -> raise(lock[i], 0)
+    :: else
+    fi;
+    note(i)
 }
 
 proctype world() {
@@ -230,6 +288,8 @@ end:
     do
     :: d_step { switches < SWITCHES && is_idle(0) -> switch(0) }
     :: d_step { switches < SWITCHES && is_idle(1) -> switch(1) }
+    :: d_step { switches < SWITCHES && is_idle(0) -> switch_fence(0) }
+    :: d_step { switches < SWITCHES && is_idle(1) -> switch_fence(1) }
 #ifndef TOGETHER
     /* A lock's server loses its memory, or another one answers. */
     :: d_step { can_fail -> troubles++; identities++; identity[0] = identities; newest[0] = 0 }
@@ -244,5 +304,9 @@ end:
 
 init {
     d_step { identity[0] = 1; identity[1] = 2 }
+    if
+    :: bare[1] = true /* it was started so */
+    :: skip
+    fi;
     atomic { run section(1); run section(2); run section(3); run world() }
 }

@@ -391,6 +391,28 @@ def test_an_old_holder_does_not_raise_the_epoch_back(redis, start, other):
     assert epoch_of(other) == after and other("GET", STOCK) == "4"
 
 
+def test_a_sale_that_was_handed_the_lock_does_not_raise_the_epoch_back(redis, start, other):
+    """It knows the new epoch before it asks for the lock; but its grant is from the old memory."""
+    a, b = (start(redis, *FENCED, "--stock-redis", other.url, "--ttl-ms", 600000, "--handoff-ms", 60000, name=name)
+            for name in "ab")
+    a.stock(value=5)
+    a.stock("pen", value=5)
+    arm(a, "sale.entered", "1*pause")
+    old = Background(a.sell)
+    wait_until(lambda: paused(a, "sale.entered") == 1, "the old holder is there")
+    redis.restart()
+    assert b.sell().json["unit"] == 5 and a.sell("pen").json["unit"] == 5
+    after = epoch_of(other)
+    assert told(a)["number"] == after["epoch"]
+    second = Background(a.sell)
+    wait_until(lambda: a.metric("inventoryd_sales_waiting") == 1, "the next sale waits in the client")
+    arm(a, "sale.entered", "off")
+    assert old.result().problem == second.result().problem == "lock-lost"
+    assert a.metric("lock_handoffs_total") == 1 and ended(a, "stale_epoch") == 2
+    assert epoch_of(other) == after and other("GET", STOCK) == "4"
+    assert a.sell().json["unit"] == 4 and epoch_of(other) == after
+
+
 def test_a_first_holder_does_not_raise_what_another_one_has_raised(redis, start, other):
     """After a switch the identity is not known yet. The first to have the lock is frozen before it tells its own."""
     a, b = (start(redis, *FENCED, "--stock-redis", other.url, name=name) for name in "ab")
