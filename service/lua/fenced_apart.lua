@@ -7,9 +7,11 @@ if epoch ~= ARGV[2] then
     return redis.error_reply('EPOCH ' .. ARGV[2] .. ': the stock is in ' .. (epoch or 'none'))
 end
 local last, newest, here = unpack(redis.call('MGET', KEYS[2], KEYS[3], KEYS[5]))
-newest = here == identity and newest -- otherwise it is another lock's
-if last ~= ARGV[2] .. ' ' .. ARGV[1] or newest and tonumber(ARGV[1]) < tonumber(newest) then
-    last = newest or last and last:match('%d+$') or 'unknown'
+if here and here == identity then -- otherwise the newest token is another lock's
+    last = (not newest or tonumber(ARGV[1]) < tonumber(newest)) and (newest or 'unknown') or last
+end
+if last ~= ARGV[2] .. ' ' .. ARGV[1] then
+    last = last and last:match('%S+$') or 'unknown'
     return redis.error_reply('STALE ' .. ARGV[1] .. ': the last that read is ' .. last)
 end
 return redis.call(ARGV[3], KEYS[1], unpack(ARGV, 4))

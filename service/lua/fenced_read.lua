@@ -8,11 +8,11 @@ if epoch ~= ARGV[2] then
 end
 local last, newest, here = unpack(redis.call('MGET', KEYS[2], KEYS[3], KEYS[5]))
 last = last and last:match('^' .. epoch .. ' (%d+)$') -- a token of another epoch cannot be compared
-newest = here == identity and newest
-for _, token in pairs({last or nil, newest or nil}) do
-    if tonumber(ARGV[1]) < tonumber(token) then
-        return redis.error_reply('STALE ' .. ARGV[1] .. ': the last that read is ' .. token)
-    end
+if here and here == identity then -- otherwise the newest token is another lock's
+    last = (not newest or tonumber(ARGV[1]) < tonumber(newest)) and (newest or 'unknown') or last
+end
+if last and tonumber(ARGV[1]) < (tonumber(last) or math.huge) then
+    return redis.error_reply('STALE ' .. ARGV[1] .. ': the last that read is ' .. last)
 end
 redis.call('SET', KEYS[2], epoch .. ' ' .. ARGV[1], 'PX', 86400000)
 return redis.call('GET', KEYS[1])

@@ -26,9 +26,11 @@ if #KEYS == 4 then
     end
 elseif #KEYS == 6 then
     local last, newest, here = unpack(redis.call('MGET', KEYS[3], KEYS[4], KEYS[6]))
-    newest = here == identity and newest
-    if last ~= ARGV[5] .. ' ' .. ARGV[4] or newest and tonumber(ARGV[4]) < tonumber(newest) then
-        last = newest or last and last:match('%d+$') or 'unknown'
+    if here and here == identity then
+        last = (not newest or tonumber(ARGV[4]) < tonumber(newest)) and (newest or 'unknown') or last
+    end
+    if last ~= ARGV[5] .. ' ' .. ARGV[4] then
+        last = last and last:match('%S+$') or 'unknown'
         return redis.error_reply('STALE ' .. ARGV[4] .. ': the last that read is ' .. last)
     end
 end

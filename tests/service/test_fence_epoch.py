@@ -24,7 +24,7 @@ FENCED = ("--lock", "fair", *ON)
 def run(server):
     """A script of the fence, as a writer or reader of EPOCH with the token MINE; the stock is 5. there: the stock's epoch;
     mark: as it is stored; here: the identity of this server, where the epoch's is x:1."""
-    def call(script, *command, there=EPOCH, mark=None, newest=None, here="x:1"):
+    def call(script, *command, there=EPOCH, mark=None, newest=MINE, here="x:1"):
         server("FLUSHALL")
         for key, value in ((STOCK, 5), (MARK, mark), (TOKEN, newest), (IDENTITY_KEY, here)):
             if value is not None:
@@ -71,6 +71,15 @@ def test_a_newest_token_counts_if_this_server_gave_it(run, here, counts):
     before = {"mark": f"{EPOCH} {MINE}", "newest": OTHER, "here": here}
     assert (run("fenced_read", **before) == "5") != counts
     assert (run("fenced_apart", "DECR", **before) == 4) != counts
+
+
+@pytest.mark.parametrize("here,counts", [("x:1", True), ("y:1", False), (None, False)])
+def test_a_newest_token_that_is_lost_excludes_all(server, run, here, counts):
+    """If this server gives the tokens. Nobody can tell who has the newest."""
+    before = {"mark": f"{EPOCH} {MINE}", "newest": None, "here": here}
+    answers = [run("fenced_read", **before), run("fenced_apart", "DECR", **before)]
+    assert answers == ([f"STALE {MINE}: the last that read is unknown"] * 2 if counts else ["5", 4])
+    assert server("GET", MARK) == before["mark"]
 
 
 @pytest.fixture

@@ -31,14 +31,15 @@ ALONE = ("--enable-failpoints", "--workers", 1)
 
 @pytest.fixture
 def run(server):
-    """A script, with what the keys hold before; its answer, an error in its own words. Lock and stock are on one server,
-    and writer and stock in one epoch, unless the test changes that (test_fence_epoch.py does)."""
+    """A script, with what the keys hold before; its answer, an error in its own words. Lock and stock are on one server
+    if there is a newest token. Writer and stock are in one epoch, unless the test changes that (test_fence_epoch.py
+    does)."""
     server("FLUSHALL")
     server("HSET", EPOCH_KEY, "epoch", EPOCH, "identity", "x:1")
-    server("SET", IDENTITY_KEY, "x:1")
 
     def call(script, keys, mine, *arguments, epoch=EPOCH, **before):
         more = EPOCH_KEYS[script]
+        server("SET", IDENTITY_KEY, "x:1" if "token" in before else "y:1")  # else the lock is elsewhere
         for key, value in before.items():
             value = f"{EPOCH} {value}" if key == "mark" and more else value
             server("SET", {"stock": STOCK, "token": TOKEN, "mark": MARK}[key], value, "PX", 5000)
@@ -339,6 +340,19 @@ def test_one_server_by_two_names(redis, start, tmp_path, who):
     sale = park(late, "sale.after_read", late.sell)
     redis("DEL", LOCK)
     assert other.sell().json["unit"] == 5
+    arm(late, "sale.after_read", "off")
+    assert is_refused(late, sale.result()) and redis("GET", STOCK) == "4"
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_one_server_by_two_names_that_lost_the_newest_token(redis, start, key):
+    """The other's write left no mark, and nothing shows any more that it was granted the lock."""
+    names = {"a": ("--stock-redis", f"redis://localhost:{redis.port}/0"), "b": ()}
+    late, other = (start(redis, *ALONE, "--lock", "fenced", *flags, name=name) for name, flags in names.items())
+    late.stock(value=5)
+    sale = park(late, "sale.after_read", late.sell, key=key)
+    redis("DEL", LOCK)
+    assert other.sell().json["unit"] == 5 and redis("DEL", TOKEN) == 1
     arm(late, "sale.after_read", "off")
     assert is_refused(late, sale.result()) and redis("GET", STOCK) == "4"
 

@@ -14,9 +14,9 @@ def run(server):
     """The script over those keys; its answer, an error in its own words."""
     server("FLUSHALL")
     server("HSET", EPOCH_KEY, "epoch", EPOCH, "identity", "x:1")
-    server("SET", IDENTITY_KEY, "x:1")
 
     def call(*fence, quantity=1, mine=NEW, epoch=EPOCH, **before):
+        server("SET", IDENTITY_KEY, "x:1" if "token" in before else "y:1")  # else the lock is elsewhere
         names = {"stock": STOCK, "record": RECORD, "token": TOKEN, "mark": MARK}
         for name, value in before.items():
             server("SET", names[name], f"{EPOCH} {value}" if name == "mark" else value)
@@ -38,6 +38,15 @@ def test_it_sells_and_keeps_in_one_step(server, run, fence):
 def test_a_fence_that_is_lost_lets_nothing_in(server, run, fence, why):
     assert run(*fence, stock=5) == f"STALE {NEW}: {why}"
     assert server("GET", STOCK) == "5" and server("EXISTS", RECORD) == 0
+
+
+def test_a_lost_newest_token_lets_nothing_in_where_it_belongs(server, run):
+    run(MARK, TOKEN, stock=5, token=NEW, mark=NEW, record=SOLD)
+    server("DEL", TOKEN, RECORD)
+    server("SET", IDENTITY_KEY, "x:1")
+    keys = (STOCK, RECORD, MARK, TOKEN, EPOCH_KEY, IDENTITY_KEY)
+    answer = server("EVAL", LUA.read_text(), len(keys), *keys, 1, "a", 60000, NEW, EPOCH)
+    assert str(answer).startswith("STALE") and server("GET", STOCK) == "5" and server("EXISTS", RECORD) == 0
 
 
 @pytest.mark.parametrize("fence", [(TOKEN,), (MARK, TOKEN)])
