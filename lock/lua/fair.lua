@@ -158,9 +158,7 @@ elseif what == 'renew' then
     if owner ~= me or token ~= mine then
         return {0}
     end
-    if not redis.pcall('GETEX', newest, 'PX', DAY_MS) then
-        redis.call('SET', newest, token, 'PX', DAY_MS)
-    end
+    redis.pcall('GETEX', newest, 'PX', DAY_MS) -- never made again: a fence may have excluded some of my numbers
     if redis.call('PTTL', lock) < tonumber(ttl_ms) then
         redis.call('PEXPIRE', lock, ttl_ms)
     end

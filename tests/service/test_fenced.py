@@ -129,6 +129,23 @@ def test_a_token_is_shut_out(server, run, newest, then):
     assert run("fenced", (STOCK, TOKEN), NEW, "DECR", stock=5).startswith("STALE")
 
 
+def test_a_token_that_was_shut_out_stays_so_after_the_newest_is_lost(server, run):
+    """The next section of the client has the same grant, with the next number. Its renewal must not let the lost write in."""
+    fair = (LUA.parents[1] / "lock" / "lua" / "fair.lua").read_text()
+    lock = (LOCK, "dlock:queue:lock:{phone}", TOKEN, "dlock:grant:lock:{phone}")
+    grant = server("EVAL", fair, len(lock), *lock, "acquire", "me", 60000, 200, 0, 0, 1)[1]
+
+    def writes():
+        return run("fenced", (STOCK, TOKEN), grant, "DECR", stock=5)
+    assert writes() == 4
+    server("DEL", TOKEN)
+    assert run("fenced_off", (TOKEN,), grant) is None  # nothing is to be done: nobody writes
+    assert server("EVAL", fair, len(lock), *lock, "renew", "me", 60000, 200, grant, 0, 0) == [1]
+    assert writes() == f"STALE {grant}: the newest is unknown"
+    kept = server("EVAL", fair, len(lock), *lock, "release", "me", 60000, 200, grant, 1, 0, grant)
+    assert kept[0] == 2 and writes() == f"STALE {grant}: the newest is {kept[1]}"
+
+
 # ---- Selling ------------------------------------------------------------------------------------
 
 
