@@ -373,6 +373,7 @@ static void reach_begin_reign(struct server *server, const char *reason)
     LIST_FOREACH(socket, &server->sockets, of_server)
         shutdown(socket->fd, SHUT_RDWR); /* ends the waits for answers on it */
     pthread_mutex_unlock(&server->sockets_mutex);
+    server->known.count = 0;
     server->last.size = 0;
     server->demoted = false;
     reach_prove(server, false);
@@ -384,11 +385,16 @@ void reach_named(struct server *server, const struct addresses *addresses, bool 
                  const char *reason)
 {
     pthread_mutex_lock(&server->mutex);
-    server->known = *addresses;
-    server->sentinels[0] = '\0';
     if (anew)
         reach_begin_reign(server, reason);
-    reach_answer(server, 0);
+    if (addresses != NULL) {
+        server->known = *addresses;
+        server->sentinels[0] = '\0';
+        reach_answer(server, 0);
+    } else {
+        snprintf(server->sentinels, sizeof server->sentinels, "%s; its host name is looked up",
+                 reason);
+    }
     pthread_mutex_unlock(&server->mutex);
 }
 

@@ -148,7 +148,8 @@ void reach_begin_round(struct server *server);
 /* Whether a connection waits for the answer. */
 bool reach_is_awaited(struct server *server);
 /* A majority names this master. anew: it is another one than before. Then all connections to the
- * former master are shut down, and answers that still arrive on them do not count. */
+ * former master are shut down, and answers that still arrive on them do not count. addresses NULL:
+ * its host name is being looked up. */
 void reach_named(struct server *server, const struct addresses *addresses, bool anew,
                  const char *reason);
 /* No majority names a master. over: what they say will not change before they are asked again. */

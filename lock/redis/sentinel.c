@@ -56,8 +56,7 @@ struct watch {
     int64_t round_ns;  /* CLOCK_MONOTONIC: when it began */
     bool found;        /* a majority has named a master */
     struct named last; /* the latest such */
-    struct lookup *lookup;
-    struct named looked_up; /* whose host name `lookup` looks up */
+    struct lookup *lookup; /* of its host name */
     size_t count;
     struct sentinel sentinels[];
 };
@@ -260,6 +259,7 @@ static void say_none(struct watch *watch, const char *why, bool over)
     reach_unnamed(watch->server, said, over);
 }
 
+/* addresses NULL: they are not known yet. The former master is left all the same. */
 static void publish(struct watch *watch, const struct named *named,
                     const struct addresses *addresses)
 {
@@ -271,6 +271,10 @@ static void publish(struct watch *watch, const struct named *named,
              named->host, ipv6 ? "]" : "", named->port, (unsigned long long)named->epoch);
     watch->found = true;
     watch->last = *named;
+    if (anew) { /* it looks the former master's name up */
+        lookup_leave(watch->lookup);
+        watch->lookup = NULL;
+    }
     reach_named(watch->server, addresses, anew, reason);
 }
 
@@ -291,11 +295,10 @@ static void agree(struct watch *watch, const struct named *named)
         return;
     }
     bool anew = !watch->found || !is_same(named, &watch->last);
-    bool runs = watch->lookup != NULL && is_same(named, &watch->looked_up);
-    if (runs || !(anew || reach_is_awaited(watch->server)))
+    if (anew)
+        publish(watch, named, NULL);
+    if (watch->lookup != NULL || !(anew || reach_is_awaited(watch->server)))
         return;
-    lookup_leave(watch->lookup);
-    watch->looked_up = *named;
     watch->lookup = lookup_begin(named->host, named->port);
     if (watch->lookup == NULL)
         say_none(watch, "its host name could not be looked up", true);
@@ -309,8 +312,8 @@ static void take_lookup(struct watch *watch)
     int error = lookup_found(watch->lookup, &addresses);
     lookup_leave(watch->lookup);
     watch->lookup = NULL;
-    if (error == 0 && !(watch->found && watch->looked_up.epoch < watch->last.epoch))
-        publish(watch, &watch->looked_up, &addresses);
+    if (error == 0)
+        publish(watch, &watch->last, &addresses);
     else
         say_none(watch, "its host name was not found", true);
 }

@@ -11,6 +11,7 @@
 #include "sentinels.h"
 #include "waiter.h"
 
+#include <netdb.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -18,6 +19,30 @@
 
 #define LOCK "lock:{sentinel}"
 #define BRIEF ((struct dlock_options){.connect_timeout_ms = 500, .command_timeout_ms = 500})
+
+/* ---- A name ---------------------------------------------------------------------------------- */
+
+/* To sentinels this is 127.0.0.1. To the library it is a name, whose look-up may hang. */
+#define NAME "127.1"
+static _Atomic bool name_hangs;
+
+int __real_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **found);
+int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **found);
+
+int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **found)
+{
+    if (host != NULL && strcmp(host, NAME) == 0) {
+        if ((hints->ai_flags & AI_NUMERICHOST) != 0)
+            return EAI_NONAME;
+        eventually(!name_hangs);
+    }
+    return __real_getaddrinfo(host, port, hints, found);
+}
+
+/* ---------------------------------------------------------------------------------------------- */
 
 /* All tests share these servers, and leave them ready. */
 static struct sentinels all;
@@ -320,6 +345,51 @@ static void a_former_master_that_wakes(void **state)
     sentinels_rejoin(&all, former, master);
 }
 
+/* A sentinel that announces names. The former master is left before the name of the new one is
+ * found. */
+static void a_master_with_a_name(void **state)
+{
+    (void)state;
+    char port[16];
+    struct server *former =
+        server_start((const char *const[]){"--replica-announce-ip", NAME, NULL});
+    snprintf(port, sizeof port, "%d", server_port(former));
+    struct server *next =
+        server_start((const char *const[]){"--replicaof", NAME, port, "--replica-announce-ip", NAME,
+                                           "--repl-diskless-sync-delay", "0", NULL});
+    struct server *watcher = server_start_sentinel(server_port(former));
+    assert_string_equal(server_text(watcher, "SENTINEL REMOVE shop"), "OK");
+    assert_string_equal(server_text(watcher, "SENTINEL CONFIG SET resolve-hostnames yes"), "OK");
+    assert_string_equal(server_text(watcher, "SENTINEL CONFIG SET announce-hostnames yes"), "OK");
+    assert_string_equal(server_text(watcher, "SENTINEL MONITOR shop " NAME " %s 1", port), "OK");
+    eventually(server_ask(watcher, "SENTINEL REPLICAS shop")->elements == 1);
+    eventually(strstr(server_text(former, "INFO replication"), "state=online") != NULL);
+
+    dlock_client *client = client_of(
+        server_url(watcher), (struct dlock_options){.command_timeout_ms = 60000, .ttl_ms = 60000});
+    dlock *lock = lock_of(client, "owner_lua", LOCK);
+    dlock_hold *hold = acquired(lock);
+    struct extending extending = {.hold = hold};
+    server_pause(former);
+    pthread_t thread = thread_start(extend, &extending);
+    name_hangs = true;
+    assert_string_equal(server_text(watcher, "SENTINEL FAILOVER shop"), "OK");
+    eventually(extending.over);
+    assert_true(name_hangs);
+    name_hangs = false;
+    thread_wait(thread);
+    assert_int_equal(extending.status, DLOCK_UNKNOWN);
+    dlock_release(hold, NULL);
+    hold = acquired(lock);
+    assert_int_equal(server_integer(next, "EXISTS " LOCK), 1);
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_close(lock);
+    dlock_client_close(client);
+    server_free(watcher);
+    server_free(next);
+    server_free(former);
+}
+
 /* The answer lies in the socket when the sentinels name another master. The test is the thread that
  * asks them. */
 static void an_answer_that_comes_after_the_switch(void **state)
@@ -461,6 +531,7 @@ int main(void)
         cmocka_unit_test(what_is_no_master_is_not_used),
         cmocka_unit_test(after_the_masters_death),
         cmocka_unit_test(a_former_master_that_wakes),
+        cmocka_unit_test(a_master_with_a_name),
         cmocka_unit_test(an_answer_that_comes_after_the_switch),
         cmocka_unit_test(waiters_are_woken_at_the_new_master),
         cmocka_unit_test(an_older_epoch_does_not_win),
