@@ -38,10 +38,18 @@ static int url_hex_digit(char c)
 #define WRONG_QUERY "has a '?': the database follows a '/', as in redis://host:6379/2"
 #define WRONG_BRACKET "has a '[' without a ']' after its host"
 #define WRONG_AFTER_BRACKET "has something else than a ':' or a '/' after its ']'"
+#define WRONG_COLONS                                                                               \
+    "has two ':' in an address; an IPv6 address stands in brackets, as in redis://[::1]:6379"
+#define WRONG_LIST "has a ',': only sentinel:// takes a list of hosts"
+#define WRONG_SENTINEL                                                                             \
+    "has a sentinel without a host in its list; give each as host or host:port, and put one ',' "  \
+    "between two"
 #define WRONG_SENTINEL_COUNT "has more than 16 sentinels"
 #define WRONG_SENTINEL_TWICE "has the same sentinel twice, which would count as two"
-#define WRONG_MASTER                                                                               \
-    "has no master's name after its '/', of 1 to 100 letters, digits, '.', '-' and '_'"
+#define WRONG_NO_MASTER                                                                            \
+    "does not name the master; its name in the sentinels' configuration follows a '/', as in "     \
+    "sentinel://host/shop"
+#define WRONG_MASTER "has a master's name that is not of 1 to 100 letters, digits, '.', '-' and '_'"
 #define WRONG_SENTINEL_QUERY "has a '?': the database follows the master's name, as in /shop/2"
 #define WRONG_PATH "has a path that is not of 1 to 107 bytes"
 #define WRONG_UNIX_QUERY                                                                           \
@@ -119,6 +127,9 @@ static const char *parse_endpoint(const char *from, const char *to, const char *
         if (host_end == NULL)
             return WRONG_BRACKET;
         after = host_end + 1;
+    } else if (memchr(host_end, ':', (size_t)(to - host_end)) !=
+               memrchr(host_end, ':', (size_t)(to - host_end))) {
+        return WRONG_COLONS;
     }
     if (host == host_end)
         return WRONG_HOST;
@@ -164,6 +175,8 @@ static const char *parse_redis(const char *rest, struct url *url)
     struct endpoint endpoint = {0};
     const char *host;
     const char *wrong = parse_authority(rest, end, WRONG_QUERY, &host, url);
+    if (wrong == NULL && memchr(host, ',', (size_t)(end - host)) != NULL)
+        wrong = WRONG_LIST;
     if (wrong == NULL)
         wrong = parse_endpoint(host, end, "6379", &endpoint);
     if (wrong != NULL)
@@ -192,7 +205,7 @@ static const char *parse_sentinels(const char *from, const char *end, struct url
         struct endpoint *sentinel = &url->sentinels[url->sentinel_count++];
         const char *wrong = parse_endpoint(from, to, "26379", sentinel);
         if (wrong != NULL)
-            return wrong;
+            return strcmp(wrong, WRONG_HOST) == 0 ? WRONG_SENTINEL : wrong;
         url->whole &= sentinel->host != NULL && sentinel->port != NULL;
         if (url->whole && has_sentinel(url, sentinel))
             return WRONG_SENTINEL_TWICE;
@@ -218,7 +231,7 @@ static const char *parse_sentinel(const char *rest, struct url *url)
     if (wrong == NULL)
         wrong = parse_sentinels(hosts, end, url);
     if (wrong == NULL && !is_master_name(name, size))
-        wrong = WRONG_MASTER;
+        wrong = size == 0 ? WRONG_NO_MASTER : WRONG_MASTER;
     if (wrong != NULL)
         return wrong;
     url->master = strndup(name, size);
