@@ -3,7 +3,8 @@
  * See sentinel.h. The thread works in rounds. In a round each sentinel gets a question, and the
  * round is over once a majority has named the same master, or no longer can. While a sentinel is
  * silent, others may change their minds, so a round that stays undecided gives way to the next.
- * Answers to questions of earlier rounds do not count: this process may have been frozen, too.
+ * Until a round decides, each sentinel's latest answer counts, but not for long: the sentinel may
+ * be slow, or this process may have been frozen.
  */
 #include "sentinel.h"
 
@@ -37,9 +38,10 @@ struct sentinel {
     struct node hears; /* and the one for messages */
     bool subscribed;   /* `hears` has sent SUBSCRIBE */
     int64_t asked_ns;  /* when the question under way was sent; 0: none is */
-    bool settled;      /* what is below is of this round */
-    bool names;        /* it has named a master */
+    bool settled;      /* it has answered, or failed, in this round */
+    bool names;        /* its latest answer names a master, */
     struct named named;
+    int64_t named_ns;    /* and is to a question that was sent then */
     char said[SAID_MAX]; /* without a master: why; "" before the first answer */
 };
 
@@ -54,6 +56,8 @@ struct watch {
     bool over;         /* the round is */
     int64_t late_ns;   /* CLOCK_MONOTONIC: no majority is possible, and the round is over then */
     int64_t round_ns;  /* CLOCK_MONOTONIC: when it began */
+    bool decided;      /* a majority has named a master in it */
+    int64_t since_ns;  /* CLOCK_MONOTONIC: answers to earlier questions do not count */
     bool found;        /* a majority has named a master */
     struct named last; /* the latest such */
     struct lookup *lookup; /* of its host name */
@@ -70,6 +74,19 @@ static bool is_same(const struct named *one, const struct named *other)
 static size_t majority(const struct watch *watch)
 {
     return watch->count / 2 + 1;
+}
+
+/* How old an answer may be, from its question on. A sentinel that answers in time, is asked again
+ * at the next round, and answers in time again, always has one that counts. */
+static int64_t age_most_ns(const struct watch *watch)
+{
+    return (2 * watch->config.command_timeout_ms + EVERY_MS) * NS_PER_MS;
+}
+
+/* Whether an answer to a question that was sent then counts now. */
+static bool is_recent(const struct watch *watch, int64_t asked_ns)
+{
+    return asked_ns >= watch->since_ns && mono_ns() - asked_ns <= age_most_ns(watch);
 }
 
 /* ---- One sentinel ---------------------------------------------------------------------------- */
@@ -152,6 +169,7 @@ static void take_answers(const struct watch *watch, struct sentinel *sentinel)
     } else {
         settle(sentinel, "%s", "");
         sentinel->named = named;
+        sentinel->named_ns = sentinel->asked_ns;
         sentinel->names = true;
     }
 }
@@ -176,7 +194,7 @@ static void ask_on(const struct watch *watch, struct sentinel *sentinel)
     struct node *node = &sentinel->asks;
     if (node->state == NODE_UP && sentinel->asked_ns != 0 && node_answered(node)) {
         reach_answered(node->server, true);
-        if (sentinel->asked_ns >= watch->round_ns)
+        if (is_recent(watch, sentinel->asked_ns))
             take_answers(watch, sentinel);
         sentinel->asked_ns = 0;
         node_forget(node);
@@ -318,13 +336,21 @@ static void take_lookup(struct watch *watch)
         say_none(watch, "its host name was not found", true);
 }
 
-/* How many name the same master as this one in this round. */
-static size_t count_of(const struct watch *watch, const struct sentinel *one)
+static bool counts(const struct watch *watch, const struct sentinel *sentinel)
+{
+    return sentinel->names && is_recent(watch, sentinel->named_ns);
+}
+
+/* How many name the same master as this one, and how many may in this round. */
+static size_t count_of(const struct watch *watch, const struct sentinel *one, size_t *most)
 {
     size_t count = 0;
+    *most = 0;
     for (size_t i = 0; i < watch->count; i++) {
         const struct sentinel *other = &watch->sentinels[i];
-        count += other->settled && other->names && is_same(&one->named, &other->named);
+        bool same = counts(watch, other) && is_same(&one->named, &other->named);
+        count += same;
+        *most += same || !other->settled;
     }
     return count;
 }
@@ -332,19 +358,21 @@ static size_t count_of(const struct watch *watch, const struct sentinel *one)
 static void decide(struct watch *watch)
 {
     char why[64];
-    size_t most = 0, open = 0;
+    size_t open = 0;
+    bool possible = false;
     for (size_t i = 0; i < watch->count; i++) {
         const struct sentinel *one = &watch->sentinels[i];
-        size_t count = one->settled && one->names ? count_of(watch, one) : 0;
+        size_t most = 0;
+        size_t count = counts(watch, one) ? count_of(watch, one, &most) : 0;
         open += !one->settled;
-        most = count > most ? count : most;
+        possible |= most >= majority(watch);
         if (count >= majority(watch)) {
-            watch->over = true;
+            watch->over = watch->decided = true;
             agree(watch, &one->named);
             return;
         }
     }
-    if (most + open < majority(watch))
+    if (!possible && open < majority(watch))
         watch->late_ns = min_ns(watch->late_ns, mono_deadline_ns(LATE_MS));
     watch->over = open == 0 || mono_ns() >= watch->late_ns;
     snprintf(why, sizeof why, "%zu of %zu sentinels must name the same one", majority(watch),
@@ -358,6 +386,9 @@ static void begin_round(struct watch *watch)
 {
     watch->wanted = watch->over = false;
     watch->round_ns = mono_ns();
+    if (watch->decided)
+        watch->since_ns = watch->round_ns;
+    watch->decided = false;
     watch->late_ns = INT64_MAX;
     reach_begin_round(watch->server);
     for (size_t i = 0; i < watch->count; i++) {

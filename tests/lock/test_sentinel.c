@@ -5,6 +5,7 @@
  */
 #include "calls.h"
 #include "child.h"
+#include "far.h"
 #include "must.h"
 #include "record.h"
 #include "redis.h"
@@ -231,6 +232,21 @@ static void a_minority_may_fail(void **state)
              server_port(all.watchers[0]), NOBODYS_PORT, server_port(all.watchers[2]));
     assert_status(tried_at(url, (struct dlock_options){0}), OK);
     server_resume(all.watchers[1]);
+}
+
+/* Each needs longer than a round of questions, and the two need to be heard together. */
+static void slow_sentinels_decide(void **state)
+{
+    (void)state;
+    char url[160];
+    struct far *one = far_start(all.watchers[0], 1300);
+    struct far *other = far_start(all.watchers[1], 2100);
+    snprintf(url, sizeof url, "sentinel://%s,%s,127.0.0.1:%d/shop", strstr(far_url(one), "127"),
+             strstr(far_url(other), "127"), NOBODYS_PORT);
+    struct dlock_options patient = {.connect_timeout_ms = 20000, .command_timeout_ms = 20000};
+    assert_status(tried_at(url, patient), OK);
+    far_free(one);
+    far_free(other);
 }
 
 /* Connections that exist go on: the sentinels are not needed for a master that stays. */
@@ -527,6 +543,7 @@ int main(void)
         cmocka_unit_test(nobody_knows_the_name),
         cmocka_unit_test(what_is_no_sentinel_names_none),
         cmocka_unit_test(a_minority_may_fail),
+        cmocka_unit_test(slow_sentinels_decide),
         cmocka_unit_test(a_majority_is_needed_to_connect),
         cmocka_unit_test(what_is_no_master_is_not_used),
         cmocka_unit_test(after_the_masters_death),
