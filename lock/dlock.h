@@ -175,7 +175,8 @@ extern "C" {
 /* ---- Sentinel ------------------------------------------------------------------------------- *
  * For sentinel://h1,h2,h3/shop the client asks the sentinels which server is the master `shop`.
  *
- * Who decides: a majority of the sentinels in the URL. Each is asked for its configuration epoch
+ * Who decides: a majority of the sentinels in the URL. One that the URL has by two addresses
+ * counts once. Each is asked for its configuration epoch
  * and for the master's address. A pair that a majority names is the master, unless its epoch is
  * older than that of a master before. No other word counts. A former master that was frozen
  * takes writes for seconds after it wakes. So ROLE only confirms: a server that is named and
@@ -420,9 +421,10 @@ struct dlock_options {
 
     /* For sentinel://, and otherwise unused: the login of the sentinels themselves, the same for
      * each. The login in the URL is for Redis. They are copied. A user without a password is
-     * INVALID. Allow the user PING, SENTINEL MASTER, SENTINEL GET-MASTER-ADDR-BY-NAME, and
-     * SUBSCRIBE to `+switch-master` and `+promoted-slave`. If only SUBSCRIBE is refused, a
-     * switch is noticed up to a second later. Default NULL: no login; a password alone is that
+     * INVALID. Allow the user PING, SENTINEL MASTER, SENTINEL GET-MASTER-ADDR-BY-NAME, SENTINEL
+     * MYID, and SUBSCRIBE to `+switch-master` and `+promoted-slave`. If only SUBSCRIBE is refused,
+     * a switch is noticed up to a second later. Without MYID, which Redis has since 6.2, a
+     * sentinel that the URL has by two addresses has two votes. Default NULL: no login; a password alone is that
      * of the user `default`. */
     const char *sentinel_user;
     const char *sentinel_password;

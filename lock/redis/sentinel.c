@@ -24,6 +24,7 @@
 #define HOST_MAX 256
 #define PORT_MAX 6
 #define SAID_MAX 200
+#define ID_MAX 64 /* of a sentinel; it has 40 digits */
 
 /* A master, as a sentinel names it. */
 struct named {
@@ -42,6 +43,7 @@ struct sentinel {
     bool names;        /* its latest answer names a master, */
     struct named named;
     int64_t named_ns;    /* and is to a question that was sent then */
+    char id[ID_MAX];     /* by which it says that it is itself; "": not known */
     char said[SAID_MAX]; /* without a master: why; "" before the first answer */
 };
 
@@ -151,7 +153,7 @@ static void take_error(const struct watch *watch, struct sentinel *sentinel, con
         settle(sentinel, "%s", error);
 }
 
-/* Both answers are there. */
+/* All answers are there. A sentinel before 6.2 does not know its id, and one may not be asked. */
 static void take_answers(const struct watch *watch, struct sentinel *sentinel)
 {
     const redisReply *master = sentinel->asks.replies[0];
@@ -160,6 +162,8 @@ static void take_answers(const struct watch *watch, struct sentinel *sentinel)
     const char *error = master->type == REDIS_REPLY_ERROR    ? master->str
                         : address->type == REDIS_REPLY_ERROR ? address->str
                                                              : NULL;
+    if (!read_text(sentinel->asks.replies[2], sentinel->id, sizeof sentinel->id))
+        sentinel->id[0] = '\0';
     if (error != NULL) {
         take_error(watch, sentinel, error);
     } else if (address->type == REDIS_REPLY_NIL) {
@@ -184,6 +188,8 @@ static void ask(const struct watch *watch, struct sentinel *sentinel)
     if (node->state == NODE_UP)
         node_append(node, 3, (const char *const[]){"SENTINEL", "GET-MASTER-ADDR-BY-NAME", name},
                     NULL);
+    if (node->state == NODE_UP)
+        node_append(node, 2, (const char *const[]){"SENTINEL", "MYID"}, NULL);
     if (node->state == NODE_UP)
         node_write(node);
 }
@@ -246,6 +252,29 @@ static void hear(struct watch *watch, struct sentinel *sentinel)
 
 /* ---- What they say together ------------------------------------------------------------------ */
 
+static bool counts(const struct watch *watch, const struct sentinel *sentinel)
+{
+    return sentinel->names && is_recent(watch, sentinel->named_ns);
+}
+
+static bool supports(const struct watch *watch, const struct sentinel *one,
+                     const struct sentinel *other)
+{
+    return counts(watch, other) && is_same(&one->named, &other->named);
+}
+
+/* A sentinel before this one in the URL that it is, by another address; NULL: there is none. one:
+ * that names the same master as this one; NULL: whatever it names. */
+static const struct sentinel *twin_of(const struct watch *watch, const struct sentinel *sentinel,
+                                      const struct sentinel *one)
+{
+    for (const struct sentinel *other = watch->sentinels; other < sentinel; other++)
+        if (sentinel->id[0] != '\0' && strcmp(sentinel->id, other->id) == 0 &&
+            (one == NULL || supports(watch, one, other)))
+            return other;
+    return NULL;
+}
+
 /* "; " and what each has said, each as long as the room allows. */
 static void say_each(const struct watch *watch, char *text, size_t room)
 {
@@ -254,9 +283,13 @@ static void say_each(const struct watch *watch, char *text, size_t room)
         const struct sentinel *sentinel = &watch->sentinels[i];
         const struct named *named = &sentinel->named;
         const char *shown = sentinel->server.url.shown;
+        const struct sentinel *twin = twin_of(watch, sentinel, NULL);
         bool ipv6 = strchr(named->host, ':') != NULL;
         int length;
-        if (sentinel->names) /* perhaps in the round before */
+        if (twin != NULL)
+            length = snprintf(text, share, "; %s is the same sentinel as %s; give it once", shown,
+                              twin->server.url.shown);
+        else if (sentinel->names) /* perhaps in the round before */
             length = snprintf(text, share, "; %s names redis://%s%s%s:%s (epoch %llu)", shown,
                               ipv6 ? "[" : "", named->host, ipv6 ? "]" : "", named->port,
                               (unsigned long long)named->epoch);
@@ -336,19 +369,17 @@ static void take_lookup(struct watch *watch)
         say_none(watch, "its host name was not found", true);
 }
 
-static bool counts(const struct watch *watch, const struct sentinel *sentinel)
-{
-    return sentinel->names && is_recent(watch, sentinel->named_ns);
-}
-
-/* How many name the same master as this one, and how many may in this round. */
+/* How many name the same master as this one, and how many may in this round. One that the URL has
+ * by two addresses counts once, by any that answers. */
 static size_t count_of(const struct watch *watch, const struct sentinel *one, size_t *most)
 {
     size_t count = 0;
     *most = 0;
     for (size_t i = 0; i < watch->count; i++) {
         const struct sentinel *other = &watch->sentinels[i];
-        bool same = counts(watch, other) && is_same(&one->named, &other->named);
+        bool same = supports(watch, one, other);
+        if (same && twin_of(watch, other, one) != NULL)
+            continue;
         count += same;
         *most += same || !other->settled;
     }

@@ -234,6 +234,36 @@ static void a_minority_may_fail(void **state)
     server_resume(all.watchers[1]);
 }
 
+/* Two spellings of one address: no majority of 2, but with another sentinel one of 3. */
+static void one_sentinel_has_one_vote(void **state)
+{
+    (void)state;
+    char url[160];
+    int twice = server_port(all.watchers[0]), other = server_port(all.watchers[1]);
+    snprintf(url, sizeof url, "sentinel://127.0.0.1:%d," NAME ":%d/shop", twice, twice);
+    assert_status(tried_at(url, (struct dlock_options){0}), UNREACHABLE);
+    assert_says(said, "no master: 2 of 2 sentinels must name the same one; ");
+    is_said_of(0, " names redis://127.0.0.1:");
+    snprintf(url, sizeof url,
+             "sentinel://" NAME ":%d is the same sentinel as sentinel://127.0.0.1:%d; give it once",
+             twice, twice);
+    assert_says(said, url);
+    snprintf(url, sizeof url, "sentinel://127.0.0.1:%d," NAME ":%d,127.0.0.1:%d/shop", twice, twice,
+             other);
+    assert_status(tried_at(url, (struct dlock_options){0}), OK);
+    snprintf(url, sizeof url, "sentinel://127.0.0.1:%d," NAME ":%d,127.0.0.1:%d/shop", NOBODYS_PORT,
+             twice, other);
+    assert_status(tried_at(url, (struct dlock_options){0}), OK);
+    snprintf(url, sizeof url, "sentinel://127.0.0.1:%d," NAME ":%d,127.0.1:%d/shop", NOBODYS_PORT,
+             twice, twice);
+    assert_status(tried_at(url, (struct dlock_options){0}), UNREACHABLE);
+    /* Not known without its id. */
+    server_text(all.watchers[0], "ACL SETUSER default -sentinel|myid");
+    snprintf(url, sizeof url, "sentinel://127.0.0.1:%d," NAME ":%d/shop", twice, twice);
+    assert_status(tried_at(url, (struct dlock_options){0}), OK);
+    server_text(all.watchers[0], "ACL SETUSER default +sentinel");
+}
+
 /* Each needs longer than a round of questions, and the two need to be heard together. */
 static void slow_sentinels_decide(void **state)
 {
@@ -543,6 +573,7 @@ int main(void)
         cmocka_unit_test(nobody_knows_the_name),
         cmocka_unit_test(what_is_no_sentinel_names_none),
         cmocka_unit_test(a_minority_may_fail),
+        cmocka_unit_test(one_sentinel_has_one_vote),
         cmocka_unit_test(slow_sentinels_decide),
         cmocka_unit_test(a_majority_is_needed_to_connect),
         cmocka_unit_test(what_is_no_master_is_not_used),
