@@ -39,7 +39,6 @@ static dlock_status set_count(size_t *value, const char *name, size_t fallback, 
                 fallback);
 }
 
-/* How many replicas a server has is not known from its URL. */
 static dlock_status check_replicas(const struct dlock_options *options)
 {
     if (options->replicas_ack < DLOCK_REPLICAS_NONE || options->replicas_ack > DLOCK_REPLICAS_ALL)
@@ -50,13 +49,10 @@ static dlock_status check_replicas(const struct dlock_options *options)
     if (options->replicas > REPLICAS_MOST)
         return fail(DLOCK_INVALID,
                     "replicas is %zu; it must be 1 to %d, or 0 with "
-                    "DLOCK_REPLICAS_NONE",
+                    "DLOCK_REPLICAS_NONE or sentinel://",
                     options->replicas, REPLICAS_MOST);
     if (options->replicas_ack == DLOCK_REPLICAS_NONE)
         return DLOCK_OK;
-    if (options->replicas == 0)
-        return fail(DLOCK_INVALID, "replicas_ack needs replicas, which is 0; set replicas to how "
-                                   "many the server has, those included that are down");
     if (options->server_count > 1)
         return fail(DLOCK_INVALID,
                     "replicas_ack works with one server, and there are %zu; use "

@@ -404,7 +404,7 @@ struct dlock_options {
                            Default 200, 10 to 60000 */
 
     /* Whether replicas must confirm each acquire and each renewal (WAIT), and how many of the
-     * server's `replicas`, those included that are down. The library sends WAIT in the same write,
+     * server's `replicas`. The library sends WAIT in the same write,
      * so it costs no round trip of its own. It blocks that connection until enough have confirmed,
      * at most for half of command_timeout_ms.
      * Too few: an acquire is released, and the attempt counts as REFUSED. A renewal does not extend
@@ -416,8 +416,11 @@ struct dlock_options {
      * Allow the Redis user WAIT. With several servers: INVALID. Default DLOCK_REPLICAS_NONE: WAIT
      * is not sent. */
     enum dlock_replicas_ack replicas_ack;
-    size_t replicas; /* how many replicas the server has. Default 0, which only
-                        DLOCK_REPLICAS_NONE accepts; at most 1000 */
+    /* How many replicas the server has, those included that are down. With sentinel:// this is a
+     * least number: what the sentinels know counts if it is more, also when it changes. If they
+     * differ, the largest number counts that one of the deciding majority says. Default 0, which
+     * replicas_ack accepts with sentinel:// only; at most 1000. */
+    size_t replicas;
 
     /* For sentinel://, and otherwise unused: the login of the sentinels themselves, the same for
      * each. The login in the URL is for Redis. They are copied. A user without a password is

@@ -67,7 +67,7 @@ static const struct row rows[] = {
      "not asked; majority: more than half of all servers, the master included"},
     {"replicas", NUMBER, "", "replicas", "0", 0, 1000, AT(replicas),
      "how many replicas each Redis server has, those included that are down; --replicas-ack needs "
-     "it"},
+     "it, except with sentinel://, where it is a least number and the sentinels know more"},
     {"sentinel-user", TEXT, "a user", "", "", 0, PASSWORD_MAX, AT(sentinel_user),
      "the user of the sentinels themselves, with sentinel:// and --sentinel-password-file; the "
      "login in a URL is for Redis"},
@@ -244,12 +244,17 @@ static bool is_server(const char *value, const char **why)
     return valid;
 }
 
+static bool is_of_sentinels(const char *url)
+{
+    return strncmp(url, "sentinel://", 11) == 0;
+}
+
 static size_t scheme_size(const char *url)
 {
-    return strncmp(url, "redis://", 8) == 0       ? 8
-           : strncmp(url, "sentinel://", 11) == 0 ? 11
-           : strncmp(url, "unix://", 7) == 0      ? 7
-                                                  : 5;
+    return strncmp(url, "redis://", 8) == 0  ? 8
+           : is_of_sentinels(url)            ? 11
+           : strncmp(url, "unix://", 7) == 0 ? 7
+                                             : 5;
 }
 
 /* from: "--lock" or "INVENTORYD_LOCK", for messages. */
@@ -573,10 +578,12 @@ bool config_read(struct config *config, struct config_request *request, int argc
     if (!add_passwords(config, error) || !read_sentinel_login(config, error) ||
         !read_token(config, error))
         return false;
-    if (config->replicas_ack != DLOCK_REPLICAS_NONE && config->replicas == 0)
+    if (config->replicas_ack != DLOCK_REPLICAS_NONE && config->replicas == 0 &&
+        !(is_of_sentinels(config->lock_redis) && is_of_sentinels(config->stock_redis)))
         return config_wrong(error,
                             "--replicas-ack needs --replicas: give how many replicas the Redis "
-                            "server has, those included that are down");
+                            "server has, those included that are down; only sentinels know that "
+                            "themselves");
     if (config->idempotency_ms <= config->wait_ms)
         return config_wrong(
             error,

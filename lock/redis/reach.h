@@ -84,7 +84,8 @@ struct server {
     int64_t kill_refused_ns;     /* the same for CLIENT KILL */
 };
 
-/* How many replicas the server should have, those included that are down. */
+/* How many replicas the server should have, those included that are down: as the caller said; and
+ * OF_SENTINEL at least as many as its sentinels know. */
 size_t server_replicas(const struct server *server);
 
 /* False: no descriptor is left. */

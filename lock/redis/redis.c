@@ -31,6 +31,12 @@ dlock_status redis_add_server(struct redis_config *config, const char *url, cons
     if (status != DLOCK_OK)
         return status;
     bool of_sentinel = server->url.master != NULL;
+    if (config->replicas_ack != DLOCK_REPLICAS_NONE && !of_sentinel &&
+        server_replicas(server) == 0) {
+        url_free(&server->url);
+        return fail(DLOCK_INVALID, "replicas_ack needs replicas, which is 0; set replicas to how "
+                                   "many the server has, those included that are down");
+    }
     if (!reach_init(server, of_sentinel ? SERVER_OF_SENTINEL : SERVER_AT_URL, &config->outages)) {
         url_free(&server->url);
         return fail(DLOCK_NO_MEMORY, "no descriptor is left");

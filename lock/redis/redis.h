@@ -31,7 +31,8 @@ struct redis_config {
 
 /* Adds a server to config->servers, which has room for it: reads its URL, and prepares to reach it.
  * Nothing is sent. A sentinel:// URL starts a thread; user and password are the sentinels' login,
- * or NULL. The time limits are set before. OK, INVALID, NO_MEMORY. */
+ * or NULL. The time limits, replicas_ack and the server's `replicas` are set before. OK, INVALID,
+ * NO_MEMORY. */
 dlock_status redis_add_server(struct redis_config *config, const char *url, const char *user,
                               const char *password);
 /* Ends the threads. No outage is reported after that, and no sentinel is asked. */

@@ -24,6 +24,7 @@
 #define HOST_MAX 256
 #define PORT_MAX 6
 #define SAID_MAX 200
+#define REPLICAS_MAX 1000
 #define ID_MAX 64 /* of a sentinel; it has 40 digits */
 
 /* A master, as a sentinel names it. */
@@ -42,6 +43,7 @@ struct sentinel {
     bool settled;      /* it has answered, or failed, in this round */
     bool names;        /* its latest answer names a master, */
     struct named named;
+    size_t replicas;     /* knows that many of its replicas, those included that are down, */
     int64_t named_ns;    /* and is to a question that was sent then */
     char id[ID_MAX];     /* by which it says that it is itself; "": not known */
     char said[SAID_MAX]; /* without a master: why; "" before the first answer */
@@ -50,7 +52,8 @@ struct sentinel {
 struct watch {
     struct server *server; /* the master's */
     struct redis_config config;
-    char *master; /* its name */
+    char *master;          /* its name */
+    size_t replicas_least; /* so many it has by the caller's word */
     pthread_t thread;
     bool started;
     _Atomic bool ending;
@@ -114,13 +117,13 @@ static bool read_number(const char *text, uint64_t *number)
 }
 
 /* SENTINEL MASTER answers a list of names and values. */
-static bool read_epoch(const redisReply *reply, uint64_t *epoch)
+static bool read_field(const redisReply *reply, const char *field, uint64_t *number)
 {
     for (size_t i = 0; reply->type == REDIS_REPLY_ARRAY && i + 1 < reply->elements; i += 2) {
         const char *name = reply->element[i]->str;
         const char *value = reply->element[i + 1]->str;
-        if (name != NULL && value != NULL && strcmp(name, "config-epoch") == 0)
-            return read_number(value, epoch);
+        if (name != NULL && value != NULL && strcmp(name, field) == 0)
+            return read_number(value, number);
     }
     return false;
 }
@@ -159,6 +162,7 @@ static void take_answers(const struct watch *watch, struct sentinel *sentinel)
     const redisReply *master = sentinel->asks.replies[0];
     const redisReply *address = sentinel->asks.replies[1];
     struct named named;
+    uint64_t replicas;
     const char *error = master->type == REDIS_REPLY_ERROR    ? master->str
                         : address->type == REDIS_REPLY_ERROR ? address->str
                                                              : NULL;
@@ -168,11 +172,13 @@ static void take_answers(const struct watch *watch, struct sentinel *sentinel)
         take_error(watch, sentinel, error);
     } else if (address->type == REDIS_REPLY_NIL) {
         settle(sentinel, "it knows no master '%s'", watch->master);
-    } else if (!read_epoch(master, &named.epoch) || !read_address(address, &named)) {
+    } else if (!read_field(master, "config-epoch", &named.epoch) ||
+               !read_field(master, "num-slaves", &replicas) || !read_address(address, &named)) {
         settle(sentinel, "its answer was not understood");
     } else {
         settle(sentinel, "%s", "");
         sentinel->named = named;
+        sentinel->replicas = replicas < REPLICAS_MAX ? (size_t)replicas : REPLICAS_MAX;
         sentinel->named_ns = sentinel->asked_ns;
         sentinel->names = true;
     }
@@ -331,7 +337,7 @@ static void publish(struct watch *watch, const struct named *named,
 
 /* A majority names this master. Its host name is looked up when it is another one than before, and
  * for each connection, as an address in a URL. */
-static void agree(struct watch *watch, const struct named *named)
+static void agree(struct watch *watch, const struct named *named, size_t replicas)
 {
     struct addresses addresses;
     if (watch->found && named->epoch < watch->last.epoch) {
@@ -341,6 +347,7 @@ static void agree(struct watch *watch, const struct named *named)
         say_none(watch, why, true);
         return;
     }
+    atomic_store(&watch->server->replicas, replicas); /* before a connection is made */
     if (lookup_numeric(named->host, named->port, &addresses) == 0) {
         publish(watch, named, &addresses);
         return;
@@ -386,6 +393,16 @@ static size_t count_of(const struct watch *watch, const struct sentinel *one, si
     return count;
 }
 
+/* A sentinel that was set up late, or reset, knows fewer until it has found the others. */
+static size_t most_replicas(const struct watch *watch, const struct sentinel *one)
+{
+    size_t most = watch->replicas_least;
+    for (size_t i = 0; i < watch->count; i++)
+        if (supports(watch, one, &watch->sentinels[i]) && watch->sentinels[i].replicas > most)
+            most = watch->sentinels[i].replicas;
+    return most;
+}
+
 static void decide(struct watch *watch)
 {
     char why[64];
@@ -399,7 +416,7 @@ static void decide(struct watch *watch)
         possible |= most >= majority(watch);
         if (count >= majority(watch)) {
             watch->over = watch->decided = true;
-            agree(watch, &one->named);
+            agree(watch, &one->named, most_replicas(watch, one));
             return;
         }
     }
@@ -559,6 +576,7 @@ struct watch *watch_start(struct server *server, const struct redis_config *conf
     if (watch == NULL)
         return NULL;
     watch->server = server;
+    watch->replicas_least = server_replicas(server);
     watch->config.connect_timeout_ms = config->connect_timeout_ms;
     watch->config.command_timeout_ms = config->command_timeout_ms;
     watch->master = strdup(url->master);

@@ -436,6 +436,71 @@ static void a_master_with_a_name(void **state)
     server_free(former);
 }
 
+/* ---- Replicas -------------------------------------------------------------------------------- */
+
+static struct server *replica_of(const struct server *of)
+{
+    char port[16];
+    snprintf(port, sizeof port, "%d", server_port(of));
+    return server_start((const char *const[]){"--replicaof", "127.0.0.1", port,
+                                              "--repl-diskless-sync-delay", "0", NULL});
+}
+
+static bool knows(struct server *watcher, size_t count)
+{
+    return server_ask(watcher, "SENTINEL REPLICAS shop")->elements == count;
+}
+
+static bool is_told(dlock *lock, const char *what)
+{
+    dlock_hold *hold;
+    dlock_status status = tried(lock, &hold);
+    if (status == DLOCK_OK)
+        dlock_release(hold, NULL);
+    return status == DLOCK_REFUSED && strstr(dlock_error(), what) != NULL;
+}
+
+/* One is down. The first sentinel knows of it, and the second one never will. */
+static void the_sentinels_know_the_number_of_replicas(void **state)
+{
+    (void)state;
+    char url[160];
+    struct server *own =
+        server_start((const char *const[]){"--repl-diskless-sync-delay", "0", NULL});
+    struct server *first = server_start_sentinel(server_port(own));
+    struct server *replicas[3] = {replica_of(own), replica_of(own)};
+    eventually(knows(first, 2));
+    server_kill(replicas[1]);
+    eventually(strstr(server_text(own, "INFO replication"), "connected_slaves:1") != NULL);
+    struct server *second = server_start_sentinel(server_port(own));
+    eventually(knows(second, 1));
+    snprintf(url, sizeof url, "sentinel://127.0.0.1:%d,127.0.0.1:%d/shop", server_port(second),
+             server_port(first));
+
+    struct dlock_options needs_all = {.replicas_ack = DLOCK_REPLICAS_ALL};
+    dlock_client *client = client_of(url, needs_all);
+    dlock *lock = lock_of(client, NULL, LOCK);
+    eventually(is_told(lock, "1 of 2 replicas confirmed the write in time; 2 must"));
+    replicas[2] = replica_of(own); /* the same client learns of it */
+    eventually(is_told(lock, "2 of 3 replicas confirmed the write in time; 3 must"));
+    dlock_close(lock);
+    dlock_client_close(client);
+
+    needs_all.replicas = 4;
+    client = client_of(url, needs_all);
+    lock = lock_of(client, NULL, LOCK);
+    eventually(is_told(lock, "2 of 4 replicas confirmed the write in time; 4 must"));
+    dlock_close(lock);
+    dlock_client_close(client);
+    needs_all = (struct dlock_options){.replicas_ack = DLOCK_REPLICAS_MAJORITY};
+    assert_status(tried_at(url, needs_all), OK);
+    for (int i = 0; i < 3; i++)
+        server_free(replicas[i]);
+    server_free(second);
+    server_free(first);
+    server_free(own);
+}
+
 /* The answer lies in the socket when the sentinels name another master. The test is the thread that
  * asks them. */
 static void an_answer_that_comes_after_the_switch(void **state)
@@ -580,6 +645,7 @@ int main(void)
         cmocka_unit_test(after_the_masters_death),
         cmocka_unit_test(a_former_master_that_wakes),
         cmocka_unit_test(a_master_with_a_name),
+        cmocka_unit_test(the_sentinels_know_the_number_of_replicas),
         cmocka_unit_test(an_answer_that_comes_after_the_switch),
         cmocka_unit_test(waiters_are_woken_at_the_new_master),
         cmocka_unit_test(an_older_epoch_does_not_win),

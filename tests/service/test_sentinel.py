@@ -198,6 +198,18 @@ def test_each_sentinels_answer_is_told_to_operators(group, start):
     assert reply.status == 503 and "127.0.0.1" not in reply.json["detail"]
 
 
+def test_the_sentinels_know_the_number_of_replicas(group, start):
+    shop = start(group.url, "--replicas-ack", "all", "--wait-ms", 3000)
+    assert shop.stock(value=5).status == 200
+    wait_until(lambda: shop.sell().status == 200, "both confirm")
+    replica = next(node for node in group.nodes if node is not group.named())
+    replica.freeze()
+    wait_until(lambda: "1 of 2 replicas confirmed the write in time; 2 must" in shop.sell().json["detail"], "one is missing")
+    replica.thaw()
+    group.await_ready()
+    wait_until(lambda: shop.sell().status == 200, "both confirm again")
+
+
 def test_the_sentinels_login(group, start, tmp_path):
     (tmp_path / "password").write_text("s3cret")
     for watcher in group.watchers:
