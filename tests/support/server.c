@@ -137,16 +137,23 @@ static bool answers(struct server *server)
 {
     if (!connected(server))
         return false;
+    if (server->reply != NULL)
+        freeReplyObject(server->reply);
     server->reply = redisCommand(server->own, "PING");
     return server->reply != NULL;
 }
 
-static void launch(struct server *server, const char *const *args)
+static void begin(struct server *server, const char *const *args)
 {
     fflush(NULL);
     server->pid = child_fork();
     if (server->pid == 0)
         become_redis(server, args);
+}
+
+static void launch(struct server *server, const char *const *args)
+{
+    begin(server, args);
     /* If another process took the port meanwhile, redis-server ends, and is not `running`. */
     eventually(!running(server) || answers(server));
 }
@@ -209,6 +216,18 @@ void server_restart_unready(struct server *server, const char *const *args)
     server_kill(server);
     launch(server, args);
     must(server->pid != 0);
+}
+
+void server_restart_begin(struct server *server, const char *const *args)
+{
+    server_kill(server);
+    begin(server, args);
+}
+
+bool server_restarted(struct server *server)
+{
+    must(running(server));
+    return answers(server) && server->reply->type == REDIS_REPLY_STATUS;
 }
 
 void server_restart(struct server *server, const char *const *args)

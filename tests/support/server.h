@@ -25,6 +25,9 @@ struct server *server_start_sentinel(int master_port);
 void server_restart(struct server *server, const char *const *args);
 /* The same, but returns at its first reply, which may say that it is still loading. */
 void server_restart_unready(struct server *server, const char *const *args);
+/* The same, but returns at once. It is restarted when server_restarted() is true. */
+void server_restart_begin(struct server *server, const char *const *args);
+bool server_restarted(struct server *server);
 /* SIGKILL. */
 void server_kill(struct server *server);
 /* Sends SIGSTOP or SIGCONT, and returns when the server has stopped or continued. */

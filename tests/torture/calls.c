@@ -52,7 +52,7 @@ static dlock *lock_open(const struct self *self, dlock_client *client, int numbe
     const char *name = plan->names[number];
     dlock *lock = NULL;
     dlock_status status = plan->open != NULL ? plan->open(client, name, &lock)
-                                             : dlock_open(client, plan->rung->name, name, &lock);
+                                             : rungs_open(client, plan->rung->name, name, &lock);
     must(status == DLOCK_OK);
     return lock;
 }
@@ -60,10 +60,9 @@ static dlock *lock_open(const struct self *self, dlock_client *client, int numbe
 bool member_open(struct self *self, struct member *member, bool own_loop)
 {
     const struct plan *plan = self->plan;
-    const char *urls[] = {self->url};
     struct dlock_options options = {.size = sizeof options,
-                                    .servers = urls,
-                                    .server_count = 1,
+                                    .servers = self->urls,
+                                    .server_count = (size_t)plan->servers,
                                     .connect_timeout_ms = plan->connect_ms,
                                     .command_timeout_ms = plan->command_ms,
                                     .ttl_ms = plan->ttl_ms[self->process],

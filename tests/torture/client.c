@@ -432,7 +432,8 @@ int client_main(void *arg)
     self->world = start->world;
     self->plan = start->plan;
     self->process = start->process;
-    self->url = start->url;
+    for (int i = 0; i < SERVERS_MOST; i++)
+        self->urls[i] = start->urls[i];
     self->shared = &start->world->processes[start->process];
     pthread_mutex_init(&self->mutex, NULL);
     pthread_t keeper = thread_start(run_keeper, self);

@@ -9,12 +9,14 @@
 
 #include "history.h"
 
+#define URL_SIZE 160
+
 struct client_start {
     struct world *world;
     const struct plan *plan;
     int process;
-    const char *url; /* URL of its server */
-    bool fresh;      /* started in PHASE_REST: it draws no actions */
+    char urls[SERVERS_MOST][URL_SIZE]; /* of its servers */
+    bool fresh;                        /* started in PHASE_REST: it draws no actions */
 };
 
 /* The body of the process; arg: a struct client_start. Returns its exit status. */

@@ -29,11 +29,21 @@ static inline int64_t bound_ms(const struct plan *plan)
     return plan->connect_ms + 2 * plan->command_ms;
 }
 
+/* Whether the lock is on several servers. Clients may then split the votes, at random. */
+static inline bool is_on_several(const struct plan *plan)
+{
+    return strcmp(plan->rung->name, REDLOCK) == 0;
+}
+
+#define SPLIT_MS_MOST 200 /* the pause after a split vote */
+#define SPLITS_MOST 20    /* so many in a row do not happen by chance */
+
 /* A lock without a holder is acquired within this time. It covers the TTL, polls, and with `fair`
  * the grants of clients that are gone. */
 static inline int64_t rest_bound_ms(const struct plan *plan)
 {
-    return plan_ttl_ms_max(plan) + 3 * plan->retry_ms + PROCESSES_MAX * 2 * plan->grant_ms;
+    int64_t polls_ms = is_on_several(plan) ? SPLITS_MOST * SPLIT_MS_MOST : 3 * plan->retry_ms;
+    return plan_ttl_ms_max(plan) + polls_ms + PROCESSES_MAX * 2 * plan->grant_ms;
 }
 
 /* Whether the client hands the lock off, and nests, without the server, as `fair` does. To the

@@ -11,8 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define LASTING_MAX 128
 
@@ -20,7 +18,7 @@
 struct lasting {
     const struct fault *fault; /* NULL: this place is free */
     uint64_t wire;             /* 0 if it affects no wire */
-    int process;
+    int process, server;
     int left; /* events until it ends */
     int64_t began_ns;
 };
@@ -28,24 +26,22 @@ struct lasting {
 struct faults {
     const struct plan *plan;
     struct world *world;
-    struct server *server;
+    struct servers *servers;
     struct proxy *proxy;
     bool calm;
-    pid_t server_pid;
     int seen[FAULTS_MAX]; /* matching requests so far, for each fault */
     int done_times[FAULTS_MAX];
     int done[FAULT_COUNT];
     struct lasting lasting[LASTING_MAX];
 };
 
-struct faults *faults_new(const struct plan *plan, struct world *world, struct server *server)
+struct faults *faults_new(const struct plan *plan, struct world *world, struct servers *servers)
 {
     struct faults *faults = calloc(1, sizeof *faults);
     must(faults != NULL);
     faults->plan = plan;
     faults->world = world;
-    faults->server = server;
-    faults->server_pid = server_process(server);
+    faults->servers = servers;
     return faults;
 }
 
@@ -59,7 +55,7 @@ const int *faults_done(const struct faults *faults)
     return faults->done;
 }
 
-/* ---- The server ------------------------------------------------------------------------------ */
+/* ---- The servers ----------------------------------------------------------------------------- */
 
 static bool is_the_servers(enum fault_kind kind)
 {
@@ -69,55 +65,43 @@ static bool is_the_servers(enum fault_kind kind)
 static void end_fault(struct faults *faults, struct lasting *lasting);
 
 /* A server that restarts ends its other faults. */
-static void end_servers_faults(struct faults *faults)
+static void end_servers_faults(struct faults *faults, int server)
 {
     for (size_t i = 0; i < LASTING_MAX; i++) {
         struct lasting *lasting = &faults->lasting[i];
-        if (lasting->fault != NULL && is_the_servers(lasting->fault->kind))
+        if (lasting->fault != NULL && lasting->server == server &&
+            is_the_servers(lasting->fault->kind))
             end_fault(faults, lasting);
     }
 }
 
-static void restart(struct faults *faults, enum fault_kind kind)
-{
-    static const char *const args[] = {"--shutdown-on-sigterm", "save", NULL};
-    char file[128];
-    snprintf(file, sizeof file, "%s/dump.rdb", server_folder(faults->server));
-    if (kind == FAULT_RESTART) { /* saves and ends in one step: no command comes between */
-        kill(faults->server_pid, SIGTERM);
-        waitid(P_PID, (id_t)faults->server_pid, &(siginfo_t){0}, WEXITED | WNOWAIT);
-    }
-    proxy_cut_all(faults->proxy);
-    server_kill(faults->server);
-    if (kind == FAULT_RESTART_EMPTY)
-        unlink(file);
-    server_restart(faults->server, args);
-    faults->server_pid = server_process(faults->server);
-    keys_prepare(faults->plan, faults->server);
-    unlink(file);
-    if (kind != FAULT_RESTART)
-        note(faults->world, NOTE_DATA_LOST, -1, NULL, "the server is back: %s", fault_text(kind));
-}
-
-static void server_do(struct faults *faults, const struct fault *fault)
+static void server_do(struct faults *faults, const struct fault *fault, int index)
 {
     static const char *const denied[] = {"-eval -evalsha", "-@write", "-subscribe -blpop",
                                          "-client", "-info"};
-    char command[80];
-    struct server *server = faults->server;
+    struct server *server = servers_at(faults->servers, index);
     switch (fault->kind) {
+    case FAULT_KILL_SERVER:
+        servers_kill(faults->servers, index);
+        break;
+    case FAULT_HOLE_SERVER:
+        proxy_keep(faults->proxy, index, true);
+        break;
+    case FAULT_SLOW_SERVER:
+        proxy_slow(faults->proxy, index, fault->ms);
+        break;
     case FAULT_STOP_SERVER:
-        kill(faults->server_pid, SIGSTOP);
+        servers_signal(faults->servers, index, SIGSTOP);
         break;
     case FAULT_RESTART:
     case FAULT_RESTART_EMPTY:
-        restart(faults, fault->kind);
+        servers_restart(faults->servers, index, fault->kind);
         break;
     case FAULT_RESTART_OLD:
         server_ask(server, "SAVE");
         break;
     case FAULT_CLIENT_KILL:
-        server_ask(server, "CLIENT KILL USER " KEYS_USER);
+        server_ask(server, "CLIENT KILL TYPE NORMAL");
         break;
     case FAULT_CLIENT_PAUSE:
         server_ask(server, "CLIENT PAUSE 60000 WRITE");
@@ -132,24 +116,31 @@ static void server_do(struct faults *faults, const struct fault *fault)
         server_ask(server, "REPLICAOF 127.0.0.1 %d", NOBODYS_PORT);
         break;
     case FAULT_DENY_COMMAND:
-        snprintf(command, sizeof command, "ACL SETUSER " KEYS_USER " %s",
-                 denied[(size_t)(fault->at.count + fault->until.count) % 5]);
-        server_ask(server, command);
+        keys_allow(server, denied[(size_t)(fault->at.count + fault->until.count) % 5]);
         break;
     default:
-        server_ask(server, "ACL SETUSER " KEYS_USER " resetchannels");
+        keys_allow(server, "resetchannels");
     }
 }
 
-static void server_undo(struct faults *faults, enum fault_kind kind)
+static void server_undo(struct faults *faults, enum fault_kind kind, int index)
 {
-    struct server *server = faults->server;
+    struct server *server = servers_at(faults->servers, index);
     switch (kind) {
+    case FAULT_KILL_SERVER:
+        servers_revive(faults->servers, index);
+        break;
+    case FAULT_HOLE_SERVER:
+        proxy_keep(faults->proxy, index, false);
+        break;
+    case FAULT_SLOW_SERVER:
+        proxy_slow(faults->proxy, index, 0);
+        break;
     case FAULT_STOP_SERVER:
-        kill(faults->server_pid, SIGCONT);
+        servers_signal(faults->servers, index, SIGCONT);
         break;
     case FAULT_RESTART_OLD:
-        restart(faults, kind);
+        servers_restart(faults->servers, index, kind);
         break;
     case FAULT_CLIENT_PAUSE:
         server_ask(server, "CLIENT UNPAUSE");
@@ -161,10 +152,10 @@ static void server_undo(struct faults *faults, enum fault_kind kind)
         server_ask(server, "REPLICAOF NO ONE");
         break;
     case FAULT_DENY_COMMAND:
-        server_ask(server, "ACL SETUSER " KEYS_USER " +@all");
+        keys_allow(server, "+@all");
         break;
     case FAULT_DENY_CHANNEL:
-        server_ask(server, "ACL SETUSER " KEYS_USER " allchannels");
+        keys_allow(server, "allchannels");
         break;
     default:
         break;
@@ -190,29 +181,34 @@ static void end_fault(struct faults *faults, struct lasting *lasting)
     const struct fault *fault = lasting->fault;
     struct wire *wire = wire_find(faults->proxy, lasting->wire);
     lasting->fault = NULL;
-    note(faults->world, NOTE_FAULT, lasting->process, NULL, "fault ends: %s%s (wire %llu)",
+    char name[16];
+    note(faults->world, NOTE_FAULT, lasting->process, NULL, "fault ends: %s%s (wire %llu)%s%s",
          fault_text(fault->kind), lasting->wire != 0 && wire == NULL ? ", the wire is gone" : "",
-         (unsigned long long)lasting->wire);
+         (unsigned long long)lasting->wire, faults->plan->servers > 1 ? ", " : "",
+         plan_server_name(faults->plan, lasting->server, name, sizeof name));
     if (wire != NULL) {
         wire_slow(wire, 0);
         wire_let_go(wire);
     }
     if (fault->kind == FAULT_REFUSE)
-        proxy_refuse(faults->proxy, false);
+        proxy_refuse(faults->proxy, lasting->server,
+                     !servers_is_up(faults->servers, lasting->server));
     else if (fault->kind == FAULT_STOP_CLIENT || fault->kind == FAULT_STOP_AT_POINT)
         signal_process(faults, lasting->process, SIGCONT);
     else
-        server_undo(faults, fault->kind);
+        server_undo(faults, fault->kind, lasting->server);
 }
 
-static void lasts(struct faults *faults, const struct fault *fault, uint64_t wire, int process)
+static void lasts(struct faults *faults, const struct fault *fault, uint64_t wire,
+                  const struct request_seen *seen)
 {
     for (size_t i = 0; i < LASTING_MAX; i++) {
         if (faults->lasting[i].fault != NULL)
             continue;
         faults->lasting[i] = (struct lasting){.fault = fault,
                                               .wire = wire,
-                                              .process = process,
+                                              .process = seen->process,
+                                              .server = seen->server,
                                               .left = fault->until.count,
                                               .began_ns = boot_ns()};
         return;
@@ -221,7 +217,7 @@ static void lasts(struct faults *faults, const struct fault *fault, uint64_t wir
 }
 
 static enum onward do_to_wire(struct faults *faults, const struct fault *fault, struct wire *wire,
-                              int process)
+                              const struct request_seen *seen)
 {
     switch (fault->kind) {
     case FAULT_RESET_BEFORE:
@@ -230,8 +226,8 @@ static enum onward do_to_wire(struct faults *faults, const struct fault *fault, 
         wire_reset_at_reply(wire);
         return ONWARD_SEND;
     case FAULT_REFUSE:
-        proxy_refuse(faults->proxy, true);
-        lasts(faults, fault, 0, process);
+        proxy_refuse(faults->proxy, seen->server, true);
+        lasts(faults, fault, 0, seen);
         return ONWARD_SEND;
     case FAULT_SLOW:
         wire_slow(wire, fault->ms);
@@ -247,31 +243,37 @@ static enum onward do_to_wire(struct faults *faults, const struct fault *fault, 
         if (fault->kind == FAULT_LATE_RESET)
             wire_reset(wire);
     }
-    lasts(faults, fault, wire_number(wire), process);
+    lasts(faults, fault, wire_number(wire), seen);
     return ONWARD_SEND;
 }
 
 static enum onward begin_fault(struct faults *faults, const struct fault *fault, struct wire *wire,
                                const struct request_seen *seen)
 {
+    char name[16];
+    if (is_the_servers(fault->kind) && !servers_is_up(faults->servers, seen->server))
+        return ONWARD_SEND;
     faults->done[fault->kind]++;
-    note(faults->world, NOTE_FAULT, seen->process, NULL, "FAULT %s: %s, at this request",
-         fault_name(fault->kind), fault_text(fault->kind));
+    note(faults->world, NOTE_FAULT, seen->process, NULL, "FAULT %s: %s, at this request%s%s",
+         fault_name(fault->kind), fault_text(fault->kind), faults->plan->servers > 1 ? " to " : "",
+         plan_server_name(faults->plan, seen->server, name, sizeof name));
     if (fault->kind < FAULT_STOP_CLIENT)
-        return do_to_wire(faults, fault, wire, seen->process);
+        return do_to_wire(faults, fault, wire, seen);
     if (fault->kind == FAULT_STOP_CLIENT || fault->kind == FAULT_KILL_CLIENT) {
-        int process = fault->at.count % 3 == 0 ? (seen->process + 1) % faults->plan->processes
-                                               : seen->process;
+        struct request_seen of = *seen;
+        if (fault->at.count % 3 == 0)
+            of.process = (seen->process + 1) % faults->plan->processes;
         bool stop = fault->kind == FAULT_STOP_CLIENT;
-        signal_process(faults, process, stop ? SIGSTOP : SIGKILL);
+        signal_process(faults, of.process, stop ? SIGSTOP : SIGKILL);
         if (stop)
-            lasts(faults, fault, 0, process);
+            lasts(faults, fault, 0, &of);
         return ONWARD_SEND;
     }
     uint64_t number = wire_number(wire);
-    end_servers_faults(faults); /* one at a time: a stopped server accepts no commands */
-    server_do(faults, fault);
-    lasts(faults, fault, 0, seen->process);
+    /* One at a time: a stopped server accepts no commands. */
+    end_servers_faults(faults, seen->server);
+    server_do(faults, fault, seen->server);
+    lasts(faults, fault, 0, seen);
     return wire_number(wire) == number ? ONWARD_SEND : ONWARD_DROP;
 }
 
@@ -281,6 +283,7 @@ static bool matches(const struct event *event, int same, const struct request_se
 {
     int process = event->process == SAME ? same : event->process;
     return event->answered == seen->answered && (process == ANY || process == seen->process) &&
+           (event->server == ANY || event->server == seen->server) &&
            (event->request == ANY || event->request == (int)seen->kind);
 }
 
@@ -337,7 +340,7 @@ static void look_at_points(struct faults *faults)
         faults->done_times[i]++;
         faults->done[fault->kind]++;
         if (fault->kind == FAULT_STOP_AT_POINT)
-            lasts(faults, fault, 0, fault->at.process);
+            lasts(faults, fault, 0, &(struct request_seen){.process = fault->at.process});
     }
 }
 

@@ -6,10 +6,10 @@
 #ifndef TORTURE_FAULTS_H
 #define TORTURE_FAULTS_H
 
-#include "proxy.h"
+#include "servers.h"
 
 struct faults;
-struct faults *faults_new(const struct plan *plan, struct world *world, struct server *server);
+struct faults *faults_new(const struct plan *plan, struct world *world, struct servers *servers);
 void faults_free(struct faults *faults);
 /* The proxy's on_request callback. */
 enum onward faults_on_request(void *faults, struct wire *wire, const struct request_seen *seen);

@@ -38,6 +38,9 @@ int64_t plan_ttl_ms_max(const struct plan *plan)
     return most;
 }
 
+/* ---- Rungs ----------------------------------------------------------------------------------- */
+
+/* One for one server. */
 static const struct dlock_rung *draw_rung(uint64_t *random)
 {
     size_t count;
@@ -45,9 +48,19 @@ static const struct dlock_rung *draw_rung(uint64_t *random)
     const struct dlock_rung *rung;
     do
         rung = &rungs[random_below(random, count)];
-    while (rung->flawed);
+    while (rung->flawed || strcmp(rung->name, REDLOCK) == 0);
     return rung;
 }
+
+const char *plan_server_name(const struct plan *plan, int server, char *name, size_t size)
+{
+    name[0] = '\0';
+    if (plan->servers > 1)
+        snprintf(name, size, "server %d", server);
+    return name;
+}
+
+/* ---- Numbers --------------------------------------------------------------------------------- */
 
 static int between(uint64_t *random, int least, int most)
 {
@@ -126,7 +139,8 @@ static bool leaves_a_hold(enum fault_kind kind)
 
 static struct event draw_event(const struct plan *plan, uint64_t *random, int most)
 {
-    struct event event = {.process = ANY, .request = ANY, .answered = chance(random, 50)};
+    struct event event = {
+        .process = ANY, .server = ANY, .request = ANY, .answered = chance(random, 50)};
     event.count = 1 + (int)random_below(random, 1 + random_below(random, (uint64_t)most));
     if (chance(random, 50))
         event.process = between(random, 0, plan->processes - 1);
@@ -138,15 +152,22 @@ static struct event draw_event(const struct plan *plan, uint64_t *random, int mo
     return event;
 }
 
+static enum fault_kind draw_kind(const struct plan *plan, uint64_t *random)
+{
+    enum fault_kind kind;
+    do
+        kind = (enum fault_kind)random_below(random, chance(random, 40) ? FAULT_STOP_CLIENT
+                                                                        : FAULT_KILL_SERVER);
+    while (plan->long_ttl && leaves_a_hold(kind));
+    return kind;
+}
+
 static void draw_faults(struct plan *plan, uint64_t *random)
 {
     enum fault_kind kinds[4];
     size_t kind_count = 1 + random_below(random, 4);
     for (size_t i = 0; i < kind_count; i++)
-        do
-            kinds[i] = (enum fault_kind)random_below(random, chance(random, 40) ? FAULT_STOP_CLIENT
-                                                                                : FAULT_COUNT);
-        while (plan->long_ttl && leaves_a_hold(kinds[i]));
+        kinds[i] = draw_kind(plan, random);
     plan->fault_count = 1 + random_below(random, FAULTS_MAX);
     for (size_t i = 0; i < plan->fault_count; i++) {
         struct fault *fault = &plan->faults[i];
@@ -170,16 +191,50 @@ static void draw_faults(struct plan *plan, uint64_t *random)
     }
 }
 
-void plan_draw(struct plan *plan, uint64_t seed, const char *rung)
+/* ---- Several servers ------------------------------------------------------------------------- */
+
+/* No server forgets what it acknowledged, and none becomes a replica: redlock does not promise to
+ * bear that. */
+static enum fault_kind draw_loss(uint64_t *random)
+{
+    return (enum fault_kind)ONE_OF(random, FAULT_KILL_SERVER, FAULT_KILL_SERVER, FAULT_HOLE_SERVER,
+                                   FAULT_HOLE_SERVER, FAULT_SLOW_SERVER, FAULT_STOP_SERVER,
+                                   FAULT_REFUSE, FAULT_CLIENT_KILL, FAULT_CLIENT_PAUSE, FAULT_OOM,
+                                   FAULT_DENY_COMMAND);
+}
+
+/* Faults of servers instead of those of one. Each fault begins at a request to some server, which
+ * it affects. */
+static void draw_several(struct plan *plan, const struct choice *choice)
+{
+    uint64_t random = plan->seed ^ 0x5e7e55e7e55e7e5u;
+    bool loses = chance(&random, 80);
+    plan->servers = choice->servers != 0 ? choice->servers : (int)ONE_OF(&random, 3, 5);
+    for (size_t i = 0; i < plan->fault_count; i++) {
+        struct fault *fault = &plan->faults[i];
+        if (fault->kind >= FAULT_STOP_SERVER || (loses && i % 2 == 0)) {
+            fault->kind = draw_loss(&random);
+            fault->at.answered &= fault->kind > FAULT_STOP_CLIENT;
+            fault->times = 1;
+            fault->until.count *= (int)ONE_OF(&random, 1, 5, 20);
+        }
+        if (chance(&random, 70))
+            fault->at.server = between(&random, 0, plan->servers - 1);
+    }
+}
+
+void plan_draw(struct plan *plan, uint64_t seed, const struct choice *choice)
 {
     uint64_t random = seed;
-    *plan = (struct plan){.seed = seed};
+    *plan = (struct plan){.seed = seed, .servers = 1, .planted = choice->planted};
     const struct dlock_rung *drawn = draw_rung(&random);
-    plan->rung = rung != NULL ? dlock_rung_find(rung) : drawn;
+    plan->rung = choice->rung != NULL ? rungs_find(choice->rung) : drawn;
     must(plan->rung != NULL);
     draw_clients(plan, &random);
     draw_calls(plan, &random);
     plan->calm = chance(&random, 8);
     if (!plan->calm)
         draw_faults(plan, &random);
+    if (strcmp(plan->rung->name, REDLOCK) == 0)
+        draw_several(plan, choice);
 }

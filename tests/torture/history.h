@@ -6,6 +6,8 @@
 #ifndef TORTURE_HISTORY_H
 #define TORTURE_HISTORY_H
 
+#include "planted.h"
+#include "rungs.h"
 #include "world.h"
 
 #define FAULTS_MAX 8
@@ -55,7 +57,10 @@ enum op {
     X(OOM, "out of memory")                                                                        \
     X(READONLY, "a replica")                                                                       \
     X(DENY_COMMAND, "commands refused by ACL")                                                     \
-    X(DENY_CHANNEL, "channels refused by ACL")
+    X(DENY_CHANNEL, "channels refused by ACL")                                                     \
+    X(KILL_SERVER, "SIGKILL of a server, which comes back with its data")                          \
+    X(HOLE_SERVER, "all bytes from and to a server kept")                                          \
+    X(SLOW_SERVER, "a longer round trip to a server")
 enum fault_kind {
 #define X(name, text) FAULT_##name,
     FAULT_MAP(X)
@@ -71,6 +76,7 @@ enum request { REQUEST_ACQUIRE, REQUEST_RELEASE, REQUEST_RENEW, REQUEST_LISTEN, 
 /* The count-th request or reply of a kind and a process, or of any. */
 struct event {
     int process;   /* ANY; SAME: the process that the fault affected */
+    int server;    /* ANY */
     int request;   /* ANY */
     bool answered; /* counts replies instead of requests */
     int count;
@@ -84,7 +90,7 @@ struct fault {
     int times;          /* how many times in all */
     struct event until; /* counted from the fault; for LATE_CLOSED from the close */
     int idle_ms;        /* it also ends if there was no request for this time */
-    int ms;             /* for SLOW: the round trip */
+    int ms;             /* for SLOW and SLOW_SERVER: the round trip */
 };
 
 struct plan {
@@ -92,6 +98,8 @@ struct plan {
     const struct dlock_rung *rung;
     /* Opens a lock whose rung is not part of the ladder; otherwise NULL. */
     dlock_status (*open)(dlock_client *client, const char *name, dlock **lock);
+    int servers;                          /* independent masters */
+    enum planted planted;                 /* a mistake that all processes make */
     bool calm;                            /* no faults, as a control */
     bool long_ttl;                        /* nothing expires: no fault lets a hold expire */
     int processes, threads, locks, calls; /* calls: per thread */
@@ -113,8 +121,17 @@ struct plan {
     size_t fault_count;
 };
 
-/* Draws the plan. rung: the rung's name, or NULL to draw it, too. */
-void plan_draw(struct plan *plan, uint64_t seed, const char *rung);
+/* Which histories are played. A zeroed one: all sound rungs on one server. */
+struct choice {
+    const char *rung; /* NULL: the seed draws it */
+    int servers;      /* of REDLOCK; 0: the seed draws 3 or 5. Others have one */
+    enum planted planted;
+};
+
+/* Draws the plan. */
+void plan_draw(struct plan *plan, uint64_t seed, const struct choice *choice);
+/* "server 2", or "" if there is one. Returns the name. */
+const char *plan_server_name(const struct plan *plan, int server, char *name, size_t size);
 int64_t plan_ttl_ms_max(const struct plan *plan);
 
 #endif

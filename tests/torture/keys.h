@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Keys in Redis besides the library's: an application's keys, with names that a lock might use
- * internally. And a Redis user that may access only the keys that dlock.h lists.
+ * internally. And a Redis user for each process, that may access only the keys that dlock.h lists.
  */
 #ifndef TORTURE_KEYS_H
 #define TORTURE_KEYS_H
@@ -10,14 +10,15 @@
 
 #include "server.h"
 
-#define KEYS_USER "torture"
+#define KEYS_USER "torture" /* and the number of the process */
 #define KEYS_PASSWORD "secret"
 
-/* Creates the user and the application's keys, on a server that has just started. */
+/* Creates the users and the application's keys, on a server that has just started. */
 void keys_prepare(const struct plan *plan, struct server *server);
 /* In PHASE_REST: checks that these keys are unchanged, that no other key was accessed, and that
  * each key of the library expires. */
 void keys_judge(const struct plan *plan, struct server *server, struct world *world);
-pid_t server_process(struct server *server);
+/* Applies rules of ACL SETUSER to all users. */
+void keys_allow(struct server *server, const char *rules);
 
 #endif

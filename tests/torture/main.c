@@ -25,14 +25,16 @@
 static const char usage[] =
     "usage: torture [options]\n"
     "\n"
-    "Plays histories in which several processes share locks on a private Redis, under faults, and\n"
-    "judges each. One seed makes one history.\n"
+    "Plays histories in which several processes share locks on a private Redis, or on several,\n"
+    "under faults, and judges each. One seed makes one history.\n"
     "\n"
     "  --seed S         the first seed (default 1)\n"
     "  --histories N    how many (default 100)\n"
     "  --minutes N      instead: as many as N minutes allow\n"
-    "  --rung R         only this rung (default: all that are not flawed)\n"
-    "  --flawed         instead: each flawed rung until its flaw is seen, at most N histories\n"
+    "  --rung R         only this rung (default: all of one server that are not flawed)\n"
+    "  --servers N      redlock on 3 or 5 servers (default for --rung redlock: the seed decides)\n"
+    "  --flawed         instead: each flawed rung until its flaw is seen, at most N histories;\n"
+    "                   with --servers a redlock that needs one vote too few\n"
     "  --repeat SEED    this history until it fails, at most 100 times\n"
     "  --until-failure  end at the first history that fails\n"
     "  --jobs N         how many at once (default 4)\n"
@@ -45,7 +47,7 @@ static const char usage[] =
 struct settings {
     uint64_t seed;
     long histories, minutes;
-    const char *rung;
+    struct choice choice;
     bool flawed, repeat, until_failure;
     enum violation_kind until; /* the kind at which to end; VIOLATION_COUNT: any */
     int jobs;
@@ -61,7 +63,7 @@ struct job {
 };
 
 struct totals {
-    long histories, calm, failed, lost;
+    long histories, calm, failed, lost, servers_lost;
     size_t calls;
     long by_kind[VIOLATION_COUNT], faults[FAULT_COUNT];
 };
@@ -72,10 +74,9 @@ static int64_t began_ns, told_ns;
 
 /* ---- One history ----------------------------------------------------------------------------- */
 
-static void job_start(struct job *job, const struct settings *settings, uint64_t seed,
-                      const char *rung)
+static void job_start(struct job *job, const struct settings *settings, uint64_t seed)
 {
-    plan_draw(&job->plan, seed, rung);
+    plan_draw(&job->plan, seed, &settings->choice);
     memset(job->result, 0, sizeof *job->result);
     job->began_ns = boot_ns();
     snprintf(job->transcript, sizeof job->transcript, "%s/%s-%llu.txt", settings->folder,
@@ -96,10 +97,23 @@ static void tell_violations(const struct job *job)
     for (int i = 0; i < VIOLATION_COUNT; i++)
         if (result->by_kind[i] > 0)
             printf(" %s", violation_name((enum violation_kind)i));
-    printf(": %s\n    transcript: %s\n    again: scripts/torture --rung %s --repeat %llu\n",
-           result->first, job->transcript, job->plan.rung->name,
-           (unsigned long long)job->plan.seed);
+    printf(": %s\n    transcript: %s\n    again: scripts/torture --rung %s", result->first,
+           job->transcript, job->plan.rung->name);
+    if (job->plan.servers > 1)
+        printf(" --servers %d", job->plan.servers);
+    printf(" --repeat %llu\n", (unsigned long long)job->plan.seed);
     fflush(stdout);
+}
+
+/* Whether one of several servers was away, or as good as. */
+static bool lost_a_server(const struct job *job)
+{
+    static const enum fault_kind kinds[] = {FAULT_KILL_SERVER, FAULT_HOLE_SERVER, FAULT_SLOW_SERVER,
+                                            FAULT_STOP_SERVER};
+    int count = 0;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        count += job->result->faults[kinds[i]];
+    return count > 0 && job->plan.servers > 1;
 }
 
 static void job_end(struct job *job, bool quiet)
@@ -109,6 +123,7 @@ static void job_end(struct job *job, bool quiet)
     totals.calm += job->plan.calm;
     totals.failed += result->violations > 0;
     totals.calls += result->calls;
+    totals.servers_lost += lost_a_server(job);
     for (int i = 0; i < VIOLATION_COUNT; i++)
         totals.by_kind[i] += result->by_kind[i];
     for (int i = 0; i < FAULT_COUNT; i++)
@@ -196,7 +211,7 @@ static void play(const struct settings *settings)
         job = job_free(settings);
         if (job != NULL && goes_on(settings, started)) {
             uint64_t seed = settings->seed + (settings->repeat ? 0 : (uint64_t)started);
-            job_start(job, settings, seed, settings->rung);
+            job_start(job, settings, seed);
             started++;
         } else if (!any_job()) {
             return;
@@ -218,6 +233,20 @@ static enum violation_kind flaw_of(const char *rung)
     return VIOLATION_OVERLAP;
 }
 
+/* Plays until the mistake shows. */
+static bool catch_planted(const struct settings *settings)
+{
+    struct settings one = *settings;
+    one.choice.planted = PLANTED_MINORITY;
+    one.until = VIOLATION_OVERLAP;
+    one.until_failure = true;
+    play(&one);
+    bool seen = totals.by_kind[one.until] > 0;
+    printf("%s the mistake after %ld histories: %s. One vote fewer than a majority was enough\n",
+           seen ? "caught" : "MISSED", totals.histories + totals.calm, violation_text(one.until));
+    return seen;
+}
+
 /* Plays each flawed rung until its flaw shows. */
 static bool catch_flawed(const struct settings *settings)
 {
@@ -227,10 +256,11 @@ static bool catch_flawed(const struct settings *settings)
     for (size_t i = 0; i < count; i++) {
         struct settings one = *settings;
         const char *name = rungs[i].name;
-        if (!rungs[i].flawed || (settings->rung != NULL && strcmp(settings->rung, name) != 0))
+        const char *only = settings->choice.rung;
+        if (!rungs[i].flawed || (only != NULL && strcmp(only, name) != 0))
             continue;
         totals = (struct totals){0};
-        one.rung = name;
+        one.choice.rung = name;
         one.until = flaw_of(name);
         one.until_failure = true;
         play(&one);
@@ -252,6 +282,9 @@ static void tell_totals(void)
         if (totals.by_kind[i] > 0)
             printf("%s: %ld times, %s\n", violation_name((enum violation_kind)i), totals.by_kind[i],
                    violation_text((enum violation_kind)i));
+    if (totals.servers_lost > 0)
+        printf("a server was killed, stopped, slow or unreachable in %ld of them\n",
+               totals.servers_lost);
     printf("%ld histories and %ld calm ones in %lld s, %zu calls, %ld failed\n", totals.histories,
            totals.calm, (long long)((boot_ns() - began_ns) / 1000000000), totals.calls,
            totals.failed);
@@ -277,17 +310,13 @@ static unsigned long long number(const char *option, const char *text, unsigned 
 
 static struct settings read_options(int argc, char **argv)
 {
-    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
-                                            {"histories", required_argument, NULL, 'n'},
-                                            {"minutes", required_argument, NULL, 'm'},
-                                            {"rung", required_argument, NULL, 'r'},
-                                            {"flawed", no_argument, NULL, 'f'},
-                                            {"repeat", required_argument, NULL, 'a'},
-                                            {"until-failure", no_argument, NULL, 'u'},
-                                            {"jobs", required_argument, NULL, 'j'},
-                                            {"folder", required_argument, NULL, 'd'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"seed", required_argument, NULL, 's'},    {"histories", required_argument, NULL, 'n'},
+        {"minutes", required_argument, NULL, 'm'}, {"rung", required_argument, NULL, 'r'},
+        {"servers", required_argument, NULL, 'v'}, {"flawed", no_argument, NULL, 'f'},
+        {"repeat", required_argument, NULL, 'a'},  {"until-failure", no_argument, NULL, 'u'},
+        {"jobs", required_argument, NULL, 'j'},    {"folder", required_argument, NULL, 'd'},
+        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
     struct settings settings = {
         .seed = 1, .histories = 100, .until = VIOLATION_COUNT, .jobs = 4, .folder = "runs/torture"};
     int option;
@@ -303,9 +332,15 @@ static struct settings read_options(int argc, char **argv)
             settings.minutes = (long)number("--minutes", optarg, 100000);
             break;
         case 'r':
-            settings.rung = optarg;
-            if (dlock_rung_find(optarg) == NULL)
+            settings.choice.rung = optarg;
+            if (rungs_find(optarg) == NULL)
                 refuse("--rung", optarg);
+            break;
+        case 'v':
+            settings.choice.servers = (int)number("--servers", optarg, SERVERS_MOST);
+            if (settings.choice.servers != 3 && settings.choice.servers != 5)
+                refuse("--servers", optarg);
+            settings.choice.rung = REDLOCK;
             break;
         case 'f':
             settings.flawed = true;
@@ -358,6 +393,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < JOBS_MAX; i++)
         jobs[i].result = &results[i];
     began_ns = told_ns = boot_ns();
+    if (settings.flawed && settings.choice.servers > 1)
+        return catch_planted(&settings) && totals.lost == 0 ? 0 : 1;
     if (settings.flawed)
         return catch_flawed(&settings) && totals.lost == 0 ? 0 : 1;
     play(&settings);

@@ -4,6 +4,7 @@
  */
 #include "proxy.h"
 
+#include "keys.h"
 #include "must.h"
 #include "request.h"
 
@@ -35,7 +36,9 @@ STAILQ_HEAD(packets, packet);
 struct wire {
     uint64_t number; /* 0 if this place is free */
     struct proxy *proxy;
-    int process;
+    int server;
+    int process;       /* -1: no process has logged in */
+    bool unread_by;    /* no client's: its bytes are not looked at */
     int client, redis; /* client is -1 after it has closed its end */
     struct packets up, down;
     bool keep_up, keep_down, reset_at_reply, dropping;
@@ -43,19 +46,26 @@ struct wire {
     bool half_closed; /* no more bytes go up */
     size_t unread_size;
     char unread[PIECE_MAX * 2]; /* of an incomplete request */
-    char script[32];            /* label of the latest script, for an EVAL */
     struct request_seen last;
+};
+
+/* A server, as the proxy sees it. */
+struct beyond {
+    char name[16]; /* for the transcript */
+    int server_port;
+    int listener, port;
+    bool refuse, keep;
+    int round_trip_ms;
 };
 
 struct proxy {
     struct world *world;
     on_request *asked;
     void *arg;
-    int server_port;
-    int listeners[PROCESSES_MAX], ports[PROCESSES_MAX];
     int64_t last_request_ns;
     uint64_t numbers;
-    bool refuse;
+    int server_count;
+    struct beyond servers[SERVERS_MOST];
     struct wire wires[WIRES_MAX];
 };
 
@@ -65,7 +75,8 @@ static void put(struct wire *wire, struct packets *to, const char *bytes, size_t
 {
     struct packet *packet = malloc(sizeof *packet + size);
     must(packet != NULL);
-    packet->due_ns = boot_ns() + wire->round_trip_ms * NS_A_MS / 2;
+    int slower_ms = wire->proxy->servers[wire->server].round_trip_ms;
+    packet->due_ns = boot_ns() + (wire->round_trip_ms + slower_ms) * NS_A_MS / 2;
     packet->size = size;
     memcpy(packet->bytes, bytes, size);
     STAILQ_INSERT_TAIL(to, packet, next);
@@ -123,8 +134,9 @@ static void wire_end(struct wire *wire)
  * end. */
 static void move(struct wire *wire)
 {
-    bool all_up = !wire->keep_up && flush(&wire->up, wire->redis);
-    if (!wire->keep_down)
+    bool kept = wire->proxy->servers[wire->server].keep;
+    bool all_up = !wire->keep_up && !kept && flush(&wire->up, wire->redis);
+    if (!wire->keep_down && !kept)
         flush(&wire->down, wire->client);
     if (all_up && wire->client < 0 && !wire->half_closed) {
         shutdown(wire->redis, SHUT_WR);
@@ -137,6 +149,11 @@ static void move(struct wire *wire)
 uint64_t wire_number(const struct wire *wire)
 {
     return wire->number;
+}
+
+int wire_server(const struct wire *wire)
+{
+    return wire->server;
 }
 
 struct wire *wire_find(struct proxy *proxy, uint64_t number)
@@ -160,7 +177,7 @@ void wire_keep(struct wire *wire, bool up, bool down)
 
 void wire_let_go(struct wire *wire)
 {
-    bool waits = !STAILQ_EMPTY(&wire->up);
+    bool waits = !STAILQ_EMPTY(&wire->up) && !wire->proxy->servers[wire->server].keep;
     wire->keep_up = wire->keep_down = false;
     move(wire);
     if (waits)
@@ -182,19 +199,46 @@ void wire_reset_at_reply(struct wire *wire)
     wire->reset_at_reply = true;
 }
 
-void proxy_refuse(struct proxy *proxy, bool refuse)
+void proxy_refuse(struct proxy *proxy, int server, bool refuse)
 {
-    proxy->refuse = refuse;
+    proxy->servers[server].refuse = refuse;
 }
 
-void proxy_cut_all(struct proxy *proxy)
+void proxy_keep(struct proxy *proxy, int server, bool keep)
+{
+    proxy->servers[server].keep = keep;
+    for (size_t i = 0; i < WIRES_MAX; i++)
+        if (proxy->wires[i].number != 0 && proxy->wires[i].server == server)
+            move(&proxy->wires[i]);
+}
+
+void proxy_slow(struct proxy *proxy, int server, int round_trip_ms)
+{
+    proxy->servers[server].round_trip_ms = round_trip_ms;
+}
+
+void proxy_cut_all(struct proxy *proxy, int server)
 {
     for (size_t i = 0; i < WIRES_MAX; i++)
-        if (proxy->wires[i].number != 0)
+        if (proxy->wires[i].number != 0 && proxy->wires[i].server == server)
             wire_end(&proxy->wires[i]);
 }
 
 /* ---- Requests and replies -------------------------------------------------------------------- */
+
+/* The first request of a process is its login. Servers talk to each other, too. */
+static void read_login(struct wire *wire, const char *text)
+{
+    if (sscanf(text, "AUTH " KEYS_USER "%d ", &wire->process) != 1)
+        wire->unread_by = true;
+}
+
+static void note_on(const struct wire *wire, const char *way, const char *text, const char *more)
+{
+    const char *name = wire->proxy->servers[wire->server].name;
+    note(wire->proxy->world, NOTE_TEXT, wire->process, NULL, "wire %llu%s%s %s %s%s",
+         (unsigned long long)wire->number, *name != '\0' ? " of " : "", name, way, text, more);
+}
 
 /* Handles the complete requests. */
 static void take_requests(struct wire *wire)
@@ -202,14 +246,18 @@ static void take_requests(struct wire *wire)
     struct proxy *proxy = wire->proxy;
     struct request_seen seen;
     size_t size, at = 0;
-    while (!wire->dropping &&
+    while (!wire->dropping && !wire->unread_by &&
            (size = request_size(wire->unread + at, wire->unread_size - at)) > 0) {
-        request_read(wire->unread + at, wire->script, &seen);
+        request_read(wire->unread + at, &seen);
+        if (wire->process < 0)
+            read_login(wire, seen.text);
+        if (wire->unread_by)
+            break;
         seen.process = wire->process;
+        seen.server = wire->server;
         seen.answered = false;
         proxy->last_request_ns = boot_ns();
-        note(proxy->world, NOTE_TEXT, seen.process, NULL, "wire %llu > %s",
-             (unsigned long long)wire->number, seen.text);
+        note_on(wire, ">", seen.text, "");
         wire->last = seen;
         uint64_t number = wire->number;
         enum onward onward = proxy->asked(proxy->arg, wire, &seen);
@@ -219,6 +267,10 @@ static void take_requests(struct wire *wire)
         if (!wire->dropping)
             put(wire, &wire->up, wire->unread + at, size);
         at += size;
+    }
+    if (wire->unread_by) {
+        put(wire, &wire->up, wire->unread, wire->unread_size);
+        at = wire->unread_size;
     }
     memmove(wire->unread, wire->unread + at, wire->unread_size - at);
     wire->unread_size -= at;
@@ -250,11 +302,8 @@ static void note_reply(const struct wire *wire, const char *bytes, size_t size)
         if (bytes[i] != '\r')
             line[used++] = bytes[i] == '\n' ? ' ' : bytes[i];
     line[used] = '\0';
-    note(wire->proxy->world, NOTE_TEXT, wire->process, NULL, "wire %llu < %s%s",
-         (unsigned long long)wire->number, line,
-         to_nobody         ? "(to no client)"
-         : wire->keep_down ? "(kept)"
-                           : "");
+    bool kept = wire->keep_down || wire->proxy->servers[wire->server].keep;
+    note_on(wire, "<", line, to_nobody ? "(to no client)" : kept ? "(kept)" : "");
 }
 
 static void from_server(struct wire *wire)
@@ -267,6 +316,10 @@ static void from_server(struct wire *wire)
         wire_end(wire);
         return;
     }
+    if (wire->unread_by && wire->client >= 0)
+        put(wire, &wire->down, bytes, (size_t)size);
+    if (wire->unread_by)
+        return;
     note_reply(wire, bytes, (size_t)size);
     if (wire->reset_at_reply)
         close_client(wire, true);
@@ -280,10 +333,10 @@ static void from_server(struct wire *wire)
 
 /* ---- Connections ----------------------------------------------------------------------------- */
 
-static int server_socket_fd(const struct proxy *proxy)
+static int server_socket_fd(const struct beyond *server)
 {
     struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons((uint16_t)proxy->server_port),
+                                  .sin_port = htons((uint16_t)server->server_port),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int on = 1;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -295,11 +348,12 @@ static int server_socket_fd(const struct proxy *proxy)
     return -1;
 }
 
-static void accept_one(struct proxy *proxy, int process)
+static void accept_one(struct proxy *proxy, int server)
 {
     struct wire *wire = proxy->wires;
+    const struct beyond *beyond = &proxy->servers[server];
     int on = 1;
-    int client = accept4(proxy->listeners[process], NULL, NULL, SOCK_CLOEXEC);
+    int client = accept4(beyond->listener, NULL, NULL, SOCK_CLOEXEC);
     if (client < 0)
         return;
     while (wire < proxy->wires + WIRES_MAX && wire->number != 0)
@@ -308,13 +362,13 @@ static void accept_one(struct proxy *proxy, int process)
         close(client);
         return;
     }
-    int redis = proxy->refuse ? -1 : server_socket_fd(proxy);
+    int redis = beyond->refuse ? -1 : server_socket_fd(beyond);
     memset(wire, 0, offsetof(struct wire, unread));
     wire->proxy = proxy;
     wire->client = client;
     wire->redis = redis;
-    wire->process = process;
-    wire->script[0] = '\0';
+    wire->server = server;
+    wire->process = -1;
     wire->last = (struct request_seen){.kind = REQUEST_OTHER};
     if (redis < 0) {
         close_client(wire, true);
@@ -332,9 +386,9 @@ static int wait_for(const struct proxy *proxy, int wait_ms)
     int64_t now_ns = boot_ns();
     for (size_t i = 0; i < WIRES_MAX; i++) {
         const struct wire *wire = &proxy->wires[i];
-        const struct packet *first[] = {
-            wire->number == 0 || wire->keep_up ? NULL : STAILQ_FIRST(&wire->up),
-            wire->number == 0 || wire->keep_down ? NULL : STAILQ_FIRST(&wire->down)};
+        bool kept = wire->number == 0 || proxy->servers[wire->server].keep;
+        const struct packet *first[] = {kept || wire->keep_up ? NULL : STAILQ_FIRST(&wire->up),
+                                        kept || wire->keep_down ? NULL : STAILQ_FIRST(&wire->down)};
         for (size_t j = 0; j < 2; j++) {
             int64_t left_ns = first[j] == NULL ? INT64_MAX : first[j]->due_ns - now_ns;
             if (left_ns < wait_ms * NS_A_MS)
@@ -346,11 +400,12 @@ static int wait_for(const struct proxy *proxy, int wait_ms)
 
 void proxy_round(struct proxy *proxy, int wait_ms)
 {
-    static struct pollfd polls[PROCESSES_MAX + 2 * WIRES_MAX];
+    static struct pollfd polls[SERVERS_MOST + 2 * WIRES_MAX];
     static uint64_t numbers[WIRES_MAX];
     struct pollfd *end = polls;
-    for (int i = 0; i < PROCESSES_MAX; i++)
-        *end++ = (struct pollfd){.fd = proxy->listeners[i], .events = POLLIN};
+    for (int i = 0; i < proxy->server_count; i++)
+        *end++ = (struct pollfd){.fd = proxy->servers[i].listener, .events = POLLIN};
+    const struct pollfd *of_wires = end;
     for (size_t i = 0; i < WIRES_MAX; i++) {
         const struct wire *wire = &proxy->wires[i];
         numbers[i] = wire->number;
@@ -360,7 +415,7 @@ void proxy_round(struct proxy *proxy, int wait_ms)
     poll(polls, (nfds_t)(end - polls), wait_for(proxy, wait_ms));
     for (size_t i = 0; i < WIRES_MAX; i++) {
         struct wire *wire = &proxy->wires[i];
-        const struct pollfd *here = &polls[PROCESSES_MAX + 2 * i];
+        const struct pollfd *here = &of_wires[2 * i];
         if (wire->number != 0 && wire->number == numbers[i] && here[1].revents != 0)
             from_server(wire);
         if (wire->number != 0 && wire->number == numbers[i] && wire->client >= 0 &&
@@ -369,7 +424,7 @@ void proxy_round(struct proxy *proxy, int wait_ms)
         if (wire->number != 0)
             move(wire);
     }
-    for (int i = 0; i < PROCESSES_MAX; i++)
+    for (int i = 0; i < proxy->server_count; i++)
         if (polls[i].revents != 0)
             accept_one(proxy, i);
 }
@@ -379,38 +434,48 @@ int64_t proxy_last_request_ns(const struct proxy *proxy)
     return proxy->last_request_ns;
 }
 
-int proxy_port(const struct proxy *proxy, int process)
+int proxy_port(const struct proxy *proxy, int server)
 {
-    return proxy->ports[process];
+    return proxy->servers[server].port;
 }
 
-struct proxy *proxy_new(struct world *world, const struct server *server, on_request *asked,
-                        void *arg)
+void proxy_lead(struct proxy *proxy, int server, int port)
+{
+    proxy->servers[server].server_port = port;
+}
+
+static void listen_for(struct beyond *server)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    server->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    must(bind(server->listener, (struct sockaddr *)&address, size) == 0);
+    must(listen(server->listener, 128) == 0);
+    must(getsockname(server->listener, (struct sockaddr *)&address, &size) == 0);
+    server->port = ntohs(address.sin_port);
+}
+
+struct proxy *proxy_new(struct world *world, const struct plan *plan, on_request *asked, void *arg)
 {
     struct proxy *proxy = calloc(1, sizeof *proxy);
     must(proxy != NULL);
     proxy->world = world;
     proxy->asked = asked;
     proxy->arg = arg;
-    proxy->server_port = server_port(server);
     proxy->last_request_ns = boot_ns();
-    for (int i = 0; i < PROCESSES_MAX; i++) {
-        struct sockaddr_in address = {.sin_family = AF_INET,
-                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-        socklen_t size = sizeof address;
-        proxy->listeners[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        must(bind(proxy->listeners[i], (struct sockaddr *)&address, size) == 0);
-        must(listen(proxy->listeners[i], 128) == 0);
-        must(getsockname(proxy->listeners[i], (struct sockaddr *)&address, &size) == 0);
-        proxy->ports[i] = ntohs(address.sin_port);
+    proxy->server_count = plan->servers;
+    for (int i = 0; i < plan->servers; i++) {
+        plan_server_name(plan, i, proxy->servers[i].name, sizeof proxy->servers[i].name);
+        listen_for(&proxy->servers[i]);
     }
     return proxy;
 }
 
 void proxy_free(struct proxy *proxy)
 {
-    proxy_cut_all(proxy);
-    for (int i = 0; i < PROCESSES_MAX; i++)
-        close(proxy->listeners[i]);
+    for (int i = 0; i < proxy->server_count; i++) {
+        proxy_cut_all(proxy, i);
+        close(proxy->servers[i].listener);
+    }
     free(proxy);
 }

@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The wires between the clients and the server: one for each connection, each with its own
+ * The wires between the clients and the servers: one for each connection, each with its own
  * connection to the server. A wire can keep bytes and send them later, even after the client has
  * closed its end. They then reach the server on the connection on which they were sent, as with
  * TCP. The proxy has no thread: proxy_round() does all work. faults.c decides which request meets
- * which fault.
+ * which fault. Each process logs in as a user of its own, so the first request of a
+ * connection tells which process made it.
  */
 #ifndef TORTURE_PROXY_H
 #define TORTURE_PROXY_H
 
 #include "history.h"
 
-#include "server.h"
-
 struct proxy;
 struct wire;
 
 struct request_seen {
-    int process;
+    int process, server;
     enum request kind;
     bool answered;  /* this is the server's reply to it */
     char label[32]; /* "SET", "fair acquire" */
@@ -31,21 +30,26 @@ enum onward {
 };
 typedef enum onward on_request(void *arg, struct wire *wire, const struct request_seen *seen);
 
-struct proxy *proxy_new(struct world *world, const struct server *server, on_request *asked,
-                        void *arg);
+struct proxy *proxy_new(struct world *world, const struct plan *plan, on_request *asked, void *arg);
 void proxy_free(struct proxy *proxy);
-/* The port of a process. Each process has one, so that its requests are known. */
-int proxy_port(const struct proxy *proxy, int process);
+/* The port at which clients reach the server. */
+int proxy_port(const struct proxy *proxy, int server);
+/* The port at which the proxy reaches it. */
+void proxy_lead(struct proxy *proxy, int server, int port);
 /* Waits for at most that time, and handles what is due. */
 void proxy_round(struct proxy *proxy, int wait_ms);
 /* Time of the latest request. */
 int64_t proxy_last_request_ns(const struct proxy *proxy);
-void proxy_refuse(struct proxy *proxy, bool refuse);
+/* About all wires of a server, and those to come. */
+void proxy_refuse(struct proxy *proxy, int server, bool refuse);
+void proxy_keep(struct proxy *proxy, int server, bool keep);
+void proxy_slow(struct proxy *proxy, int server, int round_trip_ms);
 /* Cuts all wires, as happens when a server ends. */
-void proxy_cut_all(struct proxy *proxy);
+void proxy_cut_all(struct proxy *proxy, int server);
 
 /* Identifies a wire, which may have ended meanwhile. */
 uint64_t wire_number(const struct wire *wire);
+int wire_server(const struct wire *wire);
 struct wire *wire_find(struct proxy *proxy, uint64_t number);
 bool wire_has_client(const struct wire *wire);
 /* Keeps the bytes to the server (up), to the client (down), or both. */

@@ -4,6 +4,8 @@
  */
 #include "request.h"
 
+#include "scripts.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,18 +13,30 @@
 
 #define WORDS_MAX 12
 
-/* The library's scripts by their SHA1; CMake generates the list from lock/lua. */
-static const char *script_name(const char *sha1)
+struct word {
+    const char *bytes;
+    int size;
+};
+
+static bool is_text(struct word word, const char *text)
+{
+    return strlen(text) == (size_t)word.size && memcmp(word.bytes, text, strlen(text)) == 0;
+}
+
+/* The name of a script of the library, which is sent by its SHA1 or in full. CMake generates the
+ * list from lock/lua. */
+static const char *script_name(struct word script)
 {
     static const struct {
-        const char *sha1, *name;
+        const struct script *script;
+        const char *name;
     } scripts[] = {
-#define X(sha1, name) {sha1, name},
+#define X(name) {&lua_##name, #name},
 #include "scripts.def"
 #undef X
     };
     for (size_t i = 0; i < sizeof scripts / sizeof scripts[0]; i++)
-        if (strncmp(sha1, scripts[i].sha1, 40) == 0)
+        if (is_text(script, scripts[i].script->sha1) || is_text(script, scripts[i].script->text))
             return scripts[i].name;
     return NULL;
 }
@@ -46,11 +60,6 @@ size_t request_size(const char *bytes, size_t size)
     }
     return (size_t)(at - bytes);
 }
-
-struct word {
-    const char *bytes;
-    int size;
-};
 
 static int read_words(const char *at, struct word *words)
 {
@@ -89,19 +98,17 @@ static enum request kind_of(const char *label)
     return REQUEST_OTHER;
 }
 
-void request_read(const char *bytes, char script[32], struct request_seen *seen)
+void request_read(const char *bytes, struct request_seen *seen)
 {
     struct word words[WORDS_MAX] = {{"", 0}};
     int count = read_words(bytes, words);
     int first = 1; /* first word that the text shows */
     if (strncmp(words[0].bytes, "EVAL", 4) == 0 && count > 3) {
-        const char *name = words[0].size == 7 ? script_name(words[1].bytes) : NULL;
+        const char *name = script_name(words[1]);
         int what = 3 + (int)strtol(words[2].bytes, NULL, 10);
-        if (name != NULL && what < count && is_word(words[what]))
-            snprintf(script, 32, "%s %.*s", name, words[what].size, words[what].bytes);
-        else if (name != NULL)
-            snprintf(script, 32, "%s", name);
-        snprintf(seen->label, sizeof seen->label, "%s", *script != '\0' ? script : "script");
+        bool says = name != NULL && what < count && is_word(words[what]);
+        snprintf(seen->label, sizeof seen->label, "%s%s%.*s", name != NULL ? name : "script",
+                 says ? " " : "", says ? words[what].size : 0, says ? words[what].bytes : "");
         first = 3;
     } else {
         snprintf(seen->label, sizeof seen->label, "%.*s", words[0].size, words[0].bytes);

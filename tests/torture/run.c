@@ -23,22 +23,19 @@
 struct run {
     const struct plan *plan;
     struct world *world;
-    struct server *server;
+    struct servers *servers;
     struct proxy *proxy;
     struct faults *faults;
     struct stage stage;
-    char urls[PROCESSES_MAX][96];
 };
 
 /* ---- What the stage asks for ----------------------------------------------------------------- */
 
-static const char *url(void *arg, int process)
+static void url(void *arg, int process, int server, char url[URL_SIZE])
 {
-    struct run *run = arg;
-    snprintf(run->urls[process], sizeof run->urls[process],
-             "redis://" KEYS_USER ":" KEYS_PASSWORD "@127.0.0.1:%d",
-             proxy_port(run->proxy, process));
-    return run->urls[process];
+    const struct run *run = arg;
+    snprintf(url, URL_SIZE, "redis://" KEYS_USER "%d:" KEYS_PASSWORD "@127.0.0.1:%d", process,
+             proxy_port(run->proxy, server));
 }
 
 static void play_round(void *arg, int ms)
@@ -46,12 +43,36 @@ static void play_round(void *arg, int ms)
     struct run *run = arg;
     proxy_round(run->proxy, ms);
     faults_round(run->faults, run->proxy);
+    servers_round(run->servers);
 }
 
 static void calm(void *arg)
 {
     struct run *run = arg;
     faults_calm(run->faults, run->proxy);
+    while (!servers_all_up(run->servers)) {
+        witness_beat(&run->world->proxy);
+        play_round(run, LOOK_MS);
+    }
+}
+
+/* Of several servers a majority must have the same hold's key: other keys expire unnoticed. */
+static bool is_left(const struct run *run, const char *name)
+{
+    struct server *first = servers_at(run->servers, 0);
+    int needed = run->plan->servers / 2 + 1;
+    if (run->plan->servers == 1)
+        return server_integer(first, "EXISTS %s", name) != 0;
+    for (int i = 0; i < needed; i++) {
+        char hold[128];
+        int count = 0;
+        snprintf(hold, sizeof hold, "%s", server_text(servers_at(run->servers, i), "GET %s", name));
+        for (int j = i; j < run->plan->servers && hold[0] != '\0'; j++)
+            count += strcmp(hold, server_text(servers_at(run->servers, j), "GET %s", name)) == 0;
+        if (count >= needed)
+            return true;
+    }
+    return false;
 }
 
 /* No process died and no hold expired, so a lock that is left on the server was forgotten. */
@@ -61,8 +82,7 @@ static void judge_left(void *arg)
     for (int i = 0; i < run->plan->locks; i++) {
         if (!check_all_definite(run->world, i))
             continue;
-        for (int ms = 0; server_integer(run->server, "EXISTS %s", run->plan->names[i]) != 0;
-             ms += LOOK_MS) {
+        for (int ms = 0; is_left(run, run->plan->names[i]); ms += LOOK_MS) {
             stage_wait(&run->stage, LOOK_MS);
             if (ms < LEFT_MS)
                 continue;
@@ -76,7 +96,7 @@ static void judge_left(void *arg)
 static void judge_rides(struct run *run)
 {
     const struct world *world = run->world;
-    long long sold = atoll(server_text(run->server, "GET app:sold"));
+    long long sold = atoll(server_text(servers_at(run->servers, 0), "GET app:sold"));
     int least = check_data_lost(world) ? 0 : world->rides_answered;
     if (sold < least || sold > world->rides_sent)
         violation(run->world, VIOLATION_RIDE, "%lld were carried out, %d of %d were answered", sold,
@@ -85,12 +105,12 @@ static void judge_rides(struct run *run)
 
 static void set_up(struct run *run)
 {
-    static const char *const args[] = {"--shutdown-on-sigterm", "save", NULL};
+    planted_set(run->plan->planted);
     run->world = world_new();
-    run->server = server_start(args);
-    keys_prepare(run->plan, run->server);
-    run->faults = faults_new(run->plan, run->world, run->server);
-    run->proxy = proxy_new(run->world, run->server, faults_on_request, run->faults);
+    run->servers = servers_start(run->plan, run->world);
+    run->faults = faults_new(run->plan, run->world, run->servers);
+    run->proxy = proxy_new(run->world, run->plan, faults_on_request, run->faults);
+    servers_join(run->servers, run->proxy);
     run->stage = (struct stage){.plan = run->plan,
                                 .world = run->world,
                                 .arg = run,
@@ -107,7 +127,8 @@ static void go_through(struct run *run)
     faults_round(run->faults, run->proxy);
     if (!stage_play(&run->stage))
         return;
-    keys_judge(run->plan, run->server, run->world);
+    for (int i = 0; i < run->plan->servers; i++)
+        keys_judge(run->plan, servers_at(run->servers, i), run->world);
     judge_rides(run);
 }
 
@@ -153,7 +174,7 @@ void run_history(const struct plan *plan, const char *transcript, struct result 
     }
     proxy_free(run.proxy);
     faults_free(run.faults);
-    server_free(run.server);
+    servers_free(run.servers);
     fclose(errors);
     unlink(said);
 }

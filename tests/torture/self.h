@@ -36,7 +36,7 @@ struct self {
     const struct plan *plan;
     struct process *shared;
     int process;
-    const char *url;
+    const char *urls[SERVERS_MOST];
     struct member main;
     _Atomic int running; /* threads that make calls */
     _Atomic int started; /* calls started and not completed */

@@ -15,13 +15,12 @@
 
 static void start_process(struct stage *stage, int process, bool fresh)
 {
-    stage->starts[process] = (struct client_start){.world = stage->world,
-                                                   .plan = stage->plan,
-                                                   .process = process,
-                                                   .url = stage->url(stage->arg, process),
-                                                   .fresh = fresh};
-    atomic_store(&stage->world->processes[process].pid,
-                 child_start(client_main, &stage->starts[process]));
+    struct client_start *start = &stage->starts[process];
+    *start = (struct client_start){
+        .world = stage->world, .plan = stage->plan, .process = process, .fresh = fresh};
+    for (int i = 0; i < stage->plan->servers; i++)
+        stage->url(stage->arg, process, i, start->urls[i]);
+    atomic_store(&stage->world->processes[process].pid, child_start(client_main, start));
 }
 
 static void reap(struct stage *stage)
@@ -120,9 +119,9 @@ bool stage_play(struct stage *stage)
 {
     struct world *world = stage->world;
     rounds(stage, all_done, RUN_MS);
+    stage->calm(stage->arg);
     atomic_store(&world->calm_ns, boot_ns());
     note(world, NOTE_FAULT, -1, NULL, "all faults are over");
-    stage->calm(stage->arg);
     atomic_store(&world->phase, PHASE_CALM);
     if (!rounds(stage, all_let_go, GIVE_UP_MS)) {
         end_all(stage, "when the faults were over");

@@ -11,8 +11,9 @@ struct stage {
     /* Set by the caller. */
     const struct plan *plan;
     struct world *world;
-    void *arg;                                  /* argument of the functions below */
-    const char *(*url)(void *arg, int process); /* URL of the server for the process */
+    void *arg; /* argument of the functions below */
+    /* The URL of a server for the process. */
+    void (*url)(void *arg, int process, int server, char url[URL_SIZE]);
     void (*round)(void *arg, int ms); /* called repeatedly: serves the server and the faults */
     void (*calm)(void *arg);          /* ends all faults */
     void (*at_rest)(void *arg);       /* called when no process holds a lock; or NULL */

@@ -97,10 +97,14 @@ static void tell_plan(FILE *to, const struct plan *plan)
     fprintf(to, "connect %lld ms, command %lld ms, retry %lld ms, grant %lld ms\n",
             (long long)plan->connect_ms, (long long)plan->command_ms, (long long)plan->retry_ms,
             (long long)plan->grant_ms);
+    if (plan->servers > 1)
+        fprintf(to, "on %d servers\n", plan->servers);
     for (size_t i = 0; i < plan->fault_count; i++)
-        fprintf(to, "fault: %s, %d times from event %d (process %d, kind %d) on, until %d more\n",
+        fprintf(to,
+                "fault: %s, %d times from event %d (process %d, server %d, kind %d) on, until %d "
+                "more\n",
                 fault_text(plan->faults[i].kind), plan->faults[i].times, plan->faults[i].at.count,
-                plan->faults[i].at.process, plan->faults[i].at.request,
+                plan->faults[i].at.process, plan->faults[i].at.server, plan->faults[i].at.request,
                 plan->faults[i].until.count);
 }
 

@@ -19,6 +19,7 @@
 #define THREADS_MAX 8
 #define CHILDS_THREAD (THREADS_MAX + 2) /* of a forked child, which ends without closing */
 #define LOCKS_MAX 3
+#define SERVERS_MOST 5
 #define CALLS_MAX 32768
 #define CALLS_ENOUGH (CALLS_MAX / 4 * 3) /* from then on the threads make no more calls */
 #define NOTES_MAX 32768

@@ -169,10 +169,11 @@ static void go_on(struct run *run, bool now)
 
 /* ---- What the stage asks for ----------------------------------------------------------------- */
 
-static const char *url(void *arg, int process)
+static void url(void *arg, int process, int server, char url[URL_SIZE])
 {
-    (void)process;
-    return ((struct run *)arg)->url;
+    const struct run *run = arg;
+    (void)process, (void)server;
+    snprintf(url, URL_SIZE, "%s", run->url);
 }
 
 static void play_round(void *arg, int ms)
@@ -200,7 +201,7 @@ static void draw(struct run *run, uint64_t seed)
 {
     struct plan *plan = &run->plan;
     char name[sizeof plan->names[0]];
-    plan_draw(plan, seed, NULL);
+    plan_draw(plan, seed, &(struct choice){0});
     plan->rung = zookeeper_rung();
     plan->open = zookeeper_open;
     plan->fault_count = 0;

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Mistakes that are made on purpose, to see that the judge finds them. The linker leads some of the
+ * library's calls here.
+ */
+#ifndef TORTURE_PLANTED_H
+#define TORTURE_PLANTED_H
+
+enum planted {
+    PLANTED_NONE,
+    PLANTED_MINORITY, /* redlock needs one vote fewer than a majority */
+};
+
+/* Before the processes of a history start: they all make this mistake. */
+void planted_set(enum planted mistake);
+
+#endif
