@@ -64,7 +64,13 @@ struct dlock_hold {
     /* rung_ops.state_size bytes, zero at first. All holds of the lock in this process share them.
      */
     void *lock_state;
-    uint64_t token;           /* set by a rung with TRAIT_TOKEN when it acquires */
+    uint64_t token; /* set by a rung with TRAIT_TOKEN when it acquires */
+    /* TRAIT_QUORUM: what the rung knows of its servers, see redlock.c. Renewals on several threads
+     * read and write it. */
+    _Atomic uint32_t servers;
+    /* Set by a rung when it acquires: the first renewal comes after a thirtieth of the time to
+     * live, not after a third. */
+    bool renews_soon;
     bool wants_identity;      /* want.identity, on rungs with TRAIT_TOKEN */
     struct identity identity; /* the engine's answer to the latest attempt */
 

@@ -588,6 +588,8 @@ void timekeeper_watch(struct timekeeper *timekeeper, struct dlock_hold *hold, in
     hold->watched = true;
     heap_put(&timekeeper->ends, &hold->end, valid_until(hold));
     timekeeper_extend_all(timekeeper, hold, sent_ns, ttl_ms);
+    if (hold->renews_soon)
+        set_turn(timekeeper, hold, sent_ns + ttl_ms * NS_PER_MS / RETRIES_PER_TTL);
     wake_at(timekeeper, next_moment(timekeeper));
     pthread_mutex_unlock(&timekeeper->mutex);
 }

@@ -449,7 +449,17 @@ static bool is_over(const struct redis *redis, void *arg)
     return decision->is_made(decision->arg) || all_answered(redis, NULL);
 }
 
-void redis_gather_until(struct redis *redis, bool (*decided)(void *arg), void *arg,
+/* The servers that owe nothing to an earlier exchange have answered. */
+static bool have_prompt_answered(const struct redis *redis, void *arg)
+{
+    (void)arg;
+    for (size_t i = 0; i < redis->node_count; i++)
+        if (redis_awaits(redis, i) && !redis_owes(redis, i))
+            return false;
+    return true;
+}
+
+void redis_gather_until(struct redis *redis, bool (*decided)(void *arg), void *arg, int64_t more_ms,
                         int64_t deadline_ns, int wake_fd)
 {
     struct decision decision = {decided, arg};
@@ -457,7 +467,9 @@ void redis_gather_until(struct redis *redis, bool (*decided)(void *arg), void *a
     redis_send(redis);
     for (size_t i = 0; i < redis->node_count; i++)
         node_catch_up_overdue(&redis->nodes[i]);
-    redis_pump(redis, is_over, &decision, limit_ns, wake_fd);
+    if (redis_pump(redis, is_over, &decision, limit_ns, wake_fd) == DLOCK_OK && more_ms > 0)
+        redis_pump(redis, have_prompt_answered, NULL, min_ns(limit_ns, mono_deadline_ns(more_ms)),
+                   wake_fd);
     for (size_t i = 0; i < redis->node_count; i++) {
         struct node *node = &redis->nodes[i];
         for (size_t lost = node->reply_count; node->state == NODE_DOWN && lost < node->reply_wanted;

@@ -73,7 +73,12 @@ struct votes {
     size_t servers; /* all of the client's */
     size_t needed;  /* a majority of `servers` */
     bool decided;   /* no other answer was needed; else the missing ones took too long */
-    char answers[SENTENCE_MAX]; /* what each one said, for a sentence; unless `yes` is a majority */
+    /* Which servers, a bit each. */
+    uint32_t said_yes;
+    uint32_t said_no;
+    uint32_t unanswered; /* late and lost */
+    /* What each one said, for a sentence; unless `yes` is a majority that decides. */
+    char answers[SENTENCE_MAX];
 };
 
 struct question {
@@ -83,6 +88,9 @@ struct question {
     bool (*is_decided)(void *arg, const struct votes *votes);
     bool needs_most; /* nothing is sent unless a majority is connected */
     bool for_all;    /* each server gets it, on its next connection if need be: see redis_keep */
+    /* Once it is decided, servers that owe nothing to an earlier request are awaited for so long.
+     */
+    int64_t more_ms;
 };
 
 /* Sends a command, or a script in full, to all servers at once; script NULL: argv is a command.

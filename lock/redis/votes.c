@@ -61,6 +61,8 @@ static void poll_count(struct poll *poll)
         votes->failed += failed;
         votes->yes += yes;
         votes->no += !failed && !yes;
+        votes->said_yes |= (uint32_t)yes << i;
+        votes->said_no |= (uint32_t)(!failed && !yes) << i;
     }
 }
 
@@ -135,12 +137,13 @@ static void poll_end(struct poll *poll, const char *const *words)
     env->reads = NULL;
     for (size_t i = 0; i < votes->servers; i++) {
         bool silent = poll->each[i] == VOTE_NONE && redis_status(env->redis, i) == DLOCK_UNKNOWN;
+        votes->unanswered |= (uint32_t)silent << i;
         votes->late += silent && redis_owes(env->redis, i);
         votes->lost += silent && !redis_owes(env->redis, i);
         if (poll->question->for_all && poll->sent[i] && poll->each[i] == VOTE_NONE)
             redis_keep(env->redis, i, rung_count(words), words);
     }
-    if (votes->yes < votes->needed)
+    if (votes->yes < votes->needed || poll->question->is_decided != NULL)
         poll_say(poll);
 }
 
@@ -170,7 +173,8 @@ struct votes rung_poll(struct rung_env *env, const struct script *script, const 
     if (env->awaits == AWAIT_EACH)
         redis_gather(env->redis, env->deadline_ns, env->wake_fd);
     else
-        redis_gather_until(env->redis, poll_decided, &poll, env->deadline_ns, env->wake_fd);
+        redis_gather_until(env->redis, poll_decided, &poll, question->more_ms, env->deadline_ns,
+                           env->wake_fd);
     poll_end(&poll, argv);
     return poll.votes;
 }

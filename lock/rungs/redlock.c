@@ -16,6 +16,31 @@
 
 #define AGAIN_MS_LEAST 50
 #define AGAIN_MS_MOST 200
+#define JOIN_MS 50 /* how long a renewal awaits the other servers once a majority has said yes */
+
+/* hold->servers: the low half has a bit for each server that counts. What it says later shows that
+ * it has had the key all the time, because no request that could set the key is on its way to it.
+ * The high half has a bit for each server to which such a request may be. */
+static uint32_t counted_of(uint32_t servers)
+{
+    return servers & 0xffff;
+}
+
+static uint32_t setting_of(uint32_t servers)
+{
+    return servers >> 16;
+}
+
+static uint32_t servers_of(uint32_t counted, uint32_t setting)
+{
+    return counted | setting << 16;
+}
+_Static_assert(SERVERS_MAX <= 16, "half of 32 bits has one for each server");
+
+static size_t size_of(uint32_t set)
+{
+    return (size_t)__builtin_popcount(set);
+}
 
 static bool is_ok(void *arg, size_t server, const struct answer *answer)
 {
@@ -86,6 +111,8 @@ static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, s
         return status;
     struct votes votes = rung_poll(env, NULL, argv, &question, NULL);
     if (votes.yes >= votes.needed) {
+        atomic_store(&hold->servers, servers_of(votes.said_yes, votes.unanswered));
+        hold->renews_soon = votes.yes < votes.servers;
         point(env, "acquired");
         return DLOCK_OK;
     }
@@ -143,11 +170,25 @@ static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
 
 /* ---- Renewal --------------------------------------------------------------------------------- */
 
+struct renewing {
+    uint32_t counted;
+    uint32_t missing; /* servers that have no key */
+};
+
 static bool note_missing(void *arg, size_t server, const struct answer *answer)
 {
-    bool *missing = arg;
-    missing[server] = answer->kind == DLOCK_REPLY_INTEGER && answer->integer == 0;
+    struct renewing *renewing = arg;
+    if (answer->kind == DLOCK_REPLY_INTEGER && answer->integer == 0)
+        renewing->missing |= 1U << server;
     return is_one(NULL, server, answer);
+}
+
+/* A majority that counts said yes, or none can any more. */
+static bool is_renewal_certain(void *arg, const struct votes *votes)
+{
+    const struct renewing *renewing = arg;
+    return size_of(votes->said_yes & renewing->counted) >= votes->needed ||
+           size_of(renewing->counted & ~votes->said_no) < votes->needed;
 }
 
 static bool is_never_decided(void *arg)
@@ -157,43 +198,65 @@ static bool is_never_decided(void *arg)
 }
 
 /* Sets the key again where it is missing: on a server that came back empty. A majority has just
- * confirmed the hold, so no other client can have the lock. The answers are awaited, so that no
- * release overtakes the request. */
-static void set_again(struct rung_env *env, const struct dlock_hold *hold, const char *ttl,
-                      const bool *missing)
+ * confirmed the hold, so no other client can have the lock. The answers are awaited, and no other
+ * task of the timekeeper ends that wait, so that no release overtakes the request. Returns which
+ * servers answered. */
+static uint32_t set_again(struct rung_env *env, const struct dlock_hold *hold, const char *ttl,
+                          uint32_t missing)
 {
     const char *const argv[] = {"SET", hold->key, hold->id, "NX", "PX", ttl, NULL};
-    bool any = false;
+    uint32_t answered = 0;
     redis_go_on(env->redis);
-    for (size_t i = 0; i < redis_nodes(env->redis); i++) {
-        any |= missing[i];
-        if (missing[i])
+    for (size_t i = 0; i < redis_nodes(env->redis); i++)
+        if ((missing >> i & 1) != 0)
             redis_append(env->redis, i, rung_count(argv), argv, NULL);
-    }
-    if (any)
-        redis_gather_until(env->redis, is_never_decided, NULL, env->deadline_ns, env->wake_fd);
+    redis_gather_until(env->redis, is_never_decided, NULL, 0, INT64_MAX, -1);
+    for (size_t i = 0; i < redis_nodes(env->redis); i++)
+        if (redis_status(env->redis, i) != DLOCK_UNKNOWN)
+            answered |= missing & 1U << i;
+    return answered;
+}
+
+/* What this round says about the servers. If another round of the same hold has ended meanwhile,
+ * it only says which ones do not count. Returns where the key is set again. */
+static uint32_t take_round(struct dlock_hold *hold, uint32_t began, const struct votes *votes,
+                           bool renewed, uint32_t missing)
+{
+    uint32_t setting = setting_of(began) & ~votes->said_yes;
+    uint32_t counted = counted_of(began) | (renewed ? votes->said_yes : 0);
+    uint32_t heals = renewed ? missing & ~setting : 0;
+    uint32_t now = servers_of(counted & ~votes->said_no, setting | heals);
+    if (atomic_compare_exchange_strong(&hold->servers, &began, now))
+        return heals;
+    atomic_fetch_and(&hold->servers, ~servers_of(votes->said_no, 0));
+    return 0;
 }
 
 static dlock_status renew(struct rung_env *env, struct dlock_hold *hold, const char *ttl)
 {
-    static const struct question question = {.is_yes = note_missing, .is_decided = is_certain};
+    static const struct question question = {
+        .is_yes = note_missing, .is_decided = is_renewal_certain, .more_ms = JOIN_MS};
     const char *const argv[] = {"1", hold->key, hold->id, ttl, NULL};
-    bool missing[SERVERS_MAX] = {false};
+    uint32_t began = atomic_load(&hold->servers);
+    struct renewing renewing = {.counted = counted_of(began)};
     int64_t began_ns = env->now_ns();
-    struct votes votes = rung_poll(env, &lua_redlock_renew, argv, &question, missing);
-    if (votes.yes >= votes.needed) {
-        if (env->now_ns() - began_ns < strtoll(ttl, NULL, 10) * (NS_PER_MS / 2))
-            set_again(env, hold, ttl, missing);
+    struct votes votes = rung_poll(env, &lua_redlock_renew, argv, &question, &renewing);
+    size_t yes = size_of(votes.said_yes & renewing.counted);
+    bool renewed = yes >= votes.needed;
+    bool fresh = env->now_ns() - began_ns < strtoll(ttl, NULL, 10) * (NS_PER_MS / 2);
+    uint32_t heals = take_round(hold, began, &votes, renewed, fresh ? renewing.missing : 0);
+    if (heals != 0)
+        atomic_fetch_and(&hold->servers, ~servers_of(0, set_again(env, hold, ttl, heals)));
+    if (renewed)
         return DLOCK_OK;
-    }
-    if (votes.servers - votes.no < votes.needed)
-        return fail(DLOCK_LOST, "'%s': %zu of %zu servers no longer have it (%s)", hold->key,
-                    votes.no, votes.servers, votes.answers);
+    if (size_of(renewing.counted & ~votes.said_no) < votes.needed)
+        return fail(DLOCK_LOST, "'%s': a majority of %zu servers has not kept it (%s)", hold->key,
+                    votes.servers, votes.answers);
     dlock_status status = votes.late + votes.lost > 0 ? DLOCK_UNKNOWN
                           : votes.failed > 0          ? DLOCK_REFUSED
                                                       : DLOCK_UNREACHABLE;
-    return fail(status, "'%s': %zu of %zu servers renewed it, and %zu are needed (%s)", hold->key,
-                votes.yes, votes.servers, votes.needed, votes.answers);
+    return fail(status, "'%s': %zu of %zu servers that kept it renewed it, and %zu are needed (%s)",
+                hold->key, yes, votes.servers, votes.needed, votes.answers);
 }
 
 const struct rung_ops rung_redlock = {

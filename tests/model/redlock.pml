@@ -45,7 +45,7 @@ byte asked[CLIENTS + 1]; /* a bit for each server: it was asked in this round, *
 byte yes[CLIENTS + 1];   /* and has granted, or accepted */
 byte heard[CLIENTS + 1]; /* it has answered in this round */
 byte counts[CLIENTS + 1]; /* servers whose answers to a renewal count */
-byte heals[CLIENTS + 1]; /* servers that are sent the key again */
+byte heals[CLIENTS + 1]; /* servers to which a request that sets the key is on its way */
 byte seen[CLIENTS + 1];  /* the smallest token that may be accepted, as far as is known */
 byte token[CLIENTS + 1];
 byte proposals[CLIENTS + 1];
@@ -75,6 +75,7 @@ short counted;             /* a bit for each token that counted */
 
 hidden byte s;
 hidden byte i;
+hidden byte unanswered; /* servers whose answers to a renewal are late or lost */
 
 inline raise_seen(c, at_least) {
     if
@@ -193,38 +194,45 @@ inline count_token(c) {
 
 /* ---- Renewal --------------------------------------------------------------------------------- */
 
-#define said_none(c) ((!down[1] && key[1] == 0 -> 1 : 0) | (!down[2] && key[2] == 0 -> 2 : 0) | \
-                      (!down[3] && key[3] == 0 -> 4 : 0))
+#define bit_if(condition, s) ((condition) -> bit(s) : 0)
+#define answer(s) (!down[s] && !(unanswered & bit(s)))
+#define said_yes(c) (has_key_on(c) & (all_servers ^ unanswered))
+#define said_no(c) (bit_if(answer(1) && key[1] != c, 1) | bit_if(answer(2) && key[2] != c, 2) | \
+                    bit_if(answer(3) && key[3] != c, 3))
+#define said_none (bit_if(answer(1) && key[1] == 0, 1) | bit_if(answer(2) && key[2] == 0, 2) | \
+                   bit_if(answer(3) && key[3] == 0, 3))
 #ifdef PLANT_JOINS_AT_ONCE
-#define renews(c) is_majority(has_key_on(c))
+#define renews(c) is_majority(said_yes(c))
 #elif defined PLANT_RENEWS_WITH_ONE
-#define renews(c) ((has_key_on(c) & counts[c]) != 0)
+#define renews(c) ((said_yes(c) & counts[c]) != 0)
 #else
-#define renews(c) is_majority(has_key_on(c) & counts[c])
+#define renews(c) is_majority(said_yes(c) & counts[c])
 #endif
 #ifdef PLANT_HEALS_WITHOUT_MAJORITY
-#define may_heal(c) (has_key_on(c) != 0)
+#define may_heal(c) (said_yes(c) != 0)
 #else
 #define may_heal(c) renews(c)
 #endif
 
-/* A server that counts and has no key leaves those that count. Another joins them once it has the
- * key, if a majority of those that count says so in the same round. */
-inline renew(c) {
+/* A server that counts and says that it has not the key leaves those that count. Another joins them
+ * once it has the key, if a majority of those that count says so in the same round. One that counts
+ * and does not answer goes on counting: nothing that could set the key is on its way to it. */
+inline renew(c, whose_answer_is_late) {
+    unanswered = whose_answer_is_late;
     if
-    :: may_heal(c) -> heals[c] = said_none(c)
-    :: else -> heals[c] = 0
+    :: may_heal(c) -> heals[c] = heals[c] | said_none
+    :: else
     fi;
     if
     :: renews(c) ->
         assert(!taken[c]); /* a renewal is OK though the lock was lost */
-        counts[c] = has_key_on(c);
-        relies[c] = has_key_on(c)
+        relies[c] = said_yes(c);
+        counts[c] = (counts[c] | said_yes(c)) & (all_servers ^ said_no(c))
     :: else ->
 #ifdef PLANT_HEALS_WITHOUT_MAJORITY
         skip
 #else
-        counts[c] = counts[c] & has_key_on(c)
+        counts[c] = counts[c] & (all_servers ^ said_no(c))
 #endif
     fi
 }
@@ -345,7 +353,10 @@ end:
         begin_release(c)
     }
 
-    :: d_step { at[c] == HOLD && !over[c] -> renew(c) }
+    /* All that are up answer, or one is late. */
+    :: d_step { at[c] == HOLD && !over[c] -> renew(c, 0) }
+    :: d_step { at[c] == HOLD && !over[c] -> renew(c, 2) }
+    :: d_step { at[c] == HOLD && !over[c] -> renew(c, 4) }
     :: d_step { (at[c] == HOLD || at[c] == TOKEN) && (heals[c] & 1) && !down[1] -> heals[c] = heals[c] & 6; set_if_free(c, 1) }
     :: d_step { (at[c] == HOLD || at[c] == TOKEN) && (heals[c] & 2) && !down[2] -> heals[c] = heals[c] & 5; set_if_free(c, 2) }
     :: d_step { (at[c] == HOLD || at[c] == TOKEN) && (heals[c] & 4) && !down[3] -> heals[c] = heals[c] & 3; set_if_free(c, 3) }
@@ -364,7 +375,10 @@ inline expire(server) {
     key[s] = 0
 }
 
-#define may_expire(s) (key[s] != 0 && (key[s] == GHOST || over[key[s]] || at[key[s]] == IDLE))
+/* The latest renewal did not reach that server. */
+#define is_left_out(s) (at[key[s]] == HOLD && !(relies[key[s]] & bit(s)))
+#define may_expire(s) \
+    (key[s] != 0 && (key[s] == GHOST || over[key[s]] || at[key[s]] == IDLE || is_left_out(s)))
 
 /* Those who had its key do not know. */
 inline forget(server) {

@@ -12,6 +12,7 @@
 #include "must.h"
 #include "proxy.h"
 #include "record.h"
+#include "redis_engine.h"
 #include "server.h"
 
 #include <string.h>
@@ -56,14 +57,6 @@ static inline dlock *redlock_of(dlock_client *client)
     return lock;
 }
 
-/* A round that connects to each server: so the next request goes to all of them at once. */
-static inline dlock *connected(dlock_client *client)
-{
-    dlock *lock = redlock_of(client);
-    assert_status(dlock_release(acquired(lock), NULL), OK);
-    return lock;
-}
-
 static inline void end(dlock_client *client, dlock *lock)
 {
     dlock_close(lock);
@@ -82,6 +75,25 @@ static inline size_t exist(void)
     for (size_t i = 0; i < SERVERS; i++)
         count += exists_on(i);
     return count;
+}
+
+/* Renews the hold until so many servers count. */
+static inline void counted_by(dlock_hold *hold, int count)
+{
+    eventually(dlock_extend(hold) == DLOCK_OK &&
+               __builtin_popcount(hold->servers & 0xffff) == count);
+}
+
+/* A hold that all servers had: so the next request goes to each of them at once, and none of them
+ * has anything of an earlier one to do. */
+static inline dlock *connected(dlock_client *client)
+{
+    dlock *lock = redlock_of(client);
+    dlock_hold *hold = acquired(lock);
+    counted_by(hold, (int)redis_of(client)->config.server_count);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(exist() == 0);
+    return lock;
 }
 
 static inline void flush_all(void)

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `redlock`: which servers' answers to a renewal count, and which servers get the key again.
+ */
+#include "redlock_stage.h"
+#include "waiter.h"
+
+/* ---- Which answers count --------------------------------------------------------------------- */
+
+/* The late request of an acquire arrives after another client has held the lock. Two of three have
+ * the key then, and one of them has not kept it all the time. */
+static void a_late_grant_does_not_hide_a_loss(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(3, (struct dlock_options){0});
+    dlock_client *others = client_of_first(3, (struct dlock_options){0});
+    dlock *lock = connected(client), *other = connected(others);
+    proxy_plan(proxies[2], PROXY_HOLD_REQUEST, "NX", NULL, 0);
+    dlock_hold *hold = acquired(lock);
+    eventually(proxy_done(proxies[2]) && exist() == 2);
+    server_text(servers[1], "FLUSHALL");
+    assert_status(dlock_release(acquired(other), NULL), OK); /* the servers 1 and 2 granted it */
+    eventually(exist() == 1);
+    proxy_let_go(proxies[2]);
+    eventually(exists_on(2));
+    assert_status(dlock_extend(hold), LOST);
+    assert_false(dlock_valid(hold));
+    assert_status(dlock_release(hold, NULL), LOST);
+    end(others, other);
+    end_behind_proxies(client, lock);
+    flush_all();
+}
+
+/* ---- What is renewed, and set again ------------------------------------------------------------- */
+
+static void renewed_by_a_majority(void **state)
+{
+    (void)state;
+    struct record *events = record_new();
+    dlock_client *client = client_of_first(
+        5,
+        (struct dlock_options){.ttl_ms = 3000, .on_event = record_event, .on_event_arg = events});
+    dlock *lock = connected(client);
+    server_kill(servers[3]);
+    server_kill(servers[4]);
+    dlock_hold *hold = acquired(lock);
+    eventually(record_count(events, "RENEWED") >= 2);
+    assert_true(dlock_valid(hold));
+    for (int i = 0; i < 3; i++)
+        server_integer(servers[i], "DEL " LOCK);
+    eventually(record_count(events, "LOST #") == 1);
+    assert_int_equal(record_count(events, "no longer belongs to this owner"), 1);
+    assert_false(dlock_valid(hold));
+    for (int i = 0; i < 3; i++)
+        assert_false(exists_on((size_t)i)); /* it was not acquired again */
+    assert_status(dlock_release(hold, NULL), LOST);
+    server_restart(servers[3], NULL);
+    server_restart(servers[4], NULL);
+    end(client, lock);
+    record_free(events);
+}
+
+/* One server comes back empty: while a majority confirms the hold, its key is set there again. */
+static void an_empty_server_gets_the_key_again(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of_first(3, (struct dlock_options){.ttl_ms = 600000});
+    dlock *lock = connected(client);
+    dlock_hold *hold = acquired(lock);
+    counted_by(hold, 3);
+    server_kill(servers[1]);
+    server_restart(servers[1], NULL);
+    eventually((dlock_extend(hold) == DLOCK_OK) && exists_on(1));
+    assert_true(server_integer(servers[1], "PTTL " LOCK) > 500000);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(exist() == 0);
+    end(client, lock);
+}
+
+/* No majority has it any more: nothing is set again, and another's key stays. */
+static void nothing_is_acquired_again(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of_first(3, (struct dlock_options){.ttl_ms = 600000});
+    dlock *lock = connected(client);
+    dlock_hold *hold = acquired(lock);
+    counted_by(hold, 3);
+    server_text(servers[0], "SET " LOCK " another PX 600000");
+    assert_status(dlock_extend(hold), OK);
+    assert_string_equal(server_text(servers[0], "GET " LOCK), "another");
+    server_integer(servers[1], "DEL " LOCK);
+    assert_status(dlock_extend(hold), LOST);
+    assert_false(exists_on(1));
+    assert_status(dlock_release(hold, NULL), LOST);
+    flush_all();
+    end(client, lock);
+}
+
+/* The grant of one server comes late. The first renewal comes soon, and that server counts from
+ * then on: so the hold stays when another one loses it. */
+static void a_late_grant_counts_after_a_renewal(void **state)
+{
+    (void)state;
+    struct record *events = record_new();
+    dlock_client *client = client_behind_proxies(
+        3, (struct dlock_options){.on_event = record_event, .on_event_arg = events});
+    dlock *lock = connected(client);
+    proxy_plan(proxies[2], PROXY_HOLD_REQUEST, "NX", NULL, 0);
+    struct dlock_want want = {.size = sizeof want, .ttl_ms = 60000};
+    dlock_hold *hold = wanted(lock, want);
+    eventually(proxy_done(proxies[2]));
+    eventually(record_count(events, "RENEWED") > 0); /* long before a third of the time to live */
+    assert_true(dlock_remaining_ms(hold) > 40000);
+    assert_int_equal(hold->servers, 3 + (4 << 16));
+    assert_false(exists_on(2)); /* its own request is still on its way, so there is no second one */
+    proxy_let_go(proxies[2]);
+    eventually(exists_on(2));
+    counted_by(hold, 3);
+    assert_int_equal(hold->servers, 7);
+    server_text(servers[1], "FLUSHALL");
+    assert_status(dlock_extend(hold), OK);
+    assert_true(exists_on(1)); /* it was set again, */
+    assert_int_equal(hold->servers, 5);
+    assert_status(dlock_extend(hold), OK); /* and counts from this round on */
+    assert_int_equal(hold->servers, 7);
+    assert_status(dlock_release(hold, NULL), OK);
+    end_behind_proxies(client, lock);
+    record_free(events);
+}
+
+/* A majority has renewed it, and one that counts does not answer. It goes on counting. */
+static void one_that_does_not_answer_goes_on_counting(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of_first(3, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    dlock_hold *hold = acquired(lock);
+    counted_by(hold, 3);
+    server_pause(servers[2]);
+    assert_status(dlock_extend(hold), OK);
+    server_resume(servers[2]);
+    assert_int_equal(hold->servers, 7);
+    server_text(servers[1], "FLUSHALL");
+    assert_status(dlock_extend(hold), OK);
+    assert_status(dlock_release(hold, NULL), OK);
+    end(client, lock);
+    flush_all();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_late_grant_does_not_hide_a_loss),
+        cmocka_unit_test(a_late_grant_counts_after_a_renewal),
+        cmocka_unit_test(one_that_does_not_answer_goes_on_counting),
+        cmocka_unit_test(renewed_by_a_majority),
+        cmocka_unit_test(an_empty_server_gets_the_key_again),
+        cmocka_unit_test(nothing_is_acquired_again),
+    };
+    return cmocka_run_group_tests_name("redlock_renewal", tests, servers_start, servers_stop);
+}
