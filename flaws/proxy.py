@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A proxy between an instance and Redis, which can be cut, and can lose replies or hold them back."""
+import contextlib
 import socket
 import threading
 
@@ -97,3 +98,17 @@ class Proxy:
         self.listener.close()
         self.cut()
         self.go_on()
+
+
+class ReplicationProxy(Proxy):
+    """The proxy before a master. hold() keeps back what the master sends its replicas, and nothing else: what they
+    send arrives, so the master still counts them."""
+
+    def ask(self, client, server, passes):
+        passes.set()
+        with contextlib.suppress(OSError):
+            while data := client.recv(65536):
+                if b"\r\nPSYNC\r\n" in data:
+                    passes.clear()
+                server.sendall(data)
+        self.cut_pair(client, server)

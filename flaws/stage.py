@@ -4,6 +4,7 @@ sale, and a test driver that lets them act one after the other. Everything is re
 ended by its process id. No wait is a fixed sleep: each is for a condition, with a time-out after which the
 demonstration is broken off as inconclusive."""
 import csv
+import functools
 import json
 import os
 import pathlib
@@ -14,16 +15,19 @@ import time
 
 import lock_watch
 import transcript
-from proxy import Proxy
+from proxy import Proxy, ReplicationProxy
 from instance import ITEM, Instance
 from redis_server import spawn
+from sentinels import Group
 from waiting import PATIENCE_S, STOP, Inconclusive, dying_with, wait_until
 from witness import WitnessedRedis
 
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")  # what it has answered survives its death
-LOCK_KEY, STOCK_KEY = "lock:{phone}", "inventory:{phone}"
+LOCK_KEY, STOCK_KEY, EPOCH_KEY = "lock:{phone}", "inventory:{phone}", "inventory:epoch"
+IDENTITY_KEY = "dlock:identity"  # of a lock's server
 COUNT_KEY = f"{LOCK_KEY}:read_count"  # how many readers are inside, where a rung counts them
 SHORT_TTL_MS, LONG_TTL_MS = 500, 30000
+FAILOVER_TTL_MS = 120000  # not renewed before the sentinels have promoted a replica
 RENEWED_TTL_MS = 2000  # of a lock that only its renewals keep: a machine may stall for 600 ms without losing it
 CHANGES_MAX = 64  # of the lock's key: the judge reads no more
 WAIT_MS = 3000  # how long a sale waits at most for a lock: far longer than SHORT_TTL_MS
@@ -60,7 +64,8 @@ class Stage:
         self.instances, self.sales, self.proxies, self.names, self.processes = {}, [], [], {}, []
         self.notes, self.seen = [], []
         self.crowd = set()  # names of sales that the transcript shows as one
-        self.redis = self.lock_redis = None
+        self.redis = self.lock_redis = self.group = None
+        self.masters = []  # that the group has had: (since when, name, server)
         self.restocked = False  # whether the stock is changed while it is sold
 
     def __enter__(self):
@@ -76,7 +81,7 @@ class Stage:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-        for name in ("redis", "lock-redis", *(f"files-{name}" for name in self.instances)):
+        for name in ("redis", "lock-redis", "group", *(f"files-{name}" for name in self.instances)):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         if STOP.is_set() and not (self.folder / "verdict.json").exists():
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -95,11 +100,34 @@ class Stage:
         self.lock_redis = self.redis
         if lock_apart:
             self.lock_redis = WitnessedRedis(self.folder / "lock-redis", *options, key=LOCK_KEY, spawn=self.spawn)
+        self.stock_url, self.lock_url = self.redis.url, self.lock_redis.url
+        self.begin()
+
+    def open_group(self, stock_too=False):
+        """The lock has a group of servers that sentinels watch; the stock has a server of its own, or is there, too."""
+        server = functools.partial(WitnessedRedis, key=LOCK_KEY)
+        self.group = Group(self.folder / "group", server, self.replication_proxy, spawn=self.spawn)
+        self.lock_redis = self.group.nodes[0]
+        self.masters = [(0, "old", self.lock_redis)]
+        self.lock_url = self.stock_url = self.group.url
+        self.redis = self.lock_redis
+        if not stock_too:
+            self.redis = WitnessedRedis(self.folder / "redis", key=LOCK_KEY, spawn=self.spawn)
+            self.stock_url = self.redis.url
+        self.lock_redis("SET", IDENTITY_KEY, "the group")  # as if it had been in use
+        self.begin()
+
+    def replication_proxy(self, master):
+        self.replication = ReplicationProxy(master)
+        self.proxies.append(self.replication)
+        return self.replication
+
+    def begin(self):
         self.redis("SET", STOCK_KEY, self.stock)
         self.before = self.redis_side()
 
     def instance(self, name, ttl_ms, *flags, proxy=None):
-        url = proxy.url if proxy else self.lock_redis.url
+        url = proxy.url if proxy else self.lock_url
         self.ttl_ms = ttl_ms if not self.instances else self.ttl_ms  # the first instance's hold is the one that expires
         self.instances[name] = Instance(self, name, ttl_ms, flags, url)
         return self.instances[name]
@@ -180,6 +208,39 @@ class Stage:
         """Closes these connections. Returns how many."""
         return sum(self.lock_redis("CLIENT", "KILL", "ID", client["id"]) for client in self.listeners())
 
+    def hold_replication(self):
+        """From now on the group's replicas get nothing. They have all that was written so far."""
+        wait_until(lambda: self.lock_redis("WAIT", 2, 1000) == 2, "the replicas have it all")
+        self.replication.hold()
+        self.note("what the master sends its replicas is held back on the way", "replication is held back")
+
+    def fail_over(self):
+        """The group's master dies, the sentinels promote a replica, and the other one follows it."""
+        former = self.lock_redis
+        former.kill()
+        self.replication.down()
+        since_ns = self.note("the old master dies", "the old master dies")
+        self.lock_redis = self.group.fail_over()
+        self.lock_redis.promoted()
+        self.group.await_ready(replicas=1)
+        self.masters.append((since_ns, "new", self.lock_redis))
+        if self.redis is former:
+            self.redis = self.lock_redis
+        self.note("the sentinels promote a replica: it is the new master", "a replica is promoted")
+
+    def place_of(self, event):
+        """The server of a group that a command was sent to."""
+        if not self.group:
+            return ""
+        if self.stock_url != self.lock_url and {STOCK_KEY, EPOCH_KEY} & set(event["sent"].split()):
+            return "stock"
+        return [name for since_ns, name, _ in self.masters if since_ns <= event["sent_ns"]][-1]
+
+    @property
+    def servers(self):
+        """All that the instances have had to do with."""
+        return {self.redis, self.lock_redis, *(server for _, _, server in self.masters)}
+
     def wait_second(self):
         """Waits for a second by Redis' own clock."""
         self.redis("SET", "a second", 1, "PX", 1000)
@@ -211,7 +272,9 @@ class Stage:
         half of it: rw_counter counts its readers in another one."""
         if self.rung.shared and not self.rung.expires:
             return []
-        changes = [change for watch in self.lock_redis.watches for change in watch.changes if change.t_ns <= self.ended_ns]
+        servers = [server for _, _, server in self.masters] or [self.lock_redis]
+        changes = [change for server in servers for watch in server.watches for change in watch.changes
+                   if change.t_ns <= self.ended_ns]
         told = list(lock_watch.told(changes, transcript.Names(self), transcript.sent_about(self, LOCK_KEY)))
         return lock_watch.thinned(told, CHANGES_MAX)
 

@@ -17,6 +17,9 @@ ARGUMENT_MAX = 80  # the library cuts longer arguments in its records
 STEPS_MAX = 4  # commands of one try
 # What a new connection asks of itself, and ends the one before it by. The library records no login.
 LOGIN = ("CLIENT ID", "INFO server", "CLIENT KILL ID ")
+# What sentinels and replicas say, and what an instance asks of a server that sentinels name.
+OF_GROUP = ("PING", "INFO", "ROLE", "REPLCONF ", "PUBLISH __sentinel__:hello ", "CLIENT SETNAME sentinel-")
+PROBED = "{readyz}"  # in the key by which a shop looks whether a server takes writes
 LISTENING = ("SUBSCRIBE", "UNSUBSCRIBE", "BLPOP")
 LETTING_GO = re.compile(r"_release\.lua|delete_if_owner\.lua| (release|leave|give_up)\b")  # by itself, later
 UNSOLD = ("refused", "fail", "unknown")  # how a request may end
@@ -48,6 +51,7 @@ class Line:
     what: str
     answer: str = ""
     count: int = 1
+    at: str = ""  # which server, where there are several
 
     @property
     def told(self):
@@ -191,12 +195,12 @@ def commands(stage, names):
                 continue  # a script that is not known is sent again in full, which is the next line
             if is_listening(event) and not waiting:
                 continue  # it was for nobody
-            if event["t_ns"] > stage.ended_ns:
-                continue  # what the end of the stage brought about
+            if event["t_ns"] > stage.ended_ns or PROBED in event["sent"]:
+                continue  # what the end of the stage brought about; what is sent when a server seems to be away
             t_ns = event["sent_ns"] if who in left else event["t_ns"]
             sent = names.plain(event["sent"])
             if not UNTOLD.match(sent):
-                yield Line(t_ns, who, *in_short(sent, names.plain(event["reply"])))
+                yield Line(t_ns, who, *in_short(sent, names.plain(event["reply"])), at=stage.place_of(event))
 
 
 def sent_about(stage, key):
@@ -222,7 +226,7 @@ def answers(stage, lines):
 def alike(some, others):
     """Whether the lines differ in nothing, or in a number that is no result: `(integer) 0` and `1` are two answers."""
     def kinds(lines):
-        return [(line.who, NUMBER.sub("N", line.what), GROWING.sub("N", line.answer)) for line in lines]
+        return [(line.who, line.at, NUMBER.sub("N", line.what), GROWING.sub("N", line.answer)) for line in lines]
     return kinds(some) == kinds(others)
 
 
@@ -291,16 +295,18 @@ def text_of(stage):
     """The transcript, ready to print."""
     lines = lines_of(stage)
     begin = lines[0].t_ns if lines else 0
-    first = 8 + max([len(line.who) for line in lines] + [3]) + 2  # the column of what is sent
+    server = 8 + max([len(line.who) for line in lines] + [3]) + 2  # the column of where it is sent
+    widest = max((len(line.at) for line in lines), default=0)
+    first = server + (widest + 2 if widest else 0)  # and of what is sent
     fits = [line for line in lines if line.answer and first + len(line.what) + 2 + len(line.told) <= COLUMNS_MAX]
     second = first + max([len(line.what) for line in fits] + [20]) + 2  # and of what is answered
-    rows = [(f"{'ms':>6}  who".ljust(first) + "to Redis").ljust(second) + "its answer"]
+    rows = [((f"{'ms':>6}  who".ljust(server) + ("at" if widest else "")).ljust(first) + "to Redis").ljust(second) + "its answer"]
     for line in lines:
         ms = f"{(line.t_ns - begin) // 1000000:>6}  "
         if line.who == "":
             rows.append(f"{ms}-- {line.what}")
             continue
-        row = (ms + line.who).ljust(first) + line.what
+        row = ((ms + line.who).ljust(server) + line.at).ljust(first) + line.what
         if line.answer and line not in fits:  # too long for one row: the answer has the next one
             rows.append(row)
             row = " " * first
@@ -339,18 +345,19 @@ def disagreement(stage):
     for instance in stage.instances.values():
         lossy |= instance.dead_ns > 0
         for event in instance.events():
-            if event["event"] == "command" and event["reply"] != "(lost)":
+            if event["event"] == "command" and event["reply"] != "(lost)" and PROBED not in event["sent"]:
                 recorded[begun(event["sent"])] += 1
                 dropped[begun(event["sent"])] += event["reply"] == "QUEUED"
             lossy |= event["event"] == "command" and event["reply"] == "(lost)"
     seen = collections.Counter()
-    for redis in {stage.redis, stage.lock_redis}:
+    for redis in stage.servers:
         for client, command in redis.witnessed():
             if client != "lua":
                 seen[as_recorded(command)] += 1
     unseen = recorded - dropped - seen  # MONITOR tells of a transaction's commands only when EXEC carries them out
     unrecorded = collections.Counter() if lossy else seen - recorded
-    for command in [command for command in unrecorded if command.startswith((*LISTENING, *LOGIN))]:
+    told = (*LISTENING, *LOGIN, *(OF_GROUP if stage.group else ()))
+    for command in [command for command in unrecorded if command.startswith(told) or PROBED in command]:
         del unrecorded[command]  # nobody answered before the end, or before the connection was cut; or it is no command of a rung
     if unseen:
         return f"recorded, but not seen by Redis: {next(iter(unseen))}"

@@ -4,6 +4,7 @@ import threading
 
 from lock_watch import LockWatch
 from redis_server import Connection, Redis
+from waiting import wait_until
 
 
 class Monitor(threading.Thread):
@@ -26,22 +27,39 @@ class Monitor(threading.Thread):
 
 
 class WitnessedRedis(Redis):
-    """A redis-server, all that it was sent since it began, and what became of one key."""
+    """A redis-server, all that it was sent since it began, and what became of one key. A replica is witnessed only from
+    its promotion on: what it is sent before comes from its master, and its promotion ends all connections."""
 
     def __init__(self, folder, *options, key, **how):
         self.monitors, self.watches, self.own, self.key = [], [], set(), key
+        self.is_replica = "--replicaof" in options
         super().__init__(folder, *options, **how)
 
     def start(self, *more, ready=True):
         super().start(*more, ready=ready)
+        if not self.is_replica:
+            self.witness()
+
+    def promoted(self):
+        self.is_replica = False
+        self.witness()
+
+    def witness(self):
         self.connection = Connection(self.port)
         self.monitors.append(Monitor(self.port))
         self.watches.append(LockWatch(self.port, self.key))
         self.own |= {self.connection.address, self.monitors[-1].connection.address, *self.watches[-1].addresses}
 
+    def kill(self):
+        """When the monitor has told what the server has answered."""
+        if not self.is_replica:
+            self.connection("ECHO", "the end")
+            wait_until(lambda: any('"the end"' in line for line in list(self.monitors[-1].lines)), "the monitor has told it all")
+        super().kill()
+
     def __call__(self, *words):
         """One command, on a connection that is known to be the test driver's."""
-        return self.connection(*words)
+        return super().__call__(*words) if self.is_replica else self.connection(*words)
 
     def witnessed(self):
         """(client, command) of everything that it was sent, the test driver's own left out; what a script did

@@ -2,6 +2,7 @@
 """Redis, or the connection to it, fails."""
 from scenarios.scenario import scenario
 from scenarios.steps import beside, impatient, long, short
+from stage import FAILOVER_TTL_MS
 
 
 @scenario("the lock's Redis is restarted empty", {"watchdog": "fenced"}, "a write without the newest token is refused")
@@ -12,6 +13,26 @@ def redis_empty(stage):
         stage.note("the lock's Redis dies, and comes back empty", "Redis comes back empty")
     stage.open(lock_apart=True)
     beside(stage, long(stage, "a"), long(stage), restart)
+
+
+@scenario("the lock's master dies before its replicas have the lock, and one of them is promoted", {"watchdog": "fenced"},
+          "a write without the newest token is refused")
+def failover(stage):
+    stage.open_group()
+    a, b = stage.instance("a", FAILOVER_TTL_MS), stage.instance("b", FAILOVER_TTL_MS)
+    stage.hold_replication()
+    beside(stage, a, b, stage.fail_over)
+
+
+@scenario("the master of lock and stock dies before its replicas have the last sale, and one of them is promoted",
+          {"watchdog": None}, "a sale is answered only when all replicas have it", stock=2)
+def failover_stock(stage):
+    stage.open_group(stock_too=True)
+    a, b = stage.instance("a", FAILOVER_TTL_MS), stage.instance("b", FAILOVER_TTL_MS)
+    stage.hold_replication()
+    stage.wait_answered(a.sell())
+    stage.fail_over()
+    stage.wait_answered(b.sell())
 
 
 @scenario("Redis forgets its scripts while the lock is held", {}, "scripts are sent again", stock=2)

@@ -1,112 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lock and stock at the master that sentinels name. The servers run with the files of deploy/sentinel."""
-import contextlib
-import pathlib
 import re
-import shlex
 
 import pytest
 
 from failpoints import arm, park
-from ports import free_port
-from redis_server import Connection, spawn
+from sentinels import Group
 from test_fail_fast import PATIENT
 from test_redis import QUICK
-from world import Redis, inventoryd_redis_up, wait_until
-
-SHIPPED = pathlib.Path(__file__).parents[2] / "deploy" / "sentinel"
-
-
-def shipped(name):
-    """The settings of a shipped file, as lists of words."""
-    lines = (SHIPPED / name).read_text(encoding="utf-8").splitlines()
-    return [shlex.split(line) for line in lines if line.strip() and not line.startswith("#")]
-
-
-def as_options(settings):
-    return [word for name, *values in settings if name not in ("bind", "port") for word in (f"--{name}", *values)]
-
-
-class Watcher:
-    """A sentinel. Only an order makes it promote a replica: a busy machine makes servers look dead."""
-
-    def __init__(self, folder, master_port):
-        folder.mkdir()
-        self.port = free_port()
-        own = {"port": [str(self.port)], "sentinel monitor": ["shop", "127.0.0.1", str(master_port), "2"],
-               "sentinel down-after-milliseconds": ["shop", "20000"]}
-        lines = [f"dir {folder}"]
-        for words in shipped("sentinel.conf"):
-            name = " ".join(words[:2]) if words[0] == "sentinel" else words[0]
-            lines.append(" ".join([name, *own.pop(name, words[len(name.split()):])]))
-        assert not own
-        (folder / "sentinel.conf").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        self.process = spawn(["redis-server", str(folder / "sentinel.conf"), "--sentinel"])
-        wait_until(self.is_there, "the sentinel answers")
-
-    def is_there(self):
-        with contextlib.suppress(OSError):
-            return self("PING") == "PONG"
-        return False
-
-    def __call__(self, *words):
-        with contextlib.closing(Connection(self.port)) as connection:
-            return connection(*words)
-
-    def fields(self):
-        words = self("SENTINEL", "MASTER", "shop")
-        return dict(zip(words[::2], words[1::2]))
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-
-
-class Group:
-    def __init__(self, folder):
-        options = as_options(shipped("redis.conf"))
-        self.nodes = [Redis(folder / "0", *options)]
-        self.watchers = []
-        for number in (1, 2):
-            self.nodes.append(Redis(folder / str(number), *options, "--replicaof", "127.0.0.1", str(self.nodes[0].port)))
-        for number in range(3):
-            self.watchers.append(Watcher(folder / f"sentinel-{number}", self.nodes[0].port))
-        self.await_ready()
-
-    @property
-    def hosts(self):
-        return ",".join(f"127.0.0.1:{watcher.port}" for watcher in self.watchers)
-
-    @property
-    def url(self):
-        return f"sentinel://{self.hosts}/shop"
-
-    def named(self):
-        """The node that all sentinels name; None: they differ."""
-        ports = {watcher("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "shop")[1] for watcher in self.watchers}
-        return next((node for node in self.nodes if {str(node.port)} == ports), None)
-
-    def await_ready(self):
-        def is_ready():
-            states = [watcher.fields() for watcher in self.watchers]
-            return all((state["flags"], state["num-other-sentinels"], state["num-slaves"]) == ("master", "2", "2")
-                       for state in states) and self.named()("INFO", "replication").count("state=online") == 2
-        wait_until(is_ready, "the sentinels and the replicas know each other")
-
-    def fail_over(self):
-        former = self.named()
-        wait_until(lambda: self.watchers[0]("SENTINEL", "FAILOVER", "shop") == "OK", "the order is taken")
-        wait_until(lambda: self.named() not in (None, former), "there is another master")
-        return self.named()
-
-    def rejoin(self, node):
-        """After the node was killed or frozen."""
-        node.restart("--replicaof", "127.0.0.1", str(self.named().port))
-        self.await_ready()
-
-    def end(self):
-        for one in self.watchers + self.nodes:
-            one.kill()
+from world import inventoryd_redis_up, wait_until
 
 
 @pytest.fixture(scope="module")
