@@ -69,8 +69,11 @@ static void end_sold(const struct sale_env *env, struct sale *sale, int64_t afte
            sale->hold_id, before, after, sale->unit, sale->quantity);
 }
 
+/* The stock's server is checked: while too few replicas answer, each further sale would cost a
+ * unit. */
 static void end_unknown(struct sale_worker *worker, struct sale *sale)
 {
+    outage_hint(worker->env->outage, REDIS_STOCK, OUTAGE_LOOK);
     RECORD(worker->env, sale, "unknown", ",\"hold\":\"%s\",\"code\":%d,\"quantity\":%" PRId64,
            sale->hold_id, worker->env->codes[SALE_OUTCOME_UNKNOWN], sale->quantity);
     section_end(sale, SALE_OUTCOME_UNKNOWN, stock_error(worker->stock));

@@ -405,12 +405,31 @@ static enum stock_status stock_redis_touch(struct stock *stock, const char *key)
     return status == STOCK_INVALID ? STOCK_OK : status;
 }
 
+/* A write that changes nothing is not sent to replicas. So they are asked about a key of its own. */
+static enum stock_status stock_redis_ask(struct stock *stock, const char *key)
+{
+    char asked[64];
+    const redisReply *reply;
+    if (acks_needed(stock->redis) == 0)
+        return STOCK_OK;
+    snprintf(asked, sizeof asked, "%s:acks", key);
+    stock_ask_replicas(stock, true);
+    enum stock_status status =
+        stock_command(stock, 5, (const char *const[]){"SET", asked, "", "PX", "1000"}, &reply);
+    stock_ask_replicas(stock, false);
+    if (status != STOCK_OK || stock_is_confirmed(stock))
+        return status;
+    return STOCK_UNAVAILABLE; /* stock_error() says why */
+}
+
 enum stock_status stock_takes_writes(struct stock *stock, const char *key)
 {
     const int64_t timeout_ms = stock->timeout_ms;
     if (stock_is_connected(stock))
         stock->timeout_ms = timeout_ms / 2 + 1;
     enum stock_status status = stock_redis_touch(stock, key);
+    if (status == STOCK_OK)
+        status = stock_redis_ask(stock, key);
     stock->timeout_ms = timeout_ms;
     bool refuses_key = status == STOCK_UNAVAILABLE && strcmp(stock->code, "NOPERM") == 0;
     return refuses_key ? STOCK_OK : status;
@@ -420,6 +439,8 @@ enum stock_status stock_check(struct stock *stock, const char *key)
 {
     const redisReply *reply;
     enum stock_status status = stock_redis_touch(stock, key);
+    if (status == STOCK_OK)
+        status = stock_redis_ask(stock, key);
     if (status != STOCK_OK)
         return status;
     status = stock_command(stock, 2, (const char *const[]){"INFO", "memory"}, &reply);

@@ -11,7 +11,8 @@ from test_idempotency_lost import script_words
 from redis_server import Connection
 from world import LossyProxy, Redis, wait_until
 
-ALL = ("--replicas-ack", "all", "--replicas", 2, "--redis-timeout-ms", 2000)  # WAIT takes half of it
+IMPATIENT = ("--replicas-ack", "all", "--replicas", 2, "--redis-timeout-ms", 2000)  # WAIT takes half of it
+ALL = (*IMPATIENT, "--fail-fast-ms", 60000)  # no sale is refused because replicas did not confirm an earlier one
 NONE_OF_2 = "0 of 2 replicas confirmed the write in time; 2 must"
 WRITES = [("none", "decr"), ("none", "set"), ("local", "atomic"), ("watchdog", "decr"), ("watchdog", "atomic"),
           ("fair", "fenced"), ("fair", "fenced_textbook")]
@@ -144,6 +145,20 @@ def test_a_write_that_too_few_confirm(redis, start, replicas, lock, write, tmp_p
     assert names[-3:] == ["unknown", "exit", "release"] and "write" not in names
     thaw(redis, replicas)
     assert shop.sell().json["left"] == 2 and shop.metric("lock_abandoned_total") == 0
+
+
+def test_while_replicas_are_gone_the_stock_is_not_eaten_up(redis, start, replicas):
+    """A sale without a key costs a unit that no buyer gets. So the server counts as away until they confirm again."""
+    shop = opened(redis, start, "local", "decr", *IMPATIENT)
+    freeze(replicas)
+    wait_until(lambda: shop.sell().problem == "stock-unavailable", "the stock's server counts as away")
+    left = redis("GET", STOCK)
+    for reply in [shop.sell() for _ in range(5)]:
+        assert reply.problem == "stock-unavailable", reply
+    assert redis("GET", STOCK) == left and shop.admin("GET", "/readyz").status == 503
+    thaw(redis, replicas)
+    wait_until(lambda: shop.sell().status == 200, "it is back")
+    assert b"redis-server-lost" in shop.log and b"0 of 2 replicas confirmed the write in time" in shop.log
 
 
 def test_one_of_two_is_a_majority_with_the_master(redis, start, replicas):
