@@ -380,7 +380,8 @@ void service_reopen(struct service *service)
 
 int64_t service_section_ms(const struct config *config)
 {
-    return config->work_ms + 8 * config->redis_timeout_ms;
+    /* if each request is answered just in time: see docs/reference/http.md, "When Redis is away" */
+    return config->work_ms + 10 * config->redis_timeout_ms;
 }
 
 /* Waits for locks are cancelled so early that there is time for the critical sections after

@@ -143,21 +143,13 @@ enum stock_status stock_add(struct stock *stock, const char *key, int64_t quanti
     return take_after(stock, status, reply, after);
 }
 
-/* Sends a write that changes nothing, with WAIT. */
-static enum stock_status stock_confirm_by(struct stock *stock, const char *const argv[3],
-                                          const redisReply **reply)
-{
-    stock_ask_replicas(stock, true);
-    enum stock_status status = stock_command(stock, 3, argv, reply);
-    stock_ask_replicas(stock, false);
-    return status;
-}
-
 enum stock_status stock_confirm(struct stock *stock, const char *key, int64_t after)
 {
     const redisReply *reply;
+    stock_ask_replicas(stock, true);
     enum stock_status status =
-        stock_confirm_by(stock, (const char *const[]){"INCRBY", key, "0"}, &reply);
+        stock_command(stock, 3, (const char *const[]){"INCRBY", key, "0"}, &reply);
+    stock_ask_replicas(stock, false);
     if (status != STOCK_OK)
         return status;
     bool is_there = reply->type == REDIS_REPLY_INTEGER && reply->integer == after;
@@ -171,8 +163,10 @@ enum stock_status stock_confirm_record(struct stock *stock, const char *record_k
     char ms[24];
     const redisReply *reply;
     snprintf(ms, sizeof ms, "%" PRId64, keep_ms);
-    enum stock_status status =
-        stock_confirm_by(stock, (const char *const[]){"PEXPIRE", record_key, ms}, &reply);
+    stock_ask_replicas(stock, true);
+    enum stock_status status = stock_run(stock, &lua_confirm_record,
+                                         (const char *const[]){"1", record_key, ms, NULL}, &reply);
+    stock_ask_replicas(stock, false);
     if (status != STOCK_OK)
         return status;
     bool is_there = reply->type == REDIS_REPLY_INTEGER && reply->integer == 1;

@@ -178,8 +178,8 @@ struct stock_record {
 /* STOCK_MISSING: nothing is stored. STOCK_INVALID: the key holds something else. */
 enum stock_status stock_recall(struct stock *stock, const char *record_key,
                                struct stock_record *record);
-/* As stock_confirm, for the sale of a stored answer. It writes the record's time to live anew.
- * STOCK_MISSING: the record has expired. */
+/* As stock_confirm, for the sale of a stored answer. It gives the record at least keep_ms to live
+ * from now on, and never shortens its life. STOCK_MISSING: the record has expired. */
 enum stock_status stock_confirm_record(struct stock *stock, const char *record_key,
                                        int64_t keep_ms);
 struct stock_once {

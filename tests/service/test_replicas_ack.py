@@ -205,7 +205,7 @@ def test_a_repetition_is_answered_once_its_own_write_is_confirmed(redis, start, 
     again = shop.sell(key="k")
     assert again.json == {"sold": 1, "left": 3, "unit": 4, "item": "phone", "instance": "a"}
     assert again.headers["idempotency-replayed"] == "true" and redis("GET", STOCK) == "3"
-    assert calls(redis, "pexpire") > writes and calls(redis, "wait") == waits + 2
+    assert calls(redis, "pexpire") > writes and calls(redis, "wait") == waits + 3  # the script is sent once more in full
     assert is_replay(shop.sell(key="k"), type(again)(again.status, [], again.body))
 
 
@@ -222,6 +222,19 @@ def test_a_repetition_that_too_few_confirm(redis, start, replicas):
     thaw(redis, replicas)
     assert is_replay(shop.sell(key="k"), first) and is_replay(other.sell(key="k"), first)
     assert redis("GET", STOCK) == "3"
+
+
+def test_a_confirmation_never_shortens_a_record(redis, start, replicas):
+    """Instances may differ in --idempotency-ms; and somebody may have given the record no end."""
+    shop = opened(redis, start, "local", "atomic", *ALL, "--idempotency-ms", 600000)
+    first = shop.sell(key="k")
+    brief = start(redis, "--lock", "local", "--write", "atomic", *ALL, "--idempotency-ms", 60000, name="b")
+    assert is_replay(brief.sell(key="k"), first) and 300000 < redis("PTTL", RECORD) <= 600000
+    redis("PEXPIRE", RECORD, 50000)
+    assert is_replay(brief.sell(key="k"), first) and 50000 < redis("PTTL", RECORD) <= 60000
+    redis("PERSIST", RECORD)
+    writes = calls(redis, "set")
+    assert is_replay(brief.sell(key="k"), first) and redis("PTTL", RECORD) == -1 and calls(redis, "set") == writes + 1
 
 
 def test_a_key_that_is_used_for_another_sale(redis, start, replicas):
